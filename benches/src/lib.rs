@@ -1,0 +1,1 @@
+//! Benchmarks of streamvm: engine workloads beside their floors.

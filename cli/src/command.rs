@@ -1,0 +1,262 @@
+//! The three things that `streamvm` does, with their outputs and exit codes.
+//!
+//! Nothing here prints by itself: results go to the writer given for stdout, messages to the one for
+//! stderr, so that the binary and the tests run the same code.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use crate::ast::Block;
+use crate::check::check;
+use crate::devices::{Available, Devices};
+use crate::diagnostic::{Diagnostic, render_all};
+use crate::engine::{DeviceId, Error, Mode, Vm};
+use crate::parser::parse;
+use crate::plan::plan;
+use crate::report::{StreamRow, device_table, devices_json, stream_table};
+use crate::run::{Dump, Stop, run};
+use crate::source::{ReadError, Source};
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// All is well: 0.
+    Fine,
+    /// The script ran, and something in it failed: 1.
+    Failed,
+    /// The script was not run: 2. Wrong arguments end with the same code.
+    Rejected,
+}
+
+impl Exit {
+    /// The exit code of the process.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Fine => 0,
+            Self::Failed => 1,
+            Self::Rejected => 2,
+        }
+    }
+}
+
+/// How the engine is set up.
+#[derive(Clone, Debug, Default)]
+pub struct EngineOptions {
+    /// Run each instruction in the caller, one after the other?
+    pub inline: bool,
+    /// How many CPU devices there are; nothing means one.
+    pub cpu_devices: Option<u32>,
+    /// Most bytes of each CPU device, and of the host; nothing means what the machine has.
+    pub memory_limit: Option<u64>,
+}
+
+impl EngineOptions {
+    fn build(&self) -> Result<Vm, Error> {
+        let mut builder = Vm::builder().mode(if self.inline { Mode::Inline } else { Mode::Threaded });
+        if let Some(count) = self.cpu_devices {
+            builder = builder.cpu_devices(count);
+        }
+        if let Some(bytes) = self.memory_limit.or_else(machine_memory) {
+            builder = builder.cpu_memory_limit(bytes).host_memory_limit(bytes);
+        }
+        builder.build()
+    }
+}
+
+/// A script and what is asked of it.
+#[derive(Clone, Debug, Default)]
+pub struct ScriptOptions {
+    /// The script.
+    pub file: PathBuf,
+    /// `--device NAME=DEVICE`.
+    pub devices: Vec<(String, DeviceId)>,
+    /// Where the instruction lists are written to.
+    pub dump_ir: Option<PathBuf>,
+    /// Print counts per stream at the end?
+    pub stats: bool,
+}
+
+/// The bytes of memory of this machine, where it says so. Without a limit a script that asks for too much
+/// is killed by the system instead of being told.
+fn machine_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// What both commands over a script share: reading, parsing, devices, checking.
+fn prepare(
+    options: &ScriptOptions,
+    available: Available,
+    err: &mut dyn Write,
+) -> io::Result<Option<(Source, Block, Devices)>> {
+    let source = match Source::read(&options.file) {
+        Ok(source) => source,
+        Err(ReadError::File(message)) => {
+            writeln!(err, "{message}")?;
+            return Ok(None);
+        }
+        Err(ReadError::Text(failure)) => {
+            let (source, diagnostic) = *failure;
+            write!(err, "{}", diagnostic.render(&source))?;
+            return Ok(None);
+        }
+    };
+    let checked = parse(&source).and_then(|script| {
+        let devices = Devices::resolve(&script, available)?;
+        check(&source, &script, &devices)?;
+        Ok((script, devices))
+    });
+    match checked {
+        Ok((script, devices)) => Ok(Some((source, script, devices))),
+        Err(errors) => {
+            write!(err, "{}", render_all(&errors, &source))?;
+            Ok(None)
+        }
+    }
+}
+
+/// `streamvm run FILE`
+///
+/// # Errors
+/// Only if `err` cannot be written.
+pub fn run_script(
+    options: &ScriptOptions,
+    engine: &EngineOptions,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<Exit> {
+    let vm = match engine.build() {
+        Ok(vm) => vm,
+        Err(error) => {
+            writeln!(err, "error: the engine cannot be started: {error}")?;
+            return Ok(Exit::Failed);
+        }
+    };
+    let available = Available {
+        devices: vm.devices().iter().map(|device| device.id).collect(),
+        chosen: options.devices.clone(),
+        planning: false,
+    };
+    let Some((source, script, devices)) = prepare(options, available, err)? else {
+        return Ok(Exit::Rejected);
+    };
+    let dump = match options.dump_ir.as_ref().map(|path| Dump::create(path)).transpose() {
+        Ok(dump) => dump,
+        Err(error) => return cannot_dump(options, &error, err),
+    };
+    let mut result = run(&vm, &source, &script, &devices, out, dump);
+    if options.stats {
+        let table = stream_table(&stats(&vm));
+        result = result.and_then(|()| write!(out, "\n{table}").map_err(Stop::Output));
+    }
+    finish(result.and_then(|()| out.flush().map_err(Stop::Output)), &source, err)
+}
+
+fn cannot_dump(options: &ScriptOptions, error: &io::Error, err: &mut dyn Write) -> io::Result<Exit> {
+    let path = options.dump_ir.as_deref().unwrap_or_else(|| "".as_ref());
+    writeln!(err, "{}: error: cannot write the instruction list: {error}", path.display())?;
+    Ok(Exit::Failed)
+}
+
+fn finish(result: Result<(), Stop>, source: &Source, err: &mut dyn Write) -> io::Result<Exit> {
+    match result {
+        Ok(()) => Ok(Exit::Fine),
+        Err(Stop::Statement(diagnostic)) => {
+            write!(err, "{}", diagnostic.render(source))?;
+            Ok(Exit::Failed)
+        }
+        // Whoever read the output has left, as `head` does: there is nobody to tell.
+        Err(Stop::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Failed),
+        Err(Stop::Output(error)) => {
+            writeln!(err, "{}: error: cannot write the output: {error}", source.name())?;
+            Ok(Exit::Failed)
+        }
+    }
+}
+
+fn stats(vm: &Vm) -> Vec<StreamRow> {
+    vm.stats().streams.iter().map(StreamRow::from).collect()
+}
+
+/// `streamvm check FILE`
+///
+/// # Errors
+/// Only if `err` cannot be written.
+pub fn check_script(
+    options: &ScriptOptions,
+    engine: &EngineOptions,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<Exit> {
+    let available = Available { devices: there(engine), chosen: options.devices.clone(), planning: true };
+    let Some((source, script, devices)) = prepare(options, available, err)? else {
+        return Ok(Exit::Rejected);
+    };
+    let plan = match plan(&source, &script, &devices) {
+        Ok(plan) => plan,
+        Err(diagnostic) => {
+            write!(err, "{}", diagnostic.render(&source))?;
+            return Ok(Exit::Rejected);
+        }
+    };
+    for (span, note) in &plan.notes {
+        let position = source.position(span.start);
+        writeln!(err, "{}:{}:{}: note: {note}", source.name(), position.line, position.column)?;
+    }
+    if let Some(path) = &options.dump_ir {
+        if let Err(error) = Dump::create(path).and_then(|mut dump| dump.list(&plan.list)) {
+            return cannot_dump(options, &error, err);
+        }
+    }
+    let rows: Vec<StreamRow> = plan.counts.iter().map(StreamRow::from).collect();
+    let written = write!(out, "{}\n{}", plan.list, stream_table(&rows)).and_then(|()| out.flush());
+    finish(written.map_err(Stop::Output), &source, err)
+}
+
+/// The devices that a run would find. Without one to ask, a plan takes the first that the script names.
+fn there(engine: &EngineOptions) -> Vec<DeviceId> {
+    let options = EngineOptions { inline: true, ..engine.clone() };
+    match options.build() {
+        Ok(vm) => vm.devices().iter().map(|device| device.id).collect(),
+        Err(error) => {
+            log::warn!("cannot ask for the devices that are there: {error}");
+            Vec::new()
+        }
+    }
+}
+
+/// `streamvm devices`
+///
+/// # Errors
+/// Only if `err` cannot be written.
+pub fn list_devices(engine: &EngineOptions, json: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Exit> {
+    let vm = match (EngineOptions { inline: true, ..engine.clone() }).build() {
+        Ok(vm) => vm,
+        Err(error) => {
+            writeln!(err, "error: the devices cannot be listed: {error}")?;
+            return Ok(Exit::Failed);
+        }
+    };
+    let devices = vm.devices();
+    let text = if json { devices_json(&devices) } else { device_table(&devices) };
+    match write!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            writeln!(err, "error: cannot write the output: {error}")?;
+            Ok(Exit::Failed)
+        }
+        Err(_) => Ok(Exit::Failed),
+        Ok(()) => Ok(Exit::Fine),
+    }
+}
+
+/// Checks a script's text without a file of its own: syntax, names, shapes. For tests and tools.
+///
+/// # Errors
+/// Every message about it.
+pub fn check_text(source: &Source, available: Available) -> Result<(), Vec<Diagnostic>> {
+    let script = parse(source)?;
+    let devices = Devices::resolve(&script, available)?;
+    check(source, &script, &devices)
+}

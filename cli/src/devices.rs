@@ -1,0 +1,168 @@
+//! Which device each name of a script stands for.
+//!
+//! `device acc = cuda:0 else cpu:0` takes the first one that is there; the command line may say otherwise.
+//! A plan needs no device, so when planning a device that is not there is fine.
+
+use std::collections::HashMap;
+
+use crate::ast::{Block, PlaceRef, StatementKind};
+use crate::diagnostic::Diagnostic;
+use crate::engine::{DeviceId, Place};
+use crate::functions::{did_you_mean, is_reserved};
+use crate::source::{Span, Spanned};
+
+/// What a script may use.
+#[derive(Clone, Debug, Default)]
+pub struct Available {
+    /// The devices that are there.
+    pub devices: Vec<DeviceId>,
+    /// `--device NAME=DEVICE`.
+    pub chosen: Vec<(String, DeviceId)>,
+    /// Is this for a plan only? Then a device need not be there.
+    pub planning: bool,
+}
+
+/// The devices of one script by name.
+#[derive(Clone, Debug, Default)]
+pub struct Devices {
+    names: HashMap<String, DeviceId>,
+    available: Available,
+}
+
+impl Devices {
+    /// Resolves the `device` statements of a script.
+    ///
+    /// # Errors
+    /// A message for each name that is given twice or has no device that is there, and for each choice of
+    /// the command line that the script has no name for.
+    pub fn resolve(script: &Block, available: Available) -> Result<Self, Vec<Diagnostic>> {
+        let mut devices = Self { names: HashMap::new(), available };
+        let mut errors = Vec::new();
+        for statement in script {
+            if let StatementKind::Device { name, choices } = &statement.kind {
+                match devices.choose(name, choices) {
+                    Ok(device) => {
+                        devices.names.insert(name.value.clone(), device);
+                    }
+                    Err(error) => errors.push(error),
+                }
+            }
+        }
+        for (name, device) in &devices.available.chosen {
+            if !devices.names.contains_key(name) && errors.is_empty() {
+                let help = did_you_mean(name, devices.names.keys().map(String::as_str));
+                errors.push(
+                    Diagnostic::new(
+                        Span::default(),
+                        format!("--device {name}={device}: the script has no device named `{name}`"),
+                    )
+                    .with_help_if(help),
+                );
+            }
+        }
+        if errors.is_empty() { Ok(devices) } else { Err(errors) }
+    }
+
+    fn choose(&self, name: &Spanned<String>, choices: &[Spanned<DeviceId>]) -> Result<DeviceId, Diagnostic> {
+        if self.names.contains_key(&name.value) {
+            return Err(Diagnostic::new(name.span, format!("the device `{}` is named twice", name.value)));
+        }
+        let Available { devices, chosen, planning } = &self.available;
+        if let Some((_, device)) = chosen.iter().rev().find(|(chosen, _)| *chosen == name.value) {
+            if *planning || devices.contains(device) {
+                return Ok(*device);
+            }
+            return Err(Diagnostic::new(
+                name.span,
+                format!("`{}` was chosen as {device}, {}", name.value, self.there()),
+            ));
+        }
+        if let Some(choice) = choices.iter().find(|choice| devices.contains(&choice.value)) {
+            return Ok(choice.value);
+        }
+        match choices.first() {
+            Some(first) if *planning => Ok(first.value),
+            _ => {
+                let tried: Vec<String> = choices.iter().map(|choice| choice.value.to_string()).collect();
+                Err(Diagnostic::new(
+                    name.span,
+                    format!("`{}` needs one of {}, {}", name.value, tried.join(", "), self.there()),
+                )
+                .with_help("`streamvm check` plans for a device that is not there"))
+            }
+        }
+    }
+
+    fn there(&self) -> String {
+        let there: Vec<String> = self.available.devices.iter().map(ToString::to_string).collect();
+        format!("but only these devices are there: {}", there.join(", "))
+    }
+
+    /// Is this the name of a device?
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        self.names.contains_key(name)
+    }
+
+    /// The place that a script names.
+    ///
+    /// # Errors
+    /// No device has this name, or the device is not there.
+    pub fn place(&self, place: &PlaceRef) -> Result<Place, Diagnostic> {
+        match place {
+            PlaceRef::Host => Ok(Place::Host),
+            PlaceRef::Device(device) => {
+                if self.available.planning || self.available.devices.contains(&device.value) {
+                    Ok(device.value.into())
+                } else {
+                    Err(Diagnostic::new(device.span, format!("there is no {}, {}", device.value, self.there())))
+                }
+            }
+            PlaceRef::Named(name) => match self.names.get(&name.value) {
+                Some(device) => Ok((*device).into()),
+                None => {
+                    let known = self.names.keys().map(String::as_str).chain(["host"]);
+                    let help = did_you_mean(&name.value, known)
+                        .unwrap_or_else(|| format!("name it first: device {} = cpu:0", name.value));
+                    debug_assert!(!is_reserved(&name.value));
+                    Err(Diagnostic::new(name.span, format!("unknown device `{}`", name.value)).with_help(help))
+                }
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parser::parse;
+    use crate::source::Source;
+
+    fn resolve(text: &str, chosen: &[(&str, &str)], planning: bool) -> Result<Devices, String> {
+        let script = parse(&Source::from_text("t", "", text)).unwrap();
+        let chosen = chosen.iter().map(|(name, id)| ((*name).to_owned(), id.parse().unwrap())).collect();
+        let available = Available { devices: vec![DeviceId::cpu(0)], chosen, planning };
+        Devices::resolve(&script, available).map_err(|errors| errors[0].message.clone())
+    }
+
+    #[test]
+    fn the_first_device_that_is_there_is_taken() {
+        let script = "device a = cuda:0 else cpu:0";
+        assert_eq!(resolve(script, &[], false).unwrap().names["a"], DeviceId::cpu(0));
+        assert_eq!(resolve(script, &[("a", "cuda:0")], true).unwrap().names["a"], DeviceId::cuda(0));
+        let error = resolve(script, &[("a", "cuda:0")], false).unwrap_err();
+        assert!(error.contains("chosen as cuda:0, but only these devices are there: cpu:0"), "{error}");
+    }
+
+    #[test]
+    fn a_plan_needs_no_device() {
+        assert_eq!(resolve("device a = cuda:3", &[], true).unwrap().names["a"], DeviceId::cuda(3));
+        assert!(resolve("device a = cuda:3", &[], false).unwrap_err().contains("needs one of cuda:3"));
+    }
+
+    #[test]
+    fn names_are_checked() {
+        assert!(resolve("device a = cpu:0\ndevice a = cpu:0", &[], false).unwrap_err().contains("named twice"));
+        assert!(resolve("device a = cpu:0", &[("b", "cpu:0")], false).unwrap_err().contains("no device named `b`"));
+    }
+}

@@ -1,0 +1,243 @@
+//! From expressions to instructions.
+//!
+//! The checker, the planner and the executor walk a script with the same emitter, so what was checked is
+//! what runs. They differ in where loaded tensors come from ([`Loader`]) and in what happens to the list:
+//! the checker drops it, the planner plans it, the executor submits it.
+//!
+//! A name stands for a tensor, which may be a view of another name's storage. Names have one scope for the
+//! whole script; a `let` of a known name binds it anew.
+
+mod value;
+mod view;
+
+use std::collections::{HashMap, HashSet};
+
+use crate::ast::{Expr, ExprKind, Statement, StatementKind, Target};
+use crate::devices::Devices;
+use crate::diagnostic::Diagnostic;
+use crate::engine::{DType, InstructionList, InstructionsBuilder, MemoryKind, Place, Tensor};
+use crate::files::TensorFile;
+use crate::functions::{FUNCTIONS, did_you_mean};
+use crate::source::{Source, Span, Spanned};
+
+pub(crate) use value::scalar;
+
+/// Where the tensors of files come from.
+pub trait Loader {
+    /// The tensor of a file, on the host.
+    ///
+    /// # Errors
+    /// Why there is none; the text names the file.
+    fn load(&mut self, file: TensorFile) -> Result<Tensor, String>;
+}
+
+/// A loader that gives tensors without values: enough to check and to plan.
+#[derive(Debug, Default)]
+pub struct HeadersOnly;
+
+impl Loader for HeadersOnly {
+    fn load(&mut self, file: TensorFile) -> Result<Tensor, String> {
+        Ok(Tensor::unbound(Place::Host, MemoryKind::Pageable, file.dtype, file.shape))
+    }
+}
+
+/// What a name stands for.
+#[derive(Clone, Debug)]
+pub struct Binding {
+    /// The tensor.
+    pub tensor: Tensor,
+    /// The `let` that bound it, at the name.
+    pub span: Span,
+}
+
+/// What a statement needs the values of; the tensors are on the host and without gaps.
+#[derive(Debug)]
+pub enum Wanted {
+    /// Nothing: the statement only added instructions.
+    Nothing,
+    /// The values of `print` and `save`.
+    One(Tensor),
+    /// The values of `expect` and `print accuracy`.
+    Two(Tensor, Tensor),
+}
+
+/// Emits the instructions of a script.
+pub struct Emitter<'a> {
+    source: &'a Source,
+    devices: &'a Devices,
+    loader: Box<dyn Loader + 'a>,
+    builder: InstructionsBuilder,
+    names: HashMap<String, Binding>,
+    /// Names whose `let` was wrong: what uses them is not an error of its own.
+    poisoned: HashSet<String>,
+}
+
+impl<'a> Emitter<'a> {
+    /// An emitter without names.
+    pub fn new(source: &'a Source, devices: &'a Devices, loader: impl Loader + 'a) -> Self {
+        Self {
+            source,
+            devices,
+            loader: Box::new(loader),
+            builder: InstructionsBuilder::new(),
+            names: HashMap::new(),
+            poisoned: HashSet::new(),
+        }
+    }
+
+    /// The instructions since the last [`Emitter::take_list`].
+    #[must_use]
+    pub fn list(&self) -> &InstructionList {
+        self.builder.list()
+    }
+
+    /// Takes the instructions, and goes on with an empty list.
+    pub fn take_list(&mut self) -> InstructionList {
+        std::mem::take(&mut self.builder).finish()
+    }
+
+    /// What the names stand for.
+    #[must_use]
+    pub fn names(&self) -> &HashMap<String, Binding> {
+        &self.names
+    }
+
+    /// Notes that the `let` of a name was wrong; errors that follow from that are echoes.
+    pub fn poison(&mut self, name: &Spanned<String>) {
+        self.poisoned.insert(name.value.clone());
+    }
+
+    /// Emits a statement that is no block. What it wants the values of is on the host when the list has run.
+    ///
+    /// # Errors
+    /// What is wrong with it, at its place. Instructions before the wrong part may have been added.
+    pub fn statement(&mut self, statement: &Statement) -> Result<Wanted, Diagnostic> {
+        match &statement.kind {
+            // Resolved before; the text and the blocks are the walker's.
+            StatementKind::Device { .. }
+            | StatementKind::PrintText(_)
+            | StatementKind::Repeat { .. }
+            | StatementKind::Time { .. } => Ok(Wanted::Nothing),
+            StatementKind::Let { name, value } => {
+                if self.devices.contains(&name.value) {
+                    return Err(Diagnostic::new(name.span, format!("`{}` is a device already", name.value)));
+                }
+                let tensor = self.value(value, 0)?;
+                self.poisoned.remove(&name.value);
+                self.names.insert(name.value.clone(), Binding { tensor, span: name.span });
+                Ok(Wanted::Nothing)
+            }
+            StatementKind::Into { value, target } => self.into(value, target).map(|()| Wanted::Nothing),
+            StatementKind::Refill { target, value, lane } => {
+                let tensor = self.target(target)?;
+                let value = Spanned::new(scalar(value, tensor.dtype())?, value.span);
+                self.builder.set_lane(lane.as_ref().map_or(0, |lane| lane.value));
+                self.builder
+                    .fill_into(&tensor, value.value)
+                    .map_err(|error| Diagnostic::new(target.name.span, error.to_string()))?;
+                Ok(Wanted::Nothing)
+            }
+            StatementKind::Print(value) | StatementKind::Save { value, .. } => Ok(Wanted::One(self.host_value(value)?)),
+            StatementKind::PrintAccuracy { scores, labels } => {
+                let scores_tensor = self.value(scores, 0)?;
+                let labels_tensor = self.value(labels, 0)?;
+                if labels_tensor.dtype() != DType::I64 {
+                    return Err(Diagnostic::new(
+                        labels.span,
+                        format!("the labels must be i64, found {}", labels_tensor.dtype()),
+                    ));
+                }
+                let shape = scores_tensor.shape();
+                let Some((_, rows)) = shape.dims().split_last() else {
+                    return Err(Diagnostic::new(
+                        scores.span,
+                        "the scores must have an axis of classes, found a scalar",
+                    ));
+                };
+                if labels_tensor.shape().dims() != rows {
+                    return Err(Diagnostic::new(
+                        labels.span,
+                        format!(
+                            "scores of shape {shape} need labels of shape {rows:?}, found {}",
+                            labels_tensor.shape()
+                        ),
+                    ));
+                }
+                Ok(Wanted::Two(self.to_host(scores_tensor, scores)?, self.to_host(labels_tensor, labels)?))
+            }
+            StatementKind::Expect { found, expected, .. } => {
+                let a = self.value(found, 0)?;
+                let b = self.value(expected, 0)?;
+                if a.dtype() != b.dtype() || a.shape() != b.shape() {
+                    return Err(Diagnostic::new(
+                        statement.span,
+                        format!("cannot compare {}{} with {}{}", a.dtype(), a.shape(), b.dtype(), b.shape()),
+                    )
+                    .with_help("dtype and shape must be the same: use `cast` or `reshape`"));
+                }
+                Ok(Wanted::Two(self.to_host(a, found)?, self.to_host(b, expected)?))
+            }
+        }
+    }
+
+    /// `copy h into y rows 0..4`, `matmul a b into y`
+    fn into(&mut self, value: &Expr, target: &Target) -> Result<(), Diagnostic> {
+        let at = |error: crate::engine::BuildError| Diagnostic::new(value.span, error.to_string());
+        let lane = value.lane.as_ref().map_or(0, |lane| lane.value);
+        match &value.kind {
+            ExprKind::Copy { value: from, .. } => {
+                let from = self.value(from, lane)?;
+                let target = self.target(target)?;
+                self.builder.set_lane(lane);
+                self.builder.copy_into(&from, &target).map_err(at)
+            }
+            ExprKind::Call { op, inputs, axes, keep, to } => {
+                let inputs = self.inputs(*op, inputs, lane)?;
+                let params = value::params(&inputs, axes, *keep, *to)?;
+                let target = self.target(target)?;
+                self.builder.set_lane(lane);
+                let inputs: Vec<&Tensor> = inputs.iter().collect();
+                self.builder.op_into(*op, &inputs, params, &target).map_err(at)
+            }
+            _ => Err(Diagnostic::new(value.span, "only a copy or an op can be written into a tensor")),
+        }
+    }
+
+    fn target(&mut self, target: &Target) -> Result<Tensor, Diagnostic> {
+        let tensor = self.named(&target.name.value, target.name.span)?;
+        view::slice(&tensor, &target.slices)
+    }
+
+    fn named(&self, name: &str, span: Span) -> Result<Tensor, Diagnostic> {
+        if self.poisoned.contains(name) {
+            let mut error = Diagnostic::new(span, format!("`{name}` is not known because of an earlier error"));
+            error.echo = true;
+            return Err(error);
+        }
+        if let Some(binding) = self.names.get(name) {
+            return Ok(binding.tensor.clone());
+        }
+        if self.devices.contains(name) {
+            return Err(Diagnostic::new(span, format!("`{name}` is a device, expected a tensor")));
+        }
+        let mut known: Vec<&str> = self.names.keys().map(String::as_str).collect();
+        known.sort_unstable(); // the same guess in every run
+        let functions = FUNCTIONS.iter().map(|(name, _)| *name);
+        let help = did_you_mean(name, known.into_iter().chain(functions));
+        Err(Diagnostic::new(span, format!("unknown name `{name}`")).with_help_if(help))
+    }
+
+    /// The value of an expression, copied to the host if it is elsewhere or has gaps.
+    fn host_value(&mut self, expr: &Expr) -> Result<Tensor, Diagnostic> {
+        let tensor = self.value(expr, 0)?;
+        self.to_host(tensor, expr)
+    }
+
+    fn to_host(&mut self, tensor: Tensor, expr: &Expr) -> Result<Tensor, Diagnostic> {
+        if tensor.place() == Place::Host && tensor.layout().is_contiguous() {
+            return Ok(tensor);
+        }
+        self.builder.set_lane(expr.lane.as_ref().map_or(0, |lane| lane.value));
+        self.builder.copy(&tensor, Place::Host).map_err(|error| Diagnostic::new(expr.span, error.to_string()))
+    }
+}

@@ -1,0 +1,149 @@
+//! Values: loads, copies, fills, kernels, and the numbers among their operands.
+
+use super::{Emitter, view};
+use crate::ast::{Expr, ExprKind, Number};
+use crate::diagnostic::Diagnostic;
+use crate::engine::{Axes, BuildError, DType, Op, Params, Scalar, Shape, Tensor};
+use crate::files::TensorFile;
+use crate::source::{Span, Spanned};
+
+impl Emitter<'_> {
+    /// Emits an expression on its lane, or on `lane` if it names none.
+    pub(super) fn value(&mut self, expr: &Expr, lane: u32) -> Result<Tensor, Diagnostic> {
+        let lane = expr.lane.as_ref().map_or(lane, |lane| lane.value);
+        let at = |error: BuildError| Diagnostic::new(expr.span, error.to_string());
+        match &expr.kind {
+            ExprKind::Name(name) => self.named(name, expr.span),
+            ExprKind::Number(_) => Err(Diagnostic::new(expr.span, "expected a tensor, found a number")
+                .with_help("a number can be an operand of an elementwise op beside a tensor; `fill` makes a tensor")),
+            ExprKind::Load { path, tensor } => {
+                let name = tensor.as_ref().map(|name| name.value.as_str());
+                let file = TensorFile::open(&self.source.resolve(&path.value), name);
+                file.map_err(|error| error.to_string())
+                    .and_then(|file| self.loader.load(file))
+                    .map_err(|message| Diagnostic::new(path.span, message))
+            }
+            ExprKind::Copy { value, to } => {
+                let Some(to) = to else {
+                    return Err(Diagnostic::new(expr.span, "expected `to` and a place behind what is copied"));
+                };
+                let place = self.devices.place(to)?;
+                let tensor = self.value(value, lane)?;
+                self.builder.set_lane(lane);
+                self.builder.copy(&tensor, place).map_err(at)
+            }
+            ExprKind::Fill { dtype, dims, value, on } => {
+                let place = self.devices.place(on)?;
+                let shape = sizes(dims, expr.span)?;
+                let value = match value {
+                    Some(value) => scalar(value, *dtype)?,
+                    None => zero(*dtype),
+                };
+                self.builder.set_lane(lane);
+                self.builder.fill(place, *dtype, shape.dims(), value).map_err(at)
+            }
+            ExprKind::Call { op, inputs, axes, keep, to } => {
+                let inputs = self.inputs(*op, inputs, lane)?;
+                let params = params(&inputs, axes, *keep, *to)?;
+                self.builder.set_lane(lane);
+                let inputs: Vec<&Tensor> = inputs.iter().collect();
+                self.builder.op(*op, &inputs, params).map_err(at)
+            }
+            ExprKind::View { value, view } => {
+                let tensor = self.value(value, lane)?;
+                self.builder.set_lane(lane);
+                view::apply(&mut self.builder, &tensor, view, expr.span)
+            }
+        }
+    }
+
+    /// The inputs of an op. A number becomes a scalar tensor of the dtype and place of the tensor beside it.
+    pub(super) fn inputs(&mut self, op: Op, inputs: &[Expr], lane: u32) -> Result<Vec<Tensor>, Diagnostic> {
+        let mut tensors: Vec<Option<Tensor>> = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            tensors.push(match input.kind {
+                ExprKind::Number(_) if op.is_elementwise() => None,
+                _ => Some(self.value(input, lane)?),
+            });
+        }
+        // The condition of `where` has a dtype of its own.
+        let first_value = usize::from(op == Op::Where);
+        let like = tensors.iter().skip(first_value).flatten().next().cloned();
+        let mut out = Vec::with_capacity(inputs.len());
+        for (index, (tensor, input)) in tensors.into_iter().zip(inputs).enumerate() {
+            let (None, ExprKind::Number(number)) = (&tensor, &input.kind) else {
+                out.extend(tensor);
+                continue;
+            };
+            let Some(like) = like.as_ref().filter(|_| index >= first_value) else {
+                return Err(Diagnostic::new(input.span, format!("{op} needs a tensor beside or instead of a number"))
+                    .with_help("a number has the dtype of the tensor beside it; `fill` makes a tensor"));
+            };
+            let value = scalar(&Spanned::new(*number, input.span), like.dtype())?;
+            self.builder.set_lane(lane);
+            out.push(
+                self.builder
+                    .fill(like.place(), like.dtype(), &[], value)
+                    .map_err(|error| Diagnostic::new(input.span, error.to_string()))?,
+            );
+        }
+        Ok(out)
+    }
+}
+
+/// A number as a value of a dtype.
+pub(crate) fn scalar(number: &Spanned<Number>, dtype: DType) -> Result<Scalar, Diagnostic> {
+    let value = match number.value {
+        // Above 2^53 a float holds the nearest number it has, as it does for a literal in any language.
+        Number::Int(value) if dtype.is_float() => Scalar::F64(value as f64),
+        Number::Int(value) => Scalar::I64(value),
+        Number::Float(value) => Scalar::F64(value),
+        Number::Bool(value) => Scalar::Bool(value),
+    };
+    if value.fits(dtype) {
+        return Ok(value);
+    }
+    let expected = match dtype {
+        DType::Bool => "expected true or false",
+        dtype if dtype.is_float() => "expected a number",
+        _ => "expected a whole number in its range",
+    };
+    Err(Diagnostic::new(number.span, format!("{value} does not fit {dtype}, {expected}")))
+}
+
+fn zero(dtype: DType) -> Scalar {
+    match dtype {
+        DType::Bool => Scalar::Bool(false),
+        dtype if dtype.is_float() => Scalar::F64(0.0),
+        _ => Scalar::I64(0),
+    }
+}
+
+/// Sizes as written, as a shape.
+fn sizes(dims: &[Spanned<i64>], span: Span) -> Result<Shape, Diagnostic> {
+    let sizes: Vec<usize> = dims
+        .iter()
+        .map(|dim| {
+            usize::try_from(dim.value)
+                .map_err(|_| Diagnostic::new(dim.span, format!("a size is zero or more, found {}", dim.value)))
+        })
+        .collect::<Result<_, _>>()?;
+    Shape::new(&sizes).map_err(|error| Diagnostic::new(span, error.to_string()))
+}
+
+/// The parameters of an op, with negative axes counted from the end of the first input's.
+pub(super) fn params(
+    inputs: &[Tensor],
+    axes: &[Spanned<i64>],
+    keep: bool,
+    to: Option<DType>,
+) -> Result<Params, Diagnostic> {
+    let shape = inputs.first().map_or(Shape::SCALAR, Tensor::shape);
+    let mut resolved = Vec::with_capacity(axes.len());
+    for axis in axes {
+        resolved.push(view::axis(&shape, axis.value, axis.span)?);
+    }
+    let span = axes.iter().map(|axis| axis.span).reduce(Span::to).unwrap_or_default();
+    let axes = Axes::new(&resolved).map_err(|error| Diagnostic::new(span, error.to_string()))?;
+    Ok(Params { axes, keep_dims: keep, to })
+}

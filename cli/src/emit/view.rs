@@ -1,0 +1,96 @@
+//! Views: other shapes and parts of the same storage. Only a reshape of a view with gaps copies.
+
+use crate::ast::{SliceSpec, View};
+use crate::diagnostic::Diagnostic;
+use crate::engine::{InstructionsBuilder, Shape, Tensor};
+use crate::source::{Span, Spanned};
+
+/// Applies a view. `span` is the whole expression.
+pub(super) fn apply(
+    builder: &mut InstructionsBuilder,
+    tensor: &Tensor,
+    view: &View,
+    span: Span,
+) -> Result<Tensor, Diagnostic> {
+    let shape = tensor.shape();
+    match view {
+        View::Reshape(sizes) => {
+            let dims = inferred(&shape, sizes, span)?;
+            let reshape =
+                |tensor: &Tensor| tensor.try_reshape(&dims).map_err(|error| Diagnostic::new(span, error.to_string()));
+            if let Some(view) = reshape(tensor)? {
+                return Ok(view);
+            }
+            let copy =
+                builder.copy(tensor, tensor.place()).map_err(|error| Diagnostic::new(span, error.to_string()))?;
+            // A copy has no gaps, so its reshape is a view.
+            reshape(&copy)?.ok_or_else(|| Diagnostic::new(span, "this reshape needs a copy without gaps"))
+        }
+        View::Broadcast(sizes) => {
+            let dims: Vec<usize> = sizes.iter().map(size).collect::<Result<_, _>>()?;
+            tensor.broadcast_to(&dims).map_err(|error| Diagnostic::new(span, error.to_string()))
+        }
+        View::Permute(axes) => {
+            let axes: Vec<usize> = axes.iter().map(|at| axis(&shape, at.value, at.span)).collect::<Result<_, _>>()?;
+            tensor.permute(&axes).map_err(|error| Diagnostic::new(span, error.to_string()))
+        }
+        View::Slice(slices) => slice(tensor, slices),
+    }
+}
+
+/// The part of a tensor that ranges name.
+pub(super) fn slice(tensor: &Tensor, slices: &[SliceSpec]) -> Result<Tensor, Diagnostic> {
+    let mut part = tensor.clone();
+    for spec in slices {
+        let shape = part.shape();
+        let axis = axis(&shape, spec.axis, spec.span)?;
+        let index = |value: u64| {
+            usize::try_from(value).map_err(|_| Diagnostic::new(spec.span, "the index does not fit memory"))
+        };
+        let start = spec.start.map_or(Ok(0), index)?;
+        let end = spec.end.map_or(Ok(shape.dims()[axis]), index)?;
+        part = part.slice(axis, start..end).map_err(|error| Diagnostic::new(spec.span, error.to_string()))?;
+    }
+    Ok(part)
+}
+
+/// An axis of a shape; a negative one counts from the end.
+pub(super) fn axis(shape: &Shape, axis: i64, span: Span) -> Result<usize, Diagnostic> {
+    let rank = shape.rank() as i64; // at most 8
+    let from_start = if axis < 0 { axis.saturating_add(rank) } else { axis };
+    usize::try_from(from_start).ok().filter(|at| *at < shape.rank()).ok_or_else(|| {
+        Diagnostic::new(span, format!("there is no axis {axis} in shape {shape}, which has {rank} axes"))
+    })
+}
+
+fn size(size: &Spanned<i64>) -> Result<usize, Diagnostic> {
+    usize::try_from(size.value)
+        .map_err(|_| Diagnostic::new(size.span, format!("a size is zero or more, found {}", size.value)))
+}
+
+/// Sizes in which one -1 stands for what is left.
+fn inferred(shape: &Shape, sizes: &[Spanned<i64>], span: Span) -> Result<Vec<usize>, Diagnostic> {
+    let mut open = None;
+    let mut dims = Vec::with_capacity(sizes.len());
+    for (index, found) in sizes.iter().enumerate() {
+        if found.value != -1 {
+            dims.push(size(found)?);
+        } else if open.replace(index).is_none() {
+            dims.push(1);
+        } else {
+            return Err(Diagnostic::new(found.span, "only one size can be -1"));
+        }
+    }
+    if let Some(index) = open {
+        let known = Shape::new(&dims).map_err(|error| Diagnostic::new(span, error.to_string()))?.elements();
+        let elements = shape.elements();
+        if known == 0 || elements % known != 0 {
+            return Err(Diagnostic::new(
+                span,
+                format!("shape {shape} has {elements} elements, which are no multiple of {known}"),
+            ));
+        }
+        dims[index] = elements / known;
+    }
+    Ok(dims)
+}

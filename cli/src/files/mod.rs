@@ -1,0 +1,134 @@
+//! Tensor files: what is in them, their elements, and writing them.
+//!
+//! [`TensorFile::open`] reads the header only, and checks it against the length of the file, so that a
+//! script is checked without its data and a truncated file is found before anything runs. The formats'
+//! own crates parse the headers; limits in front of them keep a malformed header from costing memory.
+
+mod npy;
+mod safetensors;
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+pub use npy::save;
+
+use crate::array::{Array, Data};
+use crate::diagnostic::printable;
+use crate::engine::{DType, Shape};
+
+/// Why a file could not be read or written. The text begins with the path.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {reason}", printable(&path.display().to_string()))]
+pub struct FileError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl FileError {
+    fn new(path: &Path, reason: impl Into<String>) -> Self {
+        Self { path: path.to_path_buf(), reason: reason.into() }
+    }
+
+    fn io(path: &Path, what: &str, error: &io::Error) -> Self {
+        Self::new(path, format!("cannot {what}: {error}"))
+    }
+}
+
+/// A tensor in a file: its header has been read and fits the file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes.
+    pub shape: Shape,
+    /// Are the elements in column-major order?
+    column_major: bool,
+    /// Where the elements begin, in bytes from the start of the file.
+    offset: u64,
+}
+
+impl TensorFile {
+    /// Reads the header of a tensor: of a `.npy` file, or of one tensor of a `.safetensors` file.
+    ///
+    /// # Errors
+    /// A [`FileError`] for whatever keeps the tensor from being read later: the file is missing, no
+    /// regular file, of another format, malformed or truncated, or has no tensor of that name.
+    pub fn open(path: &Path, tensor: Option<&str>) -> Result<Self, FileError> {
+        let (mut file, length) = open(path)?;
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("npy") if tensor.is_some() => {
+                Err(FileError::new(path, "a .npy file holds one tensor without a name, leave the name out"))
+            }
+            Some("npy") => npy::read_header(path, &mut file, length),
+            Some("safetensors") => safetensors::read_header(path, &mut file, length, tensor),
+            _ => Err(FileError::new(path, "unknown kind of file, expected .npy or .safetensors")),
+        }
+    }
+
+    /// Reads the elements.
+    ///
+    /// # Errors
+    /// A [`FileError`] if the file has changed since its header was read, or cannot be read.
+    pub fn read(&self) -> Result<Array, FileError> {
+        let fail = |error: io::Error| FileError::io(&self.path, "read the elements", &error);
+        let (mut file, length) = open(&self.path)?;
+        let bytes = self.shape.elements() * self.dtype.size();
+        if length < self.offset + bytes as u64 {
+            return Err(FileError::new(&self.path, "the file has been cut since its header was read"));
+        }
+        file.seek(SeekFrom::Start(self.offset)).map_err(fail)?;
+        let mut buffer = vec![0; bytes];
+        file.read_exact(&mut buffer).map_err(fail)?;
+        let data = Data::from_bytes(self.dtype, &buffer)
+            .map_err(|at| FileError::new(&self.path, format!("element {at} is a bool that is neither 0 nor 1")))?;
+        let shape = self.shape.dims().to_vec();
+        let data = if self.column_major { data.from_column_major(&shape) } else { data };
+        Ok(Array { shape, data })
+    }
+}
+
+/// Opens a regular file and tells its length.
+fn open(path: &Path) -> Result<(File, u64), FileError> {
+    // Asked before opening: opening a pipe would block.
+    let metadata = std::fs::metadata(path).map_err(|error| FileError::io(path, "open", &error))?;
+    if metadata.is_dir() {
+        return Err(FileError::new(path, "this is a directory, expected a file"));
+    }
+    if !metadata.is_file() {
+        return Err(FileError::new(path, "this is not a regular file"));
+    }
+    let file = File::open(path).map_err(|error| FileError::io(path, "open", &error))?;
+    Ok((file, metadata.len()))
+}
+
+/// Checks sizes from a header: they make a shape, and the file has exactly the bytes for it.
+fn checked_shape(path: &Path, dims: &[usize], dtype: DType, found: u64) -> Result<Shape, FileError> {
+    let shape = Shape::new(dims).map_err(|error| FileError::new(path, format!("{error}")))?;
+    let expected = shape
+        .elements()
+        .checked_mul(dtype.size())
+        .filter(|bytes| isize::try_from(*bytes).is_ok())
+        .ok_or_else(|| FileError::new(path, format!("a tensor {dtype}{shape} is too large for memory")))?
+        as u64;
+    if found < expected {
+        return Err(FileError::new(
+            path,
+            format!("the file is truncated: {dtype}{shape} has {expected} bytes, {found} are there"),
+        ));
+    }
+    if found > expected {
+        return Err(FileError::new(
+            path,
+            format!("{} bytes follow the {expected} bytes of {dtype}{shape}", found - expected),
+        ));
+    }
+    Ok(shape)
+}
+
+#[cfg(test)]
+mod tests;

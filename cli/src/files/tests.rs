@@ -1,0 +1,169 @@
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::*;
+
+/// A `.npy` file from its header's dictionary and its data.
+fn npy(dict: &str, data: &[u8]) -> Vec<u8> {
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend(u16::try_from(dict.len() + 1).unwrap().to_le_bytes());
+    bytes.extend(dict.bytes());
+    bytes.push(b'\n');
+    bytes.extend(data);
+    bytes
+}
+
+fn plain(descr: &str, fortran: bool, shape: &str, data: &[u8]) -> Vec<u8> {
+    let order = if fortran { "True" } else { "False" };
+    npy(&format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}"), data)
+}
+
+fn safe(header: &str, data: &[u8]) -> Vec<u8> {
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.bytes());
+    bytes.extend(data);
+    bytes
+}
+
+fn load(name: &str, bytes: &[u8], tensor: Option<&str>) -> Result<Array, String> {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join(name);
+    fs::write(&path, bytes).unwrap();
+    TensorFile::open(&path, tensor)
+        .and_then(|file| file.read())
+        .map_err(|error| error.to_string().replace(&format!("{}: ", path.display()), ""))
+}
+
+fn refused(name: &str, bytes: &[u8], tensor: Option<&str>, with: &str) {
+    let error = load(name, bytes, tensor).expect_err("loaded a bad file");
+    assert!(error.contains(with), "{error:?} does not say {with:?}");
+}
+
+#[test]
+fn arrays_survive_a_save_and_a_load() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("a.npy");
+    let all = [
+        (vec![2, 3], Data::F32(vec![0.5, -1.0, f32::INFINITY, 3.0, 4.0, 5.0])),
+        (vec![], Data::F64(vec![1e300])),
+        (vec![3, 0], Data::I32(vec![])),
+        (vec![2], Data::I64(vec![i64::MIN, i64::MAX])),
+        (vec![1, 2], Data::U8(vec![0, 255])),
+        (vec![2], Data::Bool(vec![true, false])),
+    ];
+    for (shape, data) in all {
+        let array = Array { shape, data };
+        save(&path, &array).unwrap();
+        assert_eq!(TensorFile::open(&path, None).unwrap().read().unwrap(), array);
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a part file was left");
+}
+
+#[test]
+fn fortran_order_is_read() {
+    let array = load("a.npy", &plain("|u1", true, "(2, 3)", &[0, 3, 1, 4, 2, 5]), None).unwrap();
+    assert_eq!(array, Array { shape: vec![2, 3], data: Data::U8(vec![0, 1, 2, 3, 4, 5]) });
+}
+
+#[test]
+fn bad_npy_files_are_refused() {
+    let npy_refused = |bytes: &[u8], with| refused("a.npy", bytes, None, with);
+    npy_refused(b"", "magic");
+    npy_refused(b"\x93NUMPY", "ends within the header");
+    npy_refused(b"\x93NUMPY\x01\x00\xff", "ends within the header");
+    npy_refused(b"\x93NUMPY\x01\x00\x20\x00{'descr'", "ends within the header");
+    npy_refused(b"\x93NUMPY\x09\x00\x20\x00{'descr'", "version 9");
+    npy_refused(b"\x93NUMPY\x02\x00\xff\xff\xff\xff", "4294967295 bytes");
+    npy_refused(&plain("<f4", false, "(2,)", &[0; 7]), "truncated: f32[2] has 8 bytes, 7 are there");
+    npy_refused(&plain("<f4", false, "(2,)", &[0; 9]), "1 bytes follow");
+    npy_refused(&plain(">f4", false, "(2,)", &[0; 8]), "big-endian");
+    npy_refused(&plain("<f2", false, "(2,)", &[0; 4]), "'<f2' cannot be loaded");
+    npy_refused(&plain("<c8", false, "(1,)", &[0; 8]), "cannot be loaded");
+    npy_refused(&plain("|O", false, "(1,)", &[0; 8]), "cannot be loaded");
+    npy_refused(&plain("|b1", false, "(3,)", &[0, 1, 7]), "element 2 is a bool");
+    npy_refused(&plain("<f4", false, "(-1,)", &[]), "malformed");
+    npy_refused(&plain("<f4", false, "(99999999999999999999999,)", &[]), "too large");
+    npy_refused(&plain("<f4", false, "(4294967296, 4294967296, 4294967296, 0)", &[]), "too large");
+    npy_refused(&plain("<f4", false, "(4611686018427387904,)", &[]), "would not fit in memory");
+    npy_refused(&plain("|u1", false, "(1, 1, 1, 1, 1, 1, 1, 1, 1)", &[0]), "8");
+    npy_refused(&npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (0,), }", &[]), "structured");
+    npy_refused(&npy("{'descr': '<f4', 'shape': (0,), }", &[]), "fortran_order");
+    npy_refused(&npy(&"(".repeat(9_000), &[]), "nested too deep");
+    npy_refused(&npy("garbage", &[]), "malformed");
+    npy_refused(&npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), ", &[]), "malformed");
+}
+
+#[test]
+fn random_headers_never_panic() {
+    // Every byte of a good file changed to a few others: each loads or is refused.
+    let good = plain("<f4", false, "(1, 2)", &[0; 8]);
+    for at in 0..good.len() {
+        for byte in [0, b'9', b'(', b'\'', 0xff] {
+            let mut bytes = good.clone();
+            bytes[at] = byte;
+            let _ = load("a.npy", &bytes, None);
+        }
+        let _ = load("a.npy", &good[..at], None);
+    }
+}
+
+#[test]
+fn a_tensor_is_found_by_its_name() {
+    let header = r#"{"b.weight":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"a":{"dtype":"I32","shape":[],"data_offsets":[2,6]}}"#;
+    let bytes = safe(header, &[1, 2, 5, 0, 0, 0]);
+    let read = |name| load("a.safetensors", &bytes, Some(name)).unwrap().data;
+    assert_eq!(read("b.weight"), Data::U8(vec![1, 2]));
+    assert_eq!(read("a"), Data::I32(vec![5]));
+    refused("a.safetensors", &bytes, Some("b.weigth"), "did you mean `b.weight`?");
+    refused("a.safetensors", &bytes, Some("zzz"), "it has: \"a\", \"b.weight\"");
+    refused("a.safetensors", &bytes, None, "name one of its tensors: \"a\", \"b.weight\"");
+}
+
+#[test]
+fn a_single_tensor_needs_no_name() {
+    let header = r#"{"x":{"dtype":"BOOL","shape":[1],"data_offsets":[0,1]}}"#;
+    assert_eq!(load("a.safetensors", &safe(header, &[1]), None).unwrap().data, Data::Bool(vec![true]));
+}
+
+#[test]
+fn bad_safetensors_files_are_refused() {
+    let bad = |bytes: &[u8], with| refused("a.safetensors", bytes, Some("x"), with);
+    bad(b"", "0 bytes cannot hold a header");
+    bad(&u64::MAX.to_le_bytes(), "header should have");
+    bad(&safe("{", &[]), "malformed .safetensors header");
+    bad(&safe(&"[".repeat(100_000), &[]), "malformed .safetensors header");
+    let one = |dtype: &str, shape: &str, end: usize| {
+        format!(r#"{{"x":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[0,{end}]}}}}"#)
+    };
+    bad(&safe(&one("F32", "[2]", 8), &[0; 7]), "truncated: its tensors have 8 bytes, 7 are there");
+    bad(&safe(&one("F32", "[2]", 8), &[0; 9]), "too long");
+    bad(&safe(&one("F32", "[2]", 4), &[0; 4]), "malformed .safetensors header");
+    bad(&safe(&one("F16", "[2]", 4), &[0; 4]), "F16");
+    bad(&safe(&one("F32", "[18446744073709551615, 2]", 4), &[0; 4]), "malformed .safetensors header");
+}
+
+#[test]
+fn odd_paths_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let open = |path: &Path, tensor| TensorFile::open(path, tensor).unwrap_err().to_string();
+    assert!(open(folder.path(), None).contains("this is a directory"));
+    assert!(open(&folder.path().join("none.npy"), None).contains("cannot open"));
+    assert!(open(Path::new("/dev/null"), None).contains("not a regular file"));
+    let text = folder.path().join("a.txt");
+    fs::write(&text, "x").unwrap();
+    assert!(open(&text, None).contains("expected .npy or .safetensors"));
+    let array = folder.path().join("a.npy");
+    fs::write(&array, plain("|u1", false, "(1,)", &[1])).unwrap();
+    assert!(open(&array, Some("x")).contains("leave the name out"));
+}
+
+#[test]
+fn saving_over_something_else_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let array = Array { shape: vec![1], data: Data::U8(vec![1]) };
+    let fail = |path: &Path| save(path, &array).unwrap_err().to_string();
+    assert!(fail(folder.path()).contains("this is a directory"));
+    assert!(fail(&folder.path().join("none/a.npy")).contains("cannot write"));
+    assert!(fail(Path::new("/dev/null")).contains("not a regular file"));
+}

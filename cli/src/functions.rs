@@ -1,0 +1,167 @@
+//! The words of the language: functions, keywords, and what a misspelt one was meant to be.
+//!
+//! A kernel is a function of the same name. The one exception is in the names of reductions: `max` and
+//! `min` are binary with two operands and reductions with one.
+
+use crate::engine::Op;
+
+/// How a function is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `f a`
+    Unary(Op),
+    /// `f a b`
+    Binary(Op),
+    /// `f a b`, or `f a axis 1` for the second op
+    BinaryOrReduce(Op, Op),
+    /// `f c a b`
+    Where,
+    /// `f a axis 1`, `f a axes 0 1`, `f a`, each with `keep` if wanted
+    Reduce(Op),
+    /// `f a axis 1`, exactly one axis, with `keep` if wanted
+    ArgMax,
+    /// `f a axis 1`, exactly one axis
+    Softmax,
+    /// `f a f64`
+    Cast,
+    /// `load "file"` and a tensor name
+    Load,
+    /// `copy a to place`
+    Copy,
+    /// `empty dtype dims on place`
+    Empty,
+    /// `fill dtype dims value v on place`
+    Fill,
+    /// `reshape a 4 -1`
+    Reshape,
+    /// `broadcast a 4 10`
+    Broadcast,
+    /// `permute a 1 0`
+    Permute,
+    /// `slice a rows 0..4`
+    Slice,
+}
+
+/// Every function of the language.
+pub const FUNCTIONS: &[(&str, Form)] = &[
+    ("neg", Form::Unary(Op::Neg)),
+    ("abs", Form::Unary(Op::Abs)),
+    ("exp", Form::Unary(Op::Exp)),
+    ("log", Form::Unary(Op::Log)),
+    ("sqrt", Form::Unary(Op::Sqrt)),
+    ("tanh", Form::Unary(Op::Tanh)),
+    ("relu", Form::Unary(Op::Relu)),
+    ("sigmoid", Form::Unary(Op::Sigmoid)),
+    ("add", Form::Binary(Op::Add)),
+    ("sub", Form::Binary(Op::Sub)),
+    ("mul", Form::Binary(Op::Mul)),
+    ("div", Form::Binary(Op::Div)),
+    ("pow", Form::Binary(Op::Pow)),
+    ("min", Form::BinaryOrReduce(Op::Min, Op::ReduceMin)),
+    ("max", Form::BinaryOrReduce(Op::Max, Op::ReduceMax)),
+    ("eq", Form::Binary(Op::Eq)),
+    ("ne", Form::Binary(Op::Ne)),
+    ("lt", Form::Binary(Op::Lt)),
+    ("le", Form::Binary(Op::Le)),
+    ("gt", Form::Binary(Op::Gt)),
+    ("ge", Form::Binary(Op::Ge)),
+    ("where", Form::Where),
+    ("sum", Form::Reduce(Op::Sum)),
+    ("mean", Form::Reduce(Op::Mean)),
+    ("argmax", Form::ArgMax),
+    ("matmul", Form::Binary(Op::MatMul)),
+    ("softmax", Form::Softmax),
+    ("cast", Form::Cast),
+    ("load", Form::Load),
+    ("copy", Form::Copy),
+    ("empty", Form::Empty),
+    ("fill", Form::Fill),
+    ("reshape", Form::Reshape),
+    ("broadcast", Form::Broadcast),
+    ("permute", Form::Permute),
+    ("slice", Form::Slice),
+];
+
+/// The first words of statements; `copy`, `fill` and the ops can also begin one.
+pub const STATEMENTS: &[&str] = &["device", "let", "print", "save", "expect", "repeat", "time"];
+
+/// Words that are part of a statement or an expression and therefore name nothing.
+const OTHER_WORDS: &[&str] = &[
+    "else", "to", "into", "on", "lane", "value", "axis", "axes", "rows", "cols", "keep", "tol", "accuracy", "host",
+    "true", "false", "inf", "nan", "f32", "f64", "i32", "i64", "u8", "bool",
+];
+
+/// The function of a name.
+#[must_use]
+pub fn function(name: &str) -> Option<Form> {
+    FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, form)| *form)
+}
+
+/// Is this a word that cannot name a tensor or a device?
+#[must_use]
+pub fn is_reserved(word: &str) -> bool {
+    function(word).is_some() || STATEMENTS.contains(&word) || OTHER_WORDS.contains(&word)
+}
+
+/// Longest word that is compared with the known ones; nobody misspells a longer one by a letter or two.
+const LONGEST_GUESS: usize = 32;
+
+/// The candidate nearest to a misspelt word, if one is near: about a third of its letters differ, never all.
+#[must_use]
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if word.len() > LONGEST_GUESS {
+        return None;
+    }
+    let word = word.to_lowercase();
+    candidates
+        .into_iter()
+        .map(|candidate| (strsim::damerau_levenshtein(&word, candidate), candidate))
+        .filter(|(distance, candidate)| {
+            *distance <= (candidate.len().max(word.len()) / 3).max(1) && *distance < word.len()
+        })
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// "did you mean `x`?", if a candidate is near.
+#[must_use]
+pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    nearest(word, candidates).map(|candidate| format!("did you mean `{candidate}`?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guess(word: &str) -> Option<&'static str> {
+        nearest(word, FUNCTIONS.iter().map(|(name, _)| *name))
+    }
+
+    #[test]
+    fn the_nearest_function_is_found() {
+        assert_eq!(guess("mtmul"), Some("matmul"));
+        assert_eq!(guess("Relu"), Some("relu"));
+        assert_eq!(guess("sofmax"), Some("softmax"));
+        assert_eq!(guess("zzzzzz"), None);
+        assert_eq!(nearest("q", ["x", "abc"]), None);
+        assert_eq!(guess(&"x".repeat(100_000)), None);
+    }
+
+    #[test]
+    fn every_op_has_a_function() {
+        use std::collections::HashSet;
+        let mut ops: HashSet<Op> = HashSet::from([Op::Where, Op::ArgMax, Op::Softmax, Op::Cast]);
+        for (_, form) in FUNCTIONS {
+            match form {
+                Form::Unary(op) | Form::Binary(op) | Form::Reduce(op) => {
+                    ops.insert(*op);
+                }
+                Form::BinaryOrReduce(binary, reduction) => ops.extend([*binary, *reduction]),
+                _ => {}
+            }
+        }
+        for op in Op::ALL {
+            assert!(ops.contains(&op), "{} has no function", op.name());
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Which statement an instruction came from.
+//!
+//! A failure names a stream, a number on it and what ran. The numbers of a stream count its instructions
+//! in the order of submission, so counting along here finds the statement.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::engine::{DeviceId, Failure, Instruction, Kind, Place, StreamKey, StreamType, Tensor};
+use crate::source::Span;
+
+/// How many instructions are remembered; a failure of an older one is reported without its statement.
+const REMEMBERED: usize = 1 << 16;
+
+#[derive(Debug)]
+struct Entry {
+    stream: StreamKey,
+    number: u64,
+    what: &'static str,
+    span: Span,
+}
+
+/// The statements of the instructions that may still fail.
+#[derive(Debug, Default)]
+pub(crate) struct Issued {
+    numbers: HashMap<StreamKey, u64>,
+    entries: VecDeque<Entry>,
+}
+
+impl Issued {
+    /// Notes the instructions that a statement has added.
+    pub(crate) fn note(&mut self, instructions: &[Instruction], span: Span) {
+        for instruction in instructions {
+            let number = self.numbers.entry(instruction.stream).or_default();
+            *number += 1;
+            let what = match &instruction.kind {
+                Kind::Call { op, .. } => op.name(),
+                other => other.word(),
+            };
+            if self.entries.len() == REMEMBERED {
+                self.entries.pop_front();
+            }
+            self.entries.push_back(Entry { stream: instruction.stream, number: *number, what, span });
+        }
+    }
+
+    /// Notes that the values of a host tensor were read, which is an instruction on the host's own stream.
+    pub(crate) fn note_read_back(&mut self, tensor: &Tensor) {
+        debug_assert!(tensor.place() == Place::Host && tensor.layout().is_contiguous());
+        let stream = StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 0);
+        *self.numbers.entry(stream).or_default() += 1;
+    }
+
+    /// Everything so far has passed without a failure.
+    pub(crate) fn forget(&mut self) {
+        self.entries.clear();
+    }
+
+    /// The statement of a failure.
+    pub(crate) fn find(&self, failure: &Failure) -> Option<Span> {
+        self.entries
+            .iter()
+            .find(|entry| {
+                entry.stream == failure.stream && entry.number == failure.point.seq && entry.what == failure.what
+            })
+            .map(|entry| entry.span)
+    }
+}

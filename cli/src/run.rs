@@ -1,0 +1,271 @@
+//! `streamvm run`: submits a script's instructions and looks at its results.
+//!
+//! Instructions gather in one list, which is submitted when a statement needs a value, when it has
+//! [`FLUSH_AT`] instructions, and at the end. Submitting does not wait, so copies of later batches run
+//! while earlier ones compute, however the script is written down.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::time::Instant;
+
+use crate::array::{Array, Data};
+use crate::ast::{Block, Expr, Statement, StatementKind};
+use crate::compare::{accuracy, compare};
+use crate::devices::Devices;
+use crate::diagnostic::Diagnostic;
+use crate::emit::{Emitter, Loader, Wanted};
+use crate::engine::{DType, Error, Place, Tensor, Vm};
+use crate::files::{TensorFile, save};
+use crate::issued::Issued;
+use crate::show::show;
+use crate::source::{Source, Span};
+
+/// A list of this many instructions is submitted although nobody needs a value yet: few enough that the
+/// streams are not kept waiting for the script, enough that a submission's fixed cost is spread.
+pub const FLUSH_AT: usize = 64;
+
+/// Why a run stopped.
+#[derive(Debug)]
+pub enum Stop {
+    /// A statement failed.
+    Statement(Diagnostic),
+    /// The output could not be written.
+    Output(io::Error),
+}
+
+impl From<Diagnostic> for Stop {
+    fn from(diagnostic: Diagnostic) -> Self {
+        Self::Statement(diagnostic)
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+/// Runs a script that [`check`](crate::check::check) has found fine. Results go to `out`, and each list
+/// that is submitted to `dump`.
+///
+/// # Errors
+/// The first statement that fails, or that a failure is noticed at.
+pub fn run(
+    vm: &Vm,
+    source: &Source,
+    script: &Block,
+    devices: &Devices,
+    out: &mut dyn Write,
+    dump: Option<Dump>,
+) -> Result<(), Stop> {
+    let emitter = Emitter::new(source, devices, FromFiles { vm });
+    let mut runner = Runner { vm, source, emitter, out, dump, issued: Issued::default() };
+    runner.block(script)?;
+    let end = Span::new(source.text().len(), source.text().len());
+    runner.settle(end)?;
+    if let Some(dump) = &mut runner.dump {
+        dump.0.flush()?;
+    }
+    Ok(())
+}
+
+/// Where submitted lists are written to.
+pub struct Dump(BufWriter<File>);
+
+impl Dump {
+    /// Opens the file.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        File::create(path).map(|file| Self(BufWriter::new(file)))
+    }
+
+    /// Writes a list.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn list(&mut self, list: &dyn std::fmt::Display) -> io::Result<()> {
+        write!(self.0, "{list}")?;
+        self.0.flush()
+    }
+}
+
+/// Loads files into host tensors.
+struct FromFiles<'a> {
+    vm: &'a Vm,
+}
+
+impl Loader for FromFiles<'_> {
+    fn load(&mut self, file: TensorFile) -> Result<Tensor, String> {
+        let array = file.read().map_err(|error| error.to_string())?;
+        log::info!("loaded {}{} from {}", file.dtype, file.shape, file.path.display());
+        let shape = &array.shape;
+        match &array.data {
+            Data::F32(values) => self.vm.tensor(values, shape),
+            Data::F64(values) => self.vm.tensor(values, shape),
+            Data::I32(values) => self.vm.tensor(values, shape),
+            Data::I64(values) => self.vm.tensor(values, shape),
+            Data::U8(values) => self.vm.tensor(values, shape),
+            Data::Bool(values) => self.vm.tensor_of_bools(values, shape),
+        }
+        .map_err(|error| error.to_string())
+    }
+}
+
+struct Runner<'a> {
+    vm: &'a Vm,
+    source: &'a Source,
+    emitter: Emitter<'a>,
+    out: &'a mut dyn Write,
+    dump: Option<Dump>,
+    issued: Issued,
+}
+
+impl Runner<'_> {
+    fn block(&mut self, block: &Block) -> Result<(), Stop> {
+        block.iter().try_for_each(|statement| self.statement(statement))
+    }
+
+    fn statement(&mut self, statement: &Statement) -> Result<(), Stop> {
+        if log::log_enabled!(log::Level::Info) {
+            let line = self.source.position(statement.span.start).line;
+            log::info!("{}:{line}: {}", self.source.name(), self.source.snippet(statement.span));
+        }
+        match &statement.kind {
+            StatementKind::PrintText(text) => return Ok(writeln!(self.out, "{text}")?),
+            StatementKind::Repeat { count, body } => {
+                return (0..*count).try_for_each(|_| self.block(body));
+            }
+            StatementKind::Time { label, body } => {
+                self.settle(statement.span)?;
+                let start = Instant::now();
+                self.block(body)?;
+                self.settle(statement.span)?;
+                let took = start.elapsed().as_secs_f64() * 1e3;
+                return Ok(writeln!(self.out, "time {label}: {took:.3} ms")?);
+            }
+            _ => {}
+        }
+        let before = self.emitter.list().len();
+        let wanted = self.emitter.statement(statement)?;
+        self.issued.note(&self.emitter.list().instructions()[before..], statement.span);
+        match wanted {
+            Wanted::Nothing => {
+                if self.emitter.list().len() >= FLUSH_AT {
+                    self.flush(statement.span)?;
+                }
+                Ok(())
+            }
+            Wanted::One(tensor) => {
+                let array = self.read(&tensor, statement.span)?;
+                self.one(statement, &array)
+            }
+            Wanted::Two(first, second) => {
+                let first = self.read(&first, statement.span)?;
+                let second = self.read(&second, statement.span)?;
+                self.two(statement, &first, &second)
+            }
+        }
+    }
+
+    fn one(&mut self, statement: &Statement, array: &Array) -> Result<(), Stop> {
+        match &statement.kind {
+            StatementKind::Save { path, .. } => {
+                let target = self.source.resolve(&path.value);
+                save(&target, array).map_err(|error| Diagnostic::new(path.span, error.to_string()))?;
+                log::info!("saved {}", target.display());
+                Ok(())
+            }
+            StatementKind::Print(value) => {
+                let sizes: Vec<String> = array.shape.iter().map(ToString::to_string).collect();
+                let head = format!("{}: {}[{}]", self.label(value), array.data.dtype(), sizes.join(","));
+                let values = show(array);
+                let separator = if values.contains('\n') { '\n' } else { ' ' };
+                Ok(writeln!(self.out, "{head}{separator}{values}")?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn two(&mut self, statement: &Statement, first: &Array, second: &Array) -> Result<(), Stop> {
+        match &statement.kind {
+            StatementKind::PrintAccuracy { scores, .. } => {
+                let (right, rows) = accuracy(first, second);
+                let share = right as f64 / rows.max(1) as f64;
+                let label = self.label(scores).to_owned();
+                Ok(writeln!(self.out, "accuracy of {label}: {share:.4} ({right} of {rows})")?)
+            }
+            StatementKind::Expect { tolerance, .. } => compare(first, second, *tolerance)
+                .map_err(|mismatch| Diagnostic::new(statement.span, format!("not as expected: {mismatch}")).into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The text of an expression, as the name of what is printed.
+    fn label(&self, expr: &Expr) -> &str {
+        self.source.snippet(expr.span)
+    }
+
+    /// Submits what has gathered. Does not wait for it.
+    fn flush(&mut self, span: Span) -> Result<(), Stop> {
+        let list = self.emitter.take_list();
+        if list.is_empty() {
+            return Ok(());
+        }
+        if let Some(dump) = &mut self.dump {
+            dump.list(&list)?;
+        }
+        log::debug!("submitting {} instructions", list.len());
+        self.vm.submit(list).map(drop).map_err(|error| self.explain(&error, span).into())
+    }
+
+    /// Submits what has gathered and waits for everything.
+    fn settle(&mut self, span: Span) -> Result<(), Stop> {
+        self.flush(span)?;
+        self.vm.wait_all().map_err(|error| self.explain(&error, span))?;
+        self.issued.forget();
+        Ok(())
+    }
+
+    /// The values of a host tensor, once what computes them has run.
+    fn read(&mut self, tensor: &Tensor, span: Span) -> Result<Array, Stop> {
+        debug_assert_eq!(tensor.place(), Place::Host);
+        self.flush(span)?;
+        let data = match tensor.dtype() {
+            DType::F32 => tensor.to_vec().map(Data::F32),
+            DType::F64 => tensor.to_vec().map(Data::F64),
+            DType::I32 => tensor.to_vec().map(Data::I32),
+            DType::I64 => tensor.to_vec().map(Data::I64),
+            DType::U8 => tensor.to_vec().map(Data::U8),
+            DType::Bool => tensor.to_bools().map(Data::Bool),
+        };
+        self.issued.note_read_back(tensor);
+        let data = data.map_err(|error| self.explain(&error, span))?;
+        Ok(Array { shape: tensor.shape().dims().to_vec(), data })
+    }
+
+    /// An error of the engine as a message about the statement that caused it; `noticed` is the one that
+    /// was told.
+    fn explain(&self, error: &Error, noticed: Span) -> Diagnostic {
+        let Error::Failed(failure) = error else {
+            return Diagnostic::new(noticed, error.to_string());
+        };
+        let message = format!("{} (on {})", failure.cause, failure.stream);
+        let Some(cause) = self.issued.find(failure) else {
+            return Diagnostic::new(noticed, format!("an earlier statement failed: {message}"));
+        };
+        let diagnostic = Diagnostic::new(cause, message);
+        if cause == noticed {
+            return diagnostic;
+        }
+        let line = self.source.position(noticed.start).line;
+        let what = self.source.snippet(noticed);
+        diagnostic.with_help(if what.is_empty() {
+            "noticed at the end of the script".to_owned()
+        } else {
+            format!("noticed in line {line}: {what}")
+        })
+    }
+}

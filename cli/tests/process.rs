@@ -1,0 +1,174 @@
+//! What only a process shows: exit codes, signals, closed pipes, options.
+
+mod common;
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use common::{command, run_text, scratch, streamvm};
+use tempfile::TempDir;
+
+/// A script that runs until it is stopped.
+const ENDLESS: &str = "let a = fill f32 64 64 value 0.5 on cpu:0\nprint \"started\"\nrepeat 1000000000 {\n  let a = tanh (matmul a a)\n  print sum a\n}\n";
+
+#[test]
+fn noise_of_any_kind_is_rejected_by_the_command() {
+    for noise in [vec![0xff; 1_000_000], vec![0; 1_000_000], b"\xf0\x9f\x98\x80".repeat(250_000), vec![b'a'; 3_000_000]]
+    {
+        for action in ["run", "check"] {
+            let output = run_text(&noise, &[action]);
+            assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{}", output.stderr);
+            assert!(output.stderr.starts_with("script.svm:"), "{}", output.stderr);
+            assert!(!output.stderr.contains("panicked"), "{}", output.stderr);
+        }
+    }
+}
+
+#[test]
+fn an_empty_script_is_fine() {
+    assert_eq!(run_text("", &["run"]).code, 0);
+    assert_eq!(run_text("# nothing", &["check"]).code, 0);
+}
+
+#[test]
+fn odd_files_in_place_of_a_script_are_rejected() {
+    let folder = TempDir::new().unwrap();
+    for (file, says) in
+        [(".", "this is a directory"), ("none.svm", "cannot read the script"), ("/dev/zero", "longer than")]
+    {
+        let output = streamvm(folder.path(), ["run", file]);
+        assert_eq!(output.code, 2, "{file}");
+        assert!(output.stderr.starts_with(file) && output.stderr.contains(says), "{}", output.stderr);
+    }
+}
+
+#[test]
+fn wrong_arguments_are_rejected() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("a.svm"), "device d = cpu:0\n").unwrap();
+    for args in [
+        vec!["run"],
+        vec!["walk", "a.svm"],
+        vec!["run", "a.svm", "--device", "d"],
+        vec!["run", "a.svm", "--device", "d=gpu:0"],
+        vec!["run", "a.svm", "--device", "e=cpu:0"],
+        vec!["run", "a.svm", "--device", "d=cuda:99"],
+        vec!["run", "a.svm", "--mode", "fast"],
+        vec!["run", "a.svm", "--cpu-devices", "0"],
+    ] {
+        let output = streamvm(folder.path(), &args);
+        assert_eq!(output.code, 2, "{args:?}: {}", output.stderr);
+        assert!(output.stderr.contains("error: "), "{args:?}: {}", output.stderr);
+    }
+    assert_eq!(streamvm(folder.path(), ["run", "a.svm", "--device", "d=cpu:0"]).code, 0);
+}
+
+#[test]
+fn a_second_cpu_device_can_be_used() {
+    let text = "device d = cpu:1\nlet a = fill f32 2 value 1 on cpu:0\nprint add (copy a to d) 1\n";
+    let output = run_text(text, &["run", "--cpu-devices", "2"]);
+    assert_eq!(
+        (output.code, output.stdout.as_str()),
+        (0, "add (copy a to d) 1: f32[2] [2.0 2.0]\n"),
+        "{}",
+        output.stderr
+    );
+    assert_eq!(run_text(text, &["run"]).code, 2);
+}
+
+#[test]
+fn the_lists_are_written_to_a_file() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("a.svm"), "let a = fill f32 2 value 1 on cpu:0\nprint neg a\nprint abs a\n").unwrap();
+    let output = streamvm(folder.path(), ["run", "--dump-ir", "a.list", "a.svm"]);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let list = fs::read_to_string(folder.path().join("a.list")).unwrap();
+    assert!(list.contains("neg") && list.contains("abs"), "{list}");
+    assert_eq!(streamvm(folder.path(), ["run", "--dump-ir", "none/a.list", "a.svm"]).code, 1);
+}
+
+#[test]
+fn verbose_says_what_runs() {
+    let output = run_text("print \"x\"\n", &["run", "--verbose"]);
+    assert_eq!(output.stdout, "x\n");
+    assert!(output.stderr.contains("script.svm:1: print \"x\""), "{}", output.stderr);
+}
+
+#[test]
+fn devices_are_listed_for_people_and_programs() {
+    let folder = TempDir::new().unwrap();
+    let output = streamvm(folder.path(), ["devices"]);
+    assert!(output.code == 0 && output.stdout.starts_with("device  name"), "{}", output.stdout);
+    assert!(output.stdout.lines().any(|line| line.starts_with("cpu:0 ")), "{}", output.stdout);
+    let output = streamvm(folder.path(), ["devices", "--json", "--cpu-devices", "2"]);
+    let list: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
+    let cpus = list.as_array().unwrap().iter().filter(|device| device["kind"] == "cpu").count();
+    assert_eq!(cpus, 2, "{list}");
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_run_quietly() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("a.svm"), ENDLESS).unwrap();
+    let mut child =
+        command(folder.path()).args(["run", "a.svm"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let status = wait(&mut child, Duration::from_secs(60));
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert_eq!((status.code(), stderr.as_str()), (Some(1), ""));
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_ends_the_run_at_once() {
+    use std::os::unix::process::ExitStatusExt;
+
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("a.svm"), ENDLESS).unwrap();
+    let mut child = command(folder.path()).args(["run", "a.svm"]).stdout(Stdio::piped()).spawn().unwrap();
+    // The first output shows that the run is under way.
+    let mut byte = [0];
+    child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
+    let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let status = wait(&mut child, Duration::from_secs(10));
+    // A shell shows this as exit code 130.
+    assert_eq!(status.signal(), Some(2));
+}
+
+fn wait(child: &mut std::process::Child, limit: Duration) -> std::process::ExitStatus {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if start.elapsed() > limit {
+            child.kill().unwrap();
+            panic!("still running after {limit:?}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn the_examples_run() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let folder = scratch(&root.join("examples"));
+    for mode in ["threaded", "inline"] {
+        let output = streamvm(folder.path(), ["run", "--stats", "--mode", mode, "digits.svm"]);
+        assert_eq!(output.code, 0, "{}{}", output.stdout, output.stderr);
+        assert!(output.stdout.contains("of 360)"), "{}", output.stdout);
+        assert!(output.stdout.contains("h2d@cpu:0:0"), "{}", output.stdout);
+        let output = streamvm(folder.path(), ["run", "--mode", mode, "overlap.svm"]);
+        assert_eq!(output.code, 0, "{}{}", output.stdout, output.stderr);
+    }
+    for script in ["digits.svm", "overlap.svm"] {
+        let output = streamvm(folder.path(), ["check", "--device", "acc=cuda:0", script]);
+        assert_eq!(output.code, 0, "{}{}", output.stdout, output.stderr);
+        assert!(output.stdout.contains("compute@cuda:0:0"), "{}", output.stdout);
+    }
+}

@@ -1,0 +1,168 @@
+//! A caller's closure, stored inline.
+//!
+//! An engine that runs millions of small closures cannot afford an allocation for each. [`InlineFn`]
+//! keeps the captures of a closure in itself when they are small, and in a box when not. It is a
+//! hand-made trait object: [`Storage`] holds the captures (or the pointer to them), a `&'static`
+//! [`VTable`] knows their type.
+//!
+//! Invariants:
+//! * `storage` holds a valid value of the type that `vtable` was made for, until `call` or `drop`
+//!   takes it out, exactly once;
+//! * moving an `InlineFn` is a plain copy of its bytes, as with any Rust value.
+
+use std::fmt;
+use std::mem::{ManuallyDrop, MaybeUninit};
+
+use crate::fn_context::FnContext;
+
+/// Captures up to this many bytes (and an alignment up to 16) are stored inline.
+///
+/// One cache line: room for two tensors, a few numbers and a reference-counted pointer, while the
+/// whole cell stays within two lines.
+pub const INLINE_BYTES: usize = 64;
+
+/// What a caller's closure may fail with.
+pub type FnError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A `FnOnce(&mut FnContext) -> Result<(), FnError>` that allocates nothing while its captures fit
+/// [`INLINE_BYTES`]. Dropping it without a call drops the captures.
+pub struct InlineFn {
+    storage: Storage,
+    vtable: &'static VTable,
+}
+
+#[repr(C, align(16))]
+struct Storage([MaybeUninit<u8>; INLINE_BYTES]);
+
+struct VTable {
+    /// Takes the value out of the storage and calls the closure.
+    call: unsafe fn(*mut Storage, &mut FnContext<'_>) -> Result<(), FnError>,
+    /// Drops the value in the storage.
+    drop: unsafe fn(*mut Storage),
+    /// Bytes on the heap; 0 if stored inline.
+    heap_bytes: usize,
+    boxed: bool,
+}
+
+/// What a storage holds: the closure itself, or a box of it.
+trait Stored: Sized {
+    const BOXED: bool;
+    const HEAP_BYTES: usize;
+    const VTABLE: VTable = VTable {
+        call: call_stored::<Self>,
+        drop: drop_stored::<Self>,
+        heap_bytes: Self::HEAP_BYTES,
+        boxed: Self::BOXED,
+    };
+
+    fn run(self, context: &mut FnContext<'_>) -> Result<(), FnError>;
+}
+
+struct Inline<F>(F);
+
+struct Boxed<F>(Box<F>);
+
+impl<F: FnOnce(&mut FnContext<'_>) -> Result<(), FnError>> Stored for Inline<F> {
+    const BOXED: bool = false;
+    const HEAP_BYTES: usize = 0;
+
+    fn run(self, context: &mut FnContext<'_>) -> Result<(), FnError> {
+        (self.0)(context)
+    }
+}
+
+impl<F: FnOnce(&mut FnContext<'_>) -> Result<(), FnError>> Stored for Boxed<F> {
+    const BOXED: bool = true;
+    const HEAP_BYTES: usize = size_of::<F>();
+
+    fn run(self, context: &mut FnContext<'_>) -> Result<(), FnError> {
+        (*self.0)(context)
+    }
+}
+
+/// # Safety
+///
+/// * `storage` holds a valid `S`, which is not used after this call.
+unsafe fn call_stored<S: Stored>(storage: *mut Storage, context: &mut FnContext<'_>) -> Result<(), FnError> {
+    // SAFETY: by the duty above there is an `S`, and this takes it out for good.
+    let stored = unsafe { storage.cast::<S>().read() };
+    stored.run(context)
+}
+
+/// # Safety
+///
+/// * `storage` holds a valid `S`, which is not used after this call.
+unsafe fn drop_stored<S: Stored>(storage: *mut Storage) {
+    // SAFETY: by the duty above there is an `S`, and nobody uses it after this.
+    unsafe { storage.cast::<S>().drop_in_place() }
+}
+
+// SAFETY: `new` takes only closures that are `Send`.
+unsafe impl Send for InlineFn {}
+// SAFETY: a shared `InlineFn` only tells facts of its vtable; the captures cannot be reached.
+unsafe impl Sync for InlineFn {}
+
+impl InlineFn {
+    /// Stores a closure.
+    pub fn new<F>(f: F) -> InlineFn
+    where
+        F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
+    {
+        if fits::<Inline<F>>() { InlineFn::store(Inline(f)) } else { InlineFn::store(Boxed(Box::new(f))) }
+    }
+
+    fn store<S: Stored>(stored: S) -> InlineFn {
+        // Decided at compile time; a box always fits, and other calls are never reached.
+        assert!(fits::<S>(), "only what fits is stored");
+        let mut storage = Storage([MaybeUninit::uninit(); INLINE_BYTES]);
+        // SAFETY: the value fits the storage in size and alignment, and the storage is fresh.
+        unsafe { (&raw mut storage).cast::<S>().write(stored) };
+        InlineFn { storage, vtable: &S::VTABLE }
+    }
+
+    /// Calls the closure.
+    ///
+    /// # Errors
+    ///
+    /// What the closure returns. If it panics its captures are dropped while unwinding.
+    pub fn call(self, context: &mut FnContext<'_>) -> Result<(), FnError> {
+        // The closure is moved out below, even if it panics: `drop` must not run.
+        let mut this = ManuallyDrop::new(self);
+        let call = this.vtable.call;
+        // SAFETY: the storage holds the value that the vtable was made for, and nobody uses it after
+        // this, as `this` is never dropped.
+        unsafe { call(&raw mut this.storage, context) }
+    }
+
+    /// Are the captures on the heap?
+    pub fn is_boxed(&self) -> bool {
+        self.vtable.boxed
+    }
+
+    /// Bytes of the captures on the heap; 0 if stored inline.
+    pub fn heap_bytes(&self) -> usize {
+        self.vtable.heap_bytes
+    }
+}
+
+impl Drop for InlineFn {
+    fn drop(&mut self) {
+        // SAFETY: `call` forgets the cell, so the storage still holds the value that the vtable was
+        // made for, and nobody uses it after drop.
+        unsafe { (self.vtable.drop)(&raw mut self.storage) }
+    }
+}
+
+const fn fits<S>() -> bool {
+    size_of::<S>() <= size_of::<Storage>() && align_of::<S>() <= align_of::<Storage>()
+}
+
+impl fmt::Debug for InlineFn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InlineFn").field("boxed", &self.vtable.boxed).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[path = "closure_tests.rs"]
+mod tests;

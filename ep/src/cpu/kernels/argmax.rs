@@ -1,0 +1,56 @@
+//! The index of the largest element on one axis: the first of equals; a NaN counts as the largest.
+
+use crate::cpu::kernels::check::{InPlace, inferred, operands};
+use crate::cpu::kernels::elementwise::{input, output};
+use crate::cpu::kernels::number::{Number, Tag};
+use crate::cpu::kernels::reduce::kept_walk;
+use crate::cpu::kernels::rows::In;
+use crate::dtype::DType;
+use crate::error::KernelError;
+use crate::kernel::KernelCall;
+use crate::op::Op;
+
+/// The kernel of [`Op::ArgMax`].
+pub(super) fn argmax<D: Tag>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+    let ([a], out) = operands(call, [D::DTYPE], DType::I64, InPlace::Refused)?;
+    inferred(Op::ArgMax, [a], out, call)?;
+    let kept = kept_walk(a.layout(), out.layout(), call.params);
+    let [out_stride, kept_stride] = kept.row_strides();
+    for axis in call.params.axes.iter() {
+        let length = a.layout().shape().dims()[axis];
+        let stride = a.layout().strides()[axis];
+        kept.rows(|[to, from]| {
+            let out = output::<i64>(out, to, out_stride);
+            for place in 0..kept.row_length() {
+                let row = input::<D::Store>(a, from + place * kept_stride, stride);
+                // SAFETY: the walk and the axis stay within the input, which holds `D`; the axis has
+                // elements, as inference refuses one without.
+                let index = unsafe { first_largest(length, row) };
+                // SAFETY: the walk stays within the output, which holds `i64` and may be written.
+                unsafe { out.set(place, index as i64) };
+            }
+        });
+    }
+    Ok(())
+}
+
+/// # Safety
+///
+/// * `length` is not 0, and as many elements of `row` may be read as [`In::get`] asks.
+unsafe fn first_largest<T: Number>(length: usize, row: In<T>) -> usize {
+    // SAFETY: the caller's duty.
+    let mut largest = unsafe { row.get(0) };
+    let mut found = 0;
+    for index in 1..length {
+        if largest.is_nan() {
+            break;
+        }
+        // SAFETY: the caller's duty, as `index < length`.
+        let element = unsafe { row.get(index) };
+        if element > largest || element.is_nan() {
+            largest = element;
+            found = index;
+        }
+    }
+    found
+}

@@ -1,0 +1,129 @@
+//! The elementwise ops as types, so that one generic kernel serves them all.
+
+use crate::cpu::kernels::number::{Float, Number};
+use crate::error::KernelError;
+use crate::op::Op;
+
+/// An op on one element.
+pub(super) trait Unary<T> {
+    fn apply(x: T) -> T;
+}
+
+/// An op on two elements of one type.
+pub(super) trait Binary<T: Number> {
+    fn apply(x: T, y: T) -> T;
+
+    /// Why no element may be combined with the right-hand `y`, at flat index `index`.
+    #[inline(always)]
+    fn refuse(_op: Op, _y: T, _index: usize) -> Option<KernelError> {
+        None
+    }
+
+    /// Can [`refuse`](Binary::refuse) refuse anything of this type?
+    const REFUSES: bool = false;
+}
+
+/// A comparison of two elements of one type.
+pub(super) trait Compare<T> {
+    fn apply(x: T, y: T) -> bool;
+}
+
+macro_rules! unary {
+    ($($bound:ident $op:ident $method:ident;)*) => {$(
+        pub(super) struct $op;
+
+        impl<T: $bound> Unary<T> for $op {
+            #[inline(always)]
+            fn apply(x: T) -> T {
+                $bound::$method(x)
+            }
+        }
+    )*};
+}
+
+unary! {
+    Number Neg neg;
+    Number Abs abs;
+    Number Relu relu;
+    Float Exp exp;
+    Float Log log;
+    Float Sqrt sqrt;
+    Float Tanh tanh;
+    Float Sigmoid sigmoid;
+}
+
+macro_rules! binary {
+    ($($op:ident $method:ident;)*) => {$(
+        pub(super) struct $op;
+
+        impl<T: Number> Binary<T> for $op {
+            #[inline(always)]
+            fn apply(x: T, y: T) -> T {
+                x.$method(y)
+            }
+        }
+    )*};
+}
+
+binary! {
+    Add add;
+    Sub sub;
+    Mul mul;
+    Min min;
+    Max max;
+}
+
+pub(super) struct Div;
+
+impl<T: Number> Binary<T> for Div {
+    const REFUSES: bool = !T::IS_FLOAT;
+
+    #[inline(always)]
+    fn apply(x: T, y: T) -> T {
+        x.div(y)
+    }
+
+    #[inline(always)]
+    fn refuse(op: Op, y: T, index: usize) -> Option<KernelError> {
+        y.is_bad_divisor().then_some(KernelError::DivisionByZero { op, index })
+    }
+}
+
+pub(super) struct Pow;
+
+impl<T: Number> Binary<T> for Pow {
+    const REFUSES: bool = !T::IS_FLOAT;
+
+    #[inline(always)]
+    fn apply(x: T, y: T) -> T {
+        x.pow(y)
+    }
+
+    #[inline(always)]
+    fn refuse(op: Op, y: T, index: usize) -> Option<KernelError> {
+        let exponent = y.bad_exponent()?;
+        Some(KernelError::NegativeExponent { op, index, exponent })
+    }
+}
+
+macro_rules! compare {
+    ($($op:ident $operator:tt;)*) => {$(
+        pub(super) struct $op;
+
+        impl<T: Number> Compare<T> for $op {
+            #[inline(always)]
+            fn apply(x: T, y: T) -> bool {
+                x $operator y
+            }
+        }
+    )*};
+}
+
+compare! {
+    Eq ==;
+    Ne !=;
+    Lt <;
+    Le <=;
+    Gt >;
+    Ge >=;
+}

@@ -1,0 +1,56 @@
+//! The cast kernel: every dtype to every dtype, by the rules of Rust's `as`, and `!= 0` to bool.
+
+use crate::cpu::kernels::check::{InPlace, inferred, operands};
+use crate::cpu::kernels::elementwise::map1_walk;
+use crate::dtype::DType;
+use crate::error::{KernelError, OpError};
+use crate::kernel::{KernelCall, KernelFn};
+use crate::op::Op;
+
+macro_rules! casts {
+    ($($name:ident: $dtype:ident, $store:ty, $value:expr;)*) => {
+        $(
+            fn $name(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+                let to = call.params.to.ok_or(OpError::MissingTarget)?;
+                let ([a], out) = operands(call, [DType::$dtype], to, InPlace::Allowed)?;
+                inferred(Op::Cast, [a], out, call)?;
+                let value = $value;
+                // In every arm: `operands` has checked that the input holds the dtype of this
+                // kernel and the output the dtype matched, and that they may be mapped.
+                match to {
+                    // SAFETY: see above.
+                    DType::F32 => unsafe { map1_walk(a, out, |x: $store| value(x) as f32) },
+                    // SAFETY: see above.
+                    DType::F64 => unsafe { map1_walk(a, out, |x: $store| value(x) as f64) },
+                    // SAFETY: see above.
+                    DType::I32 => unsafe { map1_walk(a, out, |x: $store| value(x) as i32) },
+                    // SAFETY: see above.
+                    DType::I64 => unsafe { map1_walk(a, out, |x: $store| value(x) as i64) },
+                    // SAFETY: see above.
+                    DType::U8 => unsafe { map1_walk(a, out, |x: $store| value(x) as u8) },
+                    // SAFETY: see above.
+                    DType::Bool => unsafe {
+                        map1_walk(a, out, |x: $store| u8::from(x != <$store>::default()))
+                    },
+                }
+                Ok(())
+            }
+        )*
+
+        /// The kernel that casts from `dtype`.
+        pub(super) fn cast_from(dtype: DType) -> KernelFn {
+            match dtype {
+                $(DType::$dtype => $name,)*
+            }
+        }
+    };
+}
+
+casts! {
+    from_f32: F32, f32, |x: f32| x;
+    from_f64: F64, f64, |x: f64| x;
+    from_i32: I32, i32, |x: i32| x;
+    from_i64: I64, i64, |x: i64| x;
+    from_u8: U8, u8, |x: u8| x;
+    from_bool: Bool, u8, |x: u8| u8::from(x != 0);
+}

@@ -1,0 +1,101 @@
+//! Strided copy and fill. A copy moves bits: one loop per element size serves every dtype.
+
+use crate::cpu::kernels::check::check_reach;
+use crate::cpu::kernels::elementwise::{map1_walk, output};
+use crate::cpu::kernels::rows;
+use crate::cpu::kernels::walk::Walk;
+use crate::dtype::DType;
+use crate::error::Error;
+use crate::operand::Operand;
+use crate::scalar::Scalar;
+
+/// Copies `source` to `target`; see [`Stream::copy`](crate::Stream::copy).
+pub(crate) fn copy(source: &Operand, target: &mut Operand) -> Result<(), Error> {
+    if source.dtype() != target.dtype() || source.layout().shape() != target.layout().shape() {
+        return Err(Error::CopyMismatch {
+            source_dtype: source.dtype(),
+            source_shape: Box::new(*source.layout().shape()),
+            target_dtype: target.dtype(),
+            target_shape: Box::new(*target.layout().shape()),
+        });
+    }
+    check_target(target)?;
+    source.check_aligned()?;
+    if target.overlaps(source) {
+        if target.same_view(source) {
+            return Ok(());
+        }
+        return Err(Error::Overlap { written: 1, other: 0 });
+    }
+    // In every arm: both hold elements of this size, aligned to it, of one shape; the target may be
+    // written, reaches no element twice and does not meet the source.
+    match source.dtype().size() {
+        // SAFETY: see above.
+        1 => unsafe { map1_walk(source, target, |bits: u8| bits) },
+        // SAFETY: see above.
+        4 => unsafe { map1_walk(source, target, |bits: u32| bits) },
+        // SAFETY: see above.
+        _ => unsafe { map1_walk(source, target, |bits: u64| bits) },
+    }
+    Ok(())
+}
+
+/// Fills `target` with `value`; see [`Stream::fill`](crate::Stream::fill).
+pub(crate) fn fill(target: &mut Operand, value: Scalar) -> Result<(), Error> {
+    let dtype = target.dtype();
+    if !value.fits(dtype) {
+        return Err(Error::ScalarDoesNotFit { value, dtype });
+    }
+    check_target(target)?;
+    // In every arm: the target holds this type, aligned, may be written and reaches no element twice.
+    match dtype {
+        // SAFETY: see above.
+        DType::F32 => unsafe { fill_walk(target, float(value) as f32) },
+        // SAFETY: see above.
+        DType::F64 => unsafe { fill_walk(target, float(value)) },
+        // SAFETY: see above.
+        DType::I32 => unsafe { fill_walk(target, integer(value) as i32) },
+        // SAFETY: see above.
+        DType::I64 => unsafe { fill_walk(target, integer(value)) },
+        // SAFETY: see above.
+        DType::U8 | DType::Bool => unsafe { fill_walk(target, integer(value) as u8) },
+    }
+    Ok(())
+}
+
+fn check_target(target: &Operand) -> Result<(), Error> {
+    target.check_writable()?;
+    target.check_aligned()?;
+    check_reach(target)
+}
+
+/// `value` as a float; it fits one.
+fn float(value: Scalar) -> f64 {
+    match value {
+        Scalar::F64(value) => value,
+        Scalar::I64(value) => value as f64,
+        Scalar::Bool(value) => f64::from(u8::from(value)),
+    }
+}
+
+/// `value` as an integer; it fits one.
+fn integer(value: Scalar) -> i64 {
+    match value {
+        Scalar::F64(value) => value as i64,
+        Scalar::I64(value) => value,
+        Scalar::Bool(value) => i64::from(value),
+    }
+}
+
+/// # Safety
+///
+/// * `target` holds elements stored as `T`, aligned, may be written, and reaches none twice.
+unsafe fn fill_walk<T: Copy>(target: &Operand, value: T) {
+    let walk = Walk::new([target.layout()]);
+    let [stride] = walk.row_strides();
+    walk.rows(|[to]| {
+        let out = output::<T>(target, to, stride);
+        // SAFETY: the walk stays within the target; the rest is the caller's duty.
+        unsafe { rows::fill(walk.row_length(), out, value) };
+    });
+}

@@ -1,0 +1,156 @@
+//! Elementwise kernels: unary, binary, comparisons, where. Inputs broadcast to the output; the output
+//! may be exactly the view of an input.
+
+use crate::cpu::kernels::arith::{Binary, Compare, Unary};
+use crate::cpu::kernels::check::{InPlace, broadcast, operands};
+use crate::cpu::kernels::number::Tag;
+use crate::cpu::kernels::rows::{self, In, Out};
+use crate::cpu::kernels::walk::Walk;
+use crate::dtype::DType;
+use crate::error::KernelError;
+use crate::kernel::KernelCall;
+use crate::op::Op;
+use crate::operand::Operand;
+
+/// The kernel of a unary op.
+pub(super) fn unary<D: Tag, U: Unary<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+    let ([a], out) = operands(call, [D::DTYPE], D::DTYPE, InPlace::Allowed)?;
+    broadcast(call.kernel.op, &[a], out)?;
+    // SAFETY: `operands` has checked that both hold `D`, and that they may be mapped.
+    unsafe { map1_walk(a, out, U::apply) };
+    Ok(())
+}
+
+/// The kernel of a binary op.
+pub(super) fn binary<D: Tag, B: Binary<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+    let ([a, b], out) = operands(call, [D::DTYPE; 2], D::DTYPE, InPlace::Allowed)?;
+    broadcast(call.kernel.op, &[a, b], out)?;
+    if B::REFUSES {
+        check_right::<D, B>(call.kernel.op, b, out)?;
+    }
+    // SAFETY: `operands` has checked that all hold `D`, and that they may be mapped.
+    unsafe { map2_walk(a, b, out, B::apply) };
+    Ok(())
+}
+
+/// The kernel of a comparison.
+pub(super) fn compare<D: Tag, C: Compare<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+    let ([a, b], out) = operands(call, [D::DTYPE; 2], DType::Bool, InPlace::Allowed)?;
+    broadcast(call.kernel.op, &[a, b], out)?;
+    // SAFETY: `operands` has checked that the inputs hold `D`, the output bytes, and that they may be
+    // mapped.
+    unsafe { map2_walk(a, b, out, |x: D::Store, y| u8::from(C::apply(x, y))) };
+    Ok(())
+}
+
+/// The kernel of [`Op::Where`].
+pub(super) fn select<D: Tag>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+    let dtypes = [DType::Bool, D::DTYPE, D::DTYPE];
+    let ([condition, a, b], out) = operands(call, dtypes, D::DTYPE, InPlace::Allowed)?;
+    broadcast(call.kernel.op, &[condition, a, b], out)?;
+    let walk = Walk::new([out.layout(), condition.layout(), a.layout(), b.layout()]);
+    let [out_stride, condition_stride, a_stride, b_stride] = walk.row_strides();
+    walk.rows(|[to, from_condition, from_a, from_b]| {
+        let out = output::<D::Store>(out, to, out_stride);
+        let condition = input::<u8>(condition, from_condition, condition_stride);
+        let a = input::<D::Store>(a, from_a, a_stride);
+        let b = input::<D::Store>(b, from_b, b_stride);
+        let pick = |condition, x, y| if condition != 0 { x } else { y };
+        // SAFETY: the walk stays within the operands, which `operands` has checked: their elements
+        // have these types, and an input that meets the output is the same view.
+        unsafe { rows::map3(walk.row_length(), out, condition, a, b, pick) };
+    });
+    Ok(())
+}
+
+/// Writes `f` of each element of `a`, which broadcasts to `out`.
+///
+/// # Safety
+///
+/// * `a` holds elements stored as `A`, `out` as `O`, both aligned; `a` broadcasts to `out`.
+/// * `out` may be written, does not reach an element twice, and meets `a` only as the same view.
+#[inline]
+pub(super) unsafe fn map1_walk<A: Copy, O: Copy>(a: &Operand, out: &Operand, f: impl Fn(A) -> O) {
+    let walk = Walk::new([out.layout(), a.layout()]);
+    let [out_stride, a_stride] = walk.row_strides();
+    walk.rows(|[to, from]| {
+        let out = output::<O>(out, to, out_stride);
+        let a = input::<A>(a, from, a_stride);
+        // SAFETY: the walk stays within the operands; the rest is the caller's duty.
+        unsafe { rows::map1(walk.row_length(), out, a, &f) };
+    });
+}
+
+/// Writes `f` of each element of `a` and `b`, which broadcast to `out`.
+///
+/// # Safety
+///
+/// * As for [`map1_walk`], for `a` and `b` each.
+#[inline]
+unsafe fn map2_walk<A: Copy, O: Copy>(a: &Operand, b: &Operand, out: &Operand, f: impl Fn(A, A) -> O) {
+    let walk = Walk::new([out.layout(), a.layout(), b.layout()]);
+    let [out_stride, a_stride, b_stride] = walk.row_strides();
+    walk.rows(|[to, from_a, from_b]| {
+        let out = output::<O>(out, to, out_stride);
+        let a = input::<A>(a, from_a, a_stride);
+        let b = input::<A>(b, from_b, b_stride);
+        // SAFETY: the walk stays within the operands; the rest is the caller's duty.
+        unsafe { rows::map2(walk.row_length(), out, a, b, &f) };
+    });
+}
+
+/// A row of `operand` to read.
+#[inline(always)]
+pub(super) fn input<T>(operand: &Operand, offset: usize, stride: usize) -> In<T> {
+    In { first: operand.ptr().cast::<T>().cast_const().wrapping_add(offset), stride }
+}
+
+/// A row of `operand` to write.
+#[inline(always)]
+pub(super) fn output<T>(operand: &Operand, offset: usize, stride: usize) -> Out<T> {
+    Out { first: operand.ptr().cast::<T>().wrapping_add(offset), stride }
+}
+
+/// Errs if an element of `b`, the right-hand side, is one that `B` refuses: before anything is
+/// written, so that an in-place call that fails leaves its input whole.
+fn check_right<D: Tag, B: Binary<D::Store>>(op: Op, b: &Operand, out: &Operand) -> Result<(), KernelError> {
+    if out.layout().elements() == 0 {
+        return Ok(());
+    }
+    let walk = Walk::new([b.layout()]);
+    let [stride] = walk.row_strides();
+    let mut refused = false;
+    walk.rows(|[from]| {
+        let b = input::<D::Store>(b, from, stride);
+        let step = |refused, y| refused | B::refuse(op, y, 0).is_some();
+        let join = |a, b| a | b;
+        // SAFETY: the walk stays within `b`, which holds `D` and is not written meanwhile.
+        refused |= unsafe { rows::fold(walk.row_length(), b, false, false, step, join) };
+    });
+    if refused {
+        return find_refused::<D, B>(op, b, out);
+    }
+    Ok(())
+}
+
+/// The error for the first element of the output, row-major, whose right-hand side is refused.
+#[cold]
+fn find_refused<D: Tag, B: Binary<D::Store>>(op: Op, b: &Operand, out: &Operand) -> Result<(), KernelError> {
+    let shape = out.layout().shape();
+    let wide = b.layout().broadcast_to(shape).map_err(crate::error::Error::from)?;
+    for index in 0..shape.elements() {
+        let mut left = index;
+        let mut offset = 0;
+        for (&size, &stride) in shape.dims().iter().zip(wide.strides()).rev() {
+            offset += left % size * stride;
+            left /= size;
+        }
+        // SAFETY: the offset is that of an index of the view, which holds `D` and is not written
+        // meanwhile.
+        let y = unsafe { input::<D::Store>(b, offset, 1).get(0) };
+        if let Some(error) = B::refuse(op, y, index) {
+            return Err(error);
+        }
+    }
+    Ok(())
+}

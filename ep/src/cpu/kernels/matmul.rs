@@ -1,0 +1,179 @@
+//! Matrix product: `gemm` for floats, which packs and blocks for any strides, and a plain loop with
+//! wrapping arithmetic for integers. One call per matrix of the batch, in the calling thread: several
+//! cores are the business of whoever runs several streams.
+
+use crate::cpu::kernels::check::{InPlace, inferred, operands};
+use crate::cpu::kernels::elementwise::{input, output};
+use crate::cpu::kernels::number::{Number, Tag};
+use crate::cpu::kernels::rows::{self, In, Out};
+use crate::cpu::kernels::walk::Walk;
+use crate::error::KernelError;
+use crate::kernel::KernelCall;
+use crate::layout::Layout;
+use crate::op::Op;
+use crate::shape::MAX_RANK;
+
+/// The kernel of [`Op::MatMul`].
+pub(super) fn matmul<D>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
+where
+    D: Tag,
+    D::Store: Multiply,
+{
+    let ([a, b], out) = operands(call, [D::DTYPE; 2], D::DTYPE, InPlace::Refused)?;
+    inferred(Op::MatMul, [a, b], out, call)?;
+    if out.layout().elements() == 0 {
+        return Ok(());
+    }
+    let rank = out.layout().shape().rank();
+    let batch = Walk::over((0..rank - 2).map(|axis| {
+        let strides = [
+            batch_stride(out.layout(), axis, rank),
+            batch_stride(a.layout(), axis, rank),
+            batch_stride(b.layout(), axis, rank),
+        ];
+        (out.layout().shape().dims()[axis], strides)
+    }));
+    let (left, right, product) = (Matrix::of(a.layout()), Matrix::of(b.layout()), Matrix::of(out.layout()));
+    let [to_next, a_next, b_next] = batch.row_strides();
+    batch.rows(|[to, from_a, from_b]| {
+        for place in 0..batch.row_length() {
+            let out = output::<D::Store>(out, to + place * to_next, 1).first;
+            let a = input::<D::Store>(a, from_a + place * a_next, 1).first;
+            let b = input::<D::Store>(b, from_b + place * b_next, 1).first;
+            // SAFETY: the walk and the matrices stay within the operands, which hold `D`; the sizes
+            // fit, as inferred; the output may be written, reaches no element twice, and does not
+            // meet the inputs.
+            unsafe { D::Store::multiply((out, product), (a, left), (b, right)) };
+        }
+    });
+    Ok(())
+}
+
+/// Stride of the operand on axis `axis` of a batch whose result has rank `rank`.
+fn batch_stride(layout: &Layout, axis: usize, rank: usize) -> usize {
+    debug_assert!(rank <= MAX_RANK);
+    match (axis + layout.shape().rank()).checked_sub(rank) {
+        Some(own) if layout.shape().dims()[own] != 1 => layout.strides()[own],
+        _ => 0,
+    }
+}
+
+/// Size and strides of the two innermost axes, in elements.
+#[derive(Copy, Clone)]
+pub(super) struct Matrix {
+    rows: usize,
+    columns: usize,
+    row_stride: usize,
+    column_stride: usize,
+}
+
+impl Matrix {
+    /// Of a layout of at least two axes.
+    fn of(layout: &Layout) -> Matrix {
+        let rank = layout.shape().rank();
+        Matrix {
+            rows: layout.shape().dims()[rank - 2],
+            columns: layout.shape().dims()[rank - 1],
+            row_stride: layout.strides()[rank - 2],
+            column_stride: layout.strides()[rank - 1],
+        }
+    }
+}
+
+/// How matrices of this element are multiplied.
+pub(super) trait Multiply: Number {
+    /// `out = a * b`.
+    ///
+    /// # Safety
+    ///
+    /// * `a` is m by k, `b` k by n and `out` m by n, none of m and n 0, each with aligned,
+    ///   initialised elements at its strides, nothing else writes them, and nothing else touches
+    ///   those of `out`, which are distinct.
+    unsafe fn multiply(out: (*mut Self, Matrix), a: (*const Self, Matrix), b: (*const Self, Matrix));
+}
+
+macro_rules! with_gemm {
+    ($($float:ident),*) => {$(
+        impl Multiply for $float {
+            unsafe fn multiply(
+                (out, product): (*mut $float, Matrix),
+                (a, left): (*const $float, Matrix),
+                (b, right): (*const $float, Matrix),
+            ) {
+                // SAFETY: the caller's duty is that of `gemm`: matrices of fitting sizes, whose
+                // elements lie at these strides. `out` is not read, and strides fit `isize`.
+                unsafe {
+                    gemm::gemm(
+                        product.rows,
+                        product.columns,
+                        left.columns,
+                        out,
+                        product.column_stride as isize,
+                        product.row_stride as isize,
+                        false,
+                        a,
+                        left.column_stride as isize,
+                        left.row_stride as isize,
+                        b,
+                        right.column_stride as isize,
+                        right.row_stride as isize,
+                        0.0,
+                        1.0,
+                        false,
+                        false,
+                        false,
+                        gemm::Parallelism::None,
+                    )
+                }
+            }
+        }
+    )*};
+}
+
+with_gemm!(f32, f64);
+
+macro_rules! with_loops {
+    ($($int:ident),*) => {$(
+        impl Multiply for $int {
+            unsafe fn multiply(
+                out: (*mut $int, Matrix),
+                a: (*const $int, Matrix),
+                b: (*const $int, Matrix),
+            ) {
+                // SAFETY: the caller's duty.
+                unsafe { multiply_by_rows(out, a, b) }
+            }
+        }
+    )*};
+}
+
+with_loops!(i32, i64);
+
+/// Adds rows of `b`, scaled by an element of `a`, to a row of `out`: the innermost loop runs along
+/// rows, side by side in memory for row-major matrices.
+///
+/// # Safety
+///
+/// * As for [`Multiply::multiply`].
+unsafe fn multiply_by_rows<T: Number>(
+    (out, product): (*mut T, Matrix),
+    (a, left): (*const T, Matrix),
+    (b, right): (*const T, Matrix),
+) {
+    let columns = product.columns;
+    for i in 0..product.rows {
+        let out_row = Out { first: out.wrapping_add(i * product.row_stride), stride: product.column_stride };
+        let sum_row = In { first: out_row.first.cast_const(), stride: product.column_stride };
+        let a_row = In { first: a.wrapping_add(i * left.row_stride), stride: left.column_stride };
+        // SAFETY: the caller's duty.
+        unsafe { rows::fill(columns, out_row, T::ZERO) };
+        for k in 0..left.columns {
+            // SAFETY: the caller's duty, as `k` is a column of `a`.
+            let scale = unsafe { a_row.get(k) };
+            let b_row = In { first: b.wrapping_add(k * right.row_stride), stride: right.column_stride };
+            let step = |sum: T, y: T| sum.add(scale.mul(y));
+            // SAFETY: the caller's duty; each sum is read before it is written.
+            unsafe { rows::map2(columns, out_row, sum_row, b_row, step) };
+        }
+    }
+}

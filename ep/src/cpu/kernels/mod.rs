@@ -1,0 +1,26 @@
+//! CPU kernels.
+//!
+//! Each kernel is one generic function, instantiated per dtype in [`table`](mod@table). All follow
+//! one plan: [`check`](mod@check) the operands, lay a [`Walk`](walk::Walk) over their strides that
+//! merges axes as far as possible, and give each innermost row to a loop of [`rows`](mod@rows), where
+//! the pointers are read and written. Nothing is allocated.
+//!
+//! Invariant: kernels touch memory through raw pointers only, reading an element before writing the
+//! one at the same index, so an elementwise op may write exactly the view that it reads.
+
+mod argmax;
+mod arith;
+mod cast;
+mod check;
+mod copy;
+mod elementwise;
+mod matmul;
+mod number;
+mod reduce;
+mod rows;
+mod softmax;
+mod table;
+mod walk;
+
+pub(crate) use copy::{copy, fill};
+pub(crate) use table::register;

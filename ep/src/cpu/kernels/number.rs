@@ -1,0 +1,285 @@
+//! Arithmetic of elements: what the ops mean for each type.
+//!
+//! Integers wrap. Integer division truncates toward zero; kernels refuse a zero divisor and a
+//! negative exponent before they compute, so [`Number::div`] and [`Number::pow`] need not.
+
+use crate::dtype::DType;
+
+/// A dtype as a type: how its elements are stored.
+pub(super) trait Tag {
+    /// One element in memory; a byte, 0 or 1, for bool.
+    type Store: Number;
+    const DTYPE: DType;
+}
+
+macro_rules! tags {
+    ($($tag:ty => $store:ty, $dtype:ident;)*) => {$(
+        impl Tag for $tag {
+            type Store = $store;
+            const DTYPE: DType = DType::$dtype;
+        }
+    )*};
+}
+
+tags! {
+    f32 => f32, F32;
+    f64 => f64, F64;
+    i32 => i32, I32;
+    i64 => i64, I64;
+    u8 => u8, U8;
+    bool => u8, Bool;
+}
+
+/// An element that can be computed with.
+pub(super) trait Number: Copy + PartialOrd + 'static {
+    /// What sums are kept in: `f64` for floats, so that a sum of many `f32` is rounded once.
+    type Sum: Number;
+
+    const IS_FLOAT: bool;
+    const ZERO: Self;
+    /// No element is smaller.
+    const LOWEST: Self;
+    /// No element is larger.
+    const HIGHEST: Self;
+
+    fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
+    fn div(self, other: Self) -> Self;
+    fn pow(self, other: Self) -> Self;
+    fn neg(self) -> Self;
+    fn abs(self) -> Self;
+    fn widen(self) -> Self::Sum;
+    fn narrow(sum: Self::Sum) -> Self;
+
+    /// Would dividing by this fail?
+    fn is_bad_divisor(self) -> bool;
+    /// Is it a negative integer, so that nothing can be raised to its power? Then its value.
+    fn bad_exponent(self) -> Option<i64>;
+
+    /// Is it NaN?
+    #[inline(always)]
+    #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
+    fn is_nan(self) -> bool {
+        self != self
+    }
+
+    /// The smaller; NaN if either is.
+    #[inline(always)]
+    fn min(self, other: Self) -> Self {
+        if self < other || self.is_nan() { self } else { other }
+    }
+
+    /// The larger; NaN if either is.
+    #[inline(always)]
+    fn max(self, other: Self) -> Self {
+        if self > other || self.is_nan() { self } else { other }
+    }
+
+    /// The larger of this and 0; NaN stays.
+    #[inline(always)]
+    fn relu(self) -> Self {
+        if self > Self::ZERO || self.is_nan() { self } else { Self::ZERO }
+    }
+}
+
+/// A floating-point element.
+pub(super) trait Float: Number {
+    fn exp(self) -> Self;
+    fn log(self) -> Self;
+    fn sqrt(self) -> Self;
+    fn tanh(self) -> Self;
+    fn sigmoid(self) -> Self;
+    /// The mean of `count` elements with this sum.
+    fn mean(sum: Self::Sum, count: usize) -> Self;
+}
+
+macro_rules! floats {
+    ($($float:ident),*) => {$(
+        impl Number for $float {
+            type Sum = f64;
+
+            const IS_FLOAT: bool = true;
+            const ZERO: $float = 0.0;
+            const LOWEST: $float = $float::NEG_INFINITY;
+            const HIGHEST: $float = $float::INFINITY;
+
+            #[inline(always)]
+            fn add(self, other: $float) -> $float {
+                self + other
+            }
+
+            #[inline(always)]
+            fn sub(self, other: $float) -> $float {
+                self - other
+            }
+
+            #[inline(always)]
+            fn mul(self, other: $float) -> $float {
+                self * other
+            }
+
+            #[inline(always)]
+            fn div(self, other: $float) -> $float {
+                self / other
+            }
+
+            #[inline(always)]
+            fn pow(self, other: $float) -> $float {
+                self.powf(other)
+            }
+
+            #[inline(always)]
+            fn neg(self) -> $float {
+                -self
+            }
+
+            #[inline(always)]
+            fn abs(self) -> $float {
+                $float::abs(self)
+            }
+
+            #[inline(always)]
+            fn widen(self) -> f64 {
+                f64::from(self)
+            }
+
+            #[inline(always)]
+            fn narrow(sum: f64) -> $float {
+                sum as $float
+            }
+
+            #[inline(always)]
+            fn is_bad_divisor(self) -> bool {
+                false
+            }
+
+            #[inline(always)]
+            fn bad_exponent(self) -> Option<i64> {
+                None
+            }
+        }
+
+        impl Float for $float {
+            #[inline(always)]
+            fn exp(self) -> $float {
+                $float::exp(self)
+            }
+
+            #[inline(always)]
+            fn log(self) -> $float {
+                $float::ln(self)
+            }
+
+            #[inline(always)]
+            fn sqrt(self) -> $float {
+                $float::sqrt(self)
+            }
+
+            #[inline(always)]
+            fn tanh(self) -> $float {
+                $float::tanh(self)
+            }
+
+            /// The exponential is taken of a negative number only, so it cannot overflow.
+            #[inline(always)]
+            fn sigmoid(self) -> $float {
+                let small = $float::exp(-$float::abs(self));
+                let numerator = if self >= 0.0 { 1.0 } else { small };
+                numerator / (1.0 + small)
+            }
+
+            #[inline(always)]
+            fn mean(sum: f64, count: usize) -> $float {
+                (sum / count as f64) as $float
+            }
+        }
+    )*};
+}
+
+floats!(f32, f64);
+
+macro_rules! integers {
+    ($($int:ident),*) => {$(
+        impl Number for $int {
+            type Sum = $int;
+
+            const IS_FLOAT: bool = false;
+            const ZERO: $int = 0;
+            const LOWEST: $int = $int::MIN;
+            const HIGHEST: $int = $int::MAX;
+
+            #[inline(always)]
+            fn add(self, other: $int) -> $int {
+                self.wrapping_add(other)
+            }
+
+            #[inline(always)]
+            fn sub(self, other: $int) -> $int {
+                self.wrapping_sub(other)
+            }
+
+            #[inline(always)]
+            fn mul(self, other: $int) -> $int {
+                self.wrapping_mul(other)
+            }
+
+            /// 0 for a zero divisor, which no kernel lets come here.
+            #[inline(always)]
+            fn div(self, other: $int) -> $int {
+                if other == 0 { 0 } else { self.wrapping_div(other) }
+            }
+
+            /// By squaring; the bits of a negative exponent, which no kernel lets come here, would
+            /// count as a large one.
+            #[inline]
+            fn pow(self, other: $int) -> $int {
+                let mut result: $int = 1;
+                let mut square = self;
+                let mut left = other as u64;
+                while left > 0 {
+                    if left & 1 == 1 {
+                        result = result.wrapping_mul(square);
+                    }
+                    square = square.wrapping_mul(square);
+                    left >>= 1;
+                }
+                result
+            }
+
+            #[inline(always)]
+            fn neg(self) -> $int {
+                self.wrapping_neg()
+            }
+
+            #[inline(always)]
+            #[allow(unused_comparisons, reason = "one body for signed and unsigned types")]
+            fn abs(self) -> $int {
+                if self < 0 { self.wrapping_neg() } else { self }
+            }
+
+            #[inline(always)]
+            fn widen(self) -> $int {
+                self
+            }
+
+            #[inline(always)]
+            fn narrow(sum: $int) -> $int {
+                sum
+            }
+
+            #[inline(always)]
+            fn is_bad_divisor(self) -> bool {
+                self == 0
+            }
+
+            #[inline(always)]
+            #[allow(unused_comparisons, reason = "one body for signed and unsigned types")]
+            fn bad_exponent(self) -> Option<i64> {
+                (self < 0).then_some(self as i64)
+            }
+        }
+    )*};
+}
+
+integers!(i32, i64, u8);

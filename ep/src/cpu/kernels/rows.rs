@@ -1,0 +1,278 @@
+//! The innermost loops: where kernels read and write memory.
+//!
+//! Loops over evenly spaced elements, written so that the compiler vectorises the common cases
+//! (stride 1, or one operand with stride 0) whether or not the output is also an input: a block of
+//! [`LANES`] elements is loaded whole, computed, and stored whole. Raw pointers are necessary as an
+//! output may be exactly an input; a `&mut` and a `&` to it would be undefined behaviour.
+
+/// Elements that are computed at a time. 16 is a cache line of `f32`, four SSE or two AVX registers;
+/// more would spill for 8-byte elements.
+pub(super) const LANES: usize = 16;
+
+/// Evenly spaced elements that are read.
+#[derive(Copy, Clone)]
+pub(super) struct In<T> {
+    pub(super) first: *const T,
+    /// In elements.
+    pub(super) stride: usize,
+}
+
+/// Evenly spaced elements that are written.
+#[derive(Copy, Clone)]
+pub(super) struct Out<T> {
+    pub(super) first: *mut T,
+    /// In elements.
+    pub(super) stride: usize,
+}
+
+impl<T: Copy> In<T> {
+    /// # Safety
+    ///
+    /// * Element `index` is aligned, initialised, may be read, and nothing writes it meanwhile.
+    #[inline(always)]
+    pub(super) unsafe fn get(self, index: usize) -> T {
+        let element = self.first.wrapping_add(index * self.stride);
+        // SAFETY: the caller's duty.
+        unsafe { element.read() }
+    }
+
+    /// # Safety
+    ///
+    /// * The stride is 1, and elements `index` to `index + LANES` are as for [`get`](In::get).
+    #[inline(always)]
+    unsafe fn block(self, index: usize) -> [T; LANES] {
+        let block = self.first.wrapping_add(index).cast::<[T; LANES]>();
+        // SAFETY: the caller's duty; an array is aligned as its elements are.
+        unsafe { block.read() }
+    }
+}
+
+impl<T: Copy> Out<T> {
+    /// # Safety
+    ///
+    /// * Element `index` is aligned, may be written, and nothing else touches it meanwhile.
+    #[inline(always)]
+    pub(super) unsafe fn set(self, index: usize, value: T) {
+        let element = self.first.wrapping_add(index * self.stride);
+        // SAFETY: the caller's duty.
+        unsafe { element.write(value) }
+    }
+
+    /// # Safety
+    ///
+    /// * The stride is 1, and elements `index` to `index + LANES` are as for [`set`](Out::set).
+    #[inline(always)]
+    unsafe fn set_block(self, index: usize, values: [T; LANES]) {
+        let block = self.first.wrapping_add(index).cast::<[T; LANES]>();
+        // SAFETY: the caller's duty; an array is aligned as its elements are.
+        unsafe { block.write(values) }
+    }
+}
+
+/// `out[i] = value` for `i` in `0..length`.
+///
+/// # Safety
+///
+/// * Each of these elements may be written as [`Out::set`] asks.
+#[inline]
+pub(super) unsafe fn fill<T: Copy>(length: usize, out: Out<T>, value: T) {
+    if out.stride == 1 {
+        // SAFETY: the caller's duty; with stride 1 the elements are these bytes.
+        let elements = unsafe { std::slice::from_raw_parts_mut(out.first, length) };
+        elements.fill(value);
+        return;
+    }
+    for i in 0..length {
+        // SAFETY: the caller's duty.
+        unsafe { out.set(i, value) };
+    }
+}
+
+/// `out[i] = f(a[i])` for `i` in `0..length`.
+///
+/// # Safety
+///
+/// * Each of these elements may be read as [`In::get`] and written as [`Out::set`] asks, except that
+///   an element of `a` may be an element of `out` if both have the same index.
+#[inline]
+pub(super) unsafe fn map1<A: Copy, O: Copy>(length: usize, out: Out<O>, a: In<A>, f: impl Fn(A) -> O) {
+    let mut i = 0;
+    if (out.stride, a.stride) == (1, 1) {
+        while i + LANES <= length {
+            // SAFETY: the caller's duty, as the strides are 1 and the block ends within `length`.
+            let x = unsafe { a.block(i) };
+            let y = std::array::from_fn(|lane| f(x[lane]));
+            // SAFETY: likewise; the block of `a` at the same indices has been read already.
+            unsafe { out.set_block(i, y) };
+            i += LANES;
+        }
+    }
+    while i < length {
+        // SAFETY: the caller's duty, as `i < length`.
+        let x = unsafe { a.get(i) };
+        // SAFETY: likewise.
+        unsafe { out.set(i, f(x)) };
+        i += 1;
+    }
+}
+
+/// `out[i] = f(a[i], b[i])` for `i` in `0..length`.
+///
+/// # Safety
+///
+/// * As for [`map1`], for `a` and `b` each.
+#[inline]
+pub(super) unsafe fn map2<A: Copy, B: Copy, O: Copy>(
+    length: usize,
+    out: Out<O>,
+    a: In<A>,
+    b: In<B>,
+    f: impl Fn(A, B) -> O,
+) {
+    if length == 0 {
+        return;
+    }
+    // One repeated element is read once; it is no element of `out`, as an input that is has the
+    // stride of `out`, which is not 0 unless there is one element only.
+    match (a.stride, b.stride) {
+        (1, 1) if out.stride == 1 => {
+            let mut i = 0;
+            while i + LANES <= length {
+                // SAFETY: the caller's duty: the strides are 1 and the block ends within `length`.
+                let x = unsafe { a.block(i) };
+                // SAFETY: likewise.
+                let y = unsafe { b.block(i) };
+                let z = std::array::from_fn(|lane| f(x[lane], y[lane]));
+                // SAFETY: likewise; the inputs at the same indices have been read already.
+                unsafe { out.set_block(i, z) };
+                i += LANES;
+            }
+            while i < length {
+                // SAFETY: the caller's duty, as `i < length`.
+                let x = unsafe { a.get(i) };
+                // SAFETY: likewise.
+                let y = unsafe { b.get(i) };
+                // SAFETY: likewise.
+                unsafe { out.set(i, f(x, y)) };
+                i += 1;
+            }
+        }
+        (_, 0) => {
+            // SAFETY: the caller's duty: there is an element 0.
+            let y = unsafe { b.get(0) };
+            // SAFETY: the caller's duty, for `a`.
+            unsafe { map1(length, out, a, |x| f(x, y)) };
+        }
+        (0, _) => {
+            // SAFETY: the caller's duty: there is an element 0.
+            let x = unsafe { a.get(0) };
+            // SAFETY: the caller's duty, for `b`.
+            unsafe { map1(length, out, b, |y| f(x, y)) };
+        }
+        _ => {
+            for i in 0..length {
+                // SAFETY: the caller's duty, as `i < length`.
+                let x = unsafe { a.get(i) };
+                // SAFETY: likewise.
+                let y = unsafe { b.get(i) };
+                // SAFETY: likewise.
+                unsafe { out.set(i, f(x, y)) };
+            }
+        }
+    }
+}
+
+/// `out[i] = f(a[i], b[i], c[i])` for `i` in `0..length`.
+///
+/// # Safety
+///
+/// * As for [`map1`], for `a`, `b` and `c` each.
+#[inline]
+pub(super) unsafe fn map3<A: Copy, B: Copy, C: Copy, O: Copy>(
+    length: usize,
+    out: Out<O>,
+    a: In<A>,
+    b: In<B>,
+    c: In<C>,
+    f: impl Fn(A, B, C) -> O,
+) {
+    let mut i = 0;
+    if (out.stride, a.stride, b.stride, c.stride) == (1, 1, 1, 1) {
+        while i + LANES <= length {
+            // SAFETY: the caller's duty, as the strides are 1 and the block ends within `length`.
+            let x = unsafe { a.block(i) };
+            // SAFETY: likewise.
+            let y = unsafe { b.block(i) };
+            // SAFETY: likewise.
+            let z = unsafe { c.block(i) };
+            let w = std::array::from_fn(|lane| f(x[lane], y[lane], z[lane]));
+            // SAFETY: likewise; the inputs at the same indices have been read already.
+            unsafe { out.set_block(i, w) };
+            i += LANES;
+        }
+    }
+    while i < length {
+        // SAFETY: the caller's duty, as `i < length`.
+        let x = unsafe { a.get(i) };
+        // SAFETY: likewise.
+        let y = unsafe { b.get(i) };
+        // SAFETY: likewise.
+        let z = unsafe { c.get(i) };
+        // SAFETY: likewise.
+        unsafe { out.set(i, f(x, y, z)) };
+        i += 1;
+    }
+}
+
+/// Folds `a[0..length]` into `start` with `step`, in [`LANES`] interleaved parts if the elements lie
+/// side by side; the parts, each begun with `neutral`, are joined with `join`.
+///
+/// # Safety
+///
+/// * Each of these elements may be read as [`In::get`] asks.
+#[inline]
+pub(super) unsafe fn fold<A: Copy, S: Copy>(
+    length: usize,
+    a: In<A>,
+    start: S,
+    neutral: S,
+    step: impl Fn(S, A) -> S,
+    join: impl Fn(S, S) -> S,
+) -> S {
+    let mut folded = start;
+    let mut i = 0;
+    if a.stride == 1 && length >= 2 * LANES {
+        let mut parts = [neutral; LANES];
+        while i + LANES <= length {
+            // SAFETY: the caller's duty, as the stride is 1 and the block ends within `length`.
+            let x = unsafe { a.block(i) };
+            for lane in 0..LANES {
+                parts[lane] = step(parts[lane], x[lane]);
+            }
+            i += LANES;
+        }
+        for part in parts {
+            folded = join(folded, part);
+        }
+    }
+    while i < length {
+        // SAFETY: the caller's duty, as `i < length`.
+        folded = step(folded, unsafe { a.get(i) });
+        i += 1;
+    }
+    folded
+}
+
+/// `states[i] = step(states[i], a[i])` for every state, with `a` side by side (stride 1).
+///
+/// # Safety
+///
+/// * As many elements from `a` as there are states may be read as [`In::get`] asks.
+#[inline]
+pub(super) unsafe fn fold_each<A: Copy, S: Copy>(states: &mut [S], a: *const A, step: impl Fn(S, A) -> S) {
+    // SAFETY: the caller's duty; nothing writes the elements while they are read here.
+    let elements = unsafe { std::slice::from_raw_parts(a, states.len()) };
+    for (state, &element) in states.iter_mut().zip(elements) {
+        *state = step(*state, element);
+    }
+}

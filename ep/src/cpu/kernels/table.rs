@@ -1,0 +1,65 @@
+//! The table of CPU kernels.
+
+use crate::cpu::kernels::argmax::argmax;
+use crate::cpu::kernels::cast::cast_from;
+use crate::cpu::kernels::elementwise::{binary, compare, select, unary};
+use crate::cpu::kernels::matmul::matmul;
+use crate::cpu::kernels::reduce::{Largest, Mean, Smallest, Sum, reduce};
+use crate::cpu::kernels::softmax::softmax;
+use crate::cpu::kernels::{arith, number::Tag};
+use crate::device::DeviceKind;
+use crate::dtype::DType;
+use crate::kernel::{Kernel, KernelFn};
+use crate::kernel_registry::KernelRegistry;
+use crate::op::Op;
+
+/// Adds every CPU kernel to the registry.
+pub(crate) fn register(registry: &mut KernelRegistry) {
+    let mut add = |op, dtype, run: KernelFn| {
+        registry.register(Kernel { op, device: DeviceKind::Cpu, dtype, run });
+    };
+    macro_rules! kernels {
+        ($op:ident [$($dtype:ty),*] $kernel:ident) => {
+            $(add(Op::$op, <$dtype as Tag>::DTYPE, $kernel::<$dtype>);)*
+        };
+        ($op:ident [$($dtype:ty),*] $kernel:ident of $how:ty) => {
+            $(add(Op::$op, <$dtype as Tag>::DTYPE, $kernel::<$dtype, $how>);)*
+        };
+    }
+    kernels!(Neg [f32, f64, i32, i64] unary of arith::Neg);
+    kernels!(Abs [f32, f64, i32, i64] unary of arith::Abs);
+    kernels!(Relu [f32, f64, i32, i64] unary of arith::Relu);
+    kernels!(Exp [f32, f64] unary of arith::Exp);
+    kernels!(Log [f32, f64] unary of arith::Log);
+    kernels!(Sqrt [f32, f64] unary of arith::Sqrt);
+    kernels!(Tanh [f32, f64] unary of arith::Tanh);
+    kernels!(Sigmoid [f32, f64] unary of arith::Sigmoid);
+
+    kernels!(Add [f32, f64, i32, i64, u8] binary of arith::Add);
+    kernels!(Sub [f32, f64, i32, i64, u8] binary of arith::Sub);
+    kernels!(Mul [f32, f64, i32, i64, u8] binary of arith::Mul);
+    kernels!(Div [f32, f64, i32, i64, u8] binary of arith::Div);
+    kernels!(Pow [f32, f64, i32, i64, u8] binary of arith::Pow);
+    kernels!(Min [f32, f64, i32, i64, u8, bool] binary of arith::Min);
+    kernels!(Max [f32, f64, i32, i64, u8, bool] binary of arith::Max);
+
+    kernels!(Eq [f32, f64, i32, i64, u8, bool] compare of arith::Eq);
+    kernels!(Ne [f32, f64, i32, i64, u8, bool] compare of arith::Ne);
+    kernels!(Lt [f32, f64, i32, i64, u8, bool] compare of arith::Lt);
+    kernels!(Le [f32, f64, i32, i64, u8, bool] compare of arith::Le);
+    kernels!(Gt [f32, f64, i32, i64, u8, bool] compare of arith::Gt);
+    kernels!(Ge [f32, f64, i32, i64, u8, bool] compare of arith::Ge);
+    kernels!(Where [f32, f64, i32, i64, u8, bool] select);
+
+    kernels!(Sum [f32, f64, i32, i64, u8] reduce of Sum);
+    kernels!(Mean [f32, f64] reduce of Mean);
+    kernels!(ReduceMax [f32, f64, i32, i64, u8, bool] reduce of Largest);
+    kernels!(ReduceMin [f32, f64, i32, i64, u8, bool] reduce of Smallest);
+    kernels!(ArgMax [f32, f64, i32, i64, u8, bool] argmax);
+
+    kernels!(MatMul [f32, f64, i32, i64] matmul);
+    kernels!(Softmax [f32, f64] softmax);
+    for dtype in DType::ALL {
+        add(Op::Cast, dtype, cast_from(dtype));
+    }
+}

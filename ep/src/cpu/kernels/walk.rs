@@ -1,0 +1,202 @@
+//! The order in which a kernel visits the elements of its operands.
+//!
+//! A [`Walk`] over `N` operands visits the same index in all of them. Axes of size 1 are dropped, the
+//! others are sorted so that the first operand (the one that is written) is visited in the order of
+//! its memory, and neighbours that advance evenly in every operand are merged. What remains is one
+//! innermost *row*, a length and one stride per operand, repeated by a counter over the outer axes.
+//! Contiguous operands of one shape always become a single row.
+
+use crate::layout::Layout;
+use crate::shape::MAX_RANK;
+
+/// One axis: its size and the stride of each operand, in elements.
+#[derive(Copy, Clone)]
+struct Axis<const N: usize> {
+    size: usize,
+    strides: [usize; N],
+}
+
+/// A way through `N` operands; see the module.
+pub(super) struct Walk<const N: usize> {
+    /// Outermost first.
+    outer: [Axis<N>; MAX_RANK],
+    outer_count: usize,
+    row: Axis<N>,
+}
+
+impl<const N: usize> Walk<N> {
+    /// A walk over the shape of the first layout, which the others broadcast to (the caller has
+    /// checked that they do).
+    #[inline]
+    pub(super) fn new(layouts: [&Layout; N]) -> Walk<N> {
+        let shape = layouts[0].shape();
+        if layouts.iter().all(|layout| layout.shape().is(shape) && layout.is_contiguous()) {
+            return Walk::single(shape.elements(), [1; N]);
+        }
+        let rank = shape.rank();
+        Walk::over((0..rank).map(|axis| {
+            let strides = layouts.map(|layout| {
+                let own = (axis + layout.shape().rank()).checked_sub(rank);
+                match own {
+                    Some(own) if layout.shape().dims()[own] != 1 => layout.strides()[own],
+                    _ => 0,
+                }
+            });
+            (shape.dims()[axis], strides)
+        }))
+    }
+
+    /// A walk over axes given as (size, stride of each operand), outermost first; at most
+    /// [`MAX_RANK`] of them.
+    pub(super) fn over(axes: impl Iterator<Item = (usize, [usize; N])>) -> Walk<N> {
+        let mut sorted = [Axis { size: 1, strides: [0; N] }; MAX_RANK];
+        let mut count = 0;
+        for (size, strides) in axes {
+            if size == 0 {
+                return Walk::single(0, [1; N]);
+            }
+            if size == 1 {
+                continue;
+            }
+            let mut place = count;
+            while place > 0 && sorted[place - 1].strides[0] < strides[0] {
+                sorted[place] = sorted[place - 1];
+                place -= 1;
+            }
+            sorted[place] = Axis { size, strides };
+            count += 1;
+        }
+        Walk::merged(&sorted[..count])
+    }
+
+    fn merged(axes: &[Axis<N>]) -> Walk<N> {
+        let Some((first, rest)) = axes.split_first() else {
+            return Walk::single(1, [1; N]);
+        };
+        let mut walk = Walk::single(first.size, first.strides);
+        for axis in rest {
+            let even = |operand: usize| walk.row.strides[operand] == axis.strides[operand] * axis.size;
+            if (0..N).all(even) {
+                walk.row.size *= axis.size;
+                walk.row.strides = axis.strides;
+            } else {
+                walk.outer[walk.outer_count] = walk.row;
+                walk.outer_count += 1;
+                walk.row = *axis;
+            }
+        }
+        walk
+    }
+
+    fn single(size: usize, strides: [usize; N]) -> Walk<N> {
+        let row = Axis { size, strides };
+        Walk { outer: [row; MAX_RANK], outer_count: 0, row }
+    }
+
+    /// Elements of a row.
+    #[inline]
+    pub(super) fn row_length(&self) -> usize {
+        self.row.size
+    }
+
+    /// Stride of each operand along a row, in elements.
+    #[inline]
+    pub(super) fn row_strides(&self) -> [usize; N] {
+        self.row.strides
+    }
+
+    /// Calls `visit` for each row with the offset of its first element in each operand, in elements
+    /// from the operand's first. Not at all if there are no elements.
+    #[inline]
+    pub(super) fn rows(&self, mut visit: impl FnMut([usize; N])) {
+        if self.row.size == 0 {
+            return;
+        }
+        let mut offsets = [0; N];
+        let mut index = [0; MAX_RANK];
+        loop {
+            visit(offsets);
+            // Count up the outer axes, innermost first; an axis that overflows goes back to 0.
+            let mut place = self.outer_count;
+            loop {
+                if place == 0 {
+                    return;
+                }
+                place -= 1;
+                let axis = &self.outer[place];
+                index[place] += 1;
+                if index[place] < axis.size {
+                    for (offset, stride) in offsets.iter_mut().zip(axis.strides) {
+                        *offset += stride;
+                    }
+                    break;
+                }
+                index[place] = 0;
+                for (offset, stride) in offsets.iter_mut().zip(axis.strides) {
+                    *offset -= stride * (axis.size - 1);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shape::Shape;
+
+    fn contiguous(dims: &[usize]) -> Layout {
+        Layout::contiguous(Shape::new(dims).unwrap())
+    }
+
+    fn offsets<const N: usize>(walk: &Walk<N>) -> Vec<[usize; N]> {
+        let mut found = Vec::new();
+        walk.rows(|row| {
+            for i in 0..walk.row_length() {
+                found.push(std::array::from_fn(|k| row[k] + i * walk.row_strides()[k]));
+            }
+        });
+        found
+    }
+
+    #[test]
+    fn contiguous_operands_are_one_row() {
+        let layout = contiguous(&[2, 3, 4]);
+        let walk = Walk::new([&layout, &layout]);
+        assert_eq!((walk.row_length(), walk.row_strides()), (24, [1, 1]));
+        assert_eq!(walk.outer_count, 0);
+    }
+
+    #[test]
+    fn a_permuted_view_of_all_operands_is_one_row() {
+        let layout = contiguous(&[2, 3, 4]).permute(&[2, 0, 1]).unwrap();
+        let walk = Walk::new([&layout, &layout]);
+        assert_eq!((walk.row_length(), walk.outer_count), (24, 0));
+    }
+
+    #[test]
+    fn a_broadcast_row_keeps_one_outer_axis() {
+        let walk = Walk::new([&contiguous(&[2, 3, 4]), &contiguous(&[4])]);
+        assert_eq!((walk.row_length(), walk.row_strides()), (4, [1, 1]));
+        assert_eq!((walk.outer_count, walk.outer[0].size), (1, 6));
+    }
+
+    #[test]
+    fn every_index_is_visited_once() {
+        let out = contiguous(&[2, 1, 3]);
+        let turned = contiguous(&[3, 2]).permute(&[1, 0]).unwrap();
+        let turned = turned.reshape(Shape::new(&[2, 1, 3]).unwrap());
+        let turned = turned.unwrap().unwrap();
+        let walk = Walk::new([&out, &turned, &contiguous(&[3])]);
+        assert_eq!(offsets(&walk), [[0, 0, 0], [1, 2, 1], [2, 4, 2], [3, 1, 0], [4, 3, 1], [5, 5, 2]]);
+    }
+
+    #[test]
+    fn scalars_have_one_element_and_empty_shapes_none() {
+        assert_eq!(offsets(&Walk::new([&contiguous(&[])])), [[0]]);
+        assert_eq!(offsets(&Walk::new([&contiguous(&[1, 1])])), [[0]]);
+        assert!(offsets(&Walk::new([&contiguous(&[2, 0])])).is_empty());
+        let broadcast = Walk::new([&contiguous(&[2, 0]), &contiguous(&[2, 1])]);
+        assert!(offsets(&broadcast).is_empty());
+    }
+}

@@ -1,0 +1,67 @@
+//! The CPU stream: runs each command in the calling thread, before it returns.
+//!
+//! So a record has passed as soon as it is made, a wait for a recorded event never blocks, and
+//! `synchronize` has nothing to wait for.
+
+use std::sync::Arc;
+
+use crate::cpu::kernels;
+use crate::device::{DeviceId, DeviceKind};
+use crate::error::Error;
+use crate::event::{EventId, EventPool};
+use crate::kernel::KernelCall;
+use crate::operand::Operand;
+use crate::scalar::Scalar;
+use crate::stream::Stream;
+
+/// A stream of a [`CpuDevice`](crate::CpuDevice).
+#[derive(Debug)]
+pub(crate) struct CpuStream {
+    device: DeviceId,
+    events: Arc<EventPool>,
+}
+
+impl CpuStream {
+    pub(crate) fn new(device: DeviceId, events: Arc<EventPool>) -> CpuStream {
+        CpuStream { device, events }
+    }
+}
+
+impl Stream for CpuStream {
+    fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
+        if call.kernel.device != DeviceKind::Cpu {
+            return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.device });
+        }
+        call.share_overlapping()?;
+        (call.kernel.run)(call)?;
+        Ok(())
+    }
+
+    fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
+        kernels::copy(source, target)
+    }
+
+    fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
+        kernels::fill(target, value)
+    }
+
+    fn record(&mut self, event: EventId) -> Result<(), Error> {
+        self.events.record(event)
+    }
+
+    fn wait(&mut self, event: EventId) -> Result<(), Error> {
+        if self.events.is_recorded(event)? {
+            Ok(())
+        } else {
+            Err(Error::EventNotRecorded { event, device: self.device })
+        }
+    }
+
+    fn synchronize(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "stream_tests.rs"]
+mod tests;

@@ -1,0 +1,163 @@
+//! Which dtype and shape an op gives, and which it takes: the rules of every op, in one place.
+
+use crate::dtype::DType;
+use crate::error::{OpError, ShapeError};
+use crate::op::Op;
+use crate::params::Params;
+use crate::shape::{MAX_RANK, Shape, broadcast_shapes};
+
+use DType::{Bool, F32, F64, I32, I64, U8};
+
+/// The dtypes that `op` takes for its [key input](Op::key_input). The table of what kernels exist,
+/// by device, is [`KernelRegistry`](crate::KernelRegistry).
+pub const fn supported_dtypes(op: Op) -> &'static [DType] {
+    match op {
+        Op::Neg | Op::Abs | Op::Relu | Op::MatMul => &[F32, F64, I32, I64],
+        Op::Exp | Op::Log | Op::Sqrt | Op::Tanh | Op::Sigmoid | Op::Mean | Op::Softmax => &[F32, F64],
+        Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Pow | Op::Sum => &[F32, F64, I32, I64, U8],
+        Op::Min
+        | Op::Max
+        | Op::Eq
+        | Op::Ne
+        | Op::Lt
+        | Op::Le
+        | Op::Gt
+        | Op::Ge
+        | Op::Where
+        | Op::ReduceMax
+        | Op::ReduceMin
+        | Op::ArgMax
+        | Op::Cast => &[F32, F64, I32, I64, U8, Bool],
+    }
+}
+
+/// Does `op` take `dtype` for its [key input](Op::key_input)?
+pub fn supports(op: Op, dtype: DType) -> bool {
+    supported_dtypes(op).contains(&dtype)
+}
+
+/// The dtype and shape of the output of `op`.
+///
+/// * Unary ops: those of the input. [`Op::Cast`]: the dtype of [`Params::to`].
+/// * Binary ops: two inputs of one dtype, shapes broadcast. Comparisons give bool.
+/// * [`Op::Where`]: a bool condition and two inputs of one dtype, all three broadcast.
+/// * Reductions over [`Params::axes`] (none: all axes): the axes go, or stay with size 1 if
+///   [`Params::keep_dims`]. The dtype stays; [`Op::ArgMax`] takes exactly one axis and gives i64.
+/// * [`Op::Softmax`]: exactly one axis, shape and dtype stay.
+/// * [`Op::MatMul`]: `[.., m, k]` by `[.., k, n]` gives `[.., m, n]`, where `..` broadcasts.
+///
+/// # Errors
+///
+/// An [`OpError`] that says what would work. Reductions other than [`Op::Sum`] refuse axes whose
+/// sizes have the product 0.
+pub fn infer(op: Op, inputs: &[(DType, Shape)], params: &Params) -> Result<(DType, Shape), OpError> {
+    if inputs.len() != op.arity() {
+        return Err(OpError::Arity { op, found: inputs.len() });
+    }
+    let (dtype, shape) = inputs[op.key_input()];
+    if !supports(op, dtype) {
+        return Err(OpError::DType { op, dtype, available: supported_dtypes(op) });
+    }
+    match op {
+        Op::Cast => Ok((params.to.ok_or(OpError::MissingTarget)?, shape)),
+        Op::Where => {
+            if inputs[0].0 != Bool {
+                return Err(OpError::Condition { op, found: inputs[0].0 });
+            }
+            let (dtype, shape) = pair(op, inputs[1], inputs[2])?;
+            Ok((dtype, broadcast(op, &inputs[0].1, &shape)?))
+        }
+        Op::Softmax => {
+            one_axis(op, &shape, params)?;
+            Ok((dtype, shape))
+        }
+        Op::ArgMax => {
+            one_axis(op, &shape, params)?;
+            Ok((I64, reduced(op, &shape, params)?))
+        }
+        Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin => Ok((dtype, reduced(op, &shape, params)?)),
+        Op::MatMul => matmul(inputs[0], inputs[1]),
+        _ if op.is_comparison() => Ok((Bool, pair(op, inputs[0], inputs[1])?.1)),
+        _ if op.arity() == 2 => pair(op, inputs[0], inputs[1]),
+        _ => Ok((dtype, shape)),
+    }
+}
+
+fn shape_error(op: Op) -> impl Fn(ShapeError) -> OpError {
+    move |source| OpError::Shape { op, source }
+}
+
+fn broadcast(op: Op, left: &Shape, right: &Shape) -> Result<Shape, OpError> {
+    broadcast_shapes(left, right).map_err(shape_error(op))
+}
+
+fn same_dtype(op: Op, left: DType, right: DType) -> Result<DType, OpError> {
+    if left == right { Ok(left) } else { Err(OpError::MixedDTypes { op, left, right }) }
+}
+
+fn pair(op: Op, left: (DType, Shape), right: (DType, Shape)) -> Result<(DType, Shape), OpError> {
+    let dtype = same_dtype(op, left.0, right.0)?;
+    Ok((dtype, broadcast(op, &left.1, &right.1)?))
+}
+
+fn one_axis(op: Op, shape: &Shape, params: &Params) -> Result<(), OpError> {
+    if params.axes.len() != 1 {
+        return Err(OpError::OneAxis { op, found: params.axes.len() });
+    }
+    check_axes(op, shape, params)
+}
+
+fn check_axes(op: Op, shape: &Shape, params: &Params) -> Result<(), OpError> {
+    for axis in params.axes.iter() {
+        shape.check_axis(axis).map_err(shape_error(op))?;
+    }
+    Ok(())
+}
+
+fn reduced(op: Op, shape: &Shape, params: &Params) -> Result<Shape, OpError> {
+    check_axes(op, shape, params)?;
+    let axes = params.axes.or_all(shape.rank());
+    let mut dims = [0; MAX_RANK];
+    let mut rank = 0;
+    for (axis, &dim) in shape.dims().iter().enumerate() {
+        if axes.contains(axis) {
+            if dim == 0 && op != Op::Sum {
+                return Err(OpError::EmptyReduction { op, shape: Box::new(*shape) });
+            }
+            if !params.keep_dims {
+                continue;
+            }
+        }
+        dims[rank] = if axes.contains(axis) { 1 } else { dim };
+        rank += 1;
+    }
+    Shape::new(&dims[..rank]).map_err(shape_error(op))
+}
+
+fn matmul(left: (DType, Shape), right: (DType, Shape)) -> Result<(DType, Shape), OpError> {
+    let op = Op::MatMul;
+    let dtype = same_dtype(op, left.0, right.0)?;
+    let (left, right) = (left.1, right.1);
+    let (Some((left_batch, &[m, k])), Some((right_batch, &[k_right, n]))) =
+        (left.dims().split_last_chunk::<2>(), right.dims().split_last_chunk::<2>())
+    else {
+        let (left, right) = (Box::new(left), Box::new(right));
+        return Err(OpError::MatMulRank { left, right });
+    };
+    if k != k_right {
+        let (left, right) = (Box::new(left), Box::new(right));
+        return Err(OpError::MatMulSizes { left, right });
+    }
+    let part = |dims| Shape::new(dims).map_err(shape_error(op));
+    let batch = broadcast(op, &part(left_batch)?, &part(right_batch)?)?;
+    let rank = batch.rank();
+    let mut dims = [0; MAX_RANK];
+    dims[..rank].copy_from_slice(batch.dims());
+    dims[rank] = m;
+    dims[rank + 1] = n;
+    Ok((dtype, part(&dims[..rank + 2])?))
+}
+
+#[cfg(test)]
+#[path = "infer_tests.rs"]
+mod tests;

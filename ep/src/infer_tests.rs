@@ -1,0 +1,114 @@
+use super::*;
+
+fn given(dtype: DType, dims: &[usize]) -> (DType, Shape) {
+    (dtype, Shape::new(dims).unwrap())
+}
+
+fn over(axes: &[usize]) -> Params {
+    Params::over(crate::Axes::new(axes).unwrap())
+}
+
+fn plain(op: Op, inputs: &[(DType, Shape)]) -> Result<(DType, Shape), OpError> {
+    infer(op, inputs, &Params::default())
+}
+
+#[test]
+fn unary_and_cast_keep_the_shape() {
+    let input = given(F32, &[2, 3]);
+    assert_eq!(plain(Op::Exp, &[input]), Ok(input));
+    let cast = infer(Op::Cast, &[input], &Params::to(Bool));
+    assert_eq!(cast, Ok(given(Bool, &[2, 3])));
+    assert_eq!(plain(Op::Cast, &[input]), Err(OpError::MissingTarget));
+}
+
+#[test]
+fn binary_ops_broadcast_and_comparisons_give_bool() {
+    let inputs = [given(I32, &[4, 1]), given(I32, &[3])];
+    assert_eq!(plain(Op::Add, &inputs), Ok(given(I32, &[4, 3])));
+    assert_eq!(plain(Op::Le, &inputs), Ok(given(Bool, &[4, 3])));
+}
+
+#[test]
+fn mixed_dtypes_are_refused_by_name() {
+    let error = plain(Op::Mul, &[given(F32, &[2]), given(I64, &[2])]).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("mul") && text.contains("f32 and i64"), "{text}");
+}
+
+#[test]
+fn shapes_that_do_not_broadcast_are_named() {
+    let error = plain(Op::Add, &[given(F32, &[2, 3]), given(F32, &[2])]).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("add") && text.contains("[2,3] and [2]"), "{text}");
+}
+
+#[test]
+fn an_unsupported_dtype_is_told_what_would_work() {
+    let text = plain(Op::Exp, &[given(I32, &[])]).unwrap_err().to_string();
+    for part in ["exp", "i32", "f32, f64"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn a_wrong_number_of_inputs_is_refused() {
+    let error = plain(Op::Add, &[given(F32, &[])]);
+    assert_eq!(error, Err(OpError::Arity { op: Op::Add, found: 1 }));
+}
+
+#[test]
+fn where_broadcasts_all_three_and_needs_a_bool() {
+    let (a, b) = (given(U8, &[3, 1]), given(U8, &[4]));
+    assert_eq!(plain(Op::Where, &[given(Bool, &[2, 1, 1]), a, b]), Ok(given(U8, &[2, 3, 4])));
+    let error = plain(Op::Where, &[given(U8, &[]), a, b]);
+    assert!(matches!(error, Err(OpError::Condition { found: U8, .. })));
+    let mixed = plain(Op::Where, &[given(Bool, &[]), a, given(I32, &[])]);
+    assert!(matches!(mixed, Err(OpError::MixedDTypes { .. })));
+}
+
+#[test]
+fn reductions_drop_or_keep_their_axes() {
+    let input = [given(F32, &[2, 3, 4])];
+    assert_eq!(infer(Op::Sum, &input, &over(&[1])), Ok(given(F32, &[2, 4])));
+    assert_eq!(plain(Op::Sum, &input), Ok(given(F32, &[])));
+    let kept = Params { keep_dims: true, ..over(&[0, 2]) };
+    assert_eq!(infer(Op::Mean, &input, &kept), Ok(given(F32, &[1, 3, 1])));
+    assert_eq!(infer(Op::ArgMax, &input, &over(&[0])), Ok(given(I64, &[3, 4])));
+    let missing = infer(Op::Sum, &input, &over(&[3])).unwrap_err().to_string();
+    assert!(missing.contains("no axis 3"), "{missing}");
+}
+
+#[test]
+fn an_empty_reduction_is_refused_unless_it_is_a_sum() {
+    let input = [given(F32, &[2, 0, 3])];
+    assert_eq!(infer(Op::Sum, &input, &over(&[1])), Ok(given(F32, &[2, 3])));
+    for op in [Op::Mean, Op::ReduceMax, Op::ReduceMin, Op::ArgMax] {
+        let refused = infer(op, &input, &over(&[1]));
+        assert!(matches!(refused, Err(OpError::EmptyReduction { .. })), "{op}");
+        assert!(infer(op, &input, &over(&[2])).is_ok(), "{op}");
+    }
+}
+
+#[test]
+fn softmax_and_argmax_need_exactly_one_axis() {
+    let input = [given(F32, &[2, 3])];
+    for op in [Op::Softmax, Op::ArgMax] {
+        for axes in [&[][..], &[0, 1]] {
+            let refused = infer(op, &input, &over(axes));
+            assert!(matches!(refused, Err(OpError::OneAxis { .. })), "{op}");
+        }
+        assert!(infer(op, &input, &over(&[2])).is_err());
+    }
+    assert_eq!(infer(Op::Softmax, &input, &over(&[1])), Ok(input[0]));
+}
+
+#[test]
+fn matmul_multiplies_the_last_two_axes_and_broadcasts_the_others() {
+    let product = |a: &[usize], b: &[usize]| plain(Op::MatMul, &[given(F64, a), given(F64, b)]);
+    assert_eq!(product(&[2, 3], &[3, 4]), Ok(given(F64, &[2, 4])));
+    assert_eq!(product(&[5, 1, 2, 3], &[6, 3, 4]), Ok(given(F64, &[5, 6, 2, 4])));
+    assert!(matches!(product(&[3], &[3, 4]), Err(OpError::MatMulRank { .. })));
+    let text = product(&[2, 3], &[2, 3]).unwrap_err().to_string();
+    assert!(text.contains("[2,3] and [2,3]"), "{text}");
+    assert!(product(&[2, 2, 3], &[3, 3, 4]).is_err());
+}

@@ -1,0 +1,78 @@
+//! Kernels: the function that computes an op for one dtype on one kind of device.
+
+use std::fmt;
+
+use crate::device::DeviceKind;
+use crate::dtype::DType;
+use crate::error::KernelError;
+use crate::op::Op;
+use crate::operand::Operand;
+use crate::params::Params;
+
+/// One call of a kernel.
+#[derive(Debug)]
+pub struct KernelCall<'a> {
+    /// What to run.
+    pub kernel: Kernel,
+    /// Inputs first, then outputs.
+    pub operands: &'a mut [Operand],
+    /// How many of the operands are inputs.
+    pub inputs: usize,
+    /// Parameters of the op.
+    pub params: &'a Params,
+}
+
+/// A kernel's code. It checks its operands and returns an error for those it cannot work on; it
+/// neither panics nor blocks, and keeps nothing of the call.
+pub type KernelFn = fn(&mut KernelCall<'_>) -> Result<(), KernelError>;
+
+/// A kernel and what it is for.
+#[derive(Copy, Clone)]
+pub struct Kernel {
+    /// The op that it computes.
+    pub op: Op,
+    /// The kind of device that it runs on.
+    pub device: DeviceKind,
+    /// The dtype of its [key input](Op::key_input).
+    pub dtype: DType,
+    /// Its code.
+    pub run: KernelFn,
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} on {}", self.op, self.dtype, self.device)
+    }
+}
+
+impl KernelCall<'_> {
+    /// Finds operands that overlap while one of them is written. Such operands give out no slices
+    /// from then on, so that no kernel, built in or registered, can hold a `&` and a `&mut` to the
+    /// same bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Overlap`] unless the op is elementwise and the two are an input and an output
+    /// that are exactly the same view.
+    pub(crate) fn share_overlapping(&mut self) -> Result<(), KernelError> {
+        for writer in 0..self.operands.len() {
+            if !self.operands[writer].access().writes() {
+                continue;
+            }
+            for other in 0..self.operands.len() {
+                if other == writer || !self.operands[writer].overlaps(&self.operands[other]) {
+                    continue;
+                }
+                let in_place = self.kernel.op.is_elementwise()
+                    && (writer < self.inputs) != (other < self.inputs)
+                    && self.operands[writer].same_view(&self.operands[other]);
+                if !in_place {
+                    return Err(KernelError::Overlap { op: self.kernel.op, written: writer, other });
+                }
+                self.operands[writer].set_shared();
+                self.operands[other].set_shared();
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,161 @@
+//! What an op call needs besides its operands: axes, whether they stay, the target of a cast.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::dtype::DType;
+use crate::error::{ParseError, ShapeError};
+use crate::shape::MAX_RANK;
+
+/// A set of axes, one bit each.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Axes(u8);
+
+// One bit per axis has to do.
+const _: () = assert!(MAX_RANK <= u8::BITS as usize);
+
+impl Axes {
+    /// No axes. Reductions take it as *all axes*.
+    pub const NONE: Axes = Axes(0);
+
+    /// The set of `axes`, in any order.
+    ///
+    /// # Errors
+    ///
+    /// [`ShapeError::Axes`] if an axis is named twice or is [`MAX_RANK`] or more.
+    pub fn new(axes: &[usize]) -> Result<Axes, ShapeError> {
+        let mut bits = 0;
+        for &axis in axes {
+            if axis >= MAX_RANK || bits & (1 << axis) != 0 {
+                return Err(ShapeError::Axes { axes: axes.to_vec() });
+            }
+            bits |= 1 << axis;
+        }
+        Ok(Axes(bits))
+    }
+
+    /// Is `axis` in the set?
+    pub const fn contains(self, axis: usize) -> bool {
+        axis < MAX_RANK && self.0 & (1 << axis) != 0
+    }
+
+    /// Number of axes in the set.
+    pub const fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Is it the empty set?
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The axes, ascending.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..MAX_RANK).filter(move |&axis| self.contains(axis))
+    }
+
+    /// The axes that a reduction of a tensor of `rank` works over: these, or all if none is named.
+    pub(crate) const fn or_all(self, rank: usize) -> Axes {
+        match self.0 {
+            0 => Axes((((1u16) << rank) - 1) as u8),
+            _ => self,
+        }
+    }
+}
+
+impl TryFrom<&[usize]> for Axes {
+    type Error = ShapeError;
+
+    fn try_from(axes: &[usize]) -> Result<Axes, ShapeError> {
+        Axes::new(axes)
+    }
+}
+
+impl fmt::Display for Axes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, axis) in self.iter().enumerate() {
+            if place > 0 {
+                f.write_str(",")?;
+            }
+            write!(f, "{axis}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Axes {
+    type Err = ParseError;
+
+    /// Reads what `Display` prints: `"1,2"`, or `""` for none.
+    fn from_str(text: &str) -> Result<Axes, ParseError> {
+        if text.is_empty() {
+            return Ok(Axes::NONE);
+        }
+        let refused = || ParseError::new("axes", text, "distinct axes from 0 to 7, such as 0,2");
+        let mut bits = 0;
+        for part in text.split(',') {
+            let axis: usize = part.trim().parse().map_err(|_| refused())?;
+            if axis >= MAX_RANK || bits & (1 << axis) != 0 {
+                return Err(refused());
+            }
+            bits |= 1 << axis;
+        }
+        Ok(Axes(bits))
+    }
+}
+
+/// Parameters of an op call. An op ignores those it has no use for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Params {
+    /// Axes of a reduction (none: all), of [`Op::ArgMax`](crate::Op::ArgMax) and
+    /// [`Op::Softmax`](crate::Op::Softmax) (exactly one).
+    pub axes: Axes,
+    /// Do reduced axes stay, with size 1?
+    pub keep_dims: bool,
+    /// Target of [`Op::Cast`](crate::Op::Cast).
+    pub to: Option<DType>,
+}
+
+impl Params {
+    /// Parameters with these axes.
+    pub fn over(axes: Axes) -> Params {
+        Params { axes, ..Params::default() }
+    }
+
+    /// Parameters of a cast to `dtype`.
+    pub fn to(dtype: DType) -> Params {
+        Params { to: Some(dtype), ..Params::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_round_trip() {
+        let axes = Axes::new(&[2, 0]).unwrap();
+        assert_eq!(axes.to_string(), "0,2");
+        assert_eq!("0,2".parse(), Ok(axes));
+        assert_eq!("".parse(), Ok(Axes::NONE));
+        assert_eq!(axes.iter().collect::<Vec<_>>(), [0, 2]);
+        assert!(axes.contains(2) && !axes.contains(1) && !axes.contains(64));
+        assert_eq!((axes.len(), axes.is_empty()), (2, false));
+    }
+
+    #[test]
+    fn bad_axes_are_refused() {
+        assert!(Axes::new(&[8]).is_err());
+        assert!(Axes::new(&[1, 1]).is_err());
+        for text in ["8", "1,1", "a", "1,", ","] {
+            assert!(text.parse::<Axes>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_axes_means_all() {
+        assert_eq!(Axes::NONE.or_all(0), Axes::NONE);
+        assert_eq!(Axes::NONE.or_all(3).to_string(), "0,1,2");
+        assert_eq!(Axes::NONE.or_all(8).len(), 8);
+    }
+}

@@ -1,0 +1,136 @@
+//! One value of any dtype: what a fill writes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::dtype::DType;
+use crate::error::ParseError;
+
+/// A single number or truth value.
+///
+/// `Display` and `FromStr` round-trip: `1.0` is a float, `1` an integer, `true` a truth value.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub enum Scalar {
+    /// A floating-point value.
+    F64(f64),
+    /// An integer.
+    I64(i64),
+    /// A truth value.
+    Bool(bool),
+}
+
+impl Scalar {
+    /// Can a tensor of `dtype` be filled with this value?
+    ///
+    /// Floats go into float dtypes (rounded to nearest). Integers go into integer dtypes whose range
+    /// holds them and into float dtypes (rounded to nearest). Truth values go into [`DType::Bool`]
+    /// alone, and nothing else does.
+    pub fn fits(self, dtype: DType) -> bool {
+        match self {
+            Scalar::F64(_) => dtype.is_float(),
+            Scalar::I64(value) => match dtype {
+                DType::F32 | DType::F64 | DType::I64 => true,
+                DType::I32 => i32::try_from(value).is_ok(),
+                DType::U8 => u8::try_from(value).is_ok(),
+                DType::Bool => false,
+            },
+            Scalar::Bool(_) => dtype == DType::Bool,
+        }
+    }
+}
+
+impl From<f32> for Scalar {
+    fn from(value: f32) -> Scalar {
+        Scalar::F64(f64::from(value))
+    }
+}
+
+impl From<f64> for Scalar {
+    fn from(value: f64) -> Scalar {
+        Scalar::F64(value)
+    }
+}
+
+impl From<i32> for Scalar {
+    fn from(value: i32) -> Scalar {
+        Scalar::I64(i64::from(value))
+    }
+}
+
+impl From<i64> for Scalar {
+    fn from(value: i64) -> Scalar {
+        Scalar::I64(value)
+    }
+}
+
+impl From<u8> for Scalar {
+    fn from(value: u8) -> Scalar {
+        Scalar::I64(i64::from(value))
+    }
+}
+
+impl From<bool> for Scalar {
+    fn from(value: bool) -> Scalar {
+        Scalar::Bool(value)
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // Debug of f64 keeps the point (`1.0`), so the text stays a float when read back.
+            Scalar::F64(value) => write!(f, "{value:?}"),
+            Scalar::I64(value) => write!(f, "{value}"),
+            Scalar::Bool(value) => write!(f, "{value}"),
+        }
+    }
+}
+
+impl FromStr for Scalar {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Scalar, ParseError> {
+        if let Ok(value) = text.parse::<bool>() {
+            return Ok(Scalar::Bool(value));
+        }
+        if let Ok(value) = text.parse::<i64>() {
+            return Ok(Scalar::I64(value));
+        }
+        text.parse::<f64>()
+            .map(Scalar::F64)
+            .map_err(|_| ParseError::new("scalar", text, "a number such as 1.5 or -3, or true or false"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_round_trip() {
+        for scalar in [
+            Scalar::F64(1.0),
+            Scalar::F64(-0.0),
+            Scalar::F64(1e300),
+            Scalar::F64(f64::INFINITY),
+            Scalar::I64(i64::MIN),
+            Scalar::Bool(true),
+            Scalar::Bool(false),
+        ] {
+            assert_eq!(scalar.to_string().parse(), Ok(scalar));
+        }
+        assert!("one".parse::<Scalar>().is_err());
+    }
+
+    #[test]
+    fn integers_fit_where_their_value_does() {
+        assert!(Scalar::I64(255).fits(DType::U8));
+        assert!(!Scalar::I64(256).fits(DType::U8));
+        assert!(!Scalar::I64(-1).fits(DType::U8));
+        assert!(!Scalar::I64(1 << 31).fits(DType::I32));
+        assert!(Scalar::I64(1 << 31).fits(DType::F32));
+        assert!(!Scalar::F64(1.0).fits(DType::I64));
+        assert!(!Scalar::Bool(true).fits(DType::U8));
+        assert!(!Scalar::I64(1).fits(DType::Bool));
+    }
+}

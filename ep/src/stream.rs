@@ -1,0 +1,65 @@
+//! Streams: ordered queues of commands on one device.
+
+use crate::error::Error;
+use crate::event::EventId;
+use crate::kernel::KernelCall;
+use crate::operand::Operand;
+use crate::scalar::Scalar;
+
+/// An ordered queue of commands on one device.
+///
+/// Each command starts after the one before it on the same stream is over. Whether a call returns
+/// before its command is over depends on the device: a CPU stream runs it in the calling thread.
+/// Used by one thread at a time, but not always the same one.
+///
+/// A command that returns an error has not been queued and has written nothing, unless its error
+/// says otherwise.
+pub trait Stream: Send {
+    /// Runs a kernel.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongDevice`] for a kernel of another kind of device; [`Error::Kernel`] for operands
+    /// that the kernel refuses and for what fails in it. Operands whose bytes overlap, one of them
+    /// written, are refused, except an output that is exactly the view of an input of an
+    /// [elementwise](crate::Op::is_elementwise) op.
+    fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error>;
+
+    /// Copies `source` to `target`: same dtype and shape, any strides on either side.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::CopyMismatch`], [`Error::NotWritable`], [`Error::Overlap`] (copying a view onto
+    /// itself is allowed and does nothing), [`Error::OverlapsItself`], [`Error::Misaligned`].
+    fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error>;
+
+    /// Writes `value` to every element of `target`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ScalarDoesNotFit`] by the rule of [`Scalar::fits`], [`Error::NotWritable`],
+    /// [`Error::OverlapsItself`], [`Error::Misaligned`].
+    fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error>;
+
+    /// Marks the place behind every command so far with `event`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StaleEvent`] if the event has been released.
+    fn record(&mut self, event: EventId) -> Result<(), Error>;
+
+    /// Holds back later commands of this stream until the place that `event` marks has passed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::EventNotRecorded`] if no stream has recorded it (waiting would order nothing),
+    /// [`Error::StaleEvent`] if it has been released.
+    fn wait(&mut self, event: EventId) -> Result<(), Error>;
+
+    /// Blocks the calling thread until every command so far is over.
+    ///
+    /// # Errors
+    ///
+    /// What a command reported late; never on CPU.
+    fn synchronize(&mut self) -> Result<(), Error>;
+}

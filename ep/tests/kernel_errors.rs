@@ -1,0 +1,347 @@
+//! What kernels refuse, and the rules that a random comparison seldom meets: integer division, NaN,
+//! overlap, wrong operands.
+
+use std::f64::consts::PI;
+
+use streamvm_ep::*;
+
+fn shape(dims: &[usize]) -> Shape {
+    Shape::new(dims).unwrap()
+}
+
+fn dense(dims: &[usize]) -> Layout {
+    Layout::contiguous(shape(dims))
+}
+
+fn view<T: Element>(memory: &mut [T], layout: Layout, access: Access) -> Operand {
+    as_dtype(memory, T::DTYPE, layout, access)
+}
+
+fn as_dtype<T: Element>(memory: &mut [T], dtype: DType, layout: Layout, access: Access) -> Operand {
+    assert!(layout.span_elements().end * dtype.size() <= size_of_val(memory));
+    // SAFETY: the span lies within the memory; tests use the operands of one call in that call, and
+    // keep the memory alive and untouched meanwhile.
+    unsafe { Operand::new(memory.as_mut_ptr().cast(), dtype, layout, access) }
+}
+
+fn kernel(op: Op, dtype: DType) -> Kernel {
+    KernelRegistry::builtin().get(op, DeviceKind::Cpu, dtype).unwrap()
+}
+
+fn launch(kernel: Kernel, operands: &mut [Operand], params: &Params) -> Result<(), KernelError> {
+    let device = CpuDevice::new(0, CpuConfig::default());
+    let inputs = operands.len() - 1;
+    let launched = device.create_stream().unwrap().launch(&mut KernelCall { kernel, operands, inputs, params });
+    match launched {
+        Ok(()) => Ok(()),
+        Err(Error::Kernel(error)) => Err(error),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// `op` on slices, all of them of one shape.
+fn run<T: Element, O: Element>(
+    op: Op,
+    inputs: &mut [&mut [T]],
+    out: &mut [O],
+    params: &Params,
+) -> Result<(), KernelError> {
+    let mut operands: Vec<Operand> = inputs
+        .iter_mut()
+        .map(|input| {
+            let layout = dense(&[input.len()]);
+            view(input, layout, Access::Read)
+        })
+        .collect();
+    let layout = dense(&[out.len()]);
+    let dtype = if op.is_comparison() { DType::Bool } else { O::DTYPE };
+    operands.push(as_dtype(out, dtype, layout, Access::Write));
+    launch(kernel(op, T::DTYPE), &mut operands, params)
+}
+
+#[test]
+fn integer_division_by_zero_names_the_first_element_and_writes_nothing() {
+    let mut out = [7i32; 4];
+    let refused = run(Op::Div, &mut [&mut [1, 2, 3, 4], &mut [1, 1, 0, 0]], &mut out, &Params::default());
+    assert_eq!(refused, Err(KernelError::DivisionByZero { op: Op::Div, index: 2 }));
+    assert!(refused.unwrap_err().to_string().contains("element 2"));
+    assert_eq!(out, [7; 4]);
+}
+
+#[test]
+fn the_index_of_a_broadcast_divisor_is_that_of_the_output() {
+    let (mut a, mut b, mut out) = ([1u8; 6], [1u8, 0], [9u8; 6]);
+    let mut operands = [
+        view(&mut a, dense(&[3, 2]), Access::Read),
+        view(&mut b, dense(&[2, 1]).permute(&[1, 0]).unwrap(), Access::Read),
+        view(&mut out, dense(&[3, 2]), Access::Write),
+    ];
+    let refused = launch(kernel(Op::Div, DType::U8), &mut operands, &Params::default());
+    assert_eq!(refused, Err(KernelError::DivisionByZero { op: Op::Div, index: 1 }));
+    // Without output elements there is no division.
+    let mut operands = [
+        view(&mut a, dense(&[0, 2]), Access::Read),
+        view(&mut b, dense(&[2]), Access::Read),
+        view(&mut out, dense(&[0, 2]), Access::Write),
+    ];
+    launch(kernel(Op::Div, DType::U8), &mut operands, &Params::default()).unwrap();
+}
+
+#[test]
+fn a_failed_division_in_place_leaves_its_input() {
+    let (mut a, mut b) = ([8i64, 6], [2i64, 0]);
+    let mut operands = [
+        view(&mut a, dense(&[2]), Access::Read),
+        view(&mut b, dense(&[2]), Access::Read),
+        view(&mut a, dense(&[2]), Access::Write),
+    ];
+    assert!(launch(kernel(Op::Div, DType::I64), &mut operands, &Params::default()).is_err());
+    assert_eq!(a, [8, 6]);
+}
+
+#[test]
+fn integer_division_truncates_and_wraps() {
+    let mut out = [0i32; 4];
+    let mut inputs = [&mut [i32::MIN, -7, 7, -7][..], &mut [-1, 2, -2, -2]];
+    run(Op::Div, &mut inputs, &mut out, &Params::default()).unwrap();
+    assert_eq!(out, [i32::MIN, -3, -3, 3]);
+    let mut out = [0i64];
+    let mut inputs = [&mut [i64::MIN][..], &mut [-1]];
+    run(Op::Div, &mut inputs, &mut out, &Params::default()).unwrap();
+    assert_eq!(out, [i64::MIN]);
+}
+
+#[test]
+fn float_division_by_zero_is_infinite() {
+    let mut out = [0f32; 3];
+    let mut inputs = [&mut [1f32, -1.0, 0.0][..], &mut [0.0; 3]];
+    run(Op::Div, &mut inputs, &mut out, &Params::default()).unwrap();
+    assert_eq!(out[..2], [f32::INFINITY, f32::NEG_INFINITY]);
+    assert!(out[2].is_nan());
+}
+
+#[test]
+fn a_negative_integer_exponent_is_refused() {
+    let mut out = [0i32; 3];
+    let mut inputs = [&mut [2, 2, 2][..], &mut [3, -1, -2]];
+    let refused = run(Op::Pow, &mut inputs, &mut out, &Params::default());
+    let expected = KernelError::NegativeExponent { op: Op::Pow, index: 1, exponent: -1 };
+    assert_eq!(refused, Err(expected));
+}
+
+#[test]
+fn integer_powers_wrap_also_for_huge_exponents() {
+    let mut out = [0i64; 4];
+    let mut inputs = [&mut [3i64, -1, 2, 0][..], &mut [41, i64::MAX, i64::MAX, 0]];
+    run(Op::Pow, &mut inputs, &mut out, &Params::default()).unwrap();
+    assert_eq!(out, [3i64.wrapping_pow(41), -1, 0, 1]);
+}
+
+#[test]
+fn nan_passes_through_min_max_and_relu() {
+    let nan = f64::NAN;
+    for op in [Op::Min, Op::Max] {
+        let mut out = [0f64; 3];
+        let mut inputs = [&mut [nan, 1.0, nan][..], &mut [1.0, nan, nan]];
+        run(op, &mut inputs, &mut out, &Params::default()).unwrap();
+        assert!(out.iter().all(|x| x.is_nan()), "{op}");
+    }
+    let mut out = [0f64; 2];
+    run(Op::Relu, &mut [&mut [nan, -1.0]], &mut out, &Params::default()).unwrap();
+    assert!(out[0].is_nan() && out[1] == 0.0);
+}
+
+/// A reduction of one axis to a scalar.
+fn reduce<T: Element, O: Element + Default>(op: Op, values: &mut [T]) -> O {
+    let mut out = [O::default()];
+    let mut operands = [view(values, dense(&[values.len()]), Access::Read), view(&mut out, dense(&[]), Access::Write)];
+    let params = Params::over(Axes::new(&[0]).unwrap());
+    launch(kernel(op, T::DTYPE), &mut operands, &params).unwrap();
+    out[0]
+}
+
+#[test]
+fn argmax_takes_the_first_and_counts_nan_as_the_largest() {
+    let nan = f32::NAN;
+    assert_eq!(reduce::<f32, i64>(Op::ArgMax, &mut [1.0, 3.0, 3.0]), 1);
+    assert_eq!(reduce::<f32, i64>(Op::ArgMax, &mut [1.0, nan, f32::INFINITY, nan]), 1);
+    assert_eq!(reduce::<f32, i64>(Op::ArgMax, &mut [nan, 1.0]), 0);
+    assert_eq!(reduce::<i32, i64>(Op::ArgMax, &mut [i32::MIN; 3]), 0);
+}
+
+#[test]
+fn a_nan_anywhere_makes_the_extremes_nan() {
+    for length in [1, 5, 33, 100] {
+        for place in 0..length {
+            let mut values = vec![1f32; length];
+            values[place] = f32::NAN;
+            assert!(reduce::<f32, f32>(Op::ReduceMax, &mut values).is_nan());
+            assert!(reduce::<f32, f32>(Op::ReduceMin, &mut values).is_nan());
+        }
+    }
+}
+
+#[test]
+fn extremes_of_infinities_are_infinite() {
+    let mut low = [f32::NEG_INFINITY; 40];
+    assert_eq!(reduce::<f32, f32>(Op::ReduceMax, &mut low), f32::NEG_INFINITY);
+    let mut high = [f64::INFINITY; 40];
+    assert_eq!(reduce::<f64, f64>(Op::ReduceMin, &mut high), f64::INFINITY);
+}
+
+#[test]
+fn a_long_f32_sum_is_rounded_once() {
+    // Added one by one in f32, the sum would stick at 2^24.
+    let mut ones = vec![1f32; (1 << 24) + 64];
+    assert_eq!(reduce::<f32, f32>(Op::Sum, &mut ones), ((1 << 24) + 64) as f32);
+}
+
+#[test]
+fn softmax_of_huge_elements_does_not_overflow() {
+    let mut out = [0f32; 3];
+    let params = Params::over(Axes::new(&[0]).unwrap());
+    run(Op::Softmax, &mut [&mut [1e30f32, 1e30, -1e30]], &mut out, &params).unwrap();
+    assert_eq!(out, [0.5, 0.5, 0.0]);
+    let masked = f32::NEG_INFINITY;
+    run(Op::Softmax, &mut [&mut [masked, 2.0, masked]], &mut out, &params).unwrap();
+    assert_eq!(out, [0.0, 1.0, 0.0]);
+}
+
+#[test]
+fn casts_saturate_and_nan_is_zero() {
+    let mut out = [9i32; 5];
+    let mut input = [f64::NAN, 1e300, -1e300, PI, -PI];
+    run(Op::Cast, &mut [&mut input], &mut out, &Params::to(DType::I32)).unwrap();
+    assert_eq!(out, [0, i32::MAX, i32::MIN, 3, -3]);
+}
+
+#[test]
+fn any_byte_but_zero_is_true_and_a_cast_from_bool_gives_one() {
+    let (mut condition, mut out) = ([0u8, 1, 7], [0f32; 3]);
+    let mut operands =
+        [as_dtype(&mut condition, DType::Bool, dense(&[3]), Access::Read), view(&mut out, dense(&[3]), Access::Write)];
+    let params = Params::to(DType::F32);
+    launch(kernel(Op::Cast, DType::Bool), &mut operands, &params).unwrap();
+    assert_eq!(out, [0.0, 1.0, 1.0]);
+}
+
+#[test]
+fn matmul_without_depth_gives_zeros() {
+    let mut out = [5f32; 6];
+    let mut operands = [
+        view::<f32>(&mut [], dense(&[2, 0]), Access::Read),
+        view::<f32>(&mut [], dense(&[0, 3]), Access::Read),
+        view(&mut out, dense(&[2, 3]), Access::Write),
+    ];
+    launch(kernel(Op::MatMul, DType::F32), &mut operands, &Params::default()).unwrap();
+    assert_eq!(out, [0.0; 6]);
+}
+
+/// Operands over one memory of eight `f32`, each a range of it.
+fn shared(ranges: &[(usize, usize, Access)]) -> (Vec<f32>, Vec<Operand>) {
+    let mut memory = vec![1f32; 8];
+    let operands = ranges.iter().map(|&(start, end, access)| {
+        let layout = dense(&[8]).slice(0, start..end).unwrap();
+        view(&mut memory, layout, access)
+    });
+    let operands = operands.collect();
+    (memory, operands)
+}
+
+#[test]
+fn partial_overlap_is_refused() {
+    let (memory, mut operands) = shared(&[(0, 4, Access::Read), (4, 8, Access::Read), (1, 5, Access::Write)]);
+    let refused = launch(kernel(Op::Add, DType::F32), &mut operands, &Params::default());
+    assert!(matches!(refused, Err(KernelError::Overlap { written: 2, .. })), "{refused:?}");
+    // The kernel refuses it as well when it is not launched by a stream.
+    let params = Params::default();
+    let mut call =
+        KernelCall { kernel: kernel(Op::Add, DType::F32), operands: &mut operands, inputs: 2, params: &params };
+    let refused = (call.kernel.run)(&mut call);
+    assert!(matches!(refused, Err(KernelError::Overlap { written: 2, .. })), "{refused:?}");
+    assert_eq!(memory, [1.0; 8]);
+}
+
+#[test]
+fn ops_that_combine_elements_do_not_run_in_place() {
+    for op in [Op::Sum, Op::Mean, Op::ReduceMax, Op::ReduceMin, Op::Softmax] {
+        let params = Params { axes: Axes::new(&[0]).unwrap(), keep_dims: true, to: None };
+        let (_memory, mut operands) = shared(&[(0, 1, Access::Read), (0, 1, Access::Write)]);
+        // Under another name too: the code knows what it is.
+        for name in [op, Op::Neg] {
+            let named = Kernel { op: name, ..kernel(op, DType::F32) };
+            let refused = launch(named, &mut operands, &params);
+            assert!(matches!(refused, Err(KernelError::Overlap { .. })), "{op}: {refused:?}");
+        }
+    }
+}
+
+#[test]
+fn an_operand_to_write_must_be_writable_and_reach_no_element_twice() {
+    let add = || kernel(Op::Add, DType::F32);
+    let (mut a, mut out) = ([1f32; 4], [0f32; 4]);
+    let inputs = |a: &mut [f32]| [0; 2].map(|_| view(a, dense(&[4]), Access::Read));
+    let [left, right] = inputs(&mut a);
+    let mut operands = [left, right, view(&mut out, dense(&[4]), Access::Read)];
+    let refused = launch(add(), &mut operands, &Params::default()).unwrap_err();
+    assert!(matches!(&refused, KernelError::Operand { source, .. } if **source == Error::NotWritable));
+    let wide = dense(&[1]).broadcast_to(&shape(&[4])).unwrap();
+    let [left, right] = inputs(&mut a);
+    let mut operands = [left, right, view(&mut out, wide, Access::Write)];
+    let refused = launch(add(), &mut operands, &Params::default()).unwrap_err();
+    assert!(refused.to_string().contains("more than once"), "{refused}");
+}
+
+#[test]
+fn wrong_operands_are_named() {
+    let add = || kernel(Op::Add, DType::F32);
+    let (mut a, mut b, mut out) = ([1f32; 4], [1i32; 4], [0f32; 4]);
+    let mut other = [1f32; 3];
+    let mut operands = [
+        view(&mut a, dense(&[4]), Access::Read),
+        view(&mut b, dense(&[4]), Access::Read),
+        view(&mut out, dense(&[4]), Access::Write),
+    ];
+    let text = launch(add(), &mut operands, &Params::default()).unwrap_err().to_string();
+    assert!(text.contains("operand 1") && text.contains("i32"), "{text}");
+    let text = launch(add(), &mut operands[1..], &Params::default()).unwrap_err().to_string();
+    assert!(text.contains("2 inputs") && text.contains("found 1"), "{text}");
+
+    let mut operands = [
+        view(&mut a, dense(&[2, 2]), Access::Read),
+        view(&mut other, dense(&[2]), Access::Read),
+        view(&mut out, dense(&[4]), Access::Write),
+    ];
+    let text = launch(add(), &mut operands, &Params::default()).unwrap_err().to_string();
+    assert!(text.contains("[2,2]") && text.contains("[4]"), "{text}");
+    let mut operands = [
+        view(&mut a, dense(&[2]), Access::Read),
+        view(&mut other, dense(&[3]), Access::Read),
+        view(&mut out, dense(&[2]), Access::Write),
+    ];
+    let text = launch(add(), &mut operands, &Params::default()).unwrap_err().to_string();
+    assert!(text.contains("[2] and [3]"), "{text}");
+}
+
+#[test]
+fn elements_at_odd_addresses_are_refused() {
+    let (mut bytes, mut out) = ([0u64; 4], [0f32; 4]);
+    let base = bytes.as_mut_ptr().cast::<u8>().wrapping_add(1);
+    // SAFETY: 16 bytes from byte 1 lie within the 32.
+    let odd = unsafe { Operand::new(base, DType::F32, dense(&[4]), Access::Read) };
+    let mut operands = [odd, view(&mut out, dense(&[4]), Access::Write)];
+    let text = launch(kernel(Op::Neg, DType::F32), &mut operands, &Params::default()).unwrap_err().to_string();
+    assert!(text.contains("operand 0") && text.contains("multiples of 4"), "{text}");
+}
+
+#[test]
+fn bad_parameters_are_refused() {
+    let (mut a, mut out) = ([1f32; 4], [0f32; 4]);
+    let mut operands = [view(&mut a, dense(&[4]), Access::Read), view(&mut out, dense(&[4]), Access::Write)];
+    let mut refused = |op, params: &Params| launch(kernel(op, DType::F32), &mut operands, params).unwrap_err();
+    assert_eq!(refused(Op::Cast, &Params::default()), KernelError::Op(OpError::MissingTarget));
+    let elsewhere = Params::over(Axes::new(&[1]).unwrap());
+    assert!(refused(Op::Sum, &elsewhere).to_string().contains("no axis 1"));
+    let text = refused(Op::Softmax, &Params::default()).to_string();
+    assert!(text.contains("exactly one axis"), "{text}");
+}

@@ -1,0 +1,356 @@
+//! Every CPU kernel, for every dtype, against a naive evaluation: over shapes with and without
+//! elements, scalars, broadcast, permuted, sliced and stepped views, in place and not.
+
+mod reference;
+mod tensors;
+
+use proptest::prelude::*;
+use reference::{Dense, Value, evaluate};
+use streamvm_ep::*;
+use tensors::{Pool, Rng, Tensor, VIEWS, View};
+
+/// Shapes of the inputs of one call, and axes for the ops that take some.
+#[derive(Clone, Debug)]
+struct Case {
+    dims: Vec<Vec<usize>>,
+    axes: Vec<usize>,
+    keep_dims: bool,
+}
+
+fn pools(op: Op, dtype: DType) -> [Pool; 3] {
+    let wild = [Pool::Wild; 3];
+    match op {
+        Op::Sum | Op::Mean | Op::MatMul | Op::Softmax => [Pool::Tame; 3],
+        Op::Div if !dtype.is_float() => [Pool::Wild, Pool::NonZero, Pool::Wild],
+        Op::Pow if !dtype.is_float() => [Pool::Wild, Pool::Small, Pool::Wild],
+        _ => wild,
+    }
+}
+
+/// How far a float may be from the reference: relative to the size of what was added, in units of the
+/// dtype's precision.
+fn tolerance(op: Op, dtype: DType) -> f64 {
+    let epsilon = match dtype {
+        DType::F32 => f64::from(f32::EPSILON),
+        _ => f64::EPSILON,
+    };
+    epsilon
+        * match op {
+            Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow => 8.0,
+            Op::Sum | Op::Mean | Op::MatMul | Op::Softmax => 64.0,
+            _ => 0.0,
+        }
+}
+
+fn same(found: Value, expected: Value, dtype: DType, tolerance: f64, scale: f64) -> bool {
+    let (Value::Float(found), Value::Float(expected)) = (found, expected) else {
+        return found == expected;
+    };
+    let expected = match dtype {
+        DType::F32 => f64::from(expected as f32),
+        _ => expected,
+    };
+    if expected.is_nan() || found.is_nan() {
+        return expected.is_nan() && found.is_nan();
+    }
+    // Subnormal results are correct to their last bit only.
+    let least = if tolerance > 0.0 { 1e-44 } else { 0.0 };
+    found == expected || (found - expected).abs() <= tolerance * expected.abs().max(scale) + least
+}
+
+fn check(op: Op, found: &Dense, expected: &Dense, what: &str) {
+    assert_eq!(found.dims, expected.dims, "{what}");
+    assert_eq!(found.dtype, expected.dtype, "{what}");
+    let tolerance = tolerance(op, found.dtype);
+    // Terms of sums and products are at most 16 in size, and there are few.
+    let scale = match op {
+        Op::Sum | Op::MatMul => 64.0,
+        Op::Mean => 4.0,
+        _ => 0.0,
+    };
+    for (place, (&found_at, &expected_at)) in found.values.iter().zip(&expected.values).enumerate() {
+        assert!(
+            same(found_at, expected_at, found.dtype, tolerance, scale),
+            "{what}: element {place} is {found_at:?}, not {expected_at:?}"
+        );
+    }
+}
+
+fn launch(op: Op, dtype: DType, operands: &mut [Operand], params: &Params) -> Result<(), Error> {
+    let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, dtype)?;
+    let mut stream = CpuDevice::new(0, CpuConfig::default()).create_stream()?;
+    let inputs = operands.len() - 1;
+    stream.launch(&mut KernelCall { kernel, operands, inputs, params })
+}
+
+/// Runs one op on fresh inputs, out of place and in every place it may run in, and compares.
+fn run_case(op: Op, dtype: DType, to: DType, case: &Case, views: &[View], seed: u64) {
+    let what = format!("{op} of {dtype} to {to}, {case:?}, {views:?}, seed {seed}");
+    let mut rng = Rng(seed);
+    let params =
+        Params { axes: Axes::new(&case.axes).unwrap(), keep_dims: case.keep_dims, to: (op == Op::Cast).then_some(to) };
+    let pools = pools(op, dtype);
+    let mut inputs: Vec<Tensor> = (0..op.arity())
+        .map(|input| {
+            let is_condition = op == Op::Where && input == 0;
+            let own = if is_condition { DType::Bool } else { dtype };
+            Tensor::new(&mut rng, own, &case.dims[input], views[input], pools[input])
+        })
+        .collect();
+    let dense: Vec<Dense> = inputs.iter().map(Tensor::dense).collect();
+    let given: Vec<(DType, Shape)> = inputs.iter().map(|input| (input.dtype, *input.layout.shape())).collect();
+    let expected = evaluate(op, &dense, &params);
+    let (out_dtype, out_shape) = infer(op, &given, &params).expect(&what);
+    assert_eq!(out_shape.dims(), expected.dims, "{what}");
+    let out_view = match views[3] {
+        View::Broadcast => View::Contiguous,
+        view => view,
+    };
+    let before = Tensor::new(&mut rng, out_dtype, out_shape.dims(), out_view, Pool::Tame);
+    let mut out = before.clone();
+    let untouched = inputs.clone();
+    let mut operands: Vec<Operand> = inputs.iter_mut().map(|input| input.operand(Access::Read)).collect();
+    operands.push(out.operand(Access::Write));
+    launch(op, dtype, &mut operands, &params).expect(&what);
+    check(op, &out.dense(), &expected, &what);
+    assert!(out.same_outside(&before), "{what}: wrote outside the view");
+    for (input, before) in inputs.iter().zip(&untouched) {
+        assert!(input.same_bytes(before), "{what}: wrote an input");
+    }
+
+    for (place, target) in inputs.iter().enumerate() {
+        let can = op.is_elementwise()
+            && target.dtype.size() == out_dtype.size()
+            && target.layout.shape() == &out_shape
+            && !target.layout.overlaps_itself();
+        if can {
+            run_in_place(op, dtype, out_dtype, place, &untouched, &params, &expected, &what);
+        }
+    }
+}
+
+/// Input `place` and every input that is a copy of it share the view of the output.
+#[allow(clippy::too_many_arguments, reason = "one call's whole description")]
+fn run_in_place(
+    op: Op,
+    dtype: DType,
+    out_dtype: DType,
+    place: usize,
+    inputs: &[Tensor],
+    params: &Params,
+    expected: &Dense,
+    what: &str,
+) {
+    let mut inputs = inputs.to_vec();
+    let before = inputs[place].clone();
+    let mut operands: Vec<Operand> = inputs.iter_mut().map(|input| input.operand(Access::Read)).collect();
+    let own = inputs[place].dtype;
+    inputs[place].dtype = out_dtype;
+    operands.push(inputs[place].operand(Access::Write));
+    launch(op, dtype, &mut operands, params).expect(what);
+    check(op, &inputs[place].dense(), expected, &format!("{what}, in place {place}"));
+    inputs[place].dtype = own;
+    assert!(inputs[place].same_outside(&before), "{what}: wrote outside");
+}
+
+/// Broadcast shapes of up to three inputs.
+fn elementwise_cases() -> Vec<Case> {
+    let shapes: [[&[usize]; 3]; 12] = [
+        [&[], &[], &[]],
+        [&[1], &[], &[1, 1]],
+        [&[0], &[0], &[1]],
+        [&[2, 0, 3], &[1, 3], &[]],
+        [&[5], &[5], &[5]],
+        [&[70], &[70], &[70]],
+        [&[3, 20], &[20], &[3, 20]],
+        [&[3, 20], &[3, 1], &[20]],
+        [&[40], &[], &[40]],
+        [&[], &[40], &[1]],
+        [&[4, 1, 17], &[2, 1], &[4, 2, 17]],
+        [&[2, 3, 4, 2], &[2, 3, 4, 2], &[3, 1, 1]],
+    ];
+    let case = |dims: &[&[usize]; 3]| Case {
+        dims: dims.iter().map(|dims| dims.to_vec()).collect(),
+        axes: vec![],
+        keep_dims: false,
+    };
+    shapes.iter().map(case).collect()
+}
+
+fn axis_cases() -> Vec<Case> {
+    let shapes: [(&[usize], &[usize]); 14] = [
+        (&[5], &[0]),
+        (&[100], &[0]),
+        (&[1], &[0]),
+        (&[4, 40], &[1]),
+        (&[4, 40], &[0]),
+        (&[4, 150], &[0]),
+        (&[0, 3], &[1]),
+        (&[3, 4, 5], &[1]),
+        (&[3, 4, 5], &[0, 2]),
+        (&[3, 4, 5], &[]),
+        (&[], &[]),
+        (&[2, 1, 3, 2], &[1, 3]),
+        (&[2, 3, 2, 3], &[0, 1, 2, 3]),
+        (&[2, 0, 3], &[0]),
+    ];
+    let mut cases = Vec::new();
+    for (dims, axes) in shapes {
+        for keep_dims in [false, true] {
+            cases.push(Case { dims: vec![dims.to_vec()], axes: axes.to_vec(), keep_dims });
+        }
+    }
+    cases
+}
+
+fn matmul_cases() -> Vec<Case> {
+    let shapes: [[&[usize]; 2]; 10] = [
+        [&[1, 1], &[1, 1]],
+        [&[2, 3], &[3, 4]],
+        [&[17, 33], &[33, 9]],
+        [&[2, 0], &[0, 3]],
+        [&[0, 2], &[2, 3]],
+        [&[5, 2, 3], &[3, 4]],
+        [&[2, 3], &[5, 3, 4]],
+        [&[2, 1, 2, 3], &[3, 3, 2]],
+        [&[0, 2, 3], &[3, 4]],
+        [&[3, 1, 7], &[3, 7, 1]],
+    ];
+    let case = |dims: &[&[usize]; 2]| Case {
+        dims: dims.iter().map(|dims| dims.to_vec()).collect(),
+        axes: vec![],
+        keep_dims: false,
+    };
+    shapes.iter().map(case).collect()
+}
+
+fn cases(op: Op) -> Vec<Case> {
+    match op {
+        Op::MatMul => matmul_cases(),
+        Op::Softmax | Op::ArgMax => {
+            let mut cases = axis_cases();
+            cases.retain(|case| case.axes.len() == 1);
+            cases
+        }
+        _ if op.is_reduction() => axis_cases(),
+        _ => elementwise_cases(),
+    }
+}
+
+/// Targets of a cast; for other ops the dtype itself, once.
+fn targets(op: Op, dtype: DType) -> Vec<DType> {
+    match op {
+        Op::Cast => DType::ALL.to_vec(),
+        _ => vec![dtype],
+    }
+}
+
+#[test]
+fn every_kernel_agrees_with_the_reference() {
+    let mut seed = 0;
+    for op in Op::ALL {
+        for &dtype in supported_dtypes(op) {
+            for to in targets(op, dtype) {
+                for case in cases(op) {
+                    for view in VIEWS {
+                        seed += 1;
+                        // An interpreter takes a sample, without what `gemm` asks of the processor.
+                        if cfg!(miri) && (op == Op::MatMul || seed % 61 != 0) {
+                            continue;
+                        }
+                        run_case(op, dtype, to, &case, &[view; 4], seed);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A shape, and for each of three inputs which axes it has at size 1 and how many it lacks.
+fn random_broadcast() -> impl Strategy<Value = Case> {
+    let dims = prop::collection::vec(prop_oneof![1 => Just(0usize), 9 => 1usize..6], 0..5);
+    let thin = prop::collection::vec((any::<u8>(), 0usize..5), 3);
+    (dims, thin).prop_map(|(dims, thin)| {
+        let mut inputs: Vec<Vec<usize>> = thin
+            .iter()
+            .map(|(ones, lacking)| {
+                let own = dims
+                    .iter()
+                    .enumerate()
+                    .map(|(axis, &dim)| if ones & (1 << axis) != 0 && axis % 2 == 0 { 1 } else { dim });
+                own.skip(*lacking / 2).collect()
+            })
+            .collect();
+        // The shapes broadcast to the full one only if some input has each axis in full.
+        inputs[thin[0].1 % 3] = dims;
+        Case { dims: inputs, axes: vec![], keep_dims: false }
+    })
+}
+
+fn random_axes() -> impl Strategy<Value = Case> {
+    let dims = prop::collection::vec(1usize..7, 1..5);
+    (dims, any::<u8>(), any::<bool>()).prop_map(|(dims, bits, keep_dims)| {
+        let axes = (0..dims.len()).filter(|axis| bits & (1 << axis) != 0);
+        Case { axes: axes.collect(), dims: vec![dims], keep_dims }
+    })
+}
+
+fn random_matmul() -> impl Strategy<Value = Case> {
+    let sizes = (1usize..20, 0usize..20, 1usize..20);
+    let batch = prop::collection::vec((1usize..4, 0u8..3), 0..3);
+    (sizes, batch).prop_map(|((m, k, n), batch)| {
+        let side = |one: u8, last: [usize; 2]| {
+            let own = batch.iter().map(|&(dim, thin)| if thin == one { 1 } else { dim });
+            own.chain(last).collect()
+        };
+        Case { dims: vec![side(1, [m, k]), side(2, [k, n])], axes: vec![], keep_dims: false }
+    })
+}
+
+fn random_views() -> impl Strategy<Value = [View; 4]> {
+    prop::array::uniform4(prop::sample::select(&VIEWS))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn elementwise_kernels_agree_on_random_shapes(
+        case in random_broadcast(), views in random_views(), seed in any::<u64>(),
+    ) {
+        for op in Op::ALL.into_iter().filter(|op| op.is_elementwise()) {
+            // Inputs that the op has not must not take part in the shape.
+            let mut case = case.clone();
+            case.dims.truncate(op.arity());
+            for &dtype in supported_dtypes(op) {
+                for to in targets(op, dtype) {
+                    run_case(op, dtype, to, &case, &views, seed);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn reductions_agree_on_random_shapes(
+        case in random_axes(), views in random_views(), seed in any::<u64>(),
+    ) {
+        for op in Op::ALL.into_iter().filter(|op| op.is_reduction() || *op == Op::Softmax) {
+            let mut case = case.clone();
+            if matches!(op, Op::ArgMax | Op::Softmax) {
+                case.axes = vec![(seed % case.dims[0].len() as u64) as usize];
+            }
+            for &dtype in supported_dtypes(op) {
+                run_case(op, dtype, dtype, &case, &views, seed);
+            }
+        }
+    }
+
+    #[test]
+    fn matmul_agrees_on_random_shapes(
+        case in random_matmul(), views in random_views(), seed in any::<u64>(),
+    ) {
+        for &dtype in supported_dtypes(Op::MatMul) {
+            run_case(Op::MatMul, dtype, dtype, &case, &views, seed);
+        }
+    }
+}

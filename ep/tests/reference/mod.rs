@@ -1,0 +1,349 @@
+//! A naive evaluation of every op, to test kernels against: one output element at a time, by its
+//! multi-index, over `f64` and `i128`. It shares nothing with the kernels but the names of the ops.
+
+use streamvm_ep::{DType, Op, Params};
+
+/// One element.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Float(f64),
+    Int(i128),
+}
+
+impl Value {
+    pub(crate) fn float(self) -> f64 {
+        match self {
+            Value::Float(value) => value,
+            Value::Int(value) => value as f64,
+        }
+    }
+
+    pub(crate) fn int(self) -> i128 {
+        match self {
+            Value::Int(value) => value,
+            Value::Float(value) => panic!("{value} is no integer"),
+        }
+    }
+
+    fn truth(self) -> bool {
+        match self {
+            Value::Float(value) => value != 0.0,
+            Value::Int(value) => value != 0,
+        }
+    }
+}
+
+/// A tensor as a list of its elements, row-major.
+#[derive(Clone, Debug)]
+pub(crate) struct Dense {
+    pub(crate) dtype: DType,
+    pub(crate) dims: Vec<usize>,
+    pub(crate) values: Vec<Value>,
+}
+
+/// Every multi-index of a shape, in row-major order.
+pub(crate) fn indices(dims: &[usize]) -> Vec<Vec<usize>> {
+    let mut all = vec![vec![]];
+    for &dim in dims {
+        all = all
+            .into_iter()
+            .flat_map(|head: Vec<usize>| {
+                (0..dim).map(move |last| {
+                    let mut index = head.clone();
+                    index.push(last);
+                    index
+                })
+            })
+            .collect();
+    }
+    all
+}
+
+impl Dense {
+    /// The element at an index of the shape that this one broadcasts to.
+    fn at(&self, index: &[usize]) -> Value {
+        let own = &index[index.len() - self.dims.len()..];
+        let mut flat = 0;
+        for (&i, &dim) in own.iter().zip(&self.dims) {
+            flat = flat * dim + if dim == 1 { 0 } else { i };
+        }
+        self.values[flat]
+    }
+}
+
+/// An integer as the dtype keeps it: its low bits.
+fn wrapped(dtype: DType, value: i128) -> Value {
+    Value::Int(match dtype {
+        DType::I32 => i128::from(value as i32),
+        DType::I64 => i128::from(value as i64),
+        DType::U8 => i128::from(value as u8),
+        _ => panic!("{dtype} does not wrap"),
+    })
+}
+
+fn broadcast_dims(all: &[&Dense]) -> Vec<usize> {
+    let rank = all.iter().map(|one| one.dims.len()).max().unwrap();
+    let mut dims = vec![1; rank];
+    for one in all {
+        let new = rank - one.dims.len();
+        for (axis, &dim) in one.dims.iter().enumerate() {
+            if dim != 1 {
+                dims[new + axis] = dim;
+            }
+        }
+    }
+    dims
+}
+
+/// The output of `op`.
+pub(crate) fn evaluate(op: Op, inputs: &[Dense], params: &Params) -> Dense {
+    match op {
+        Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin | Op::ArgMax => reduction(op, &inputs[0], params),
+        Op::Softmax => softmax(&inputs[0], params),
+        Op::MatMul => matmul(&inputs[0], &inputs[1]),
+        _ => elementwise(op, inputs, params),
+    }
+}
+
+fn elementwise(op: Op, inputs: &[Dense], params: &Params) -> Dense {
+    let dims = broadcast_dims(&inputs.iter().collect::<Vec<_>>());
+    let dtype = match op {
+        Op::Cast => params.to.unwrap(),
+        Op::Where => inputs[1].dtype,
+        Op::Eq | Op::Ne | Op::Lt | Op::Le | Op::Gt | Op::Ge => DType::Bool,
+        _ => inputs[0].dtype,
+    };
+    let values = indices(&dims)
+        .iter()
+        .map(|index| {
+            let at: Vec<Value> = inputs.iter().map(|input| input.at(index)).collect();
+            match op {
+                Op::Cast => cast(at[0], dtype),
+                Op::Where => at[if at[0].truth() { 1 } else { 2 }],
+                _ if at.len() == 1 => one(op, dtype, at[0]),
+                _ if dtype == DType::Bool => bools(op, at[0], at[1]),
+                _ => two(op, dtype, at[0], at[1]),
+            }
+        })
+        .collect();
+    Dense { dtype, dims, values }
+}
+
+fn one(op: Op, dtype: DType, value: Value) -> Value {
+    match value {
+        Value::Float(x) => Value::Float(match op {
+            Op::Neg => 0.0 - x,
+            Op::Abs => x.abs(),
+            Op::Relu if x.is_nan() => x,
+            Op::Relu => x.max(0.0),
+            Op::Exp => x.exp(),
+            Op::Log => x.ln(),
+            Op::Sqrt => x.sqrt(),
+            Op::Tanh => x.tanh(),
+            Op::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+            _ => panic!("{op} is not unary"),
+        }),
+        Value::Int(x) => wrapped(
+            dtype,
+            match op {
+                Op::Neg => -x,
+                Op::Abs => x.abs(),
+                Op::Relu => x.max(0),
+                _ => panic!("{op} is not for integers"),
+            },
+        ),
+    }
+}
+
+fn two(op: Op, dtype: DType, x: Value, y: Value) -> Value {
+    match (x, y) {
+        (Value::Float(x), Value::Float(y)) => Value::Float(match op {
+            Op::Add => x + y,
+            Op::Sub => x - y,
+            Op::Mul => x * y,
+            Op::Div => x / y,
+            Op::Pow => x.powf(y),
+            Op::Min | Op::Max if x.is_nan() || y.is_nan() => f64::NAN,
+            Op::Min => x.min(y),
+            Op::Max => x.max(y),
+            _ => panic!("{op} is not binary"),
+        }),
+        _ => {
+            let (x, y) = (x.int(), y.int());
+            wrapped(
+                dtype,
+                match op {
+                    Op::Add => x + y,
+                    Op::Sub => x - y,
+                    Op::Mul => x * y,
+                    Op::Div => x / y,
+                    Op::Min => x.min(y),
+                    Op::Max => x.max(y),
+                    Op::Pow => (0..y).fold(1, |power, _| wrapped(dtype, power * x).int()),
+                    _ => panic!("{op} is not binary"),
+                },
+            )
+        }
+    }
+}
+
+fn bools(op: Op, x: Value, y: Value) -> Value {
+    let order = match (x, y) {
+        (Value::Float(x), Value::Float(y)) => x.partial_cmp(&y),
+        _ => Some(x.int().cmp(&y.int())),
+    };
+    let truth = match op {
+        Op::Eq => order.is_some_and(|order| order.is_eq()),
+        Op::Ne => order.is_none_or(|order| order.is_ne()),
+        Op::Lt => order.is_some_and(|order| order.is_lt()),
+        Op::Le => order.is_some_and(|order| order.is_le()),
+        Op::Gt => order.is_some_and(|order| order.is_gt()),
+        Op::Ge => order.is_some_and(|order| order.is_ge()),
+        Op::Min => x.truth() && y.truth(),
+        Op::Max => x.truth() || y.truth(),
+        _ => panic!("{op} gives no bool"),
+    };
+    Value::Int(truth.into())
+}
+
+fn cast(value: Value, to: DType) -> Value {
+    let saturated = |low: i128, high: i128| {
+        let Value::Float(x) = value else {
+            return wrapped(to, value.int());
+        };
+        Value::Int(if x.is_nan() {
+            0
+        } else if x >= high as f64 {
+            high
+        } else if x <= low as f64 {
+            low
+        } else {
+            x.trunc() as i128
+        })
+    };
+    match to {
+        DType::F32 | DType::F64 => Value::Float(value.float()),
+        DType::I32 => saturated(i32::MIN.into(), i32::MAX.into()),
+        DType::I64 => saturated(i64::MIN.into(), i64::MAX.into()),
+        DType::U8 => saturated(0, 255),
+        DType::Bool => Value::Int(value.truth().into()),
+    }
+}
+
+/// For each index of the shape without `axes` (or with size 1 there), the elements it stands for.
+fn groups(input: &Dense, axes: &[usize], keep: bool) -> (Vec<usize>, Vec<Vec<Value>>) {
+    let reduced = |axis: &usize| axes.contains(axis);
+    let rank = input.dims.len();
+    let kept: Vec<usize> = (0..rank).filter(|axis| !reduced(axis)).collect();
+    let kept_dims: Vec<usize> = kept.iter().map(|&axis| input.dims[axis]).collect();
+    let gone_dims: Vec<usize> = axes.iter().map(|&axis| input.dims[axis]).collect();
+    let values = indices(&kept_dims)
+        .iter()
+        .map(|outer| {
+            let mut index = vec![0; rank];
+            for (&axis, &i) in kept.iter().zip(outer) {
+                index[axis] = i;
+            }
+            indices(&gone_dims)
+                .iter()
+                .map(|inner| {
+                    for (&axis, &i) in axes.iter().zip(inner) {
+                        index[axis] = i;
+                    }
+                    input.at(&index)
+                })
+                .collect()
+        })
+        .collect();
+    let with_ones = |axis: usize| if reduced(&axis) { 1 } else { input.dims[axis] };
+    let dims = if keep { (0..rank).map(with_ones).collect() } else { kept_dims };
+    (dims, values)
+}
+
+fn reduction(op: Op, input: &Dense, params: &Params) -> Dense {
+    let mut axes: Vec<usize> = params.axes.iter().collect();
+    if axes.is_empty() {
+        axes = (0..input.dims.len()).collect();
+    }
+    let (dims, groups) = groups(input, &axes, params.keep_dims);
+    let values = groups.iter().map(|group| reduce(op, input.dtype, group));
+    Dense { dtype: if op == Op::ArgMax { DType::I64 } else { input.dtype }, dims, values: values.collect() }
+}
+
+fn reduce(op: Op, dtype: DType, group: &[Value]) -> Value {
+    let nan = group.iter().position(|value| matches!(value, Value::Float(x) if x.is_nan()));
+    let largest = |group: &[Value]| {
+        let before = |x: &Value, y: &Value| match (x, y) {
+            (Value::Int(x), Value::Int(y)) => x < y,
+            _ => x.float() < y.float(),
+        };
+        let found = (0..group.len()).find(|&i| !group.iter().any(|other| before(&group[i], other)));
+        found.unwrap()
+    };
+    let negated = |value: &Value| match *value {
+        Value::Float(x) => Value::Float(-x),
+        Value::Int(x) => Value::Int(-x),
+    };
+    match op {
+        Op::ArgMax => Value::Int(nan.unwrap_or_else(|| largest(group)) as i128),
+        Op::ReduceMax | Op::ReduceMin if nan.is_some() => Value::Float(f64::NAN),
+        Op::ReduceMax => group[largest(group)],
+        Op::ReduceMin => {
+            let group: Vec<Value> = group.iter().map(negated).collect();
+            negated(&group[largest(&group)])
+        }
+        Op::Sum if !dtype.is_float() => wrapped(dtype, group.iter().map(|x| x.int()).sum()),
+        Op::Sum => Value::Float(group.iter().map(|x| x.float()).sum()),
+        Op::Mean => Value::Float(group.iter().map(|x| x.float()).sum::<f64>() / group.len() as f64),
+        _ => panic!("{op} is no reduction"),
+    }
+}
+
+fn softmax(input: &Dense, params: &Params) -> Dense {
+    let axis = params.axes.iter().next().unwrap();
+    let values = indices(&input.dims)
+        .iter()
+        .map(|index| {
+            // 1 / sum(exp(other - own)): another formula than the kernel's.
+            let own = input.at(index).float();
+            let sum: f64 = (0..input.dims[axis])
+                .map(|place| {
+                    let mut other = index.clone();
+                    other[axis] = place;
+                    (input.at(&other).float() - own).exp()
+                })
+                .sum();
+            Value::Float(1.0 / sum)
+        })
+        .collect();
+    Dense { values, ..input.clone() }
+}
+
+fn matmul(a: &Dense, b: &Dense) -> Dense {
+    let batch_of = |one: &Dense| Dense { dims: one.dims[..one.dims.len() - 2].to_vec(), ..one.clone() };
+    let mut dims = broadcast_dims(&[&batch_of(a), &batch_of(b)]);
+    let depth = a.dims[a.dims.len() - 1];
+    dims.push(a.dims[a.dims.len() - 2]);
+    dims.push(b.dims[b.dims.len() - 1]);
+    let values = indices(&dims)
+        .iter()
+        .map(|index| {
+            let rank = index.len();
+            let term = |k: usize| {
+                let (mut left, mut right) = (index.clone(), index.clone());
+                left[rank - 1] = k;
+                right[rank - 2] = k;
+                (a.at(&left), b.at(&right))
+            };
+            if a.dtype.is_float() {
+                Value::Float((0..depth).map(term).map(|(x, y)| x.float() * y.float()).sum())
+            } else {
+                let terms = (0..depth).map(term);
+                terms.fold(Value::Int(0), |sum, (x, y)| {
+                    wrapped(a.dtype, sum.int() + wrapped(a.dtype, x.int() * y.int()).int())
+                })
+            }
+        })
+        .collect();
+    Dense { dtype: a.dtype, dims, values }
+}

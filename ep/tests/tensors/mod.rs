@@ -1,0 +1,213 @@
+//! Tensors for tests: storage with values drawn from a seed, seen through all kinds of views.
+
+use streamvm_ep::{Access, DType, Layout, Operand, Shape};
+
+use crate::reference::{Dense, Value, indices};
+
+/// A small generator (SplitMix64, by Steele, Lea and Flood): the same values for the same seed.
+pub(crate) struct Rng(pub(crate) u64);
+
+impl Rng {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// Which values are drawn.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(crate) enum Pool {
+    /// Anything: NaN, infinities, zeros of both signs, the ends of the range.
+    Wild,
+    /// Floats of moderate size, so that order of adding hardly matters; any integers.
+    Tame,
+    /// No zeros, for integer divisors.
+    NonZero,
+    /// 0 to 8, for exponents.
+    Small,
+}
+
+fn draw(rng: &mut Rng, dtype: DType, pool: Pool) -> Value {
+    let special = rng.below(4) == 0;
+    if pool == Pool::Small {
+        let small = rng.below(9);
+        return if dtype.is_float() { Value::Float(small as f64 / 2.0) } else { Value::Int(small as i128) };
+    }
+    if dtype.is_float() {
+        let wild = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1e30, -3e9, 1e-40, 255.5, -1.0];
+        let value = if special && pool == Pool::Wild { wild[rng.below(wild.len())] } else { rng.unit() * 8.0 - 4.0 };
+        return Value::Float(match dtype {
+            DType::F32 => f64::from(value as f32),
+            _ => value,
+        });
+    }
+    let (low, high) = match dtype {
+        DType::I32 => (i128::from(i32::MIN), i128::from(i32::MAX)),
+        DType::I64 => (i128::from(i64::MIN), i128::from(i64::MAX)),
+        DType::U8 => (0, 255),
+        _ => (0, 1),
+    };
+    let ends = [low, high, low + 1, high - 1, 0, 1];
+    let value = if special { ends[rng.below(ends.len())] } else { (rng.below(21) as i128 - 10).clamp(low, high) };
+    if pool == Pool::NonZero && value == 0 {
+        // -1 where there is one, so that MIN / -1 comes up.
+        return Value::Int(if low < 0 { -1 } else { 3 });
+    }
+    Value::Int(value)
+}
+
+/// How a tensor lies in its storage.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(crate) enum View {
+    Contiguous,
+    /// Axes stored in reverse order.
+    Permuted,
+    /// Part of a larger storage, with an offset.
+    Sliced,
+    /// Every other element of each axis.
+    Stepped,
+    /// Elements repeated along every axis but the last; for inputs.
+    Broadcast,
+}
+
+pub(crate) const VIEWS: [View; 5] = [View::Contiguous, View::Permuted, View::Sliced, View::Stepped, View::Broadcast];
+
+/// Storage and one view of it.
+#[derive(Clone)]
+pub(crate) struct Tensor {
+    /// Words, so that every element is aligned.
+    storage: Vec<u64>,
+    pub(crate) dtype: DType,
+    pub(crate) layout: Layout,
+}
+
+impl Tensor {
+    /// A tensor of this shape, its whole storage filled with values drawn from `rng`.
+    pub(crate) fn new(rng: &mut Rng, dtype: DType, dims: &[usize], view: View, pool: Pool) -> Tensor {
+        let shape = |dims: &[usize]| Shape::new(dims).unwrap();
+        let layout = match view {
+            View::Contiguous => Layout::contiguous(shape(dims)),
+            View::Permuted => {
+                let stored: Vec<usize> = dims.iter().rev().copied().collect();
+                let order: Vec<usize> = (0..dims.len()).rev().collect();
+                Layout::contiguous(shape(&stored)).permute(&order).unwrap()
+            }
+            View::Sliced => {
+                let stored: Vec<usize> = dims.iter().map(|dim| dim + 2).collect();
+                let mut layout = Layout::contiguous(shape(&stored));
+                for (axis, &dim) in dims.iter().enumerate() {
+                    layout = layout.slice(axis, 1..1 + dim).unwrap();
+                }
+                layout
+            }
+            View::Stepped => {
+                let doubled: Vec<usize> = dims.iter().map(|dim| dim * 2).collect();
+                let dense = Layout::contiguous(shape(&doubled));
+                let steps: Vec<usize> = dense.strides().iter().map(|stride| stride * 2).collect();
+                Layout::with_strides(shape(dims), &steps, 0).unwrap()
+            }
+            View::Broadcast => {
+                let mut stored = vec![1; dims.len()];
+                if let Some(last) = stored.last_mut() {
+                    *last = dims[dims.len() - 1];
+                }
+                let dense = Layout::contiguous(shape(&stored));
+                dense.broadcast_to(&shape(dims)).unwrap()
+            }
+        };
+        let elements = layout.span_elements().end + 3;
+        let mut tensor = Tensor { storage: vec![0; (elements * dtype.size()).div_ceil(8)], dtype, layout };
+        for place in 0..elements {
+            tensor.write(place, draw(rng, dtype, pool));
+        }
+        tensor
+    }
+
+    pub(crate) fn operand(&mut self, access: Access) -> Operand {
+        let base = self.storage.as_mut_ptr().cast::<u8>();
+        // SAFETY: the span of the layout lies within the storage, and tests use the operand while
+        // the storage is alive and untouched, in one thread.
+        unsafe { Operand::new(base, self.dtype, self.layout, access) }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let words = self.storage.iter();
+        words.flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    fn write(&mut self, place: usize, value: Value) {
+        let size = self.dtype.size();
+        let bytes: Vec<u8> = match (self.dtype, value) {
+            (DType::F32, Value::Float(x)) => (x as f32).to_ne_bytes().to_vec(),
+            (DType::F64, Value::Float(x)) => x.to_ne_bytes().to_vec(),
+            (DType::I32, Value::Int(x)) => (x as i32).to_ne_bytes().to_vec(),
+            (DType::I64, Value::Int(x)) => (x as i64).to_ne_bytes().to_vec(),
+            (DType::U8 | DType::Bool, Value::Int(x)) => vec![x as u8],
+            (dtype, value) => panic!("{value:?} is no {dtype}"),
+        };
+        for (i, byte) in bytes.into_iter().enumerate() {
+            let at = place * size + i;
+            let mut word = self.storage[at / 8].to_ne_bytes();
+            word[at % 8] = byte;
+            self.storage[at / 8] = u64::from_ne_bytes(word);
+        }
+    }
+
+    fn read(&self, bytes: &[u8], place: usize) -> Value {
+        let size = self.dtype.size();
+        let element = &bytes[place * size..(place + 1) * size];
+        match self.dtype {
+            DType::F32 => Value::Float(f32::from_ne_bytes(element.try_into().unwrap()).into()),
+            DType::F64 => Value::Float(f64::from_ne_bytes(element.try_into().unwrap())),
+            DType::I32 => Value::Int(i32::from_ne_bytes(element.try_into().unwrap()).into()),
+            DType::I64 => Value::Int(i64::from_ne_bytes(element.try_into().unwrap()).into()),
+            DType::U8 | DType::Bool => Value::Int(element[0].into()),
+        }
+    }
+
+    /// Places in the storage of the elements, row-major.
+    fn places(&self) -> Vec<usize> {
+        indices(self.layout.shape().dims())
+            .iter()
+            .map(|index| {
+                let steps = index.iter().zip(self.layout.strides());
+                self.layout.offset() + steps.map(|(i, stride)| i * stride).sum::<usize>()
+            })
+            .collect()
+    }
+
+    pub(crate) fn dense(&self) -> Dense {
+        let bytes = self.bytes();
+        Dense {
+            dtype: self.dtype,
+            dims: self.layout.shape().dims().to_vec(),
+            values: self.places().into_iter().map(|place| self.read(&bytes, place)).collect(),
+        }
+    }
+
+    /// Are all bytes outside the view as in `before`?
+    pub(crate) fn same_outside(&self, before: &Tensor) -> bool {
+        let size = self.dtype.size();
+        let mut inside = vec![false; self.storage.len() * 8];
+        for place in self.places() {
+            inside[place * size..(place + 1) * size].fill(true);
+        }
+        let (now, then) = (self.bytes(), before.bytes());
+        (0..now.len()).all(|i| inside[i] || now[i] == then[i])
+    }
+
+    pub(crate) fn same_bytes(&self, other: &Tensor) -> bool {
+        self.storage == other.storage
+    }
+}

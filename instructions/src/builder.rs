@@ -1,0 +1,313 @@
+//! The builder: emits instructions onto typed streams.
+//!
+//! It holds no lock and touches no shared state; nothing runs, and no memory is taken, before an engine is given the
+//! list. Every call notes the caller's source line. A call that returns an error has added nothing.
+
+use std::borrow::Cow;
+use std::panic::Location;
+
+use streamvm_ep::{DType, DeviceId, DeviceKind, FnContext, FnError, InlineFn, MemoryKind, Op, Params, Scalar, Shape};
+use streamvm_stream::{StreamKey, StreamType};
+
+use crate::check::{check_copy, check_fill, check_function, check_in_place, check_op, check_output};
+use crate::{BuildError, Event, InstructionList, Kind, Place, Role, Tensor, Use, WaitFor, current_lane};
+
+/// Builds an [`InstructionList`] in program order.
+///
+/// The stream of each instruction follows from what it does: kernels and functions run on the compute stream of their
+/// operands' device, copies on the copy stream of the device at their other end; all on the builder's lane.
+#[derive(Debug)]
+pub struct InstructionsBuilder {
+    list: InstructionList,
+    lane: u32,
+    compute: StreamType,
+}
+
+impl InstructionsBuilder {
+    /// A builder of an empty list, on the lane of the thread's [`lane`](crate::lane) guard.
+    pub fn new() -> InstructionsBuilder {
+        InstructionsBuilder { list: InstructionList::new(), lane: current_lane(), compute: StreamType::Compute }
+    }
+
+    /// The lane of the calls that follow.
+    pub fn set_lane(&mut self, lane: u32) {
+        self.lane = lane;
+    }
+
+    /// Whether kernels that follow run on the pinned compute stream, with outputs in pinned host memory.
+    pub fn set_pinned(&mut self, pinned: bool) {
+        self.compute = if pinned { StreamType::PinnedCompute } else { StreamType::Compute };
+    }
+
+    /// The list so far.
+    pub fn list(&self) -> &InstructionList {
+        &self.list
+    }
+
+    /// The finished list.
+    pub fn finish(self) -> InstructionList {
+        self.list
+    }
+
+    /// Runs `op` over `inputs` on their device and returns its output, a tensor of its own.
+    ///
+    /// # Errors
+    /// The shapes, dtypes or parameters do not fit the op, or the inputs do not live on one device.
+    #[track_caller]
+    pub fn op(&mut self, op: Op, inputs: &[&Tensor], params: Params) -> Result<Tensor, BuildError> {
+        let (device, dtype, shape) = check_op(op, inputs, params)?;
+        let memory = if self.compute == StreamType::PinnedCompute { MemoryKind::Pinned } else { MemoryKind::Device };
+        let output = Tensor::unbound(device.into(), memory, dtype, shape);
+        self.push_op(device, op, params, inputs, &output, Location::caller());
+        Ok(output)
+    }
+
+    /// Runs `op` over `inputs` into `output`, which may be a view, and for elementwise ops exactly an input.
+    ///
+    /// # Errors
+    /// As [`InstructionsBuilder::op`]; `output` has another shape, dtype or device, broadcasts, or overlaps an input
+    /// without being the same view of an elementwise op.
+    #[track_caller]
+    pub fn op_into(&mut self, op: Op, inputs: &[&Tensor], params: Params, output: &Tensor) -> Result<(), BuildError> {
+        let (device, dtype, shape) = check_op(op, inputs, params)?;
+        check_output(op.name(), output, device.into(), dtype, &shape)?;
+        check_in_place(op, inputs, output)?;
+        self.push_op(device, op, params, inputs, output, Location::caller());
+        Ok(())
+    }
+
+    fn push_op(
+        &mut self,
+        device: DeviceId,
+        op: Op,
+        params: Params,
+        inputs: &[&Tensor],
+        output: &Tensor,
+        site: &'static Location<'static>,
+    ) {
+        let stream = StreamKey::new(device, self.compute, self.lane);
+        let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
+        self.list.push(stream, Kind::Call { op, params }, uses, site);
+    }
+
+    /// Copies `source` to `place` and returns the copy, contiguous and of its own storage.
+    ///
+    /// # Errors
+    /// None today; a copy that no device can make is refused here.
+    #[track_caller]
+    pub fn copy(&mut self, source: &Tensor, place: impl Into<Place>) -> Result<Tensor, BuildError> {
+        let target = Tensor::unbound(place.into(), MemoryKind::Device, source.dtype(), source.shape());
+        self.push_copy(source, &target, Location::caller());
+        Ok(target)
+    }
+
+    /// Copies `source` into `target`, which may be a view. Any strides on both sides.
+    ///
+    /// # Errors
+    /// The shapes or dtypes differ, `target` broadcasts, or the two overlap.
+    #[track_caller]
+    pub fn copy_into(&mut self, source: &Tensor, target: &Tensor) -> Result<(), BuildError> {
+        check_copy(source, target)?;
+        self.push_copy(source, target, Location::caller());
+        Ok(())
+    }
+
+    fn push_copy(&mut self, source: &Tensor, target: &Tensor, site: &'static Location<'static>) {
+        let (device, stream_type) = match (source.place(), target.place()) {
+            (Place::Host, Place::Host) => (HOST_DEVICE, self.compute),
+            (Place::Device(device), Place::Host) => (device, StreamType::DeviceToHost),
+            (Place::Device(from), Place::Device(to)) if from == to => (to, self.compute),
+            // A CPU stream cannot reach another device's memory: that device copies out.
+            (Place::Device(from), Place::Device(to)) if to.kind == DeviceKind::Cpu && from.kind != DeviceKind::Cpu => {
+                (from, StreamType::DeviceToHost)
+            }
+            (_, Place::Device(to)) => (to, StreamType::HostToDevice),
+        };
+        let stream = StreamKey::new(device, stream_type, self.lane);
+        self.list.push(stream, Kind::Copy, [source.read(), target.write()], site);
+    }
+
+    /// A new tensor with every element set to `value`.
+    ///
+    /// # Errors
+    /// The shape is impossible, or the value does not fit the dtype.
+    #[track_caller]
+    pub fn fill(
+        &mut self,
+        place: impl Into<Place>,
+        dtype: DType,
+        shape: &[usize],
+        value: impl Into<Scalar>,
+    ) -> Result<Tensor, BuildError> {
+        let target = Tensor::unbound(place.into(), MemoryKind::Device, dtype, Shape::new(shape)?);
+        self.fill_into(&target, value)?;
+        Ok(target)
+    }
+
+    /// Sets every element of `target`, which may be a view, to `value`.
+    ///
+    /// # Errors
+    /// The value does not fit the dtype, or the view broadcasts.
+    #[track_caller]
+    pub fn fill_into(&mut self, target: &Tensor, value: impl Into<Scalar>) -> Result<(), BuildError> {
+        let value = value.into();
+        check_fill(value, target)?;
+        self.push_on(target.place(), Kind::Fill(value), [target.write()], Location::caller());
+        Ok(())
+    }
+
+    /// A new tensor with memory and no values yet.
+    ///
+    /// # Errors
+    /// The shape is impossible.
+    #[track_caller]
+    pub fn allocate(&mut self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, BuildError> {
+        let target = Tensor::unbound(place.into(), MemoryKind::Device, dtype, Shape::new(shape)?);
+        self.push_on(target.place(), Kind::Allocate, [target.write()], Location::caller());
+        Ok(target)
+    }
+
+    /// Gives the memory behind `tensor` back, ahead of its last handle; later instructions of this list may get it.
+    /// All its views become unusable.
+    #[track_caller]
+    pub fn release(&mut self, tensor: &Tensor) {
+        self.push_on(tensor.place(), Kind::Release, [tensor.owner().write()], Location::caller());
+    }
+
+    /// Orders the compute stream of `place` after the last writes of `tensors`, and does nothing.
+    #[track_caller]
+    pub fn touch(&mut self, place: impl Into<Place>, tensors: &[&Tensor]) {
+        let uses = tensors.iter().map(|tensor| tensor.read()).collect::<Vec<_>>();
+        self.push_on(place.into(), Kind::Touch, uses, Location::caller());
+    }
+
+    /// Runs a caller's function over declared reads and writes, on the compute stream of `device`.
+    ///
+    /// The function gets slices of contiguous tensors: reads in the order declared, then writes and updates in the
+    /// order declared; variables give order alone. An error or a panic fails what it should have written.
+    ///
+    /// # Errors
+    /// A written operand shares bytes with another operand or broadcasts, or an operand lives on another device.
+    #[track_caller]
+    pub fn call_fn<F>(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        device: DeviceId,
+        uses: impl IntoIterator<Item = Use>,
+        f: F,
+    ) -> Result<(), BuildError>
+    where
+        F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
+    {
+        let body = Some(InlineFn::new(f));
+        self.push_function(name.into(), Role::Function, device, uses, body, Location::caller())
+    }
+
+    /// Runs a caller's code that touches nothing streamvm knows, in the order of the compute stream of `device`.
+    #[track_caller]
+    pub fn host_fn<F>(&mut self, name: impl Into<Cow<'static, str>>, device: DeviceId, f: F)
+    where
+        F: FnOnce() -> Result<(), FnError> + Send + 'static,
+    {
+        let body = Some(InlineFn::new(move |_: &mut FnContext<'_>| f()));
+        let kind = Kind::Function { role: Role::Host, name: name.into(), body };
+        self.push_on(device.into(), kind, [], Location::caller());
+    }
+
+    /// Looks at the bytes of one tensor (declared by [`Tensor::read`], [`Tensor::write`] or [`Tensor::update`]) by a
+    /// callback that runs on the stream. No borrowed view of live storage leaves it.
+    ///
+    /// # Errors
+    /// The tensor lives on a device whose memory the host cannot reach, or is a written view that broadcasts.
+    #[track_caller]
+    pub fn access<F>(&mut self, name: impl Into<Cow<'static, str>>, tensor: Use, f: F) -> Result<(), BuildError>
+    where
+        F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
+    {
+        let device = tensor.as_tensor().and_then(|tensor| tensor.place().device()).unwrap_or(HOST_DEVICE);
+        self.push_function(name.into(), Role::Access, device, [tensor], Some(InlineFn::new(f)), Location::caller())
+    }
+
+    pub(crate) fn push_function(
+        &mut self,
+        name: Cow<'static, str>,
+        role: Role,
+        device: DeviceId,
+        uses: impl IntoIterator<Item = Use>,
+        body: Option<InlineFn>,
+        site: &'static Location<'static>,
+    ) -> Result<(), BuildError> {
+        let stream = StreamKey::new(device, self.compute, self.lane);
+        self.list.push(stream, Kind::Function { role, name, body }, uses, site);
+        let Some(last) = self.list.instructions().last() else {
+            return Ok(());
+        };
+        let checked = check_function(last.kind.name(), device, self.list.uses(last));
+        if checked.is_err() {
+            self.list.pop();
+        }
+        checked
+    }
+
+    /// Marks the present end of `stream`.
+    #[track_caller]
+    pub fn record(&mut self, stream: StreamKey) -> Event {
+        let event = Event::new();
+        self.list.push(stream, Kind::Record(event.clone()), [], Location::caller());
+        event
+    }
+
+    /// Orders what follows on `stream` after `event`, which must have been recorded on `source` before.
+    #[track_caller]
+    pub fn wait(&mut self, stream: StreamKey, source: StreamKey, event: &Event) {
+        let target = WaitFor::Event(event.clone());
+        let kind = Kind::Wait { source, target, kind: streamvm_stream::WaitKind::Device };
+        self.list.push(stream, kind, [], Location::caller());
+    }
+
+    /// Everything after this comes after everything before it, failed or not.
+    #[track_caller]
+    pub fn barrier(&mut self) {
+        let kind = Kind::Barrier { name: Cow::Borrowed("barrier"), body: None, calls: false };
+        self.list.push(BARRIER, kind, [], Location::caller());
+    }
+
+    /// A barrier that runs `f` in between.
+    #[track_caller]
+    pub fn barrier_with<F>(&mut self, name: impl Into<Cow<'static, str>>, f: F)
+    where
+        F: FnOnce() -> Result<(), FnError> + Send + 'static,
+    {
+        let body = Some(InlineFn::new(move |_: &mut FnContext<'_>| f()));
+        self.list.push(BARRIER, Kind::Barrier { name: name.into(), body, calls: true }, [], Location::caller());
+    }
+
+    /// A point that comes after everything before it and that nothing waits for but who asks its ticket.
+    #[track_caller]
+    pub fn global_sync(&mut self) {
+        self.list.push(BARRIER, Kind::GlobalSync, [], Location::caller());
+    }
+
+    fn push_on(
+        &mut self,
+        place: Place,
+        kind: Kind,
+        uses: impl IntoIterator<Item = Use>,
+        site: &'static Location<'static>,
+    ) {
+        let device = place.device().unwrap_or(HOST_DEVICE);
+        self.list.push(StreamKey::new(device, self.compute, self.lane), kind, uses, site);
+    }
+}
+
+impl Default for InstructionsBuilder {
+    fn default() -> Self {
+        InstructionsBuilder::new()
+    }
+}
+
+/// The device whose threads reach host memory.
+const HOST_DEVICE: DeviceId = DeviceId::cpu(0);
+
+/// The stream of barriers: they order every device, so there is one for all.
+const BARRIER: StreamKey = StreamKey { device: HOST_DEVICE, stream_type: StreamType::Barrier, lane: 0 };

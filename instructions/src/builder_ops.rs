@@ -1,0 +1,150 @@
+//! Names for ops: each is [`InstructionsBuilder::op`] with the op filled in.
+
+use streamvm_ep::{Axes, DType, Op, Params};
+
+use crate::{BuildError, InstructionsBuilder, Tensor};
+
+macro_rules! unary {
+    ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
+        impl InstructionsBuilder {$(
+            $(#[$doc])*
+            ///
+            /// # Errors
+            /// There is no such kernel for the dtype, or the tensor lives on no device.
+            #[track_caller]
+            pub fn $name(&mut self, input: &Tensor) -> Result<Tensor, BuildError> {
+                self.op(Op::$op, &[input], Params::default())
+            }
+        )*}
+    };
+}
+
+macro_rules! binary {
+    ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
+        impl InstructionsBuilder {$(
+            $(#[$doc])*
+            ///
+            /// # Errors
+            /// The dtypes differ, the shapes do not fit, or the inputs do not live on one device.
+            #[track_caller]
+            pub fn $name(&mut self, left: &Tensor, right: &Tensor) -> Result<Tensor, BuildError> {
+                self.op(Op::$op, &[left, right], Params::default())
+            }
+        )*}
+    };
+}
+
+macro_rules! reduction {
+    ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
+        impl InstructionsBuilder {$(
+            $(#[$doc])*
+            /// No axes: over all.
+            ///
+            /// # Errors
+            /// There is no such axis, or no such kernel for the dtype.
+            #[track_caller]
+            pub fn $name(&mut self, input: &Tensor, axes: &[usize]) -> Result<Tensor, BuildError> {
+                self.op(Op::$op, &[input], Params::over(Axes::new(axes)?))
+            }
+        )*}
+    };
+}
+
+unary! {
+    /// Negates each element.
+    neg => Neg;
+    /// The absolute value of each element.
+    abs => Abs;
+    /// e to the power of each element.
+    exp => Exp;
+    /// The natural logarithm of each element.
+    log => Log;
+    /// The square root of each element.
+    sqrt => Sqrt;
+    /// The hyperbolic tangent of each element.
+    tanh => Tanh;
+    /// The larger of each element and zero.
+    relu => Relu;
+    /// 1 / (1 + exp(-x)) of each element.
+    sigmoid => Sigmoid;
+}
+
+binary! {
+    /// Adds, with broadcasting.
+    add => Add;
+    /// Subtracts, with broadcasting.
+    sub => Sub;
+    /// Multiplies, with broadcasting.
+    mul => Mul;
+    /// Divides, with broadcasting.
+    div => Div;
+    /// The smaller of two elements, with broadcasting.
+    minimum => Min;
+    /// The larger of two elements, with broadcasting.
+    maximum => Max;
+    /// Raises to a power, with broadcasting.
+    pow => Pow;
+    /// Whether elements are equal, as bool.
+    eq => Eq;
+    /// Whether elements differ, as bool.
+    ne => Ne;
+    /// Whether the left element is smaller, as bool.
+    lt => Lt;
+    /// Whether the left element is smaller or equal, as bool.
+    le => Le;
+    /// Whether the left element is larger, as bool.
+    gt => Gt;
+    /// Whether the left element is larger or equal, as bool.
+    ge => Ge;
+    /// The matrix product over the last two axes; earlier axes broadcast.
+    matmul => MatMul;
+}
+
+reduction! {
+    /// The sum over axes.
+    sum => Sum;
+    /// The mean over axes.
+    mean => Mean;
+    /// The largest element over axes.
+    max => ReduceMax;
+    /// The smallest element over axes.
+    min => ReduceMin;
+}
+
+impl InstructionsBuilder {
+    /// The index of the largest element along `axis`, as i64.
+    ///
+    /// # Errors
+    /// There is no such axis, or it is empty.
+    #[track_caller]
+    pub fn argmax(&mut self, input: &Tensor, axis: usize) -> Result<Tensor, BuildError> {
+        self.op(Op::ArgMax, &[input], Params::over(Axes::new(&[axis])?))
+    }
+
+    /// exp(x) / sum(exp(x)) along `axis`.
+    ///
+    /// # Errors
+    /// There is no such axis, or the dtype is no float.
+    #[track_caller]
+    pub fn softmax(&mut self, input: &Tensor, axis: usize) -> Result<Tensor, BuildError> {
+        self.op(Op::Softmax, &[input], Params::over(Axes::new(&[axis])?))
+    }
+
+    /// The elements in another dtype.
+    ///
+    /// # Errors
+    /// The tensor lives on no device.
+    #[track_caller]
+    pub fn cast(&mut self, input: &Tensor, dtype: DType) -> Result<Tensor, BuildError> {
+        self.op(Op::Cast, &[input], Params::to(dtype))
+    }
+
+    /// Elements of `yes` where `condition` (bool) is true, of `no` elsewhere.
+    ///
+    /// # Errors
+    /// The condition is not bool, the dtypes differ, or the shapes do not broadcast.
+    #[track_caller]
+    pub fn where_(&mut self, condition: &Tensor, yes: &Tensor, no: &Tensor) -> Result<Tensor, BuildError> {
+        self.op(Op::Where, &[condition, yes, no], Params::default())
+    }
+}

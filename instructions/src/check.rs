@@ -1,0 +1,157 @@
+//! What makes an instruction well formed: shapes, dtypes, places, overlaps. Shared by the builder and the parser, so
+//! that a list read from text promises what a built one does.
+
+use streamvm_ep::{Access, DType, DeviceId, DeviceKind, MemoryKind, Op, Params, Scalar, Shape, infer};
+use streamvm_stream::StreamKey;
+
+use crate::{BuildError, Kind, Place, Tensor, Use};
+
+/// The device, dtype and shape of an op's output.
+pub(crate) fn check_op(op: Op, inputs: &[&Tensor], params: Params) -> Result<(DeviceId, DType, Shape), BuildError> {
+    let mut described = [(DType::F32, Shape::SCALAR); 3];
+    for (slot, input) in described.iter_mut().zip(inputs) {
+        *slot = (input.dtype(), input.shape());
+    }
+    let known = &described[..inputs.len().min(described.len())];
+    let (dtype, shape) = infer(op, known, &params)?;
+    let Some(device) = inputs.first().and_then(|input| input.place().device()) else {
+        return Err(BuildError::OnHost { op });
+    };
+    for input in inputs {
+        on(op.name(), input, device.into())?;
+    }
+    Ok((device, dtype, shape))
+}
+
+/// An op may write exactly the view that it reads if it is elementwise, and share no byte with its inputs otherwise.
+pub(crate) fn check_in_place(op: Op, inputs: &[&Tensor], output: &Tensor) -> Result<(), BuildError> {
+    for (index, input) in inputs.iter().enumerate() {
+        let same = input.shares_storage(output) && input.layout() == output.layout();
+        if input.may_overlap(output) && !(same && op.is_elementwise()) {
+            return Err(BuildError::Overlap {
+                what: op.name().to_owned(),
+                first: inputs.len(),
+                second: index,
+                help: "only an elementwise op may write exactly the view that it reads; write to another tensor",
+            });
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn check_copy(source: &Tensor, target: &Tensor) -> Result<(), BuildError> {
+    check_output("copy", target, target.place(), source.dtype(), &source.shape())?;
+    if source.may_overlap(target) {
+        let help = "copy by way of a third tensor";
+        return Err(BuildError::Overlap { what: "copy".to_owned(), first: 1, second: 0, help });
+    }
+    Ok(())
+}
+
+pub(crate) fn check_fill(value: Scalar, target: &Tensor) -> Result<(), BuildError> {
+    if !value.fits(target.dtype()) {
+        return Err(BuildError::Value { what: "fill".to_owned(), value, dtype: target.dtype() });
+    }
+    writable("fill", target)
+}
+
+/// Checks an instruction that did not come from a builder call.
+pub(crate) fn check(stream: StreamKey, kind: &Kind, uses: &[Use]) -> Result<(), BuildError> {
+    let device = stream.device;
+    let tensors: Vec<&Tensor> = uses.iter().filter_map(Use::as_tensor).collect();
+    match (kind, tensors.split_last()) {
+        (Kind::Call { op, params }, Some((output, inputs))) => {
+            let (place, dtype, shape) = check_op(*op, inputs, *params)?;
+            if place != device {
+                let (found, expected) = (place.into(), device.into());
+                return Err(BuildError::Place { what: op.name().to_owned(), found, expected });
+            }
+            check_output(op.name(), output, device.into(), dtype, &shape)?;
+            check_in_place(*op, inputs, output)
+        }
+        (Kind::Copy, Some((target, [source]))) => {
+            check_copy(source, target)?;
+            // One end is the stream's own: no device copies between two others.
+            if reaches(device, source) { Ok(()) } else { on_or_host("copy", device, target) }
+        }
+        (Kind::Fill(value), Some((target, []))) => {
+            check_fill(*value, target)?;
+            on_or_host("fill", device, target)
+        }
+        (Kind::Allocate, Some((target, []))) => on_or_host("alloc", device, target),
+        (Kind::Function { name, .. }, _) => check_function(name, device, uses),
+        _ => Ok(()),
+    }
+}
+
+/// Whether streams of `device` work on the tensor's memory by themselves: CPU threads reach host memory.
+fn reaches(device: DeviceId, tensor: &Tensor) -> bool {
+    match tensor.place() {
+        Place::Host => device.kind == DeviceKind::Cpu,
+        Place::Device(place) => place == device,
+    }
+}
+
+fn on_or_host(what: &str, device: DeviceId, tensor: &Tensor) -> Result<(), BuildError> {
+    if reaches(device, tensor) { Ok(()) } else { on(what, tensor, device.into()) }
+}
+
+fn on(what: &str, tensor: &Tensor, expected: Place) -> Result<(), BuildError> {
+    if tensor.place() == expected {
+        return Ok(());
+    }
+    Err(BuildError::Place { what: what.to_owned(), found: tensor.place(), expected })
+}
+
+fn writable(what: &str, tensor: &Tensor) -> Result<(), BuildError> {
+    if tensor.layout().overlaps_itself() {
+        return Err(BuildError::WritesBroadcast { what: what.to_owned() });
+    }
+    Ok(())
+}
+
+pub(crate) fn check_output(
+    what: &str,
+    output: &Tensor,
+    place: Place,
+    dtype: DType,
+    shape: &Shape,
+) -> Result<(), BuildError> {
+    if output.shape() != *shape || output.dtype() != dtype {
+        return Err(BuildError::Output {
+            what: what.to_owned(),
+            expected: *shape,
+            found: output.shape(),
+            expected_dtype: dtype,
+            found_dtype: output.dtype(),
+        });
+    }
+    writable(what, output)?;
+    on(what, output, place)
+}
+
+/// A function may touch host memory and the memory of a device that the host reaches, and gets `&mut` slices of what
+/// it writes: no two of those may share a byte with anything.
+pub(crate) fn check_function(what: &str, device: DeviceId, uses: &[Use]) -> Result<(), BuildError> {
+    for (first, u) in uses.iter().enumerate() {
+        let Some(tensor) = u.as_tensor() else { continue };
+        match tensor.place() {
+            Place::Device(place) if place.kind != DeviceKind::Cpu && tensor.memory() == MemoryKind::Device => {
+                return on(what, tensor, Place::Host);
+            }
+            Place::Device(_) => on(what, tensor, device.into())?,
+            Place::Host => {}
+        }
+        if u.access() == Access::Read {
+            continue;
+        }
+        writable(what, tensor)?;
+        for (second, other) in uses.iter().enumerate() {
+            if first != second && other.as_tensor().is_some_and(|other| other.may_overlap(tensor)) {
+                let help = "declare a tensor that is both read and written once, by update()";
+                return Err(BuildError::Overlap { what: what.to_owned(), first, second, help });
+            }
+        }
+    }
+    Ok(())
+}

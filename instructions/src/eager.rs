@@ -1,0 +1,390 @@
+//! The eager calls of a tensor: each builds a list of one or a few instructions and submits it to the engine that the
+//! tensor is bound to, on the lane of the thread's [`lane`](crate::lane) guard.
+//!
+//! None of them waits for the work, but [`Tensor::to_vec`], [`Tensor::to_bools`] and the `wait` calls. A call may block
+//! while the engine's queue is full.
+
+use std::future::Future;
+use std::ops;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use streamvm_ep::{Axes, DType, DeviceKind, Element, FnContext, FnError, Op, Params};
+
+use crate::engine::{Engine, ResourceId};
+use crate::{Error, InstructionsBuilder, Place, Tensor, Var};
+
+impl Tensor {
+    fn engine(&self) -> Result<(&Arc<dyn Engine>, ResourceId), Error> {
+        self.resource().bound().ok_or(Error::NotSubmitted)
+    }
+
+    fn submit(&self, builder: InstructionsBuilder) -> Result<(), Error> {
+        let (engine, _) = self.engine()?;
+        engine.submit(engine, &mut builder.finish())
+    }
+
+    /// Runs `op` with this tensor as the first input.
+    ///
+    /// # Errors
+    /// The inputs do not fit the op; the engine refused (out of memory, shut down).
+    #[track_caller]
+    pub fn op(&self, op: Op, others: &[&Tensor], params: Params) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let output = match others {
+            [] => builder.op(op, &[self], params)?,
+            [second] => builder.op(op, &[self, second], params)?,
+            [second, third] => builder.op(op, &[self, second, third], params)?,
+            _ => builder.op(op, others, params)?,
+        };
+        self.submit(builder)?;
+        Ok(output)
+    }
+
+    /// Copies the tensor to `place`, on the copy stream between the two.
+    ///
+    /// # Errors
+    /// The engine refused: no such device, out of memory, shut down.
+    #[track_caller]
+    pub fn to(&self, place: impl Into<Place>) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let copy = builder.copy(self, place)?;
+        self.submit(builder)?;
+        Ok(copy)
+    }
+
+    /// The same elements in another shape: a view where the strides allow it, else a copy.
+    ///
+    /// # Errors
+    /// The number of elements differs, or the engine refused the copy.
+    #[track_caller]
+    pub fn reshape(&self, shape: &[usize]) -> Result<Tensor, Error> {
+        if let Some(view) = self.try_reshape(shape).map_err(crate::BuildError::from)? {
+            return Ok(view);
+        }
+        let copy = self.to(self.place())?;
+        let view = copy.try_reshape(shape).map_err(crate::BuildError::from)?;
+        Ok(view.unwrap_or(copy))
+    }
+
+    /// Blocks until the last submitted write of this tensor's storage has passed.
+    ///
+    /// # Errors
+    /// The failure of that write, with its root cause, each time it is asked; [`Error::WouldDeadlock`] on a thread of
+    /// an engine.
+    pub fn wait(&self) -> Result<(), Error> {
+        let (engine, id) = self.engine()?;
+        engine.wait(id, None)
+    }
+
+    /// [`Tensor::wait`] for at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`Tensor::wait`]; [`Error::Timeout`] when it is not over by then.
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<(), Error> {
+        let (engine, id) = self.engine()?;
+        engine.wait(id, Some(Instant::now() + timeout)).map_err(|error| match error {
+            Error::Timeout(_) => Error::Timeout(timeout),
+            other => other,
+        })
+    }
+
+    /// Calls `callback`, on a thread made for callbacks, once the last submitted write has passed.
+    ///
+    /// # Errors
+    /// [`Error::NotSubmitted`].
+    pub fn on_passed(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) -> Result<(), Error> {
+        let (engine, id) = self.engine()?;
+        engine.on_passed(id, Box::new(callback));
+        Ok(())
+    }
+
+    /// A future of [`Tensor::wait`], for any executor. Dropping it cancels nothing.
+    ///
+    /// # Errors
+    /// [`Error::NotSubmitted`].
+    pub fn ready(&self) -> Result<Passed, Error> {
+        let (passed, callback) = Passed::new();
+        self.on_passed(callback)?;
+        Ok(passed)
+    }
+
+    /// Copies the elements out, in row-major order. Waits for them.
+    ///
+    /// # Errors
+    /// [`Error::WrongDType`]; what [`Tensor::wait`] gives.
+    #[track_caller]
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, Error> {
+        if self.dtype() != T::DTYPE {
+            return Err(Error::WrongDType { found: self.dtype(), asked: T::DTYPE });
+        }
+        self.read_out(|context| Ok(context.reads.get::<T>(0)?.to_vec()))
+    }
+
+    /// Copies the elements of a bool tensor out, in row-major order. Waits for them.
+    ///
+    /// # Errors
+    /// [`Error::WrongDType`]; what [`Tensor::wait`] gives.
+    #[track_caller]
+    pub fn to_bools(&self) -> Result<Vec<bool>, Error> {
+        if self.dtype() != DType::Bool {
+            return Err(Error::WrongDType { found: self.dtype(), asked: DType::Bool });
+        }
+        self.read_out(|context| Ok(context.reads.bools(0)?.to_vec()))
+    }
+
+    /// Runs `read` over this tensor's elements on its stream, and waits for what it returns.
+    #[track_caller]
+    fn read_out<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&mut FnContext<'_>) -> Result<T, FnError> + Send + 'static,
+    ) -> Result<T, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let reachable = self.place().device().is_none_or(|device| device.kind == DeviceKind::Cpu);
+        let copy = match (reachable, self.layout().is_contiguous()) {
+            (true, true) => None,
+            (true, false) => Some(builder.copy(self, self.place())?),
+            (false, _) => Some(builder.copy(self, Place::Host)?),
+        };
+        let source = copy.as_ref().unwrap_or(self);
+        let result = Arc::new(Mutex::new(None));
+        let sent = result.clone();
+        // A variable carries the outcome: waiting for it is waiting for this very read.
+        let read_over = Var::new();
+        let device = source.place().device().unwrap_or(streamvm_ep::DeviceId::cpu(0));
+        builder.call_fn("read back", device, [source.read(), read_over.write()], move |context| {
+            *sent.lock().unwrap_or_else(PoisonError::into_inner) = Some(read(context)?);
+            Ok(())
+        })?;
+        self.submit(builder)?;
+        let (engine, id) = read_over.resource().bound().ok_or(Error::NotSubmitted)?;
+        engine.wait(id, None)?;
+        let value = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // The wait returned Ok, so the closure ran to its end and left the value.
+        value.ok_or(Error::Shutdown)
+    }
+}
+
+macro_rules! unary {
+    ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            ///
+            /// # Errors
+            /// As [`Tensor::op`].
+            #[track_caller]
+            pub fn $name(&self) -> Result<Tensor, Error> {
+                self.op(Op::$op, &[], Params::default())
+            }
+        )*}
+    };
+}
+
+macro_rules! binary {
+    ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            ///
+            /// # Errors
+            /// As [`Tensor::op`].
+            #[track_caller]
+            pub fn $name(&self, other: &Tensor) -> Result<Tensor, Error> {
+                self.op(Op::$op, &[other], Params::default())
+            }
+        )*}
+    };
+}
+
+macro_rules! reduction {
+    ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            /// No axes: over all.
+            ///
+            /// # Errors
+            /// As [`Tensor::op`].
+            #[track_caller]
+            pub fn $name(&self, axes: &[usize]) -> Result<Tensor, Error> {
+                let axes = Axes::new(axes).map_err(crate::BuildError::from)?;
+                self.op(Op::$op, &[], Params::over(axes))
+            }
+        )*}
+    };
+}
+
+macro_rules! operator {
+    ($($trait:ident, $name:ident => $op:ident;)*) => {$(
+        impl ops::$trait<&Tensor> for &Tensor {
+            type Output = Result<Tensor, Error>;
+
+            #[track_caller]
+            fn $name(self, other: &Tensor) -> Result<Tensor, Error> {
+                self.op(Op::$op, &[other], Params::default())
+            }
+        }
+    )*};
+}
+
+unary! {
+    /// Negates each element.
+    neg => Neg;
+    /// The absolute value of each element.
+    abs => Abs;
+    /// e to the power of each element.
+    exp => Exp;
+    /// The natural logarithm of each element.
+    log => Log;
+    /// The square root of each element.
+    sqrt => Sqrt;
+    /// The hyperbolic tangent of each element.
+    tanh => Tanh;
+    /// The larger of each element and zero.
+    relu => Relu;
+    /// 1 / (1 + exp(-x)) of each element.
+    sigmoid => Sigmoid;
+}
+
+binary! {
+    /// Adds, with broadcasting.
+    add => Add;
+    /// Subtracts, with broadcasting.
+    sub => Sub;
+    /// Multiplies, with broadcasting.
+    mul => Mul;
+    /// Divides, with broadcasting.
+    div => Div;
+    /// The smaller of two elements, with broadcasting.
+    minimum => Min;
+    /// The larger of two elements, with broadcasting.
+    maximum => Max;
+    /// Raises to a power, with broadcasting.
+    pow => Pow;
+    /// Whether elements are equal, as bool.
+    eq => Eq;
+    /// Whether elements differ, as bool.
+    ne => Ne;
+    /// Whether the left element is smaller, as bool.
+    lt => Lt;
+    /// Whether the left element is smaller or equal, as bool.
+    le => Le;
+    /// Whether the left element is larger, as bool.
+    gt => Gt;
+    /// Whether the left element is larger or equal, as bool.
+    ge => Ge;
+    /// The matrix product over the last two axes; earlier axes broadcast.
+    matmul => MatMul;
+}
+
+reduction! {
+    /// The sum over axes.
+    sum => Sum;
+    /// The mean over axes.
+    mean => Mean;
+    /// The largest element over axes.
+    max => ReduceMax;
+    /// The smallest element over axes.
+    min => ReduceMin;
+}
+
+operator! {
+    Add, add => Add;
+    Sub, sub => Sub;
+    Mul, mul => Mul;
+    Div, div => Div;
+}
+
+impl ops::Neg for &Tensor {
+    type Output = Result<Tensor, Error>;
+
+    #[track_caller]
+    fn neg(self) -> Result<Tensor, Error> {
+        self.op(Op::Neg, &[], Params::default())
+    }
+}
+
+impl Tensor {
+    /// The index of the largest element along `axis`, as i64.
+    ///
+    /// # Errors
+    /// As [`Tensor::op`].
+    #[track_caller]
+    pub fn argmax(&self, axis: usize) -> Result<Tensor, Error> {
+        let axes = Axes::new(&[axis]).map_err(crate::BuildError::from)?;
+        self.op(Op::ArgMax, &[], Params::over(axes))
+    }
+
+    /// exp(x) / sum(exp(x)) along `axis`.
+    ///
+    /// # Errors
+    /// As [`Tensor::op`].
+    #[track_caller]
+    pub fn softmax(&self, axis: usize) -> Result<Tensor, Error> {
+        let axes = Axes::new(&[axis]).map_err(crate::BuildError::from)?;
+        self.op(Op::Softmax, &[], Params::over(axes))
+    }
+
+    /// The elements in another dtype.
+    ///
+    /// # Errors
+    /// As [`Tensor::op`].
+    #[track_caller]
+    pub fn cast(&self, dtype: DType) -> Result<Tensor, Error> {
+        self.op(Op::Cast, &[], Params::to(dtype))
+    }
+
+    /// Elements of `yes` where this bool tensor is true, of `no` elsewhere.
+    ///
+    /// # Errors
+    /// As [`Tensor::op`].
+    #[track_caller]
+    pub fn where_(&self, yes: &Tensor, no: &Tensor) -> Result<Tensor, Error> {
+        self.op(Op::Where, &[yes, no], Params::default())
+    }
+}
+
+/// A future that is ready once a point has passed. Dropping it cancels nothing.
+#[derive(Debug)]
+pub struct Passed {
+    state: Arc<Mutex<PassedState>>,
+}
+
+#[derive(Debug, Default)]
+struct PassedState {
+    result: Option<Result<(), Error>>,
+    waker: Option<Waker>,
+}
+
+impl Passed {
+    /// A future, and the callback that makes it ready.
+    pub fn new() -> (Passed, impl FnOnce(Result<(), Error>) + Send + 'static) {
+        let state = Arc::new(Mutex::new(PassedState::default()));
+        let shared = state.clone();
+        let callback = move |result| {
+            let mut state = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            state.result = Some(result);
+            let waker = state.waker.take();
+            drop(state);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        };
+        (Passed { state }, callback)
+    }
+}
+
+impl Future for Passed {
+    type Output = Result<(), Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match &state.result {
+            Some(result) => Poll::Ready(result.clone()),
+            None => {
+                state.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}

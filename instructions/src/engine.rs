@@ -1,0 +1,47 @@
+//! What a bound tensor asks of the engine that runs it.
+//!
+//! Tensors are plain data until an engine takes a list that writes them: then they are *bound* to it, and their
+//! convenience calls (`to_vec`, `wait`, eager operators) go through this trait. It is defined here so that the crate
+//! that runs instructions can depend on this one, and not the other way round.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::{Error, InstructionList};
+
+/// The number of a resource within its engine.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ResourceId(pub u32);
+
+impl ResourceId {
+    /// The number as an index into per-resource tables.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Told how a wait ended; runs on a thread of its own.
+pub type Callback = Box<dyn FnOnce(Result<(), Error>) + Send + 'static>;
+
+/// An engine that runs instruction lists. All calls may come from any thread.
+pub trait Engine: Send + Sync {
+    /// Submits a list. `me` is this engine, to bind what the list creates.
+    ///
+    /// # Errors
+    /// Nothing of the list runs when it is refused. See [`Error`].
+    fn submit(&self, me: &Arc<dyn Engine>, list: &mut InstructionList) -> Result<(), Error>;
+
+    /// Blocks until the last submitted write of the resource has passed, or the deadline.
+    ///
+    /// # Errors
+    /// The failure of that write with its root cause, each time it is asked; [`Error::Timeout`] past the deadline;
+    /// [`Error::WouldDeadlock`] on a thread of an engine.
+    fn wait(&self, id: ResourceId, deadline: Option<Instant>) -> Result<(), Error>;
+
+    /// Calls back once the last submitted write of the resource has passed.
+    fn on_passed(&self, id: ResourceId, callback: Callback);
+
+    /// The last handle of a resource is gone: its memory may be reused by what is submitted later. Never waits for
+    /// work; called from drops.
+    fn release(&self, id: ResourceId);
+}

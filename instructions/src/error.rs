@@ -1,0 +1,263 @@
+//! Errors of building, submitting and waiting.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use streamvm_ep::{self as ep, DType, Op, Shape};
+use streamvm_stream::{Point, StreamKey};
+
+use crate::Place;
+
+/// Why an instruction cannot be built. Nothing was added to the list.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// Operands do not fit the op: shapes, dtypes, axes.
+    #[error(transparent)]
+    Op(#[from] ep::OpError),
+    /// A shape or a view is impossible.
+    #[error(transparent)]
+    Shape(#[from] ep::ShapeError),
+    /// An operand lives where the instruction cannot reach it.
+    #[error("{what}: an operand lives on {found}, the instruction runs on {expected}; copy it there first")]
+    Place {
+        /// The instruction.
+        what: String,
+        /// Where the operand lives.
+        found: Place,
+        /// Where the instruction runs.
+        expected: Place,
+    },
+    /// A kernel cannot run on host tensors.
+    #[error("{op}: an operand lives on host memory, and kernels run on devices; copy it to one first, such as cpu:0")]
+    OnHost {
+        /// The op.
+        op: Op,
+    },
+    /// The given output does not have what the instruction produces.
+    #[error("{what}: the output is {found_dtype}{found}, and {expected_dtype}{expected} is needed")]
+    Output {
+        /// The instruction.
+        what: String,
+        /// What is needed.
+        expected: Shape,
+        /// What was given.
+        found: Shape,
+        /// What is needed.
+        expected_dtype: DType,
+        /// What was given.
+        found_dtype: DType,
+    },
+    /// A written operand shares bytes with another operand of the same instruction.
+    #[error("{what}: operand {first} is written and shares bytes with operand {second}; {help}")]
+    Overlap {
+        /// The instruction.
+        what: String,
+        /// The written operand's position.
+        first: usize,
+        /// The other operand's position.
+        second: usize,
+        /// What to do.
+        help: &'static str,
+    },
+    /// A written view reaches one element by two indices.
+    #[error("{what}: the written view broadcasts, so several indices are one element; write to a tensor of its own")]
+    WritesBroadcast {
+        /// The instruction.
+        what: String,
+    },
+    /// The scalar has no exact value in the dtype.
+    #[error("{what}: the value {value} does not fit {dtype}")]
+    Value {
+        /// The instruction.
+        what: String,
+        /// The value.
+        value: ep::Scalar,
+        /// The dtype.
+        dtype: DType,
+    },
+    /// A view reaches past its storage.
+    #[error("a view of shape {shape} reaches past its storage of {elements} elements")]
+    PastStorage {
+        /// The view's shape.
+        shape: Shape,
+        /// How many elements the storage has.
+        elements: usize,
+    },
+    /// Data and shape disagree.
+    #[error("{elements} elements were given for shape {shape}, which has {}", shape.elements())]
+    Length {
+        /// How many elements were given.
+        elements: usize,
+        /// The shape.
+        shape: Shape,
+    },
+}
+
+/// One failed instruction: the root cause that every waiter sees.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failure {
+    /// The instruction: its stream and sequence number.
+    pub point: Point,
+    /// The stream.
+    pub stream: StreamKey,
+    /// What ran: the op, the function's name, or the kind of instruction.
+    pub what: String,
+    /// Where the caller issued it.
+    pub site: &'static Location<'static>,
+    /// What went wrong.
+    pub cause: Cause,
+}
+
+/// What went wrong in an instruction.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cause {
+    /// The device or a kernel reported it.
+    Device(ep::Error),
+    /// The caller's function returned an error; its text.
+    Function(String),
+    /// The kernel or the caller's function panicked; its message.
+    Panic(String),
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Device(error) => write!(f, "{error}"),
+            Cause::Function(text) => write!(f, "{text}"),
+            Cause::Panic(text) => write!(f, "panicked: {text}"),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure { point, stream, what, site, cause } = self;
+        write!(f, "{what} failed on {stream} (instruction {}), issued at {site}: {cause}", point.seq)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Why a list was refused, or a wait ended without success.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The instruction could not be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// An instruction failed; waiters of what it should have written see its root cause each time they ask.
+    #[error("{0}")]
+    Failed(Arc<Failure>),
+    /// No device of that name in this engine.
+    #[error(transparent)]
+    Device(#[from] ep::Error),
+    /// A thread could not be started.
+    #[error("no thread could be started for the engine: {reason}")]
+    NoThread {
+        /// What the system said.
+        reason: String,
+    },
+    /// Memory cannot be managed as asked.
+    #[error("no memory on {place}: {reason}")]
+    NoMemory {
+        /// The place.
+        place: Place,
+        /// What is in the way.
+        reason: String,
+    },
+    /// No backend of this engine runs such a stream.
+    #[error("no stream {stream} in this engine: {reason}")]
+    NoStream {
+        /// The stream.
+        stream: StreamKey,
+        /// What is missing.
+        reason: String,
+    },
+    /// A tensor is used before anything wrote it.
+    #[error(
+        "instruction {line} ({what}) needs a tensor that nothing has written; write it first, or submit the list that does"
+    )]
+    NeverWritten {
+        /// The line of the list.
+        line: usize,
+        /// The instruction.
+        what: String,
+    },
+    /// A tensor is used after it was released.
+    #[error("instruction {line} ({what}) uses a tensor after its release")]
+    Released {
+        /// The line of the list.
+        line: usize,
+        /// The instruction.
+        what: String,
+    },
+    /// A tensor or variable belongs to another engine.
+    #[error("instruction {line} ({what}) uses a tensor or variable of another engine; copy its values over")]
+    Foreign {
+        /// The line of the list.
+        line: usize,
+        /// The instruction.
+        what: String,
+    },
+    /// A wait names something that is not submitted before it.
+    #[error(
+        "instruction {line} waits for {target}, which is not submitted before it; a wait must name an earlier point"
+    )]
+    WaitsForLater {
+        /// The line of the list.
+        line: usize,
+        /// What it waits for.
+        target: String,
+    },
+    /// An event was recorded twice.
+    #[error("instruction {line} records an event that was recorded before; make a new event for each record")]
+    RecordedTwice {
+        /// The line of the list.
+        line: usize,
+    },
+    /// A parsed function stands for code that is not there.
+    #[error(
+        "instruction {line}: fn {name:?} was parsed from text and has no code to run; build the list in a program to run it"
+    )]
+    Placeholder {
+        /// The line of the list.
+        line: usize,
+        /// The function's name.
+        name: String,
+    },
+    /// The caller asked not to block, or may not, and the queue is full.
+    #[error(
+        "the queue is full: {instructions} instructions and {bytes} bytes are pending; wait for some, or raise the limits"
+    )]
+    WouldBlock {
+        /// Instructions pending.
+        instructions: u64,
+        /// Bytes that pending instructions keep.
+        bytes: u64,
+    },
+    /// Waiting on a thread of an engine would wait for itself.
+    #[error(
+        "waiting on a thread of an engine (kernel, function or callback) would deadlock; wait outside, or use a callback"
+    )]
+    WouldDeadlock,
+    /// The deadline passed first.
+    #[error("not over after {0:?}; the work goes on, ask again")]
+    Timeout(Duration),
+    /// The engine was shut down.
+    #[error("the engine was shut down; nothing more runs on it")]
+    Shutdown,
+    /// The tensor is not known to any engine yet.
+    #[error("the tensor is not submitted to an engine yet; submit the list that writes it first")]
+    NotSubmitted,
+    /// Elements of another dtype were asked for.
+    #[error("the tensor holds {found}, and {asked} was asked for; cast it first")]
+    WrongDType {
+        /// What the tensor holds.
+        found: DType,
+        /// What was asked for.
+        asked: DType,
+    },
+}

@@ -1,0 +1,60 @@
+//! Tensors, dependences, the instructions builder and soft sync of streamvm.
+//!
+//! A program emits [instructions](Instruction) onto typed streams through an [`InstructionsBuilder`]; the resulting
+//! [`InstructionList`] is plain data. [`SoftSync`] turns what each instruction reads and writes into the waits and
+//! records that order needs, and [`plan`] shows them as a list:
+//!
+//! ```
+//! use streamvm_ep::{DType, DeviceId};
+//! use streamvm_instructions::{InstructionsBuilder, Place, PlanOptions, plan};
+//!
+//! # fn main() -> Result<(), streamvm_instructions::Error> {
+//! let mut b = InstructionsBuilder::new();
+//! let x = b.fill(Place::Host, DType::F32, &[2, 3], 1.0)?;
+//! let on_device = b.copy(&x, DeviceId::cuda(0))?;
+//! b.relu(&on_device)?;
+//! let planned = plan(b.finish(), &PlanOptions::default())?;
+//! assert_eq!(planned.list.to_string(), "\
+//! %0 fill     compute@cpu:0:0       1.0 -> host:t0                            f32[2,3]
+//! %1 hostwait h2d@cuda:0:0          compute@cpu:0:0 by %0
+//! %2 copy     h2d@cuda:0:0          host:t0 -> t1                             f32[2,3]
+//! %3 record   h2d@cuda:0:0          e0
+//! %4 wait     compute@cuda:0:0      h2d@cuda:0:0 by e0
+//! %5 call     compute@cuda:0:0      relu t1 -> t2                             f32[2,3]
+//! ");
+//! # Ok(())
+//! # }
+//! ```
+#![deny(unsafe_code)]
+
+mod builder;
+mod builder_ops;
+mod check;
+mod eager;
+mod engine;
+mod error;
+mod event;
+mod lane;
+mod list;
+mod parse;
+mod place;
+mod plan;
+mod print;
+mod soft_sync;
+mod tensor;
+
+pub use builder::InstructionsBuilder;
+pub use eager::Passed;
+pub use engine::{Callback, Engine, ResourceId};
+pub use error::{BuildError, Cause, Error, Failure};
+pub use event::Event;
+pub use lane::{LaneGuard, current_lane, lane};
+pub use list::{Body, Instruction, InstructionList, Kind, Role, WaitFor};
+pub use parse::ParseListError;
+pub use place::{ParsePlaceError, Place};
+pub use plan::{PlanOptions, PlannedList, SyncCounts, plan, wait_error};
+pub use soft_sync::{
+    Dependence, DependenceUse, NothingObserved, Observed, Order, Plan, PlannedRecord, RecordPlace, SoftSync,
+    SoftSyncMode, Wait,
+};
+pub use tensor::{Foreign, Resource, ResourceKind, Target, Tensor, Use, Var};

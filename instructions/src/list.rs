@@ -1,0 +1,240 @@
+//! Instruction lists: what a builder emits and an engine takes.
+//!
+//! A list is plain data. It keeps its tensors alive, prints, parses back, and can be inspected before it is submitted.
+//! Instructions and uses lie in two vectors, which a thread keeps for its next list: building allocates nothing in
+//! steady state.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::ops::Range;
+use std::panic::Location;
+
+use streamvm_ep::{InlineFn, Op, Params, Scalar};
+use streamvm_stream::{StreamKey, WaitKind};
+
+use crate::{Event, Use};
+
+/// A caller's code inside an instruction; `None` once parsed from text or taken by an engine.
+pub type Body = Option<InlineFn>;
+
+/// What a caller's function is for; they run alike and print apart.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Computes over declared reads and writes.
+    Function,
+    /// Touches nothing that streamvm knows.
+    Host,
+    /// Looks at, or changes, the bytes of one tensor.
+    Access,
+}
+
+/// What a `wait` instruction waits for.
+#[derive(Clone, Debug)]
+pub enum WaitFor {
+    /// A recorded event.
+    Event(Event),
+    /// Another instruction of the same list, by line.
+    Line(usize),
+    /// An instruction submitted before the list, by its number on its stream.
+    Number(u64),
+}
+
+/// What an instruction does. Its uses say over which tensors and variables.
+#[derive(Debug)]
+pub enum Kind {
+    /// Runs a kernel: inputs are the first uses, the output is the last.
+    Call {
+        /// The op.
+        op: Op,
+        /// Its parameters.
+        params: Params,
+    },
+    /// Copies the first use to the second.
+    Copy,
+    /// Sets every element of its use.
+    Fill(Scalar),
+    /// Gives its use memory.
+    Allocate,
+    /// Gives the memory of its use back, ahead of the last handle.
+    Release,
+    /// Orders its stream after its uses and does nothing.
+    Touch,
+    /// Runs a caller's code.
+    Function {
+        /// What it is for.
+        role: Role,
+        /// Its name in lists, errors and profiles.
+        name: Cow<'static, str>,
+        /// The code.
+        body: Body,
+    },
+    /// Marks an event.
+    Record(Event),
+    /// Waits for a point of another stream.
+    Wait {
+        /// The stream waited for.
+        source: StreamKey,
+        /// The point on it.
+        target: WaitFor,
+        /// Who waits. [`WaitKind::Host`] in a printed plan shows that the scheduler does; an engine decides by its own
+        /// capability table.
+        kind: WaitKind,
+    },
+    /// Comes after everything before it, and before everything after it.
+    Barrier {
+        /// Its name in lists and errors.
+        name: Cow<'static, str>,
+        /// Code to run in between; `None` runs nothing.
+        body: Body,
+        /// Whether there is code, also when it is not at hand.
+        calls: bool,
+    },
+    /// Comes after everything before it.
+    GlobalSync,
+}
+
+impl Kind {
+    /// The word that starts the instruction's line in a list.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Kind::Call { .. } => "call",
+            Kind::Copy => "copy",
+            Kind::Fill(_) => "fill",
+            Kind::Allocate => "alloc",
+            Kind::Release => "release",
+            Kind::Touch => "touch",
+            Kind::Function { role: Role::Function, .. } => "fn",
+            Kind::Function { role: Role::Host, .. } => "host",
+            Kind::Function { role: Role::Access, .. } => "access",
+            Kind::Record(_) => "record",
+            Kind::Wait { kind: WaitKind::Device, .. } => "wait",
+            Kind::Wait { kind: WaitKind::Host, .. } => "hostwait",
+            Kind::Barrier { .. } => "barrier",
+            Kind::GlobalSync => "sync",
+        }
+    }
+
+    /// What ran, for errors: the op, the function's name, or the kind.
+    pub fn name(&self) -> &str {
+        match self {
+            Kind::Call { op, .. } => op.name(),
+            Kind::Function { name, .. } => name,
+            other => other.word(),
+        }
+    }
+}
+
+/// One unit of work on one stream.
+#[derive(Debug)]
+pub struct Instruction {
+    /// The stream.
+    pub stream: StreamKey,
+    /// What it does.
+    pub kind: Kind,
+    /// Where the caller issued it.
+    pub site: &'static Location<'static>,
+    pub(crate) uses: Range<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Buffers {
+    instructions: Vec<Instruction>,
+    uses: Vec<Use>,
+}
+
+/// The longest list, in instructions, whose buffers a thread keeps (about 1 MB).
+const KEPT: usize = 4096;
+
+thread_local! {
+    /// The emptied buffers of this thread's last list: capacity only, nothing of any engine.
+    static SPARE: Cell<Option<Buffers>> = const { Cell::new(None) };
+}
+
+/// Instructions in program order.
+#[derive(Debug, Default)]
+pub struct InstructionList {
+    buffers: Buffers,
+}
+
+impl InstructionList {
+    /// An empty list, in the buffers of this thread's last one.
+    pub fn new() -> InstructionList {
+        InstructionList { buffers: SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default() }
+    }
+
+    /// The instructions.
+    pub fn instructions(&self) -> &[Instruction] {
+        &self.buffers.instructions
+    }
+
+    /// How many instructions there are.
+    pub fn len(&self) -> usize {
+        self.buffers.instructions.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.buffers.instructions.is_empty()
+    }
+
+    /// What an instruction of this list uses: inputs, then outputs.
+    pub fn uses(&self, instruction: &Instruction) -> &[Use] {
+        &self.buffers.uses[instruction.uses.start as usize..instruction.uses.end as usize]
+    }
+
+    /// An instruction, to take its code out, with its uses.
+    pub fn parts_mut(&mut self, line: usize) -> (&mut Instruction, &[Use]) {
+        let Buffers { instructions, uses } = &mut self.buffers;
+        let instruction = &mut instructions[line];
+        let uses = &uses[instruction.uses.start as usize..instruction.uses.end as usize];
+        (instruction, uses)
+    }
+
+    /// Appends an instruction.
+    pub fn push(
+        &mut self,
+        stream: StreamKey,
+        kind: Kind,
+        uses: impl IntoIterator<Item = Use>,
+        site: &'static Location<'static>,
+    ) {
+        let first = self.buffers.uses.len() as u32;
+        self.buffers.uses.extend(uses);
+        let uses = first..self.buffers.uses.len() as u32;
+        self.buffers.instructions.push(Instruction { stream, kind, site, uses });
+    }
+
+    /// Removes the last instruction.
+    pub(crate) fn pop(&mut self) {
+        if let Some(last) = self.buffers.instructions.pop() {
+            self.buffers.uses.truncate(last.uses.start as usize);
+        }
+    }
+
+    /// Moves the instructions of `other` behind those of this list.
+    pub fn append(&mut self, mut other: InstructionList) {
+        let offset = self.buffers.uses.len() as u32;
+        let lines = self.buffers.instructions.len();
+        self.buffers.uses.append(&mut other.buffers.uses);
+        self.buffers.instructions.extend(other.buffers.instructions.drain(..).map(|mut instruction| {
+            instruction.uses = instruction.uses.start + offset..instruction.uses.end + offset;
+            if let Kind::Wait { target: WaitFor::Line(line), .. } = &mut instruction.kind {
+                *line += lines;
+            }
+            instruction
+        }));
+    }
+}
+
+impl Drop for InstructionList {
+    fn drop(&mut self) {
+        let mut buffers = std::mem::take(&mut self.buffers);
+        buffers.instructions.clear();
+        buffers.uses.clear();
+        if buffers.instructions.capacity() > KEPT {
+            return;
+        }
+        // A thread that is ending has no place to keep them.
+        let _ = SPARE.try_with(|spare| spare.set(Some(buffers)));
+    }
+}

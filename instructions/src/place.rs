@@ -1,0 +1,72 @@
+//! Places: where a tensor's bytes live.
+
+use std::fmt;
+use std::str::FromStr;
+
+use streamvm_ep::DeviceId;
+
+/// Host memory outside any device, or the memory of one device. `cpu:0` is a device: a copy from host to it is a
+/// real copy.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Place {
+    /// Pageable memory outside any device: a caller's array, a loaded file.
+    Host,
+    /// The memory of a device.
+    Device(DeviceId),
+}
+
+impl Place {
+    /// The device, unless this is the host.
+    pub fn device(self) -> Option<DeviceId> {
+        match self {
+            Place::Host => None,
+            Place::Device(device) => Some(device),
+        }
+    }
+}
+
+impl From<DeviceId> for Place {
+    fn from(device: DeviceId) -> Place {
+        Place::Device(device)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Host => f.pad("host"),
+            Place::Device(device) => f.pad(&device.to_string()),
+        }
+    }
+}
+
+/// Why a text does not name a place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} does not name a place: expected host, or a device such as cpu:0 or cuda:1")]
+pub struct ParsePlaceError {
+    text: String,
+}
+
+impl FromStr for Place {
+    type Err = ParsePlaceError;
+
+    fn from_str(text: &str) -> Result<Place, ParsePlaceError> {
+        if text == "host" {
+            return Ok(Place::Host);
+        }
+        text.parse().map(Place::Device).map_err(|_| ParsePlaceError { text: text.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_print_and_parse_back() {
+        for place in [Place::Host, Place::Device(DeviceId::cpu(0)), Place::Device(DeviceId::cuda(12))] {
+            assert_eq!(place.to_string().parse::<Place>(), Ok(place));
+        }
+        assert!("gpu".parse::<Place>().unwrap_err().to_string().contains("cuda:1"));
+    }
+}

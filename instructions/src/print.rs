@@ -1,0 +1,232 @@
+//! The textual form of instruction lists.
+//!
+//! One instruction a line: number, kind, stream, operands, and the type of what it writes. Tensors, variables and
+//! events are named by first appearance (`t0`, `v0`, `e0`). What a line cannot introduce by itself is declared on a
+//! line of its own right before its first use:
+//!
+//! ```text
+//! t1 = tensor cuda:0 f32[64,128]
+//! t2 = view t1 f32[16,128] strides 128,1 offset 0
+//! v0 = var
+//! e0 = event
+//! ```
+//!
+//! An operand is prefixed with its place where that is not the stream's device (`host:t0`), or with `pinned:`.
+
+use std::fmt::{self, Write as _};
+use std::ptr;
+
+use hashbrown::HashMap;
+use streamvm_ep::{Access, Layout, MemoryKind};
+
+use crate::{Event, Instruction, InstructionList, Kind, Place, Resource, Target, Tensor, Use, Var, WaitFor};
+
+impl fmt::Display for InstructionList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names = Names::default();
+        let width = self.len().saturating_sub(1).to_string().len();
+        for (line, instruction) in self.instructions().iter().enumerate() {
+            let (operands, result) = describe(self, instruction, &mut names);
+            f.write_str(&std::mem::take(&mut names.declarations))?;
+            let (word, stream) = (instruction.kind.word(), instruction.stream.to_string());
+            let text = format!("%{line:<width$} {word:<8} {stream:<20}  {operands:<40}  {result}");
+            writeln!(f, "{}", text.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// The operand column and the result column of an instruction.
+fn describe(list: &InstructionList, instruction: &Instruction, names: &mut Names) -> (String, String) {
+    let uses = list.uses(instruction);
+    let home = Place::Device(instruction.stream.device);
+    let mut text = String::new();
+    let mut result = String::new();
+    match &instruction.kind {
+        Kind::Call { op, params } => {
+            text.push_str(op.name());
+            if !params.axes.is_empty() {
+                let _ = write!(text, " axes {}", params.axes);
+            }
+            if params.keep_dims {
+                text.push_str(" keep");
+            }
+            if let Some(dtype) = params.to {
+                let _ = write!(text, " to {dtype}");
+            }
+            result = arrow(uses, home, names, &mut text);
+        }
+        Kind::Copy | Kind::Allocate => result = arrow(uses, home, names, &mut text),
+        Kind::Fill(value) => {
+            let _ = write!(text, "{value}");
+            result = arrow(uses, home, names, &mut text);
+        }
+        Kind::Release | Kind::Touch => {
+            for u in uses {
+                let _ = write!(text, " {}", names.of(u, home));
+            }
+        }
+        Kind::Function { name, .. } => {
+            let _ = write!(text, "{name:?}");
+            for u in uses {
+                let _ = write!(text, " {} {}", access_word(u.access()), names.of(u, home));
+            }
+        }
+        Kind::Record(event) => text = names.record(event),
+        Kind::Wait { source, target, .. } => {
+            let _ = match target {
+                WaitFor::Event(event) => write!(text, "{source} by {}", names.event(event)),
+                WaitFor::Line(line) => write!(text, "{source} by %{line}"),
+                WaitFor::Number(seq) => write!(text, "{source} by #{seq}"),
+            };
+        }
+        Kind::Barrier { name, calls, .. } if *calls => {
+            let _ = write!(text, "{name:?}");
+        }
+        Kind::Barrier { .. } | Kind::GlobalSync => {}
+    }
+    (text.trim_start().to_owned(), result)
+}
+
+pub(crate) fn access_word(access: Access) -> &'static str {
+    match access {
+        Access::Read => "read",
+        Access::Write => "write",
+        Access::ReadWrite => "update",
+    }
+}
+
+/// Writes `inputs -> output`, and returns the type of the output.
+fn arrow(uses: &[Use], home: Place, names: &mut Names, text: &mut String) -> String {
+    let Some((output, inputs)) = uses.split_last() else {
+        return String::new();
+    };
+    for input in inputs {
+        let _ = write!(text, " {}", names.of(input, home));
+    }
+    let _ = write!(text, " -> {}", names.output(output, home));
+    output.as_tensor().map(|tensor| format!("{}{}", tensor.dtype(), shape(tensor))).unwrap_or_default()
+}
+
+/// A shape as the lists write it: `[1797,64]`.
+fn shape(tensor: &Tensor) -> String {
+    let dims: Vec<String> = tensor.shape().dims().iter().map(usize::to_string).collect();
+    format!("[{}]", dims.join(","))
+}
+
+/// Names given so far, and the declarations that the line at hand needs before it.
+#[derive(Default)]
+struct Names {
+    /// How many tensors have names, and which views of each storage have which.
+    tensors: usize,
+    views: HashMap<*const Resource, Vec<(Layout, usize)>>,
+    vars: HashMap<*const Resource, usize>,
+    events: Vec<Event>,
+    declarations: String,
+}
+
+impl Names {
+    fn of(&mut self, u: &Use, home: Place) -> String {
+        match &u.target {
+            Target::Tensor(tensor) => {
+                let name = self.tensor(named(tensor));
+                prefixed(tensor, home, &name)
+            }
+            Target::Var(var) => self.var(var),
+        }
+    }
+
+    /// An output may be introduced by its line: when it is new, owns its storage, and its prefix tells where it lives.
+    fn output(&mut self, u: &Use, home: Place) -> String {
+        if let Some(tensor) = u.as_tensor().map(named)
+            && self.find(tensor).is_none()
+            && !tensor.is_view()
+            && (tensor.memory() != MemoryKind::Pinned || tensor.place() == home)
+        {
+            let name = self.introduce(tensor);
+            return prefixed(tensor, home, &name);
+        }
+        self.of(u, home)
+    }
+
+    fn find(&self, tensor: &Tensor) -> Option<usize> {
+        let views = self.views.get(&ptr::from_ref(tensor.resource()))?;
+        views.iter().find(|(layout, _)| layout == tensor.layout()).map(|(_, index)| *index)
+    }
+
+    fn introduce(&mut self, tensor: &Tensor) -> String {
+        let index = self.tensors;
+        self.tensors += 1;
+        self.views.entry(ptr::from_ref(tensor.resource())).or_default().push((*tensor.layout(), index));
+        format!("t{index}")
+    }
+
+    fn tensor(&mut self, tensor: &Tensor) -> String {
+        if let Some(index) = self.find(tensor) {
+            return format!("t{index}");
+        }
+        if tensor.is_view() {
+            let owner = self.tensor(tensor.owner());
+            let name = self.introduce(tensor);
+            let strides: Vec<String> = tensor.layout().strides().iter().map(usize::to_string).collect();
+            let (dtype, offset) = (tensor.dtype(), tensor.layout().offset());
+            let strides = strides.join(",");
+            let _ = writeln!(
+                self.declarations,
+                "{name} = view {owner} {dtype}{} strides {strides} offset {offset}",
+                shape(tensor)
+            );
+            return name;
+        }
+        let name = self.introduce(tensor);
+        let pinned = if tensor.memory() == MemoryKind::Pinned { " pinned" } else { "" };
+        let (place, dtype) = (tensor.place(), tensor.dtype());
+        let _ = writeln!(self.declarations, "{name} = tensor {place}{pinned} {dtype}{}", shape(tensor));
+        name
+    }
+
+    fn var(&mut self, var: &Var) -> String {
+        let next = self.vars.len();
+        let index = *self.vars.entry(ptr::from_ref(var.resource())).or_insert(next);
+        if index == next {
+            let _ = writeln!(self.declarations, "v{index} = var");
+        }
+        format!("v{index}")
+    }
+
+    fn find_event(&self, event: &Event) -> Option<String> {
+        self.events.iter().position(|known| known.is(event)).map(|index| format!("e{index}"))
+    }
+
+    fn record(&mut self, event: &Event) -> String {
+        self.find_event(event).unwrap_or_else(|| {
+            self.events.push(event.clone());
+            format!("e{}", self.events.len() - 1)
+        })
+    }
+
+    fn event(&mut self, event: &Event) -> String {
+        self.find_event(event).unwrap_or_else(|| {
+            let name = self.record(event);
+            let _ = writeln!(self.declarations, "{name} = event");
+            name
+        })
+    }
+}
+
+/// The tensor whose name is written: a view of all of its storage is the storage itself.
+fn named(tensor: &Tensor) -> &Tensor {
+    let owner = tensor.owner();
+    if owner.layout() == tensor.layout() { owner } else { tensor }
+}
+
+/// The name of a tensor as an operand of an instruction that runs at `home`.
+pub(crate) fn prefixed(tensor: &Tensor, home: Place, name: &str) -> String {
+    if tensor.place() != home {
+        return format!("{}:{name}", tensor.place());
+    }
+    match tensor.memory() {
+        MemoryKind::Pinned => format!("pinned:{name}"),
+        MemoryKind::Device | MemoryKind::Pageable => name.to_owned(),
+    }
+}

@@ -1,0 +1,83 @@
+//! Dependences: who last wrote a resource, and who has read it since.
+//!
+//! Reads run side by side, so a dependence keeps one point per reading stream; a write waits for all of them and
+//! replaces them. A resource that lives in reused memory starts with the accesses of the memory's former lives as
+//! "reads since": its first access, whatever it is, is a write as far as that memory is concerned.
+
+use smallvec::SmallVec;
+use streamvm_stream::allocator::AccessSet;
+use streamvm_stream::{Point, StreamId};
+
+/// The record of one resource.
+#[derive(Clone, Debug, Default)]
+pub struct Dependence {
+    write: Option<Point>,
+    reads: SmallVec<[Point; 3]>,
+    /// `reads` holds former lives of the memory, which even a read must wait for.
+    reused: bool,
+    last_use: Option<Point>,
+}
+
+impl Dependence {
+    /// A resource whose memory was used before: `accesses` are what is still pending on it.
+    pub fn after(accesses: &AccessSet) -> Dependence {
+        let reads: SmallVec<[Point; 3]> = accesses.iter().collect();
+        Dependence { write: None, reused: !reads.is_empty(), reads, last_use: None }
+    }
+
+    /// The last write that was submitted.
+    pub fn last_write(&self) -> Option<Point> {
+        self.write
+    }
+
+    /// Everything that memory must wait for before it is used again: the last write and the reads since.
+    pub fn accesses(&self) -> AccessSet {
+        let mut set = AccessSet::new();
+        for point in self.write.into_iter().chain(self.reads.iter().copied()) {
+            set.add(point);
+        }
+        set
+    }
+
+    /// Calls `need` for each point that a read must come after.
+    pub(super) fn needs_of_read(&self, mut need: impl FnMut(Point)) {
+        if self.reused {
+            self.reads.iter().copied().for_each(&mut need);
+        }
+        self.write.into_iter().for_each(need);
+    }
+
+    /// Calls `need` for each point that a write must come after.
+    pub(super) fn needs_of_write(&self, need: impl FnMut(Point)) {
+        if self.reads.is_empty() {
+            self.write.into_iter().for_each(need);
+        } else {
+            // Each read came after the last write, so the reads alone are enough.
+            self.reads.iter().copied().for_each(need);
+        }
+    }
+
+    /// The coarser rule: the last use, whatever it was.
+    pub(super) fn last_use(&self) -> Option<Point> {
+        self.last_use
+    }
+
+    pub(super) fn note_read(&mut self, at: Point) {
+        self.last_use = Some(at);
+        match self.read_of(at.stream) {
+            Some(read) => read.seq = at.seq,
+            None => self.reads.push(at),
+        }
+    }
+
+    pub(super) fn note_write(&mut self, at: Point) {
+        self.last_use = Some(at);
+        self.write = Some(at);
+        self.reads.clear();
+        self.reused = false;
+    }
+
+    fn read_of(&mut self, stream: StreamId) -> Option<&mut Point> {
+        self.reads.iter_mut().find(|read| read.stream == stream)
+    }
+}

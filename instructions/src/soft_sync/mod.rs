@@ -1,0 +1,386 @@
+//! Soft sync: the pass that turns dependences across streams into waits.
+//!
+//! The pass is a pure function of (list, state): it numbers each instruction on its stream, finds what it must come
+//! after, drops what order already gives, and says how the rest is waited for and where a device must record an event
+//! so that it can be. It knows no device, no thread and no time; what has been seen to pass is part of its input
+//! ([`Observed`]).
+//!
+//! The way of an instruction through the pass ([`SoftSync::instruction`]): uses → needs (points), dropped if on
+//! the same stream or covered by the clock → dropped if observed → the need itself (the source shows numbers) or the
+//! earliest record at or after it (the source shows events) → dropped if another need implies it → wait, and clocks
+//! merged.
+//!
+//! Invariants:
+//! * Every wait names a point submitted earlier. So the oldest unfinished instruction can always run.
+//! * A need is dropped only if it is implied: too few waits is a race, one too many is only slow.
+//! * Nothing here can fail, so marks and clocks never need undoing.
+
+mod clock;
+mod dependence;
+mod record;
+
+use std::ops::Range;
+
+use slab::Slab;
+use streamvm_ep::Access;
+use streamvm_stream::allocator::AccessSet;
+use streamvm_stream::{Capabilities, Point, RecordRule, Shows, StreamClass, StreamId, WaitKind};
+
+use crate::engine::ResourceId;
+use clock::Clock;
+pub use dependence::Dependence;
+use record::Records;
+pub use record::{PlannedRecord, RecordPlace};
+
+/// Which rule finds the waits.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum SoftSyncMode {
+    /// Reads run side by side, and clocks drop what is already ordered.
+    #[default]
+    Minimal,
+    /// A wait whenever a resource's last-used stream changes, whatever the accesses were: OneFlow's rule, kept for
+    /// comparison.
+    LastUsedStream,
+}
+
+/// One use of a dependence by an instruction.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct DependenceUse {
+    /// The resource.
+    pub resource: ResourceId,
+    /// A write that keeps a part of the resource is [`Access::ReadWrite`].
+    pub access: Access,
+}
+
+/// What an instruction asks of order besides its uses.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// Nothing.
+    Uses,
+    /// To come after this point.
+    After(Point),
+    /// That its point can be waited for by event, where its stream shows events.
+    Record,
+    /// To come after every point submitted before.
+    AfterAll,
+    /// [`Order::AfterAll`], and that everything submitted later comes after it.
+    Barrier,
+}
+
+/// One wait of an instruction.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Wait {
+    /// What is waited for: the needed point, or the record at or after it.
+    pub point: Point,
+    /// Who waits.
+    pub kind: WaitKind,
+    /// How the source shows the point.
+    pub shows: Shows,
+}
+
+/// What the pass decided for one instruction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Planned {
+    /// Its number.
+    pub point: Point,
+    waits: Range<u32>,
+    reads: Range<u32>,
+}
+
+/// What the pass decided for one list. Reused from list to list: it allocates nothing in steady state.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    instructions: Vec<Planned>,
+    waits: Vec<Wait>,
+    reads: Vec<Point>,
+    records: Vec<PlannedRecord>,
+}
+
+impl Plan {
+    /// One entry per instruction, in list order.
+    pub fn instructions(&self) -> &[Planned] {
+        &self.instructions
+    }
+
+    /// The waits of an instruction of this plan.
+    pub fn waits(&self, planned: &Planned) -> &[Wait] {
+        &self.waits[planned.waits.start as usize..planned.waits.end as usize]
+    }
+
+    /// The points that wrote what an instruction of this plan reads: where it must look for poison.
+    pub fn reads(&self, planned: &Planned) -> &[Point] {
+        &self.reads[planned.reads.start as usize..planned.reads.end as usize]
+    }
+
+    /// The records to place among the instructions.
+    pub fn records(&self) -> &[PlannedRecord] {
+        &self.records
+    }
+
+    fn clear(&mut self) {
+        self.instructions.clear();
+        self.waits.clear();
+        self.reads.clear();
+        self.records.clear();
+    }
+}
+
+/// What was seen to have passed when a list was submitted: one snapshot per list. It is an input of the pass, so that
+/// the waits of a list are a function of what it is given, and can be written down beside it.
+pub trait Observed {
+    /// The highest sequence number of the stream that was seen to have passed. The same answer for the same stream
+    /// all through one list.
+    fn passed(&mut self, stream: StreamId) -> u64;
+}
+
+/// Nothing was seen to pass: every wait that the data needs appears.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct NothingObserved;
+
+impl Observed for NothingObserved {
+    fn passed(&mut self, _: StreamId) -> u64 {
+        0
+    }
+}
+
+#[derive(Clone, Debug)]
+struct StreamState {
+    class: StreamClass,
+    last: u64,
+    records: Records,
+}
+
+/// The state of the pass: dependences, streams and their clocks.
+#[derive(Clone, Debug)]
+pub struct SoftSync {
+    mode: SoftSyncMode,
+    capabilities: Capabilities,
+    dependences: Slab<Dependence>,
+    streams: Vec<StreamState>,
+    clocks: Vec<Clock>,
+    barrier: Option<Point>,
+    /// The needs of the instruction at hand.
+    needs: Vec<Point>,
+    plan: Plan,
+}
+
+impl SoftSync {
+    /// No streams, no dependences.
+    pub fn new(mode: SoftSyncMode, capabilities: Capabilities) -> SoftSync {
+        SoftSync {
+            mode,
+            capabilities,
+            dependences: Slab::new(),
+            streams: Vec::new(),
+            clocks: Vec::new(),
+            barrier: None,
+            needs: Vec::new(),
+            plan: Plan::default(),
+        }
+    }
+
+    /// Adds the next stream; ids are dense and given in order.
+    pub fn add_stream(&mut self, class: StreamClass) -> StreamId {
+        let id = StreamId(self.streams.len() as u32);
+        self.streams.push(StreamState { class, last: 0, records: Records::default() });
+        self.clocks.push(Clock::default());
+        id
+    }
+
+    /// Adds a dependence.
+    pub fn add_dependence(&mut self, dependence: Dependence) -> ResourceId {
+        ResourceId(self.dependences.insert(dependence) as u32)
+    }
+
+    /// Removes a dependence and returns what its memory must wait for before it is used again.
+    pub fn remove_dependence(&mut self, id: ResourceId) -> AccessSet {
+        self.dependences.remove(id.index()).accesses()
+    }
+
+    /// The dependence of a resource.
+    pub fn dependence(&self, id: ResourceId) -> &Dependence {
+        &self.dependences[id.index()]
+    }
+
+    /// The last writes of all resources: what a later reader will look at.
+    pub fn last_writes(&self) -> impl Iterator<Item = Point> + '_ {
+        self.dependences.iter().filter_map(|(_, dependence)| dependence.last_write())
+    }
+
+    /// Starts the memory of a resource anew: it was given other memory, whose former lives `dependence` holds.
+    pub fn replace_dependence(&mut self, id: ResourceId, dependence: Dependence) {
+        self.dependences[id.index()] = dependence;
+    }
+
+    /// The highest sequence number given on a stream.
+    pub fn last_submitted(&self, stream: StreamId) -> u64 {
+        self.streams[stream.index()].last
+    }
+
+    /// How many streams there are.
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Starts a list: forgets the plan of the one before.
+    pub fn begin(&mut self) {
+        self.plan.clear();
+        for stream in &mut self.streams {
+            stream.records.begin(stream.last);
+        }
+    }
+
+    /// What was decided since [`SoftSync::begin`].
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Takes the next instruction of the list: numbers it on its stream and decides its waits.
+    pub fn instruction(
+        &mut self,
+        stream: StreamId,
+        uses: impl Iterator<Item = DependenceUse> + Clone,
+        order: Order,
+        observed: &mut impl Observed,
+    ) -> Point {
+        let line = self.plan.instructions.len();
+        let at = Point::new(stream, self.streams[stream.index()].last + 1);
+        let (first_wait, first_read) = (self.plan.waits.len() as u32, self.plan.reads.len() as u32);
+        self.needs.clear();
+        if let Some(barrier) = self.barrier {
+            self.need(at, barrier);
+        }
+        self.needs_of_order(at, order);
+        // All needs before any mark, so that no use of a resource finds a mark of another use by the same instruction.
+        for u in uses.clone() {
+            self.needs_of_use(at, u);
+        }
+        for u in uses {
+            self.mark(at, u);
+        }
+        if !self.needs.is_empty() {
+            self.settle(at, observed);
+        }
+
+        let waits = first_wait..self.plan.waits.len() as u32;
+        let reads = first_read..self.plan.reads.len() as u32;
+        self.record_around(line, at, order, waits.clone());
+        self.streams[stream.index()].last = at.seq;
+        if order == Order::Barrier {
+            self.barrier = Some(at);
+        }
+        self.plan.instructions.push(Planned { point: at, waits, reads });
+        at
+    }
+
+    /// Places the records that an instruction asks for unasked: before it, when its stream is held back, so that
+    /// others need not wait for what holds it; behind it, when its stream records behind each.
+    fn record_around(&mut self, line: usize, at: Point, order: Order, waits: Range<u32>) {
+        let state = &mut self.streams[at.stream.index()];
+        if self.capabilities.shows(state.class) == Shows::Number {
+            return;
+        }
+        let held = self.plan.waits[waits.start as usize..waits.end as usize].iter().any(|w| w.kind == WaitKind::Host);
+        if held {
+            state.records.at_or_after(Point::new(at.stream, at.seq - 1), &mut self.plan.records);
+        }
+        state.records.next_line(at.seq, line);
+        // A wait that the program asked for does no work of its own that a need could name.
+        let works = !matches!(order, Order::After(_));
+        if order == Order::Record || (works && self.capabilities.records(state.class) == RecordRule::BehindEach) {
+            state.records.at_or_after(at, &mut self.plan.records);
+        }
+    }
+
+    fn needs_of_order(&mut self, at: Point, order: Order) {
+        match order {
+            Order::Uses | Order::Record => {}
+            Order::After(point) => self.need(at, point),
+            Order::AfterAll | Order::Barrier => {
+                for index in 0..self.streams.len() {
+                    self.need(at, Point::new(StreamId(index as u32), self.streams[index].last));
+                }
+            }
+        }
+    }
+
+    fn needs_of_use(&mut self, at: Point, u: DependenceUse) {
+        let clock = (self.mode == SoftSyncMode::Minimal).then_some(&self.clocks[at.stream.index()]);
+        let mut needs = Needs { at, clock, needs: &mut self.needs };
+        let dependence = &self.dependences[u.resource.index()];
+        if u.access != Access::Write {
+            // Poison belongs to points: what is read is remembered as the point that wrote it.
+            self.plan.reads.extend(dependence.last_write());
+        }
+        match (self.mode, dependence.last_use(), u.access) {
+            (SoftSyncMode::LastUsedStream, Some(point), _) => needs.add(point),
+            (_, _, Access::Read) => dependence.needs_of_read(|point| needs.add(point)),
+            (_, _, Access::Write | Access::ReadWrite) => dependence.needs_of_write(|point| needs.add(point)),
+        }
+    }
+
+    fn mark(&mut self, at: Point, u: DependenceUse) {
+        let dependence = &mut self.dependences[u.resource.index()];
+        match u.access {
+            Access::Read => dependence.note_read(at),
+            Access::Write | Access::ReadWrite => dependence.note_write(at),
+        }
+    }
+
+    fn need(&mut self, at: Point, point: Point) {
+        Needs { at, clock: Some(&self.clocks[at.stream.index()]), needs: &mut self.needs }.add(point);
+    }
+
+    /// Turns the needs of the instruction at `at` into its waits.
+    fn settle(&mut self, at: Point, observed: &mut impl Observed) {
+        if self.mode == SoftSyncMode::Minimal {
+            self.needs.retain(|point| observed.passed(point.stream) < point.seq);
+        }
+        for need in &mut self.needs {
+            let source = &mut self.streams[need.stream.index()];
+            if self.capabilities.shows(source.class) == Shows::Event {
+                *need = source.records.at_or_after(*need, &mut self.plan.records);
+            }
+        }
+        let target = self.streams[at.stream.index()].class;
+        for (index, &point) in self.needs.iter().enumerate() {
+            if self.mode == SoftSyncMode::Minimal && self.implied(index) {
+                continue;
+            }
+            let source = self.streams[point.stream.index()].class;
+            let kind = self.capabilities.wait(source, target);
+            self.plan.waits.push(Wait { point, kind, shows: self.capabilities.shows(source) });
+        }
+        for &point in &self.needs {
+            clock::merge(&mut self.clocks, at, point);
+        }
+    }
+
+    /// Whether another need of the instruction comes after this one anyway. Order has no cycles, so of two needs at
+    /// most one implies the other.
+    fn implied(&self, index: usize) -> bool {
+        let point = self.needs[index];
+        let others = self.needs.iter().enumerate().filter(|(other, _)| *other != index);
+        others.into_iter().any(|(_, other)| self.clocks[other.stream.index()].covered_as_of(other.seq, point))
+    }
+}
+
+/// The points that one instruction must come after: at most one per stream, none of them known to be implied.
+struct Needs<'a> {
+    at: Point,
+    /// Drops what is known to be implied; the coarser rule does not ask.
+    clock: Option<&'a Clock>,
+    needs: &'a mut Vec<Point>,
+}
+
+impl Needs<'_> {
+    fn add(&mut self, point: Point) {
+        if point.stream == self.at.stream || point.seq == 0 || self.clock.is_some_and(|clock| clock.covers(point)) {
+            return;
+        }
+        match self.needs.iter_mut().find(|need| need.stream == point.stream) {
+            Some(need) => need.seq = need.seq.max(point.seq),
+            None => self.needs.push(point),
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Tensors and variables: handles on what instructions read and write.
+//!
+//! A tensor is a view (dtype, shape, strides) of a storage; views share their storage, and order is kept per storage.
+//! A [`Var`] is the same without bytes: a token for anything outside the engine. Both are cheap handles, and dropping
+//! the last one lets the engine reuse the memory, ordered after everything submitted before.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use streamvm_ep::{Access, DType, Layout, MemoryKind, Shape, ShapeError};
+
+use crate::engine::{Engine, ResourceId};
+use crate::{BuildError, Place};
+
+/// What a dependence is kept for: the storage of tensors, or a variable.
+pub struct Resource {
+    kind: ResourceKind,
+    bound: OnceLock<Bound>,
+}
+
+/// What a resource holds.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum ResourceKind {
+    /// Bytes in memory.
+    Storage {
+        /// Where they live.
+        place: Place,
+        /// Which memory of that place.
+        memory: MemoryKind,
+        /// How many; 0 has a dependence and no block.
+        bytes: usize,
+    },
+    /// Nothing: the order alone.
+    Var,
+}
+
+struct Bound {
+    engine: Arc<dyn Engine>,
+    id: ResourceId,
+}
+
+/// A resource belongs to another engine.
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub struct Foreign;
+
+impl Resource {
+    fn new(kind: ResourceKind) -> Resource {
+        Resource { kind, bound: OnceLock::new() }
+    }
+
+    /// What it holds.
+    pub fn kind(&self) -> ResourceKind {
+        self.kind
+    }
+
+    /// Its number in `engine`, or `None` while no engine knows it.
+    ///
+    /// # Errors
+    /// [`Foreign`] when another engine does.
+    pub fn id_in(&self, engine: &Arc<dyn Engine>) -> Result<Option<ResourceId>, Foreign> {
+        match self.bound.get() {
+            None => Ok(None),
+            Some(bound) if std::ptr::addr_eq(Arc::as_ptr(&bound.engine), Arc::as_ptr(engine)) => Ok(Some(bound.id)),
+            Some(_) => Err(Foreign),
+        }
+    }
+
+    /// Makes the resource known to `engine` under `id`: from now on its last drop is told to it. Returns false, and
+    /// changes nothing, if it is bound already.
+    pub fn bind(&self, engine: &Arc<dyn Engine>, id: ResourceId) -> bool {
+        self.bound.set(Bound { engine: engine.clone(), id }).is_ok()
+    }
+
+    pub(crate) fn bound(&self) -> Option<(&Arc<dyn Engine>, ResourceId)> {
+        self.bound.get().map(|bound| (&bound.engine, bound.id))
+    }
+}
+
+impl Drop for Resource {
+    fn drop(&mut self) {
+        if let Some(bound) = self.bound.get() {
+            bound.engine.release(bound.id);
+        }
+    }
+}
+
+/// A handle on a view of a storage. `Clone` is cheap; `Send + Sync`.
+///
+/// Making views ([`Tensor::permute`], [`Tensor::slice`], …) queues no work. A tensor made by a builder has no memory
+/// until its list is submitted.
+#[derive(Clone)]
+pub struct Tensor(Arc<TensorInner>);
+
+struct TensorInner {
+    dtype: DType,
+    layout: Layout,
+    backing: Backing,
+}
+
+enum Backing {
+    Own(Resource),
+    /// Always a tensor that owns: views of views point at the owner.
+    View(Tensor),
+}
+
+impl Tensor {
+    /// A tensor of its own storage, without memory until an engine runs a list that writes it.
+    pub fn unbound(place: Place, memory: MemoryKind, dtype: DType, shape: Shape) -> Tensor {
+        let layout = Layout::contiguous(shape);
+        let bytes = shape.elements() * dtype.size();
+        let backing = Backing::Own(Resource::new(ResourceKind::Storage { place, memory, bytes }));
+        Tensor(Arc::new(TensorInner { dtype, layout, backing }))
+    }
+
+    /// A view of this tensor's storage under another layout of the same dtype.
+    ///
+    /// # Errors
+    /// The layout reaches past the storage.
+    pub fn view(&self, layout: Layout) -> Result<Tensor, BuildError> {
+        let elements = self.storage_bytes() / self.dtype().size();
+        if layout.span_elements().end > elements {
+            return Err(BuildError::PastStorage { shape: *layout.shape(), elements });
+        }
+        Ok(self.view_of(layout))
+    }
+
+    fn view_of(&self, layout: Layout) -> Tensor {
+        let owner = match &self.0.backing {
+            Backing::Own(_) => self.clone(),
+            Backing::View(owner) => owner.clone(),
+        };
+        Tensor(Arc::new(TensorInner { dtype: self.0.dtype, layout, backing: Backing::View(owner) }))
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> Shape {
+        *self.0.layout.shape()
+    }
+
+    /// Shape, strides and offset, in elements.
+    pub fn layout(&self) -> &Layout {
+        &self.0.layout
+    }
+
+    /// Where the bytes live.
+    pub fn place(&self) -> Place {
+        match self.resource().kind {
+            ResourceKind::Storage { place, .. } => place,
+            ResourceKind::Var => Place::Host,
+        }
+    }
+
+    /// Which memory of its place holds the bytes.
+    pub fn memory(&self) -> MemoryKind {
+        match self.resource().kind {
+            ResourceKind::Storage { memory, .. } => memory,
+            ResourceKind::Var => MemoryKind::Pageable,
+        }
+    }
+
+    /// The size of the whole storage in bytes, of which this tensor may view a part.
+    pub fn storage_bytes(&self) -> usize {
+        match self.resource().kind {
+            ResourceKind::Storage { bytes, .. } => bytes,
+            ResourceKind::Var => 0,
+        }
+    }
+
+    /// Whether a write through this tensor covers every byte of the storage.
+    pub fn covers_storage(&self) -> bool {
+        let layout = &self.0.layout;
+        layout.offset() == 0
+            && layout.is_contiguous()
+            && layout.elements() * self.0.dtype.size() == self.storage_bytes()
+    }
+
+    /// Whether any byte between the first and the last of one view lies so in the other, on the same storage.
+    pub fn may_overlap(&self, other: &Tensor) -> bool {
+        let (mine, theirs) = (self.0.layout.span_elements(), other.0.layout.span_elements());
+        self.shares_storage(other) && mine.start < theirs.end && theirs.start < mine.end
+    }
+
+    /// Whether two tensors are views of one storage.
+    pub fn shares_storage(&self, other: &Tensor) -> bool {
+        std::ptr::eq(self.resource(), other.resource())
+    }
+
+    /// Whether this tensor is a view rather than the owner of its storage.
+    pub fn is_view(&self) -> bool {
+        matches!(self.0.backing, Backing::View(_))
+    }
+
+    /// The tensor that owns the storage: itself unless it is a view.
+    pub fn owner(&self) -> &Tensor {
+        match &self.0.backing {
+            Backing::Own(_) => self,
+            Backing::View(owner) => owner,
+        }
+    }
+
+    /// The storage's resource.
+    pub fn resource(&self) -> &Resource {
+        match &self.owner().0.backing {
+            Backing::Own(resource) => resource,
+            Backing::View(_) => unreachable!("views point at the owner: see view_of"),
+        }
+    }
+
+    /// A view with its axes in another order. `axes` names each axis once.
+    ///
+    /// # Errors
+    /// `axes` is not a permutation of the axes.
+    pub fn permute(&self, axes: &[usize]) -> Result<Tensor, ShapeError> {
+        Ok(self.view_of(self.0.layout.permute(axes)?))
+    }
+
+    /// A view of `range` of one axis.
+    ///
+    /// # Errors
+    /// No such axis, or the range is reversed or past its end.
+    pub fn slice(&self, axis: usize, range: Range<usize>) -> Result<Tensor, ShapeError> {
+        Ok(self.view_of(self.0.layout.slice(axis, range)?))
+    }
+
+    /// A view that repeats axes of length 1 without copying. It can be read, not written.
+    ///
+    /// # Errors
+    /// The shapes do not broadcast.
+    pub fn broadcast_to(&self, shape: &[usize]) -> Result<Tensor, ShapeError> {
+        Ok(self.view_of(self.0.layout.broadcast_to(&Shape::new(shape)?)?))
+    }
+
+    /// A view with the same elements in another shape; `None` where the strides do not allow it without a copy.
+    ///
+    /// # Errors
+    /// The number of elements differs.
+    pub fn try_reshape(&self, shape: &[usize]) -> Result<Option<Tensor>, ShapeError> {
+        Ok(self.0.layout.reshape(Shape::new(shape)?)?.map(|layout| self.view_of(layout)))
+    }
+
+    /// Declares that an instruction reads this tensor.
+    pub fn read(&self) -> Use {
+        Use::tensor(self, Access::Read)
+    }
+
+    /// Declares that an instruction overwrites all of this tensor.
+    pub fn write(&self) -> Use {
+        Use::tensor(self, Access::Write)
+    }
+
+    /// Declares that an instruction reads and writes this tensor.
+    pub fn update(&self) -> Use {
+        Use::tensor(self, Access::ReadWrite)
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({}{} on {})", self.dtype(), self.shape(), self.place())
+    }
+}
+
+/// A token for anything outside the engine (a file, a counter, a model): instructions that declare reads and writes
+/// of it run in that order. `Clone` is cheap; `Send + Sync`.
+#[derive(Clone)]
+pub struct Var(Arc<Resource>);
+
+impl Var {
+    /// A fresh variable. It belongs to the first engine that runs an instruction over it.
+    pub fn new() -> Var {
+        Var(Arc::new(Resource::new(ResourceKind::Var)))
+    }
+
+    /// The variable's resource.
+    pub fn resource(&self) -> &Resource {
+        &self.0
+    }
+
+    /// Declares that an instruction reads what the variable stands for.
+    pub fn read(&self) -> Use {
+        Use { target: Target::Var(self.clone()), access: Access::Read }
+    }
+
+    /// Declares that an instruction overwrites what the variable stands for.
+    pub fn write(&self) -> Use {
+        Use { target: Target::Var(self.clone()), access: Access::Write }
+    }
+
+    /// Declares that an instruction reads and writes what the variable stands for.
+    pub fn update(&self) -> Use {
+        Use { target: Target::Var(self.clone()), access: Access::ReadWrite }
+    }
+}
+
+impl Default for Var {
+    fn default() -> Self {
+        Var::new()
+    }
+}
+
+impl fmt::Debug for Var {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Var")
+    }
+}
+
+/// A declared use of a tensor or variable by one instruction; made by [`Tensor::read`] and its kin.
+#[derive(Clone, Debug)]
+pub struct Use {
+    pub(crate) target: Target,
+    pub(crate) access: Access,
+}
+
+/// What is used.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A tensor.
+    Tensor(Tensor),
+    /// A variable.
+    Var(Var),
+}
+
+impl Use {
+    pub(crate) fn tensor(tensor: &Tensor, access: Access) -> Use {
+        Use { target: Target::Tensor(tensor.clone()), access }
+    }
+
+    /// What is used.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The tensor, unless a variable is used.
+    pub fn as_tensor(&self) -> Option<&Tensor> {
+        match &self.target {
+            Target::Tensor(tensor) => Some(tensor),
+            Target::Var(_) => None,
+        }
+    }
+
+    /// How it was declared.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// How order must treat it: a write that does not cover the whole storage keeps the rest, so it also reads.
+    pub fn ordering_access(&self) -> Access {
+        match (&self.target, self.access) {
+            (Target::Tensor(tensor), Access::Write) if !tensor.covers_storage() => Access::ReadWrite,
+            (_, access) => access,
+        }
+    }
+
+    /// The resource that order is kept for.
+    pub fn resource(&self) -> &Resource {
+        match &self.target {
+            Target::Tensor(tensor) => tensor.resource(),
+            Target::Var(var) => var.resource(),
+        }
+    }
+}

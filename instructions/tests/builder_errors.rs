@@ -1,0 +1,243 @@
+//! What the builder refuses, and that a refused call adds nothing.
+
+use streamvm_ep::{Axes, DType, DeviceId, FnError, Layout, MemoryKind, Op, OpError, Params, Scalar, Shape, ShapeError};
+use streamvm_instructions::{BuildError, InstructionsBuilder, Place, Tensor, Var};
+
+const CPU: DeviceId = DeviceId::cpu(0);
+const CUDA: DeviceId = DeviceId::cuda(0);
+
+fn tensor(place: impl Into<Place>, dtype: DType, dims: &[usize]) -> Tensor {
+    Tensor::unbound(place.into(), MemoryKind::Device, dtype, Shape::new(dims).expect("a shape"))
+}
+
+fn f32s(dims: &[usize]) -> Tensor {
+    tensor(CPU, DType::F32, dims)
+}
+
+fn plain() -> Params {
+    Params::default()
+}
+
+/// Runs a call that must be refused, with something in the list before.
+fn refused<T>(call: impl FnOnce(&mut InstructionsBuilder) -> Result<T, BuildError>) -> BuildError {
+    let mut b = InstructionsBuilder::new();
+    b.host_fn("before", CPU, || Ok(()));
+    let before = b.list().to_string();
+    let Err(error) = call(&mut b) else { panic!("the call must be refused, and gave\n{}", b.list()) };
+    assert_eq!(b.list().to_string(), before, "a refused call adds nothing");
+    b.call_fn("after", CPU, [f32s(&[1]).read()], |_| Ok(())).expect("the builder goes on");
+    let list = b.finish();
+    assert_eq!((list.len(), list.uses(&list.instructions()[1]).len()), (2, 1));
+    error
+}
+
+#[test]
+fn kernels_do_not_run_on_host_tensors() {
+    let host = tensor(Place::Host, DType::F32, &[2]);
+    assert_eq!(refused(|b| b.relu(&host)), BuildError::OnHost { op: Op::Relu });
+}
+
+#[test]
+fn inputs_of_a_kernel_live_on_one_device() {
+    let error = refused(|b| b.add(&f32s(&[2]), &tensor(CUDA, DType::F32, &[2])));
+    assert_eq!(error, BuildError::Place { what: "add".into(), found: CUDA.into(), expected: CPU.into() });
+    let error = refused(|b| b.add(&f32s(&[2]), &tensor(Place::Host, DType::F32, &[2])));
+    assert_eq!(error, BuildError::Place { what: "add".into(), found: Place::Host, expected: CPU.into() });
+    assert!(error.to_string().contains("copy it there first"), "{error}");
+}
+
+#[test]
+fn outputs_of_a_kernel_live_on_its_device() {
+    let error = refused(|b| b.op_into(Op::Neg, &[&f32s(&[2])], plain(), &tensor(CUDA, DType::F32, &[2])));
+    assert_eq!(error, BuildError::Place { what: "neg".into(), found: CUDA.into(), expected: CPU.into() });
+}
+
+#[test]
+fn operands_fit_their_op() {
+    let error = refused(|b| b.add(&f32s(&[2]), &tensor(CPU, DType::I64, &[2])));
+    assert!(matches!(error, BuildError::Op(OpError::MixedDTypes { op: Op::Add, .. })), "{error}");
+    let error = refused(|b| b.add(&f32s(&[2]), &f32s(&[3])));
+    assert!(matches!(error, BuildError::Op(OpError::Shape { op: Op::Add, .. })), "{error}");
+    let error = refused(|b| b.exp(&tensor(CPU, DType::I32, &[2])));
+    assert!(matches!(error, BuildError::Op(OpError::DType { op: Op::Exp, .. })), "{error}");
+    let error = refused(|b| b.op(Op::Add, &[&f32s(&[2])], plain()));
+    assert!(matches!(error, BuildError::Op(OpError::Arity { op: Op::Add, found: 1 })), "{error}");
+    let four = [&f32s(&[2]); 4];
+    let error = refused(|b| b.op(Op::Where, &four, plain()));
+    assert!(matches!(error, BuildError::Op(OpError::Arity { .. })), "{error}");
+    let error = refused(|b| b.op(Op::Neg, &[], plain()));
+    assert!(matches!(error, BuildError::Op(OpError::Arity { found: 0, .. })), "{error}");
+    let error = refused(|b| b.matmul(&f32s(&[2, 3]), &f32s(&[2, 3])));
+    assert!(matches!(error, BuildError::Op(OpError::MatMulSizes { .. })), "{error}");
+    let error = refused(|b| b.where_(&f32s(&[2]), &f32s(&[2]), &f32s(&[2])));
+    assert!(matches!(error, BuildError::Op(OpError::Condition { .. })), "{error}");
+    let error = refused(|b| b.max(&f32s(&[0]), &[]));
+    assert!(matches!(error, BuildError::Op(OpError::EmptyReduction { .. })), "{error}");
+}
+
+#[test]
+fn axes_exist() {
+    let error = refused(|b| b.sum(&f32s(&[2]), &[1]));
+    assert!(matches!(error, BuildError::Op(OpError::Shape { op: Op::Sum, .. })), "{error}");
+    let error = refused(|b| b.sum(&f32s(&[2]), &[0, 0]));
+    assert!(matches!(error, BuildError::Shape(ShapeError::Axes { .. })), "{error}");
+    let error = refused(|b| b.argmax(&f32s(&[2]), 99));
+    assert!(matches!(error, BuildError::Shape(ShapeError::Axes { .. })), "{error}");
+    let error = refused(|b| b.op(Op::Softmax, &[&f32s(&[2, 2])], Params::over(Axes::NONE)));
+    assert!(matches!(error, BuildError::Op(OpError::OneAxis { .. })), "{error}");
+}
+
+#[test]
+fn outputs_have_the_dtype_and_shape_of_the_result() {
+    for output in [f32s(&[3]), f32s(&[2, 1]), tensor(CPU, DType::F64, &[2])] {
+        let error = refused(|b| b.op_into(Op::Neg, &[&f32s(&[2])], plain(), &output));
+        assert!(matches!(error, BuildError::Output { .. }), "{error}");
+        let error = refused(|b| b.copy_into(&f32s(&[2]), &output));
+        assert!(matches!(error, BuildError::Output { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_broadcast_view_is_not_written() {
+    let wide = f32s(&[1]).broadcast_to(&[4]).expect("it broadcasts");
+    let what = |what: &str| BuildError::WritesBroadcast { what: what.to_owned() };
+    assert_eq!(refused(|b| b.op_into(Op::Neg, &[&f32s(&[4])], plain(), &wide)), what("neg"));
+    assert_eq!(refused(|b| b.copy_into(&f32s(&[4]), &wide)), what("copy"));
+    assert_eq!(refused(|b| b.fill_into(&wide, 1.0)), what("fill"));
+    assert_eq!(refused(|b| b.call_fn("f", CPU, [wide.update()], |_| Ok(()))), what("f"));
+    assert_eq!(refused(|b| b.access("g", wide.write(), |_| Ok(()))), what("g"));
+}
+
+#[test]
+fn a_value_fits_its_dtype() {
+    let error = refused(|b| b.fill(CPU, DType::U8, &[2], 256));
+    assert_eq!(error, BuildError::Value { what: "fill".into(), value: Scalar::I64(256), dtype: DType::U8 });
+    assert!(matches!(refused(|b| b.fill(CPU, DType::Bool, &[2], 1)), BuildError::Value { .. }));
+    assert!(matches!(refused(|b| b.fill_into(&f32s(&[2]), true)), BuildError::Value { .. }));
+}
+
+#[test]
+fn shapes_are_possible() {
+    for dims in [&[1; 9][..], &[usize::MAX, 2]] {
+        assert!(matches!(refused(|b| b.fill(CPU, DType::F32, dims, 1.0)), BuildError::Shape(_)));
+        assert!(matches!(refused(|b| b.allocate(CPU, DType::F32, dims)), BuildError::Shape(_)));
+    }
+}
+
+#[test]
+fn a_view_lies_within_its_storage() {
+    let shape = Shape::new(&[2, 2]).expect("a shape");
+    let past = Layout::with_strides(shape, &[3, 1], 0).expect("a layout");
+    let error = f32s(&[4]).view(past).expect_err("index 4 of 4");
+    assert_eq!(error, BuildError::PastStorage { shape, elements: 4 });
+}
+
+#[test]
+fn an_output_shares_no_byte_with_an_input() {
+    let x = f32s(&[4, 2]);
+    let (top, bottom) = (x.slice(0, 0..3).expect("rows"), x.slice(0, 1..4).expect("rows"));
+    let overlap = |error: BuildError, at: (usize, usize)| match error {
+        BuildError::Overlap { first, second, .. } => assert_eq!((first, second), at),
+        other => panic!("{other}"),
+    };
+    overlap(refused(|b| b.op_into(Op::Neg, &[&top], plain(), &bottom)), (1, 0));
+    overlap(refused(|b| b.op_into(Op::Add, &[&f32s(&[3, 2]), &top], plain(), &bottom)), (2, 1));
+    overlap(refused(|b| b.copy_into(&top, &bottom)), (1, 0));
+    overlap(refused(|b| b.copy_into(&top, &top)), (1, 0));
+    overlap(refused(|b| b.op_into(Op::Softmax, &[&x], Params::over(Axes::new(&[0]).expect("an axis")), &x)), (1, 0));
+    let square = f32s(&[2, 2]);
+    let flipped = square.permute(&[1, 0]).expect("two axes");
+    overlap(refused(|b| b.op_into(Op::Neg, &[&flipped], plain(), &square)), (1, 0));
+    overlap(refused(|b| b.op_into(Op::MatMul, &[&square, &f32s(&[2, 2])], plain(), &square)), (2, 0));
+}
+
+#[test]
+fn an_elementwise_op_may_write_the_view_that_it_reads() {
+    let x = f32s(&[4, 2]);
+    let rows = x.slice(0, 1..3).expect("rows");
+    let mut b = InstructionsBuilder::new();
+    b.op_into(Op::Neg, &[&rows], plain(), &rows).expect("in place");
+    b.op_into(Op::Add, &[&x, &x], plain(), &x).expect("in place, both inputs");
+    assert_eq!(b.finish().len(), 2);
+}
+
+#[test]
+fn a_function_gets_no_two_slices_of_one_byte() {
+    let x = f32s(&[4]);
+    let (low, high) = (x.slice(0, 0..3).expect("a part"), x.slice(0, 2..4).expect("a part"));
+    let pairs = [
+        [x.write(), x.read()],
+        [x.read(), x.write()],
+        [x.update(), x.update()],
+        [low.read(), high.write()],
+        [low.update(), high.read()],
+    ];
+    for uses in pairs {
+        let error = refused(|b| b.call_fn("f", CPU, uses.clone(), |_| Ok(())));
+        assert!(matches!(error, BuildError::Overlap { .. }), "{uses:?}: {error}");
+    }
+    let mut b = InstructionsBuilder::new();
+    let parts = [x.slice(0, 0..2).expect("a part").write(), x.slice(0, 2..4).expect("a part").write()];
+    b.call_fn("f", CPU, parts, |_| Ok(())).expect("disjoint parts of one storage");
+    b.call_fn("f", CPU, [x.read(), low.read()], |_| Ok(())).expect("reads may share");
+    let v = Var::new();
+    b.call_fn("f", CPU, [v.read(), v.write()], |_| Ok(())).expect("a variable has no bytes");
+}
+
+#[test]
+fn a_function_touches_only_memory_that_it_reaches() {
+    let other = tensor(DeviceId::cpu(1), DType::F32, &[2]);
+    let error = refused(|b| b.call_fn("f", CPU, [other.read()], |_| Ok(())));
+    assert_eq!(error, BuildError::Place { what: "f".into(), found: DeviceId::cpu(1).into(), expected: CPU.into() });
+    let cuda = tensor(CUDA, DType::F32, &[2]);
+    for device in [CPU, CUDA] {
+        let error = refused(|b| b.call_fn("f", device, [cuda.read()], |_| Ok(())));
+        assert_eq!(error, BuildError::Place { what: "f".into(), found: CUDA.into(), expected: Place::Host });
+    }
+    let error = refused(|b| b.access("a", cuda.read(), |_| Ok(())));
+    assert_eq!(error, BuildError::Place { what: "a".into(), found: CUDA.into(), expected: Place::Host });
+    let mut b = InstructionsBuilder::new();
+    let pinned = Tensor::unbound(CUDA.into(), MemoryKind::Pinned, DType::F32, Shape::SCALAR);
+    b.call_fn("f", CUDA, [pinned.update(), tensor(Place::Host, DType::F32, &[]).read()], |_| Ok(()))
+        .expect("pinned memory is the host's");
+}
+
+#[test]
+fn every_call_notes_its_line() {
+    let mut b = InstructionsBuilder::new();
+    let mut lines = Vec::new();
+    macro_rules! here {
+        ($call:expr) => {{
+            lines.push(line!());
+            $call
+        }};
+    }
+    let event = here!(b.record("compute@cpu:0:0".parse().expect("a stream")));
+    let x = here!(b.fill(CPU, DType::F32, &[2], 1.0)).expect("valid");
+    here!(b.fill_into(&x, 2.0)).expect("valid");
+    let y = here!(b.allocate(CPU, DType::F32, &[2])).expect("valid");
+    here!(b.copy(&x, CUDA)).expect("valid");
+    here!(b.copy_into(&x, &y)).expect("valid");
+    here!(b.op(Op::Neg, &[&x], plain())).expect("valid");
+    here!(b.op_into(Op::Neg, &[&x], plain(), &y)).expect("valid");
+    here!(b.relu(&x)).expect("valid");
+    here!(b.add(&x, &y)).expect("valid");
+    here!(b.sum(&x, &[])).expect("valid");
+    here!(b.argmax(&x, 0)).expect("valid");
+    here!(b.softmax(&x, 0)).expect("valid");
+    let mask = here!(b.cast(&x, DType::Bool)).expect("valid");
+    here!(b.where_(&mask, &x, &y)).expect("valid");
+    here!(b.call_fn("f", CPU, [x.read()], |_| Ok(()))).expect("valid");
+    here!(b.host_fn("h", CPU, || Err(FnError::from("no"))));
+    here!(b.access("a", x.read(), |_| Ok(()))).expect("valid");
+    here!(b.touch(CPU, &[&x]));
+    here!(b.wait("compute@cpu:0:1".parse().expect("a stream"), "compute@cpu:0:0".parse().expect("a stream"), &event));
+    here!(b.barrier());
+    here!(b.barrier_with("b", || Ok(())));
+    here!(b.global_sync());
+    here!(b.release(&x));
+    let list = b.finish();
+    let found: Vec<_> = list.instructions().iter().map(|instruction| instruction.site.line()).collect();
+    assert_eq!(found, lines);
+    assert!(list.instructions().iter().all(|instruction| instruction.site.file() == file!()));
+}

@@ -1,0 +1,158 @@
+//! The accesses that a block of memory still carries from its former lives.
+//!
+//! Reuse is a write, so the next owner of a block is ordered after every access of every earlier owner. Two facts
+//! keep the set small. An ordered stream passes its points in order, so its highest point stands for all of them.
+//! A point that has passed orders nothing any more and may be dropped.
+//!
+//! Invariant: entries are sorted by (stream, sequence number), with one entry per ordered stream. A set may hold
+//! more than it must (one wait too many); it never loses a point that has not passed.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use crate::{Point, StreamId};
+
+/// One access. A point has room for the flag in its padding, which `Point` itself does not let us use.
+#[derive(Copy, Clone, PartialEq, Eq)]
+struct Access {
+    seq: u64,
+    stream: StreamId,
+    ordered: bool,
+}
+
+impl Access {
+    fn point(self) -> Point {
+        Point { stream: self.stream, seq: self.seq }
+    }
+}
+
+/// Pending points of a block of memory: at most one per ordered stream, the highest; every one of an unordered stream.
+///
+/// Reads and writes are alike here. Up to two points lie inline, without an allocation.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct AccessSet {
+    entries: SmallVec<[Access; 2]>,
+}
+
+impl AccessSet {
+    /// The empty set: nothing to wait for.
+    #[inline]
+    pub fn new() -> AccessSet {
+        AccessSet { entries: SmallVec::new() }
+    }
+
+    /// Adds a point of an ordered stream; the highest point of that stream stays.
+    #[inline]
+    pub fn add(&mut self, point: Point) {
+        self.insert(Access { seq: point.seq, stream: point.stream, ordered: true });
+    }
+
+    /// Adds a point of an unordered stream, whose points say nothing about each other: each one stays until it has
+    /// been pruned.
+    pub fn add_unordered(&mut self, point: Point) {
+        self.insert(Access { seq: point.seq, stream: point.stream, ordered: false });
+    }
+
+    /// Adds every access of `other`.
+    pub fn merge(&mut self, other: &AccessSet) {
+        if self.entries.is_empty() {
+            self.entries.extend_from_slice(&other.entries);
+            return;
+        }
+        for access in &other.entries {
+            self.insert(*access);
+        }
+    }
+
+    /// Drops the points for which `passed` answers true.
+    pub fn prune(&mut self, passed: impl Fn(Point) -> bool) {
+        // Mostly nothing has passed or there is one point: moving entries about is the rare case.
+        if self.entries.iter().any(|access| passed(access.point())) {
+            self.entries.retain(|access| !passed(access.point()));
+        }
+    }
+
+    /// The points, sorted by stream.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Point> + '_ {
+        self.entries.iter().map(|access| access.point())
+    }
+
+    /// The number of points.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Is there nothing to wait for?
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Forgets every point.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    /// Is every access ordered before whatever `stream` runs next, by that stream's own order? Points of an
+    /// unordered stream never are, not even for itself.
+    pub fn is_ordered_on(&self, stream: StreamId) -> bool {
+        self.entries.iter().all(|access| access.ordered && access.stream == stream)
+    }
+
+    /// Do both sets wait for the same streams, so that their union makes nobody wait for a further one?
+    pub(super) fn same_streams(&self, other: &AccessSet) -> bool {
+        self.entries.len() == other.entries.len()
+            && self
+                .entries
+                .iter()
+                .zip(&other.entries)
+                .all(|(a, b)| a.stream == b.stream && a.ordered == b.ordered && (a.ordered || a.seq == b.seq))
+    }
+
+    #[inline]
+    fn insert(&mut self, new: Access) {
+        // Most sets hold one point.
+        if self.entries.is_empty() {
+            self.entries.push(new);
+        } else {
+            self.insert_sorted(new);
+        }
+    }
+
+    fn insert_sorted(&mut self, new: Access) {
+        let mut at = self.entries.len();
+        for (index, old) in self.entries.iter_mut().enumerate() {
+            if new.ordered && old.ordered && old.stream == new.stream {
+                old.seq = old.seq.max(new.seq);
+                return;
+            }
+            if *old == new {
+                return;
+            }
+            if (old.stream, old.seq) > (new.stream, new.seq) {
+                at = index;
+                break;
+            }
+        }
+        self.entries.insert(at, new);
+    }
+}
+
+impl FromIterator<Point> for AccessSet {
+    /// A set of points of ordered streams.
+    fn from_iter<I: IntoIterator<Item = Point>>(points: I) -> AccessSet {
+        let mut set = AccessSet::new();
+        points.into_iter().for_each(|point| set.add(point));
+        set
+    }
+}
+
+impl fmt::Debug for AccessSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("{")?;
+        for (index, point) in self.iter().enumerate() {
+            write!(f, "{}{point}", if index == 0 { "" } else { ", " })?;
+        }
+        f.write_str("}")
+    }
+}

@@ -1,0 +1,291 @@
+//! The caching allocator: memory reused across streams, by arithmetic alone.
+//!
+//! **Freeing waits for nothing; reuse is a write.** A freed block goes back at once, together with the points of its
+//! accesses that may still be pending. Whoever gets these bytes next orders its first access after those points. So
+//! no free ever blocks, and no stream ever overwrites what another one still uses.
+//!
+//! One [`Allocator`] manages one kind of memory of one device, for all streams. It knows no pointer and calls no
+//! driver: it deals in (region, offset, bytes). When [`Allocator::alloc`] finds nothing, the caller, without holding
+//! the lock that guards the allocator, asks the driver for [`Allocator::region_request`] bytes and registers them with
+//! [`Allocator::add_region`].
+//!
+//! # How blocks are found, split and merged
+//!
+//! Free blocks lie in two-level segregated lists (TLSF; the source is named in `classes`): constant time, whatever
+//! the number of blocks. Two things differ from the paper, because a block here also has accesses:
+//!
+//! * *Which block.* Of the fitting classes a bounded number of candidates is looked at ([`CANDIDATES_PER_CLASS`],
+//!   [`CANDIDATES`]), and one that needs no wait wins. The search starts in the request's own class, so a block that
+//!   comes back is found by the next request of its size at the first look.
+//! * *When to merge.* The union of two access sets makes both parts wait for everything. Neighbours whose sets name
+//!   the same streams are merged when the second is freed. Others stay apart, and are merged when a request would fail
+//!   otherwise, a run that needs no wait before one that does. Nothing is lost to
+//!   fragmentation by that: `alloc` with [`Want::Any`] returns `None` only when no run of free neighbours is large
+//!   enough.
+//!
+//! # Invariants
+//!
+//! * Every byte of a region is in exactly one block; blocks of a region are linked in address order.
+//! * A free block's set holds, for each of its bytes, every access that has not passed. Splitting copies the set to
+//!   both parts, merging takes the union: the highest point of each ordered stream, every point of an unordered one.
+//! * Points leave a set only when the caller's `passed` says so; it must never take such an answer back, and where
+//!   runs are traced it must answer from the snapshot that the submission writes to the trace.
+//! * A call that returns an error has changed nothing that can be observed but counters.
+//! * In steady state nothing is allocated on the heap: block records are reused, sets of up to two points are inline.
+//!
+//! The allocator is not shared by itself: its owner guards it with the submission lock.
+
+mod access_set;
+mod block;
+mod check;
+mod classes;
+mod config;
+mod error;
+mod records;
+mod regions;
+mod search;
+mod stats;
+mod undo;
+
+pub use access_set::AccessSet;
+pub use block::{Allocated, Block, BlockId, RegionId};
+pub use config::AllocatorConfig;
+pub use error::AllocatorError;
+pub use search::{CANDIDATES, CANDIDATES_PER_CLASS, Want};
+pub use stats::AllocatorStats;
+
+use classes::{FreeLists, SECOND};
+use records::{NONE, Records, State};
+use regions::Regions;
+
+use crate::Point;
+
+/// The caching allocator of one device and memory kind. See the [module](self) for rules and an overview.
+///
+/// ```
+/// use streamvm_stream::allocator::{AccessSet, Allocator, AllocatorConfig, Want};
+/// use streamvm_stream::{Point, StreamId};
+///
+/// let (compute, copy) = (StreamId(0), StreamId(1));
+/// let nothing_passed = |_: Point| false;
+/// let mut allocator = Allocator::new(AllocatorConfig { limit: Some(4096), ..Default::default() })?;
+/// assert!(allocator.alloc(4000, Want::Any { stream: compute }, &nothing_passed).is_none());
+///
+/// let bytes = allocator.region_request(4000)?; // the caller asks its driver for so much
+/// allocator.add_region(bytes)?;
+/// let first = allocator.alloc(4000, Want::Any { stream: compute }, &nothing_passed).expect("a fresh region fits");
+/// assert!(first.accesses.is_empty());
+///
+/// // Freed while the compute stream may still use it: another stream gets the block, and has to wait.
+/// let used = Point::new(compute, 7);
+/// allocator.free(first.block.id, AccessSet::from_iter([used]))?;
+/// assert!(allocator.alloc(4000, Want::NoWait { stream: copy }, &nothing_passed).is_none());
+/// let second = allocator.alloc(4000, Want::Any { stream: copy }, &nothing_passed).expect("the freed block");
+/// assert_eq!(second.accesses.iter().collect::<Vec<_>>(), [used]);
+/// # Ok::<(), streamvm_stream::allocator::AllocatorError>(())
+/// ```
+#[derive(Debug)]
+pub struct Allocator {
+    config: AllocatorConfig,
+    /// Log2 of the alignment: bytes to granules.
+    shift: u32,
+    records: Records,
+    lists: FreeLists,
+    regions: Regions,
+    /// False only while no two neighbours are both free, so that a search for runs would be in vain.
+    unmerged: bool,
+    /// The stored counters; `stats()` fills in the derived ones.
+    counters: AllocatorStats,
+}
+
+impl Allocator {
+    /// An allocator without any memory yet.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocatorError::BadAlignment`] unless the alignment is a power of two.
+    pub fn new(config: AllocatorConfig) -> Result<Allocator, AllocatorError> {
+        Ok(Allocator {
+            config,
+            shift: config.shift()?,
+            records: Records::new(),
+            lists: FreeLists::new(),
+            regions: Regions::new(),
+            unmerged: false,
+            counters: AllocatorStats::default(),
+        })
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &AllocatorConfig {
+        &self.config
+    }
+
+    /// Takes a block of at least `bytes` from the cache; never asks a driver.
+    ///
+    /// The block starts at a multiple of the alignment and may be larger than asked for by the rounding and by up to
+    /// 1/32, where cutting off so little would only leave a sliver. Its accesses are those which have not passed,
+    /// points of the wanting stream included.
+    ///
+    /// `None` means: no block for this [`Want`]; climb the next rung or add a region. Sizes without a rounded form
+    /// (zero, or more than can be addressed) always get `None`; [`region_request`](Self::region_request) then says why.
+    pub fn alloc(&mut self, bytes: usize, want: Want, passed: &dyn Fn(Point) -> bool) -> Option<Allocated> {
+        let found = self.granules(bytes).ok().and_then(|granules| Some((self.find(granules, want, passed)?, granules)));
+        let Some((index, granules)) = found else {
+            self.counters.misses += 1;
+            return None;
+        };
+        self.counters.hits += 1;
+        self.lists.remove(&mut self.records, index);
+        // One class width: a block of the request's own class is never cut.
+        if self.records[index].granules - granules > granules / SECOND {
+            // Without a record for the rest, the block is handed out whole.
+            if let Ok(rest) = self.split(index, granules) {
+                self.lists.push(&mut self.records, rest);
+            }
+        }
+        let accesses = std::mem::take(&mut self.records[index].accesses);
+        let block = self.start_life(index);
+        self.counters.peak_in_use = self.counters.peak_in_use.max(self.counters.in_use);
+        Some(Allocated { block, accesses })
+    }
+
+    /// Puts a block back; waits for nothing.
+    ///
+    /// `accesses` must cover every access of this life, and also the set that the block was handed out with, unless an
+    /// access of this life was ordered after that. Points that have passed may be left out.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocatorError::NotInUse`] for a second free, [`AllocatorError::UnknownBlock`] for an id that was never given
+    /// out. Nothing changes then.
+    pub fn free(&mut self, block: BlockId, accesses: AccessSet) -> Result<(), AllocatorError> {
+        let index = self.records.used(block)?;
+        self.end_life(index, accesses);
+        Ok(())
+    }
+
+    /// Counters and sizes.
+    pub fn stats(&self) -> AllocatorStats {
+        AllocatorStats {
+            cached: self.counters.reserved - self.counters.in_use,
+            free_blocks: self.lists.len(),
+            records: self.records.len(),
+            ..self.counters
+        }
+    }
+
+    /// The points that cached memory still waits for: what to drain before retrying a failed allocation.
+    pub fn points_pending(&self, passed: &dyn Fn(Point) -> bool) -> AccessSet {
+        let mut all = AccessSet::new();
+        for (_, _, _, accesses) in self.cached_blocks() {
+            all.merge(accesses);
+        }
+        all.prune(passed);
+        all
+    }
+
+    /// Every free block as (region, offset in bytes, size in bytes, accesses), in no particular order.
+    pub fn cached_blocks(&self) -> impl Iterator<Item = (RegionId, usize, usize, &AccessSet)> {
+        self.records
+            .indices()
+            .map(|index| &self.records[index])
+            .filter(|record| record.state == State::Free)
+            .map(|record| (record.region, record.offset << self.shift, record.granules << self.shift, &record.accesses))
+    }
+
+    /// `bytes` in granules, rounded up.
+    fn granules(&self, bytes: usize) -> Result<usize, AllocatorError> {
+        let largest = isize::MAX as usize & !(self.config.alignment - 1);
+        if bytes == 0 || bytes > largest {
+            return Err(AllocatorError::BadSize { bytes, largest });
+        }
+        Ok((bytes + (self.config.alignment - 1)) >> self.shift)
+    }
+
+    /// Cuts a block that is in no list behind its first `granules`; the rest becomes a free block in no list, with the
+    /// same accesses.
+    fn split(&mut self, index: u32, granules: usize) -> Result<u32, AllocatorError> {
+        let rest = self.records.take()?;
+        self.counters.splits += 1;
+        let front = &mut self.records[index];
+        let (region, next, accesses) = (front.region, front.next, front.accesses.clone());
+        let (offset, rest_granules) = (front.offset + granules, front.granules - granules);
+        front.granules = granules;
+        front.next = rest;
+        let record = &mut self.records[rest];
+        record.state = State::Free;
+        record.region = region;
+        record.previous = index;
+        record.next = next;
+        record.offset = offset;
+        record.granules = rest_granules;
+        record.accesses = accesses;
+        if next != NONE {
+            self.records[next].previous = rest;
+        }
+        Ok(rest)
+    }
+
+    /// Merges a block with its neighbour above; both are in no list. The lower record stays, so a region's first
+    /// record never changes.
+    fn absorb(&mut self, lower: u32, upper: u32) {
+        self.counters.coalesced += 1;
+        let record = &mut self.records[upper];
+        let (granules, next, accesses) = (record.granules, record.next, std::mem::take(&mut record.accesses));
+        self.records.vacate(upper);
+        let record = &mut self.records[lower];
+        record.granules += granules;
+        record.next = next;
+        record.accesses.merge(&accesses);
+        if next != NONE {
+            self.records[next].previous = lower;
+        }
+    }
+
+    /// Free -> Used. The record is in no list.
+    fn start_life(&mut self, index: u32) -> Block {
+        let record = &mut self.records[index];
+        record.state = State::Used;
+        record.generation = record.generation.wrapping_add(1);
+        let block = Block {
+            id: BlockId { index, generation: record.generation },
+            region: record.region,
+            offset: record.offset << self.shift,
+            bytes: record.granules << self.shift,
+        };
+        self.counters.in_use += block.bytes;
+        self.counters.blocks += 1;
+        block
+    }
+
+    /// Used -> Free, merged with free neighbours that wait for the same streams, and into its list.
+    fn end_life(&mut self, mut index: u32, accesses: AccessSet) {
+        let record = &mut self.records[index];
+        record.state = State::Free;
+        record.accesses = accesses;
+        self.counters.in_use -= record.granules << self.shift;
+        self.counters.blocks -= 1;
+        let (previous, next) = (record.previous, record.next);
+        if self.merges(index, next) {
+            self.lists.remove(&mut self.records, next);
+            self.absorb(index, next);
+        }
+        if self.merges(index, previous) {
+            self.lists.remove(&mut self.records, previous);
+            self.absorb(previous, index);
+            index = previous;
+        }
+        self.lists.push(&mut self.records, index);
+    }
+
+    /// May this neighbour of a freed block be merged with it at once? Notes where a free one may not.
+    fn merges(&mut self, freed: u32, neighbour: u32) -> bool {
+        if !self.records.is_free(neighbour) {
+            return false;
+        }
+        let same = self.records[freed].accesses.same_streams(&self.records[neighbour].accesses);
+        self.unmerged |= !same;
+        same
+    }
+}

@@ -1,0 +1,191 @@
+//! The capability table: how a stream shows its points, and how one stream waits for another.
+//!
+//! It is data, not a set of methods that say no: a class is (stream type, device kind), and every pair of classes
+//! has an entry. A new backend fills in its rows; nothing else asks which device it is.
+
+use streamvm_ep::DeviceKind;
+
+use crate::{StreamKey, StreamType};
+
+/// What the table is keyed by: a stream's type and the kind of its device.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct StreamClass {
+    /// The stream's type.
+    pub stream_type: StreamType,
+    /// The kind of the stream's device.
+    pub device: DeviceKind,
+}
+
+const KINDS: [DeviceKind; 3] = [DeviceKind::Cpu, DeviceKind::Cuda, DeviceKind::Sim];
+const CLASSES: usize = KINDS.len() * StreamType::ALL.len();
+
+impl StreamClass {
+    /// The class of a stream.
+    pub fn of(key: &StreamKey) -> StreamClass {
+        StreamClass { stream_type: key.stream_type, device: key.device.kind }
+    }
+
+    fn index(self) -> usize {
+        let kind = match self.device {
+            DeviceKind::Cpu => 0,
+            DeviceKind::Cuda => 1,
+            DeviceKind::Sim => 2,
+        };
+        kind * StreamType::ALL.len() + self.stream_type.index()
+    }
+
+    fn all() -> impl Iterator<Item = StreamClass> {
+        KINDS
+            .into_iter()
+            .flat_map(|device| StreamType::ALL.into_iter().map(move |stream_type| StreamClass { stream_type, device }))
+    }
+}
+
+/// How a waiting stream is held until a point of another stream has passed.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum WaitKind {
+    /// The waiting stream's device waits by itself.
+    Device,
+    /// The waiting stream's next instruction is held back by the scheduler.
+    Host,
+}
+
+/// How a stream shows that a point has passed.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Shows {
+    /// By its timeline, exactly, for every sequence number.
+    Number,
+    /// Only by events, where one was recorded.
+    Event,
+}
+
+/// Where a stream that shows points by events records them unasked.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum RecordRule {
+    /// Only where a need names a point.
+    OnNeed,
+    /// Behind every instruction: a later need must not find only the record behind the next prefetch.
+    BehindEach,
+}
+
+/// The table. [`Capabilities::standard`] is right for the devices of this workspace; a test or a new backend may
+/// change entries. A pair may always be made stricter ([`WaitKind::Host`] is possible everywhere).
+#[derive(Clone, Debug)]
+pub struct Capabilities {
+    waits: [[WaitKind; CLASSES]; CLASSES],
+    shows: [Shows; CLASSES],
+    records: [RecordRule; CLASSES],
+}
+
+impl Capabilities {
+    /// The table for the CPU, CUDA and simulated devices.
+    ///
+    /// | source → target | wait |
+    /// |---|---|
+    /// | to or from a barrier stream | host |
+    /// | CPU → CPU | device: the target's thread context looks at the source's timeline |
+    /// | CUDA → CUDA, sim → sim | device: by event |
+    /// | anything else | host |
+    pub fn standard() -> Capabilities {
+        let mut table = Capabilities {
+            waits: [[WaitKind::Host; CLASSES]; CLASSES],
+            shows: [Shows::Number; CLASSES],
+            records: [RecordRule::OnNeed; CLASSES],
+        };
+        for source in StreamClass::all() {
+            let by_event = source.device != DeviceKind::Cpu && source.stream_type != StreamType::Barrier;
+            let copies = matches!(source.stream_type, StreamType::HostToDevice | StreamType::DeviceToHost);
+            if by_event {
+                table.shows[source.index()] = Shows::Event;
+                if copies {
+                    table.records[source.index()] = RecordRule::BehindEach;
+                }
+            }
+            for target in StreamClass::all() {
+                let barrier = [source, target].iter().any(|c| c.stream_type == StreamType::Barrier);
+                if source.device == target.device && !barrier {
+                    table.set_wait(source, target, WaitKind::Device);
+                }
+            }
+        }
+        table
+    }
+
+    /// How `target` waits for a point of `source`.
+    pub fn wait(&self, source: StreamClass, target: StreamClass) -> WaitKind {
+        self.waits[source.index()][target.index()]
+    }
+
+    /// Sets how `target` waits for a point of `source`.
+    pub fn set_wait(&mut self, source: StreamClass, target: StreamClass, wait: WaitKind) {
+        self.waits[source.index()][target.index()] = wait;
+    }
+
+    /// Makes every wait a host wait, so that the scheduler decides every order across streams.
+    pub fn host_waits_only(mut self) -> Capabilities {
+        self.waits = [[WaitKind::Host; CLASSES]; CLASSES];
+        self
+    }
+
+    /// How streams of this class show their points.
+    pub fn shows(&self, class: StreamClass) -> Shows {
+        self.shows[class.index()]
+    }
+
+    /// Where streams of this class record unasked.
+    pub fn records(&self, class: StreamClass) -> RecordRule {
+        self.records[class.index()]
+    }
+}
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        Capabilities::standard()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(stream_type: StreamType, device: DeviceKind) -> StreamClass {
+        StreamClass { stream_type, device }
+    }
+
+    #[test]
+    fn every_class_has_its_own_index() {
+        let mut seen: Vec<usize> = StreamClass::all().map(StreamClass::index).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..CLASSES).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_standard_table_says_who_waits_how() {
+        use DeviceKind::{Cpu, Cuda, Sim};
+        use StreamType::{Barrier, Compute, HostToDevice};
+        let table = Capabilities::standard();
+        assert_eq!(table.wait(class(HostToDevice, Cuda), class(Compute, Cuda)), WaitKind::Device);
+        assert_eq!(table.wait(class(HostToDevice, Cpu), class(Compute, Cpu)), WaitKind::Device);
+        assert_eq!(table.wait(class(Compute, Cpu), class(Compute, Cuda)), WaitKind::Host);
+        assert_eq!(table.wait(class(Compute, Cuda), class(Compute, Cpu)), WaitKind::Host);
+        assert_eq!(table.wait(class(Compute, Cuda), class(Compute, Sim)), WaitKind::Host);
+        assert_eq!(table.wait(class(Barrier, Cpu), class(Compute, Cpu)), WaitKind::Host);
+        assert_eq!(table.wait(class(Compute, Cpu), class(Barrier, Cpu)), WaitKind::Host);
+        assert_eq!(table.shows(class(Compute, Cpu)), Shows::Number);
+        assert_eq!(table.shows(class(Compute, Cuda)), Shows::Event);
+        assert_eq!(table.shows(class(Barrier, Cuda)), Shows::Number);
+        assert_eq!(table.records(class(HostToDevice, Cuda)), RecordRule::BehindEach);
+        assert_eq!(table.records(class(Compute, Cuda)), RecordRule::OnNeed);
+        assert_eq!(table.records(class(HostToDevice, Cpu)), RecordRule::OnNeed);
+    }
+
+    #[test]
+    fn host_waits_only_leaves_no_device_wait() {
+        let table = Capabilities::standard().host_waits_only();
+        for source in StreamClass::all() {
+            for target in StreamClass::all() {
+                assert_eq!(table.wait(source, target), WaitKind::Host);
+            }
+        }
+    }
+}

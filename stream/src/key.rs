@@ -1,0 +1,183 @@
+//! Names of streams: type, device and lane, interned to dense ids.
+
+use std::fmt;
+use std::str::FromStr;
+
+use hashbrown::HashMap;
+use streamvm_ep::DeviceId;
+
+use crate::StreamId;
+
+/// What a stream is for. Work of one type on one device and lane runs in order.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum StreamType {
+    /// Kernels and callers' functions.
+    Compute,
+    /// Copies from host memory to the device.
+    HostToDevice,
+    /// Copies from the device to host memory.
+    DeviceToHost,
+    /// Kernels whose outputs live in pinned host memory.
+    PinnedCompute,
+    /// Barriers and global syncs: instructions that order others and move no data.
+    Barrier,
+}
+
+impl StreamType {
+    /// Every stream type, in the order of [`StreamType::index`].
+    pub const ALL: [StreamType; 5] = [
+        StreamType::Compute,
+        StreamType::HostToDevice,
+        StreamType::DeviceToHost,
+        StreamType::PinnedCompute,
+        StreamType::Barrier,
+    ];
+
+    /// A dense number, for tables.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The name used in instruction lists.
+    pub fn name(self) -> &'static str {
+        match self {
+            StreamType::Compute => "compute",
+            StreamType::HostToDevice => "h2d",
+            StreamType::DeviceToHost => "d2h",
+            StreamType::PinnedCompute => "pinned",
+            StreamType::Barrier => "barrier",
+        }
+    }
+}
+
+impl fmt::Display for StreamType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The name of a stream, printed as `compute@cuda:0:1` (type, device, lane).
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct StreamKey {
+    /// The device that runs the stream.
+    pub device: DeviceId,
+    /// What the stream is for.
+    pub stream_type: StreamType,
+    /// Tells apart several streams of one type on one device.
+    pub lane: u32,
+}
+
+impl StreamKey {
+    /// The stream of this type and lane on this device.
+    pub fn new(device: DeviceId, stream_type: StreamType, lane: u32) -> StreamKey {
+        StreamKey { device, stream_type, lane }
+    }
+}
+
+impl fmt::Display for StreamKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}@{}:{}", self.stream_type, self.device, self.lane))
+    }
+}
+
+/// Why a text does not name a stream.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} does not name a stream: expected TYPE@DEVICE:LANE such as compute@cpu:0:0, with TYPE one of compute, h2d, d2h, pinned, barrier"
+)]
+pub struct ParseStreamKeyError {
+    text: String,
+}
+
+impl FromStr for StreamKey {
+    type Err = ParseStreamKeyError;
+
+    fn from_str(text: &str) -> Result<StreamKey, ParseStreamKeyError> {
+        let parse = || {
+            let (kind, place) = text.split_once('@')?;
+            let (device, lane) = place.rsplit_once(':')?;
+            let stream_type = StreamType::ALL.into_iter().find(|t| t.name() == kind)?;
+            Some(StreamKey::new(device.parse().ok()?, stream_type, lane.parse().ok()?))
+        };
+        parse().ok_or_else(|| ParseStreamKeyError { text: text.to_owned() })
+    }
+}
+
+/// Interns stream keys: the same key always gives the same dense id. Ids are never reused.
+#[derive(Debug, Default)]
+pub struct Streams {
+    ids: HashMap<StreamKey, StreamId>,
+    keys: Vec<StreamKey>,
+}
+
+impl Streams {
+    /// No streams yet.
+    pub fn new() -> Streams {
+        Streams::default()
+    }
+
+    /// The id of `key`, new if it was never seen.
+    pub fn intern(&mut self, key: StreamKey) -> StreamId {
+        *self.ids.entry(key).or_insert_with(|| {
+            let id = StreamId(self.keys.len() as u32);
+            self.keys.push(key);
+            id
+        })
+    }
+
+    /// The id of `key` if it was interned before.
+    pub fn find(&self, key: &StreamKey) -> Option<StreamId> {
+        self.ids.get(key).copied()
+    }
+
+    /// The key behind an id of this table.
+    pub fn key(&self, id: StreamId) -> StreamKey {
+        self.keys[id.index()]
+    }
+
+    /// How many streams there are; ids are `0..len`.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether no stream was interned yet.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_prints_and_parses_back() {
+        for stream_type in StreamType::ALL {
+            for device in [DeviceId::cpu(0), DeviceId::cuda(3), DeviceId::sim(1)] {
+                let key = StreamKey::new(device, stream_type, 7);
+                assert_eq!(key.to_string().parse::<StreamKey>(), Ok(key));
+            }
+        }
+    }
+
+    #[test]
+    fn a_malformed_key_is_refused_with_the_expected_form() {
+        for text in ["", "compute", "compute@cpu", "compute@cpu:0", "gemm@cpu:0:0", "h2d@cpu:0:x", "@cpu:0:0"] {
+            let error = text.parse::<StreamKey>().unwrap_err().to_string();
+            assert!(error.contains("TYPE@DEVICE:LANE"), "{error}");
+        }
+    }
+
+    #[test]
+    fn interning_gives_dense_stable_ids() {
+        let mut streams = Streams::new();
+        let keys: Vec<StreamKey> =
+            (0..4).map(|lane| StreamKey::new(DeviceId::cpu(0), StreamType::Compute, lane)).collect();
+        for (i, key) in keys.iter().enumerate() {
+            assert_eq!(streams.intern(*key), StreamId(i as u32));
+        }
+        assert_eq!(streams.intern(keys[2]), StreamId(2));
+        assert_eq!(streams.find(&keys[3]), Some(StreamId(3)));
+        assert_eq!(streams.key(StreamId(1)), keys[1]);
+    }
+}

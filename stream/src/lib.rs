@@ -1,0 +1,42 @@
+//! Stream types and capabilities, points, timelines, stream policies and the caching allocator of streamvm.
+//!
+//! This crate knows what a *stream* is without knowing what an instruction is. It holds no thread, no lock
+//! shared between threads, and no pointer:
+//!
+//! * [`StreamKey`] names a stream by (device, [`StreamType`], lane); [`Streams`] interns keys to dense [`StreamId`]s.
+//! * A [`Point`] is "everything on this stream up to here"; a [`Timeline`] tells how far a stream has come.
+//! * [`Capabilities`] is the table that says how one stream waits for another.
+//! * A [`StreamPolicy`] runs one [`Work`] on an [`ep::Stream`](streamvm_ep::Stream) and tells whether it has
+//!   passed or is only launched.
+//! * [`allocator`] reuses memory across streams: freeing waits for nothing, reuse is a write.
+//!
+//! ```
+//! use streamvm_ep::DeviceId;
+//! use streamvm_stream::{Capabilities, StreamClass, StreamKey, StreamType, Streams, WaitKind};
+//!
+//! let mut streams = Streams::new();
+//! let copy = streams.intern(StreamKey::new(DeviceId::cuda(0), StreamType::HostToDevice, 0));
+//! let same = streams.intern("h2d@cuda:0:0".parse().unwrap());
+//! assert_eq!(copy, same);
+//!
+//! let table = Capabilities::standard();
+//! let cuda = StreamClass::of(&streams.key(copy));
+//! let cpu = StreamClass::of(&"compute@cpu:0:0".parse().unwrap());
+//! assert_eq!(table.wait(cuda, cuda), WaitKind::Device);
+//! assert_eq!(table.wait(cuda, cpu), WaitKind::Host);
+//! ```
+#![deny(unsafe_code)]
+
+pub mod allocator;
+mod capability;
+mod key;
+mod point;
+mod policy;
+mod sync;
+mod timeline;
+
+pub use capability::{Capabilities, RecordRule, Shows, StreamClass, WaitKind};
+pub use key::{ParseStreamKeyError, StreamKey, StreamType, Streams};
+pub use point::{Point, StreamId};
+pub use policy::{RunError, StreamPolicy, Threads, Work, policy_for};
+pub use timeline::Timeline;

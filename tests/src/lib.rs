@@ -1,0 +1,1 @@
+//! Harness and cross-crate suites of streamvm.

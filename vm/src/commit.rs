@@ -1,0 +1,224 @@
+//! The second pass of a submission: soft sync, numbers, slots, publication. Nothing in it can fail.
+//!
+//! Publication is under the lock, so submission order is program order on every stream. Who dispatches: an instruction
+//! without host waits, on a stream on which nothing is held back, goes straight to its thread context; any other goes
+//! to the scheduler, and so does everything behind it until the scheduler has dispatched all that was sent to it. So
+//! the right to dispatch a stream lies in one place at a time (`docs/adr/0003-who-dispatches.md` has the measurement).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use smallvec::SmallVec;
+use streamvm_instructions::{Dependence, DependenceUse, Engine, InstructionList, Kind, Order, Target, Use, WaitFor};
+use streamvm_stream::{Point, StreamId, WaitKind};
+
+use crate::job::{Job, Task};
+use crate::shared::Shared;
+use crate::sleep::Sleeper;
+use crate::slot::{Chain, Slot};
+use crate::state::State;
+
+/// What one submission put on one stream.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Span {
+    pub(crate) stream: StreamId,
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+}
+
+/// What a submission was given.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Submitted {
+    pub(crate) spans: SmallVec<[Span; 2]>,
+}
+
+impl Submitted {
+    fn add(&mut self, point: Point) {
+        match self.spans.iter_mut().find(|span| span.stream == point.stream) {
+            Some(span) => span.last = point.seq,
+            None => self.spans.push(Span { stream: point.stream, first: point.seq, last: point.seq }),
+        }
+    }
+}
+
+/// Threads to wake once the lock is left.
+#[derive(Default)]
+pub(crate) struct ToWake {
+    pub(crate) contexts: SmallVec<[Arc<Sleeper>; 2]>,
+    pub(crate) scheduler: bool,
+}
+
+impl State {
+    /// Numbers, orders and publishes a prepared list, and takes its functions out.
+    pub(crate) fn commit(
+        &mut self,
+        list: &mut InstructionList,
+        vm: &Shared,
+        engine: &Arc<dyn Engine>,
+    ) -> (Submitted, ToWake) {
+        self.order(list, vm, engine);
+        self.bind(list, engine);
+        let mut submitted = Submitted::default();
+        let mut inline = Chain::new();
+        let mut bytes = 0;
+        for line in 0..list.len() {
+            let mut job = self.slot(&vm.returned);
+            self.fill(&mut job, line, list);
+            submitted.add(job.point);
+            bytes += job.bytes;
+            self.dispatch(job, vm, &mut inline);
+        }
+        if bytes > 0 {
+            self.headroom.bytes = self.headroom.bytes.saturating_sub(bytes);
+            let charged = vm.charged_bytes.load(Ordering::Relaxed) + bytes;
+            vm.charged_bytes.store(charged, Ordering::Release);
+        }
+        let mut wake = ToWake { contexts: SmallVec::new(), scheduler: !self.to_scheduler.is_empty() };
+        self.outbox.push();
+        vm.to_scheduler.push(std::mem::take(&mut self.to_scheduler));
+        self.outbox.take_sleepers(&mut wake.contexts);
+        if let Some(driver) = &vm.inline {
+            driver.jobs.push(inline);
+        }
+        (submitted, wake)
+    }
+
+    /// Runs soft sync over the list.
+    fn order(&mut self, list: &InstructionList, vm: &Shared, engine: &Arc<dyn Engine>) {
+        self.sync.begin();
+        for (line, instruction) in list.instructions().iter().enumerate() {
+            let prepared = &self.scratch.prepared[line];
+            let ordered: &[Use] = match instruction.kind {
+                // Freeing waits for nothing, and memory waits for its former lives at its first access.
+                Kind::Release | Kind::Allocate => &[],
+                _ => list.uses(instruction),
+            };
+            let ids = &self.scratch.ids[prepared.first_id..];
+            let uses =
+                ordered.iter().zip(ids).map(|(u, id)| DependenceUse { resource: *id, access: u.ordering_access() });
+            let order = match &instruction.kind {
+                Kind::Record(_) => Order::Record,
+                Kind::Barrier { .. } => Order::Barrier,
+                Kind::GlobalSync => Order::AfterAll,
+                Kind::Wait { source, target, .. } => {
+                    let point = match target {
+                        WaitFor::Event(event) => event.point_in(engine),
+                        WaitFor::Line(line) => self.sync.plan().instructions().get(*line).map(|other| other.point),
+                        WaitFor::Number(seq) => self.names.find(source).map(|id| Point::new(id, *seq)),
+                    };
+                    point.map_or(Order::Uses, Order::After)
+                }
+                _ => Order::Uses,
+            };
+            let mut observed = self.snapshot.of(&vm.streams);
+            let point = self.sync.instruction(prepared.stream, uses, order, &mut observed);
+            match &instruction.kind {
+                Kind::Record(event) => {
+                    event.set(engine, point);
+                }
+                Kind::Release => self.hand_over(self.scratch.ids[prepared.first_id]),
+                _ => {}
+            }
+        }
+    }
+
+    /// Carries a release out: the memory goes to the resource of this list that was given it, or back to the pool,
+    /// with all accesses up to here.
+    fn hand_over(&mut self, owner: streamvm_instructions::ResourceId) {
+        let Some(index) = self.scratch.handed.iter().position(|handed| handed.owner == owner) else {
+            return;
+        };
+        let handed = self.scratch.handed.swap_remove(index);
+        let accesses = self.sync.dependence(owner).accesses();
+        if let Some(known) = self.known(owner) {
+            known.memory.block = None;
+        }
+        match handed.heir {
+            Some(heir) => self.sync.replace_dependence(heir, Dependence::after(&accesses)),
+            None => self.pools.free(handed.pool, handed.block.id, accesses),
+        }
+    }
+
+    /// Tells the handles of new resources where they live.
+    fn bind(&mut self, list: &InstructionList, engine: &Arc<dyn Engine>) {
+        if self.scratch.created.is_empty() {
+            return;
+        }
+        for (line, instruction) in list.instructions().iter().enumerate() {
+            let first = self.scratch.prepared[line].first_id;
+            for (offset, u) in list.uses(instruction).iter().enumerate() {
+                let resource = u.resource();
+                let id = self.scratch.ids[first + offset];
+                // False once it is bound here by an earlier use, or to another engine by another thread meanwhile.
+                if !resource.bind(engine, id) && resource.id_in(engine).is_err() {
+                    self.scratch.dropped.push(id);
+                }
+            }
+        }
+        self.scratch.dropped.sort_unstable_by_key(|id| id.0);
+        self.scratch.dropped.dedup();
+    }
+
+    fn fill(&mut self, job: &mut Slot<Job>, line: usize, list: &mut InstructionList) {
+        let plan = self.sync.plan();
+        let planned = &plan.instructions()[line];
+        let prepared = &self.scratch.prepared[line];
+        let counts = &mut self.streams[prepared.stream.index()].counts;
+        counts.instructions += 1;
+        for wait in plan.waits(planned) {
+            match wait.kind {
+                WaitKind::Device => {
+                    counts.device_waits += 1;
+                    job.device_waits.push(wait.point);
+                }
+                WaitKind::Host => {
+                    counts.host_waits += 1;
+                    job.host_waits.push(wait.point);
+                }
+            }
+        }
+        job.point = planned.point;
+        job.reads.extend_from_slice(plan.reads(planned));
+        job.bytes = prepared.bytes;
+        let (instruction, uses) = list.parts_mut(line);
+        job.site = instruction.site;
+        if matches!(instruction.kind, Kind::Record(_)) {
+            counts.records += 1;
+        }
+        (job.what, job.task) = match &mut instruction.kind {
+            Kind::Call { op, params } => {
+                let task = prepared.kernel.map_or(Task::Nothing, |kernel| Task::Kernel(kernel, *params));
+                (Cow::Borrowed(op.name()), task)
+            }
+            Kind::Copy => (Cow::Borrowed("copy"), Task::Copy),
+            Kind::Fill(value) => (Cow::Borrowed("fill"), Task::Fill(*value)),
+            Kind::Function { name, body, .. } | Kind::Barrier { name, body, .. } => {
+                (std::mem::take(name), body.take().map_or(Task::Nothing, Task::Function))
+            }
+            other => (Cow::Borrowed(other.word()), Task::Nothing),
+        };
+        if matches!(job.task, Task::Nothing) {
+            return;
+        }
+        let ids = &self.scratch.ids[prepared.first_id..];
+        for (u, id) in uses.iter().zip(ids) {
+            if let (Target::Tensor(tensor), Some(Some(known))) = (u.target(), self.resources.get(id.index())) {
+                job.operands.extend(known.memory.operand(tensor, u.access()));
+            }
+        }
+    }
+
+    fn dispatch(&mut self, job: Slot<Job>, vm: &Shared, inline: &mut Chain<Job>) {
+        let stream = &mut self.streams[job.point.stream.index()];
+        stream.entry.note_submitted(job.point.seq);
+        if vm.inline.is_some() {
+            inline.push(job);
+        } else if !job.host_waits.is_empty() || stream.sent != stream.entry.dispatched() {
+            stream.sent += 1;
+            self.to_scheduler.push(job);
+        } else {
+            self.outbox.add(&stream.entry.context, job);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Thread contexts: workers that run the instructions of streams of one device.
+//!
+//! A context keeps one queue per stream and runs any stream whose head is ready; it never blocks in place, so a stream
+//! that waits for another holds up nobody else on the same thread. It parks only when no head is ready.
+//!
+//! [`Context`] is the logic: [`Context::step`] does all the work there is, and never waits. [`ContextShared`] is what
+//! others see: an inbox, and a bed to wake it from. [`serve`] is the thread.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use streamvm_ep as ep;
+use streamvm_stream::Point;
+
+use crate::entry::StreamEntry;
+use crate::inbox::Inbox;
+use crate::job::Job;
+use crate::run;
+use crate::shared::Shared;
+use crate::sleep::Sleeper;
+use crate::slot::{Chain, Slot};
+use crate::spin::Spin;
+use crate::sync::unpoisoned;
+use crate::waiters::Wake;
+use crate::{engine_thread, spin};
+
+/// How many instructions of one stream run before the next stream has its turn. Large enough that changing over costs
+/// nothing, small enough that a stream with short work waits for microseconds.
+const TURN: usize = 64;
+
+/// Slots that a context keeps before it gives them back in one batch.
+const RETIRED: usize = 64;
+
+/// What others see of a context.
+pub(crate) struct ContextShared {
+    pub(crate) name: String,
+    pub(crate) inbox: Inbox<Job>,
+    pub(crate) sleeper: Arc<Sleeper>,
+    /// Streams that were opened for this context. Put here before the first job of the stream is put into the inbox.
+    opened: Mutex<Vec<Opened>>,
+    /// Bytes that passed instructions no longer keep. Written by the context alone, before it publishes their numbers.
+    pub(crate) retired_bytes: AtomicU64,
+}
+
+struct Opened {
+    entry: Arc<StreamEntry>,
+    stream: Box<dyn ep::Stream>,
+}
+
+impl ContextShared {
+    pub(crate) fn new(name: String) -> ContextShared {
+        ContextShared {
+            name,
+            inbox: Inbox::new(),
+            sleeper: Arc::new(Sleeper::new()),
+            opened: Mutex::default(),
+            retired_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Gives the context a stream to run.
+    pub(crate) fn open(&self, entry: Arc<StreamEntry>, stream: Box<dyn ep::Stream>) {
+        unpoisoned(self.opened.lock()).push(Opened { entry, stream });
+    }
+}
+
+/// One stream as its context runs it.
+struct Lane {
+    entry: Arc<StreamEntry>,
+    stream: Box<dyn ep::Stream>,
+    queue: Chain<Job>,
+}
+
+/// The logic of one context. Owned by its thread, or, in inline mode, by whoever holds the engine's driver lock.
+pub(crate) struct Context {
+    shared: Arc<ContextShared>,
+    lanes: Vec<Lane>,
+    /// Stream number -> lane.
+    index: Vec<Option<usize>>,
+    retired: Chain<Job>,
+}
+
+impl Context {
+    pub(crate) fn new(shared: Arc<ContextShared>) -> Context {
+        Context { shared, lanes: Vec::new(), index: Vec::new(), retired: Chain::new() }
+    }
+
+    /// Does what can be done now; returns whether anything was.
+    pub(crate) fn step(&mut self, vm: &Shared) -> bool {
+        self.take_in();
+        let mut progress = false;
+        for lane in 0..self.lanes.len() {
+            for _ in 0..TURN {
+                if !self.run_head(lane, vm) {
+                    break;
+                }
+                progress = true;
+            }
+        }
+        progress
+    }
+
+    /// Runs jobs in the order given, whatever their waits: the caller has run everything before them.
+    pub(crate) fn run_in_order(&mut self, mut jobs: Chain<Job>, vm: &Shared) {
+        while let Some(job) = jobs.pop() {
+            let lane = self.lane_of(&job);
+            self.run(lane, job, vm);
+        }
+        self.give_back(vm);
+    }
+
+    fn take_in(&mut self) {
+        let mut jobs = self.shared.inbox.take();
+        while let Some(job) = jobs.pop() {
+            let lane = self.lane_of(&job);
+            self.lanes[lane].queue.push(job);
+        }
+    }
+
+    fn lane_of(&mut self, job: &Job) -> usize {
+        let stream = job.point.stream.index();
+        if let Some(Some(lane)) = self.index.get(stream) {
+            return *lane;
+        }
+        for Opened { entry, stream } in unpoisoned(self.shared.opened.lock()).drain(..) {
+            let id = entry.id.index();
+            if self.index.len() <= id {
+                self.index.resize(id + 1, None);
+            }
+            self.index[id] = Some(self.lanes.len());
+            self.lanes.push(Lane { entry, stream, queue: Chain::new() });
+        }
+        // A stream is opened before its first job is sent, so the number is there now.
+        self.index.get(stream).copied().flatten().unwrap_or_else(|| unreachable!("stream {stream} was never opened"))
+    }
+
+    fn run_head(&mut self, lane: usize, vm: &Shared) -> bool {
+        let queue = &mut self.lanes[lane].queue;
+        let Some(head) = queue.front_mut() else {
+            return false;
+        };
+        // Waits that are met are not looked at again.
+        head.device_waits.retain(|point| !vm.streams.has_passed(*point));
+        if !head.device_waits.is_empty() {
+            return false;
+        }
+        if let Some(job) = queue.pop() {
+            self.run(lane, job, vm);
+        }
+        true
+    }
+
+    fn run(&mut self, lane: usize, mut job: Slot<Job>, vm: &Shared) {
+        let bytes = job.bytes;
+        let Lane { entry, stream, .. } = &mut self.lanes[lane];
+        if bytes > 0 {
+            let retired = self.shared.retired_bytes.load(Ordering::Relaxed) + bytes;
+            self.shared.retired_bytes.store(retired, Ordering::Relaxed);
+        }
+        run::run(&mut job, entry, stream.as_mut(), &vm.failures);
+        vm.room.announce();
+        self.retired.push(job);
+        if self.retired.len() >= RETIRED {
+            self.give_back(vm);
+        }
+    }
+
+    /// Gives the slots of what has passed back to the submitters.
+    fn give_back(&mut self, vm: &Shared) {
+        vm.returned.push(std::mem::take(&mut self.retired));
+    }
+
+    /// Whether something can be done now.
+    fn is_ready(&self, vm: &Shared) -> bool {
+        !self.shared.inbox.is_empty() || self.blocked().any(|point| vm.streams.has_passed(point))
+    }
+
+    /// What the heads wait for: the first open wait of each.
+    fn blocked(&self) -> impl Iterator<Item = Point> + '_ {
+        self.lanes.iter().filter_map(|lane| lane.queue.front()?.device_waits.first().copied())
+    }
+
+    /// Sleeps until there may be something to do. Every way to become ready leads to a wake: a push into the inbox, a
+    /// passed point that a head waits for, the end of the engine.
+    fn sleep(&mut self, vm: &Shared) {
+        let sleeper = &self.shared.sleeper;
+        sleeper.prepare();
+        let mut asleep = self.shared.inbox.is_empty() && !vm.is_over();
+        let mut registered = Vec::new();
+        for point in self.blocked() {
+            let Some(entry) = vm.streams.get(point.stream) else { continue };
+            match entry.when_passed(point.seq, Wake::Sleeper(sleeper.clone())) {
+                Ok(id) => registered.push((point.stream, id)),
+                Err(_) => asleep = false,
+            }
+        }
+        if asleep {
+            sleeper.sleep();
+        } else {
+            sleeper.cancel();
+        }
+        for (stream, id) in registered {
+            if let Some(entry) = vm.streams.get(stream) {
+                entry.waiters.remove(&entry.timeline, id);
+            }
+        }
+    }
+}
+
+/// The body of a context's thread: works, spins a little, sleeps; ends when the engine is over.
+pub(crate) fn serve(shared: Arc<ContextShared>, vm: Arc<Shared>) {
+    engine_thread::enter();
+    shared.sleeper.belongs_to(std::thread::current());
+    let mut context = Context::new(shared);
+    loop {
+        if context.step(&vm) {
+            continue;
+        }
+        context.give_back(&vm);
+        if vm.is_over() {
+            vm.wake_all();
+            return;
+        }
+        let mut spin = Spin::new(spin::CONTEXT);
+        while !context.is_ready(&vm) && spin.turn() {}
+        if !context.is_ready(&vm) {
+            context.sleep(&vm);
+        }
+    }
+}

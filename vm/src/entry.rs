@@ -1,0 +1,107 @@
+//! What the engine's threads share about one stream, and the table of streams.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use streamvm_stream::{Point, StreamId, StreamKey, StreamPolicy, Timeline};
+
+use crate::context::ContextShared;
+use crate::waiters::{Waiters, Wake};
+
+/// The most streams that one engine has: names of streams are few, and a fixed table is read without a lock.
+pub const MAX_STREAMS: usize = 1024;
+
+/// One stream, as its submitters, its runner and its waiters see it.
+pub(crate) struct StreamEntry {
+    pub(crate) id: StreamId,
+    pub(crate) key: StreamKey,
+    pub(crate) policy: &'static dyn StreamPolicy,
+    /// The thread context that runs it.
+    pub(crate) context: Arc<ContextShared>,
+    /// Written by the context that runs the stream, read by all.
+    pub(crate) timeline: Timeline,
+    pub(crate) waiters: Waiters,
+    /// The highest number submitted. Written under the submission lock.
+    submitted: AtomicU64,
+    /// How many instructions the scheduler has dispatched. Written by the scheduler, after they reached the context:
+    /// when it equals what was sent to the scheduler, the right to dispatch is back with the submitters.
+    dispatched: AtomicU64,
+}
+
+impl StreamEntry {
+    pub(crate) fn new(
+        id: StreamId,
+        key: StreamKey,
+        policy: &'static dyn StreamPolicy,
+        context: Arc<ContextShared>,
+    ) -> StreamEntry {
+        let (timeline, waiters) = (Timeline::new(), Waiters::new());
+        StreamEntry { id, key, policy, context, timeline, waiters, submitted: 0.into(), dispatched: 0.into() }
+    }
+
+    /// Publishes that everything up to `seq` has passed, and wakes who waits for it. The stream's runner alone.
+    pub(crate) fn pass(&self, seq: u64) {
+        if self.timeline.advance(seq) {
+            self.waiters.wake(&self.timeline, seq);
+        }
+    }
+
+    /// Has `wake` done once `seq` has passed; gives it back if it has.
+    pub(crate) fn when_passed(&self, seq: u64, wake: Wake) -> Result<u64, Wake> {
+        self.waiters.add(&self.timeline, seq, wake)
+    }
+
+    pub(crate) fn submitted(&self) -> u64 {
+        self.submitted.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn note_submitted(&self, seq: u64) {
+        self.submitted.store(seq, Ordering::Release);
+    }
+
+    pub(crate) fn dispatched(&self) -> u64 {
+        self.dispatched.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn note_dispatched(&self, count: u64) {
+        // The scheduler is the only writer.
+        self.dispatched.store(self.dispatched.load(Ordering::Relaxed) + count, Ordering::Release);
+    }
+}
+
+/// All streams of an engine. Grows under the submission lock, read by every thread without one.
+pub(crate) struct StreamTable {
+    entries: Box<[OnceLock<Arc<StreamEntry>>]>,
+}
+
+impl StreamTable {
+    pub(crate) fn new() -> StreamTable {
+        StreamTable { entries: (0..MAX_STREAMS).map(|_| OnceLock::new()).collect() }
+    }
+
+    /// Adds the stream under its id.
+    pub(crate) fn add(&self, entry: Arc<StreamEntry>) {
+        // Ids are dense and given once, under the submission lock.
+        let _ = self.entries[entry.id.index()].set(entry);
+    }
+
+    /// The stream of an id that the engine gave out.
+    pub(crate) fn get(&self, id: StreamId) -> Option<&Arc<StreamEntry>> {
+        self.entries.get(id.index()).and_then(OnceLock::get)
+    }
+
+    /// Whether a point has passed. A stream that does not exist has nothing to wait for.
+    pub(crate) fn has_passed(&self, point: Point) -> bool {
+        self.get(point.stream).is_none_or(|entry| entry.timeline.passed() >= point.seq)
+    }
+
+    /// All streams so far.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<StreamEntry>> {
+        self.entries.iter().map_while(OnceLock::get)
+    }
+
+    /// How many instructions are submitted and have not passed.
+    pub(crate) fn pending(&self) -> u64 {
+        self.iter().map(|entry| entry.submitted().saturating_sub(entry.timeline.passed())).sum()
+    }
+}

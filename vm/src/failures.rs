@@ -1,0 +1,137 @@
+//! Failures: which points have failed, with the root cause of each.
+//!
+//! Poison belongs to points, not to storage. An instruction notes, when it is submitted, the points that wrote what it
+//! reads, and looks here before it runs: one counter test while nothing has ever failed. A later write of the same
+//! storage has another point, so it can neither hide an error from an earlier waiter nor inherit one.
+//!
+//! A failure is entered before its point is published as passed, so whoever has seen the point pass sees the failure.
+
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use hashbrown::{HashMap, HashSet};
+use streamvm_instructions::Failure;
+use streamvm_stream::{Point, StreamId};
+
+use crate::sync::unpoisoned;
+
+/// How many failed points are remembered at least. An older one that no resource holds any more is forgotten: only the
+/// ticket of its own submission could still ask.
+const REMEMBERED: usize = 65_536;
+
+/// The failed points of one engine. Shared by all its threads.
+#[derive(Default)]
+pub(crate) struct Failures {
+    count: AtomicU64,
+    /// How many points are in the table.
+    len: AtomicUsize,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    failed: HashMap<Point, Arc<Failure>>,
+    /// In the order of failing.
+    order: VecDeque<Point>,
+    /// Root causes that no wait has returned yet.
+    uncollected: Vec<Arc<Failure>>,
+}
+
+impl Failures {
+    /// Whether anything ever failed.
+    pub(crate) fn any(&self) -> bool {
+        self.count.load(Ordering::Acquire) != 0
+    }
+
+    /// Enters a root cause.
+    pub(crate) fn fail(&self, failure: Arc<Failure>) {
+        let mut table = unpoisoned(self.table.lock());
+        table.uncollected.push(failure.clone());
+        table.enter(failure.point, failure);
+        self.len.store(table.failed.len(), Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Release);
+    }
+
+    /// Enters a point that was skipped because of `root`.
+    pub(crate) fn pass_on(&self, point: Point, root: Arc<Failure>) {
+        let mut table = unpoisoned(self.table.lock());
+        table.enter(point, root);
+        self.len.store(table.failed.len(), Ordering::Relaxed);
+    }
+
+    /// The root cause of the first of `points` that failed.
+    pub(crate) fn poison(&self, points: &[Point]) -> Option<Arc<Failure>> {
+        if !self.any() || points.is_empty() {
+            return None;
+        }
+        let table = unpoisoned(self.table.lock());
+        points.iter().find_map(|point| table.failed.get(point)).cloned()
+    }
+
+    /// The outcome of a point, for a waiter: it counts as having collected the root cause.
+    pub(crate) fn outcome(&self, point: Point) -> Option<Arc<Failure>> {
+        if !self.any() {
+            return None;
+        }
+        let mut table = unpoisoned(self.table.lock());
+        let failure = table.failed.get(&point).cloned()?;
+        table.collect(&failure);
+        Some(failure)
+    }
+
+    /// The root cause of the lowest failed point of `stream` within `numbers`.
+    pub(crate) fn first_within(&self, stream: StreamId, numbers: RangeInclusive<u64>) -> Option<Arc<Failure>> {
+        if !self.any() {
+            return None;
+        }
+        let mut table = unpoisoned(self.table.lock());
+        let inside = |point: &&Point| point.stream == stream && numbers.contains(&point.seq);
+        let first = *table.failed.keys().filter(inside).min_by_key(|point| point.seq)?;
+        let failure = table.failed.get(&first).cloned()?;
+        table.collect(&failure);
+        Some(failure)
+    }
+
+    /// Takes the root causes that nobody has collected.
+    pub(crate) fn take_uncollected(&self) -> Vec<Arc<Failure>> {
+        if !self.any() {
+            return Vec::new();
+        }
+        std::mem::take(&mut unpoisoned(self.table.lock()).uncollected)
+    }
+
+    /// The oldest failed points beyond the last [`REMEMBERED`], once there are twice as many, but those in `needed`.
+    pub(crate) fn excess(&self, needed: impl Fn() -> HashSet<Point>) -> Vec<Point> {
+        if self.len.load(Ordering::Relaxed) < 2 * REMEMBERED {
+            return Vec::new();
+        }
+        let needed = needed();
+        let mut table = unpoisoned(self.table.lock());
+        let old = table.order.len().saturating_sub(REMEMBERED);
+        let (kept, excess) = table.order.drain(..old).partition::<Vec<Point>, _>(|point| needed.contains(point));
+        table.order.extend(kept);
+        excess
+    }
+
+    /// Forgets points: nothing that is pending, and no resource, can ask for them any more.
+    pub(crate) fn forget(&self, points: &[Point]) {
+        let mut table = unpoisoned(self.table.lock());
+        for point in points {
+            table.failed.remove(point);
+        }
+        self.len.store(table.failed.len(), Ordering::Relaxed);
+    }
+}
+
+impl Table {
+    fn enter(&mut self, point: Point, failure: Arc<Failure>) {
+        self.failed.insert(point, failure);
+        self.order.push_back(point);
+    }
+
+    fn collect(&mut self, failure: &Arc<Failure>) {
+        self.uncollected.retain(|other| !Arc::ptr_eq(other, failure));
+    }
+}

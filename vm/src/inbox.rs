@@ -1,0 +1,153 @@
+//! Inboxes: many threads push chains of slots, one takes them all.
+//!
+//! A stack of batches (Treiber 1986): a push links its whole batch by one compare-and-swap, and a take empties the stack
+//! by one swap and turns it round, so batches come out in the order in which they went in. As nothing is ever popped
+//! singly, there is no ABA problem, and no cell is read that another thread may free.
+//!
+//! Ordering: a push releases and a take acquires, so the taker sees everything written before the push. Both are
+//! `SeqCst`, because a pusher then looks whether the taker sleeps (see `sleep.rs`).
+
+#![allow(unsafe_code, reason = "links cells that the inbox owns through raw pointers")]
+
+use std::marker::PhantomData;
+use std::ptr;
+
+use crate::slot::{Cell, Chain};
+use crate::sync::{AtomicPtr, Ordering};
+
+/// Batches on their way to one thread. Any thread may push; any one thread at a time takes.
+pub(crate) struct Inbox<T> {
+    /// The first cell of the newest batch, or null.
+    newest: AtomicPtr<Cell<T>>,
+    owns: PhantomData<Box<Cell<T>>>,
+}
+
+// SAFETY: values go in on one thread and come out on another, and are never shared.
+unsafe impl<T: Send> Sync for Inbox<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Send for Inbox<T> {}
+
+impl<T> Inbox<T> {
+    /// An empty inbox.
+    pub(crate) fn new() -> Inbox<T> {
+        Inbox { newest: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
+    }
+
+    /// Puts a batch in, behind those already there. An empty chain is not put in.
+    pub(crate) fn push(&self, chain: Chain<T>) {
+        if chain.is_empty() {
+            return;
+        }
+        let (first, last, len) = chain.into_parts();
+        // SAFETY: the chain gave its cells up to us, and until the exchange below succeeds no other thread sees them.
+        let batch = unsafe { &mut (*first).batch };
+        (batch.last, batch.len) = (last, len);
+        let mut newest = self.newest.load(Ordering::Relaxed);
+        loop {
+            batch.next = newest;
+            match self.newest.compare_exchange_weak(newest, first, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => newest = now,
+            }
+        }
+    }
+
+    /// Whether nothing is there to take. `SeqCst`: see `sleep.rs`.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.newest.load(Ordering::SeqCst).is_null()
+    }
+
+    /// Takes everything, oldest batch first.
+    pub(crate) fn take(&self) -> Chain<T> {
+        // A look before the swap: an idle taker does not take the line from the pushers.
+        if self.newest.load(Ordering::Relaxed).is_null() {
+            return Chain::new();
+        }
+        let mut batch = self.newest.swap(ptr::null_mut(), Ordering::SeqCst);
+        let mut chain = Chain::new();
+        while !batch.is_null() {
+            // SAFETY: the swap made us the owner of every batch, and the pusher's writes happened before it.
+            let fields = unsafe { &(*batch).batch };
+            let (older, last, len) = (fields.next, fields.last, fields.len);
+            // SAFETY: `last` is the last cell of a batch that we own.
+            unsafe { (*last).next = chain.first };
+            if chain.last.is_null() {
+                chain.last = last;
+            }
+            chain.first = batch;
+            chain.len += len;
+            batch = older;
+        }
+        chain
+    }
+}
+
+impl<T> Drop for Inbox<T> {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::slot::Slot;
+
+    fn chain(values: impl IntoIterator<Item = u32>) -> Chain<u32> {
+        let mut chain = Chain::new();
+        values.into_iter().for_each(|value| chain.push(Slot::new(value)));
+        chain
+    }
+
+    fn values(mut chain: Chain<u32>) -> Vec<u32> {
+        std::iter::from_fn(|| chain.pop().map(|slot| *slot)).collect()
+    }
+
+    #[test]
+    fn batches_come_out_in_the_order_they_went_in() {
+        let inbox = Inbox::new();
+        inbox.push(chain(0..3));
+        inbox.push(chain([]));
+        inbox.push(chain(3..4));
+        inbox.push(chain(4..6));
+        let all = inbox.take();
+        assert_eq!(all.len(), 6);
+        assert_eq!(values(all), [0, 1, 2, 3, 4, 5]);
+        assert!(inbox.is_empty());
+        assert!(inbox.take().is_empty());
+    }
+
+    #[test]
+    fn what_was_never_taken_is_dropped() {
+        let counted = Arc::new(());
+        let inbox = Inbox::new();
+        let mut chain = Chain::new();
+        (0..3).for_each(|_| chain.push(Slot::new(counted.clone())));
+        inbox.push(chain);
+        drop(inbox);
+        assert_eq!(Arc::strong_count(&counted), 1);
+    }
+
+    #[test]
+    fn each_pusher_s_order_survives_many_threads() {
+        const EACH: u32 = if cfg!(miri) { 50 } else { 20_000 };
+        let inbox = Arc::new(Inbox::new());
+        let pushers: Vec<_> = (0..3u32)
+            .map(|who| {
+                let inbox = inbox.clone();
+                std::thread::spawn(move || (0..EACH).for_each(|i| inbox.push(chain([who * EACH + i]))))
+            })
+            .collect();
+        let mut seen = [0; 3];
+        while seen != [EACH; 3] {
+            for value in values(inbox.take()) {
+                let who = (value / EACH) as usize;
+                assert_eq!(value % EACH, seen[who]);
+                seen[who] += 1;
+            }
+        }
+        pushers.into_iter().for_each(|pusher| pusher.join().expect("a pusher does not panic"));
+    }
+}

@@ -1,0 +1,93 @@
+//! The out-of-memory ladder, outside of the submission lock.
+//!
+//! A submission has tried its stream's own free blocks, what its own list releases, and other streams' blocks with a
+//! wait. Then, one rung a time, each followed by another try: ask the driver; drain what is pending, which lets handles
+//! inside captures go and memory pass; give cached memory of the device back to the driver and ask again; fail, with a
+//! typed error. A thread of the engine does not drain: it would wait for itself.
+
+use std::sync::Arc;
+
+use streamvm_ep as ep;
+use streamvm_instructions::Error;
+
+use crate::engine_thread;
+use crate::memory::PoolId;
+use crate::shared::Shared;
+use crate::sync::unpoisoned;
+
+/// The next rung.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+enum Rung {
+    #[default]
+    Driver,
+    Drain,
+    GiveBack,
+}
+
+/// Where one submission stands.
+#[derive(Default)]
+pub(crate) struct Ladder {
+    rung: Rung,
+}
+
+impl Ladder {
+    /// Does the next thing that may get `bytes` for `pool`.
+    pub(crate) fn climb(&mut self, vm: &Arc<Shared>, pool: PoolId, bytes: usize) -> Result<(), Error> {
+        match self.rung {
+            Rung::Driver => match ask_driver(vm, pool, bytes) {
+                Ok(()) => Ok(()),
+                Err(Error::Device(ep::Error::OutOfMemory { .. })) => {
+                    self.rung = if engine_thread::is_here() { Rung::GiveBack } else { Rung::Drain };
+                    self.climb(vm, pool, bytes)
+                }
+                Err(error) => Err(error),
+            },
+            Rung::Drain => {
+                self.rung = Rung::GiveBack;
+                log::debug!("out of memory: draining {} pending instructions", vm.streams.pending());
+                vm.drain()
+            }
+            Rung::GiveBack => {
+                let given = give_back(vm);
+                log::debug!("out of memory: gave {given} cached bytes back");
+                // What the driver says now is the answer; a success starts anew for the list's next need.
+                ask_driver(vm, pool, bytes)?;
+                self.rung = Rung::Driver;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Asks the device for a region that holds `bytes`: a comfortable one, or else just enough.
+fn ask_driver(vm: &Shared, pool: PoolId, bytes: usize) -> Result<(), Error> {
+    let (device, kind, place, comfortable, least) = {
+        let mut state = unpoisoned(vm.state.lock());
+        let pool = state.pools.get(pool);
+        let comfortable = pool.allocator.region_request(bytes);
+        (pool.device.clone(), pool.kind, pool.place, comfortable, pool.allocator.rounded(bytes))
+    };
+    let refused =
+        |error: streamvm_stream::allocator::AllocatorError| Error::NoMemory { place, reason: error.to_string() };
+    let (comfortable, least) = (comfortable.map_err(refused)?, least.map_err(refused)?);
+    let region = match device.allocate(kind, comfortable) {
+        Err(ep::Error::OutOfMemory { .. }) if least < comfortable => device.allocate(kind, least)?,
+        result => result?,
+    };
+    let mut state = unpoisoned(vm.state.lock());
+    state.pools.add_region(pool, region, &vm.heap).map_err(refused)
+}
+
+/// Gives the cached memory of all pools back to the devices: regions that are free and whose points have passed.
+/// Returns how many bytes that were.
+pub(crate) fn give_back(vm: &Shared) -> u64 {
+    let mut regions = Vec::new();
+    {
+        let mut state = unpoisoned(vm.state.lock());
+        let passed = |point| vm.streams.has_passed(point);
+        for (id, pool) in state.pools.iter_mut() {
+            regions.extend(pool.allocator.shrink(&passed).into_iter().map(|region| (id, region)));
+        }
+    }
+    vm.heap.shrink(regions)
+}

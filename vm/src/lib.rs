@@ -1,0 +1,91 @@
+//! streamvm: an asynchronous execution engine for accelerators.
+//!
+//! A program issues operations in plain program order; streamvm runs them on typed streams across devices, inserts
+//! exactly the waits that the data needs, reuses memory across streams safely, and hands every failure back to the
+//! operation that caused it.
+//!
+//! ```
+//! use streamvm::{DeviceId, Vm};
+//!
+//! # fn main() -> Result<(), streamvm::Error> {
+//! let vm = Vm::builder().build()?;
+//! let x = vm.tensor(&[1.0f32, -2.0, 3.0, -4.0], &[2, 2])?;
+//! let on_device = x.to(DeviceId::cpu(0))?; // host-to-device stream
+//! let h = on_device.relu()?; // compute stream, ordered after the copy
+//! let y = (&h + &on_device)?;
+//! assert_eq!(y.to_vec::<f32>()?, [2.0, -2.0, 6.0, -4.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The same with an explicit list, which can be printed before it runs:
+//!
+//! ```
+//! use streamvm::{DeviceId, InstructionsBuilder, Vm};
+//!
+//! # fn main() -> Result<(), streamvm::Error> {
+//! let vm = Vm::builder().build()?;
+//! let x = vm.tensor(&[1.0f32, 2.0], &[2])?;
+//! let mut b = InstructionsBuilder::new();
+//! let on_device = b.copy(&x, DeviceId::cpu(0))?;
+//! let total = b.sum(&on_device, &[])?;
+//! let list = b.finish();
+//! println!("{list}");
+//! let ticket = vm.submit(list)?;
+//! ticket.wait()?;
+//! assert_eq!(total.to_vec::<f32>()?, [3.0]);
+//! # Ok(())
+//! # }
+//! ```
+#![deny(unsafe_code)]
+
+mod callbacks;
+mod commit;
+mod config;
+mod context;
+mod engine_thread;
+mod entry;
+mod failures;
+mod handle;
+mod inbox;
+mod job;
+mod ladder;
+mod memory;
+mod outbox;
+mod prepare;
+mod releases;
+mod room;
+mod run;
+mod scheduler;
+mod shared;
+mod sleep;
+mod slot;
+mod spin;
+mod state;
+mod stats;
+mod submit;
+mod sync;
+mod threads;
+mod ticket;
+mod vm;
+mod wait;
+mod waiters;
+
+pub use config::{Mode, VmBuilder};
+pub use entry::MAX_STREAMS;
+pub use stats::{PoolStats, Stats};
+pub use ticket::Ticket;
+pub use vm::Vm;
+
+pub use streamvm_ep as ep;
+pub use streamvm_ep::{
+    Access, Axes, DType, DeviceId, DeviceInfo, DeviceKind, Element, FnContext, FnError, Layout, MemoryKind, Op, Params,
+    Scalar, Shape,
+};
+pub use streamvm_instructions as instructions;
+pub use streamvm_instructions::{
+    BuildError, Cause, Error, Event, Failure, InstructionList, InstructionsBuilder, LaneGuard, ParseListError, Passed,
+    Place, PlanOptions, PlannedList, SoftSyncMode, SyncCounts, Tensor, Use, Var, current_lane, lane, plan,
+};
+pub use streamvm_stream as stream;
+pub use streamvm_stream::{Capabilities, StreamKey, StreamType};

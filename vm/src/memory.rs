@@ -1,0 +1,189 @@
+//! Memory: regions from devices, and raw views of them for jobs.
+//!
+//! The allocators in [`Pool`] hand out offsets; here they become addresses. A pool serves one place and memory kind for
+//! all streams. [`Heap`] owns the regions and gives them back to their devices, when the allocator says that nothing
+//! pending uses them, or when the engine with all its threads is gone.
+
+#![allow(unsafe_code, reason = "makes operands from addresses, and gives regions back")]
+
+use std::sync::{Arc, Mutex};
+
+use hashbrown::HashMap;
+use streamvm_ep::{Access, Device, MemoryKind, Operand, Region};
+use streamvm_instructions::{Place, Tensor};
+use streamvm_stream::allocator::{Allocator, AllocatorConfig, AllocatorError, Block, BlockId, RegionId};
+
+use crate::sync::unpoisoned;
+
+/// A pool's number.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct PoolId(usize);
+
+/// The address of some memory of a region.
+#[derive(Copy, Clone, Debug)]
+struct Base(*mut u8);
+
+// SAFETY: an address may be known anywhere; what is done at it is ordered by whoever makes an operand of it.
+unsafe impl Send for Base {}
+
+/// The memory behind one resource.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    base: Base,
+    bytes: usize,
+    pub(crate) block: Option<(PoolId, Block)>,
+}
+
+impl Memory {
+    /// No bytes: a variable, or a tensor of size zero.
+    pub(crate) fn none() -> Memory {
+        // Aligned for every dtype, and never read: nothing of it is in bounds.
+        Memory { base: Base(std::ptr::without_provenance_mut(256)), bytes: 0, block: None }
+    }
+
+    /// A raw view for one job. Soft sync has ordered the job after everything that conflicts with it, and the block is
+    /// not handed out again before this job's point is among its accesses: this is where the engine's promise to the
+    /// devices is made. `None` if the tensor reaches past the memory, which its storage's size rules out.
+    pub(crate) fn operand(&self, tensor: &Tensor, access: Access) -> Option<Operand> {
+        let end = tensor.layout().span_elements().end.checked_mul(tensor.dtype().size())?;
+        if end > self.bytes {
+            return None;
+        }
+        // SAFETY: `base` is the start of `bytes` allocated and initialised bytes (devices zero their regions), in
+        // bounds by the check above; conflicts are ordered as said in the function's comment.
+        Some(unsafe { Operand::new(self.base.0, tensor.dtype(), *tensor.layout(), access) })
+    }
+
+    /// Fills the memory from the caller's own thread, before any instruction knows it. The block was handed out with
+    /// no pending accesses, so nothing else touches it.
+    pub(crate) fn fill_from(&self, bytes: &[u8]) {
+        let count = bytes.len().min(self.bytes);
+        // SAFETY: both sides are `count` bytes long at least, and a fresh block overlaps no slice of the caller's.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.0, count) };
+    }
+
+    /// The same memory, for filling it outside of the submission lock.
+    pub(crate) fn alias(&self) -> Memory {
+        Memory { base: self.base, bytes: self.bytes, block: None }
+    }
+}
+
+/// One place's memory of one kind.
+pub(crate) struct Pool {
+    pub(crate) place: Place,
+    pub(crate) kind: MemoryKind,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) allocator: Allocator,
+    /// Where each region starts.
+    bases: Vec<Base>,
+}
+
+/// The pools of an engine. Kept under the submission lock.
+#[derive(Default)]
+pub(crate) struct Pools {
+    pools: Vec<Pool>,
+}
+
+impl Pools {
+    /// The pool for a place and kind, if it was made.
+    pub(crate) fn find(&self, place: Place, kind: MemoryKind) -> Option<PoolId> {
+        self.pools.iter().position(|pool| pool.place == place && pool.kind == kind).map(PoolId)
+    }
+
+    /// Makes a pool on `device`.
+    pub(crate) fn add(
+        &mut self,
+        place: Place,
+        kind: MemoryKind,
+        device: Arc<dyn Device>,
+    ) -> Result<PoolId, AllocatorError> {
+        let config = AllocatorConfig { alignment: device.alignment(), ..AllocatorConfig::default() };
+        let allocator = Allocator::new(config)?;
+        self.pools.push(Pool { place, kind, device, allocator, bases: Vec::new() });
+        Ok(PoolId(self.pools.len() - 1))
+    }
+
+    pub(crate) fn get(&mut self, id: PoolId) -> &mut Pool {
+        &mut self.pools[id.0]
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Pool> {
+        self.pools.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (PoolId, &mut Pool)> {
+        self.pools.iter_mut().enumerate().map(|(index, pool)| (PoolId(index), pool))
+    }
+
+    /// The memory of a block that was handed out.
+    pub(crate) fn memory(&self, id: PoolId, block: Block, bytes: usize) -> Memory {
+        let base = self.pools[id.0].bases[block.region.index()].0.wrapping_add(block.offset);
+        Memory { base: Base(base), bytes, block: Some((id, block)) }
+    }
+
+    /// Adds a region that a device has given, which `heap` keeps from now on.
+    pub(crate) fn add_region(&mut self, id: PoolId, region: Region, heap: &Heap) -> Result<(), AllocatorError> {
+        let pool = &mut self.pools[id.0];
+        let base = Base(region.base());
+        let number = match pool.allocator.add_region(region.bytes()) {
+            Ok(number) => number,
+            Err(error) => {
+                heap.give_back(&pool.device, region);
+                return Err(error);
+            }
+        };
+        if pool.bases.len() <= number.index() {
+            pool.bases.resize(number.index() + 1, base);
+        }
+        pool.bases[number.index()] = base;
+        heap.keep(id, number, pool.device.clone(), region);
+        Ok(())
+    }
+
+    /// Takes the handed-out block back, to be reused after `accesses`.
+    pub(crate) fn free(&mut self, id: PoolId, block: BlockId, accesses: streamvm_stream::allocator::AccessSet) {
+        if let Err(error) = self.pools[id.0].allocator.free(block, accesses) {
+            log::error!("a block was lost when it was freed: {error}");
+        }
+    }
+}
+
+/// The regions of all pools.
+#[derive(Default)]
+pub(crate) struct Heap {
+    regions: Mutex<HashMap<(PoolId, RegionId), (Arc<dyn Device>, Region)>>,
+}
+
+impl Heap {
+    fn keep(&self, pool: PoolId, number: RegionId, device: Arc<dyn Device>, region: Region) {
+        unpoisoned(self.regions.lock()).insert((pool, number), (device, region));
+    }
+
+    /// Gives regions back that the allocator has let go of: all their points have passed.
+    pub(crate) fn shrink(&self, regions: impl IntoIterator<Item = (PoolId, RegionId)>) -> u64 {
+        let mut bytes = 0;
+        for key in regions {
+            let kept = unpoisoned(self.regions.lock()).remove(&key);
+            if let Some((device, region)) = kept {
+                bytes += region.bytes() as u64;
+                self.give_back(&device, region);
+            }
+        }
+        bytes
+    }
+
+    fn give_back(&self, device: &Arc<dyn Device>, region: Region) {
+        // SAFETY: the region came from this device, and is either unused so far, let go of by the allocator after all
+        // its points have passed, or left by an engine whose threads are all gone: no operand of it is used again.
+        unsafe { device.free(region) };
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        let regions = std::mem::take(&mut *unpoisoned(self.regions.lock()));
+        for (device, region) in regions.into_values() {
+            self.give_back(&device, region);
+        }
+    }
+}

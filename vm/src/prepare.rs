@@ -1,0 +1,251 @@
+//! The first pass of a submission: checks all that can be refused, and takes memory with an undo log.
+//!
+//! Whatever is in the way is told as an [`Obstacle`], with everything undone: the submitter leaves the lock, removes it,
+//! and starts again.
+
+use std::sync::Arc;
+
+use streamvm_ep::{Access, Kernel};
+use streamvm_instructions::{
+    Dependence, Engine, Error, Instruction, InstructionList, Kind, Resource, ResourceId, ResourceKind, Use, WaitFor,
+    wait_error,
+};
+use streamvm_stream::allocator::{AccessSet, Want};
+use streamvm_stream::{Point, StreamId, StreamKey};
+
+use crate::memory::{Memory, PoolId};
+use crate::shared::Shared;
+use crate::state::{Contents, Handed, Known, Prepared, State, Undo, address};
+
+/// Why a submission cannot go on under the lock.
+pub(crate) enum Obstacle {
+    /// The list is refused.
+    Refused(Error),
+    /// A stream must be opened.
+    Stream(StreamKey),
+    /// Memory of a kind is needed for the first time.
+    Pool(ResourceKind),
+    /// A pool has no block of so many bytes.
+    Memory(PoolId, usize),
+}
+
+impl From<Error> for Obstacle {
+    fn from(error: Error) -> Obstacle {
+        Obstacle::Refused(error)
+    }
+}
+
+impl State {
+    /// Checks `list` and takes memory for what it creates. On an obstacle, nothing has changed.
+    pub(crate) fn prepare(
+        &mut self,
+        list: &InstructionList,
+        vm: &Shared,
+        engine: &Arc<dyn Engine>,
+    ) -> Result<(), Obstacle> {
+        self.scratch.clear();
+        self.snapshot.begin();
+        for (line, instruction) in list.instructions().iter().enumerate() {
+            if let Err(obstacle) = self.prepare_one(line, instruction, list, vm, engine) {
+                self.undo();
+                return Err(obstacle);
+            }
+        }
+        Ok(())
+    }
+
+    fn prepare_one(
+        &mut self,
+        line: usize,
+        instruction: &Instruction,
+        list: &InstructionList,
+        vm: &Shared,
+        engine: &Arc<dyn Engine>,
+    ) -> Result<(), Obstacle> {
+        let stream = self.stream(instruction.stream).ok_or(Obstacle::Stream(instruction.stream))?;
+        let uses = list.uses(instruction);
+        let kernel = self.check(line, instruction, uses, vm, engine, list)?;
+        let first_id = self.scratch.ids.len();
+        let mut bytes = heap_bytes(&instruction.kind);
+        for u in uses {
+            let resource = u.resource();
+            let refuse = |error: fn(usize, String) -> Error| error(line, instruction.kind.name().to_owned());
+            let bound = resource.id_in(engine).map_err(|_| refuse(|line, what| Error::Foreign { line, what }))?;
+            let known = bound.or_else(|| self.scratch.created.get(&address(resource)).copied());
+            let id = match known {
+                Some(id) => id,
+                None if u.access().reads() && resource.kind() != ResourceKind::Var
+                    || matches!(instruction.kind, Kind::Release) =>
+                {
+                    return Err(refuse(|line, what| Error::NeverWritten { line, what }).into());
+                }
+                None => {
+                    let (id, taken) = self.create(resource, stream, vm)?;
+                    bytes += taken;
+                    id
+                }
+            };
+            self.note_use(line, instruction, id, u.access())?;
+            self.scratch.ids.push(id);
+        }
+        self.scratch.prepared.push(Prepared { stream, kernel, first_id, bytes });
+        Ok(())
+    }
+
+    /// What can be refused without looking at resources.
+    fn check(
+        &mut self,
+        line: usize,
+        instruction: &Instruction,
+        uses: &[Use],
+        vm: &Shared,
+        engine: &Arc<dyn Engine>,
+        list: &InstructionList,
+    ) -> Result<Option<Kernel>, Error> {
+        match &instruction.kind {
+            Kind::Call { op, .. } => {
+                let dtype = uses.get(op.key_input()).and_then(Use::as_tensor).map(|tensor| tensor.dtype());
+                let device = instruction.stream.device.kind;
+                dtype.map(|dtype| vm.kernels.get(*op, device, dtype).map_err(Error::from)).transpose()
+            }
+            Kind::Function { name, body: None, .. } | Kind::Barrier { name, body: None, calls: true } => {
+                Err(Error::Placeholder { line, name: name.to_string() })
+            }
+            Kind::Record(event) => {
+                let again = self.scratch.recorded.insert(event.address(), instruction.stream).is_some();
+                if event.is_recorded() || again { Err(Error::RecordedTwice { line }) } else { Ok(None) }
+            }
+            Kind::Wait { source, target, .. } => {
+                let found = match target {
+                    WaitFor::Event(event) => match event.point_in(engine) {
+                        Some(point) => Some(self.names.key(point.stream)),
+                        None => self.scratch.recorded.get(&event.address()).copied(),
+                    },
+                    WaitFor::Line(earlier) => list.instructions()[..line].get(*earlier).map(|other| other.stream),
+                    WaitFor::Number(seq) => {
+                        let id = self.names.find(source);
+                        id.filter(|id| (1..=self.sync.last_submitted(*id)).contains(seq)).map(|_| *source)
+                    }
+                };
+                if found == Some(*source) { Ok(None) } else { Err(wait_error(line, source, target)) }
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Follows what is known of a resource's contents through the list.
+    fn note_use(
+        &mut self,
+        line: usize,
+        instruction: &Instruction,
+        id: ResourceId,
+        access: Access,
+    ) -> Result<(), Obstacle> {
+        let what = || instruction.kind.name().to_owned();
+        let Some(Some(known)) = self.resources.get_mut(id.index()) else {
+            return Err(Error::Released { line, what: what() }.into());
+        };
+        match (&instruction.kind, known.contents) {
+            (_, Contents::Released) => return Err(Error::Released { line, what: what() }.into()),
+            (Kind::Release, _) => {
+                self.scratch.undo.push(Undo::Contents(id, known.contents));
+                known.contents = Contents::Released;
+                if let Some((pool, block)) = known.memory.block {
+                    self.scratch.handed.push(Handed { owner: id, pool, block, heir: None });
+                }
+            }
+            (Kind::Allocate, _) => {}
+            (_, Contents::Fresh) if access.reads() => {
+                return Err(Error::NeverWritten { line, what: what() }.into());
+            }
+            (_, Contents::Fresh) => {
+                self.scratch.undo.push(Undo::Contents(id, known.contents));
+                known.contents = Contents::Written;
+            }
+            (_, Contents::Written) => {}
+        }
+        Ok(())
+    }
+
+    /// Makes a resource known, with memory if it has bytes. Returns its id and how many bytes were taken.
+    fn create(&mut self, resource: &Resource, stream: StreamId, vm: &Shared) -> Result<(ResourceId, u64), Obstacle> {
+        let (memory, dependence, contents, taken) = match resource.kind() {
+            ResourceKind::Var => (Memory::none(), Dependence::default(), Contents::Written, 0),
+            ResourceKind::Storage { bytes: 0, .. } => (Memory::none(), Dependence::default(), Contents::Fresh, 0),
+            kind @ ResourceKind::Storage { place, memory, bytes } => {
+                let pool = self.pools.find(place, memory).ok_or(Obstacle::Pool(kind))?;
+                let (memory, accesses) = self.take(pool, bytes, stream, vm)?;
+                (memory, Dependence::after(&accesses), Contents::Fresh, bytes as u64)
+            }
+        };
+        let id = self.sync.add_dependence(dependence);
+        if let Some((_, block)) = &memory.block {
+            // The memory may be what an earlier instruction of this list releases.
+            let free = |handed: &&mut Handed| handed.block.id == block.id && handed.heir.is_none();
+            let handed = self.scratch.handed.iter_mut().find(free);
+            if let Some(handed) = handed {
+                handed.heir = Some(id);
+            }
+        }
+        self.add_resource(id, Known { memory, contents });
+        self.scratch.created.insert(address(resource), id);
+        self.scratch.undo.push(Undo::Created(id));
+        Ok((id, taken))
+    }
+
+    /// The first rungs of the ladder: own free blocks, what the list itself releases, other streams' blocks.
+    fn take(
+        &mut self,
+        id: PoolId,
+        bytes: usize,
+        stream: StreamId,
+        vm: &Shared,
+    ) -> Result<(Memory, AccessSet), Obstacle> {
+        let snapshot = std::cell::RefCell::new(self.snapshot.of(&vm.streams));
+        let passed = |point: Point| snapshot.borrow_mut().has_passed(point);
+        let pool = self.pools.get(id);
+        let own = pool.allocator.alloc(bytes, Want::NoWait { stream }, &passed);
+        if let Some(allocated) = own {
+            return Ok((self.pools.memory(id, allocated.block, bytes), allocated.accesses));
+        }
+        let fits = |handed: &&mut Handed| handed.pool == id && handed.heir.is_none() && handed.block.bytes >= bytes;
+        if let Some(handed) = self.scratch.handed.iter_mut().filter(fits).min_by_key(|handed| handed.block.bytes) {
+            // Its accesses are known once the release has its number: `commit` hands them over.
+            return Ok((self.pools.memory(id, handed.block, bytes), AccessSet::new()));
+        }
+        match pool.allocator.alloc(bytes, Want::Any { stream }, &passed) {
+            Some(allocated) => Ok((self.pools.memory(id, allocated.block, bytes), allocated.accesses)),
+            None => Err(Obstacle::Memory(id, bytes)),
+        }
+    }
+
+    fn undo(&mut self) {
+        while let Some(undo) = self.scratch.undo.pop() {
+            match undo {
+                Undo::Contents(id, before) => {
+                    if let Some(known) = self.known(id) {
+                        known.contents = before;
+                    }
+                }
+                Undo::Created(id) => {
+                    let accesses = self.sync.remove_dependence(id);
+                    let known = self.resources[id.index()].take();
+                    let inherited = self.scratch.handed.iter().any(|handed| handed.heir == Some(id));
+                    if let Some((pool, block)) = known.and_then(|known| known.memory.block)
+                        && !inherited
+                        && let Err(error) = self.pools.get(pool).allocator.undo_alloc(block.id, accesses)
+                    {
+                        log::error!("a block was lost when its allocation was undone: {error}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn heap_bytes(kind: &Kind) -> u64 {
+    match kind {
+        Kind::Function { body: Some(body), .. } | Kind::Barrier { body: Some(body), .. } => body.heap_bytes() as u64,
+        _ => 0,
+    }
+}

@@ -1,0 +1,79 @@
+//! Running one job: poison, policy, failure, captures, completion, in this order.
+//!
+//! By the time a job comes here its predecessors on the stream and all its waits have passed. So whatever its outcome,
+//! publishing its number keeps what order, clocks and reuse of memory go by true.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use streamvm_ep as ep;
+use streamvm_instructions::{Cause, Failure};
+use streamvm_stream::RunError;
+
+use crate::entry::StreamEntry;
+use crate::failures::Failures;
+use crate::job::{Job, Task};
+
+/// Runs `job` on its stream and publishes that it has passed. The outcome is entered before that, and the captures are
+/// dropped before that, by this thread.
+pub(crate) fn run(job: &mut Job, entry: &StreamEntry, stream: &mut dyn ep::Stream, failures: &Failures) {
+    if let Some(root) = failures.poison(&job.reads) {
+        log::debug!("{} on {} is skipped: {root}", job.what, entry.key);
+        failures.pass_on(job.point, root);
+    } else if !matches!(job.task, Task::Nothing)
+        && let Some(cause) = attempt(job, entry, stream)
+    {
+        let what = job.what.to_string();
+        let failure = Failure { point: job.point, stream: entry.key, what, site: job.site, cause };
+        log::debug!("{failure}");
+        failures.fail(Arc::new(failure));
+    }
+    let seq = job.point.seq;
+    clear(job);
+    entry.pass(seq);
+}
+
+/// Drops what a job holds; a panic of a capture's drop is logged, as nothing waits for it.
+pub(crate) fn clear(job: &mut Job) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| job.clear())) {
+        log::error!("dropping the captures of an instruction panicked: {}", panic_text(payload));
+    }
+}
+
+fn attempt(job: &mut Job, entry: &StreamEntry, stream: &mut dyn ep::Stream) -> Option<Cause> {
+    match catch_unwind(AssertUnwindSafe(|| entry.policy.run(job, stream))) {
+        Ok(Ok(())) => None,
+        Ok(Err(RunError::Device(error))) => Some(Cause::Device(error)),
+        Ok(Err(RunError::Function(error))) => Some(Cause::Function(text_of(error))),
+        Err(payload) => Some(Cause::Panic(panic_text(payload))),
+    }
+}
+
+/// An error's text; formatting and dropping it are user code.
+fn text_of(error: ep::FnError) -> String {
+    let text = catch_unwind(AssertUnwindSafe(move || {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(inner) = source {
+            text = format!("{text}: {inner}");
+            source = inner.source();
+        }
+        text
+    }));
+    text.unwrap_or_else(|payload| format!("an error whose text could not be read ({})", panic_text(payload)))
+}
+
+/// A panic's message. The payload is dropped here, and if that panics too, the second payload is leaked: it may go on
+/// like that for ever.
+pub(crate) fn panic_text(payload: Box<dyn Any + Send>) -> String {
+    let text = match (payload.downcast_ref::<&'static str>(), payload.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (_, Some(text)) => text.clone(),
+        _ => "a value that is no text".to_owned(),
+    };
+    if let Err(second) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
+        std::mem::forget(second);
+    }
+    text
+}

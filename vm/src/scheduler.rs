@@ -1,0 +1,130 @@
+//! The scheduler: holds instructions back until their host waits have passed, and dispatches them in stream order.
+//!
+//! Submitters dispatch streams on which nothing is held back themselves; a stream comes here with its first held-back
+//! instruction, and everything submitted to it after that comes here too, until all of it is dispatched (see
+//! `publish.rs`). So the right to dispatch a stream lies in one place at a time.
+//!
+//! [`Scheduler`] is the logic: [`Scheduler::step`] takes what was sent, dispatches what can go, and never waits; it
+//! knows no clock and no thread. [`serve`] is the thread around it.
+
+use std::sync::Arc;
+
+use streamvm_stream::{Point, StreamId};
+
+use crate::engine_thread;
+use crate::job::Job;
+use crate::outbox::Outbox;
+use crate::shared::Shared;
+use crate::slot::Chain;
+use crate::spin::{self, Spin};
+use crate::waiters::Wake;
+
+/// The instructions held back, per stream in order.
+pub(crate) struct Scheduler {
+    held: Vec<(StreamId, Chain<Job>)>,
+    outbox: Outbox,
+}
+
+impl Scheduler {
+    pub(crate) fn new() -> Scheduler {
+        Scheduler { held: Vec::new(), outbox: Outbox::new() }
+    }
+
+    /// Takes `incoming` and dispatches every instruction whose predecessors on its stream are dispatched and whose
+    /// host waits have passed. Returns whether anything was dispatched.
+    pub(crate) fn step(&mut self, mut incoming: Chain<Job>, vm: &Shared) -> bool {
+        while let Some(job) = incoming.pop() {
+            let stream = job.point.stream;
+            match self.held.iter_mut().find(|(id, _)| *id == stream) {
+                Some((_, queue)) => queue.push(job),
+                None => {
+                    let mut queue = Chain::new();
+                    queue.push(job);
+                    self.held.push((stream, queue));
+                }
+            }
+        }
+        let mut dispatched = Vec::new();
+        for (stream, queue) in &mut self.held {
+            let mut count = 0;
+            while let Some(head) = queue.front_mut() {
+                head.host_waits.retain(|point| !vm.streams.has_passed(*point));
+                if !head.host_waits.is_empty() {
+                    break;
+                }
+                if let (Some(job), Some(entry)) = (queue.pop(), vm.streams.get(*stream)) {
+                    self.outbox.add(&entry.context, job);
+                    count += 1;
+                }
+            }
+            if count > 0 {
+                dispatched.push((*stream, count));
+            }
+        }
+        self.outbox.push();
+        // Only now: whoever sees the new count may push behind what was pushed above.
+        for (stream, count) in &dispatched {
+            if let Some(entry) = vm.streams.get(*stream) {
+                entry.note_dispatched(*count);
+            }
+        }
+        self.outbox.wake();
+        self.held.retain(|(_, queue)| !queue.is_empty());
+        !dispatched.is_empty()
+    }
+
+    /// What the oldest held-back instruction of each stream waits for.
+    pub(crate) fn blocked(&self) -> impl Iterator<Item = Point> + '_ {
+        self.held.iter().filter_map(|(_, queue)| queue.front()?.host_waits.first().copied())
+    }
+
+    fn is_ready(&self, vm: &Shared) -> bool {
+        !vm.to_scheduler.is_empty() || self.blocked().any(|point| vm.streams.has_passed(point))
+    }
+
+    /// Sleeps until something was sent or a point has passed that a head waits for.
+    fn sleep(&mut self, vm: &Shared) {
+        vm.scheduler.prepare();
+        let mut asleep = vm.to_scheduler.is_empty() && !vm.is_over();
+        let mut registered = Vec::new();
+        for point in self.blocked() {
+            let Some(entry) = vm.streams.get(point.stream) else { continue };
+            match entry.when_passed(point.seq, Wake::Sleeper(vm.scheduler.clone())) {
+                Ok(id) => registered.push((point.stream, id)),
+                Err(_) => asleep = false,
+            }
+        }
+        if asleep {
+            vm.scheduler.sleep();
+        } else {
+            vm.scheduler.cancel();
+        }
+        for (stream, id) in registered {
+            if let Some(entry) = vm.streams.get(stream) {
+                entry.waiters.remove(&entry.timeline, id);
+            }
+        }
+    }
+}
+
+/// The body of the scheduler's thread.
+pub(crate) fn serve(vm: Arc<Shared>) {
+    engine_thread::enter();
+    vm.scheduler.belongs_to(std::thread::current());
+    let mut scheduler = Scheduler::new();
+    loop {
+        let incoming = vm.to_scheduler.take();
+        if scheduler.step(incoming, &vm) {
+            continue;
+        }
+        if vm.is_over() {
+            vm.wake_all();
+            return;
+        }
+        let mut spin = Spin::new(spin::SCHEDULER);
+        while !scheduler.is_ready(&vm) && spin.turn() {}
+        if !scheduler.is_ready(&vm) {
+            scheduler.sleep(&vm);
+        }
+    }
+}

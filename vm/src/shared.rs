@@ -1,0 +1,96 @@
+//! What all threads of one engine share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use streamvm_ep::{Device, DeviceRegistry, KernelRegistry};
+
+use crate::callbacks::Callbacks;
+use crate::context::{Context, ContextShared};
+use crate::entry::StreamTable;
+use crate::failures::Failures;
+use crate::inbox::Inbox;
+use crate::job::Job;
+use crate::memory::Heap;
+use crate::releases::Releases;
+use crate::room::{Limits, Pending, Room};
+use crate::sleep::Sleeper;
+use crate::state::State;
+use crate::threads::Threads;
+
+/// One engine. Held by its `Vm`, its threads and the tensors bound to it; memory goes back to the devices when the last
+/// of them is gone.
+pub(crate) struct Shared {
+    /// Marks, clocks, numbering, publishing: the one short lock of a submission.
+    pub(crate) state: Mutex<State>,
+    pub(crate) streams: StreamTable,
+    pub(crate) failures: Failures,
+    /// Handles dropped since the last submission.
+    pub(crate) releases: Releases,
+    /// Slots of instructions that have passed, on their way back to the submitters.
+    pub(crate) returned: Inbox<Job>,
+    pub(crate) to_scheduler: Inbox<Job>,
+    pub(crate) scheduler: Arc<Sleeper>,
+    pub(crate) callbacks: Arc<Callbacks>,
+    pub(crate) room: Room,
+    pub(crate) limits: Limits,
+    /// Bytes charged to instructions so far. Written under the submission lock.
+    pub(crate) charged_bytes: AtomicU64,
+    pub(crate) threads: Threads,
+    pub(crate) devices: DeviceRegistry,
+    /// Gives host memory outside any device.
+    pub(crate) host: Arc<dyn Device>,
+    pub(crate) kernels: KernelRegistry,
+    /// In inline mode: jobs in program order, and who runs them.
+    pub(crate) inline: Option<Inline>,
+    /// Nothing more is submitted.
+    pub(crate) closed: AtomicBool,
+    /// Last: the memory outlives everything that may point into it.
+    pub(crate) heap: Heap,
+}
+
+/// The parts of inline mode.
+pub(crate) struct Inline {
+    pub(crate) jobs: Inbox<Job>,
+    pub(crate) driver: Mutex<Context>,
+    pub(crate) context: Arc<ContextShared>,
+}
+
+impl Shared {
+    /// What is pending now.
+    pub(crate) fn pending(&self) -> Pending {
+        // Charged after retired would count what passed in between as negative.
+        let retired = self.threads.retired_bytes();
+        let bytes = self.charged_bytes.load(Ordering::Acquire).saturating_sub(retired);
+        Pending { instructions: self.streams.pending(), bytes }
+    }
+
+    /// Whether the engine's threads may end: nothing more comes, and everything has passed.
+    pub(crate) fn is_over(&self) -> bool {
+        self.closed.load(Ordering::SeqCst) && self.streams.pending() == 0
+    }
+
+    /// Refuses new submissions from now on, and lets the threads end when everything has passed.
+    pub(crate) fn close(&self) {
+        // Under the lock, so that a submission is either refused or counted as pending before this returns.
+        let state = crate::sync::unpoisoned(self.state.lock());
+        self.closed.store(true, Ordering::SeqCst);
+        drop(state);
+        self.room.announce();
+        self.wake_all();
+    }
+
+    /// Wakes every thread of the engine.
+    pub(crate) fn wake_all(&self) {
+        self.scheduler.wake();
+        self.threads.wake_all();
+    }
+
+    /// The handles of the threads, for joining; empty the second time.
+    pub(crate) fn take_handles(&self) -> Vec<JoinHandle<()>> {
+        let mut handles = self.threads.take_handles();
+        handles.extend(self.callbacks.close());
+        handles
+    }
+}

@@ -1,0 +1,200 @@
+//! Slots and chains: where instructions live, and how they are handed from thread to thread.
+//!
+//! A [`Slot`] owns one reusable cell on the heap. Slots are linked through their cells, so that a [`Chain`] of any
+//! length moves in O(1) and moving it allocates nothing. Whoever holds a slot may touch its cell, and nobody else
+//! can: the type is the proof. A free slot keeps the capacity of the vectors inside it.
+//!
+//! Invariants, which this file and `inbox.rs` alone can break:
+//! * A cell is owned by exactly one of: a `Slot`, a `Chain` that links it, an `Inbox` that links it.
+//! * `next` of the last cell of a chain is null; the batch fields mean something only while a cell is the first of a
+//!   batch in an inbox.
+
+#![allow(unsafe_code, reason = "cells are owned through raw pointers, because a list needs two of each")]
+
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr;
+
+/// A linked cell.
+pub(crate) struct Cell<T> {
+    pub(crate) next: *mut Cell<T>,
+    pub(crate) batch: Batch<T>,
+    value: T,
+}
+
+/// What the first cell of a batch says about the batch while it lies in an inbox.
+pub(crate) struct Batch<T> {
+    pub(crate) next: *mut Cell<T>,
+    pub(crate) last: *mut Cell<T>,
+    pub(crate) len: usize,
+}
+
+/// Owns one cell that is linked to nothing.
+pub(crate) struct Slot<T> {
+    cell: *mut Cell<T>,
+    owns: PhantomData<Box<Cell<T>>>,
+}
+
+// SAFETY: a slot is the only owner of its cell, like a box.
+unsafe impl<T: Send> Send for Slot<T> {}
+
+impl<T> Slot<T> {
+    /// A new cell: the only call here that allocates.
+    pub(crate) fn new(value: T) -> Slot<T> {
+        let batch = Batch { next: ptr::null_mut(), last: ptr::null_mut(), len: 0 };
+        let cell = Box::into_raw(Box::new(Cell { next: ptr::null_mut(), batch, value }));
+        Slot { cell, owns: PhantomData }
+    }
+
+    fn into_raw(self) -> *mut Cell<T> {
+        let cell = self.cell;
+        std::mem::forget(self);
+        cell
+    }
+}
+
+impl<T> Deref for Slot<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the slot owns the cell, which lives until the slot is dropped.
+        unsafe { &(*self.cell).value }
+    }
+}
+
+impl<T> DerefMut for Slot<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the slot owns the cell, and `self` is borrowed for as long as the reference lives.
+        unsafe { &mut (*self.cell).value }
+    }
+}
+
+impl<T> Drop for Slot<T> {
+    fn drop(&mut self) {
+        // SAFETY: the cell came from `Box::into_raw`, and this slot is its only owner.
+        drop(unsafe { Box::from_raw(self.cell) });
+    }
+}
+
+/// Slots in a row, first to last.
+pub(crate) struct Chain<T> {
+    pub(crate) first: *mut Cell<T>,
+    pub(crate) last: *mut Cell<T>,
+    pub(crate) len: usize,
+    pub(crate) owns: PhantomData<Box<Cell<T>>>,
+}
+
+// SAFETY: a chain is the only owner of its cells, like a vector of boxes.
+unsafe impl<T: Send> Send for Chain<T> {}
+
+impl<T> Chain<T> {
+    /// No slots.
+    pub(crate) const fn new() -> Chain<T> {
+        Chain { first: ptr::null_mut(), last: ptr::null_mut(), len: 0, owns: PhantomData }
+    }
+
+    /// How many slots there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_null()
+    }
+
+    /// Adds a slot behind the last.
+    pub(crate) fn push(&mut self, slot: Slot<T>) {
+        let cell = slot.into_raw();
+        if self.last.is_null() {
+            self.first = cell;
+        } else {
+            // SAFETY: the chain owns its last cell.
+            unsafe { (*self.last).next = cell };
+        }
+        self.last = cell;
+        self.len += 1;
+    }
+
+    /// Takes the first slot.
+    pub(crate) fn pop(&mut self) -> Option<Slot<T>> {
+        if self.first.is_null() {
+            return None;
+        }
+        let cell = self.first;
+        // SAFETY: the chain owns the cell, so it is alive and nobody else touches it.
+        self.first = unsafe { ptr::replace(&raw mut (*cell).next, ptr::null_mut()) };
+        if self.first.is_null() {
+            self.last = ptr::null_mut();
+        }
+        self.len -= 1;
+        Some(Slot { cell, owns: PhantomData })
+    }
+
+    /// Looks at the first slot.
+    pub(crate) fn front(&self) -> Option<&T> {
+        // SAFETY: the pointer is null or a cell that the chain owns, and `self` is borrowed while the reference lives.
+        unsafe { self.first.as_ref() }.map(|cell| &cell.value)
+    }
+
+    /// Looks at the first slot.
+    pub(crate) fn front_mut(&mut self) -> Option<&mut T> {
+        // SAFETY: the pointer is null or a cell that the chain owns, and `self` is borrowed while the reference lives.
+        unsafe { self.first.as_mut() }.map(|cell| &mut cell.value)
+    }
+
+    /// Gives up the cells without dropping them: (first, last, length).
+    pub(crate) fn into_parts(self) -> (*mut Cell<T>, *mut Cell<T>, usize) {
+        let parts = (self.first, self.last, self.len);
+        std::mem::forget(self);
+        parts
+    }
+}
+
+impl<T> Default for Chain<T> {
+    fn default() -> Self {
+        Chain::new()
+    }
+}
+
+impl<T> Drop for Chain<T> {
+    fn drop(&mut self) {
+        while let Some(slot) = self.pop() {
+            drop(slot);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn values(chain: &mut Chain<u32>) -> Vec<u32> {
+        std::iter::from_fn(|| chain.pop().map(|slot| *slot)).collect()
+    }
+
+    #[test]
+    fn a_chain_is_first_in_first_out() {
+        let mut chain = Chain::new();
+        (0..5).for_each(|i| chain.push(Slot::new(i)));
+        assert_eq!(chain.len(), 5);
+        assert_eq!(chain.front(), Some(&0));
+        assert_eq!(values(&mut chain), [0, 1, 2, 3, 4]);
+        assert!(chain.is_empty());
+        chain.push(Slot::new(9));
+        assert_eq!(values(&mut chain), [9]);
+    }
+
+    #[test]
+    fn dropping_a_chain_drops_each_value_once() {
+        let counted = Arc::new(());
+        let mut chain = Chain::new();
+        (0..10).for_each(|_| chain.push(Slot::new(counted.clone())));
+        drop(chain.pop());
+        assert_eq!(Arc::strong_count(&counted), 10);
+        drop(chain);
+        assert_eq!(Arc::strong_count(&counted), 1);
+    }
+}

@@ -1,0 +1,253 @@
+//! The state behind the submission lock: dependences, clocks, numbering, allocators, slots.
+//!
+//! A submission goes through it in two passes. `prepare` checks everything that can be refused and takes memory, noting
+//! how to undo it; `commit` cannot fail: soft sync, numbers, slots, publication. No driver call, no user code and no
+//! waiting happens under the lock.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use streamvm_ep::Kernel;
+use streamvm_instructions::{Observed, Resource, ResourceId, SoftSync, SyncCounts};
+use streamvm_stream::allocator::Block;
+use streamvm_stream::{Point, StreamId, StreamKey, Streams};
+
+use crate::entry::{StreamEntry, StreamTable};
+use crate::job::Job;
+use crate::memory::{Memory, PoolId, Pools};
+use crate::outbox::Outbox;
+use crate::room::Pending;
+use crate::shared::Shared;
+use crate::slot::{Chain, Slot};
+
+/// What is known of a resource's contents.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Contents {
+    /// It has memory and nothing was written.
+    Fresh,
+    /// Something was written.
+    Written,
+    /// Its memory was given back; only handles are left.
+    Released,
+}
+
+/// One resource of the engine.
+pub(crate) struct Known {
+    pub(crate) memory: Memory,
+    pub(crate) contents: Contents,
+}
+
+/// One stream, as submissions see it.
+pub(crate) struct StreamState {
+    pub(crate) entry: Arc<StreamEntry>,
+    /// How many instructions were sent to the scheduler. Nothing is held back when it has dispatched as many.
+    pub(crate) sent: u64,
+    pub(crate) counts: SyncCounts,
+}
+
+/// What `prepare` found out about one instruction.
+pub(crate) struct Prepared {
+    pub(crate) stream: StreamId,
+    pub(crate) kernel: Option<Kernel>,
+    pub(crate) first_id: usize,
+    pub(crate) bytes: u64,
+}
+
+/// What `prepare` has changed, to be undone newest first.
+pub(crate) enum Undo {
+    Created(ResourceId),
+    Contents(ResourceId, Contents),
+}
+
+/// Memory that an instruction of the list at hand releases; a later one may get it.
+pub(crate) struct Handed {
+    pub(crate) owner: ResourceId,
+    pub(crate) pool: PoolId,
+    pub(crate) block: Block,
+    pub(crate) heir: Option<ResourceId>,
+}
+
+/// Scratch of the submission at hand; the capacities stay.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    pub(crate) prepared: Vec<Prepared>,
+    /// Resources of all uses, in list order.
+    pub(crate) ids: Vec<ResourceId>,
+    /// Resources that the list creates, by their address; the list keeps them alive.
+    pub(crate) created: HashMap<usize, ResourceId>,
+    /// Events that the list records, by their address, with the stream.
+    pub(crate) recorded: HashMap<usize, StreamKey>,
+    pub(crate) undo: Vec<Undo>,
+    pub(crate) handed: Vec<Handed>,
+    pub(crate) dropped: Vec<ResourceId>,
+}
+
+impl Scratch {
+    pub(crate) fn clear(&mut self) {
+        self.prepared.clear();
+        self.ids.clear();
+        self.created.clear();
+        self.recorded.clear();
+        self.undo.clear();
+        self.handed.clear();
+    }
+}
+
+/// See the module's comment.
+pub(crate) struct State {
+    pub(crate) names: Streams,
+    pub(crate) streams: Vec<StreamState>,
+    /// The stream of the last look-up: programs stay on one for a while.
+    recent: Option<(StreamKey, StreamId)>,
+    pub(crate) sync: SoftSync,
+    pub(crate) resources: Vec<Option<Known>>,
+    pub(crate) pools: Pools,
+    pub(crate) free: Chain<Job>,
+    pub(crate) outbox: Outbox,
+    pub(crate) to_scheduler: Chain<Job>,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) scratch: Scratch,
+    /// Failed points that may be forgotten once the marks have passed: what was submitted before may still look there.
+    forgetting: Option<(Vec<Point>, Vec<Point>)>,
+    /// What may still be submitted before the timelines are asked again.
+    pub(crate) headroom: Pending,
+}
+
+impl State {
+    pub(crate) fn new(sync: SoftSync) -> State {
+        State {
+            names: Streams::new(),
+            streams: Vec::new(),
+            recent: None,
+            sync,
+            resources: Vec::new(),
+            pools: Pools::default(),
+            free: Chain::new(),
+            outbox: Outbox::new(),
+            to_scheduler: Chain::new(),
+            snapshot: Snapshot::default(),
+            scratch: Scratch::default(),
+            forgetting: None,
+            headroom: Pending::default(),
+        }
+    }
+
+    /// The id of a stream that was opened.
+    pub(crate) fn stream(&mut self, key: StreamKey) -> Option<StreamId> {
+        match self.recent {
+            Some((recent, id)) if recent == key => Some(id),
+            _ => {
+                let id = self.names.find(&key)?;
+                self.recent = Some((key, id));
+                Some(id)
+            }
+        }
+    }
+
+    /// Adds a resource; `id` is what soft sync gave its dependence.
+    pub(crate) fn add_resource(&mut self, id: ResourceId, known: Known) {
+        if self.resources.len() <= id.index() {
+            self.resources.resize_with(id.index() + 1, || None);
+        }
+        self.resources[id.index()] = Some(known);
+    }
+
+    /// A resource by the id that its handle holds: there as long as the handle is.
+    pub(crate) fn known(&mut self, id: ResourceId) -> Option<&mut Known> {
+        self.resources.get_mut(id.index()).and_then(Option::as_mut)
+    }
+
+    /// Frees the memory behind handles that are gone, ordered after all that was submitted before.
+    pub(crate) fn free_dropped(&mut self) {
+        let mut dropped = std::mem::take(&mut self.scratch.dropped);
+        for id in dropped.drain(..) {
+            let accesses = self.sync.remove_dependence(id);
+            let known = self.resources.get_mut(id.index()).and_then(Option::take);
+            if let Some((pool, block)) = known.and_then(|known| known.memory.block) {
+                self.pools.free(pool, block.id, accesses);
+            }
+        }
+        self.scratch.dropped = dropped;
+    }
+
+    /// Keeps the table of failures from growing for ever: forgets old points that no resource holds, once everything
+    /// that was submitted while one might have held them has passed.
+    pub(crate) fn forget_failures(&mut self, vm: &Shared) {
+        if !vm.failures.any() {
+            return;
+        }
+        match self.forgetting.take() {
+            Some((points, marks)) if marks.iter().all(|mark| vm.streams.has_passed(*mark)) => {
+                vm.failures.forget(&points);
+            }
+            Some(waiting) => self.forgetting = Some(waiting),
+            None => {
+                let points = vm.failures.excess(|| self.sync.last_writes().collect());
+                if !points.is_empty() {
+                    let marks = vm.streams.iter().map(|entry| Point::new(entry.id, entry.submitted())).collect();
+                    self.forgetting = Some((points, marks));
+                }
+            }
+        }
+    }
+
+    /// A slot to fill: one that came back, or a new one.
+    pub(crate) fn slot(&mut self, returned: &crate::inbox::Inbox<Job>) -> Slot<Job> {
+        if self.free.is_empty() {
+            self.free = returned.take();
+        }
+        self.free.pop().unwrap_or_else(|| Slot::new(Job::empty()))
+    }
+}
+
+/// The key under which a resource that no engine knows yet is remembered within one list.
+pub(crate) fn address(resource: &Resource) -> usize {
+    std::ptr::from_ref(resource).addr()
+}
+
+/// What was seen to have passed, read once per stream and submission.
+#[derive(Default)]
+pub(crate) struct Snapshot {
+    submission: u64,
+    seen: Vec<(u64, u64)>,
+}
+
+impl Snapshot {
+    /// Forgets what the submission before has seen.
+    pub(crate) fn begin(&mut self) {
+        self.submission += 1;
+    }
+
+    /// The snapshot as an input of soft sync.
+    pub(crate) fn of<'a>(&'a mut self, streams: &'a StreamTable) -> SnapshotOf<'a> {
+        SnapshotOf { snapshot: self, streams }
+    }
+}
+
+/// See [`Snapshot`].
+pub(crate) struct SnapshotOf<'a> {
+    snapshot: &'a mut Snapshot,
+    streams: &'a StreamTable,
+}
+
+impl Observed for SnapshotOf<'_> {
+    fn passed(&mut self, stream: StreamId) -> u64 {
+        let Snapshot { submission, seen } = self.snapshot;
+        if seen.len() <= stream.index() {
+            seen.resize(stream.index() + 1, (0, 0));
+        }
+        let (at, passed) = &mut seen[stream.index()];
+        if *at != *submission {
+            *at = *submission;
+            *passed = self.streams.get(stream).map_or(0, |entry| entry.timeline.passed());
+        }
+        *passed
+    }
+}
+
+impl SnapshotOf<'_> {
+    /// Whether a point has passed, by the snapshot.
+    pub(crate) fn has_passed(&mut self, point: Point) -> bool {
+        self.passed(point.stream) >= point.seq
+    }
+}

@@ -1,0 +1,232 @@
+//! Submission: from a list to published jobs.
+//!
+//! One short lock does it, in the usual case: free what was dropped, admit, prepare, commit. Whatever needs a driver, a
+//! new thread or patience is done outside of the lock, and the submission starts again.
+
+use std::sync::Arc;
+
+use streamvm_instructions::{Engine, Error, InstructionList, Place, ResourceId, ResourceKind, Tensor};
+use streamvm_stream::allocator::Want;
+use streamvm_stream::{StreamClass, StreamKey, policy_for};
+
+use crate::commit::{Submitted, ToWake};
+use crate::context::ContextShared;
+use crate::engine_thread;
+use crate::entry::{MAX_STREAMS, StreamEntry};
+use crate::ladder::Ladder;
+use crate::prepare::Obstacle;
+use crate::room::Pending;
+use crate::shared::Shared;
+use crate::state::{Contents, Known, State, StreamState};
+use crate::sync::unpoisoned;
+
+/// What a submitter does when the queue is full.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Full {
+    /// Blocks until there is room.
+    Blocks,
+    /// Gets [`Error::WouldBlock`].
+    Refuses,
+}
+
+impl Shared {
+    /// Submits `list`. `engine` is this engine as tensors know it.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        engine: &Arc<dyn Engine>,
+        list: &mut InstructionList,
+        full: Full,
+    ) -> Result<Submitted, Error> {
+        let mut ladder = Ladder::default();
+        loop {
+            let mut state = unpoisoned(self.state.lock());
+            self.check_open()?;
+            self.releases.take(&mut state.scratch.dropped);
+            state.free_dropped();
+            state.forget_failures(self);
+            if !self.admit(&mut state, list.len() as u64) {
+                drop(state);
+                self.wait_for_room(list.len() as u64, full)?;
+                continue;
+            }
+            match state.prepare(list, self, engine) {
+                Ok(()) => {
+                    let (submitted, wake) = state.commit(list, self, engine);
+                    drop(state);
+                    self.wake(&wake);
+                    self.drive();
+                    return Ok(submitted);
+                }
+                Err(obstacle) => {
+                    drop(state);
+                    self.remove(obstacle, &mut ladder)?;
+                }
+            }
+        }
+    }
+
+    fn check_open(&self) -> Result<(), Error> {
+        if self.closed.load(std::sync::atomic::Ordering::Relaxed) { Err(Error::Shutdown) } else { Ok(()) }
+    }
+
+    fn wake(&self, wake: &ToWake) {
+        wake.contexts.iter().for_each(|context| context.wake());
+        if wake.scheduler {
+            self.scheduler.wake();
+        }
+    }
+
+    /// Whether `more` instructions may be added now. The timelines are asked only when what they last left is used up.
+    fn admit(&self, state: &mut State, more: u64) -> bool {
+        let limits = if engine_thread::is_here() { self.limits.overdraft() } else { self.limits };
+        if state.headroom.instructions < more || state.headroom.bytes == 0 {
+            let pending = self.pending();
+            if !limits.admit(pending, more) {
+                state.headroom = Pending::default();
+                return false;
+            }
+            state.headroom.instructions = self.limits.instructions.saturating_sub(pending.instructions).max(more);
+            state.headroom.bytes = self.limits.bytes.saturating_sub(pending.bytes);
+        }
+        state.headroom.instructions -= more;
+        true
+    }
+
+    fn wait_for_room(&self, more: u64, full: Full) -> Result<(), Error> {
+        if full == Full::Refuses || engine_thread::is_here() {
+            let Pending { instructions, bytes } = self.pending();
+            return Err(Error::WouldBlock { instructions, bytes });
+        }
+        self.room.wait(self.limits, more, || self.pending(), || self.check_open().is_err());
+        self.check_open()
+    }
+
+    /// Removes what is in the way of a submission; no lock is held.
+    fn remove(self: &Arc<Self>, obstacle: Obstacle, ladder: &mut Ladder) -> Result<(), Error> {
+        match obstacle {
+            Obstacle::Refused(error) => Err(error),
+            Obstacle::Stream(key) => self.open_stream(key),
+            Obstacle::Pool(kind) => self.open_pool(kind),
+            Obstacle::Memory(pool, bytes) => ladder.climb(self, pool, bytes),
+        }
+    }
+
+    /// Opens a stream: the device makes it, a thread context gets it, submissions know it.
+    fn open_stream(self: &Arc<Self>, key: StreamKey) -> Result<(), Error> {
+        let device = self.devices.get(key.device)?;
+        let policy = policy_for(StreamClass::of(&key)).ok_or_else(|| Error::NoStream {
+            stream: key,
+            reason: format!("no backend of this build runs {} streams", key.device.kind),
+        })?;
+        let refused = |reason: String| Error::NoStream { stream: key, reason };
+        let stream = device.create_stream()?;
+        let context: Arc<ContextShared> = match &self.inline {
+            Some(inline) => inline.context.clone(),
+            None => self
+                .threads
+                .context(key.device, policy.threads(), self)
+                .map_err(|error| refused(format!("no thread could be started: {error}")))?,
+        };
+        let mut state = unpoisoned(self.state.lock());
+        if state.names.find(&key).is_some() {
+            // Another thread was faster.
+            return Ok(());
+        }
+        if state.streams.len() == MAX_STREAMS {
+            return Err(refused(format!("an engine has at most {MAX_STREAMS} streams; use fewer lanes")));
+        }
+        let id = state.names.intern(key);
+        state.sync.add_stream(StreamClass::of(&key));
+        let entry = Arc::new(StreamEntry::new(id, key, policy, context.clone()));
+        self.streams.add(entry.clone());
+        context.open(entry.clone(), stream);
+        state.streams.push(StreamState { entry, sent: 0, counts: streamvm_instructions::SyncCounts::none(key) });
+        Ok(())
+    }
+
+    /// Makes the pool for a kind of memory that is needed for the first time.
+    fn open_pool(&self, kind: ResourceKind) -> Result<(), Error> {
+        let ResourceKind::Storage { place, memory, .. } = kind else {
+            return Ok(());
+        };
+        let device = match place {
+            Place::Host => self.host.clone(),
+            Place::Device(device) => self.devices.get(device)?.clone(),
+        };
+        let mut state = unpoisoned(self.state.lock());
+        if state.pools.find(place, memory).is_none() {
+            state
+                .pools
+                .add(place, memory, device)
+                .map_err(|error| Error::NoMemory { place, reason: error.to_string() })?;
+        }
+        Ok(())
+    }
+
+    /// Makes `tensor` known with the bytes given, which the caller's own thread writes: only memory that nothing
+    /// pending uses is good for that.
+    pub(crate) fn create_from(
+        self: &Arc<Self>,
+        engine: &Arc<dyn Engine>,
+        tensor: &Tensor,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        let mut ladder = Ladder::default();
+        let id = loop {
+            let mut state = unpoisoned(self.state.lock());
+            self.check_open()?;
+            self.releases.take(&mut state.scratch.dropped);
+            state.free_dropped();
+            match state.create_passed(tensor, self) {
+                Ok(id) => break id,
+                Err(obstacle) => {
+                    drop(state);
+                    self.remove(obstacle, &mut ladder)?;
+                }
+            }
+        };
+        let memory = unpoisoned(self.state.lock()).known(id).map(|known| known.memory.alias());
+        if let Some(memory) = memory {
+            memory.fill_from(bytes);
+        }
+        tensor.resource().bind(engine, id);
+        Ok(())
+    }
+
+    /// In inline mode, runs what was submitted, to completion, on this thread. A thread that is running an instruction
+    /// already leaves it to itself, further up the stack.
+    fn drive(&self) {
+        let Some(inline) = &self.inline else { return };
+        if engine_thread::is_here() {
+            return;
+        }
+        let _here = engine_thread::visit();
+        let mut context = unpoisoned(inline.driver.lock());
+        loop {
+            let jobs = inline.jobs.take();
+            if jobs.is_empty() {
+                return;
+            }
+            context.run_in_order(jobs, self);
+        }
+    }
+}
+
+impl State {
+    fn create_passed(&mut self, tensor: &Tensor, vm: &Shared) -> Result<ResourceId, Obstacle> {
+        let kind = tensor.resource().kind();
+        let memory = match kind {
+            ResourceKind::Storage { place, memory, bytes } if bytes > 0 => {
+                let pool = self.pools.find(place, memory).ok_or(Obstacle::Pool(kind))?;
+                let passed = |point| vm.streams.has_passed(point);
+                let allocated = self.pools.get(pool).allocator.alloc(bytes, Want::Passed, &passed);
+                let allocated = allocated.ok_or(Obstacle::Memory(pool, bytes))?;
+                self.pools.memory(pool, allocated.block, bytes)
+            }
+            _ => crate::memory::Memory::none(),
+        };
+        let id = self.sync.add_dependence(streamvm_instructions::Dependence::default());
+        self.add_resource(id, Known { memory, contents: Contents::Written });
+        Ok(id)
+    }
+}

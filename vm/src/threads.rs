@@ -1,0 +1,105 @@
+//! The engine's threads: which there are, which context runs which stream.
+//!
+//! The streams of one CPU device share at most as many contexts as there are cores; a stream whose policy wants a
+//! context of its own shares one only with its like. Contexts and their threads are made when the first stream needs
+//! them.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::thread::{Builder, JoinHandle};
+
+use streamvm_ep::DeviceId;
+use streamvm_stream::Threads as Wanted;
+
+use crate::context::{self, ContextShared};
+use crate::shared::Shared;
+use crate::sync::unpoisoned;
+
+/// The threads of one engine.
+pub(crate) struct Threads {
+    /// Contexts that the streams of one device share.
+    shared_per_device: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    contexts: Vec<Known>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+struct Known {
+    device: DeviceId,
+    wanted: Wanted,
+    streams: usize,
+    context: Arc<ContextShared>,
+}
+
+impl Threads {
+    pub(crate) fn new(shared_per_device: usize) -> Threads {
+        Threads { shared_per_device: shared_per_device.max(1), state: Mutex::default() }
+    }
+
+    /// The context for one more stream of `device`: a new one while there may be more, else the one with the fewest
+    /// streams.
+    pub(crate) fn context(&self, device: DeviceId, wanted: Wanted, vm: &Arc<Shared>) -> io::Result<Arc<ContextShared>> {
+        let mut state = unpoisoned(self.state.lock());
+        let allowed = match wanted {
+            Wanted::Shared => self.shared_per_device,
+            Wanted::Own => 1,
+        };
+        let alike = |known: &&mut Known| known.device == device && known.wanted == wanted;
+        let count = state.contexts.iter_mut().filter(alike).count();
+        if count < allowed {
+            let name = match wanted {
+                Wanted::Shared => format!("{device}.{count}"),
+                Wanted::Own => format!("{device}.own"),
+            };
+            let context = Arc::new(ContextShared::new(name));
+            let (shared, engine) = (context.clone(), vm.clone());
+            let thread = Builder::new().name(context.name.clone()).spawn(move || context::serve(shared, engine))?;
+            state.handles.push(thread);
+            state.contexts.push(Known { device, wanted, streams: 1, context: context.clone() });
+            return Ok(context);
+        }
+        match state.contexts.iter_mut().filter(alike).min_by_key(|known| known.streams) {
+            Some(known) => {
+                known.streams += 1;
+                Ok(known.context.clone())
+            }
+            None => Err(io::Error::other("no thread context is allowed")),
+        }
+    }
+
+    /// Makes a context known that no thread serves: inline mode.
+    pub(crate) fn adopt(&self, device: DeviceId, context: Arc<ContextShared>) {
+        let known = Known { device, wanted: Wanted::Shared, streams: 0, context };
+        unpoisoned(self.state.lock()).contexts.push(known);
+    }
+
+    /// Keeps the handle of another thread of the engine.
+    pub(crate) fn keep(&self, handle: JoinHandle<()>) {
+        unpoisoned(self.state.lock()).handles.push(handle);
+    }
+
+    /// Bytes that the passed instructions of all contexts no longer keep.
+    pub(crate) fn retired_bytes(&self) -> u64 {
+        let state = unpoisoned(self.state.lock());
+        state.contexts.iter().map(|known| known.context.retired_bytes.load(Ordering::Acquire)).sum()
+    }
+
+    pub(crate) fn wake_all(&self) {
+        let state = unpoisoned(self.state.lock());
+        state.contexts.iter().for_each(|known| known.context.sleeper.wake());
+    }
+
+    /// How many threads there are, the scheduler's included.
+    pub(crate) fn count(&self) -> usize {
+        unpoisoned(self.state.lock()).handles.len()
+    }
+
+    pub(crate) fn take_handles(&self) -> Vec<JoinHandle<()>> {
+        std::mem::take(&mut unpoisoned(self.state.lock()).handles)
+    }
+}

@@ -1,0 +1,218 @@
+//! The engine's front: what a program holds.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use streamvm_ep::{DType, DeviceInfo, Element, MemoryKind, Scalar, Shape};
+use streamvm_instructions::{BuildError, Engine, Error, InstructionList, InstructionsBuilder, Place, Tensor, Var};
+
+use crate::config::VmBuilder;
+use crate::engine_thread;
+use crate::ladder;
+use crate::shared::Shared;
+use crate::stats::{PoolStats, Stats};
+use crate::submit::Full;
+use crate::sync::unpoisoned;
+use crate::ticket::Ticket;
+
+/// An engine: its devices, streams, memory and threads. Any number of them live in one process. `Send + Sync`: several
+/// threads may submit at once.
+///
+/// Dropping it waits for everything submitted, and ends its threads. Tensors that outlive it give
+/// [`Error::Shutdown`].
+pub struct Vm {
+    shared: Arc<Shared>,
+    engine: Arc<dyn Engine>,
+}
+
+impl Vm {
+    pub(crate) fn new(shared: Arc<Shared>, engine: Arc<dyn Engine>) -> Vm {
+        Vm { shared, engine }
+    }
+
+    /// Sets an engine up.
+    pub fn builder() -> VmBuilder {
+        VmBuilder::new()
+    }
+
+    /// The devices, in order of their ids.
+    pub fn devices(&self) -> Vec<DeviceInfo> {
+        self.shared.devices.iter().map(|device| device.info()).collect()
+    }
+
+    /// A fresh variable: a token for anything outside the engine.
+    pub fn var(&self) -> Var {
+        Var::new()
+    }
+
+    /// A host tensor with a copy of `elements`, in row-major order. Does not wait for any instruction, unless memory is
+    /// out.
+    ///
+    /// # Errors
+    /// The shape has another number of elements; out of memory; shut down.
+    pub fn tensor<T: Element>(&self, elements: &[T], shape: &[usize]) -> Result<Tensor, Error> {
+        self.create(T::DTYPE, elements.len(), shape, T::as_bytes(elements))
+    }
+
+    /// A host tensor of bools; see [`Vm::tensor`].
+    ///
+    /// # Errors
+    /// As [`Vm::tensor`].
+    pub fn tensor_of_bools(&self, elements: &[bool], shape: &[usize]) -> Result<Tensor, Error> {
+        let bytes: Vec<u8> = elements.iter().map(|element| u8::from(*element)).collect();
+        self.create(DType::Bool, elements.len(), shape, &bytes)
+    }
+
+    fn create(&self, dtype: DType, elements: usize, shape: &[usize], bytes: &[u8]) -> Result<Tensor, Error> {
+        let shape = Shape::new(shape).map_err(BuildError::from)?;
+        if shape.elements() != elements {
+            return Err(BuildError::Length { elements, shape }.into());
+        }
+        let tensor = Tensor::unbound(Place::Host, MemoryKind::Pageable, dtype, shape);
+        self.shared.create_from(&self.engine, &tensor, bytes)?;
+        Ok(tensor)
+    }
+
+    /// A tensor on `place` with every element set to `value`, by an instruction on its compute stream.
+    ///
+    /// # Errors
+    /// The shape is impossible, or the value does not fit; the engine refused.
+    #[track_caller]
+    pub fn fill(
+        &self,
+        place: impl Into<Place>,
+        dtype: DType,
+        shape: &[usize],
+        value: impl Into<Scalar>,
+    ) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let tensor = builder.fill(place, dtype, shape, value)?;
+        self.submit(builder.finish())?;
+        Ok(tensor)
+    }
+
+    /// Submits a list: it is ordered after everything submitted before, by what it reads and writes. All of it is
+    /// taken or nothing. Blocks while the queue is full, and on a thread of an engine gives
+    /// [`Error::WouldBlock`] past an overdraft of as much again.
+    ///
+    /// # Errors
+    /// See [`Error`]; nothing of the list runs then.
+    pub fn submit(&self, mut list: InstructionList) -> Result<Ticket<'_>, Error> {
+        let submitted = self.shared.submit(&self.engine, &mut list, Full::Blocks)?;
+        Ok(Ticket::new(&self.shared, submitted))
+    }
+
+    /// [`Vm::submit`] that never blocks on a full queue.
+    ///
+    /// # Errors
+    /// As [`Vm::submit`]; [`Error::WouldBlock`] with the list dropped when the queue is full.
+    pub fn try_submit(&self, mut list: InstructionList) -> Result<Ticket<'_>, Error> {
+        let submitted = self.shared.submit(&self.engine, &mut list, Full::Refuses)?;
+        Ok(Ticket::new(&self.shared, submitted))
+    }
+
+    /// Blocks until everything submitted so far, by any thread, has passed.
+    ///
+    /// # Errors
+    /// The first root cause that no other wait has returned; the others are logged. [`Error::WouldDeadlock`] on a
+    /// thread of an engine.
+    pub fn wait_all(&self) -> Result<(), Error> {
+        self.shared.drain()?;
+        self.report()
+    }
+
+    /// [`Vm::wait_all`] for at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`Vm::wait_all`]; [`Error::Timeout`] when it is not over by then.
+    pub fn wait_all_timeout(&self, timeout: Duration) -> Result<(), Error> {
+        if !self.shared.drain_until(Some(Instant::now() + timeout))? {
+            return Err(Error::Timeout(timeout));
+        }
+        self.report()
+    }
+
+    fn report(&self) -> Result<(), Error> {
+        let mut failures = self.shared.failures.take_uncollected().into_iter();
+        let first = failures.next();
+        failures.for_each(|failure| log::error!("{failure}"));
+        first.map_or(Ok(()), |failure| Err(Error::Failed(failure)))
+    }
+
+    /// Gives cached memory that nothing pending uses back to the devices. Returns how many bytes that were.
+    pub fn empty_cache(&self) -> u64 {
+        ladder::give_back(&self.shared)
+    }
+
+    /// Counters since the engine was built.
+    pub fn stats(&self) -> Stats {
+        let (streams, memory) = {
+            let state = unpoisoned(self.shared.state.lock());
+            let streams = state.streams.iter().map(|stream| stream.counts).collect();
+            let pool = |pool: &crate::memory::Pool| PoolStats {
+                place: pool.place,
+                kind: pool.kind,
+                allocator: pool.allocator.stats(),
+            };
+            (streams, state.pools.iter().map(pool).collect())
+        };
+        let pending = self.shared.pending();
+        Stats {
+            streams,
+            memory,
+            in_flight: pending.instructions,
+            in_flight_bytes: pending.bytes,
+            blocked_submitters: self.shared.room.blocked(),
+            threads: self.shared.threads.count(),
+        }
+    }
+
+    /// Refuses new work, waits for what is submitted, and ends the threads.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] past `deadline`: threads that still run, and the memory that they can touch, are left alone
+    /// and go when they are over. Else the first root cause that nobody collected. [`Error::WouldDeadlock`] on a
+    /// thread of an engine, which only closes.
+    pub fn shutdown(self, deadline: Duration) -> Result<(), Error> {
+        self.shared.close();
+        let over = self.shared.drain_until(Some(Instant::now() + deadline))?;
+        if !over {
+            drop(self.shared.threads.take_handles());
+            return Err(Error::Timeout(deadline));
+        }
+        self.join();
+        self.report()
+    }
+
+    fn join(&self) {
+        self.shared.wake_all();
+        for handle in self.shared.take_handles() {
+            if handle.join().is_err() {
+                log::error!("a thread of the engine panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        let closed_before = self.shared.closed.load(std::sync::atomic::Ordering::SeqCst);
+        self.shared.close();
+        // On one of the engine's own threads nothing is waited for: the threads end by themselves. After a shutdown
+        // there is nothing left to do, or it has given up waiting.
+        if engine_thread::is_here() || closed_before {
+            return;
+        }
+        if self.shared.drain().is_ok() {
+            self.join();
+        }
+        self.shared.failures.take_uncollected().iter().for_each(|failure| log::error!("{failure}"));
+    }
+}
+
+impl fmt::Debug for Vm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vm").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,175 @@
+//! Waiters: who sleeps until a stream has come to a number.
+//!
+//! One list per stream, ordered by number, under a lock that only waiters and a runner with somebody to wake take. The
+//! timeline's `wanted` is the lowest number in the list, kept up to date under that lock; see
+//! [`Timeline`](streamvm_stream::Timeline) for why nobody is missed.
+
+use std::sync::{Arc, Mutex};
+use std::thread::Thread;
+
+use intrusive_collections::{LinkedList, LinkedListLink, intrusive_adapter};
+use streamvm_stream::Timeline;
+
+use crate::callbacks::Callbacks;
+use crate::sleep::Sleeper;
+use crate::sync::unpoisoned;
+
+/// What to do once a number has passed.
+pub(crate) enum Wake {
+    /// Unpark a caller's thread.
+    Thread(Thread),
+    /// Wake an engine thread.
+    Sleeper(Arc<Sleeper>),
+    /// Run a callback on the callback thread.
+    Callback(Arc<Callbacks>, Box<dyn FnOnce() + Send>),
+}
+
+impl Wake {
+    fn wake(self) {
+        match self {
+            Wake::Thread(thread) => thread.unpark(),
+            Wake::Sleeper(sleeper) => sleeper.wake(),
+            Wake::Callback(callbacks, callback) => callbacks.run(callback),
+        }
+    }
+}
+
+struct Waiter {
+    link: LinkedListLink,
+    seq: u64,
+    id: u64,
+    wake: Wake,
+}
+
+#[allow(unsafe_code, reason = "written by the macro, which checks that the field is the link")]
+mod adapter {
+    use super::{LinkedListLink, Waiter, intrusive_adapter};
+    intrusive_adapter!(pub(super) ByNumber = Box<Waiter>: Waiter { link => LinkedListLink });
+}
+use adapter::ByNumber;
+
+/// The sleepers of one stream.
+pub(crate) struct Waiters {
+    list: Mutex<List>,
+}
+
+#[derive(Default)]
+struct List {
+    waiters: LinkedList<ByNumber>,
+    next_id: u64,
+}
+
+impl List {
+    fn lowest(&self) -> Option<u64> {
+        self.waiters.front().get().map(|waiter| waiter.seq)
+    }
+}
+
+impl Waiters {
+    pub(crate) fn new() -> Waiters {
+        Waiters { list: Mutex::default() }
+    }
+
+    /// Adds a waiter for `seq`, unless it has passed meanwhile: then `wake` comes back. The number returned names the
+    /// waiter.
+    pub(crate) fn add(&self, timeline: &Timeline, seq: u64, wake: Wake) -> Result<u64, Wake> {
+        let mut list = unpoisoned(self.list.lock());
+        if timeline.passed() >= seq {
+            return Err(wake);
+        }
+        let id = list.next_id;
+        list.next_id += 1;
+        let waiter = Box::new(Waiter { link: LinkedListLink::new(), seq, id, wake });
+        let mut cursor = list.waiters.back_mut();
+        while cursor.get().is_some_and(|other| other.seq > seq) {
+            cursor.move_prev();
+        }
+        // The front when every other waits for more: the cursor then rests on the list's null element.
+        cursor.insert_after(waiter);
+        if timeline.want(list.lowest()) < seq {
+            return Ok(id);
+        }
+        // It passed between the look and the announcement, so nobody may come to wake it.
+        Self::take(&mut list, timeline, id).map_or(Ok(id), Err)
+    }
+
+    /// Removes a waiter that gave up.
+    pub(crate) fn remove(&self, timeline: &Timeline, id: u64) {
+        let mut list = unpoisoned(self.list.lock());
+        Self::take(&mut list, timeline, id);
+    }
+
+    fn take(list: &mut List, timeline: &Timeline, id: u64) -> Option<Wake> {
+        let mut cursor = list.waiters.front_mut();
+        while cursor.get().is_some_and(|waiter| waiter.id != id) {
+            cursor.move_next();
+        }
+        let waiter = cursor.remove()?;
+        let _ = timeline.want(list.lowest());
+        Some(waiter.wake)
+    }
+
+    /// Wakes everyone whose number is at most `passed`.
+    pub(crate) fn wake(&self, timeline: &Timeline, passed: u64) {
+        let mut woken = LinkedList::new(ByNumber::new());
+        {
+            let mut list = unpoisoned(self.list.lock());
+            let mut cursor = list.waiters.front_mut();
+            while cursor.get().is_some_and(|waiter| waiter.seq <= passed) {
+                if let Some(waiter) = cursor.remove() {
+                    woken.push_back(waiter);
+                }
+            }
+            let _ = timeline.want(list.lowest());
+        }
+        while let Some(waiter) = woken.pop_front() {
+            waiter.wake.wake();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn me() -> Wake {
+        Wake::Thread(std::thread::current())
+    }
+
+    fn numbers(waiters: &Waiters) -> Vec<u64> {
+        unpoisoned(waiters.list.lock()).waiters.iter().map(|waiter| waiter.seq).collect()
+    }
+
+    #[test]
+    fn waiters_are_kept_in_order_of_their_numbers() {
+        let (timeline, waiters) = (Timeline::new(), Waiters::new());
+        for seq in [5, 2, 9, 5, 1] {
+            assert!(waiters.add(&timeline, seq, me()).is_ok());
+        }
+        assert_eq!(numbers(&waiters), [1, 2, 5, 5, 9]);
+        assert!(!timeline.advance(0));
+        assert!(timeline.advance(4), "1 and 2 sleep");
+        waiters.wake(&timeline, 4);
+        assert_eq!(numbers(&waiters), [5, 5, 9]);
+        assert!(timeline.advance(5));
+    }
+
+    #[test]
+    fn what_has_passed_is_not_waited_for() {
+        let (timeline, waiters) = (Timeline::new(), Waiters::new());
+        assert!(!timeline.advance(3));
+        assert!(waiters.add(&timeline, 3, me()).is_err());
+        assert!(waiters.add(&timeline, 4, me()).is_ok());
+        assert_eq!(numbers(&waiters), [4]);
+    }
+
+    #[test]
+    fn one_that_gives_up_is_removed() {
+        let (timeline, waiters) = (Timeline::new(), Waiters::new());
+        let ids: Vec<u64> = [3, 4].map(|seq| waiters.add(&timeline, seq, me()).ok().expect("not passed")).to_vec();
+        waiters.remove(&timeline, ids[0]);
+        assert_eq!(numbers(&waiters), [4]);
+        assert!(!timeline.advance(3), "nobody sleeps for 3 any more");
+        assert!(timeline.advance(4));
+    }
+}
