@@ -15,7 +15,7 @@ use crate::source::Source;
 /// # Errors
 /// A message for every statement that is wrong; what depends on a wrong `let` is not reported.
 pub fn check(source: &Source, script: &Block, devices: &Devices) -> Result<(), Vec<Diagnostic>> {
-    let mut checker = Checker { emitter: Emitter::new(source, devices, HeadersOnly), errors: Vec::new() };
+    let mut checker = Checker { emitter: Emitter::new(source, devices, HeadersOnly::default()), errors: Vec::new() };
     checker.block(script, true);
     if checker.errors.is_empty() { Ok(()) } else { Err(checker.errors) }
 }

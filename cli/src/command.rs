@@ -10,11 +10,11 @@ use crate::ast::Block;
 use crate::check::check;
 use crate::devices::{Available, Devices};
 use crate::diagnostic::{Diagnostic, render_all};
-use crate::engine::{DeviceId, Error, Mode, Vm};
+use crate::engine::{DeviceId, Mode, Vm};
 use crate::parser::parse;
 use crate::plan::plan;
 use crate::report::{StreamRow, device_table, devices_json, stream_table};
-use crate::run::{Dump, Stop, run};
+use crate::run::{Dump, Engine, Stop, run};
 use crate::source::{ReadError, Source};
 
 /// How a command ended.
@@ -52,15 +52,20 @@ pub struct EngineOptions {
 }
 
 impl EngineOptions {
-    fn build(&self) -> Result<Vm, Error> {
+    /// Most bytes of a place.
+    fn memory(&self) -> Option<u64> {
+        self.memory_limit.or_else(machine_memory)
+    }
+
+    fn build(&self) -> Result<Vm, String> {
         let mut builder = Vm::builder().mode(if self.inline { Mode::Inline } else { Mode::Threaded });
         if let Some(count) = self.cpu_devices {
             builder = builder.cpu_devices(count);
         }
-        if let Some(bytes) = self.memory_limit.or_else(machine_memory) {
+        if let Some(bytes) = self.memory() {
             builder = builder.cpu_memory_limit(bytes).host_memory_limit(bytes);
         }
-        builder.build()
+        builder.build().map_err(|error| error.to_string())
     }
 }
 
@@ -146,10 +151,12 @@ pub fn run_script(
         Ok(dump) => dump,
         Err(error) => return cannot_dump(options, &error, err),
     };
-    let mut result = run(&vm, &source, &script, &devices, out, dump);
-    if options.stats {
-        let table = stream_table(&stats(&vm));
-        result = result.and_then(|()| write!(out, "\n{table}").map_err(Stop::Output));
+    let engine = Engine { vm: &vm, memory: engine.memory() };
+    let mut result = run(engine, &source, &script, &devices, out, dump);
+    if options.stats && !matches!(result, Err(Stop::Output(_))) {
+        let rows: Vec<StreamRow> = vm.stats().streams.iter().map(StreamRow::from).collect();
+        let written = write!(out, "\n{}", stream_table(&rows)).map_err(Stop::Output);
+        result = result.and(written);
     }
     finish(result.and_then(|()| out.flush().map_err(Stop::Output)), &source, err)
 }
@@ -174,10 +181,6 @@ fn finish(result: Result<(), Stop>, source: &Source, err: &mut dyn Write) -> io:
             Ok(Exit::Failed)
         }
     }
-}
-
-fn stats(vm: &Vm) -> Vec<StreamRow> {
-    vm.stats().streams.iter().map(StreamRow::from).collect()
 }
 
 /// `streamvm check FILE`
@@ -205,10 +208,10 @@ pub fn check_script(
         let position = source.position(span.start);
         writeln!(err, "{}:{}:{}: note: {note}", source.name(), position.line, position.column)?;
     }
-    if let Some(path) = &options.dump_ir {
-        if let Err(error) = Dump::create(path).and_then(|mut dump| dump.list(&plan.list)) {
-            return cannot_dump(options, &error, err);
-        }
+    if let Some(path) = &options.dump_ir
+        && let Err(error) = Dump::create(path).and_then(|mut dump| dump.whole(&plan.list))
+    {
+        return cannot_dump(options, &error, err);
     }
     let rows: Vec<StreamRow> = plan.counts.iter().map(StreamRow::from).collect();
     let written = write!(out, "{}\n{}", plan.list, stream_table(&rows)).and_then(|()| out.flush());

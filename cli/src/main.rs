@@ -118,7 +118,8 @@ fn size(text: &str) -> Result<u64, String> {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let (Command::Run { log, .. } | Command::Check { log, .. } | Command::Devices { log, .. }) = &cli.command;
-    let default = if log.verbose { "warn,streamvm_cli=info" } else { "warn" };
+    // What fails is told by the command itself, at its statement; the engine would say it again.
+    let default = if log.verbose { "warn,streamvm_cli=info,streamvm=off" } else { "warn,streamvm=off" };
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(default)).init();
 
     let (out, err) = (&mut io::stdout().lock(), &mut io::stderr());

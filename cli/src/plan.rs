@@ -30,7 +30,7 @@ pub struct Plan {
 /// # Errors
 /// What the builder refuses in a later round of a `repeat` than the first.
 pub fn plan(source: &Source, script: &Block, devices: &Devices) -> Result<Plan, Diagnostic> {
-    let mut planner = Planner { emitter: Emitter::new(source, devices, HeadersOnly), notes: Vec::new() };
+    let mut planner = Planner { emitter: Emitter::new(source, devices, HeadersOnly::default()), notes: Vec::new() };
     planner.block(script)?;
     let list = planner.emitter.take_list();
     let planned = plan_list(list, &PlanOptions::default())

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::array::{Array, Data};
@@ -15,7 +15,7 @@ use crate::compare::{accuracy, compare};
 use crate::devices::Devices;
 use crate::diagnostic::Diagnostic;
 use crate::emit::{Emitter, Loader, Wanted};
-use crate::engine::{DType, Error, Place, Tensor, Vm};
+use crate::engine::{Access, DType, Error, InstructionList, Place, Tensor, Vm};
 use crate::files::{TensorFile, save};
 use crate::issued::Issued;
 use crate::show::show;
@@ -24,6 +24,11 @@ use crate::source::{Source, Span};
 /// A list of this many instructions is submitted although nobody needs a value yet: few enough that the
 /// streams are not kept waiting for the script, enough that a submission's fixed cost is spread.
 pub const FLUSH_AT: usize = 64;
+
+/// A list that writes as many bytes is submitted, so that a statement that asks for more memory than there
+/// is fails by itself, and its memory is known to be in use before the next one asks. Moving as much takes
+/// far longer than a submission.
+const FLUSH_BYTES: usize = 1 << 20;
 
 /// Why a run stopped.
 #[derive(Debug)]
@@ -46,32 +51,49 @@ impl From<io::Error> for Stop {
     }
 }
 
+/// What runs a script.
+#[derive(Clone, Copy, Debug)]
+pub struct Engine<'a> {
+    /// The engine.
+    pub vm: &'a Vm,
+    /// Most bytes that a tensor on the host can have, if that is known: a larger file is refused unread.
+    pub memory: Option<u64>,
+}
+
 /// Runs a script that [`check`](crate::check::check) has found fine. Results go to `out`, and each list
 /// that is submitted to `dump`.
 ///
 /// # Errors
 /// The first statement that fails, or that a failure is noticed at.
 pub fn run(
-    vm: &Vm,
+    engine: Engine<'_>,
     source: &Source,
     script: &Block,
     devices: &Devices,
     out: &mut dyn Write,
     dump: Option<Dump>,
 ) -> Result<(), Stop> {
-    let emitter = Emitter::new(source, devices, FromFiles { vm });
-    let mut runner = Runner { vm, source, emitter, out, dump, issued: Issued::default() };
+    let emitter = Emitter::new(source, devices, FromFiles { engine });
+    let mut runner = Runner {
+        vm: engine.vm,
+        source,
+        emitter,
+        out,
+        dump,
+        issued: Issued::default(),
+        gathered_since: Span::default(),
+        gathered_bytes: 0,
+    };
     runner.block(script)?;
     let end = Span::new(source.text().len(), source.text().len());
-    runner.settle(end)?;
-    if let Some(dump) = &mut runner.dump {
-        dump.0.flush()?;
-    }
-    Ok(())
+    runner.settle(end)
 }
 
-/// Where submitted lists are written to.
-pub struct Dump(BufWriter<File>);
+/// Where instruction lists are written to.
+pub struct Dump {
+    file: BufWriter<File>,
+    lists: u64,
+}
 
 impl Dump {
     /// Opens the file.
@@ -79,39 +101,58 @@ impl Dump {
     /// # Errors
     /// The file cannot be written.
     pub fn create(path: &Path) -> io::Result<Self> {
-        File::create(path).map(|file| Self(BufWriter::new(file)))
+        File::create(path).map(|file| Self { file: BufWriter::new(file), lists: 0 })
     }
 
-    /// Writes a list.
+    /// Writes a list that is the only one: the file is the list, and parses as one.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn list(&mut self, list: &dyn std::fmt::Display) -> io::Result<()> {
-        write!(self.0, "{list}")?;
-        self.0.flush()
+    pub fn whole(&mut self, list: &InstructionList) -> io::Result<()> {
+        write!(self.file, "{list}")?;
+        self.file.flush()
+    }
+
+    /// Writes one list of several, under a heading that begins with `#`. It is in the file when this
+    /// returns, so that a run that is stopped leaves what it has submitted.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    fn next(&mut self, list: &InstructionList) -> io::Result<()> {
+        self.lists += 1;
+        writeln!(self.file, "# list {}", self.lists)?;
+        self.whole(list)
     }
 }
 
 /// Loads files into host tensors.
 struct FromFiles<'a> {
-    vm: &'a Vm,
+    engine: Engine<'a>,
 }
 
 impl Loader for FromFiles<'_> {
-    fn load(&mut self, file: TensorFile) -> Result<Tensor, String> {
+    fn load(&mut self, path: &Path, name: Option<&str>) -> Result<Tensor, String> {
+        let file = TensorFile::open(path, name).map_err(|error| error.to_string())?;
+        if let Some(limit) = self.engine.memory.filter(|limit| file.bytes() as u64 > *limit) {
+            let bytes = file.bytes();
+            return Err(format!("{}: the tensor has {bytes} bytes, and at most {limit} fit memory", path.display()));
+        }
         let array = file.read().map_err(|error| error.to_string())?;
         log::info!("loaded {}{} from {}", file.dtype, file.shape, file.path.display());
         let shape = &array.shape;
         match &array.data {
-            Data::F32(values) => self.vm.tensor(values, shape),
-            Data::F64(values) => self.vm.tensor(values, shape),
-            Data::I32(values) => self.vm.tensor(values, shape),
-            Data::I64(values) => self.vm.tensor(values, shape),
-            Data::U8(values) => self.vm.tensor(values, shape),
-            Data::Bool(values) => self.vm.tensor_of_bools(values, shape),
+            Data::F32(values) => self.engine.vm.tensor(values, shape),
+            Data::F64(values) => self.engine.vm.tensor(values, shape),
+            Data::I32(values) => self.engine.vm.tensor(values, shape),
+            Data::I64(values) => self.engine.vm.tensor(values, shape),
+            Data::U8(values) => self.engine.vm.tensor(values, shape),
+            Data::Bool(values) => self.engine.vm.tensor_of_bools(values, shape),
         }
         .map_err(|error| error.to_string())
     }
+
+    /// When a load runs, the saves in front of it have run.
+    fn will_be_saved(&mut self, _path: PathBuf, _tensor: &Tensor) {}
 }
 
 struct Runner<'a> {
@@ -121,6 +162,20 @@ struct Runner<'a> {
     out: &'a mut dyn Write,
     dump: Option<Dump>,
     issued: Issued,
+    /// The statement of the first instruction that is not submitted yet.
+    gathered_since: Span,
+    /// What the instructions that are not submitted yet write.
+    gathered_bytes: usize,
+}
+
+/// The bytes that the instructions from line `first` of a list write.
+fn bytes_written(list: &InstructionList, first: usize) -> usize {
+    let written = list.instructions()[first..].iter().flat_map(|instruction| list.uses(instruction));
+    written
+        .filter(|used| used.access() != Access::Read)
+        .filter_map(|used| used.as_tensor())
+        .map(|tensor| tensor.shape().elements() * tensor.dtype().size())
+        .fold(0, usize::saturating_add)
 }
 
 impl Runner<'_> {
@@ -150,10 +205,15 @@ impl Runner<'_> {
         }
         let before = self.emitter.list().len();
         let wanted = self.emitter.statement(statement)?;
-        self.issued.note(&self.emitter.list().instructions()[before..], statement.span);
+        let list = self.emitter.list();
+        self.issued.note(&list.instructions()[before..], statement.span);
+        if before == 0 {
+            self.gathered_since = statement.span;
+        }
         match wanted {
             Wanted::Nothing => {
-                if self.emitter.list().len() >= FLUSH_AT {
+                self.gathered_bytes += bytes_written(list, before);
+                if list.len() >= FLUSH_AT || self.gathered_bytes >= FLUSH_BYTES {
                     self.flush(statement.span)?;
                 }
                 Ok(())
@@ -215,10 +275,16 @@ impl Runner<'_> {
             return Ok(());
         }
         if let Some(dump) = &mut self.dump {
-            dump.list(&list)?;
+            dump.next(&list)?;
         }
         log::debug!("submitting {} instructions", list.len());
-        self.vm.submit(list).map(drop).map_err(|error| self.explain(&error, span).into())
+        self.gathered_bytes = 0;
+        self.vm.submit(list).map(drop).map_err(|error| {
+            let since = self.source.position(self.gathered_since.start).line;
+            let together = (self.gathered_since != span)
+                .then(|| format!("what gathered from line {since} on was submitted together, and none of it ran"));
+            self.explain(&error, span).with_help_if(together).into()
+        })
     }
 
     /// Submits what has gathered and waits for everything.

@@ -3,7 +3,10 @@
 mod common;
 
 use proptest::prelude::*;
-use streamvm_cli::command::check_text;
+use std::path::Path;
+
+use streamvm_cli::ast::{Block, StatementKind};
+use streamvm_cli::command::{EngineOptions, Exit, ScriptOptions, check_text, run_script};
 use streamvm_cli::devices::{Available, Devices};
 use streamvm_cli::diagnostic::render_all;
 use streamvm_cli::parser::parse;
@@ -24,6 +27,53 @@ fn survive(bytes: Vec<u8>) -> Result<(), String> {
     let devices = Devices::resolve(&script, available).map_err(|errors| render_all(&errors, &source))?;
     plan(&source, &script, &devices).map(drop).map_err(|error| error.render(&source))
 }
+
+/// Lines over a few names, to be put together.
+const LINES: &[&str] = &[
+    "let a = add a b LANE",
+    "let b = sub b a LANE",
+    "let b = mul a 0.5 LANE",
+    "let a = copy x to cpu:0 LANE",
+    "let b = copy y to cpu:0 LANE",
+    "let a = tanh (matmul a (permute b 1 0)) LANE",
+    "let c = tanh (matmul a (permute b 1 0)) LANE",
+    "let b = matmul c b LANE",
+    "let d = sum a axis 1 keep LANE",
+    "let a = softmax (sub b d) axis -1 LANE",
+    "let v = slice a cols 1..3 LANE",
+    "let w = permute a 1 0",
+    "let r = reshape w 2 3 LANE",
+    "let a = max r b LANE",
+    "let a = where (lt a b) a 1 LANE",
+    "let n = add n 1 LANE",
+    "let n = div n (argmax b axis 0) LANE",
+    "let n = cast b i32 LANE",
+    "let a = cast n f32 LANE",
+    "add a b into a LANE",
+    "relu a into b LANE",
+    "neg b into b LANE",
+    "neg v into v LANE",
+    "mul n n into n LANE",
+    "copy a into y LANE",
+    "copy y into b LANE",
+    "copy x into a LANE",
+    "copy b into x LANE",
+    "copy (slice a rows 0..1) into y rows 1..2 LANE",
+    "copy (slice y cols 0..1) into a cols 2..3 LANE",
+    "copy v into y cols 0..2 LANE",
+    "fill a rows 1..2 value 0.25 LANE",
+    "fill y cols 1.. value 7 LANE",
+    "fill b value -1 LANE",
+    "repeat 70 { add b 0.5 into b LANE }",
+    "repeat 3 { let a = mul (copy x to cpu:0) b LANE }",
+    "repeat 5 { copy b into y LANE }",
+    "print a",
+    "print y",
+    "print n",
+    "expect a == a",
+    "save b \"b.npy\"",
+    "copy (load \"b.npy\") into a LANE",
+];
 
 /// Scripts that are fine, to be changed a little.
 const GOOD: &[&str] = &[
@@ -114,7 +164,92 @@ fn the_good_scripts_are_good() {
     }
 }
 
+/// A good script with a few changes.
+fn changed(which: usize, changes: Vec<(prop::sample::Index, u8, u8, &'static str)>) -> Vec<u8> {
+    let mut bytes = GOOD[which].as_bytes().to_vec();
+    for (at, how, byte, word) in changes {
+        if bytes.is_empty() {
+            break;
+        }
+        let at = at.index(bytes.len());
+        match how {
+            0 => bytes[at] = byte,
+            1 => drop(bytes.remove(at)),
+            2 => drop(bytes.splice(at..at, word.bytes())),
+            _ => bytes.truncate(at),
+        }
+    }
+    bytes
+}
+
+/// One to seven changes of a script.
+fn changes() -> impl Strategy<Value = Vec<(prop::sample::Index, u8, u8, &'static str)>> {
+    let change = (any::<prop::sample::Index>(), 0..4_u8, any::<u8>(), prop::sample::select(WORDS));
+    prop::collection::vec(change, 1..8)
+}
+
+/// Does a script end soon?
+fn is_short(script: &Block) -> bool {
+    script.iter().all(|statement| match &statement.kind {
+        StatementKind::Repeat { count, body } => *count <= 100 && is_short(body),
+        StatementKind::Time { body, .. } => is_short(body),
+        _ => true,
+    })
+}
+
+/// Runs a script in a folder of its own, since it may save files.
+fn run_alone(script: &[u8], inline: bool) -> (Exit, String, String) {
+    let folder = common::scratch(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts").as_ref());
+    std::fs::write(folder.path().join("changed.svm"), script).unwrap();
+    let (exit, out, err) = run_in(folder.path(), inline);
+    (exit, out, err.replace(&folder.path().display().to_string(), ""))
+}
+
+/// Runs a script of a folder; gives the exit, what it printed without the times, and its messages.
+fn run_in(folder: &Path, inline: bool) -> (Exit, String, String) {
+    let options = ScriptOptions { file: folder.join("changed.svm"), ..ScriptOptions::default() };
+    let engine = EngineOptions { inline, cpu_devices: None, memory_limit: Some(1 << 24) };
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let exit = run_script(&options, &engine, &mut out, &mut err).unwrap();
+    let out = String::from_utf8(out).unwrap();
+    let out = out.lines().filter(|line| !line.starts_with("time ")).collect::<Vec<_>>().join("\n");
+    (exit, out, String::from_utf8(err).unwrap())
+}
+
 proptest! {
+    /// Whatever passes the check runs to an end, and to the same one in both modes.
+    #[test]
+    fn changed_scripts_run_alike_in_both_modes(which in 0..GOOD.len(), changes in changes()) {
+        let bytes = changed(which, changes);
+        let is_short = String::from_utf8(bytes.clone()).is_ok_and(|text| {
+            parse(&Source::from_text("changed.svm", "", text)).is_ok_and(|script| is_short(&script))
+        });
+        if is_short {
+            prop_assert_eq!(run_alone(&bytes, false), run_alone(&bytes, true));
+        }
+    }
+
+    /// Scripts of lines that fit each other, with copies, views and writes in place on several lanes: who waits for
+    /// whom may differ from run to run, what comes out may not.
+    #[test]
+    fn mixed_lines_run_alike_in_both_modes(
+        lines in prop::collection::vec((prop::sample::select(LINES), 0..3_u32), 1..40),
+    ) {
+        let mut text = String::from("let x = load \"data/small.npy\"\nlet a = copy x to cpu:0\nlet b = mul a 0.5\n");
+        text.push_str("let y = empty f32 2 3 on host\nlet n = cast a i32\n");
+        for (line, lane) in lines {
+            let longer = format!("{text}{}\n", line.replace("LANE", &format!("on lane {lane}")));
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts");
+            let available = Available { planning: true, ..Available::default() };
+            if check_text(&Source::from_text("mixed.svm", folder, longer.clone()), available).is_ok() {
+                text = longer;
+            }
+        }
+        text.push_str("print x\nprint y\nprint a\nprint b\nprint n\n");
+        let threaded = run_alone(text.as_bytes(), false);
+        prop_assert_eq!(threaded, run_alone(text.as_bytes(), true), "{}", text);
+    }
+
     #[test]
     fn random_bytes(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
         let _ = survive(bytes);
@@ -131,24 +266,8 @@ proptest! {
     }
 
     #[test]
-    fn changed_scripts(
-        which in 0..GOOD.len(),
-        changes in prop::collection::vec((any::<prop::sample::Index>(), 0..4_u8, any::<u8>(), prop::sample::select(WORDS)), 1..8),
-    ) {
-        let mut bytes = GOOD[which].as_bytes().to_vec();
-        for (at, how, byte, word) in changes {
-            if bytes.is_empty() {
-                break;
-            }
-            let at = at.index(bytes.len());
-            match how {
-                0 => bytes[at] = byte,
-                1 => drop(bytes.remove(at)),
-                2 => drop(bytes.splice(at..at, word.bytes())),
-                _ => bytes.truncate(at),
-            }
-        }
-        let _ = survive(bytes);
+    fn changed_scripts(which in 0..GOOD.len(), changes in changes()) {
+        let _ = survive(changed(which, changes));
     }
 }
 

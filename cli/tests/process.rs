@@ -86,8 +86,51 @@ fn the_lists_are_written_to_a_file() {
     let output = streamvm(folder.path(), ["run", "--dump-ir", "a.list", "a.svm"]);
     assert_eq!(output.code, 0, "{}", output.stderr);
     let list = fs::read_to_string(folder.path().join("a.list")).unwrap();
-    assert!(list.contains("neg") && list.contains("abs"), "{list}");
+    assert!(list.contains("# list 1\n") && list.contains("neg") && list.contains("# list 2\n"), "{list}");
     assert_eq!(streamvm(folder.path(), ["run", "--dump-ir", "none/a.list", "a.svm"]).code, 1);
+}
+
+#[test]
+fn a_planned_list_parses_back() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let folder = scratch(&root.join("examples"));
+    for script in ["digits.svm", "overlap.svm"] {
+        let output = streamvm(folder.path(), ["check", "--device", "acc=cuda:0", "--dump-ir", "plan.list", script]);
+        assert_eq!(output.code, 0, "{}", output.stderr);
+        let text = fs::read_to_string(folder.path().join("plan.list")).unwrap();
+        assert!(output.stdout.starts_with(&text), "what is printed is not what is written");
+        let list: streamvm::InstructionList = text.parse().unwrap();
+        assert_eq!(list.to_string(), text, "{script}");
+    }
+}
+
+#[test]
+fn a_file_larger_than_memory_is_refused_unread() {
+    let folder = TempDir::new().unwrap();
+    let size = 1_u64 << 40;
+    let mut header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({size},), }}");
+    header.push_str(&" ".repeat(117 - header.len()));
+    header.push('\n');
+    let bytes = [b"\x93NUMPY\x01\x00\x76\x00".as_slice(), header.as_bytes()].concat();
+    let path = folder.path().join("large.npy");
+    fs::write(&path, &bytes).unwrap();
+    // A file with a hole: a terabyte long, a few bytes on disk.
+    if fs::File::options().write(true).open(&path).unwrap().set_len(size + 128).is_err() {
+        return; // this file system has no such files
+    }
+    fs::write(folder.path().join("a.svm"), "let a = load \"large.npy\"\nprint \"loaded\"\n").unwrap();
+    assert_eq!(streamvm(folder.path(), ["check", "a.svm"]).code, 0);
+    let output = streamvm(folder.path(), ["run", "a.svm"]);
+    assert_eq!((output.code, output.stdout.as_str()), (1, ""), "{}", output.stderr);
+    assert!(output.stderr.starts_with("a.svm:1:14: error: large.npy: the tensor has 1099511627776 bytes"));
+}
+
+#[test]
+fn stats_are_printed_for_a_failed_run_too() {
+    let output = run_text("let a = fill f32 2 value 1 on cpu:0\nexpect a == neg a\n", &["run", "--stats"]);
+    assert_eq!(output.code, 1);
+    assert!(output.stdout.contains("\ncompute@cpu:0:0"), "{}", output.stdout);
+    assert!(output.stderr.contains("not as expected"), "{}", output.stderr);
 }
 
 #[test]

@@ -15,11 +15,11 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 
 use crate::fn_context::FnContext;
 
-/// Captures up to this many bytes (and an alignment up to 16) are stored inline.
+/// Captures up to this many bytes (and an alignment up to 8) are stored inline.
 ///
-/// One cache line: room for two tensors, a few numbers and a reference-counted pointer, while the
-/// whole cell stays within two lines.
-pub const INLINE_BYTES: usize = 64;
+/// Room for six words (a few handles, numbers or a fat pointer and more), while the whole cell with its
+/// table pointer is 56 bytes and fits a cache line together with a tag.
+pub const INLINE_BYTES: usize = 48;
 
 /// What a caller's closure may fail with.
 pub type FnError = Box<dyn std::error::Error + Send + Sync>;
@@ -31,7 +31,7 @@ pub struct InlineFn {
     vtable: &'static VTable,
 }
 
-#[repr(C, align(16))]
+#[repr(C, align(8))]
 struct Storage([MaybeUninit<u8>; INLINE_BYTES]);
 
 struct VTable {

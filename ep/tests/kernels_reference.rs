@@ -255,7 +255,7 @@ fn every_kernel_agrees_with_the_reference() {
                     for view in VIEWS {
                         seed += 1;
                         // An interpreter takes a sample, without what `gemm` asks of the processor.
-                        if cfg!(miri) && (op == Op::MatMul || seed % 61 != 0) {
+                        if cfg!(miri) && (op == Op::MatMul || seed % 307 != 0) {
                             continue;
                         }
                         run_case(op, dtype, to, &case, &[view; 4], seed);

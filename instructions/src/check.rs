@@ -1,19 +1,21 @@
 //! What makes an instruction well formed: shapes, dtypes, places, overlaps. Shared by the builder and the parser, so
 //! that a list read from text promises what a built one does.
 
-use streamvm_ep::{Access, DType, DeviceId, DeviceKind, MemoryKind, Op, Params, Scalar, Shape, infer};
+use streamvm_ep::{Access, DType, DeviceId, DeviceKind, MemoryKind, Op, OpError, Params, Scalar, Shape, infer};
 use streamvm_stream::StreamKey;
 
 use crate::{BuildError, Kind, Place, Tensor, Use};
 
 /// The device, dtype and shape of an op's output.
 pub(crate) fn check_op(op: Op, inputs: &[&Tensor], params: Params) -> Result<(DeviceId, DType, Shape), BuildError> {
+    if inputs.len() != op.arity() {
+        return Err(OpError::Arity { op, found: inputs.len() }.into());
+    }
     let mut described = [(DType::F32, Shape::SCALAR); 3];
     for (slot, input) in described.iter_mut().zip(inputs) {
         *slot = (input.dtype(), input.shape());
     }
-    let known = &described[..inputs.len().min(described.len())];
-    let (dtype, shape) = infer(op, known, &params)?;
+    let (dtype, shape) = infer(op, &described[..inputs.len()], &params)?;
     let Some(device) = inputs.first().and_then(|input| input.place().device()) else {
         return Err(BuildError::OnHost { op });
     };
@@ -71,8 +73,7 @@ pub(crate) fn check(stream: StreamKey, kind: &Kind, uses: &[Use]) -> Result<(), 
         }
         (Kind::Copy, Some((target, [source]))) => {
             check_copy(source, target)?;
-            // One end is the stream's own: no device copies between two others.
-            if reaches(device, source) { Ok(()) } else { on_or_host("copy", device, target) }
+            check_copy_ends(device, source, target)
         }
         (Kind::Fill(value), Some((target, []))) => {
             check_fill(*value, target)?;
@@ -81,6 +82,17 @@ pub(crate) fn check(stream: StreamKey, kind: &Kind, uses: &[Use]) -> Result<(), 
         (Kind::Allocate, Some((target, []))) => on_or_host("alloc", device, target),
         (Kind::Function { name, .. }, _) => check_function(name, device, uses),
         _ => Ok(()),
+    }
+}
+
+/// One end is the stream's own, and a CPU stream reaches no other kind of device.
+fn check_copy_ends(device: DeviceId, source: &Tensor, target: &Tensor) -> Result<(), BuildError> {
+    let apart = |place: Place| place.device().is_some_and(|place| place.kind != DeviceKind::Cpu);
+    let out_of_reach = [source, target].into_iter().find(|end| device.kind == DeviceKind::Cpu && apart(end.place()));
+    match out_of_reach {
+        Some(end) => on("copy", end, device.into()),
+        None if reaches(device, source) => Ok(()),
+        None => on_or_host("copy", device, target),
     }
 }
 
@@ -120,8 +132,8 @@ pub(crate) fn check_output(
     if output.shape() != *shape || output.dtype() != dtype {
         return Err(BuildError::Output {
             what: what.to_owned(),
-            expected: *shape,
-            found: output.shape(),
+            expected: Box::new(*shape),
+            found: Box::new(output.shape()),
             expected_dtype: dtype,
             found_dtype: output.dtype(),
         });
@@ -136,7 +148,7 @@ pub(crate) fn check_function(what: &str, device: DeviceId, uses: &[Use]) -> Resu
     for (first, u) in uses.iter().enumerate() {
         let Some(tensor) = u.as_tensor() else { continue };
         match tensor.place() {
-            Place::Device(place) if place.kind != DeviceKind::Cpu && tensor.memory() == MemoryKind::Device => {
+            Place::Device(place) if place.kind != DeviceKind::Cpu && tensor.memory() != MemoryKind::Pinned => {
                 return on(what, tensor, Place::Host);
             }
             Place::Device(_) => on(what, tensor, device.into())?,

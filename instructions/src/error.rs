@@ -42,9 +42,9 @@ pub enum BuildError {
         /// The instruction.
         what: String,
         /// What is needed.
-        expected: Shape,
+        expected: Box<Shape>,
         /// What was given.
-        found: Shape,
+        found: Box<Shape>,
         /// What is needed.
         expected_dtype: DType,
         /// What was given.

@@ -30,11 +30,14 @@ pub struct ParseListError {
     pub found: String,
 }
 
-impl FromStr for InstructionList {
-    type Err = ParseListError;
-
+impl InstructionList {
+    /// Reads a list from text. Its instructions name the caller's line as where they were issued; `str::parse`
+    /// cannot.
+    ///
+    /// # Errors
+    /// The first line that is no instruction or declaration, and what would be right there.
     #[track_caller]
-    fn from_str(text: &str) -> Result<InstructionList, ParseListError> {
+    pub fn parse(text: &str) -> Result<InstructionList, ParseListError> {
         let site = Location::caller();
         if text.len() > MAX_TEXT {
             let expected = format!("at most {MAX_TEXT} bytes");
@@ -50,6 +53,15 @@ impl FromStr for InstructionList {
             }
         }
         Ok(parser.list)
+    }
+}
+
+impl FromStr for InstructionList {
+    type Err = ParseListError;
+
+    #[track_caller]
+    fn from_str(text: &str) -> Result<InstructionList, ParseListError> {
+        InstructionList::parse(text)
     }
 }
 

@@ -62,8 +62,8 @@ fn operands_fit_their_op() {
     assert!(matches!(error, BuildError::Op(OpError::DType { op: Op::Exp, .. })), "{error}");
     let error = refused(|b| b.op(Op::Add, &[&f32s(&[2])], plain()));
     assert!(matches!(error, BuildError::Op(OpError::Arity { op: Op::Add, found: 1 })), "{error}");
-    let four = [&f32s(&[2]); 4];
-    let error = refused(|b| b.op(Op::Where, &four, plain()));
+    let x = f32s(&[2]);
+    let error = refused(|b| b.op(Op::Where, &[&x; 4], plain()));
     assert!(matches!(error, BuildError::Op(OpError::Arity { .. })), "{error}");
     let error = refused(|b| b.op(Op::Neg, &[], plain()));
     assert!(matches!(error, BuildError::Op(OpError::Arity { found: 0, .. })), "{error}");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
-use streamvm_instructions::{Dependence, DependenceUse, Engine, InstructionList, Kind, Order, Target, Use, WaitFor};
+use streamvm_instructions::{Dependence, DependenceUse, Engine, InstructionList, Kind, Order, Target, WaitFor};
 use streamvm_stream::{Point, StreamId, WaitKind};
 
 use crate::job::{Job, Task};
@@ -89,14 +89,11 @@ impl State {
         self.sync.begin();
         for (line, instruction) in list.instructions().iter().enumerate() {
             let prepared = &self.scratch.prepared[line];
-            let ordered: &[Use] = match instruction.kind {
+            let uses: &[DependenceUse] = match instruction.kind {
                 // Freeing waits for nothing, and memory waits for its former lives at its first access.
                 Kind::Release | Kind::Allocate => &[],
-                _ => list.uses(instruction),
+                _ => &self.scratch.uses[prepared.first_use..][..list.uses(instruction).len()],
             };
-            let ids = &self.scratch.ids[prepared.first_id..];
-            let uses =
-                ordered.iter().zip(ids).map(|(u, id)| DependenceUse { resource: *id, access: u.ordering_access() });
             let order = match &instruction.kind {
                 Kind::Record(_) => Order::Record,
                 Kind::Barrier { .. } => Order::Barrier,
@@ -112,12 +109,12 @@ impl State {
                 _ => Order::Uses,
             };
             let mut observed = self.snapshot.of(&vm.streams);
-            let point = self.sync.instruction(prepared.stream, uses, order, &mut observed);
+            let point = self.sync.instruction(prepared.stream, uses.iter().copied(), order, &mut observed);
             match &instruction.kind {
                 Kind::Record(event) => {
                     event.set(engine, point);
                 }
-                Kind::Release => self.hand_over(self.scratch.ids[prepared.first_id]),
+                Kind::Release => self.hand_over(self.scratch.uses[prepared.first_use].resource),
                 _ => {}
             }
         }
@@ -146,10 +143,10 @@ impl State {
             return;
         }
         for (line, instruction) in list.instructions().iter().enumerate() {
-            let first = self.scratch.prepared[line].first_id;
+            let first = self.scratch.prepared[line].first_use;
             for (offset, u) in list.uses(instruction).iter().enumerate() {
                 let resource = u.resource();
-                let id = self.scratch.ids[first + offset];
+                let id = self.scratch.uses[first + offset].resource;
                 // False once it is bound here by an earlier use, or to another engine by another thread meanwhile.
                 if !resource.bind(engine, id) && resource.id_in(engine).is_err() {
                     self.scratch.dropped.push(id);
@@ -170,16 +167,16 @@ impl State {
             match wait.kind {
                 WaitKind::Device => {
                     counts.device_waits += 1;
-                    job.device_waits.push(wait.point);
+                    job.more().device_waits.push(wait.point);
                 }
                 WaitKind::Host => {
                     counts.host_waits += 1;
-                    job.host_waits.push(wait.point);
+                    job.more().host_waits.push(wait.point);
                 }
             }
         }
         job.point = planned.point;
-        job.reads.extend_from_slice(plan.reads(planned));
+        job.set_reads(plan.reads(planned));
         job.bytes = prepared.bytes;
         let (instruction, uses) = list.parts_mut(line);
         job.site = instruction.site;
@@ -189,22 +186,29 @@ impl State {
         (job.what, job.task) = match &mut instruction.kind {
             Kind::Call { op, params } => {
                 let task = prepared.kernel.map_or(Task::Nothing, |kernel| Task::Kernel(kernel, *params));
-                (Cow::Borrowed(op.name()), task)
+                (op.name(), task)
             }
-            Kind::Copy => (Cow::Borrowed("copy"), Task::Copy),
-            Kind::Fill(value) => (Cow::Borrowed("fill"), Task::Fill(*value)),
+            Kind::Copy => ("copy", Task::Copy),
+            Kind::Fill(value) => ("fill", Task::Fill(*value)),
             Kind::Function { name, body, .. } | Kind::Barrier { name, body, .. } => {
-                (std::mem::take(name), body.take().map_or(Task::Nothing, Task::Function))
+                let what = match std::mem::take(name) {
+                    Cow::Borrowed(name) => name,
+                    Cow::Owned(name) => {
+                        job.more().name = Some(name.into_boxed_str());
+                        "function"
+                    }
+                };
+                (what, body.take().map_or(Task::Nothing, Task::Function))
             }
-            other => (Cow::Borrowed(other.word()), Task::Nothing),
+            other => (other.word(), Task::Nothing),
         };
         if matches!(job.task, Task::Nothing) {
             return;
         }
-        let ids = &self.scratch.ids[prepared.first_id..];
-        for (u, id) in uses.iter().zip(ids) {
-            if let (Target::Tensor(tensor), Some(Some(known))) = (u.target(), self.resources.get(id.index())) {
-                job.operands.extend(known.memory.operand(tensor, u.access()));
+        let resources = &self.scratch.uses[prepared.first_use..];
+        for (u, DependenceUse { resource, .. }) in uses.iter().zip(resources) {
+            if let (Target::Tensor(tensor), Some(Some(known))) = (u.target(), self.resources.get(resource.index())) {
+                job.more().operands.extend(known.memory.operand(tensor, u.access()));
             }
         }
     }
@@ -214,7 +218,7 @@ impl State {
         stream.entry.note_submitted(job.point.seq);
         if vm.inline.is_some() {
             inline.push(job);
-        } else if !job.host_waits.is_empty() || stream.sent != stream.entry.dispatched() {
+        } else if job.has_host_waits() || stream.sent != stream.entry.dispatched() {
             stream.sent += 1;
             self.to_scheduler.push(job);
         } else {

@@ -159,7 +159,7 @@ impl VmBuilder {
             to_scheduler: Inbox::new(),
             scheduler: Arc::new(Sleeper::new()),
             callbacks: Arc::new(Callbacks::default()),
-            room: Room::default(),
+            room: Room::new(),
             limits: self.limits,
             charged_bytes: AtomicU64::new(0),
             threads,

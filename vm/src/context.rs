@@ -139,10 +139,12 @@ impl Context {
         let Some(head) = queue.front_mut() else {
             return false;
         };
-        // Waits that are met are not looked at again.
-        head.device_waits.retain(|point| !vm.streams.has_passed(*point));
-        if !head.device_waits.is_empty() {
-            return false;
+        if let Some(more) = head.has_more() {
+            // Waits that are met are not looked at again.
+            more.device_waits.retain(|point| !vm.streams.has_passed(*point));
+            if !more.device_waits.is_empty() {
+                return false;
+            }
         }
         if let Some(job) = queue.pop() {
             self.run(lane, job, vm);
@@ -158,7 +160,7 @@ impl Context {
             self.shared.retired_bytes.store(retired, Ordering::Relaxed);
         }
         run::run(&mut job, entry, stream.as_mut(), &vm.failures);
-        vm.room.announce();
+        vm.room.announce(vm.limits, || vm.pending());
         self.retired.push(job);
         if self.retired.len() >= RETIRED {
             self.give_back(vm);
@@ -177,7 +179,7 @@ impl Context {
 
     /// What the heads wait for: the first open wait of each.
     fn blocked(&self) -> impl Iterator<Item = Point> + '_ {
-        self.lanes.iter().filter_map(|lane| lane.queue.front()?.device_waits.first().copied())
+        self.lanes.iter().filter_map(|lane| lane.queue.front()?.first_device_wait())
     }
 
     /// Sleeps until there may be something to do. Every way to become ready leads to a wake: a push into the inbox, a

@@ -62,12 +62,12 @@ impl Failures {
     }
 
     /// The root cause of the first of `points` that failed.
-    pub(crate) fn poison(&self, points: &[Point]) -> Option<Arc<Failure>> {
-        if !self.any() || points.is_empty() {
+    pub(crate) fn poison(&self, mut points: impl Iterator<Item = Point>) -> Option<Arc<Failure>> {
+        if !self.any() {
             return None;
         }
         let table = unpoisoned(self.table.lock());
-        points.iter().find_map(|point| table.failed.get(point)).cloned()
+        points.find_map(|point| table.failed.get(&point)).cloned()
     }
 
     /// The outcome of a point, for a waiter: it counts as having collected the root cause.

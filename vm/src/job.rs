@@ -4,7 +4,6 @@
 //! raw views, waits are numbers, a caller's code is stored inline: nothing in a job is shared with another thread. The
 //! vectors keep their capacity from life to life.
 
-use std::borrow::Cow;
 use std::panic::Location;
 
 use smallvec::SmallVec;
@@ -26,49 +25,118 @@ pub(crate) enum Task {
 }
 
 /// One instruction on its way from submission to completion.
+///
+/// What every instruction needs comes first and fits, with the slot's links, three cache lines; the rest is touched
+/// only when [`Job::has_more`] says so. A line that the submitter writes and the runner reads costs a transfer between
+/// cores, and those are most of the cost of a short instruction.
+#[repr(C)]
 pub(crate) struct Job {
     /// Its number.
     pub(crate) point: Point,
-    /// What runs, for errors.
-    pub(crate) what: Cow<'static, str>,
     /// Where the caller issued it.
     pub(crate) site: &'static Location<'static>,
+    /// What runs, for errors, unless [`More::name`] says it.
+    pub(crate) what: &'static str,
+    /// Bytes that it keeps until it has passed: its new outputs and boxed captures.
+    pub(crate) bytes: u64,
+    /// The point that wrote the first thing that it reads; number 0 if it reads nothing that was written.
+    first_read: Point,
+    pub(crate) task: Task,
+    has_more: bool,
+    more: More,
+}
+
+/// What only some instructions have.
+#[derive(Default)]
+pub(crate) struct More {
+    /// A name that is not a constant of the program.
+    pub(crate) name: Option<Box<str>>,
     /// Points that the thread context waits for.
     pub(crate) device_waits: SmallVec<[Point; 2]>,
     /// Points that the scheduler waits for.
     pub(crate) host_waits: SmallVec<[Point; 2]>,
-    /// The points that wrote what it reads.
-    pub(crate) reads: SmallVec<[Point; 4]>,
+    /// The points that wrote the other things that it reads.
+    reads: SmallVec<[Point; 4]>,
     pub(crate) operands: Vec<Operand>,
-    pub(crate) task: Task,
-    /// Bytes that it keeps until it has passed: its new outputs and boxed captures.
-    pub(crate) bytes: u64,
 }
+
+const NO_POINT: Point = Point { stream: StreamId(0), seq: 0 };
 
 impl Job {
     /// A job that does nothing, to be filled.
     pub(crate) fn empty() -> Job {
         Job {
-            point: Point::new(StreamId(0), 0),
-            what: Cow::Borrowed(""),
+            point: NO_POINT,
             site: Location::caller(),
-            device_waits: SmallVec::new(),
-            host_waits: SmallVec::new(),
-            reads: SmallVec::new(),
-            operands: Vec::new(),
-            task: Task::Nothing,
+            what: "",
             bytes: 0,
+            first_read: NO_POINT,
+            task: Task::Nothing,
+            has_more: false,
+            more: More::default(),
         }
+    }
+
+    /// What not every instruction has; from now on looked at.
+    pub(crate) fn more(&mut self) -> &mut More {
+        self.has_more = true;
+        &mut self.more
+    }
+
+    /// What not every instruction has, if this one does.
+    pub(crate) fn has_more(&mut self) -> Option<&mut More> {
+        self.has_more.then_some(&mut self.more)
+    }
+
+    /// Notes the points that wrote what it reads.
+    pub(crate) fn set_reads(&mut self, reads: &[Point]) {
+        if let Some((first, others)) = reads.split_first() {
+            self.first_read = *first;
+            if !others.is_empty() {
+                self.more().reads.extend_from_slice(others);
+            }
+        }
+    }
+
+    /// The points that wrote what it reads.
+    pub(crate) fn reads(&self) -> impl Iterator<Item = Point> + '_ {
+        let others: &[Point] = if self.has_more { &self.more.reads } else { &[] };
+        (self.first_read.seq > 0).then_some(self.first_read).into_iter().chain(others.iter().copied())
+    }
+
+    /// What runs.
+    pub(crate) fn name(&self) -> &str {
+        let name = if self.has_more { self.more.name.as_deref() } else { None };
+        name.unwrap_or(self.what)
+    }
+
+    /// Whether some host wait is open.
+    pub(crate) fn has_host_waits(&self) -> bool {
+        self.has_more && !self.more.host_waits.is_empty()
+    }
+
+    /// The first point that the scheduler still waits for.
+    pub(crate) fn first_host_wait(&self) -> Option<Point> {
+        if self.has_more { self.more.host_waits.first().copied() } else { None }
+    }
+
+    /// The first point that the thread context still waits for.
+    pub(crate) fn first_device_wait(&self) -> Option<Point> {
+        if self.has_more { self.more.device_waits.first().copied() } else { None }
     }
 
     /// Drops what the job holds and keeps the capacity. User code (the captures' drops) may run, and panic.
     pub(crate) fn clear(&mut self) {
-        self.operands.clear();
-        self.device_waits.clear();
-        self.host_waits.clear();
-        self.reads.clear();
-        self.what = Cow::Borrowed("");
-        self.bytes = 0;
+        if self.has_more {
+            self.has_more = false;
+            let More { name, device_waits, host_waits, reads, operands } = &mut self.more;
+            *name = None;
+            device_waits.clear();
+            host_waits.clear();
+            reads.clear();
+            operands.clear();
+        }
+        self.first_read = NO_POINT;
         // Last: whatever a capture's drop does, the rest is clean.
         self.task = Task::Nothing;
     }
@@ -79,20 +147,20 @@ impl Work for Job {
         match std::mem::replace(&mut self.task, Task::Nothing) {
             Task::Nothing => Ok(()),
             Task::Kernel(kernel, params) => {
-                let inputs = self.operands.len().saturating_sub(1);
-                let operands = &mut self.operands;
+                let inputs = self.more.operands.len().saturating_sub(1);
+                let operands = &mut self.more.operands;
                 Ok(stream.launch(&mut KernelCall { kernel, operands, inputs, params: &params })?)
             }
-            Task::Copy => match self.operands.as_mut_slice() {
+            Task::Copy => match self.more.operands.as_mut_slice() {
                 [source, target] => Ok(stream.copy(source, target)?),
                 _ => Ok(()),
             },
-            Task::Fill(value) => match self.operands.as_mut_slice() {
+            Task::Fill(value) => match self.more.operands.as_mut_slice() {
                 [target] => Ok(stream.fill(target, value)?),
                 _ => Ok(()),
             },
             Task::Function(function) => {
-                let mut context = FnContext::new(&mut self.operands)?;
+                let mut context = FnContext::new(&mut self.more.operands)?;
                 function.call(&mut context).map_err(RunError::Function)
             }
         }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use streamvm_ep::{Access, Kernel};
 use streamvm_instructions::{
-    Dependence, Engine, Error, Instruction, InstructionList, Kind, Resource, ResourceId, ResourceKind, Use, WaitFor,
-    wait_error,
+    Dependence, DependenceUse, Engine, Error, Foreign, Instruction, InstructionList, Kind, Resource, ResourceId,
+    ResourceKind, Use, WaitFor, wait_error,
 };
 use streamvm_stream::allocator::{AccessSet, Want};
 use streamvm_stream::{Point, StreamId, StreamKey};
@@ -64,32 +64,49 @@ impl State {
     ) -> Result<(), Obstacle> {
         let stream = self.stream(instruction.stream).ok_or(Obstacle::Stream(instruction.stream))?;
         let uses = list.uses(instruction);
-        let kernel = self.check(line, instruction, uses, vm, engine, list)?;
-        let first_id = self.scratch.ids.len();
-        let mut bytes = heap_bytes(&instruction.kind);
+        let first_use = self.scratch.uses.len();
+        let (mut bytes, mut kernel) = (0, None);
+        match &instruction.kind {
+            Kind::Function { body: Some(body), .. } | Kind::Barrier { body: Some(body), .. } => {
+                bytes = body.heap_bytes() as u64;
+            }
+            _ => kernel = self.check(line, instruction, uses, vm, engine, list)?,
+        }
         for u in uses {
-            let resource = u.resource();
-            let refuse = |error: fn(usize, String) -> Error| error(line, instruction.kind.name().to_owned());
-            let bound = resource.id_in(engine).map_err(|_| refuse(|line, what| Error::Foreign { line, what }))?;
-            let known = bound.or_else(|| self.scratch.created.get(&address(resource)).copied());
-            let id = match known {
-                Some(id) => id,
-                None if u.access().reads() && resource.kind() != ResourceKind::Var
-                    || matches!(instruction.kind, Kind::Release) =>
-                {
-                    return Err(refuse(|line, what| Error::NeverWritten { line, what }).into());
-                }
-                None => {
-                    let (id, taken) = self.create(resource, stream, vm)?;
+            let resource = match u.resource().id_in(engine) {
+                Ok(Some(id)) => id,
+                Ok(None) => {
+                    let (id, taken) = self.unbound(line, instruction, u, stream, vm)?;
                     bytes += taken;
                     id
                 }
+                Err(Foreign) => return Err(refused(line, instruction, |line, what| Error::Foreign { line, what })),
             };
-            self.note_use(line, instruction, id, u.access())?;
-            self.scratch.ids.push(id);
+            self.note_use(line, instruction, resource, u.access())?;
+            self.scratch.uses.push(DependenceUse { resource, access: u.ordering_access() });
         }
-        self.scratch.prepared.push(Prepared { stream, kernel, first_id, bytes });
+        self.scratch.prepared.push(Prepared { stream, kernel, first_use, bytes });
         Ok(())
+    }
+
+    /// The resource of a use that no engine knows yet: an earlier instruction of this list created it, or this one does.
+    fn unbound(
+        &mut self,
+        line: usize,
+        instruction: &Instruction,
+        u: &Use,
+        stream: StreamId,
+        vm: &Shared,
+    ) -> Result<(ResourceId, u64), Obstacle> {
+        let resource = u.resource();
+        if let Some(id) = self.scratch.created.get(&address(resource)) {
+            return Ok((*id, 0));
+        }
+        let reads = u.access().reads() && resource.kind() != ResourceKind::Var;
+        if reads || matches!(instruction.kind, Kind::Release) {
+            return Err(refused(line, instruction, |line, what| Error::NeverWritten { line, what }));
+        }
+        self.create(resource, stream, vm)
     }
 
     /// What can be refused without looking at resources.
@@ -141,28 +158,28 @@ impl State {
         id: ResourceId,
         access: Access,
     ) -> Result<(), Obstacle> {
-        let what = || instruction.kind.name().to_owned();
         let Some(Some(known)) = self.resources.get_mut(id.index()) else {
-            return Err(Error::Released { line, what: what() }.into());
+            return Err(refused(line, instruction, |line, what| Error::Released { line, what }));
         };
         match (&instruction.kind, known.contents) {
-            (_, Contents::Released) => return Err(Error::Released { line, what: what() }.into()),
-            (Kind::Release, _) => {
-                self.scratch.undo.push(Undo::Contents(id, known.contents));
+            (_, Contents::Released) => {
+                return Err(refused(line, instruction, |line, what| Error::Released { line, what }));
+            }
+            (Kind::Release, before) => {
                 known.contents = Contents::Released;
+                self.scratch.undo.push(Undo::Contents(id, before));
                 if let Some((pool, block)) = known.memory.block {
                     self.scratch.handed.push(Handed { owner: id, pool, block, heir: None });
                 }
             }
-            (Kind::Allocate, _) => {}
+            (_, Contents::Written) | (Kind::Allocate, _) => {}
             (_, Contents::Fresh) if access.reads() => {
-                return Err(Error::NeverWritten { line, what: what() }.into());
+                return Err(refused(line, instruction, |line, what| Error::NeverWritten { line, what }));
             }
             (_, Contents::Fresh) => {
-                self.scratch.undo.push(Undo::Contents(id, known.contents));
                 known.contents = Contents::Written;
+                self.scratch.undo.push(Undo::Contents(id, Contents::Fresh));
             }
-            (_, Contents::Written) => {}
         }
         Ok(())
     }
@@ -243,9 +260,7 @@ impl State {
     }
 }
 
-fn heap_bytes(kind: &Kind) -> u64 {
-    match kind {
-        Kind::Function { body: Some(body), .. } | Kind::Barrier { body: Some(body), .. } => body.heap_bytes() as u64,
-        _ => 0,
-    }
+#[cold]
+fn refused(line: usize, instruction: &Instruction, error: fn(usize, String) -> Error) -> Obstacle {
+    Obstacle::Refused(error(line, instruction.kind.name().to_owned()))
 }

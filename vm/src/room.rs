@@ -4,7 +4,7 @@
 //! that it is not woken for every instruction. What is pending is read off the timelines, exactly, when it is needed;
 //! an instruction that passes costs one load here while nobody is blocked.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 
 use crate::sync::unpoisoned;
@@ -32,10 +32,15 @@ impl Limits {
         fits || pending.instructions == 0
     }
 
+    /// The low mark in instructions, for a blocked submitter of `more`.
+    fn low_instructions(&self, more: u64) -> u64 {
+        (self.instructions / 2).min(self.instructions.saturating_sub(more))
+    }
+
     /// Whether a blocked submitter of `more` instructions may go on.
     fn low(&self, pending: Pending, more: u64) -> bool {
-        let target = (self.instructions / 2).min(self.instructions.saturating_sub(more));
-        pending.instructions <= target && pending.bytes <= self.bytes / 2 || pending.instructions == 0
+        let low = pending.instructions <= self.low_instructions(more) && pending.bytes <= self.bytes / 2;
+        low || pending.instructions == 0
     }
 
     /// The bounds for a thread of the engine, which must not block: as much again.
@@ -45,42 +50,71 @@ impl Limits {
 }
 
 /// The submitters that wait for room.
-#[derive(Default)]
 pub(crate) struct Room {
+    /// Somebody is blocked and has not been told to look again yet.
+    armed: AtomicBool,
+    /// Above so many pending instructions nobody can go on, so nobody is told.
+    low: AtomicU64,
     blocked: AtomicUsize,
     lock: Mutex<()>,
     changed: Condvar,
 }
 
 impl Room {
+    pub(crate) fn new() -> Room {
+        Room {
+            armed: AtomicBool::new(false),
+            low: AtomicU64::new(0),
+            blocked: AtomicUsize::new(0),
+            lock: Mutex::new(()),
+            changed: Condvar::new(),
+        }
+    }
+
     /// How many submitters are blocked.
     pub(crate) fn blocked(&self) -> usize {
         self.blocked.load(Ordering::Relaxed)
     }
 
-    /// Lets blocked submitters look again. Called after each instruction has passed.
-    pub(crate) fn announce(&self) {
-        // SeqCst against the publication before it and the announcement in `wait`: one of the two sees the other.
-        if self.blocked.load(Ordering::SeqCst) > 0 {
-            self.notify();
+    /// Lets blocked submitters look again, if enough has passed. Called after each instruction has passed.
+    pub(crate) fn announce(&self, limits: Limits, pending: impl FnOnce() -> Pending) {
+        // SeqCst against the publication before it and the arming in `wait`: one of the two sees the other.
+        if self.armed.load(Ordering::SeqCst) {
+            self.announce_armed(limits, pending());
         }
     }
 
     #[cold]
-    fn notify(&self) {
+    fn announce_armed(&self, limits: Limits, pending: Pending) {
+        let low = self.low.load(Ordering::SeqCst);
+        let enough = pending.instructions <= low && pending.bytes <= limits.bytes / 2 || pending.instructions == 0;
+        if enough && self.armed.swap(false, Ordering::SeqCst) {
+            self.notify();
+        }
+    }
+
+    /// Lets blocked submitters look again.
+    pub(crate) fn notify(&self) {
         drop(unpoisoned(self.lock.lock()));
         self.changed.notify_all();
     }
 
     /// Blocks until there is room for `more` instructions, or `give_up` says so.
     pub(crate) fn wait(&self, limits: Limits, more: u64, pending: impl Fn() -> Pending, give_up: impl Fn() -> bool) {
-        self.blocked.fetch_add(1, Ordering::SeqCst);
         let mut guard = unpoisoned(self.lock.lock());
-        while !limits.low(pending(), more) && !give_up() {
+        // The highest mark of all who are blocked: for the others it only means to look more often.
+        let others = if self.blocked() == 0 { 0 } else { self.low.load(Ordering::SeqCst) };
+        self.low.store(others.max(limits.low_instructions(more)), Ordering::SeqCst);
+        self.blocked.fetch_add(1, Ordering::Relaxed);
+        loop {
+            self.armed.store(true, Ordering::SeqCst);
+            if limits.low(pending(), more) || give_up() {
+                break;
+            }
             guard = unpoisoned(self.changed.wait(guard));
         }
+        self.blocked.fetch_sub(1, Ordering::Relaxed);
         drop(guard);
-        self.blocked.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

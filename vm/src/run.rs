@@ -18,13 +18,13 @@ use crate::job::{Job, Task};
 /// Runs `job` on its stream and publishes that it has passed. The outcome is entered before that, and the captures are
 /// dropped before that, by this thread.
 pub(crate) fn run(job: &mut Job, entry: &StreamEntry, stream: &mut dyn ep::Stream, failures: &Failures) {
-    if let Some(root) = failures.poison(&job.reads) {
-        log::debug!("{} on {} is skipped: {root}", job.what, entry.key);
+    if let Some(root) = failures.poison(job.reads()) {
+        log::debug!("{} on {} is skipped: {root}", job.name(), entry.key);
         failures.pass_on(job.point, root);
     } else if !matches!(job.task, Task::Nothing)
         && let Some(cause) = attempt(job, entry, stream)
     {
-        let what = job.what.to_string();
+        let what = job.name().to_owned();
         let failure = Failure { point: job.point, stream: entry.key, what, site: job.site, cause };
         log::debug!("{failure}");
         failures.fail(Arc::new(failure));

@@ -48,9 +48,11 @@ impl Scheduler {
         for (stream, queue) in &mut self.held {
             let mut count = 0;
             while let Some(head) = queue.front_mut() {
-                head.host_waits.retain(|point| !vm.streams.has_passed(*point));
-                if !head.host_waits.is_empty() {
-                    break;
+                if let Some(more) = head.has_more() {
+                    more.host_waits.retain(|point| !vm.streams.has_passed(*point));
+                    if !more.host_waits.is_empty() {
+                        break;
+                    }
                 }
                 if let (Some(job), Some(entry)) = (queue.pop(), vm.streams.get(*stream)) {
                     self.outbox.add(&entry.context, job);
@@ -75,7 +77,7 @@ impl Scheduler {
 
     /// What the oldest held-back instruction of each stream waits for.
     pub(crate) fn blocked(&self) -> impl Iterator<Item = Point> + '_ {
-        self.held.iter().filter_map(|(_, queue)| queue.front()?.host_waits.first().copied())
+        self.held.iter().filter_map(|(_, queue)| queue.front()?.first_host_wait())
     }
 
     fn is_ready(&self, vm: &Shared) -> bool {

@@ -77,7 +77,7 @@ impl Shared {
         let state = crate::sync::unpoisoned(self.state.lock());
         self.closed.store(true, Ordering::SeqCst);
         drop(state);
-        self.room.announce();
+        self.room.notify();
         self.wake_all();
     }
 

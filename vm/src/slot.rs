@@ -15,7 +15,8 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 
-/// A linked cell.
+/// A linked cell. On lines of its own, so that two cells in flight never share one.
+#[repr(C, align(64))]
 pub(crate) struct Cell<T> {
     pub(crate) next: *mut Cell<T>,
     pub(crate) batch: Batch<T>,

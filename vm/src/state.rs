@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use streamvm_ep::Kernel;
-use streamvm_instructions::{Observed, Resource, ResourceId, SoftSync, SyncCounts};
+use streamvm_instructions::{DependenceUse, Observed, Resource, ResourceId, SoftSync, SyncCounts};
 use streamvm_stream::allocator::Block;
 use streamvm_stream::{Point, StreamId, StreamKey, Streams};
 
@@ -49,7 +49,7 @@ pub(crate) struct StreamState {
 pub(crate) struct Prepared {
     pub(crate) stream: StreamId,
     pub(crate) kernel: Option<Kernel>,
-    pub(crate) first_id: usize,
+    pub(crate) first_use: usize,
     pub(crate) bytes: u64,
 }
 
@@ -71,8 +71,8 @@ pub(crate) struct Handed {
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(crate) prepared: Vec<Prepared>,
-    /// Resources of all uses, in list order.
-    pub(crate) ids: Vec<ResourceId>,
+    /// What all instructions use, in list order.
+    pub(crate) uses: Vec<DependenceUse>,
     /// Resources that the list creates, by their address; the list keeps them alive.
     pub(crate) created: HashMap<usize, ResourceId>,
     /// Events that the list records, by their address, with the stream.
@@ -85,7 +85,7 @@ pub(crate) struct Scratch {
 impl Scratch {
     pub(crate) fn clear(&mut self) {
         self.prepared.clear();
-        self.ids.clear();
+        self.uses.clear();
         self.created.clear();
         self.recorded.clear();
         self.undo.clear();

@@ -11,33 +11,50 @@ mod value;
 mod view;
 
 use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
 
 use crate::ast::{Expr, ExprKind, Statement, StatementKind, Target};
 use crate::devices::Devices;
 use crate::diagnostic::Diagnostic;
-use crate::engine::{DType, InstructionList, InstructionsBuilder, MemoryKind, Place, Tensor};
+use crate::engine::{DType, InstructionList, InstructionsBuilder, MemoryKind, Place, Shape, Tensor};
 use crate::files::TensorFile;
-use crate::functions::{FUNCTIONS, did_you_mean};
+use crate::functions::did_you_mean;
 use crate::source::{Source, Span, Spanned};
 
 pub(crate) use value::scalar;
 
 /// Where the tensors of files come from.
 pub trait Loader {
-    /// The tensor of a file, on the host.
+    /// A tensor of a file, on the host.
     ///
     /// # Errors
     /// Why there is none; the text names the file.
-    fn load(&mut self, file: TensorFile) -> Result<Tensor, String>;
+    fn load(&mut self, path: &Path, name: Option<&str>) -> Result<Tensor, String>;
+
+    /// A statement in front of those that load later will have written this file.
+    fn will_be_saved(&mut self, path: PathBuf, tensor: &Tensor);
 }
 
 /// A loader that gives tensors without values: enough to check and to plan.
 #[derive(Debug, Default)]
-pub struct HeadersOnly;
+pub struct HeadersOnly {
+    /// Files that will be there, as they will be.
+    saved: HashMap<PathBuf, (DType, Shape)>,
+}
 
 impl Loader for HeadersOnly {
-    fn load(&mut self, file: TensorFile) -> Result<Tensor, String> {
-        Ok(Tensor::unbound(Place::Host, MemoryKind::Pageable, file.dtype, file.shape))
+    fn load(&mut self, path: &Path, name: Option<&str>) -> Result<Tensor, String> {
+        let (dtype, shape) = match self.saved.get(path) {
+            Some(saved) if name.is_none() => *saved,
+            _ => {
+                TensorFile::open(path, name).map(|file| (file.dtype, file.shape)).map_err(|error| error.to_string())?
+            }
+        };
+        Ok(Tensor::unbound(Place::Host, MemoryKind::Pageable, dtype, shape))
+    }
+
+    fn will_be_saved(&mut self, path: PathBuf, tensor: &Tensor) {
+        self.saved.insert(path, (tensor.dtype(), tensor.shape()));
     }
 }
 
@@ -137,7 +154,12 @@ impl<'a> Emitter<'a> {
                     .map_err(|error| Diagnostic::new(target.name.span, error.to_string()))?;
                 Ok(Wanted::Nothing)
             }
-            StatementKind::Print(value) | StatementKind::Save { value, .. } => Ok(Wanted::One(self.host_value(value)?)),
+            StatementKind::Print(value) => Ok(Wanted::One(self.host_value(value)?)),
+            StatementKind::Save { value, path } => {
+                let tensor = self.host_value(value)?;
+                self.loader.will_be_saved(self.source.resolve(&path.value), &tensor);
+                Ok(Wanted::One(tensor))
+            }
             StatementKind::PrintAccuracy { scores, labels } => {
                 let scores_tensor = self.value(scores, 0)?;
                 let labels_tensor = self.value(labels, 0)?;
@@ -163,7 +185,7 @@ impl<'a> Emitter<'a> {
                         ),
                     ));
                 }
-                Ok(Wanted::Two(self.to_host(scores_tensor, scores)?, self.to_host(labels_tensor, labels)?))
+                Ok(Wanted::Two(self.on_host(scores_tensor, scores)?, self.on_host(labels_tensor, labels)?))
             }
             StatementKind::Expect { found, expected, .. } => {
                 let a = self.value(found, 0)?;
@@ -175,7 +197,7 @@ impl<'a> Emitter<'a> {
                     )
                     .with_help("dtype and shape must be the same: use `cast` or `reshape`"));
                 }
-                Ok(Wanted::Two(self.to_host(a, found)?, self.to_host(b, expected)?))
+                Ok(Wanted::Two(self.on_host(a, found)?, self.on_host(b, expected)?))
             }
         }
     }
@@ -222,18 +244,17 @@ impl<'a> Emitter<'a> {
         }
         let mut known: Vec<&str> = self.names.keys().map(String::as_str).collect();
         known.sort_unstable(); // the same guess in every run
-        let functions = FUNCTIONS.iter().map(|(name, _)| *name);
-        let help = did_you_mean(name, known.into_iter().chain(functions));
+        let help = did_you_mean(name, known);
         Err(Diagnostic::new(span, format!("unknown name `{name}`")).with_help_if(help))
     }
 
     /// The value of an expression, copied to the host if it is elsewhere or has gaps.
     fn host_value(&mut self, expr: &Expr) -> Result<Tensor, Diagnostic> {
         let tensor = self.value(expr, 0)?;
-        self.to_host(tensor, expr)
+        self.on_host(tensor, expr)
     }
 
-    fn to_host(&mut self, tensor: Tensor, expr: &Expr) -> Result<Tensor, Diagnostic> {
+    fn on_host(&mut self, tensor: Tensor, expr: &Expr) -> Result<Tensor, Diagnostic> {
         if tensor.place() == Place::Host && tensor.layout().is_contiguous() {
             return Ok(tensor);
         }

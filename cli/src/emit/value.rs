@@ -4,7 +4,6 @@ use super::{Emitter, view};
 use crate::ast::{Expr, ExprKind, Number};
 use crate::diagnostic::Diagnostic;
 use crate::engine::{Axes, BuildError, DType, Op, Params, Scalar, Shape, Tensor};
-use crate::files::TensorFile;
 use crate::source::{Span, Spanned};
 
 impl Emitter<'_> {
@@ -18,9 +17,8 @@ impl Emitter<'_> {
                 .with_help("a number can be an operand of an elementwise op beside a tensor; `fill` makes a tensor")),
             ExprKind::Load { path, tensor } => {
                 let name = tensor.as_ref().map(|name| name.value.as_str());
-                let file = TensorFile::open(&self.source.resolve(&path.value), name);
-                file.map_err(|error| error.to_string())
-                    .and_then(|file| self.loader.load(file))
+                self.loader
+                    .load(&self.source.resolve(&path.value), name)
                     .map_err(|message| Diagnostic::new(path.span, message))
             }
             ExprKind::Copy { value, to } => {

@@ -84,7 +84,7 @@ fn inferred(shape: &Shape, sizes: &[Spanned<i64>], span: Span) -> Result<Vec<usi
     if let Some(index) = open {
         let known = Shape::new(&dims).map_err(|error| Diagnostic::new(span, error.to_string()))?.elements();
         let elements = shape.elements();
-        if known == 0 || elements % known != 0 {
+        if known == 0 || !elements.is_multiple_of(known) {
             return Err(Diagnostic::new(
                 span,
                 format!("shape {shape} has {elements} elements, which are no multiple of {known}"),

@@ -70,20 +70,30 @@ impl TensorFile {
         }
     }
 
+    /// The bytes of its elements.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        // Checked against the file, and a shape's elements times eight fit `isize`.
+        self.shape.elements() * self.dtype.size()
+    }
+
     /// Reads the elements.
     ///
     /// # Errors
     /// A [`FileError`] if the file has changed since its header was read, or cannot be read.
     pub fn read(&self) -> Result<Array, FileError> {
         let fail = |error: io::Error| FileError::io(&self.path, "read the elements", &error);
-        let (mut file, length) = open(&self.path)?;
-        let bytes = self.shape.elements() * self.dtype.size();
-        if length < self.offset + bytes as u64 {
+        let (mut file, _) = open(&self.path)?;
+        let bytes = self.bytes();
+        file.seek(SeekFrom::Start(self.offset)).map_err(fail)?;
+        let mut buffer = Vec::new();
+        buffer
+            .try_reserve_exact(bytes)
+            .map_err(|_| FileError::new(&self.path, format!("{bytes} bytes do not fit memory")))?;
+        file.take(bytes as u64).read_to_end(&mut buffer).map_err(fail)?;
+        if buffer.len() < bytes {
             return Err(FileError::new(&self.path, "the file has been cut since its header was read"));
         }
-        file.seek(SeekFrom::Start(self.offset)).map_err(fail)?;
-        let mut buffer = vec![0; bytes];
-        file.read_exact(&mut buffer).map_err(fail)?;
         let data = Data::from_bytes(self.dtype, &buffer)
             .map_err(|at| FileError::new(&self.path, format!("element {at} is a bool that is neither 0 nor 1")))?;
         let shape = self.shape.dims().to_vec();

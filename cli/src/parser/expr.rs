@@ -35,7 +35,10 @@ impl Parser {
             _ => false,
         };
         if operand_follows {
-            let help = did_you_mean(word, FUNCTIONS.iter().map(|(name, _)| *name));
+            // Only `load` has a text behind it.
+            let is_text = matches!(self.peek(), TokenKind::Text(_));
+            let known = FUNCTIONS.iter().filter(|(_, form)| !is_text || *form == Form::Load);
+            let help = did_you_mean(word, known.map(|(name, _)| *name));
             return Err(Diagnostic::new(span, format!("unknown op `{word}`")).with_help_if(help));
         }
         Ok(name)

@@ -215,7 +215,7 @@ impl Parser {
             "expect" => self.expect()?,
             "repeat" | "time" => return self.blocks(start),
             "fill" if !self.next_is_dtype() => self.refill()?,
-            other if function(other).is_some() => self.into_statement()?,
+            other if function(other).is_some() => self.write_statement()?,
             other => {
                 let known = STATEMENTS.iter().copied().chain(FUNCTIONS.iter().map(|(name, _)| *name));
                 let help = did_you_mean(other, known);
@@ -327,7 +327,7 @@ impl Parser {
     }
 
     /// `copy h into y rows 0..4`, `matmul a b into y`
-    fn into_statement(&mut self) -> Parsed<StatementKind> {
+    fn write_statement(&mut self) -> Parsed<StatementKind> {
         let mut value = self.expr()?;
         if !self.at_word("into") {
             return Err(self

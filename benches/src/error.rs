@@ -1,0 +1,47 @@
+//! What can go wrong in a benchmark run.
+
+use std::path::PathBuf;
+
+/// Why a benchmark gave no figure.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The engine refused or failed.
+    #[error("the engine failed: {0}")]
+    Engine(#[from] streamvm::Error),
+    /// A list could not be built.
+    #[error("a list could not be built: {0}")]
+    Build(#[from] streamvm::BuildError),
+    /// The work that was measured is not the work that was asked for, so the figure would mean nothing.
+    #[error("{workload} measured the wrong thing: {found}; this is a fault of the engine or of the benchmark")]
+    Wrong {
+        /// The workload.
+        workload: &'static str,
+        /// What was found and what should be.
+        found: String,
+    },
+    /// A child process gave no samples.
+    #[error("the process measuring {case} gave no samples: {reason}")]
+    Child {
+        /// The case that it measured.
+        case: &'static str,
+        /// What happened.
+        reason: String,
+    },
+    /// The operating system refused something that measuring needs.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// The report could not be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// Where to.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,5 @@
+//! Floors: the least that any engine spends on a workload, measured beside it.
+
+pub mod graph;
+pub mod small_op;
+pub mod threads;

@@ -1,0 +1,73 @@
+//! The random workload: the same operations on every machine, and for every engine that is compared.
+
+/// Variables of the random workload.
+pub const VARIABLES: usize = 256;
+
+/// The most reads of one operation.
+const READS: usize = 3;
+
+/// One operation: what it reads and the one other variable that it writes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct RandomOp {
+    reads: [u32; READS],
+    count: u8,
+    /// The variable written; not among the reads.
+    pub write: u32,
+}
+
+impl RandomOp {
+    /// The variables read: 1 to 3, all different.
+    pub fn reads(&self) -> &[u32] {
+        &self.reads[..usize::from(self.count)]
+    }
+}
+
+/// xorshift64 (Marsaglia 2003), without its 16 low bits.
+struct Xorshift(u64);
+
+impl Xorshift {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) % bound
+    }
+}
+
+/// The first `count` operations of the fixed sequence.
+pub fn random_ops(count: usize) -> Vec<RandomOp> {
+    let mut random = Xorshift(0x9E37_79B9_7F4A_7C15);
+    let variables = VARIABLES as u64;
+    let op = |_| {
+        let write = random.below(variables) as u32;
+        let wanted = 1 + random.below(READS as u64) as usize;
+        let (mut reads, mut found) = ([0; READS], 0);
+        while found < wanted {
+            let read = random.below(variables) as u32;
+            if read != write && !reads[..found].contains(&read) {
+                reads[found] = read;
+                found += 1;
+            }
+        }
+        RandomOp { reads, count: wanted as u8, write }
+    };
+    (0..count).map(op).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_well_formed_and_always_the_same() {
+        let ops = random_ops(1_000);
+        assert_eq!(ops, random_ops(2_000)[..1_000]);
+        for op in &ops {
+            let mut reads = op.reads().to_vec();
+            reads.sort_unstable();
+            reads.dedup();
+            assert_eq!(reads.len(), op.reads().len(), "reads differ from each other: {op:?}");
+            assert!((1..=READS).contains(&reads.len()) && !reads.contains(&op.write), "{op:?}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Latency: one instruction is built, submitted and waited for, then the next.
+
+use std::time::Instant;
+
+use streamvm::{BuildError, InstructionsBuilder, Op, Params, Vm};
+
+use super::DEVICE;
+use crate::case::{Sample, Sizes};
+use crate::error::Error;
+use crate::stats::median_and_p99;
+
+/// Median and p99 of an empty function, and of a built-in kernel over one element.
+///
+/// # Errors
+/// The engine failed.
+pub fn latency(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
+    let vm = Vm::builder().build()?;
+    let variable = vm.var();
+    let function =
+        round_trips(&vm, sizes, |builder| builder.call_fn("empty", DEVICE, [variable.update()], |_| Ok(())))?;
+
+    let one = vm.tensor(&[1.0f32], &[1])?.to(DEVICE)?;
+    let sum = vm.tensor(&[0.0f32], &[1])?.to(DEVICE)?;
+    let kernel = round_trips(&vm, sizes, |builder| builder.op_into(Op::Add, &[&sum, &one], Params::default(), &sum))?;
+    let (sums, expected) = (sum.to_vec::<f32>()?, (sizes.warm_up().trips + sizes.trips) as f32);
+    if sums != [expected] {
+        return Err(Error::Wrong { workload: "latency", found: format!("the sum is {sums:?}, not {expected}") });
+    }
+    Ok(vec![
+        Sample::ns("median_function", function.0),
+        Sample::ns("p99_function", function.1),
+        Sample::ns("median_kernel", kernel.0),
+        Sample::ns("p99_kernel", kernel.1),
+    ])
+}
+
+fn round_trips(
+    vm: &Vm,
+    sizes: &Sizes,
+    emit: impl Fn(&mut InstructionsBuilder) -> Result<(), BuildError>,
+) -> Result<(f64, f64), Error> {
+    let trip = || -> Result<u64, Error> {
+        let start = Instant::now();
+        let mut builder = InstructionsBuilder::new();
+        emit(&mut builder)?;
+        vm.submit(builder.finish())?.wait()?;
+        Ok(start.elapsed().as_nanos() as u64)
+    };
+    for _ in 0..sizes.warm_up().trips {
+        trip()?;
+    }
+    let mut durations = (0..sizes.trips).map(|_| trip()).collect::<Result<Vec<_>, Error>>()?;
+    Ok(median_and_p99(&mut durations))
+}

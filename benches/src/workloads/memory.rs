@@ -1,0 +1,93 @@
+//! Memory: how much a queue grows behind an instruction that does not end.
+//!
+//! Resident memory belongs to the process, so this workload gets a process of its own: its peak is nobody else's.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use streamvm::{InstructionsBuilder, Vm};
+
+use super::DEVICE;
+use crate::case::{Sample, Sizes};
+use crate::error::Error;
+
+/// The bound on pending instructions: the engine's own default, said here because it is what is checked.
+const BOUND: u64 = 16_384;
+
+/// What a pending instruction may take, bytes: its slot, and what the allocator rounds it up to.
+const BYTES_EACH: f64 = 1_024.0;
+
+/// What threads' stacks, tables and scratch may take besides, bytes.
+const BYTES_BESIDES: f64 = 4.0 * MIB;
+
+/// How often the releasing thread looks.
+const LOOK: Duration = Duration::from_millis(1);
+
+const MIB: f64 = 1_048_576.0;
+
+/// Growth of the peak while many operations are submitted one by one behind a blocked one, which another thread
+/// releases once the submitter has blocked or finished; and how many were pending then.
+///
+/// # Errors
+/// The engine failed; more was pending than the bound; memory grew by more than what is pending explains.
+pub fn memory(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
+    let vm = Vm::builder().max_instructions(BOUND).build()?;
+    let variable = vm.var();
+    let mut first = InstructionsBuilder::new();
+    first.call_fn("empty", DEVICE, [variable.update()], |_| Ok(()))?;
+    vm.submit(first.finish())?.wait()?;
+
+    let before = resident("VmRSS:")?;
+    let (release, released) = mpsc::channel::<()>();
+    let mut block = InstructionsBuilder::new();
+    // An error means that the sender is gone, and nobody is left to wait for.
+    block.call_fn("blocked", DEVICE, [variable.update()], move |_| Ok(released.recv().unwrap_or(())))?;
+    vm.submit(block.finish())?;
+
+    let finished = AtomicBool::new(false);
+    let pending = thread::scope(|scope| -> Result<u64, Error> {
+        let (vm, finished) = (&vm, &finished);
+        let releaser = scope.spawn(move || {
+            while vm.stats().blocked_submitters == 0 && !finished.load(Ordering::Acquire) {
+                thread::sleep(LOOK);
+            }
+            let pending = vm.stats().in_flight;
+            drop(release);
+            pending
+        });
+        let submitted = (0..sizes.ops).try_for_each(|_| {
+            let mut builder = InstructionsBuilder::new();
+            builder.call_fn("empty", DEVICE, [variable.update()], |_| Ok(()))?;
+            vm.submit(builder.finish()).map(drop).map_err(Error::from)
+        });
+        finished.store(true, Ordering::Release);
+        let pending = releaser.join().unwrap_or(0);
+        submitted.map(|()| pending)
+    })?;
+    vm.wait_all()?;
+
+    let growth = resident("VmHWM:")? - before;
+    let wrong = |found| Err(Error::Wrong { workload: "memory", found });
+    if pending == 0 || pending > BOUND {
+        return wrong(format!("{pending} instructions were pending, which should be 1 to {BOUND}"));
+    }
+    let allowed = BOUND as f64 * BYTES_EACH + BYTES_BESIDES;
+    if growth > allowed {
+        return wrong(format!("memory grew by {:.1} MiB, past the bound of {:.1}", growth / MIB, allowed / MIB));
+    }
+    Ok(vec![
+        Sample { metric: "peak_growth".to_owned(), unit: "MiB".to_owned(), value: growth / MIB },
+        Sample { metric: "pending_when_blocked".to_owned(), unit: "instructions".to_owned(), value: pending as f64 },
+    ])
+}
+
+/// A field of this process's status that is given in kB, in bytes.
+fn resident(field: &'static str) -> Result<f64, Error> {
+    let system = |source| Error::System { what: "reading /proc/self/status, which only Linux has", source };
+    let status = std::fs::read_to_string("/proc/self/status").map_err(system)?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok());
+    kilobytes.map(|kilobytes| kilobytes * 1_024.0).ok_or_else(|| system(std::io::Error::other(format!("no {field}"))))
+}

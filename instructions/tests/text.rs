@@ -1,0 +1,328 @@
+//! Lists as text: whatever is built reads back as itself, and whatever is read is a list or an error with its line.
+//!
+//! `STREAMVM_SEED=n` replays a run, `PROPTEST_CASES=n` makes it longer.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
+use streamvm_ep::{DType, DeviceId, MemoryKind, Op, Scalar, Shape};
+use streamvm_instructions::{InstructionList, InstructionsBuilder, Kind, ParseListError, Place, Tensor, Var};
+
+const DEVICES: [DeviceId; 4] = [DeviceId::cpu(0), DeviceId::cpu(1), DeviceId::cuda(0), DeviceId::sim(7)];
+
+fn explore<S: Strategy>(strategy: S, check: impl Fn(S::Value) -> Result<(), TestCaseError>) {
+    let seed = std::env::var("STREAMVM_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = seed.unwrap_or_else(|| {
+        use std::hash::{BuildHasher, RandomState};
+        RandomState::new().hash_one(0)
+    });
+    let config = Config { rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() };
+    match TestRunner::new(config).run(&strategy, check) {
+        Ok(()) => {}
+        Err(TestError::Fail(why, input)) => panic!("STREAMVM_SEED={seed}: {why}\nfor {input:?}"),
+        Err(error) => panic!("STREAMVM_SEED={seed}: {error}"),
+    }
+}
+
+/// Any sequence of calls, each drawn by a few numbers; what is refused adds nothing.
+#[derive(Clone, Debug)]
+struct Call {
+    what: u8,
+    a: prop::sample::Index,
+    b: prop::sample::Index,
+    device: usize,
+    host: bool,
+    lane: u32,
+    dims: Vec<usize>,
+    dtype: usize,
+    value: Scalar,
+    name: String,
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let value = prop_oneof![
+        any::<f64>().prop_map(Scalar::F64),
+        any::<i64>().prop_map(Scalar::I64),
+        any::<u8>().prop_map(|value| Scalar::I64(value.into())),
+        any::<bool>().prop_map(Scalar::Bool),
+    ];
+    let name = prop_oneof!["[ -~]{0,12}", any::<String>()];
+    (
+        0..18u8,
+        any::<(prop::sample::Index, prop::sample::Index)>(),
+        (0..DEVICES.len(), any::<bool>(), 0..3u32),
+        prop::collection::vec(0..4usize, 0..4),
+        0..DType::ALL.len(),
+        (value, name),
+    )
+        .prop_map(|(what, (a, b), (device, host, lane), dims, dtype, (value, name))| Call {
+            what,
+            a,
+            b,
+            device,
+            host,
+            lane,
+            dims,
+            dtype,
+            value,
+            name,
+        })
+}
+
+fn build(calls: &[Call]) -> InstructionList {
+    let mut builder = InstructionsBuilder::new();
+    let mut tensors: Vec<Tensor> = Vec::new();
+    let mut events = Vec::new();
+    let vars = [Var::new(), Var::new()];
+    for call in calls {
+        let place = if call.host { Place::Host } else { Place::Device(DEVICES[call.device]) };
+        let dtype = DType::ALL[call.dtype];
+        builder.set_lane(call.lane);
+        builder.set_pinned(call.what == 3);
+        if tensors.is_empty() || call.what == 0 {
+            let memory = [MemoryKind::Device, MemoryKind::Pinned, MemoryKind::Pageable][call.lane as usize];
+            tensors.push(Tensor::unbound(place, memory, dtype, Shape::new(&call.dims).expect("small")));
+        }
+        let (a, b) = (call.a.get(&tensors).clone(), call.b.get(&tensors).clone());
+        let stream = format!("compute@{}:{}", DEVICES[call.device], call.lane).parse().expect("a stream");
+        let made: Option<Tensor> = match call.what {
+            0 => None,
+            1 => builder.fill(place, dtype, &call.dims, call.value).ok(),
+            2 => builder.allocate(place, dtype, &call.dims).ok(),
+            3 | 4 => builder.op(Op::ALL[call.device * 7 % Op::ALL.len()], &[&a], Default::default()).ok(),
+            5 => builder.add(&a, &b).ok(),
+            6 => builder.copy(&a, place).ok(),
+            7 => a.slice(0, 0..call.dims.len().min(a.shape().dims().first().copied().unwrap_or(0))).ok(),
+            8 => a.permute(&(0..a.shape().rank()).rev().collect::<Vec<_>>()).ok(),
+            9 => a.broadcast_to(&[&[2], a.shape().dims()].concat()).ok(),
+            10 => a.try_reshape(&[a.shape().elements()]).ok().flatten(),
+            11 => builder.copy_into(&a, &b).map(|()| a.clone()).ok(),
+            12 => {
+                let uses = [a.read(), b.update(), vars[0].read(), vars[1].write()];
+                let _ = builder.call_fn(call.name.clone(), DEVICES[call.device], uses, |_| Ok(()));
+                None
+            }
+            13 => {
+                let _ = builder.access(call.name.clone(), a.write(), |_| Ok(()));
+                builder.host_fn(call.name.clone(), DEVICES[call.device], || Ok(()));
+                None
+            }
+            14 => {
+                builder.touch(place, &[&a, &b]);
+                builder.release(&b);
+                None
+            }
+            15 => {
+                events.push((stream, builder.record(stream)));
+                None
+            }
+            16 => {
+                if let Some((source, event)) = events.get(call.a.index(events.len().max(1))) {
+                    builder.wait(stream, *source, event);
+                }
+                None
+            }
+            _ => {
+                builder.barrier();
+                builder.barrier_with(call.name.clone(), || Ok(()));
+                builder.global_sync();
+                None
+            }
+        };
+        tensors.extend(made);
+    }
+    builder.finish()
+}
+
+#[test]
+fn a_built_list_reads_back_as_itself() {
+    explore(prop::collection::vec(call(), 1..24), |calls| {
+        let list = build(&calls);
+        let text = list.to_string();
+        let again = InstructionList::parse(&text).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
+        prop_assert_eq!(again.to_string(), text);
+        prop_assert_eq!(again.len(), list.len());
+        for (mine, theirs) in list.instructions().iter().zip(again.instructions()) {
+            prop_assert_eq!(mine.stream, theirs.stream);
+            prop_assert_eq!(mine.kind.name(), theirs.kind.name());
+            let (mine, theirs) = (list.uses(mine), again.uses(theirs));
+            prop_assert_eq!(mine.len(), theirs.len());
+            for (mine, theirs) in mine.iter().zip(theirs) {
+                prop_assert_eq!(mine.access(), theirs.access());
+                prop_assert_eq!(mine.ordering_access(), theirs.ordering_access());
+                let (mine, theirs) = (mine.as_tensor(), theirs.as_tensor());
+                prop_assert_eq!(mine.map(Tensor::layout), theirs.map(Tensor::layout));
+                prop_assert_eq!(mine.map(Tensor::dtype), theirs.map(Tensor::dtype));
+                prop_assert_eq!(mine.map(Tensor::place), theirs.map(Tensor::place));
+                prop_assert_eq!(mine.map(Tensor::storage_bytes), theirs.map(Tensor::storage_bytes));
+            }
+        }
+        Ok(())
+    });
+}
+
+/// What was read, if anything, reads back as itself; what was not says a line of the text.
+fn survives(text: &str) -> Result<(), TestCaseError> {
+    match InstructionList::parse(text) {
+        Ok(list) => {
+            let printed = list.to_string();
+            let again = InstructionList::parse(&printed)
+                .map_err(|error| TestCaseError::fail(format!("{error}\nin\n{printed}\nof\n{text}")))?;
+            prop_assert_eq!(again.to_string(), printed);
+        }
+        Err(error) => prop_assert!((1..=text.lines().count().max(1)).contains(&error.line), "{error}"),
+    }
+    Ok(())
+}
+
+#[test]
+fn any_text_is_a_list_or_an_error() {
+    explore(any::<String>(), |text| survives(&text));
+}
+
+/// A word that starts with / begins a new line of the text, one that ends with = a declaration.
+const WORDS: &str = r#"
+    %0 %1 /%0 /%1 /%2 /t0= /t1= /v0= /e0= tensor view var event call copy fill alloc release touch fn
+    host access record wait hostwait barrier sync compute@cpu:0:0 h2d@cuda:0:0 barrier@cpu:0:0 add relu
+    sum axes 0,1 keep to f32 f32[2] f32[] f32[0] bool[2,2] f32[4294967296,4294967296] -> t0 host:t0
+    pinned:t1 cuda:0:t1 :t0 : v0 e0 by #3 # % %99999999999999999999 "a" " \ "\u{110000}" "\u{41}"
+    strides 2,1 , offset 18446744073709551615 -1 1.0 nan inf true read write update cpu:0 pinned
+"#;
+
+#[test]
+fn any_words_of_the_language_are_a_list_or_an_error() {
+    let words: Vec<String> = WORDS.split_whitespace().map(|word| word.replace('/', "\n").replace('=', " =")).collect();
+    let words = prop::sample::select(words);
+    explore(prop::collection::vec(words, 0..24), |words| survives(&words.join(" ")));
+}
+
+#[test]
+fn a_list_with_a_mistake_is_a_list_or_an_error() {
+    let mistake = (any::<prop::sample::Index>(), 0..4usize, any::<char>(), any::<prop::sample::Index>());
+    let mistakes = prop::collection::vec(mistake, 1..4);
+    explore((prop::collection::vec(call(), 1..8), mistakes), |(calls, mistakes)| {
+        let mut chars: Vec<char> = build(&calls).to_string().chars().collect();
+        for (at, what, char, other) in mistakes {
+            if chars.is_empty() {
+                break;
+            }
+            let at = at.index(chars.len());
+            match what {
+                0 => drop(chars.remove(at)),
+                1 => chars.insert(at, char),
+                2 => chars[at] = char,
+                _ => {
+                    let copied = chars[other.index(chars.len())];
+                    chars[at] = copied;
+                }
+            }
+        }
+        survives(&chars.into_iter().collect::<String>())
+    });
+}
+
+fn error(text: &str) -> ParseListError {
+    InstructionList::parse(text).expect_err(text)
+}
+
+#[test]
+fn errors_say_the_line_and_what_would_be_right() {
+    let cases = [
+        ("%0 fill compute@cpu:0:0 1.0 -> t0 f32[2]\n%2 sync barrier@cpu:0:0", 2, "%1", "%2"),
+        ("hello", 1, "an instruction such as %0, or a declaration such as t0 = …", "hello"),
+        ("%0 dance compute@cpu:0:0", 1, "a kind of instruction such as call, copy or wait", "dance"),
+        ("%0 sync", 1, "a stream such as compute@cpu:0:0", ""),
+        ("%0 call compute@cpu:0:0 relu t0 -> t1 f32[2]", 1, "a tensor named before", "t0"),
+        ("%0 call compute@cpu:0:0 dance t0 -> t1 f32[2]", 1, "the name of an op", "dance"),
+        ("t0 = tensor cpu:0 f32[2]\n%0 copy compute@cpu:0:0 t0 t1", 2, "a tensor named before", "t1"),
+        ("t0 = tensor cpu:0 f32[2]\n%0 copy compute@cpu:0:0 t0", 2, "-> and an output", ""),
+        ("t0 = tensor cpu:0 f32[2", 1, "a type such as f32[2,3]", "f32[2"),
+        ("t0 = tensor moon f32[2]", 1, "a place such as host or cuda:0", "moon"),
+        ("t0 = tensor cpu:0 f32[2] too", 1, "the end of the line", "too"),
+        ("t0 = var\nt0 = var", 2, "a name that is not declared yet", "t0"),
+        ("a:b = var", 1, "a name of letters, digits and _ such as t0", "a:b"),
+        ("e0 = var\n%0 record compute@cpu:0:0 e0", 2, "a name that is not declared yet", "e0"),
+        ("%0 record compute@cpu:0:0", 1, "a name of letters, digits and _ such as t0", ""),
+        ("v0 = var\n%0 fill compute@cpu:0:0 1.0 -> v0 f32[2]", 2, "a name that is not declared yet", "v0"),
+        ("%0 fill compute@cpu:0:0 x -> t0 f32[2]", 1, "a value such as 0.5, 3 or true", "x"),
+        ("%0 fn compute@cpu:0:0 name", 1, "a name in quotes", "name"),
+        ("%0 fn compute@cpu:0:0 \"\\u41}\"", 1, "a name in quotes", "\"\\u41}\""),
+        ("%0 fn compute@cpu:0:0 \"f\" reads t0", 1, "read, write or update", "reads"),
+        (
+            "t0 = tensor cpu:0 f32[2]\n%0 touch compute@cpu:0:0 host:t0",
+            2,
+            "the place where the tensor lives, cpu:0",
+            "host:t0",
+        ),
+        ("t0 = tensor cpu:0 f32[2]\nt1 = view t0 f64[1] strides 1 offset 0", 2, "the owner's dtype f32", "f64"),
+        (
+            "t0 = tensor cpu:0 f32[2]\nt1 = view t0 f32[2] strides 1 offset 1",
+            2,
+            "a view within its storage",
+            " 1 offset 1",
+        ),
+        ("%0 wait compute@cpu:0:0 compute@cpu:0:1 on e0", 1, "by", "on"),
+    ];
+    for (text, line, expected, found) in cases {
+        let expected = ParseListError { line, expected: expected.to_owned(), found: found.to_owned() };
+        assert_eq!(error(text), expected, "{text}");
+    }
+}
+
+/// A list from a text promises what a built one does.
+#[test]
+fn a_text_is_held_to_the_rules_of_the_builder() {
+    let cases = [
+        ("%0 fill compute@cpu:0:0 1.5 -> t0 i32[2]", "does not fit i32"),
+        ("%0 fill compute@cuda:0:0 1.5 -> host:t0 f32[2]", "lives on host"),
+        ("%0 alloc compute@cuda:0:0 -> cuda:1:t0 f32[2]", "lives on cuda:1"),
+        ("t0 = tensor cuda:0 f32[2]\n%0 copy compute@cpu:0:0 cuda:0:t0 -> cuda:1:t1 f32[2]", "lives on cuda:0"),
+        ("t0 = tensor cuda:0 f32[2]\n%0 copy compute@cpu:0:0 cuda:0:t0 -> t1 f32[2]", "lives on cuda:0"),
+        ("t0 = tensor host f32[2]\n%0 call compute@cpu:0:0 relu host:t0 -> t1 f32[2]", "host memory"),
+        ("t0 = tensor cuda:0 f32[2]\n%0 call compute@cpu:0:0 relu cuda:0:t0 -> t1 f32[2]", "lives on cuda:0"),
+        ("t0 = tensor cpu:0 f32[2]\n%0 call compute@cpu:0:0 relu t0 -> t1 f32[3]", "f32[2] is needed"),
+        ("t0 = tensor cpu:0 f32[2]\n%0 call compute@cpu:0:0 relu t0 -> t1 f64[2]", "f32[2] is needed"),
+        ("t0 = tensor cpu:0 f32[2]\n%0 copy compute@cpu:0:0 t0 -> t0 f32[2]", "shares bytes"),
+        ("t0 = tensor cpu:0 f32[2]\n%0 fn compute@cpu:0:0 \"f\" read t0 write t0", "shares bytes"),
+        ("t0 = tensor cuda:0 f32[2]\n%0 fn compute@cuda:0:0 \"f\" read t0", "lives on cuda:0"),
+        (
+            "t0 = tensor cpu:0 f32[1]\nt1 = view t0 f32[2] strides 0 offset 0\n%0 fill compute@cpu:0:0 1.0 -> t1 f32[2]",
+            "broadcasts",
+        ),
+        ("t0 = tensor cpu:0 f32[2]\n%0 call compute@cpu:0:0 sum axes 3 t0 -> t1 f32[]", "axis"),
+        ("%0 barrier compute@cpu:0:0", "barrier on compute@cpu:0:0"),
+        ("%0 host barrier@cpu:0:0 \"f\"", "host on barrier@cpu:0:0"),
+        ("t0 = tensor cpu:0 f32[2]\n%0 host compute@cpu:0:0 \"f\" read t0", "the end of the line"),
+        ("t0 = tensor cpu:0 f32[2]\n%0 access compute@cpu:0:0 \"f\" read t0 read t0", "the end of the line"),
+        ("t0 = tensor cpu:0 f32[2]\n%0 fill compute@cpu:0:0 1.0 t0 -> t1 f32[2]", "as many inputs as it takes (0)"),
+        ("v0 = var\n%0 copy compute@cpu:0:0 v0 -> t1 f32[2]", "a tensor named before"),
+        ("t0 = tensor cpu:0 f32[2]\n%0 call compute@cpu:0:0 add t0 -> t1 f32[2]", "as many inputs as it takes (2)"),
+    ];
+    for (text, why) in cases {
+        let error = error(text).to_string();
+        assert!(error.contains(why), "{text}\n{error}");
+    }
+}
+
+#[test]
+fn names_of_functions_keep_every_character() {
+    let name = "a \"b\" \\ \n\r\t\0 'c' é \u{301} \u{3000} \u{1F600} \u{7f} %0 t0 ->";
+    let mut builder = InstructionsBuilder::new();
+    builder.host_fn(name, DeviceId::cpu(0), || Ok(()));
+    builder.barrier_with(name, || Ok(()));
+    let list: InstructionList = builder.finish().to_string().parse().expect("it was printed");
+    assert_eq!(list.instructions()[0].kind.name(), name);
+    assert!(matches!(&list.instructions()[1].kind, Kind::Barrier { name: found, calls: true, .. } if found == name));
+}
+
+#[test]
+fn a_text_that_is_too_long_is_refused_before_it_is_read() {
+    let error = error(&" ".repeat((64 << 20) + 1));
+    assert_eq!((error.line, error.expected.as_str()), (1, "at most 67108864 bytes"));
+}
+
+/// The call that reads a text is where its instructions were issued.
+#[test]
+fn a_list_from_text_names_the_line_that_read_it() {
+    let list = InstructionList::parse("%0 sync barrier@cpu:0:0").expect("a list");
+    assert_eq!((list.instructions()[0].site.file(), list.instructions()[0].site.line()), (file!(), line!() - 1));
+}

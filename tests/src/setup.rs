@@ -1,0 +1,62 @@
+//! Short ways to say what most tests need.
+
+use std::sync::Arc;
+
+use streamvm::{
+    BuildError, DeviceId, Error, Failure, InstructionList, InstructionsBuilder, MemoryKind, Place, Tensor, Ticket, Vm,
+};
+
+/// The device of most tests.
+pub const CPU: DeviceId = DeviceId::cpu(0);
+
+/// A list of what `build` emits.
+///
+/// # Panics
+/// When the builder refuses.
+#[track_caller]
+pub fn list(build: impl FnOnce(&mut InstructionsBuilder) -> Result<(), BuildError>) -> InstructionList {
+    let mut builder = InstructionsBuilder::new();
+    build(&mut builder).expect("the instructions are well formed");
+    builder.finish()
+}
+
+/// Submits what `build` emits.
+///
+/// # Panics
+/// When the builder or the engine refuses.
+#[track_caller]
+pub fn submit(vm: &Vm, build: impl FnOnce(&mut InstructionsBuilder) -> Result<(), BuildError>) -> Ticket<'_> {
+    vm.submit(list(build)).expect("the engine takes the list")
+}
+
+/// A vector on `cpu:0`, with its copy over.
+///
+/// # Panics
+/// When the engine refuses.
+#[track_caller]
+pub fn on_device(vm: &Vm, elements: &[f32]) -> Tensor {
+    let host = vm.tensor(elements, &[elements.len()]).expect("a host tensor");
+    let tensor = host.to(CPU).expect("a copy to the device");
+    tensor.wait().expect("the copy is over");
+    tensor
+}
+
+/// The root cause behind an error.
+///
+/// # Panics
+/// When the error is another one.
+#[track_caller]
+pub fn failure_of<T: std::fmt::Debug>(result: Result<T, Error>) -> Arc<Failure> {
+    match result {
+        Err(Error::Failed(failure)) => failure,
+        other => panic!("a failed instruction was expected, and this is {other:?}"),
+    }
+}
+
+/// Bytes of blocks in use in one pool of an engine.
+pub fn used_bytes(vm: &Vm, place: impl Into<Place>, kind: MemoryKind) -> usize {
+    let place = place.into();
+    let stats = vm.stats();
+    let pool = stats.memory.iter().find(|pool| pool.place == place && pool.kind == kind);
+    pool.map_or(0, |pool| pool.allocator.in_use)
+}

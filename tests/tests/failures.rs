@@ -1,0 +1,423 @@
+//! Failures: root causes, poison, healing, and who hears of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use streamvm::{Cause, DType, Error, FnContext, StreamKey, StreamType, Vm};
+use streamvm_tests::{CPU, ClosedGate, block_on, failure_of, on_device, submit};
+
+fn vm() -> Vm {
+    Vm::builder().build().expect("an engine")
+}
+
+/// 1 / 0 over integers, with the line that issued it.
+fn divided_by_zero(vm: &Vm) -> (streamvm::Tensor, u32) {
+    let ones = vm.fill(CPU, DType::I64, &[4], 1i64).expect("a fill");
+    let zeros = vm.fill(CPU, DType::I64, &[4], 0i64).expect("a fill");
+    (ones.div(&zeros).expect("submitted"), line!())
+}
+
+fn refuse(_: &mut FnContext<'_>) -> Result<(), streamvm::FnError> {
+    Err("no luck".into())
+}
+
+#[test]
+fn a_kernel_error_names_op_stream_and_source_line() {
+    let vm = vm();
+    let (quotient, line) = divided_by_zero(&vm);
+    let failure = failure_of(quotient.wait());
+    assert_eq!(failure.what, "div");
+    assert_eq!(failure.stream, StreamKey::new(CPU, StreamType::Compute, 0));
+    assert!(failure.site.file().ends_with("failures.rs"), "{}", failure.site);
+    assert_eq!(failure.site.line(), line);
+    assert!(matches!(failure.cause, Cause::Device(_)), "{:?}", failure.cause);
+    let text = quotient.wait().expect_err("it failed").to_string();
+    for part in ["div", "compute@cpu:0:0", "failures.rs", "zero"] {
+        assert!(text.contains(part), "{part} is missing in: {text}");
+    }
+}
+
+#[test]
+fn a_function_s_error_names_the_function_and_carries_its_text() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0]);
+    let _lane = streamvm::lane(3);
+    let ticket = submit(&vm, |b| b.call_fn("sour", CPU, [x.write()], refuse));
+    let failure = failure_of(ticket.wait());
+    assert_eq!((failure.what.as_str(), failure.stream.lane), ("sour", 3));
+    assert_eq!(failure.cause, Cause::Function("no luck".to_owned()));
+    assert_eq!(failure_of(x.wait()), failure);
+}
+
+#[test]
+fn a_panic_is_a_failure_with_its_message_and_the_engine_goes_on() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0]);
+    let ticket = submit(&vm, |b| b.call_fn("bang", CPU, [x.update()], |_| panic!("it was {}", 42)));
+    assert_eq!(failure_of(ticket.wait()).cause, Cause::Panic("it was 42".to_owned()));
+    assert_eq!(failure_of(x.to_vec::<f32>()).what, "bang");
+    let y = on_device(&vm, &[2.0]);
+    assert_eq!(y.neg().and_then(|y| y.to_vec::<f32>()), Ok(vec![-2.0]));
+}
+
+/// Hole 21: a payload that panics when it is dropped.
+#[test]
+fn a_panic_payload_that_panics_when_dropped_is_a_failure_like_any_other() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            std::panic::panic_any(Bomb);
+        }
+    }
+    let vm = vm();
+    let x = on_device(&vm, &[1.0]);
+    let ticket = submit(&vm, |b| b.call_fn("bomb", CPU, [x.update()], |_| std::panic::panic_any(Bomb)));
+    assert!(matches!(failure_of(ticket.wait()).cause, Cause::Panic(_)));
+    assert_eq!(failure_of(x.wait()).what, "bomb");
+    assert_eq!(on_device(&vm, &[2.0]).to_vec::<f32>(), Ok(vec![2.0]));
+}
+
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("a capture panics when it is dropped");
+    }
+}
+
+#[test]
+fn captures_that_panic_when_dropped_fail_a_function_that_ran() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0]);
+    let capture = PanicsWhenDropped;
+    let ticket = submit(&vm, |b| {
+        b.call_fn("sticky", CPU, [x.update()], move |_| {
+            let _used = &capture;
+            Ok(())
+        })
+    });
+    assert!(matches!(failure_of(ticket.wait()).cause, Cause::Panic(_)));
+    assert_eq!(on_device(&vm, &[2.0]).to_vec::<f32>(), Ok(vec![2.0]));
+}
+
+#[test]
+fn captures_that_panic_when_dropped_do_not_change_why_an_instruction_was_skipped() {
+    let vm = vm();
+    let (quotient, _) = divided_by_zero(&vm);
+    let capture = PanicsWhenDropped;
+    let ticket = submit(&vm, |b| {
+        b.call_fn("skipped", CPU, [quotient.read()], move |_| {
+            let _used = &capture;
+            Ok(())
+        })
+    });
+    assert_eq!(failure_of(ticket.wait()).what, "div");
+    assert_eq!(on_device(&vm, &[2.0]).to_vec::<f32>(), Ok(vec![2.0]));
+}
+
+#[test]
+fn an_error_whose_text_panics_is_still_a_failure() {
+    #[derive(Debug)]
+    struct Mute;
+    impl std::fmt::Display for Mute {
+        fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            panic!("no text")
+        }
+    }
+    impl std::error::Error for Mute {}
+    let vm = vm();
+    let x = on_device(&vm, &[1.0]);
+    let ticket = submit(&vm, |b| b.call_fn("mute", CPU, [x.update()], |_| Err(Box::new(Mute))));
+    assert!(matches!(failure_of(ticket.wait()).cause, Cause::Function(_)));
+}
+
+#[test]
+fn poison_is_passed_on_with_the_root_cause_and_the_skipped_work_does_not_run() {
+    let vm = vm();
+    let (quotient, _) = divided_by_zero(&vm);
+    let ran = Arc::new(AtomicBool::new(false));
+    let (sum, copy) = (quotient.add(&quotient).expect("submitted"), {
+        let _lane = streamvm::lane(1);
+        quotient.to(streamvm::Place::Host).expect("submitted")
+    });
+    let flag = ran.clone();
+    let ticket = submit(&vm, |b| {
+        b.call_fn("reader", CPU, [sum.read()], move |_| {
+            flag.store(true, Ordering::SeqCst);
+            Ok(())
+        })
+    });
+    let root = failure_of(quotient.wait());
+    assert_eq!(failure_of(sum.wait()), root);
+    assert_eq!(failure_of(copy.wait()), root);
+    assert_eq!(failure_of(ticket.wait()), root);
+    assert_eq!(failure_of(copy.to_vec::<i64>()), root);
+    assert!(!ran.load(Ordering::SeqCst), "a function that reads poison must not run");
+}
+
+#[test]
+fn independent_work_completes_beside_a_failure() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0, 2.0]);
+    let (quotient, _) = divided_by_zero(&vm);
+    let y = x.add(&x).expect("submitted");
+    assert!(quotient.wait().is_err());
+    assert_eq!(y.to_vec::<f32>(), Ok(vec![2.0, 4.0]));
+    assert_eq!(x.to_vec::<f32>(), Ok(vec![1.0, 2.0]));
+}
+
+#[test]
+fn every_waiter_sees_the_error_each_time() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0, 2.0]);
+    let ticket = submit(&vm, |b| b.call_fn("sour", CPU, [x.write()], refuse));
+    let root = failure_of(ticket.wait());
+    for _ in 0..3 {
+        assert_eq!(failure_of(ticket.wait()), root);
+        assert_eq!(failure_of(x.wait()), root);
+        assert_eq!(failure_of(x.to_vec::<f32>()), root);
+        assert_eq!(failure_of(block_on(ticket.future())), root);
+        assert_eq!(failure_of(block_on(x.ready().expect("submitted"))), root);
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert_eq!(failure_of(x.wait()), root));
+        }
+    });
+}
+
+#[test]
+fn two_views_of_one_failed_tensor_each_show_the_failure() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0, 2.0, 3.0, 4.0]);
+    let (left, right) = (x.slice(0, 0..2).expect("a view"), x.slice(0, 2..4).expect("a view"));
+    submit(&vm, |b| b.call_fn("sour", CPU, [left.update()], refuse));
+    let root = failure_of(left.wait());
+    assert_eq!(failure_of(right.wait()), root);
+    assert_eq!(failure_of(right.to_vec::<f32>()), root);
+    assert_eq!(failure_of(left.to_vec::<f32>()), root);
+}
+
+#[test]
+fn a_full_overwrite_heals_and_an_earlier_waiter_still_sees_the_error() {
+    let vm = vm();
+    let gate = ClosedGate::new();
+    let x = on_device(&vm, &[1.0, 2.0]);
+    let held = gate.function();
+    let failed = submit(&vm, |b| {
+        b.call_fn("sour", CPU, [x.write()], move |context| {
+            held(context)?;
+            Err("no luck".into())
+        })
+    });
+    // Asked for before the healing write is submitted, woken long after it has passed.
+    let early = x.ready().expect("submitted");
+    let healed = submit(&vm, |b| b.fill_into(&x, 7.0));
+    gate.open();
+    healed.wait().expect("the healing write is fine");
+    assert_eq!(x.to_vec::<f32>(), Ok(vec![7.0, 7.0]));
+    assert_eq!(x.wait(), Ok(()));
+    assert_eq!(failure_of(failed.wait()).what, "sour");
+    assert_eq!(failure_of(block_on(early)).what, "sour");
+}
+
+#[test]
+fn a_reader_queued_before_the_healing_write_is_skipped_all_the_same() {
+    let vm = vm();
+    let gate = ClosedGate::new();
+    let x = on_device(&vm, &[1.0, 2.0]);
+    let held = gate.function();
+    submit(&vm, |b| {
+        b.call_fn("sour", CPU, [x.write()], move |context| {
+            held(context)?;
+            Err("no luck".into())
+        })
+    });
+    let y = x.neg().expect("submitted");
+    submit(&vm, |b| b.fill_into(&x, 7.0));
+    let z = x.neg().expect("submitted");
+    gate.open();
+    assert_eq!(failure_of(y.to_vec::<f32>()).what, "sour");
+    assert_eq!(z.to_vec::<f32>(), Ok(vec![-7.0, -7.0]));
+}
+
+#[test]
+fn a_partial_write_does_not_heal() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0, 2.0, 3.0, 4.0]);
+    submit(&vm, |b| b.call_fn("sour", CPU, [x.write()], refuse));
+    for range in [0..2, 2..4] {
+        let part = x.slice(0, range).expect("a view");
+        let ticket = submit(&vm, |b| b.fill_into(&part, 0.0));
+        assert_eq!(failure_of(ticket.wait()).what, "sour");
+    }
+    assert_eq!(failure_of(x.wait()).what, "sour");
+    let all = x.slice(0, 0..4).expect("a view of everything");
+    submit(&vm, |b| b.fill_into(&all, 5.0)).wait().expect("a view of the whole storage heals it");
+    assert_eq!(x.to_vec::<f32>(), Ok(vec![5.0; 4]));
+}
+
+#[test]
+fn a_failed_partial_write_poisons_the_whole_tensor() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0, 2.0, 3.0, 4.0]);
+    let part = x.slice(0, 1..3).expect("a view");
+    submit(&vm, |b| b.call_fn("sour", CPU, [part.write()], refuse));
+    assert_eq!(failure_of(x.to_vec::<f32>()).what, "sour");
+}
+
+#[test]
+fn an_update_of_poison_is_skipped() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0]);
+    submit(&vm, |b| b.call_fn("sour", CPU, [x.write()], refuse));
+    let ran = Arc::new(AtomicBool::new(false));
+    let flag = ran.clone();
+    let ticket = submit(&vm, |b| {
+        b.call_fn("update", CPU, [x.update()], move |_| {
+            flag.store(true, Ordering::SeqCst);
+            Ok(())
+        })
+    });
+    assert_eq!(failure_of(ticket.wait()).what, "sour");
+    assert!(!ran.load(Ordering::SeqCst));
+}
+
+/// Hole 5: failures that no written resource carries.
+#[test]
+fn a_failing_host_function_reaches_its_ticket_and_wait_all() {
+    let vm = vm();
+    let ticket = submit(&vm, |b| {
+        b.host_fn("save", CPU, || Err("disk full".into()));
+        Ok(())
+    });
+    assert_eq!(failure_of(vm.wait_all()).what, "save");
+    assert_eq!(failure_of(ticket.wait()).what, "save");
+    assert_eq!(vm.wait_all(), Ok(()), "it has been collected");
+}
+
+#[test]
+fn wait_all_reports_what_nobody_collected() {
+    let vm = vm();
+    submit(&vm, |b| {
+        b.barrier_with("checkpoint", || Err("disk full".into()));
+        Ok(())
+    });
+    assert_eq!(failure_of(vm.wait_all()).what, "checkpoint");
+    let collected = submit(&vm, |b| {
+        b.host_fn("seen", CPU, || Err("seen".into()));
+        Ok(())
+    });
+    assert!(collected.wait().is_err());
+    assert_eq!(vm.wait_all(), Ok(()), "the ticket has collected it");
+}
+
+#[test]
+fn a_failing_read_only_function_fails_its_ticket_and_poisons_nothing() {
+    let vm = vm();
+    let x = on_device(&vm, &[3.0]);
+    let ticket = submit(&vm, |b| b.call_fn("look", CPU, [x.read()], refuse));
+    assert_eq!(failure_of(ticket.wait()).what, "look");
+    assert_eq!(x.wait(), Ok(()));
+    assert_eq!(x.to_vec::<f32>(), Ok(vec![3.0]));
+}
+
+#[test]
+fn shutdown_reports_what_nobody_collected() {
+    let vm = vm();
+    submit(&vm, |b| {
+        b.host_fn("save", CPU, || Err("disk full".into()));
+        Ok(())
+    });
+    assert_eq!(failure_of(vm.shutdown(streamvm_tests::PATIENCE)).what, "save");
+}
+
+#[test]
+fn a_fresh_failure_after_a_handled_one_is_told_again() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0]);
+    for round in 0..3 {
+        let ticket = submit(&vm, |b| b.call_fn(format!("fail {round}"), CPU, [x.write()], refuse));
+        assert_eq!(failure_of(x.wait()).what, format!("fail {round}"));
+        assert!(ticket.wait().is_err());
+        submit(&vm, |b| b.fill_into(&x, 1.0)).wait().expect("healed");
+        assert_eq!(x.wait(), Ok(()));
+    }
+    assert_eq!(vm.wait_all(), Ok(()));
+}
+
+/// Hole 4: the handle is dropped, memory and ids are reused, and the late failure must not reach a stranger.
+#[test]
+fn a_late_failure_of_a_dropped_tensor_reaches_no_tensor_that_reuses_its_memory() {
+    let vm = vm();
+    let gate = ClosedGate::new();
+    let old = on_device(&vm, &[1.0; 64]);
+    let held = gate.function();
+    let failed = submit(&vm, |b| {
+        b.call_fn("late", CPU, [old.write()], move |context| {
+            held(context)?;
+            Err("too late".into())
+        })
+    });
+    drop(old);
+    let strangers: Vec<_> = (0..8).map(|i| vm.fill(CPU, DType::F32, &[64], i as f32).expect("a fill")).collect();
+    gate.open();
+    for (i, stranger) in strangers.iter().enumerate() {
+        assert_eq!(stranger.to_vec::<f32>(), Ok(vec![i as f32; 64]));
+    }
+    assert_eq!(failure_of(failed.wait()).what, "late");
+}
+
+/// As above, within one list: the released memory is handed on.
+#[test]
+fn memory_handed_on_within_a_list_brings_no_poison_along() {
+    let vm = vm();
+    let old = on_device(&vm, &[1.0; 64]);
+    let mut fresh = None;
+    submit(&vm, |b| {
+        b.call_fn("sour", CPU, [old.write()], refuse)?;
+        b.release(&old);
+        fresh = Some(b.fill(CPU, DType::F32, &[64], 2.0)?);
+        Ok(())
+    });
+    let fresh = fresh.expect("built");
+    assert_eq!(fresh.to_vec::<f32>(), Ok(vec![2.0; 64]));
+}
+
+#[test]
+fn a_ticket_of_several_failures_tells_the_first_in_program_order() {
+    let vm = Vm::builder().cpu_devices(2).build().expect("an engine");
+    let gate = ClosedGate::new();
+    let held = gate.function();
+    let ticket = submit(&vm, |b| {
+        b.host_fn("fine", CPU, || Ok(()));
+        b.host_fn("first", streamvm::DeviceId::cpu(1), || Err("1".into()));
+        b.call_fn("second", CPU, [], move |context| {
+            held(context)?;
+            Err("2".into())
+        })
+    });
+    gate.open();
+    assert_eq!(failure_of(ticket.wait()).what, "first");
+}
+
+#[test]
+fn poison_that_a_tensor_holds_outlives_any_number_of_later_failures() {
+    let vm = vm();
+    let kept = on_device(&vm, &[1.0]);
+    submit(&vm, |b| b.call_fn("kept", CPU, [kept.write()], refuse));
+    // More than the table of failures keeps for tickets alone, which is 2 x 65,536, and then some that may evict.
+    for _ in 0..140 {
+        submit(&vm, |b| {
+            (0..1000).for_each(|_| b.host_fn("noise", CPU, || Err("noise".into())));
+            Ok(())
+        });
+    }
+    assert!(vm.wait_all().is_err());
+    for _ in 0..10 {
+        let x = on_device(&vm, &[1.0]);
+        assert_eq!(x.to_vec::<f32>(), Ok(vec![1.0]));
+    }
+    assert_eq!(failure_of(kept.to_vec::<f32>()).what, "kept");
+    assert_eq!(failure_of(kept.neg().and_then(|y| y.to_vec::<f32>())).what, "kept");
+}
