@@ -56,15 +56,24 @@ impl Sizes {
 pub struct Case {
     /// Its name in reports; floors start with `floor/`.
     pub name: &'static str,
+    /// The cases that a workload is read against.
+    pub floors: &'static [&'static str],
     /// Whether each run gets a process of its own, since what it measures belongs to a process.
     pub own_process: bool,
     /// Measures once. Warms up by itself.
-    pub run: fn(&Sizes) -> Result<Vec<Sample>, Error>,
+    pub run: Run,
 }
 
+/// Measures a case once.
+pub type Run = fn(&Sizes) -> Result<Vec<Sample>, Error>;
+
 impl Case {
-    const fn new(name: &'static str, run: fn(&Sizes) -> Result<Vec<Sample>, Error>) -> Case {
-        Case { name, own_process: false, run }
+    const fn workload(name: &'static str, floors: &'static [&'static str], run: Run) -> Case {
+        Case { name, floors, own_process: false, run }
+    }
+
+    const fn floor(name: &'static str, run: Run) -> Case {
+        Case { name, floors: &[], own_process: false, run }
     }
 
     /// Whether the engine runs in it.
@@ -75,22 +84,22 @@ impl Case {
 
 /// All cases; each floor follows the workload that it is the floor of, so that the two run close in time.
 pub const CASES: [Case; 16] = [
-    Case::new("chain", workloads::graph::chain),
-    Case::new("floor/chain", floors::graph::chain),
-    Case::new("independent", workloads::graph::independent),
-    Case::new("floor/independent", floors::graph::independent),
-    Case::new("random", workloads::graph::random),
-    Case::new("floor/random", floors::graph::random),
-    Case::new("fan", workloads::graph::fan),
-    Case::new("floor/fan", floors::graph::fan),
-    Case::new("latency", workloads::latency::latency),
-    Case::new("floor/spin", floors::threads::spin),
-    Case::new("floor/park", floors::threads::park),
-    Case::new("floor/ring", floors::threads::ring),
-    Case::new("floor/clock", floors::threads::clock),
-    Case { own_process: true, ..Case::new("memory", workloads::memory::memory) },
-    Case::new("small_op", workloads::small_op::small_op),
-    Case::new("floor/small_op", floors::small_op::small_op),
+    Case::workload("chain", &["floor/chain"], workloads::graph::chain),
+    Case::floor("floor/chain", floors::graph::chain),
+    Case::workload("independent", &["floor/independent"], workloads::graph::independent),
+    Case::floor("floor/independent", floors::graph::independent),
+    Case::workload("random", &["floor/random"], workloads::graph::random),
+    Case::floor("floor/random", floors::graph::random),
+    Case::workload("fan", &["floor/fan"], workloads::graph::fan),
+    Case::floor("floor/fan", floors::graph::fan),
+    Case::workload("latency", &["floor/spin", "floor/park"], workloads::latency::latency),
+    Case::floor("floor/spin", floors::threads::spin),
+    Case::floor("floor/park", floors::threads::park),
+    Case::floor("floor/ring", floors::threads::ring),
+    Case::floor("floor/clock", floors::threads::clock),
+    Case { own_process: true, ..Case::workload("memory", &[], workloads::memory::memory) },
+    Case::workload("small_op", &["floor/small_op"], workloads::small_op::small_op),
+    Case::floor("floor/small_op", floors::small_op::small_op),
 ];
 
 /// The case of that name.
@@ -98,22 +107,24 @@ pub fn find(name: &str) -> Option<&'static Case> {
     CASES.iter().find(|case| case.name == name)
 }
 
+/// The cases with `part` in their names, and the floors of those.
+pub fn matching(part: &str) -> Vec<&'static Case> {
+    let named = |case: &&Case| case.name.contains(part);
+    let is_floor_of_named = |case: &Case| CASES.iter().filter(named).any(|other| other.floors.contains(&case.name));
+    CASES.iter().filter(|case| named(case) || is_floor_of_named(case)).collect()
+}
+
 /// The floor under a metric of a workload: its case and metric. `None` where there is none, and for floors.
 ///
 /// Two threads that spin on two cores are as quick as a round trip gets; its tail, and one core, are those of
 /// threads that park.
 pub fn floor_of(workload: &str, metric: &str) -> Option<(&'static str, &'static str)> {
-    Some(match workload {
-        "chain" => ("floor/chain", "ns_per_op"),
-        "independent" => ("floor/independent", "ns_per_op"),
-        "random" => ("floor/random", "ns_per_op"),
-        "fan" => ("floor/fan", "ns_per_op"),
-        "small_op" => ("floor/small_op", "ns_per_op"),
-        "latency" if metric.starts_with("p99") => ("floor/park", "p99"),
-        "latency" if metric.ends_with(ONE_CORE) => ("floor/park", "median"),
-        "latency" => ("floor/spin", "median"),
-        _ => return None,
-    })
+    match workload {
+        "latency" if metric.starts_with("p99") => Some(("floor/park", "p99")),
+        "latency" if metric.ends_with(ONE_CORE) => Some(("floor/park", "median")),
+        "latency" => Some(("floor/spin", "median")),
+        _ => Some((find(workload)?.floors.first()?, "ns_per_op")),
+    }
 }
 
 /// The end of the metrics of runs pinned to one core.

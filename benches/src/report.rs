@@ -90,9 +90,9 @@ mod tests {
         assert_eq!(
             table(&rows),
             "\
-workload     metric            median    min   max  unit  ratio
-chain        ns_per_op_single     250    125   500  ns    20.0 x floor/chain
-floor/chain  ns_per_op           12.5    6.2  25.0  ns
+workload     metric            median  min   max  unit  ratio
+chain        ns_per_op_single     250  125   500  ns    20.0 x floor/chain
+floor/chain  ns_per_op           12.5  6.2  25.0  ns
 "
         );
         assert!(!table(&rows[..1]).contains(" x "), "no ratio without its floor");

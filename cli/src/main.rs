@@ -2,6 +2,7 @@
 //!
 //! This file is arguments, logging and the exit code; [`streamvm_cli::command`] does the work. Ctrl-C has
 //! its default effect: the process ends at once, exit code 130 in a shell.
+#![deny(unsafe_code)]
 
 use std::io;
 use std::path::PathBuf;

@@ -142,7 +142,7 @@ struct Buffers {
     uses: Vec<Use>,
 }
 
-/// The longest list, in instructions, whose buffers a thread keeps (about 1 MB).
+/// The longest list, in instructions with four uses each, whose buffers a thread keeps (about 1 MB).
 const KEPT: usize = 4096;
 
 thread_local! {
@@ -231,7 +231,7 @@ impl Drop for InstructionList {
         let mut buffers = std::mem::take(&mut self.buffers);
         buffers.instructions.clear();
         buffers.uses.clear();
-        if buffers.instructions.capacity() > KEPT {
+        if buffers.instructions.capacity() > KEPT || buffers.uses.capacity() > KEPT * 4 {
             return;
         }
         // A thread that is ending has no place to keep them.

@@ -109,7 +109,7 @@ fn pinned_outputs_come_from_the_pinned_stream() -> Outcome {
     Ok(())
 }
 
-/// A write of a part keeps the rest, so it comes after whoever wrote that, and its readers look there for poison too.
+/// A write of a part keeps the rest, so it comes after whoever wrote that.
 #[test]
 fn a_partial_write_is_an_update() -> Outcome {
     let mut b = InstructionsBuilder::new();

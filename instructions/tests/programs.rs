@@ -359,8 +359,8 @@ fn short_programs_over_both_are_ordered_by_as_few_waits_as_can_be() {
 
 #[test]
 fn long_programs_are_ordered() {
-    explore(Devices::Cpu, 100..200);
-    explore(Devices::Mixed, 100..200);
+    explore(Devices::Cpu, 60..120);
+    explore(Devices::Mixed, 60..120);
 }
 
 /// The checker can say no: the plan of a small program without one of its waits.

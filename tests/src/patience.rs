@@ -11,7 +11,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 /// After this a hang is called a hang.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Runs `f` on a thread of its own and returns what it returns.
 ///

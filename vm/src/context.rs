@@ -187,7 +187,7 @@ impl Context {
     fn sleep(&mut self, vm: &Shared) {
         let sleeper = &self.shared.sleeper;
         sleeper.prepare();
-        let mut asleep = self.shared.inbox.is_empty() && !vm.is_over();
+        let mut asleep = self.shared.inbox.is_surely_empty() && !vm.is_over();
         let mut registered = Vec::new();
         for point in self.blocked() {
             let Some(entry) = vm.streams.get(point.stream) else { continue };
@@ -212,7 +212,7 @@ impl Context {
 /// The body of a context's thread: works, spins a little, sleeps; ends when the engine is over.
 pub(crate) fn serve(shared: Arc<ContextShared>, vm: Arc<Shared>) {
     engine_thread::enter();
-    shared.sleeper.belongs_to(std::thread::current());
+    shared.sleeper.belongs_here();
     let mut context = Context::new(shared);
     loop {
         if context.step(&vm) {

@@ -4,8 +4,8 @@
 //! by one swap and turns it round, so batches come out in the order in which they went in. As nothing is ever popped
 //! singly, there is no ABA problem, and no cell is read that another thread may free.
 //!
-//! Ordering: a push releases and a take acquires, so the taker sees everything written before the push. Both are
-//! `SeqCst`, because a pusher then looks whether the taker sleeps (see `sleep.rs`).
+//! Ordering: a push releases and a take acquires, so the taker sees everything written before the push. How a taker
+//! falls asleep without missing a push is in `sleep.rs`.
 
 #![allow(unsafe_code, reason = "links cells that the inbox owns through raw pointers")]
 
@@ -52,9 +52,16 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// Whether nothing is there to take. `SeqCst`: see `sleep.rs`.
+    /// Whether there seems to be nothing to take: a cheap look.
     pub(crate) fn is_empty(&self) -> bool {
-        self.newest.load(Ordering::SeqCst).is_null()
+        self.newest.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Whether there is nothing to take, for a taker that has announced that it will sleep: a read-modify-write that
+    /// is ordered with every push (see `sleep.rs`).
+    pub(crate) fn is_surely_empty(&self) -> bool {
+        let null = ptr::null_mut();
+        self.newest.compare_exchange(null, null, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
     /// Takes everything, oldest batch first.
@@ -149,5 +156,74 @@ mod tests {
             }
         }
         pushers.into_iter().for_each(|pusher| pusher.join().expect("a pusher does not panic"));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+    use crate::slot::Slot;
+
+    /// A value whose every access loom checks for races.
+    struct Checked(UnsafeCell<u32>);
+
+    fn one(value: u32) -> Chain<Checked> {
+        let mut chain = Chain::new();
+        chain.push(Slot::new(Checked(UnsafeCell::new(value))));
+        chain
+    }
+
+    fn read(chain: &mut Chain<Checked>) -> Vec<u32> {
+        // SAFETY: the chain owns its slots; loom checks the claim.
+        std::iter::from_fn(|| chain.pop().map(|slot| slot.0.with(|value| unsafe { *value }))).collect()
+    }
+
+    #[test]
+    fn loom_nothing_is_lost_and_each_pusher_s_order_is_kept() {
+        loom::model(|| {
+            let inbox = Arc::new(Inbox::new());
+            let pusher = {
+                let inbox = inbox.clone();
+                thread::spawn(move || {
+                    inbox.push(one(1));
+                    inbox.push(one(2));
+                })
+            };
+            inbox.push(one(10));
+            let mut seen = read(&mut inbox.take());
+            pusher.join().expect("the pusher does not panic");
+            seen.extend(read(&mut inbox.take()));
+            let place = |value| seen.iter().position(|other| *other == value).expect("not lost");
+            assert_eq!(seen.len(), 3);
+            assert!(place(1) < place(2));
+            assert!(place(10) < 3);
+        });
+    }
+
+    /// The same stack with a push that does not release what it links.
+    #[test]
+    #[should_panic]
+    fn loom_a_push_that_does_not_release_is_a_race() {
+        loom::model(|| {
+            let inbox = Arc::new(Inbox::new());
+            let pusher = {
+                let inbox = inbox.clone();
+                thread::spawn(move || {
+                    let (first, last, len) = one(1).into_parts();
+                    // SAFETY: the cell is ours until it is linked.
+                    let batch = unsafe { &mut (*first).batch };
+                    (batch.next, batch.last, batch.len) = (ptr::null_mut(), last, len);
+                    // SAFETY: as above.
+                    unsafe { &(*first).value().0 }.with_mut(|value| unsafe { *value = 2 });
+                    inbox.newest.store(first, Ordering::Relaxed);
+                })
+            };
+            let _ = read(&mut inbox.take());
+            pusher.join().expect("the pusher does not panic");
+        });
     }
 }

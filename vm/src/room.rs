@@ -4,7 +4,7 @@
 //! that it is not woken for every instruction. What is pending is read off the timelines, exactly, when it is needed;
 //! an instruction that passes costs one load here while nobody is blocked.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex};
 
 use crate::sync::unpoisoned;
@@ -108,6 +108,8 @@ impl Room {
         self.blocked.fetch_add(1, Ordering::Relaxed);
         loop {
             self.armed.store(true, Ordering::SeqCst);
+            // Orders the store before the looks at the timelines, which are plain loads.
+            fence(Ordering::SeqCst);
             if limits.low(pending(), more) || give_up() {
                 break;
             }

@@ -87,7 +87,7 @@ impl Scheduler {
     /// Sleeps until something was sent or a point has passed that a head waits for.
     fn sleep(&mut self, vm: &Shared) {
         vm.scheduler.prepare();
-        let mut asleep = vm.to_scheduler.is_empty() && !vm.is_over();
+        let mut asleep = vm.to_scheduler.is_surely_empty() && !vm.is_over();
         let mut registered = Vec::new();
         for point in self.blocked() {
             let Some(entry) = vm.streams.get(point.stream) else { continue };
@@ -112,7 +112,7 @@ impl Scheduler {
 /// The body of the scheduler's thread.
 pub(crate) fn serve(vm: Arc<Shared>) {
     engine_thread::enter();
-    vm.scheduler.belongs_to(std::thread::current());
+    vm.scheduler.belongs_here();
     let mut scheduler = Scheduler::new();
     loop {
         let incoming = vm.to_scheduler.take();

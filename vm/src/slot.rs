@@ -23,6 +23,13 @@ pub(crate) struct Cell<T> {
     value: T,
 }
 
+#[cfg(all(test, loom))]
+impl<T> Cell<T> {
+    pub(crate) fn value(&self) -> &T {
+        &self.value
+    }
+}
+
 /// What the first cell of a batch says about the batch while it lies in an inbox.
 pub(crate) struct Batch<T> {
     pub(crate) next: *mut Cell<T>,

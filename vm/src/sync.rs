@@ -6,9 +6,9 @@ pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 #[cfg(loom)]
-pub(crate) use loom::thread::{Thread, park};
+pub(crate) use loom::thread::{Thread, current, park};
 #[cfg(not(loom))]
-pub(crate) use std::thread::{Thread, park};
+pub(crate) use std::thread::{Thread, current, park};
 
 use std::sync::{LockResult, PoisonError};
 

@@ -34,7 +34,7 @@ struct Args {
     /// Tiny sizes, to see that everything works; the figures mean nothing
     #[arg(long)]
     quick: bool,
-    /// Only cases with NAME in their name; a workload's name picks its floor, too
+    /// Only cases with NAME in their name, and the floors of those
     #[arg(long, value_name = "NAME")]
     filter: Option<String>,
     /// Measure the workloads pinned to one core, too
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
         },
         None => {
             let filter = args.filter.as_deref().unwrap_or_default();
-            let chosen: Vec<_> = CASES.iter().filter(|case| case.name.contains(filter)).collect();
+            let chosen = case::matching(filter);
             if chosen.is_empty() {
                 return reject(&format!("no case has `{filter}` in its name; {}", cases()));
             }

@@ -12,6 +12,27 @@ use crate::stats::median_and_p99;
 /// Values in flight between the two threads of the ring.
 const RING: usize = 1024;
 
+/// Looks of a spinning thread before it lets another have its core. More than a partner that runs ever needs; when the
+/// two share a core, or others use it, a spinner would wait for a partner that cannot run, for a time slice each.
+const PATIENCE: u32 = 2_000;
+
+/// Passes the time before the next of many looks.
+fn spin_before(look: u32) {
+    if look.is_multiple_of(PATIENCE) { thread::yield_now() } else { spin_loop() }
+}
+
+/// Looks until `found` gives something; `pause` is called with the number of the next look, from 1.
+fn look_until<T>(mut found: impl FnMut() -> Option<T>, pause: fn(u32)) -> T {
+    let mut look = 0u32;
+    loop {
+        if let Some(value) = found() {
+            return value;
+        }
+        look = look.wrapping_add(1);
+        pause(look);
+    }
+}
+
 /// One value through a single-producer single-consumer ring, both sides awake.
 ///
 /// # Errors
@@ -25,21 +46,10 @@ fn hops(count: usize) -> Result<f64, Error> {
     let (mut producer, mut consumer) = rtrb::RingBuffer::<usize>::new(RING);
     let start = Instant::now();
     let sum = thread::scope(|scope| {
-        let receiver = scope.spawn(move || {
-            let (mut sum, mut received) = (0, 0);
-            while received < count {
-                match consumer.pop() {
-                    Ok(value) => (sum, received) = (sum + value, received + 1),
-                    Err(rtrb::PopError::Empty) => spin_loop(),
-                }
-            }
-            sum
-        });
-        for mut value in 1..=count {
-            while let Err(rtrb::PushError::Full(back)) = producer.push(value) {
-                value = back;
-                spin_loop();
-            }
+        let receiver =
+            scope.spawn(move || (0..count).map(|_| look_until(|| consumer.pop().ok(), spin_before)).sum::<usize>());
+        for value in 1..=count {
+            look_until(|| producer.push(value).ok(), spin_before);
         }
         receiver.join().unwrap_or(0)
     });
@@ -56,7 +66,7 @@ fn hops(count: usize) -> Result<f64, Error> {
 /// # Errors
 /// None.
 pub fn spin(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
-    Ok(round_trips(sizes, |_| {}, spin_loop))
+    Ok(round_trips(sizes, |_| {}, spin_before))
 }
 
 /// A round trip between two threads that park: the least when nobody burns a core.
@@ -64,19 +74,17 @@ pub fn spin(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
 /// # Errors
 /// None.
 pub fn park(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
-    Ok(round_trips(sizes, Thread::unpark, thread::park))
+    Ok(round_trips(sizes, Thread::unpark, |_| thread::park()))
 }
 
 /// Passes a number to and fro: odd ones are calls, even ones answers. `wake` gets the other side's attention after a
 /// store, `pause` is what a side does between two looks.
-fn round_trips(sizes: &Sizes, wake: fn(&Thread), pause: fn()) -> Vec<Sample> {
+fn round_trips(sizes: &Sizes, wake: fn(&Thread), pause: fn(u32)) -> Vec<Sample> {
     let trips = (sizes.warm_up().trips + sizes.trips) as u64;
     let turn = AtomicU64::new(0);
     let caller = thread::current();
     let wait_for = |value: u64| {
-        while turn.load(Ordering::Acquire) != value {
-            pause();
-        }
+        look_until(|| (turn.load(Ordering::Acquire) == value).then_some(()), pause);
     };
     let mut durations = Vec::with_capacity(trips as usize);
     thread::scope(|scope| {

@@ -1,0 +1,39 @@
+//! Eager calls: each returns at once, and the engine orders the work by what it reads and writes.
+//!
+//! Run with `cargo run --example eager -p streamvm`.
+
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
+use streamvm::{DType, DeviceId, Error, Vm, lane};
+
+fn main() -> Result<(), Error> {
+    env_logger::init();
+    let vm = Vm::builder().build()?;
+    let cpu = DeviceId::cpu(0);
+
+    // Copies go by the host-to-device stream, kernels by the compute stream; nothing waits here.
+    let x = vm.tensor(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3])?.to(cpu)?;
+    let w = vm.fill(cpu, DType::F32, &[3, 2], 0.5)?;
+    let h = x.matmul(&w)?.relu()?;
+
+    // Another lane of the compute stream: this runs beside `h`.
+    let squared = {
+        let _lane = lane(1);
+        (&x * &x)?
+    };
+
+    // Views share memory. Reading back is the only call that waits.
+    println!("h         {:?}", h.to_vec::<f32>()?);
+    println!("squared   {:?}", squared.to_vec::<f32>()?);
+    println!("transpose {:?}", x.permute(&[1, 0]).map_err(streamvm::BuildError::from)?.to_vec::<f32>()?);
+
+    // An error comes back with the operation that caused it, and the engine goes on.
+    let ones = vm.fill(cpu, DType::I32, &[2], 1)?;
+    let zeros = vm.fill(cpu, DType::I32, &[2], 0)?;
+    match (&ones / &zeros)?.to_vec::<i32>() {
+        Err(error) => println!("division  {error}"),
+        Ok(values) => println!("division  {values:?}"),
+    }
+    println!("sum       {:?}", h.sum(&[])?.to_vec::<f32>()?);
+    Ok(())
+}

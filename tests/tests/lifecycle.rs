@@ -1,0 +1,312 @@
+//! Starting, stopping, outliving.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use streamvm::{DType, Error, Mode, Var, Vm};
+use streamvm_tests::{CPU, ClosedGate, PATIENCE, block_on, failure_of, on_device, submit, within};
+
+fn vm() -> Vm {
+    Vm::builder().build().expect("an engine")
+}
+
+#[test]
+fn many_engines_live_side_by_side() {
+    let vms: Vec<Vm> = (0..16).map(|_| vm()).collect();
+    let tensors: Vec<_> = vms.iter().enumerate().map(|(i, vm)| on_device(vm, &[i as f32; 8])).collect();
+    let sums: Vec<_> = tensors.iter().map(|x| x.add(x).expect("submitted")).collect();
+    for (i, sum) in sums.iter().enumerate() {
+        assert_eq!(sum.to_vec::<f32>(), Ok(vec![2.0 * i as f32; 8]));
+    }
+}
+
+#[test]
+fn dropping_an_engine_waits_for_what_was_submitted() {
+    let done = Arc::new(AtomicUsize::new(0));
+    for mode in [Mode::Threaded, Mode::Inline] {
+        done.store(0, Ordering::SeqCst);
+        let vm = Vm::builder().mode(mode).build().expect("an engine");
+        for lane in 0..4 {
+            let _lane = streamvm::lane(lane);
+            for _ in 0..50 {
+                let done = done.clone();
+                submit(&vm, |b| {
+                    b.host_fn("count", CPU, move || {
+                        done.fetch_add(1, Ordering::SeqCst);
+                        Ok(())
+                    });
+                    Ok(())
+                });
+            }
+        }
+        drop(vm);
+        assert_eq!(done.load(Ordering::SeqCst), 200, "{mode:?}");
+    }
+}
+
+#[test]
+fn dropping_an_engine_waits_for_work_that_is_held_back() {
+    let gate = ClosedGate::new();
+    let vm = Vm::builder().capabilities(streamvm::Capabilities::standard().host_waits_only()).build();
+    let vm = vm.expect("an engine");
+    let token = Var::new();
+    let ran = Arc::new(AtomicBool::new(false));
+    submit(&vm, |b| b.call_fn("held", CPU, [token.write()], gate.function()));
+    let _lane = streamvm::lane(1);
+    let flag = ran.clone();
+    submit(&vm, |b| {
+        b.call_fn("after", CPU, [token.write()], move |_| {
+            flag.store(true, Ordering::SeqCst);
+            Ok(())
+        })
+    });
+    let (started, dropping) = channel();
+    let dropper = std::thread::spawn(move || {
+        started.send(()).expect("the test listens");
+        drop(vm);
+    });
+    dropping.recv().expect("the dropper runs");
+    gate.open();
+    dropper.join().expect("dropping does not panic");
+    assert!(ran.load(Ordering::SeqCst));
+}
+
+#[test]
+fn shutdown_past_its_deadline_says_so_and_the_work_still_ends_well() {
+    let gate = ClosedGate::new();
+    let vm = vm();
+    let x = on_device(&vm, &[1.0, 2.0]);
+    let held = gate.function();
+    submit(&vm, |b| {
+        b.call_fn("held", CPU, [x.update()], move |context| {
+            held(context)?;
+            context.writes.take::<f32>(0)?.fill(9.0);
+            Ok(())
+        })
+    });
+    let ready = x.ready().expect("submitted");
+    let deadline = Duration::from_millis(20);
+    assert_eq!(vm.shutdown(deadline), Err(Error::Timeout(deadline)));
+    gate.open();
+    assert_eq!(block_on(ready), Ok(()));
+    assert_eq!(x.wait(), Ok(()));
+}
+
+#[test]
+fn shutdown_of_an_idle_engine_is_over_before_its_deadline() {
+    let vm = vm();
+    on_device(&vm, &[1.0]);
+    let start = Instant::now();
+    assert_eq!(vm.shutdown(PATIENCE), Ok(()));
+    assert!(start.elapsed() < PATIENCE / 2);
+}
+
+/// "Bad input never panics": the longest duration is no deadline at all.
+#[test]
+fn the_longest_duration_is_a_deadline_like_any_other() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0]);
+    let ticket = submit(&vm, |b| b.fill_into(&x, 1.0));
+    assert_eq!(ticket.wait_timeout(Duration::MAX), Ok(()));
+    assert_eq!(x.wait_timeout(Duration::MAX), Ok(()));
+    assert_eq!(vm.wait_all_timeout(Duration::MAX), Ok(()));
+    assert_eq!(vm.shutdown(Duration::MAX), Ok(()));
+}
+
+#[test]
+fn what_outlives_its_engine_says_shutdown() {
+    for mode in [Mode::Threaded, Mode::Inline] {
+        let vm = Vm::builder().mode(mode).build().expect("an engine");
+        let x = on_device(&vm, &[1.0, 2.0]);
+        let host = vm.tensor(&[1.0f32], &[1]).expect("a host tensor");
+        drop(vm);
+        assert_eq!(x.neg().err(), Some(Error::Shutdown));
+        assert_eq!(x.to_vec::<f32>().err(), Some(Error::Shutdown));
+        assert_eq!(host.to(CPU).err(), Some(Error::Shutdown));
+        assert_eq!(x.wait(), Ok(()), "what it waited for has passed");
+        drop((x, host));
+    }
+}
+
+#[test]
+fn a_failure_can_be_asked_for_after_the_engine_is_gone() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0]);
+    submit(&vm, |b| b.call_fn("sour", CPU, [x.write()], |_| Err("no luck".into())));
+    drop(vm);
+    assert_eq!(failure_of(x.wait()).what, "sour");
+}
+
+#[test]
+fn a_future_made_after_the_engine_is_gone_is_ready() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0]);
+    let before = x.ready().expect("submitted");
+    drop(vm);
+    assert_eq!(block_on(before), Ok(()));
+    assert_eq!(block_on(x.ready().expect("submitted")), Ok(()));
+}
+
+#[test]
+fn a_submitter_that_waits_for_room_is_told_of_the_shutdown() {
+    let gate = ClosedGate::new();
+    let vm = Vm::builder().max_instructions(2).build().expect("an engine");
+    let x = on_device(&vm, &[1.0]);
+    submit(&vm, |b| b.call_fn("held", CPU, [], gate.function()));
+    submit(&vm, |b| b.call_fn("behind", CPU, [], |_| Ok(())));
+    let blocked = std::thread::spawn(move || x.neg().map(drop));
+    streamvm_tests::until("the submitter is blocked", || vm.stats().blocked_submitters == 1);
+    assert!(matches!(vm.shutdown(Duration::from_millis(5)), Err(Error::Timeout(_))));
+    assert_eq!(within("the blocked submitter", move || blocked.join().expect("no panic")), Err(Error::Shutdown));
+}
+
+/// Every callback runs, also those that the end of an engine comes upon.
+#[test]
+fn callbacks_that_were_asked_for_before_a_drop_all_run() {
+    const EACH: usize = 500;
+    for _ in 0..20 {
+        let vm = vm();
+        let gate = ClosedGate::new();
+        let x = on_device(&vm, &[1.0]);
+        submit(&vm, |b| b.call_fn("held", CPU, [x.write()], gate.function()));
+        let ran = Arc::new(AtomicUsize::new(0));
+        for _ in 0..EACH {
+            let ran = ran.clone();
+            let callback = move |_| {
+                ran.fetch_add(1, Ordering::SeqCst);
+            };
+            x.on_passed(callback).expect("submitted");
+        }
+        gate.open();
+        drop(vm);
+        streamvm_tests::until("all callbacks have run", || ran.load(Ordering::SeqCst) == EACH);
+    }
+}
+
+/// A deadline holds for all that shutdown waits for, callbacks included.
+#[test]
+fn shutdown_keeps_its_deadline_while_a_callback_blocks() {
+    let gate = ClosedGate::new();
+    let vm = vm();
+    let x = on_device(&vm, &[1.0]);
+    let callback = (*gate).clone();
+    x.on_passed(move |_| callback.pass()).expect("submitted");
+    gate.wait_entered(1);
+    let (sender, receiver) = channel();
+    let shutter = std::thread::spawn(move || sender.send(vm.shutdown(Duration::from_millis(20))));
+    let result = receiver.recv_timeout(PATIENCE / 4);
+    gate.open();
+    shutter.join().expect("no panic").ok();
+    assert!(matches!(result, Ok(Err(Error::Timeout(_)))), "{result:?}");
+}
+
+#[test]
+fn an_engine_dropped_inside_its_own_function_detaches() {
+    let done = within("the function that drops its engine", || {
+        let vm = Arc::new(std::sync::Mutex::new(Some(vm())));
+        let (sender, receiver) = channel();
+        let x = {
+            let guard = vm.lock().expect("not poisoned");
+            let engine = guard.as_ref().expect("still there");
+            let x = on_device(engine, &[4.0]);
+            let inside = vm.clone();
+            submit(engine, |b| {
+                b.call_fn("drops its engine", CPU, [x.update()], move |_| {
+                    drop(inside.lock().expect("not poisoned").take());
+                    sender.send(()).expect("the test listens");
+                    Ok(())
+                })
+            });
+            x
+        };
+        receiver.recv().expect("it ran");
+        assert_eq!(x.wait(), Ok(()));
+        x.neg().err()
+    });
+    assert_eq!(done, Some(Error::Shutdown));
+}
+
+#[test]
+fn an_engine_dropped_inside_its_own_callback_detaches() {
+    within("the callback that drops its engine", || {
+        let vm = vm();
+        let x = on_device(&vm, &[4.0]);
+        let (sender, receiver) = channel();
+        x.on_passed(move |_| {
+            drop(vm);
+            sender.send(()).expect("the test listens");
+        })
+        .expect("submitted");
+        receiver.recv().expect("it ran");
+        assert_eq!(x.neg().err(), Some(Error::Shutdown));
+    });
+}
+
+#[test]
+fn shutdown_inside_a_function_closes_and_says_that_it_cannot_wait() {
+    let vm = vm();
+    let (sender, receiver) = channel();
+    let x = on_device(&vm, &[4.0]);
+    let slot = Arc::new(std::sync::Mutex::new(None));
+    let inside = slot.clone();
+    let gate = ClosedGate::new();
+    let held = gate.function();
+    submit(&vm, |b| {
+        b.call_fn("shuts its engine down", CPU, [], move |context| {
+            held(context)?;
+            let vm: Vm = inside.lock().expect("not poisoned").take().expect("handed over");
+            sender.send(vm.shutdown(PATIENCE)).expect("the test listens");
+            Ok(())
+        })
+    });
+    *slot.lock().expect("not poisoned") = Some(vm);
+    gate.open();
+    assert_eq!(receiver.recv(), Ok(Err(Error::WouldDeadlock)));
+    assert_eq!(x.neg().err(), Some(Error::Shutdown));
+}
+
+/// An engine is never left with work that nobody runs: not even when the thread that submits belongs to another one.
+#[test]
+fn an_inline_engine_runs_what_the_function_of_another_engine_submits() {
+    within("what an inline engine was given", || {
+        let inline = Vm::builder().mode(Mode::Inline).build().expect("an engine");
+        let threaded = vm();
+        let x = on_device(&inline, &[4.0]);
+        let (sender, receiver) = channel();
+        let submitted = x.clone();
+        submit(&threaded, |b| {
+            b.call_fn("submits elsewhere", CPU, [], move |_| {
+                sender.send(submitted.neg()).expect("the test listens");
+                Ok(())
+            })
+        });
+        let y = receiver.recv().expect("it ran").expect("submitted");
+        assert_eq!(y.wait(), Ok(()));
+        assert_eq!(y.to_vec::<f32>(), Ok(vec![-4.0]));
+    });
+}
+
+#[test]
+fn an_inline_engine_runs_what_its_own_callback_submits() {
+    within("what an inline engine was given", || {
+        let inline = Vm::builder().mode(Mode::Inline).build().expect("an engine");
+        let x = on_device(&inline, &[4.0]);
+        let (sender, receiver) = channel();
+        let submitted = x.clone();
+        x.on_passed(move |_| sender.send(submitted.neg()).expect("the test listens")).expect("submitted");
+        let y = receiver.recv().expect("it ran").expect("submitted");
+        assert_eq!(y.wait(), Ok(()));
+    });
+}
+
+#[test]
+fn a_stale_handle_is_not_mistaken_for_one_of_a_new_engine() {
+    let old = vm();
+    let x = on_device(&old, &[1.0]);
+    drop(old);
+    let new = vm();
+    let list = streamvm_tests::list(|b| b.fill(CPU, DType::F32, &[1], 0.0).map(drop).and(b.neg(&x).map(drop)));
+    assert!(matches!(new.submit(list), Err(Error::Foreign { line: 1, .. })));
+}

@@ -1,0 +1,111 @@
+//! Threads of an engine: they end with it, and cost nothing while it is idle. One test a process at a time: threads and
+//! processor time are counted for the whole process.
+
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use streamvm::{Error, Mode, Vm};
+use streamvm_tests::{CPU, ClosedGate, on_device, submit, until};
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Threads of this process that belong to engines, by name; a name is cut to 15 bytes.
+fn engine_threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("this suite runs on Linux");
+    tasks
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
+        .map(|name| name.trim().to_owned())
+        .filter(|name| name.starts_with("streamvm") || name.starts_with("cpu:"))
+        .collect()
+}
+
+/// Processor time of this process in clock ticks (1/100 s): user and system.
+fn ticks() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("this suite runs on Linux");
+    // The name, in parentheses, may hold blanks; utime and stime are the 12th and 13th field behind it.
+    let fields = stat.rsplit_once(") ").expect("a name in parentheses").1;
+    fields.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().expect("a number")).sum()
+}
+
+fn used(mode: Mode) -> Vm {
+    let vm = Vm::builder().mode(mode).cpu_devices(2).build().expect("an engine");
+    let x = on_device(&vm, &[1.0, 2.0]);
+    submit(&vm, |b| {
+        b.barrier();
+        Ok(())
+    });
+    let (sender, receiver) = channel();
+    x.on_passed(move |_| sender.send(()).expect("the test listens")).expect("submitted");
+    receiver.recv().expect("called back");
+    vm
+}
+
+#[test]
+fn starting_and_stopping_many_times_leaves_no_thread_behind() {
+    let _alone = alone();
+    for round in 0..100 {
+        let vm = used(if round % 4 == 3 { Mode::Inline } else { Mode::Threaded });
+        if round % 2 == 0 {
+            assert_eq!(vm.shutdown(Duration::from_secs(10)), Ok(()));
+        }
+    }
+    assert_eq!(engine_threads(), Vec::<String>::new());
+}
+
+#[test]
+fn an_engine_dropped_by_its_own_callback_leaves_no_thread_behind() {
+    let _alone = alone();
+    let vm = used(Mode::Threaded);
+    let x = on_device(&vm, &[1.0]);
+    x.on_passed(move |_| drop(vm)).expect("submitted");
+    drop(x);
+    until("all engine threads have ended", || engine_threads().is_empty());
+}
+
+#[test]
+fn an_engine_dropped_by_its_own_function_leaves_no_thread_behind() {
+    let _alone = alone();
+    let vm = used(Mode::Threaded);
+    let x = on_device(&vm, &[1.0]);
+    let (sender, receiver) = channel::<Vm>();
+    submit(&vm, |b| b.call_fn("drops its engine", CPU, [x.read()], move |_| Ok(drop(receiver.recv()?))));
+    sender.send(vm).expect("the function listens");
+    drop(x);
+    until("all engine threads have ended", || engine_threads().is_empty());
+}
+
+#[test]
+fn threads_left_by_a_shutdown_past_its_deadline_end_with_their_work() {
+    let _alone = alone();
+    let gate = ClosedGate::new();
+    let vm = used(Mode::Threaded);
+    submit(&vm, |b| b.call_fn("held", CPU, [], gate.function()));
+    assert!(matches!(vm.shutdown(Duration::from_millis(5)), Err(Error::Timeout(_))));
+    gate.open();
+    until("all engine threads have ended", || engine_threads().is_empty());
+}
+
+#[test]
+fn an_idle_engine_uses_no_processor_time() {
+    let _alone = alone();
+    let vms: Vec<Vm> = (0..8).map(|_| used(Mode::Threaded)).collect();
+    let gate = ClosedGate::new();
+    // Held-back work is no reason to poll either.
+    submit(&vms[0], |b| {
+        b.call_fn("held", CPU, [], gate.function())?;
+        b.barrier();
+        b.call_fn("behind", CPU, [], |_| Ok(()))
+    });
+    gate.wait_entered(1);
+    std::thread::sleep(Duration::from_millis(50));
+    let before = ticks();
+    std::thread::sleep(Duration::from_millis(300));
+    let spent = ticks() - before;
+    assert!(spent <= 2, "{spent} ticks of 10 ms in 300 ms");
+    gate.open();
+}
