@@ -76,9 +76,9 @@ impl Case {
         Case { name, floors: &[], own_process: false, run }
     }
 
-    /// Whether the engine runs in it.
-    pub fn is_workload(&self) -> bool {
-        !self.name.starts_with("floor/")
+    /// Whether it means something else on one core: all workloads, and the floor whose threads take turns.
+    pub fn differs_on_one_core(&self) -> bool {
+        !self.name.starts_with("floor/") || self.name == PARK
     }
 }
 
@@ -92,9 +92,9 @@ pub const CASES: [Case; 16] = [
     Case::floor("floor/random", floors::graph::random),
     Case::workload("fan", &["floor/fan"], workloads::graph::fan),
     Case::floor("floor/fan", floors::graph::fan),
-    Case::workload("latency", &["floor/spin", "floor/park"], workloads::latency::latency),
+    Case::workload("latency", &["floor/spin", PARK], workloads::latency::latency),
     Case::floor("floor/spin", floors::threads::spin),
-    Case::floor("floor/park", floors::threads::park),
+    Case::floor(PARK, floors::threads::park),
     Case::floor("floor/ring", floors::threads::ring),
     Case::floor("floor/clock", floors::threads::clock),
     Case { own_process: true, ..Case::workload("memory", &[], workloads::memory::memory) },
@@ -116,16 +116,22 @@ pub fn matching(part: &str) -> Vec<&'static Case> {
 
 /// The floor under a metric of a workload: its case and metric. `None` where there is none, and for floors.
 ///
-/// Two threads that spin on two cores are as quick as a round trip gets; its tail, and one core, are those of
-/// threads that park.
+/// Two threads that spin on two cores are as quick as a round trip gets; its tail is that of threads that park, and so
+/// is one core, where spinning keeps the other thread from running.
 pub fn floor_of(workload: &str, metric: &str) -> Option<(&'static str, &'static str)> {
     match workload {
-        "latency" if metric.starts_with("p99") => Some(("floor/park", "p99")),
-        "latency" if metric.ends_with(ONE_CORE) => Some(("floor/park", "median")),
-        "latency" => Some(("floor/spin", "median")),
+        "latency" => Some(match (metric.starts_with("p99"), metric.ends_with(ONE_CORE)) {
+            (true, true) => (PARK, "p99_one_core"),
+            (true, false) => (PARK, "p99"),
+            (false, true) => (PARK, "median_one_core"),
+            (false, false) => ("floor/spin", "median"),
+        }),
         _ => Some((find(workload)?.floors.first()?, "ns_per_op")),
     }
 }
+
+/// The round trip of threads that park.
+const PARK: &str = "floor/park";
 
 /// The end of the metrics of runs pinned to one core.
 pub const ONE_CORE: &str = "_one_core";

@@ -43,7 +43,11 @@ fn ratio(row: &Row, rows: &[Row]) -> String {
 
 /// Three digits or so: more would be noise.
 fn number(value: f64) -> String {
-    let decimals = if value >= 100.0 { 0 } else { 1 };
+    let decimals = match value {
+        100.0.. => 0,
+        1.0.. => 1,
+        _ => 2,
+    };
     format!("{value:.decimals$}")
 }
 

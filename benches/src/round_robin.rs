@@ -14,7 +14,7 @@ pub struct Selection {
     pub runs: u32,
     /// Small sizes; the figures mean nothing.
     pub quick: bool,
-    /// Whether workloads run pinned to one core, too.
+    /// Whether what differs on one core runs pinned to one, too.
     pub one_core: bool,
 }
 
@@ -63,7 +63,7 @@ fn samples(case: &Case, selection: &Selection) -> Result<Vec<Sample>, Error> {
     let sizes = sizes(selection.quick);
     let mut samples =
         if case.own_process { child::measure(case, selection.quick, false)? } else { (case.run)(&sizes)? };
-    if selection.one_core && case.is_workload() {
+    if selection.one_core && case.differs_on_one_core() {
         let pinned = child::measure(case, selection.quick, true)?;
         samples.extend(pinned.into_iter().map(|sample| Sample { metric: sample.metric + ONE_CORE, ..sample }));
     }

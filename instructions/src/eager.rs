@@ -37,7 +37,10 @@ impl Tensor {
             [] => builder.op(op, &[self], params)?,
             [second] => builder.op(op, &[self, second], params)?,
             [second, third] => builder.op(op, &[self, second, third], params)?,
-            _ => builder.op(op, others, params)?,
+            _ => {
+                let inputs: Vec<&Tensor> = std::iter::once(self).chain(others.iter().copied()).collect();
+                builder.op(op, &inputs, params)?
+            }
         };
         self.submit(builder)?;
         Ok(output)

@@ -110,7 +110,7 @@ impl Planner {
             }
         }
         let order = self.order(line, instruction)?;
-        let at = self.sync.instruction(stream, uses.iter().copied(), order, &mut NothingObserved);
+        let at = self.sync.instruction(stream, &uses, order, &mut NothingObserved);
         if let Kind::Record(event) = &instruction.kind {
             if self.recorded.iter().any(|(known, _)| known.is(event)) {
                 return Err(Error::RecordedTwice { line });

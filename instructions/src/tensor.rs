@@ -183,7 +183,8 @@ impl Tensor {
     /// Whether any byte between the first and the last of one view lies so in the other, on the same storage.
     pub fn may_overlap(&self, other: &Tensor) -> bool {
         let (mine, theirs) = (self.0.layout.span_elements(), other.0.layout.span_elements());
-        self.shares_storage(other) && mine.start < theirs.end && theirs.start < mine.end
+        let some = !mine.is_empty() && !theirs.is_empty();
+        some && self.shares_storage(other) && mine.start < theirs.end && theirs.start < mine.end
     }
 
     /// Whether two tensors are views of one storage.

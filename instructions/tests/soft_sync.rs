@@ -51,12 +51,12 @@ fn run_observed(
     uses: &[(ResourceId, Access)],
     observed: &mut impl Observed,
 ) -> Point {
-    let uses = uses.iter().map(|&(resource, access)| DependenceUse { resource, access });
-    sync.instruction(StreamId(stream), uses, Order::Uses, observed)
+    let uses: Vec<_> = uses.iter().map(|&(resource, access)| DependenceUse { resource, access }).collect();
+    sync.instruction(StreamId(stream), &uses, Order::Uses, observed)
 }
 
 fn ask(sync: &mut SoftSync, stream: u32, order: Order) -> Point {
-    sync.instruction(StreamId(stream), [].into_iter(), order, &mut NothingObserved)
+    sync.instruction(StreamId(stream), &[], order, &mut NothingObserved)
 }
 
 /// The points that the last instruction waits for.

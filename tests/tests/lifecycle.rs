@@ -162,26 +162,36 @@ fn a_submitter_that_waits_for_room_is_told_of_the_shutdown() {
     assert_eq!(within("the blocked submitter", move || blocked.join().expect("no panic")), Err(Error::Shutdown));
 }
 
-/// Every callback runs, also those that the end of an engine comes upon.
+/// Every callback runs, also one that is handed over while the engine ends: the runner publishes a number first and
+/// wakes who waits for it then, so whoever saw the number may be faster.
 #[test]
 fn callbacks_that_were_asked_for_before_a_drop_all_run() {
-    const EACH: usize = 500;
-    for _ in 0..20 {
+    for _ in 0..30 {
         let vm = vm();
         let gate = ClosedGate::new();
         let x = on_device(&vm, &[1.0]);
-        submit(&vm, |b| b.call_fn("held", CPU, [x.write()], gate.function()));
-        let ran = Arc::new(AtomicUsize::new(0));
-        for _ in 0..EACH {
-            let ran = ran.clone();
-            let callback = move |_| {
-                ran.fetch_add(1, Ordering::SeqCst);
-            };
-            x.on_passed(callback).expect("submitted");
-        }
+        // The callback thread is up already, and would end as soon as its queue is closed and empty.
+        block_on(x.ready().expect("submitted")).expect("it passes");
+        let ticket = submit(&vm, |b| b.call_fn("held", CPU, [x.write()], gate.function()));
+        // Sleepers keep the runner busy before it comes to the callback. Those that sleep too late only make the test
+        // weaker.
+        let sleepers: Vec<_> = (0..8)
+            .map(|_| {
+                let x = x.clone();
+                std::thread::spawn(move || x.wait())
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(3));
+        let ran = Arc::new(AtomicBool::new(false));
+        let flag = ran.clone();
+        x.on_passed(move |_| flag.store(true, Ordering::SeqCst)).expect("submitted");
         gate.open();
+        while !ticket.is_passed() {
+            std::hint::spin_loop();
+        }
         drop(vm);
-        streamvm_tests::until("all callbacks have run", || ran.load(Ordering::SeqCst) == EACH);
+        sleepers.into_iter().for_each(|sleeper| assert_eq!(sleeper.join().expect("no panic"), Ok(())));
+        streamvm_tests::until("the callback has run", || ran.load(Ordering::SeqCst));
     }
 }
 

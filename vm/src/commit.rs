@@ -109,7 +109,7 @@ impl State {
                 _ => Order::Uses,
             };
             let mut observed = self.snapshot.of(&vm.streams);
-            let point = self.sync.instruction(prepared.stream, uses.iter().copied(), order, &mut observed);
+            let point = self.sync.instruction(prepared.stream, uses, order, &mut observed);
             match &instruction.kind {
                 Kind::Record(event) => {
                     event.set(engine, point);

@@ -22,6 +22,8 @@ enum Rung {
     Driver,
     Drain,
     GiveBack,
+    /// What the driver says now is the answer.
+    Last,
 }
 
 /// Where one submission stands.
@@ -48,13 +50,14 @@ impl Ladder {
                 vm.drain()
             }
             Rung::GiveBack => {
+                self.rung = Rung::Last;
                 let given = give_back(vm);
                 log::debug!("out of memory: gave {given} cached bytes back");
-                // What the driver says now is the answer; a success starts anew for the list's next need.
-                ask_driver(vm, pool, bytes)?;
-                self.rung = Rung::Driver;
-                Ok(())
+                ask_driver(vm, pool, bytes)
             }
+            // Not from the first rung again: a list that needs more than there is would climb for ever, each time
+            // giving back what it took the time before.
+            Rung::Last => ask_driver(vm, pool, bytes),
         }
     }
 }

@@ -146,6 +146,8 @@ impl Observed for NothingObserved {
 #[derive(Clone, Debug)]
 struct StreamState {
     class: StreamClass,
+    /// It shows its points by events.
+    by_event: bool,
     last: u64,
     records: Records,
 }
@@ -182,7 +184,8 @@ impl SoftSync {
     /// Adds the next stream; ids are dense and given in order.
     pub fn add_stream(&mut self, class: StreamClass) -> StreamId {
         let id = StreamId(self.streams.len() as u32);
-        self.streams.push(StreamState { class, last: 0, records: Records::default() });
+        let by_event = self.capabilities.shows(class) == Shows::Event;
+        self.streams.push(StreamState { class, by_event, last: 0, records: Records::default() });
         self.clocks.push(Clock::default());
         id
     }
@@ -225,7 +228,7 @@ impl SoftSync {
     /// Starts a list: forgets the plan of the one before.
     pub fn begin(&mut self) {
         self.plan.clear();
-        for stream in &mut self.streams {
+        for stream in self.streams.iter_mut().filter(|stream| stream.by_event) {
             stream.records.begin(stream.last);
         }
     }
@@ -239,24 +242,25 @@ impl SoftSync {
     pub fn instruction(
         &mut self,
         stream: StreamId,
-        uses: impl Iterator<Item = DependenceUse> + Clone,
+        uses: &[DependenceUse],
         order: Order,
         observed: &mut impl Observed,
     ) -> Point {
         let line = self.plan.instructions.len();
-        let at = Point::new(stream, self.streams[stream.index()].last + 1);
+        let state = &mut self.streams[stream.index()];
+        state.last += 1;
+        let (at, by_event) = (Point::new(stream, state.last), state.by_event);
         let (first_wait, first_read) = (self.plan.waits.len() as u32, self.plan.reads.len() as u32);
         self.needs.clear();
-        if let Some(barrier) = self.barrier {
-            self.need(at, barrier);
+        if order != Order::Uses || self.barrier.is_some() {
+            self.needs_of_order(at, order);
         }
-        self.needs_of_order(at, order);
         // All needs before any mark, so that no use of a resource finds a mark of another use by the same instruction.
-        for u in uses.clone() {
-            self.needs_of_use(at, u);
+        for u in uses {
+            self.needs_of_use(at, *u);
         }
         for u in uses {
-            self.mark(at, u);
+            self.mark(at, *u);
         }
         if !self.needs.is_empty() {
             self.settle(at, observed);
@@ -264,8 +268,9 @@ impl SoftSync {
 
         let waits = first_wait..self.plan.waits.len() as u32;
         let reads = first_read..self.plan.reads.len() as u32;
-        self.record_around(line, at, order, waits.clone());
-        self.streams[stream.index()].last = at.seq;
+        if by_event {
+            self.record_around(line, at, order, waits.clone());
+        }
         if order == Order::Barrier {
             self.barrier = Some(at);
         }
@@ -277,9 +282,6 @@ impl SoftSync {
     /// others need not wait for what holds it; behind it, when its stream records behind each.
     fn record_around(&mut self, line: usize, at: Point, order: Order, waits: Range<u32>) {
         let state = &mut self.streams[at.stream.index()];
-        if self.capabilities.shows(state.class) == Shows::Number {
-            return;
-        }
         let held = self.plan.waits[waits.start as usize..waits.end as usize].iter().any(|w| w.kind == WaitKind::Host);
         if held {
             state.records.at_or_after(Point::new(at.stream, at.seq - 1), &mut self.plan.records);
@@ -292,11 +294,16 @@ impl SoftSync {
         }
     }
 
+    #[cold]
     fn needs_of_order(&mut self, at: Point, order: Order) {
+        if let Some(barrier) = self.barrier {
+            self.need(at, barrier);
+        }
         match order {
             Order::Uses | Order::Record => {}
             Order::After(point) => self.need(at, point),
             Order::AfterAll | Order::Barrier => {
+                // Its own stream is among them, and drops out as its own.
                 for index in 0..self.streams.len() {
                     self.need(at, Point::new(StreamId(index as u32), self.streams[index].last));
                 }
@@ -304,6 +311,7 @@ impl SoftSync {
         }
     }
 
+    #[inline]
     fn needs_of_use(&mut self, at: Point, u: DependenceUse) {
         let clock = (self.mode == SoftSyncMode::Minimal).then_some(&self.clocks[at.stream.index()]);
         let mut needs = Needs { at, clock, needs: &mut self.needs };
@@ -319,6 +327,7 @@ impl SoftSync {
         }
     }
 
+    #[inline]
     fn mark(&mut self, at: Point, u: DependenceUse) {
         let dependence = &mut self.dependences[u.resource.index()];
         match u.access {
@@ -374,6 +383,7 @@ struct Needs<'a> {
 }
 
 impl Needs<'_> {
+    #[inline]
     fn add(&mut self, point: Point) {
         if point.stream == self.at.stream || point.seq == 0 || self.clock.is_some_and(|clock| clock.covers(point)) {
             return;
