@@ -144,7 +144,16 @@ pub(crate) fn check_output(
 
 /// A function may touch host memory and the memory of a device that the host reaches, and gets `&mut` slices of what
 /// it writes: no two of those may share a byte with anything.
+#[inline]
 pub(crate) fn check_function(what: &str, device: DeviceId, uses: &[Use]) -> Result<(), BuildError> {
+    // Variables have no bytes.
+    if uses.iter().all(|u| u.as_tensor().is_none()) {
+        return Ok(());
+    }
+    check_tensors(what, device, uses)
+}
+
+fn check_tensors(what: &str, device: DeviceId, uses: &[Use]) -> Result<(), BuildError> {
     for (first, u) in uses.iter().enumerate() {
         let Some(tensor) = u.as_tensor() else { continue };
         match tensor.place() {

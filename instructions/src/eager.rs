@@ -88,7 +88,7 @@ impl Tensor {
     /// As [`Tensor::wait`]; [`Error::Timeout`] when it is not over by then.
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), Error> {
         let (engine, id) = self.engine()?;
-        engine.wait(id, Some(Instant::now() + timeout)).map_err(|error| match error {
+        engine.wait(id, Instant::now().checked_add(timeout)).map_err(|error| match error {
             Error::Timeout(_) => Error::Timeout(timeout),
             other => other,
         })

@@ -136,6 +136,14 @@ pub struct Instruction {
     pub(crate) uses: Range<u32>,
 }
 
+impl Instruction {
+    /// What it uses, out of all uses of its list: inputs, then outputs.
+    #[inline]
+    pub fn uses_of<'a>(&self, uses: &'a [Use]) -> &'a [Use] {
+        uses.get(self.uses.start as usize..self.uses.end as usize).unwrap_or_default()
+    }
+}
+
 #[derive(Debug, Default)]
 struct Buffers {
     instructions: Vec<Instruction>,
@@ -179,15 +187,12 @@ impl InstructionList {
 
     /// What an instruction of this list uses: inputs, then outputs.
     pub fn uses(&self, instruction: &Instruction) -> &[Use] {
-        &self.buffers.uses[instruction.uses.start as usize..instruction.uses.end as usize]
+        instruction.uses_of(&self.buffers.uses)
     }
 
-    /// An instruction, to take its code out, with its uses.
-    pub fn parts_mut(&mut self, line: usize) -> (&mut Instruction, &[Use]) {
-        let Buffers { instructions, uses } = &mut self.buffers;
-        let instruction = &mut instructions[line];
-        let uses = &uses[instruction.uses.start as usize..instruction.uses.end as usize];
-        (instruction, uses)
+    /// The instructions, to take their code out, and all their uses.
+    pub fn parts_mut(&mut self) -> (&mut [Instruction], &[Use]) {
+        (&mut self.buffers.instructions, &self.buffers.uses)
     }
 
     /// Appends an instruction.

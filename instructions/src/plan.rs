@@ -157,7 +157,9 @@ impl Planner {
             let planned = &plan.instructions()[line];
             let counts = &mut self.counts[planned.point.stream.index()];
             counts.instructions += 1;
-            let (instruction, uses) = list.parts_mut(line);
+            let (instructions, uses) = list.parts_mut();
+            let instruction = &mut instructions[line];
+            let uses = instruction.uses_of(uses);
             let (stream, site) = (instruction.stream, instruction.site);
             let mut kind = std::mem::replace(&mut instruction.kind, Kind::GlobalSync);
             if let Kind::Wait { target: WaitFor::Line(line), .. } = &mut kind {

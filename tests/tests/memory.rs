@@ -64,7 +64,10 @@ fn freed_memory_is_reused_across_streams_behind_a_wait() {
     drop(big);
     let _lane = streamvm::lane(1);
     let next = fill(&vm, 3, 2.0).expect("the freed block is given out at once, with a wait");
-    assert_eq!(next.wait_timeout(std::time::Duration::from_millis(20)).err().map(|e| e.to_string().is_empty()), Some(false));
+    assert_eq!(
+        next.wait_timeout(std::time::Duration::from_millis(20)).err().map(|e| e.to_string().is_empty()),
+        Some(false)
+    );
     gate.open();
     next.wait().expect("it passes once the reader has");
     assert_eq!(*read.lock().expect("not poisoned"), (3 * MIB / 4) as f32);
@@ -289,11 +292,13 @@ fn tensors_of_no_elements_work_and_take_no_memory() {
     let before = used_bytes(&vm, CPU, MemoryKind::Device);
     let _more: Vec<_> = (0..10).map(|_| x.neg().expect("submitted")).collect();
     assert_eq!(used_bytes(&vm, CPU, MemoryKind::Device), before);
-    let ticket = submit(&vm, |b| b.call_fn("look", CPU, [x.read(), y.write()], |context| {
-        assert_eq!(context.reads.get::<f32>(0)?.len(), 0);
-        assert_eq!(context.writes.take::<f32>(0)?.len(), 0);
-        Ok(())
-    }));
+    let ticket = submit(&vm, |b| {
+        b.call_fn("look", CPU, [x.read(), y.write()], |context| {
+            assert_eq!(context.reads.get::<f32>(0)?.len(), 0);
+            assert_eq!(context.writes.take::<f32>(0)?.len(), 0);
+            Ok(())
+        })
+    });
     ticket.wait().expect("it passes");
 }
 

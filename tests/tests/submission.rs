@@ -291,7 +291,9 @@ fn two_threads_with_overlapping_sets_of_variables_do_not_deadlock() {
                     let _lane = streamvm::lane(thread);
                     let (first, second) = if thread == 0 { (a, b) } else { (b, a) };
                     for _ in 0..1000 {
-                        submit(vm, |l| l.call_fn("both", CPU, [first.write(), second.write(), first.read()], |_| Ok(())));
+                        submit(vm, |l| {
+                            l.call_fn("both", CPU, [first.write(), second.write(), first.read()], |_| Ok(()))
+                        });
                     }
                 });
             }

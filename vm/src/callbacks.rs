@@ -1,17 +1,24 @@
 //! The callback thread: runs callers' callbacks and wakers, so that neither the scheduler nor a thread context waits
 //! for user code, and no lock of the engine is held while it runs.
+//!
+//! The thread is started by the first callback and ends by itself: when it has been idle for a while, or at once when
+//! the engine is closed. A callback after that starts another. So callbacks outlive the engine, and no thread does.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
 
 use crate::engine_thread;
 use crate::sync::unpoisoned;
 
 type Callback = Box<dyn FnOnce() + Send>;
 
-/// A queue of callbacks and the thread that runs them, which is started by the first.
+/// How long the thread waits for another callback: starting one costs some ten microseconds, so a second of use pays.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// A queue of callbacks and the thread that runs them.
 #[derive(Default)]
 pub(crate) struct Callbacks {
     state: Mutex<State>,
@@ -21,6 +28,8 @@ pub(crate) struct Callbacks {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Callback>,
+    /// A thread serves the queue.
+    served: bool,
     thread: Option<JoinHandle<()>>,
     closed: bool,
 }
@@ -30,43 +39,71 @@ impl Callbacks {
     pub(crate) fn run(self: &Arc<Self>, callback: Callback) {
         let mut state = unpoisoned(self.state.lock());
         state.queue.push_back(callback);
-        if state.thread.is_none() && !state.closed {
+        if !state.served {
             let me = self.clone();
             match Builder::new().name("streamvm-callbacks".to_owned()).spawn(move || me.serve()) {
-                Ok(thread) => state.thread = Some(thread),
-                Err(error) => log::error!("no thread for callbacks ({error}); they run when the engine is dropped"),
+                Ok(thread) => {
+                    state.thread = Some(thread);
+                    state.served = true;
+                }
+                Err(error) => {
+                    log::error!("no thread for callbacks ({error}); they run where they become due");
+                    let queue = std::mem::take(&mut state.queue);
+                    drop(state);
+                    queue.into_iter().for_each(run_guarded);
+                    return;
+                }
             }
         }
         drop(state);
-        self.changed.notify_one();
+        self.changed.notify_all();
     }
 
     fn serve(&self) {
         engine_thread::enter();
-        loop {
-            let mut state = unpoisoned(self.state.lock());
-            let callback = loop {
-                match state.queue.pop_front() {
-                    Some(callback) => break callback,
-                    None if state.closed => return,
-                    None => state = unpoisoned(self.changed.wait(state)),
-                }
-            };
-            drop(state);
-            run_guarded(callback);
-        }
-    }
-
-    /// Lets the thread end once its queue is empty; returns it for joining.
-    pub(crate) fn close(&self) -> Option<JoinHandle<()>> {
         let mut state = unpoisoned(self.state.lock());
-        state.closed = true;
-        let thread = state.thread.take();
-        let rest = if thread.is_none() { std::mem::take(&mut state.queue) } else { VecDeque::new() };
+        loop {
+            if let Some(callback) = state.queue.pop_front() {
+                drop(state);
+                run_guarded(callback);
+                state = unpoisoned(self.state.lock());
+            } else if state.closed {
+                break;
+            } else {
+                let (locked, waited) = unpoisoned(self.changed.wait_timeout(state, LINGER));
+                state = locked;
+                if waited.timed_out() && state.queue.is_empty() {
+                    break;
+                }
+            }
+        }
+        state.served = false;
         drop(state);
         self.changed.notify_all();
-        rest.into_iter().for_each(run_guarded);
-        thread
+    }
+
+    /// Lets the thread end as soon as its queue is empty.
+    pub(crate) fn close(&self) {
+        unpoisoned(self.state.lock()).closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits, after [`Callbacks::close`], until every callback has run. False at the deadline.
+    pub(crate) fn wait(&self, deadline: Option<Instant>) -> bool {
+        let mut state = unpoisoned(self.state.lock());
+        while state.served {
+            state = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                None => unpoisoned(self.changed.wait(state)),
+                Some(left) if left.is_zero() => return false,
+                Some(left) => unpoisoned(self.changed.wait_timeout(state, left)).0,
+            };
+        }
+        let thread = state.thread.take();
+        drop(state);
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            log::error!("the callback thread panicked");
+        }
+        true
     }
 }
 

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
-use streamvm_instructions::{Dependence, DependenceUse, Engine, InstructionList, Kind, Order, Target, WaitFor};
+use streamvm_instructions::{
+    Dependence, DependenceUse, Engine, Instruction, InstructionList, Kind, Order, Target, Use, WaitFor,
+};
 use streamvm_stream::{Point, StreamId, WaitKind};
 
 use crate::job::{Job, Task};
@@ -62,9 +64,10 @@ impl State {
         let mut submitted = Submitted::default();
         let mut inline = Chain::new();
         let mut bytes = 0;
-        for line in 0..list.len() {
+        let (instructions, uses) = list.parts_mut();
+        for (line, instruction) in instructions.iter_mut().enumerate() {
             let mut job = self.slot(&vm.returned);
-            self.fill(&mut job, line, list);
+            self.fill(&mut job, line, instruction, uses);
             submitted.add(job.point);
             bytes += job.bytes;
             self.dispatch(job, vm, &mut inline);
@@ -157,7 +160,7 @@ impl State {
         self.scratch.dropped.dedup();
     }
 
-    fn fill(&mut self, job: &mut Slot<Job>, line: usize, list: &mut InstructionList) {
+    fn fill(&mut self, job: &mut Job, line: usize, instruction: &mut Instruction, uses: &[Use]) {
         let plan = self.sync.plan();
         let planned = &plan.instructions()[line];
         let prepared = &self.scratch.prepared[line];
@@ -176,9 +179,10 @@ impl State {
             }
         }
         job.point = planned.point;
+        self.submitted += 1;
+        job.order = self.submitted;
         job.set_reads(plan.reads(planned));
         job.bytes = prepared.bytes;
-        let (instruction, uses) = list.parts_mut(line);
         job.site = instruction.site;
         if matches!(instruction.kind, Kind::Record(_)) {
             counts.records += 1;
@@ -206,7 +210,7 @@ impl State {
             return;
         }
         let resources = &self.scratch.uses[prepared.first_use..];
-        for (u, DependenceUse { resource, .. }) in uses.iter().zip(resources) {
+        for (u, DependenceUse { resource, .. }) in instruction.uses_of(uses).iter().zip(resources) {
             if let (Target::Tensor(tensor), Some(Some(known))) = (u.target(), self.resources.get(resource.index())) {
                 job.more().operands.extend(known.memory.operand(tensor, u.access()));
             }

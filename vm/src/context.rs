@@ -6,7 +6,7 @@
 //! [`Context`] is the logic: [`Context::step`] does all the work there is, and never waits. [`ContextShared`] is what
 //! others see: an inbox, and a bed to wake it from. [`serve`] is the thread.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use streamvm_ep as ep;
@@ -153,13 +153,8 @@ impl Context {
     }
 
     fn run(&mut self, lane: usize, mut job: Slot<Job>, vm: &Shared) {
-        let bytes = job.bytes;
         let Lane { entry, stream, .. } = &mut self.lanes[lane];
-        if bytes > 0 {
-            let retired = self.shared.retired_bytes.load(Ordering::Relaxed) + bytes;
-            self.shared.retired_bytes.store(retired, Ordering::Relaxed);
-        }
-        run::run(&mut job, entry, stream.as_mut(), &vm.failures);
+        run::run(&mut job, entry, stream.as_mut(), &vm.failures, &self.shared.retired_bytes);
         vm.room.announce(vm.limits, || vm.pending());
         self.retired.push(job);
         if self.retired.len() >= RETIRED {

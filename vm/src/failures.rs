@@ -7,14 +7,14 @@
 //! A failure is entered before its point is published as passed, so whoever has seen the point pass sees the failure.
 
 use std::collections::VecDeque;
-use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use hashbrown::{HashMap, HashSet};
 use streamvm_instructions::Failure;
-use streamvm_stream::{Point, StreamId};
+use streamvm_stream::Point;
 
+use crate::commit::Span;
 use crate::sync::unpoisoned;
 
 /// How many failed points are remembered at least. An older one that no resource holds any more is forgotten: only the
@@ -32,7 +32,8 @@ pub(crate) struct Failures {
 
 #[derive(Default)]
 struct Table {
-    failed: HashMap<Point, Arc<Failure>>,
+    /// Each with its place in program order and its root cause.
+    failed: HashMap<Point, (u64, Arc<Failure>)>,
     /// In the order of failing.
     order: VecDeque<Point>,
     /// Root causes that no wait has returned yet.
@@ -45,19 +46,19 @@ impl Failures {
         self.count.load(Ordering::Acquire) != 0
     }
 
-    /// Enters a root cause.
-    pub(crate) fn fail(&self, failure: Arc<Failure>) {
+    /// Enters a root cause; `order` is its instruction's place in program order.
+    pub(crate) fn fail(&self, order: u64, failure: Arc<Failure>) {
         let mut table = unpoisoned(self.table.lock());
         table.uncollected.push(failure.clone());
-        table.enter(failure.point, failure);
+        table.enter(failure.point, order, failure);
         self.len.store(table.failed.len(), Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Release);
     }
 
     /// Enters a point that was skipped because of `root`.
-    pub(crate) fn pass_on(&self, point: Point, root: Arc<Failure>) {
+    pub(crate) fn pass_on(&self, point: Point, order: u64, root: Arc<Failure>) {
         let mut table = unpoisoned(self.table.lock());
-        table.enter(point, root);
+        table.enter(point, order, root);
         self.len.store(table.failed.len(), Ordering::Relaxed);
     }
 
@@ -67,7 +68,7 @@ impl Failures {
             return None;
         }
         let table = unpoisoned(self.table.lock());
-        points.find_map(|point| table.failed.get(&point)).cloned()
+        points.find_map(|point| table.failed.get(&point)).map(|(_, root)| root.clone())
     }
 
     /// The outcome of a point, for a waiter: it counts as having collected the root cause.
@@ -76,20 +77,22 @@ impl Failures {
             return None;
         }
         let mut table = unpoisoned(self.table.lock());
-        let failure = table.failed.get(&point).cloned()?;
+        let failure = table.failed.get(&point)?.1.clone();
         table.collect(&failure);
         Some(failure)
     }
 
-    /// The root cause of the lowest failed point of `stream` within `numbers`.
-    pub(crate) fn first_within(&self, stream: StreamId, numbers: RangeInclusive<u64>) -> Option<Arc<Failure>> {
+    /// The root cause of the first failed point within `spans`, in program order.
+    pub(crate) fn first_within(&self, spans: &[Span]) -> Option<Arc<Failure>> {
         if !self.any() {
             return None;
         }
         let mut table = unpoisoned(self.table.lock());
-        let inside = |point: &&Point| point.stream == stream && numbers.contains(&point.seq);
-        let first = *table.failed.keys().filter(inside).min_by_key(|point| point.seq)?;
-        let failure = table.failed.get(&first).cloned()?;
+        let inside = |point: &Point| {
+            spans.iter().any(|span| span.stream == point.stream && (span.first..=span.last).contains(&point.seq))
+        };
+        let failed = table.failed.iter().filter(|(point, _)| inside(point));
+        let failure = failed.min_by_key(|(_, (order, _))| *order).map(|(_, (_, root))| root.clone())?;
         table.collect(&failure);
         Some(failure)
     }
@@ -126,8 +129,8 @@ impl Failures {
 }
 
 impl Table {
-    fn enter(&mut self, point: Point, failure: Arc<Failure>) {
-        self.failed.insert(point, failure);
+    fn enter(&mut self, point: Point, order: u64, failure: Arc<Failure>) {
+        self.failed.insert(point, (order, failure));
         self.order.push_back(point);
     }
 

@@ -33,6 +33,8 @@ pub(crate) enum Task {
 pub(crate) struct Job {
     /// Its number.
     pub(crate) point: Point,
+    /// Its place in program order, over all streams.
+    pub(crate) order: u64,
     /// Where the caller issued it.
     pub(crate) site: &'static Location<'static>,
     /// What runs, for errors, unless [`More::name`] says it.
@@ -67,6 +69,7 @@ impl Job {
     pub(crate) fn empty() -> Job {
         Job {
             point: NO_POINT,
+            order: 0,
             site: Location::caller(),
             what: "",
             bytes: 0,

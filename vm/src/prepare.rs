@@ -151,6 +151,7 @@ impl State {
     }
 
     /// Follows what is known of a resource's contents through the list.
+    #[inline]
     fn note_use(
         &mut self,
         line: usize,
@@ -158,7 +159,13 @@ impl State {
         id: ResourceId,
         access: Access,
     ) -> Result<(), Obstacle> {
-        let Some(Some(known)) = self.resources.get_mut(id.index()) else {
+        let known = self.resources.get_mut(id.index()).and_then(Option::as_mut);
+        if known.as_ref().is_some_and(|known| known.contents == Contents::Written)
+            && !matches!(instruction.kind, Kind::Release)
+        {
+            return Ok(());
+        }
+        let Some(known) = known else {
             return Err(refused(line, instruction, |line, what| Error::Released { line, what }));
         };
         match (&instruction.kind, known.contents) {
@@ -196,9 +203,10 @@ impl State {
             }
         };
         let id = self.sync.add_dependence(dependence);
-        if let Some((_, block)) = &memory.block {
-            // The memory may be what an earlier instruction of this list releases.
-            let free = |handed: &&mut Handed| handed.block.id == block.id && handed.heir.is_none();
+        if let Some((pool, block)) = &memory.block {
+            // The memory may be what an earlier instruction of this list releases. Block ids are a pool's own.
+            let free =
+                |handed: &&mut Handed| handed.pool == *pool && handed.block.id == block.id && handed.heir.is_none();
             let handed = self.scratch.handed.iter_mut().find(free);
             if let Some(handed) = handed {
                 handed.heir = Some(id);

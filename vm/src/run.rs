@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use streamvm_ep as ep;
 use streamvm_instructions::{Cause, Failure};
@@ -17,20 +18,30 @@ use crate::job::{Job, Task};
 
 /// Runs `job` on its stream and publishes that it has passed. The outcome is entered before that, and the captures are
 /// dropped before that, by this thread.
-pub(crate) fn run(job: &mut Job, entry: &StreamEntry, stream: &mut dyn ep::Stream, failures: &Failures) {
+pub(crate) fn run(
+    job: &mut Job,
+    entry: &StreamEntry,
+    stream: &mut dyn ep::Stream,
+    failures: &Failures,
+    retired_bytes: &AtomicU64,
+) {
     if let Some(root) = failures.poison(job.reads()) {
         log::debug!("{} on {} is skipped: {root}", job.name(), entry.key);
-        failures.pass_on(job.point, root);
+        failures.pass_on(job.point, job.order, root);
     } else if !matches!(job.task, Task::Nothing)
         && let Some(cause) = attempt(job, entry, stream)
     {
         let what = job.name().to_owned();
         let failure = Failure { point: job.point, stream: entry.key, what, site: job.site, cause };
         log::debug!("{failure}");
-        failures.fail(Arc::new(failure));
+        failures.fail(job.order, Arc::new(failure));
     }
-    let seq = job.point.seq;
+    let (seq, bytes) = (job.point.seq, job.bytes);
     clear(job);
+    if bytes > 0 {
+        // This thread is the only writer; who sees the number below sees this.
+        retired_bytes.store(retired_bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
+    }
     entry.pass(seq);
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::time::Instant;
 
 use streamvm_ep::{Device, DeviceRegistry, KernelRegistry};
 
@@ -17,6 +17,7 @@ use crate::releases::Releases;
 use crate::room::{Limits, Pending, Room};
 use crate::sleep::Sleeper;
 use crate::state::State;
+use crate::sync::unpoisoned;
 use crate::threads::Threads;
 
 /// One engine. Held by its `Vm`, its threads and the tensors bound to it; memory goes back to the devices when the last
@@ -74,7 +75,7 @@ impl Shared {
     /// Refuses new submissions from now on, and lets the threads end when everything has passed.
     pub(crate) fn close(&self) {
         // Under the lock, so that a submission is either refused or counted as pending before this returns.
-        let state = crate::sync::unpoisoned(self.state.lock());
+        let state = unpoisoned(self.state.lock());
         self.closed.store(true, Ordering::SeqCst);
         drop(state);
         self.room.notify();
@@ -87,10 +88,29 @@ impl Shared {
         self.threads.wake_all();
     }
 
-    /// The handles of the threads, for joining; empty the second time.
-    pub(crate) fn take_handles(&self) -> Vec<JoinHandle<()>> {
-        let mut handles = self.threads.take_handles();
-        handles.extend(self.callbacks.close());
-        handles
+    /// Frees what was dropped since the last submission.
+    pub(crate) fn free_dropped(&self) {
+        let mut state = unpoisoned(self.state.lock());
+        self.releases.take(&mut state.scratch.dropped);
+        state.free_dropped();
+    }
+
+    /// Joins the engine's threads; everything has passed. Contexts first, as the last of them may still be handing a
+    /// callback over. False if callbacks still run at the deadline.
+    pub(crate) fn end_threads(&self, deadline: Option<Instant>) -> bool {
+        self.wake_all();
+        for handle in self.threads.take_handles() {
+            if handle.join().is_err() {
+                log::error!("a thread of the engine panicked");
+            }
+        }
+        self.callbacks.close();
+        self.callbacks.wait(deadline)
+    }
+
+    /// Lets the engine's threads end by themselves, once they have nothing left to do.
+    pub(crate) fn leave_threads(&self) {
+        drop(self.threads.take_handles());
+        self.callbacks.close();
     }
 }

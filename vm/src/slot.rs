@@ -136,6 +136,7 @@ impl<T> Chain<T> {
             self.last = ptr::null_mut();
         }
         self.len -= 1;
+        fetch_ahead(self.first);
         Some(Slot { cell, owns: PhantomData })
     }
 
@@ -158,6 +159,24 @@ impl<T> Chain<T> {
         parts
     }
 }
+
+/// Asks for the lines of a cell that is taken next. Cells travel between cores, so the first touch of each line waits for
+/// the other core; asked for one cell ahead, the waits overlap with the work on the cell before.
+#[inline]
+fn fetch_ahead<T>(cell: *const Cell<T>) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    for line in 0..FETCHED_LINES {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch of any address is allowed: it reads nothing that the program sees.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(cell.cast::<i8>().wrapping_add(line * 64)) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = cell;
+}
+
+/// What a short instruction touches: the links and the first fields of a job.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const FETCHED_LINES: usize = 3;
 
 impl<T> Default for Chain<T> {
     fn default() -> Self {

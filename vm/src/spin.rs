@@ -19,6 +19,10 @@ pub(crate) const CALLER: u32 = 40;
 /// Pause instructions between two looks: 40 to 140 cycles each on current x86, so a look each µs or so.
 const PAUSES: u32 = 16;
 
+/// A look in so many gives the core away if somebody else wants it: with more threads than cores, the one that is waited
+/// for may be waiting for this very core, and a woken thread often starts on its waker's.
+const YIELD_EVERY: u32 = 4;
+
 /// A bounded number of looks.
 pub(crate) struct Spin {
     left: u32,
@@ -36,6 +40,9 @@ impl Spin {
             return false;
         }
         self.left -= 1;
+        if self.left.is_multiple_of(YIELD_EVERY) {
+            std::thread::yield_now();
+        }
         for _ in 0..PAUSES {
             std::hint::spin_loop();
         }

@@ -100,6 +100,8 @@ pub(crate) struct State {
     /// The stream of the last look-up: programs stay on one for a while.
     recent: Option<(StreamKey, StreamId)>,
     pub(crate) sync: SoftSync,
+    /// How many instructions were submitted, over all streams.
+    pub(crate) submitted: u64,
     pub(crate) resources: Vec<Option<Known>>,
     pub(crate) pools: Pools,
     pub(crate) free: Chain<Job>,
@@ -120,6 +122,7 @@ impl State {
             streams: Vec::new(),
             recent: None,
             sync,
+            submitted: 0,
             resources: Vec::new(),
             pools: Pools::default(),
             free: Chain::new(),

@@ -3,20 +3,20 @@
 //! One short lock does it, in the usual case: free what was dropped, admit, prepare, commit. Whatever needs a driver, a
 //! new thread or patience is done outside of the lock, and the submission starts again.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, TryLockError};
 
 use streamvm_instructions::{Engine, Error, InstructionList, Place, ResourceId, ResourceKind, Tensor};
 use streamvm_stream::allocator::Want;
 use streamvm_stream::{StreamClass, StreamKey, policy_for};
 
 use crate::commit::{Submitted, ToWake};
-use crate::context::ContextShared;
+use crate::context::{Context, ContextShared};
 use crate::engine_thread;
 use crate::entry::{MAX_STREAMS, StreamEntry};
 use crate::ladder::Ladder;
 use crate::prepare::Obstacle;
 use crate::room::Pending;
-use crate::shared::Shared;
+use crate::shared::{Inline, Shared};
 use crate::state::{Contents, Known, State, StreamState};
 use crate::sync::unpoisoned;
 
@@ -193,23 +193,32 @@ impl Shared {
         Ok(())
     }
 
-    /// In inline mode, runs what was submitted, to completion, on this thread. A thread that is running an instruction
-    /// already leaves it to itself, further up the stack.
+    /// In inline mode, runs what was submitted, to completion, on this thread. A thread of an engine does not wait for
+    /// its turn: it may be running an instruction of this very engine, further up the stack. Whoever has the turn then
+    /// runs it, before or right after it gives the turn away.
     fn drive(&self) {
         let Some(inline) = &self.inline else { return };
-        if engine_thread::is_here() {
-            return;
-        }
-        let _here = engine_thread::visit();
-        let mut context = unpoisoned(inline.driver.lock());
-        loop {
-            let jobs = inline.jobs.take();
-            if jobs.is_empty() {
-                return;
-            }
-            context.run_in_order(jobs, self);
+        while !inline.jobs.is_surely_empty() {
+            let turn = if engine_thread::is_here() {
+                match inline.driver.try_lock() {
+                    Ok(turn) => turn,
+                    Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
+                    Err(TryLockError::WouldBlock) => return,
+                }
+            } else {
+                unpoisoned(inline.driver.lock())
+            };
+            run_turn(turn, inline, self);
         }
     }
+}
+
+/// Runs what is there. Whoever pushes while this thread has the turn finds it taken and leaves; so the caller looks
+/// again once the turn is given away.
+fn run_turn(mut context: MutexGuard<'_, Context>, inline: &Inline, vm: &Shared) {
+    let _here = engine_thread::visit();
+    let jobs = inline.jobs.take();
+    context.run_in_order(jobs, vm);
 }
 
 impl State {

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use streamvm_instructions::{Error, Passed};
 use streamvm_stream::Point;
 
 use crate::commit::Submitted;
 use crate::shared::Shared;
+use crate::wait;
 
 /// Stands for one submission: tells when all its instructions have passed, and whether one failed.
 ///
@@ -32,7 +33,7 @@ impl<'vm> Ticket<'vm> {
     /// Blocks until every instruction of the submission has passed.
     ///
     /// # Errors
-    /// The root cause of the first that failed or was skipped, each time it is asked; [`Error::WouldDeadlock`] on a
+    /// The root cause of the first instruction, in program order, that failed or was skipped, each time it is asked; [`Error::WouldDeadlock`] on a
     /// thread of an engine.
     pub fn wait(&self) -> Result<(), Error> {
         for point in self.points() {
@@ -46,9 +47,9 @@ impl<'vm> Ticket<'vm> {
     /// # Errors
     /// As [`Ticket::wait`]; [`Error::Timeout`] when it is not over by then. The work goes on.
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), Error> {
-        let deadline = Instant::now() + timeout;
+        let deadline = wait::deadline(timeout);
         for point in self.points() {
-            if !self.vm.wait_for(point, Some(deadline))? {
+            if !self.vm.wait_for(point, deadline)? {
                 return Err(Error::Timeout(timeout));
             }
         }
@@ -78,10 +79,9 @@ impl<'vm> Ticket<'vm> {
     }
 }
 
-/// The root cause of a failure within the submission, of the stream that it used first.
+/// The root cause of the first failure of the submission, in program order.
 fn first_failure(vm: &Shared, submitted: &Submitted) -> Result<(), Error> {
-    let failed = |span: &crate::commit::Span| vm.failures.first_within(span.stream, span.first..=span.last);
-    submitted.spans.iter().find_map(failed).map_or(Ok(()), |failure| Err(Error::Failed(failure)))
+    vm.failures.first_within(&submitted.spans).map_or(Ok(()), |failure| Err(Error::Failed(failure)))
 }
 
 impl fmt::Debug for Ticket<'_> {

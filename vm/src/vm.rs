@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use streamvm_ep::{DType, DeviceInfo, Element, MemoryKind, Scalar, Shape};
 use streamvm_instructions::{BuildError, Engine, Error, InstructionList, InstructionsBuilder, Place, Tensor, Var};
@@ -15,6 +15,7 @@ use crate::stats::{PoolStats, Stats};
 use crate::submit::Full;
 use crate::sync::unpoisoned;
 use crate::ticket::Ticket;
+use crate::wait;
 
 /// An engine: its devices, streams, memory and threads. Any number of them live in one process. `Send + Sync`: several
 /// threads may submit at once.
@@ -127,7 +128,7 @@ impl Vm {
     /// # Errors
     /// As [`Vm::wait_all`]; [`Error::Timeout`] when it is not over by then.
     pub fn wait_all_timeout(&self, timeout: Duration) -> Result<(), Error> {
-        if !self.shared.drain_until(Some(Instant::now() + timeout))? {
+        if !self.shared.drain_until(wait::deadline(timeout))? {
             return Err(Error::Timeout(timeout));
         }
         self.report()
@@ -142,11 +143,13 @@ impl Vm {
 
     /// Gives cached memory that nothing pending uses back to the devices. Returns how many bytes that were.
     pub fn empty_cache(&self) -> u64 {
+        self.shared.free_dropped();
         ladder::give_back(&self.shared)
     }
 
     /// Counters since the engine was built.
     pub fn stats(&self) -> Stats {
+        self.shared.free_dropped();
         let (streams, memory) = {
             let state = unpoisoned(self.shared.state.lock());
             let streams = state.streams.iter().map(|stream| stream.counts).collect();
@@ -176,22 +179,12 @@ impl Vm {
     /// thread of an engine, which only closes.
     pub fn shutdown(self, deadline: Duration) -> Result<(), Error> {
         self.shared.close();
-        let over = self.shared.drain_until(Some(Instant::now() + deadline))?;
-        if !over {
-            drop(self.shared.threads.take_handles());
+        let until = wait::deadline(deadline);
+        if !self.shared.drain_until(until)? || !self.shared.end_threads(until) {
+            self.shared.leave_threads();
             return Err(Error::Timeout(deadline));
         }
-        self.join();
         self.report()
-    }
-
-    fn join(&self) {
-        self.shared.wake_all();
-        for handle in self.shared.take_handles() {
-            if handle.join().is_err() {
-                log::error!("a thread of the engine panicked");
-            }
-        }
     }
 }
 
@@ -199,14 +192,13 @@ impl Drop for Vm {
     fn drop(&mut self) {
         let closed_before = self.shared.closed.load(std::sync::atomic::Ordering::SeqCst);
         self.shared.close();
-        // On one of the engine's own threads nothing is waited for: the threads end by themselves. After a shutdown
-        // there is nothing left to do, or it has given up waiting.
-        if engine_thread::is_here() || closed_before {
+        // After a shutdown there is nothing left to do, or it has given up waiting. On a thread of an engine nothing is
+        // waited for: the threads end by themselves.
+        if closed_before || engine_thread::is_here() || self.shared.drain().is_err() {
+            self.shared.leave_threads();
             return;
         }
-        if self.shared.drain().is_ok() {
-            self.join();
-        }
+        self.shared.end_threads(None);
         self.shared.failures.take_uncollected().iter().for_each(|failure| log::error!("{failure}"));
     }
 }

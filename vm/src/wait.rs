@@ -3,7 +3,7 @@
 //! A thread of an engine must not wait: the thread that it waits for may be itself.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use streamvm_instructions::{Callback, Error};
 use streamvm_stream::Point;
@@ -12,6 +12,11 @@ use crate::engine_thread;
 use crate::shared::Shared;
 use crate::spin::{self, Spin};
 use crate::waiters::Wake;
+
+/// When a wait of `timeout` from now gives up; `None` for a time too far away to name.
+pub(crate) fn deadline(timeout: Duration) -> Option<Instant> {
+    Instant::now().checked_add(timeout)
+}
 
 impl Shared {
     /// Blocks until `point` has passed, or until the deadline: then false.

@@ -1,0 +1,100 @@
+//! Which engines programs run on, and how programs are drawn.
+
+use proptest::collection::vec;
+use proptest::prelude::any;
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+use streamvm::{Capabilities, Mode, SoftSyncMode, Vm};
+
+use super::step::described;
+use super::{Step, run_all};
+use crate::within;
+
+/// An engine to check against the inline one.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Which rule finds the waits.
+    pub soft_sync: SoftSyncMode,
+    /// Whether the scheduler decides every order across streams.
+    pub host_waits_only: bool,
+    /// Thread contexts per device; `None` for the default.
+    pub cpu_threads: Option<usize>,
+    /// Instructions pending; `None` for the default.
+    pub max_instructions: Option<u64>,
+    /// Programs at a time, each on a thread of its own.
+    pub submitters: usize,
+}
+
+/// Memory of each device in bytes: tight for what a program keeps alive, so that memory is reused all the time.
+const MEMORY: u64 = 768 << 10;
+
+impl Config {
+    /// The engine as it comes, one submitter.
+    pub const DEFAULT: Config = Config {
+        soft_sync: SoftSyncMode::Minimal,
+        host_waits_only: false,
+        cpu_threads: None,
+        max_instructions: None,
+        submitters: 1,
+    };
+
+    /// # Panics
+    /// When no thread can be started.
+    fn build(&self, mode: Mode) -> Vm {
+        let mut builder = Vm::builder().mode(mode).cpu_devices(2).soft_sync(self.soft_sync);
+        builder = builder.cpu_memory_limit(MEMORY * self.submitters as u64);
+        if self.host_waits_only {
+            builder = builder.capabilities(Capabilities::standard().host_waits_only());
+        }
+        if let Some(threads) = self.cpu_threads {
+            builder = builder.cpu_threads(threads);
+        }
+        if let Some(instructions) = self.max_instructions {
+            builder = builder.max_instructions(instructions);
+        }
+        builder.build().expect("an engine")
+    }
+}
+
+/// Draws `cases` sets of programs and compares what they do on the engine of `config` with what they do inline.
+///
+/// The draw is the same each time; `STREAMVM_SEED` sets another, `STREAMVM_CASES` multiplies the number of cases.
+///
+/// # Panics
+/// When a run differs, with the seed and the smallest programs found.
+pub fn check(cases: u32, config: &Config) {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seed = number("STREAMVM_SEED").unwrap_or(1);
+    let cases = cases * number("STREAMVM_CASES").unwrap_or(1) as u32;
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let settings = ProptestConfig {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 4000,
+        max_shrink_time: 20_000,
+        ..Default::default()
+    };
+    let mut runner = TestRunner::new_with_rng(settings, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    let program = vec(any::<Step>(), 1..100).boxed();
+    let programs = vec(program, config.submitters..=config.submitters);
+    let result = runner.run(&programs, |programs| {
+        let (own, engine) = (programs.clone(), config.clone());
+        let seen = within("a program", move || run_all(&engine.build(Mode::Threaded), &own));
+        for (thread, program) in programs.iter().enumerate() {
+            let expected = run_all(&Config::DEFAULT.build(Mode::Inline), std::slice::from_ref(program));
+            if let Some(difference) = seen[thread].difference(&expected[0]) {
+                return Err(TestCaseError::fail(format!("thread {thread}, {difference}")));
+            }
+        }
+        Ok(())
+    });
+    match result {
+        Ok(()) => {}
+        Err(TestError::Fail(reason, programs)) => {
+            let text: Vec<String> = programs.iter().map(|program| described(program)).collect();
+            panic!("STREAMVM_SEED={seed}, {config:?}: {reason}\n{}", text.join("\n--- next thread ---\n"));
+        }
+        Err(TestError::Abort(reason)) => panic!("STREAMVM_SEED={seed}: {reason}"),
+    }
+}

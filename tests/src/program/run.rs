@@ -1,0 +1,404 @@
+//! Running a program on an engine.
+
+use std::collections::BTreeMap;
+use std::hint::spin_loop;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use streamvm::{
+    BuildError, DType, DeviceId, Error, FnContext, FnError, InstructionsBuilder, Op, Params, Place, StreamKey,
+    StreamType, Tensor, Ticket, Use, Var, Vm,
+};
+
+use super::step::{Action, Step, action};
+
+/// Edge lengths of the square matrices that programs work on.
+const SIZES: [usize; 3] = [2, 8, 32];
+
+/// Tensors alive at a time; more replace the oldest.
+const SLOTS: usize = 16;
+
+/// Variables of a program.
+const VARS: usize = 3;
+
+/// The bits of a tensor's elements, or the name of the instruction that failed.
+type Contents = Result<Vec<u32>, String>;
+
+/// Everything that can be seen of a run, in an order that does not depend on time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// What was read while the program ran, and what was alive at its end.
+    tensors: Vec<Contents>,
+    /// The outcome of each submission.
+    tickets: Vec<Result<(), String>>,
+    /// Per function over a variable: which function was the last to write it before.
+    variables: BTreeMap<usize, usize>,
+}
+
+impl Seen {
+    /// The first thing that `other` shows differently, in few words; `None` when the two are equal.
+    pub fn difference(&self, other: &Seen) -> Option<String> {
+        for (i, (mine, theirs)) in self.tensors.iter().zip(&other.tensors).enumerate() {
+            if mine != theirs {
+                return Some(format!("tensor {i}: {} and not {}", shown(mine, theirs), shown(theirs, mine)));
+            }
+        }
+        if self.tickets != other.tickets {
+            return Some(format!("tickets: {:?} and not {:?}", self.tickets, other.tickets));
+        }
+        let differs = self.variables.iter().find(|(step, last)| other.variables.get(step) != Some(last));
+        match differs {
+            Some((step, last)) => {
+                Some(format!("variable {step}: behind {last} and not behind {:?}", other.variables.get(step)))
+            }
+            None => (self != other).then(|| "one saw more than the other".to_owned()),
+        }
+    }
+}
+
+/// The elements where `contents` and `other` part, as numbers.
+fn shown(contents: &Contents, other: &Contents) -> String {
+    let Ok(bits) = contents else { return format!("{contents:?}") };
+    let same = |other: &Vec<u32>| bits.iter().zip(other).take_while(|(mine, theirs)| mine == theirs).count();
+    let first = other.as_ref().map_or(0, same);
+    let elements: Vec<f32> = bits.iter().skip(first).take(4).map(|bits| f32::from_bits(*bits)).collect();
+    format!("{elements:?} from element {first} of {}", bits.len())
+}
+
+/// Runs each program on a thread of its own, all on one engine and with the same shared tensors, which they only read.
+///
+/// # Panics
+/// When the engine refuses what no engine may refuse.
+pub fn run_all(vm: &Vm, programs: &[Vec<Step>]) -> Vec<Seen> {
+    let shared: Vec<Tensor> = SIZES
+        .iter()
+        .flat_map(|n| [DeviceId::cpu(0), DeviceId::cpu(1)].map(|device| (*n, device)))
+        .map(|(n, device)| matrix(vm, n, 0.5).to(device).expect("there is room for the shared tensors"))
+        .collect();
+    std::thread::scope(|scope| {
+        let shared = shared.as_slice();
+        let threads: Vec<_> = programs
+            .iter()
+            .enumerate()
+            .map(|(thread, program)| scope.spawn(move || Run::new(vm, shared, thread).run(program)))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("a program does not panic")).collect()
+    })
+}
+
+fn matrix(vm: &Vm, n: usize, scale: f32) -> Tensor {
+    let elements: Vec<f32> = (0..n * n).map(|i| (i as f32 - 3.0) * scale).collect();
+    vm.tensor(&elements, &[n, n]).expect("there is room for a host tensor")
+}
+
+/// Which function wrote each variable last. Written by functions, so by the engine's threads.
+type Log = Arc<Mutex<(Vec<usize>, BTreeMap<usize, usize>)>>;
+
+struct Run<'vm> {
+    vm: &'vm Vm,
+    shared: &'vm [Tensor],
+    builder: InstructionsBuilder,
+    lane: u32,
+    slots: Vec<Tensor>,
+    vars: Vec<Var>,
+    log: Log,
+    tickets: Vec<Ticket<'vm>>,
+    tensors: Vec<Contents>,
+    /// Numbers the steps, for names and values.
+    step: usize,
+}
+
+impl<'vm> Run<'vm> {
+    fn new(vm: &'vm Vm, shared: &'vm [Tensor], thread: usize) -> Run<'vm> {
+        let lane = thread as u32 % 3;
+        let mut builder = InstructionsBuilder::new();
+        builder.set_lane(lane);
+        let vars = (0..VARS).map(|_| Var::new()).collect();
+        let log = Arc::new(Mutex::new((vec![usize::MAX; VARS], BTreeMap::new())));
+        let (slots, tickets, tensors) = Default::default();
+        Run { vm, shared, builder, lane, slots, vars, log, tickets, tensors, step: 0 }
+    }
+
+    fn run(mut self, program: &[Step]) -> Seen {
+        for step in program {
+            self.step += 1;
+            // Three bits of the last byte: the lane, and whether the list so far is submitted.
+            self.lane = u32::from(step[4] % 3);
+            self.builder.set_lane(self.lane);
+            match self.take(*step) {
+                // The builder refuses some drawn operands (overlaps), on every engine the same.
+                Ok(()) | Err(Error::Build(_)) => {}
+                Err(error) => panic!("step {}, {:?} ({step:?}): {error}", self.step, action(step[0])),
+            }
+            if step[4] & 0b1100_0000 == 0 {
+                self.flush();
+            }
+        }
+        self.flush();
+        for tensor in std::mem::take(&mut self.slots) {
+            self.look(&tensor);
+        }
+        let name = |error: Error| match error {
+            Error::Failed(failure) => failure.what.clone(),
+            other => other.to_string(),
+        };
+        let tickets = self.tickets.iter().map(|ticket| ticket.wait().map_err(name)).collect();
+        let variables = self.log.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
+        Seen { tensors: self.tensors, tickets, variables }
+    }
+
+    fn flush(&mut self) {
+        let list = std::mem::take(&mut self.builder).finish();
+        self.builder.set_lane(self.lane);
+        let text = if cfg!(debug_assertions) { list.to_string() } else { String::new() };
+        match self.vm.submit(list) {
+            Ok(ticket) => self.tickets.push(ticket),
+            Err(error) => panic!("an engine refused a list: {error}\n{text}"),
+        }
+    }
+
+    fn look(&mut self, tensor: &Tensor) {
+        self.tensors.push(match tensor.to_vec::<f32>() {
+            Ok(elements) => Ok(elements.into_iter().map(f32::to_bits).collect()),
+            Err(Error::Failed(failure)) => Err(failure.what.clone()),
+            Err(other) => panic!("reading back: {other}"),
+        });
+    }
+
+    fn take(&mut self, [kind, a, b, c, flags]: Step) -> Result<(), Error> {
+        let eager = flags & 0b0010_0000 != 0 && flags & 0b0001_0000 != 0;
+        let value = self.step as f32 * 0.25 - f32::from(c);
+        let place = [Place::Host, DeviceId::cpu(0).into(), DeviceId::cpu(0).into(), DeviceId::cpu(1).into()]
+            [usize::from(b) % 4];
+        let device = DeviceId::cpu(u32::from(b % 4 == 3));
+        let n = SIZES[usize::from(c) % SIZES.len()];
+        match action(kind) {
+            Action::HostTensor => {
+                let tensor = matrix(self.vm, n, value);
+                self.keep(tensor);
+            }
+            Action::Fill => {
+                let tensor = self.builder.fill(place, DType::F32, &[n, n], value)?;
+                self.keep(tensor);
+            }
+            Action::Allocate => {
+                let tensor = self.builder.allocate(place, DType::F32, &[n, n])?;
+                self.builder.set_lane(u32::from(a % 3));
+                self.builder.fill_into(&tensor, value)?;
+                self.keep(tensor);
+            }
+            Action::Copy => {
+                let Some(source) = self.any(a) else { return Ok(()) };
+                let copy = self.eager_or(eager, |_| source.to(place), |b| b.copy(&source, place))?;
+                self.keep(copy);
+            }
+            Action::Unary => {
+                let Some(x) = self.view(a, Some(device), c) else { return Ok(()) };
+                let op = [Op::Neg, Op::Relu, Op::Tanh, Op::Abs][usize::from(c) % 4];
+                let run = |_: &mut Run<'_>| x.op(op, &[], Params::default());
+                let y = self.eager_or(eager, run, |b| b.op(op, &[&x], Params::default()))?;
+                self.keep(y);
+            }
+            Action::Binary | Action::MatMul => {
+                let op = match action(kind) {
+                    Action::MatMul => Op::MatMul,
+                    _ => [Op::Add, Op::Sub, Op::Mul, Op::Max][usize::from(c) % 4],
+                };
+                let Some(x) = self.view(a, Some(device), c) else { return Ok(()) };
+                let Some(y) = self.like(&x, b.wrapping_add(c), c >> 4) else { return Ok(()) };
+                let run = |_: &mut Run<'_>| x.op(op, &[&y], Params::default());
+                let z = self.eager_or(eager, run, |b| b.op(op, &[&x, &y], Params::default()))?;
+                self.keep(z);
+            }
+            Action::InPlace => {
+                let Some(x) = self.owned(a, Some(device)) else { return Ok(()) };
+                let Some(y) = self.like(&x, c, 0) else { return Ok(()) };
+                let op = if c.is_multiple_of(2) { Op::Add } else { Op::Max };
+                self.builder.op_into(op, &[&x, &y], Params::default(), &x)?;
+            }
+            Action::WritePart => {
+                let Some(x) = self.owned(a, None) else { return Ok(()) };
+                let part = cut(&x, b, c);
+                self.builder.fill_into(&part, value)?;
+            }
+            Action::CopyPart => {
+                let (Some(x), Some(y)) = (self.owned(a, None), self.owned(b, None)) else { return Ok(()) };
+                self.builder.copy_into(&cut(&x, c, c >> 3), &cut(&y, c, c >> 3))?;
+            }
+            Action::CopyInto => {
+                let (Some(x), Some(y)) = (self.any(a), self.owned(b, None)) else { return Ok(()) };
+                let x = if c.is_multiple_of(2) { x } else { flipped(&x) };
+                self.builder.copy_into(&x, &y)?;
+            }
+            Action::Release => {
+                if let Some(tensor) = self.remove(a) {
+                    self.builder.release(&tensor);
+                }
+            }
+            Action::Drop => drop(self.remove(a)),
+            Action::Function => self.function(a, b, c)?,
+            Action::Variable => self.variable(b, c)?,
+            Action::Fail => self.fail(a, c)?,
+            Action::Barrier => match c % 4 {
+                0 => self.builder.barrier(),
+                1 => self.builder.global_sync(),
+                2 => self.builder.barrier_with("between", || Ok(())),
+                _ => self.builder.barrier_with(format!("barrier {}", self.step), || Err("a barrier's failure".into())),
+            },
+            Action::Events => {
+                let lane = |byte: u8| {
+                    StreamKey::new(DeviceId::cpu(u32::from(byte >> 7)), StreamType::Compute, u32::from(byte % 3))
+                };
+                let (source, target) = (lane(a), lane(b));
+                let event = self.builder.record(source);
+                self.builder.wait(target, source, &event);
+            }
+            Action::Touch => {
+                let Some(x) = self.any(a) else { return Ok(()) };
+                self.builder.touch(device, &[&x]);
+            }
+            Action::Look => {
+                let Some(x) = self.any(a) else { return Ok(()) };
+                self.flush();
+                self.look(&x);
+            }
+        }
+        Ok(())
+    }
+
+    /// Builds an instruction, or submits it by an eager call, behind everything built so far.
+    fn eager_or<T>(
+        &mut self,
+        eager: bool,
+        call: impl FnOnce(&mut Run<'_>) -> Result<T, Error>,
+        build: impl FnOnce(&mut InstructionsBuilder) -> Result<T, BuildError>,
+    ) -> Result<T, Error> {
+        if !eager {
+            return Ok(build(&mut self.builder)?);
+        }
+        self.flush();
+        let _lane = streamvm::lane(self.lane);
+        call(self)
+    }
+
+    /// A function that reads up to three tensors and writes or updates one, all contiguous and on one device.
+    fn function(&mut self, a: u8, b: u8, c: u8) -> Result<(), Error> {
+        let Some(target) = self.owned(a, None) else { return Ok(()) };
+        let device = target.place().device().unwrap_or(DeviceId::cpu(0));
+        let mut uses: Vec<Use> = Vec::new();
+        for index in 0..c % 4 {
+            if let Some(read) = self.like(&target, b.wrapping_add(index), 0)
+                && !read.shares_storage(&target)
+            {
+                uses.push(read.read());
+            }
+        }
+        let (reads, update) = (uses.len(), c & 0b100 != 0);
+        uses.push(if update { target.update() } else { target.write() });
+        let var = &self.vars[usize::from(b) % VARS];
+        uses.extend((c & 0b1000 != 0).then(|| var.read()));
+        let (base, spins, held) = (self.step as f32, u32::from(c) * 8, (c & 0b1_0000 != 0).then(|| target.clone()));
+        self.builder.call_fn(format!("function {}", self.step), device, uses, move |context| {
+            let _held = held;
+            (0..spins).for_each(|_| spin_loop());
+            let target = context.writes.take::<f32>(0)?;
+            for (i, element) in target.iter_mut().enumerate() {
+                let mut sum = if update { *element * 0.5 } else { base };
+                for read in 0..reads {
+                    sum += context.reads.get::<f32>(read)?[i];
+                }
+                *element = sum;
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// A function over a variable alone: readers and writers note which write came last.
+    fn variable(&mut self, b: u8, c: u8) -> Result<(), Error> {
+        let index = usize::from(b) % VARS;
+        let (log, step, writes) = (self.log.clone(), self.step, c.is_multiple_of(3));
+        let var = &self.vars[index];
+        let declared = match c % 6 {
+            0 => var.write(),
+            3 => var.update(),
+            _ => var.read(),
+        };
+        let device = DeviceId::cpu(u32::from(c >> 7));
+        let note = move |_: &mut FnContext<'_>| -> Result<(), FnError> {
+            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = log.0[index];
+            log.1.insert(step, last);
+            if writes {
+                log.0[index] = step;
+            }
+            Ok(())
+        };
+        self.builder.call_fn(format!("variable {step}"), device, [declared], note)?;
+        Ok(())
+    }
+
+    /// A function that fails: as an error, as a panic, with or without something to poison.
+    fn fail(&mut self, a: u8, c: u8) -> Result<(), Error> {
+        let name = format!("failure {}", self.step);
+        let Some(target) = self.owned(a, None).filter(|_| !c.is_multiple_of(4)) else {
+            self.builder.host_fn(name, DeviceId::cpu(0), || Err("a host function's failure".into()));
+            return Ok(());
+        };
+        let device = target.place().device().unwrap_or(DeviceId::cpu(0));
+        let declared = if c % 4 == 1 { cut(&target, c, c).update() } else { target.write() };
+        self.builder.call_fn(name, device, [declared], |_| Err("a function's failure".into()))?;
+        Ok(())
+    }
+
+    fn keep(&mut self, tensor: Tensor) {
+        if self.slots.len() == SLOTS {
+            self.slots.remove(0);
+        }
+        self.slots.push(tensor);
+    }
+
+    fn remove(&mut self, byte: u8) -> Option<Tensor> {
+        (!self.slots.is_empty()).then(|| self.slots.remove(usize::from(byte) % self.slots.len()))
+    }
+
+    fn any(&self, byte: u8) -> Option<Tensor> {
+        let all = self.slots.len() + self.shared.len();
+        let index = usize::from(byte) % all;
+        self.slots.get(index).or_else(|| self.shared.get(index - self.slots.len())).cloned()
+    }
+
+    /// One of this program's own tensors, to write.
+    fn owned(&self, byte: u8, device: Option<DeviceId>) -> Option<Tensor> {
+        let fits: Vec<&Tensor> =
+            self.slots.iter().filter(|t| device.is_none_or(|device| t.place() == Place::Device(device))).collect();
+        fits.get(usize::from(byte) % fits.len().max(1)).map(|tensor| (*tensor).clone())
+    }
+
+    /// A tensor to read on `device`, as it is or as a view of all its elements.
+    fn view(&self, byte: u8, device: Option<DeviceId>, how: u8) -> Option<Tensor> {
+        let on = |t: &&Tensor| device.is_none_or(|device| t.place() == Place::Device(device));
+        let fits: Vec<&Tensor> = self.slots.iter().chain(self.shared).filter(on).collect();
+        let tensor = fits.get(usize::from(byte) % fits.len().max(1))?;
+        Some(if how & 0b1000 == 0 { (*tensor).clone() } else { flipped(tensor) })
+    }
+
+    /// Another tensor of the same shape and place as `x`.
+    fn like(&self, x: &Tensor, byte: u8, how: u8) -> Option<Tensor> {
+        let like = |t: &&Tensor| t.place() == x.place() && t.shape() == x.shape();
+        let fits: Vec<&Tensor> = self.slots.iter().chain(self.shared).filter(like).collect();
+        let tensor = fits.get(usize::from(byte) % fits.len().max(1))?;
+        Some(if how % 2 == 0 { (*tensor).clone() } else { flipped(tensor) })
+    }
+}
+
+fn flipped(tensor: &Tensor) -> Tensor {
+    tensor.permute(&[1, 0]).expect("a matrix has two axes")
+}
+
+/// Some rows or columns of a matrix.
+fn cut(tensor: &Tensor, start: u8, how: u8) -> Tensor {
+    let n = tensor.shape().dims()[0];
+    let first = usize::from(start) % n;
+    let last = (first + 1 + usize::from(how >> 2) % n).min(n);
+    tensor.slice(usize::from(how % 2), first..last).expect("within the matrix")
+}

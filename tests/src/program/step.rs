@@ -1,0 +1,82 @@
+//! Steps: five bytes, and what the first of them means.
+
+/// One step of a program. The first byte says what it does, the others over which tensors, how and when.
+pub type Step = [u8; 5];
+
+/// What a step does.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Action {
+    HostTensor,
+    Fill,
+    Allocate,
+    Copy,
+    Unary,
+    Binary,
+    MatMul,
+    InPlace,
+    WritePart,
+    CopyPart,
+    CopyInto,
+    Release,
+    Drop,
+    Function,
+    Variable,
+    Fail,
+    Barrier,
+    Events,
+    Touch,
+    Look,
+}
+
+/// How often each action is drawn, in parts of 256.
+const WEIGHTS: [(Action, u8); 20] = [
+    (Action::HostTensor, 14),
+    (Action::Fill, 12),
+    (Action::Allocate, 8),
+    (Action::Copy, 26),
+    (Action::Unary, 18),
+    (Action::Binary, 24),
+    (Action::MatMul, 10),
+    (Action::InPlace, 20),
+    (Action::WritePart, 16),
+    (Action::CopyPart, 12),
+    (Action::CopyInto, 12),
+    (Action::Release, 8),
+    (Action::Drop, 14),
+    (Action::Function, 24),
+    (Action::Variable, 14),
+    (Action::Fail, 5),
+    (Action::Barrier, 4),
+    (Action::Events, 7),
+    (Action::Touch, 3),
+    (Action::Look, 5),
+];
+
+/// What the first byte of a step means.
+pub(crate) fn action(byte: u8) -> Action {
+    let mut left = byte;
+    for (action, weight) in WEIGHTS {
+        match left.checked_sub(weight) {
+            Some(rest) => left = rest,
+            None => return action,
+        }
+    }
+    Action::Look
+}
+
+/// A program in words, one step a line.
+pub(crate) fn described(program: &[Step]) -> String {
+    let lines: Vec<String> = program.iter().map(|step| format!("{:?} {step:?}", action(step[0]))).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_weights_make_up_all_bytes() {
+        assert_eq!(WEIGHTS.iter().map(|(_, weight)| u32::from(*weight)).sum::<u32>(), 256);
+        assert!((0..=255).map(action).filter(|found| *found == Action::Fail).count() == 5);
+    }
+}

@@ -1,0 +1,347 @@
+//! Waiting: by blocking, with a deadline, by future, by callback; for submissions and for tensors.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use streamvm::{DType, Error, InstructionsBuilder, Mode, Var, Vm};
+use streamvm_tests::{CPU, ClosedGate, PATIENCE, block_on, failure_of, list, on_device, poll_once, submit, within};
+
+const SHORT: Duration = Duration::from_millis(10);
+
+fn vm() -> Vm {
+    Vm::builder().build().expect("an engine")
+}
+
+#[test]
+fn waiting_ends_when_the_work_has_passed() {
+    let vm = vm();
+    let gate = ClosedGate::new();
+    let x = on_device(&vm, &[1.0]);
+    let ticket = submit(&vm, |b| b.call_fn("held", CPU, [x.update()], gate.function()));
+    assert!(!ticket.is_passed());
+    std::thread::scope(|scope| {
+        let waiters: Vec<_> = (0..3).map(|_| scope.spawn(|| (ticket.wait(), x.wait(), vm.wait_all()))).collect();
+        gate.wait_entered(1);
+        assert!(!ticket.is_passed());
+        gate.open();
+        for waiter in waiters {
+            assert_eq!(waiter.join().expect("no panic"), (Ok(()), Ok(()), Ok(())));
+        }
+    });
+    assert!(ticket.is_passed());
+}
+
+#[test]
+fn a_deadline_ends_a_wait_and_the_next_one_succeeds() {
+    let vm = vm();
+    let gate = ClosedGate::new();
+    let x = on_device(&vm, &[1.0]);
+    let ticket = submit(&vm, |b| b.call_fn("held", CPU, [x.update()], gate.function()));
+    for _ in 0..3 {
+        assert_eq!(ticket.wait_timeout(SHORT), Err(Error::Timeout(SHORT)));
+        assert_eq!(x.wait_timeout(SHORT), Err(Error::Timeout(SHORT)));
+        assert_eq!(vm.wait_all_timeout(SHORT), Err(Error::Timeout(SHORT)));
+        assert_eq!(ticket.wait_timeout(Duration::ZERO), Err(Error::Timeout(Duration::ZERO)));
+    }
+    gate.open();
+    assert_eq!(ticket.wait_timeout(PATIENCE), Ok(()));
+    assert_eq!(x.wait_timeout(PATIENCE), Ok(()));
+    assert_eq!(vm.wait_all_timeout(PATIENCE), Ok(()));
+    assert_eq!(x.wait_timeout(Duration::ZERO), Ok(()), "what has passed is not waited for");
+}
+
+#[test]
+fn a_wait_behind_work_on_several_streams_is_for_all_of_them() {
+    let vm = vm();
+    let gates = [ClosedGate::new(), ClosedGate::new()];
+    let ticket = submit(&vm, |b| {
+        for (lane, gate) in gates.iter().enumerate() {
+            b.set_lane(lane as u32);
+            b.call_fn("held", CPU, [], gate.function())?;
+        }
+        Ok(())
+    });
+    let called = Arc::new(AtomicUsize::new(0));
+    let count = called.clone();
+    ticket.on_passed(move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    let mut future = pin!(ticket.future());
+    for gate in &gates {
+        assert_eq!(ticket.wait_timeout(SHORT), Err(Error::Timeout(SHORT)));
+        assert!(poll_once(future.as_mut()).is_pending());
+        assert_eq!(called.load(Ordering::SeqCst), 0);
+        gate.open();
+    }
+    assert_eq!(block_on(future), Ok(()));
+    assert_eq!(ticket.wait(), Ok(()));
+}
+
+#[test]
+fn a_future_is_pending_until_the_work_has_passed_and_wakes_its_last_poller() {
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let vm = vm();
+    let gate = ClosedGate::new();
+    let x = on_device(&vm, &[1.0]);
+    let ticket = submit(&vm, |b| b.call_fn("held", CPU, [x.update()], gate.function()));
+    let (mut of_ticket, mut of_tensor) = (pin!(ticket.future()), pin!(x.ready().expect("submitted")));
+    let (first, second) = (Arc::new(Count(AtomicUsize::new(0))), Arc::new(Count(AtomicUsize::new(0))));
+    for counter in [&first, &second] {
+        let waker = Waker::from(counter.clone());
+        assert_eq!(of_ticket.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending);
+    }
+    assert!(poll_once(of_tensor.as_mut()).is_pending());
+    gate.open();
+    streamvm_tests::until("the second waker is woken", || second.0.load(Ordering::SeqCst) == 1);
+    assert_eq!(first.0.load(Ordering::SeqCst), 0);
+    assert_eq!(poll_once(of_ticket.as_mut()), Poll::Ready(Ok(())));
+    assert_eq!(block_on(of_tensor), Ok(()));
+}
+
+#[test]
+fn a_future_does_not_borrow_the_engine_and_ends_on_another_thread() {
+    let gate = ClosedGate::new();
+    let vm = vm();
+    let future = submit(&vm, |b| b.call_fn("held", CPU, [], gate.function())).future();
+    let waiter = std::thread::spawn(move || block_on(future));
+    gate.open();
+    assert_eq!(waiter.join().expect("no panic"), Ok(()));
+}
+
+#[test]
+fn callbacks_run_once_on_a_thread_of_their_own_in_the_order_asked_for() {
+    let vm = vm();
+    let gate = ClosedGate::new();
+    let x = on_device(&vm, &[1.0]);
+    let ticket = submit(&vm, |b| b.call_fn("held", CPU, [x.update()], gate.function()));
+    let (sender, receiver) = channel();
+    for number in 0..5 {
+        let sender = sender.clone();
+        x.on_passed(move |result| sender.send((number, result, std::thread::current().id())).expect("listening"))
+            .expect("submitted");
+    }
+    assert!(receiver.try_recv().is_err());
+    gate.open();
+    let calls: Vec<_> = (0..5).map(|_| receiver.recv().expect("called")).collect();
+    assert_eq!(calls.iter().map(|call| call.0).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    assert!(calls.iter().all(|call| call.1 == Ok(()) && call.2 != std::thread::current().id()));
+    ticket.on_passed(move |result| sender.send((9, result, std::thread::current().id())).expect("listening"));
+    assert_eq!(receiver.recv().map(|call| call.0), Ok(9), "also when it has passed long ago");
+}
+
+/// Hole 19: a callback that blocks holds up nobody but other callbacks.
+#[test]
+fn a_callback_that_blocks_does_not_hold_up_the_engine() {
+    let vm = vm();
+    let gate = ClosedGate::new();
+    let x = on_device(&vm, &[1.0]);
+    let door = (*gate).clone();
+    x.on_passed(move |_| door.pass()).expect("submitted");
+    gate.wait_entered(1);
+    let _lane = streamvm::lane(2);
+    let y = x.add(&x).and_then(|y| y.neg()).expect("submitted");
+    assert_eq!(y.to_vec::<f32>(), Ok(vec![-2.0]));
+    gate.open();
+}
+
+#[test]
+fn a_callback_that_panics_does_not_hold_up_the_next() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0]);
+    x.on_passed(|_| panic!("a callback's panic")).expect("submitted");
+    assert_eq!(block_on(x.ready().expect("submitted")), Ok(()));
+    assert_eq!(x.neg().and_then(|y| y.to_vec::<f32>()), Ok(vec![-1.0]));
+}
+
+#[test]
+fn dropping_a_ticket_or_a_future_cancels_nothing() {
+    let vm = vm();
+    let gate = ClosedGate::new();
+    let x = on_device(&vm, &[1.0]);
+    let held = gate.function();
+    let ticket = submit(&vm, |b| {
+        b.call_fn("held", CPU, [x.update()], move |context| {
+            held(context)?;
+            context.writes.take::<f32>(0)?[0] = 5.0;
+            Ok(())
+        })
+    });
+    drop(ticket.future());
+    let mut polled = Box::pin(x.ready().expect("submitted"));
+    assert!(poll_once(polled.as_mut()).is_pending());
+    drop(polled);
+    let _ = ticket;
+    gate.open();
+    assert_eq!(x.to_vec::<f32>(), Ok(vec![5.0]));
+}
+
+#[test]
+fn waiting_inside_a_function_would_deadlock_and_says_so() {
+    for mode in [Mode::Threaded, Mode::Inline] {
+        let vm = Vm::builder().mode(mode).build().expect("an engine");
+        let x = on_device(&vm, &[1.0]);
+        let inside = x.clone();
+        let (sender, receiver) = channel();
+        submit(&vm, |b| {
+            b.call_fn("waits", CPU, [x.update()], move |_| {
+                sender.send([inside.wait(), inside.wait_timeout(SHORT), inside.to_vec::<f32>().map(drop)])?;
+                Ok(())
+            })
+        });
+        let answers = receiver.recv().expect("it ran");
+        assert_eq!(answers, [const { Err(Error::WouldDeadlock) }; 3], "{mode:?}");
+        vm.wait_all().expect("it passes");
+    }
+}
+
+#[test]
+fn waiting_for_another_engine_inside_a_function_would_deadlock_as_well() {
+    let (mine, other) = (vm(), vm());
+    let gate = ClosedGate::new();
+    let x = on_device(&other, &[1.0]);
+    submit(&other, |b| b.call_fn("held", CPU, [x.update()], gate.function()));
+    let (sender, receiver) = channel();
+    submit(&mine, |b| b.call_fn("waits", CPU, [], move |_| Ok(sender.send(x.wait())?)));
+    assert_eq!(receiver.recv(), Ok(Err(Error::WouldDeadlock)));
+}
+
+#[test]
+fn waiting_inside_a_callback_would_deadlock_and_says_so() {
+    let vm = Arc::new(vm());
+    let gate = ClosedGate::new();
+    let (x, y) = (on_device(&vm, &[1.0]), on_device(&vm, &[1.0]));
+    submit(&vm, |b| b.call_fn("held", CPU, [y.update()], gate.function()));
+    let (sender, receiver) = channel();
+    let inside = vm.clone();
+    x.on_passed(move |_| {
+        let answers = [y.wait(), inside.wait_all(), inside.wait_all_timeout(SHORT)];
+        drop(inside);
+        sender.send(answers).expect("listening");
+    })
+    .expect("submitted");
+    assert_eq!(receiver.recv(), Ok([const { Err(Error::WouldDeadlock) }; 3]));
+    gate.open();
+}
+
+#[test]
+fn what_was_never_submitted_cannot_be_waited_for() {
+    let mut builder = InstructionsBuilder::new();
+    let x = builder.fill(CPU, DType::F32, &[1], 0.0).expect("well formed");
+    assert_eq!(x.wait(), Err(Error::NotSubmitted));
+    assert_eq!(x.wait_timeout(SHORT), Err(Error::NotSubmitted));
+    assert_eq!(x.to_vec::<f32>(), Err(Error::NotSubmitted));
+    assert_eq!(x.ready().err(), Some(Error::NotSubmitted));
+    assert_eq!(x.on_passed(|_| ()), Err(Error::NotSubmitted));
+}
+
+#[test]
+fn waiting_for_what_nothing_writes_returns_at_once() {
+    let vm = vm();
+    let gate = ClosedGate::new();
+    let host = vm.tensor(&[1.0f32], &[1]).expect("a host tensor");
+    assert_eq!(host.wait(), Ok(()));
+    let x = on_device(&vm, &[1.0]);
+    submit(&vm, |b| b.call_fn("slow reader", CPU, [x.read()], gate.function()));
+    gate.wait_entered(1);
+    assert_eq!(x.wait(), Ok(()), "behind a slow reader there is nothing to wait for");
+    assert_eq!(block_on(x.ready().expect("submitted")), Ok(()));
+}
+
+#[test]
+fn wait_all_is_for_everything_submitted_before_it_by_any_thread() {
+    let vm = vm();
+    let done = Arc::new(AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (vm, done) = (&vm, &done);
+            scope.spawn(move || {
+                let _lane = streamvm::lane(thread);
+                for _ in 0..100 {
+                    let done = done.clone();
+                    submit(vm, |b| {
+                        b.host_fn("count", CPU, move || {
+                            done.fetch_add(1, Ordering::SeqCst);
+                            Ok(())
+                        });
+                        Ok(())
+                    });
+                }
+            });
+        }
+    });
+    assert_eq!(vm.wait_all(), Ok(()));
+    assert_eq!(done.load(Ordering::SeqCst), 400);
+}
+
+/// Hole 17: the caller holds a lock and waits; the function that takes it must run elsewhere.
+#[test]
+fn a_waiter_that_holds_a_lock_does_not_run_the_function_that_takes_it() {
+    within("a wait under a lock", || {
+        let vm = vm();
+        let gate = ClosedGate::new();
+        let lock = Arc::new(std::sync::Mutex::new(0));
+        let (inside, held) = (lock.clone(), gate.function());
+        let ticket = submit(&vm, |b| {
+            b.call_fn("locks", CPU, [], move |context| {
+                held(context)?;
+                *inside.lock().expect("not poisoned") += 1;
+                Ok(())
+            })
+        });
+        let guard = lock.lock().expect("not poisoned");
+        gate.open();
+        assert_eq!(ticket.wait_timeout(SHORT), Err(Error::Timeout(SHORT)));
+        drop(guard);
+        ticket.wait().expect("it passes");
+        assert_eq!(*lock.lock().expect("not poisoned"), 1);
+    });
+}
+
+#[test]
+fn a_failure_reaches_every_way_of_waiting() {
+    let vm = vm();
+    let token = Var::new();
+    let ticket =
+        vm.submit(list(|b| b.call_fn("sour", CPU, [token.write()], |_| Err("no luck".into())))).expect("taken");
+    let (sender, receiver) = channel();
+    ticket.on_passed(move |result| sender.send(result).expect("listening"));
+    assert_eq!(failure_of(receiver.recv().expect("called")).what, "sour");
+    assert_eq!(failure_of(block_on(ticket.future())).what, "sour");
+    assert_eq!(failure_of(ticket.wait()).what, "sour");
+    assert_eq!(failure_of(ticket.wait_timeout(PATIENCE)).what, "sour");
+    let behind = submit(&vm, |b| b.call_fn("behind", CPU, [token.read()], |_| Ok(())));
+    assert_eq!(failure_of(behind.wait()).what, "sour");
+}
+
+#[test]
+fn many_waiters_of_many_points_all_wake() {
+    within("many waiters", || {
+        let vm = vm();
+        std::thread::scope(|scope| {
+            for thread in 0..6 {
+                let vm = &vm;
+                scope.spawn(move || {
+                    let _lane = streamvm::lane(thread % 2);
+                    for round in 0..300 {
+                        let x = vm.fill(CPU, DType::F32, &[8], round as f32).expect("a fill");
+                        match round % 3 {
+                            0 => x.wait().expect("it passes"),
+                            1 => x.wait_timeout(PATIENCE).expect("it passes"),
+                            _ => block_on(x.ready().expect("submitted")).expect("it passes"),
+                        }
+                    }
+                });
+            }
+        });
+    });
+}
