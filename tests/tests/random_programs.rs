@@ -4,7 +4,7 @@
 use streamvm::SoftSyncMode;
 use streamvm_tests::program::{Config, check};
 
-const CASES: u32 = 250;
+const CASES: u32 = 1000;
 
 #[test]
 fn one_program_on_the_engine_as_it_comes() {

@@ -76,7 +76,12 @@ fn an_engine_dropped_by_its_own_function_leaves_no_thread_behind() {
     let vm = used(Mode::Threaded);
     let x = on_device(&vm, &[1.0]);
     let (sender, receiver) = channel::<Vm>();
-    submit(&vm, |b| b.call_fn("drops its engine", CPU, [x.read()], move |_| Ok(drop(receiver.recv()?))));
+    submit(&vm, |b| {
+        b.call_fn("drops its engine", CPU, [x.read()], move |_| {
+            drop(receiver.recv()?);
+            Ok(())
+        })
+    });
     sender.send(vm).expect("the function listens");
     drop(x);
     until("all engine threads have ended", || engine_threads().len() <= before);

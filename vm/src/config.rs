@@ -139,6 +139,12 @@ impl VmBuilder {
     /// # Errors
     /// The scheduler's thread could not be started.
     pub fn build(self) -> Result<Vm, Error> {
+        let shared = self.build_shared()?;
+        let engine: Arc<dyn Engine> = Arc::new(Handle(shared.clone()));
+        Ok(Vm::new(shared, engine))
+    }
+
+    pub(crate) fn build_shared(self) -> Result<Arc<Shared>, Error> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let contexts = self.cpu_threads.unwrap_or(cores).clamp(1, cores);
         let inline = (self.mode == Mode::Inline).then(|| {
@@ -178,7 +184,6 @@ impl VmBuilder {
                 .map_err(|error| Error::NoThread { reason: error.to_string() })?;
             shared.threads.keep(thread);
         }
-        let engine: Arc<dyn Engine> = Arc::new(Handle(shared.clone()));
-        Ok(Vm::new(shared, engine))
+        Ok(shared)
     }
 }

@@ -39,6 +39,11 @@
 //! ```
 #![deny(unsafe_code)]
 
+/// The programs of the README run.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
+
 mod callbacks;
 mod commit;
 mod config;

@@ -151,12 +151,18 @@ impl Pools {
 /// The regions of all pools.
 #[derive(Default)]
 pub(crate) struct Heap {
-    regions: Mutex<HashMap<(PoolId, RegionId), (Arc<dyn Device>, Region)>>,
+    regions: Mutex<HashMap<(PoolId, RegionId), Kept>>,
+}
+
+/// A region, and the device that it goes back to.
+struct Kept {
+    device: Arc<dyn Device>,
+    region: Region,
 }
 
 impl Heap {
     fn keep(&self, pool: PoolId, number: RegionId, device: Arc<dyn Device>, region: Region) {
-        unpoisoned(self.regions.lock()).insert((pool, number), (device, region));
+        unpoisoned(self.regions.lock()).insert((pool, number), Kept { device, region });
     }
 
     /// Gives regions back that the allocator has let go of: all their points have passed.
@@ -164,7 +170,7 @@ impl Heap {
         let mut bytes = 0;
         for key in regions {
             let kept = unpoisoned(self.regions.lock()).remove(&key);
-            if let Some((device, region)) = kept {
+            if let Some(Kept { device, region }) = kept {
                 bytes += region.bytes() as u64;
                 self.give_back(&device, region);
             }
@@ -182,7 +188,7 @@ impl Heap {
 impl Drop for Heap {
     fn drop(&mut self) {
         let regions = std::mem::take(&mut *unpoisoned(self.regions.lock()));
-        for (device, region) in regions.into_values() {
+        for Kept { device, region } in regions.into_values() {
             self.give_back(&device, region);
         }
     }

@@ -131,7 +131,8 @@ impl<T> Chain<T> {
         }
         let cell = self.first;
         // SAFETY: the chain owns the cell, so it is alive and nobody else touches it.
-        self.first = unsafe { ptr::replace(&raw mut (*cell).next, ptr::null_mut()) };
+        let next = unsafe { &mut (*cell).next };
+        self.first = std::mem::replace(next, ptr::null_mut());
         if self.first.is_null() {
             self.last = ptr::null_mut();
         }

@@ -112,7 +112,7 @@ impl Shared {
     }
 
     /// Opens a stream: the device makes it, a thread context gets it, submissions know it.
-    fn open_stream(self: &Arc<Self>, key: StreamKey) -> Result<(), Error> {
+    pub(crate) fn open_stream(self: &Arc<Self>, key: StreamKey) -> Result<(), Error> {
         let device = self.devices.get(key.device)?;
         let policy = policy_for(StreamClass::of(&key)).ok_or_else(|| Error::NoStream {
             stream: key,

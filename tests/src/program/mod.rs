@@ -1,15 +1,17 @@
 //! Random programs: one description, run on any engine, with everything that can be seen of the run as the result.
 //!
 //! A program is a list of steps of five bytes each, so that every byte string is a program and proptest shrinks it
-//! well. What a step means is decided while it runs, by the bytes and by what is alive then ([`run`](self::Run)), never by time
-//! or by the engine: two engines that are right give equal [`Seen`]s.
+//! well. What a step means is decided while it runs, by the bytes and by what is alive then, never by time or by the
+//! engine: two engines that are right give equal [`Seen`]s.
 //!
 //! Invariant of the steps: no element is read that was never written, so that reused memory cannot show.
 
 mod config;
 mod run;
+mod seen;
 mod step;
 
 pub use config::{Config, check};
-pub use run::{Seen, run_all};
+pub use run::run_all;
+pub use seen::Seen;
 pub use step::Step;

@@ -9,6 +9,7 @@ use streamvm::{
     StreamType, Tensor, Ticket, Use, Var, Vm,
 };
 
+use super::seen::{Contents, Seen};
 use super::step::{Action, Step, action};
 
 /// Edge lengths of the square matrices that programs work on.
@@ -19,50 +20,6 @@ const SLOTS: usize = 16;
 
 /// Variables of a program.
 const VARS: usize = 3;
-
-/// The bits of a tensor's elements, or the name of the instruction that failed.
-type Contents = Result<Vec<u32>, String>;
-
-/// Everything that can be seen of a run, in an order that does not depend on time.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Seen {
-    /// What was read while the program ran, and what was alive at its end.
-    tensors: Vec<Contents>,
-    /// The outcome of each submission.
-    tickets: Vec<Result<(), String>>,
-    /// Per function over a variable: which function was the last to write it before.
-    variables: BTreeMap<usize, usize>,
-}
-
-impl Seen {
-    /// The first thing that `other` shows differently, in few words; `None` when the two are equal.
-    pub fn difference(&self, other: &Seen) -> Option<String> {
-        for (i, (mine, theirs)) in self.tensors.iter().zip(&other.tensors).enumerate() {
-            if mine != theirs {
-                return Some(format!("tensor {i}: {} and not {}", shown(mine, theirs), shown(theirs, mine)));
-            }
-        }
-        if self.tickets != other.tickets {
-            return Some(format!("tickets: {:?} and not {:?}", self.tickets, other.tickets));
-        }
-        let differs = self.variables.iter().find(|(step, last)| other.variables.get(step) != Some(last));
-        match differs {
-            Some((step, last)) => {
-                Some(format!("variable {step}: behind {last} and not behind {:?}", other.variables.get(step)))
-            }
-            None => (self != other).then(|| "one saw more than the other".to_owned()),
-        }
-    }
-}
-
-/// The elements where `contents` and `other` part, as numbers.
-fn shown(contents: &Contents, other: &Contents) -> String {
-    let Ok(bits) = contents else { return format!("{contents:?}") };
-    let same = |other: &Vec<u32>| bits.iter().zip(other).take_while(|(mine, theirs)| mine == theirs).count();
-    let first = other.as_ref().map_or(0, same);
-    let elements: Vec<f32> = bits.iter().skip(first).take(4).map(|bits| f32::from_bits(*bits)).collect();
-    format!("{elements:?} from element {first} of {}", bits.len())
-}
 
 /// Runs each program on a thread of its own, all on one engine and with the same shared tensors, which they only read.
 ///
@@ -387,7 +344,7 @@ impl<'vm> Run<'vm> {
         let like = |t: &&Tensor| t.place() == x.place() && t.shape() == x.shape();
         let fits: Vec<&Tensor> = self.slots.iter().chain(self.shared).filter(like).collect();
         let tensor = fits.get(usize::from(byte) % fits.len().max(1))?;
-        Some(if how % 2 == 0 { (*tensor).clone() } else { flipped(tensor) })
+        Some(if how.is_multiple_of(2) { (*tensor).clone() } else { flipped(tensor) })
     }
 }
 

@@ -1,0 +1,47 @@
+//! What can be seen of a run, and how two of them differ.
+
+use std::collections::BTreeMap;
+
+/// The bits of a tensor's elements, or the name of the instruction that failed.
+pub(crate) type Contents = Result<Vec<u32>, String>;
+
+/// Everything that can be seen of a run, in an order that does not depend on time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// What was read while the program ran, and what was alive at its end.
+    pub(crate) tensors: Vec<Contents>,
+    /// The outcome of each submission.
+    pub(crate) tickets: Vec<Result<(), String>>,
+    /// Per function over a variable: which function was the last to write it before.
+    pub(crate) variables: BTreeMap<usize, usize>,
+}
+
+impl Seen {
+    /// The first thing that `other` shows differently, in few words; `None` when the two are equal.
+    pub fn difference(&self, other: &Seen) -> Option<String> {
+        for (i, (mine, theirs)) in self.tensors.iter().zip(&other.tensors).enumerate() {
+            if mine != theirs {
+                return Some(format!("tensor {i}: {} and not {}", shown(mine, theirs), shown(theirs, mine)));
+            }
+        }
+        if self.tickets != other.tickets {
+            return Some(format!("tickets: {:?} and not {:?}", self.tickets, other.tickets));
+        }
+        let differs = self.variables.iter().find(|(step, last)| other.variables.get(step) != Some(last));
+        match differs {
+            Some((step, last)) => {
+                Some(format!("variable {step}: behind {last} and not behind {:?}", other.variables.get(step)))
+            }
+            None => (self != other).then(|| "one saw more than the other".to_owned()),
+        }
+    }
+}
+
+/// The elements where `contents` and `other` part, as numbers.
+fn shown(contents: &Contents, other: &Contents) -> String {
+    let Ok(bits) = contents else { return format!("{contents:?}") };
+    let same = |other: &Vec<u32>| bits.iter().zip(other).take_while(|(mine, theirs)| mine == theirs).count();
+    let first = other.as_ref().map_or(0, same);
+    let elements: Vec<f32> = bits.iter().skip(first).take(4).map(|bits| f32::from_bits(*bits)).collect();
+    format!("{elements:?} from element {first} of {}", bits.len())
+}

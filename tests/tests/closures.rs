@@ -1,0 +1,335 @@
+//! Callers' functions: what they may touch, and when their captures go.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+
+use streamvm::instructions::{Kind, Role};
+use streamvm::{
+    BuildError, Cause, DType, DeviceId, Error, FnContext, FnError, InstructionList, InstructionsBuilder, Place,
+    StreamKey, StreamType, Tensor, Use, Var, Vm, ep,
+};
+use streamvm_tests::{CPU, ClosedGate, failure_of, list, on_device, submit};
+
+fn vm() -> Vm {
+    Vm::builder().build().expect("an engine")
+}
+
+/// Hole 22: a shared and a mutable slice of the same bytes.
+#[test]
+fn a_tensor_read_and_written_by_one_function_is_refused() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0, 2.0, 3.0, 4.0]);
+    let (left, middle, right) = (x.slice(0, 0..2), x.slice(0, 1..3), x.slice(0, 2..4));
+    let (left, middle, right) = (left.expect("a view"), middle.expect("a view"), right.expect("a view"));
+    let overlapping = [
+        vec![x.read(), x.write()],
+        vec![x.write(), x.write()],
+        vec![x.update(), x.read()],
+        vec![left.read(), x.update()],
+        vec![left.write(), middle.read()],
+        vec![middle.update(), right.update()],
+        vec![right.read(), left.read(), middle.write()],
+    ];
+    for uses in overlapping {
+        let mut builder = InstructionsBuilder::new();
+        let refused = builder.call_fn("both", CPU, uses, |_| Ok(()));
+        assert!(matches!(refused, Err(BuildError::Overlap { .. })), "{refused:?}");
+        assert!(builder.list().is_empty(), "a refused call adds nothing");
+    }
+    let ticket = submit(&vm, |b| {
+        b.call_fn("disjoint", CPU, [left.update(), right.update(), x.slice(0, 0..0)?.read()], |context| {
+            let (left, right) = (context.writes.take::<f32>(0)?, context.writes.take::<f32>(1)?);
+            left.swap_with_slice(right);
+            Ok(())
+        })
+    });
+    ticket.wait().expect("disjoint views are fine");
+    assert_eq!(x.to_vec::<f32>(), Ok(vec![3.0, 4.0, 1.0, 2.0]));
+    let twice = submit(&vm, |b| {
+        b.call_fn("read twice", CPU, [x.read(), x.read(), left.read()], |context| {
+            assert_eq!(context.reads.get::<f32>(0)?, context.reads.get::<f32>(1)?);
+            Ok(())
+        })
+    });
+    twice.wait().expect("reads may overlap");
+}
+
+/// Hole 22, past the builder: a list that was put together by hand is checked when it runs.
+#[test]
+fn a_list_put_together_by_hand_gives_no_function_overlapping_slices() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0, 2.0]);
+    let ran = Arc::new(AtomicBool::new(false));
+    let flag = ran.clone();
+    let body = ep::InlineFn::new(move |_: &mut FnContext<'_>| {
+        flag.store(true, Ordering::SeqCst);
+        Ok(())
+    });
+    let mut list = InstructionList::new();
+    let kind = Kind::Function { role: Role::Function, name: "both".into(), body: Some(body) };
+    list.push(StreamKey::new(CPU, StreamType::Compute, 0), kind, [x.read(), x.write()], std::panic::Location::caller());
+    let outcome = vm.submit(list).and_then(|ticket| ticket.wait());
+    assert!(outcome.is_err(), "{outcome:?}");
+    assert!(!ran.load(Ordering::SeqCst));
+}
+
+/// The calls of a list are public, so what they can make must not break an engine.
+#[test]
+fn a_malformed_list_is_an_error_and_the_engine_goes_on() {
+    let add = || Kind::Call { op: streamvm::Op::Add, params: Default::default() };
+    let fill = || Kind::Fill(3.0.into());
+    type Uses = fn(x: &Tensor, one: &Tensor, host: &Tensor, token: &Var) -> Vec<Use>;
+    let cases: Vec<(&str, Kind, Uses)> = vec![
+        ("a release of nothing", Kind::Release, |_, _, _, _| vec![]),
+        ("a release of two", Kind::Release, |_, one, host, _| vec![one.write(), host.write()]),
+        ("a release of a variable", Kind::Release, |_, _, _, token| vec![token.write()]),
+        ("an allocation of nothing", Kind::Allocate, |_, _, _, _| vec![]),
+        ("a copy of one", Kind::Copy, |x, _, _, _| vec![x.read()]),
+        ("a copy of nothing", Kind::Copy, |_, _, _, _| vec![]),
+        ("a copy into a read tensor", Kind::Copy, |x, _, host, _| vec![host.read(), x.read()]),
+        ("a copy of another shape", Kind::Copy, |x, one, _, _| vec![x.read(), one.write()]),
+        ("a fill of a read tensor", fill(), |x, _, _, _| vec![x.read()]),
+        ("a fill of nothing", fill(), |_, _, _, _| vec![]),
+        ("a fill that does not fit", Kind::Fill(true.into()), |_, one, _, _| vec![one.write()]),
+        ("an op of nothing", add(), |_, _, _, _| vec![]),
+        ("an op of too few", add(), |x, one, _, _| vec![x.read(), one.write()]),
+        ("an op into a read tensor", add(), |x, _, _, _| vec![x.read(), x.read(), x.read()]),
+        ("an op over variables", add(), |_, _, _, token| vec![token.read(), token.read(), token.write()]),
+    ];
+    let mut wrong = Vec::new();
+    for (what, kind, uses) in cases {
+        let vm = vm();
+        let (x, one) = (on_device(&vm, &[1.0, 2.0]), on_device(&vm, &[5.0]));
+        let host = vm.tensor(&[7.0f32, 8.0], &[2]).expect("a host tensor");
+        let mut list = InstructionList::new();
+        let compute = StreamKey::new(CPU, StreamType::Compute, 0);
+        list.push(compute, kind, uses(&x, &one, &host, &Var::new()), std::panic::Location::caller());
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| vm.submit(list).map(|t| t.wait())));
+        if result.is_err() {
+            // Its lock was left in the middle of something: leave the engine alone.
+            std::mem::forget((vm, x, one, host));
+            wrong.push(format!("{what}: panicked"));
+            continue;
+        }
+        let kept = x.to_vec::<f32>();
+        if kept != Ok(vec![1.0, 2.0]) {
+            wrong.push(format!("{what}: a tensor that it only reads is now {kept:?}"));
+        }
+        let next = on_device(&vm, &[1.0]).neg().and_then(|y| y.to_vec::<f32>());
+        if next != Ok(vec![-1.0]) {
+            wrong.push(format!("{what}: the next gives {next:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A release of several tensors gives all of them back, each to one heir, or is refused.
+#[test]
+fn a_hand_made_release_of_two_tensors_leaves_no_memory_with_two_owners() {
+    // Room for two tensors, so that the heirs live where the released ones did.
+    let vm = Vm::builder().cpu_memory_limit(4096).build().expect("an engine");
+    let compute = StreamKey::new(CPU, StreamType::Compute, 0);
+    let (x, y) = (on_device(&vm, &[1.0; 512]), on_device(&vm, &[2.0; 512]));
+    let mut heirs = Vec::new();
+    let mut list = InstructionList::new();
+    list.push(compute, Kind::Release, [x.write(), y.write()], std::panic::Location::caller());
+    list.append(streamvm_tests::list(|b| {
+        heirs = vec![b.fill(CPU, DType::F32, &[512], 3.0)?, b.fill(CPU, DType::F32, &[512], 4.0)?];
+        Ok(())
+    }));
+    let taken = vm.submit(list).is_ok();
+    drop((x, y));
+    let fresh: Vec<_> = (0..2).map(|_| vm.fill(CPU, DType::F32, &[512], 9.0)).collect();
+    if taken {
+        for (heir, value) in heirs.iter().zip([3.0, 4.0]) {
+            assert_eq!(heir.to_vec::<f32>(), Ok(vec![value; 512]), "its memory has a second owner");
+        }
+    }
+    drop((heirs, fresh));
+    vm.tensor(&[0.0f32], &[1]).expect("a submission frees what was dropped");
+    assert_eq!(streamvm_tests::used_bytes(&vm, CPU, streamvm::MemoryKind::Device), 0);
+}
+
+#[test]
+fn a_function_gets_slices_of_the_declared_dtype_only() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0, 2.0]);
+    let counts = vm.fill(CPU, DType::I64, &[3], 7i64).expect("a fill");
+    let wrong = submit(&vm, |b| b.call_fn("wrong", CPU, [x.read()], |c| Ok(c.reads.get::<f64>(0).map(drop)?)));
+    let failure = failure_of(wrong.wait());
+    assert!(failure.to_string().contains("f32"), "{failure}");
+    let right = submit(&vm, |b| {
+        b.call_fn("right", CPU, [x.read(), counts.update()], |context| {
+            assert_eq!(context.reads.get::<f32>(0)?, [1.0, 2.0]);
+            assert_eq!((context.reads.len(), context.writes.len()), (1, 1));
+            assert_eq!(context.writes.dtype(0)?, DType::I64);
+            context.writes.take::<i64>(0)?[1] = 9;
+            assert!(context.writes.take::<i64>(0).is_err(), "a second &mut");
+            assert!(context.reads.get::<f32>(1).is_err(), "no such operand");
+            Ok(())
+        })
+    });
+    right.wait().expect("it passes");
+    assert_eq!(counts.to_vec::<i64>(), Ok(vec![7, 9, 7]));
+}
+
+#[test]
+fn a_view_with_gaps_has_no_slice() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0, 2.0, 3.0, 4.0]).reshape(&[2, 2]).expect("a view");
+    let column = x.slice(1, 0..1).expect("a view");
+    let ticket = submit(&vm, |b| b.call_fn("column", CPU, [column.read()], |c| Ok(c.reads.get::<f32>(0).map(drop)?)));
+    assert!(matches!(failure_of(ticket.wait()).cause, Cause::Function(_) | Cause::Device(_)));
+    assert_eq!(column.to_vec::<f32>(), Ok(vec![1.0, 3.0]), "reading out copies");
+}
+
+#[test]
+fn a_bool_tensor_is_bools() {
+    let vm = vm();
+    let x = vm.tensor_of_bools(&[true, false, true], &[3]).and_then(|x| x.to(CPU)).expect("submitted");
+    let ticket = submit(&vm, |b| {
+        b.call_fn("flip", CPU, [x.update()], |context| {
+            context.writes.take_bools(0)?.iter_mut().for_each(|truth| *truth = !*truth);
+            Ok(())
+        })
+    });
+    ticket.wait().expect("it passes");
+    assert_eq!(x.to_bools(), Ok(vec![false, true, false]));
+    assert!(matches!(x.to_vec::<u8>(), Err(Error::WrongDType { .. })));
+}
+
+#[test]
+fn a_broadcast_is_not_written() {
+    let vm = vm();
+    let wide = on_device(&vm, &[1.0]).broadcast_to(&[4]).expect("a view");
+    let refused = InstructionsBuilder::new().call_fn("wide", CPU, [wide.write()], |_| Ok(()));
+    assert!(matches!(refused, Err(BuildError::WritesBroadcast { .. })));
+    assert_eq!(wide.to_vec::<f32>(), Ok(vec![1.0; 4]));
+}
+
+#[test]
+fn a_function_runs_on_the_device_of_its_operands() {
+    let vm = Vm::builder().cpu_devices(2).build().expect("an engine");
+    let x = on_device(&vm, &[1.0]);
+    let refused = InstructionsBuilder::new().call_fn("elsewhere", DeviceId::cpu(1), [x.read()], |_| Ok(()));
+    assert!(matches!(refused, Err(BuildError::Place { .. })));
+    let host = vm.tensor(&[2.0f32], &[1]).expect("a host tensor");
+    let ticket = submit(&vm, |b| {
+        b.call_fn("host operands are fine", DeviceId::cpu(1), [host.update()], |context| {
+            context.writes.take::<f32>(0)?[0] *= 2.0;
+            Ok(())
+        })
+    });
+    ticket.wait().expect("it passes");
+    assert_eq!(host.to_vec::<f32>(), Ok(vec![4.0]));
+}
+
+#[test]
+fn an_access_looks_at_one_tensor_in_place() {
+    let vm = vm();
+    let (x, seen) = (on_device(&vm, &[1.0, 2.0]), Arc::new(AtomicU64::new(0)));
+    let sum = seen.clone();
+    let look = move |context: &mut FnContext<'_>| -> Result<(), FnError> {
+        sum.store(context.reads.get::<f32>(0)?.iter().sum::<f32>() as u64, Ordering::SeqCst);
+        Ok(())
+    };
+    submit(&vm, |b| b.access("look", x.read(), look)).wait().expect("it passes");
+    assert_eq!(seen.load(Ordering::SeqCst), 3);
+}
+
+/// Tells the thread that dropped it.
+struct DropFlag(Arc<AtomicBool>, std::sync::mpsc::Sender<std::thread::ThreadId>);
+
+impl Drop for DropFlag {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+        let _ = self.1.send(std::thread::current().id());
+    }
+}
+
+/// Hole 16: also when nobody submits anything afterwards.
+#[test]
+fn captures_are_gone_before_completion_shows_and_on_the_thread_that_ran() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0]);
+    submit(&vm, |b| b.call_fn("sour", CPU, [x.write()], |_| Err("no luck".into())));
+    for (what, poisoned) in [("ran", false), ("skipped", true)] {
+        for round in 0..200 {
+            let (dropped, (sender, receiver)) = (Arc::new(AtomicBool::new(false)), channel());
+            let flag = DropFlag(dropped.clone(), sender);
+            let uses = if poisoned { vec![x.read()] } else { vec![] };
+            let ticket = submit(&vm, |b| {
+                b.call_fn("flagged", CPU, uses, move |_| {
+                    let _flag = &flag;
+                    Ok(())
+                })
+            });
+            // A number that has passed is seen without any lock, as early as can be.
+            while !ticket.is_passed() {
+                std::hint::spin_loop();
+            }
+            assert!(dropped.load(Ordering::SeqCst), "{what}, round {round}");
+            assert_ne!(receiver.recv(), Ok(std::thread::current().id()), "{what}: on a thread of the engine");
+        }
+    }
+}
+
+#[test]
+fn large_captures_are_boxed_and_gone_as_well() {
+    let vm = vm();
+    let gate = ClosedGate::new();
+    let (counted, large) = (Arc::new(()), [7u8; 1000]);
+    let (inside, held) = (counted.clone(), gate.function());
+    let ticket = submit(&vm, |b| {
+        b.call_fn("large", CPU, [], move |context| {
+            let _inside = &inside;
+            assert!(std::hint::black_box(&large).iter().all(|byte| *byte == 7));
+            held(context)
+        })
+    });
+    gate.wait_entered(1);
+    assert_eq!(Arc::strong_count(&counted), 2);
+    gate.open();
+    ticket.wait().expect("it passes");
+    assert_eq!(Arc::strong_count(&counted), 1);
+}
+
+/// Hole 16: one long instruction does not hold what others captured.
+#[test]
+fn captures_go_while_an_older_instruction_still_runs() {
+    let vm = Vm::builder().cpu_devices(2).build().expect("an engine");
+    let gate = ClosedGate::new();
+    submit(&vm, |b| b.call_fn("long", DeviceId::cpu(1), [], gate.function()));
+    let counted = Arc::new(());
+    for _ in 0..100 {
+        let inside = counted.clone();
+        let ticket = submit(&vm, |b| {
+            b.call_fn("short", CPU, [], move |_| {
+                drop(inside);
+                Ok(())
+            })
+        });
+        ticket.wait().expect("it passes");
+    }
+    assert_eq!(Arc::strong_count(&counted), 1);
+    gate.open();
+}
+
+#[test]
+fn state_of_a_thread_stays_with_it() {
+    let vm = Vm::builder().cpu_threads(1).build().expect("an engine");
+    let (sender, receiver) = channel();
+    for lane in 0..4 {
+        let sender = sender.clone();
+        submit(&vm, |b| {
+            b.set_lane(lane);
+            b.call_fn("who", CPU, [], move |_| Ok(sender.send(std::thread::current().id())?))
+        });
+    }
+    vm.wait_all().expect("they pass");
+    let threads: Vec<_> = receiver.try_iter().collect();
+    assert!(threads.windows(2).all(|pair| pair[0] == pair[1]), "all lanes share the one context");
+    assert_eq!(vm.fill(Place::Host, DType::F32, &[1], 1.0).and_then(|x| x.to_vec::<f32>()), Ok(vec![1.0]));
+    assert_eq!(list(|_| Ok(())).len(), 0);
+}

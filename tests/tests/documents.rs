@@ -1,0 +1,69 @@
+//! What the documents say of the tree is so.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder of the tree") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Every file of the engine with unsafe code is named in ARCHITECTURE.md, itself or by its folder; and what is named
+/// is there.
+#[test]
+fn files_with_unsafe_code_are_named() {
+    let root = root();
+    let page = fs::read_to_string(root.join("ARCHITECTURE.md")).expect("the page");
+    let named: Vec<&str> = page.split('`').filter(|word| word.contains("/src/")).collect();
+    for name in &named {
+        assert!(root.join(name).exists(), "ARCHITECTURE.md names {name}, which is not there");
+    }
+    let mut files = Vec::new();
+    for member in ["ep", "stream", "instructions", "vm", "cli"] {
+        sources(&root.join(member).join("src"), &mut files);
+    }
+    let mut checked = 0;
+    for file in files {
+        let text = fs::read_to_string(&file).expect("a source");
+        let tests_only = file.file_stem().is_some_and(|stem| stem.to_string_lossy().ends_with("_tests"));
+        let code = text.lines().map(|line| line.split("//").next().unwrap_or(""));
+        let unsafe_code = code.filter(|line| ["unsafe {", "unsafe impl", "unsafe fn"].iter().any(|u| line.contains(u)));
+        if tests_only || unsafe_code.count() == 0 {
+            continue;
+        }
+        checked += 1;
+        let relative = file.strip_prefix(&root).expect("below the root").to_string_lossy().into_owned();
+        let is_named =
+            named.iter().any(|name| relative == *name || (name.ends_with('/') && relative.starts_with(name)));
+        assert!(is_named, "{relative} has unsafe code and is not named in ARCHITECTURE.md");
+    }
+    assert!(checked > 5, "the search finds the files that are known to have some");
+}
+
+/// Links between documents lead somewhere.
+#[test]
+fn links_of_the_documents_lead_to_files() {
+    let root = root();
+    let mut pages = vec![root.join("docs/language.md"), root.join("docs/adr/README.md")];
+    pages.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root.join(name)));
+    for page in pages {
+        let text = fs::read_to_string(&page).expect("a page");
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.starts_with("http") || link.starts_with('#') {
+                continue;
+            }
+            let target = page.parent().expect("a folder").join(link.split('#').next().unwrap_or(link));
+            assert!(target.exists(), "{} links to {link}", page.display());
+        }
+    }
+}
