@@ -87,7 +87,7 @@ impl InstructionsBuilder {
     ) {
         let stream = StreamKey::new(device, self.compute, self.lane);
         let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
-        self.list.push(stream, Kind::Call { op, params }, uses, site);
+        self.list.push_unchecked(stream, Kind::Call { op, params }, uses, site);
     }
 
     /// Copies `source` to `place` and returns the copy, contiguous and of its own storage.
@@ -124,7 +124,7 @@ impl InstructionsBuilder {
             (_, Place::Device(to)) => (to, StreamType::HostToDevice),
         };
         let stream = StreamKey::new(device, stream_type, self.lane);
-        self.list.push(stream, Kind::Copy, [source.read(), target.write()], site);
+        self.list.push_unchecked(stream, Kind::Copy, [source.read(), target.write()], site);
     }
 
     /// A new tensor with every element set to `value`.
@@ -184,7 +184,8 @@ impl InstructionsBuilder {
     /// Runs a caller's function over declared reads and writes, on the compute stream of `device`.
     ///
     /// The function gets slices of contiguous tensors: reads in the order declared, then writes and updates in the
-    /// order declared; variables give order alone. An error or a panic fails what it should have written.
+    /// order declared; variables give order alone. An error or a panic fails what it should have written; only a panic
+    /// while captures are dropped because of another panic ends the process, as everywhere in Rust.
     ///
     /// # Errors
     /// A written operand shares bytes with another operand or broadcasts, or an operand lives on another device.
@@ -238,7 +239,7 @@ impl InstructionsBuilder {
         site: &'static Location<'static>,
     ) -> Result<(), BuildError> {
         let stream = StreamKey::new(device, self.compute, self.lane);
-        self.list.push(stream, Kind::Function { role, name, body }, uses, site);
+        self.list.push_unchecked(stream, Kind::Function { role, name, body }, uses, site);
         let Some(last) = self.list.instructions().last() else {
             return Ok(());
         };
@@ -253,7 +254,7 @@ impl InstructionsBuilder {
     #[track_caller]
     pub fn record(&mut self, stream: StreamKey) -> Event {
         let event = Event::new();
-        self.list.push(stream, Kind::Record(event.clone()), [], Location::caller());
+        self.list.push_unchecked(stream, Kind::Record(event.clone()), [], Location::caller());
         event
     }
 
@@ -262,14 +263,14 @@ impl InstructionsBuilder {
     pub fn wait(&mut self, stream: StreamKey, source: StreamKey, event: &Event) {
         let target = WaitFor::Event(event.clone());
         let kind = Kind::Wait { source, target, kind: streamvm_stream::WaitKind::Device };
-        self.list.push(stream, kind, [], Location::caller());
+        self.list.push_unchecked(stream, kind, [], Location::caller());
     }
 
     /// Everything after this comes after everything before it, failed or not.
     #[track_caller]
     pub fn barrier(&mut self) {
         let kind = Kind::Barrier { name: Cow::Borrowed("barrier"), body: None, calls: false };
-        self.list.push(BARRIER, kind, [], Location::caller());
+        self.list.push_unchecked(BARRIER, kind, [], Location::caller());
     }
 
     /// A barrier that runs `f` in between.
@@ -279,13 +280,18 @@ impl InstructionsBuilder {
         F: FnOnce() -> Result<(), FnError> + Send + 'static,
     {
         let body = Some(InlineFn::new(move |_: &mut FnContext<'_>| f()));
-        self.list.push(BARRIER, Kind::Barrier { name: name.into(), body, calls: true }, [], Location::caller());
+        self.list.push_unchecked(
+            BARRIER,
+            Kind::Barrier { name: name.into(), body, calls: true },
+            [],
+            Location::caller(),
+        );
     }
 
     /// A point that comes after everything before it and that nothing waits for but who asks its ticket.
     #[track_caller]
     pub fn global_sync(&mut self) {
-        self.list.push(BARRIER, Kind::GlobalSync, [], Location::caller());
+        self.list.push_unchecked(BARRIER, Kind::GlobalSync, [], Location::caller());
     }
 
     fn push_on(
@@ -296,7 +302,7 @@ impl InstructionsBuilder {
         site: &'static Location<'static>,
     ) {
         let device = place.device().unwrap_or(HOST_DEVICE);
-        self.list.push(StreamKey::new(device, self.compute, self.lane), kind, uses, site);
+        self.list.push_unchecked(StreamKey::new(device, self.compute, self.lane), kind, uses, site);
     }
 }
 

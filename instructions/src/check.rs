@@ -60,6 +60,7 @@ pub(crate) fn check_fill(value: Scalar, target: &Tensor) -> Result<(), BuildErro
 /// Checks an instruction that did not come from a builder call.
 pub(crate) fn check(stream: StreamKey, kind: &Kind, uses: &[Use]) -> Result<(), BuildError> {
     let device = stream.device;
+    check_form(kind, uses)?;
     let tensors: Vec<&Tensor> = uses.iter().filter_map(Use::as_tensor).collect();
     match (kind, tensors.split_last()) {
         (Kind::Call { op, params }, Some((output, inputs))) => {
@@ -83,6 +84,23 @@ pub(crate) fn check(stream: StreamKey, kind: &Kind, uses: &[Use]) -> Result<(), 
         (Kind::Function { name, .. }, _) => check_function(name, device, uses),
         _ => Ok(()),
     }
+}
+
+/// How many uses a kind has, and how it uses them: tensors that are read, and last the one that is written.
+fn check_form(kind: &Kind, uses: &[Use]) -> Result<(), BuildError> {
+    let inputs = match kind {
+        Kind::Call { op, .. } => op.arity(),
+        Kind::Copy => 1,
+        Kind::Fill(_) | Kind::Allocate | Kind::Release => 0,
+        _ => return Ok(()),
+    };
+    let accesses =
+        uses.iter().enumerate().map(|(place, u)| (u, if place < inputs { Access::Read } else { Access::Write }));
+    let fits = |(u, access): (&Use, Access)| u.as_tensor().is_some() && u.access() == access;
+    if uses.len() == inputs + 1 && accesses.into_iter().all(fits) {
+        return Ok(());
+    }
+    Err(BuildError::Form { what: kind.name().to_owned(), inputs, found: uses.len() })
 }
 
 /// One end is the stream's own, and a CPU stream reaches no other kind of device.

@@ -78,6 +78,16 @@ pub enum BuildError {
         /// The dtype.
         dtype: DType,
     },
+    /// An instruction has other uses than its kind needs.
+    #[error("{what} uses {inputs} tensors to read and then one to write; found {found} uses that are not these")]
+    Form {
+        /// The instruction.
+        what: String,
+        /// How many tensors it reads.
+        inputs: usize,
+        /// How many uses were given.
+        found: usize,
+    },
     /// A view reaches past its storage.
     #[error("a view of shape {shape} reaches past its storage of {elements} elements")]
     PastStorage {

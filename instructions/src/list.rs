@@ -12,7 +12,8 @@ use std::panic::Location;
 use streamvm_ep::{InlineFn, Op, Params, Scalar};
 use streamvm_stream::{StreamKey, WaitKind};
 
-use crate::{Event, Use};
+use crate::check::check;
+use crate::{BuildError, Event, Use};
 
 /// A caller's code inside an instruction; `None` once parsed from text or taken by an engine.
 pub type Body = Option<InlineFn>;
@@ -190,13 +191,40 @@ impl InstructionList {
         instruction.uses_of(&self.buffers.uses)
     }
 
-    /// The instructions, to take their code out, and all their uses.
-    pub fn parts_mut(&mut self) -> (&mut [Instruction], &[Use]) {
+    /// All instructions and all their uses, for the planner, which writes them into another list.
+    pub(crate) fn parts_mut(&mut self) -> (&mut [Instruction], &[Use]) {
         (&mut self.buffers.instructions, &self.buffers.uses)
     }
 
-    /// Appends an instruction.
+    /// Takes the code out of a function or barrier, to run it: `None` where there is none, or no more.
+    pub fn take_body(&mut self, line: usize) -> Body {
+        match &mut self.buffers.instructions.get_mut(line)?.kind {
+            Kind::Function { body, .. } | Kind::Barrier { body, .. } => body.take(),
+            _ => None,
+        }
+    }
+
+    /// Appends an instruction that no builder call makes, on a stream of one's choice.
+    ///
+    /// # Errors
+    /// Its uses are not what its kind needs: their number, access, shapes, dtypes or places.
     pub fn push(
+        &mut self,
+        stream: StreamKey,
+        kind: Kind,
+        uses: impl IntoIterator<Item = Use>,
+        site: &'static Location<'static>,
+    ) -> Result<(), BuildError> {
+        self.push_unchecked(stream, kind, uses, site);
+        let checked = self.instructions().last().map_or(Ok(()), |last| check(stream, &last.kind, self.uses(last)));
+        if checked.is_err() {
+            self.pop();
+        }
+        checked
+    }
+
+    /// Appends an instruction that was checked, or is right by the way it was made. Engines rely on it.
+    pub(crate) fn push_unchecked(
         &mut self,
         stream: StreamKey,
         kind: Kind,

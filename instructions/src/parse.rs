@@ -401,7 +401,7 @@ impl Parser {
         if let Err(error) = check(stream, &kind, &uses) {
             return Err(words.error("an instruction that fits its operands", &error.to_string()));
         }
-        self.list.push(stream, kind, uses, self.site);
+        self.list.push_unchecked(stream, kind, uses, self.site);
         Ok(())
     }
 

@@ -181,19 +181,19 @@ impl Planner {
                     }
                     _ => {
                         let target = shown(wait, &events, &lines, &new_lines);
-                        out.push(stream, Kind::Wait { source: key, target, kind: wait.kind }, [], site);
+                        out.push_unchecked(stream, Kind::Wait { source: key, target, kind: wait.kind }, [], site);
                     }
                 }
             }
             new_lines.push(out.len());
             let records_itself = matches!(kind, Kind::Record(_));
-            out.push(stream, kind, uses.iter().cloned(), site);
+            out.push_unchecked(stream, kind, uses.iter().cloned(), site);
             for point in records.remove(&line).unwrap_or_default() {
                 self.counts[point.stream.index()].records += 1;
                 if !records_itself {
                     let event = Event::new();
                     events.insert(point, event.clone());
-                    out.push(stream, Kind::Record(event), [], site);
+                    out.push_unchecked(stream, Kind::Record(event), [], site);
                 }
             }
         }

@@ -127,12 +127,12 @@ fn build(steps: &[Step], devices: Devices) -> InstructionList {
                     }
                 });
                 let kind = Kind::Function { role: Role::Function, name: "work".into(), body: None };
-                list.push(streams[*stream], kind, uses, site);
+                list.push(streams[*stream], kind, uses, site).expect("well formed");
             }
             Step::Record { stream } => {
                 let event = Event::new();
                 events.push((streams[*stream], event.clone()));
-                list.push(streams[*stream], Kind::Record(event), [asked()], site);
+                list.push(streams[*stream], Kind::Record(event), [asked()], site).expect("well formed");
             }
             Step::Wait { stream, at, line } => {
                 let (source, target) = if *line && lines > 0 {
@@ -144,12 +144,14 @@ fn build(steps: &[Step], devices: Devices) -> InstructionList {
                 } else {
                     continue;
                 };
-                list.push(streams[*stream], Kind::Wait { source, target, kind: WaitKind::Device }, [asked()], site);
+                let kind = Kind::Wait { source, target, kind: WaitKind::Device };
+                list.push(streams[*stream], kind, [asked()], site).expect("well formed");
             }
             Step::Barrier => {
-                list.push(BARRIER, Kind::Barrier { name: "b".into(), body: None, calls: false }, [], site);
+                let kind = Kind::Barrier { name: "b".into(), body: None, calls: false };
+                list.push(BARRIER, kind, [], site).expect("well formed");
             }
-            Step::Sync => list.push(BARRIER, Kind::GlobalSync, [], site),
+            Step::Sync => list.push(BARRIER, Kind::GlobalSync, [], site).expect("well formed"),
         }
     }
     list

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 
-use streamvm::{DType, Error, Var, Vm, ep};
+use streamvm::{DType, Error, FnContext, FnError, Mode, Var, Vm, ep};
 use streamvm_tests::{CPU, ClosedGate, list, on_device, submit, until, within};
 
 fn vm() -> Vm {
@@ -13,27 +13,71 @@ fn vm() -> Vm {
 
 #[test]
 fn several_threads_submit_at_once() {
-    let vm = vm();
-    let total = on_device(&vm, &[0.0]);
-    let start = Barrier::new(4);
-    std::thread::scope(|scope| {
-        for thread in 0..4 {
-            let (vm, total, start) = (&vm, &total, &start);
-            scope.spawn(move || {
-                let _lane = streamvm::lane(thread);
-                start.wait();
-                for _ in 0..500 {
-                    submit(vm, |b| {
-                        b.call_fn("add one", CPU, [total.update()], |context| {
-                            context.writes.take::<f32>(0)?[0] += 1.0;
-                            Ok(())
-                        })
+    for mode in [Mode::Threaded, Mode::Inline] {
+        within("four submitters", move || {
+            let vm = Vm::builder().mode(mode).build().expect("an engine");
+            let total = on_device(&vm, &[0.0]);
+            let start = Barrier::new(4);
+            std::thread::scope(|scope| {
+                for thread in 0..4 {
+                    let (vm, total, start) = (&vm, &total, &start);
+                    scope.spawn(move || {
+                        let _lane = streamvm::lane(thread);
+                        start.wait();
+                        for round in 0..500 {
+                            let ticket = submit(vm, |b| b.call_fn("add one", CPU, [total.update()], add_one));
+                            if round % 10 == 0 {
+                                ticket.wait().expect("it passes");
+                            }
+                        }
                     });
                 }
             });
-        }
-    });
-    assert_eq!(total.to_vec::<f32>(), Ok(vec![2000.0]));
+            assert_eq!(total.to_vec::<f32>(), Ok(vec![2000.0]), "{mode:?}");
+        });
+    }
+}
+
+fn add_one(context: &mut FnContext<'_>) -> Result<(), FnError> {
+    context.writes.take::<f32>(0)?[0] += 1.0;
+    Ok(())
+}
+
+/// Functions submit while other threads do: nothing is left behind on any engine.
+#[test]
+fn functions_and_threads_submit_at_once() {
+    for mode in [Mode::Threaded, Mode::Inline] {
+        within("functions that submit", move || {
+            let vm = Vm::builder().mode(mode).build().expect("an engine");
+            let total = on_device(&vm, &[0.0]);
+            std::thread::scope(|scope| {
+                for thread in 0..3 {
+                    let (vm, total) = (&vm, &total);
+                    scope.spawn(move || {
+                        let _lane = streamvm::lane(thread);
+                        for _ in 0..200 {
+                            let inside = total.clone();
+                            submit(vm, |b| {
+                                b.call_fn("submits", CPU, [total.update()], move |context| {
+                                    // Order comes from the submission, so what it reads does not matter.
+                                    inside.neg().map(drop).or_else(|error| match error {
+                                        Error::WouldBlock { .. } => Ok(()),
+                                        other => Err(other),
+                                    })?;
+                                    add_one(context)
+                                })
+                            });
+                        }
+                    });
+                }
+            });
+            vm.wait_all().expect("they pass");
+            // Again, for what the functions have submitted meanwhile.
+            vm.wait_all().expect("they pass");
+            assert_eq!(vm.stats().in_flight, 0, "{mode:?}");
+            assert_eq!(total.to_vec::<f32>(), Ok(vec![600.0]), "{mode:?}");
+        });
+    }
 }
 
 /// A list is taken as one: no instruction of another thread comes between two of its own on a tensor.

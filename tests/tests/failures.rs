@@ -209,6 +209,26 @@ fn shutdown_reports_what_nobody_collected() {
 }
 
 #[test]
+fn a_ticket_tells_of_a_failure_in_the_middle_of_its_list() {
+    let vm = vm();
+    for failing in 0..3 {
+        let ticket = submit(&vm, |b| {
+            (0..3).for_each(|number| {
+                let outcome = if number == failing { Err("no luck".into()) } else { Ok(()) };
+                b.host_fn(format!("number {number}"), CPU, move || outcome);
+            });
+            Ok(())
+        });
+        let later = submit(&vm, |b| {
+            b.host_fn("later", CPU, || Ok(()));
+            Ok(())
+        });
+        assert_eq!(failure_of(ticket.wait()).what, format!("number {failing}"));
+        assert_eq!(later.wait(), Ok(()), "another submission's failure is not its own");
+    }
+}
+
+#[test]
 fn a_ticket_of_several_failures_tells_the_first_in_program_order() {
     let vm = Vm::builder().cpu_devices(2).build().expect("an engine");
     let gate = ClosedGate::new();

@@ -214,28 +214,48 @@ fn shutdown_keeps_its_deadline_while_a_callback_blocks() {
 
 #[test]
 fn an_engine_dropped_inside_its_own_function_detaches() {
-    let done = within("the function that drops its engine", || {
-        let vm = Arc::new(std::sync::Mutex::new(Some(vm())));
-        let (sender, receiver) = channel();
-        let x = {
-            let guard = vm.lock().expect("not poisoned");
-            let engine = guard.as_ref().expect("still there");
-            let x = on_device(engine, &[4.0]);
-            let inside = vm.clone();
-            submit(engine, |b| {
-                b.call_fn("drops its engine", CPU, [x.update()], move |_| {
-                    drop(inside.lock().expect("not poisoned").take());
-                    sender.send(()).expect("the test listens");
-                    Ok(())
-                })
-            });
-            x
-        };
-        receiver.recv().expect("it ran");
+    let refused = within("the function that drops its engine", || {
+        let vm = vm();
+        let x = on_device(&vm, &[4.0]);
+        let (hand_over, handed_over) = channel::<Vm>();
+        submit(&vm, |b| {
+            b.call_fn("drops its engine", CPU, [x.update()], move |_| {
+                drop(handed_over.recv()?);
+                Ok(())
+            })
+        });
+        hand_over.send(vm).expect("the function listens");
         assert_eq!(x.wait(), Ok(()));
         x.neg().err()
     });
-    assert_eq!(done, Some(Error::Shutdown));
+    assert_eq!(refused, Some(Error::Shutdown));
+}
+
+/// Submissions that race with the end of an engine are taken whole, and pass, or are refused.
+#[test]
+fn what_is_submitted_while_an_engine_ends_passes_or_is_refused() {
+    for round in 0..50 {
+        let mode = if round % 5 == 4 { Mode::Inline } else { Mode::Threaded };
+        within("submitters beside the end of an engine", move || {
+            let vm = Vm::builder().mode(mode).max_instructions(64).build().expect("an engine");
+            let x = on_device(&vm, &[1.0; 16]);
+            std::thread::scope(|scope| {
+                for thread in 0..2 {
+                    let x = x.clone();
+                    scope.spawn(move || {
+                        let _lane = streamvm::lane(thread);
+                        let last = std::iter::repeat_with(|| x.neg()).find_map(|taken| match taken {
+                            Ok(y) => y.wait().err(),
+                            Err(error) => Some(error),
+                        });
+                        assert_eq!(last, Some(Error::Shutdown));
+                    });
+                }
+                streamvm_tests::until("work came", || vm.stats().streams.iter().any(|s| s.instructions > 20));
+                drop(vm);
+            });
+        });
+    }
 }
 
 #[test]

@@ -254,3 +254,47 @@ fn failed(vm: &Vm) -> Error {
     let zero = vm.fill(CPU, DType::I32, &[], 0).expect("a fill");
     one.div(&zero).and_then(|q| q.wait()).expect_err("division by zero")
 }
+
+#[test]
+fn more_streams_than_an_engine_has_are_refused() {
+    let vm = vm();
+    let mut refused = None;
+    for lane in 0..=streamvm::MAX_STREAMS as u32 {
+        let _lane = streamvm::lane(lane);
+        if let Err(error) = vm.fill(CPU, DType::F32, &[1], 0.0) {
+            refused = Some((lane, error));
+            break;
+        }
+    }
+    let (lane, error) = refused.expect("streams are bounded");
+    assert_eq!(lane as usize, streamvm::MAX_STREAMS);
+    assert!(matches!(error, Error::NoStream { .. }), "{error}");
+    assert_eq!(vm.fill(CPU, DType::F32, &[1], 4.0).and_then(|x| x.to_vec::<f32>()), Ok(vec![4.0]));
+}
+
+#[test]
+fn the_smallest_settings_make_an_engine_that_works() {
+    let builder = Vm::builder().cpu_devices(0).cpu_threads(0).max_instructions(0).max_bytes(0);
+    let vm = builder.build().expect("an engine");
+    let x = on_device(&vm, &[1.0, 2.0]);
+    submit(&vm, |b| {
+        b.barrier();
+        let y = b.neg(&x)?;
+        b.set_lane(3);
+        b.copy_into(&y, &x)
+    });
+    assert_eq!(x.to_vec::<f32>(), Ok(vec![-1.0, -2.0]));
+    let none = Vm::builder().host_memory_limit(0).cpu_memory_limit(0).build().expect("an engine");
+    assert!(matches!(none.tensor(&[1.0f32], &[1]), Err(Error::Device(ep::Error::OutOfMemory { .. }))));
+    assert!(matches!(none.fill(CPU, DType::F32, &[1], 1.0), Err(Error::Device(ep::Error::OutOfMemory { .. }))));
+    assert_eq!(none.tensor::<f32>(&[], &[0]).and_then(|x| x.to(CPU)).and_then(|x| x.to_vec::<f32>()), Ok(vec![]));
+}
+
+#[test]
+fn a_function_that_writes_more_operands_than_a_function_can_is_a_typed_failure() {
+    let vm = vm();
+    let x = on_device(&vm, &[0.0; 100]);
+    let parts: Vec<_> = (0..100).map(|i| x.slice(0, i..i + 1).expect("a view")).collect();
+    let ticket = submit(&vm, |b| b.call_fn("many", CPU, parts.iter().map(|part| part.update()), |_| Ok(())));
+    assert!(matches!(failure_of(ticket.wait()).cause, streamvm::Cause::Device(ep::Error::TooManyWrites { .. })));
+}

@@ -10,9 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
-use streamvm_instructions::{
-    Dependence, DependenceUse, Engine, Instruction, InstructionList, Kind, Order, Target, Use, WaitFor,
-};
+use streamvm_instructions::{Dependence, DependenceUse, Engine, InstructionList, Kind, Order, Target, WaitFor};
 use streamvm_stream::{Point, StreamId, WaitKind};
 
 use crate::job::{Job, Task};
@@ -64,10 +62,9 @@ impl State {
         let mut submitted = Submitted::default();
         let mut inline = Chain::new();
         let mut bytes = 0;
-        let (instructions, uses) = list.parts_mut();
-        for (line, instruction) in instructions.iter_mut().enumerate() {
+        for line in 0..list.len() {
             let mut job = self.slot(&vm.returned);
-            self.fill(&mut job, line, instruction, uses);
+            self.fill(&mut job, line, list);
             submitted.add(job.point);
             bytes += job.bytes;
             self.dispatch(job, vm, &mut inline);
@@ -160,7 +157,9 @@ impl State {
         self.scratch.dropped.dedup();
     }
 
-    fn fill(&mut self, job: &mut Job, line: usize, instruction: &mut Instruction, uses: &[Use]) {
+    fn fill(&mut self, job: &mut Job, line: usize, list: &mut InstructionList) {
+        let body = list.take_body(line);
+        let instruction = &list.instructions()[line];
         let plan = self.sync.plan();
         let planned = &plan.instructions()[line];
         let prepared = &self.scratch.prepared[line];
@@ -187,22 +186,22 @@ impl State {
         if matches!(instruction.kind, Kind::Record(_)) {
             counts.records += 1;
         }
-        (job.what, job.task) = match &mut instruction.kind {
+        (job.what, job.task) = match &instruction.kind {
             Kind::Call { op, params } => {
                 let task = prepared.kernel.map_or(Task::Nothing, |kernel| Task::Kernel(kernel, *params));
                 (op.name(), task)
             }
             Kind::Copy => ("copy", Task::Copy),
             Kind::Fill(value) => ("fill", Task::Fill(*value)),
-            Kind::Function { name, body, .. } | Kind::Barrier { name, body, .. } => {
-                let what = match std::mem::take(name) {
+            Kind::Function { name, .. } | Kind::Barrier { name, .. } => {
+                let what = match name {
                     Cow::Borrowed(name) => name,
                     Cow::Owned(name) => {
-                        job.more().name = Some(name.into_boxed_str());
+                        job.more().name = Some(name.as_str().into());
                         "function"
                     }
                 };
-                (what, body.take().map_or(Task::Nothing, Task::Function))
+                (what, body.map_or(Task::Nothing, Task::Function))
             }
             other => (other.word(), Task::Nothing),
         };
@@ -210,9 +209,9 @@ impl State {
             return;
         }
         let resources = &self.scratch.uses[prepared.first_use..];
-        for (u, DependenceUse { resource, .. }) in instruction.uses_of(uses).iter().zip(resources) {
+        for (u, DependenceUse { resource, .. }) in list.uses(instruction).iter().zip(resources) {
             if let (Target::Tensor(tensor), Some(Some(known))) = (u.target(), self.resources.get(resource.index())) {
-                job.more().operands.extend(known.memory.operand(tensor, u.access()));
+                job.more().operands.push(known.memory.operand(tensor, u.access()));
             }
         }
     }

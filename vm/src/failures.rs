@@ -21,6 +21,9 @@ use crate::sync::unpoisoned;
 /// ticket of its own submission could still ask.
 const REMEMBERED: usize = 65_536;
 
+/// How many root causes wait to be collected. An older one is logged, once, and no longer reported by `wait_all`.
+const UNCOLLECTED: usize = 1024;
+
 /// The failed points of one engine. Shared by all its threads.
 #[derive(Default)]
 pub(crate) struct Failures {
@@ -36,8 +39,8 @@ struct Table {
     failed: HashMap<Point, (u64, Arc<Failure>)>,
     /// In the order of failing.
     order: VecDeque<Point>,
-    /// Root causes that no wait has returned yet.
-    uncollected: Vec<Arc<Failure>>,
+    /// Root causes that no wait has returned yet, oldest first.
+    uncollected: VecDeque<Arc<Failure>>,
 }
 
 impl Failures {
@@ -49,7 +52,12 @@ impl Failures {
     /// Enters a root cause; `order` is its instruction's place in program order.
     pub(crate) fn fail(&self, order: u64, failure: Arc<Failure>) {
         let mut table = unpoisoned(self.table.lock());
-        table.uncollected.push(failure.clone());
+        if table.uncollected.len() == UNCOLLECTED
+            && let Some(unseen) = table.uncollected.pop_front()
+        {
+            log::error!("nobody asked for this failure: {unseen}");
+        }
+        table.uncollected.push_back(failure.clone());
         table.enter(failure.point, order, failure);
         self.len.store(table.failed.len(), Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Release);
@@ -88,19 +96,21 @@ impl Failures {
             return None;
         }
         let mut table = unpoisoned(self.table.lock());
-        let inside = |point: &Point| {
-            spans.iter().any(|span| span.stream == point.stream && (span.first..=span.last).contains(&point.seq))
+        let points = |span: &Span| {
+            let stream = span.stream;
+            (span.first..=span.last).map(move |seq| Point::new(stream, seq))
         };
-        let failed = table.failed.iter().filter(|(point, _)| inside(point));
-        let failure = failed.min_by_key(|(_, (order, _))| *order).map(|(_, (_, root))| root.clone())?;
+        // A submission is mostly shorter than the table.
+        let failed = spans.iter().flat_map(points).filter_map(|point| table.failed.get(&point));
+        let failure = failed.min_by_key(|(order, _)| *order).map(|(_, root)| root.clone())?;
         table.collect(&failure);
         Some(failure)
     }
 
     /// Takes the root causes that nobody has collected.
-    pub(crate) fn take_uncollected(&self) -> Vec<Arc<Failure>> {
+    pub(crate) fn take_uncollected(&self) -> VecDeque<Arc<Failure>> {
         if !self.any() {
-            return Vec::new();
+            return VecDeque::new();
         }
         std::mem::take(&mut unpoisoned(self.table.lock()).uncollected)
     }

@@ -89,8 +89,9 @@ pub(crate) fn give_back(vm: &Shared) -> u64 {
         let mut state = unpoisoned(vm.state.lock());
         let passed = |point| vm.streams.has_passed(point);
         for (id, pool) in state.pools.iter_mut() {
-            regions.extend(pool.allocator.shrink(&passed).into_iter().map(|region| (id, region)));
+            let given = pool.allocator.shrink(&passed);
+            regions.extend(given.into_iter().filter_map(|number| vm.heap.take(id, number)));
         }
     }
-    vm.heap.shrink(regions)
+    regions.into_iter().map(|kept| vm.heap.free(kept)).sum()
 }

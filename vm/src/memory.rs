@@ -43,15 +43,15 @@ impl Memory {
 
     /// A raw view for one job. Soft sync has ordered the job after everything that conflicts with it, and the block is
     /// not handed out again before this job's point is among its accesses: this is where the engine's promise to the
-    /// devices is made. `None` if the tensor reaches past the memory, which its storage's size rules out.
-    pub(crate) fn operand(&self, tensor: &Tensor, access: Access) -> Option<Operand> {
-        let end = tensor.layout().span_elements().end.checked_mul(tensor.dtype().size())?;
-        if end > self.bytes {
-            return None;
-        }
+    /// devices is made.
+    pub(crate) fn operand(&self, tensor: &Tensor, access: Access) -> Operand {
+        let span = tensor.layout().span_elements();
+        let inside = span.is_empty() || span.end.saturating_mul(tensor.dtype().size()) <= self.bytes;
+        // A view is made within its storage, and the memory has the storage's size.
+        assert!(inside, "a view of {} bytes of memory reaches past them", self.bytes);
         // SAFETY: `base` is the start of `bytes` allocated and initialised bytes (devices zero their regions), in
         // bounds by the check above; conflicts are ordered as said in the function's comment.
-        Some(unsafe { Operand::new(self.base.0, tensor.dtype(), *tensor.layout(), access) })
+        unsafe { Operand::new(self.base.0, tensor.dtype(), *tensor.layout(), access) }
     }
 
     /// Fills the memory from the caller's own thread, before any instruction knows it. The block was handed out with
@@ -155,26 +155,27 @@ pub(crate) struct Heap {
 }
 
 /// A region, and the device that it goes back to.
-struct Kept {
+pub(crate) struct Kept {
     device: Arc<dyn Device>,
     region: Region,
 }
 
 impl Heap {
     fn keep(&self, pool: PoolId, number: RegionId, device: Arc<dyn Device>, region: Region) {
-        unpoisoned(self.regions.lock()).insert((pool, number), Kept { device, region });
+        let before = unpoisoned(self.regions.lock()).insert((pool, number), Kept { device, region });
+        debug_assert!(before.is_none(), "a region's number is given anew only after it was taken out");
     }
 
-    /// Gives regions back that the allocator has let go of: all their points have passed.
-    pub(crate) fn shrink(&self, regions: impl IntoIterator<Item = (PoolId, RegionId)>) -> u64 {
-        let mut bytes = 0;
-        for key in regions {
-            let kept = unpoisoned(self.regions.lock()).remove(&key);
-            if let Some(Kept { device, region }) = kept {
-                bytes += region.bytes() as u64;
-                self.give_back(&device, region);
-            }
-        }
+    /// Takes a region out that the allocator has let go of: all its points have passed. Under the lock that the
+    /// allocator was asked under, because from then on its number may be given to another region.
+    pub(crate) fn take(&self, pool: PoolId, number: RegionId) -> Option<Kept> {
+        unpoisoned(self.regions.lock()).remove(&(pool, number))
+    }
+
+    /// Gives a region back to its device: a driver call. Returns how many bytes it had.
+    pub(crate) fn free(&self, kept: Kept) -> u64 {
+        let bytes = kept.region.bytes() as u64;
+        self.give_back(&kept.device, kept.region);
         bytes
     }
 

@@ -10,12 +10,15 @@ use streamvm_instructions::{
     Dependence, DependenceUse, Engine, Error, Foreign, Instruction, InstructionList, Kind, Resource, ResourceId,
     ResourceKind, Use, WaitFor, wait_error,
 };
-use streamvm_stream::allocator::{AccessSet, Want};
+use streamvm_stream::allocator::{AccessSet, Block, Want};
 use streamvm_stream::{Point, StreamId, StreamKey};
 
 use crate::memory::{Memory, PoolId};
 use crate::shared::Shared;
 use crate::state::{Contents, Handed, Known, Prepared, State, Undo, address};
+
+/// A block of a page changes hands whatever is asked for: less is not worth a wait.
+const SMALL_BLOCK: usize = 4096;
 
 /// Why a submission cannot go on under the lock.
 pub(crate) enum Obstacle {
@@ -233,13 +236,17 @@ impl State {
         if let Some(allocated) = own {
             return Ok((self.pools.memory(id, allocated.block, bytes), allocated.accesses));
         }
-        let fits = |handed: &&mut Handed| handed.pool == id && handed.heir.is_none() && handed.block.bytes >= bytes;
-        if let Some(handed) = self.scratch.handed.iter_mut().filter(fits).min_by_key(|handed| handed.block.bytes) {
-            // Its accesses are known once the release has its number: `commit` hands them over.
-            return Ok((self.pools.memory(id, handed.block, bytes), AccessSet::new()));
+        // A block changes hands whole, so a much larger one is the last choice. Its accesses are known once the release
+        // has its number: `commit` hands them over.
+        if let Some(block) = handed(&self.scratch.handed, id, bytes, bytes.saturating_mul(2)) {
+            return Ok((self.pools.memory(id, block, bytes), AccessSet::new()));
         }
-        match pool.allocator.alloc(bytes, Want::Any { stream }, &passed) {
-            Some(allocated) => Ok((self.pools.memory(id, allocated.block, bytes), allocated.accesses)),
+        let any = self.pools.get(id).allocator.alloc(bytes, Want::Any { stream }, &passed);
+        if let Some(allocated) = any {
+            return Ok((self.pools.memory(id, allocated.block, bytes), allocated.accesses));
+        }
+        match handed(&self.scratch.handed, id, bytes, usize::MAX) {
+            Some(block) => Ok((self.pools.memory(id, block, bytes), AccessSet::new())),
             None => Err(Obstacle::Memory(id, bytes)),
         }
     }
@@ -266,6 +273,13 @@ impl State {
             }
         }
     }
+}
+
+/// The smallest block of a pool, between two sizes in bytes, that the list itself releases and nobody got yet.
+fn handed(handed: &[Handed], pool: PoolId, least: usize, most: usize) -> Option<Block> {
+    let free = handed.iter().filter(|handed| handed.pool == pool && handed.heir.is_none());
+    let sizes = least..=most.max(SMALL_BLOCK);
+    free.map(|handed| handed.block).filter(|block| sizes.contains(&block.bytes)).min_by_key(|block| block.bytes)
 }
 
 #[cold]
