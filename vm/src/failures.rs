@@ -148,3 +148,62 @@ impl Table {
         self.uncollected.retain(|other| !Arc::ptr_eq(other, failure));
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::panic::Location;
+
+    use streamvm_ep::DeviceId;
+    use streamvm_instructions::Cause;
+    use streamvm_stream::{StreamId, StreamKey, StreamType};
+
+    use super::*;
+
+    fn point(seq: u64) -> Point {
+        Point::new(StreamId(0), seq)
+    }
+
+    fn failure(seq: u64) -> Arc<Failure> {
+        let stream = StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 0);
+        let cause = Cause::Function(format!("number {seq}"));
+        Arc::new(Failure { point: point(seq), stream, what: "test".to_owned(), site: Location::caller(), cause })
+    }
+
+    #[test]
+    fn what_nobody_collects_is_bounded_and_the_oldest_go_first() {
+        let failures = Failures::default();
+        (1..=UNCOLLECTED as u64 + 2).for_each(|seq| failures.fail(seq, failure(seq)));
+        assert!(failures.outcome(point(5)).is_some(), "a wait collects it");
+        let left: Vec<u64> = failures.take_uncollected().iter().map(|failure| failure.point.seq).collect();
+        let expected: Vec<u64> = (3..=UNCOLLECTED as u64 + 2).filter(|seq| *seq != 5).collect();
+        assert_eq!(left, expected);
+        assert!(failures.outcome(point(1)).is_some(), "its own waiters are still told");
+    }
+
+    #[test]
+    fn old_points_are_forgotten_but_those_that_a_resource_holds() {
+        let failures = Failures::default();
+        let root = failure(1);
+        (1..=2 * REMEMBERED as u64 - 1).for_each(|seq| failures.pass_on(point(seq), seq, root.clone()));
+        failures.fail(0, root.clone());
+        assert!(failures.excess(|| panic!("not crowded yet")).is_empty());
+        failures.pass_on(point(2 * REMEMBERED as u64), 0, root);
+        let excess = failures.excess(|| HashSet::from([point(7)]));
+        assert!(excess.contains(&point(6)) && !excess.contains(&point(7)));
+        failures.forget(&excess);
+        assert!(failures.poison([point(6)].into_iter()).is_none());
+        assert!(failures.poison([point(7)].into_iter()).is_some());
+        assert!(failures.poison([point(2 * REMEMBERED as u64)].into_iter()).is_some());
+    }
+
+    #[test]
+    fn a_submission_s_first_failure_is_the_first_in_program_order() {
+        let failures = Failures::default();
+        failures.fail(9, failure(4));
+        failures.fail(3, failure(8));
+        let spans = [Span { stream: StreamId(0), first: 1, last: 8 }];
+        assert_eq!(failures.first_within(&spans).map(|first| first.point.seq), Some(8));
+        let none = [Span { stream: StreamId(0), first: 5, last: 7 }];
+        assert!(failures.first_within(&none).is_none());
+    }
+}

@@ -1,0 +1,79 @@
+//! Faults that were there once, each with its story.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use streamvm::{DType, Error, MemoryKind, Vm, ep};
+use streamvm_tests::{CPU, submit, used_bytes, within};
+
+/// A list whose outputs fit one by one, but not together, climbed the out-of-memory ladder for ever: giving cached
+/// memory back made room for the one that failed, from what the try before had undone.
+#[test]
+fn a_list_that_needs_more_than_there_is_ends_in_an_error() {
+    within("a list of six tensors of a MiB in 4 MiB", || {
+        let vm = Vm::builder().cpu_memory_limit(4 << 20).build().expect("an engine");
+        let x = vm.fill(CPU, DType::F32, &[1 << 18], 0.5).expect("there is room");
+        let mut kept = Vec::new();
+        let mut b = streamvm::InstructionsBuilder::new();
+        for _ in 0..6 {
+            kept.push(b.tanh(kept.last().unwrap_or(&x)).expect("well formed"));
+        }
+        let refused = vm.submit(b.finish()).map(drop);
+        assert!(matches!(refused, Err(Error::Device(ep::Error::OutOfMemory { .. }))), "{refused:?}");
+        // Nothing of it was done, and the engine goes on.
+        drop(kept);
+        assert_eq!(x.tanh().and_then(|y| y.sum(&[])).and_then(|y| y.wait()), Ok(()));
+    });
+}
+
+/// Giving memory back first let the allocators forget regions and took them out of the heap after the lock was left:
+/// another thread's new region had got the number by then, and was freed while in use.
+#[test]
+fn memory_is_given_back_while_other_threads_take_some() {
+    const ROUNDS: u32 = 150;
+    let vm = Vm::builder().build().expect("an engine");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                vm.empty_cache();
+                std::thread::yield_now();
+            }
+        });
+        let takers: Vec<_> = (0..3u32)
+            .map(|taker| {
+                let vm = &vm;
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let value = (taker * ROUNDS + round) as f32;
+                        let pair = [0, 1].map(|_| vm.tensor(&vec![value; 200_000], &[200_000]).expect("there is room"));
+                        for tensor in pair {
+                            let elements = tensor.to_vec::<f32>().expect("it passes");
+                            assert!(elements.iter().all(|element| *element == value), "taker {taker}, round {round}");
+                        }
+                    }
+                })
+            })
+            .collect();
+        let ended: Vec<_> = takers.into_iter().map(|taker| taker.join()).collect();
+        stop.store(true, Ordering::Relaxed);
+        assert!(ended.iter().all(Result::is_ok));
+    });
+}
+
+/// A small output behind the release of a large tensor got the large block whole.
+#[test]
+fn a_small_output_does_not_get_a_large_released_block_whole() {
+    let vm = Vm::builder().build().expect("an engine");
+    let large = vm.fill(CPU, DType::F32, &[4 << 20], 1.0).expect("there is room");
+    let small = vm.fill(CPU, DType::F32, &[16], 1.0).expect("there is room");
+    vm.wait_all().expect("they pass");
+    drop(small);
+    let mut output = None;
+    submit(&vm, |b| {
+        b.release(&large);
+        output = Some(b.fill(CPU, DType::F32, &[16], 2.0)?);
+        Ok(())
+    });
+    assert!(used_bytes(&vm, CPU, MemoryKind::Device) < 1 << 20);
+    assert_eq!(output.map(|output| output.to_vec::<f32>()), Some(Ok(vec![2.0; 16])));
+}
