@@ -33,8 +33,8 @@ loom: ## every interleaving of the lock-free pieces, and broken twins that must 
 
 miri: ## undefined behaviour in the files that use unsafe code (needs the nightly toolchain)
 	rustup component add --toolchain nightly miri rust-src
-	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm --lib slot inbox
-	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm-ep --lib closure fn_context operand
+	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm --lib -- slot inbox
+	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm-ep --lib -- closure fn_context operand
 
 deny: ## licences and sources of dependencies (needs cargo-deny)
 	$(CARGO) deny check licenses bans sources

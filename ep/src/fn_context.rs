@@ -12,6 +12,9 @@ use crate::error::Error;
 use crate::layout::Layout;
 use crate::operand::{Access, Operand};
 
+/// How many operands one function may write: their marks are the bits of one number.
+pub const MAX_WRITES: usize = u64::BITS as usize;
+
 /// Operands of one call of a closure, split into those it reads and those it writes.
 #[derive(Debug)]
 pub struct FnContext<'a> {
@@ -42,7 +45,7 @@ impl<'a> FnContext<'a> {
                 }
             }
         }
-        let limit = u64::BITS as usize;
+        let limit = MAX_WRITES;
         if found > limit {
             return Err(Error::TooManyWrites { found, limit });
         }

@@ -80,7 +80,7 @@ pub use device::{Device, DeviceId, DeviceInfo, DeviceKind};
 pub use dtype::{DType, Element};
 pub use error::{Error, KernelError, OpError, ParseError, ShapeError};
 pub use event::{EventId, EventPool};
-pub use fn_context::{FnContext, Reads, Writes};
+pub use fn_context::{FnContext, MAX_WRITES, Reads, Writes};
 pub use infer::{infer, supported_dtypes, supports};
 pub use kernel::{Kernel, KernelCall, KernelFn};
 pub use kernel_registry::KernelRegistry;

@@ -56,8 +56,7 @@ impl InstructionsBuilder {
     #[track_caller]
     pub fn op(&mut self, op: Op, inputs: &[&Tensor], params: Params) -> Result<Tensor, BuildError> {
         let (device, dtype, shape) = check_op(op, inputs, params)?;
-        let memory = if self.compute == StreamType::PinnedCompute { MemoryKind::Pinned } else { MemoryKind::Device };
-        let output = Tensor::unbound(device.into(), memory, dtype, shape);
+        let output = Tensor::unbound(device.into(), self.compute.output_memory(), dtype, shape);
         self.push_op(device, op, params, inputs, &output, Location::caller());
         Ok(output)
     }
@@ -93,7 +92,7 @@ impl InstructionsBuilder {
     /// Copies `source` to `place` and returns the copy, contiguous and of its own storage.
     ///
     /// # Errors
-    /// None today; a copy that no device can make is refused here.
+    /// None so far: whether the devices are there is found out when the list is submitted.
     #[track_caller]
     pub fn copy(&mut self, source: &Tensor, place: impl Into<Place>) -> Result<Tensor, BuildError> {
         let target = Tensor::unbound(place.into(), MemoryKind::Device, source.dtype(), source.shape());

@@ -1,7 +1,9 @@
 //! What makes an instruction well formed: shapes, dtypes, places, overlaps. Shared by the builder and the parser, so
 //! that a list read from text promises what a built one does.
 
-use streamvm_ep::{Access, DType, DeviceId, DeviceKind, MemoryKind, Op, OpError, Params, Scalar, Shape, infer};
+use streamvm_ep::{
+    Access, DType, DeviceId, DeviceKind, MAX_WRITES, MemoryKind, Op, OpError, Params, Scalar, Shape, infer,
+};
 use streamvm_stream::StreamKey;
 
 use crate::{BuildError, Kind, Place, Tensor, Use};
@@ -92,7 +94,12 @@ fn check_form(kind: &Kind, uses: &[Use]) -> Result<(), BuildError> {
         Kind::Call { op, .. } => op.arity(),
         Kind::Copy => 1,
         Kind::Fill(_) | Kind::Allocate | Kind::Release => 0,
-        _ => return Ok(()),
+        Kind::Function { .. } => return Ok(()),
+        Kind::Touch | Kind::Record(_) | Kind::Wait { .. } | Kind::Barrier { .. } | Kind::GlobalSync => {
+            // They write nothing, so they must not heal what they claim to have written.
+            let reads = uses.iter().all(|u| u.access() == Access::Read);
+            return if reads { Ok(()) } else { Err(BuildError::WritesNothing { what: kind.name().to_owned() }) };
+        }
     };
     let accesses =
         uses.iter().enumerate().map(|(place, u)| (u, if place < inputs { Access::Read } else { Access::Write }));
@@ -172,6 +179,10 @@ pub(crate) fn check_function(what: &str, device: DeviceId, uses: &[Use]) -> Resu
 }
 
 fn check_tensors(what: &str, device: DeviceId, uses: &[Use]) -> Result<(), BuildError> {
+    let found = uses.iter().filter(|u| u.as_tensor().is_some() && u.access() != Access::Read).count();
+    if found > MAX_WRITES {
+        return Err(BuildError::TooManyWrites { what: what.to_owned(), found, most: MAX_WRITES });
+    }
     for (first, u) in uses.iter().enumerate() {
         let Some(tensor) = u.as_tensor() else { continue };
         match tensor.place() {

@@ -381,13 +381,15 @@ impl Future for Passed {
     type Output = Result<(), Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // Wakers are user code: made before the lock is taken, dropped after it is left.
+        let waker = context.waker().clone();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        match &state.result {
-            Some(result) => Poll::Ready(result.clone()),
-            None => {
-                state.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
+        if let Some(result) = &state.result {
+            return Poll::Ready(result.clone());
         }
+        let before = state.waker.replace(waker);
+        drop(state);
+        drop(before);
+        Poll::Pending
     }
 }

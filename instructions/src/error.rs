@@ -78,6 +78,22 @@ pub enum BuildError {
         /// The dtype.
         dtype: DType,
     },
+    /// An instruction that only orders claims to write.
+    #[error("{what} writes nothing; declare what it orders by read()")]
+    WritesNothing {
+        /// The instruction.
+        what: String,
+    },
+    /// A function writes to more operands than it can be given.
+    #[error("{what} writes {found} operands; a function writes at most {most}: write fewer, or use several functions")]
+    TooManyWrites {
+        /// The function.
+        what: String,
+        /// How many it writes.
+        found: usize,
+        /// How many it may write.
+        most: usize,
+    },
     /// An instruction has other uses than its kind needs.
     #[error("{what} uses {inputs} tensors to read and then one to write; found {found} uses that are not these")]
     Form {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use hashbrown::HashMap;
-use streamvm_ep::DeviceId;
+use streamvm_ep::{DeviceId, MemoryKind};
 
 use crate::StreamId;
 
@@ -36,6 +36,16 @@ impl StreamType {
     /// A dense number, for tables.
     pub fn index(self) -> usize {
         self as usize
+    }
+
+    /// The memory that outputs of kernels on such a stream live in.
+    pub fn output_memory(self) -> MemoryKind {
+        match self {
+            StreamType::PinnedCompute => MemoryKind::Pinned,
+            StreamType::Compute | StreamType::HostToDevice | StreamType::DeviceToHost | StreamType::Barrier => {
+                MemoryKind::Device
+            }
+        }
     }
 
     /// The name used in instruction lists.
@@ -149,6 +159,12 @@ impl Streams {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn outputs_of_pinned_compute_are_pinned() {
+        assert_eq!(StreamType::PinnedCompute.output_memory(), MemoryKind::Pinned);
+        assert_eq!(StreamType::Compute.output_memory(), MemoryKind::Device);
+    }
 
     #[test]
     fn a_key_prints_and_parses_back() {

@@ -37,11 +37,9 @@ pub enum Threads {
 }
 
 /// How a thread context runs work of one stream class. How a stream's completion is told is in the capability table
-/// ([`Capabilities::shows`](crate::Capabilities::shows)).
+/// ([`Capabilities::shows`](crate::Capabilities::shows)), and where its outputs live in its type
+/// ([`StreamType::output_memory`]).
 pub trait StreamPolicy: Send + Sync + std::fmt::Debug {
-    /// The memory that outputs of this stream live in.
-    fn memory(&self) -> ep::MemoryKind;
-
     /// Which thread context runs the stream.
     fn threads(&self) -> Threads;
 
@@ -55,15 +53,10 @@ pub trait StreamPolicy: Send + Sync + std::fmt::Debug {
 /// Streams whose commands are over when the call returns: everything on a CPU.
 #[derive(Debug)]
 struct Immediate {
-    memory: ep::MemoryKind,
     threads: Threads,
 }
 
 impl StreamPolicy for Immediate {
-    fn memory(&self) -> ep::MemoryKind {
-        self.memory
-    }
-
     fn threads(&self) -> Threads {
         self.threads
     }
@@ -73,14 +66,12 @@ impl StreamPolicy for Immediate {
     }
 }
 
-static CPU: Immediate = Immediate { memory: ep::MemoryKind::Device, threads: Threads::Shared };
-static CPU_PINNED: Immediate = Immediate { memory: ep::MemoryKind::Pinned, threads: Threads::Shared };
-static CPU_BARRIER: Immediate = Immediate { memory: ep::MemoryKind::Device, threads: Threads::Own };
+static CPU: Immediate = Immediate { threads: Threads::Shared };
+static CPU_BARRIER: Immediate = Immediate { threads: Threads::Own };
 
 /// The policy for streams of this class, or `None` where no backend of this build runs them.
 pub fn policy_for(class: StreamClass) -> Option<&'static dyn StreamPolicy> {
     match (class.device, class.stream_type) {
-        (ep::DeviceKind::Cpu, StreamType::PinnedCompute) => Some(&CPU_PINNED),
         (ep::DeviceKind::Cpu, StreamType::Barrier) => Some(&CPU_BARRIER),
         (ep::DeviceKind::Cpu, _) => Some(&CPU),
         (ep::DeviceKind::Cuda | ep::DeviceKind::Sim, _) => None,
@@ -96,9 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_says_where_outputs_live_and_who_runs() {
-        assert_eq!(policy(StreamType::Compute).memory(), ep::MemoryKind::Device);
-        assert_eq!(policy(StreamType::PinnedCompute).memory(), ep::MemoryKind::Pinned);
+    fn a_policy_says_who_runs() {
         assert_eq!(policy(StreamType::Compute).threads(), Threads::Shared);
         assert_eq!(policy(StreamType::Barrier).threads(), Threads::Own);
     }

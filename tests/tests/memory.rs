@@ -76,7 +76,7 @@ fn cached_memory_is_given_back_for_another_size() {
     drop(small);
     fill(&vm, 8, 2.0).expect("four cached regions make room for one").wait().expect("it passes");
     let tiny: Vec<_> = (0..8).map(|_| fill(&vm, 1, 1.0)).collect();
-    assert!(tiny.iter().any(Result::is_ok), "{tiny:?}");
+    assert!(tiny.iter().all(Result::is_ok), "{tiny:?}");
 }
 
 #[test]
@@ -173,8 +173,8 @@ fn statistics_add_up() {
     let y = x.neg().expect("submitted");
     for pool in vm.stats().memory {
         let stats = pool.allocator;
-        assert_eq!(stats.reserved, stats.in_use + stats.cached, "{}", pool.place);
-        assert!(stats.peak_in_use >= stats.in_use);
+        assert!(stats.regions > 0 && stats.reserved >= stats.regions * 4096, "{}", pool.place);
+        assert!(stats.in_use <= stats.reserved && stats.peak_in_use >= stats.in_use);
     }
     assert_eq!(used_bytes(&vm, CPU, MemoryKind::Device), 2 * 4032, "1000 f32 in multiples of 64 bytes");
     drop((x, y));

@@ -100,7 +100,11 @@ impl State {
                 Kind::GlobalSync => Order::AfterAll,
                 Kind::Wait { source, target, .. } => {
                     let point = match target {
-                        WaitFor::Event(event) => event.point_in(engine),
+                        // An event of this list first: another engine may have set it meanwhile.
+                        WaitFor::Event(event) => {
+                            let here = self.scratch.recorded.get(&event.address());
+                            here.and_then(|recorded| recorded.point).or_else(|| event.point_in(engine))
+                        }
                         WaitFor::Line(line) => self.sync.plan().instructions().get(*line).map(|other| other.point),
                         WaitFor::Number(seq) => self.names.find(source).map(|id| Point::new(id, *seq)),
                     };
@@ -113,6 +117,9 @@ impl State {
             match &instruction.kind {
                 Kind::Record(event) => {
                     event.set(engine, point);
+                    if let Some(recorded) = self.scratch.recorded.get_mut(&event.address()) {
+                        recorded.point = Some(point);
+                    }
                 }
                 Kind::Release => self.hand_over(self.scratch.uses[prepared.first_use].resource),
                 _ => {}

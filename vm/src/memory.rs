@@ -78,6 +78,14 @@ pub(crate) struct Pool {
     bases: Vec<Base>,
 }
 
+/// The host has one kind of memory, whatever a tensor on it is called.
+fn kind_at(place: Place, kind: MemoryKind) -> MemoryKind {
+    match place {
+        Place::Host => MemoryKind::Pageable,
+        Place::Device(_) => kind,
+    }
+}
+
 /// The pools of an engine. Kept under the submission lock.
 #[derive(Default)]
 pub(crate) struct Pools {
@@ -87,6 +95,7 @@ pub(crate) struct Pools {
 impl Pools {
     /// The pool for a place and kind, if it was made.
     pub(crate) fn find(&self, place: Place, kind: MemoryKind) -> Option<PoolId> {
+        let kind = kind_at(place, kind);
         self.pools.iter().position(|pool| pool.place == place && pool.kind == kind).map(PoolId)
     }
 
@@ -97,6 +106,7 @@ impl Pools {
         kind: MemoryKind,
         device: Arc<dyn Device>,
     ) -> Result<PoolId, AllocatorError> {
+        let kind = kind_at(place, kind);
         let config = AllocatorConfig { alignment: device.alignment(), ..AllocatorConfig::default() };
         let allocator = Allocator::new(config)?;
         self.pools.push(Pool { place, kind, device, allocator, bases: Vec::new() });

@@ -15,7 +15,7 @@ use streamvm_stream::{Point, StreamId, StreamKey};
 
 use crate::memory::{Memory, PoolId};
 use crate::shared::Shared;
-use crate::state::{Contents, Handed, Known, Prepared, State, Undo, address};
+use crate::state::{Contents, Handed, Known, Prepared, Recorded, State, Undo, address};
 
 /// A block of a page changes hands whatever is asked for: less is not worth a wait.
 const SMALL_BLOCK: usize = 4096;
@@ -39,7 +39,7 @@ impl From<Error> for Obstacle {
 }
 
 impl State {
-    /// Checks `list` and takes memory for what it creates. On an obstacle, nothing has changed.
+    /// Checks `list` and takes memory for what it creates. On an obstacle, no tensor and no mark has changed.
     pub(crate) fn prepare(
         &mut self,
         list: &InstructionList,
@@ -132,14 +132,17 @@ impl State {
                 Err(Error::Placeholder { line, name: name.to_string() })
             }
             Kind::Record(event) => {
-                let again = self.scratch.recorded.insert(event.address(), instruction.stream).is_some();
+                let again = {
+                    let recorded = Recorded { stream: instruction.stream, point: None };
+                    self.scratch.recorded.insert(event.address(), recorded).is_some()
+                };
                 if event.is_recorded() || again { Err(Error::RecordedTwice { line }) } else { Ok(None) }
             }
             Kind::Wait { source, target, .. } => {
                 let found = match target {
                     WaitFor::Event(event) => match event.point_in(engine) {
                         Some(point) => Some(self.names.key(point.stream)),
-                        None => self.scratch.recorded.get(&event.address()).copied(),
+                        None => self.scratch.recorded.get(&event.address()).map(|recorded| recorded.stream),
                     },
                     WaitFor::Line(earlier) => list.instructions()[..line].get(*earlier).map(|other| other.stream),
                     WaitFor::Number(seq) => {

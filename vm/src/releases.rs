@@ -24,12 +24,12 @@ impl Releases {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Moves what was dropped into `taken`, which is empty; the capacities change places.
+    /// Moves what was dropped behind what is in `taken`.
     pub(crate) fn take(&self, taken: &mut Vec<ResourceId>) {
         if self.any.load(Ordering::Acquire) {
             let mut dropped = unpoisoned(self.dropped.lock());
             self.any.store(false, Ordering::Relaxed);
-            std::mem::swap(&mut *dropped, taken);
+            taken.append(&mut dropped);
         }
     }
 }

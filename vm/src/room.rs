@@ -80,12 +80,15 @@ impl Room {
     pub(crate) fn announce(&self, limits: Limits, pending: impl FnOnce() -> Pending) {
         // SeqCst against the publication before it and the arming in `wait`: one of the two sees the other.
         if self.armed.load(Ordering::SeqCst) {
-            self.announce_armed(limits, pending());
+            self.announce_armed(limits, pending);
         }
     }
 
     #[cold]
-    fn announce_armed(&self, limits: Limits, pending: Pending) {
+    fn announce_armed(&self, limits: Limits, pending: impl FnOnce() -> Pending) {
+        // Of two contexts that pass the last instructions, one sees the other's number too.
+        fence(Ordering::SeqCst);
+        let pending = pending();
         let low = self.low.load(Ordering::SeqCst);
         let enough = pending.instructions <= low && pending.bytes <= limits.bytes / 2 || pending.instructions == 0;
         if enough && self.armed.swap(false, Ordering::SeqCst) {

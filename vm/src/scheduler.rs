@@ -2,7 +2,7 @@
 //!
 //! Submitters dispatch streams on which nothing is held back themselves; a stream comes here with its first held-back
 //! instruction, and everything submitted to it after that comes here too, until all of it is dispatched (see
-//! `publish.rs`). So the right to dispatch a stream lies in one place at a time.
+//! `commit.rs`). So the right to dispatch a stream lies in one place at a time.
 //!
 //! [`Scheduler`] is the logic: [`Scheduler::step`] takes what was sent, dispatches what can go, and never waits; it
 //! knows no clock and no thread. [`serve`] is the thread around it.
@@ -22,12 +22,14 @@ use crate::waiters::Wake;
 /// The instructions held back, per stream in order.
 pub(crate) struct Scheduler {
     held: Vec<(StreamId, Chain<Job>)>,
+    /// How many were dispatched in the step at hand, per stream.
+    dispatched: Vec<(StreamId, u64)>,
     outbox: Outbox,
 }
 
 impl Scheduler {
     pub(crate) fn new() -> Scheduler {
-        Scheduler { held: Vec::new(), outbox: Outbox::new() }
+        Scheduler { held: Vec::new(), dispatched: Vec::new(), outbox: Outbox::new() }
     }
 
     /// Takes `incoming` and dispatches every instruction whose predecessors on its stream are dispatched and whose
@@ -44,7 +46,7 @@ impl Scheduler {
                 }
             }
         }
-        let mut dispatched = Vec::new();
+        self.dispatched.clear();
         for (stream, queue) in &mut self.held {
             let mut count = 0;
             while let Some(head) = queue.front_mut() {
@@ -60,19 +62,19 @@ impl Scheduler {
                 }
             }
             if count > 0 {
-                dispatched.push((*stream, count));
+                self.dispatched.push((*stream, count));
             }
         }
         self.outbox.push();
         // Only now: whoever sees the new count may push behind what was pushed above.
-        for (stream, count) in &dispatched {
+        for (stream, count) in &self.dispatched {
             if let Some(entry) = vm.streams.get(*stream) {
                 entry.note_dispatched(*count);
             }
         }
         self.outbox.wake();
         self.held.retain(|(_, queue)| !queue.is_empty());
-        !dispatched.is_empty()
+        !self.dispatched.is_empty()
     }
 
     /// What the oldest held-back instruction of each stream waits for.

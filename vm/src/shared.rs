@@ -1,6 +1,6 @@
 //! What all threads of one engine share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -61,7 +61,7 @@ pub(crate) struct Inline {
 impl Shared {
     /// What is pending now.
     pub(crate) fn pending(&self) -> Pending {
-        // Charged after retired would count what passed in between as negative.
+        // Retired first: what passes between the two looks is then counted as pending, never as negative.
         let retired = self.threads.retired_bytes();
         let bytes = self.charged_bytes.load(Ordering::Acquire).saturating_sub(retired);
         Pending { instructions: self.streams.pending(), bytes }
@@ -69,7 +69,12 @@ impl Shared {
 
     /// Whether the engine's threads may end: nothing more comes, and everything has passed.
     pub(crate) fn is_over(&self) -> bool {
-        self.closed.load(Ordering::SeqCst) && self.streams.pending() == 0
+        if !self.closed.load(Ordering::SeqCst) {
+            return false;
+        }
+        // Of two contexts that pass the last instructions, one sees the other's number too.
+        fence(Ordering::SeqCst);
+        self.streams.pending() == 0
     }
 
     /// Refuses new submissions from now on, and lets the threads end when everything has passed.

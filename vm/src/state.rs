@@ -67,6 +67,13 @@ pub(crate) struct Handed {
     pub(crate) heir: Option<ResourceId>,
 }
 
+/// An event that the list at hand records.
+pub(crate) struct Recorded {
+    pub(crate) stream: StreamKey,
+    /// Known once the record has its number.
+    pub(crate) point: Option<Point>,
+}
+
 /// Scratch of the submission at hand; the capacities stay.
 #[derive(Default)]
 pub(crate) struct Scratch {
@@ -75,8 +82,8 @@ pub(crate) struct Scratch {
     pub(crate) uses: Vec<DependenceUse>,
     /// Resources that the list creates, by their address; the list keeps them alive.
     pub(crate) created: HashMap<usize, ResourceId>,
-    /// Events that the list records, by their address, with the stream.
-    pub(crate) recorded: HashMap<usize, StreamKey>,
+    /// Events that the list records, by their address.
+    pub(crate) recorded: HashMap<usize, Recorded>,
     pub(crate) undo: Vec<Undo>,
     pub(crate) handed: Vec<Handed>,
     pub(crate) dropped: Vec<ResourceId>,

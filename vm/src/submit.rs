@@ -193,12 +193,13 @@ impl Shared {
         Ok(())
     }
 
-    /// In inline mode, runs what was submitted, to completion, on this thread. A thread of an engine does not wait for
-    /// its turn: it may be running an instruction of this very engine, further up the stack. Whoever has the turn then
-    /// runs it, before or right after it gives the turn away.
+    /// In inline mode, runs what was submitted, to completion. The submitting thread waits for its turn, so that all it
+    /// submitted has passed when it returns, run by itself or by who had the turn before. A thread of an engine does not
+    /// wait: it may be running an instruction of this very engine, further up the stack. Who has the turn then runs what
+    /// it submitted, before or right after giving the turn away.
     fn drive(&self) {
         let Some(inline) = &self.inline else { return };
-        while !inline.jobs.is_surely_empty() {
+        loop {
             let turn = if engine_thread::is_here() {
                 match inline.driver.try_lock() {
                     Ok(turn) => turn,
@@ -209,12 +210,14 @@ impl Shared {
                 unpoisoned(inline.driver.lock())
             };
             run_turn(turn, inline, self);
+            // Whoever pushed during the turn and did not wait for one left it to this thread.
+            if inline.jobs.is_surely_empty() {
+                return;
+            }
         }
     }
 }
 
-/// Runs what is there. Whoever pushes while this thread has the turn finds it taken and leaves; so the caller looks
-/// again once the turn is given away.
 fn run_turn(mut context: MutexGuard<'_, Context>, inline: &Inline, vm: &Shared) {
     let _here = engine_thread::visit();
     let jobs = inline.jobs.take();

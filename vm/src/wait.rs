@@ -24,11 +24,12 @@ impl Shared {
         let Some(entry) = self.streams.get(point.stream) else {
             return Ok(true);
         };
-        if entry.timeline.passed() >= point.seq {
-            return Ok(true);
-        }
+        // Before the look at the timeline, so that the answer does not depend on the moment.
         if engine_thread::is_here() {
             return Err(Error::WouldDeadlock);
+        }
+        if entry.timeline.passed() >= point.seq {
+            return Ok(true);
         }
         let mut spin = Spin::new(spin::CALLER);
         while spin.turn() {

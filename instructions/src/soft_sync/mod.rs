@@ -253,7 +253,7 @@ impl SoftSync {
         let (first_wait, first_read) = (self.plan.waits.len() as u32, self.plan.reads.len() as u32);
         self.needs.clear();
         if order != Order::Uses || self.barrier.is_some() {
-            self.needs_of_order(at, order);
+            self.needs_of_order(at, order, observed);
         }
         // All needs before any mark, so that no use of a resource finds a mark of another use by the same instruction.
         for u in uses {
@@ -295,9 +295,14 @@ impl SoftSync {
     }
 
     #[cold]
-    fn needs_of_order(&mut self, at: Point, order: Order) {
+    fn needs_of_order(&mut self, at: Point, order: Order, observed: &mut impl Observed) {
         if let Some(barrier) = self.barrier {
-            self.need(at, barrier);
+            if self.mode == SoftSyncMode::Minimal && observed.passed(barrier.stream) >= barrier.seq {
+                // It stays passed: nothing has to look at it again.
+                self.barrier = None;
+            } else {
+                self.need(at, barrier);
+            }
         }
         match order {
             Order::Uses | Order::Record => {}
