@@ -161,15 +161,16 @@ impl<T> Chain<T> {
     }
 }
 
-/// Asks for the lines of a cell that is taken next. Cells travel between cores, so the first touch of each line waits for
-/// the other core; asked for one cell ahead, the waits overlap with the work on the cell before.
+/// Asks for the lines of a cell that is taken next, to write to them. Cells travel between cores, so the first write to
+/// each line waits for the other core; asked for one cell ahead, the waits overlap with the work on the cell before.
 #[inline]
 fn fetch_ahead<T>(cell: *const Cell<T>) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     for line in 0..FETCHED_LINES {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch of any address is allowed: it reads nothing that the program sees.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(cell.cast::<i8>().wrapping_add(line * 64)) };
+        let address = cell.cast::<u8>().wrapping_add(line * 64);
+        // SAFETY: a prefetch of any address is allowed, and changes nothing that the program sees. Processors without
+        // this instruction take it for one that does nothing.
+        unsafe { std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags)) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = cell;
