@@ -2,6 +2,7 @@
 
 CARGO ?= cargo
 BENCH_FLAGS ?=
+TARGET = $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: help run test lint bench doc ci loom miri deny
 
@@ -13,9 +14,7 @@ run: ## run the digits example: loads data, computes, compares, prints the accur
 
 test: ## every test: units, suites, documentation examples, example programs
 	$(CARGO) test --quiet --workspace
-	$(CARGO) run --quiet --example eager -p streamvm
-	$(CARGO) run --quiet --example builder -p streamvm
-	$(CARGO) run --quiet --example custom -p streamvm
+	for example in eager builder custom; do $(TARGET)/debug/examples/$$example || exit 1; done
 
 lint: ## formatting, clippy and documentation, warnings are errors
 	$(CARGO) fmt --all --check
