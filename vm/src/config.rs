@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
+use crossbeam_utils::CachePadded;
 use streamvm_ep::{CpuConfig, CpuDevice, DeviceId, DeviceRegistry, KernelRegistry};
 use streamvm_instructions::{Engine, Error, SoftSync, SoftSyncMode};
 use streamvm_stream::Capabilities;
@@ -10,11 +11,9 @@ use streamvm_stream::Capabilities;
 use crate::callbacks::Callbacks;
 use crate::context::{Context, ContextShared};
 use crate::entry::StreamTable;
-use crate::failures::Failures;
 use crate::handle::Handle;
 use crate::inbox::Inbox;
 use crate::memory::Heap;
-use crate::releases::Releases;
 use crate::room::{Limits, Room};
 use crate::scheduler;
 use crate::shared::{Inline, Shared};
@@ -159,13 +158,13 @@ impl VmBuilder {
         let shared = Arc::new(Shared {
             state: Mutex::new(State::new(SoftSync::new(self.soft_sync, self.capabilities))),
             streams: StreamTable::new(),
-            failures: Failures::default(),
-            releases: Releases::default(),
+            failures: CachePadded::default(),
+            releases: CachePadded::default(),
             returned: Inbox::new(),
             to_scheduler: Inbox::new(),
             scheduler: Arc::new(Sleeper::new()),
             callbacks: Arc::new(Callbacks::default()),
-            room: Room::new(),
+            room: CachePadded::new(Room::new()),
             limits: self.limits,
             charged_bytes: AtomicU64::new(0),
             threads,

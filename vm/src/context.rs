@@ -9,6 +9,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
+use crossbeam_utils::CachePadded;
 use streamvm_ep as ep;
 use streamvm_stream::Point;
 
@@ -39,7 +40,7 @@ pub(crate) struct ContextShared {
     /// Streams that were opened for this context. Put here before the first job of the stream is put into the inbox.
     opened: Mutex<Vec<Opened>>,
     /// Bytes that passed instructions no longer keep. Written by the context alone, before it publishes their numbers.
-    pub(crate) retired_bytes: AtomicU64,
+    pub(crate) retired_bytes: CachePadded<AtomicU64>,
 }
 
 struct Opened {
@@ -54,7 +55,7 @@ impl ContextShared {
             inbox: Inbox::new(),
             sleeper: Arc::new(Sleeper::new()),
             opened: Mutex::default(),
-            retired_bytes: AtomicU64::new(0),
+            retired_bytes: CachePadded::new(AtomicU64::new(0)),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crossbeam_utils::CachePadded;
 use streamvm_stream::{Point, StreamId, StreamKey, StreamPolicy, Timeline};
 
 use crate::context::ContextShared;
@@ -21,6 +22,13 @@ pub(crate) struct StreamEntry {
     /// Written by the context that runs the stream, read by all.
     pub(crate) timeline: Timeline,
     pub(crate) waiters: Waiters,
+    /// Written with every instruction, so apart from what the runner reads with every instruction.
+    submission: CachePadded<Submission>,
+}
+
+/// What submitters write and read of a stream.
+#[derive(Default)]
+struct Submission {
     /// The highest number submitted. Written under the submission lock.
     submitted: AtomicU64,
     /// How many instructions the scheduler has dispatched. Written by the scheduler, after they reached the context:
@@ -35,8 +43,8 @@ impl StreamEntry {
         policy: &'static dyn StreamPolicy,
         context: Arc<ContextShared>,
     ) -> StreamEntry {
-        let (timeline, waiters) = (Timeline::new(), Waiters::new());
-        StreamEntry { id, key, policy, context, timeline, waiters, submitted: 0.into(), dispatched: 0.into() }
+        let (timeline, waiters, submission) = (Timeline::new(), Waiters::new(), CachePadded::default());
+        StreamEntry { id, key, policy, context, timeline, waiters, submission }
     }
 
     /// Publishes that everything up to `seq` has passed, and wakes who waits for it. The stream's runner alone.
@@ -52,20 +60,21 @@ impl StreamEntry {
     }
 
     pub(crate) fn submitted(&self) -> u64 {
-        self.submitted.load(Ordering::Acquire)
+        self.submission.submitted.load(Ordering::Acquire)
     }
 
     pub(crate) fn note_submitted(&self, seq: u64) {
-        self.submitted.store(seq, Ordering::Release);
+        self.submission.submitted.store(seq, Ordering::Release);
     }
 
     pub(crate) fn dispatched(&self) -> u64 {
-        self.dispatched.load(Ordering::Acquire)
+        self.submission.dispatched.load(Ordering::Acquire)
     }
 
     pub(crate) fn note_dispatched(&self, count: u64) {
         // The scheduler is the only writer.
-        self.dispatched.store(self.dispatched.load(Ordering::Relaxed) + count, Ordering::Release);
+        let dispatched = &self.submission.dispatched;
+        dispatched.store(dispatched.load(Ordering::Relaxed) + count, Ordering::Release);
     }
 }
 

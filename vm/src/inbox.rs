@@ -12,13 +12,16 @@
 use std::marker::PhantomData;
 use std::ptr;
 
+use crossbeam_utils::CachePadded;
+
 use crate::slot::{Cell, Chain};
 use crate::sync::{AtomicPtr, Ordering};
 
 /// Batches on their way to one thread. Any thread may push; any one thread at a time takes.
 pub(crate) struct Inbox<T> {
-    /// The first cell of the newest batch, or null.
-    newest: AtomicPtr<Cell<T>>,
+    /// The first cell of the newest batch, or null. On a line of its own: pushers and the taker pass it to and fro, and
+    /// nothing else should travel with it.
+    newest: CachePadded<AtomicPtr<Cell<T>>>,
     owns: PhantomData<Box<Cell<T>>>,
 }
 
@@ -30,7 +33,7 @@ unsafe impl<T: Send> Send for Inbox<T> {}
 impl<T> Inbox<T> {
     /// An empty inbox.
     pub(crate) fn new() -> Inbox<T> {
-        Inbox { newest: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
+        Inbox { newest: CachePadded::new(AtomicPtr::new(ptr::null_mut())), owns: PhantomData }
     }
 
     /// Puts a batch in, behind those already there. An empty chain is not put in.

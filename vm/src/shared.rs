@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use crossbeam_utils::CachePadded;
 use streamvm_ep::{Device, DeviceRegistry, KernelRegistry};
 
 use crate::callbacks::Callbacks;
@@ -22,19 +23,22 @@ use crate::threads::Threads;
 
 /// One engine. Held by its `Vm`, its threads and the tensors bound to it; memory goes back to the devices when the last
 /// of them is gone.
+///
+/// What one thread writes often and another reads often lies on lines of its own: a line that both touch travels between
+/// their cores with every instruction.
 pub(crate) struct Shared {
     /// Marks, clocks, numbering, publishing: the one short lock of a submission.
     pub(crate) state: Mutex<State>,
     pub(crate) streams: StreamTable,
-    pub(crate) failures: Failures,
+    pub(crate) failures: CachePadded<Failures>,
     /// Handles dropped since the last submission.
-    pub(crate) releases: Releases,
+    pub(crate) releases: CachePadded<Releases>,
     /// Slots of instructions that have passed, on their way back to the submitters.
     pub(crate) returned: Inbox<Job>,
     pub(crate) to_scheduler: Inbox<Job>,
     pub(crate) scheduler: Arc<Sleeper>,
     pub(crate) callbacks: Arc<Callbacks>,
-    pub(crate) room: Room,
+    pub(crate) room: CachePadded<Room>,
     pub(crate) limits: Limits,
     /// Bytes charged to instructions so far. Written under the submission lock.
     pub(crate) charged_bytes: AtomicU64,

@@ -16,20 +16,23 @@
 
 use std::sync::OnceLock;
 
+use crossbeam_utils::CachePadded;
+
 use crate::sync::{AtomicBool, Ordering, Thread, current, park};
 
 /// One thread's bed. The thread itself calls [`Sleeper::prepare`] and [`Sleeper::sleep`]; anyone calls
 /// [`Sleeper::wake`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sleeper {
-    sleeping: AtomicBool,
+    /// Read with every push.
+    sleeping: CachePadded<AtomicBool>,
     thread: OnceLock<Thread>,
 }
 
 impl Sleeper {
     /// A bed that nobody lies in yet.
     pub(crate) fn new() -> Sleeper {
-        Sleeper { sleeping: AtomicBool::new(false), thread: OnceLock::new() }
+        Sleeper { sleeping: CachePadded::new(AtomicBool::new(false)), thread: OnceLock::new() }
     }
 
     /// Names this thread as the one that sleeps here, before it first does.
