@@ -15,7 +15,8 @@ use crate::sync::unpoisoned;
 
 type Callback = Box<dyn FnOnce() + Send>;
 
-/// How long the thread waits for another callback: starting one costs some ten microseconds, so a second of use pays.
+/// How long the thread waits for another callback: long enough that a program that asks often does not start a thread
+/// each time, short enough that one that has stopped asking keeps none.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// A queue of callbacks and the thread that runs them.

@@ -48,6 +48,11 @@ pub(crate) struct Job {
     more: More,
 }
 
+/// The links of a slot come before its job, in this many bytes.
+const LINKS: usize = 4 * size_of::<usize>();
+
+const _: () = assert!(LINKS + std::mem::offset_of!(Job, more) <= 3 * 64, "the fields of every job fit three lines");
+
 /// What only some instructions have.
 #[derive(Default)]
 pub(crate) struct More {

@@ -16,11 +16,14 @@ pub(crate) const SCHEDULER: u32 = 10;
 /// Looks of a caller before it parks.
 pub(crate) const CALLER: u32 = 40;
 
-/// Pause instructions between two looks: 40 to 140 cycles each on current x86, so a look each µs or so.
+/// Pause instructions between two looks. Measured on 2 cores, ns, medians of submit and wait / a chain of single
+/// submissions: 8 pauses 500 / 267, 16 pauses 660 / 232, 48 pauses 1,430 / 203. Fewer looks leave the line to the pushers,
+/// more looks answer sooner.
 const PAUSES: u32 = 16;
 
 /// A look in so many gives the core away if somebody else wants it: with more threads than cores, the one that is waited
-/// for may be waiting for this very core, and a woken thread often starts on its waker's.
+/// for may be waiting for this very core, and a woken thread often starts on its waker's. Measured on 2 loaded cores, ns an
+/// instruction without / with it: chain in lists of 64 254 / 129, random over 4 lanes 1,484 / 667.
 const YIELD_EVERY: u32 = 4;
 
 /// A bounded number of looks.
