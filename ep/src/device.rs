@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Instant;
 
 use crate::error::{Error, ParseError};
-use crate::event::EventPool;
+use crate::event::{EventId, EventPool};
 use crate::memory::{MemoryKind, MemoryStats, Region};
 use crate::stream::Stream;
 
@@ -104,6 +105,28 @@ pub struct DeviceInfo {
     pub memory_limit: Option<u64>,
 }
 
+/// A queued command that failed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LateFailure {
+    /// The stream and the number that its [`Label`](crate::Label) named.
+    pub stream: u32,
+    /// See `stream`.
+    pub seq: u64,
+    /// What went wrong.
+    pub cause: LateCause,
+}
+
+/// What went wrong in a queued command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LateCause {
+    /// The device or a kernel failed.
+    Device(Error),
+    /// The caller's code returned an error; its text.
+    Function(String),
+    /// The kernel or the caller's code panicked; its message.
+    Panic(String),
+}
+
 /// A place with memory, streams and events.
 ///
 /// Thread safe: any method may be called from any thread.
@@ -146,8 +169,26 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// What the driver reports; never on CPU.
     fn create_stream(&self) -> Result<Box<dyn Stream>, Error>;
 
-    /// The events of this device.
+    /// The events of this device. Devices of one kind that can wait for each other share one pool.
     fn events(&self) -> &EventPool;
+
+    /// Whether the place that `event` marks has passed. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::EventNotRecorded`], [`Error::StaleEvent`]; [`Error::DeviceLost`] if it never will.
+    fn query(&self, event: EventId) -> Result<bool, Error>;
+
+    /// Blocks until the place that `event` marks has passed, or until the deadline: then `false`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`query`](Device::query).
+    fn wait(&self, event: EventId, deadline: Option<Instant>) -> Result<bool, Error>;
+
+    /// The failures of queued commands since the last call, in the order in which they happened. A
+    /// failure is here before [`query`](Device::query) calls a later place passed. Never blocks.
+    fn take_failures(&self) -> Vec<LateFailure>;
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 use std::fmt::Display;
 
+use crate::closure::FnError;
 use crate::device::{DeviceId, DeviceKind};
 use crate::dtype::DType;
 use crate::event::EventId;
@@ -15,6 +16,17 @@ use crate::memory::MemoryKind;
 use crate::op::Op;
 use crate::scalar::Scalar;
 use crate::shape::{MAX_RANK, Shape};
+
+/// Why a caller's code did not end well on a stream.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The device refused or failed.
+    #[error(transparent)]
+    Device(#[from] Error),
+    /// The caller's code returned an error.
+    #[error("{0}")]
+    Function(FnError),
+}
 
 /// A text that names nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -198,6 +210,12 @@ pub enum Error {
     /// An event used after its release.
     #[error("event {event} has been released; acquire a new one")]
     StaleEvent { event: EventId },
+    /// A device that does nothing more.
+    #[error("{device} is lost ({reason}); nothing more runs on it, other devices go on")]
+    DeviceLost { device: DeviceId, reason: String },
+    /// A fault that a test asked for.
+    #[error("injected fault: {0}")]
+    Injected(String),
     /// Elements asked for as another type.
     #[error("elements asked for as {expected}, but the tensor holds {found}")]
     WrongDType { expected: DType, found: DType },

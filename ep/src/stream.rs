@@ -1,20 +1,27 @@
 //! Streams: ordered queues of commands on one device.
 
-use crate::error::Error;
+use crate::closure::InlineFn;
+use crate::error::{CallError, Error};
 use crate::event::EventId;
 use crate::kernel::KernelCall;
+use crate::label::Label;
 use crate::operand::Operand;
 use crate::scalar::Scalar;
 
 /// An ordered queue of commands on one device.
 ///
 /// Each command starts after the one before it on the same stream is over. Whether a call returns
-/// before its command is over depends on the device: a CPU stream runs it in the calling thread.
-/// Used by one thread at a time, but not always the same one.
+/// before its command is over depends on the device: a CPU stream runs it in the calling thread,
+/// any other queues it. Used by one thread at a time, but not always the same one.
 ///
 /// A command that returns an error has not been queued and has written nothing, unless its error
-/// says otherwise.
+/// says otherwise. A queued command that fails later is told by
+/// [`Device::take_failures`](crate::Device::take_failures).
 pub trait Stream: Send {
+    /// Says which instruction the next commands belong to, until the next call. A stream that tells
+    /// nobody ignores it.
+    fn begin(&mut self, label: &Label);
+
     /// Runs a kernel.
     ///
     /// # Errors
@@ -40,6 +47,15 @@ pub trait Stream: Send {
     /// [`Error::ScalarDoesNotFit`] by the rule of [`Scalar::fits`], [`Error::NotWritable`],
     /// [`Error::OverlapsItself`], [`Error::Misaligned`].
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error>;
+
+    /// Runs a caller's code over the operands. A queued call keeps its captures until it has run; a
+    /// call that fails or is skipped drops them.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError::Device`] for operands that overlap, one of them written; [`CallError::Function`]
+    /// for what the code returned.
+    fn call(&mut self, function: InlineFn, operands: &mut [Operand]) -> Result<(), CallError>;
 
     /// Marks the place behind every command so far with `event`.
     ///

@@ -38,5 +38,5 @@ mod timeline;
 pub use capability::{Capabilities, RecordRule, Shows, StreamClass, WaitKind};
 pub use key::{ParseStreamKeyError, StreamKey, StreamType, Streams};
 pub use point::{Point, StreamId};
-pub use policy::{RunError, StreamPolicy, Threads, Work, policy_for};
+pub use policy::{StreamPolicy, Threads, Work, policy_for};
 pub use timeline::Timeline;

@@ -3,7 +3,7 @@
 //! The trait for what a policy runs is small and lives here; instructions implement it, so that this crate does not
 //! depend on them.
 
-use streamvm_ep::{self as ep, FnError};
+use streamvm_ep::{self as ep, CallError};
 
 use crate::{StreamClass, StreamType};
 
@@ -13,18 +13,7 @@ pub trait Work {
     ///
     /// # Errors
     /// What the device or the function reported. The instruction has failed; the stream goes on.
-    fn run(&mut self, stream: &mut dyn ep::Stream) -> Result<(), RunError>;
-}
-
-/// Why a piece of work failed.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The device refused or failed.
-    #[error(transparent)]
-    Device(#[from] ep::Error),
-    /// The caller's function returned an error.
-    #[error("{0}")]
-    Function(FnError),
+    fn run(&mut self, stream: &mut dyn ep::Stream) -> Result<(), CallError>;
 }
 
 /// Which thread context runs the streams of a policy.
@@ -47,7 +36,7 @@ pub trait StreamPolicy: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// The error of the work itself.
-    fn run(&self, work: &mut dyn Work, stream: &mut dyn ep::Stream) -> Result<(), RunError>;
+    fn run(&self, work: &mut dyn Work, stream: &mut dyn ep::Stream) -> Result<(), CallError>;
 }
 
 /// Streams whose commands are over when the call returns: everything on a CPU.
@@ -61,7 +50,7 @@ impl StreamPolicy for Immediate {
         self.threads
     }
 
-    fn run(&self, work: &mut dyn Work, stream: &mut dyn ep::Stream) -> Result<(), RunError> {
+    fn run(&self, work: &mut dyn Work, stream: &mut dyn ep::Stream) -> Result<(), CallError> {
         work.run(stream)
     }
 }

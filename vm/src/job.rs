@@ -7,8 +7,8 @@
 use std::panic::Location;
 
 use smallvec::SmallVec;
-use streamvm_ep::{self as ep, FnContext, InlineFn, Kernel, KernelCall, Operand, Params, Scalar};
-use streamvm_stream::{Point, RunError, StreamId, Work};
+use streamvm_ep::{self as ep, CallError, InlineFn, Kernel, KernelCall, Operand, Params, Scalar};
+use streamvm_stream::{Point, StreamId, Work};
 
 /// The device part of a job.
 pub(crate) enum Task {
@@ -151,7 +151,7 @@ impl Job {
 }
 
 impl Work for Job {
-    fn run(&mut self, stream: &mut dyn ep::Stream) -> Result<(), RunError> {
+    fn run(&mut self, stream: &mut dyn ep::Stream) -> Result<(), CallError> {
         match std::mem::replace(&mut self.task, Task::Nothing) {
             Task::Nothing => Ok(()),
             Task::Kernel(kernel, params) => {
@@ -167,10 +167,7 @@ impl Work for Job {
                 [target] => Ok(stream.fill(target, value)?),
                 _ => Ok(()),
             },
-            Task::Function(function) => {
-                let mut context = FnContext::new(&mut self.more.operands)?;
-                function.call(&mut context).map_err(RunError::Function)
-            }
+            Task::Function(function) => stream.call(function, &mut self.more.operands),
         }
     }
 }

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use streamvm_ep as ep;
 use streamvm_instructions::{Cause, Failure};
-use streamvm_stream::RunError;
 
 use crate::entry::StreamEntry;
 use crate::failures::Failures;
@@ -55,8 +54,8 @@ pub(crate) fn clear(job: &mut Job) {
 fn attempt(job: &mut Job, entry: &StreamEntry, stream: &mut dyn ep::Stream) -> Option<Cause> {
     match catch_unwind(AssertUnwindSafe(|| entry.policy.run(job, stream))) {
         Ok(Ok(())) => None,
-        Ok(Err(RunError::Device(error))) => Some(Cause::Device(error)),
-        Ok(Err(RunError::Function(error))) => Some(Cause::Function(text_of(error))),
+        Ok(Err(ep::CallError::Device(error))) => Some(Cause::Device(error)),
+        Ok(Err(ep::CallError::Function(error))) => Some(Cause::Function(text_of(error))),
         Err(payload) => Some(Cause::Panic(panic_text(payload))),
     }
 }

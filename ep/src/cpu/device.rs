@@ -6,11 +6,12 @@
 use std::alloc::{Layout as HeapLayout, alloc_zeroed, dealloc};
 use std::ptr::without_provenance_mut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use crate::cpu::stream::CpuStream;
-use crate::device::{Device, DeviceId, DeviceInfo};
+use crate::device::{Device, DeviceId, DeviceInfo, LateFailure};
 use crate::error::Error;
-use crate::event::EventPool;
+use crate::event::{EventId, EventPool};
 use crate::memory::{MemoryKind, MemoryStats, Region};
 use crate::stream::Stream;
 
@@ -149,6 +150,19 @@ impl Device for CpuDevice {
 
     fn events(&self) -> &EventPool {
         &self.events
+    }
+
+    fn query(&self, event: EventId) -> Result<bool, Error> {
+        // What was recorded has passed: every command is over when its call returns.
+        if self.events.is_recorded(event)? { Ok(true) } else { Err(Error::EventNotRecorded { event, device: self.id }) }
+    }
+
+    fn wait(&self, event: EventId, _: Option<Instant>) -> Result<bool, Error> {
+        self.query(event)
+    }
+
+    fn take_failures(&self) -> Vec<LateFailure> {
+        Vec::new()
     }
 }
 

@@ -5,11 +5,14 @@
 
 use std::sync::Arc;
 
+use crate::closure::InlineFn;
 use crate::cpu::kernels;
 use crate::device::{DeviceId, DeviceKind};
-use crate::error::Error;
+use crate::error::{CallError, Error};
 use crate::event::{EventId, EventPool};
+use crate::fn_context::FnContext;
 use crate::kernel::KernelCall;
+use crate::label::Label;
 use crate::operand::Operand;
 use crate::scalar::Scalar;
 use crate::stream::Stream;
@@ -28,6 +31,8 @@ impl CpuStream {
 }
 
 impl Stream for CpuStream {
+    fn begin(&mut self, _: &Label) {}
+
     fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
         if call.kernel.device != DeviceKind::Cpu {
             return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.device });
@@ -43,6 +48,11 @@ impl Stream for CpuStream {
 
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
         kernels::fill(target, value)
+    }
+
+    fn call(&mut self, function: InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
+        let mut context = FnContext::new(operands)?;
+        function.call(&mut context).map_err(CallError::Function)
     }
 
     fn record(&mut self, event: EventId) -> Result<(), Error> {
