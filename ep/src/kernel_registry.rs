@@ -24,10 +24,11 @@ impl KernelRegistry {
         KernelRegistry { table: Box::new([None; SLOTS]) }
     }
 
-    /// The kernels of this crate.
+    /// The kernels of this crate: those of the CPU, which simulated devices run too.
     pub fn builtin() -> KernelRegistry {
         let mut registry = KernelRegistry::empty();
-        cpu::register(&mut registry);
+        cpu::register(&mut registry, DeviceKind::Cpu);
+        cpu::register(&mut registry, DeviceKind::Sim);
         registry
     }
 
@@ -80,15 +81,18 @@ mod tests {
     use crate::infer::supports;
 
     #[test]
-    fn every_supported_op_and_dtype_has_a_cpu_kernel_and_no_other_has() {
+    fn every_supported_op_and_dtype_has_a_kernel_on_cpu_and_sim_and_no_other_has() {
         let kernels = KernelRegistry::builtin();
         for op in Op::ALL {
             for dtype in DType::ALL {
-                let found = kernels.get(op, DeviceKind::Cpu, dtype);
-                assert_eq!(found.is_ok(), supports(op, dtype), "{op} of {dtype}");
-                if let Ok(kernel) = found {
-                    assert_eq!((kernel.op, kernel.dtype), (op, dtype));
+                for device in [DeviceKind::Cpu, DeviceKind::Sim] {
+                    let found = kernels.get(op, device, dtype);
+                    assert_eq!(found.is_ok(), supports(op, dtype), "{op} of {dtype} on {device}");
+                    if let Ok(kernel) = found {
+                        assert_eq!((kernel.op, kernel.device, kernel.dtype), (op, device, dtype));
+                    }
                 }
+                assert!(kernels.get(op, DeviceKind::Cuda, dtype).is_err(), "{op} of {dtype}");
             }
         }
     }

@@ -54,12 +54,14 @@
 //! # }
 //! ```
 
+mod accounts;
 mod closure;
 mod cpu;
 mod device;
 mod dtype;
 mod error;
 mod event;
+pub mod faults;
 mod fn_context;
 mod infer;
 mod kernel;
@@ -70,9 +72,11 @@ mod memory;
 mod op;
 mod operand;
 mod params;
+pub mod races;
 mod registry;
 mod scalar;
 mod shape;
+pub mod sim;
 mod stream;
 
 pub use closure::{FnError, INLINE_BYTES, InlineFn};

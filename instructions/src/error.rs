@@ -272,6 +272,12 @@ pub enum Error {
     /// The deadline passed first.
     #[error("not over after {0:?}; the work goes on, ask again")]
     Timeout(Duration),
+    /// Nothing can go on, and something is pending. Only a simulated engine, which steps itself, can know.
+    #[error("nothing can go on: {report}")]
+    Stalled {
+        /// What is pending, and what it waits for.
+        report: String,
+    },
     /// The engine was shut down.
     #[error("the engine was shut down; nothing more runs on it")]
     Shutdown,

@@ -1,8 +1,12 @@
 //! Reading instruction lists from text: the form that they print in.
 //!
 //! A parsed list is the same list: it prints as the text it came from, plans to the same waits, and runs, except for
-//! functions, which are placeholders that check but refuse to run. Limits keep a hostile text from taking memory:
-//! [`MAX_TEXT`] bytes, and shapes as large as tensors can be.
+//! functions, which are placeholders that check but refuse to run.
+//!
+//! Limits keep a hostile text from taking memory or time: bytes of the text and of a line, instructions, names and
+//! operands. The last three matter because a few bytes of text make many of memory (`a = var` is a name, a handle and a
+//! table entry); together they bound a list to a few hundred megabytes. Nothing here recurses, and what is unbounded
+//! otherwise (a shape, a number) has the limits of its own type.
 
 use std::panic::Location;
 use std::str::FromStr;
@@ -17,6 +21,18 @@ use crate::{Event, InstructionList, Kind, Place, Role, Tensor, Use, Var, WaitFor
 
 /// The longest text that is read, in bytes: about 500,000 instructions.
 const MAX_TEXT: usize = 64 << 20;
+
+/// The longest line, in bytes: a function over some 50,000 tensors.
+const MAX_LINE: usize = 1 << 20;
+
+/// The most instructions: twice what the longest text holds of the form that lists print in.
+const MAX_INSTRUCTIONS: usize = 1 << 20;
+
+/// The most tensors, variables and events.
+const MAX_NAMES: usize = 1 << 20;
+
+/// The most operands, over all instructions: an instruction has two or three.
+const MAX_USES: usize = 1 << 22;
 
 /// Why a text is not an instruction list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +62,7 @@ impl InstructionList {
         let mut parser = Parser::new(site);
         for (index, line) in text.lines().enumerate() {
             let mut words = Words { rest: line, line: index + 1 };
+            words.at_most(MAX_LINE, line.len(), "bytes in a line")?;
             match words.peek() {
                 "" => {}
                 word if word.starts_with('%') => parser.instruction(&mut words)?,
@@ -86,6 +103,11 @@ impl<'a> Words<'a> {
     fn error(&self, expected: &str, found: &str) -> ParseListError {
         let found = found.chars().take(160).collect();
         ParseListError { line: self.line, expected: expected.to_owned(), found }
+    }
+
+    /// Refuses more than `most` of something.
+    fn at_most(&self, most: usize, found: usize, what: &str) -> Result<(), ParseListError> {
+        if found <= most { Ok(()) } else { Err(self.error(&format!("at most {most} {what}"), &found.to_string())) }
     }
 
     fn parse<T: FromStr>(&mut self, expected: &str) -> Result<T, ParseListError> {
@@ -183,12 +205,14 @@ struct Parser {
     tensors: HashMap<String, Tensor>,
     vars: HashMap<String, Var>,
     events: HashMap<String, Event>,
+    /// Operands of all instructions so far.
+    uses: usize,
 }
 
 impl Parser {
     fn new(site: &'static Location<'static>) -> Parser {
         let (tensors, vars, events) = Default::default();
-        Parser { list: InstructionList::new(), site, tensors, vars, events }
+        Parser { list: InstructionList::new(), site, tensors, vars, events, uses: 0 }
     }
 
     fn declaration(&mut self, words: &mut Words<'_>) -> Result<(), ParseListError> {
@@ -234,7 +258,8 @@ impl Parser {
         if self.tensors.contains_key(name) || self.vars.contains_key(name) || self.events.contains_key(name) {
             return Err(words.error("a name that is not declared yet", name));
         }
-        Ok(())
+        let names = self.tensors.len() + self.vars.len() + self.events.len();
+        words.at_most(MAX_NAMES, names + 1, "tensors, variables and events")
     }
 
     fn view(&mut self, words: &mut Words<'_>) -> Result<Tensor, ParseListError> {
@@ -323,6 +348,7 @@ impl Parser {
     fn instruction(&mut self, words: &mut Words<'_>) -> Result<(), ParseListError> {
         let number = format!("%{}", self.list.len());
         words.expect(&number)?;
+        words.at_most(MAX_INSTRUCTIONS, self.list.len() + 1, "instructions")?;
         let word = words.next();
         let stream: StreamKey = words.parse("a stream such as compute@cpu:0:0")?;
         let home = Place::Device(stream.device);
@@ -389,6 +415,8 @@ impl Parser {
             other => return Err(words.error("a kind of instruction such as call, copy or wait", other)),
         };
         words.end()?;
+        self.uses += uses.len();
+        words.at_most(MAX_USES, self.uses, "operands")?;
         let fits = match kind {
             Kind::Barrier { .. } | Kind::GlobalSync => stream.stream_type == StreamType::Barrier,
             Kind::Record(_) | Kind::Wait { .. } => true,

@@ -63,7 +63,7 @@ pub fn plan(list: InstructionList, options: &PlanOptions) -> Result<PlannedList,
         counts: Vec::new(),
         resources: HashMap::new(),
         released: HashSet::new(),
-        recorded: Vec::new(),
+        recorded: HashMap::new(),
         points: Vec::new(),
     };
     planner.sync.begin();
@@ -79,8 +79,8 @@ struct Planner {
     counts: Vec<SyncCounts>,
     resources: HashMap<*const Resource, ResourceId>,
     released: HashSet<ResourceId>,
-    /// Events that the list itself records.
-    recorded: Vec<(Event, Point)>,
+    /// Events that the list itself records, by their address.
+    recorded: HashMap<usize, (Event, Point)>,
     /// The point of each line.
     points: Vec<Point>,
 }
@@ -112,10 +112,9 @@ impl Planner {
         let order = self.order(line, instruction)?;
         let at = self.sync.instruction(stream, &uses, order, &mut NothingObserved);
         if let Kind::Record(event) = &instruction.kind {
-            if self.recorded.iter().any(|(known, _)| known.is(event)) {
+            if self.recorded.insert(event.address(), (event.clone(), at)).is_some() {
                 return Err(Error::RecordedTwice { line });
             }
-            self.recorded.push((event.clone(), at));
         }
         self.points.push(at);
         Ok(())
@@ -128,9 +127,7 @@ impl Planner {
             Kind::GlobalSync => Order::AfterAll,
             Kind::Wait { source, target, .. } => {
                 let point = match target {
-                    WaitFor::Event(event) => {
-                        self.recorded.iter().find(|(known, _)| known.is(event)).map(|(_, point)| *point)
-                    }
+                    WaitFor::Event(event) => self.recorded.get(&event.address()).map(|(_, point)| *point),
                     WaitFor::Line(line) => self.points.get(*line).copied(),
                     WaitFor::Number(_) => None,
                 };
@@ -142,7 +139,8 @@ impl Planner {
     }
 
     fn write_out(mut self, mut list: InstructionList) -> PlannedList {
-        let mut events: HashMap<Point, Event> = self.recorded.iter().map(|(event, at)| (*at, event.clone())).collect();
+        let mut events: HashMap<Point, Event> =
+            self.recorded.values().map(|(event, at)| (*at, event.clone())).collect();
         let lines: HashMap<Point, usize> = self.points.iter().enumerate().map(|(line, at)| (*at, line)).collect();
         let mut records: HashMap<usize, Vec<Point>> = HashMap::new();
         for record in self.sync.plan().records() {

@@ -121,7 +121,8 @@ struct Names {
     tensors: usize,
     views: HashMap<*const Resource, Vec<(Layout, usize)>>,
     vars: HashMap<*const Resource, usize>,
-    events: Vec<Event>,
+    /// By address; the list keeps them alive.
+    events: HashMap<usize, usize>,
     declarations: String,
 }
 
@@ -195,14 +196,12 @@ impl Names {
     }
 
     fn find_event(&self, event: &Event) -> Option<String> {
-        self.events.iter().position(|known| known.is(event)).map(|index| format!("e{index}"))
+        self.events.get(&event.address()).map(|index| format!("e{index}"))
     }
 
     fn record(&mut self, event: &Event) -> String {
-        self.find_event(event).unwrap_or_else(|| {
-            self.events.push(event.clone());
-            format!("e{}", self.events.len() - 1)
-        })
+        let next = self.events.len();
+        format!("e{}", self.events.entry(event.address()).or_insert(next))
     }
 
     fn event(&mut self, event: &Event) -> String {

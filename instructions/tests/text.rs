@@ -5,7 +5,9 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 use streamvm_ep::{DType, DeviceId, MemoryKind, Op, Scalar, Shape};
-use streamvm_instructions::{InstructionList, InstructionsBuilder, Kind, ParseListError, Place, Tensor, Var};
+use streamvm_instructions::{
+    InstructionList, InstructionsBuilder, Kind, ParseListError, Place, PlanOptions, Tensor, Var, plan,
+};
 
 const DEVICES: [DeviceId; 4] = [DeviceId::cpu(0), DeviceId::cpu(1), DeviceId::cuda(0), DeviceId::sim(7)];
 
@@ -318,6 +320,37 @@ fn names_of_functions_keep_every_character() {
 fn a_text_that_is_too_long_is_refused_before_it_is_read() {
     let error = error(&" ".repeat((64 << 20) + 1));
     assert_eq!((error.line, error.expected.as_str()), (1, "at most 67108864 bytes"));
+}
+
+/// The limits that the counts of a text have; each text is one past its limit, and the same text without its last line
+/// is read.
+#[test]
+fn counts_are_limited_whatever_their_lines_cost() {
+    let past = |text: String, found: &str, limit: &str| {
+        let error = error(&text);
+        let last = text.lines().count();
+        assert_eq!((error.line, error.expected.as_str(), error.found.as_str()), (last, limit, found));
+        let without: String = text.lines().take(last - 1).flat_map(|line| [line, "\n"]).collect();
+        InstructionList::parse(&without).expect("what is at the limit is read");
+    };
+    let most = 1 << 20;
+    let names: String = (0..=most).map(|i| format!("a{i:x} = var\n")).collect();
+    past(names, "1048577", "at most 1048576 tensors, variables and events");
+    let instructions: String = (0..=most).map(|i| format!("%{i} sync barrier@cpu:0:0\n")).collect();
+    past(instructions, "1048577", "at most 1048576 instructions");
+    let touches: String = (0..17).map(|i| format!("%{i} touch compute@cpu:0:0 {}\n", "a ".repeat(1 << 18))).collect();
+    past(format!("a = var\n{touches}"), "4456448", "at most 4194304 operands");
+    past(format!("a = var\n# {}", " ".repeat(most)), "1048578", "at most 1048576 bytes in a line");
+}
+
+/// Printing and planning used to look for each event among all others, so that a list of very many events took minutes.
+#[test]
+fn a_list_of_very_many_events_prints_and_plans() {
+    let lines = (0..200_000).map(|i| format!("%{i} record compute@cpu:0:{} x{i}\n", i % 2));
+    let list = InstructionList::parse(&lines.collect::<String>()).expect("a list");
+    assert!(list.to_string().ends_with("%199999 record   compute@cpu:0:1       e199999\n"));
+    let planned = plan(list, &PlanOptions::default()).expect("nothing waits");
+    assert_eq!(planned.list.len(), 200_000);
 }
 
 /// The call that reads a text is where its instructions were issued.

@@ -30,6 +30,8 @@
 pub mod allocator;
 mod capability;
 mod key;
+#[doc(hidden)]
+pub mod mutant;
 mod point;
 mod policy;
 mod sync;
@@ -38,5 +40,5 @@ mod timeline;
 pub use capability::{Capabilities, RecordRule, Shows, StreamClass, WaitKind};
 pub use key::{ParseStreamKeyError, StreamKey, StreamType, Streams};
 pub use point::{Point, StreamId};
-pub use policy::{StreamPolicy, Threads, Work, policy_for};
+pub use policy::{Passing, StreamPolicy, Threads, Work, policy_for};
 pub use timeline::Timeline;

@@ -23,6 +23,17 @@ pub enum Threads {
     Shared,
     /// A context of its own for the streams of this policy: they run callers' callbacks that may take long.
     Own,
+    /// The one context of the device that launches: its driver is called by one thread.
+    Launching,
+}
+
+/// When an instruction has passed, seen from the call that ran it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Passing {
+    /// It has when the call returns.
+    AtOnce,
+    /// The call only launched it; an event behind it tells when it has passed.
+    Later,
 }
 
 /// How a thread context runs work of one stream class. How a stream's completion is told is in the capability table
@@ -32,22 +43,30 @@ pub trait StreamPolicy: Send + Sync + std::fmt::Debug {
     /// Which thread context runs the stream.
     fn threads(&self) -> Threads;
 
-    /// Runs `work` on `stream`, on the calling thread. When it returns, the work has passed.
+    /// When what [`run`](StreamPolicy::run) was given has passed.
+    fn passing(&self) -> Passing;
+
+    /// Runs `work` on `stream`, on the calling thread, or launches it: see [`passing`](StreamPolicy::passing).
     ///
     /// # Errors
-    /// The error of the work itself.
+    /// The error of the work itself, or of launching it.
     fn run(&self, work: &mut dyn Work, stream: &mut dyn ep::Stream) -> Result<(), CallError>;
 }
 
-/// Streams whose commands are over when the call returns: everything on a CPU.
+/// A policy that hands work to the stream as it is.
 #[derive(Debug)]
-struct Immediate {
+struct Plain {
     threads: Threads,
+    passing: Passing,
 }
 
-impl StreamPolicy for Immediate {
+impl StreamPolicy for Plain {
     fn threads(&self) -> Threads {
         self.threads
+    }
+
+    fn passing(&self) -> Passing {
+        self.passing
     }
 
     fn run(&self, work: &mut dyn Work, stream: &mut dyn ep::Stream) -> Result<(), CallError> {
@@ -55,15 +74,20 @@ impl StreamPolicy for Immediate {
     }
 }
 
-static CPU: Immediate = Immediate { threads: Threads::Shared };
-static CPU_BARRIER: Immediate = Immediate { threads: Threads::Own };
+/// Streams whose commands are over when the call returns.
+static CPU: Plain = Plain { threads: Threads::Shared, passing: Passing::AtOnce };
+/// Barriers move no data, so whatever the device, the host runs them.
+static BARRIER: Plain = Plain { threads: Threads::Own, passing: Passing::AtOnce };
+/// Streams that queue their commands.
+static SIM: Plain = Plain { threads: Threads::Launching, passing: Passing::Later };
 
 /// The policy for streams of this class, or `None` where no backend of this build runs them.
 pub fn policy_for(class: StreamClass) -> Option<&'static dyn StreamPolicy> {
     match (class.device, class.stream_type) {
-        (ep::DeviceKind::Cpu, StreamType::Barrier) => Some(&CPU_BARRIER),
+        (ep::DeviceKind::Cpu | ep::DeviceKind::Sim, StreamType::Barrier) => Some(&BARRIER),
         (ep::DeviceKind::Cpu, _) => Some(&CPU),
-        (ep::DeviceKind::Cuda | ep::DeviceKind::Sim, _) => None,
+        (ep::DeviceKind::Sim, _) => Some(&SIM),
+        (ep::DeviceKind::Cuda, _) => None,
     }
 }
 
@@ -71,14 +95,21 @@ pub fn policy_for(class: StreamClass) -> Option<&'static dyn StreamPolicy> {
 mod tests {
     use super::*;
 
-    fn policy(stream_type: StreamType) -> &'static dyn StreamPolicy {
-        policy_for(StreamClass { stream_type, device: ep::DeviceKind::Cpu }).expect("the CPU runs every stream type")
+    fn policy(stream_type: StreamType, device: ep::DeviceKind) -> &'static dyn StreamPolicy {
+        policy_for(StreamClass { stream_type, device }).expect("it runs every stream type")
     }
 
     #[test]
-    fn a_policy_says_who_runs() {
-        assert_eq!(policy(StreamType::Compute).threads(), Threads::Shared);
-        assert_eq!(policy(StreamType::Barrier).threads(), Threads::Own);
+    fn a_policy_says_who_runs_and_when_it_is_over() {
+        use ep::DeviceKind::{Cpu, Sim};
+        assert_eq!(policy(StreamType::Compute, Cpu).threads(), Threads::Shared);
+        assert_eq!(policy(StreamType::Compute, Cpu).passing(), Passing::AtOnce);
+        assert_eq!(policy(StreamType::Compute, Sim).threads(), Threads::Launching);
+        assert_eq!(policy(StreamType::Compute, Sim).passing(), Passing::Later);
+        for device in [Cpu, Sim] {
+            assert_eq!(policy(StreamType::Barrier, device).threads(), Threads::Own);
+            assert_eq!(policy(StreamType::Barrier, device).passing(), Passing::AtOnce);
+        }
     }
 
     #[test]

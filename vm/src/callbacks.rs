@@ -33,6 +33,8 @@ struct State {
     served: bool,
     thread: Option<JoinHandle<()>>,
     closed: bool,
+    /// No thread is started: somebody steps.
+    stepped: bool,
 }
 
 impl Callbacks {
@@ -40,7 +42,7 @@ impl Callbacks {
     pub(crate) fn run(self: &Arc<Self>, callback: Callback) {
         let mut state = unpoisoned(self.state.lock());
         state.queue.push_back(callback);
-        if !state.served {
+        if !state.served && !state.stepped {
             let me = self.clone();
             match Builder::new().name("streamvm-callbacks".to_owned()).spawn(move || me.serve()) {
                 Ok(thread) => {
@@ -58,6 +60,17 @@ impl Callbacks {
         }
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// From now on starts no thread; [`Callbacks::step`] runs what is queued.
+    pub(crate) fn be_stepped(&self) {
+        unpoisoned(self.state.lock()).stepped = true;
+    }
+
+    /// Runs the oldest callback on the calling thread. False if there is none.
+    pub(crate) fn step(&self) -> bool {
+        let callback = unpoisoned(self.state.lock()).queue.pop_front();
+        callback.map(run_guarded).is_some()
     }
 
     fn serve(&self) {

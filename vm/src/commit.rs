@@ -10,14 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
-use streamvm_instructions::{Dependence, DependenceUse, Engine, InstructionList, Kind, Order, Target, WaitFor};
+use streamvm_instructions::{
+    Dependence, DependenceUse, Engine, InstructionList, Kind, Order, PlannedRecord, RecordPlace, Target, WaitFor,
+};
 use streamvm_stream::{Point, StreamId, WaitKind};
 
 use crate::job::{Job, Task};
 use crate::shared::Shared;
 use crate::sleep::Sleeper;
 use crate::slot::{Chain, Slot};
-use crate::state::State;
+use crate::state::{Prepared, State};
 
 /// What one submission put on one stream.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -58,10 +60,16 @@ impl State {
         engine: &Arc<dyn Engine>,
     ) -> (Submitted, ToWake) {
         self.order(list, vm, engine);
+        if let Some(monitor) = &vm.monitor {
+            monitor.submits(self, list, self.snapshot.seen());
+        }
         self.bind(list, engine);
         let mut submitted = Submitted::default();
         let mut inline = Chain::new();
         let mut bytes = 0;
+        if !self.sync.plan().records().is_empty() {
+            self.dispatch_marks(vm, &mut inline);
+        }
         for line in 0..list.len() {
             let mut job = self.slot(&vm.returned);
             self.fill(&mut job, line, list);
@@ -84,15 +92,33 @@ impl State {
         (submitted, wake)
     }
 
+    /// Sends the records that stand before the list's work, and notes the lines that the others stand behind.
+    #[cold]
+    fn dispatch_marks(&mut self, vm: &Shared, inline: &mut Chain<Job>) {
+        let records = self.sync.plan().records().to_vec();
+        for PlannedRecord { point, place } in records {
+            match place {
+                RecordPlace::Behind(line) => self.scratch.prepared[line].record = true,
+                RecordPlace::Start => {
+                    let mut job = self.slot(&vm.returned);
+                    job.point = point;
+                    job.what = "record";
+                    job.task = Task::Mark;
+                    self.dispatch(job, vm, inline);
+                }
+            }
+        }
+    }
+
     /// Runs soft sync over the list.
     fn order(&mut self, list: &InstructionList, vm: &Shared, engine: &Arc<dyn Engine>) {
         self.sync.begin();
         for (line, instruction) in list.instructions().iter().enumerate() {
-            let prepared = &self.scratch.prepared[line];
+            let Prepared { stream, first_use, .. } = self.scratch.prepared[line];
             let uses: &[DependenceUse] = match instruction.kind {
                 // Freeing waits for nothing, and memory waits for its former lives at its first access.
                 Kind::Release | Kind::Allocate => &[],
-                _ => &self.scratch.uses[prepared.first_use..][..list.uses(instruction).len()],
+                _ => &self.scratch.uses[first_use..][..list.uses(instruction).len()],
             };
             let order = match &instruction.kind {
                 Kind::Record(_) => Order::Record,
@@ -108,12 +134,13 @@ impl State {
                         WaitFor::Line(line) => self.sync.plan().instructions().get(*line).map(|other| other.point),
                         WaitFor::Number(seq) => self.names.find(source).map(|id| Point::new(id, *seq)),
                     };
+                    self.scratch.prepared[line].after = point;
                     point.map_or(Order::Uses, Order::After)
                 }
                 _ => Order::Uses,
             };
             let mut observed = self.snapshot.of(&vm.streams);
-            let point = self.sync.instruction(prepared.stream, uses, order, &mut observed);
+            let point = self.sync.instruction(stream, uses, order, &mut observed);
             match &instruction.kind {
                 Kind::Record(event) => {
                     event.set(engine, point);
@@ -121,7 +148,7 @@ impl State {
                         recorded.point = Some(point);
                     }
                 }
-                Kind::Release => self.hand_over(self.scratch.uses[prepared.first_use].resource),
+                Kind::Release => self.hand_over(self.scratch.uses[first_use].resource),
                 _ => {}
             }
         }
@@ -189,6 +216,9 @@ impl State {
         job.order = self.submitted;
         job.set_reads(plan.reads(planned));
         job.bytes = prepared.bytes;
+        if prepared.record {
+            job.more().record = true;
+        }
         job.site = instruction.site;
         if matches!(instruction.kind, Kind::Record(_)) {
             counts.records += 1;

@@ -1,22 +1,30 @@
 //! How an engine is set up.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use crossbeam_utils::CachePadded;
-use streamvm_ep::{CpuConfig, CpuDevice, DeviceId, DeviceRegistry, KernelRegistry};
+use streamvm_ep::faults::{FaultPlan, FaultyDevice};
+use streamvm_ep::races::Detector;
+use streamvm_ep::sim::{SimConfig, SimWorld};
+use streamvm_ep::{CpuConfig, CpuDevice, Device, DeviceId, DeviceRegistry, KernelRegistry};
 use streamvm_instructions::{Engine, Error, SoftSync, SoftSyncMode};
 use streamvm_stream::Capabilities;
+use streamvm_stream::mutant::Planted;
 
 use crate::callbacks::Callbacks;
+use crate::completion::Completion;
 use crate::context::{Context, ContextShared};
 use crate::entry::StreamTable;
 use crate::handle::Handle;
 use crate::inbox::Inbox;
 use crate::memory::Heap;
+use crate::monitor::Monitor;
 use crate::room::{Limits, Room};
 use crate::scheduler;
 use crate::shared::{Inline, Shared};
+use crate::simulated::Simulated;
 use crate::sleep::Sleeper;
 use crate::state::State;
 use crate::threads::Threads;
@@ -31,6 +39,13 @@ pub enum Mode {
     /// Each instruction to completion, in program order, in the thread that submits it: the naive engine, and the
     /// oracle for every other mode.
     Inline,
+    /// By the callers that wait, one step of the scheduler, a thread context, the completion or a simulated device at a
+    /// time, in an order drawn from the seed: the same program with the same seed runs the same way. Callbacks run in
+    /// the caller, before the call that asks for them returns.
+    Simulated {
+        /// What the order is drawn from.
+        seed: u64,
+    },
 }
 
 /// Instructions pending by default: deep enough that a submitter that stalls for milliseconds starves nobody, and about
@@ -41,12 +56,16 @@ const INSTRUCTIONS: u64 = 16_384;
 const BYTES: u64 = 1 << 30;
 
 /// Sets an engine up; made by [`Vm::builder`].
-#[derive(Clone, Debug)]
 pub struct VmBuilder {
     mode: Mode,
     soft_sync: SoftSyncMode,
     capabilities: Capabilities,
     cpu_devices: u32,
+    sim: SimConfig,
+    races: bool,
+    faults: Option<Arc<FaultPlan>>,
+    trace: Option<Box<dyn Write + Send>>,
+    planted: Planted,
     cpu: CpuConfig,
     host: CpuConfig,
     cpu_threads: Option<usize>,
@@ -60,6 +79,11 @@ impl VmBuilder {
             soft_sync: SoftSyncMode::default(),
             capabilities: Capabilities::standard(),
             cpu_devices: 1,
+            sim: SimConfig { devices: 0, ..SimConfig::default() },
+            races: false,
+            faults: None,
+            trace: None,
+            planted: Planted::default(),
             cpu: CpuConfig::default(),
             host: CpuConfig::default(),
             cpu_threads: None,
@@ -93,6 +117,46 @@ impl VmBuilder {
     #[must_use]
     pub fn cpu_devices(mut self, count: u32) -> VmBuilder {
         self.cpu_devices = count.max(1);
+        self
+    }
+
+    /// How many simulated devices there are (`sim:0`, `sim:1`, …). They run what they are told as late as order allows,
+    /// in an order drawn from a seed, and report to the race detector, which they turn on. In
+    /// [`Mode::Simulated`] the seed is the mode's. Default: 0.
+    #[must_use]
+    pub fn sim_devices(mut self, count: u32) -> VmBuilder {
+        self.sim.devices = count;
+        self
+    }
+
+    /// The most memory of each simulated device, in bytes. Default: what the machine has.
+    #[must_use]
+    pub fn sim_memory_limit(mut self, bytes: u64) -> VmBuilder {
+        self.sim.memory_limit = Some(bytes);
+        self
+    }
+
+    /// Whether every access is judged by the order that was issued; [`Vm::races`] has what was found. Costs a lock
+    /// and a look-up an access. Default: off, on with simulated devices.
+    #[must_use]
+    pub fn detect_races(mut self, on: bool) -> VmBuilder {
+        self.races = on;
+        self
+    }
+
+    /// Writes down what the engine decides, for an independent checker: instructions, what they touch, waits and
+    /// records, one JSON object a line. The writer is called by submitting threads, outside of the engine's locks; it
+    /// is flushed when the engine is shut down or dropped. Turns the race detector on.
+    #[must_use]
+    pub fn record(mut self, trace: impl Write + Send + 'static) -> VmBuilder {
+        self.trace = Some(Box::new(trace));
+        self
+    }
+
+    /// Injects the faults of `plan` into every device of the engine, for tests of what must hold when they fail.
+    #[must_use]
+    pub fn faults(mut self, plan: Arc<FaultPlan>) -> VmBuilder {
+        self.faults = Some(plan);
         self
     }
 
@@ -133,6 +197,15 @@ impl VmBuilder {
         self
     }
 
+    /// Breaks a rule on purpose, so that a suite can prove that it would be found.
+    #[doc(hidden)]
+    #[cfg(feature = "mutants")]
+    #[must_use]
+    pub fn mutant(mut self, mutant: streamvm_stream::mutant::Mutant) -> VmBuilder {
+        self.planted = Planted::new(mutant);
+        self
+    }
+
     /// Builds the engine.
     ///
     /// # Errors
@@ -154,24 +227,44 @@ impl VmBuilder {
         if let Some(inline) = &inline {
             threads.adopt(DeviceId::cpu(0), inline.context.clone());
         }
-        let threaded = inline.is_none();
+        let callbacks = Arc::new(Callbacks::default());
+        let mut sim = self.sim;
+        if let Mode::Simulated { seed } = self.mode {
+            sim.seed = seed;
+            callbacks.be_stepped();
+        }
+        let detector = (self.races || sim.devices > 0 || self.trace.is_some()).then(|| Arc::new(Detector::new()));
+        let world = detector.clone().filter(|_| sim.devices > 0).map(|detector| SimWorld::new(sim, detector));
+        let simulated = match self.mode {
+            Mode::Simulated { seed } => Some(Simulated::new(seed, world.clone())),
+            Mode::Threaded | Mode::Inline => None,
+        };
+        let devices = devices(self.cpu_devices, self.cpu, world.as_ref(), self.faults.as_ref())?;
+        let threaded = inline.is_none() && simulated.is_none();
+        let sync = SoftSync::new(self.soft_sync, self.capabilities);
+        let mut state = State::new(sync);
+        state.plant(self.planted);
         let shared = Arc::new(Shared {
-            state: Mutex::new(State::new(SoftSync::new(self.soft_sync, self.capabilities))),
+            state: Mutex::new(state),
             streams: StreamTable::new(),
             failures: CachePadded::default(),
             releases: CachePadded::default(),
             returned: Inbox::new(),
             to_scheduler: Inbox::new(),
             scheduler: Arc::new(Sleeper::new()),
-            callbacks: Arc::new(Callbacks::default()),
+            callbacks,
             room: CachePadded::new(Room::new()),
             limits: self.limits,
             charged_bytes: AtomicU64::new(0),
             threads,
-            devices: DeviceRegistry::with_cpus(self.cpu_devices, self.cpu),
+            devices,
             host: Arc::new(CpuDevice::new(0, self.host)),
             kernels: KernelRegistry::builtin(),
             inline,
+            simulated,
+            planted: self.planted,
+            completion: Completion::new(),
+            monitor: detector.map(|detector| Monitor::new(detector, self.trace)),
             closed: AtomicBool::new(false),
             heap: Heap::default(),
         });
@@ -185,4 +278,22 @@ impl VmBuilder {
         }
         Ok(shared)
     }
+}
+
+/// The devices of an engine.
+fn devices(
+    cpus: u32,
+    config: CpuConfig,
+    world: Option<&Arc<SimWorld>>,
+    faults: Option<&Arc<FaultPlan>>,
+) -> Result<DeviceRegistry, Error> {
+    let mut devices = DeviceRegistry::new();
+    let cpus = (0..cpus).map(|index| Arc::new(CpuDevice::new(index, config.clone())) as Arc<dyn Device>);
+    for device in cpus.chain(world.into_iter().flat_map(|world| world.devices())) {
+        devices.add(match faults {
+            Some(plan) => FaultyDevice::wrap(device, plan),
+            None => device,
+        })?;
+    }
+    Ok(devices)
 }

@@ -14,8 +14,10 @@ use streamvm_ep as ep;
 use streamvm_stream::Point;
 
 use crate::entry::StreamEntry;
+use crate::flight::{Flight, Shown};
 use crate::inbox::Inbox;
 use crate::job::Job;
+use crate::launch;
 use crate::run;
 use crate::shared::Shared;
 use crate::sleep::Sleeper;
@@ -101,16 +103,32 @@ impl Context {
         progress
     }
 
-    /// Runs jobs in the order given, whatever their waits: the caller has run everything before them.
+    /// How many streams it runs.
+    pub(crate) fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Runs jobs in the order given, each until it has passed, whatever their waits: the caller has run everything
+    /// before them.
     pub(crate) fn run_in_order(&mut self, mut jobs: Chain<Job>, vm: &Shared) {
-        while let Some(job) = jobs.pop() {
+        while let Some(mut job) = jobs.pop() {
             let lane = self.lane_of(&job);
+            let seq = job.point.seq;
+            if let Some(more) = job.has_more() {
+                more.all_waited();
+            }
             self.run(lane, job, vm);
+            let Lane { entry, stream, .. } = &mut self.lanes[lane];
+            if let Some(flight) = &entry.flight {
+                launch::prove(flight, seq, stream.as_mut());
+                vm.completion.poll(vm);
+            }
         }
         self.give_back(vm);
     }
 
-    fn take_in(&mut self) {
+    /// Takes what was sent into the queues of its streams.
+    pub(crate) fn take_in(&mut self) {
         let mut jobs = self.shared.inbox.take();
         while let Some(job) = jobs.pop() {
             let lane = self.lane_of(&job);
@@ -135,14 +153,23 @@ impl Context {
         self.index.get(stream).copied().flatten().unwrap_or_else(|| unreachable!("stream {stream} was never opened"))
     }
 
-    fn run_head(&mut self, lane: usize, vm: &Shared) -> bool {
-        let queue = &mut self.lanes[lane].queue;
+    /// Runs the next instruction of a stream if it is ready. Returns whether anything was done.
+    pub(crate) fn run_head(&mut self, lane: usize, vm: &Shared) -> bool {
+        let Lane { entry, stream, queue } = &mut self.lanes[lane];
+        if let Some(flight) = &entry.flight
+            && flight.needs_record()
+        {
+            launch::record_tail(flight, stream.as_mut());
+            return true;
+        }
         let Some(head) = queue.front_mut() else {
             return false;
         };
-        if let Some(more) = head.has_more() {
+        if let Some(more) = head.has_more()
+            && !more.device_waits.is_empty()
+        {
             // Waits that are met are not looked at again.
-            more.device_waits.retain(|point| !vm.streams.has_passed(*point));
+            launch::settle_waits(more, entry, stream.as_mut(), vm);
             if !more.device_waits.is_empty() {
                 return false;
             }
@@ -153,9 +180,19 @@ impl Context {
         true
     }
 
-    fn run(&mut self, lane: usize, mut job: Slot<Job>, vm: &Shared) {
+    fn run(&mut self, lane: usize, job: Slot<Job>, vm: &Shared) {
         let Lane { entry, stream, .. } = &mut self.lanes[lane];
-        run::run(&mut job, entry, stream.as_mut(), &vm.failures, &self.shared.retired_bytes);
+        if let Some(monitor) = &vm.monitor {
+            monitor.starts(&job, entry, stream.as_mut());
+        }
+        if let Some(flight) = &entry.flight {
+            if let Some(mark) = launch::launch(job, entry, flight, stream.as_mut(), vm) {
+                self.retired.push(mark);
+            }
+            return;
+        }
+        let mut job = job;
+        run::run(&mut job, entry, stream.as_mut(), vm, &self.shared.retired_bytes);
         vm.room.announce(vm.limits, || vm.pending());
         self.retired.push(job);
         if self.retired.len() >= RETIRED {
@@ -164,18 +201,28 @@ impl Context {
     }
 
     /// Gives the slots of what has passed back to the submitters.
-    fn give_back(&mut self, vm: &Shared) {
+    pub(crate) fn give_back(&mut self, vm: &Shared) {
         vm.returned.push(std::mem::take(&mut self.retired));
+    }
+
+    /// What heads wait for that only a timeline tells.
+    pub(crate) fn held_by(&self) -> impl Iterator<Item = Point> + '_ {
+        self.blocked().map(|(_, _, point)| point)
     }
 
     /// Whether something can be done now.
     fn is_ready(&self, vm: &Shared) -> bool {
-        !self.shared.inbox.is_empty() || self.blocked().any(|point| vm.streams.has_passed(point))
+        !self.shared.inbox.is_empty()
+            || self.lanes.iter().any(|lane| lane.entry.flight.as_ref().is_some_and(Flight::needs_record))
+            || self.blocked().any(|(lane, head, point)| launch::is_met(head, &lane.entry, point, vm))
     }
 
     /// What the heads wait for: the first open wait of each.
-    fn blocked(&self) -> impl Iterator<Item = Point> + '_ {
-        self.lanes.iter().filter_map(|lane| lane.queue.front()?.first_device_wait())
+    fn blocked(&self) -> impl Iterator<Item = (&Lane, &Job, Point)> + '_ {
+        self.lanes.iter().filter_map(|lane| {
+            let head = lane.queue.front()?;
+            Some((lane, head, head.first_device_wait()?))
+        })
     }
 
     /// Sleeps until there may be something to do. Every way to become ready leads to a wake: a push into the inbox, a
@@ -185,8 +232,19 @@ impl Context {
         sleeper.prepare();
         let mut asleep = self.shared.inbox.is_surely_empty() && !vm.is_over();
         let mut registered = Vec::new();
-        for point in self.blocked() {
+        asleep &= !self.lanes.iter().any(|lane| lane.entry.flight.as_ref().is_some_and(Flight::needs_record));
+        for (lane, head, point) in self.blocked() {
             let Some(entry) = vm.streams.get(point.stream) else { continue };
+            if let Some(source) = launch::by_event(head, &lane.entry, entry) {
+                match source.when_shown(point.seq, sleeper) {
+                    Shown::NotYet => continue,
+                    Shown::By(_) => {
+                        asleep = false;
+                        continue;
+                    }
+                    Shown::ByNumber => {}
+                }
+            }
             match entry.when_passed(point.seq, Wake::Sleeper(sleeper.clone())) {
                 Ok(id) => registered.push((point.stream, id)),
                 Err(_) => asleep = false,

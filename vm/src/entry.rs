@@ -7,6 +7,7 @@ use crossbeam_utils::CachePadded;
 use streamvm_stream::{Point, StreamId, StreamKey, StreamPolicy, Timeline};
 
 use crate::context::ContextShared;
+use crate::flight::Flight;
 use crate::waiters::{Waiters, Wake};
 
 /// The most streams that one engine has: names of streams are few, and a fixed table is read without a lock.
@@ -22,6 +23,8 @@ pub(crate) struct StreamEntry {
     /// Written by the context that runs the stream, read by all.
     pub(crate) timeline: Timeline,
     pub(crate) waiters: Waiters,
+    /// What was launched and has not passed, where the device runs it later.
+    pub(crate) flight: Option<Flight>,
     /// Written with every instruction, so apart from what the runner reads with every instruction.
     submission: CachePadded<Submission>,
 }
@@ -42,9 +45,10 @@ impl StreamEntry {
         key: StreamKey,
         policy: &'static dyn StreamPolicy,
         context: Arc<ContextShared>,
+        flight: Option<Flight>,
     ) -> StreamEntry {
         let (timeline, waiters, submission) = (Timeline::new(), Waiters::new(), CachePadded::default());
-        StreamEntry { id, key, policy, context, timeline, waiters, submission }
+        StreamEntry { id, key, policy, context, timeline, waiters, flight, submission }
     }
 
     /// Publishes that everything up to `seq` has passed, and wakes who waits for it. The stream's runner alone.
@@ -56,7 +60,18 @@ impl StreamEntry {
 
     /// Has `wake` done once `seq` has passed; gives it back if it has.
     pub(crate) fn when_passed(&self, seq: u64, wake: Wake) -> Result<u64, Wake> {
+        self.demand(seq);
         self.waiters.add(&self.timeline, seq, wake)
+    }
+
+    /// Somebody wants to know when `seq` has passed. Streams that advance by themselves need no telling. Returns whether
+    /// the stream's context has to record for it, and is woken.
+    pub(crate) fn demand(&self, seq: u64) -> bool {
+        let records = self.flight.as_ref().is_some_and(|flight| flight.demand(seq));
+        if records {
+            self.context.sleeper.wake();
+        }
+        records
     }
 
     pub(crate) fn submitted(&self) -> u64 {

@@ -70,6 +70,11 @@ impl Failures {
         self.len.store(table.failed.len(), Ordering::Relaxed);
     }
 
+    /// Whether the point is known to have failed.
+    pub(crate) fn is_known(&self, point: Point) -> bool {
+        self.any() && unpoisoned(self.table.lock()).failed.contains_key(&point)
+    }
+
     /// The root cause of the first of `points` that failed.
     pub(crate) fn poison(&self, mut points: impl Iterator<Item = Point>) -> Option<Arc<Failure>> {
         if !self.any() {

@@ -22,6 +22,8 @@ pub(crate) enum Task {
     Fill(Scalar),
     /// A caller's code over the operands.
     Function(InlineFn),
+    /// A record behind the instruction of this number, which was submitted before: no instruction of its own.
+    Mark,
 }
 
 /// One instruction on its way from submission to completion.
@@ -62,9 +64,23 @@ pub(crate) struct More {
     pub(crate) device_waits: SmallVec<[Point; 2]>,
     /// Points that the scheduler waits for.
     pub(crate) host_waits: SmallVec<[Point; 2]>,
+    /// Points that were waited for, where somebody still asks: a device that may be lost, a monitor.
+    pub(crate) waited: SmallVec<[Point; 2]>,
+    /// The device records behind it.
+    pub(crate) record: bool,
+    /// A device wait failed: what is left of them is waited for by number.
+    pub(crate) by_number: bool,
     /// The points that wrote the other things that it reads.
     reads: SmallVec<[Point; 4]>,
     pub(crate) operands: Vec<Operand>,
+}
+
+impl More {
+    /// Notes that all waits are met.
+    pub(crate) fn all_waited(&mut self) {
+        self.waited.extend(self.device_waits.drain(..));
+        self.waited.extend(self.host_waits.drain(..));
+    }
 }
 
 const NO_POINT: Point = Point { stream: StreamId(0), seq: 0 };
@@ -118,6 +134,21 @@ impl Job {
         name.unwrap_or(self.what)
     }
 
+    /// The points that were waited for, where they are kept.
+    pub(crate) fn waited(&self) -> &[Point] {
+        if self.has_more { &self.more.waited } else { &[] }
+    }
+
+    /// Whether what is left of its device waits is waited for by number.
+    pub(crate) fn waits_by_number(&self) -> bool {
+        self.has_more && self.more.by_number
+    }
+
+    /// Whether the device records behind it.
+    pub(crate) fn records(&self) -> bool {
+        self.has_more && self.more.record
+    }
+
     /// Whether some host wait is open.
     pub(crate) fn has_host_waits(&self) -> bool {
         self.has_more && !self.more.host_waits.is_empty()
@@ -137,8 +168,10 @@ impl Job {
     pub(crate) fn clear(&mut self) {
         if self.has_more {
             self.has_more = false;
-            let More { name, device_waits, host_waits, reads, operands } = &mut self.more;
+            let More { name, device_waits, host_waits, waited, record, by_number, reads, operands } = &mut self.more;
             *name = None;
+            (*record, *by_number) = (false, false);
+            waited.clear();
             device_waits.clear();
             host_waits.clear();
             reads.clear();
@@ -153,7 +186,7 @@ impl Job {
 impl Work for Job {
     fn run(&mut self, stream: &mut dyn ep::Stream) -> Result<(), CallError> {
         match std::mem::replace(&mut self.task, Task::Nothing) {
-            Task::Nothing => Ok(()),
+            Task::Nothing | Task::Mark => Ok(()),
             Task::Kernel(kernel, params) => {
                 let inputs = self.more.operands.len().saturating_sub(1);
                 let operands = &mut self.more.operands;

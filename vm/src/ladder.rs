@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use streamvm_ep as ep;
 use streamvm_instructions::Error;
+use streamvm_stream::Point;
 
 use crate::engine_thread;
 use crate::memory::PoolId;
@@ -77,6 +78,10 @@ fn ask_driver(vm: &Shared, pool: PoolId, bytes: usize) -> Result<(), Error> {
         Err(ep::Error::OutOfMemory { .. }) if least < comfortable => device.allocate(kind, least)?,
         result => result?,
     };
+    if let Some(monitor) = &vm.monitor {
+        let start = region.base().addr();
+        monitor.mapped(start..start + region.bytes(), place, kind);
+    }
     let mut state = unpoisoned(vm.state.lock());
     state.pools.add_region(pool, region, &vm.heap).map_err(refused)
 }
@@ -92,6 +97,10 @@ pub(crate) fn give_back(vm: &Shared) -> u64 {
             let given = pool.allocator.shrink(&passed);
             regions.extend(given.into_iter().filter_map(|number| vm.heap.take(id, number)));
         }
+    }
+    if let Some(monitor) = &vm.monitor {
+        let passed = || vm.streams.iter().map(|entry| Point::new(entry.id, entry.timeline.passed()));
+        regions.iter().for_each(|kept| monitor.unmapped(kept.range(), passed()));
     }
     regions.into_iter().map(|kept| vm.heap.free(kept)).sum()
 }

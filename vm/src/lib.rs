@@ -46,16 +46,20 @@ struct Readme;
 
 mod callbacks;
 mod commit;
+mod completion;
 mod config;
 mod context;
 mod engine_thread;
 mod entry;
 mod failures;
+mod flight;
 mod handle;
 mod inbox;
 mod job;
 mod ladder;
+mod launch;
 mod memory;
+mod monitor;
 mod outbox;
 mod prepare;
 mod releases;
@@ -63,6 +67,7 @@ mod room;
 mod run;
 mod scheduler;
 mod shared;
+mod simulated;
 mod sleep;
 mod slot;
 mod spin;
@@ -72,6 +77,7 @@ mod submit;
 mod sync;
 mod threads;
 mod ticket;
+mod trace;
 mod vm;
 mod wait;
 mod waiters;
@@ -83,6 +89,8 @@ pub use ticket::Ticket;
 pub use vm::Vm;
 
 pub use streamvm_ep as ep;
+pub use streamvm_ep::faults::FaultPlan;
+pub use streamvm_ep::races::Finding;
 pub use streamvm_ep::{
     Access, Axes, DType, DeviceId, DeviceInfo, DeviceKind, Element, FnContext, FnError, Layout, MemoryKind, Op, Params,
     Scalar, Shape,

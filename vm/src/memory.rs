@@ -6,12 +6,14 @@
 
 #![allow(unsafe_code, reason = "makes operands from addresses, and gives regions back")]
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use hashbrown::HashMap;
 use streamvm_ep::{Access, Device, MemoryKind, Operand, Region};
 use streamvm_instructions::{Place, Tensor};
 use streamvm_stream::allocator::{Allocator, AllocatorConfig, AllocatorError, Block, BlockId, RegionId};
+use streamvm_stream::mutant::Planted;
 
 use crate::sync::unpoisoned;
 
@@ -62,6 +64,12 @@ impl Memory {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.0, count) };
     }
 
+    /// Its addresses.
+    pub(crate) fn range(&self) -> Range<usize> {
+        let start = self.base.0.addr();
+        start..start + self.bytes
+    }
+
     /// The same memory, for filling it outside of the submission lock.
     pub(crate) fn alias(&self) -> Memory {
         Memory { base: self.base, bytes: self.bytes, block: None }
@@ -90,9 +98,15 @@ fn kind_at(place: Place, kind: MemoryKind) -> MemoryKind {
 #[derive(Default)]
 pub(crate) struct Pools {
     pools: Vec<Pool>,
+    planted: Planted,
 }
 
 impl Pools {
+    /// Breaks a rule in the pools made from now on, in builds for suites.
+    pub(crate) fn plant(&mut self, planted: Planted) {
+        self.planted = planted;
+    }
+
     /// The pool for a place and kind, if it was made.
     pub(crate) fn find(&self, place: Place, kind: MemoryKind) -> Option<PoolId> {
         let kind = kind_at(place, kind);
@@ -108,7 +122,8 @@ impl Pools {
     ) -> Result<PoolId, AllocatorError> {
         let kind = kind_at(place, kind);
         let config = AllocatorConfig { alignment: device.alignment(), ..AllocatorConfig::default() };
-        let allocator = Allocator::new(config)?;
+        let mut allocator = Allocator::new(config)?;
+        allocator.plant(self.planted);
         self.pools.push(Pool { place, kind, device, allocator, bases: Vec::new() });
         Ok(PoolId(self.pools.len() - 1))
     }
@@ -168,6 +183,14 @@ pub(crate) struct Heap {
 pub(crate) struct Kept {
     device: Arc<dyn Device>,
     region: Region,
+}
+
+impl Kept {
+    /// Its addresses.
+    pub(crate) fn range(&self) -> Range<usize> {
+        let start = self.region.base().addr();
+        start..start + self.region.bytes()
+    }
 }
 
 impl Heap {

@@ -88,7 +88,7 @@ impl State {
             self.note_use(line, instruction, resource, u.access())?;
             self.scratch.uses.push(DependenceUse { resource, access: u.ordering_access() });
         }
-        self.scratch.prepared.push(Prepared { stream, kernel, first_use, bytes });
+        self.scratch.prepared.push(Prepared { stream, kernel, first_use, bytes, record: false, after: None });
         Ok(())
     }
 

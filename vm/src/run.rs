@@ -10,10 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use streamvm_ep as ep;
 use streamvm_instructions::{Cause, Failure};
+use streamvm_stream::mutant::Mutant;
 
 use crate::entry::StreamEntry;
 use crate::failures::Failures;
 use crate::job::{Job, Task};
+use crate::shared::Shared;
 
 /// Runs `job` on its stream and publishes that it has passed. The outcome is entered before that, and the captures are
 /// dropped before that, by this thread.
@@ -21,27 +23,63 @@ pub(crate) fn run(
     job: &mut Job,
     entry: &StreamEntry,
     stream: &mut dyn ep::Stream,
-    failures: &Failures,
+    vm: &Shared,
     retired_bytes: &AtomicU64,
 ) {
-    if let Some(root) = failures.poison(job.reads()) {
-        log::debug!("{} on {} is skipped: {root}", job.name(), entry.key);
-        failures.pass_on(job.point, job.order, root);
-    } else if !matches!(job.task, Task::Nothing)
-        && let Some(cause) = attempt(job, entry, stream)
-    {
-        let what = job.name().to_owned();
-        let failure = Failure { point: job.point, stream: entry.key, what, site: job.site, cause };
-        log::debug!("{failure}");
-        failures.fail(job.order, Arc::new(failure));
+    if vm.planted.is(Mutant::NotifiedBeforePublished) {
+        entry.pass(job.point.seq);
     }
+    carry_out(job, entry, stream, vm);
     let (seq, bytes) = (job.point.seq, job.bytes);
     clear(job);
     if bytes > 0 {
         // This thread is the only writer; who sees the number below sees this.
         retired_bytes.store(retired_bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
     }
+    if let Some(monitor) = &vm.monitor {
+        monitor.passes(entry.id, seq);
+    }
     entry.pass(seq);
+}
+
+/// Runs or launches `job`, or skips it because of what it reads, and enters its failure if there is one by now. Says
+/// whether the device was given work.
+pub(crate) fn carry_out(job: &mut Job, entry: &StreamEntry, stream: &mut dyn ep::Stream, vm: &Shared) -> bool {
+    let failures = &vm.failures;
+    if let Some(root) = failures.poison(job.reads()) {
+        log::debug!("{} on {} is skipped: {root}", job.name(), entry.key);
+        if !vm.planted.is(Mutant::PoisonNotCarried) {
+            failures.pass_on(job.point, job.order, root);
+        }
+        return false;
+    }
+    if matches!(job.task, Task::Nothing) {
+        return false;
+    }
+    match attempt(job, entry, stream) {
+        None => true,
+        Some(cause) => {
+            failures.fail(job.order, Arc::new(failure(job, entry, cause)));
+            false
+        }
+    }
+}
+
+/// Skips `job`, whose device is lost.
+#[cold]
+pub(crate) fn refuse(job: &Job, entry: &StreamEntry, lost: ep::Error, failures: &Failures) {
+    match failures.poison(job.reads()) {
+        Some(root) => failures.pass_on(job.point, job.order, root),
+        None => failures.fail(job.order, Arc::new(failure(job, entry, Cause::Device(lost)))),
+    }
+}
+
+/// The failure of `job` because of `cause`.
+#[cold]
+pub(crate) fn failure(job: &Job, entry: &StreamEntry, cause: Cause) -> Failure {
+    let failure = Failure { point: job.point, stream: entry.key, what: job.name().to_owned(), site: job.site, cause };
+    log::debug!("{failure}");
+    failure
 }
 
 /// Drops what a job holds; a panic of a capture's drop is logged, as nothing waits for it.

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use streamvm_stream::mutant::Mutant;
 use streamvm_stream::{Point, StreamId};
 
 use crate::engine_thread;
@@ -51,7 +52,17 @@ impl Scheduler {
             let mut count = 0;
             while let Some(head) = queue.front_mut() {
                 if let Some(more) = head.has_more() {
-                    more.host_waits.retain(|point| !vm.streams.has_passed(*point));
+                    if vm.planted.is(Mutant::HostWaitMet) {
+                        more.host_waits.clear();
+                    }
+                    let (waits, waited) = (&mut more.host_waits, &mut more.waited);
+                    waits.retain(|point| {
+                        let met = vm.streams.has_passed(*point);
+                        if met && vm.monitor.is_some() {
+                            waited.push(*point);
+                        }
+                        !met
+                    });
                     if !more.host_waits.is_empty() {
                         break;
                     }

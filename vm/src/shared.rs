@@ -5,17 +5,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-use streamvm_ep::{Device, DeviceRegistry, KernelRegistry};
+use streamvm_ep::{Device, DeviceRegistry, EventPool, KernelRegistry};
+use streamvm_stream::mutant::Planted;
 
 use crate::callbacks::Callbacks;
+use crate::completion::Completion;
 use crate::context::{Context, ContextShared};
 use crate::entry::StreamTable;
 use crate::failures::Failures;
 use crate::inbox::Inbox;
 use crate::job::Job;
 use crate::memory::Heap;
+use crate::monitor::Monitor;
 use crate::releases::Releases;
 use crate::room::{Limits, Pending, Room};
+use crate::simulated::Simulated;
 use crate::sleep::Sleeper;
 use crate::state::State;
 use crate::sync::unpoisoned;
@@ -49,6 +53,14 @@ pub(crate) struct Shared {
     pub(crate) kernels: KernelRegistry,
     /// In inline mode: jobs in program order, and who runs them.
     pub(crate) inline: Option<Inline>,
+    /// In simulated mode: what is stepped, and in which order.
+    pub(crate) simulated: Option<Simulated>,
+    /// A rule that a suite has broken, in builds for suites.
+    pub(crate) planted: Planted,
+    /// Turns what devices have finished into passed numbers.
+    pub(crate) completion: Completion,
+    /// Who is told what is issued and what happens, if anybody.
+    pub(crate) monitor: Option<Monitor>,
     /// Nothing more is submitted.
     pub(crate) closed: AtomicBool,
     /// Last: the memory outlives everything that may point into it.
@@ -66,9 +78,16 @@ impl Shared {
     /// What is pending now.
     pub(crate) fn pending(&self) -> Pending {
         // Retired first: what passes between the two looks is then counted as pending, never as negative.
-        let retired = self.threads.retired_bytes();
+        let retired = self.threads.retired_bytes() + self.completion.retired_bytes.load(Ordering::Acquire);
         let bytes = self.charged_bytes.load(Ordering::Acquire).saturating_sub(retired);
         Pending { instructions: self.streams.pending(), bytes }
+    }
+
+    /// How many events exist. Devices of one kind may share a pool.
+    pub(crate) fn live_events(&self) -> usize {
+        let pools: hashbrown::HashMap<*const EventPool, usize> =
+            self.devices.iter().map(|device| (std::ptr::from_ref(device.events()), device.events().live())).collect();
+        pools.values().sum()
     }
 
     /// Whether the engine's threads may end: nothing more comes, and everything has passed.
@@ -79,6 +98,13 @@ impl Shared {
         // Of two contexts that pass the last instructions, one sees the other's number too.
         fence(Ordering::SeqCst);
         self.streams.pending() == 0
+    }
+
+    /// Somebody waits for all that is submitted.
+    pub(crate) fn demand_all(&self) {
+        for entry in self.streams.iter() {
+            entry.demand(entry.submitted());
+        }
     }
 
     /// Refuses new submissions from now on, and lets the threads end when everything has passed.
@@ -94,6 +120,7 @@ impl Shared {
     /// Wakes every thread of the engine.
     pub(crate) fn wake_all(&self) {
         self.scheduler.wake();
+        self.completion.sleeper.wake();
         self.threads.wake_all();
     }
 
@@ -101,12 +128,18 @@ impl Shared {
     pub(crate) fn free_dropped(&self) {
         let mut state = unpoisoned(self.state.lock());
         self.releases.take(&mut state.scratch.dropped);
-        state.free_dropped();
+        state.free_dropped(self);
     }
 
     /// Joins the engine's threads; everything has passed. Contexts first, as the last of them may still be handing a
     /// callback over. False if callbacks still run at the deadline.
     pub(crate) fn end_threads(&self, deadline: Option<Instant>) -> bool {
+        if let Some(monitor) = &self.monitor {
+            monitor.end_trace();
+        }
+        if let Some(simulated) = &self.simulated {
+            simulated.step_until(self, || false);
+        }
         self.wake_all();
         for handle in self.threads.take_handles() {
             if handle.join().is_err() {
@@ -119,6 +152,9 @@ impl Shared {
 
     /// Lets the engine's threads end by themselves, once they have nothing left to do.
     pub(crate) fn leave_threads(&self) {
+        if let Some(monitor) = &self.monitor {
+            monitor.end_trace();
+        }
         drop(self.threads.take_handles());
         self.callbacks.close();
     }

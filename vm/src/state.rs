@@ -10,6 +10,7 @@ use hashbrown::HashMap;
 use streamvm_ep::Kernel;
 use streamvm_instructions::{DependenceUse, Observed, Resource, ResourceId, SoftSync, SyncCounts};
 use streamvm_stream::allocator::Block;
+use streamvm_stream::mutant::Planted;
 use streamvm_stream::{Point, StreamId, StreamKey, Streams};
 
 use crate::entry::{StreamEntry, StreamTable};
@@ -51,6 +52,10 @@ pub(crate) struct Prepared {
     pub(crate) kernel: Option<Kernel>,
     pub(crate) first_use: usize,
     pub(crate) bytes: u64,
+    /// The device records behind it; known after soft sync.
+    pub(crate) record: bool,
+    /// What an explicit wait waits for; known after soft sync.
+    pub(crate) after: Option<Point>,
 }
 
 /// What `prepare` has changed, to be undone newest first.
@@ -142,6 +147,12 @@ impl State {
         }
     }
 
+    /// Breaks a rule, in builds for suites.
+    pub(crate) fn plant(&mut self, planted: Planted) {
+        self.sync.plant(planted);
+        self.pools.plant(planted);
+    }
+
     /// The id of a stream that was opened.
     pub(crate) fn stream(&mut self, key: StreamKey) -> Option<StreamId> {
         match self.recent {
@@ -168,9 +179,12 @@ impl State {
     }
 
     /// Frees the memory behind handles that are gone, ordered after all that was submitted before.
-    pub(crate) fn free_dropped(&mut self) {
+    pub(crate) fn free_dropped(&mut self, vm: &Shared) {
         let mut dropped = std::mem::take(&mut self.scratch.dropped);
         for id in dropped.drain(..) {
+            if let Some(monitor) = &vm.monitor {
+                monitor.forgets(id);
+            }
             let accesses = self.sync.remove_dependence(id);
             let known = self.resources.get_mut(id.index()).and_then(Option::take);
             if let Some((pool, block)) = known.and_then(|known| known.memory.block) {
@@ -226,6 +240,14 @@ impl Snapshot {
     /// Forgets what the submission before has seen.
     pub(crate) fn begin(&mut self) {
         self.submission += 1;
+    }
+
+    /// What this submission has looked at and seen to have passed.
+    pub(crate) fn seen(&self) -> impl Iterator<Item = Point> + '_ {
+        let now = self.submission;
+        let seen = self.seen.iter().enumerate();
+        seen.filter(move |(_, (at, _))| *at == now)
+            .map(|(index, (_, passed))| Point::new(StreamId(index as u32), *passed))
     }
 
     /// The snapshot as an input of soft sync.

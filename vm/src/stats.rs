@@ -18,6 +18,8 @@ pub struct Stats {
     pub blocked_submitters: usize,
     /// The allocators: one per place and memory kind in use.
     pub memory: Vec<PoolStats>,
+    /// Events that exist on the devices: recorded for waits that are to come, and given back once nobody needs them.
+    pub live_events: usize,
     /// Threads of the engine, callbacks aside.
     pub threads: usize,
 }

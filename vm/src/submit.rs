@@ -3,16 +3,20 @@
 //! One short lock does it, in the usual case: free what was dropped, admit, prepare, commit. Whatever needs a driver, a
 //! new thread or patience is done outside of the lock, and the submission starts again.
 
+use std::cell::RefCell;
+use std::panic::Location;
 use std::sync::{Arc, MutexGuard, TryLockError};
 
+use streamvm_ep::DeviceKind;
 use streamvm_instructions::{Engine, Error, InstructionList, Place, ResourceId, ResourceKind, Tensor};
 use streamvm_stream::allocator::Want;
-use streamvm_stream::{StreamClass, StreamKey, policy_for};
+use streamvm_stream::{Passing, StreamClass, StreamKey, policy_for};
 
 use crate::commit::{Submitted, ToWake};
 use crate::context::{Context, ContextShared};
 use crate::engine_thread;
 use crate::entry::{MAX_STREAMS, StreamEntry};
+use crate::flight::Flight;
 use crate::ladder::Ladder;
 use crate::prepare::Obstacle;
 use crate::room::Pending;
@@ -42,7 +46,7 @@ impl Shared {
             let mut state = unpoisoned(self.state.lock());
             self.check_open()?;
             self.releases.take(&mut state.scratch.dropped);
-            state.free_dropped();
+            state.free_dropped(self);
             state.forget_failures(self);
             if !self.admit(&mut state, list.len() as u64) {
                 drop(state);
@@ -53,6 +57,9 @@ impl Shared {
                 Ok(()) => {
                     let (submitted, wake) = state.commit(list, self, engine);
                     drop(state);
+                    if let Some(monitor) = &self.monitor {
+                        monitor.pass_trace_on();
+                    }
                     self.wake(&wake);
                     self.drive();
                     return Ok(submitted);
@@ -97,6 +104,11 @@ impl Shared {
             let Pending { instructions, bytes } = self.pending();
             return Err(Error::WouldBlock { instructions, bytes });
         }
+        if let Some(simulated) = &self.simulated {
+            simulated.make_room(self, more);
+            return self.check_open();
+        }
+        self.demand_all();
         self.room.wait(self.limits, more, || self.pending(), || self.check_open().is_err());
         self.check_open()
     }
@@ -119,7 +131,15 @@ impl Shared {
             reason: format!("no backend of this build runs {} streams", key.device.kind),
         })?;
         let refused = |reason: String| Error::NoStream { stream: key, reason };
-        let stream = device.create_stream()?;
+        // What passes at once runs on the host, whatever the device.
+        let later = policy.passing() == Passing::Later;
+        let at = if later || key.device.kind == DeviceKind::Cpu { device } else { &self.host };
+        let mut stream = at.create_stream()?;
+        if let Some(monitor) = &self.monitor
+            && !later
+        {
+            stream = monitor.watch(stream, key);
+        }
         let context: Arc<ContextShared> = match &self.inline {
             Some(inline) => inline.context.clone(),
             None => self
@@ -127,6 +147,10 @@ impl Shared {
                 .context(key.device, policy.threads(), self)
                 .map_err(|error| refused(format!("no thread could be started: {error}")))?,
         };
+        if later {
+            self.threads.complete(self).map_err(|error| refused(format!("no thread could be started: {error}")))?;
+        }
+        let flight = later.then(|| Flight::new(device.clone(), self.completion.sleeper.clone()));
         let mut state = unpoisoned(self.state.lock());
         if state.names.find(&key).is_some() {
             // Another thread was faster.
@@ -137,7 +161,10 @@ impl Shared {
         }
         let id = state.names.intern(key);
         state.sync.add_stream(StreamClass::of(&key));
-        let entry = Arc::new(StreamEntry::new(id, key, policy, context.clone()));
+        let entry = Arc::new(StreamEntry::new(id, key, policy, context.clone(), flight));
+        if let Some(monitor) = &self.monitor {
+            monitor.opened(id, key);
+        }
         self.streams.add(entry.clone());
         context.open(entry.clone(), stream);
         state.streams.push(StreamState { entry, sent: 0, counts: streamvm_instructions::SyncCounts::none(key) });
@@ -170,13 +197,14 @@ impl Shared {
         engine: &Arc<dyn Engine>,
         tensor: &Tensor,
         bytes: &[u8],
+        site: &'static Location<'static>,
     ) -> Result<(), Error> {
         let mut ladder = Ladder::default();
         let id = loop {
             let mut state = unpoisoned(self.state.lock());
             self.check_open()?;
             self.releases.take(&mut state.scratch.dropped);
-            state.free_dropped();
+            state.free_dropped(self);
             match state.create_passed(tensor, self) {
                 Ok(id) => break id,
                 Err(obstacle) => {
@@ -187,6 +215,9 @@ impl Shared {
         };
         let memory = unpoisoned(self.state.lock()).known(id).map(|known| known.memory.alias());
         if let Some(memory) = memory {
+            if let Some(monitor) = &self.monitor {
+                monitor.fills(id, tensor.resource(), memory.range(), site);
+            }
             memory.fill_from(bytes);
         }
         tensor.resource().bind(engine, id);
@@ -198,6 +229,9 @@ impl Shared {
     /// wait: it may be running an instruction of this very engine, further up the stack. Who has the turn then runs what
     /// it submitted, before or right after giving the turn away.
     fn drive(&self) {
+        if let Some(simulated) = &self.simulated {
+            return simulated.after_submission(self);
+        }
         let Some(inline) = &self.inline else { return };
         loop {
             let turn = if engine_thread::is_here() {
@@ -230,8 +264,18 @@ impl State {
         let memory = match kind {
             ResourceKind::Storage { place, memory, bytes } if bytes > 0 => {
                 let pool = self.pools.find(place, memory).ok_or(Obstacle::Pool(kind))?;
-                let passed = |point| vm.streams.has_passed(point);
+                let looked = RefCell::new(Vec::new());
+                let passed = |point| {
+                    let passed = vm.streams.has_passed(point);
+                    if passed && vm.monitor.is_some() {
+                        looked.borrow_mut().push(point);
+                    }
+                    passed
+                };
                 let allocated = self.pools.get(pool).allocator.alloc(bytes, Want::Passed, &passed);
+                if let Some(monitor) = &vm.monitor {
+                    looked.borrow().iter().for_each(|point| monitor.saw(*point));
+                }
                 let allocated = allocated.ok_or(Obstacle::Memory(pool, bytes))?;
                 self.pools.memory(pool, allocated.block, bytes)
             }

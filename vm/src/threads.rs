@@ -12,6 +12,7 @@ use std::thread::{Builder, JoinHandle};
 use streamvm_ep::DeviceId;
 use streamvm_stream::Threads as Wanted;
 
+use crate::completion;
 use crate::context::{self, ContextShared};
 use crate::shared::Shared;
 use crate::sync::unpoisoned;
@@ -27,6 +28,8 @@ pub(crate) struct Threads {
 struct State {
     contexts: Vec<Known>,
     handles: Vec<JoinHandle<()>>,
+    /// The completion's thread was started.
+    completes: bool,
 }
 
 struct Known {
@@ -47,7 +50,7 @@ impl Threads {
         let mut state = unpoisoned(self.state.lock());
         let allowed = match wanted {
             Wanted::Shared => self.shared_per_device,
-            Wanted::Own => 1,
+            Wanted::Own | Wanted::Launching => 1,
         };
         let alike = |known: &&mut Known| known.device == device && known.wanted == wanted;
         let count = state.contexts.iter_mut().filter(alike).count();
@@ -55,11 +58,17 @@ impl Threads {
             let name = match wanted {
                 Wanted::Shared => format!("{device}.{count}"),
                 Wanted::Own => format!("{device}.own"),
+                Wanted::Launching => format!("{device}.launch"),
             };
             let context = Arc::new(ContextShared::new(name));
-            let (shared, engine) = (context.clone(), vm.clone());
-            let thread = Builder::new().name(context.name.clone()).spawn(move || context::serve(shared, engine))?;
-            state.handles.push(thread);
+            match &vm.simulated {
+                Some(simulated) => simulated.adopt(context.clone()),
+                None => {
+                    let (shared, engine) = (context.clone(), vm.clone());
+                    let thread = Builder::new().name(context.name.clone());
+                    state.handles.push(thread.spawn(move || context::serve(shared, engine))?);
+                }
+            }
             state.contexts.push(Known { device, wanted, streams: 1, context: context.clone() });
             return Ok(context);
         }
@@ -76,6 +85,18 @@ impl Threads {
     pub(crate) fn adopt(&self, device: DeviceId, context: Arc<ContextShared>) {
         let known = Known { device, wanted: Wanted::Shared, streams: 0, context };
         unpoisoned(self.state.lock()).contexts.push(known);
+    }
+
+    /// Starts the completion's thread, once.
+    pub(crate) fn complete(&self, vm: &Arc<Shared>) -> io::Result<()> {
+        let mut state = unpoisoned(self.state.lock());
+        if !state.completes && vm.inline.is_none() && vm.simulated.is_none() {
+            let engine = vm.clone();
+            let thread = Builder::new().name("streamvm-completion".to_owned());
+            state.handles.push(thread.spawn(move || completion::serve(engine))?);
+            state.completes = true;
+        }
+        Ok(())
     }
 
     /// Keeps the handle of another thread of the engine.

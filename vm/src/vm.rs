@@ -1,9 +1,11 @@
 //! The engine's front: what a program holds.
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use streamvm_ep::races::Finding;
 use streamvm_ep::{DType, DeviceInfo, Element, MemoryKind, Scalar, Shape};
 use streamvm_instructions::{BuildError, Engine, Error, InstructionList, InstructionsBuilder, Place, Tensor, Var};
 
@@ -52,6 +54,7 @@ impl Vm {
     ///
     /// # Errors
     /// The shape has another number of elements; out of memory; shut down.
+    #[track_caller]
     pub fn tensor<T: Element>(&self, elements: &[T], shape: &[usize]) -> Result<Tensor, Error> {
         self.create(T::DTYPE, elements.len(), shape, T::as_bytes(elements))
     }
@@ -60,18 +63,20 @@ impl Vm {
     ///
     /// # Errors
     /// As [`Vm::tensor`].
+    #[track_caller]
     pub fn tensor_of_bools(&self, elements: &[bool], shape: &[usize]) -> Result<Tensor, Error> {
         let bytes: Vec<u8> = elements.iter().map(|element| u8::from(*element)).collect();
         self.create(DType::Bool, elements.len(), shape, &bytes)
     }
 
+    #[track_caller]
     fn create(&self, dtype: DType, elements: usize, shape: &[usize], bytes: &[u8]) -> Result<Tensor, Error> {
         let shape = Shape::new(shape).map_err(BuildError::from)?;
         if shape.elements() != elements {
             return Err(BuildError::Length { elements, shape }.into());
         }
         let tensor = Tensor::unbound(Place::Host, MemoryKind::Pageable, dtype, shape);
-        self.shared.create_from(&self.engine, &tensor, bytes)?;
+        self.shared.create_from(&self.engine, &tensor, bytes, Location::caller())?;
         Ok(tensor)
     }
 
@@ -147,6 +152,12 @@ impl Vm {
         ladder::give_back(&self.shared)
     }
 
+    /// What the race detector found: accesses that nothing orders, use after free, reads of what nobody wrote, each with
+    /// both instructions. Empty where it is off ([`VmBuilder::detect_races`]).
+    pub fn races(&self) -> Vec<Finding> {
+        self.shared.monitor.as_ref().map_or_else(Vec::new, |monitor| monitor.detector().findings())
+    }
+
     /// Counters since the engine was built.
     pub fn stats(&self) -> Stats {
         self.shared.free_dropped();
@@ -167,6 +178,7 @@ impl Vm {
             in_flight: pending.instructions,
             in_flight_bytes: pending.bytes,
             blocked_submitters: self.shared.room.blocked(),
+            live_events: self.shared.live_events(),
             threads: self.shared.threads.count(),
         }
     }

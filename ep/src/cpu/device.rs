@@ -1,13 +1,11 @@
-//! The CPU device: memory and its accounting.
-//!
-//! Invariant: a region's bytes are counted from before they are allocated until after they are
-//! freed, so that the counts never say less than what is in use, and the limit is never passed.
+//! The CPU device: memory and streams.
 
 use std::alloc::{Layout as HeapLayout, alloc_zeroed, dealloc};
 use std::ptr::without_provenance_mut;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
+use crate::accounts::Accounts;
 use crate::cpu::stream::CpuStream;
 use crate::device::{Device, DeviceId, DeviceInfo, LateFailure};
 use crate::error::Error;
@@ -30,57 +28,15 @@ pub struct CpuConfig {
 pub struct CpuDevice {
     id: DeviceId,
     config: CpuConfig,
-    accounts: Mutex<[MemoryStats; MemoryKind::ALL.len()]>,
+    accounts: Accounts,
     events: Arc<EventPool>,
 }
 
 impl CpuDevice {
     /// The device `cpu:<index>`, with no memory allocated.
     pub fn new(index: u32, config: CpuConfig) -> CpuDevice {
-        let empty = MemoryStats { limit: config.memory_limit, ..MemoryStats::default() };
-        CpuDevice {
-            id: DeviceId::cpu(index),
-            config,
-            accounts: Mutex::new([empty; MemoryKind::ALL.len()]),
-            events: Arc::new(EventPool::new()),
-        }
-    }
-
-    fn accounts(&self) -> MutexGuard<'_, [MemoryStats; MemoryKind::ALL.len()]> {
-        // No code here panics half way through a change, so a poisoned lock guards whole counts.
-        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts a region of `bytes` bytes as allocated, or says why not.
-    fn charge(&self, kind: MemoryKind, bytes: u64) -> Result<(), Error> {
-        let mut accounts = self.accounts();
-        let in_use: u64 = accounts.iter().map(|account| account.in_use).sum();
-        if let Some(limit) = self.config.memory_limit
-            && in_use.saturating_add(bytes) > limit
-        {
-            return Err(self.out_of_memory(kind, bytes, in_use, Some(limit)));
-        }
-        let account = &mut accounts[kind as usize];
-        account.in_use += bytes;
-        account.peak = account.peak.max(account.in_use);
-        account.regions += 1;
-        account.allocations += 1;
-        Ok(())
-    }
-
-    /// Takes a charge of memory that the machine did not give back out of the counts.
-    fn refuse(&self, kind: MemoryKind, bytes: u64) -> Error {
-        let mut accounts = self.accounts();
-        let account = &mut accounts[kind as usize];
-        account.in_use -= bytes;
-        account.regions -= 1;
-        account.allocations -= 1;
-        let in_use = accounts.iter().map(|account| account.in_use).sum();
-        self.out_of_memory(kind, bytes, in_use, None)
-    }
-
-    fn out_of_memory(&self, kind: MemoryKind, requested: u64, in_use: u64, limit: Option<u64>) -> Error {
-        Error::OutOfMemory { device: self.id, kind, requested, in_use, limit }
+        let id = DeviceId::cpu(index);
+        CpuDevice { id, accounts: Accounts::new(id, config.memory_limit), config, events: Arc::new(EventPool::new()) }
     }
 }
 
@@ -99,7 +55,7 @@ impl Device for CpuDevice {
     }
 
     fn memory(&self, kind: MemoryKind) -> MemoryStats {
-        self.accounts()[kind as usize]
+        self.accounts.of(kind)
     }
 
     fn alignment(&self) -> usize {
@@ -112,18 +68,18 @@ impl Device for CpuDevice {
 
     fn allocate(&self, kind: MemoryKind, bytes: usize) -> Result<Region, Error> {
         let requested = bytes as u64;
-        self.charge(kind, requested)?;
+        self.accounts.charge(kind, requested)?;
         if bytes == 0 {
             let nowhere = without_provenance_mut(ALIGNMENT);
             return Ok(Region::new(nowhere, 0, kind, self.id));
         }
         let Ok(layout) = HeapLayout::from_size_align(bytes, ALIGNMENT) else {
-            return Err(self.refuse(kind, requested));
+            return Err(self.accounts.refuse(kind, requested));
         };
         // SAFETY: the size is not 0.
         let base = unsafe { alloc_zeroed(layout) };
         if base.is_null() {
-            return Err(self.refuse(kind, requested));
+            return Err(self.accounts.refuse(kind, requested));
         }
         Ok(Region::new(base, bytes, kind, self.id))
     }
@@ -138,10 +94,7 @@ impl Device for CpuDevice {
             // layout, and that nothing uses it any more; a region is freed once, as it is moved.
             unsafe { dealloc(region.base(), layout) };
         }
-        let mut accounts = self.accounts();
-        let account = &mut accounts[region.kind() as usize];
-        account.in_use -= region.bytes() as u64;
-        account.regions -= 1;
+        self.accounts.give_back(region.kind(), region.bytes() as u64);
     }
 
     fn create_stream(&self) -> Result<Box<dyn Stream>, Error> {

@@ -6,4 +6,4 @@ mod kernels;
 mod stream;
 
 pub use device::{CpuConfig, CpuDevice};
-pub(crate) use kernels::register;
+pub(crate) use kernels::{check_copy, check_fill, copy, fill, register};

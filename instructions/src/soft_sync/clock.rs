@@ -66,14 +66,14 @@ impl Clock {
 }
 
 /// Orders the instruction at `at` after `point`: raises its stream's clock to the point and to what the point's own
-/// stream was ordered after when it ran.
-pub(super) fn merge(clocks: &mut [Clock], at: Point, point: Point) {
+/// stream was ordered after at `as_of`, which is when it ran.
+pub(super) fn merge(clocks: &mut [Clock], at: Point, point: Point, as_of: u64) {
     let (source, target) = (point.stream.index(), at.stream.index());
     debug_assert_ne!(source, target, "a stream is ordered after itself");
     let Ok([source, target]) = clocks.get_disjoint_mut([source, target]) else {
         return;
     };
-    if let Some(past) = source.as_of(point.seq) {
+    if let Some(past) = source.as_of(as_of) {
         if target.now.len() < past.len() {
             target.now.resize(past.len(), 0);
         }
@@ -87,7 +87,8 @@ pub(super) fn merge(clocks: &mut [Clock], at: Point, point: Point) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{Clock, HISTORY};
+    use streamvm_stream::{Point, StreamId};
 
     fn point(stream: u32, seq: u64) -> Point {
         Point::new(StreamId(stream), seq)
@@ -95,6 +96,10 @@ mod tests {
 
     fn clocks() -> Vec<Clock> {
         vec![Clock::default(); 3]
+    }
+
+    fn merge(clocks: &mut [Clock], at: Point, point: Point) {
+        super::merge(clocks, at, point, point.seq);
     }
 
     #[test]

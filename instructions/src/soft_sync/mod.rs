@@ -24,6 +24,7 @@ use std::ops::Range;
 use slab::Slab;
 use streamvm_ep::Access;
 use streamvm_stream::allocator::AccessSet;
+use streamvm_stream::mutant::{Mutant, Planted};
 use streamvm_stream::{Capabilities, Point, RecordRule, Shows, StreamClass, StreamId, WaitKind};
 
 use crate::engine::ResourceId;
@@ -164,6 +165,7 @@ pub struct SoftSync {
     /// The needs of the instruction at hand.
     needs: Vec<Point>,
     plan: Plan,
+    planted: Planted,
 }
 
 impl SoftSync {
@@ -178,7 +180,14 @@ impl SoftSync {
             barrier: None,
             needs: Vec::new(),
             plan: Plan::default(),
+            planted: Planted::default(),
         }
+    }
+
+    /// Breaks a rule on purpose.
+    #[doc(hidden)]
+    pub fn plant(&mut self, planted: Planted) {
+        self.planted = planted;
     }
 
     /// Adds the next stream; ids are dense and given in order.
@@ -283,14 +292,14 @@ impl SoftSync {
     fn record_around(&mut self, line: usize, at: Point, order: Order, waits: Range<u32>) {
         let state = &mut self.streams[at.stream.index()];
         let held = self.plan.waits[waits.start as usize..waits.end as usize].iter().any(|w| w.kind == WaitKind::Host);
-        if held {
-            state.records.at_or_after(Point::new(at.stream, at.seq - 1), &mut self.plan.records);
+        if held && !self.planted.is(Mutant::RecordBehindHeld) {
+            state.records.at_or_after(Point::new(at.stream, at.seq - 1), &mut self.plan.records, self.planted);
         }
         state.records.next_line(at.seq, line);
         // A wait that the program asked for does no work of its own that a need could name.
         let works = !matches!(order, Order::After(_));
         if order == Order::Record || (works && self.capabilities.records(state.class) == RecordRule::BehindEach) {
-            state.records.at_or_after(at, &mut self.plan.records);
+            state.records.at_or_after(at, &mut self.plan.records, self.planted);
         }
     }
 
@@ -334,6 +343,9 @@ impl SoftSync {
 
     #[inline]
     fn mark(&mut self, at: Point, u: DependenceUse) {
+        if self.planted.is(Mutant::LastUseNotUpdated) && u.access == Access::Read && at.seq.is_multiple_of(2) {
+            return;
+        }
         let dependence = &mut self.dependences[u.resource.index()];
         match u.access {
             Access::Read => dependence.note_read(at),
@@ -353,7 +365,7 @@ impl SoftSync {
         for need in &mut self.needs {
             let source = &mut self.streams[need.stream.index()];
             if self.capabilities.shows(source.class) == Shows::Event {
-                *need = source.records.at_or_after(*need, &mut self.plan.records);
+                *need = source.records.at_or_after(*need, &mut self.plan.records, self.planted);
             }
         }
         let target = self.streams[at.stream.index()].class;
@@ -361,13 +373,29 @@ impl SoftSync {
             if self.mode == SoftSyncMode::Minimal && self.implied(index) {
                 continue;
             }
+            if self.planted.is(Mutant::WaitDropped) && at.seq.is_multiple_of(3) {
+                continue;
+            }
+            let point = if self.planted.is(Mutant::WrongSource) { self.of_another(point, at) } else { point };
             let source = self.streams[point.stream.index()].class;
             let kind = self.capabilities.wait(source, target);
             self.plan.waits.push(Wait { point, kind, shows: self.capabilities.shows(source) });
         }
         for &point in &self.needs {
-            clock::merge(&mut self.clocks, at, point);
+            let as_of = if self.planted.is(Mutant::ClockTooFar) { u64::MAX } else { point.seq };
+            clock::merge(&mut self.clocks, at, point, as_of);
         }
+    }
+
+    /// A point that can be waited for, of another stream than `point` and `at`, if there is one.
+    #[cold]
+    fn of_another(&self, point: Point, at: Point) -> Point {
+        let others = self.streams.iter().enumerate().map(|(index, state)| {
+            let seq = if state.by_event { state.records.last().unwrap_or(0) } else { state.last };
+            Point::new(StreamId(index as u32), seq)
+        });
+        let fits = |other: &Point| other.seq > 0 && other.stream != point.stream && other.stream != at.stream;
+        others.into_iter().find(fits).unwrap_or(point)
     }
 
     /// Whether another need of the instruction comes after this one anyway. Order has no cycles, so of two needs at

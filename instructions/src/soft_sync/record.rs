@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use streamvm_stream::Point;
+use streamvm_stream::mutant::{Mutant, Planted};
 
 /// How many records a stream remembers. An older need is met by a later record: one wait that is longer, never wrong.
 const REMEMBERED: usize = 32;
@@ -52,8 +53,13 @@ impl Records {
         self.lines.push((seq, line));
     }
 
+    /// The last number with a record.
+    pub(super) fn last(&self) -> Option<u64> {
+        self.recorded.back().copied()
+    }
+
     /// The point of the earliest record at or after `point`, which is added to `records` if there is none.
-    pub(super) fn at_or_after(&mut self, point: Point, records: &mut Vec<PlannedRecord>) -> Point {
+    pub(super) fn at_or_after(&mut self, point: Point, records: &mut Vec<PlannedRecord>, planted: Planted) -> Point {
         let next = self.recorded.partition_point(|&seq| seq < point.seq);
         if let Some(&seq) = self.recorded.get(next) {
             return Point::new(point.stream, seq);
@@ -61,7 +67,8 @@ impl Records {
         let (seq, place) = if point.seq > self.before {
             let found = self.lines.binary_search_by_key(&point.seq, |(seq, _)| *seq);
             let Ok(index) = found else { unreachable!("a number past `before` was given to a line of this list") };
-            (point.seq, RecordPlace::Behind(self.lines[index].1))
+            let index = if planted.is(Mutant::RecordBefore) { index.checked_sub(1) } else { Some(index) };
+            (point.seq, index.map_or(RecordPlace::Start, |index| RecordPlace::Behind(self.lines[index].1)))
         } else {
             (self.before, RecordPlace::Start)
         };

@@ -59,6 +59,7 @@ use records::{NONE, Records, State};
 use regions::Regions;
 
 use crate::Point;
+use crate::mutant::{Mutant, Planted};
 
 /// The caching allocator of one device and memory kind. See the [module](self) for rules and an overview.
 ///
@@ -96,6 +97,7 @@ pub struct Allocator {
     unmerged: bool,
     /// The stored counters; `stats()` fills in the derived ones.
     counters: AllocatorStats,
+    planted: Planted,
 }
 
 impl Allocator {
@@ -113,7 +115,14 @@ impl Allocator {
             regions: Regions::new(),
             unmerged: false,
             counters: AllocatorStats::default(),
+            planted: Planted::default(),
         })
+    }
+
+    /// Breaks a rule on purpose.
+    #[doc(hidden)]
+    pub fn plant(&mut self, planted: Planted) {
+        self.planted = planted;
     }
 
     /// The settings.
@@ -144,7 +153,10 @@ impl Allocator {
                 self.lists.push(&mut self.records, rest);
             }
         }
-        let accesses = std::mem::take(&mut self.records[index].accesses);
+        let mut accesses = std::mem::take(&mut self.records[index].accesses);
+        if self.planted.is(Mutant::ReuseWithoutSync) {
+            accesses.clear();
+        }
         let block = self.start_life(index);
         self.counters.peak_in_use = self.counters.peak_in_use.max(self.counters.in_use);
         Some(Allocated { block, accesses })
@@ -264,6 +276,9 @@ impl Allocator {
         let record = &mut self.records[index];
         record.state = State::Free;
         record.accesses = accesses;
+        if self.planted.is(Mutant::ReturnedEarly) {
+            record.accesses.clear();
+        }
         self.counters.in_use -= record.granules << self.shift;
         self.counters.blocks -= 1;
         let (previous, next) = (record.previous, record.next);

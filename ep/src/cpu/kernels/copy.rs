@@ -11,21 +11,8 @@ use crate::scalar::Scalar;
 
 /// Copies `source` to `target`; see [`Stream::copy`](crate::Stream::copy).
 pub(crate) fn copy(source: &Operand, target: &mut Operand) -> Result<(), Error> {
-    if source.dtype() != target.dtype() || source.layout().shape() != target.layout().shape() {
-        return Err(Error::CopyMismatch {
-            source_dtype: source.dtype(),
-            source_shape: Box::new(*source.layout().shape()),
-            target_dtype: target.dtype(),
-            target_shape: Box::new(*target.layout().shape()),
-        });
-    }
-    check_target(target)?;
-    source.check_aligned()?;
-    if target.overlaps(source) {
-        if target.same_view(source) {
-            return Ok(());
-        }
-        return Err(Error::Overlap { written: 1, other: 0 });
+    if !check_copy(source, target)? {
+        return Ok(());
     }
     // In every arm: both hold elements of this size, aligned to it, of one shape; the target may be
     // written, reaches no element twice and does not meet the source.
@@ -40,15 +27,32 @@ pub(crate) fn copy(source: &Operand, target: &mut Operand) -> Result<(), Error> 
     Ok(())
 }
 
-/// Fills `target` with `value`; see [`Stream::fill`](crate::Stream::fill).
-pub(crate) fn fill(target: &mut Operand, value: Scalar) -> Result<(), Error> {
-    let dtype = target.dtype();
-    if !value.fits(dtype) {
-        return Err(Error::ScalarDoesNotFit { value, dtype });
+/// Errs unless a copy of these operands is allowed. Is there anything to do? Not if it is a view onto itself.
+pub(crate) fn check_copy(source: &Operand, target: &Operand) -> Result<bool, Error> {
+    if source.dtype() != target.dtype() || source.layout().shape() != target.layout().shape() {
+        return Err(Error::CopyMismatch {
+            source_dtype: source.dtype(),
+            source_shape: Box::new(*source.layout().shape()),
+            target_dtype: target.dtype(),
+            target_shape: Box::new(*target.layout().shape()),
+        });
     }
     check_target(target)?;
+    source.check_aligned()?;
+    if target.overlaps(source) {
+        if target.same_view(source) {
+            return Ok(false);
+        }
+        return Err(Error::Overlap { written: 1, other: 0 });
+    }
+    Ok(true)
+}
+
+/// Fills `target` with `value`; see [`Stream::fill`](crate::Stream::fill).
+pub(crate) fn fill(target: &mut Operand, value: Scalar) -> Result<(), Error> {
+    check_fill(target, value)?;
     // In every arm: the target holds this type, aligned, may be written and reaches no element twice.
-    match dtype {
+    match target.dtype() {
         // SAFETY: see above.
         DType::F32 => unsafe { fill_walk(target, float(value) as f32) },
         // SAFETY: see above.
@@ -61,6 +65,15 @@ pub(crate) fn fill(target: &mut Operand, value: Scalar) -> Result<(), Error> {
         DType::U8 | DType::Bool => unsafe { fill_walk(target, integer(value) as u8) },
     }
     Ok(())
+}
+
+/// Errs unless a fill of `target` with `value` is allowed.
+pub(crate) fn check_fill(target: &Operand, value: Scalar) -> Result<(), Error> {
+    let dtype = target.dtype();
+    if !value.fits(dtype) {
+        return Err(Error::ScalarDoesNotFit { value, dtype });
+    }
+    check_target(target)
 }
 
 fn check_target(target: &Operand) -> Result<(), Error> {

@@ -22,5 +22,5 @@ mod softmax;
 mod table;
 mod walk;
 
-pub(crate) use copy::{copy, fill};
+pub(crate) use copy::{check_copy, check_fill, copy, fill};
 pub(crate) use table::register;

@@ -13,10 +13,10 @@ use crate::kernel::{Kernel, KernelFn};
 use crate::kernel_registry::KernelRegistry;
 use crate::op::Op;
 
-/// Adds every CPU kernel to the registry.
-pub(crate) fn register(registry: &mut KernelRegistry) {
+/// Adds every CPU kernel to the registry, as kernels of `device`: one whose memory the CPU can reach.
+pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     let mut add = |op, dtype, run: KernelFn| {
-        registry.register(Kernel { op, device: DeviceKind::Cpu, dtype, run });
+        registry.register(Kernel { op, device, dtype, run });
     };
     macro_rules! kernels {
         ($op:ident [$($dtype:ty),*] $kernel:ident) => {

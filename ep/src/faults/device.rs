@@ -1,0 +1,147 @@
+//! The device in front of another one.
+
+use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use crate::device::{Device, DeviceId, DeviceInfo, LateFailure};
+use crate::error::Error;
+use crate::event::{EventId, EventPool};
+use crate::faults::plan::FaultPlan;
+use crate::faults::rule::{At, Fault, Point};
+use crate::faults::stream::FaultyStream;
+use crate::memory::{MemoryKind, MemoryStats, Region};
+use crate::stream::Stream;
+
+/// A device that fails where its [`FaultPlan`] says so, and else is the device that it wraps: same id, same memory, same
+/// events.
+#[derive(Debug)]
+pub struct FaultyDevice {
+    inner: Arc<dyn Device>,
+    plan: Arc<FaultPlan>,
+}
+
+impl FaultyDevice {
+    /// `inner` with the faults of `plan`. To be used instead of `inner`: what is done past it, the plan does not see.
+    pub fn wrap(inner: Arc<dyn Device>, plan: &Arc<FaultPlan>) -> Arc<dyn Device> {
+        Arc::new(FaultyDevice { inner, plan: Arc::clone(plan) })
+    }
+
+    /// Injects what the plan has for a call that belongs to no instruction; errs instead of it.
+    fn at(&self, point: Point, memory: Option<(MemoryKind, usize)>) -> Result<(), Error> {
+        let device = self.id();
+        let call = At { point, device, kind: memory.map(|(kind, _)| kind), label: None, place: 0 };
+        match self.plan.at(&call) {
+            None | Some(Fault::Late | Fault::Hold(_)) => {}
+            Some(Fault::Error) => return Err(Error::Injected(format!("{point} on {device}"))),
+            Some(Fault::With(error)) => return Err(error),
+            Some(Fault::OutOfMemory) => {
+                let in_use = MemoryKind::ALL.map(|kind| self.memory(kind).in_use).iter().sum();
+                let (kind, bytes) = memory.unwrap_or((MemoryKind::Device, 0));
+                return Err(Error::OutOfMemory { device, kind, requested: bytes as u64, in_use, limit: None });
+            }
+            Some(Fault::Panic) => resume_unwind(Box::new(format!("injected panic at {point} on {device}"))),
+            Some(Fault::Lost) => self.plan.lose(device, &format!("injected at {point}")),
+            Some(Fault::Stall(gate)) => {
+                gate.arrive();
+                gate.pass(None, || false);
+            }
+        }
+        self.plan.check(device)
+    }
+
+    fn pool(&self) -> usize {
+        pool_of(&*self.inner)
+    }
+
+    fn is_lost(&self) -> bool {
+        self.plan.is_lost(self.id())
+    }
+
+    fn check_recorded(&self, event: EventId) -> Result<(), Error> {
+        if self.events().is_recorded(event)? {
+            Ok(())
+        } else {
+            Err(Error::EventNotRecorded { event, device: self.id() })
+        }
+    }
+}
+
+/// Which pool a device's events are of: ids are unique within one.
+pub(super) fn pool_of(device: &dyn Device) -> usize {
+    std::ptr::from_ref(device.events()).addr()
+}
+
+impl Device for FaultyDevice {
+    fn id(&self) -> DeviceId {
+        self.inner.id()
+    }
+
+    fn info(&self) -> DeviceInfo {
+        self.inner.info()
+    }
+
+    fn memory(&self, kind: MemoryKind) -> MemoryStats {
+        self.inner.memory(kind)
+    }
+
+    fn alignment(&self) -> usize {
+        self.inner.alignment()
+    }
+
+    fn host_accessible(&self) -> bool {
+        self.inner.host_accessible()
+    }
+
+    fn allocate(&self, kind: MemoryKind, bytes: usize) -> Result<Region, Error> {
+        self.at(Point::Allocate, Some((kind, bytes)))?;
+        self.inner.allocate(kind, bytes)
+    }
+
+    unsafe fn free(&self, region: Region) {
+        // SAFETY: the caller's duties are the same; what a lost device had queued is over, see `FaultPlan::lose`.
+        unsafe { self.inner.free(region) }
+    }
+
+    fn create_stream(&self) -> Result<Box<dyn Stream>, Error> {
+        self.at(Point::CreateStream, None)?;
+        let inner = Arc::new(Mutex::new(self.inner.create_stream()?));
+        self.plan.note_stream(self.id(), &inner);
+        // Lost meanwhile: nobody may queue on it any more.
+        self.plan.check(self.id())?;
+        Ok(Box::new(FaultyStream::new(Arc::clone(&self.inner), inner, Arc::clone(&self.plan))))
+    }
+
+    fn events(&self) -> &EventPool {
+        self.inner.events()
+    }
+
+    fn query(&self, event: EventId) -> Result<bool, Error> {
+        self.at(Point::Query, None)?;
+        if self.plan.holders(self.pool(), event).is_empty() {
+            self.inner.query(event)
+        } else {
+            self.check_recorded(event).map(|()| false)
+        }
+    }
+
+    fn wait(&self, event: EventId, deadline: Option<Instant>) -> Result<bool, Error> {
+        self.at(Point::HostWait, None)?;
+        for gate in self.plan.holders(self.pool(), event) {
+            self.check_recorded(event)?;
+            if !gate.pass(deadline, || self.is_lost()) {
+                return Ok(false);
+            }
+        }
+        self.plan.check(self.id())?;
+        let passed = self.inner.wait(event, deadline);
+        self.plan.check(self.id())?;
+        passed
+    }
+
+    fn take_failures(&self) -> Vec<LateFailure> {
+        let mut failures = self.inner.take_failures();
+        failures.extend(self.plan.take_late(self.id()));
+        failures
+    }
+}

@@ -1,0 +1,275 @@
+//! Rules: which fault, at which calls.
+
+use std::fmt;
+
+use crate::device::DeviceId;
+use crate::error::Error;
+use crate::faults::gate::Gate;
+use crate::label::Label;
+use crate::memory::MemoryKind;
+
+/// A call of a device or of a stream at which a fault can be.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Point {
+    /// [`Device::allocate`](crate::Device::allocate).
+    Allocate,
+    /// [`Device::create_stream`](crate::Device::create_stream).
+    CreateStream,
+    /// [`Device::query`](crate::Device::query).
+    Query,
+    /// [`Device::wait`](crate::Device::wait).
+    HostWait,
+    /// [`Stream::begin`](crate::Stream::begin).
+    Begin,
+    /// [`Stream::launch`](crate::Stream::launch).
+    Launch,
+    /// [`Stream::copy`](crate::Stream::copy).
+    Copy,
+    /// [`Stream::fill`](crate::Stream::fill).
+    Fill,
+    /// [`Stream::call`](crate::Stream::call).
+    Call,
+    /// [`Stream::record`](crate::Stream::record).
+    Record,
+    /// [`Stream::wait`](crate::Stream::wait).
+    Wait,
+    /// [`Stream::synchronize`](crate::Stream::synchronize).
+    Synchronize,
+}
+
+impl Point {
+    /// Every point, in the order of the enum.
+    pub const ALL: [Point; 12] = [
+        Point::Allocate,
+        Point::CreateStream,
+        Point::Query,
+        Point::HostWait,
+        Point::Begin,
+        Point::Launch,
+        Point::Copy,
+        Point::Fill,
+        Point::Call,
+        Point::Record,
+        Point::Wait,
+        Point::Synchronize,
+    ];
+
+    /// Its name, such as `"launch"`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Point::Allocate => "allocate",
+            Point::CreateStream => "create_stream",
+            Point::Query => "query",
+            Point::HostWait => "host_wait",
+            Point::Begin => "begin",
+            Point::Launch => "launch",
+            Point::Copy => "copy",
+            Point::Fill => "fill",
+            Point::Call => "call",
+            Point::Record => "record",
+            Point::Wait => "wait",
+            Point::Synchronize => "synchronize",
+        }
+    }
+
+    /// Is it a call of a stream?
+    pub const fn is_of_stream(self) -> bool {
+        !matches!(self, Point::Allocate | Point::CreateStream | Point::Query | Point::HostWait)
+    }
+
+    /// Is it a call of a stream that works on memory?
+    pub const fn is_work(self) -> bool {
+        matches!(self, Point::Launch | Point::Copy | Point::Fill | Point::Call)
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What goes wrong. The [module](crate::faults) says what each does.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// [`Error::Injected`](crate::Error::Injected), which names the point.
+    Error,
+    /// This error.
+    With(Error),
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), as if the machine gave no more.
+    OutOfMemory,
+    /// A failure that is told later.
+    Late,
+    /// A panic. It does not reach the panic hook, so that nothing is printed.
+    Panic,
+    /// The device does nothing more.
+    Lost,
+    /// The calling thread blocks until the gate opens.
+    Stall(Gate),
+    /// Nothing from here on passes until the gate opens.
+    Hold(Gate),
+}
+
+impl Fault {
+    /// Its name, such as `"late"`.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Fault::Error => "error",
+            Fault::With(_) => "with",
+            Fault::OutOfMemory => "out_of_memory",
+            Fault::Late => "late",
+            Fault::Panic => "panic",
+            Fault::Lost => "lost",
+            Fault::Stall(_) => "stall",
+            Fault::Hold(_) => "hold",
+        }
+    }
+
+    /// Can it be at `point`?
+    pub const fn fits(&self, point: Point) -> bool {
+        match self {
+            Fault::Error | Fault::With(_) => !matches!(point, Point::Begin),
+            Fault::OutOfMemory => matches!(point, Point::Allocate),
+            Fault::Late => point.is_work(),
+            Fault::Panic | Fault::Lost | Fault::Stall(_) => true,
+            Fault::Hold(_) => point.is_of_stream(),
+        }
+    }
+}
+
+/// A rule that would never do what it says.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum RuleError {
+    /// A fault that the call cannot have.
+    #[error("{fault} cannot be injected at {point}; the documentation of `faults` has the table of what can")]
+    Unfit {
+        /// The [name](Fault::name) of the fault.
+        fault: &'static str,
+        /// The call.
+        point: Point,
+    },
+    /// A filter for instructions on a call that belongs to none.
+    #[error("{point} belongs to no instruction: a rule for it cannot ask for a stream, a number or a name")]
+    Unlabelled {
+        /// The call.
+        point: Point,
+    },
+    /// Not a probability.
+    #[error("a chance must be between 0 and 1, found {chance}")]
+    Chance {
+        /// What was given.
+        chance: f64,
+    },
+}
+
+/// One fault and the calls it is for: all that match every filter, then as often as said.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    pub(super) point: Point,
+    pub(super) fault: Fault,
+    pub(super) often: Often,
+    device: Option<DeviceId>,
+    kind: Option<MemoryKind>,
+    stream: Option<u32>,
+    seq: Option<u64>,
+    named: Option<String>,
+}
+
+/// Which of the calls that match.
+#[derive(Copy, Clone, Debug)]
+pub(super) enum Often {
+    Each,
+    Nth(u64),
+    From(u64),
+    Every(u64),
+    Chance(f64),
+}
+
+impl Rule {
+    /// `fault` at each call at `point`.
+    pub fn new(point: Point, fault: Fault) -> Rule {
+        let often = Often::Each;
+        Rule { point, fault, often, device: None, kind: None, stream: None, seq: None, named: None }
+    }
+
+    /// Only at the `n`-th of the calls that match, counted from 0.
+    pub fn nth(self, n: u64) -> Rule {
+        Rule { often: Often::Nth(n), ..self }
+    }
+
+    /// Only at the `n`-th of the calls that match, counted from 0, and those after it.
+    pub fn from(self, n: u64) -> Rule {
+        Rule { often: Often::From(n), ..self }
+    }
+
+    /// Only at every `n`-th of the calls that match: the last of each `n`. 0 is taken as 1.
+    pub fn every(self, n: u64) -> Rule {
+        Rule { often: Often::Every(n.max(1)), ..self }
+    }
+
+    /// Only with this probability, by the seed of the plan.
+    pub fn chance(self, chance: f64) -> Rule {
+        Rule { often: Often::Chance(chance), ..self }
+    }
+
+    /// Only on this device.
+    pub fn device(self, device: DeviceId) -> Rule {
+        Rule { device: Some(device), ..self }
+    }
+
+    /// Only for memory of this kind; for [`Point::Allocate`].
+    pub fn kind(self, kind: MemoryKind) -> Rule {
+        Rule { kind: Some(kind), ..self }
+    }
+
+    /// Only for instructions of the stream that [`Label::stream`](crate::Label) names.
+    pub fn stream(self, stream: u32) -> Rule {
+        Rule { stream: Some(stream), ..self }
+    }
+
+    /// Only for instructions that [`Label::seq`](crate::Label) numbers so.
+    pub fn seq(self, seq: u64) -> Rule {
+        Rule { seq: Some(seq), ..self }
+    }
+
+    /// Only for instructions that [`Label::what`](crate::Label) calls so.
+    pub fn named(self, what: &str) -> Rule {
+        Rule { named: Some(what.to_owned()), ..self }
+    }
+
+    pub(super) fn check(&self) -> Result<(), RuleError> {
+        let point = self.point;
+        if !self.fault.fits(point) {
+            return Err(RuleError::Unfit { fault: self.fault.name(), point });
+        }
+        if !point.is_of_stream() && (self.stream.is_some() || self.seq.is_some() || self.named.is_some()) {
+            return Err(RuleError::Unlabelled { point });
+        }
+        match self.often {
+            Often::Chance(chance) if !(0.0..=1.0).contains(&chance) => Err(RuleError::Chance { chance }),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn matches(&self, call: &At<'_>) -> bool {
+        fn fits<T: PartialEq>(asked: &Option<T>, found: Option<T>) -> bool {
+            asked.is_none() || *asked == found
+        }
+        self.point == call.point
+            && fits(&self.device, Some(call.device))
+            && fits(&self.kind, call.kind)
+            && fits(&self.stream, call.label.map(|label| label.stream))
+            && fits(&self.seq, call.label.map(|label| label.seq))
+            && self.named.as_deref().is_none_or(|name| call.label.is_some_and(|label| *label.what == *name))
+    }
+}
+
+/// One call, as the rules see it.
+pub(super) struct At<'a> {
+    pub(super) point: Point,
+    pub(super) device: DeviceId,
+    pub(super) kind: Option<MemoryKind>,
+    pub(super) label: Option<&'a Label>,
+    /// How many calls the stream had since its label was told.
+    pub(super) place: u64,
+}

@@ -1,0 +1,184 @@
+//! The stream in front of another one.
+
+use std::fmt;
+use std::panic::resume_unwind;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use crate::closure::InlineFn;
+use crate::device::{Device, DeviceId, LateCause, LateFailure};
+use crate::error::{CallError, Error};
+use crate::event::EventId;
+use crate::faults::device::pool_of;
+use crate::faults::gate::Gate;
+use crate::faults::plan::{FaultPlan, Inner};
+use crate::faults::rule::{At, Fault, Point};
+use crate::kernel::KernelCall;
+use crate::label::Label;
+use crate::operand::Operand;
+use crate::scalar::Scalar;
+use crate::stream::Stream;
+
+/// A stream of a [`FaultyDevice`](crate::faults::FaultyDevice).
+pub(super) struct FaultyStream {
+    device: Arc<dyn Device>,
+    inner: Arc<Inner>,
+    plan: Arc<FaultPlan>,
+    label: Option<Label>,
+    /// Calls since `label` was told.
+    place: u64,
+    /// What holds commands of this stream, or commands of others that it waits for.
+    gates: Vec<Gate>,
+}
+
+/// What is left to do of a command.
+enum Next {
+    Run,
+    Skip,
+}
+
+impl FaultyStream {
+    pub(super) fn new(device: Arc<dyn Device>, inner: Arc<Inner>, plan: Arc<FaultPlan>) -> FaultyStream {
+        FaultyStream { device, inner, plan, label: None, place: 0, gates: Vec::new() }
+    }
+
+    fn id(&self) -> DeviceId {
+        self.device.id()
+    }
+
+    /// Injects what the plan has for this call; errs instead of it, or says that it is to be skipped.
+    fn at(&mut self, point: Point) -> Result<Next, Error> {
+        let device = self.id();
+        let call = At { point, device, kind: None, label: self.label.as_ref(), place: self.place };
+        self.place += 1;
+        let mut next = Next::Run;
+        match self.plan.at(&call) {
+            None | Some(Fault::OutOfMemory) => {}
+            Some(Fault::Error) => return Err(Error::Injected(self.told(point))),
+            Some(Fault::With(error)) => return Err(error),
+            Some(Fault::Panic) => resume_unwind(Box::new(format!("injected panic: {}", self.told(point)))),
+            Some(Fault::Lost) => self.plan.lose(device, &format!("injected: {}", self.told(point))),
+            Some(Fault::Late) => {
+                let (stream, seq) = self.label.as_ref().map_or((0, 0), |label| (label.stream, label.seq));
+                let cause = LateCause::Device(Error::Injected(self.told(point)));
+                self.plan.note_late(device, LateFailure { stream, seq, cause });
+                next = Next::Skip;
+            }
+            Some(Fault::Stall(gate)) => {
+                gate.arrive();
+                gate.pass(None, || false);
+            }
+            Some(Fault::Hold(gate)) => {
+                gate.arrive();
+                self.plan.note_holding(&gate);
+                self.hold(&[gate]);
+            }
+        }
+        self.plan.check(device).map(|()| next)
+    }
+
+    fn told(&self, point: Point) -> String {
+        match &self.label {
+            Some(label) => format!("{point} of {label} on {}", self.id()),
+            None => format!("{point} on {}", self.id()),
+        }
+    }
+
+    fn hold(&mut self, gates: &[Gate]) {
+        self.gates.retain(|gate| !gate.is_open());
+        for gate in gates {
+            if !gate.is_open() && !self.gates.iter().any(|known| known.is(gate)) {
+                self.gates.push(gate.clone());
+            }
+        }
+    }
+
+    /// A call of the stream behind this one. If the device has been lost meanwhile by another thread, what the call
+    /// queued is driven to its end here, as the loss could not.
+    fn inner<T>(&self, call: impl FnOnce(&mut dyn Stream) -> T) -> T {
+        let mut inner: MutexGuard<'_, Box<dyn Stream>> = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = call(&mut **inner);
+        if self.plan.is_lost(self.id()) {
+            let _ = inner.synchronize();
+        }
+        result
+    }
+}
+
+impl Stream for FaultyStream {
+    fn begin(&mut self, label: &Label) {
+        self.label = Some(label.clone());
+        self.place = 0;
+        // A loss is told by the next call, which can return it.
+        let _ = self.at(Point::Begin);
+        self.inner(|inner| inner.begin(label));
+    }
+
+    fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
+        match self.at(Point::Launch)? {
+            Next::Run => self.inner(|inner| inner.launch(call)),
+            Next::Skip => Ok(()),
+        }
+    }
+
+    fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
+        match self.at(Point::Copy)? {
+            Next::Run => self.inner(|inner| inner.copy(source, target)),
+            Next::Skip => Ok(()),
+        }
+    }
+
+    fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
+        match self.at(Point::Fill)? {
+            Next::Run => self.inner(|inner| inner.fill(target, value)),
+            Next::Skip => Ok(()),
+        }
+    }
+
+    fn call(&mut self, function: InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
+        match self.at(Point::Call)? {
+            Next::Run => self.inner(|inner| inner.call(function, operands)),
+            Next::Skip => Ok(()),
+        }
+    }
+
+    fn record(&mut self, event: EventId) -> Result<(), Error> {
+        self.at(Point::Record)?;
+        self.hold(&[]);
+        // Before the record: nobody may see it passed in between. An earlier record of the event keeps its own gates if
+        // this one is refused.
+        let pool = pool_of(&*self.device);
+        let before = self.plan.holders(pool, event);
+        self.plan.note_record(pool, event, &self.gates);
+        let recorded = self.inner(|inner| inner.record(event));
+        if recorded.is_err() {
+            self.plan.note_record(pool, event, &before);
+        }
+        recorded
+    }
+
+    fn wait(&mut self, event: EventId) -> Result<(), Error> {
+        self.at(Point::Wait)?;
+        let gates = self.plan.holders(pool_of(&*self.device), event);
+        self.inner(|inner| inner.wait(event))?;
+        self.hold(&gates);
+        Ok(())
+    }
+
+    fn synchronize(&mut self) -> Result<(), Error> {
+        self.at(Point::Synchronize)?;
+        let (plan, device) = (&self.plan, self.id());
+        for gate in &self.gates {
+            gate.pass(None, || plan.is_lost(device));
+        }
+        plan.check(device)?;
+        let result = self.inner(|inner| inner.synchronize());
+        self.plan.check(device)?;
+        result
+    }
+}
+
+impl fmt::Debug for FaultyStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultyStream").field("device", &self.id()).field("label", &self.label).finish_non_exhaustive()
+    }
+}

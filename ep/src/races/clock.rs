@@ -1,0 +1,67 @@
+//! Vector clocks: what each actor is known to come after.
+//!
+//! An actor is a stream or a host thread: something whose accesses are ordered among themselves. It counts *epochs*, and
+//! an access is named by its actor and the epoch in which it was made. A clock holds, for each actor, the last epoch
+//! whose accesses are known to come before. An actor's own epoch ends at each release, so that a moment never covers
+//! what the actor does after it.
+//!
+//! The scheme is that of FastTrack (Flanagan and Freund, PLDI 2009), with 64-bit epochs, which never run out.
+
+use smallvec::SmallVec;
+
+/// A stream or a host thread, as the detector knows it. Valid for the detector that gave it.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct ActorId(pub(super) u32);
+
+/// What an actor had done, and come after, when it released. Everything that acquires it comes after that.
+///
+/// The default moment is before everything.
+#[derive(Clone, Debug, Default)]
+pub struct Moment {
+    clock: Clock,
+}
+
+/// For each actor the last epoch that comes before; missing entries are 0, and no access is made in epoch 0.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Clock {
+    epochs: SmallVec<[u64; 8]>,
+}
+
+impl Clock {
+    /// The clock of a new actor: its first epoch is 1.
+    pub(super) fn new(actor: ActorId) -> Clock {
+        let mut clock = Clock::default();
+        clock.tick(actor);
+        clock
+    }
+
+    pub(super) fn epoch(&self, actor: ActorId) -> u64 {
+        self.epochs.get(actor.0 as usize).copied().unwrap_or(0)
+    }
+
+    /// The moment of now; `actor`, whose clock this is, starts a new epoch.
+    pub(super) fn release(&mut self, actor: ActorId) -> Moment {
+        let moment = Moment { clock: self.clone() };
+        self.tick(actor);
+        moment
+    }
+
+    /// Comes after `moment` as well from now on.
+    pub(super) fn acquire(&mut self, moment: &Moment) {
+        let other = &moment.clock.epochs;
+        if self.epochs.len() < other.len() {
+            self.epochs.resize(other.len(), 0);
+        }
+        for (own, &other) in self.epochs.iter_mut().zip(other) {
+            *own = (*own).max(other);
+        }
+    }
+
+    fn tick(&mut self, actor: ActorId) {
+        let index = actor.0 as usize;
+        if self.epochs.len() <= index {
+            self.epochs.resize(index + 1, 0);
+        }
+        self.epochs[index] += 1;
+    }
+}

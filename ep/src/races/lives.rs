@@ -1,0 +1,72 @@
+//! Lives: which stretch of memory belonged to which tensor, in program order.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::label::Label;
+use crate::races::interval::IntervalMap;
+
+/// Lives that are over are forgotten, oldest first, past this number. A forgotten life still has its number, which is
+/// what accesses are judged by; only the texts about it are poorer.
+const REMEMBERED: usize = 16 * 1024;
+
+/// One life of memory.
+#[derive(Debug)]
+pub(super) struct Life {
+    pub(super) range: Range<usize>,
+    /// The region that it lies in; 0 if none was known when it began.
+    pub(super) region: u64,
+    pub(super) begun: Arc<Label>,
+    pub(super) ended: Option<Arc<Label>>,
+}
+
+/// The lives and which of them was begun last at each address.
+#[derive(Debug, Default)]
+pub(super) struct Lives {
+    known: BTreeMap<u64, Life>,
+    latest: IntervalMap<u64>,
+    count: u64,
+}
+
+impl Lives {
+    /// A new life; its number is higher than that of every life before.
+    pub(super) fn begin(&mut self, range: Range<usize>, region: u64, label: &Label) -> u64 {
+        self.count += 1;
+        let id = self.count;
+        self.latest.set(range.clone(), id);
+        self.known.insert(id, Life { range, region, begun: Arc::new(label.clone()), ended: None });
+        while self.known.len() > REMEMBERED
+            && let Some(oldest) = self.known.first_entry()
+            && oldest.get().ended.is_some()
+        {
+            oldest.remove();
+        }
+        id
+    }
+
+    pub(super) fn end(&mut self, life: u64, label: &Label) {
+        if let Some(life) = self.known.get_mut(&life)
+            && life.ended.is_none()
+        {
+            life.ended = Some(Arc::new(label.clone()));
+        }
+    }
+
+    pub(super) fn get(&self, life: u64) -> Option<&Life> {
+        self.known.get(&life)
+    }
+
+    /// The lives last begun in `range`, run by run; 0 where none was.
+    pub(super) fn latest(&self, range: Range<usize>) -> SmallVec<[(Range<usize>, u64); 4]> {
+        let cover = self.latest.cover(range);
+        cover.into_iter().map(|(run, life)| (run, life.copied().unwrap_or(0))).collect()
+    }
+
+    /// The bytes belong to nobody from now on.
+    pub(super) fn forget(&mut self, range: Range<usize>) {
+        self.latest.remove(range);
+    }
+}

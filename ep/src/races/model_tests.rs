@@ -1,0 +1,190 @@
+//! Random traces, judged by the detector and by the definition: the closure of the order, pair by pair and byte by byte.
+//!
+//! Broken copies of the detector that were tried against it and found: reads not kept, only the newest read kept, an
+//! epoch that does not end at a release, a clock that is replaced rather than joined, reads that survive a write.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::label::Label;
+use crate::memory::MemoryKind;
+use crate::operand::Access;
+
+const ACTORS: usize = 4;
+const BYTES: usize = 8;
+const BASE: usize = 0x1000;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Access {
+        actor: usize,
+        bytes: std::ops::Range<usize>,
+        access: Access,
+        late: bool,
+    },
+    /// Kept under the number of the step.
+    Release {
+        actor: usize,
+    },
+    /// Of the release that was so many steps with a release ago.
+    Acquire {
+        actor: usize,
+        back: usize,
+    },
+    /// The bytes begin a new life.
+    Begin {
+        bytes: std::ops::Range<usize>,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let bytes = || (0..BYTES, 1..=3usize).prop_map(|(start, length)| start..(start + length).min(BYTES));
+    let access = prop::sample::select(vec![Access::Read, Access::Read, Access::Write, Access::ReadWrite]);
+    prop_oneof![
+        5 => (0..ACTORS, bytes(), access, prop::bool::weighted(0.05))
+            .prop_map(|(actor, bytes, access, late)| Step::Access { actor, bytes, access, late }),
+        4 => (0..ACTORS).prop_map(|actor| Step::Release { actor }),
+        6 => (0..ACTORS, 0usize..4).prop_map(|(actor, back)| Step::Acquire { actor, back }),
+        1 => bytes().prop_map(|bytes| Step::Begin { bytes }),
+    ]
+}
+
+/// What the definition says: for each access, by its step, the faults that it has with earlier ones.
+struct Model {
+    /// `before[i]`: the steps that come before step `i`, itself included.
+    before: Vec<BTreeSet<usize>>,
+    last_of: [Option<usize>; ACTORS],
+    releases: Vec<usize>,
+    /// For each byte the accesses so far: (step, writes, life).
+    accesses: Vec<Vec<(usize, bool, u64)>>,
+    /// For each byte the lives that began there, the newest last.
+    begun: Vec<Vec<u64>>,
+    lives: u64,
+}
+
+impl Model {
+    fn enter(&mut self, actor: usize, also_after: Option<usize>) -> usize {
+        let step = self.before.len();
+        let mut before = BTreeSet::from([step]);
+        for earlier in self.last_of[actor].into_iter().chain(also_after) {
+            before.extend(&self.before[earlier]);
+        }
+        self.before.push(before);
+        self.last_of[actor] = Some(step);
+        step
+    }
+}
+
+type Faults = BTreeSet<(FindingKind, Option<u64>, u64)>;
+
+/// Plays the steps to a detector and to the model; the faults that each found first, and all that the model found.
+fn play(steps: &[Step]) -> (Vec<Finding>, Vec<Faults>) {
+    let detector = Detector::new();
+    detector.map(BASE..BASE + BYTES, "memory", MemoryKind::Device);
+    let actors: Vec<ActorId> = (0..ACTORS).map(|actor| detector.actor(&format!("actor {actor}"))).collect();
+    let mut moments: Vec<Moment> = Vec::new();
+    let mut model = Model {
+        before: Vec::new(),
+        last_of: [None; ACTORS],
+        releases: Vec::new(),
+        accesses: vec![Vec::new(); BYTES],
+        begun: vec![vec![0]; BYTES],
+        lives: 0,
+    };
+    let mut faults: Vec<Faults> = Vec::new();
+    for step in steps {
+        match step {
+            Step::Release { actor } => {
+                moments.push(detector.release(actors[*actor]));
+                let entered = model.enter(*actor, None);
+                model.releases.push(entered);
+            }
+            Step::Acquire { actor, back } => {
+                let Some(index) = moments.len().checked_sub(back + 1) else { continue };
+                detector.acquire(actors[*actor], &moments[index]);
+                model.enter(*actor, Some(model.releases[index]));
+            }
+            Step::Begin { bytes } => {
+                let range = BASE + bytes.start..BASE + bytes.end;
+                let life = detector.begin_life(range, &Label::new(0, 0, "begin"));
+                model.lives += 1;
+                assert_eq!(life, model.lives);
+                bytes.clone().for_each(|byte| model.begun[byte].push(life));
+            }
+            Step::Access { actor, bytes, access, late } => {
+                let step = model.enter(*actor, None);
+                // Each byte in its own life: the newest, or the one before if the access is told late.
+                let mut touches = Vec::new();
+                let mut found = Faults::new();
+                for byte in bytes.clone() {
+                    let begun = &model.begun[byte];
+                    let life = begun[begun.len() - 1 - usize::from(*late && begun.len() > 1)];
+                    let explicit = (life != 0).then_some(life);
+                    touches.push(Touch::new([BASE + byte..BASE + byte + 1], *access, explicit));
+                    // Without a life named the newest is meant.
+                    let life = if life == 0 { begun[begun.len() - 1] } else { life };
+                    let earlier = &model.accesses[byte];
+                    let newest = earlier.iter().map(|(_, _, life)| *life).max().unwrap_or(0);
+                    let unordered = |conflicting: bool| {
+                        let wanted = |&&(other, writes, _): &&(usize, bool, u64)| {
+                            (!conflicting || writes || access.writes()) && !model.before[step].contains(&other)
+                        };
+                        earlier.iter().filter(wanted).copied().collect::<Vec<_>>()
+                    };
+                    let named = |kind, other: usize| (kind, Some(other as u64), step as u64);
+                    if life < newest {
+                        found.extend(unordered(false).iter().map(|race| named(FindingKind::ReuseRace, race.0)));
+                        found.insert((FindingKind::AfterFree, None, step as u64));
+                        continue;
+                    }
+                    let races = unordered(life == newest);
+                    found.extend(races.iter().map(|race| {
+                        let kind = if race.2 == life { FindingKind::Conflict } else { FindingKind::ReuseRace };
+                        named(kind, race.0)
+                    }));
+                    let written = earlier.iter().any(|&(_, writes, of)| writes && of == life);
+                    if access.reads() && !written {
+                        found.insert((FindingKind::NeverWritten, None, step as u64));
+                    }
+                    model.accesses[byte].push((step, access.writes(), life));
+                }
+                detector.access(actors[*actor], &Label::new(0, step as u64, "access"), &touches);
+                faults.push(found);
+            }
+        }
+    }
+    (detector.findings(), faults)
+}
+
+fn is_race(kind: FindingKind) -> bool {
+    !matches!(kind, FindingKind::NeverWritten | FindingKind::AfterFree)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4096, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_detector_is_silent_exactly_where_everything_is_ordered(steps in prop::collection::vec(step(), 0..60)) {
+        let (findings, faults) = play(&steps);
+        // Up to the first access with a race both must say the same.
+        let first = faults.iter().find(|faults| faults.iter().any(|fault| is_race(fault.0)));
+        let found = findings.iter().find(|finding| is_race(finding.kind));
+        let at = |faults: &Faults| faults.first().map(|fault| fault.2);
+        prop_assert_eq!(found.map(|finding| finding.second.seq), first.and_then(at));
+        // Whatever is found later is a fault too, with the access that is named.
+        let all: Faults = faults.iter().flatten().copied().collect();
+        for finding in &findings {
+            let named = finding.first.as_ref().filter(|_| is_race(finding.kind)).map(|label| label.seq);
+            prop_assert!(all.contains(&(finding.kind, named, finding.second.seq)), "{} is none of {:?}", finding, all);
+        }
+        // Reads of what nothing wrote, until the first is told as written.
+        let unwritten = |fault: &&(FindingKind, Option<u64>, u64)| fault.0 == FindingKind::NeverWritten;
+        if let Some(expected) = all.iter().filter(unwritten).map(|fault| fault.2).min() {
+            let judged_alone = !faults.iter().any(|faults| at(faults) == Some(expected) && faults.len() > 1);
+            let told = |finding: &Finding| finding.kind == FindingKind::NeverWritten && finding.second.seq == expected;
+            prop_assert!(!judged_alone || findings.iter().any(told), "{:?}", findings);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What a command touches, as the detector wants to know it.
+
+use smallvec::SmallVec;
+
+use crate::label::Label;
+use crate::operand::Operand;
+use crate::races::Touch;
+
+/// The touches of a command's operands, in order; `label` may know the life of each.
+pub(super) fn touches<'a>(label: &Label, operands: impl IntoIterator<Item = &'a Operand>) -> SmallVec<[Touch; 4]> {
+    let life = |index: usize| label.lives.get(index).copied().filter(|&life| life != 0);
+    operands.into_iter().enumerate().map(|(index, operand)| Touch::of(operand, life(index))).collect()
+}
+
+/// The labels of a stream's commands: the one that was given, or until then a number of their own.
+#[derive(Debug)]
+pub(super) struct Labels {
+    stream: u32,
+    count: u64,
+    given: Option<Label>,
+}
+
+impl Labels {
+    /// `stream` names the stream while no label has been given.
+    pub(super) fn new(stream: u32) -> Labels {
+        Labels { stream, count: 0, given: None }
+    }
+
+    pub(super) fn begin(&mut self, label: &Label) {
+        self.given = Some(label.clone());
+    }
+
+    /// The label of the next command, which does `what`.
+    pub(super) fn next(&mut self, what: &str) -> Label {
+        self.count += 1;
+        match &self.given {
+            Some(label) => label.clone(),
+            None => Label::new(self.stream, self.count, what),
+        }
+    }
+}

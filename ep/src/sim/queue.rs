@@ -1,0 +1,257 @@
+//! The queues of a world and which command runs next: plain data, no lock, nothing runs here.
+//!
+//! A stream's commands are numbered from 1 in the order in which they were given. A command is, in turn, queued, taken
+//! (by the thread that runs it) and passed; the front of a queue alone can be taken, and not while the command before it
+//! is still running. A wait can be taken once the place that it names has passed. That place was a record when the wait
+//! was given, so it lies before it in the order of all commands, and the oldest queued command can always be taken: the
+//! world never locks up by itself.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::closure::InlineFn;
+use crate::kernel::Kernel;
+use crate::label::Label;
+use crate::operand::Operand;
+use crate::params::Params;
+use crate::scalar::Scalar;
+use crate::sim::memory::Block;
+use crate::sim::random::Random;
+
+/// "The commands of `stream` up to `number`".
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) stream: u64,
+    pub(super) number: u64,
+}
+
+/// What a command does.
+#[derive(Debug)]
+pub(super) enum Work {
+    Launch { kernel: Kernel, operands: Vec<Operand>, inputs: usize, params: Params },
+    Copy { source: Operand, target: Operand },
+    Fill { target: Operand, value: Scalar },
+    Call { function: InlineFn, operands: Vec<Operand> },
+    Record,
+    Wait(Place),
+}
+
+impl Work {
+    /// A copy: runs as late as the order allows.
+    fn is_copy(&self) -> bool {
+        matches!(self, Work::Copy { .. })
+    }
+
+    /// Callers' code, which may take as long as it likes.
+    fn is_call(&self) -> bool {
+        matches!(self, Work::Call { .. })
+    }
+}
+
+/// A queued command.
+#[derive(Debug)]
+pub(super) struct Command {
+    pub(super) label: Label,
+    /// The stream's name, for reports.
+    pub(super) by: Arc<str>,
+    pub(super) work: Work,
+    /// The blocks that it touches, kept alive by it.
+    pub(super) blocks: SmallVec<[Arc<Block>; 4]>,
+    /// The bytes that it touches, by address.
+    pub(super) runs: Vec<Range<usize>>,
+    /// Was some of its memory gone already when it was given? Then it must not run.
+    pub(super) gone: bool,
+}
+
+#[derive(Debug)]
+struct Queue {
+    device: usize,
+    waiting: VecDeque<Command>,
+    passed: u64,
+    /// Has the command behind `passed` been taken?
+    running: bool,
+    /// Has its handle been dropped? Then it leaves when it is empty.
+    closed: bool,
+}
+
+impl Queue {
+    /// The number of the command at the front.
+    fn front_number(&self) -> u64 {
+        self.passed + 1 + u64::from(self.running)
+    }
+}
+
+/// A command taken to be run.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) stream: u64,
+    pub(super) command: Command,
+}
+
+/// For each stream the number up to which commands are needed; see [`Queues::needed`].
+pub(super) type Needed = BTreeMap<u64, u64>;
+
+/// All queues of a world.
+#[derive(Debug)]
+pub(super) struct Queues {
+    /// Ordered, so that a choice depends on the seed alone.
+    all: BTreeMap<u64, Queue>,
+    streams_ever: u64,
+    random: Random,
+}
+
+/// One in this many choices runs a copy although something else could run.
+const EARLY_COPY: usize = 8;
+/// One in this many choices runs something that nobody waits for before what is waited for.
+const NOT_NEEDED: usize = 4;
+
+impl Queues {
+    pub(super) fn new(seed: u64) -> Queues {
+        Queues { all: BTreeMap::new(), streams_ever: 0, random: Random::new(seed) }
+    }
+
+    /// A new stream; the numbers are never reused.
+    pub(super) fn open(&mut self, device: usize) -> u64 {
+        self.streams_ever += 1;
+        let queue = Queue { device, waiting: VecDeque::new(), passed: 0, running: false, closed: false };
+        self.all.insert(self.streams_ever, queue);
+        self.streams_ever
+    }
+
+    /// The stream gets no more commands; those it has still run.
+    pub(super) fn close(&mut self, stream: u64) {
+        if let Some(queue) = self.all.get_mut(&stream) {
+            queue.closed = true;
+        }
+        self.leave_if_over(stream);
+    }
+
+    /// Queues a command on an open stream.
+    pub(super) fn push(&mut self, stream: u64, command: Command) {
+        if let Some(queue) = self.all.get_mut(&stream) {
+            queue.waiting.push_back(command);
+        }
+    }
+
+    /// Behind all commands that the stream has been given so far.
+    pub(super) fn end(&self, stream: u64) -> Place {
+        let number = self.all.get(&stream).map_or(0, |queue| queue.front_number() - 1 + queue.waiting.len() as u64);
+        Place { stream, number }
+    }
+
+    /// Are all commands before the place over?
+    pub(super) fn has_passed(&self, place: Place) -> bool {
+        self.all.get(&place.stream).is_none_or(|queue| queue.passed >= place.number)
+    }
+
+    /// Commands that are not over.
+    pub(super) fn pending(&self) -> usize {
+        self.all.values().map(|queue| queue.waiting.len() + usize::from(queue.running)).sum()
+    }
+
+    /// What has to pass so that `place` can: its stream's commands up to there, what their waits name, and so on.
+    pub(super) fn needed(&self, place: Place) -> Needed {
+        let mut needed = Needed::new();
+        let mut open = vec![place];
+        while let Some(place) = open.pop() {
+            let Some(queue) = self.all.get(&place.stream) else { continue };
+            let before = needed.get(&place.stream).copied().unwrap_or(queue.passed);
+            if before >= place.number {
+                continue;
+            }
+            needed.insert(place.stream, place.number);
+            let first = queue.front_number();
+            let skip = (before + 1).saturating_sub(first);
+            let count = (place.number + 1).saturating_sub(first.max(before + 1));
+            for command in queue.waiting.iter().skip(skip as usize).take(count as usize) {
+                if let Work::Wait(place) = command.work {
+                    open.push(place);
+                }
+            }
+        }
+        needed
+    }
+
+    /// Takes the next command to run, chosen by the seed: any that can run, copies last. With `needed`, one that is
+    /// needed, and now and then another one first; none if what is needed runs already, on other threads.
+    pub(super) fn take(&mut self, needed: Option<&Needed>) -> Option<Turn> {
+        let mut wanted = Candidates::default();
+        let mut others = Candidates::default();
+        for (&stream, queue) in &self.all {
+            let Some(front) = queue.waiting.front() else { continue };
+            if queue.running || matches!(front.work, Work::Wait(place) if !self.has_passed(place)) {
+                continue;
+            }
+            match needed {
+                Some(needed) if needed.get(&stream).is_none_or(|&last| last < queue.front_number()) => {
+                    // Whoever waits must not come to depend on a caller's code that it does not wait for.
+                    if !front.work.is_call() {
+                        others.add(stream, &front.work);
+                    }
+                }
+                _ => wanted.add(stream, &front.work),
+            }
+        }
+        if wanted.is_empty() {
+            return None;
+        }
+        let early = !others.is_empty() && self.random.one_in(NOT_NEEDED);
+        let stream = if early { others } else { wanted }.choose(&mut self.random)?;
+        let queue = self.all.get_mut(&stream)?;
+        let command = queue.waiting.pop_front()?;
+        queue.running = true;
+        Some(Turn { stream, command })
+    }
+
+    /// The command that was taken from `stream` is over. The device that the stream belongs to.
+    pub(super) fn pass(&mut self, stream: u64) -> Option<usize> {
+        let queue = self.all.get_mut(&stream)?;
+        queue.running = false;
+        queue.passed += 1;
+        let device = queue.device;
+        self.leave_if_over(stream);
+        Some(device)
+    }
+
+    /// Takes out everything that has not been taken.
+    pub(super) fn drain(&mut self) -> Vec<Command> {
+        self.all.values_mut().flat_map(|queue| queue.waiting.drain(..)).collect()
+    }
+
+    fn leave_if_over(&mut self, stream: u64) {
+        if self.all.get(&stream).is_some_and(|queue| queue.closed && !queue.running && queue.waiting.is_empty()) {
+            self.all.remove(&stream);
+        }
+    }
+}
+
+/// Streams whose front can run.
+#[derive(Debug, Default)]
+struct Candidates {
+    copies: SmallVec<[u64; 8]>,
+    rest: SmallVec<[u64; 8]>,
+}
+
+impl Candidates {
+    fn add(&mut self, stream: u64, front: &Work) {
+        let list = if front.is_copy() { &mut self.copies } else { &mut self.rest };
+        list.push(stream);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.copies.is_empty() && self.rest.is_empty()
+    }
+
+    fn choose(&self, random: &mut Random) -> Option<u64> {
+        let copy = self.rest.is_empty() || (!self.copies.is_empty() && random.one_in(EARLY_COPY));
+        let list = if copy { &self.copies } else { &self.rest };
+        (!list.is_empty()).then(|| list[random.below(list.len())])
+    }
+}
+
+#[cfg(test)]
+#[path = "queue_tests.rs"]
+mod tests;

@@ -1,0 +1,182 @@
+//! Running one command, with no lock held but the one that orders movements of bytes.
+//!
+//! Callers' code is everything that can panic, block or take locks of its own: kernels, functions, the texts and drops of
+//! their errors, the drops of captures and of panic payloads. All of it runs in [`guarded`].
+
+use std::any::Any;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::closure::InlineFn;
+use crate::cpu;
+use crate::device::LateCause;
+use crate::error::Error;
+use crate::fn_context::FnContext;
+use crate::kernel::{Kernel, KernelCall};
+use crate::operand::Operand;
+use crate::params::Params;
+use crate::races::{Detector, Finding, FindingKind};
+use crate::sim::memory::{Heap, POISON};
+use crate::sim::queue::{Command, Work};
+use crate::sim::scratch::{Breach, Scratch};
+
+/// The poison of a kernel's second run: differs from the first in every bit.
+const OTHER_POISON: u8 = !POISON;
+
+/// What running needs of a world.
+#[derive(Debug, Default)]
+pub(super) struct Runner {
+    /// Held while bytes move between memories, or between memory and scratch: streams that race, which is a finding,
+    /// tear each other's data then and do nothing worse. Never held while callers' code runs.
+    moving: Mutex<()>,
+}
+
+impl Runner {
+    /// Runs a command; why it failed, if it did.
+    pub(super) fn run(&self, command: Command, detector: &Detector, heap: &Heap) -> Option<LateCause> {
+        let Command { label, by, work, blocks, runs, gone } = command;
+        let tell = |kind, address: Option<usize>, detail: &str| {
+            let finding = Finding::new(kind, &label, format!("run on {by}"), detail);
+            match address {
+                Some(address) => detector.report_at(finding, address..address + 1),
+                None => detector.report(finding),
+            }
+        };
+        if gone || !detector.is_present(&runs) {
+            // That it was gone when the command was given has been told then.
+            if !gone {
+                tell(
+                    FindingKind::AfterFree,
+                    runs.first().map(|run| run.start),
+                    "its memory was given back before it ran",
+                );
+            }
+            let _ = guarded(|| drop(work));
+            return None;
+        }
+        let breach = |breach: Breach, detail: &str| tell(breach.kind, Some(breach.address), detail);
+        let failed = match work {
+            Work::Record | Work::Wait(_) => None,
+            Work::Copy { source, mut target } => {
+                let _one_at_a_time = self.moving();
+                cpu::copy(&source, &mut target).err().map(LateCause::Device)
+            }
+            Work::Fill { mut target, value } => {
+                let _one_at_a_time = self.moving();
+                cpu::fill(&mut target, value).err().map(LateCause::Device)
+            }
+            Work::Launch { kernel, operands, inputs, params } => {
+                self.launch(kernel, &operands, inputs, &params, breach)
+            }
+            Work::Call { function, operands } => self.call(function, &operands, breach),
+        };
+        for block in &blocks {
+            if let Some(offset) = heap.overrun(block) {
+                let detail = format!("it wrote beside the region, at byte {offset} counted from its start");
+                tell(FindingKind::OutOfBounds, Some(block.range().start), &detail);
+            }
+        }
+        failed
+    }
+
+    fn launch(
+        &self,
+        kernel: Kernel,
+        operands: &[Operand],
+        inputs: usize,
+        params: &Params,
+        breach: impl Fn(Breach, &str),
+    ) -> Option<LateCause> {
+        let mut first = self.load(operands);
+        let failed = launch_once(kernel, &mut first, inputs, params);
+        for found in first.breaches() {
+            breach(found, "found over a scratch copy, and not carried over");
+        }
+        if failed.is_some() {
+            return failed;
+        }
+        let mut second = first.again(OTHER_POISON);
+        let failed_then = launch_once(kernel, &mut second, inputs, params).is_some();
+        for found in second.breaches() {
+            breach(found, "found over a scratch copy, and not carried over");
+        }
+        if let Some(found) = first.difference(&second) {
+            breach(found, "a second run with other bytes where it declares to read none gave another result");
+        } else if failed_then && let Some(operand) = operands.first() {
+            let found = Breach { kind: FindingKind::UndeclaredRead, address: operand.ptr().addr() };
+            breach(found, "a second run with other bytes where it declares to read none failed");
+        }
+        self.store(&mut first);
+        None
+    }
+
+    fn call(&self, function: InlineFn, operands: &[Operand], breach: impl Fn(Breach, &str)) -> Option<LateCause> {
+        let mut scratch = self.load(operands);
+        let mut copies = scratch.operands();
+        let outcome = guarded(|| {
+            let mut context = FnContext::new(&mut copies).map_err(LateCause::Device)?;
+            // The error is dropped here: its drop is callers' code too.
+            function.call(&mut context).map_err(|error| LateCause::Function(error.to_string()))
+        });
+        drop(copies);
+        for found in scratch.breaches() {
+            breach(found, "found over a scratch copy, and not carried over");
+        }
+        self.store(&mut scratch);
+        flatten(outcome)
+    }
+
+    fn load<'a>(&self, operands: &'a [Operand]) -> Scratch<'a> {
+        let _one_at_a_time = self.moving();
+        // SAFETY: whoever made the operands promised them to be usable until this command is over, and the memory has
+        // not been given back; what moves bytes meanwhile holds the lock.
+        unsafe { Scratch::load(operands, POISON) }
+    }
+
+    fn store(&self, scratch: &mut Scratch<'_>) {
+        let _one_at_a_time = self.moving();
+        // SAFETY: as in `load`.
+        unsafe { scratch.store() }
+    }
+
+    fn moving(&self) -> MutexGuard<'_, ()> {
+        // It guards no value.
+        self.moving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn launch_once(kernel: Kernel, scratch: &mut Scratch<'_>, inputs: usize, params: &Params) -> Option<LateCause> {
+    let mut copies = scratch.operands();
+    let outcome = guarded(|| {
+        let mut call = KernelCall { kernel, operands: &mut copies, inputs, params };
+        call.share_overlapping().and_then(|()| (kernel.run)(&mut call))
+    });
+    flatten(outcome.map(|result| result.map_err(|error| LateCause::Device(Error::Kernel(error)))))
+}
+
+fn flatten(outcome: Result<Result<(), LateCause>, String>) -> Option<LateCause> {
+    match outcome {
+        Ok(result) => result.err(),
+        Err(message) => Some(LateCause::Panic(message)),
+    }
+}
+
+/// Runs callers' code; if it panics, the message.
+pub(super) fn guarded<R>(code: impl FnOnce() -> R) -> Result<R, String> {
+    catch_unwind(AssertUnwindSafe(code)).map_err(|payload| {
+        let message = message(payload.as_ref());
+        // A payload is callers' code too. One whose drop panics with another payload is given up: that is leaked.
+        if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            mem::forget(next);
+        }
+        message
+    })
+}
+
+fn message(payload: &(dyn Any + Send)) -> String {
+    if let Some(text) = payload.downcast_ref::<&str>() {
+        return (*text).to_owned();
+    }
+    payload.downcast_ref::<String>().cloned().unwrap_or_else(|| String::from("a panic whose payload is no text"))
+}

@@ -1,0 +1,233 @@
+//! Scratch copies of operands: what code does to them is looked at before it reaches their memory.
+//!
+//! Operands that overlap share one piece of scratch, which covers the span from the first byte of any of them to the
+//! last, at the same alignment, between two bands. A byte that some operand declares to be read holds what the memory
+//! holds; every other byte (the content of operands that are only written, the gaps of strided views, the bands) holds
+//! poison. After the run a byte that no operand declares to be written must be as it was; the others are stored.
+//!
+//! Invariant: `buffer` is reached through the operands of [`Scratch::operands`] while code runs, and through the piece
+//! itself only before and after.
+
+use std::ops::Range;
+
+use crate::operand::Operand;
+use crate::races::{FindingKind, Touch};
+use crate::sim::memory::ALIGNMENT;
+
+/// Bytes of poison before and behind a piece.
+const BAND: usize = 64;
+
+/// Some operand declares to read the byte.
+const READ: u8 = 1;
+/// Some operand declares to write the byte.
+const WRITTEN: u8 = 2;
+
+/// The scratch copies of the operands of one call.
+#[derive(Debug)]
+pub(super) struct Scratch<'a> {
+    originals: &'a [Operand],
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    /// Addresses of the bytes that it stands for, without the bands.
+    stands_for: Range<usize>,
+    /// What it held before the run, bands included.
+    image: Vec<u8>,
+    /// For each byte of the image which of [`READ`] and [`WRITTEN`] it is.
+    declared: Vec<u8>,
+    /// The copy that code works on lies in here.
+    buffer: Vec<u8>,
+    /// Where in the buffer the copy starts.
+    at: usize,
+}
+
+/// A byte that was not treated as declared.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Breach {
+    pub(super) kind: FindingKind,
+    /// The address of the byte that the scratch byte stands for.
+    pub(super) address: usize,
+}
+
+impl<'a> Scratch<'a> {
+    /// Copies of `originals` as they are now, with `poison` for what is not declared to be read.
+    ///
+    /// # Safety
+    ///
+    /// * The promises of [`Operand::new`] hold for the originals, now.
+    pub(super) unsafe fn load(originals: &'a [Operand], poison: u8) -> Scratch<'a> {
+        let touches: Vec<Touch> = originals.iter().map(|operand| Touch::of(operand, None)).collect();
+        let mut spans: Vec<Range<usize>> = touches.iter().filter_map(span).collect();
+        spans.sort_unstable_by_key(|span| span.start);
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut hull: Option<Range<usize>> = None;
+        for span in spans {
+            match &mut hull {
+                Some(hull) if span.start < hull.end => hull.end = hull.end.max(span.end),
+                _ => pieces.extend(hull.replace(span).map(|hull| Piece::new(hull, poison))),
+            }
+        }
+        pieces.extend(hull.map(|hull| Piece::new(hull, poison)));
+        for (original, touch) in originals.iter().zip(&touches) {
+            let Some(piece) = span(touch).and_then(|span| find(&mut pieces, span.start)) else { continue };
+            for run in touch.runs() {
+                let inside = piece.place(run);
+                if touch.access().reads() {
+                    let source = at_address(original, run.start);
+                    // SAFETY: the run lies within the operand, whose bytes the caller promises to be readable; the
+                    // image has room for it, and no two allocations overlap.
+                    unsafe { source.copy_to_nonoverlapping(piece.image[inside.clone()].as_mut_ptr(), run.len()) };
+                    piece.declare(inside.clone(), READ);
+                }
+                if touch.access().writes() {
+                    piece.declare(inside, WRITTEN);
+                }
+            }
+        }
+        for piece in &mut pieces {
+            piece.reset();
+        }
+        Scratch { originals, pieces }
+    }
+
+    /// The same copies with another poison, as they were loaded.
+    pub(super) fn again(&self, poison: u8) -> Scratch<'a> {
+        let pieces = self.pieces.iter().map(|piece| piece.again(poison)).collect();
+        Scratch { originals: self.originals, pieces }
+    }
+
+    /// Operands over the scratch, one for each original. To be used by one call at a time and not after `self`.
+    pub(super) fn operands(&mut self) -> Vec<Operand> {
+        let pieces = &mut self.pieces;
+        let operand = |original: &Operand| {
+            let address = original.ptr().addr();
+            if original.layout().elements() == 0 {
+                return original.again();
+            }
+            let Some(piece) = find(pieces, address) else { return original.again() };
+            let first = piece.start().wrapping_add(piece.place(&(address..address)).start);
+            let base = first.wrapping_sub(original.layout().offset() * original.dtype().size());
+            // SAFETY: the piece holds the whole span of the original at the same distances, initialised; it is used by
+            // the one call that gets these operands, as the caller promises.
+            unsafe { Operand::new(base, original.dtype(), *original.layout(), original.access()) }
+        };
+        self.originals.iter().map(operand).collect()
+    }
+
+    /// The first byte of each kind that was changed and not declared to be written.
+    pub(super) fn breaches(&self) -> Vec<Breach> {
+        let mut found: Vec<Breach> = Vec::new();
+        for piece in &self.pieces {
+            let now = piece.copy();
+            let bytes = now.iter().zip(&piece.image).zip(&piece.declared).enumerate();
+            for (index, ((now, before), declared)) in bytes {
+                if now == before || declared & WRITTEN != 0 {
+                    continue;
+                }
+                let kind = if declared & READ != 0 { FindingKind::UndeclaredWrite } else { FindingKind::OutOfBounds };
+                if found.iter().all(|breach| breach.kind != kind) {
+                    found.push(Breach { kind, address: piece.address(index) });
+                }
+            }
+        }
+        found
+    }
+
+    /// The first byte declared to be written that a second run, over another poison, left different.
+    pub(super) fn difference(&self, second: &Scratch<'_>) -> Option<Breach> {
+        self.pieces.iter().zip(&second.pieces).find_map(|(piece, second)| {
+            let mut bytes = piece.copy().iter().zip(second.copy()).zip(&piece.declared);
+            let index = bytes.position(|((first, second), declared)| first != second && declared & WRITTEN != 0)?;
+            Some(Breach { kind: FindingKind::UndeclaredRead, address: piece.address(index) })
+        })
+    }
+
+    /// Stores what is declared to be written.
+    ///
+    /// # Safety
+    ///
+    /// * The promises of [`Operand::new`] hold for the originals, now.
+    pub(super) unsafe fn store(&mut self) {
+        for original in self.originals.iter().filter(|original| original.access().writes()) {
+            for run in Touch::of(original, None).runs() {
+                let Some(piece) = find(&mut self.pieces, run.start) else { continue };
+                let inside = piece.place(run);
+                let target = at_address(original, run.start);
+                // SAFETY: the run lies within the operand, whose bytes the caller promises to be writable, and the piece
+                // holds as many; no two allocations overlap.
+                unsafe { target.copy_from_nonoverlapping(piece.copy()[inside].as_ptr(), run.len()) };
+            }
+        }
+    }
+}
+
+impl Piece {
+    fn new(stands_for: Range<usize>, poison: u8) -> Piece {
+        let length = stands_for.len() + 2 * BAND;
+        let (image, declared) = (vec![poison; length], vec![0; length]);
+        Piece { stands_for, image, declared, buffer: Vec::new(), at: 0 }
+    }
+
+    fn again(&self, poison: u8) -> Piece {
+        let known = self.image.iter().zip(&self.declared);
+        let image = known.map(|(&byte, &declared)| if declared & READ != 0 { byte } else { poison }).collect();
+        let (stands_for, declared) = (self.stands_for.clone(), self.declared.clone());
+        let mut piece = Piece { stands_for, image, declared, buffer: Vec::new(), at: 0 };
+        piece.reset();
+        piece
+    }
+
+    /// Makes the copy that code works on, aligned as the original is.
+    fn reset(&mut self) {
+        self.buffer = vec![0; self.image.len() + ALIGNMENT];
+        let first = self.buffer.as_ptr().addr() + BAND;
+        self.at = self.stands_for.start.wrapping_sub(first) % ALIGNMENT;
+        self.buffer[self.at..][..self.image.len()].copy_from_slice(&self.image);
+    }
+
+    fn declare(&mut self, inside: Range<usize>, what: u8) {
+        for byte in &mut self.declared[inside] {
+            *byte |= what;
+        }
+    }
+
+    fn copy(&self) -> &[u8] {
+        &self.buffer[self.at..][..self.image.len()]
+    }
+
+    fn start(&mut self) -> *mut u8 {
+        self.buffer.as_mut_ptr().wrapping_add(self.at)
+    }
+
+    /// Where in the image the bytes at these addresses lie.
+    fn place(&self, run: &Range<usize>) -> Range<usize> {
+        let start = run.start - self.stands_for.start + BAND;
+        start..start + run.len()
+    }
+
+    /// The address that byte `index` of the image stands for.
+    fn address(&self, index: usize) -> usize {
+        (self.stands_for.start + index).wrapping_sub(BAND)
+    }
+}
+
+/// From the first byte of a touch to its last.
+fn span(touch: &Touch) -> Option<Range<usize>> {
+    Some(touch.runs().first()?.start..touch.runs().last()?.end)
+}
+
+/// The piece that stands for the byte at `address`.
+fn find(pieces: &mut [Piece], address: usize) -> Option<&mut Piece> {
+    pieces.iter_mut().find(|piece| piece.stands_for.contains(&address))
+}
+
+/// The byte of the operand's memory that lies at `address`.
+fn at_address(operand: &Operand, address: usize) -> *mut u8 {
+    operand.ptr().wrapping_add(address.wrapping_sub(operand.ptr().addr()))
+}
+
+#[cfg(test)]
+#[path = "scratch_tests.rs"]
+mod tests;

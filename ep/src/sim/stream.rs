@@ -1,0 +1,168 @@
+//! A simulated stream: checks a command, tells the detector, and queues it.
+
+use std::sync::Arc;
+
+use crate::closure::InlineFn;
+use crate::cpu;
+use crate::device::{DeviceId, DeviceKind};
+use crate::error::{CallError, Error};
+use crate::event::EventId;
+use crate::fn_context::FnContext;
+use crate::kernel::KernelCall;
+use crate::label::Label;
+use crate::memory::MemoryKind;
+use crate::operand::Operand;
+use crate::races::{ActorId, Finding, FindingKind, Moment, Reach};
+use crate::scalar::Scalar;
+use crate::sim::accesses::{Labels, touches};
+use crate::sim::queue::{Command, Work};
+use crate::sim::world::SimWorld;
+use crate::stream::Stream;
+
+/// A stream of a simulated device. Dropping it leaves what it has been given queued.
+#[derive(Debug)]
+pub(super) struct SimStream {
+    device: u32,
+    world: Arc<SimWorld>,
+    id: u64,
+    name: Arc<str>,
+    actor: ActorId,
+    labels: Labels,
+}
+
+impl SimStream {
+    pub(super) fn new(device: u32, world: Arc<SimWorld>) -> SimStream {
+        let id = world.open(device);
+        let name: Arc<str> = format!("stream {id} of {}", DeviceId::sim(device)).into();
+        let actor = world.detector.actor(&name);
+        SimStream { device, world, id, name, actor, labels: Labels::new(id as u32) }
+    }
+
+    fn device(&self) -> DeviceId {
+        DeviceId::sim(self.device)
+    }
+
+    /// The command that comes next comes after what the calling thread has done and seen.
+    fn after_this_thread(&self) {
+        let detector = &self.world.detector;
+        let given = detector.release(detector.this_thread());
+        detector.acquire(self.actor, &given);
+    }
+
+    /// Tells the detector what the command touches; the command, to be queued.
+    fn told<'a>(&self, label: Label, operands: impl Iterator<Item = &'a Operand>) -> Command {
+        self.after_this_thread();
+        let touches = touches(&label, operands);
+        let gone = self.world.detector.judge(self.actor, &label, &touches) == Reach::Gone;
+        let runs = touches.iter().flat_map(|touch| touch.runs().iter().cloned()).collect();
+        let first = |run: &std::ops::Range<usize>| self.world.heap.holding(run.start);
+        let blocks = touches.iter().filter_map(|touch| touch.runs().first().and_then(first)).collect();
+        Command { label, by: Arc::clone(&self.name), work: Work::Record, blocks, runs, gone }
+    }
+
+    /// A copy that touches pageable memory, if that is not allowed.
+    fn check_pinned(&self, label: &Label, source: &Operand, target: &Operand) {
+        if !self.world.config.strict_pinned {
+            return;
+        }
+        for operand in [source, target] {
+            let start = operand.ptr().addr();
+            if self.world.detector.memory_kind(start) == Some(MemoryKind::Pageable) {
+                let did = format!("copy on {}", self.name);
+                let finding = Finding::new(FindingKind::PageableCopy, label, did, "");
+                let bytes = operand.layout().elements() * operand.dtype().size();
+                self.world.detector.report_at(finding, start..start + bytes);
+            }
+        }
+    }
+}
+
+impl Stream for SimStream {
+    fn begin(&mut self, label: &Label) {
+        self.labels.begin(label);
+        self.world.detector.bind(label.stream, self.actor);
+    }
+
+    fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
+        if call.kernel.device != DeviceKind::Sim {
+            return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.device() });
+        }
+        call.share_overlapping()?;
+        let label = self.labels.next(call.kernel.op.name());
+        let command = self.told(label, call.operands.iter());
+        let operands = call.operands.iter().map(Operand::again).collect();
+        let work = Work::Launch { kernel: call.kernel, operands, inputs: call.inputs, params: *call.params };
+        self.world.push(self.id, Command { work, ..command });
+        Ok(())
+    }
+
+    fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
+        if !cpu::check_copy(source, target)? {
+            return Ok(());
+        }
+        let label = self.labels.next("copy");
+        self.check_pinned(&label, source, target);
+        let command = self.told(label, [source, &*target].into_iter());
+        let work = Work::Copy { source: source.again(), target: target.again() };
+        self.world.push(self.id, Command { work, ..command });
+        Ok(())
+    }
+
+    fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
+        cpu::check_fill(target, value)?;
+        let label = self.labels.next("fill");
+        let command = self.told(label, [&*target].into_iter());
+        let work = Work::Fill { target: target.again(), value };
+        self.world.push(self.id, Command { work, ..command });
+        Ok(())
+    }
+
+    fn call(&mut self, function: InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
+        FnContext::new(operands)?;
+        let label = self.labels.next("call");
+        let command = self.told(label, operands.iter());
+        let operands = operands.iter().map(Operand::again).collect();
+        self.world.push(self.id, Command { work: Work::Call { function, operands }, ..command });
+        Ok(())
+    }
+
+    fn record(&mut self, event: EventId) -> Result<(), Error> {
+        // A released event is refused before anybody is told.
+        self.world.events.is_recorded(event)?;
+        let label = self.labels.next("record");
+        let command = self.told(label, [].into_iter());
+        let moment: Moment = self.world.detector.release(self.actor);
+        self.world.push_record(self.id, command, event, moment)
+    }
+
+    fn wait(&mut self, event: EventId) -> Result<(), Error> {
+        let mark = self.world.mark(event)?;
+        let label = self.labels.next("wait");
+        let Some(mark) = mark else {
+            let did = format!("wait for {event} on {}", self.name);
+            self.world.detector.report(Finding::new(FindingKind::NeverRecorded, &label, did, ""));
+            return Err(Error::EventNotRecorded { event, device: self.device() });
+        };
+        let command = self.told(label, [].into_iter());
+        self.world.detector.acquire(self.actor, &mark.moment);
+        self.world.push(self.id, Command { work: Work::Wait(mark.place), ..command });
+        Ok(())
+    }
+
+    /// Runs what is queued here and what that waits for. What failed is told by
+    /// [`take_failures`](crate::Device::take_failures) alone: an error here would be a second report of it.
+    fn synchronize(&mut self) -> Result<(), Error> {
+        let place = self.world.end(self.id);
+        self.world.run_until(place, None);
+        let detector = &self.world.detector;
+        let moment = detector.release(self.actor);
+        detector.acquire(detector.this_thread(), &moment);
+        Ok(())
+    }
+}
+
+impl Drop for SimStream {
+    fn drop(&mut self) {
+        self.world.close(self.id);
+    }
+}

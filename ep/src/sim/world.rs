@@ -1,0 +1,239 @@
+//! The world of simulated devices: their queues, events, memory and failures, and the loop that runs commands.
+
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::accounts::Accounts;
+use crate::device::{Device, DeviceId, LateFailure};
+use crate::error::Error;
+use crate::event::{EventId, EventPool};
+use crate::races::{Detector, Moment};
+use crate::sim::device::SimDevice;
+use crate::sim::memory::Heap;
+use crate::sim::queue::{Command, Place, Queues, Turn};
+use crate::sim::run::{Runner, guarded};
+
+/// How the simulated devices of one engine are set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SimConfig {
+    /// How many there are: `sim:0` to `sim:<devices - 1>`.
+    pub devices: u32,
+    /// What the order of execution is drawn from.
+    pub seed: u64,
+    /// Most bytes that may be allocated from each device, over all memory kinds; `None` for no limit.
+    pub memory_limit: Option<u64>,
+    /// Is a copy that touches pageable memory a finding?
+    pub strict_pinned: bool,
+}
+
+impl Default for SimConfig {
+    /// One device without a limit, seed 0, pageable copies allowed.
+    fn default() -> SimConfig {
+        SimConfig { devices: 1, seed: 0, memory_limit: None, strict_pinned: false }
+    }
+}
+
+/// The simulated devices of one engine, with one pool of events and one source of choices; see the
+/// [module](crate::sim).
+///
+/// Thread safe. Commands run in the threads that call [`SimWorld::step`], [`Device::wait`] or
+/// [`Stream::synchronize`](crate::Stream::synchronize). Commands that are still queued when the world is dropped do not
+/// run; their captures are dropped.
+pub struct SimWorld {
+    pub(super) config: SimConfig,
+    pub(super) detector: Arc<Detector>,
+    pub(super) events: EventPool,
+    pub(super) heap: Heap,
+    /// One for each device.
+    pub(super) accounts: Vec<Accounts>,
+    runner: Runner,
+    state: Mutex<State>,
+    /// Signalled whenever a command is over.
+    passed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    queues: Queues,
+    /// The last record of each event, by its slot.
+    marks: Vec<Option<Mark>>,
+    /// One list for each device.
+    failures: Vec<Vec<LateFailure>>,
+}
+
+/// The last record of an event.
+#[derive(Clone, Debug)]
+pub(super) struct Mark {
+    generation: u32,
+    pub(super) place: Place,
+    pub(super) moment: Moment,
+}
+
+impl SimWorld {
+    /// A world in which nothing is queued. The detector is told everything; other devices of the engine may tell the
+    /// same one.
+    pub fn new(config: SimConfig, detector: Arc<Detector>) -> Arc<SimWorld> {
+        let accounts = |index| Accounts::new(DeviceId::sim(index), config.memory_limit);
+        Arc::new(SimWorld {
+            accounts: (0..config.devices).map(accounts).collect(),
+            detector,
+            events: EventPool::new(),
+            heap: Heap::default(),
+            runner: Runner::default(),
+            state: Mutex::new(State {
+                queues: Queues::new(config.seed),
+                marks: Vec::new(),
+                failures: vec![Vec::new(); config.devices as usize],
+            }),
+            passed: Condvar::new(),
+            config,
+        })
+    }
+
+    /// The devices, in order. Each call gives new handles to the same ones.
+    pub fn devices(self: &Arc<Self>) -> Vec<Arc<dyn Device>> {
+        let device = |index| -> Arc<dyn Device> { Arc::new(SimDevice::new(index, Arc::clone(self))) };
+        (0..self.config.devices).map(device).collect()
+    }
+
+    /// Runs one command that can run, chosen by the seed; `false` if there is none.
+    pub fn step(&self) -> bool {
+        let turn = self.lock().queues.take(None);
+        turn.map(|turn| self.run(turn)).is_some()
+    }
+
+    /// Number of commands that are queued or running.
+    pub fn pending(&self) -> usize {
+        self.lock().queues.pending()
+    }
+
+    /// The detector that is told everything.
+    pub fn detector(&self) -> &Arc<Detector> {
+        &self.detector
+    }
+
+    /// Runs what `place` needs until it has passed, or until the deadline: then `false`. What other threads run already
+    /// is waited for.
+    pub(super) fn run_until(&self, place: Place, deadline: Option<Instant>) -> bool {
+        let mut state = self.lock();
+        // Fixed from here on: what lies before a place never changes, it only gets less.
+        let needed = state.queues.needed(place);
+        loop {
+            if state.queues.has_passed(place) {
+                return true;
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return false;
+            }
+            if let Some(turn) = state.queues.take(Some(&needed)) {
+                drop(state);
+                self.run(turn);
+                state = self.lock();
+                continue;
+            }
+            state = match left {
+                Some(left) => {
+                    self.passed.wait_timeout(state, left).map_or_else(|e| e.into_inner().0, |(state, _)| state)
+                }
+                None => self.passed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    /// A new stream of the device of this index.
+    pub(super) fn open(&self, device: u32) -> u64 {
+        self.lock().queues.open(device as usize)
+    }
+
+    /// The handle of a stream has been dropped.
+    pub(super) fn close(&self, stream: u64) {
+        self.lock().queues.close(stream);
+    }
+
+    /// Queues a command.
+    pub(super) fn push(&self, stream: u64, command: Command) {
+        self.lock().queues.push(stream, command);
+    }
+
+    /// Queues a record of `event`, which is told as the moment given.
+    pub(super) fn push_record(
+        &self,
+        stream: u64,
+        command: Command,
+        event: EventId,
+        moment: Moment,
+    ) -> Result<(), Error> {
+        let mut state = self.lock();
+        self.events.record(event)?;
+        state.queues.push(stream, command);
+        let mark = Mark { generation: event.generation, place: state.queues.end(stream), moment };
+        let slot = event.index as usize;
+        if state.marks.len() <= slot {
+            state.marks.resize(slot + 1, None);
+        }
+        state.marks[slot] = Some(mark);
+        Ok(())
+    }
+
+    /// The last record of `event`, if there is one.
+    pub(super) fn mark(&self, event: EventId) -> Result<Option<Mark>, Error> {
+        let state = self.lock();
+        if !self.events.is_recorded(event)? {
+            return Ok(None);
+        }
+        let mark = state.marks.get(event.index as usize).and_then(Option::as_ref);
+        Ok(mark.filter(|mark| mark.generation == event.generation).cloned())
+    }
+
+    pub(super) fn has_passed(&self, place: Place) -> bool {
+        self.lock().queues.has_passed(place)
+    }
+
+    /// Behind everything that `stream` has been given.
+    pub(super) fn end(&self, stream: u64) -> Place {
+        self.lock().queues.end(stream)
+    }
+
+    pub(super) fn take_failures(&self, device: u32) -> Vec<LateFailure> {
+        std::mem::take(&mut self.lock().failures[device as usize])
+    }
+
+    /// Runs a command that has been taken, without a lock, and lets its place pass.
+    fn run(&self, turn: Turn) {
+        let Turn { stream, command } = turn;
+        let (place, seq) = (command.label.stream, command.label.seq);
+        let failed = self.runner.run(command, &self.detector, &self.heap);
+        let mut state = self.lock();
+        let device = state.queues.pass(stream);
+        // Under the same lock: nobody sees the place passed before the failure is there.
+        if let (Some(device), Some(cause)) = (device, failed) {
+            state.failures[device].push(LateFailure { stream: place, seq, cause });
+        }
+        drop(state);
+        self.passed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code here panics half way through a change, so a poisoned lock guards whole state.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for SimWorld {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for command in state.queues.drain() {
+            // Captures are callers' code: one that panics must not keep the others from being dropped.
+            let _ = guarded(|| drop(command));
+        }
+    }
+}
+
+impl fmt::Debug for SimWorld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = f.debug_struct("SimWorld");
+        text.field("config", &self.config).field("pending", &self.pending()).finish_non_exhaustive()
+    }
+}

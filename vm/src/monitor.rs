@@ -1,0 +1,365 @@
+//! Monitor: tells the race detector and the recorder what is issued and what happens.
+//!
+//! Only there when asked for; an engine without one pays one test of a pointer an instruction. The edges that it tells
+//! the detector are those by which the engine really orders: a submitter's knowledge, same-stream order, waits that were
+//! met where they were met, and what a caller has waited for. It never tells what the engine merely planned.
+//!
+//! A *moment* is kept for every number of every stream: what is known to be over when that number has passed. It is
+//! entered before the number is published, so whoever sees the number finds it.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::ops::Range;
+use std::panic::Location;
+use std::sync::{Arc, Mutex};
+
+use hashbrown::{HashMap, HashSet};
+use streamvm_ep::races::{ActorId, Detector, Moment, Role, Touch, act_as};
+use streamvm_ep::{self as ep, Label, MemoryKind, sim};
+use streamvm_instructions::{
+    DependenceUse, Instruction, InstructionList, Kind, Place, RecordPlace, Resource, ResourceId, ResourceKind, Target,
+    Use,
+};
+use streamvm_stream::{Point, Shows, StreamId, StreamKey};
+
+use crate::entry::StreamEntry;
+use crate::job::Job;
+use crate::state::State;
+use crate::sync::unpoisoned;
+use crate::trace::{InstructionLine, OrderLine, Recorder, TraceWriter, UseLine, WaitLine};
+
+/// Moments kept per stream. A point older than these counts as the oldest of them: more order than there is, so no
+/// false finding.
+const MOMENTS: usize = 65_536;
+
+/// See the module's comment. Shared by all threads of the engine.
+pub(crate) struct Monitor {
+    detector: Arc<Detector>,
+    /// Whom the submission lock stands for: who holds it knows what was observed under it.
+    lock: ActorId,
+    /// The thread contexts, when one thread steps everything: it knows nothing that a stream should not.
+    contexts: ActorId,
+    /// The completion, when one thread steps everything: it has seen what devices finished.
+    completion: ActorId,
+    inner: Mutex<Inner>,
+    writer: Option<TraceWriter>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Actors of streams that are watched and not yet numbered.
+    watched: HashMap<StreamKey, ActorId>,
+    moments: Vec<VecDeque<(u64, Moment)>>,
+    /// What was known when each pending instruction was submitted, and whose memory it uses.
+    pending: HashMap<Point, (Moment, Arc<[u64]>)>,
+    /// The life of each resource's memory.
+    lives: HashMap<ResourceId, u64>,
+    /// Lives of released resources whose handles are still there.
+    ended: HashSet<u64>,
+    trace: Option<Recorder>,
+}
+
+impl Monitor {
+    pub(crate) fn new(detector: Arc<Detector>, trace: Option<Box<dyn Write + Send>>) -> Monitor {
+        let lock = detector.actor("the submission lock");
+        let contexts = detector.thread_actor("the thread contexts");
+        let completion = detector.thread_actor("the completion");
+        let inner = Inner { trace: trace.as_ref().map(|_| Recorder::new()), ..Inner::default() };
+        Monitor { detector, lock, contexts, completion, inner: Mutex::new(inner), writer: trace.map(TraceWriter::new) }
+    }
+
+    /// The detector.
+    pub(crate) fn detector(&self) -> &Arc<Detector> {
+        &self.detector
+    }
+
+    /// Lets the calling thread act as the thread contexts, or as the completion: a thread that steps both would otherwise
+    /// carry what one has seen to what the other launches.
+    pub(crate) fn act_as(&self, completes: bool) -> Role {
+        act_as(if completes { self.completion } else { self.contexts })
+    }
+
+    /// Wraps a stream that runs its commands at once, so that its accesses are told.
+    pub(crate) fn watch(&self, stream: Box<dyn ep::Stream>, key: StreamKey) -> Box<dyn ep::Stream> {
+        let (stream, actor) = sim::watch(stream, &key.to_string(), self.detector.clone());
+        self.inner().watched.insert(key, actor);
+        stream
+    }
+
+    /// A stream got its number.
+    pub(crate) fn opened(&self, id: StreamId, key: StreamKey) {
+        let mut inner = self.inner();
+        if let Some(actor) = inner.watched.remove(&key) {
+            self.detector.bind(id.0, actor);
+        }
+        if let Some(trace) = &mut inner.trace {
+            trace.stream(id, key, true);
+        }
+        inner.moments.resize_with(id.index() + 1, VecDeque::new);
+    }
+
+    /// A device gave memory.
+    pub(crate) fn mapped(&self, range: Range<usize>, place: Place, kind: MemoryKind) {
+        self.detector.map(range, &format!("{kind} memory of {place}"), kind);
+    }
+
+    /// A device gets memory back: everything observed to have passed comes before that.
+    pub(crate) fn unmapped(&self, range: Range<usize>, passed: impl Iterator<Item = Point>) {
+        let thread = self.detector.this_thread();
+        let passed: Vec<Point> = passed.filter(|point| point.seq > 0).collect();
+        passed.iter().for_each(|point| self.acquire(thread, *point));
+        if let Some(trace) = &mut self.inner().trace {
+            trace.observed(passed);
+            trace.unmap(range.start, range.len());
+        }
+        self.detector.unmap(range, thread, &Label::new(0, 0, "giving memory back"));
+    }
+
+    /// A list is being committed, with what its submitter has seen to have passed.
+    pub(crate) fn submits(&self, state: &State, list: &InstructionList, observed: impl Iterator<Item = Point>) {
+        let thread = self.detector.this_thread();
+        let observed: Vec<Point> = observed.filter(|point| point.seq > 0).collect();
+        observed.iter().for_each(|point| self.acquire(self.lock, *point));
+        let known = self.detector.release(self.lock);
+        self.detector.acquire(thread, &known);
+        let moment = self.detector.release(thread);
+        let mut inner = self.inner();
+        let inner = &mut *inner;
+        if let Some(trace) = &mut inner.trace {
+            trace.observed(observed);
+            records(trace, state, RecordPlace::Start);
+        }
+        for (line, instruction) in list.instructions().iter().enumerate() {
+            let point = state.sync.plan().instructions()[line].point;
+            let uses = list.uses(instruction);
+            let resources = &state.scratch.uses[state.scratch.prepared[line].first_use..][..uses.len()];
+            let mut label = Label::new(point.stream.0, point.seq, instruction.kind.name());
+            label.site = instruction.site;
+            let mut lives = Vec::new();
+            for (u, DependenceUse { resource, .. }) in uses.iter().zip(resources) {
+                let life = self.life(inner, *resource, u.resource(), state, &label);
+                if let Target::Tensor(_) = u.target() {
+                    lives.push(life);
+                }
+            }
+            if let Some(trace) = &mut inner.trace {
+                issue(trace, state, line, instruction, uses, &inner.lives);
+                records(trace, state, RecordPlace::Behind(line));
+            }
+            if matches!(instruction.kind, Kind::Release)
+                && let Some(life) = resources.first().and_then(|u| inner.lives.get(&u.resource)).copied()
+            {
+                self.end(inner, life, &label);
+            }
+            inner.pending.insert(point, (moment.clone(), lives.into()));
+        }
+    }
+
+    /// The life of a resource, begun by its first use.
+    fn life(&self, inner: &mut Inner, id: ResourceId, resource: &Resource, state: &State, label: &Label) -> u64 {
+        if let Some(life) = inner.lives.get(&id) {
+            return *life;
+        }
+        let known = state.resources.get(id.index()).and_then(Option::as_ref);
+        let range = known.map_or(0..0, |known| known.memory.range());
+        let life = self.detector.begin_life(range.clone(), label);
+        inner.lives.insert(id, life);
+        if let Some(trace) = &mut inner.trace {
+            match resource.kind() {
+                ResourceKind::Var => trace.variable(life),
+                ResourceKind::Storage { place, memory, .. } => {
+                    trace.life(life, &place, &memory, range.start, range.len());
+                }
+            }
+        }
+        life
+    }
+
+    fn end(&self, inner: &mut Inner, life: u64, label: &Label) {
+        if !inner.ended.insert(life) {
+            return;
+        }
+        self.detector.end_life(life, label);
+        if let Some(trace) = &mut inner.trace {
+            trace.free(life);
+        }
+    }
+
+    /// The caller's own thread fills a new resource.
+    pub(crate) fn fills(
+        &self,
+        id: ResourceId,
+        resource: &Resource,
+        range: Range<usize>,
+        site: &'static Location<'static>,
+    ) {
+        let mut label = Label::new(0, 0, "tensor from the caller's elements");
+        label.site = site;
+        let thread = self.detector.this_thread();
+        let life = self.detector.begin_life(range.clone(), &label);
+        let mut inner = self.inner();
+        inner.lives.insert(id, life);
+        if let (Some(trace), ResourceKind::Storage { place, memory, .. }) = (&mut inner.trace, resource.kind()) {
+            trace.life(life, &place, &memory, range.start, range.len());
+            let access = ep::Access::Write;
+            trace.host("tensor", site, &[UseLine { life, access, runs: std::slice::from_ref(&range) }]);
+        }
+        drop(inner);
+        self.detector.access(thread, &label, &[Touch::new([range], ep::Access::Write, Some(life))]);
+    }
+
+    /// The handles of a resource are gone.
+    pub(crate) fn forgets(&self, resource: ResourceId) {
+        let mut inner = self.inner();
+        if let Some(life) = inner.lives.remove(&resource) {
+            self.end(&mut inner, life, &Label::new(0, 0, "the last handle's drop"));
+            inner.ended.remove(&life);
+        }
+    }
+
+    /// `job` is about to run, or to be launched.
+    pub(crate) fn starts(&self, job: &Job, entry: &StreamEntry, stream: &mut dyn ep::Stream) {
+        let Some((moment, lives)) = self.inner().pending.remove(&job.point) else {
+            return;
+        };
+        let Point { stream: id, seq } = job.point;
+        stream.begin(&Label { stream: id.0, seq, what: job.name().into(), site: job.site, lives });
+        let Some(actor) = self.detector.bound(entry.id.0) else {
+            return;
+        };
+        self.detector.acquire(actor, &moment);
+        job.waited().iter().for_each(|point| self.acquire(actor, *point));
+    }
+
+    /// Everything on `stream` up to `seq` is issued, and is over once the number has passed. Before the number is
+    /// published.
+    pub(crate) fn passes(&self, stream: StreamId, seq: u64) {
+        let Some(actor) = self.detector.bound(stream.0) else {
+            return;
+        };
+        let moment = self.detector.release(actor);
+        let mut inner = self.inner();
+        let moments = &mut inner.moments[stream.index()];
+        moments.push_back((seq, moment));
+        if moments.len() > MOMENTS {
+            moments.pop_front();
+        }
+    }
+
+    /// The calling thread has seen `point` pass.
+    pub(crate) fn saw(&self, point: Point) {
+        if point.seq > 0 {
+            self.acquire(self.detector.this_thread(), point);
+            if let Some(trace) = &mut self.inner().trace {
+                trace.observed([point]);
+            }
+        }
+    }
+
+    /// Hands what was recorded to the caller's writer. Under no lock: that is user code.
+    pub(crate) fn pass_trace_on(&self) {
+        if let Some(writer) = &self.writer {
+            writer.pass_on(|| self.inner().trace.as_mut().map(Recorder::take).unwrap_or_default());
+        }
+    }
+
+    /// Ends the trace and flushes the caller's writer, whose first error is logged where it happened.
+    pub(crate) fn end_trace(&self) {
+        let last = || {
+            let mut inner = self.inner();
+            inner.trace.as_mut().map(|trace| {
+                trace.end();
+                trace.take()
+            })
+        };
+        if let Some(writer) = &self.writer
+            && let Err(error) = writer.finish(|| last().unwrap_or_default())
+        {
+            log::error!("the trace is not whole: {error}");
+        }
+    }
+
+    /// `actor` comes after `point`.
+    fn acquire(&self, actor: ActorId, point: Point) {
+        let moment = {
+            let inner = self.inner();
+            let moments = &inner.moments[point.stream.index()];
+            let next = moments.partition_point(|(seq, _)| *seq <= point.seq);
+            // The newest at or before the point; of what is no longer kept, the oldest that is.
+            let found = next.checked_sub(1).or_else(|| (!moments.is_empty() && point.seq > 0).then_some(0));
+            found.and_then(|index| moments.get(index)).map(|(_, moment)| moment.clone())
+        };
+        if let Some(moment) = moment {
+            self.detector.acquire(actor, &moment);
+        }
+    }
+
+    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
+        unpoisoned(self.inner.lock())
+    }
+}
+
+/// The number that a trace calls the record behind `point` by.
+fn event(point: Point) -> u64 {
+    (u64::from(point.stream.0) << 48) | point.seq
+}
+
+fn records(trace: &mut Recorder, state: &State, at: RecordPlace) {
+    let records = state.sync.plan().records().iter().filter(|record| record.place == at);
+    records.for_each(|record| trace.record(event(record.point), record.point));
+}
+
+/// Writes an instruction of the list that is being committed.
+fn issue(
+    trace: &mut Recorder,
+    state: &State,
+    line: usize,
+    instruction: &Instruction,
+    uses: &[Use],
+    lives: &HashMap<ResourceId, u64>,
+) {
+    let plan = state.sync.plan();
+    let planned = &plan.instructions()[line];
+    let prepared = &state.scratch.prepared[line];
+    // Freeing and allocating touch nothing.
+    let uses = if matches!(instruction.kind, Kind::Release | Kind::Allocate) { &[] } else { uses };
+    let touched: Vec<(u64, ep::Access, Touch)> = uses
+        .iter()
+        .zip(&state.scratch.uses[prepared.first_use..])
+        .map(|(u, DependenceUse { resource, .. })| {
+            let known = state.resources.get(resource.index()).and_then(Option::as_ref);
+            let touch = match (u.target(), known) {
+                (Target::Tensor(tensor), Some(known)) => Touch::of(&known.memory.operand(tensor, u.access()), None),
+                _ => Touch::new([], u.access(), None),
+            };
+            (lives.get(resource).copied().unwrap_or(0), u.access(), touch)
+        })
+        .collect();
+    let uses: Vec<UseLine<'_>> = touched
+        .iter()
+        .map(|(life, access, touch)| UseLine { life: *life, access: *access, runs: touch.runs() })
+        .collect();
+    let waits: Vec<WaitLine> = plan
+        .waits(planned)
+        .iter()
+        .map(|wait| WaitLine {
+            point: wait.point,
+            by: wait.kind,
+            event: (wait.shows == Shows::Event).then(|| event(wait.point)),
+        })
+        .collect();
+    let order = match (&instruction.kind, prepared.after) {
+        (Kind::Barrier { .. }, _) => OrderLine::Barrier,
+        (Kind::GlobalSync, _) => OrderLine::AfterAll,
+        (Kind::Wait { .. }, Some(point)) => OrderLine::After(point),
+        _ => OrderLine::Uses,
+    };
+    trace.instruction(&InstructionLine {
+        at: planned.point,
+        op: instruction.kind.name(),
+        site: instruction.site,
+        uses: &uses,
+        waits: &waits,
+        order,
+    });
+}
