@@ -1,20 +1,24 @@
-//! The three things that `streamvm` does, with their outputs and exit codes.
+//! What `streamvm` does with scripts and devices, with outputs and exit codes.
 //!
 //! Nothing here prints by itself: results go to the writer given for stdout, messages to the one for
 //! stderr, so that the binary and the tests run the same code.
 
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use crate::ast::Block;
 use crate::check::check;
 use crate::devices::{Available, Devices};
 use crate::diagnostic::{Diagnostic, render_all};
-use crate::engine::{DeviceId, Mode, Vm};
+use crate::engine::{DeviceId, Mode, Vm, VmBuilder};
 use crate::parser::parse;
-use crate::plan::plan;
+use crate::plan::{Plan, plan};
+use crate::races;
 use crate::report::{StreamRow, device_table, devices_json, stream_table};
 use crate::run::{Dump, Engine, Stop, run};
+use crate::sites::{SiteWriter, Sites, Written};
 use crate::source::{ReadError, Source};
 
 /// How a command ended.
@@ -22,9 +26,9 @@ use crate::source::{ReadError, Source};
 pub enum Exit {
     /// All is well: 0.
     Fine,
-    /// The script ran, and something in it failed: 1.
+    /// The script ran, and something in it failed, or a trace is not in order: 1.
     Failed,
-    /// The script was not run: 2. Wrong arguments end with the same code.
+    /// The script was not run, the trace could not be read: 2. Wrong arguments end with the same code.
     Rejected,
 }
 
@@ -43,29 +47,32 @@ impl Exit {
 /// How the engine is set up.
 #[derive(Clone, Debug, Default)]
 pub struct EngineOptions {
-    /// Run each instruction in the caller, one after the other?
-    pub inline: bool,
+    /// How instructions run.
+    pub mode: Mode,
     /// How many CPU devices there are; nothing means one.
     pub cpu_devices: Option<u32>,
+    /// How many simulated devices there are.
+    pub sim_devices: u32,
     /// Most bytes of each CPU device, and of the host; nothing means what the machine has.
     pub memory_limit: Option<u64>,
 }
 
 impl EngineOptions {
     /// Most bytes of a place.
-    fn memory(&self) -> Option<u64> {
+    pub(crate) fn memory(&self) -> Option<u64> {
         self.memory_limit.or_else(machine_memory)
     }
 
-    fn build(&self) -> Result<Vm, String> {
-        let mut builder = Vm::builder().mode(if self.inline { Mode::Inline } else { Mode::Threaded });
+    /// Builds the engine, with what else it should be.
+    pub(crate) fn build(&self, more: impl FnOnce(VmBuilder) -> VmBuilder) -> Result<Vm, String> {
+        let mut builder = Vm::builder().mode(self.mode).sim_devices(self.sim_devices);
         if let Some(count) = self.cpu_devices {
             builder = builder.cpu_devices(count);
         }
         if let Some(bytes) = self.memory() {
-            builder = builder.cpu_memory_limit(bytes).host_memory_limit(bytes);
+            builder = builder.cpu_memory_limit(bytes).host_memory_limit(bytes).sim_memory_limit(bytes);
         }
-        builder.build().map_err(|error| error.to_string())
+        more(builder).build().map_err(|error| error.to_string())
     }
 }
 
@@ -80,6 +87,10 @@ pub struct ScriptOptions {
     pub dump_ir: Option<PathBuf>,
     /// Print counts per stream at the end?
     pub stats: bool,
+    /// Where the trace is written to.
+    pub record: Option<PathBuf>,
+    /// Run it on simulated devices too and tell what races?
+    pub races: bool,
 }
 
 /// The bytes of memory of this machine, where it says so. Without a limit a script that asks for too much
@@ -132,18 +143,7 @@ pub fn run_script(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<Exit> {
-    let vm = match engine.build() {
-        Ok(vm) => vm,
-        Err(error) => {
-            writeln!(err, "error: the engine cannot be started: {error}")?;
-            return Ok(Exit::Failed);
-        }
-    };
-    let available = Available {
-        devices: vm.devices().iter().map(|device| device.id).collect(),
-        chosen: options.devices.clone(),
-        planning: false,
-    };
+    let available = Available { devices: there(engine), chosen: options.devices.clone(), planning: false };
     let Some((source, script, devices)) = prepare(options, available, err)? else {
         return Ok(Exit::Rejected);
     };
@@ -151,14 +151,69 @@ pub fn run_script(
         Ok(dump) => dump,
         Err(error) => return cannot_dump(options, &error, err),
     };
-    let engine = Engine { vm: &vm, memory: engine.memory() };
-    let mut result = run(engine, &source, &script, &devices, out, dump);
+    let (trace, file) = match options.record.as_deref().map(|path| TraceFile::create(path, &source)).transpose() {
+        Ok(trace) => trace.unzip(),
+        Err(message) => {
+            writeln!(err, "{message}")?;
+            return Ok(Exit::Failed);
+        }
+    };
+    let recording = |builder: VmBuilder| match file {
+        Some(file) => builder.record(file),
+        None => builder,
+    };
+    let vm = match engine.build(recording) {
+        Ok(vm) => vm,
+        Err(error) => {
+            writeln!(err, "error: the engine cannot be started: {error}")?;
+            return Ok(Exit::Failed);
+        }
+    };
+    let sites = trace.as_ref().map(|trace| &trace.sites);
+    let here = Engine { vm: &vm, memory: engine.memory(), sites, dry: false };
+    let mut result = run(here, &source, &script, &devices, out, dump);
     if options.stats && !matches!(result, Err(Stop::Output(_))) {
         let rows: Vec<StreamRow> = vm.stats().streams.iter().map(StreamRow::from).collect();
         let written = write!(out, "\n{}", stream_table(&rows)).map_err(Stop::Output);
         result = result.and(written);
     }
-    finish(result.and_then(|()| out.flush().map_err(Stop::Output)), &source, err)
+    // The trace ends with the engine.
+    drop(vm);
+    let exit = finish(result.and_then(|()| out.flush().map_err(Stop::Output)), &source, err)?;
+    match trace.and_then(|trace| trace.error()) {
+        Some(message) => {
+            writeln!(err, "{message}")?;
+            Ok(Exit::Failed)
+        }
+        None => Ok(exit),
+    }
+}
+
+/// The file of `--record`.
+struct TraceFile {
+    path: PathBuf,
+    sites: Sites,
+    written: Written,
+}
+
+impl TraceFile {
+    fn create(path: &Path, source: &Source) -> Result<(TraceFile, SiteWriter<BufWriter<File>>), String> {
+        let file = File::create(path).map_err(|error| cannot_record(path, &error))?;
+        let (sites, written) = (Sites::new(source), Written::new(Mutex::new(Ok(()))));
+        let writer = SiteWriter::new(BufWriter::new(file), sites.clone(), written.clone());
+        Ok((TraceFile { path: path.to_owned(), sites, written }, writer))
+    }
+
+    /// Why the trace is not whole, once the engine is gone.
+
+    fn error(self) -> Option<String> {
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.as_ref().err().map(|error| cannot_record(&self.path, error))
+    }
+}
+
+fn cannot_record(path: &Path, error: &io::Error) -> String {
+    format!("{}: error: cannot write the trace: {error}", path.display())
 }
 
 fn cannot_dump(options: &ScriptOptions, error: &io::Error, err: &mut dyn Write) -> io::Result<Exit> {
@@ -214,14 +269,38 @@ pub fn check_script(
         return cannot_dump(options, &error, err);
     }
     let rows: Vec<StreamRow> = plan.counts.iter().map(StreamRow::from).collect();
-    let written = write!(out, "{}\n{}", plan.list, stream_table(&rows)).and_then(|()| out.flush());
-    finish(written.map_err(Stop::Output), &source, err)
+    let printed = write!(out, "{}\n{}", plan.list, stream_table(&rows)).map_err(Stop::Output);
+    let raced = printed.and_then(|()| {
+        if options.races { tell_races(engine, &source, &script, &devices, &plan, out, err) } else { Ok(Exit::Fine) }
+    });
+    let flushed = raced.and_then(|exit| out.flush().map(|()| exit).map_err(Stop::Output));
+    match flushed {
+        Ok(exit) => Ok(exit),
+        Err(stop) => finish(Err(stop), &source, err),
+    }
+}
+
+/// `--races`
+fn tell_races(
+    engine: &EngineOptions,
+    source: &Source,
+    script: &Block,
+    devices: &Devices,
+    plan: &Plan,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<Exit, Stop> {
+    let races = races::find(engine, source, script, devices, &plan.list)?;
+    write!(err, "{}", render_all(&races.found, source))?;
+    let count = if races.found.is_empty() { "none".to_owned() } else { races.found.len().to_string() };
+    writeln!(out, "\nraces: {count} in {} instructions that ran", races.instructions)?;
+    Ok(if races.found.is_empty() { Exit::Fine } else { Exit::Failed })
 }
 
 /// The devices that a run would find. Without one to ask, a plan takes the first that the script names.
 fn there(engine: &EngineOptions) -> Vec<DeviceId> {
-    let options = EngineOptions { inline: true, ..engine.clone() };
-    match options.build() {
+    let options = EngineOptions { mode: Mode::Inline, ..engine.clone() };
+    match options.build(|builder| builder) {
         Ok(vm) => vm.devices().iter().map(|device| device.id).collect(),
         Err(error) => {
             log::warn!("cannot ask for the devices that are there: {error}");
@@ -235,7 +314,7 @@ fn there(engine: &EngineOptions) -> Vec<DeviceId> {
 /// # Errors
 /// Only if `err` cannot be written.
 pub fn list_devices(engine: &EngineOptions, json: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Exit> {
-    let vm = match (EngineOptions { inline: true, ..engine.clone() }).build() {
+    let vm = match (EngineOptions { mode: Mode::Inline, ..engine.clone() }).build(|builder| builder) {
         Ok(vm) => vm,
         Err(error) => {
             writeln!(err, "error: the devices cannot be listed: {error}")?;
@@ -244,14 +323,16 @@ pub fn list_devices(engine: &EngineOptions, json: bool, out: &mut dyn Write, err
     };
     let devices = vm.devices();
     let text = if json { devices_json(&devices) } else { device_table(&devices) };
-    match write!(out, "{text}").and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            writeln!(err, "error: cannot write the output: {error}")?;
-            Ok(Exit::Failed)
-        }
-        Err(_) => Ok(Exit::Failed),
-        Ok(()) => Ok(Exit::Fine),
+    Ok(written(write!(out, "{text}").and_then(|()| out.flush()), err)?.unwrap_or(Exit::Fine))
+}
+
+/// The exit where the output could not be written; that nobody reads it any more is not told.
+pub(crate) fn written(result: io::Result<()>, err: &mut dyn Write) -> io::Result<Option<Exit>> {
+    let Err(error) = result else { return Ok(None) };
+    if error.kind() != io::ErrorKind::BrokenPipe {
+        writeln!(err, "error: cannot write the output: {error}")?;
     }
+    Ok(Some(Exit::Failed))
 }
 
 /// Checks a script's text without a file of its own: syntax, names, shapes. For tests and tools.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::ast::{Block, PlaceRef, StatementKind};
 use crate::diagnostic::Diagnostic;
-use crate::engine::{DeviceId, Place};
+use crate::engine::{DeviceId, DeviceKind, Place};
 use crate::functions::{did_you_mean, is_reserved};
 use crate::source::{Span, Spanned};
 
@@ -27,6 +27,8 @@ pub struct Available {
 pub struct Devices {
     names: HashMap<String, DeviceId>,
     available: Available,
+    /// Simulated devices stand in for all but CPUs.
+    simulated: bool,
 }
 
 impl Devices {
@@ -36,7 +38,7 @@ impl Devices {
     /// A message for each name that is given twice or has no device that is there, and for each choice of
     /// the command line that the script has no name for.
     pub fn resolve(script: &Block, available: Available) -> Result<Self, Vec<Diagnostic>> {
-        let mut devices = Self { names: HashMap::new(), available };
+        let mut devices = Self { names: HashMap::new(), available, simulated: false };
         let mut errors = Vec::new();
         for statement in script {
             if let StatementKind::Device { name, choices } = &statement.kind {
@@ -93,6 +95,16 @@ impl Devices {
         }
     }
 
+    /// The same with a simulated device in place of each that is not a CPU: `sim:1` for `cuda:1`.
+    #[must_use]
+    pub fn simulated(&self) -> Self {
+        Self { simulated: true, ..self.clone() }
+    }
+
+    fn stand_in(&self, device: DeviceId) -> DeviceId {
+        if self.simulated && device.kind != DeviceKind::Cpu { DeviceId::sim(device.index) } else { device }
+    }
+
     fn there(&self) -> String {
         let there: Vec<String> = self.available.devices.iter().map(ToString::to_string).collect();
         format!("but only these devices are there: {}", there.join(", "))
@@ -113,13 +125,13 @@ impl Devices {
             PlaceRef::Host => Ok(Place::Host),
             PlaceRef::Device(device) => {
                 if self.available.planning || self.available.devices.contains(&device.value) {
-                    Ok(device.value.into())
+                    Ok(self.stand_in(device.value).into())
                 } else {
                     Err(Diagnostic::new(device.span, format!("there is no {}, {}", device.value, self.there())))
                 }
             }
             PlaceRef::Named(name) => match self.names.get(&name.value) {
-                Some(device) => Ok((*device).into()),
+                Some(device) => Ok(self.stand_in(*device).into()),
                 None => {
                     let known = self.names.keys().map(String::as_str).chain(["host"]);
                     let help = did_you_mean(&name.value, known)

@@ -27,6 +27,10 @@ pub(crate) struct Issued {
 }
 
 impl Issued {
+    /// The stream on which the values of host tensors are read.
+    pub(crate) const READ_BACK: StreamKey =
+        StreamKey { device: DeviceId::cpu(0), stream_type: StreamType::Compute, lane: 0 };
+
     /// Notes the instructions that a statement has added.
     pub(crate) fn note(&mut self, instructions: &[Instruction], span: Span) {
         for instruction in instructions {
@@ -46,8 +50,7 @@ impl Issued {
     /// Notes that the values of a host tensor were read, which is an instruction on the host's own stream.
     pub(crate) fn note_read_back(&mut self, tensor: &Tensor) {
         debug_assert!(tensor.place() == Place::Host && tensor.layout().is_contiguous());
-        let stream = StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 0);
-        *self.numbers.entry(stream).or_default() += 1;
+        *self.numbers.entry(Self::READ_BACK).or_default() += 1;
     }
 
     /// Everything so far has passed without a failure.

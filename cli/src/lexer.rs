@@ -10,6 +10,13 @@ use crate::source::{Source, Span};
 /// Longest word, in bytes: longer than any name that somebody types.
 pub const MAX_WORD: usize = 64;
 
+/// Longest line that is read, in bytes. A statement is one line, and its longest part is a path, of which
+/// systems allow 4096; a longer line is a data set that was named by mistake.
+pub const MAX_LINE: usize = 1 << 16;
+
+/// Most messages that are kept, of the lexer and the parser together.
+pub(crate) const MAX_ERRORS: usize = 1000;
+
 /// What a token is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TokenKind {
@@ -119,7 +126,27 @@ impl<'a> Lexer<'a> {
         &rest[..length]
     }
 
+    /// Gives the rest of the line up, with one message.
+    fn bad_line(&mut self, error: Diagnostic, start: usize) {
+        if self.errors.len() < MAX_ERRORS {
+            self.errors.push(error);
+        }
+        self.take_while(|c| c != '\n');
+        self.push(TokenKind::Bad, start);
+    }
+
+    /// Skips a line that is too long.
+    fn long_line(&mut self) {
+        let start = self.at;
+        let line = self.rest().split('\n').next().unwrap_or_default();
+        if line.len() > MAX_LINE {
+            let message = format!("a line of {} bytes, expected at most {MAX_LINE}", line.len());
+            self.bad_line(Diagnostic::new(Span::new(start, start), message), start);
+        }
+    }
+
     fn run(&mut self) {
+        self.long_line();
         while let Some(c) = self.peek() {
             let start = self.at;
             let simple = match c {
@@ -137,6 +164,9 @@ impl<'a> Lexer<'a> {
             if let Some((kind, length)) = simple {
                 self.at += length;
                 self.push(kind, start);
+                if c == '\n' {
+                    self.long_line();
+                }
                 continue;
             }
             let result = match c {
@@ -158,9 +188,7 @@ impl<'a> Lexer<'a> {
                 )),
             };
             if let Err(error) = result {
-                self.errors.push(error);
-                self.take_while(|c| c != '\n');
-                self.push(TokenKind::Bad, start);
+                self.bad_line(error, start);
             }
         }
         let end = self.text.len();
@@ -319,6 +347,25 @@ mod tests {
         assert_eq!(errors.len(), 1);
         assert_eq!(errors[0].span, Span::new(2, 3));
         assert_eq!(tokens.len(), 5); // a, bad, newline, c, eof
+    }
+
+    #[test]
+    fn a_line_has_a_length() {
+        let long = format!("a\n# {}\nb", "x".repeat(MAX_LINE));
+        let (tokens, errors) = tokenize(&Source::from_text("t", "", long));
+        assert_eq!(errors.len(), 1);
+        assert_eq!(errors[0].message, "a line of 65538 bytes, expected at most 65536");
+        assert_eq!(errors[0].span.start, 2);
+        assert_eq!(tokens.len(), 6); // a, newline, bad, newline, b, eof
+        assert_eq!(kinds(&format!("# {}", "x".repeat(MAX_LINE - 2))), [TokenKind::Eof]);
+        assert_eq!(first_error(&"x ".repeat(MAX_LINE)).0, 0);
+    }
+
+    #[test]
+    fn noise_on_every_line_is_counted_to_a_limit() {
+        let (tokens, errors) = tokenize(&Source::from_text("t", "", "$\n".repeat(10 * MAX_ERRORS)));
+        assert_eq!(errors.len(), MAX_ERRORS);
+        assert_eq!(tokens.len(), 20 * MAX_ERRORS + 1);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The `streamvm` command: runs, checks and plans scripts, and lists devices.
+//! The `streamvm` command: runs, checks and plans scripts, verifies traces, and lists devices.
 //!
 //! This file is arguments, logging and the exit code; [`streamvm_cli::command`] does the work. Ctrl-C has
 //! its default effect: the process ends at once, exit code 130 in a shell.
@@ -8,13 +8,16 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
+use streamvm::Mode;
 use streamvm::ep::DeviceId;
 use streamvm_cli::command::{EngineOptions, ScriptOptions, check_script, list_devices, run_script};
+use streamvm_cli::verify::verify_trace;
 
 /// An asynchronous execution engine for accelerators: scripts that copy and compute.
 ///
-/// Exit codes: 0 fine, 1 the run failed, 2 the script or the arguments were rejected.
+/// Exit codes: 0 fine, 1 the run failed or the trace is not in order, 2 the script, the trace or the arguments were
+/// rejected.
 #[derive(Parser)]
 #[command(name = "streamvm", version, max_term_width = 100)]
 struct Cli {
@@ -28,9 +31,14 @@ enum Command {
     Run {
         #[command(flatten)]
         script: ScriptArgs,
-        /// How instructions run
-        #[arg(long, value_enum, default_value_t = ModeArg::Threaded)]
-        mode: ModeArg,
+        /// How instructions run: threaded (streams side by side, on threads of their own), inline (each to completion
+        /// before the next one), or sim:SEED (stepped by one thread, in an order drawn from SEED, with one simulated
+        /// device or more)
+        #[arg(long, value_name = "MODE", default_value = "threaded", value_parser = mode)]
+        mode: Mode,
+        /// Write what the engine decided to a file that `streamvm verify` judges
+        #[arg(long, value_name = "TRACE")]
+        record: Option<PathBuf>,
         /// Print how many instructions and syncs ran on each stream
         #[arg(long)]
         stats: bool,
@@ -43,8 +51,21 @@ enum Command {
     Check {
         #[command(flatten)]
         script: ScriptArgs,
+        /// Run it too, on simulated devices and without writing files, and tell every access that nothing orders
+        #[arg(long)]
+        races: bool,
         #[command(flatten)]
         engine: EngineArgs,
+        #[command(flatten)]
+        log: LogArgs,
+    },
+    /// Judge a trace that `run --record` has written: is everything ordered that must be, and which waits could go?
+    Verify {
+        /// The trace; - is stdin
+        trace: PathBuf,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         log: LogArgs,
     },
@@ -77,6 +98,9 @@ struct EngineArgs {
     /// How many CPU devices to offer (cpu:0, cpu:1, ...)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     cpu_devices: Option<u32>,
+    /// How many simulated devices to offer (sim:0, sim:1, ...), which do everything in the worst legal order
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=64))]
+    sim_devices: Option<u32>,
     /// Most memory of each CPU device and of the host, such as 512M or 2G [default: the machine's]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory_limit: Option<u64>,
@@ -89,12 +113,16 @@ struct LogArgs {
     verbose: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ModeArg {
-    /// Streams run side by side, on threads of their own
-    Threaded,
-    /// Each instruction runs to completion before the next one
-    Inline,
+fn mode(text: &str) -> Result<Mode, String> {
+    match text.split_once(':') {
+        None if text == "threaded" => Ok(Mode::Threaded),
+        None if text == "inline" => Ok(Mode::Inline),
+        Some(("sim", seed)) => match seed.parse() {
+            Ok(seed) => Ok(Mode::Simulated { seed }),
+            Err(_) => Err(format!("`{seed}` is no seed: expected a whole number, such as sim:7")),
+        },
+        _ => Err("expected threaded, inline, or sim:SEED such as sim:7".into()),
+    }
 }
 
 fn named_device(text: &str) -> Result<(String, DeviceId), String> {
@@ -118,32 +146,46 @@ fn size(text: &str) -> Result<u64, String> {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let (Command::Run { log, .. } | Command::Check { log, .. } | Command::Devices { log, .. }) = &cli.command;
+    let (Command::Run { log, .. }
+    | Command::Check { log, .. }
+    | Command::Verify { log, .. }
+    | Command::Devices { log, .. }) = &cli.command;
     // What fails is told by the command itself, at its statement; the engine would say it again.
     let default = if log.verbose { "warn,streamvm_cli=info,streamvm=off" } else { "warn,streamvm=off" };
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(default)).init();
 
     let (out, err) = (&mut io::stdout().lock(), &mut io::stderr());
     let result = match cli.command {
-        Command::Run { script, mode, stats, engine, .. } => {
-            run_script(&script.options(stats), &engine.options(mode == ModeArg::Inline), out, err)
+        Command::Run { script, mode, stats, record, engine, .. } => {
+            run_script(&ScriptOptions { stats, record, ..script.options() }, &engine.options(mode), out, err)
         }
-        Command::Check { script, engine, .. } => check_script(&script.options(false), &engine.options(true), out, err),
-        Command::Devices { json, engine, .. } => list_devices(&engine.options(true), json, out, err),
+        Command::Check { script, races, engine, .. } => {
+            check_script(&ScriptOptions { races, ..script.options() }, &engine.options(Mode::Inline), out, err)
+        }
+        Command::Verify { trace, json, .. } => verify_trace(&trace, json, out, err),
+        Command::Devices { json, engine, .. } => list_devices(&engine.options(Mode::Inline), json, out, err),
     };
     // An error here means that stderr cannot be written: only the exit code is left to tell.
     result.map_or(ExitCode::FAILURE, |exit| ExitCode::from(exit.code()))
 }
 
 impl ScriptArgs {
-    fn options(self, stats: bool) -> ScriptOptions {
-        ScriptOptions { file: self.file, devices: self.devices, dump_ir: self.dump_ir, stats }
+    fn options(self) -> ScriptOptions {
+        let ScriptArgs { file, devices, dump_ir } = self;
+        ScriptOptions { file, devices, dump_ir, ..ScriptOptions::default() }
     }
 }
 
 impl EngineArgs {
-    fn options(&self, inline: bool) -> EngineOptions {
-        EngineOptions { inline, cpu_devices: self.cpu_devices, memory_limit: self.memory_limit }
+    fn options(&self, mode: Mode) -> EngineOptions {
+        // A simulated run without a simulated device would show little.
+        let least = u32::from(matches!(mode, Mode::Simulated { .. }));
+        EngineOptions {
+            mode,
+            cpu_devices: self.cpu_devices,
+            sim_devices: self.sim_devices.unwrap_or(least),
+            memory_limit: self.memory_limit,
+        }
     }
 }
 
@@ -156,6 +198,15 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn modes_are_parsed() {
+        assert_eq!(mode("sim:18446744073709551615"), Ok(Mode::Simulated { seed: u64::MAX }));
+        assert_eq!((mode("threaded"), mode("inline")), (Ok(Mode::Threaded), Ok(Mode::Inline)));
+        for bad in ["", "sim", "sim:", "sim:-1", "fast", "inline:1"] {
+            assert!(mode(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -4,9 +4,12 @@
 //! [`FLUSH_AT`] instructions, and at the end. Submitting does not wait, so copies of later batches run
 //! while earlier ones compute, however the script is written down.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Instant;
 
 use crate::array::{Array, Data};
@@ -19,6 +22,7 @@ use crate::engine::{Access, DType, Error, InstructionList, Place, Tensor, Vm};
 use crate::files::{TensorFile, save};
 use crate::issued::Issued;
 use crate::show::show;
+use crate::sites::Sites;
 use crate::source::{Source, Span};
 
 /// A list of this many instructions is submitted although nobody needs a value yet: few enough that the
@@ -58,7 +62,14 @@ pub struct Engine<'a> {
     pub vm: &'a Vm,
     /// Most bytes that a tensor on the host can have, if that is known: a larger file is refused unread.
     pub memory: Option<u64>,
+    /// Where the statement of each instruction is noted, if somebody asks for it.
+    pub(crate) sites: Option<&'a Sites>,
+    /// Write no file: what is saved is kept for who loads it later in the script.
+    pub(crate) dry: bool,
 }
+
+/// Files that a dry run has not written.
+type Unwritten = Rc<RefCell<HashMap<PathBuf, Array>>>;
 
 /// Runs a script that [`check`](crate::check::check) has found fine. Results go to `out`, and each list
 /// that is submitted to `dump`.
@@ -73,9 +84,12 @@ pub fn run(
     out: &mut dyn Write,
     dump: Option<Dump>,
 ) -> Result<(), Stop> {
-    let emitter = Emitter::new(source, devices, FromFiles { engine });
+    let unwritten = Unwritten::default();
+    let emitter = Emitter::new(source, devices, FromFiles { engine, unwritten: unwritten.clone() });
     let mut runner = Runner {
         vm: engine.vm,
+        sites: engine.sites,
+        unwritten: engine.dry.then_some(unwritten),
         source,
         emitter,
         out,
@@ -128,10 +142,32 @@ impl Dump {
 /// Loads files into host tensors.
 struct FromFiles<'a> {
     engine: Engine<'a>,
+    unwritten: Unwritten,
+}
+
+impl FromFiles<'_> {
+    fn tensor(&self, array: &Array) -> Result<Tensor, String> {
+        if let Some(sites) = self.engine.sites {
+            sites.note_load();
+        }
+        let (vm, shape) = (self.engine.vm, &array.shape);
+        match &array.data {
+            Data::F32(values) => vm.tensor(values, shape),
+            Data::F64(values) => vm.tensor(values, shape),
+            Data::I32(values) => vm.tensor(values, shape),
+            Data::I64(values) => vm.tensor(values, shape),
+            Data::U8(values) => vm.tensor(values, shape),
+            Data::Bool(values) => vm.tensor_of_bools(values, shape),
+        }
+        .map_err(|error| error.to_string())
+    }
 }
 
 impl Loader for FromFiles<'_> {
     fn load(&mut self, path: &Path, name: Option<&str>) -> Result<Tensor, String> {
+        if let Some(array) = self.unwritten.borrow().get(path) {
+            return self.tensor(array);
+        }
         let file = TensorFile::open(path, name).map_err(|error| error.to_string())?;
         if let Some(limit) = self.engine.memory.filter(|limit| file.bytes() as u64 > *limit) {
             let bytes = file.bytes();
@@ -139,16 +175,7 @@ impl Loader for FromFiles<'_> {
         }
         let array = file.read().map_err(|error| error.to_string())?;
         log::info!("loaded {}{} from {}", file.dtype, file.shape, file.path.display());
-        let shape = &array.shape;
-        match &array.data {
-            Data::F32(values) => self.engine.vm.tensor(values, shape),
-            Data::F64(values) => self.engine.vm.tensor(values, shape),
-            Data::I32(values) => self.engine.vm.tensor(values, shape),
-            Data::I64(values) => self.engine.vm.tensor(values, shape),
-            Data::U8(values) => self.engine.vm.tensor(values, shape),
-            Data::Bool(values) => self.engine.vm.tensor_of_bools(values, shape),
-        }
-        .map_err(|error| error.to_string())
+        self.tensor(&array)
     }
 
     /// When a load runs, the saves in front of it have run.
@@ -157,6 +184,9 @@ impl Loader for FromFiles<'_> {
 
 struct Runner<'a> {
     vm: &'a Vm,
+    sites: Option<&'a Sites>,
+    /// Where saved files go in a dry run.
+    unwritten: Option<Unwritten>,
     source: &'a Source,
     emitter: Emitter<'a>,
     out: &'a mut dyn Write,
@@ -203,10 +233,16 @@ impl Runner<'_> {
             }
             _ => {}
         }
+        if let Some(sites) = self.sites {
+            sites.begin(self.source, statement.span);
+        }
         let before = self.emitter.list().len();
         let wanted = self.emitter.statement(statement)?;
         let list = self.emitter.list();
         self.issued.note(&list.instructions()[before..], statement.span);
+        if let Some(sites) = self.sites {
+            sites.note(&list.instructions()[before..]);
+        }
         if before == 0 {
             self.gathered_since = statement.span;
         }
@@ -234,6 +270,10 @@ impl Runner<'_> {
         match &statement.kind {
             StatementKind::Save { path, .. } => {
                 let target = self.source.resolve(&path.value);
+                if let Some(unwritten) = &self.unwritten {
+                    unwritten.borrow_mut().insert(target, array.clone());
+                    return Ok(());
+                }
                 save(&target, array).map_err(|error| Diagnostic::new(path.span, error.to_string()))?;
                 log::info!("saved {}", target.display());
                 Ok(())
@@ -299,6 +339,9 @@ impl Runner<'_> {
     fn read(&mut self, tensor: &Tensor, span: Span) -> Result<Array, Stop> {
         debug_assert_eq!(tensor.place(), Place::Host);
         self.flush(span)?;
+        if let Some(sites) = self.sites {
+            sites.note_on(Issued::READ_BACK);
+        }
         let data = match tensor.dtype() {
             DType::F32 => tensor.to_vec().map(Data::F32),
             DType::F64 => tensor.to_vec().map(Data::F64),

@@ -208,7 +208,8 @@ fn run_alone(script: &[u8], inline: bool) -> (Exit, String, String) {
 /// Runs a script of a folder; gives the exit, what it printed without the times, and its messages.
 fn run_in(folder: &Path, inline: bool) -> (Exit, String, String) {
     let options = ScriptOptions { file: folder.join("changed.svm"), ..ScriptOptions::default() };
-    let engine = EngineOptions { inline, cpu_devices: None, memory_limit: Some(1 << 24) };
+    let mode = if inline { streamvm::Mode::Inline } else { streamvm::Mode::Threaded };
+    let engine = EngineOptions { mode, memory_limit: Some(1 << 24), ..EngineOptions::default() };
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let exit = run_script(&options, &engine, &mut out, &mut err).unwrap();
     let out = String::from_utf8(out).unwrap();

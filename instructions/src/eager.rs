@@ -2,19 +2,20 @@
 //! tensor is bound to, on the lane of the thread's [`lane`](crate::lane) guard.
 //!
 //! None of them waits for the work, but [`Tensor::to_vec`], [`Tensor::to_bools`] and the `wait` calls. A call may block
-//! while the engine's queue is full.
+//! while the engine's queue is full, and no longer than the thread's [`deadline`](crate::deadline) guard allows.
 
+use std::fmt;
 use std::future::Future;
 use std::ops;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use streamvm_ep::{Axes, DType, DeviceKind, Element, FnContext, FnError, Op, Params};
 
 use crate::engine::{Engine, ResourceId};
-use crate::{Error, InstructionsBuilder, Place, Tensor, Var};
+use crate::{Deadline, Error, InstructionsBuilder, Place, Tensor, Var};
 
 impl Tensor {
     fn engine(&self) -> Result<(&Arc<dyn Engine>, ResourceId), Error> {
@@ -79,7 +80,7 @@ impl Tensor {
     /// an engine.
     pub fn wait(&self) -> Result<(), Error> {
         let (engine, id) = self.engine()?;
-        engine.wait(id, None)
+        engine.wait(id, Deadline::current())
     }
 
     /// [`Tensor::wait`] for at most `timeout`.
@@ -88,18 +89,18 @@ impl Tensor {
     /// As [`Tensor::wait`]; [`Error::Timeout`] when it is not over by then.
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), Error> {
         let (engine, id) = self.engine()?;
-        engine.wait(id, Instant::now().checked_add(timeout)).map_err(|error| match error {
-            Error::Timeout(_) => Error::Timeout(timeout),
-            other => other,
-        })
+        engine.wait(id, Deadline::within(timeout))
     }
 
     /// Calls `callback`, on a thread made for callbacks, once the last submitted write has passed.
     ///
     /// # Errors
-    /// [`Error::NotSubmitted`].
+    /// [`Error::NotSubmitted`]; [`Error::Forked`]: the callback is dropped.
     pub fn on_passed(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) -> Result<(), Error> {
         let (engine, id) = self.engine()?;
+        if engine.is_forked() {
+            return Err(Error::Forked);
+        }
         engine.on_passed(id, Box::new(callback));
         Ok(())
     }
@@ -107,9 +108,10 @@ impl Tensor {
     /// A future of [`Tensor::wait`], for any executor. Dropping it cancels nothing.
     ///
     /// # Errors
-    /// [`Error::NotSubmitted`].
+    /// As [`Tensor::on_passed`].
     pub fn ready(&self) -> Result<Passed, Error> {
-        let (passed, callback) = Passed::new();
+        let (engine, _) = self.engine()?;
+        let (passed, callback) = Passed::new(engine.clone());
         self.on_passed(callback)?;
         Ok(passed)
     }
@@ -117,13 +119,23 @@ impl Tensor {
     /// Copies the elements out, in row-major order. Waits for them.
     ///
     /// # Errors
-    /// [`Error::WrongDType`]; what [`Tensor::wait`] gives.
+    /// [`Error::WrongDType`]; what [`Tensor::wait`] gives. On a thread of an engine nothing is submitted.
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, Error> {
         if self.dtype() != T::DTYPE {
             return Err(Error::WrongDType { found: self.dtype(), asked: T::DTYPE });
         }
         self.read_out(|context| Ok(context.reads.get::<T>(0)?.to_vec()))
+    }
+
+    /// [`Tensor::to_vec`] for at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_vec`]; [`Error::Timeout`] when it is not over by then. A read that was queued goes on.
+    #[track_caller]
+    pub fn to_vec_timeout<T: Element>(&self, timeout: Duration) -> Result<Vec<T>, Error> {
+        let _guard = crate::deadline(timeout);
+        self.to_vec()
     }
 
     /// Copies the elements of a bool tensor out, in row-major order. Waits for them.
@@ -138,12 +150,23 @@ impl Tensor {
         self.read_out(|context| Ok(context.reads.bools(0)?.to_vec()))
     }
 
+    /// [`Tensor::to_bools`] for at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_bools`]; [`Error::Timeout`] when it is not over by then. A read that was queued goes on.
+    #[track_caller]
+    pub fn to_bools_timeout(&self, timeout: Duration) -> Result<Vec<bool>, Error> {
+        let _guard = crate::deadline(timeout);
+        self.to_bools()
+    }
+
     /// Runs `read` over this tensor's elements on its stream, and waits for what it returns.
     #[track_caller]
     fn read_out<T: Send + 'static>(
         &self,
         read: impl FnOnce(&mut FnContext<'_>) -> Result<T, FnError> + Send + 'static,
     ) -> Result<T, Error> {
+        self.engine()?.0.may_wait()?;
         let mut builder = InstructionsBuilder::new();
         let reachable = self.place().device().is_none_or(|device| device.kind == DeviceKind::Cpu);
         let copy = match (reachable, self.layout().is_contiguous()) {
@@ -163,7 +186,7 @@ impl Tensor {
         })?;
         self.submit(builder)?;
         let (engine, id) = read_over.resource().bound().ok_or(Error::NotSubmitted)?;
-        engine.wait(id, None)?;
+        engine.wait(id, Deadline::current())?;
         let value = result.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The wait returned Ok, so the closure ran to its end and left the value.
         value.ok_or(Error::Shutdown)
@@ -347,10 +370,17 @@ impl Tensor {
     }
 }
 
-/// A future that is ready once a point has passed. Dropping it cancels nothing.
-#[derive(Debug)]
+/// A future that is ready once a point has passed. Dropping it cancels nothing. In a child of the engine's process it is
+/// ready with [`Error::Forked`].
 pub struct Passed {
     state: Arc<Mutex<PassedState>>,
+    engine: Arc<dyn Engine>,
+}
+
+impl fmt::Debug for Passed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Passed").finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -360,8 +390,8 @@ struct PassedState {
 }
 
 impl Passed {
-    /// A future, and the callback that makes it ready.
-    pub fn new() -> (Passed, impl FnOnce(Result<(), Error>) + Send + 'static) {
+    /// A future for something that `engine` does, and the callback that makes it ready.
+    pub fn new(engine: Arc<dyn Engine>) -> (Passed, impl FnOnce(Result<(), Error>) + Send + 'static) {
         let state = Arc::new(Mutex::new(PassedState::default()));
         let shared = state.clone();
         let callback = move |result| {
@@ -373,7 +403,7 @@ impl Passed {
                 waker.wake();
             }
         };
-        (Passed { state }, callback)
+        (Passed { state, engine }, callback)
     }
 }
 
@@ -381,6 +411,10 @@ impl Future for Passed {
     type Output = Result<(), Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // Before the lock: the thread that has it may not be in this process.
+        if self.engine.is_forked() {
+            return Poll::Ready(Err(Error::Forked));
+        }
         // Wakers are user code: made before the lock is taken, dropped after it is left.
         let waker = context.waker().clone();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

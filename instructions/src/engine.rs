@@ -5,9 +5,8 @@
 //! that runs instructions can depend on this one, and not the other way round.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use crate::{Error, InstructionList};
+use crate::{Deadline, Error, InstructionList};
 
 /// The number of a resource within its engine.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -34,14 +33,23 @@ pub trait Engine: Send + Sync {
     /// Blocks until the last submitted write of the resource has passed, or the deadline.
     ///
     /// # Errors
-    /// The failure of that write with its root cause, each time it is asked; [`Error::Timeout`] past the deadline;
-    /// [`Error::WouldDeadlock`] on a thread of an engine.
-    fn wait(&self, id: ResourceId, deadline: Option<Instant>) -> Result<(), Error>;
+    /// The failure of that write with its root cause, each time it is asked; [`Error::Timeout`] past the deadline; what
+    /// [`Engine::may_wait`] gives.
+    fn wait(&self, id: ResourceId, deadline: Option<Deadline>) -> Result<(), Error>;
+
+    /// Whether the calling thread may wait for this engine: asked before anything is submitted for the sake of a wait.
+    ///
+    /// # Errors
+    /// [`Error::WouldDeadlock`] on a thread of an engine, [`Error::Forked`] in a child of the engine's process.
+    fn may_wait(&self) -> Result<(), Error>;
+
+    /// Whether this process was forked from the one that built the engine: nothing will ever pass here. Takes no lock.
+    fn is_forked(&self) -> bool;
 
     /// Calls back once the last submitted write of the resource has passed.
     fn on_passed(&self, id: ResourceId, callback: Callback);
 
     /// The last handle of a resource is gone: its memory may be reused by what is submitted later. Never waits for
-    /// work; called from drops.
+    /// work; called from drops, also in a child of the engine's process.
     fn release(&self, id: ResourceId);
 }

@@ -167,6 +167,23 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+impl Error {
+    /// The error with the instruction that it is about, where that matters and is not known yet: who is out of memory.
+    #[must_use]
+    pub fn about(self, line: Option<usize>, what: &str, site: &'static Location<'static>) -> Error {
+        match self {
+            Error::Device(source @ ep::Error::OutOfMemory { .. }) => {
+                Error::OutOfMemory { line, what: what.to_owned(), site, source: Box::new(source) }
+            }
+            other => other,
+        }
+    }
+}
+
+fn numbered(line: Option<usize>) -> String {
+    line.map_or_else(String::new, |line| format!("instruction {line}: "))
+}
+
 /// Why a list was refused, or a wait ended without success.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -180,6 +197,19 @@ pub enum Error {
     /// No device of that name in this engine.
     #[error(transparent)]
     Device(#[from] ep::Error),
+    /// There is not enough memory for what an instruction creates, also after everything pending had passed and cached
+    /// memory was given back.
+    #[error("{}{what}, issued at {site}: {source}; free tensors, raise the limit, or work in smaller parts", numbered(*line))]
+    OutOfMemory {
+        /// The line of the list; `None` for a tensor that is made of the caller's data, without an instruction.
+        line: Option<usize>,
+        /// The instruction.
+        what: String,
+        /// Where the caller issued it.
+        site: &'static Location<'static>,
+        /// What the device said.
+        source: Box<ep::Error>,
+    },
     /// A thread could not be started.
     #[error("no thread could be started for the engine: {reason}")]
     NoThread {
@@ -281,6 +311,12 @@ pub enum Error {
     /// The engine was shut down.
     #[error("the engine was shut down; nothing more runs on it")]
     Shutdown,
+    /// This process was forked from the one that built the engine.
+    #[error(
+        "this process was forked from the one that built the engine, and has none of the engine's threads; \
+         use the engine in that process, or build another one here"
+    )]
+    Forked,
     /// The tensor is not known to any engine yet.
     #[error("the tensor is not submitted to an engine yet; submit the list that writes it first")]
     NotSubmitted,

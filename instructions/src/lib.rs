@@ -30,6 +30,7 @@
 mod builder;
 mod builder_ops;
 mod check;
+mod deadline;
 mod eager;
 mod engine;
 mod error;
@@ -44,6 +45,7 @@ mod soft_sync;
 mod tensor;
 
 pub use builder::InstructionsBuilder;
+pub use deadline::{Deadline, DeadlineGuard, deadline};
 pub use eager::Passed;
 pub use engine::{Callback, Engine, ResourceId};
 pub use error::{BuildError, Cause, Error, Failure};

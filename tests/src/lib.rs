@@ -5,13 +5,22 @@
 //!
 //! * [`Gate`]: holds a function inside the engine until the test lets it go, so that no test relies on sleeping;
 //! * [`within`] and [`block_on`]: give up on what should end and does not, so that a hang is a failure;
+//! * [`conformance`]: what every execution provider must do, and broken ones that must be rejected;
+//! * [`corpus`]: what every text and file that is read is held to, for fuzzing and for replaying what it found;
+//! * [`load`]: a mixed load for programs that run for minutes, and what is measured while it runs;
 //! * [`program`]: random programs, run on any engine and compared with the inline one.
 
+pub mod conformance;
+pub mod corpus;
 mod gate;
+pub mod hazards;
+pub mod load;
 mod patience;
 pub mod program;
+mod random;
 mod setup;
 
 pub use gate::{ClosedGate, Gate};
 pub use patience::{PATIENCE, block_on, poll_once, until, within};
+pub use random::Random;
 pub use setup::{CPU, failure_of, list, on_device, submit, used_bytes};

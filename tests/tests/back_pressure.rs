@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 
-use streamvm::{DType, Error, FnContext, FnError, Mode, Var, Vm, ep};
+use streamvm::{DType, Error, FnContext, FnError, Mode, Var, Vm};
 use streamvm_tests::{CPU, ClosedGate, list, on_device, submit, until, within};
 
 fn vm() -> Vm {
@@ -264,6 +264,6 @@ fn a_function_that_runs_out_of_memory_is_told_so() {
     });
     let (first, second) = receiver.recv().expect("it ran");
     assert!(first);
-    assert!(matches!(second, Some(Error::Device(ep::Error::OutOfMemory { .. }))), "{second:?}");
+    assert!(matches!(second, Some(Error::OutOfMemory { .. })), "{second:?}");
     vm.wait_all().expect("it passes");
 }

@@ -105,7 +105,7 @@ fn a_writer_waits_for_readers_and_a_reader_for_the_writer() {
     });
     gate.wait_entered(1);
     assert!(vm.wait_all_timeout(Duration::from_millis(20)).is_err());
-    assert_eq!(log.numbers(), []);
+    assert_eq!(log.numbers(), [0_usize; 0]);
     gate.open();
     vm.wait_all().expect("they pass");
     assert_eq!(log.numbers(), [1, 2]);
@@ -176,7 +176,7 @@ fn an_explicit_wait_orders_streams_that_share_nothing() {
         });
     }
     gate.wait_entered(1);
-    assert_eq!(log.numbers(), []);
+    assert_eq!(log.numbers(), [0_usize; 0]);
     gate.open();
     vm.wait_all().expect("they pass");
     assert_eq!(log.numbers(), [1, 2, 2]);
@@ -324,7 +324,7 @@ fn work_that_waits_holds_up_nobody_else_on_its_thread() {
         });
         gate.wait_entered(1);
         assert_eq!(x.neg().and_then(|y| y.to_vec::<f32>()), Ok(vec![-1.0]), "lane 0 goes on meanwhile");
-        assert_eq!(log.numbers(), []);
+        assert_eq!(log.numbers(), [0_usize; 0]);
         gate.open();
         vm.wait_all().expect("they pass");
         assert_eq!(log.numbers(), [1, 2, 3]);
@@ -346,7 +346,7 @@ fn a_touch_orders_its_stream_behind_the_writes_of_what_it_touches() {
     });
     gate.wait_entered(1);
     assert!(vm.wait_all_timeout(Duration::from_millis(10)).is_err());
-    assert_eq!(log.numbers(), []);
+    assert_eq!(log.numbers(), [0_usize; 0]);
     gate.open();
     vm.wait_all().expect("they pass");
     assert_eq!(log.numbers(), [1]);

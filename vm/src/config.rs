@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use streamvm_ep::faults::{FaultPlan, FaultyDevice};
@@ -17,6 +18,7 @@ use crate::callbacks::Callbacks;
 use crate::completion::Completion;
 use crate::context::{Context, ContextShared};
 use crate::entry::StreamTable;
+use crate::fork::Fork;
 use crate::handle::Handle;
 use crate::inbox::Inbox;
 use crate::memory::Heap;
@@ -26,6 +28,7 @@ use crate::scheduler;
 use crate::shared::{Inline, Shared};
 use crate::simulated::Simulated;
 use crate::sleep::Sleeper;
+use crate::stall::{STALL_AFTER, Stall};
 use crate::state::State;
 use crate::threads::Threads;
 use crate::vm::Vm;
@@ -70,6 +73,7 @@ pub struct VmBuilder {
     host: CpuConfig,
     cpu_threads: Option<usize>,
     limits: Limits,
+    stall_after: Duration,
 }
 
 impl VmBuilder {
@@ -88,6 +92,7 @@ impl VmBuilder {
             host: CpuConfig::default(),
             cpu_threads: None,
             limits: Limits { instructions: INSTRUCTIONS, bytes: BYTES },
+            stall_after: STALL_AFTER,
         }
     }
 
@@ -206,6 +211,14 @@ impl VmBuilder {
         self
     }
 
+    /// How long a waiter sees nothing pass before it logs, as a warning and once for each standstill, what blocks the
+    /// engine (see [`Vm::stall_report`]). Default: 30 s; [`Duration::MAX`]: never.
+    #[must_use]
+    pub fn stall_after(mut self, after: Duration) -> VmBuilder {
+        self.stall_after = after;
+        self
+    }
+
     /// Builds the engine.
     ///
     /// # Errors
@@ -255,6 +268,8 @@ impl VmBuilder {
             callbacks,
             room: CachePadded::new(Room::new()),
             limits: self.limits,
+            stall: Stall::new(self.stall_after),
+            fork: Fork::new(),
             charged_bytes: AtomicU64::new(0),
             threads,
             devices,

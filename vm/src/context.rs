@@ -6,11 +6,13 @@
 //! [`Context`] is the logic: [`Context::step`] does all the work there is, and never waits. [`ContextShared`] is what
 //! others see: an inbox, and a bed to wake it from. [`serve`] is the thread.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use crossbeam_utils::CachePadded;
 use streamvm_ep as ep;
+use streamvm_instructions::Cause;
 use streamvm_stream::Point;
 
 use crate::entry::StreamEntry;
@@ -23,6 +25,7 @@ use crate::shared::Shared;
 use crate::sleep::Sleeper;
 use crate::slot::{Chain, Slot};
 use crate::spin::Spin;
+use crate::stall::{Board, Running};
 use crate::sync::unpoisoned;
 use crate::waiters::Wake;
 use crate::{engine_thread, spin};
@@ -41,6 +44,10 @@ pub(crate) struct ContextShared {
     pub(crate) sleeper: Arc<Sleeper>,
     /// Streams that were opened for this context. Put here before the first job of the stream is put into the inbox.
     opened: Mutex<Vec<Opened>>,
+    /// What it runs, for reports.
+    pub(crate) running: Running,
+    /// What it cannot run yet, for reports.
+    pub(crate) heads: Board,
     /// Bytes that passed instructions no longer keep. Written by the context alone, before it publishes their numbers.
     pub(crate) retired_bytes: CachePadded<AtomicU64>,
 }
@@ -57,6 +64,8 @@ impl ContextShared {
             inbox: Inbox::new(),
             sleeper: Arc::new(Sleeper::new()),
             opened: Mutex::default(),
+            running: Running::default(),
+            heads: Board::default(),
             retired_bytes: CachePadded::new(AtomicU64::new(0)),
         }
     }
@@ -81,26 +90,66 @@ pub(crate) struct Context {
     /// Stream number -> lane.
     index: Vec<Option<usize>>,
     retired: Chain<Job>,
+    /// The job that is being run, on its lane: what fails if a backend panics where no instruction catches it.
+    in_hand: Option<(usize, Slot<Job>)>,
 }
 
 impl Context {
     pub(crate) fn new(shared: Arc<ContextShared>) -> Context {
-        Context { shared, lanes: Vec::new(), index: Vec::new(), retired: Chain::new() }
+        Context { shared, lanes: Vec::new(), index: Vec::new(), retired: Chain::new(), in_hand: None }
     }
 
     /// Does what can be done now; returns whether anything was.
     pub(crate) fn step(&mut self, vm: &Shared) -> bool {
-        self.take_in();
-        let mut progress = false;
-        for lane in 0..self.lanes.len() {
-            for _ in 0..TURN {
-                if !self.run_head(lane, vm) {
-                    break;
+        self.surviving(vm, |context| {
+            context.take_in();
+            let mut progress = false;
+            for lane in 0..context.lanes.len() {
+                for _ in 0..TURN {
+                    if !context.run_head(lane, vm) {
+                        break;
+                    }
+                    progress = true;
                 }
-                progress = true;
+            }
+            progress
+        })
+    }
+
+    /// Runs the next instruction of one stream if it is ready. Returns whether anything was done.
+    pub(crate) fn step_lane(&mut self, lane: usize, vm: &Shared) -> bool {
+        self.surviving(vm, |context| context.run_head(lane, vm))
+    }
+
+    /// Does `work`. What runs an instruction catches its panics; if a backend panics anywhere else, the instruction in
+    /// hand fails, and the thread lives on: nothing behind it may hang.
+    fn surviving(&mut self, vm: &Shared, work: impl FnOnce(&mut Context) -> bool) -> bool {
+        catch_unwind(AssertUnwindSafe(|| work(self))).unwrap_or_else(|payload| {
+            self.bury(run::panic_text(payload), vm);
+            true
+        })
+    }
+
+    #[cold]
+    fn bury(&mut self, text: String, vm: &Shared) {
+        log::error!("thread context {}: a backend panicked ({text}); the instruction in hand fails", self.shared.name);
+        let Some((lane, mut job)) = self.in_hand.take() else {
+            return;
+        };
+        let entry = &self.lanes[lane].entry;
+        if entry.timeline.passed() >= job.point.seq {
+            return;
+        }
+        if !vm.failures.is_known(job.point) {
+            vm.failures.fail(job.order, Arc::new(run::failure(&job, entry, Cause::Panic(text))));
+        }
+        match &entry.flight {
+            Some(flight) => flight.add(job),
+            None => {
+                run::finish(&mut job, entry, vm, &self.shared.retired_bytes);
+                self.retired.push(job);
             }
         }
-        progress
     }
 
     /// How many streams it runs.
@@ -153,8 +202,7 @@ impl Context {
         self.index.get(stream).copied().flatten().unwrap_or_else(|| unreachable!("stream {stream} was never opened"))
     }
 
-    /// Runs the next instruction of a stream if it is ready. Returns whether anything was done.
-    pub(crate) fn run_head(&mut self, lane: usize, vm: &Shared) -> bool {
+    fn run_head(&mut self, lane: usize, vm: &Shared) -> bool {
         let Lane { entry, stream, queue } = &mut self.lanes[lane];
         if let Some(flight) = &entry.flight
             && flight.needs_record()
@@ -182,19 +230,25 @@ impl Context {
 
     fn run(&mut self, lane: usize, job: Slot<Job>, vm: &Shared) {
         let Lane { entry, stream, .. } = &mut self.lanes[lane];
+        let (_, job) = self.in_hand.insert((lane, job));
+        self.shared.running.begin(job);
         if let Some(monitor) = &vm.monitor {
-            monitor.starts(&job, entry, stream.as_mut());
+            monitor.starts(job, entry, stream.as_mut());
         }
         if let Some(flight) = &entry.flight {
-            if let Some(mark) = launch::launch(job, entry, flight, stream.as_mut(), vm) {
+            launch::carry_out(job, entry, flight, stream.as_mut(), vm);
+            if let Some((_, job)) = self.in_hand.take()
+                && let Some(mark) = launch::hand_over(job, entry, flight, stream.as_mut(), vm)
+            {
                 self.retired.push(mark);
             }
             return;
         }
-        let mut job = job;
-        run::run(&mut job, entry, stream.as_mut(), vm, &self.shared.retired_bytes);
+        run::run(job, entry, stream.as_mut(), vm, &self.shared.retired_bytes);
         vm.room.announce(vm.limits, || vm.pending());
-        self.retired.push(job);
+        if let Some((_, job)) = self.in_hand.take() {
+            self.retired.push(job);
+        }
         if self.retired.len() >= RETIRED {
             self.give_back(vm);
         }
@@ -225,9 +279,15 @@ impl Context {
         })
     }
 
+    /// Writes down, for reports, what cannot be run yet.
+    pub(crate) fn note_heads(&self) {
+        self.shared.heads.write(self.lanes.iter().filter_map(|lane| lane.queue.front()));
+    }
+
     /// Sleeps until there may be something to do. Every way to become ready leads to a wake: a push into the inbox, a
     /// passed point that a head waits for, the end of the engine.
     fn sleep(&mut self, vm: &Shared) {
+        self.note_heads();
         let sleeper = &self.shared.sleeper;
         sleeper.prepare();
         let mut asleep = self.shared.inbox.is_surely_empty() && !vm.is_over();

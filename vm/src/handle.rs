@@ -1,9 +1,8 @@
 //! The engine as its tensors see it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use streamvm_instructions::{Callback, Engine, Error, InstructionList, ResourceId};
+use streamvm_instructions::{Callback, Deadline, Engine, Error, InstructionList, ResourceId};
 use streamvm_stream::Point;
 
 use crate::shared::Shared;
@@ -24,21 +23,38 @@ impl Engine for Handle {
         self.0.submit(me, list, Full::Blocks).map(drop)
     }
 
-    fn wait(&self, id: ResourceId, deadline: Option<Instant>) -> Result<(), Error> {
+    fn wait(&self, id: ResourceId, deadline: Option<Deadline>) -> Result<(), Error> {
+        // Before the lock, which a thread may hold that is not in this process.
+        self.0.fork.check()?;
         let Some(point) = self.last_write(id) else {
             return Ok(());
         };
-        if !self.0.wait_for(point, deadline)? {
-            return Err(Error::Timeout(Duration::ZERO));
-        }
+        self.0.wait_for(point, deadline)?;
         self.0.outcome(point)
     }
 
+    fn may_wait(&self) -> Result<(), Error> {
+        self.0.may_wait()
+    }
+
+    fn is_forked(&self) -> bool {
+        self.0.fork.is_child()
+    }
+
     fn on_passed(&self, id: ResourceId, callback: Callback) {
-        self.0.call_back(self.last_write(id).into_iter().collect(), callback);
+        let points = if self.is_forked() { Vec::new() } else { self.last_write(id).into_iter().collect() };
+        self.0.call_back(points, callback);
     }
 
     fn release(&self, id: ResourceId) {
-        self.0.releases.add(id);
+        if !self.is_forked() {
+            self.0.releases.add(id);
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.leak_in_child();
     }
 }

@@ -164,6 +164,13 @@ impl Job {
         if self.has_more { self.more.device_waits.first().copied() } else { None }
     }
 
+    /// The points that whoever has the job still waits for.
+    pub(crate) fn open_waits(&self) -> impl Iterator<Item = Point> + '_ {
+        let (device, host): (&[Point], &[Point]) =
+            if self.has_more { (&self.more.device_waits, &self.more.host_waits) } else { (&[], &[]) };
+        host.iter().chain(device).copied()
+    }
+
     /// Drops what the job holds and keeps the capacity. User code (the captures' drops) may run, and panic.
     pub(crate) fn clear(&mut self) {
         if self.has_more {

@@ -3,12 +3,12 @@
 //! A submission has tried its stream's own free blocks, what its own list releases, and other streams' blocks with a
 //! wait. Then, one rung a time, each followed by another try: ask the driver; drain what is pending, which lets handles
 //! inside captures go and memory pass; give cached memory of the device back to the driver and ask again; fail, with a
-//! typed error. A thread of the engine does not drain: it would wait for itself.
+//! typed error. A thread of the engine does not drain: it would wait for itself. Draining ends at the thread's deadline.
 
 use std::sync::Arc;
 
 use streamvm_ep as ep;
-use streamvm_instructions::Error;
+use streamvm_instructions::{Deadline, Error};
 use streamvm_stream::Point;
 
 use crate::engine_thread;
@@ -48,7 +48,7 @@ impl Ladder {
             Rung::Drain => {
                 self.rung = Rung::GiveBack;
                 log::debug!("out of memory: draining {} pending instructions", vm.streams.pending());
-                vm.drain()
+                vm.drain(Deadline::current())
             }
             Rung::GiveBack => {
                 self.rung = Rung::Last;

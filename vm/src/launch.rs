@@ -16,8 +16,20 @@ use crate::run;
 use crate::shared::Shared;
 use crate::slot::Slot;
 
-/// Hands `job` to the device, with the record behind it. A mark, which is no instruction of its own, comes back.
-pub(crate) fn launch(
+/// Gives the work of `job` to the device, or skips it. A mark has none.
+pub(crate) fn carry_out(job: &mut Job, entry: &StreamEntry, flight: &Flight, stream: &mut dyn ep::Stream, vm: &Shared) {
+    if matches!(job.task, Task::Mark) {
+        return;
+    }
+    match flight.lost() {
+        Some(error) => run::refuse(job, entry, error, &vm.failures),
+        None => run::carry_out(job, entry, stream, vm),
+    }
+}
+
+/// Puts `job`, which was carried out, in flight, with the record behind it. A mark, which is no instruction of its own,
+/// comes back.
+pub(crate) fn hand_over(
     mut job: Slot<Job>,
     entry: &StreamEntry,
     flight: &Flight,
@@ -29,14 +41,6 @@ pub(crate) fn launch(
         record(flight, seq, stream);
         job.clear();
         return Some(job);
-    }
-    match flight.lost() {
-        Some(error) => {
-            run::refuse(&job, entry, error, &vm.failures);
-        }
-        None => {
-            run::carry_out(&mut job, entry, stream, vm);
-        }
     }
     let records = job.records();
     // Before anybody can see it pass.

@@ -53,6 +53,7 @@ mod engine_thread;
 mod entry;
 mod failures;
 mod flight;
+mod fork;
 mod handle;
 mod inbox;
 mod job;
@@ -71,6 +72,8 @@ mod simulated;
 mod sleep;
 mod slot;
 mod spin;
+mod stall;
+mod stall_report;
 mod state;
 mod stats;
 mod submit;
@@ -84,6 +87,7 @@ mod waiters;
 
 pub use config::{Mode, VmBuilder};
 pub use entry::MAX_STREAMS;
+pub use stall_report::{StallReport, StallState, StalledInstruction};
 pub use stats::{PoolStats, Stats};
 pub use ticket::Ticket;
 pub use vm::Vm;
@@ -97,8 +101,9 @@ pub use streamvm_ep::{
 };
 pub use streamvm_instructions as instructions;
 pub use streamvm_instructions::{
-    BuildError, Cause, Error, Event, Failure, InstructionList, InstructionsBuilder, LaneGuard, ParseListError, Passed,
-    Place, PlanOptions, PlannedList, SoftSyncMode, SyncCounts, Tensor, Use, Var, current_lane, lane, plan,
+    BuildError, Cause, Deadline, DeadlineGuard, Error, Event, Failure, InstructionList, InstructionsBuilder, LaneGuard,
+    ParseListError, Passed, Place, PlanOptions, PlannedList, SoftSyncMode, SyncCounts, Tensor, Use, Var, current_lane,
+    deadline, lane, plan,
 };
 pub use streamvm_stream as stream;
 pub use streamvm_stream::{Capabilities, StreamKey, StreamType};

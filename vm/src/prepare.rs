@@ -39,19 +39,20 @@ impl From<Error> for Obstacle {
 }
 
 impl State {
-    /// Checks `list` and takes memory for what it creates. On an obstacle, no tensor and no mark has changed.
+    /// Checks `list` and takes memory for what it creates. On an obstacle, which comes with its line, no tensor and no
+    /// mark has changed.
     pub(crate) fn prepare(
         &mut self,
         list: &InstructionList,
         vm: &Shared,
         engine: &Arc<dyn Engine>,
-    ) -> Result<(), Obstacle> {
+    ) -> Result<(), (usize, Obstacle)> {
         self.scratch.clear();
         self.snapshot.begin();
         for (line, instruction) in list.instructions().iter().enumerate() {
             if let Err(obstacle) = self.prepare_one(line, instruction, list, vm, engine) {
                 self.undo();
-                return Err(obstacle);
+                return Err((line, obstacle));
             }
         }
         Ok(())

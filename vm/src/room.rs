@@ -7,6 +7,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex};
 
+use streamvm_instructions::{Deadline, Error};
+
+use crate::shared::Shared;
+use crate::stall::Watch;
 use crate::sync::unpoisoned;
 
 /// How much may be pending.
@@ -102,24 +106,43 @@ impl Room {
         self.changed.notify_all();
     }
 
-    /// Blocks until there is room for `more` instructions, or `give_up` says so.
-    pub(crate) fn wait(&self, limits: Limits, more: u64, pending: impl Fn() -> Pending, give_up: impl Fn() -> bool) {
+    /// Blocks until there is room for `more` instructions in `vm`, or it is closed.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] at the deadline.
+    pub(crate) fn wait(&self, vm: &Shared, more: u64, deadline: Option<Deadline>) -> Result<(), Error> {
+        let limits = vm.limits;
+        let mut watch = Watch::new(vm);
         let mut guard = unpoisoned(self.lock.lock());
         // The highest mark of all who are blocked: for the others it only means to look more often.
         let others = if self.blocked() == 0 { 0 } else { self.low.load(Ordering::SeqCst) };
         self.low.store(others.max(limits.low_instructions(more)), Ordering::SeqCst);
         self.blocked.fetch_add(1, Ordering::Relaxed);
-        loop {
+        let result = loop {
             self.armed.store(true, Ordering::SeqCst);
             // Orders the store before the looks at the timelines, which are plain loads.
             fence(Ordering::SeqCst);
-            if limits.low(pending(), more) || give_up() {
-                break;
+            if limits.low(vm.pending(), more) || vm.closed.load(Ordering::SeqCst) {
+                break Ok(());
             }
-            guard = unpoisoned(self.changed.wait(guard));
-        }
+            if let Some(deadline) = deadline
+                && deadline.is_over()
+            {
+                break Err(deadline.error());
+            }
+            guard = match watch.nap(deadline) {
+                None => unpoisoned(self.changed.wait(guard)),
+                Some(nap) => unpoisoned(self.changed.wait_timeout(guard, nap)).0,
+            };
+            if watch.is_due() {
+                drop(guard);
+                watch.look(vm);
+                guard = unpoisoned(self.lock.lock());
+            }
+        };
         self.blocked.fetch_sub(1, Ordering::Relaxed);
         drop(guard);
+        result
     }
 }
 

@@ -30,6 +30,11 @@ pub(crate) fn run(
         entry.pass(job.point.seq);
     }
     carry_out(job, entry, stream, vm);
+    finish(job, entry, vm, retired_bytes);
+}
+
+/// Drops what `job` holds and publishes that it has passed. Its outcome is entered.
+pub(crate) fn finish(job: &mut Job, entry: &StreamEntry, vm: &Shared, retired_bytes: &AtomicU64) {
     let (seq, bytes) = (job.point.seq, job.bytes);
     clear(job);
     if bytes > 0 {
@@ -42,26 +47,18 @@ pub(crate) fn run(
     entry.pass(seq);
 }
 
-/// Runs or launches `job`, or skips it because of what it reads, and enters its failure if there is one by now. Says
-/// whether the device was given work.
-pub(crate) fn carry_out(job: &mut Job, entry: &StreamEntry, stream: &mut dyn ep::Stream, vm: &Shared) -> bool {
+/// Runs or launches `job`, or skips it because of what it reads, and enters its failure if there is one by now.
+pub(crate) fn carry_out(job: &mut Job, entry: &StreamEntry, stream: &mut dyn ep::Stream, vm: &Shared) {
     let failures = &vm.failures;
     if let Some(root) = failures.poison(job.reads()) {
         log::debug!("{} on {} is skipped: {root}", job.name(), entry.key);
         if !vm.planted.is(Mutant::PoisonNotCarried) {
             failures.pass_on(job.point, job.order, root);
         }
-        return false;
-    }
-    if matches!(job.task, Task::Nothing) {
-        return false;
-    }
-    match attempt(job, entry, stream) {
-        None => true,
-        Some(cause) => {
-            failures.fail(job.order, Arc::new(failure(job, entry, cause)));
-            false
-        }
+    } else if !matches!(job.task, Task::Nothing)
+        && let Some(cause) = attempt(job, entry, stream)
+    {
+        failures.fail(job.order, Arc::new(failure(job, entry, cause)));
     }
 }
 

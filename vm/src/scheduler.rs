@@ -93,12 +93,18 @@ impl Scheduler {
         self.held.iter().filter_map(|(_, queue)| queue.front()?.first_host_wait())
     }
 
+    /// Writes down, for reports, what is held back.
+    pub(crate) fn note_held(&self, vm: &Shared) {
+        vm.stall.held.write(self.held.iter().filter_map(|(_, queue)| queue.front()));
+    }
+
     fn is_ready(&self, vm: &Shared) -> bool {
         !vm.to_scheduler.is_empty() || self.blocked().any(|point| vm.streams.has_passed(point))
     }
 
     /// Sleeps until something was sent or a point has passed that a head waits for.
     fn sleep(&mut self, vm: &Shared) {
+        self.note_held(vm);
         vm.scheduler.prepare();
         let mut asleep = vm.to_scheduler.is_surely_empty() && !vm.is_over();
         let mut registered = Vec::new();

@@ -13,6 +13,7 @@ use crate::completion::Completion;
 use crate::context::{Context, ContextShared};
 use crate::entry::StreamTable;
 use crate::failures::Failures;
+use crate::fork::Fork;
 use crate::inbox::Inbox;
 use crate::job::Job;
 use crate::memory::Heap;
@@ -21,6 +22,7 @@ use crate::releases::Releases;
 use crate::room::{Limits, Pending, Room};
 use crate::simulated::Simulated;
 use crate::sleep::Sleeper;
+use crate::stall::Stall;
 use crate::state::State;
 use crate::sync::unpoisoned;
 use crate::threads::Threads;
@@ -44,6 +46,9 @@ pub(crate) struct Shared {
     pub(crate) callbacks: Arc<Callbacks>,
     pub(crate) room: CachePadded<Room>,
     pub(crate) limits: Limits,
+    pub(crate) stall: Stall,
+    /// Whether this process is the one that built the engine.
+    pub(crate) fork: Fork,
     /// Bytes charged to instructions so far. Written under the submission lock.
     pub(crate) charged_bytes: AtomicU64,
     pub(crate) threads: Threads,

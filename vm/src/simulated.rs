@@ -8,7 +8,6 @@
 use std::sync::{Arc, Mutex};
 
 use streamvm_ep::sim::SimWorld;
-
 use streamvm_stream::Point;
 
 use crate::context::{Context, ContextShared};
@@ -109,16 +108,6 @@ impl Simulated {
     }
 }
 
-impl Shared {
-    /// What is pending, for a waiter who can be told that nothing can go on.
-    pub(crate) fn stalled(&self) -> String {
-        let pending = self.streams.iter().filter(|entry| entry.submitted() > entry.timeline.passed());
-        let text = pending
-            .map(|entry| format!("{} has passed {} of {}", entry.key, entry.timeline.passed(), entry.submitted()));
-        text.collect::<Vec<_>>().join("; ")
-    }
-}
-
 impl Driver {
     fn step(&mut self, vm: &Shared, world: Option<&SimWorld>) -> bool {
         let role = |completes| vm.monitor.as_ref().map(|monitor| monitor.act_as(completes));
@@ -144,7 +133,7 @@ impl Driver {
                 Part::Scheduler => self.scheduler.step(vm.to_scheduler.take(), vm),
                 Part::Completion => vm.completion.poll(vm),
                 Part::Callback => vm.callbacks.step(),
-                Part::Lane(context, lane) => self.contexts[context].run_head(lane, vm),
+                Part::Lane(context, lane) => self.contexts[context].step_lane(lane, vm),
             };
         }
         order.clear();
@@ -152,15 +141,21 @@ impl Driver {
         for context in &mut self.contexts {
             context.give_back(vm);
         }
-        progress || step_world() || self.demand(vm)
+        if progress || step_world() || self.demand(vm) {
+            return true;
+        }
+        // For the report of whoever waits.
+        self.scheduler.note_held(vm);
+        self.contexts.iter().for_each(Context::note_heads);
+        false
     }
 
     /// Asks for what holds something back, as sleeping threads would. Returns whether that leads to a record.
     fn demand(&mut self, vm: &Shared) -> bool {
         let held = self.scheduler.blocked().chain(self.contexts.iter().flat_map(Context::held_by));
         let points: Vec<Point> = held.filter(|point| !vm.streams.has_passed(*point)).collect();
-        points
-            .into_iter()
-            .fold(false, |any, point| vm.streams.get(point.stream).is_some_and(|entry| entry.demand(point.seq)) | any)
+        let demand = |point: &Point| vm.streams.get(point.stream).is_some_and(|entry| entry.demand(point.seq));
+        // Every one of them, so no short cut.
+        points.iter().fold(false, |any, point| demand(point) | any)
     }
 }

@@ -5,7 +5,7 @@ use streamvm_instructions::{Place, SyncCounts};
 use streamvm_stream::allocator::AllocatorStats;
 
 /// A snapshot of an engine's counters.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
     /// Instructions, waits and records per stream since the engine was built, in order of first use.

@@ -8,7 +8,7 @@ use std::panic::Location;
 use std::sync::{Arc, MutexGuard, TryLockError};
 
 use streamvm_ep::DeviceKind;
-use streamvm_instructions::{Engine, Error, InstructionList, Place, ResourceId, ResourceKind, Tensor};
+use streamvm_instructions::{Deadline, Engine, Error, InstructionList, Place, ResourceId, ResourceKind, Tensor};
 use streamvm_stream::allocator::Want;
 use streamvm_stream::{Passing, StreamClass, StreamKey, policy_for};
 
@@ -41,6 +41,8 @@ impl Shared {
         list: &mut InstructionList,
         full: Full,
     ) -> Result<Submitted, Error> {
+        // Before any lock.
+        self.fork.check()?;
         let mut ladder = Ladder::default();
         loop {
             let mut state = unpoisoned(self.state.lock());
@@ -64,9 +66,11 @@ impl Shared {
                     self.drive();
                     return Ok(submitted);
                 }
-                Err(obstacle) => {
+                Err((line, obstacle)) => {
                     drop(state);
-                    self.remove(obstacle, &mut ladder)?;
+                    let instruction = &list.instructions()[line];
+                    let about = |error: Error| error.about(Some(line), instruction.kind.name(), instruction.site);
+                    self.remove(obstacle, &mut ladder).map_err(about)?;
                 }
             }
         }
@@ -106,10 +110,13 @@ impl Shared {
         }
         if let Some(simulated) = &self.simulated {
             simulated.make_room(self, more);
+            if !self.limits.admit(self.pending(), more) {
+                return Err(Error::Stalled { report: self.stall_report().to_string() });
+            }
             return self.check_open();
         }
         self.demand_all();
-        self.room.wait(self.limits, more, || self.pending(), || self.check_open().is_err());
+        self.room.wait(self, more, Deadline::current())?;
         self.check_open()
     }
 
@@ -199,6 +206,7 @@ impl Shared {
         bytes: &[u8],
         site: &'static Location<'static>,
     ) -> Result<(), Error> {
+        self.fork.check()?;
         let mut ladder = Ladder::default();
         let id = loop {
             let mut state = unpoisoned(self.state.lock());

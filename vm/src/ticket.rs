@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use streamvm_instructions::{Error, Passed};
+use streamvm_instructions::{Deadline, Engine, Error, Passed};
 use streamvm_stream::Point;
 
 use crate::commit::Submitted;
+use crate::handle::Handle;
 use crate::shared::Shared;
-use crate::wait;
 
 /// Stands for one submission: tells when all its instructions have passed, and whether one failed.
 ///
@@ -33,13 +33,10 @@ impl<'vm> Ticket<'vm> {
     /// Blocks until every instruction of the submission has passed.
     ///
     /// # Errors
-    /// The root cause of the first instruction, in program order, that failed or was skipped, each time it is asked; [`Error::WouldDeadlock`] on a
-    /// thread of an engine.
+    /// The root cause of the first instruction, in program order, that failed or was skipped, each time it is asked;
+    /// [`Error::WouldDeadlock`] on a thread of an engine; [`Error::Forked`] in a child of the engine's process.
     pub fn wait(&self) -> Result<(), Error> {
-        for point in self.points() {
-            self.vm.wait_for(point, None)?;
-        }
-        self.outcome()
+        self.wait_until(Deadline::current())
     }
 
     /// [`Ticket::wait`] for at most `timeout`.
@@ -47,35 +44,37 @@ impl<'vm> Ticket<'vm> {
     /// # Errors
     /// As [`Ticket::wait`]; [`Error::Timeout`] when it is not over by then. The work goes on.
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), Error> {
-        let deadline = wait::deadline(timeout);
-        for point in self.points() {
-            if !self.vm.wait_for(point, deadline)? {
-                return Err(Error::Timeout(timeout));
-            }
-        }
-        self.outcome()
+        self.wait_until(Deadline::within(timeout))
     }
 
-    /// Calls `callback` once every instruction of the submission has passed, on a thread made for callbacks.
+    fn wait_until(&self, deadline: Option<Deadline>) -> Result<(), Error> {
+        self.vm.may_wait()?;
+        self.points().try_for_each(|point| self.vm.wait_for(point, deadline))?;
+        first_failure(self.vm, &self.submitted)
+    }
+
+    /// Calls `callback` once every instruction of the submission has passed, on a thread made for callbacks. In a child
+    /// of the engine's process it is called at once, here, with [`Error::Forked`].
     pub fn on_passed(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) {
         let (vm, submitted) = (self.vm.clone(), self.submitted.clone());
-        let outcome = move |_| callback(first_failure(&vm, &submitted));
+        let outcome = move |result| match result {
+            Err(Error::Forked) => callback(Err(Error::Forked)),
+            // Whatever came first: the first in program order counts.
+            _ => callback(first_failure(&vm, &submitted)),
+        };
         self.vm.call_back(self.points().collect(), Box::new(outcome));
     }
 
     /// A future of [`Ticket::wait`], for any executor; it does not borrow the VM. Dropping it cancels nothing.
     pub fn future(&self) -> Passed {
-        let (passed, callback) = Passed::new();
+        let engine: Arc<dyn Engine> = Arc::new(Handle(self.vm.clone()));
+        let (passed, callback) = Passed::new(engine);
         self.on_passed(callback);
         passed
     }
 
     fn points(&self) -> impl Iterator<Item = Point> + '_ {
         self.submitted.spans.iter().map(|span| Point::new(span.stream, span.last))
-    }
-
-    fn outcome(&self) -> Result<(), Error> {
-        first_failure(self.vm, &self.submitted)
     }
 }
 

@@ -258,9 +258,10 @@ fn usage(text: &mut String, u: &UseLine<'_>) -> fmt::Result {
     write!(text, "{{\"life\":{},\"access\":\"{access}\"", u.life)?;
     if let (true, Some(first), Some(last)) = (u.runs.len() > MOST_RUNS, u.runs.first(), u.runs.last()) {
         write!(text, ",\"runs\":[[{},{}]],\"hull\":true", first.start, last.end)?;
-    } else if !u.runs.is_empty() {
+    } else if u.runs.iter().any(|run| !run.is_empty()) {
         text.push_str(",\"runs\":[");
-        separated(text, u.runs, |text, run| write!(text, "[{},{}]", run.start, run.end))?;
+        let runs = u.runs.iter().filter(|run| !run.is_empty());
+        separated(text, runs, |text, run| write!(text, "[{},{}]", run.start, run.end))?;
         text.push(']');
     }
     text.push('}');

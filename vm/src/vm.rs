@@ -7,23 +7,29 @@ use std::time::Duration;
 
 use streamvm_ep::races::Finding;
 use streamvm_ep::{DType, DeviceInfo, Element, MemoryKind, Scalar, Shape};
-use streamvm_instructions::{BuildError, Engine, Error, InstructionList, InstructionsBuilder, Place, Tensor, Var};
+use streamvm_instructions::{
+    BuildError, Deadline, Engine, Error, InstructionList, InstructionsBuilder, Place, Tensor, Var, deadline,
+};
 
 use crate::config::VmBuilder;
 use crate::engine_thread;
 use crate::ladder;
 use crate::shared::Shared;
+use crate::stall_report::StallReport;
 use crate::stats::{PoolStats, Stats};
 use crate::submit::Full;
 use crate::sync::unpoisoned;
 use crate::ticket::Ticket;
-use crate::wait;
 
 /// An engine: its devices, streams, memory and threads. Any number of them live in one process. `Send + Sync`: several
 /// threads may submit at once.
 ///
 /// Dropping it waits for everything submitted, and ends its threads. Tensors that outlive it give
 /// [`Error::Shutdown`].
+///
+/// Every wait has a limit for who wants one: calls with a `timeout`, and the [`deadline`] guard for all
+/// others, eager ones included. In a child of the process that built it, every call that can fail gives
+/// [`Error::Forked`], counters are zero, and whatever is dropped is left as it is; nothing blocks.
 pub struct Vm {
     shared: Arc<Shared>,
     engine: Arc<dyn Engine>,
@@ -76,7 +82,10 @@ impl Vm {
             return Err(BuildError::Length { elements, shape }.into());
         }
         let tensor = Tensor::unbound(Place::Host, MemoryKind::Pageable, dtype, shape);
-        self.shared.create_from(&self.engine, &tensor, bytes, Location::caller())?;
+        let site = Location::caller();
+        self.shared
+            .create_from(&self.engine, &tensor, bytes, site)
+            .map_err(|error| error.about(None, "a host tensor", site))?;
         Ok(tensor)
     }
 
@@ -118,13 +127,22 @@ impl Vm {
         Ok(Ticket::new(&self.shared, submitted))
     }
 
+    /// [`Vm::submit`] that waits for at most `timeout` while the queue is full, or memory is.
+    ///
+    /// # Errors
+    /// As [`Vm::submit`]; [`Error::Timeout`] with the list dropped.
+    pub fn submit_timeout(&self, list: InstructionList, timeout: Duration) -> Result<Ticket<'_>, Error> {
+        let _guard = deadline(timeout);
+        self.submit(list)
+    }
+
     /// Blocks until everything submitted so far, by any thread, has passed.
     ///
     /// # Errors
     /// The first root cause that no other wait has returned; the others are logged. [`Error::WouldDeadlock`] on a
     /// thread of an engine.
     pub fn wait_all(&self) -> Result<(), Error> {
-        self.shared.drain()?;
+        self.shared.drain(Deadline::current())?;
         self.report()
     }
 
@@ -133,9 +151,7 @@ impl Vm {
     /// # Errors
     /// As [`Vm::wait_all`]; [`Error::Timeout`] when it is not over by then.
     pub fn wait_all_timeout(&self, timeout: Duration) -> Result<(), Error> {
-        if !self.shared.drain_until(wait::deadline(timeout))? {
-            return Err(Error::Timeout(timeout));
-        }
+        self.shared.drain(Deadline::within(timeout))?;
         self.report()
     }
 
@@ -148,6 +164,9 @@ impl Vm {
 
     /// Gives cached memory that nothing pending uses back to the devices. Returns how many bytes that were.
     pub fn empty_cache(&self) -> u64 {
+        if self.shared.fork.is_child() {
+            return 0;
+        }
         self.shared.free_dropped();
         ladder::give_back(&self.shared)
     }
@@ -158,8 +177,23 @@ impl Vm {
         self.shared.monitor.as_ref().map_or_else(Vec::new, |monitor| monitor.detector().findings())
     }
 
+    /// What every stream with pending work is at, and what it waits for. Never blocks for long, and may be called on any
+    /// thread, also on one of the engine's.
+    ///
+    /// ```
+    /// let vm = streamvm::Vm::builder().build()?;
+    /// assert!(vm.stall_report().is_empty());
+    /// # Ok::<(), streamvm::Error>(())
+    /// ```
+    pub fn stall_report(&self) -> StallReport {
+        self.shared.stall_report()
+    }
+
     /// Counters since the engine was built.
     pub fn stats(&self) -> Stats {
+        if self.shared.fork.is_child() {
+            return Stats::default();
+        }
         self.shared.free_dropped();
         let (streams, memory) = {
             let state = unpoisoned(self.shared.state.lock());
@@ -190,10 +224,11 @@ impl Vm {
     /// and go when they are over. Else the first root cause that nobody collected. [`Error::WouldDeadlock`] on a
     /// thread of an engine, which only closes.
     pub fn shutdown(self, deadline: Duration) -> Result<(), Error> {
+        self.shared.fork.check()?;
         self.shared.close();
-        let until = wait::deadline(deadline);
-        if !self.shared.drain_until(until)? || !self.shared.end_threads(until) {
-            self.shared.leave_threads();
+        let until = Deadline::after(deadline);
+        self.shared.drain(until)?;
+        if !self.shared.end_threads(until.map(|until| until.at())) {
             return Err(Error::Timeout(deadline));
         }
         self.report()
@@ -202,11 +237,15 @@ impl Vm {
 
 impl Drop for Vm {
     fn drop(&mut self) {
+        if self.shared.fork.is_child() {
+            self.shared.leak_in_child();
+            return;
+        }
         let closed_before = self.shared.closed.load(std::sync::atomic::Ordering::SeqCst);
         self.shared.close();
         // After a shutdown there is nothing left to do, or it has given up waiting. On a thread of an engine nothing is
         // waited for: the threads end by themselves.
-        if closed_before || engine_thread::is_here() || self.shared.drain().is_err() {
+        if closed_before || engine_thread::is_here() || self.shared.drain(None).is_err() {
             self.shared.leave_threads();
             return;
         }

@@ -1,44 +1,47 @@
 //! Waiting for points: blocking, with a deadline, by callback.
 //!
-//! A thread of an engine must not wait: the thread that it waits for may be itself.
+//! A thread of an engine must not wait: the thread that it waits for may be itself. In a child of the engine's process
+//! nobody waits either: no thread of the engine is there.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use streamvm_instructions::{Callback, Error};
+use streamvm_instructions::{Callback, Deadline, Error};
 use streamvm_stream::Point;
 
 use crate::engine_thread;
 use crate::shared::Shared;
 use crate::simulated::Simulated;
 use crate::spin::{self, Spin};
+use crate::stall::Watch;
 use crate::waiters::Wake;
 
-/// When a wait of `timeout` from now gives up; `None` for a time too far away to name.
-pub(crate) fn deadline(timeout: Duration) -> Option<Instant> {
-    Instant::now().checked_add(timeout)
-}
-
 impl Shared {
-    /// Blocks until `point` has passed, or until the deadline: then false.
-    pub(crate) fn wait_for(&self, point: Point, deadline: Option<Instant>) -> Result<bool, Error> {
-        let passed = self.wait_unseen(point, deadline)?;
-        if passed && let Some(monitor) = &self.monitor {
-            monitor.saw(point);
-        }
-        Ok(passed)
+    /// Whether the calling thread may wait. Looked at before the timelines, so that the answer does not depend on the
+    /// moment, and before any lock.
+    pub(crate) fn may_wait(&self) -> Result<(), Error> {
+        self.fork.check()?;
+        if engine_thread::is_here() { Err(Error::WouldDeadlock) } else { Ok(()) }
     }
 
-    fn wait_unseen(&self, point: Point, deadline: Option<Instant>) -> Result<bool, Error> {
-        let Some(entry) = self.streams.get(point.stream) else {
-            return Ok(true);
-        };
-        // Before the look at the timeline, so that the answer does not depend on the moment.
-        if engine_thread::is_here() {
-            return Err(Error::WouldDeadlock);
+    /// Blocks until `point` has passed.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] at the deadline; what [`Shared::may_wait`] gives.
+    pub(crate) fn wait_for(&self, point: Point, deadline: Option<Deadline>) -> Result<(), Error> {
+        self.wait_unseen(point, deadline)?;
+        if let Some(monitor) = &self.monitor {
+            monitor.saw(point);
         }
+        Ok(())
+    }
+
+    fn wait_unseen(&self, point: Point, deadline: Option<Deadline>) -> Result<(), Error> {
+        self.may_wait()?;
+        let Some(entry) = self.streams.get(point.stream) else {
+            return Ok(());
+        };
         if entry.timeline.passed() >= point.seq {
-            return Ok(true);
+            return Ok(());
         }
         entry.demand(point.seq);
         if let Some(simulated) = &self.simulated {
@@ -47,38 +50,38 @@ impl Shared {
         let mut spin = Spin::new(spin::CALLER);
         while spin.turn() {
             if entry.timeline.passed() >= point.seq {
-                return Ok(true);
+                return Ok(());
             }
         }
+        let mut watch = Watch::new(self);
         let Ok(id) = entry.when_passed(point.seq, Wake::Thread(std::thread::current())) else {
-            return Ok(true);
+            return Ok(());
         };
         while entry.timeline.passed() < point.seq {
-            match deadline {
-                None => std::thread::park(),
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        entry.waiters.remove(&entry.timeline, id);
-                        return Ok(false);
-                    }
-                    std::thread::park_timeout(left);
-                }
+            if let Some(deadline) = deadline
+                && deadline.is_over()
+            {
+                entry.waiters.remove(&entry.timeline, id);
+                return Err(deadline.error());
             }
+            match watch.nap(deadline) {
+                None => std::thread::park(),
+                Some(nap) => std::thread::park_timeout(nap),
+            }
+            watch.look(self);
         }
-        Ok(true)
+        Ok(())
     }
 
-    /// In simulated mode, steps the engine until `point` has passed. False at the deadline, which what can never pass
-    /// is taken to: nothing happens before it any more.
-    fn step_to(&self, simulated: &Simulated, point: Point, deadline: Option<Instant>) -> Result<bool, Error> {
-        let late = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+    /// In simulated mode, steps the engine until `point` has passed. What can never pass is taken to the deadline:
+    /// nothing happens before it any more.
+    fn step_to(&self, simulated: &Simulated, point: Point, deadline: Option<Deadline>) -> Result<(), Error> {
         let passed = || self.streams.has_passed(point);
-        simulated.step_until(self, || passed() || late());
+        simulated.step_until(self, || passed() || deadline.is_some_and(|deadline| deadline.is_over()));
         match (passed(), deadline) {
-            (true, _) => Ok(true),
-            (false, Some(_)) => Ok(false),
-            (false, None) => Err(Error::Stalled { report: self.stalled() }),
+            (true, _) => Ok(()),
+            (false, Some(deadline)) => Err(deadline.error()),
+            (false, None) => Err(Error::Stalled { report: self.stall_report().to_string() }),
         }
     }
 
@@ -87,27 +90,22 @@ impl Shared {
         self.failures.outcome(point).map_or(Ok(()), |failure| Err(Error::Failed(failure)))
     }
 
-    /// Blocks until everything submitted so far has passed. `false` past the deadline.
-    pub(crate) fn drain_until(&self, deadline: Option<Instant>) -> Result<bool, Error> {
-        if engine_thread::is_here() {
-            return Err(Error::WouldDeadlock);
-        }
+    /// Blocks until everything submitted so far has passed.
+    ///
+    /// # Errors
+    /// As [`Shared::wait_for`].
+    pub(crate) fn drain(&self, deadline: Option<Deadline>) -> Result<(), Error> {
+        self.may_wait()?;
         let points: Vec<Point> = self.streams.iter().map(|entry| Point::new(entry.id, entry.submitted())).collect();
-        for point in points {
-            if !self.wait_for(point, deadline)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        points.into_iter().try_for_each(|point| self.wait_for(point, deadline))
     }
 
-    /// [`Shared::drain_until`] without a deadline.
-    pub(crate) fn drain(&self) -> Result<(), Error> {
-        self.drain_until(None).map(drop)
-    }
-
-    /// Calls back, on the callback thread, with the outcome of `points` once all of them have passed.
+    /// Calls back, on the callback thread, with the outcome of `points` once all of them have passed. In a child of the
+    /// engine's process, where there is no such thread, at once and here.
     pub(crate) fn call_back(self: &Arc<Self>, points: Vec<Point>, callback: Callback) {
+        if self.fork.is_child() {
+            return callback(Err(Error::Forked));
+        }
         let Some(simulated) = self.simulated.as_ref().filter(|_| !engine_thread::is_here()) else {
             return self.call_back_later(points, callback);
         };

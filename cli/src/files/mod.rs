@@ -2,7 +2,8 @@
 //!
 //! [`TensorFile::open`] reads the header only, and checks it against the length of the file, so that a
 //! script is checked without its data and a truncated file is found before anything runs. The formats'
-//! own crates parse the headers; limits in front of them keep a malformed header from costing memory.
+//! own crates parse the headers; limits in front of them keep a malformed header from costing memory or
+//! stack, and no buffer is made before its length has been held against [`MAX_ELEMENT_BYTES`] and the file.
 
 mod npy;
 mod safetensors;
@@ -16,6 +17,32 @@ pub use npy::save;
 use crate::array::{Array, Data};
 use crate::diagnostic::printable;
 use crate::engine::{DType, Shape};
+
+/// Most bytes of elements that are read from one file: 16 GiB. They pass through memory twice on their way
+/// into the engine, and a sparse file can claim any length without having a byte; a tensor past this size
+/// wants a loader that streams.
+pub const MAX_ELEMENT_BYTES: u64 = 16 << 30;
+
+/// The file formats that are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// NumPy's `.npy`: one tensor.
+    Npy,
+    /// Hugging Face's `.safetensors`: tensors with names.
+    Safetensors,
+}
+
+impl Format {
+    /// The format that the extension of `path` names.
+    #[must_use]
+    pub fn of(path: &Path) -> Option<Format> {
+        match path.extension()?.to_str()? {
+            "npy" => Some(Format::Npy),
+            "safetensors" => Some(Format::Safetensors),
+            _ => None,
+        }
+    }
+}
 
 /// Why a file could not be read or written. The text begins with the path.
 #[derive(Debug, thiserror::Error)]
@@ -60,13 +87,30 @@ impl TensorFile {
     /// regular file, of another format, malformed or truncated, or has no tensor of that name.
     pub fn open(path: &Path, tensor: Option<&str>) -> Result<Self, FileError> {
         let (mut file, length) = open(path)?;
-        match path.extension().and_then(|extension| extension.to_str()) {
-            Some("npy") if tensor.is_some() => {
+        match Format::of(path) {
+            Some(format) => Self::from_header(format, path, &mut file, length, tensor),
+            None => Err(FileError::new(path, "unknown kind of file, expected .npy or .safetensors")),
+        }
+    }
+
+    /// Reads the header of a tensor from the beginning of `from`, which has `length` bytes; `path` is its
+    /// name in errors, and where [`TensorFile::read`] looks for the elements.
+    ///
+    /// # Errors
+    /// As [`TensorFile::open`], less what only a file can be.
+    pub fn from_header(
+        format: Format,
+        path: &Path,
+        from: &mut impl Read,
+        length: u64,
+        tensor: Option<&str>,
+    ) -> Result<Self, FileError> {
+        match format {
+            Format::Npy if tensor.is_some() => {
                 Err(FileError::new(path, "a .npy file holds one tensor without a name, leave the name out"))
             }
-            Some("npy") => npy::read_header(path, &mut file, length),
-            Some("safetensors") => safetensors::read_header(path, &mut file, length, tensor),
-            _ => Err(FileError::new(path, "unknown kind of file, expected .npy or .safetensors")),
+            Format::Npy => npy::read_header(path, from, length),
+            Format::Safetensors => safetensors::read_header(path, from, length, tensor),
         }
     }
 
@@ -82,15 +126,23 @@ impl TensorFile {
     /// # Errors
     /// A [`FileError`] if the file has changed since its header was read, or cannot be read.
     pub fn read(&self) -> Result<Array, FileError> {
+        let (file, _) = open(&self.path)?;
+        self.read_from(file)
+    }
+
+    /// Reads the elements from `from`, which begins where the header does.
+    ///
+    /// # Errors
+    /// A [`FileError`] if they are not there, or are bools that are neither 0 nor 1.
+    pub fn read_from(&self, mut from: impl Read + Seek) -> Result<Array, FileError> {
         let fail = |error: io::Error| FileError::io(&self.path, "read the elements", &error);
-        let (mut file, _) = open(&self.path)?;
         let bytes = self.bytes();
-        file.seek(SeekFrom::Start(self.offset)).map_err(fail)?;
+        from.seek(SeekFrom::Start(self.offset)).map_err(fail)?;
         let mut buffer = Vec::new();
         buffer
             .try_reserve_exact(bytes)
             .map_err(|_| FileError::new(&self.path, format!("{bytes} bytes do not fit memory")))?;
-        file.take(bytes as u64).read_to_end(&mut buffer).map_err(fail)?;
+        from.take(bytes as u64).read_to_end(&mut buffer).map_err(fail)?;
         if buffer.len() < bytes {
             return Err(FileError::new(&self.path, "the file has been cut since its header was read"));
         }
@@ -136,6 +188,10 @@ fn checked_shape(path: &Path, dims: &[usize], dtype: DType, found: u64) -> Resul
             path,
             format!("{} bytes follow the {expected} bytes of {dtype}{shape}", found - expected),
         ));
+    }
+    if expected > MAX_ELEMENT_BYTES {
+        let most = MAX_ELEMENT_BYTES;
+        return Err(FileError::new(path, format!("{dtype}{shape} has {expected} bytes, at most {most} are read")));
     }
     Ok(shape)
 }

@@ -20,11 +20,11 @@ const MAX_HEADER: usize = 10_000;
 /// Deepest nesting of brackets in a header; a plain array's needs two.
 const MAX_BRACKETS: usize = 8;
 
-pub(super) fn read_header(path: &Path, file: &mut File, length: u64) -> Result<TensorFile, FileError> {
+pub(super) fn read_header(path: &Path, from: &mut impl Read, length: u64) -> Result<TensorFile, FileError> {
     let fail = |reason: String| FileError::new(path, reason);
     let mut start = Vec::new();
     // The longest preamble is 12 bytes: magic, version and a length of four bytes.
-    file.take(12 + MAX_HEADER as u64)
+    from.take(12 + MAX_HEADER as u64)
         .read_to_end(&mut start)
         .map_err(|error| FileError::io(path, "read the header", &error))?;
     check_text(&start).map_err(|reason| fail(format!("malformed .npy header: {reason}")))?;

@@ -3,7 +3,6 @@
 //! Only the header is read here: its length, then its JSON, which the crate parses and validates. The
 //! crate's `read_metadata` would want the whole file in memory.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -14,15 +13,16 @@ use super::{FileError, TensorFile, checked_shape};
 use crate::engine::DType;
 use crate::functions::did_you_mean;
 
-/// Longest header that is read, in bytes: the limit that the format's crate sets itself.
-const MAX_HEADER: u64 = 100_000_000;
+/// Longest header that is read, in bytes: 16 MiB, room for some 150,000 tensors (a large model has a few
+/// thousand). Parsed, a header takes up to eight times its length; the format's crate would read 100 MB.
+pub(super) const MAX_HEADER: u64 = 16 << 20;
 
 /// How many names of tensors a message lists.
 const NAMES_SHOWN: usize = 8;
 
 pub(super) fn read_header(
     path: &Path,
-    file: &mut File,
+    from: &mut impl Read,
     length: u64,
     tensor: Option<&str>,
 ) -> Result<TensorFile, FileError> {
@@ -32,15 +32,20 @@ pub(super) fn read_header(
     if length < 8 {
         return Err(fail(format!("malformed .safetensors file: {length} bytes cannot hold a header")));
     }
-    file.read_exact(&mut word).map_err(read)?;
+    from.read_exact(&mut word).map_err(read)?;
     let header = u64::from_le_bytes(word);
-    if header > length - 8 || header > MAX_HEADER {
+    if header > MAX_HEADER {
+        return Err(fail(format!(
+            "malformed .safetensors file: its header should have {header} bytes, at most {MAX_HEADER} are read"
+        )));
+    }
+    if header > length - 8 {
         return Err(fail(format!(
             "malformed .safetensors file: its header should have {header} bytes, the file has {length}"
         )));
     }
     let mut text = Vec::new();
-    file.take(header).read_to_end(&mut text).map_err(read)?;
+    from.take(header).read_to_end(&mut text).map_err(read)?;
     let metadata: Metadata =
         serde_json::from_slice(&text).map_err(|error| fail(format!("malformed .safetensors header: {error}")))?;
 

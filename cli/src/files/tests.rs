@@ -130,7 +130,8 @@ fn a_single_tensor_needs_no_name() {
 fn bad_safetensors_files_are_refused() {
     let bad = |bytes: &[u8], with| refused("a.safetensors", bytes, Some("x"), with);
     bad(b"", "0 bytes cannot hold a header");
-    bad(&u64::MAX.to_le_bytes(), "header should have");
+    bad(&u64::MAX.to_le_bytes(), "at most 16777216 are read");
+    bad(&1000_u64.to_le_bytes(), "should have 1000 bytes, the file has 8");
     bad(&safe("{", &[]), "malformed .safetensors header");
     bad(&safe(&"[".repeat(100_000), &[]), "malformed .safetensors header");
     let one = |dtype: &str, shape: &str, end: usize| {
@@ -141,6 +142,43 @@ fn bad_safetensors_files_are_refused() {
     bad(&safe(&one("F32", "[2]", 4), &[0; 4]), "malformed .safetensors header");
     bad(&safe(&one("F16", "[2]", 4), &[0; 4]), "F16");
     bad(&safe(&one("F32", "[18446744073709551615, 2]", 4), &[0; 4]), "malformed .safetensors header");
+}
+
+/// A file of `length` bytes that has only its first ones on the disk.
+fn sparse(name: &str, start: &[u8], length: u64) -> Result<TensorFile, String> {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join(name);
+    fs::write(&path, start).unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(length).unwrap();
+    TensorFile::open(&path, None).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_length_that_only_the_file_system_knows_costs_no_memory() {
+    let most = MAX_ELEMENT_BYTES;
+    let header = plain("|u1", false, &format!("({most},)"), &[]);
+    assert!(sparse("a.npy", &header, header.len() as u64 + most).is_ok());
+    let header = plain("|u1", false, &format!("({},)", most + 1), &[]);
+    let error = sparse("a.npy", &header, header.len() as u64 + most + 1).unwrap_err();
+    assert!(error.contains("17179869185 bytes, at most 17179869184 are read"), "{error}");
+
+    let most = safetensors::MAX_HEADER;
+    let error = sparse("a.safetensors", &(most + 1).to_le_bytes(), most + 9).unwrap_err();
+    assert!(error.contains("at most 16777216 are read"), "{error}");
+    // Of the longest header there is, all of it is read before it is found to be no JSON.
+    let error = sparse("a.safetensors", &most.to_le_bytes(), most + 8).unwrap_err();
+    assert!(error.contains("malformed .safetensors header"), "{error}");
+}
+
+#[test]
+fn a_header_is_bounded_before_it_is_parsed() {
+    // A shape of a million axes, and brackets that would be a million calls deep.
+    let axes = "1,".repeat(1_000_000);
+    let header = format!(r#"{{"x":{{"dtype":"U8","shape":[{axes}1],"data_offsets":[0,1]}}}}"#);
+    refused("a.safetensors", &safe(&header, &[0]), Some("x"), "axes");
+    let deep = format!(r#"{{"x":{}"#, r#"{"a":"#.repeat(1_000_000));
+    refused("a.safetensors", &safe(&deep, &[]), Some("x"), "malformed .safetensors header");
+    refused("a.npy", &npy(&"[{(".repeat(3_000), &[]), None, "nested too deep");
 }
 
 #[test]

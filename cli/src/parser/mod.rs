@@ -10,7 +10,7 @@ use crate::ast::{Block, Expr, ExprKind, Number, PlaceRef, SliceSpec, Statement, 
 use crate::diagnostic::Diagnostic;
 use crate::engine::{DType, DeviceId};
 use crate::functions::{FUNCTIONS, STATEMENTS, did_you_mean, function, is_reserved};
-use crate::lexer::{Token, TokenKind, tokenize};
+use crate::lexer::{MAX_ERRORS, Token, TokenKind, tokenize};
 use crate::source::{Source, Span, Spanned};
 
 /// Deepest nesting of blocks and parentheses together. Each level costs a few hundred bytes of stack
@@ -23,9 +23,6 @@ pub const MAX_REPEAT: u64 = 1_000_000_000;
 /// Highest lane number. A lane is a stream with its own queue; the script language allows as many as
 /// the largest machines have use for.
 pub const MAX_LANE: u32 = 63;
-
-/// Most messages that are collected before the parser gives up.
-const MAX_ERRORS: usize = 1000;
 
 /// The result of a parsing step; the error has been made, and the line is skipped.
 type Parsed<T> = Result<T, Diagnostic>;

@@ -113,10 +113,17 @@ fn every_bad_line_is_reported_once() {
 
 #[test]
 fn nesting_is_bounded() {
-    let deep = format!("let a = {}x{}", "(".repeat(100_000), ")".repeat(100_000));
+    let deep = format!("let a = {}x{}", "(".repeat(30_000), ")".repeat(30_000)); // about as long as a line may be
     assert!(errors(&deep)[0].2.contains("nested deeper than 64"));
     let blocks = "repeat 1 {\n".repeat(100_000);
     assert!(errors(&blocks).iter().any(|error| error.2.contains("nested deeper than 64")));
+    // Both kinds count together: what runs a script recurses through blocks, then through calls.
+    let both = |calls: usize| {
+        let value = format!("{}relu x{}", "relu (".repeat(calls), ")".repeat(calls));
+        format!("{}let a = {value}\n{}", "repeat 1 {\n".repeat(MAX_NESTING - 4), "}\n".repeat(MAX_NESTING - 4))
+    };
+    script(&both(4));
+    assert!(errors(&both(5))[0].2.contains("nested deeper than 64"));
     let fine = format!("{}{}", "repeat 1 {\n".repeat(MAX_NESTING), "}\n".repeat(MAX_NESTING));
     script(&fine);
 }

@@ -7,11 +7,17 @@
 //! Invariant of the steps: no element is read that was never written, so that reused memory cannot show.
 
 mod config;
+mod machine;
 mod run;
+mod script;
 mod seen;
+mod shrink;
 mod step;
 
 pub use config::{Config, check};
+pub use machine::Machine;
 pub use run::run_all;
+pub use script::{Lists, Script, Setup, Turn};
 pub use seen::Seen;
+pub use shrink::{Shrunk, shrink};
 pub use step::Step;

@@ -11,6 +11,7 @@ use streamvm::{
 
 use super::seen::{Contents, Seen};
 use super::step::{Action, Step, action};
+use super::{Lists, Machine};
 
 /// Edge lengths of the square matrices that programs work on.
 const SIZES: [usize; 3] = [2, 8, 32];
@@ -21,37 +22,47 @@ const SLOTS: usize = 16;
 /// Variables of a program.
 const VARS: usize = 3;
 
+/// Lanes of each device.
+const LANES: u32 = 3;
+
 /// Runs each program on a thread of its own, all on one engine and with the same shared tensors, which they only read.
 ///
 /// # Panics
 /// When the engine refuses what no engine may refuse.
 pub fn run_all(vm: &Vm, programs: &[Vec<Step>]) -> Vec<Seen> {
-    let shared: Vec<Tensor> = SIZES
-        .iter()
-        .flat_map(|n| [DeviceId::cpu(0), DeviceId::cpu(1)].map(|device| (*n, device)))
-        .map(|(n, device)| matrix(vm, n, 0.5).to(device).expect("there is room for the shared tensors"))
-        .collect();
+    let machine = Machine::CPUS;
+    let shared = shared_tensors(vm, machine).expect("there is room for the shared tensors");
     std::thread::scope(|scope| {
         let shared = shared.as_slice();
         let threads: Vec<_> = programs
             .iter()
             .enumerate()
-            .map(|(thread, program)| scope.spawn(move || Run::new(vm, shared, thread).run(program)))
+            .map(|(thread, program)| {
+                scope.spawn(move || Run::new(vm, machine, shared, thread as u32 % LANES).run(program))
+            })
             .collect();
         threads.into_iter().map(|thread| thread.join().expect("a program does not panic")).collect()
     })
 }
 
-fn matrix(vm: &Vm, n: usize, scale: f32) -> Tensor {
+/// One matrix of each size on each device, which programs read and never write.
+pub(crate) fn shared_tensors(vm: &Vm, machine: Machine) -> Result<Vec<Tensor>, Error> {
+    let pairs = SIZES.iter().flat_map(|n| machine.all().map(|device| (*n, device)));
+    pairs.map(|(n, device)| matrix(vm, n, 0.5)?.to(device)).collect()
+}
+
+fn matrix(vm: &Vm, n: usize, scale: f32) -> Result<Tensor, Error> {
     let elements: Vec<f32> = (0..n * n).map(|i| (i as f32 - 3.0) * scale).collect();
-    vm.tensor(&elements, &[n, n]).expect("there is room for a host tensor")
+    vm.tensor(&elements, &[n, n])
 }
 
 /// Which function wrote each variable last. Written by functions, so by the engine's threads.
 type Log = Arc<Mutex<(Vec<usize>, BTreeMap<usize, usize>)>>;
 
-struct Run<'vm> {
+/// A program at work.
+pub(crate) struct Run<'vm> {
     vm: &'vm Vm,
+    machine: Machine,
     shared: &'vm [Tensor],
     builder: InstructionsBuilder,
     lane: u32,
@@ -62,34 +73,48 @@ struct Run<'vm> {
     tensors: Vec<Contents>,
     /// Numbers the steps, for names and values.
     step: usize,
+    /// The lists that were submitted, as text, where somebody wants to read them.
+    pub(crate) lists: Option<Lists>,
 }
 
 impl<'vm> Run<'vm> {
-    fn new(vm: &'vm Vm, shared: &'vm [Tensor], thread: usize) -> Run<'vm> {
-        let lane = thread as u32 % 3;
+    pub(crate) fn new(vm: &'vm Vm, machine: Machine, shared: &'vm [Tensor], lane: u32) -> Run<'vm> {
         let mut builder = InstructionsBuilder::new();
         builder.set_lane(lane);
         let vars = (0..VARS).map(|_| Var::new()).collect();
         let log = Arc::new(Mutex::new((vec![usize::MAX; VARS], BTreeMap::new())));
         let (slots, tickets, tensors) = Default::default();
-        Run { vm, shared, builder, lane, slots, vars, log, tickets, tensors, step: 0 }
+        Run { vm, machine, shared, builder, lane, slots, vars, log, tickets, tensors, step: 0, lists: None }
     }
 
     fn run(mut self, program: &[Step]) -> Seen {
         for step in program {
-            self.step += 1;
-            // Three bits of the last byte: the lane, and whether the list so far is submitted.
-            self.lane = u32::from(step[4] % 3);
-            self.builder.set_lane(self.lane);
-            match self.take(*step) {
-                // The builder refuses some drawn operands (overlaps), on every engine the same.
-                Ok(()) | Err(Error::Build(_)) => {}
-                Err(error) => panic!("step {}, {:?} ({step:?}): {error}", self.step, action(step[0])),
-            }
-            if step[4] & 0b1100_0000 == 0 {
-                self.flush();
-            }
+            self.next(*step);
         }
+        self.end()
+    }
+
+    /// Takes one step.
+    ///
+    /// # Panics
+    /// When the engine refuses what no engine may refuse.
+    pub(crate) fn next(&mut self, step: Step) {
+        self.step += 1;
+        // Three bits of the last byte: the lane, and whether the list so far is submitted.
+        self.lane = u32::from(step[4]) % LANES;
+        self.builder.set_lane(self.lane);
+        match self.take(step) {
+            // The builder refuses some drawn operands (overlaps), on every engine the same.
+            Ok(()) | Err(Error::Build(_)) => {}
+            Err(error) => panic!("step {}, {:?} ({step:?}): {error}", self.step, action(step[0])),
+        }
+        if step[4] & 0b1100_0000 == 0 {
+            self.flush();
+        }
+    }
+
+    /// Looks at everything that is alive, and collects what can be seen of the run.
+    pub(crate) fn end(&mut self) -> Seen {
         self.flush();
         for tensor in std::mem::take(&mut self.slots) {
             self.look(&tensor);
@@ -100,13 +125,22 @@ impl<'vm> Run<'vm> {
         };
         let tickets = self.tickets.iter().map(|ticket| ticket.wait().map_err(name)).collect();
         let variables = self.log.lock().unwrap_or_else(PoisonError::into_inner).1.clone();
-        Seen { tensors: self.tensors, tickets, variables }
+        Seen { tensors: std::mem::take(&mut self.tensors), tickets, variables }
     }
 
-    fn flush(&mut self) {
+    /// Submits the list so far.
+    ///
+    /// # Panics
+    /// When the engine refuses it.
+    pub(crate) fn flush(&mut self) {
         let list = std::mem::take(&mut self.builder).finish();
         self.builder.set_lane(self.lane);
-        let text = if cfg!(debug_assertions) { list.to_string() } else { String::new() };
+        let text = if self.lists.is_some() || cfg!(debug_assertions) { list.to_string() } else { String::new() };
+        if let Some(lists) = &self.lists
+            && !list.is_empty()
+        {
+            lists.lock().unwrap_or_else(PoisonError::into_inner).push(text.clone());
+        }
         match self.vm.submit(list) {
             Ok(ticket) => self.tickets.push(ticket),
             Err(error) => panic!("an engine refused a list: {error}\n{text}"),
@@ -124,13 +158,11 @@ impl<'vm> Run<'vm> {
     fn take(&mut self, [kind, a, b, c, flags]: Step) -> Result<(), Error> {
         let eager = flags & 0b0010_0000 != 0 && flags & 0b0001_0000 != 0;
         let value = self.step as f32 * 0.25 - f32::from(c);
-        let place = [Place::Host, DeviceId::cpu(0).into(), DeviceId::cpu(0).into(), DeviceId::cpu(1).into()]
-            [usize::from(b) % 4];
-        let device = DeviceId::cpu(u32::from(b % 4 == 3));
+        let (place, device) = (self.machine.place(b), self.machine.compute(b));
         let n = SIZES[usize::from(c) % SIZES.len()];
         match action(kind) {
             Action::HostTensor => {
-                let tensor = matrix(self.vm, n, value);
+                let tensor = matrix(self.vm, n, value)?;
                 self.keep(tensor);
             }
             Action::Fill => {
@@ -202,16 +234,29 @@ impl<'vm> Run<'vm> {
                 _ => self.builder.barrier_with(format!("barrier {}", self.step), || Err("a barrier's failure".into())),
             },
             Action::Events => {
-                let lane = |byte: u8| {
-                    StreamKey::new(DeviceId::cpu(u32::from(byte >> 7)), StreamType::Compute, u32::from(byte % 3))
+                let stream = |byte: u8| {
+                    let of = [StreamType::Compute, StreamType::HostToDevice, StreamType::DeviceToHost];
+                    let (device, of) = (self.machine.device(u32::from(byte >> 6)), of[usize::from(byte >> 4) % 3]);
+                    StreamKey::new(device, of, u32::from(byte) % LANES)
                 };
-                let (source, target) = (lane(a), lane(b));
+                let (source, target) = (stream(a), stream(b));
                 let event = self.builder.record(source);
                 self.builder.wait(target, source, &event);
             }
             Action::Touch => {
                 let Some(x) = self.any(a) else { return Ok(()) };
                 self.builder.touch(device, &[&x]);
+            }
+            Action::WaitAll => {
+                self.flush();
+                // The tickets tell what failed.
+                if let Err(error @ (Error::Shutdown | Error::WouldDeadlock)) = self.vm.wait_all() {
+                    return Err(error);
+                }
+            }
+            Action::EmptyCache => {
+                self.flush();
+                self.vm.empty_cache();
             }
             Action::Look => {
                 let Some(x) = self.any(a) else { return Ok(()) };
@@ -239,8 +284,8 @@ impl<'vm> Run<'vm> {
 
     /// A function that reads up to three tensors and writes or updates one, all contiguous and on one device.
     fn function(&mut self, a: u8, b: u8, c: u8) -> Result<(), Error> {
-        let Some(target) = self.owned(a, None) else { return Ok(()) };
-        let device = target.place().device().unwrap_or(DeviceId::cpu(0));
+        let Some(target) = self.reachable(a) else { return Ok(()) };
+        let device = target.place().device().unwrap_or(self.machine.compute(b));
         let mut uses: Vec<Use> = Vec::new();
         for index in 0..c % 4 {
             if let Some(read) = self.like(&target, b.wrapping_add(index), 0)
@@ -280,7 +325,7 @@ impl<'vm> Run<'vm> {
             3 => var.update(),
             _ => var.read(),
         };
-        let device = DeviceId::cpu(u32::from(c >> 7));
+        let device = self.machine.device(u32::from(c >> 6));
         let note = move |_: &mut FnContext<'_>| -> Result<(), FnError> {
             let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
             let last = log.0[index];
@@ -297,11 +342,11 @@ impl<'vm> Run<'vm> {
     /// A function that fails: as an error, as a panic, with or without something to poison.
     fn fail(&mut self, a: u8, c: u8) -> Result<(), Error> {
         let name = format!("failure {}", self.step);
-        let Some(target) = self.owned(a, None).filter(|_| !c.is_multiple_of(4)) else {
-            self.builder.host_fn(name, DeviceId::cpu(0), || Err("a host function's failure".into()));
+        let Some(target) = self.reachable(a).filter(|_| !c.is_multiple_of(4)) else {
+            self.builder.host_fn(name, self.machine.compute(c), || Err("a host function's failure".into()));
             return Ok(());
         };
-        let device = target.place().device().unwrap_or(DeviceId::cpu(0));
+        let device = target.place().device().unwrap_or(self.machine.compute(c));
         let declared = if c % 4 == 1 { cut(&target, c, c).update() } else { target.write() };
         self.builder.call_fn(name, device, [declared], |_| Err("a function's failure".into()))?;
         Ok(())
@@ -328,6 +373,12 @@ impl<'vm> Run<'vm> {
     fn owned(&self, byte: u8, device: Option<DeviceId>) -> Option<Tensor> {
         let fits: Vec<&Tensor> =
             self.slots.iter().filter(|t| device.is_none_or(|device| t.place() == Place::Device(device))).collect();
+        fits.get(usize::from(byte) % fits.len().max(1)).map(|tensor| (*tensor).clone())
+    }
+
+    /// One of this program's own tensors, for a function to write.
+    fn reachable(&self, byte: u8) -> Option<Tensor> {
+        let fits: Vec<&Tensor> = self.slots.iter().filter(|t| self.machine.is_host_reachable(t.place())).collect();
         fits.get(usize::from(byte) % fits.len().max(1)).map(|tensor| (*tensor).clone())
     }
 

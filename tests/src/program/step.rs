@@ -25,15 +25,17 @@ pub(crate) enum Action {
     Barrier,
     Events,
     Touch,
+    WaitAll,
+    EmptyCache,
     Look,
 }
 
 /// How often each action is drawn, in parts of 256.
-const WEIGHTS: [(Action, u8); 20] = [
+const WEIGHTS: [(Action, u8); 22] = [
     (Action::HostTensor, 14),
     (Action::Fill, 12),
     (Action::Allocate, 8),
-    (Action::Copy, 26),
+    (Action::Copy, 24),
     (Action::Unary, 18),
     (Action::Binary, 24),
     (Action::MatMul, 10),
@@ -43,12 +45,14 @@ const WEIGHTS: [(Action, u8); 20] = [
     (Action::CopyInto, 12),
     (Action::Release, 8),
     (Action::Drop, 14),
-    (Action::Function, 24),
+    (Action::Function, 22),
     (Action::Variable, 14),
     (Action::Fail, 5),
     (Action::Barrier, 4),
     (Action::Events, 7),
     (Action::Touch, 3),
+    (Action::WaitAll, 2),
+    (Action::EmptyCache, 2),
     (Action::Look, 5),
 ];
 

@@ -1,0 +1,186 @@
+//! Soak: runs the mixed load for a while and watches that nothing grows. `make soak MINUTES=…` runs it.
+//!
+//! `soak [--minutes M] [--threads N] [--sim N] [--seed S] [--grow KIB]`
+//!
+//! Every ten seconds, and at the end, a line: turns per second; memory of the process; what is in flight; events; the
+//! allocators' blocks and bytes; the latency from submission to the end of waiting. Memory at the end is compared with
+//! memory after the first fifth of the time, when caches and tables are warm: it may have grown by `--grow` (8 MiB by
+//! default: what the C library's arenas keep wanders by a few), and counts of events and records may not have grown at
+//! all once the engine is idle. Exits with 1 when they have.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, clippy::exit, reason = "a program tells what it did")]
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use streamvm::Vm;
+use streamvm_tests::load::{Latencies, Load, expect_panics, resident_bytes};
+
+/// How often a line is printed.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// How many more events may exist at the end: an idle stream keeps the one that shows its last point.
+const EVENTS: u64 = 16;
+
+struct Options {
+    minutes: f64,
+    threads: u64,
+    sim: u32,
+    seed: u64,
+    grow_kib: u64,
+}
+
+fn options() -> Result<Options, String> {
+    let mut options = Options { minutes: 1.0, threads: 4, sim: 0, seed: 0, grow_kib: 8192 };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let value = words.next().ok_or_else(|| format!("{word} needs a number"))?;
+        let number = || value.parse::<u64>().map_err(|_| format!("{word} {value}: expected a number"));
+        match word.as_str() {
+            "--minutes" => {
+                let minutes = value.parse::<f64>().ok().filter(|minutes| minutes.is_finite() && *minutes > 0.0);
+                options.minutes = minutes.ok_or_else(|| format!("--minutes {value}: expected a number above 0"))?;
+            }
+            "--threads" => options.threads = number()?.max(1),
+            "--sim" => options.sim = u32::try_from(number()?).map_err(|error| error.to_string())?,
+            "--seed" => options.seed = number()?,
+            "--grow" => options.grow_kib = number()?,
+            _ => return Err(format!("unknown option {word}; known: --minutes --threads --sim --seed --grow")),
+        }
+    }
+    Ok(options)
+}
+
+/// What must not grow, with the engine idle.
+#[derive(Clone, Copy, Debug)]
+struct Level {
+    resident: u64,
+    events: usize,
+    records: usize,
+    reserved: usize,
+}
+
+fn level(vm: &Vm) -> Level {
+    let stats = vm.stats();
+    let sum = |of: fn(&streamvm::PoolStats) -> usize| stats.memory.iter().map(of).sum();
+    Level {
+        resident: resident_bytes().unwrap_or(0),
+        events: stats.live_events,
+        records: sum(|pool| pool.allocator.records),
+        reserved: sum(|pool| pool.allocator.reserved),
+    }
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+fn line(load: &Load, latencies: &Latencies, since: Instant, turns: u64) {
+    let Level { resident, events, records, reserved } = level(load.vm());
+    let stats = load.vm().stats();
+    let blocks: usize = stats.memory.iter().map(|pool| pool.allocator.blocks).sum();
+    let millis = |part| latencies.percentile(part).as_secs_f64() * 1e3;
+    println!(
+        "{:>7.0} s  {:>8.0} turns/s  rss {:>6.1} MiB  in flight {:>5}  events {:>3}  blocks {:>4} of {:>4}, {:>5.1} MiB  \
+         p50 {:>7.3}  p99 {:>7.3}  p99.9 {:>7.3}  most {:>8.3} ms",
+        since.elapsed().as_secs_f64(),
+        turns as f64 / EVERY.as_secs_f64().min(since.elapsed().as_secs_f64()),
+        mib(resident),
+        stats.in_flight,
+        events,
+        blocks,
+        records,
+        mib(reserved as u64),
+        millis(0.5),
+        millis(0.99),
+        millis(0.999),
+        latencies.most().as_secs_f64() * 1e3,
+    );
+}
+
+/// Runs the load for `time` on all threads, with a line every ten seconds, and leaves the engine idle.
+fn phase(load: &Load, options: &Options, time: Duration, start: Instant, all: &mut Latencies) {
+    let over = AtomicBool::new(false);
+    let collected = Mutex::new(Latencies::default());
+    let take = || std::mem::take(&mut *collected.lock().unwrap_or_else(PoisonError::into_inner));
+    let seed = options.seed ^ start.elapsed().as_nanos() as u64;
+    thread::scope(|scope| {
+        for thread in 0..options.threads {
+            let (over, collected) = (&over, &collected);
+            scope.spawn(move || {
+                let mut mine = Latencies::default();
+                let mut handed = Instant::now();
+                let seen = |latency| {
+                    mine.add(latency);
+                    if handed.elapsed() > Duration::from_millis(100) {
+                        collected.lock().unwrap_or_else(PoisonError::into_inner).merge(&mine);
+                        mine = Latencies::default();
+                        handed = Instant::now();
+                    }
+                };
+                load.run(seed, thread, || !over.load(Ordering::Relaxed), seen).expect("no other failure");
+            });
+        }
+        let until = Instant::now() + time;
+        let turns = || load.counts.turns.load(Ordering::Relaxed);
+        let mut before = turns();
+        while let left = until.saturating_duration_since(Instant::now())
+            && !left.is_zero()
+        {
+            thread::sleep(left.min(EVERY));
+            let latencies = take();
+            line(load, &latencies, start, turns() - before);
+            before = turns();
+            all.merge(&latencies);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    all.merge(&take());
+    load.settle().expect("everything has passed");
+}
+
+fn main() -> ExitCode {
+    let options = match options() {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("soak: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    expect_panics();
+    let vm = Vm::builder().cpu_devices(2).sim_devices(options.sim).build().expect("an engine");
+    let load = Load::new(vm).expect("memory for a tensor");
+    let total = Duration::from_secs_f64(options.minutes * 60.0);
+    let (start, mut all) = (Instant::now(), Latencies::default());
+    phase(&load, &options, total / 5, start, &mut all);
+    let warm = level(load.vm());
+    println!("warm: {warm:?}");
+    let mut all = Latencies::default();
+    phase(&load, &options, total - total / 5, start, &mut all);
+    let end = level(load.vm());
+    println!("end:  {end:?}");
+    println!(
+        "{} turns, {} failures caused and seen, {} callbacks; latency over {} waits:",
+        load.counts.turns.load(Ordering::Relaxed),
+        load.counts.failures.load(Ordering::Relaxed),
+        load.counts.callbacks.load(Ordering::Relaxed),
+        all.count()
+    );
+    line(&load, &all, start, load.counts.turns.load(Ordering::Relaxed));
+    let grown = [
+        ("memory of the process", end.resident, warm.resident + options.grow_kib * 1024),
+        ("events", end.events as u64, warm.events as u64 + EVENTS),
+    ];
+    load.end(Duration::from_secs(60)).expect("the engine ends");
+    let mut fine = true;
+    for (what, found, most) in grown {
+        if found > most {
+            println!("GREW: {what}: {found}, at most {most} was expected");
+            fine = false;
+        }
+    }
+    if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

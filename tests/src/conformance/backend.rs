@@ -1,0 +1,229 @@
+//! What a backend says about itself.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use streamvm_ep::faults::{FaultPlan, FaultyDevice};
+use streamvm_ep::races::{Detector, FindingKind};
+use streamvm_ep::sim::{SimConfig, SimWorld};
+use streamvm_ep::{CpuConfig, Device, DeviceRegistry, Error};
+
+/// What holds for some devices and not for others.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Tag {
+    /// A command is over when its call returns.
+    Immediate,
+    /// A command may run after its call has returned.
+    Queued,
+    /// Fresh memory is zeroed.
+    Zeroed,
+    /// [`Setup::memory_limit`] is kept.
+    Limit,
+    /// It runs callers' code.
+    Calls,
+    /// A kernel's code works on its operands' memory itself, as on a CPU.
+    HostKernels,
+    /// [`Setup::devices`] may be more than 1.
+    Several,
+    /// Its devices share one event pool, and wait for each other's events.
+    SharedEvents,
+}
+
+impl Tag {
+    /// Its name, such as `"queued"`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Tag::Immediate => "immediate",
+            Tag::Queued => "queued",
+            Tag::Zeroed => "zeroed",
+            Tag::Limit => "limit",
+            Tag::Calls => "calls",
+            Tag::HostKernels => "host-kernels",
+            Tag::Several => "several",
+            Tag::SharedEvents => "shared-events",
+        }
+    }
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What a case asks of the devices made for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// How many.
+    pub devices: u32,
+    /// The limit of each, in bytes.
+    pub memory_limit: Option<u64>,
+}
+
+/// The devices made for one case.
+#[derive(Clone)]
+pub struct Made {
+    /// As many as asked for, with nothing allocated and no streams.
+    pub devices: Vec<Arc<dyn Device>>,
+    /// What the devices themselves have to object to, once the case is over.
+    pub audit: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
+}
+
+impl Made {
+    /// Devices that object to nothing.
+    pub fn new(devices: Vec<Arc<dyn Device>>) -> Made {
+        Made { devices, audit: Arc::new(Vec::new) }
+    }
+}
+
+/// A case that a backend does not pass, and why that is right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exemption {
+    /// The name of the case.
+    pub case: &'static str,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// After this a case is called a hang. No case takes a hundredth of it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Makes fresh devices.
+pub type Make = dyn Fn(&Setup) -> Result<Made, Error> + Send + Sync;
+
+/// A kind of device to put to the test.
+#[derive(Clone)]
+pub struct Backend {
+    name: String,
+    tags: Vec<Tag>,
+    exemptions: Vec<Exemption>,
+    patience: Duration,
+    make: Arc<Make>,
+}
+
+impl Backend {
+    /// A backend whose devices `make` makes, fresh ones at each call.
+    pub fn new(
+        name: impl Into<String>,
+        tags: &[Tag],
+        make: impl Fn(&Setup) -> Result<Made, Error> + Send + Sync + 'static,
+    ) -> Backend {
+        let name = name.into();
+        Backend { name, tags: tags.to_vec(), exemptions: Vec::new(), patience: PATIENCE, make: Arc::new(make) }
+    }
+
+    /// The CPU.
+    pub fn cpu() -> Backend {
+        let tags = [Tag::Immediate, Tag::Zeroed, Tag::Limit, Tag::Calls, Tag::HostKernels, Tag::Several];
+        Backend::new("cpu", &tags, |setup| {
+            let config = CpuConfig { memory_limit: setup.memory_limit };
+            Ok(Made::new(DeviceRegistry::with_cpus(setup.devices, config).iter().cloned().collect()))
+        })
+    }
+
+    /// The simulated device, running what is queued in an order drawn from `seed`. What its race detector finds fails a
+    /// case too, except reads of bytes that only the host has written (which the suite does not tell the detector) and
+    /// waits that cases make wrong on purpose.
+    pub fn sim(seed: u64) -> Backend {
+        let tags = [Tag::Queued, Tag::Limit, Tag::Calls, Tag::HostKernels, Tag::Several, Tag::SharedEvents];
+        Backend::new(format!("sim:{seed}"), &tags, move |setup| {
+            let detector = Arc::new(Detector::new());
+            let Setup { devices, memory_limit } = *setup;
+            let config = SimConfig { devices, seed, memory_limit, strict_pinned: false };
+            let world = SimWorld::new(config, Arc::clone(&detector));
+            let audit = move || {
+                let all = detector.findings().into_iter();
+                let expected = [FindingKind::NeverWritten, FindingKind::NeverRecorded];
+                all.filter(|finding| !expected.contains(&finding.kind)).map(|finding| finding.to_string()).collect()
+            };
+            Ok(Made { devices: world.devices(), audit: Arc::new(audit) })
+        })
+    }
+
+    /// This backend with each device in a wrapper.
+    pub fn wrapped(
+        &self,
+        name: &str,
+        wrap: impl Fn(Arc<dyn Device>) -> Arc<dyn Device> + Send + Sync + 'static,
+    ) -> Backend {
+        self.remade(name, move |make, setup| {
+            let Made { devices, audit } = make(setup)?;
+            Ok(Made { devices: devices.into_iter().map(&wrap).collect(), audit })
+        })
+    }
+
+    /// This backend with its devices made in another way, out of what makes them now.
+    pub fn remade(
+        &self,
+        name: &str,
+        remake: impl Fn(&Make, &Setup) -> Result<Made, Error> + Send + Sync + 'static,
+    ) -> Backend {
+        let make = Arc::clone(&self.make);
+        let name = format!("{name}({})", self.name);
+        Backend { name, make: Arc::new(move |setup| remake(&*make, setup)), ..self.clone() }
+    }
+
+    /// This backend without what its devices have to object to.
+    pub fn unaudited(&self) -> Backend {
+        let name = self.name.clone();
+        Backend { name, ..self.remade("", |make, setup| Ok(Made::new(make(setup)?.devices))) }
+    }
+
+    /// This backend, with a tag more.
+    pub fn claiming(mut self, tag: Tag) -> Backend {
+        self.tags.push(tag);
+        self
+    }
+
+    /// This backend, a case of which is called a hang after this long; else after a minute.
+    pub fn patience(self, patience: Duration) -> Backend {
+        Backend { patience, ..self }
+    }
+
+    /// This backend behind a fault plan without rules, which must change nothing.
+    pub fn faultless(&self) -> Backend {
+        self.wrapped("faulty", |device| FaultyDevice::wrap(device, &FaultPlan::new()))
+    }
+
+    /// This backend, exempt from a case.
+    pub fn exempt(mut self, case: &'static str, reason: &'static str) -> Backend {
+        self.exemptions.push(Exemption { case, reason });
+        self
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Does `tag` hold for it?
+    pub fn has(&self, tag: Tag) -> bool {
+        self.tags.contains(&tag)
+    }
+
+    /// The cases that it is exempt from.
+    pub fn exemptions(&self) -> &[Exemption] {
+        &self.exemptions
+    }
+
+    /// How long a case may take.
+    pub(super) fn case_limit(&self) -> Duration {
+        self.patience
+    }
+
+    /// Fresh devices.
+    ///
+    /// # Errors
+    ///
+    /// What the driver reports.
+    pub fn make(&self, setup: &Setup) -> Result<Made, Error> {
+        (self.make)(setup)
+    }
+}
+
+impl fmt::Debug for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backend").field("name", &self.name).field("tags", &self.tags).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,163 @@
+//! A device that gets one thing wrong.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use streamvm_ep::{
+    Device, DeviceId, DeviceInfo, Error, EventId, EventPool, LateFailure, MemoryKind, MemoryStats, Region, Stream,
+};
+
+use super::Flaw;
+use super::stream::BrokenStream;
+
+/// A conforming device behind one [`Flaw`].
+#[derive(Debug)]
+pub(super) struct BrokenDevice {
+    inner: Arc<dyn Device>,
+    flaw: Flaw,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Failures to tell at the next call: told before, or held back.
+    failures: Vec<LateFailure>,
+    /// Regions that have been given back and go out again.
+    kept: Vec<Region>,
+    /// Base and size of a region that is out, and goes out a second time.
+    lent: Option<(usize, usize)>,
+    allocations: u64,
+}
+
+impl BrokenDevice {
+    pub(super) fn wrap(inner: Arc<dyn Device>, flaw: Flaw) -> Arc<dyn Device> {
+        Arc::new(BrokenDevice { inner, flaw, state: Mutex::default() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes errors of the kind that the flaw overlooks for fine.
+    fn overlooked<T>(&self, found: Result<T, Error>, fine: T) -> Result<T, Error> {
+        match (self.flaw, found) {
+            (Flaw::TakesStaleEvents, Err(Error::StaleEvent { .. })) => Ok(fine),
+            (Flaw::TakesUnrecordedEvents, Err(Error::EventNotRecorded { .. })) => Ok(fine),
+            (_, found) => found,
+        }
+    }
+}
+
+impl Device for BrokenDevice {
+    fn id(&self) -> DeviceId {
+        self.inner.id()
+    }
+
+    fn info(&self) -> DeviceInfo {
+        self.inner.info()
+    }
+
+    fn memory(&self, kind: MemoryKind) -> MemoryStats {
+        let stats = self.inner.memory(kind);
+        match self.flaw {
+            Flaw::CountsNothing => MemoryStats { limit: stats.limit, ..MemoryStats::default() },
+            Flaw::ForgetsPeaks => MemoryStats { peak: stats.in_use, ..stats },
+            _ => stats,
+        }
+    }
+
+    fn alignment(&self) -> usize {
+        self.inner.alignment()
+    }
+
+    fn host_accessible(&self) -> bool {
+        self.inner.host_accessible()
+    }
+
+    fn allocate(&self, kind: MemoryKind, bytes: usize) -> Result<Region, Error> {
+        let mut state = self.state();
+        state.allocations += 1;
+        match self.flaw {
+            Flaw::HandsOutDirtyMemory => {
+                let region = self.inner.allocate(kind, bytes)?;
+                // SAFETY: the region is fresh and has that many bytes; the flaw is only put on devices whose memory the
+                // host may write.
+                unsafe { std::ptr::write_bytes(region.base(), 0xee, bytes) };
+                Ok(region)
+            }
+            Flaw::ReusesMemoryAsItIs => {
+                let fits = |region: &Region| region.kind() == kind && region.bytes() == bytes;
+                match state.kept.iter().position(fits) {
+                    Some(index) => Ok(state.kept.remove(index)),
+                    None => self.inner.allocate(kind, bytes),
+                }
+            }
+            Flaw::HandsOutMemoryInUse => match state.lent.take() {
+                Some((base, room)) if bytes <= room && bytes > 0 => {
+                    let base = std::ptr::with_exposed_provenance_mut(base);
+                    Ok(Region::new(base, bytes, kind, self.id()))
+                }
+                _ => {
+                    let region = self.inner.allocate(kind, bytes + 64)?;
+                    state.lent = Some((region.base().expose_provenance(), bytes + 64));
+                    Ok(Region::new(region.base(), bytes, kind, self.id()))
+                }
+            },
+            Flaw::MisalignsRegions => {
+                let region = self.inner.allocate(kind, bytes + 64)?;
+                let aside = if state.allocations % 3 == 0 { 16 } else { 0 };
+                Ok(Region::new(region.base().wrapping_add(aside), bytes, kind, self.id()))
+            }
+            _ => self.inner.allocate(kind, bytes),
+        }
+    }
+
+    unsafe fn free(&self, region: Region) {
+        match self.flaw {
+            // What goes out twice, or at another address than it has, is leaked: a double free would be another flaw.
+            Flaw::HandsOutMemoryInUse | Flaw::MisalignsRegions => {}
+            Flaw::ReusesMemoryAsItIs => self.state().kept.push(region),
+            // SAFETY: the caller's duties are the same.
+            _ => unsafe { self.inner.free(region) },
+        }
+    }
+
+    fn create_stream(&self) -> Result<Box<dyn Stream>, Error> {
+        let aside = self.inner.create_stream()?;
+        Ok(Box::new(BrokenStream::new(self.inner.create_stream()?, aside, Arc::clone(&self.inner), self.flaw)))
+    }
+
+    fn events(&self) -> &EventPool {
+        self.inner.events()
+    }
+
+    fn query(&self, event: EventId) -> Result<bool, Error> {
+        let passed = self.overlooked(self.inner.query(event), true)?;
+        Ok(match self.flaw {
+            Flaw::SaysAllHasPassed => true,
+            Flaw::SaysNothingHasPassed => false,
+            _ => passed,
+        })
+    }
+
+    fn wait(&self, event: EventId, deadline: Option<Instant>) -> Result<bool, Error> {
+        if self.flaw == Flaw::HostWaitsForNothing {
+            return self.inner.query(event).map(|_| true);
+        }
+        self.overlooked(self.inner.wait(event, deadline), true)
+    }
+
+    fn take_failures(&self) -> Vec<LateFailure> {
+        let found = self.inner.take_failures();
+        match self.flaw {
+            Flaw::LosesFailures => Vec::new(),
+            Flaw::RepeatsFailures => {
+                let mut told = std::mem::replace(&mut self.state().failures, found.clone());
+                told.extend(found);
+                told
+            }
+            Flaw::TellsFailuresLate => std::mem::replace(&mut self.state().failures, found),
+            _ => found,
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! Kernels: each op for each dtype that the device has it for, over shapes and views, against the naive reference.
+
+use streamvm_ep::{Access, Axes, DType, Error, Kernel, KernelError, LateCause, Layout, Op, Params, Shape, infer};
+
+use super::table;
+use crate::Random;
+use crate::conformance::host::{HostTensor, Pool, View, WRITABLE};
+use crate::conformance::lab::{Bench, Fail, Lab, ensure, ensure_eq, ensure_matches};
+use crate::conformance::lane::Lane;
+use crate::conformance::reference::{Dense, Value, evaluate};
+
+macro_rules! ops {
+    ($($name:ident $op:ident,)*; $($extra:ident [$($tag:ident)*],)*) => {
+        table! { "kernel": $($name [],)* $($extra [$($tag)*],)* }
+
+        $(fn $name(bench: &Bench) -> Result<(), Fail> {
+            against_reference(bench, Op::$op)
+        })*
+
+        #[cfg(test)]
+        const TESTED: &[Op] = &[$(Op::$op),*];
+    };
+}
+
+ops! {
+    neg Neg, abs Abs, exp Exp, log Log, sqrt Sqrt, tanh Tanh, relu Relu, sigmoid Sigmoid,
+    add Add, sub Sub, mul Mul, div Div, min Min, max Max, pow Pow,
+    eq Eq, ne Ne, lt Lt, le Le, gt Gt, ge Ge, select Where,
+    sum Sum, mean Mean, reduce_max ReduceMax, reduce_min ReduceMin, argmax ArgMax,
+    matmul MatMul, softmax Softmax, cast Cast,;
+    elementwise_in_place [],
+    in_place_through_any_view [],
+    others_refuse_to_run_in_place [],
+    of_no_elements [],
+    of_many_elements [],
+    broadcasts_its_inputs [],
+    division_by_zero_is_told [],
+    a_negative_exponent_is_told [],
+    integers_wrap [],
+    a_registered_kernel_runs [HostKernels],
+    a_registered_kernel_fails [],
+    a_panic_is_told [],
+    runs_each_launch_once [],
+}
+
+/// Shapes of inputs, axes and whether they stay, for the ops of one form.
+type Form = (&'static [&'static [usize]], &'static [usize], bool);
+
+fn forms(op: Op) -> &'static [Form] {
+    match op {
+        Op::Softmax => &[(&[&[5]], &[0], false), (&[&[3, 4]], &[1], false), (&[&[2, 3, 4]], &[1], false)],
+        Op::ArgMax => &[(&[&[6]], &[0], false), (&[&[3, 4]], &[0], true), (&[&[2, 3, 4]], &[2], false)],
+        Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin => &[
+            (&[&[7]], &[], false),
+            (&[&[3, 4]], &[0], false),
+            (&[&[3, 4]], &[1], true),
+            (&[&[2, 3, 4]], &[0, 2], false),
+            (&[&[2, 3, 4]], &[], true),
+            (&[&[]], &[], false),
+        ],
+        Op::MatMul => &[
+            (&[&[3, 4], &[4, 5]], &[], false),
+            (&[&[1, 6], &[6, 1]], &[], false),
+            (&[&[2, 3, 4], &[4, 2]], &[], false),
+            (&[&[2, 1, 2, 3], &[3, 3, 2]], &[], false),
+        ],
+        Op::Where => &[
+            (&[&[6], &[6], &[6]], &[], false),
+            (&[&[3, 1], &[3, 4], &[4]], &[], false),
+            (&[&[], &[2, 2], &[2, 1]], &[], false),
+        ],
+        _ if op.arity() == 2 => &[
+            (&[&[9], &[9]], &[], false),
+            (&[&[2, 3, 4], &[2, 3, 4]], &[], false),
+            (&[&[3, 1], &[4]], &[], false),
+            (&[&[], &[2, 3]], &[], false),
+        ],
+        _ => &[(&[&[11]], &[], false), (&[&[2, 3, 4]], &[], false), (&[&[]], &[], false)],
+    }
+}
+
+fn pool(op: Op, dtype: DType, input: usize) -> Pool {
+    match op {
+        Op::Sum | Op::Mean | Op::MatMul | Op::Softmax => Pool::Tame,
+        Op::Div if !dtype.is_float() && input == 1 => Pool::NonZero,
+        Op::Pow if !dtype.is_float() && input == 1 => Pool::Small,
+        Op::Pow if dtype.is_float() => Pool::Small,
+        _ => Pool::Wild,
+    }
+}
+
+fn against_reference(bench: &Bench, op: Op) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let mut rng = Random::new(op as u64, 0);
+    let dtypes = lab.kernels.dtypes(op, lab.kind());
+    ensure!(!dtypes.is_empty(), "the device has no kernel for {op}");
+    for dtype in dtypes {
+        for form in forms(op) {
+            for round in 0..3 {
+                let target = if op == Op::Cast { DType::ALL[rng.below(DType::ALL.len())] } else { dtype };
+                one_call(&lab, &mut lane, &mut rng, op, dtype, target, form, round == 0)?;
+            }
+        }
+        if op == Op::Cast {
+            for target in DType::ALL {
+                one_call(&lab, &mut lane, &mut rng, op, dtype, target, &forms(op)[0], true)?;
+            }
+        }
+    }
+    ensure_eq!(lab.device.take_failures(), [], "failures of calls that are right");
+    Ok(())
+}
+
+/// One call on fresh inputs: the output, the bytes around it and the inputs are compared.
+#[expect(clippy::too_many_arguments, reason = "each is one thing that the call depends on")]
+fn one_call(
+    lab: &Lab,
+    lane: &mut Lane,
+    rng: &mut Random,
+    op: Op,
+    dtype: DType,
+    target: DType,
+    &(dims, axes, keep_dims): &Form,
+    plain: bool,
+) -> Result<(), Fail> {
+    let params = Params { axes: Axes::new(axes)?, keep_dims, to: (op == Op::Cast).then_some(target) };
+    let mut views = Vec::new();
+    let inputs: Vec<HostTensor> = (0..op.arity())
+        .map(|input| {
+            let all = [View::Contiguous, View::Permuted, View::Sliced, View::Stepped, View::Broadcast];
+            let view = if plain { View::Contiguous } else { all[rng.below(all.len())] };
+            views.push(view);
+            let own = if op == Op::Where && input == 0 { DType::Bool } else { dtype };
+            HostTensor::new(rng, own, dims[input], view, pool(op, dtype, input))
+        })
+        .collect();
+    let given: Vec<(DType, Shape)> = inputs.iter().map(|input| (input.dtype, *input.layout.shape())).collect();
+    let (out_dtype, out_shape) = infer(op, &given, &params)?;
+    let view = if plain { View::Contiguous } else { WRITABLE[rng.below(WRITABLE.len())] };
+    views.push(view);
+    let what = format!("{op} of {dtype} {dims:?} over {axes:?} to {out_dtype}{out_shape}, views {views:?}");
+    let before = HostTensor::new(rng, out_dtype, out_shape.dims(), view, Pool::Tame);
+    let buffers = inputs.iter().map(|input| lab.upload(lane, input)).collect::<Result<Vec<_>, _>>()?;
+    let output = lab.upload(lane, &before)?;
+    lane.op(op, &buffers.iter().collect::<Vec<_>>(), &output, &params)
+        .map_err(|error| Fail::from(format!("{what}: {error}")))?;
+    let bytes = lab.bytes(lane, &output)?;
+    let expected = evaluate(op, &inputs.iter().map(HostTensor::dense).collect::<Vec<_>>(), &params);
+    compare(op, &before.read(&bytes).dense(), &expected, &what)?;
+    ensure!(before.same_outside(&bytes), "{what}: it wrote outside of the output's view");
+    for (input, buffer) in inputs.iter().zip(&buffers) {
+        ensure!(lab.bytes(lane, buffer)? == input.bytes(), "{what}: it wrote an input");
+    }
+    Ok(())
+}
+
+/// How far a float may be from the reference, in units of its precision. Libraries differ in the last bits of what is
+/// not plain arithmetic; sums differ by the order of adding.
+fn tolerance(op: Op) -> f64 {
+    match op {
+        Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow => 16.0,
+        Op::Sum | Op::Mean | Op::MatMul | Op::Softmax => 64.0,
+        _ => 0.0,
+    }
+}
+
+fn compare(op: Op, found: &Dense, expected: &Dense, what: &str) -> Result<(), Fail> {
+    ensure_eq!((found.dtype, &found.dims), (expected.dtype, &expected.dims), "{what}");
+    let epsilon = if found.dtype == DType::F32 { f64::from(f32::EPSILON) } else { f64::EPSILON };
+    // What is summed is at most 4 (16 for products) in size, and there is little of it.
+    let scale = match op {
+        Op::Sum | Op::MatMul => 64.0,
+        Op::Mean => 4.0,
+        _ => 0.0,
+    };
+    for (place, (&found_at, &expected_at)) in found.values.iter().zip(&expected.values).enumerate() {
+        let same = match (found_at, expected_at) {
+            (Value::Float(x), Value::Float(y)) => {
+                let y = if found.dtype == DType::F32 { f64::from(y as f32) } else { y };
+                let least = if tolerance(op) > 0.0 { 1e-37 } else { 0.0 };
+                let near = (x - y).abs() <= tolerance(op) * epsilon * y.abs().max(scale) + least;
+                x == y || near || (x.is_nan() && y.is_nan())
+            }
+            (found, expected) => found == expected,
+        };
+        ensure!(same, "{what}: element {place} is {found_at:?}, not {expected_at:?}");
+    }
+    Ok(())
+}
+
+fn elementwise_in_place(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let x = lab.vector(&mut lane, &[1i32, -2, 3])?;
+    let y = lab.vector(&mut lane, &[10i32, 20, 30])?;
+    let none = Params::default();
+    lane.op(Op::Neg, &[&x], &x, &none)?;
+    lane.op(Op::Add, &[&x, &y], &x, &none)?;
+    lane.op(Op::Sub, &[&y, &x], &x, &none)?;
+    lab.expect(&mut lane, &x, &[1i32, -2, 3], "y - (y - x)")?;
+    lane.op(Op::Mul, &[&x, &x], &x, &none)?;
+    lab.expect(&mut lane, &x, &[1i32, 4, 9], "x * x onto x")?;
+    lab.expect(&mut lane, &y, &[10i32, 20, 30], "the input that is not written")?;
+    let float = x.seen(0, DType::F32, x.layout);
+    lane.op(Op::Cast, &[&x], &float, &Params::to(DType::F32))?;
+    lab.expect(&mut lane, &float, &[1f32, 4.0, 9.0], "a cast onto its input of the same size")
+}
+
+fn in_place_through_any_view(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let mut rng = Random::new(21, 0);
+    for view in WRITABLE {
+        let host = HostTensor::new(&mut rng, DType::I64, &[3, 4], view, Pool::Wild);
+        let buffer = lab.upload(&mut lane, &host)?;
+        lane.op(Op::Abs, &[&buffer], &buffer, &Params::default())?;
+        let expected = host.overwritten(&evaluate(Op::Abs, &[host.dense()], &Params::default())).bytes();
+        ensure_eq!(lab.bytes(&mut lane, &buffer)?, expected, "abs in place through a {view:?} view");
+    }
+    Ok(())
+}
+
+fn others_refuse_to_run_in_place(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let square = lab.vector(&mut lane, &[1f32, 2.0, 3.0, 4.0])?.with(Layout::contiguous(Shape::new(&[2, 2])?));
+    let other = lab.vector(&mut lane, &[0f32; 4])?.with(square.layout);
+    let softmax = Params::over(Axes::new(&[1])?);
+    let launches: [(Op, Vec<_>, Params); 3] = [
+        (Op::Softmax, vec![&square], softmax),
+        (Op::MatMul, vec![&square, &other], Params::default()),
+        (Op::MatMul, vec![&other, &square], Params::default()),
+    ];
+    for (op, inputs, params) in launches {
+        let cause = lane.failure(|lane| lane.op(op, &inputs, &square, &params))?;
+        let told = matches!(&cause, LateCause::Device(Error::Kernel(KernelError::Overlap { .. })));
+        ensure!(told, "{op} onto its input: {cause:?}");
+    }
+    lab.expect(&mut lane, &square, &[1f32, 2.0, 3.0, 4.0], "the input of refused kernels")
+}
+
+fn of_no_elements(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let none = Params::default();
+    let empty = lab.tensor(DType::F32, &[0, 3])?;
+    let output = lab.tensor(DType::F32, &[0, 3])?;
+    lane.op(Op::Exp, &[&empty], &output, &none)?;
+    lane.op(Op::Add, &[&empty, &empty], &output, &none)?;
+    let one = lab.vector(&mut lane, &[5f32])?;
+    let scalar = one.with(Layout::contiguous(Shape::SCALAR));
+    lane.op(Op::Sum, &[&empty], &scalar, &none)?;
+    lab.expect(&mut lane, &one, &[0f32], "the sum of nothing")?;
+    let (left, right) = (lab.tensor(DType::F32, &[2, 0])?, lab.tensor(DType::F32, &[0, 2])?);
+    let product = lab.vector(&mut lane, &[9f32; 4])?.with(Layout::contiguous(Shape::new(&[2, 2])?));
+    lane.op(Op::MatMul, &[&left, &right], &product, &none)?;
+    lab.expect(&mut lane, &product, &[0f32; 4], "the product of [2,0] and [0,2]")
+}
+
+fn of_many_elements(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let elements: Vec<i64> = (0..100_003).map(|i| i * 7 - 300_000).collect();
+    let x = lab.vector(&mut lane, &elements)?;
+    let sum = lab.tensor(DType::I64, &[])?;
+    let doubled = lab.tensor(DType::I64, &[elements.len()])?;
+    lane.op(Op::Add, &[&x, &x], &doubled, &Params::default())?;
+    lane.op(Op::Sum, &[&doubled], &sum, &Params::default())?;
+    let found = lab.read::<i64>(&mut lane, &doubled)?;
+    let same = found.iter().zip(&elements).all(|(found, element)| *found == 2 * element);
+    ensure!(same && found.len() == elements.len(), "a hundred thousand elements came out different");
+    lab.expect(&mut lane, &sum, &[2 * elements.iter().sum::<i64>()], "their sum")?;
+    let (m, k, n) = (37, 65, 41);
+    let a: Vec<i32> = (0..m * k).map(|i| i % 11 - 5).collect();
+    let b: Vec<i32> = (0..k * n).map(|i| i % 7 - 3).collect();
+    let shaped = |rows: i32, columns: i32| Shape::new(&[rows as usize, columns as usize]).map(Layout::contiguous);
+    let left = lab.vector(&mut lane, &a)?.with(shaped(m, k)?);
+    let right = lab.vector(&mut lane, &b)?.with(shaped(k, n)?);
+    let product = lab.tensor(DType::I32, &[m as usize, n as usize])?;
+    lane.op(Op::MatMul, &[&left, &right], &product, &Params::default())?;
+    let at = |i: i32, j: i32| (0..k).map(|l| a[(i * k + l) as usize] * b[(l * n + j) as usize]).sum::<i32>();
+    let expected: Vec<i32> = (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).map(|(i, j)| at(i, j)).collect();
+    ensure!(lab.read::<i32>(&mut lane, &product)? == expected, "a product of [37,65] and [65,41] came out different");
+    Ok(())
+}
+
+fn broadcasts_its_inputs(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let column = lab.vector(&mut lane, &[10i32, 20])?.with(Layout::contiguous(Shape::new(&[2, 1])?));
+    let row = lab.vector(&mut lane, &[1i32, 2, 3])?;
+    let sum = lab.tensor(DType::I32, &[2, 3])?;
+    lane.op(Op::Add, &[&column, &row], &sum, &Params::default())?;
+    lab.expect(&mut lane, &sum, &[11i32, 12, 13, 21, 22, 23], "a column and a row")
+}
+
+fn division_by_zero_is_told(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let x = lab.vector(&mut lane, &[7i32, 8, 9])?;
+    let zero = lab.vector(&mut lane, &[1i32, 0, 0])?;
+    let output = lab.tensor(DType::I32, &[3])?;
+    let cause = lane.failure(|lane| lane.op(Op::Div, &[&x, &zero], &output, &Params::default()))?;
+    let told = KernelError::DivisionByZero { op: Op::Div, index: 1 };
+    ensure_eq!(cause, LateCause::Device(Error::Kernel(told)), "a division of i32 by zero");
+    let floats = lab.vector(&mut lane, &[1f32, -1.0])?;
+    let zeros = lab.vector(&mut lane, &[0f32, 0.0])?;
+    lane.op(Op::Div, &[&floats, &zeros], &floats, &Params::default())?;
+    lab.expect(&mut lane, &floats, &[f32::INFINITY, f32::NEG_INFINITY], "a division of f32 by zero")
+}
+
+fn a_negative_exponent_is_told(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let x = lab.vector(&mut lane, &[2i64, 2])?;
+    let y = lab.vector(&mut lane, &[3i64, -3])?;
+    let output = lab.tensor(DType::I64, &[2])?;
+    let cause = lane.failure(|lane| lane.op(Op::Pow, &[&x, &y], &output, &Params::default()))?;
+    let told = KernelError::NegativeExponent { op: Op::Pow, index: 1, exponent: -3 };
+    ensure_eq!(cause, LateCause::Device(Error::Kernel(told)), "2 to the power -3");
+    Ok(())
+}
+
+fn integers_wrap(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let none = Params::default();
+    let x = lab.vector(&mut lane, &[i32::MAX, i32::MIN])?;
+    let one = lab.vector(&mut lane, &[1i32, -1])?;
+    let output = lab.tensor(DType::I32, &[2])?;
+    lane.op(Op::Add, &[&x, &one], &output, &none)?;
+    lab.expect(&mut lane, &output, &[i32::MIN, i32::MAX], "MAX + 1 and MIN - 1")?;
+    lane.op(Op::Div, &[&x, &one], &output, &none)?;
+    lab.expect(&mut lane, &output, &[i32::MAX, i32::MIN], "MAX / 1 and MIN / -1")?;
+    lane.op(Op::Abs, &[&x], &output, &none)?;
+    lab.expect(&mut lane, &output, &[i32::MAX, i32::MIN], "abs of the ends")?;
+    let small = lab.vector(&mut lane, &[200u8, 3])?;
+    lane.op(Op::Mul, &[&small, &small], &small, &none)?;
+    lab.expect(&mut lane, &small, &[(200 * 200 % 256) as u8, 9], "200 * 200 as u8")
+}
+
+fn a_registered_kernel_runs(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let input = lab.vector(&mut lane, &[1i32, 2, 3])?;
+    let output = lab.tensor(DType::I32, &[3])?;
+    let run = |call: &mut streamvm_ep::KernelCall<'_>| {
+        let (inputs, outputs) = call.operands.split_at_mut(call.inputs);
+        let input = inputs[0].slice::<i32>()?;
+        for (to, from) in outputs[0].slice_mut::<i32>()?.iter_mut().zip(input) {
+            *to = from * 100;
+        }
+        Ok(())
+    };
+    let kernel = Kernel { op: Op::Neg, device: lab.kind(), dtype: DType::I32, run };
+    lane.launch(kernel, &[(&input, Access::Read), (&output, Access::Write)], 1, &Params::default())?;
+    lab.expect(&mut lane, &output, &[100i32, 200, 300], "the output of a kernel of one's own")
+}
+
+fn a_registered_kernel_fails(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let output = lab.vector(&mut lane, &[0i32])?;
+    let refuse = |_: &mut streamvm_ep::KernelCall<'_>| Err(KernelError::Other("not today".to_owned()));
+    let kernel = Kernel { op: Op::Neg, device: lab.kind(), dtype: DType::I32, run: refuse };
+    let cause = lane.failure(|lane| lane.launch(kernel, &[(&output, Access::Write)], 0, &Params::default()))?;
+    let expected = LateCause::Device(Error::Kernel(KernelError::Other("not today".to_owned())));
+    ensure_eq!(cause, expected, "a kernel that returns an error");
+    lane.fill(&output, 3i32)?;
+    lab.expect(&mut lane, &output, &[3i32], "a command behind it")
+}
+
+fn a_panic_is_told(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let output = lab.vector(&mut lane, &[0i32])?;
+    let panics = |_: &mut streamvm_ep::KernelCall<'_>| -> Result<(), KernelError> {
+        std::panic::resume_unwind(Box::new("a kernel broke".to_owned()))
+    };
+    let kernel = Kernel { op: Op::Neg, device: lab.kind(), dtype: DType::I32, run: panics };
+    let cause = lane.failure(|lane| lane.launch(kernel, &[(&output, Access::Write)], 0, &Params::default()))?;
+    ensure_matches!(&cause, LateCause::Panic(text) if text.contains("a kernel broke"), "a kernel that panics");
+    lane.fill(&output, 3i32)?;
+    lab.expect(&mut lane, &output, &[3i32], "a command behind it")
+}
+
+fn runs_each_launch_once(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let x = lab.vector(&mut lane, &[0i64, 100])?;
+    let one = lab.vector(&mut lane, &[1i64, 1])?;
+    for _ in 0..500 {
+        lane.op(Op::Add, &[&x, &one], &x, &Params::default())?;
+    }
+    lab.expect(&mut lane, &x, &[500i64, 600], "after five hundred times adding one")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_op_has_a_case() {
+        for op in Op::ALL {
+            assert!(TESTED.contains(&op), "{op} has no case");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The cases, a file for each thing that devices do.
+
+mod calls;
+mod copies;
+mod devices;
+mod events;
+mod failures;
+mod fills;
+mod kernels;
+mod memory;
+mod operands;
+mod ordering;
+mod streams;
+mod threads;
+
+use std::sync::LazyLock;
+
+use super::backend::Tag;
+use super::lab::{Bench, Fail};
+
+/// One thing that every backend with these tags must do.
+#[derive(Copy, Clone, Debug)]
+pub struct Case {
+    /// Its name: `area/what_holds`, unique.
+    pub name: &'static str,
+    /// What a backend must have for the case to apply.
+    pub needs: &'static [Tag],
+    /// Runs it on fresh devices.
+    pub run: fn(&Bench) -> Result<(), Fail>,
+}
+
+/// Makes the table of a file's cases: `name, [needs], function`.
+macro_rules! table {
+    ($area:literal: $($name:ident [$($tag:ident)*]),* $(,)?) => {
+        pub(super) const CASES: &[$crate::conformance::Case] = &[$($crate::conformance::Case {
+            name: concat!($area, "/", stringify!($name)),
+            needs: &[$($crate::conformance::Tag::$tag),*],
+            run: $name,
+        }),*];
+    };
+}
+
+use table;
+
+/// Every case, in the order in which they run: what others build on first.
+pub fn cases() -> &'static [Case] {
+    static ALL: LazyLock<Vec<Case>> = LazyLock::new(|| {
+        let areas = [
+            devices::CASES,
+            memory::CASES,
+            fills::CASES,
+            copies::CASES,
+            operands::CASES,
+            kernels::CASES,
+            calls::CASES,
+            streams::CASES,
+            events::CASES,
+            ordering::CASES,
+            failures::CASES,
+            threads::CASES,
+        ];
+        areas.concat()
+    });
+    &ALL
+}

@@ -1,0 +1,186 @@
+//! Tensors on the host: values drawn from a seed, laid out as all kinds of views, as bytes to upload and read back.
+
+use streamvm_ep::{DType, Layout, Shape};
+
+use super::reference::{Dense, Value, indices};
+use crate::Random;
+
+/// Which values are drawn.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(super) enum Pool {
+    /// Anything: NaN, infinities, zeros of both signs, the ends of the range.
+    Wild,
+    /// Of moderate size, so that the order of adding hardly matters.
+    Tame,
+    /// No zeros, for integer divisors.
+    NonZero,
+    /// 0 to 8, for exponents.
+    Small,
+}
+
+pub(super) fn draw(rng: &mut Random, dtype: DType, pool: Pool) -> Value {
+    let special = pool == Pool::Wild && rng.below(4) == 0;
+    if dtype.is_float() {
+        let wild = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1e30, -3e9, 255.5, -1.0];
+        let value = match pool {
+            Pool::Small => rng.below(17) as f64 / 2.0,
+            _ if special => wild[rng.below(wild.len())],
+            _ => rng.below(1 << 20) as f64 / f64::from(1 << 17) - 4.0,
+        };
+        return Value::Float(if dtype == DType::F32 { f64::from(value as f32) } else { value });
+    }
+    let (low, high) = match dtype {
+        DType::I32 => (i128::from(i32::MIN), i128::from(i32::MAX)),
+        DType::I64 => (i128::from(i64::MIN), i128::from(i64::MAX)),
+        DType::U8 => (0, 255),
+        _ => (0, 1),
+    };
+    let ends = [low, high, low + 1, high - 1];
+    let value = match pool {
+        Pool::Small => rng.below(9) as i128,
+        _ if special => ends[rng.below(ends.len())],
+        _ => rng.below(21) as i128 - 10,
+    };
+    let value = value.clamp(low, high);
+    // -1 where there is one, so that MIN / -1 comes up.
+    let other = if low < 0 { -1 } else { 3 };
+    Value::Int(if pool == Pool::NonZero && value == 0 { other } else { value })
+}
+
+/// How a tensor lies in its storage.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(super) enum View {
+    Contiguous,
+    /// Axes stored in reverse order.
+    Permuted,
+    /// Part of a larger storage, with an offset.
+    Sliced,
+    /// Every other element of each axis.
+    Stepped,
+    /// One element along every axis but the last; for inputs.
+    Broadcast,
+}
+
+/// The views that may be written.
+pub(super) const WRITABLE: [View; 4] = [View::Contiguous, View::Permuted, View::Sliced, View::Stepped];
+
+impl View {
+    /// A layout of this shape.
+    pub(super) fn layout(self, dims: &[usize]) -> Layout {
+        let dense = |dims: &[usize]| Layout::contiguous(Shape::new(dims).expect("a small shape"));
+        match self {
+            View::Contiguous => dense(dims),
+            View::Permuted => {
+                let stored: Vec<usize> = dims.iter().rev().copied().collect();
+                let order: Vec<usize> = (0..dims.len()).rev().collect();
+                dense(&stored).permute(&order).expect("each axis once")
+            }
+            View::Sliced => {
+                let stored: Vec<usize> = dims.iter().map(|dim| dim + 2).collect();
+                let all = dense(&stored);
+                let part = |layout: Layout, (axis, &dim): (usize, &usize)| layout.slice(axis, 1..1 + dim);
+                dims.iter().enumerate().try_fold(all, part).expect("within the axes")
+            }
+            View::Stepped => {
+                let doubled: Vec<usize> = dims.iter().map(|dim| dim * 2).collect();
+                let steps: Vec<usize> = dense(&doubled).strides().iter().map(|stride| stride * 2).collect();
+                let shape = Shape::new(dims).expect("a small shape");
+                Layout::with_strides(shape, &steps, 0).expect("one stride an axis")
+            }
+            View::Broadcast => {
+                let mut stored = vec![1; dims.len()];
+                if let (Some(stored), Some(last)) = (stored.last_mut(), dims.last()) {
+                    *stored = *last;
+                }
+                dense(&stored).broadcast_to(&Shape::new(dims).expect("a small shape")).expect("sizes of 1")
+            }
+        }
+    }
+}
+
+/// Storage and one view of it.
+#[derive(Clone, Debug)]
+pub(super) struct HostTensor {
+    storage: Vec<Value>,
+    pub(super) dtype: DType,
+    pub(super) layout: Layout,
+}
+
+impl HostTensor {
+    /// A view of this shape in a storage filled with values drawn from `rng`, with a few elements behind it.
+    pub(super) fn new(rng: &mut Random, dtype: DType, dims: &[usize], view: View, pool: Pool) -> HostTensor {
+        let layout = view.layout(dims);
+        let elements = layout.span_elements().end + 3;
+        HostTensor { storage: (0..elements).map(|_| draw(rng, dtype, pool)).collect(), dtype, layout }
+    }
+
+    /// The bytes of the storage, in the machine's order.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        self.storage.iter().flat_map(|&value| encode(self.dtype, value)).collect()
+    }
+
+    /// The same view of other bytes.
+    pub(super) fn read(&self, bytes: &[u8]) -> HostTensor {
+        let storage = bytes.chunks_exact(self.dtype.size()).map(|element| decode(self.dtype, element)).collect();
+        HostTensor { storage, ..*self }
+    }
+
+    /// Places in the storage of the elements, row-major.
+    pub(super) fn places(&self) -> Vec<usize> {
+        let place = |index: &Vec<usize>| {
+            let steps = index.iter().zip(self.layout.strides());
+            self.layout.offset() + steps.map(|(i, stride)| i * stride).sum::<usize>()
+        };
+        indices(self.layout.shape().dims()).iter().map(place).collect()
+    }
+
+    /// The elements of the view.
+    pub(super) fn dense(&self) -> Dense {
+        Dense {
+            dtype: self.dtype,
+            dims: self.layout.shape().dims().to_vec(),
+            values: self.places().into_iter().map(|place| self.storage[place]).collect(),
+        }
+    }
+
+    /// The bytes of the storage once `dense`, of the same shape, has been written to the view, if they are known bit by
+    /// bit (every dtype but floats that may be NaN of any bits).
+    pub(super) fn overwritten(&self, dense: &Dense) -> HostTensor {
+        let mut after = self.clone();
+        for (place, &value) in self.places().into_iter().zip(&dense.values) {
+            after.storage[place] = value;
+        }
+        after
+    }
+
+    /// Are all bytes outside the view the same in `bytes` as here?
+    pub(super) fn same_outside(&self, bytes: &[u8]) -> bool {
+        let size = self.dtype.size();
+        let mut inside = vec![false; self.storage.len()];
+        self.places().into_iter().for_each(|place| inside[place] = true);
+        let own = self.bytes();
+        own.len() == bytes.len() && (0..own.len()).all(|byte| inside[byte / size] || own[byte] == bytes[byte])
+    }
+}
+
+pub(super) fn encode(dtype: DType, value: Value) -> Vec<u8> {
+    match dtype {
+        DType::F32 => (value.float() as f32).to_ne_bytes().to_vec(),
+        DType::F64 => value.float().to_ne_bytes().to_vec(),
+        DType::I32 => (value.int() as i32).to_ne_bytes().to_vec(),
+        DType::I64 => (value.int() as i64).to_ne_bytes().to_vec(),
+        DType::U8 | DType::Bool => vec![value.int() as u8],
+    }
+}
+
+fn decode(dtype: DType, element: &[u8]) -> Value {
+    let four = || element.try_into().expect("four bytes");
+    let eight = || element.try_into().expect("eight bytes");
+    match dtype {
+        DType::F32 => Value::Float(f32::from_ne_bytes(four()).into()),
+        DType::F64 => Value::Float(f64::from_ne_bytes(eight())),
+        DType::I32 => Value::Int(i32::from_ne_bytes(four()).into()),
+        DType::I64 => Value::Int(i64::from_ne_bytes(eight()).into()),
+        DType::U8 | DType::Bool => Value::Int(element[0].into()),
+    }
+}

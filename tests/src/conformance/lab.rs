@@ -1,0 +1,361 @@
+//! What cases work with: devices, memory that is freed when nothing uses it, and errors that say what was expected.
+//!
+//! The one file of the suite with `unsafe`. Invariants that make it sound:
+//! * a [`Memory`] is freed when the last [`Buffer`] of it and the last [`Lane`] that has queued a command on it are
+//!   gone, and a lane lets go only once its device says that the commands are over, or never;
+//! * operands are made from buffers alone, whose views lie inside their memory;
+//! * the host touches memory that no command in flight uses: fresh memory, or behind a `synchronize` or a wait of the
+//!   case. That cases order their commands is their business; a backend that ignores the order is what they look for.
+
+use std::fmt::{Debug, Display};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use streamvm_ep::{
+    Access, DType, Device, DeviceKind, Element, Error, EventId, Kernel, KernelRegistry, Layout, MemoryKind, Op,
+    Operand, Region, Shape,
+};
+
+use super::backend::{Backend, Made, Setup, Tag};
+use super::host::HostTensor;
+use super::lane::Lane;
+
+/// Why a case failed. Anything that prints becomes one, so that cases can use `?`.
+#[derive(Debug)]
+pub struct Fail(String);
+
+impl Fail {
+    pub(super) fn into_text(self) -> String {
+        self.0
+    }
+}
+
+impl<E: Display> From<E> for Fail {
+    fn from(error: E) -> Fail {
+        Fail(error.to_string())
+    }
+}
+
+/// Fails the case unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($text:tt)+) => {
+        if !$condition {
+            return Err(format!($($text)+).into());
+        }
+    };
+}
+
+/// Fails the case unless both are equal.
+macro_rules! ensure_eq {
+    ($found:expr, $expected:expr, $($text:tt)+) => {
+        match (&$found, &$expected) {
+            (found, expected) => {
+                if *found != *expected {
+                    let (found, expected) = ($crate::conformance::lab::brief(found), $crate::conformance::lab::brief(expected));
+                    return Err(format!("{}: found {found}, expected {expected}", format!($($text)+)).into());
+                }
+            }
+        }
+    };
+}
+
+/// Fails the case unless the value has this pattern.
+macro_rules! ensure_matches {
+    ($found:expr, $pattern:pat $(if $guard:expr)?, $($text:tt)+) => {
+        match &$found {
+            $pattern $(if $guard)? => {}
+            found => {
+                let expected = stringify!($pattern);
+                return Err(format!("{}: found {found:?}, expected {expected}", format!($($text)+)).into());
+            }
+        }
+    };
+}
+
+pub(super) use {ensure, ensure_eq, ensure_matches};
+
+/// What one case is given: a backend to make devices of.
+pub struct Bench {
+    backend: Backend,
+    audits: Mutex<Vec<Made>>,
+}
+
+impl Bench {
+    pub(super) fn new(backend: Backend) -> Bench {
+        Bench { backend, audits: Mutex::default() }
+    }
+
+    /// A fresh device.
+    pub(super) fn lab(&self) -> Result<Lab, Fail> {
+        Ok(self.labs(1, None)?.remove(0))
+    }
+
+    /// A fresh device with a memory limit in bytes.
+    pub(super) fn limited(&self, limit: u64) -> Result<Lab, Fail> {
+        Ok(self.labs(1, Some(limit))?.remove(0))
+    }
+
+    /// Fresh devices, side by side.
+    pub(super) fn labs(&self, devices: u32, memory_limit: Option<u64>) -> Result<Vec<Lab>, Fail> {
+        let made = self.backend.make(&Setup { devices, memory_limit })?;
+        ensure_eq!(made.devices.len(), devices as usize, "number of devices made");
+        self.audits.lock().unwrap_or_else(PoisonError::into_inner).push(made.clone());
+        let lab = |device: &Arc<dyn Device>| Lab { device: Arc::clone(device), kernels: KernelRegistry::builtin() };
+        Ok(made.devices.iter().map(lab).collect())
+    }
+
+    pub(super) fn has(&self, tag: Tag) -> bool {
+        self.backend.has(tag)
+    }
+
+    /// What the devices themselves object to.
+    pub(super) fn audit(&self) -> Result<(), String> {
+        let made = self.audits.lock().unwrap_or_else(PoisonError::into_inner);
+        let objections: Vec<String> = made.iter().flat_map(|made| (made.audit)()).collect();
+        if objections.is_empty() { Ok(()) } else { Err(format!("the device objects: {}", objections.join("; "))) }
+    }
+}
+
+/// A device and its kernels.
+pub(super) struct Lab {
+    pub(super) device: Arc<dyn Device>,
+    pub(super) kernels: KernelRegistry,
+}
+
+impl Lab {
+    pub(super) fn kind(&self) -> DeviceKind {
+        self.device.id().kind
+    }
+
+    pub(super) fn lane(&self) -> Result<Lane, Fail> {
+        Lane::new(&self.device)
+    }
+
+    pub(super) fn lanes<const N: usize>(&self) -> Result<[Lane; N], Fail> {
+        let lanes = (0..N).map(|_| self.lane()).collect::<Result<Vec<_>, _>>()?;
+        lanes.try_into().map_err(|_| Fail::from("another number of lanes"))
+    }
+
+    pub(super) fn event(&self) -> EventId {
+        self.device.events().acquire()
+    }
+
+    pub(super) fn allocate(&self, kind: MemoryKind, bytes: usize) -> Result<Arc<Memory>, Error> {
+        let region = self.device.allocate(kind, bytes)?;
+        Ok(Arc::new(Memory { device: Arc::clone(&self.device), region: Some(region) }))
+    }
+
+    /// A row-major tensor in fresh memory of the device.
+    pub(super) fn tensor(&self, dtype: DType, dims: &[usize]) -> Result<Buffer, Fail> {
+        self.tensor_in(MemoryKind::Device, dtype, dims)
+    }
+
+    pub(super) fn tensor_in(&self, kind: MemoryKind, dtype: DType, dims: &[usize]) -> Result<Buffer, Fail> {
+        let layout = Layout::contiguous(Shape::new(dims)?);
+        let memory = self.allocate(kind, layout.elements() * dtype.size())?;
+        Ok(Buffer { memory, start: 0, dtype, layout })
+    }
+
+    /// A vector of these elements in fresh memory of the device.
+    pub(super) fn vector<T: Element>(&self, lane: &mut Lane, elements: &[T]) -> Result<Buffer, Fail> {
+        let buffer = self.tensor(T::DTYPE, &[elements.len()])?;
+        self.write(lane, &buffer, T::as_bytes(elements))?;
+        Ok(buffer)
+    }
+
+    /// The whole storage of a host tensor in fresh memory, seen through its layout.
+    pub(super) fn upload(&self, lane: &mut Lane, tensor: &HostTensor) -> Result<Buffer, Fail> {
+        let bytes = tensor.bytes();
+        let memory = self.allocate(MemoryKind::Device, bytes.len())?;
+        let buffer = Buffer { memory, start: 0, dtype: tensor.dtype, layout: tensor.layout };
+        self.write(lane, &buffer, &bytes)?;
+        Ok(buffer)
+    }
+
+    /// Writes bytes to the start of the buffer's memory, which must be fresh.
+    pub(super) fn write(&self, lane: &mut Lane, buffer: &Buffer, bytes: &[u8]) -> Result<(), Fail> {
+        if self.is_open(&buffer.memory) {
+            buffer.memory.host_write(bytes);
+            return Ok(());
+        }
+        let staging = self.tensor_in(MemoryKind::Pinned, DType::U8, &[bytes.len()])?;
+        staging.memory.host_write(bytes);
+        lane.copy(&staging, &buffer.raw(0..bytes.len()))?;
+        Ok(())
+    }
+
+    /// All bytes of the buffer's memory, behind everything that is on `lane`, which this waits for.
+    pub(super) fn bytes(&self, lane: &mut Lane, buffer: &Buffer) -> Result<Vec<u8>, Fail> {
+        if self.is_open(&buffer.memory) {
+            lane.sync()?;
+            return Ok(buffer.memory.host_read());
+        }
+        let bytes = buffer.memory.bytes();
+        let staging = self.tensor_in(MemoryKind::Pinned, DType::U8, &[bytes])?;
+        lane.copy(&buffer.raw(0..bytes), &staging)?;
+        lane.sync()?;
+        Ok(staging.memory.host_read())
+    }
+
+    /// The elements of a row-major buffer, behind everything that is on `lane`, which this waits for.
+    pub(super) fn read<T: Element>(&self, lane: &mut Lane, buffer: &Buffer) -> Result<Vec<T>, Fail> {
+        ensure_eq!(T::DTYPE, buffer.dtype, "dtype to read");
+        ensure!(buffer.layout.is_contiguous(), "only row-major buffers are read as elements");
+        let bytes = self.bytes(lane, buffer)?;
+        let start = buffer.start + buffer.layout.offset() * size_of::<T>();
+        let bytes = &bytes[start..start + buffer.layout.elements() * size_of::<T>()];
+        Ok(elements(bytes))
+    }
+
+    /// Fails unless the buffer holds `expected`.
+    pub(super) fn expect<T: Element>(
+        &self,
+        lane: &mut Lane,
+        buffer: &Buffer,
+        expected: &[T],
+        what: &str,
+    ) -> Result<(), Fail> {
+        let found = self.read::<T>(lane, buffer)?;
+        ensure_eq!(found.len(), expected.len(), "number of elements of {what}");
+        if let Some(at) = (0..found.len()).find(|&at| found[at] != expected[at]) {
+            let (found, expected) = (found[at], expected[at]);
+            return Err(format!("{what}: element {at} is {found:?}, expected {expected:?}").into());
+        }
+        Ok(())
+    }
+
+    pub(super) fn kernel(&self, op: Op, dtype: DType) -> Result<Kernel, Fail> {
+        Ok(self.kernels.get(op, self.kind(), dtype)?)
+    }
+
+    /// Waits on the host until the event has passed.
+    pub(super) fn wait(&self, event: EventId) -> Result<(), Fail> {
+        ensure_eq!(self.device.wait(event, None)?, true, "wait without a deadline");
+        Ok(())
+    }
+
+    /// May the host use this memory's address?
+    fn is_open(&self, memory: &Memory) -> bool {
+        self.device.host_accessible() || memory.kind() != MemoryKind::Device
+    }
+}
+
+/// Elements from their bytes, in the machine's order.
+pub(super) fn elements<T: Element>(bytes: &[u8]) -> Vec<T> {
+    let mut elements = Vec::with_capacity(bytes.len() / size_of::<T>());
+    for chunk in bytes.chunks_exact(size_of::<T>()) {
+        // SAFETY: an `Element` accepts every bit pattern, and the chunk has as many bytes as one; it may lie anywhere.
+        elements.push(unsafe { chunk.as_ptr().cast::<T>().read_unaligned() });
+    }
+    elements
+}
+
+/// A region that frees itself.
+#[derive(Debug)]
+pub(super) struct Memory {
+    device: Arc<dyn Device>,
+    /// Some until dropped.
+    region: Option<Region>,
+}
+
+impl Memory {
+    fn region(&self) -> &Region {
+        self.region.as_ref().expect("only drop takes it")
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.region().bytes()
+    }
+
+    pub(super) fn kind(&self) -> MemoryKind {
+        self.region().kind()
+    }
+
+    pub(super) fn base(&self) -> *mut u8 {
+        self.region().base()
+    }
+
+    pub(super) fn device_id(&self) -> streamvm_ep::DeviceId {
+        self.region().device()
+    }
+
+    /// Only for memory that the host may use.
+    fn host_write(&self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.bytes(), "{} bytes do not fit {}", bytes.len(), self.bytes());
+        // SAFETY: the region has that many bytes, and no command in flight uses it.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base(), bytes.len()) };
+    }
+
+    /// Only for memory that the host may use.
+    pub(super) fn host_read(&self) -> Vec<u8> {
+        if self.bytes() == 0 {
+            return Vec::new();
+        }
+        // SAFETY: the region has that many bytes, initialised by the device, and no command in flight writes it.
+        unsafe { std::slice::from_raw_parts(self.base(), self.bytes()) }.to_vec()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Some(region) = self.region.take() {
+            // SAFETY: it came from this device; buffers and lanes that used it are gone.
+            unsafe { self.device.free(region) };
+        }
+    }
+}
+
+/// A view of some memory.
+#[derive(Clone, Debug)]
+pub(super) struct Buffer {
+    pub(super) memory: Arc<Memory>,
+    /// Byte of the memory that the layout counts from.
+    start: usize,
+    pub(super) dtype: DType,
+    pub(super) layout: Layout,
+}
+
+impl Buffer {
+    /// The same memory seen through another layout.
+    pub(super) fn with(&self, layout: Layout) -> Buffer {
+        self.seen(self.start, self.dtype, layout)
+    }
+
+    /// The bytes `range` of the memory.
+    pub(super) fn raw(&self, range: Range<usize>) -> Buffer {
+        let shape = Shape::new(&[range.len()]).expect("a size of memory is one of a shape");
+        self.seen(range.start, DType::U8, Layout::contiguous(shape))
+    }
+
+    /// The memory from byte `start` on, as elements of `dtype`.
+    ///
+    /// # Panics
+    /// When the view reaches out of the memory.
+    pub(super) fn seen(&self, start: usize, dtype: DType, layout: Layout) -> Buffer {
+        let end = start + layout.span_elements().end * dtype.size();
+        assert!(layout.elements() == 0 || end <= self.memory.bytes(), "the view reaches out of its memory");
+        Buffer { memory: Arc::clone(&self.memory), start, dtype, layout }
+    }
+
+    /// For one command, which keeps the memory: only a lane makes operands.
+    pub(super) fn operand(&self, access: Access) -> Operand {
+        let base = self.memory.base().wrapping_add(self.start);
+        // SAFETY: the span lies within the memory, which is initialised and lives as long as the lane's command; see
+        // the module for who sees to the order.
+        unsafe { Operand::new(base, self.dtype, self.layout, access) }
+    }
+}
+
+/// A value's text, cut where it gets long.
+pub(super) fn brief(value: &(impl Debug + ?Sized)) -> String {
+    let text = format!("{value:?}");
+    match text.char_indices().nth(300) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// What a command that should have failed gave instead.
+pub(super) fn unexpected(found: impl Debug, expected: &str) -> Fail {
+    Fail(format!("found {found:?}, expected {expected}"))
+}

@@ -1,0 +1,162 @@
+//! A stream as cases use it: every command is labelled, and keeps the memory that it works on.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use streamvm_ep::{
+    Access, CallError, Device, Error, EventId, FnContext, FnError, InlineFn, Kernel, KernelCall, KernelRegistry, Label,
+    LateCause, Op, Params, Scalar, Stream,
+};
+
+use super::lab::{Buffer, Fail, Memory, unexpected};
+
+/// Lanes are told apart by number in reports; the number means nothing else.
+static LANES: AtomicU32 = AtomicU32::new(1);
+
+/// A stream and what its commands use.
+pub(super) struct Lane {
+    device: Arc<dyn Device>,
+    stream: Box<dyn Stream>,
+    /// Memory of commands that may not be over.
+    uses: Vec<Arc<Memory>>,
+    number: u32,
+    seq: u64,
+}
+
+impl Lane {
+    pub(super) fn new(device: &Arc<dyn Device>) -> Result<Lane, Fail> {
+        let stream = device.create_stream()?;
+        let number = LANES.fetch_add(1, Ordering::Relaxed);
+        Ok(Lane { device: Arc::clone(device), stream, uses: Vec::new(), number, seq: 0 })
+    }
+
+    /// The stream and the number in the label of the last command.
+    pub(super) fn last(&self) -> (u32, u64) {
+        (self.number, self.seq)
+    }
+
+    #[track_caller]
+    fn begin(&mut self, what: &str, uses: &[&Buffer]) {
+        self.seq += 1;
+        self.stream.begin(&Label::new(self.number, self.seq, what));
+        self.uses.extend(uses.iter().map(|buffer| Arc::clone(&buffer.memory)));
+    }
+
+    #[track_caller]
+    pub(super) fn fill(&mut self, target: &Buffer, value: impl Into<Scalar>) -> Result<(), Error> {
+        self.fill_as(target, Access::Write, value)
+    }
+
+    #[track_caller]
+    pub(super) fn fill_as(&mut self, target: &Buffer, access: Access, value: impl Into<Scalar>) -> Result<(), Error> {
+        self.begin("fill", &[target]);
+        self.stream.fill(&mut target.operand(access), value.into())
+    }
+
+    #[track_caller]
+    pub(super) fn copy(&mut self, source: &Buffer, target: &Buffer) -> Result<(), Error> {
+        self.copy_as(source, target, Access::Write)
+    }
+
+    #[track_caller]
+    pub(super) fn copy_as(&mut self, source: &Buffer, target: &Buffer, access: Access) -> Result<(), Error> {
+        self.begin("copy", &[source, target]);
+        self.stream.copy(&source.operand(Access::Read), &mut target.operand(access))
+    }
+
+    /// A built-in op on the device's kernel for it.
+    #[track_caller]
+    pub(super) fn op(&mut self, op: Op, inputs: &[&Buffer], output: &Buffer, params: &Params) -> Result<(), Error> {
+        let kind = self.device.id().kind;
+        let kernel = KernelRegistry::builtin().get(op, kind, inputs[op.key_input()].dtype)?;
+        let mut all: Vec<(&Buffer, Access)> = inputs.iter().map(|&input| (input, Access::Read)).collect();
+        all.push((output, Access::Write));
+        self.launch(kernel, &all, inputs.len(), params)
+    }
+
+    #[track_caller]
+    pub(super) fn launch(
+        &mut self,
+        kernel: Kernel,
+        operands: &[(&Buffer, Access)],
+        inputs: usize,
+        params: &Params,
+    ) -> Result<(), Error> {
+        let buffers: Vec<&Buffer> = operands.iter().map(|(buffer, _)| *buffer).collect();
+        self.begin(kernel.op.name(), &buffers);
+        let mut operands: Vec<_> = operands.iter().map(|(buffer, access)| buffer.operand(*access)).collect();
+        self.stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs, params })
+    }
+
+    #[track_caller]
+    pub(super) fn call<F>(&mut self, operands: &[(&Buffer, Access)], function: F) -> Result<(), CallError>
+    where
+        F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
+    {
+        let buffers: Vec<&Buffer> = operands.iter().map(|(buffer, _)| *buffer).collect();
+        self.begin("call", &buffers);
+        let mut operands: Vec<_> = operands.iter().map(|(buffer, access)| buffer.operand(*access)).collect();
+        self.stream.call(InlineFn::new(function), &mut operands)
+    }
+
+    #[track_caller]
+    pub(super) fn record(&mut self, event: EventId) -> Result<(), Error> {
+        self.begin("record", &[]);
+        self.stream.record(event)
+    }
+
+    #[track_caller]
+    pub(super) fn wait(&mut self, event: EventId) -> Result<(), Error> {
+        self.begin("wait", &[]);
+        self.stream.wait(event)
+    }
+
+    pub(super) fn sync(&mut self) -> Result<(), Error> {
+        self.stream.synchronize()?;
+        self.uses.clear();
+        Ok(())
+    }
+
+    /// How one command fails: what its call returns or panics with, or what the device tells once it is over.
+    pub(super) fn failure<E: Into<CallError>>(
+        &mut self,
+        command: impl FnOnce(&mut Lane) -> Result<(), E>,
+    ) -> Result<LateCause, Fail> {
+        match catch_unwind(AssertUnwindSafe(|| command(self))) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                return Ok(match error.into() {
+                    CallError::Device(error) => LateCause::Device(error),
+                    CallError::Function(error) => LateCause::Function(error.to_string()),
+                });
+            }
+            Err(payload) => {
+                let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+                let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+                return Ok(LateCause::Panic(text.unwrap_or_default()));
+            }
+        }
+        let (number, seq) = self.last();
+        // The failure of a command may, but need not, come back from here too.
+        let _ = self.stream.synchronize();
+        let mut failures = self.device.take_failures();
+        match (failures.pop(), failures.is_empty()) {
+            (Some(failure), true) if (failure.stream, failure.seq) == (number, seq) => Ok(failure.cause),
+            (last, _) => {
+                failures.extend(last);
+                Err(unexpected(failures, &format!("one failure, of command {number}:{seq}")))
+            }
+        }
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        let over = catch_unwind(AssertUnwindSafe(|| self.stream.synchronize()));
+        if !matches!(over, Ok(Ok(()))) {
+            // Commands may still be in flight: their memory is leaked, not freed.
+            self.uses.drain(..).for_each(std::mem::forget);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Hazards: valid programs with one thing wrong, which the race detector must find, every time.
+//!
+//! Programs are issued to simulated devices themselves, without an engine, so that nothing but the detector stands
+//! between a mistake and its report. A valid program is drawn at random (`draw`), one wait, record, access or declaration
+//! is broken (`breaks`, `special`), and the program is run (`play`). What counts is decided by others: whether two
+//! accesses are really unordered, by the closure of the crate `streamvm-verify` (`trace`), which must agree with a plain
+//! model of the order (`order`).
+//!
+//! * A race counts as found only if the detector names two accesses that the closure leaves unordered, and names no
+//!   pair that the closure orders.
+//! * In a valid program nothing may be found.
+
+mod breaks;
+mod draw;
+mod kinds;
+mod order;
+mod play;
+mod program;
+mod special;
+mod trace;
+
+use streamvm::ep::races::{Finding, FindingKind};
+
+use crate::Random;
+use breaks::Broken;
+pub use kinds::Kind;
+use order::{Follower, Relation};
+use play::{Played, name, play};
+use program::Program;
+use special::Expected;
+
+/// How many valid programs are drawn for one hazard at most. Some kinds fit few programs.
+const DRAWS: u64 = 100_000;
+
+/// Plants a hazard of `kind` from `seed`, and has it found.
+///
+/// # Errors
+/// It was not found, or something was that is not there, in words, with the program.
+///
+/// # Panics
+/// When no program fits, or the two judges of order disagree: then the suite is wrong, not the detector.
+pub fn hazard(kind: &Kind, seed: u64) -> Result<(), String> {
+    let expected = (0..DRAWS).find_map(|draw| {
+        let mut random = Random::new(seed, draw);
+        let program = draw::draw(&mut random);
+        kind.plant(program, &mut random)
+    });
+    let expected = expected.unwrap_or_else(|| panic!("no program fits {:?}, seed {seed}", kind.name()));
+    let program = expected.program();
+    let played = play(program, seed, kind.is_strict());
+    let result = match &expected {
+        Expected::Race(broken) => {
+            confirm(broken);
+            race_found(broken, &played)
+        }
+        Expected::Finding(_, kinds, id) => {
+            let id = id.map(name);
+            let is_it = |found: &&Finding| {
+                kinds.contains(&found.kind) && id.as_ref().is_none_or(|id| *id == *found.second.what)
+            };
+            found(played.findings.iter().any(|found| is_it(&found)))
+        }
+        Expected::Refusal(_, is_it) => found(played.errors.iter().any(is_it)),
+    };
+    result.map_err(|why| {
+        let Played { findings, errors } = &played;
+        let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        format!(
+            "{}, seed {seed}: {why}\nexpected: {expected:?}\nfindings:\n{}\nerrors: {errors:?}\n{}",
+            kind.name(),
+            findings.join("\n"),
+            listed(program)
+        )
+    })
+}
+
+fn found(is_found: bool) -> Result<(), String> {
+    if is_found { Ok(()) } else { Err("not found".to_owned()) }
+}
+
+/// The closure of the verifier must find exactly the conflicts unordered that the plain model does.
+fn confirm(broken: &Broken) {
+    let judged = trace::judge(&broken.program);
+    for conflict in &broken.unordered {
+        let ordered = judged.ordered(conflict.first, conflict.second);
+        assert!(!ordered, "the verifier orders {conflict:?} of\n{}", listed(&broken.program));
+    }
+    let of_instructions = broken.unordered.iter().any(|conflict| !gives_back(&broken.program, conflict.second));
+    assert!(!of_instructions || judged.missing > 0, "the verifier misses nothing in\n{}", listed(&broken.program));
+}
+
+fn gives_back(program: &Program, id: usize) -> bool {
+    let gives = |command: &program::Command| matches!(command, program::Command::Free { id: other, .. } if *other == id);
+    program.commands.iter().any(gives)
+}
+
+fn race_found(broken: &Broken, played: &Played) -> Result<(), String> {
+    let follower = Follower::of(&broken.program);
+    let mut any = false;
+    for finding in &played.findings {
+        let conflict = broken.unordered.iter().find(|conflict| {
+            let second = if gives_back(&broken.program, conflict.second) { "free".to_owned() } else { name(conflict.second) };
+            let named = finding.first.as_ref().map(|first| first.what.to_string());
+            *finding.second.what == second && named == Some(name(conflict.first))
+        });
+        let Some(conflict) = conflict else { return Err(format!("a false finding: {finding}")) };
+        let by_host = follower.access(conflict.second).stream.is_none();
+        let kinds: &[FindingKind] = match (conflict.relation, by_host) {
+            (Relation::Reuse, _) if gives_back(&broken.program, conflict.second) => &[FindingKind::FreedInUse],
+            (Relation::Reuse, _) => &[FindingKind::ReuseRace],
+            (_, true) => &[FindingKind::HostTooEarly],
+            (_, false) => &[FindingKind::Conflict],
+        };
+        if !kinds.contains(&finding.kind) {
+            return Err(format!("{kinds:?} and not {finding}"));
+        }
+        any = true;
+    }
+    found(any)
+}
+
+/// Runs a valid program drawn from `seed`.
+///
+/// # Errors
+/// Something was found in it, by the detector or by the verifier.
+pub fn valid(seed: u64) -> Result<(), String> {
+    let program = draw::draw(&mut Random::new(seed, 0));
+    let Played { findings, errors } = play(&program, seed, false);
+    let missing = trace::judge(&program).missing;
+    if findings.is_empty() && errors.is_empty() && missing == 0 {
+        return Ok(());
+    }
+    let findings: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    let (findings, program) = (findings.join("\n"), listed(&program));
+    Err(format!("valid program, seed {seed}: the verifier misses {missing}; {errors:?}\n{findings}\n{program}"))
+}
+
+fn listed(program: &Program) -> String {
+    let commands: Vec<String> = program.commands.iter().map(|command| format!("  {command:?}")).collect();
+    let (streams, regions, lives) = (&program.streams, &program.regions, &program.lives);
+    format!("devices of streams: {streams:?}\n{regions:?}\n{lives:?}\n{}", commands.join("\n"))
+}

@@ -1,0 +1,202 @@
+//! Scripts: programs drawn from a seed, of several threads that take turns.
+//!
+//! Who submits when is a part of the program: real threads hand a baton on, so that the order of submissions is the
+//! script's, whatever the machine does. All threads share one set of tensors, so that what one of them writes is read,
+//! overwritten and dropped by others.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use streamvm::{SoftSyncMode, Vm};
+
+use super::Machine;
+use super::run::{Run, shared_tensors};
+use super::seen::Seen;
+use super::step::{Step, action};
+use crate::Random;
+
+/// The most threads of a script.
+const THREADS: usize = 8;
+
+/// The most steps of a script: long enough that memory and lanes are used again and again, short enough that thousands
+/// run in a minute.
+const STEPS: usize = 40;
+
+/// One step, and the thread that takes it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Turn {
+    /// Which thread.
+    pub thread: u8,
+    /// What it does.
+    pub step: Step,
+}
+
+/// How the engine of a script is set up.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Setup {
+    /// Which rule finds the waits.
+    pub soft_sync: SoftSyncMode,
+    /// Whether the scheduler decides every order across streams.
+    pub host_waits_only: bool,
+    /// Instructions pending; `None` for the default.
+    pub max_instructions: Option<u64>,
+    /// Bytes of each device's memory.
+    pub memory: u64,
+}
+
+impl Setup {
+    /// The engine as it comes, with memory for a script that keeps all that it makes.
+    pub const DEFAULT: Setup =
+        Setup { soft_sync: SoftSyncMode::Minimal, host_waits_only: false, max_instructions: None, memory: 768 << 10 };
+}
+
+/// A program of several threads.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Script {
+    /// What it was drawn from; also the seed of the engine that runs it.
+    pub seed: u64,
+    /// The engine.
+    pub setup: Setup,
+    /// Every step, in the order in which they are taken.
+    pub turns: Vec<Turn>,
+}
+
+impl Script {
+    /// The script of a seed.
+    pub fn draw(seed: u64) -> Script {
+        let mut random = Random::new(seed, 0);
+        let threads = if random.once_in(3) { 1 } else { 1 + random.below(THREADS) };
+        let mut setup = Setup::DEFAULT;
+        if random.once_in(8) {
+            setup.soft_sync = SoftSyncMode::LastUsedStream;
+        }
+        setup.host_waits_only = random.once_in(8);
+        setup.max_instructions = random.once_in(8).then(|| 2 + random.below(6) as u64);
+        if random.once_in(2) {
+            // What one list of all steps keeps, what is alive, and what all scripts share: 4 KiB each, 61 at most.
+            setup.memory = 256 << 10;
+        }
+        let (mut thread, stays) = (0, 1 + random.below(4));
+        let turns = (0..4 + random.below(STEPS - 3)).map(|_| {
+            if random.once_in(stays) {
+                thread = random.below(threads) as u8;
+            }
+            let bytes = random.next().to_le_bytes();
+            Turn { thread, step: [bytes[0], bytes[1], bytes[2], bytes[3], bytes[4]] }
+        });
+        let turns = turns.collect();
+        Script { seed, setup, turns }
+    }
+
+    /// How many threads take turns.
+    pub fn threads(&self) -> usize {
+        let mut threads: Vec<u8> = self.turns.iter().map(|turn| turn.thread).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        threads.len()
+    }
+
+    /// Runs the script: each thread's turns on a real thread, or all of them on this one.
+    ///
+    /// # Errors
+    /// The text of a panic: an engine refused what no engine may refuse, or a check within it failed.
+    pub fn play(&self, vm: &Vm, machine: Machine, threads: bool, lists: Option<Lists>) -> Result<Seen, String> {
+        let count = self.turns.iter().map(|turn| usize::from(turn.thread) + 1).max().unwrap_or(0);
+        caught(|| {
+            let shared = shared_tensors(vm, machine).map_err(|error| format!("the shared tensors: {error}"))?;
+            let mut run = Run::new(vm, machine, &shared, 0);
+            run.lists = lists;
+            let baton = Baton { state: Mutex::new(State { run, next: 0, panic: None }), passed_on: Condvar::new() };
+            if threads && count > 1 {
+                std::thread::scope(|scope| {
+                    for thread in 0..count as u8 {
+                        let baton = &baton;
+                        scope.spawn(move || while baton.turn(&self.turns, Some(thread)) {});
+                    }
+                });
+            } else {
+                while baton.turn(&self.turns, None) {}
+            }
+            let mut state = baton.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+            state.panic.take().map_or_else(|| caught(|| Ok(state.run.end())), Err)
+        })
+    }
+}
+
+/// The lists that a run submitted, as text.
+pub type Lists = Arc<Mutex<Vec<String>>>;
+
+/// Whose turn it is, and what all threads work on.
+struct Baton<'vm> {
+    state: Mutex<State<'vm>>,
+    passed_on: Condvar,
+}
+
+struct State<'vm> {
+    run: Run<'vm>,
+    next: usize,
+    panic: Option<String>,
+}
+
+impl Baton<'_> {
+    /// Waits for the turn of `me` (of anybody, if that is `None`), takes it, and submits what it built. False once there
+    /// is no turn left.
+    fn turn(&self, turns: &[Turn], me: Option<u8>) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let not_mine = |state: &mut State<'_>| {
+            let next = turns.get(state.next);
+            state.panic.is_none() && next.is_some_and(|turn| me.is_some_and(|me| turn.thread != me))
+        };
+        state = self.passed_on.wait_while(state, not_mine).unwrap_or_else(PoisonError::into_inner);
+        let Some(first) = turns.get(state.next).filter(|_| state.panic.is_none()) else { return false };
+        let result = caught(|| {
+            while let Some(turn) = turns.get(state.next).filter(|turn| turn.thread == first.thread) {
+                state.next += 1;
+                state.run.next(turn.step);
+            }
+            state.run.flush();
+            Ok(())
+        });
+        state.panic = result.err();
+        self.passed_on.notify_all();
+        true
+    }
+}
+
+/// Runs `f`; a panic becomes its text.
+pub(crate) fn caught<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+        Err(format!("a panic: {}", text.unwrap_or("a value that is no text")))
+    })
+}
+
+impl fmt::Display for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:?}", self.setup)?;
+        for Turn { thread, step } in &self.turns {
+            writeln!(f, "  thread {thread}: {:?} {step:?}", action(step[0]))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_is_a_script() {
+        assert_eq!(Script::draw(7), Script::draw(7));
+        assert_ne!(Script::draw(7).turns, Script::draw(8).turns);
+    }
+
+    #[test]
+    fn scripts_have_from_one_thread_to_the_most() {
+        let mut counts = [0; THREADS];
+        (0..500).for_each(|seed| counts[Script::draw(seed).threads() - 1] += 1);
+        assert!(counts.iter().all(|count| *count > 5), "{counts:?}");
+    }
+}

@@ -1,0 +1,333 @@
+//! Which pairs must be ordered, found from the bytes and from what the program asked.
+//!
+//! In the order of the file, which is program order: a read must come after the last write of each of its bytes; a write
+//! after the last write and after every read since. If all these pairs are ordered, all conflicting pairs are. Of reads on
+//! one chain the last stands for all. An instruction does not depend on itself.
+
+use std::collections::BTreeMap;
+
+use crate::graph::{Graph, NONE};
+use crate::pieces::{Access, Piece, Pieces};
+use crate::report::{Dependence, Fault, FaultKind, Listed};
+use crate::text::Naming;
+use crate::trace::{Action, Instruction, Order, Trace, Use, What};
+
+/// A pair that must be ordered.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Need {
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    pub(crate) kind: Dependence,
+    /// Bytes in common.
+    pub(crate) total: u64,
+    /// The address of the first one.
+    pub(crate) address: u64,
+    /// The life that `to` uses; [`NONE`] if it is not about a life.
+    pub(crate) life: u32,
+    /// `from` used another life of the same bytes.
+    pub(crate) reused: bool,
+}
+
+/// All pairs that must be ordered, by their later node.
+#[derive(Debug, Default)]
+pub(crate) struct Needs {
+    all: Vec<Need>,
+    /// Those of node `n` are `all[starts[n]..starts[n + 1]]`.
+    starts: Vec<usize>,
+}
+
+impl Needs {
+    pub(crate) fn of(trace: &Trace, graph: &Graph, faults: &mut Listed<Fault>) -> Needs {
+        let finder = Finder {
+            trace,
+            graph,
+            faults,
+            pieces: Pieces::default(),
+            variables: trace.lives.iter().map(|_| Piece::default()).collect(),
+            over: vec![false; trace.lives.len()],
+            alive: BTreeMap::new(),
+            needs: Needs::default(),
+            found: vec![(NONE, 0); graph.len()],
+            asked: Asked::new(trace),
+        };
+        finder.find()
+    }
+
+    pub(crate) fn all(&self) -> &[Need] {
+        &self.all
+    }
+
+    /// The pairs whose later node is `node`.
+    pub(crate) fn at(&self, node: u32) -> &[Need] {
+        &self.all[self.starts[node as usize]..self.starts[node as usize + 1]]
+    }
+}
+
+struct Finder<'a> {
+    trace: &'a Trace,
+    graph: &'a Graph,
+    faults: &'a mut Listed<Fault>,
+    pieces: Pieces,
+    /// The past of each variable.
+    variables: Vec<Piece>,
+    /// Lives that are over.
+    over: Vec<bool>,
+    /// Lives with memory that are not over: start to (end, life).
+    alive: BTreeMap<u64, (u64, u32)>,
+    needs: Needs,
+    /// For each earlier node: the node that was last found to need it, and where that need stands.
+    found: Vec<(u32, usize)>,
+    asked: Asked,
+}
+
+impl Finder<'_> {
+    fn find(mut self) -> Needs {
+        let mut node = 0;
+        for action in &self.trace.actions {
+            match &action.what {
+                What::Life(life) => self.begin(*life, action),
+                What::Free(life) => self.end(*life, action),
+                What::Record { .. } => {}
+                What::Instruction(_) | What::Host { .. } | What::Observed(_) | What::Unmap(_) => {
+                    self.needs.starts.push(self.needs.all.len());
+                    self.node(node, action);
+                    node += 1;
+                }
+            }
+        }
+        self.needs.starts.push(self.needs.all.len());
+        self.needs
+    }
+
+    fn node(&mut self, node: u32, action: &Action) {
+        match &action.what {
+            What::Instruction(instruction) => {
+                self.order(node, instruction);
+                self.uses(node, action, &instruction.uses);
+            }
+            What::Host { uses, .. } => self.uses(node, action, uses),
+            What::Unmap(range) => self.unmap(node, action, range.start, range.end),
+            _ => {}
+        }
+    }
+
+    fn fault(&mut self, action: &Action, kind: FaultKind) {
+        self.faults.add(|| Fault { at: Naming::of(self.trace).action(action), kind });
+    }
+
+    fn id(&self, life: u32) -> u64 {
+        self.trace.lives[life as usize].id
+    }
+
+    fn begin(&mut self, life: u32, action: &Action) {
+        let Some(memory) = self.trace.lives[life as usize].memory.clone().filter(|memory| !memory.is_empty()) else {
+            return;
+        };
+        if let Some(other) = self.overlapping(memory.start, memory.end) {
+            self.fault(action, FaultKind::TwoOwners { life: self.id(life), other: self.id(other) });
+        }
+        self.alive.entry(memory.start).or_insert((memory.end, life));
+    }
+
+    /// A life that is not over in the range.
+    fn overlapping(&self, start: u64, end: u64) -> Option<u32> {
+        let (from, (until, life)) = self.alive.range(..end).next_back()?;
+        (*until > start && *from < end).then_some(*life)
+    }
+
+    fn end(&mut self, life: u32, action: &Action) {
+        if std::mem::replace(&mut self.over[life as usize], true) {
+            self.fault(action, FaultKind::AfterFree { life: self.id(life) });
+        }
+        if let Some(memory) = &self.trace.lives[life as usize].memory
+            && self.alive.get(&memory.start).is_some_and(|(_, owner)| *owner == life)
+        {
+            self.alive.remove(&memory.start);
+        }
+    }
+
+    fn uses(&mut self, node: u32, action: &Action, uses: &std::ops::Range<u32>) {
+        let uses = self.trace.uses_of(uses);
+        // All reads before all writes: what an instruction reads is what was there before it.
+        for u in uses.iter().filter(|u| u.reads) {
+            self.read(node, action, u);
+        }
+        for u in uses.iter().filter(|u| u.writes) {
+            self.write(node, u);
+        }
+        for u in uses {
+            self.check(action, u);
+        }
+    }
+
+    fn check(&mut self, action: &Action, u: &Use) {
+        if self.over[u.life as usize] {
+            self.fault(action, FaultKind::AfterFree { life: self.id(u.life) });
+        }
+        let runs = self.trace.runs_of(u);
+        if let (Some(memory), Some(first), Some(last)) =
+            (&self.trace.lives[u.life as usize].memory, runs.first(), runs.last())
+            && (first.0 < memory.start || last.1 > memory.end)
+        {
+            let kind = FaultKind::OutOfBounds { life: self.id(u.life), start: first.0, end: last.1 };
+            self.fault(action, kind);
+        }
+    }
+
+    fn read(&mut self, node: u32, action: &Action, u: &Use) {
+        let me = Access { node, life: u.life };
+        if self.trace.lives[u.life as usize].memory.is_none() {
+            let mut piece = std::mem::take(&mut self.variables[u.life as usize]);
+            self.read_piece(me, 0, 0, &mut piece);
+            self.variables[u.life as usize] = piece;
+            return;
+        }
+        let mut pieces = std::mem::take(&mut self.pieces);
+        let mut never = (0, 0);
+        for &(start, end) in self.trace.runs_of(u) {
+            pieces.touch(start, end, |start, end, piece| {
+                if piece.write.life != u.life {
+                    never = (if never.1 == 0 { start } else { never.0 }, never.1 + (end - start));
+                }
+                self.read_piece(me, start, end, piece);
+            });
+        }
+        self.pieces = pieces;
+        // What stands for a hull says nothing of each byte.
+        if never.1 > 0 && !u.hull {
+            let kind = FaultKind::NeverWritten { life: self.id(u.life), address: never.0, bytes: never.1 };
+            self.fault(action, kind);
+        }
+    }
+
+    fn read_piece(&mut self, me: Access, start: u64, end: u64, piece: &mut Piece) {
+        if piece.reads.last().is_some_and(|read| read.node == me.node) {
+            // Another operand of the same instruction.
+            return;
+        }
+        self.need(piece.write, me, Dependence::ReadAfterWrite, start, end);
+        if !self.graph.is_single(me.node) {
+            let chain = self.graph.nodes[me.node as usize].chain;
+            piece.reads.retain(|read| self.graph.nodes[read.node as usize].chain != chain);
+        }
+        piece.reads.push(me);
+    }
+
+    fn write(&mut self, node: u32, u: &Use) {
+        let me = Access { node, life: u.life };
+        if self.trace.lives[u.life as usize].memory.is_none() {
+            let mut piece = std::mem::take(&mut self.variables[u.life as usize]);
+            self.write_piece(me, 0, 0, &mut piece);
+            self.variables[u.life as usize] = piece;
+            return;
+        }
+        let mut pieces = std::mem::take(&mut self.pieces);
+        for &(start, end) in self.trace.runs_of(u) {
+            pieces.touch(start, end, |start, end, piece| self.write_piece(me, start, end, piece));
+        }
+        self.pieces = pieces;
+    }
+
+    fn write_piece(&mut self, me: Access, start: u64, end: u64, piece: &mut Piece) {
+        self.need(piece.write, me, Dependence::WriteAfterWrite, start, end);
+        for read in piece.reads.drain(..) {
+            self.need(read, me, Dependence::WriteAfterRead, start, end);
+        }
+        piece.write = me;
+    }
+
+    fn unmap(&mut self, node: u32, action: &Action, start: u64, end: u64) {
+        if let Some(life) = self.overlapping(start, end) {
+            self.fault(action, FaultKind::GivenBackAlive { life: self.id(life) });
+        }
+        let me = Access { node, life: NONE };
+        let mut pieces = std::mem::take(&mut self.pieces);
+        pieces.forget(start, end, |start, end, piece| {
+            for access in piece.reads.iter().chain([&piece.write]) {
+                self.need(*access, me, Dependence::GivenBack, start, end);
+            }
+        });
+        self.pieces = pieces;
+    }
+
+    /// `me` must come after `before`, because of the bytes given; none for a variable.
+    fn need(&mut self, before: Access, me: Access, kind: Dependence, start: u64, end: u64) {
+        if before.node == NONE || before.node == me.node {
+            return;
+        }
+        let (last, index) = self.found[before.node as usize];
+        if last == me.node {
+            let need = &mut self.needs.all[index];
+            if need.kind == kind {
+                need.total += end - start;
+                return;
+            }
+            if need.kind <= kind {
+                return;
+            }
+        }
+        let reused = me.life != NONE && before.life != NONE && before.life != me.life;
+        let (total, address) = (end - start, start);
+        let need = Need { from: before.node, to: me.node, kind, total, address, life: me.life, reused };
+        if last == me.node {
+            self.needs.all[index] = need;
+        } else {
+            self.found[before.node as usize] = (me.node, self.needs.all.len());
+            self.needs.all.push(need);
+        }
+    }
+
+    /// What the program asked, besides its uses.
+    fn order(&mut self, node: u32, instruction: &Instruction) {
+        let mut asked = std::mem::take(&mut self.asked);
+        asked.next(self.trace, self.graph, node, instruction, |from| {
+            let before = Access { node: from, life: NONE };
+            self.need(before, Access { node, life: NONE }, Dependence::Asked, 0, 0);
+        });
+        self.asked = asked;
+    }
+}
+
+/// Barriers, syncs and explicit waits.
+#[derive(Default)]
+struct Asked {
+    /// The last instruction of each ordered stream.
+    last: Vec<u32>,
+    /// Instructions of unordered streams since the last one that came after all.
+    loose: Vec<u32>,
+    barrier: u32,
+    /// Ordered streams that have an instruction behind the barrier.
+    behind: Vec<bool>,
+}
+
+impl Asked {
+    fn new(trace: &Trace) -> Asked {
+        let streams = trace.streams.len();
+        Asked { last: vec![NONE; streams], loose: Vec::new(), barrier: NONE, behind: vec![false; streams] }
+    }
+
+    fn next(&mut self, trace: &Trace, graph: &Graph, node: u32, instruction: &Instruction, mut need: impl FnMut(u32)) {
+        let stream = instruction.at.stream as usize;
+        let ordered = trace.streams[stream].ordered;
+        if self.barrier != NONE && !(ordered && self.behind[stream]) {
+            need(self.barrier);
+        }
+        match instruction.order {
+            Order::Uses => {}
+            Order::After(point) => graph.at(point).filter(|from| *from < node).into_iter().for_each(&mut need),
+            Order::All | Order::Barrier => {
+                self.last.iter().filter(|last| **last != NONE).for_each(|last| need(*last));
+                self.loose.drain(..).for_each(&mut need);
+            }
+        }
+        if ordered {
+            (self.last[stream], self.behind[stream]) = (node, true);
+        } else {
+            self.loose.push(node);
+        }
+        if instruction.order == Order::Barrier {
+            self.barrier = node;
+            self.behind.fill(false);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Reports as text: short, aligned, the verdict last.
+
+use std::fmt::{self, Write as _};
+
+use crate::graph::Graph;
+use crate::report::{Bytes, Dependence, ExcessWait, Fault, FaultKind, Listed, Missing, Place, Reason, Report};
+use crate::trace::{Action, Trace, What};
+
+/// Entries of a list that are shown; the JSON has more.
+const SHOWN: usize = 10;
+
+/// Finds the names of what stands in a trace.
+#[derive(Copy, Clone)]
+pub(crate) struct Naming<'a> {
+    trace: &'a Trace,
+}
+
+impl<'a> Naming<'a> {
+    pub(crate) fn of(trace: &'a Trace) -> Naming<'a> {
+        Naming { trace }
+    }
+
+    pub(crate) fn node(&self, graph: &Graph, node: u32) -> Place {
+        self.action(&self.trace.actions[graph.nodes[node as usize].action as usize])
+    }
+
+    pub(crate) fn action(&self, action: &Action) -> Place {
+        let trace = self.trace;
+        let host = |op: &str, site: &str| Place {
+            line: action.line,
+            point: None,
+            stream: "host".into(),
+            op: op.into(),
+            site: site.into(),
+        };
+        match &action.what {
+            What::Instruction(instruction) => Place {
+                line: action.line,
+                point: Some(trace.point(instruction.at)),
+                stream: trace.streams[instruction.at.stream as usize].name.to_string(),
+                op: trace.text(instruction.op).into(),
+                site: trace.text(instruction.site).into(),
+            },
+            What::Host { op, site, .. } => host(trace.text(*op), trace.text(*site)),
+            What::Observed(_) => host("observed", ""),
+            What::Unmap(_) => host("unmap", ""),
+            What::Life(_) => host("life", ""),
+            What::Free(_) => host("free", ""),
+            What::Record { .. } => host("record", ""),
+        }
+    }
+
+    pub(crate) fn line(&self, line: u64) -> Place {
+        let found = self.trace.actions.binary_search_by_key(&line, |action| action.line);
+        let index = found.unwrap_or_else(|next| next.min(self.trace.actions.len().saturating_sub(1)));
+        self.action(&self.trace.actions[index])
+    }
+}
+
+/// Text of a caller's without control characters: a trace never sends a terminal an escape sequence.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// `line 6`, `relu`, `[0,1] on compute`, `a.rs:2:1`.
+fn columns(place: &Place) -> [String; 4] {
+    let at = match place.point {
+        Some(point) => format!("{point} on {}", plain(&place.stream)),
+        None => plain(&place.stream),
+    };
+    [format!("line {}", place.line), plain(&place.op), at, plain(&place.site)]
+}
+
+/// Rows of aligned columns, two spaces apart, under a title.
+struct Section {
+    title: String,
+    rows: Vec<Vec<String>>,
+    /// How many more there are.
+    more: u64,
+}
+
+impl Section {
+    fn of<T>(
+        title: &str,
+        list: &Listed<T>,
+        of: Option<(u64, &str)>,
+        mut rows: impl FnMut(&T) -> Vec<Vec<String>>,
+    ) -> Section {
+        let of = of.map_or(String::new(), |(all, what)| format!(" of {all} {what}"));
+        Section {
+            title: format!("{title}: {}{of}", list.total),
+            rows: list.first.iter().take(SHOWN).flat_map(&mut rows).collect(),
+            more: list.total.saturating_sub(SHOWN as u64),
+        }
+    }
+}
+
+impl fmt::Display for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.title)?;
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(&widths) {
+                write!(line, "  {cell:<width$}")?;
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        if self.more > 0 {
+            writeln!(f, "  … and {} more", self.more)?;
+        }
+        Ok(())
+    }
+}
+
+fn with(place: &Place, last: String) -> Vec<String> {
+    columns(place).into_iter().chain([last]).collect()
+}
+
+fn missing(missing: &Missing) -> Vec<Vec<String>> {
+    let (second, first) = match missing.dependence {
+        Dependence::ReadAfterWrite => ("reads", "what this writes"),
+        Dependence::WriteAfterWrite => ("writes", "what this writes"),
+        Dependence::WriteAfterRead => ("writes", "what this reads"),
+        Dependence::GivenBack => ("gives back", "what this touches"),
+        Dependence::Asked => ("was asked to wait", "for this"),
+    };
+    let bytes = missing.bytes.as_ref().map_or(String::new(), |bytes| format!(": {}", bytes_of(bytes)));
+    vec![with(&missing.second, second.to_owned()), with(&missing.first, format!("{first}{bytes}"))]
+}
+
+fn bytes_of(bytes: &Bytes) -> String {
+    let place = plain(&bytes.place);
+    let life = bytes
+        .life
+        .map_or(String::new(), |life| format!(" (life {life}{})", if bytes.reused { ", reused" } else { "" }));
+    if bytes.total == 0 {
+        return format!("{place}{life}");
+    }
+    let plural = if bytes.total == 1 { "" } else { "s" };
+    format!("{} byte{plural} on {place} from {:#x}{life}", bytes.total, bytes.address)
+}
+
+fn fault(fault: &Fault) -> Vec<Vec<String>> {
+    let what = match &fault.kind {
+        FaultKind::NeverRecorded { event, point } => {
+            format!("waits for {point} by event {event}, which is not recorded before: the wait orders nothing")
+        }
+        FaultKind::WrongEvent { event, point, shows } => {
+            format!("waits for {point} by event {event}, which shows {shows}")
+        }
+        FaultKind::WaitForNothing { point } => format!("waits for {point}, which is never submitted"),
+        FaultKind::RecordOfNothing { event, point } => {
+            format!("event {event} marks {point}, which is never submitted")
+        }
+        FaultKind::AfterFree { life } => format!("life {life} is over"),
+        FaultKind::OutOfBounds { life, start, end } => {
+            format!("uses {start:#x} to {end:#x}, which life {life} does not have")
+        }
+        FaultKind::NeverWritten { life, address, bytes } => {
+            format!("reads {bytes} bytes of life {life} from {address:#x} that nothing has written")
+        }
+        FaultKind::TwoOwners { life, other } => {
+            format!("life {life} begins in memory of life {other}, which is not over")
+        }
+        FaultKind::GivenBackAlive { life } => format!("gives memory of life {life} back, which is not over"),
+    };
+    vec![with(&fault.at, what)]
+}
+
+fn excess(wait: &ExcessWait) -> Vec<Vec<String>> {
+    let [_, op, at, _] = columns(&wait.target);
+    let by = if wait.by_host { "host" } else { "device" };
+    let why = match wait.reason {
+        Reason::Implied => "what else comes before comes after it",
+        Reason::NotNeeded => "no dependence needs it",
+    };
+    vec![columns(&wait.at).into_iter().chain([format!("for {op} {at}"), by.to_owned(), why.to_owned()]).collect()]
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waits = self.device_waits + self.host_waits;
+        for (name, value) in [
+            ("streams", self.streams.to_string()),
+            ("instructions", self.instructions.to_string()),
+            ("dependences", self.dependences.to_string()),
+            ("waits", format!("{waits} ({} device, {} host)", self.device_waits, self.host_waits)),
+            ("records", self.records.to_string()),
+        ] {
+            writeln!(f, "{name:<14}{value}")?;
+        }
+        let sections = [
+            Section::of("missing order", &self.missing, Some((self.dependences, "dependences")), missing),
+            Section::of("waiting in a circle", &self.cycles, None, |cycle| {
+                let mut rows: Vec<_> =
+                    cycle.places.iter().map(|place| with(place, "waits for the next".into())).collect();
+                if let Some(last) = rows.last_mut().and_then(|row| row.last_mut()) {
+                    *last = "waits for the first".into();
+                }
+                rows
+            }),
+            Section::of("faults", &self.faults, None, fault),
+            Section::of("waits that could go", &self.excess.waits, Some((waits, "")), excess),
+            Section::of("records that nobody waits for", &self.unused_records, Some((self.records, "")), |record| {
+                vec![vec![
+                    format!("line {}", record.line),
+                    format!("event {}", record.event),
+                    format!("{} on {}", record.point, plain(&record.stream)),
+                ]]
+            }),
+        ];
+        let shown = sections.iter().filter(|section| !section.rows.is_empty());
+        shown.into_iter().try_for_each(|section| write!(f, "\n{section}"))?;
+        writeln!(f)?;
+        if self.excess.not_tried > 0 {
+            writeln!(f, "{} waits were not tried for excess, because it would take too long", self.excess.not_tried)?;
+        }
+        if self.hulls > 0 {
+            writeln!(f, "{} views of very many pieces are judged as if they had no gaps", self.hulls)?;
+        }
+        if !self.complete {
+            writeln!(f, "the trace has no \"end\" line: what was recorded later is missing")?;
+        }
+        match (self.is_ok(), self.missing.is_empty()) {
+            (true, _) => writeln!(f, "ok: every dependence is ordered"),
+            (false, true) => writeln!(f, "not ok"),
+            (false, false) => writeln!(f, "not ok: there are races"),
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Stalls: what blocks the engine when nothing passes.
+//!
+//! A [`StallReport`] names, for each stream with pending work, its oldest instruction that has not passed, what that is
+//! doing and what it waits for. A waiter that has seen nothing pass for [`VmBuilder::stall_after`] logs one, once for
+//! each standstill; nobody else looks at a clock, so nothing is polled while nobody waits.
+//!
+//! Instructions belong to whoever runs or holds them, so a report cannot look at them. Instead:
+//! * A thread context writes down what it is about to run ([`Running`]): a few plain stores of one line that nobody
+//!   else writes, kept consistent by a version, as in a sequence lock.
+//! * A thread context or the scheduler that falls asleep writes down the instructions that it cannot go on with
+//!   ([`Board`]). That is off the hot path: such a sleeper registers with the streams it waits for anyway.
+//!
+//! Nothing is ever wiped: what is written down counts only while its point has not passed, and only if it is the oldest
+//! of its stream. So old notes do no harm, and a report made while work goes on is only out of date.
+//!
+//! [`VmBuilder::stall_after`]: crate::VmBuilder::stall_after
+
+use std::borrow::Cow;
+use std::panic::Location;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+use crossbeam_utils::atomic::AtomicCell;
+use smallvec::SmallVec;
+use streamvm_instructions::Deadline;
+use streamvm_stream::{Point, StreamId};
+
+use crate::entry::StreamEntry;
+use crate::job::Job;
+use crate::shared::Shared;
+use crate::stall_report::{StallReport, StallState, StalledInstruction};
+use crate::sync::unpoisoned;
+
+/// How long a waiter sees nothing pass before it says so, unless the engine was set up otherwise: longer than any
+/// sensible instruction, short enough to help whoever looks at a program that hangs.
+pub(crate) const STALL_AFTER: Duration = Duration::from_secs(30);
+
+/// Words of a name that are written down, of 8 bytes each; what is longer is cut off.
+const WORDS: usize = 3;
+
+/// What a thread context runs, as reports see it. Written by the context alone.
+#[derive(Debug, Default)]
+pub(crate) struct Running(CachePadded<Note>);
+
+#[derive(Debug, Default)]
+struct Note {
+    /// Odd while the rest is being written.
+    version: AtomicU64,
+    seq: AtomicU64,
+    /// The stream in the lower half, the length of the name in the upper.
+    stream_and_length: AtomicU64,
+    site: AtomicCell<Option<&'static Location<'static>>>,
+    name: [AtomicU64; WORDS],
+    /// Where the last name lay, if it is a constant of the program: the same again need not be copied. Read by the
+    /// writer alone.
+    constant: AtomicUsize,
+}
+
+/// An instruction that somebody wrote down.
+struct Noted {
+    point: Point,
+    what: String,
+    site: &'static Location<'static>,
+}
+
+impl Running {
+    /// Writes down that `job` is about to run.
+    pub(crate) fn begin(&self, job: &Job) {
+        let (note, name) = (&*self.0, job.name());
+        let length = (name.len() as u64).min(u64::from(u32::MAX));
+        let stream_and_length = u64::from(job.point.stream.0) | length << 32;
+        let constant = if std::ptr::eq(name, job.what) { name.as_ptr().addr() } else { 0 };
+        let same_name = constant != 0
+            && note.constant.load(Ordering::Relaxed) == constant
+            && note.stream_and_length.load(Ordering::Relaxed) >> 32 == length;
+        let version = note.version.load(Ordering::Relaxed);
+        note.version.store(version + 1, Ordering::Relaxed);
+        // The odd version comes before all that follows, for whoever reads any of it.
+        fence(Ordering::Release);
+        note.seq.store(job.point.seq, Ordering::Relaxed);
+        note.stream_and_length.store(stream_and_length, Ordering::Relaxed);
+        note.site.store(Some(job.site));
+        if !same_name {
+            let mut bytes = [0; WORDS * 8];
+            let kept = name.len().min(bytes.len());
+            bytes[..kept].copy_from_slice(&name.as_bytes()[..kept]);
+            for (word, bytes) in note.name.iter().zip(bytes.as_chunks::<8>().0) {
+                word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+            }
+            note.constant.store(constant, Ordering::Relaxed);
+        }
+        note.version.store(version + 2, Ordering::Release);
+    }
+
+    /// What was written down last; `None` if nothing was, or if the context is writing just now.
+    fn last(&self) -> Option<Noted> {
+        let note = &*self.0;
+        let version = note.version.load(Ordering::Acquire);
+        let seq = note.seq.load(Ordering::Relaxed);
+        let stream_and_length = note.stream_and_length.load(Ordering::Relaxed);
+        let site = note.site.load();
+        let mut bytes = [0; WORDS * 8];
+        for (word, bytes) in note.name.iter().zip(bytes.as_chunks_mut::<8>().0) {
+            *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+        }
+        // All loads above come before the second look at the version.
+        fence(Ordering::Acquire);
+        if version % 2 == 1 || note.version.load(Ordering::Relaxed) != version {
+            return None;
+        }
+        let length = (stream_and_length >> 32) as usize;
+        let kept = &bytes[..length.min(bytes.len())];
+        let mut what = String::from_utf8_lossy(kept).trim_end_matches(char::REPLACEMENT_CHARACTER).to_owned();
+        if length > kept.len() {
+            what.push('…');
+        }
+        let stream = StreamId((stream_and_length & u64::from(u32::MAX)) as u32);
+        Some(Noted { point: Point::new(stream, seq), what, site: site? })
+    }
+}
+
+/// An instruction that whoever holds it cannot go on with.
+struct Head {
+    point: Point,
+    what: Cow<'static, str>,
+    site: &'static Location<'static>,
+    waits: SmallVec<[Point; 2]>,
+}
+
+/// The instructions that one thread could not go on with when it fell asleep.
+#[derive(Default)]
+pub(crate) struct Board {
+    heads: Mutex<Vec<Head>>,
+}
+
+impl Board {
+    /// Writes down the first instruction of each queue, in place of what was written before.
+    pub(crate) fn write<'a>(&self, jobs: impl Iterator<Item = &'a Job>) {
+        let mut heads = unpoisoned(self.heads.lock());
+        heads.clear();
+        heads.extend(jobs.map(|job| Head {
+            point: job.point,
+            what: if std::ptr::eq(job.name(), job.what) { job.what.into() } else { job.name().to_owned().into() },
+            site: job.site,
+            waits: job.open_waits().collect(),
+        }));
+    }
+
+    fn find(&self, point: Point) -> Option<(Noted, SmallVec<[Point; 2]>)> {
+        let heads = unpoisoned(self.heads.lock());
+        let head = heads.iter().find(|head| head.point == point)?;
+        let what = head.what.clone().into_owned();
+        Some((Noted { point, what, site: head.site }, head.waits.clone()))
+    }
+}
+
+/// What one engine knows about standing still.
+pub(crate) struct Stall {
+    after: Duration,
+    /// What the scheduler holds back.
+    pub(crate) held: Board,
+    /// The standstill that was logged last, by how much had passed, plus one.
+    logged: AtomicU64,
+}
+
+impl Stall {
+    /// Waiters report after so long without progress.
+    pub(crate) fn new(after: Duration) -> Stall {
+        Stall { after, held: Board::default(), logged: AtomicU64::new(0) }
+    }
+}
+
+impl Shared {
+    /// How much has passed so far, over all streams: another number after any progress.
+    fn progress(&self) -> u64 {
+        self.streams.iter().fold(0, |sum: u64, entry| sum.wrapping_add(entry.timeline.passed()))
+    }
+
+    /// See [`Vm::stall_report`](crate::Vm::stall_report).
+    pub(crate) fn stall_report(&self) -> StallReport {
+        if self.fork.is_child() {
+            return StallReport::new(Vec::new(), 0);
+        }
+        let pending = |entry: &StreamEntry| {
+            let passed = entry.timeline.passed();
+            (entry.submitted() > passed).then(|| (Point::new(entry.id, passed + 1), entry.submitted() - passed))
+        };
+        let stalled = self.streams.iter().filter_map(|entry| {
+            let (point, pending) = pending(entry)?;
+            Some(self.look_at(entry, point, pending))
+        });
+        StallReport::new(stalled.collect(), self.room.blocked())
+    }
+
+    /// What is known of the oldest pending instruction of a stream.
+    fn look_at(&self, entry: &StreamEntry, point: Point, pending: u64) -> StalledInstruction {
+        let open = |waits: SmallVec<[Point; 2]>| waits.into_iter().filter(|point| !self.streams.has_passed(*point));
+        if let Some((noted, waited)) = launched(entry, point) {
+            return self.describe(entry, point, pending, (Some(noted), StallState::Launched, open(waited).collect()));
+        }
+        let running = entry.context.running.last();
+        let found: Found = match running {
+            Some(noted) if noted.point == point => (Some(noted), StallState::Running, SmallVec::new()),
+            other => {
+                let waiting = entry.context.heads.find(point).map(|found| (found, StallState::Waiting));
+                let held = || self.stall.held.find(point).map(|found| (found, StallState::HeldBack));
+                match (waiting.or_else(held), other) {
+                    (Some(((noted, waits), state)), _) => (Some(noted), state, open(waits).collect()),
+                    (None, Some(other)) if !self.streams.has_passed(other.point) => {
+                        (None, StallState::Queued, SmallVec::from_slice(&[other.point]))
+                    }
+                    (None, _) => (None, StallState::Ready, SmallVec::new()),
+                }
+            }
+        };
+        self.describe(entry, point, pending, found)
+    }
+
+    fn describe(&self, entry: &StreamEntry, point: Point, pending: u64, found: Found) -> StalledInstruction {
+        let (noted, state, waits) = found;
+        let named = waits.iter().filter_map(|wait| Some((*wait, self.streams.get(wait.stream)?.key)));
+        let waits_for = named.map(|(wait, key)| (key, wait.seq)).collect();
+        let (what, site) = noted.map(|noted| (noted.what, noted.site)).unzip();
+        StalledInstruction { stream: entry.key, seq: point.seq, pending, what, site, state, waits_for }
+    }
+}
+
+/// What is known of an instruction: what it is, what it is doing, what it waits for.
+type Found = (Option<Noted>, StallState, SmallVec<[Point; 2]>);
+
+/// What is known of an instruction that its device was given and has not finished, and what the device waits for.
+fn launched(entry: &StreamEntry, point: Point) -> Option<(Noted, SmallVec<[Point; 2]>)> {
+    let flight = entry.flight.as_ref().filter(|flight| flight.launched() >= point.seq)?;
+    let first = flight.with_first(|job| {
+        let noted = Noted { point: job.point, what: job.name().to_owned(), site: job.site };
+        (noted, SmallVec::from_slice(job.waited()))
+    });
+    first.filter(|(noted, _)| noted.point == point)
+}
+
+/// One waiter's look at the clock: made before it first sleeps, asked before each sleep and after it.
+pub(crate) struct Watch {
+    /// When to look whether anything has passed; `None` for a time too far away to name.
+    next: Option<Instant>,
+    progress: u64,
+}
+
+impl Watch {
+    pub(crate) fn new(vm: &Shared) -> Watch {
+        Watch { next: Instant::now().checked_add(vm.stall.after), progress: vm.progress() }
+    }
+
+    /// How long to sleep at most, with this deadline; `None` for as long as it takes.
+    pub(crate) fn nap(&self, deadline: Option<Deadline>) -> Option<Duration> {
+        let until = match (self.next, deadline.map(|deadline| deadline.at())) {
+            (Some(next), Some(deadline)) => Some(next.min(deadline)),
+            (next, deadline) => next.or(deadline),
+        };
+        until.map(|until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Whether it is time to look.
+    pub(crate) fn is_due(&self) -> bool {
+        self.next.is_some_and(|next| Instant::now() >= next)
+    }
+
+    /// Looks whether anything has passed, when it is time, and logs a report if nothing has. Call it without locks:
+    /// loggers are user code.
+    pub(crate) fn look(&mut self, vm: &Shared) {
+        if !self.is_due() {
+            return;
+        }
+        self.next = Instant::now().checked_add(vm.stall.after);
+        let before = std::mem::replace(&mut self.progress, vm.progress());
+        // Of several waiters at one standstill, the first to look says so.
+        if before == self.progress && vm.stall.logged.swap(before.wrapping_add(1), Ordering::Relaxed) != before + 1 {
+            log::warn!("nothing has passed for {:?}, and somebody waits: {}", vm.stall.after, vm.stall_report());
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn job(stream: u32, seq: u64, what: &'static str, name: Option<&str>) -> Job {
+        let mut job = Job::empty();
+        (job.point, job.what, job.site) = (Point::new(StreamId(stream), seq), what, Location::caller());
+        if let Some(name) = name {
+            job.more().name = Some(name.into());
+        }
+        job
+    }
+
+    #[test]
+    fn what_runs_is_read_back_as_it_was_written_down() {
+        let running = Running::default();
+        assert!(running.last().is_none(), "nothing was");
+        let long = "a name that is longer than what is kept of it";
+        let names = [("add", None), ("add", None), ("function", Some("mine")), ("function", Some("yours"))];
+        for (seq, (what, name)) in names.into_iter().chain([("fn", Some(long)), ("add", None)]).enumerate() {
+            running.begin(&job(7, seq as u64, what, name));
+            let noted = running.last().expect("something was");
+            let expected = if name == Some(long) { "a name that is longer th…" } else { name.unwrap_or(what) };
+            assert_eq!((noted.point, noted.what.as_str()), (Point::new(StreamId(7), seq as u64), expected));
+            assert_eq!(noted.site.file(), file!());
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_cut_within_a_character_loses_all_of_it() {
+        let running = Running::default();
+        running.begin(&job(0, 1, "", Some("twenty-three bytes long é and more")));
+        assert_eq!(running.last().map(|noted| noted.what), Some("twenty-three bytes long …".to_owned()));
+        running.begin(&job(0, 1, "", Some("exactly 23 bytes long..é and more")));
+        assert_eq!(running.last().map(|noted| noted.what), Some("exactly 23 bytes long..…".to_owned()));
+    }
+
+    /// A reader never sees parts of two instructions as one.
+    #[test]
+    fn a_reader_beside_the_writer_sees_whole_notes() {
+        let running = Running::default();
+        let names = ["one", "three", "a much longer name..."];
+        let seen = AtomicU64::new(0);
+        let mut torn = None;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut round = 0;
+                while seen.load(Ordering::Relaxed) < 200_000 {
+                    let which = round % 3;
+                    running.begin(&job(which as u32, which as u64, names[which], None));
+                    round += 1;
+                }
+            });
+            while seen.load(Ordering::Relaxed) < 200_000 {
+                if let Some(noted) = running.last() {
+                    seen.fetch_add(1, Ordering::Relaxed);
+                    let which = noted.point.seq as usize;
+                    if (noted.point.stream.0 as usize, noted.what.as_str()) != (which, names[which]) {
+                        torn = Some((noted.point, noted.what));
+                    }
+                }
+            }
+        });
+        assert_eq!(torn, None, "a mixture of two instructions");
+    }
+
+    #[test]
+    fn a_board_holds_what_was_written_last() {
+        let board = Board::default();
+        let (mut first, second) = (job(1, 5, "add", None), job(2, 9, "fn", Some("mine")));
+        first.more().device_waits.push(Point::new(StreamId(2), 9));
+        board.write([&first, &second].into_iter());
+        let (noted, waits) = board.find(first.point).expect("it was written down");
+        assert_eq!((noted.what.as_str(), waits.as_slice()), ("add", &[Point::new(StreamId(2), 9)][..]));
+        assert_eq!(board.find(second.point).map(|(noted, _)| noted.what), Some("mine".to_owned()));
+        board.write(std::iter::once(&second));
+        assert!(board.find(first.point).is_none());
+    }
+}

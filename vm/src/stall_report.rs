@@ -1,0 +1,217 @@
+//! What a stall report holds, and how it is printed.
+
+use std::fmt;
+use std::panic::Location;
+
+use streamvm_stream::StreamKey;
+
+/// What each stream with pending work is at, and which instructions keep all others from passing.
+///
+/// Made by [`Vm::stall_report`](crate::Vm::stall_report). A report of an engine that stands still is exact; one that is
+/// made while work goes on is out of date when it is read, and may miss what changes just then.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StallReport {
+    /// The streams with pending work, in order of first use.
+    pub streams: Vec<StalledInstruction>,
+    /// Submitters that are blocked because the queue is full.
+    pub blocked_submitters: usize,
+}
+
+/// The oldest instruction of one stream that has not passed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StalledInstruction {
+    /// The stream.
+    pub stream: StreamKey,
+    /// The instruction's number on it.
+    pub seq: u64,
+    /// How many instructions of the stream have not passed, this one included.
+    pub pending: u64,
+    /// What it is: an op, a function's name (its first 24 bytes while it runs), a kind of instruction. `None` where
+    /// nobody who could be asked holds it.
+    pub what: Option<String>,
+    /// Where the caller issued it, if known.
+    pub site: Option<&'static Location<'static>>,
+    /// What it is doing.
+    pub state: StallState,
+    /// What must pass first: (stream, number). Empty for a root.
+    pub waits_for: Vec<(StreamKey, u64)>,
+}
+
+/// What an instruction is doing that does not pass.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum StallState {
+    /// The scheduler keeps it until other streams have come further.
+    HeldBack,
+    /// Its thread has it, and it waits for other streams.
+    Waiting,
+    /// Its thread is busy with another stream.
+    Queued,
+    /// Its thread runs it.
+    Running,
+    /// Its device was given it, and has not finished it.
+    Launched,
+    /// Nothing is in its way.
+    Ready,
+}
+
+impl fmt::Display for StallState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            StallState::HeldBack => "held back",
+            StallState::Waiting => "waiting",
+            StallState::Queued => "queued",
+            StallState::Running => "running",
+            StallState::Launched => "launched",
+            StallState::Ready => "ready",
+        })
+    }
+}
+
+impl StallReport {
+    pub(crate) fn new(streams: Vec<StalledInstruction>, blocked_submitters: usize) -> StallReport {
+        StallReport { streams, blocked_submitters }
+    }
+
+    /// Whether nothing is pending.
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    /// The instructions that everything else waits for, directly or through others.
+    pub fn roots(&self) -> impl Iterator<Item = &StalledInstruction> {
+        self.streams.iter().filter(|stalled| self.blockers(stalled).next().is_none())
+    }
+
+    /// The instructions of this report that `stalled` waits for, each the oldest of its stream.
+    pub fn blockers<'a>(&'a self, stalled: &'a StalledInstruction) -> impl Iterator<Item = &'a StalledInstruction> {
+        let first = move |(stream, seq): &(StreamKey, u64)| {
+            self.streams.iter().find(|other| other.stream == *stream && other.seq <= *seq)
+        };
+        stalled.waits_for.iter().filter_map(first)
+    }
+
+    /// The way from `stalled` to a root: what it waits for, what that waits for, and so on. Ends early at an
+    /// instruction that it has met before, which a report made while work goes on may show.
+    pub fn chain<'a>(&'a self, stalled: &'a StalledInstruction) -> Vec<&'a StalledInstruction> {
+        let mut chain: Vec<&StalledInstruction> = Vec::new();
+        let mut at = stalled;
+        while let Some(next) = self.blockers(at).next()
+            && !std::ptr::eq(next, stalled)
+            && !chain.iter().any(|met| std::ptr::eq(*met, next))
+        {
+            chain.push(next);
+            at = next;
+        }
+        chain
+    }
+}
+
+impl fmt::Display for StallReport {
+    /// A line for each stream with pending work, and behind each that waits, what for, up to a root.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("nothing is pending");
+        }
+        let (count, pending) = (self.streams.len(), self.streams.iter().map(|stalled| stalled.pending).sum::<u64>());
+        let plural = |count: u64| if count == 1 { "" } else { "s" };
+        write!(f, "{pending} instruction{} on {count} stream{}", plural(pending), plural(count as u64))?;
+        if self.blocked_submitters > 0 {
+            let blocked = self.blocked_submitters as u64;
+            write!(f, ", {blocked} submitter{} blocked by the full queue", plural(blocked))?;
+        }
+        let rows: Vec<[String; 4]> = self.streams.iter().map(row).collect();
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let widths = [width(0), width(1), width(2)];
+        for (stalled, row) in self.streams.iter().zip(&rows) {
+            write!(f, "\n  ")?;
+            for (text, width) in row.iter().zip(widths) {
+                write!(f, "{text:width$}  ")?;
+            }
+            write!(f, "{}", row[3])?;
+            self.write_waits(f, stalled)?;
+        }
+        Ok(())
+    }
+}
+
+impl StallReport {
+    fn write_waits(&self, f: &mut fmt::Formatter<'_>, stalled: &StalledInstruction) -> fmt::Result {
+        for (index, (stream, seq)) in stalled.waits_for.iter().enumerate() {
+            let word = match (index, stalled.state) {
+                (0, StallState::Queued) => "; behind",
+                (0, _) => "; for",
+                _ => ",",
+            };
+            write!(f, "{word} {stream} #{seq}")?;
+        }
+        let chain = self.chain(stalled);
+        if let [_, .., root] = chain.as_slice() {
+            write!(f, "; in the end for {} #{}", root.stream, root.seq)?;
+        }
+        Ok(())
+    }
+}
+
+fn row(stalled: &StalledInstruction) -> [String; 4] {
+    let StalledInstruction { stream, seq, what, site, state, .. } = stalled;
+    let site = site.map_or_else(|| "issued where is not known".to_owned(), |site| site.to_string());
+    [format!("{stream} #{seq}"), state.to_string(), what.clone().unwrap_or_else(|| "?".to_owned()), site]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stalled(stream: &str, seq: u64, state: StallState, waits_for: &[(&str, u64)]) -> StalledInstruction {
+        let key = |stream: &str| stream.parse::<StreamKey>().expect("a stream");
+        let waits_for = waits_for.iter().map(|(stream, seq)| (key(stream), *seq)).collect();
+        let what = (state != StallState::Queued).then(|| format!("op {seq}"));
+        StalledInstruction { stream: key(stream), seq, pending: 3, what, site: None, state, waits_for }
+    }
+
+    fn report() -> StallReport {
+        let streams = vec![
+            stalled("compute@cpu:0:0", 7, StallState::Running, &[]),
+            stalled("compute@cpu:0:1", 12, StallState::Queued, &[("compute@cpu:0:0", 7)]),
+            stalled("d2h@cpu:0:0", 1, StallState::HeldBack, &[("compute@cpu:0:1", 14), ("h2d@cpu:0:0", 2)]),
+        ];
+        StallReport::new(streams, 1)
+    }
+
+    #[test]
+    fn a_report_is_printed_in_columns_with_the_way_to_the_root() {
+        let text = report().to_string();
+        let expected = "\
+9 instructions on 3 streams, 1 submitter blocked by the full queue
+  compute@cpu:0:0 #7   running    op 7  issued where is not known
+  compute@cpu:0:1 #12  queued     ?     issued where is not known; behind compute@cpu:0:0 #7
+  d2h@cpu:0:0 #1       held back  op 1  issued where is not known; for compute@cpu:0:1 #14, h2d@cpu:0:0 #2; \
+in the end for compute@cpu:0:0 #7";
+        assert_eq!(text, expected);
+        assert_eq!(StallReport::new(Vec::new(), 0).to_string(), "nothing is pending");
+    }
+
+    #[test]
+    fn roots_are_what_waits_for_nothing_pending() {
+        let report = report();
+        let roots: Vec<u64> = report.roots().map(|root| root.seq).collect();
+        assert_eq!(roots, [7]);
+        let chain: Vec<u64> = report.chain(&report.streams[2]).iter().map(|stalled| stalled.seq).collect();
+        assert_eq!(chain, [12, 7]);
+    }
+
+    #[test]
+    fn a_circle_of_outdated_notes_is_walked_once() {
+        let streams = vec![
+            stalled("compute@cpu:0:0", 1, StallState::Waiting, &[("compute@cpu:0:1", 1)]),
+            stalled("compute@cpu:0:1", 1, StallState::Waiting, &[("compute@cpu:0:0", 1)]),
+        ];
+        let report = StallReport::new(streams, 0);
+        assert_eq!(report.chain(&report.streams[0]).len(), 1);
+        assert_eq!(report.roots().count(), 0);
+        assert!(report.to_string().contains("for compute@cpu:0:1 #1"));
+    }
+}
