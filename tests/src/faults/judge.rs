@@ -1,0 +1,276 @@
+//! Playing one cell, and judging it by what is promised.
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use streamvm::ep::Error as DeviceError;
+use streamvm::ep::faults::{Fault, Gate, Rule};
+use streamvm::ep::races::FindingKind;
+use streamvm::{Cause, DeviceId, Error, Failure, FaultPlan, Finding, InstructionsBuilder, Mode, Tensor, Vm};
+
+use super::scene::{ELEMENTS, Scene};
+use super::table::{Cell, What};
+
+/// Far beyond what anything takes: past it, it hangs.
+const HANGS: Duration = Duration::from_secs(15);
+
+/// What a fault came to.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Outcome {
+    /// No call met the fault.
+    NotMet,
+    /// Nobody noticed but the clock: all values are right.
+    Absorbed,
+    /// The instruction failed, and so did what reads it, with its root cause.
+    Fails,
+    /// The list was refused with a typed error, and nothing of it ran.
+    Refused,
+    /// The device is lost: what was pending on it failed, other devices go on.
+    Lost,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Outcome::NotMet => "-",
+            Outcome::Absorbed => "absorbed",
+            Outcome::Fails => "fails",
+            Outcome::Refused => "refused",
+            Outcome::Lost => "lost",
+        })
+    }
+}
+
+/// Plays `cell`.
+///
+/// # Errors
+/// The promise that was broken.
+pub fn play(cell: &Cell, mode: Mode) -> Result<Outcome, String> {
+    let plan = FaultPlan::new();
+    let vm = Vm::builder().mode(mode).sim_devices(1).detect_races(true).faults(plan.clone()).build().map_err(text)?;
+    let scene = Scene::new(&vm, cell.device);
+    let gate = Gate::new();
+    for rule in cell.rules(&gate) {
+        plan.add(rule).map_err(text)?;
+    }
+    let opener = opens_late(&gate);
+    let played = subject(cell, &vm, &scene);
+    gate.open();
+    opener.join().map_err(|_| "the thread that opens the gate panicked")?;
+    let (outcome, held) = played?;
+    let met = !plan.fired().is_empty();
+    plan.stop();
+    let lost = outcome == Outcome::Lost;
+    if lost {
+        others_go_on(&vm, cell.device)?
+    } else {
+        goes_on(&vm, cell)?
+    }
+    no_finding(&vm, cell)?;
+    drop(scene);
+    nothing_is_left(&vm)?;
+    drop(vm);
+    if Arc::strong_count(&held) != 1 {
+        return Err("captures of the subject's function were not dropped".into());
+    }
+    match (met, outcome) {
+        (false, Outcome::Absorbed) => Ok(Outcome::NotMet),
+        (false, other) => Err(format!("{other} without a fault")),
+        (true, outcome) => Ok(outcome),
+    }
+}
+
+/// Opens the gate once somebody stands before it, and a little later.
+fn opens_late(gate: &Gate) -> thread::JoinHandle<()> {
+    let gate = gate.clone();
+    thread::spawn(move || {
+        let deadline = std::time::Instant::now() + HANGS;
+        while !gate.is_open() && std::time::Instant::now() < deadline {
+            if gate.wait_came(1, Some(std::time::Instant::now() + Duration::from_millis(5))) {
+                thread::sleep(Duration::from_millis(1));
+                gate.open();
+            }
+        }
+    })
+}
+
+/// The subject, its dependent, and independent work.
+fn subject(cell: &Cell, vm: &Vm, scene: &Scene) -> Result<(Outcome, Arc<()>), String> {
+    let held = scene.held.clone();
+    let mut builder = InstructionsBuilder::new();
+    let made = scene.emit(cell.kind, &mut builder).map_err(text)?;
+    let ticket = match vm.submit(builder.finish()) {
+        Ok(ticket) => ticket,
+        Err(error) => {
+            let (again, value) = (vm.stats().in_flight, &scene.subject);
+            if again != 0 {
+                return Err(format!("refused ({error}), and {again} instructions are pending"));
+            }
+            return match error {
+                _ if is_lost(&error) => Ok((Outcome::Lost, held)),
+                error @ (Error::OutOfMemory { .. } | Error::Device(_) | Error::NoStream { .. }) => {
+                    reads(value, 1.0).map_err(|e| format!("after {error}: {e}"))?;
+                    Ok((Outcome::Refused, held))
+                }
+                other => Err(format!("refused with {other}")),
+            };
+        }
+    };
+    let dependent =
+        made.as_ref().filter(|(tensor, _)| tensor.place().device().is_some()).map(|(t, v)| (t + t, 2.0 * v));
+    let independent = {
+        let _lane = streamvm::lane(2);
+        &scene.apart * &scene.apart
+    };
+    let first = ends(ticket.wait_timeout(HANGS))?;
+    let second = ends(ticket.wait_timeout(HANGS))?;
+    if first != second {
+        return Err(format!("the ticket said {first:?}, and then {second:?}"));
+    }
+    let root = match &first {
+        Ok(()) => None,
+        Err(Error::Failed(failure)) => Some(failure.clone()),
+        Err(other) => return Err(format!("the ticket says {other}")),
+    };
+    if let Some(root) = &root {
+        names_the_subject(root, cell)?;
+    }
+    let lost = root.as_ref().is_some_and(|root| is_loss(root));
+    let mut lost_later = false;
+    for (tensor, value) in
+        made.into_iter().chain(dependent.map(|(t, v)| t.map(|t| (t, v))).transpose().or_else(|e| {
+            if is_lost(&e) {
+                lost_later = true;
+                Ok(None)
+            } else {
+                Err(text(e))
+            }
+        })?)
+    {
+        match (tells(&tensor, value)?, &root) {
+            (Ok(()), Some(root)) if !lost => return Err(format!("read as right in spite of {root}")),
+            (Ok(()), _) => {}
+            (Err(Error::Failed(failure)), Some(root)) if *failure == **root => {}
+            (Err(error), root) if is_lost(&error) && (lost || root.is_none()) => lost_later = true,
+            (Err(error), root) => return Err(format!("reads {error}, and the root is {root:?}")),
+        }
+    }
+    match independent.and_then(|tensor| tensor.to_vec::<f32>()) {
+        Ok(values) if values == [4.0; ELEMENTS] => {}
+        Ok(values) => return Err(format!("independent work gave {values:?}")),
+        Err(error) if is_lost(&error) => lost_later = true,
+        Err(error) => return Err(format!("independent work: {error}")),
+    }
+    let outcome = match root {
+        _ if lost || lost_later => Outcome::Lost,
+        Some(_) => Outcome::Fails,
+        None => Outcome::Absorbed,
+    };
+    Ok((outcome, held))
+}
+
+/// What a tensor says, twice the same; wrong values are never read as right.
+fn tells(tensor: &Tensor, value: f32) -> Result<Result<(), Error>, String> {
+    let first = tensor.to_vec::<f32>();
+    let second = tensor.to_vec::<f32>();
+    match (first, second) {
+        (Ok(first), Ok(second)) if first == second && first == [value; ELEMENTS] => Ok(Ok(())),
+        (Ok(first), Ok(_)) => Err(format!("{first:?} was read for {value}")),
+        (Err(first), Err(second)) if first == second || (is_lost(&first) && is_lost(&second)) => Ok(Err(first)),
+        // The reading itself may have met the fault.
+        (Err(_), Ok(second)) if second == [value; ELEMENTS] => Ok(Ok(())),
+        (first, second) => Err(format!("it said {first:?}, and then {second:?}")),
+    }
+}
+
+fn reads(tensor: &Tensor, value: f32) -> Result<(), String> {
+    tells(tensor, value)?.map_err(text)
+}
+
+fn ends(waited: Result<(), Error>) -> Result<Result<(), Error>, String> {
+    match waited {
+        Err(Error::Timeout(after)) => Err(format!("it is not over after {after:?}")),
+        other => Ok(other),
+    }
+}
+
+fn names_the_subject(root: &Failure, cell: &Cell) -> Result<(), String> {
+    let right = root.site.file().ends_with("scene.rs")
+        && root.stream.stream_type == cell.kind.stream_type()
+        && !root.what.is_empty()
+        && root.point.seq > 0;
+    if right { Ok(()) } else { Err(format!("the root cause does not name the subject: {root}")) }
+}
+
+fn is_loss(failure: &Failure) -> bool {
+    matches!(failure.cause, Cause::Device(DeviceError::DeviceLost { .. }))
+}
+
+fn is_lost(error: &Error) -> bool {
+    match error {
+        Error::Failed(failure) => is_loss(failure),
+        Error::Device(DeviceError::DeviceLost { .. }) => true,
+        other => other.to_string().contains("is lost ("),
+    }
+}
+
+/// The faults have stopped: the same work on the same streams succeeds.
+fn goes_on(vm: &Vm, cell: &Cell) -> Result<(), String> {
+    let scene = Scene::new(vm, cell.device);
+    let mut builder = InstructionsBuilder::new();
+    let made = scene.emit(cell.kind, &mut builder).map_err(text)?;
+    let ticket = vm.submit(builder.finish()).map_err(|error| format!("after the fault: {error}"))?;
+    ends(ticket.wait_timeout(HANGS))?.map_err(|error| format!("after the fault: {error}"))?;
+    made.map_or(Ok(()), |(tensor, value)| reads(&tensor, value).map_err(|error| format!("after the fault: {error}")))
+}
+
+/// A lost device takes nobody else along.
+fn others_go_on(vm: &Vm, lost: DeviceId) -> Result<(), String> {
+    let other = if lost == DeviceId::cpu(0) { DeviceId::sim(0) } else { DeviceId::cpu(0) };
+    let tensor = vm.fill(other, streamvm::DType::F32, &[ELEMENTS], 1.0).map_err(text)?;
+    let sum = (&tensor + &tensor).map_err(text)?;
+    if other == DeviceId::cpu(0) {
+        return reads(&sum, 2.0).map_err(|error| format!("another device: {error}"));
+    }
+    // Reading back goes by a stream of the lost device.
+    sum.wait().map_err(|error| format!("another device: {error}"))
+}
+
+fn no_finding(vm: &Vm, cell: &Cell) -> Result<(), String> {
+    // A command that is dropped never writes, and the device rightly says so of who reads after it.
+    let dropped = |race: &Finding| cell.what == What::WorkFailsLate && race.kind == FindingKind::NeverWritten;
+    match vm.races().iter().find(|race| !dropped(race)) {
+        None => Ok(()),
+        Some(race) => Err(format!("the detector found: {race}")),
+    }
+}
+
+/// Memory and events come back once every handle is gone and everything has passed.
+fn nothing_is_left(vm: &Vm) -> Result<(), String> {
+    // What nobody collected is told here, and is no fault of the suite.
+    let _ = ends(vm.wait_all_timeout(HANGS))?;
+    let stats = vm.stats();
+    if stats.in_flight != 0 || stats.live_events != 0 {
+        return Err(format!("{} instructions and {} events are left", stats.in_flight, stats.live_events));
+    }
+    match stats.memory.iter().find(|pool| pool.allocator.in_use != 0) {
+        None => Ok(()),
+        Some(pool) => Err(format!("{} bytes on {} are left", pool.allocator.in_use, pool.place)),
+    }
+}
+
+fn text(error: impl fmt::Display) -> String {
+    error.to_string()
+}
+
+/// The first call that matches.
+pub(super) fn once(rule: Rule) -> Rule {
+    rule.nth(0)
+}
+
+/// A gate's fault.
+pub(super) fn stall(gate: &Gate) -> Fault {
+    Fault::Stall(gate.clone())
+}

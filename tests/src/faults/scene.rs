@@ -1,0 +1,195 @@
+//! Scenes: the instruction that a fault meets, and what surrounds it.
+
+use std::sync::Arc;
+
+use streamvm::{BuildError, DType, DeviceId, InstructionsBuilder, Place, StreamKey, StreamType, Tensor, Vm};
+
+/// The elements of every tensor of a scene.
+pub(super) const ELEMENTS: usize = 8;
+
+/// An instruction kind on one type of stream.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// An op on the compute stream.
+    Call,
+    /// A fill on the compute stream.
+    Fill,
+    /// A caller's function that updates a tensor.
+    Function,
+    /// A caller's function that touches nothing.
+    HostFunction,
+    /// A caller's look at one tensor.
+    Access,
+    /// An op on the pinned compute stream.
+    PinnedCall,
+    /// A copy from the host.
+    CopyIn,
+    /// A copy to the host.
+    CopyOut,
+    /// An explicit record on the compute stream, and a wait for it on another lane.
+    RecordAndWait,
+    /// Order alone.
+    Touch,
+    /// Memory that is allocated, written and released in one list.
+    AllocateAndRelease,
+    /// A barrier with a callback.
+    Barrier,
+    /// A global sync.
+    GlobalSync,
+}
+
+/// All kinds.
+pub fn kinds() -> [Kind; 13] {
+    use Kind::*;
+    [
+        Call,
+        Fill,
+        Function,
+        HostFunction,
+        Access,
+        PinnedCall,
+        CopyIn,
+        CopyOut,
+        RecordAndWait,
+        Touch,
+        AllocateAndRelease,
+        Barrier,
+        GlobalSync,
+    ]
+}
+
+impl Kind {
+    /// What the instruction that the fault is for is called.
+    pub(super) fn called(self) -> &'static str {
+        match self {
+            Kind::Call | Kind::PinnedCall => "add",
+            Kind::Fill | Kind::RecordAndWait | Kind::AllocateAndRelease => "fill",
+            Kind::Function | Kind::HostFunction | Kind::Access | Kind::Barrier => "subject",
+            Kind::CopyIn | Kind::CopyOut => "copy",
+            Kind::Touch => "touch",
+            Kind::GlobalSync => "global_sync",
+        }
+    }
+
+    /// The stream type that it runs on.
+    pub fn stream_type(self) -> StreamType {
+        match self {
+            Kind::PinnedCall => StreamType::PinnedCompute,
+            Kind::CopyIn => StreamType::HostToDevice,
+            Kind::CopyOut => StreamType::DeviceToHost,
+            Kind::Barrier | Kind::GlobalSync => StreamType::Barrier,
+            _ => StreamType::Compute,
+        }
+    }
+}
+
+/// What a subject starts from: healthy and over before the fault.
+#[derive(Debug)]
+pub struct Scene {
+    /// Where it plays.
+    pub device: DeviceId,
+    /// Ones, on the device.
+    pub ones: Tensor,
+    /// Ones, on the device, which only the subject uses: nobody else's reads keep its writes waiting.
+    pub subject: Tensor,
+    /// Twos, on the device, which the subject does not use.
+    pub apart: Tensor,
+    /// Fives, on the host.
+    pub host: Tensor,
+    /// Held by the captures of the subject's function.
+    pub held: Arc<()>,
+}
+
+impl Scene {
+    /// Sets the scene.
+    ///
+    /// # Panics
+    /// When healthy work fails.
+    pub fn new(vm: &Vm, device: DeviceId) -> Scene {
+        let fill = |value: f32| vm.fill(device, DType::F32, &[ELEMENTS], value).expect("a fill");
+        let (ones, subject, apart) = (fill(1.0), fill(1.0), fill(2.0));
+        let host = vm.tensor(&[5.0f32; ELEMENTS], &[ELEMENTS]).expect("a host tensor");
+        // The streams that work beside the subject are there before the fault.
+        assert_eq!(ones.to_vec::<f32>().expect("a look at it"), [1.0; ELEMENTS]);
+        for lane in 1..3 {
+            let _lane = streamvm::lane(lane);
+            fill(0.0);
+        }
+        vm.wait_all().expect("a healthy start");
+        Scene { device, ones, subject, apart, host, held: Arc::new(()) }
+    }
+
+    /// Emits the subject. Gives what it makes, and its value where all goes well.
+    ///
+    /// # Errors
+    /// Never for a well-formed scene.
+    pub fn emit(&self, kind: Kind, b: &mut InstructionsBuilder) -> Result<Option<(Tensor, f32)>, BuildError> {
+        let held = self.held.clone();
+        let device = self.device;
+        Ok(match kind {
+            Kind::Call => Some((b.add(&self.ones, &self.subject)?, 2.0)),
+            Kind::PinnedCall => {
+                b.set_pinned(true);
+                let out = b.add(&self.ones, &self.subject)?;
+                b.set_pinned(false);
+                Some((out, 2.0))
+            }
+            Kind::Fill => Some((b.fill(device, DType::F32, &[ELEMENTS], 7.0)?, 7.0)),
+            Kind::Function => {
+                b.call_fn("subject", device, [self.subject.update()], move |context| {
+                    let _held = held;
+                    context.writes.take::<f32>(0)?.fill(3.0);
+                    Ok(())
+                })?;
+                Some((self.subject.clone(), 3.0))
+            }
+            Kind::Access => {
+                b.access("subject", self.subject.write(), move |context| {
+                    let _held = held;
+                    context.writes.take::<f32>(0)?.fill(4.0);
+                    Ok(())
+                })?;
+                Some((self.subject.clone(), 4.0))
+            }
+            Kind::HostFunction => {
+                b.host_fn("subject", device, move || {
+                    let _held = held;
+                    Ok(())
+                });
+                None
+            }
+            Kind::CopyIn => Some((b.copy(&self.host, device)?, 5.0)),
+            Kind::CopyOut => Some((b.copy(&self.subject, Place::Host)?, 1.0)),
+            Kind::RecordAndWait => {
+                let source = StreamKey::new(device, StreamType::Compute, 0);
+                let target = StreamKey::new(device, StreamType::Compute, 1);
+                b.fill_into(&self.subject, 6.0f32)?;
+                let event = b.record(source);
+                b.wait(target, source, &event);
+                Some((self.subject.clone(), 6.0))
+            }
+            Kind::Touch => {
+                b.touch(device, &[&self.subject]);
+                None
+            }
+            Kind::AllocateAndRelease => {
+                let scratch = b.allocate(device, DType::F32, &[ELEMENTS])?;
+                b.fill_into(&scratch, 8.0f32)?;
+                let out = b.add(&scratch, &self.ones)?;
+                b.release(&scratch);
+                Some((out, 9.0))
+            }
+            Kind::Barrier => {
+                b.barrier_with("subject", move || {
+                    let _held = held;
+                    Ok(())
+                });
+                None
+            }
+            Kind::GlobalSync => {
+                b.global_sync();
+                None
+            }
+        })
+    }
+}

@@ -1,0 +1,227 @@
+//! The table: every fault at every kind of instruction on every device.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use streamvm::ep::faults::{Fault, Gate, Point, Rule};
+use streamvm::{DeviceId, DeviceKind, Mode, StreamType};
+
+use super::judge::{once, play, stall};
+use super::scene::{Kind, kinds};
+
+/// A fault, as the table names it.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum What {
+    /// The driver has no memory, once.
+    AllocationFails,
+    /// The driver has no memory any more.
+    AllocationsFail,
+    /// The call that gives the work fails.
+    WorkFails,
+    /// The call that gives the work panics.
+    WorkPanics,
+    /// The work fails when it runs.
+    WorkFailsLate,
+    /// The work blocks for a while.
+    WorkStalls,
+    /// Nothing behind the work is seen to pass for a while.
+    WorkIsHeld,
+    /// The device is lost with the work.
+    LostAtWork,
+    /// Every record fails.
+    RecordsFail,
+    /// Records panic.
+    RecordPanics,
+    /// Every record fails, and the stream cannot be waited for either.
+    NothingCanBeProven,
+    /// The device is lost with a record.
+    LostAtRecord,
+    /// Every device wait fails.
+    WaitsFail,
+    /// A device wait panics.
+    WaitPanics,
+    /// Asking for an event fails, once.
+    QueryFails,
+    /// Blocking on an event fails, once.
+    HostWaitFails,
+    /// The thread context panics between instructions.
+    ThreadDies,
+    /// A new stream cannot be made.
+    StreamsFail,
+}
+
+impl What {
+    /// All of them.
+    pub const ALL: [What; 18] = [
+        What::AllocationFails,
+        What::AllocationsFail,
+        What::WorkFails,
+        What::WorkPanics,
+        What::WorkFailsLate,
+        What::WorkStalls,
+        What::WorkIsHeld,
+        What::LostAtWork,
+        What::RecordsFail,
+        What::RecordPanics,
+        What::NothingCanBeProven,
+        What::LostAtRecord,
+        What::WaitsFail,
+        What::WaitPanics,
+        What::QueryFails,
+        What::HostWaitFails,
+        What::ThreadDies,
+        What::StreamsFail,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            What::AllocationFails => "allocation fails once",
+            What::AllocationsFail => "allocations fail",
+            What::WorkFails => "work fails",
+            What::WorkPanics => "work panics",
+            What::WorkFailsLate => "work fails late",
+            What::WorkStalls => "work stalls",
+            What::WorkIsHeld => "work is held",
+            What::LostAtWork => "device lost at work",
+            What::RecordsFail => "records fail",
+            What::RecordPanics => "record panics",
+            What::NothingCanBeProven => "records and sync fail",
+            What::LostAtRecord => "device lost at record",
+            What::WaitsFail => "device waits fail",
+            What::WaitPanics => "device wait panics",
+            What::QueryFails => "query fails once",
+            What::HostWaitFails => "event wait fails once",
+            What::ThreadDies => "thread dies",
+            What::StreamsFail => "new streams fail",
+        }
+    }
+
+    /// Only a device that runs its commands later knows it.
+    fn is_later(self) -> bool {
+        matches!(self, What::WorkFailsLate | What::WorkIsHeld)
+    }
+}
+
+/// One fault at one kind of instruction on one device.
+#[derive(Copy, Clone, Debug)]
+pub struct Cell {
+    /// The fault.
+    pub what: What,
+    /// The instruction.
+    pub kind: Kind,
+    /// The device.
+    pub device: DeviceId,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {:?} ({}@{})", self.what.name(), self.kind, self.kind.stream_type(), self.device)
+    }
+}
+
+/// Every cell that means something.
+pub fn cells() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    // Barriers are the host's, whatever device they hold up.
+    let on_host = |what, kind: Kind| what == What::ThreadDies && kind.stream_type() == StreamType::Barrier;
+    for device in [DeviceId::cpu(0), DeviceId::sim(0)] {
+        for what in What::ALL {
+            for kind in kinds() {
+                let later = device.kind == DeviceKind::Sim;
+                if (!later || !on_host(what, kind))
+                    && (later || !what.is_later())
+                    && !(what.is_later() && work(kind).is_none())
+                {
+                    cells.push(Cell { what, kind, device });
+                }
+            }
+        }
+    }
+    cells
+}
+
+/// The call that gives the work of a kind.
+fn work(kind: Kind) -> Option<Point> {
+    match kind {
+        Kind::Call | Kind::PinnedCall => Some(Point::Launch),
+        Kind::Fill | Kind::RecordAndWait | Kind::AllocateAndRelease => Some(Point::Fill),
+        Kind::Function | Kind::HostFunction | Kind::Access => Some(Point::Call),
+        Kind::CopyIn | Kind::CopyOut => Some(Point::Copy),
+        // The barrier's callback runs on a stream of the host.
+        Kind::Barrier | Kind::GlobalSync | Kind::Touch => None,
+    }
+}
+
+impl Cell {
+    pub(super) fn rules(&self, gate: &Gate) -> Vec<Rule> {
+        let rule = |point, fault| Rule::new(point, fault).device(self.device);
+        let named = |rule: Rule| once(rule.named(self.kind.called()));
+        let at_work = |fault| work(self.kind).map(|point| named(rule(point, fault))).into_iter().collect();
+        match self.what {
+            What::AllocationFails => vec![once(rule(Point::Allocate, Fault::OutOfMemory))],
+            What::AllocationsFail => vec![rule(Point::Allocate, Fault::OutOfMemory)],
+            What::WorkFails => at_work(Fault::Error),
+            What::WorkPanics => at_work(Fault::Panic),
+            What::WorkFailsLate => at_work(Fault::Late),
+            What::WorkStalls => at_work(stall(gate)),
+            What::WorkIsHeld => at_work(Fault::Hold(gate.clone())),
+            What::LostAtWork => at_work(Fault::Lost),
+            What::RecordsFail => vec![rule(Point::Record, Fault::Error)],
+            What::RecordPanics => vec![once(rule(Point::Record, Fault::Panic))],
+            What::NothingCanBeProven => {
+                vec![rule(Point::Record, Fault::Error), rule(Point::Synchronize, Fault::Error)]
+            }
+            What::LostAtRecord => vec![once(rule(Point::Record, Fault::Lost))],
+            What::WaitsFail => vec![rule(Point::Wait, Fault::Error)],
+            What::WaitPanics => vec![once(rule(Point::Wait, Fault::Panic))],
+            What::QueryFails => vec![once(rule(Point::Query, Fault::Error))],
+            What::HostWaitFails => vec![once(rule(Point::HostWait, Fault::Error))],
+            What::ThreadDies => vec![named(rule(Point::Begin, Fault::Panic))],
+            What::StreamsFail => vec![rule(Point::CreateStream, Fault::Error)],
+        }
+    }
+}
+
+/// Plays every cell in `mode`. Gives a table of outcomes, and the broken promises.
+pub fn report(mode: Mode) -> (String, Vec<String>) {
+    let mut outcomes: BTreeMap<(DeviceId, What), Vec<String>> = BTreeMap::new();
+    let mut broken = Vec::new();
+    // Nothing outside of a simulation opens the gate that such a cell needs.
+    let held = |cell: &Cell| matches!(mode, Mode::Simulated { .. }) && cell.what == What::WorkIsHeld;
+    for cell in cells().into_iter().filter(|cell| !held(cell)) {
+        let played = std::panic::catch_unwind(|| play(&cell, mode));
+        let text = match played {
+            Ok(Ok(outcome)) => outcome.to_string(),
+            Ok(Err(promise)) => {
+                broken.push(format!("{cell}: {promise}"));
+                "BROKEN".to_owned()
+            }
+            Err(_) => {
+                broken.push(format!("{cell}: panicked"));
+                "PANICKED".to_owned()
+            }
+        };
+        outcomes.entry((cell.device, cell.what)).or_default().push(format!("{:?}:{text}", cell.kind));
+    }
+    (render(&outcomes), broken)
+}
+
+fn render(outcomes: &BTreeMap<(DeviceId, What), Vec<String>>) -> String {
+    let short = |kind: Kind| format!("{kind:?}").chars().take(9).collect::<String>();
+    let mut text = format!("{:<31}", "fault");
+    for kind in kinds() {
+        text.push_str(&format!("{:<10}", short(kind)));
+    }
+    text.push('\n');
+    for ((device, what), cells) in outcomes {
+        text.push_str(&format!("{:<31}", format!("{device} {}", what.name())));
+        for kind in kinds() {
+            let prefix = format!("{kind:?}:");
+            let outcome = cells.iter().find_map(|cell| cell.strip_prefix(&prefix)).unwrap_or(".");
+            text.push_str(&format!("{outcome:<10}"));
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    text
+}
