@@ -2,9 +2,13 @@
 
 CARGO ?= cargo
 BENCH_FLAGS ?=
+SECONDS ?= 60
+MINUTES ?= 5
+N ?= 100000
+SEED ?= 1
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help run test lint bench doc ci loom miri deny
+.PHONY: help shuttle run test lint bench doc ci loom miri deny fuzz sim soak tsan asan
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -30,10 +34,39 @@ doc: ## the documentation of all crates, in target/doc
 loom: ## every interleaving of the lock-free pieces, and broken twins that must fail
 	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --quiet --release -p streamvm-stream -p streamvm --lib --target-dir target/loom loom_
 
+shuttle: ## small programs on whole engines under drawn schedules; a failure prints the schedule that replays it
+	RUSTFLAGS="--cfg shuttle" $(CARGO) test --quiet --release -p streamvm --lib --target-dir target/shuttle shuttle_
+
 miri: ## undefined behaviour in the files that use unsafe code (needs the nightly toolchain)
 	rustup component add --toolchain nightly miri rust-src
 	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm --lib -- slot inbox
 	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm-ep --lib -- closure fn_context operand
+
+fuzz: ## each reader of texts and files fed noise for SECONDS=60 (needs cargo-fuzz and the nightly toolchain)
+	for target in $$(ls fuzz/corpus); do \
+	    mkdir -p $(TARGET)/fuzz/$$target; \
+	    $(CARGO) +nightly fuzz run $$target $(TARGET)/fuzz/$$target fuzz/corpus/$$target -- -max_total_time=$(SECONDS) \
+	        -max_len=4096 -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=512 || exit 1; done
+
+sim: ## N=100000 random programs from SEED=1 on simulated devices, and every kind of hazard found
+	$(CARGO) run --quiet --release -p streamvm-tests --bin sim -- $(N) --seed $(SEED)
+
+soak: ## a mixed load for MINUTES=5: prints memory, events, pools and latency, fails when something has grown
+	$(CARGO) run --quiet --release -p streamvm-tests --bin soak -- --minutes $(MINUTES)
+	$(CARGO) run --quiet --release -p streamvm-tests --bin soak -- --minutes $(MINUTES) --sim 1
+
+# The crates with unsafe code or threads, and a load that uses them all.
+SANITIZED = --target $(shell rustc -vV | sed -n 's/^host: //p') --quiet
+SUITES = -p streamvm-ep -p streamvm-stream -p streamvm --lib
+
+tsan: ## data races, as the thread sanitizer sees them: the load and the suites (needs the nightly toolchain)
+	rustup component add --toolchain nightly rust-src
+	RUSTFLAGS=-Zsanitizer=thread $(CARGO) +nightly run -Zbuild-std $(SANITIZED) --target-dir $(TARGET)/tsan -p streamvm-tests --bin stress
+	RUSTFLAGS=-Zsanitizer=thread $(CARGO) +nightly test -Zbuild-std $(SANITIZED) --target-dir $(TARGET)/tsan $(SUITES)
+
+asan: ## memory errors and leaks, as the address sanitizer sees them: the load and the suites (needs the nightly toolchain)
+	RUSTFLAGS=-Zsanitizer=address $(CARGO) +nightly run $(SANITIZED) --target-dir $(TARGET)/asan -p streamvm-tests --bin stress
+	RUSTFLAGS=-Zsanitizer=address $(CARGO) +nightly test $(SANITIZED) --target-dir $(TARGET)/asan $(SUITES)
 
 deny: ## licences and sources of dependencies (needs cargo-deny)
 	$(CARGO) deny check licenses bans sources

@@ -101,7 +101,7 @@ struct EngineArgs {
     /// How many simulated devices to offer (sim:0, sim:1, ...), which do everything in the worst legal order
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=64))]
     sim_devices: Option<u32>,
-    /// Most memory of each CPU device and of the host, such as 512M or 2G [default: the machine's]
+    /// Most memory of each device and of the host, such as 512M or 2G [default: the machine's]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory_limit: Option<u64>,
 }

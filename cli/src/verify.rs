@@ -30,9 +30,8 @@ pub fn verify_trace(path: &Path, json: bool, out: &mut dyn Write, err: &mut dyn 
         Ok(trace) => trace,
         Err(error) => {
             writeln!(err, "{name}:{}: error: {}", error.line, printable(&error.what))?;
-            let help = "`streamvm run --record FILE` writes a trace; docs/trace.md has the format";
             if error.line == 1 {
-                writeln!(err, " = help: {help}")?;
+                writeln!(err, " = help: `streamvm run --record FILE` writes a trace; docs/trace.md has the format")?;
             }
             return Ok(Exit::Rejected);
         }

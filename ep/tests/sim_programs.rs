@@ -4,8 +4,9 @@
 //! commands is not ordered by the closure of streams and waits, however the commands happened to run. And where there is
 //! no finding, memory holds what the same program leaves on the CPU, one command after the other.
 //!
-//! Broken copies of the simulated device that were tried and found: waits that are dropped, waits that bind to the
-//! newest record when they run, records that pass before the commands ahead of them, a stream whose commands swap.
+//! Broken copies of the simulated device that were tried and found: waits that do not wait, waits that are not told to
+//! the detector, records that pass before the command ahead of them, outputs that are not stored, `synchronize` one
+//! command short.
 
 use std::ops::Range;
 use std::sync::Arc;

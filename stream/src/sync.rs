@@ -1,6 +1,8 @@
-//! The one door to atomics, so that loom can run the same code.
+//! The one door to atomics, so that loom and shuttle can run the same code.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
-#[cfg(not(loom))]
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::atomic::{AtomicU64, Ordering};
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering};

@@ -8,19 +8,25 @@
 //! * [`conformance`]: what every execution provider must do, and broken ones that must be rejected;
 //! * [`corpus`]: what every text and file that is read is held to, for fuzzing and for replaying what it found;
 //! * [`load`]: a mixed load for programs that run for minutes, and what is measured while it runs;
+//! * [`hazards`]: programs for devices with one thing wrong, which the race detector must find;
 //! * [`program`]: random programs, run on any engine and compared with the inline one.
 
 pub mod conformance;
 pub mod corpus;
+pub mod faults;
 mod gate;
 pub mod hazards;
 pub mod load;
+mod many;
+mod logged;
 mod patience;
 pub mod program;
 mod random;
 mod setup;
 
 pub use gate::{ClosedGate, Gate};
+pub use many::each_seed;
+pub use logged::logged;
 pub use patience::{PATIENCE, block_on, poll_once, until, within};
 pub use random::Random;
 pub use setup::{CPU, failure_of, list, on_device, submit, used_bytes};

@@ -1,6 +1,6 @@
 //! Failures: root causes, and who hears of them.
 
-use streamvm::{Cause, DType, FnContext, StreamKey, StreamType, Vm};
+use streamvm::{Cause, DType, Error, FnContext, StreamKey, StreamType, Vm};
 use streamvm_tests::{CPU, ClosedGate, block_on, failure_of, on_device, submit};
 
 fn vm() -> Vm {
@@ -264,4 +264,40 @@ fn poison_that_a_tensor_holds_outlives_any_number_of_later_failures() {
     }
     assert_eq!(failure_of(kept.to_vec::<f32>()).what, "kept");
     assert_eq!(failure_of(kept.neg().and_then(|y| y.to_vec::<f32>())).what, "kept");
+}
+
+#[test]
+fn out_of_memory_names_the_line_the_op_and_the_source_line() {
+    let vm = Vm::builder().cpu_memory_limit(1 << 20).host_memory_limit(1 << 20).build().expect("an engine");
+    let x = vm.fill(CPU, DType::F32, &[1 << 16], 1.0).expect("a quarter of it");
+    let mut line = 0;
+    let list = streamvm_tests::list(|b| {
+        let half = b.neg(&x)?;
+        let rest = b.exp(&half)?;
+        line = line!() + 1;
+        let _large = b.matmul(
+            &rest.try_reshape(&[1 << 16, 1])?.expect("a view"),
+            &x.try_reshape(&[1, 1 << 16])?.expect("a view"),
+        )?;
+        Ok(())
+    });
+    let error = vm.submit(list).map(drop).expect_err("more than there is");
+    let Error::OutOfMemory { line: of_list, what, site, source } = &error else { panic!("{error:?}") };
+    assert_eq!((*of_list, what.as_str(), site.line()), (Some(2), "matmul", line));
+    assert!(
+        matches!(**source, streamvm::ep::Error::OutOfMemory { requested, .. } if requested >= 1 << 34),
+        "{source:?}"
+    );
+    for part in ["instruction 2", "matmul", "failures.rs", "out of device memory on cpu:0", "limit"] {
+        assert!(error.to_string().contains(part), "{part} is missing in: {error}");
+    }
+    let (eager, line) = (vm.fill(CPU, DType::F32, &[1 << 20], 1.0).expect_err("more than there is"), line!());
+    assert!(
+        matches!(&eager, Error::OutOfMemory { what, site, .. } if what == "fill" && site.line() == line),
+        "{eager:?}"
+    );
+    let (host, line) = (vm.tensor(&[0u8; 1 << 21], &[1 << 21]).expect_err("more than there is"), line!());
+    let of_host = matches!(&host, Error::OutOfMemory { line: None, site, .. } if site.line() == line);
+    assert!(of_host, "{host:?}");
+    assert_eq!(x.sum(&[]).and_then(|sum| sum.to_vec::<f32>()), Ok(vec![65536.0]), "the engine goes on");
 }

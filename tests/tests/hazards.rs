@@ -1,7 +1,6 @@
 //! Hazards: whatever is wrong in a program for a device, the race detector finds it, and finds nothing in what is right.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
+use streamvm_tests::each_seed;
 use streamvm_tests::hazards::{Kind, hazard, valid};
 
 /// Seeds of each kind; `make sim` runs ten times as many.
@@ -12,19 +11,23 @@ const VALID: u64 = 3000;
 
 #[test]
 fn every_hazard_of_every_kind_is_found() {
+    let kinds = Kind::all();
+    let count = kinds.len() as u64 * SEEDS;
     let mut failures = Vec::new();
-    for kind in Kind::all() {
-        let start = std::time::Instant::now();
-        let failed = (0..SEEDS).find_map(|seed| catch_unwind(AssertUnwindSafe(|| hazard(&kind, seed).err())).unwrap_or(Some("panic".into())));
-        eprintln!("{} {:?} {}", kind.name(), start.elapsed(), failed.is_some());
-        failures.extend(failed);
-    }
-    assert!(failures.is_empty(), "{} kinds were not found each time:\n{}", failures.len(), failures.join("\n\n"));
+    let check = move |number: u64| hazard(&kinds[(number / SEEDS) as usize], number % SEEDS);
+    let result = each_seed(0..count, check, |_, result| {
+        failures.extend(result.err());
+        true
+    });
+    assert_eq!(result, Ok(()), "hangs");
+    assert!(failures.is_empty(), "{} of {count} were not found:\n{}", failures.len(), failures[0]);
 }
 
 #[test]
 fn nothing_is_found_in_valid_programs() {
-    for seed in 0..VALID {
-        valid(seed).unwrap_or_else(|found| panic!("{found}"));
-    }
+    let result = each_seed(0..VALID, valid, |_, result| {
+        result.unwrap_or_else(|found| panic!("{found}"));
+        true
+    });
+    assert_eq!(result, Ok(()), "hangs");
 }

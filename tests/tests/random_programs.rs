@@ -2,9 +2,26 @@
 //! instruction had run to its end before the next.
 
 use streamvm::SoftSyncMode;
-use streamvm_tests::program::{Config, check};
+use streamvm_tests::each_seed;
+use streamvm_tests::program::{Config, Script, check, explain, judge};
 
 const CASES: u32 = 1000;
+
+/// Programs on simulated devices; `make sim` runs ten times as many.
+const SIMULATED: u64 = 10_000;
+
+#[test]
+fn programs_of_several_threads_on_simulated_devices_without_a_race_or_a_missing_wait() {
+    let mut failed = None;
+    let result = each_seed(0..SIMULATED, |seed| judge(&Script::draw(seed), None), |seed, result| {
+        failed = result.err().map(|verdict| (seed, verdict));
+        failed.is_none()
+    });
+    assert_eq!(result, Ok(()), "hangs");
+    if let Some((seed, verdict)) = failed {
+        panic!("{}", explain(&Script::draw(seed), verdict, None));
+    }
+}
 
 #[test]
 fn one_program_on_the_engine_as_it_comes() {

@@ -345,3 +345,95 @@ fn many_waiters_of_many_points_all_wake() {
         });
     });
 }
+
+/// Every call that can block gives up at the deadline: those with a timeout of their own, and all others under a guard.
+#[test]
+fn every_blocking_call_has_a_deadline() {
+    let vm = Vm::builder().max_instructions(4).build().expect("an engine");
+    let gate = ClosedGate::new();
+    let (x, bools) =
+        (on_device(&vm, &[1.0]), vm.tensor_of_bools(&[true], &[1]).and_then(|b| b.to(CPU)).expect("a copy"));
+    vm.wait_all().expect("it passes");
+    let held = submit(&vm, |b| b.call_fn("held", CPU, [x.update(), bools.update()], gate.function()));
+    let timeout = Err(Error::Timeout(SHORT));
+    assert_eq!(x.to_vec_timeout::<f32>(SHORT).map(drop), timeout);
+    assert_eq!(bools.to_bools_timeout(SHORT).map(drop), timeout);
+    {
+        let _guard = streamvm::deadline(SHORT);
+        assert_eq!(x.wait(), timeout);
+        let _guard = streamvm::deadline(SHORT);
+        assert_eq!(held.wait(), timeout);
+        let _guard = streamvm::deadline(SHORT);
+        assert_eq!(vm.wait_all(), timeout);
+    }
+    // Two reads are queued by now; one more instruction fills the queue.
+    submit(&vm, |b| b.call_fn("fills the queue", CPU, [], |_| Ok(())));
+    let some = || list(|b| b.fill(CPU, DType::F32, &[1], 1.0).map(drop));
+    assert_eq!(vm.submit_timeout(some(), SHORT).map(drop), timeout);
+    for call in [
+        &|| x.neg().map(drop) as Result<(), Error>,
+        &|| x.to(streamvm::Place::Host).map(drop),
+        &|| x.to_vec::<f32>().map(drop),
+        &|| vm.fill(CPU, DType::F32, &[1], 1.0).map(drop),
+        &|| vm.submit(some()).map(drop),
+    ] as [&dyn Fn() -> Result<(), Error>; 5]
+    {
+        let _guard = streamvm::deadline(SHORT);
+        assert_eq!(call(), timeout);
+    }
+    assert!(matches!(vm.try_submit(some()), Err(Error::WouldBlock { .. })));
+    gate.open();
+    assert_eq!(x.to_vec_timeout::<f32>(PATIENCE), Ok(vec![1.0]));
+    assert_eq!(bools.to_bools_timeout(PATIENCE), Ok(vec![true]));
+    assert!(vm.submit_timeout(some(), PATIENCE).is_ok());
+    vm.wait_all().expect("what gave up was not submitted, and the rest passes");
+}
+
+/// Memory that is only given back once pending work has passed is waited for up to the deadline.
+#[test]
+fn waiting_for_memory_ends_at_the_deadline() {
+    let vm = Vm::builder().cpu_memory_limit(1 << 20).build().expect("an engine");
+    let gate = ClosedGate::new();
+    let large = vm.fill(CPU, DType::U8, &[1 << 19], 1u8).expect("a fill");
+    // The handle that the function keeps goes when it has run.
+    let kept = large.clone();
+    let held = gate.function();
+    submit(&vm, |b| {
+        b.call_fn("held", CPU, [large.read()], move |context| {
+            held(context)?;
+            drop(kept);
+            Ok(())
+        })
+    });
+    drop(large);
+    let _guard = streamvm::deadline(SHORT);
+    assert_eq!(vm.fill(CPU, DType::U8, &[1 << 19 | 1], 1u8).map(drop), Err(Error::Timeout(SHORT)));
+    drop(_guard);
+    gate.open();
+    vm.fill(CPU, DType::U8, &[1 << 19 | 1], 1u8).and_then(|y| y.wait()).expect("it is given back by then");
+}
+
+#[test]
+fn a_read_that_may_not_be_waited_for_is_not_queued() {
+    for mode in [Mode::Threaded, Mode::Inline] {
+        let vm = Arc::new(Vm::builder().mode(mode).build().expect("an engine"));
+        let x = on_device(&vm, &[1.0]);
+        let square = on_device(&vm, &[1.0, 2.0, 3.0, 4.0]).reshape(&[2, 2]).expect("a view");
+        let column = square.slice(1, 0..1).expect("a view with gaps, so that a copy would be queued too");
+        let count = |vm: &Vm| vm.stats().streams.iter().map(|stream| stream.instructions).sum::<u64>();
+        let (inside, (sender, receiver)) = (vm.clone(), channel());
+        let ticket = submit(&vm, |b| {
+            b.call_fn("reads", CPU, [], move |_| {
+                let before = count(&inside);
+                let answers = [x.to_vec::<f32>().map(drop), column.to_vec_timeout::<f32>(SHORT).map(drop)];
+                let queued = count(&inside) - before;
+                drop(inside);
+                Ok(sender.send((answers, queued))?)
+            })
+        });
+        let (answers, queued) = receiver.recv().expect("it ran");
+        assert_eq!(answers, [const { Err(Error::WouldDeadlock) }; 2], "{mode:?}");
+        assert_eq!(queued, 0, "{mode:?}: a read that nobody can wait for was queued");
+        ticket.wait().expect("it passes");
+    }
+}

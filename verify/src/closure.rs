@@ -17,10 +17,11 @@ const MOST_ENTRIES: usize = 1 << 28;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the trace has {chains} streams (each instruction of an unordered stream counts as one) and too many waits between \
-     them: the clocks would have more than {MOST_ENTRIES} entries; record a shorter run"
+     them: the clocks would have more than {entries} entries; record a shorter run"
 )]
 pub struct TooLarge {
     chains: usize,
+    entries: usize,
 }
 
 /// What comes before what in a trace. See [`Closure::of`].
@@ -46,19 +47,23 @@ impl Closure {
     }
 
     pub(crate) fn over(graph: Graph, trace: &Trace) -> Result<Closure, TooLarge> {
+        Closure::within(MOST_ENTRIES, graph, trace)
+    }
+
+    fn within(entries: usize, graph: Graph, trace: &Trace) -> Result<Closure, TooLarge> {
         let chains = graph.chains;
         let streams = trace.streams.iter().map(|stream| stream.id).collect();
         // Clock 0 is that of a node that nothing comes before.
         let mut closure = Closure { clock_of: vec![0; graph.len()], clocks: vec![0; chains], graph, streams };
         for index in 0..closure.graph.len() {
             let node = closure.graph.sorted[index];
-            closure.clock_of[node as usize] = closure.join(node)?;
+            closure.clock_of[node as usize] = closure.join(node, entries)?;
         }
         Ok(closure)
     }
 
     /// The clock of a node whose predecessors have theirs.
-    fn join(&mut self, node: u32) -> Result<u32, TooLarge> {
+    fn join(&mut self, node: u32, entries: usize) -> Result<u32, TooLarge> {
         let Closure { graph, clocks, clock_of, .. } = self;
         let (width, own) = (graph.chains, graph.nodes[node as usize].chain);
         let before = graph.predecessors(node).iter().find(|edge| graph.nodes[edge.from as usize].chain == own);
@@ -70,8 +75,8 @@ impl Closure {
                 continue;
             }
             if mine == base {
-                if clocks.len() + width > MOST_ENTRIES {
-                    return Err(TooLarge { chains: width });
+                if clocks.len() + width > entries {
+                    return Err(TooLarge { chains: width, entries });
                 }
                 mine = (clocks.len() / width) as u32;
                 clocks.extend_from_within(base as usize * width..(base as usize + 1) * width);
@@ -114,5 +119,29 @@ impl Closure {
         let stream = self.streams.iter().position(|id| *id == point.stream)? as u32;
         let seq = u32::try_from(point.seq).ok().filter(|seq| *seq > 0)?;
         self.graph.at(At { stream, seq }).filter(|node| *node != NONE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_past_the_limit_are_refused() {
+        let mut text =
+            String::from("{\"streamvm_trace\":1}\n{\"stream\":{\"id\":0,\"name\":\"u\",\"ordered\":false}}\n");
+        for seq in 1..=10 {
+            let waits = if seq > 1 { format!("{{\"point\":[0,{}],\"by\":\"host\"}}", seq - 1) } else { String::new() };
+            text.push_str(&format!(
+                "{{\"instruction\":{{\"at\":[0,{seq}],\"op\":\"o\",\"site\":\"s\",\"waits\":[{waits}]}}}}\n"
+            ));
+        }
+        let trace = Trace::read(text.as_bytes()).unwrap();
+        let graph = || Graph::new(&trace, &mut crate::report::Listed::default());
+        // One chain for the stream, one for the host, one for each instruction; a clock for each that waits, and one
+        // more.
+        assert!(Closure::within(12 * 10, graph(), &trace).is_ok());
+        let error = Closure::within(12 * 10 - 1, graph(), &trace).unwrap_err();
+        assert!(error.to_string().contains("has 12 streams"), "{error}");
     }
 }

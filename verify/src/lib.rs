@@ -3,7 +3,7 @@
 //! An engine run with `VmBuilder::record` writes down what it decided: every instruction with the bytes it touches, its
 //! waits, the events recorded for them, and what the host has seen to pass. This crate reads such a trace and finds out
 //! from scratch which instructions conflict and whether the waits order them. It shares no code with the engine, only the
-//! format ([`docs/trace.md`]), so a mistake in one is not repeated in the other.
+//! format (`docs/trace.md`), so a mistake in one is not repeated in the other.
 //!
 //! ```
 //! use streamvm_verify::{Trace, verify};
@@ -29,11 +29,13 @@
 //!
 //! How it works: [`Trace::read`] checks the text; [`Closure`] computes for every instruction which others come before it
 //! (vector clocks over the streams and the host); `dependences` walks over the bytes and finds each pair that must be
-//! ordered; [`verify`] compares the two, and tries for each wait whether it could go.
-//!
+//! ordered; [`verify()`] compares the two, and tries for each wait whether it could go.
+#![deny(unsafe_code)]
 
 mod closure;
+mod cycles;
 mod dependences;
+mod events;
 mod excess;
 mod graph;
 mod lines;

@@ -86,7 +86,7 @@ impl Section {
         of: Option<(u64, &str)>,
         mut rows: impl FnMut(&T) -> Vec<Vec<String>>,
     ) -> Section {
-        let of = of.map_or(String::new(), |(all, what)| format!(" of {all} {what}"));
+        let of = of.map_or(String::new(), |(all, what)| format!(" of {all}{what}"));
         Section {
             title: format!("{title}: {}{of}", list.total),
             rows: list.first.iter().take(SHOWN).flat_map(&mut rows).collect(),
@@ -196,7 +196,7 @@ impl fmt::Display for Report {
             writeln!(f, "{name:<14}{value}")?;
         }
         let sections = [
-            Section::of("missing order", &self.missing, Some((self.dependences, "dependences")), missing),
+            Section::of("missing order", &self.missing, Some((self.dependences, " dependences")), missing),
             Section::of("waiting in a circle", &self.cycles, None, |cycle| {
                 let mut rows: Vec<_> =
                     cycle.places.iter().map(|place| with(place, "waits for the next".into())).collect();

@@ -32,7 +32,7 @@ impl fmt::Display for Point {
     }
 }
 
-/// A trace that was read. See [`docs/trace.md` in the repository](crate) for what the lines mean.
+/// A trace that was read. `docs/trace.md` says what its lines mean.
 #[derive(Debug, Default)]
 pub struct Trace {
     pub(crate) streams: Vec<Stream>,

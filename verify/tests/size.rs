@@ -1,4 +1,5 @@
 //! Large traces: judged whole, with nothing left out.
+#![allow(clippy::print_stdout, reason = "says how long it took, with --nocapture")]
 
 use std::fmt::Write as _;
 use std::time::Instant;

@@ -6,12 +6,11 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread::{Builder, JoinHandle};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::engine_thread;
-use crate::sync::unpoisoned;
+use crate::sync::{Builder, Condvar, JoinHandle, Mutex, unpoisoned};
 
 type Callback = Box<dyn FnOnce() + Send>;
 
@@ -124,5 +123,102 @@ impl Callbacks {
 fn run_guarded(callback: Callback) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(callback)) {
         log::error!("a callback panicked: {}", crate::run::panic_text(payload));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+    use loom::thread;
+
+    /// When the thread says that it serves no more.
+    #[derive(Copy, Clone, PartialEq)]
+    enum Ends {
+        /// Under the lock under which it saw the queue empty, as [`Callbacks`](super::Callbacks) does.
+        AtOnce,
+        /// After it has left that lock.
+        Later,
+    }
+
+    #[derive(Default)]
+    struct State {
+        queued: usize,
+        served: bool,
+        ran: usize,
+    }
+
+    #[derive(Default)]
+    struct Model {
+        state: Mutex<State>,
+        changed: Condvar,
+    }
+
+    impl Model {
+        fn state(&self) -> MutexGuard<'_, State> {
+            self.state.lock().expect("nobody panics")
+        }
+
+        fn run(self: &Arc<Self>, ends: Ends) {
+            let mut state = self.state();
+            state.queued += 1;
+            if !state.served {
+                state.served = true;
+                let me = self.clone();
+                thread::spawn(move || me.serve(ends));
+            }
+            drop(state);
+            self.changed.notify_all();
+        }
+
+        /// The thread, which never lingers here: that it ends with an empty queue is what can go wrong.
+        fn serve(&self, ends: Ends) {
+            let mut state = self.state();
+            while state.queued > 0 {
+                state.queued -= 1;
+                drop(state);
+                state = self.state();
+                state.ran += 1;
+            }
+            if ends == Ends::Later {
+                drop(state);
+                state = self.state();
+            }
+            state.served = false;
+            drop(state);
+            self.changed.notify_all();
+        }
+
+        fn wait(&self) {
+            let mut state = self.state();
+            while state.served {
+                state = self.changed.wait(state).expect("nobody panics");
+            }
+        }
+    }
+
+    /// Two callbacks by two threads; once nobody serves, both have run.
+    fn all_run(ends: Ends) {
+        loom::model(move || {
+            let model = Arc::new(Model::default());
+            let other = {
+                let model = model.clone();
+                thread::spawn(move || model.run(ends))
+            };
+            model.run(ends);
+            other.join().expect("it does not panic");
+            model.wait();
+            assert_eq!(model.state().ran, 2, "callbacks that ran");
+        });
+    }
+
+    #[test]
+    fn loom_every_callback_runs_before_the_thread_is_gone() {
+        all_run(Ends::AtOnce);
+    }
+
+    #[test]
+    #[should_panic(expected = "callbacks that ran")]
+    fn loom_a_thread_that_says_later_that_it_has_ended_leaves_a_callback() {
+        all_run(Ends::Later);
     }
 }

@@ -7,8 +7,7 @@
 //!
 //! The thread ([`serve`]) blocks on an event that somebody waits for, and sleeps while nobody waits.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
@@ -23,7 +22,7 @@ use crate::run;
 use crate::shared::Shared;
 use crate::sleep::Sleeper;
 use crate::slot::{Chain, Slot};
-use crate::sync::unpoisoned;
+use crate::sync::{AtomicU64, Mutex, Ordering, unpoisoned};
 use crate::waiters::Wake;
 
 /// How long the thread blocks on one event before it looks at the other streams that somebody waits for.
@@ -59,6 +58,9 @@ impl Completion {
         // Until nobody has come further: what an instruction waited for is then seen to be over with it.
         while in_flight(vm).fold(false, |further, (_, flight)| flight.query() | further) {}
         for (entry, flight) in in_flight(vm) {
+            if flight.is_in_doubt() {
+                entry.context.sleeper.wake();
+            }
             if let Some(error) = flight.lost() {
                 let device = entry.key.device;
                 in_flight(vm)
@@ -95,7 +97,7 @@ impl Completion {
             turn.decide(&job, &entry, vm);
             let (seq, bytes) = (job.point.seq, job.bytes);
             run::clear(&mut job);
-            self.retired_bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.retired_bytes.fetch_add(bytes, Ordering::Release);
             returned.push(job);
             entry.pass(seq);
             if let Some(flight) = &entry.flight {
@@ -167,7 +169,7 @@ pub(crate) fn serve(vm: Arc<Shared>) {
             if let Err(error) = flight.device.wait(event, Instant::now().checked_add(SLICE))
                 && !matches!(error, ep::Error::StaleEvent { .. })
             {
-                flight.lose(error);
+                flight.fail_query(error);
             }
             continue;
         }

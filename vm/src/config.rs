@@ -1,8 +1,7 @@
 //! How an engine is set up.
 
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
@@ -30,6 +29,7 @@ use crate::simulated::Simulated;
 use crate::sleep::Sleeper;
 use crate::stall::{STALL_AFTER, Stall};
 use crate::state::State;
+use crate::sync::{AtomicBool, AtomicU64, Builder, Mutex};
 use crate::threads::Threads;
 use crate::vm::Vm;
 
@@ -285,7 +285,7 @@ impl VmBuilder {
         });
         if threaded {
             let vm = shared.clone();
-            let thread = std::thread::Builder::new()
+            let thread = Builder::new()
                 .name("streamvm-scheduler".to_owned())
                 .spawn(move || scheduler::serve(vm))
                 .map_err(|error| Error::NoThread { reason: error.to_string() })?;

@@ -7,8 +7,7 @@
 //! others see: an inbox, and a bed to wake it from. [`serve`] is the thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 use streamvm_ep as ep;
@@ -26,7 +25,7 @@ use crate::sleep::Sleeper;
 use crate::slot::{Chain, Slot};
 use crate::spin::Spin;
 use crate::stall::{Board, Running};
-use crate::sync::unpoisoned;
+use crate::sync::{AtomicU64, Mutex, unpoisoned};
 use crate::waiters::Wake;
 use crate::{engine_thread, spin};
 
@@ -205,7 +204,7 @@ impl Context {
     fn run_head(&mut self, lane: usize, vm: &Shared) -> bool {
         let Lane { entry, stream, queue } = &mut self.lanes[lane];
         if let Some(flight) = &entry.flight
-            && flight.needs_record()
+            && flight.needs_attention()
         {
             launch::record_tail(flight, stream.as_mut());
             return true;
@@ -267,7 +266,7 @@ impl Context {
     /// Whether something can be done now.
     fn is_ready(&self, vm: &Shared) -> bool {
         !self.shared.inbox.is_empty()
-            || self.lanes.iter().any(|lane| lane.entry.flight.as_ref().is_some_and(Flight::needs_record))
+            || self.lanes.iter().any(|lane| lane.entry.flight.as_ref().is_some_and(Flight::needs_attention))
             || self.blocked().any(|(lane, head, point)| launch::is_met(head, &lane.entry, point, vm))
     }
 
@@ -292,7 +291,7 @@ impl Context {
         sleeper.prepare();
         let mut asleep = self.shared.inbox.is_surely_empty() && !vm.is_over();
         let mut registered = Vec::new();
-        asleep &= !self.lanes.iter().any(|lane| lane.entry.flight.as_ref().is_some_and(Flight::needs_record));
+        asleep &= !self.lanes.iter().any(|lane| lane.entry.flight.as_ref().is_some_and(Flight::surely_needs_attention));
         for (lane, head, point) in self.blocked() {
             let Some(entry) = vm.streams.get(point.stream) else { continue };
             if let Some(source) = launch::by_event(head, &lane.entry, entry) {

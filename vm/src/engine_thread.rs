@@ -3,13 +3,15 @@
 
 use std::cell::Cell;
 
+use crate::sync::thread_local;
+
 thread_local! {
     static HERE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Marks this thread as an engine's own, for good.
 pub(crate) fn enter() {
-    HERE.set(true);
+    HERE.with(|here| here.set(true));
 }
 
 /// Whether this thread runs engine work now.
@@ -19,7 +21,7 @@ pub(crate) fn is_here() -> bool {
 
 /// Marks this thread as an engine's own while the guard lives: a caller that runs instructions itself.
 pub(crate) fn visit() -> Visit {
-    Visit { before: HERE.replace(true) }
+    Visit { before: HERE.with(|here| here.replace(true)) }
 }
 
 /// See [`visit`].
@@ -29,6 +31,6 @@ pub(crate) struct Visit {
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        HERE.set(self.before);
+        HERE.with(|here| here.set(self.before));
     }
 }

@@ -1,6 +1,5 @@
 //! What the engine's threads share about one stream, and the table of streams.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
@@ -8,6 +7,7 @@ use streamvm_stream::{Point, StreamId, StreamKey, StreamPolicy, Timeline};
 
 use crate::context::ContextShared;
 use crate::flight::Flight;
+use crate::sync::{AtomicU64, Ordering};
 use crate::waiters::{Waiters, Wake};
 
 /// The most streams that one engine has: names of streams are few, and a fixed table is read without a lock.
@@ -37,6 +37,18 @@ struct Submission {
     /// How many instructions the scheduler has dispatched. Written by the scheduler, after they reached the context:
     /// when it equals what was sent to the scheduler, the right to dispatch is back with the submitters.
     dispatched: AtomicU64,
+}
+
+impl Submission {
+    fn dispatched(&self) -> u64 {
+        self.dispatched.load(Ordering::Acquire)
+    }
+
+    fn note_dispatched(&self, count: u64) {
+        // The scheduler is the only writer.
+        let dispatched = self.dispatched.load(Ordering::Relaxed) + count;
+        self.dispatched.store(dispatched, Ordering::Release);
+    }
 }
 
 impl StreamEntry {
@@ -83,13 +95,11 @@ impl StreamEntry {
     }
 
     pub(crate) fn dispatched(&self) -> u64 {
-        self.submission.dispatched.load(Ordering::Acquire)
+        self.submission.dispatched()
     }
 
     pub(crate) fn note_dispatched(&self, count: u64) {
-        // The scheduler is the only writer.
-        let dispatched = &self.submission.dispatched;
-        dispatched.store(dispatched.load(Ordering::Relaxed) + count, Ordering::Release);
+        self.submission.note_dispatched(count);
     }
 }
 
@@ -127,5 +137,83 @@ impl StreamTable {
     /// How many instructions are submitted and have not passed.
     pub(crate) fn pending(&self) -> u64 {
         self.iter().map(|entry| entry.submitted().saturating_sub(entry.timeline.passed())).sum()
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+    use crate::inbox::Inbox;
+    use crate::slot::{Chain, Slot};
+
+    #[derive(Default)]
+    struct Shared {
+        submission: Submission,
+        to_scheduler: Inbox<u32>,
+        context: Inbox<u32>,
+    }
+
+    impl Default for Inbox<u32> {
+        fn default() -> Self {
+            Inbox::new()
+        }
+    }
+
+    fn one(value: u32) -> Chain<u32> {
+        let mut chain = Chain::new();
+        chain.push(Slot::new(value));
+        chain
+    }
+
+    /// Number 1 was sent to the scheduler. While the scheduler dispatches it by `step`, a submitter sends 2 and 3,
+    /// straight to the context once nothing is held back.
+    fn order_is_kept(step: fn(&Shared)) {
+        loom::model(move || {
+            let shared = Arc::new(Shared::default());
+            shared.to_scheduler.push(one(1));
+            let scheduler = {
+                let shared = shared.clone();
+                thread::spawn(move || step(&shared))
+            };
+            let mut sent = 1;
+            for number in [2, 3] {
+                if sent == shared.submission.dispatched() {
+                    shared.context.push(one(number));
+                } else {
+                    sent += 1;
+                    shared.to_scheduler.push(one(number));
+                }
+            }
+            scheduler.join().expect("the scheduler does not panic");
+            while shared.submission.dispatched() < sent {
+                step(&shared);
+            }
+            let mut chain = shared.context.take();
+            let order: Vec<u32> = std::iter::from_fn(|| chain.pop().map(|slot| *slot)).collect();
+            assert_eq!(order, [1, 2, 3], "the order of the stream");
+        });
+    }
+
+    #[test]
+    fn loom_the_right_to_dispatch_comes_back_behind_what_was_dispatched() {
+        order_is_kept(|shared| {
+            let jobs = shared.to_scheduler.take();
+            let count = jobs.len() as u64;
+            shared.context.push(jobs);
+            shared.submission.note_dispatched(count);
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "the order of the stream")]
+    fn loom_a_right_that_comes_back_before_the_dispatch_is_overtaken() {
+        order_is_kept(|shared| {
+            let jobs = shared.to_scheduler.take();
+            shared.submission.note_dispatched(jobs.len() as u64);
+            shared.context.push(jobs);
+        });
     }
 }

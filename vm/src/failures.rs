@@ -5,17 +5,19 @@
 //! storage has another point, so it can neither hide an error from an earlier waiter nor inherit one.
 //!
 //! A failure is entered before its point is published as passed, so whoever has seen the point pass sees the failure.
+//!
+//! A root cause that nobody has asked for is logged once: when no tensor or variable carries it any more (looked for now
+//! and then by submissions, see [`Failures::find_unseen`]), when too many wait to be collected, or when the engine ends.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 use streamvm_instructions::Failure;
 use streamvm_stream::Point;
 
 use crate::commit::Span;
-use crate::sync::unpoisoned;
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, unpoisoned};
 
 /// How many failed points are remembered at least. An older one that no resource holds any more is forgotten: only the
 /// ticket of its own submission could still ask.
@@ -30,7 +32,37 @@ pub(crate) struct Failures {
     count: AtomicU64,
     /// How many points are in the table.
     len: AtomicUsize,
+    /// How many root causes nobody has asked for and no log has.
+    silent: AtomicUsize,
+    /// There is something in `to_log`.
+    any_to_log: AtomicBool,
     table: Mutex<Table>,
+}
+
+/// A root cause that no wait has returned yet.
+#[derive(Debug)]
+pub(crate) struct Uncollected {
+    pub(crate) failure: Arc<Failure>,
+    /// In the order of failing.
+    number: u64,
+    pub(crate) logged: bool,
+}
+
+impl Uncollected {
+    /// Logs it, unless that was done before.
+    pub(crate) fn log(&self) {
+        if !self.logged {
+            log::error!("nobody asked for this failure: {}", self.failure);
+        }
+    }
+}
+
+/// A search for root causes that no resource carries.
+struct Search {
+    /// It is for those that failed before this one.
+    before: u64,
+    /// What must pass first: what was submitted before may still pass the poison on.
+    marks: Vec<Point>,
 }
 
 #[derive(Default)]
@@ -40,7 +72,13 @@ struct Table {
     /// In the order of failing.
     order: VecDeque<Point>,
     /// Root causes that no wait has returned yet, oldest first.
-    uncollected: VecDeque<Arc<Failure>>,
+    uncollected: VecDeque<Uncollected>,
+    /// How many root causes there were.
+    numbers: u64,
+    search: Option<Search>,
+    /// So many submissions pass before the next search.
+    pause: usize,
+    to_log: Vec<Uncollected>,
 }
 
 impl Failures {
@@ -52,15 +90,76 @@ impl Failures {
     /// Enters a root cause; `order` is its instruction's place in program order.
     pub(crate) fn fail(&self, order: u64, failure: Arc<Failure>) {
         let mut table = unpoisoned(self.table.lock());
-        if table.uncollected.len() == UNCOLLECTED
-            && let Some(unseen) = table.uncollected.pop_front()
-        {
-            log::error!("nobody asked for this failure: {unseen}");
-        }
-        table.uncollected.push_back(failure.clone());
+        let full = table.uncollected.len() == UNCOLLECTED;
+        let oldest = if full { table.uncollected.pop_front() } else { None };
+        let number = table.numbers;
+        table.numbers += 1;
+        table.uncollected.push_back(Uncollected { failure: failure.clone(), number, logged: false });
         table.enter(failure.point, order, failure);
         self.len.store(table.failed.len(), Ordering::Relaxed);
+        // Under the lock, as every change of it.
+        let forgotten = usize::from(oldest.as_ref().is_some_and(|oldest| !oldest.logged));
+        self.silent.store(self.silent.load(Ordering::Relaxed) + 1 - forgotten, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Release);
+        drop(table);
+        if let Some(oldest) = oldest {
+            oldest.log();
+        }
+    }
+
+    fn note_silent(&self, table: &Table) {
+        let silent = table.uncollected.iter().filter(|uncollected| !uncollected.logged).count();
+        self.silent.store(silent, Ordering::Relaxed);
+    }
+
+    /// Looks for root causes that nobody has asked for and that no resource carries, for [`Failures::log_unseen`]. Called
+    /// by each submission; most of the time one load. The resources are looked at once for about as many submissions as
+    /// there are resources, after everything has passed that was submitted when the search began. `last_writes` are the
+    /// points that resources carry.
+    pub(crate) fn find_unseen(
+        &self,
+        submitted: impl FnOnce() -> Vec<Point>,
+        has_passed: impl Fn(Point) -> bool,
+        last_writes: impl FnOnce() -> HashSet<Point>,
+    ) {
+        if self.silent.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut table = unpoisoned(self.table.lock());
+        if table.pause > 0 {
+            table.pause -= 1;
+            return;
+        }
+        let Some(Search { before, marks }) = &table.search else {
+            table.search = Some(Search { before: table.numbers, marks: submitted() });
+            return;
+        };
+        if !marks.iter().all(|mark| has_passed(*mark)) {
+            return;
+        }
+        let (before, last_writes) = (*before, last_writes());
+        table.search = None;
+        table.pause = last_writes.len();
+        let Table { failed, uncollected, to_log, .. } = &mut *table;
+        let carried: HashSet<*const Failure> =
+            last_writes.iter().filter_map(|point| failed.get(point)).map(|(_, root)| Arc::as_ptr(root)).collect();
+        for unseen in uncollected.iter_mut().filter(|one| one.number < before && !one.logged) {
+            if !carried.contains(&Arc::as_ptr(&unseen.failure)) {
+                to_log.push(Uncollected { failure: unseen.failure.clone(), ..*unseen });
+                unseen.logged = true;
+            }
+        }
+        self.any_to_log.store(!to_log.is_empty(), Ordering::Relaxed);
+        self.note_silent(&table);
+    }
+
+    /// Logs what [`Failures::find_unseen`] has found. Called without locks: loggers are user code.
+    pub(crate) fn log_unseen(&self) {
+        if self.any_to_log.load(Ordering::Relaxed) {
+            self.any_to_log.store(false, Ordering::Relaxed);
+            let to_log = std::mem::take(&mut unpoisoned(self.table.lock()).to_log);
+            to_log.iter().for_each(Uncollected::log);
+        }
     }
 
     /// Enters a point that was skipped because of `root`.
@@ -92,6 +191,7 @@ impl Failures {
         let mut table = unpoisoned(self.table.lock());
         let failure = table.failed.get(&point)?.1.clone();
         table.collect(&failure);
+        self.note_silent(&table);
         Some(failure)
     }
 
@@ -109,15 +209,18 @@ impl Failures {
         let failed = spans.iter().flat_map(points).filter_map(|point| table.failed.get(&point));
         let failure = failed.min_by_key(|(order, _)| *order).map(|(_, root)| root.clone())?;
         table.collect(&failure);
+        self.note_silent(&table);
         Some(failure)
     }
 
     /// Takes the root causes that nobody has collected.
-    pub(crate) fn take_uncollected(&self) -> VecDeque<Arc<Failure>> {
+    pub(crate) fn take_uncollected(&self) -> VecDeque<Uncollected> {
         if !self.any() {
             return VecDeque::new();
         }
-        std::mem::take(&mut unpoisoned(self.table.lock()).uncollected)
+        let mut table = unpoisoned(self.table.lock());
+        self.silent.store(0, Ordering::Relaxed);
+        std::mem::take(&mut table.uncollected)
     }
 
     /// The oldest failed points beyond the last [`REMEMBERED`], once there are twice as many, but those in `needed`.
@@ -150,7 +253,7 @@ impl Table {
     }
 
     fn collect(&mut self, failure: &Arc<Failure>) {
-        self.uncollected.retain(|other| !Arc::ptr_eq(other, failure));
+        self.uncollected.retain(|other| !Arc::ptr_eq(&other.failure, failure));
     }
 }
 
@@ -179,10 +282,49 @@ mod tests {
         let failures = Failures::default();
         (1..=UNCOLLECTED as u64 + 2).for_each(|seq| failures.fail(seq, failure(seq)));
         assert!(failures.outcome(point(5)).is_some(), "a wait collects it");
-        let left: Vec<u64> = failures.take_uncollected().iter().map(|failure| failure.point.seq).collect();
+        let left: Vec<u64> = failures.take_uncollected().iter().map(|one| one.failure.point.seq).collect();
         let expected: Vec<u64> = (3..=UNCOLLECTED as u64 + 2).filter(|seq| *seq != 5).collect();
         assert_eq!(left, expected);
         assert!(failures.outcome(point(1)).is_some(), "its own waiters are still told");
+    }
+
+    /// Runs `find_unseen` until it has searched, with everything passed; returns what it would log.
+    fn searched(failures: &Failures, last_writes: &[u64]) -> Vec<u64> {
+        for _ in 0..2 * last_writes.len() + 2 {
+            failures.find_unseen(Vec::new, |_| true, || last_writes.iter().map(|seq| point(*seq)).collect());
+        }
+        let found = std::mem::take(&mut unpoisoned(failures.table.lock()).to_log);
+        found.iter().map(|one| one.failure.point.seq).collect()
+    }
+
+    #[test]
+    fn what_no_resource_carries_and_nobody_has_asked_for_is_found_once() {
+        let failures = Failures::default();
+        let (one, two, three) = (failure(1), failure(2), failure(3));
+        [&one, &two, &three].into_iter().for_each(|root| failures.fail(root.point.seq, root.clone()));
+        failures.pass_on(point(9), 9, two);
+        assert!(failures.outcome(point(3)).is_some(), "a wait collects it");
+        assert_eq!(searched(&failures, &[9, 50]), [1], "2 is carried by what 9 wrote, 3 was collected");
+        assert_eq!(searched(&failures, &[9, 50]), [] as [u64; 0], "once");
+        assert_eq!(searched(&failures, &[50]), [2], "nothing carries it any more");
+        let left: Vec<(u64, bool)> =
+            failures.take_uncollected().iter().map(|one| (one.failure.point.seq, one.logged)).collect();
+        assert_eq!(left, [(1, true), (2, true)], "it is still reported to who asks");
+        assert_eq!(failures.silent.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn what_may_still_be_passed_on_is_not_called_unseen() {
+        let failures = Failures::default();
+        failures.fail(1, failure(1));
+        let search = |passed| failures.find_unseen(|| vec![point(5)], |_| passed, HashSet::new);
+        (0..5).for_each(|_| search(false));
+        assert!(unpoisoned(failures.table.lock()).to_log.is_empty(), "something is pending");
+        failures.fail(2, failure(2));
+        search(true);
+        let found: Vec<u64> =
+            unpoisoned(failures.table.lock()).to_log.iter().map(|one| one.failure.point.seq).collect();
+        assert_eq!(found, [1], "2 failed after the search began");
     }
 
     #[test]

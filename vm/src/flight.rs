@@ -2,22 +2,25 @@
 //!
 //! The context that launches the stream adds jobs and records; the completion (`completion.rs`) takes jobs out once an
 //! event behind them has passed. An event stays in the pool from its record until its number is published, so a wait
-//! that names it finds it, or finds that the number has passed. Two facts are asked for without the lock: how far
-//! somebody wants to know (`demand`), and how far the last record shows (`recorded`).
+//! that names it finds it, or finds that the number has passed.
+//!
+//! Nobody is missed: who waits says so under the lock (`demand`), then wakes the completion, and the context if it has to
+//! record for it. A context or the completion that is about to sleep announces that first and then looks once more under
+//! the lock: if it looked before the demand was there, the waker sees the announcement. The same for what is launched
+//! and recorded. Looks without the lock are hints. `loom_tests` has the model, and a broken twin.
 //!
 //! Nobody waiting, nobody polls: without demand, no event is recorded that soft sync did not ask for, and the completion
 //! sleeps.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use streamvm_ep::{self as ep, Device, EventId};
 
 use crate::job::Job;
 use crate::sleep::Sleeper;
 use crate::slot::Slot;
-use crate::sync::unpoisoned;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, unpoisoned};
 
 /// What is in flight on one stream.
 pub(crate) struct Flight {
@@ -29,6 +32,8 @@ pub(crate) struct Flight {
     launched: AtomicU64,
     /// The highest number that a record shows, or that is known to be over.
     recorded: AtomicU64,
+    /// The device could not tell how far it is: the stream's context has to prove it.
+    doubt: AtomicBool,
     /// Whom to wake when what is wanted can be waited for.
     completer: Arc<Sleeper>,
 }
@@ -68,14 +73,19 @@ pub(crate) enum Shown {
 impl Flight {
     pub(crate) fn new(device: Arc<dyn Device>, completer: Arc<Sleeper>) -> Flight {
         let (demand, launched, recorded) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        Flight { device, state: Mutex::default(), demand, launched, recorded, completer }
+        let doubt = AtomicBool::new(false);
+        Flight { device, state: Mutex::default(), demand, launched, recorded, doubt, completer }
     }
 
     /// Somebody wants to know when `seq` has passed. Returns whether the stream's context must be woken.
     pub(crate) fn demand(&self, seq: u64) -> bool {
-        self.demand.fetch_max(seq, Ordering::SeqCst);
+        let needs = {
+            let _state = unpoisoned(self.state.lock());
+            self.demand.fetch_max(seq, Ordering::SeqCst);
+            self.needs_record()
+        };
         self.completer.wake();
-        self.needs_record()
+        needs
     }
 
     /// How far somebody wants to know.
@@ -89,6 +99,17 @@ impl Flight {
         demand > self.recorded.load(Ordering::SeqCst) && demand <= self.launched.load(Ordering::SeqCst)
     }
 
+    /// Whether the stream's context has something to do for whoever waits.
+    pub(crate) fn needs_attention(&self) -> bool {
+        self.needs_record() || self.is_in_doubt()
+    }
+
+    /// [`Flight::needs_attention`], for a context about to sleep: whoever asks later wakes it.
+    pub(crate) fn surely_needs_attention(&self) -> bool {
+        let _state = unpoisoned(self.state.lock());
+        self.needs_attention()
+    }
+
     /// The highest number launched.
     pub(crate) fn launched(&self) -> u64 {
         self.launched.load(Ordering::SeqCst)
@@ -97,7 +118,8 @@ impl Flight {
     /// Takes a job that was launched, or that failed or was skipped and passes in its turn.
     pub(crate) fn add(&self, job: Slot<Job>) {
         let seq = job.point.seq;
-        unpoisoned(self.state.lock()).jobs.push_back(job);
+        let mut state = unpoisoned(self.state.lock());
+        state.jobs.push_back(job);
         self.launched.store(seq, Ordering::SeqCst);
     }
 
@@ -145,6 +167,10 @@ impl Flight {
 
     /// The device does nothing more: what is in flight fails.
     pub(crate) fn lose(&self, error: ep::Error) {
+        let error = match error {
+            lost @ ep::Error::DeviceLost { .. } => lost,
+            other => ep::Error::DeviceLost { device: self.device.id(), reason: other.to_string() },
+        };
         let waiting = {
             let mut state = unpoisoned(self.state.lock());
             if state.lost.is_some() {
@@ -155,6 +181,7 @@ impl Flight {
         };
         // Nothing is recorded any more.
         self.recorded.store(u64::MAX, Ordering::SeqCst);
+        self.doubt.store(false, Ordering::SeqCst);
         waiting.iter().for_each(|sleeper| sleeper.wake());
         self.completer.wake();
     }
@@ -180,6 +207,13 @@ impl Flight {
         self.completer.wake();
     }
 
+    /// Everything up to `seq` is over: the stream was waited for.
+    pub(crate) fn prove(&self, seq: u64) {
+        self.complete(seq);
+        self.doubt.store(false, Ordering::SeqCst);
+        self.completer.wake();
+    }
+
     /// Whether something is over and not taken.
     pub(crate) fn has_over(&self) -> bool {
         let state = unpoisoned(self.state.lock());
@@ -192,7 +226,7 @@ impl Flight {
         loop {
             let next = {
                 let state = unpoisoned(self.state.lock());
-                if state.lost.is_some() {
+                if state.lost.is_some() || self.is_in_doubt() {
                     return further;
                 }
                 state.records.iter().find(|record| record.seq > state.complete).copied()
@@ -206,21 +240,37 @@ impl Flight {
                     further = true;
                 }
                 Ok(false) => return further,
+                // Given back meanwhile: its number is published.
+                Err(ep::Error::StaleEvent { .. }) => return further,
                 Err(error) => {
-                    self.lose(error);
-                    return true;
+                    self.fail_query(error);
+                    return further;
                 }
             }
         }
     }
 
+    /// The device could not tell how far the stream is. Unless it is lost, the stream's context blocks until it knows.
+    pub(crate) fn fail_query(&self, error: ep::Error) {
+        if matches!(error, ep::Error::DeviceLost { .. }) {
+            return self.lose(error);
+        }
+        log::warn!("{}: asking for an event failed ({error}); the stream is waited for", self.device.id());
+        self.doubt.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the stream's context has to prove how far it is.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.doubt.load(Ordering::SeqCst)
+    }
+
     /// The oldest event that somebody waits for, if there is one to wait for.
     pub(crate) fn awaited(&self, passed: u64) -> Option<EventId> {
+        let state = unpoisoned(self.state.lock());
         if self.wanted() <= passed {
             return None;
         }
-        let state = unpoisoned(self.state.lock());
-        if state.lost.is_some() {
+        if state.lost.is_some() || self.is_in_doubt() {
             return None;
         }
         state.records.iter().find(|record| record.seq > state.complete).map(|record| record.event)
@@ -252,5 +302,52 @@ impl Flight {
         while state.failed_records.front().is_some_and(|failed| *failed <= passed) {
             state.failed_records.pop_front();
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::thread;
+    use streamvm_ep::{CpuConfig, CpuDevice};
+    use streamvm_stream::{Point, StreamId};
+
+    use super::*;
+
+    /// A context that launches 1 and sleeps while nobody wants to know, and somebody who does. `again`: it looks once
+    /// more after it has announced that it sleeps.
+    fn waits_for_a_record(again: bool) {
+        loom::model(move || {
+            let sleeper = Arc::new(Sleeper::new());
+            let device = Arc::new(CpuDevice::new(0, CpuConfig::default()));
+            let flight = Arc::new(Flight::new(device, Arc::new(Sleeper::new())));
+            let (theirs, bed) = (flight.clone(), sleeper.clone());
+            let context = thread::spawn(move || {
+                bed.belongs_here();
+                let mut job = Slot::new(Job::empty());
+                job.point = Point::new(StreamId(0), 1);
+                theirs.add(job);
+                while !theirs.needs_attention() {
+                    bed.prepare();
+                    if again && theirs.surely_needs_attention() { bed.cancel() } else { bed.sleep() }
+                }
+                theirs.note_record(1, Ok(theirs.device.events().acquire()));
+            });
+            if flight.demand(1) {
+                sleeper.wake();
+            }
+            context.join().expect("the context records");
+            assert!(matches!(flight.shown(1), Shown::By(_)));
+        });
+    }
+
+    #[test]
+    fn loom_a_demand_is_met_by_a_record() {
+        waits_for_a_record(true);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_without_the_second_look_a_demand_is_missed() {
+        waits_for_a_record(false);
     }
 }

@@ -20,7 +20,9 @@ impl Handle {
 
 impl Engine for Handle {
     fn submit(&self, me: &Arc<dyn Engine>, list: &mut InstructionList) -> Result<(), Error> {
-        self.0.submit(me, list, Full::Blocks).map(drop)
+        self.0.submit(me, list, Full::Blocks)?;
+        self.0.failures.log_unseen();
+        Ok(())
     }
 
     fn wait(&self, id: ResourceId, deadline: Option<Deadline>) -> Result<(), Error> {

@@ -115,7 +115,7 @@ fn device_source<'a>(entry: &StreamEntry, source: &'a StreamEntry) -> Option<&'a
 /// for; if that fails too, nothing can be proven any more and the device is lost.
 pub(crate) fn record_tail(flight: &Flight, stream: &mut dyn ep::Stream) {
     let seq = flight.launched();
-    if !record(flight, seq, stream) {
+    if flight.is_in_doubt() || !record(flight, seq, stream) {
         prove(flight, seq, stream);
     }
 }
@@ -123,7 +123,7 @@ pub(crate) fn record_tail(flight: &Flight, stream: &mut dyn ep::Stream) {
 /// Blocks until everything up to `seq` is over, or the device is lost.
 pub(crate) fn prove(flight: &Flight, seq: u64, stream: &mut dyn ep::Stream) {
     match guarded(|| stream.synchronize()) {
-        Ok(()) => flight.complete(seq),
+        Ok(()) => flight.prove(seq),
         Err(error) => flight.lose(error),
     }
 }

@@ -68,6 +68,8 @@ mod room;
 mod run;
 mod scheduler;
 mod shared;
+#[cfg(all(test, shuttle))]
+mod shuttle_tests;
 mod simulated;
 mod sleep;
 mod slot;

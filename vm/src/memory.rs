@@ -7,7 +7,7 @@
 #![allow(unsafe_code, reason = "makes operands from addresses, and gives regions back")]
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use streamvm_ep::{Access, Device, MemoryKind, Operand, Region};
@@ -15,7 +15,7 @@ use streamvm_instructions::{Place, Tensor};
 use streamvm_stream::allocator::{Allocator, AllocatorConfig, AllocatorError, Block, BlockId, RegionId};
 use streamvm_stream::mutant::Planted;
 
-use crate::sync::unpoisoned;
+use crate::sync::{Mutex, unpoisoned};
 
 /// A pool's number.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]

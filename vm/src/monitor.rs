@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::ops::Range;
 use std::panic::Location;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 use streamvm_ep::races::{ActorId, Detector, Moment, Role, Touch, act_as};
@@ -25,7 +25,7 @@ use streamvm_stream::{Point, Shows, StreamId, StreamKey};
 use crate::entry::StreamEntry;
 use crate::job::Job;
 use crate::state::State;
-use crate::sync::unpoisoned;
+use crate::sync::{Mutex, MutexGuard, unpoisoned};
 use crate::trace::{InstructionLine, OrderLine, Recorder, TraceWriter, UseLine, WaitLine};
 
 /// Moments kept per stream. A point older than these counts as the oldest of them: more order than there is, so no
@@ -47,8 +47,6 @@ pub(crate) struct Monitor {
 
 #[derive(Default)]
 struct Inner {
-    /// Actors of streams that are watched and not yet numbered.
-    watched: HashMap<StreamKey, ActorId>,
     moments: Vec<VecDeque<(u64, Moment)>>,
     /// What was known when each pending instruction was submitted, and whose memory it uses.
     pending: HashMap<Point, (Moment, Arc<[u64]>)>,
@@ -80,16 +78,14 @@ impl Monitor {
     }
 
     /// Wraps a stream that runs its commands at once, so that its accesses are told.
-    pub(crate) fn watch(&self, stream: Box<dyn ep::Stream>, key: StreamKey) -> Box<dyn ep::Stream> {
-        let (stream, actor) = sim::watch(stream, &key.to_string(), self.detector.clone());
-        self.inner().watched.insert(key, actor);
-        stream
+    pub(crate) fn watch(&self, stream: Box<dyn ep::Stream>, key: StreamKey) -> (Box<dyn ep::Stream>, ActorId) {
+        sim::watch(stream, &key.to_string(), self.detector.clone())
     }
 
-    /// A stream got its number.
-    pub(crate) fn opened(&self, id: StreamId, key: StreamKey) {
+    /// A stream got its number; `actor` is the one that it was [watched](Monitor::watch) as.
+    pub(crate) fn opened(&self, id: StreamId, key: StreamKey, actor: Option<ActorId>) {
         let mut inner = self.inner();
-        if let Some(actor) = inner.watched.remove(&key) {
+        if let Some(actor) = actor {
             self.detector.bind(id.0, actor);
         }
         if let Some(trace) = &mut inner.trace {
@@ -105,28 +101,39 @@ impl Monitor {
 
     /// A device gets memory back: everything observed to have passed comes before that.
     pub(crate) fn unmapped(&self, range: Range<usize>, passed: impl Iterator<Item = Point>) {
+        self.looked(passed);
         let thread = self.detector.this_thread();
-        let passed: Vec<Point> = passed.filter(|point| point.seq > 0).collect();
-        passed.iter().for_each(|point| self.acquire(thread, *point));
+        self.knows_what_the_lock_knows(thread);
         if let Some(trace) = &mut self.inner().trace {
-            trace.observed(passed);
             trace.unmap(range.start, range.len());
         }
         self.detector.unmap(range, thread, &Label::new(0, 0, "giving memory back"));
     }
 
+    /// Whoever holds the submission lock has seen these points pass, and may have forgotten what waited for them: all
+    /// that is submitted later comes after them.
+    pub(crate) fn looked(&self, points: impl Iterator<Item = Point>) {
+        let points: Vec<Point> = points.filter(|point| point.seq > 0).collect();
+        points.iter().for_each(|point| self.acquire(self.lock, *point));
+        if let Some(trace) = &mut self.inner().trace {
+            trace.observed(points);
+        }
+    }
+
+    fn knows_what_the_lock_knows(&self, thread: ActorId) {
+        let known = self.detector.release(self.lock);
+        self.detector.acquire(thread, &known);
+    }
+
     /// A list is being committed, with what its submitter has seen to have passed.
     pub(crate) fn submits(&self, state: &State, list: &InstructionList, observed: impl Iterator<Item = Point>) {
         let thread = self.detector.this_thread();
-        let observed: Vec<Point> = observed.filter(|point| point.seq > 0).collect();
-        observed.iter().for_each(|point| self.acquire(self.lock, *point));
-        let known = self.detector.release(self.lock);
-        self.detector.acquire(thread, &known);
+        self.looked(observed);
+        self.knows_what_the_lock_knows(thread);
         let moment = self.detector.release(thread);
         let mut inner = self.inner();
         let inner = &mut *inner;
         if let Some(trace) = &mut inner.trace {
-            trace.observed(observed);
             records(trace, state, RecordPlace::Start);
         }
         for (line, instruction) in list.instructions().iter().enumerate() {
@@ -196,6 +203,7 @@ impl Monitor {
         let mut label = Label::new(0, 0, "tensor from the caller's elements");
         label.site = site;
         let thread = self.detector.this_thread();
+        self.knows_what_the_lock_knows(thread);
         let life = self.detector.begin_life(range.clone(), &label);
         let mut inner = self.inner();
         inner.lives.insert(id, life);
@@ -294,7 +302,7 @@ impl Monitor {
         }
     }
 
-    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
         unpoisoned(self.inner.lock())
     }
 }

@@ -52,6 +52,10 @@ impl State {
         for (line, instruction) in list.instructions().iter().enumerate() {
             if let Err(obstacle) = self.prepare_one(line, instruction, list, vm, engine) {
                 self.undo();
+                // The allocators forget what they saw to have passed, undone or not.
+                if let Some(monitor) = &vm.monitor {
+                    monitor.looked(self.snapshot.seen());
+                }
                 return Err((line, obstacle));
             }
         }

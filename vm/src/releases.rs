@@ -4,12 +4,9 @@
 //! the submission lock nor time. The next submission gives the memory back, ordered after everything submitted before
 //! the drop.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use streamvm_instructions::ResourceId;
 
-use crate::sync::unpoisoned;
+use crate::sync::{AtomicBool, Mutex, Ordering, unpoisoned};
 
 /// Dropped resources. Any thread adds, a submitter takes.
 #[derive(Default)]
@@ -31,5 +28,48 @@ impl Releases {
             self.any.store(false, Ordering::Relaxed);
             taken.append(&mut dropped);
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    /// Two threads drop handles while a submitter takes what it sees; `take` is how. The next submission gets the rest.
+    fn each_is_taken_once(take: fn(&Releases, &mut Vec<ResourceId>)) {
+        loom::model(move || {
+            let releases = Arc::new(Releases::default());
+            let droppers: Vec<_> = [1, 2]
+                .map(|id| {
+                    let releases = releases.clone();
+                    thread::spawn(move || releases.add(ResourceId(id)))
+                })
+                .into();
+            let mut taken = Vec::new();
+            take(&releases, &mut taken);
+            droppers.into_iter().for_each(|dropper| dropper.join().expect("a drop does not panic"));
+            take(&releases, &mut taken);
+            taken.sort_by_key(|id| id.0);
+            assert_eq!(taken, [ResourceId(1), ResourceId(2)], "taken");
+        });
+    }
+
+    #[test]
+    fn loom_what_is_dropped_is_taken_once() {
+        each_is_taken_once(Releases::take);
+    }
+
+    #[test]
+    #[should_panic(expected = "taken")]
+    fn loom_a_flag_that_is_cleared_behind_the_lock_forgets_a_drop() {
+        each_is_taken_once(|releases, taken| {
+            if releases.any.load(Ordering::Acquire) {
+                taken.append(&mut unpoisoned(releases.dropped.lock()));
+                releases.any.store(false, Ordering::Relaxed);
+            }
+        });
     }
 }

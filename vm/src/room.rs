@@ -4,14 +4,11 @@
 //! that it is not woken for every instruction. What is pending is read off the timelines, exactly, when it is needed;
 //! an instruction that passes costs one load here while nobody is blocked.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Condvar, Mutex};
-
 use streamvm_instructions::{Deadline, Error};
 
 use crate::shared::Shared;
 use crate::stall::Watch;
-use crate::sync::unpoisoned;
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, fence, unpoisoned};
 
 /// How much may be pending.
 #[derive(Copy, Clone, Debug)]
@@ -164,5 +161,97 @@ mod tests {
         assert!(!limits.low(at(4, 51), 1));
         assert!(!limits.low(at(4, 0), 6), "room for the list itself");
         assert!(limits.overdraft().admit(at(9, 0), 2));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+    use loom::sync::{Arc, Condvar, Mutex};
+    use loom::thread;
+
+    /// Where the protocol of [`Room`](super::Room) has a fence, or a sequentially consistent access that stands for one:
+    /// loom takes such accesses for acquire and release, so the model has the fences that they imply.
+    #[derive(Copy, Clone)]
+    struct Fences {
+        /// Between arming and the look at what is pending.
+        armed: bool,
+        /// Between two contexts that both pass something, in front of the look of each.
+        passed: bool,
+    }
+
+    const ALL: Fences = Fences { armed: true, passed: true };
+
+    #[derive(Default)]
+    struct Model {
+        armed: AtomicBool,
+        lock: Mutex<()>,
+        changed: Condvar,
+        /// What each of two contexts has passed, of the one instruction that it has.
+        passed: [AtomicU64; 2],
+    }
+
+    impl Model {
+        fn has_room(&self) -> bool {
+            self.passed.iter().all(|passed| passed.load(Ordering::Acquire) == 1)
+        }
+
+        /// `Timeline::advance` and `Room::announce`.
+        fn pass(&self, context: usize, fences: Fences) {
+            self.passed[context].swap(1, Ordering::SeqCst);
+            if fences.passed {
+                fence(Ordering::SeqCst);
+            }
+            if self.armed.load(Ordering::SeqCst) && self.has_room() && self.armed.swap(false, Ordering::SeqCst) {
+                drop(self.lock.lock().expect("nobody panics"));
+                self.changed.notify_all();
+            }
+        }
+
+        /// `Room::wait`.
+        fn wait(&self, fences: Fences) {
+            let mut guard = self.lock.lock().expect("nobody panics");
+            loop {
+                self.armed.store(true, Ordering::SeqCst);
+                if fences.armed {
+                    fence(Ordering::SeqCst);
+                }
+                if self.has_room() {
+                    return;
+                }
+                guard = self.changed.wait(guard).expect("nobody panics");
+            }
+        }
+    }
+
+    /// A submitter waits until both contexts have passed what they had. One that is missed sleeps for ever, which loom
+    /// reports as a deadlock.
+    fn never_missed(fences: Fences) {
+        loom::model(move || {
+            let model = Arc::new(Model::default());
+            let contexts = [0, 1].map(|context| {
+                let model = model.clone();
+                thread::spawn(move || model.pass(context, fences))
+            });
+            model.wait(fences);
+            contexts.into_iter().for_each(|context| context.join().expect("a context does not panic"));
+        });
+    }
+
+    #[test]
+    fn loom_a_blocked_submitter_hears_of_the_last_to_pass() {
+        never_missed(ALL);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_a_submitter_that_looks_unordered_with_its_arming_is_missed() {
+        never_missed(Fences { armed: false, ..ALL });
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_of_two_contexts_that_look_unordered_neither_sees_the_other() {
+        never_missed(Fences { passed: false, ..ALL });
     }
 }

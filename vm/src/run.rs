@@ -6,7 +6,6 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use streamvm_ep as ep;
 use streamvm_instructions::{Cause, Failure};
@@ -16,6 +15,7 @@ use crate::entry::StreamEntry;
 use crate::failures::Failures;
 use crate::job::{Job, Task};
 use crate::shared::Shared;
+use crate::sync::{AtomicU64, Ordering};
 
 /// Runs `job` on its stream and publishes that it has passed. The outcome is entered before that, and the captures are
 /// dropped before that, by this thread.
@@ -38,8 +38,8 @@ pub(crate) fn finish(job: &mut Job, entry: &StreamEntry, vm: &Shared, retired_by
     let (seq, bytes) = (job.point.seq, job.bytes);
     clear(job);
     if bytes > 0 {
-        // This thread is the only writer; who sees the number below sees this.
-        retired_bytes.store(retired_bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
+        // This thread is the only writer. Who sees it sees the charge before it, and who sees the number below sees it.
+        retired_bytes.store(retired_bytes.load(Ordering::Relaxed) + bytes, Ordering::Release);
     }
     if let Some(monitor) = &vm.monitor {
         monitor.passes(entry.id, seq);

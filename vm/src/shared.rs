@@ -1,7 +1,6 @@
 //! What all threads of one engine share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
@@ -24,7 +23,7 @@ use crate::simulated::Simulated;
 use crate::sleep::Sleeper;
 use crate::stall::Stall;
 use crate::state::State;
-use crate::sync::unpoisoned;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, unpoisoned};
 use crate::threads::Threads;
 
 /// One engine. Held by its `Vm`, its threads and the tensors bound to it; memory goes back to the devices when the last
@@ -162,5 +161,138 @@ impl Shared {
         }
         drop(self.threads.take_handles());
         self.callbacks.close();
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+    use loom::thread;
+
+    use streamvm_stream::Timeline;
+
+    /// Two contexts pass the last instructions of a closed engine, then each asks by `is_over` whether its thread may
+    /// end; one that may wakes the other. If neither may, both sleep for ever.
+    fn one_sees_the_end(is_over: fn(&[Timeline; 2]) -> bool) {
+        loom::model(move || {
+            let shared = Arc::new([Timeline::new(), Timeline::new()]);
+            let other = {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    let _ = shared[1].advance(1);
+                    is_over(&shared)
+                })
+            };
+            let _ = shared[0].advance(1);
+            let mine = is_over(&shared);
+            let theirs = other.join().expect("a context does not panic");
+            assert!(mine || theirs, "nobody sees the end");
+        });
+    }
+
+    #[test]
+    fn loom_one_of_the_last_contexts_sees_the_end() {
+        one_sees_the_end(|timelines| {
+            fence(Ordering::SeqCst);
+            timelines.iter().all(|timeline| timeline.passed() == 1)
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody sees the end")]
+    fn loom_without_the_fence_neither_of_the_last_contexts_sees_the_end() {
+        one_sees_the_end(|timelines| timelines.iter().all(|timeline| timeline.passed() == 1));
+    }
+
+    /// Closing against a submission: `close` under the submission lock, so that what is submitted is refused or counted
+    /// before the closer drains.
+    fn refused_or_counted(locked: bool) {
+        loom::model(move || {
+            let shared = Arc::new((loom::sync::Mutex::new(()), AtomicBool::new(false), AtomicU64::new(0)));
+            let submitter = {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    let (lock, closed, submitted) = &*shared;
+                    let _state = lock.lock().expect("nobody panics");
+                    let open = !closed.load(Ordering::Relaxed);
+                    if open {
+                        submitted.store(1, Ordering::Release);
+                    }
+                    open
+                })
+            };
+            let (lock, closed, submitted) = &*shared;
+            let state = locked.then(|| lock.lock().expect("nobody panics"));
+            closed.store(true, Ordering::SeqCst);
+            drop(state);
+            let drained = submitted.load(Ordering::Acquire);
+            let taken = submitter.join().expect("a submitter does not panic");
+            assert_eq!(drained, u64::from(taken), "what the closer drains");
+        });
+    }
+
+    #[test]
+    fn loom_a_submission_is_refused_or_drained() {
+        refused_or_counted(true);
+    }
+
+    #[test]
+    #[should_panic(expected = "what the closer drains")]
+    fn loom_closing_without_the_lock_leaves_a_submission_behind() {
+        refused_or_counted(false);
+    }
+
+    /// Bytes are charged by a submitter and retired by a context; whoever looks in the order of
+    /// [`pending`](super::Shared::pending), retired first, never finds more retired than charged. `retire` is how the
+    /// context writes.
+    fn never_negative(retire: Ordering, look: fn(&AtomicU64, &AtomicU64) -> (u64, u64)) {
+        loom::model(move || {
+            let shared = Arc::new((AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false)));
+            let submitter = {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    shared.0.store(8, Ordering::Release);
+                    shared.2.store(true, Ordering::Release); // the job in the inbox
+                })
+            };
+            let context = {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    if shared.2.load(Ordering::Acquire) {
+                        shared.1.store(8, retire);
+                    }
+                })
+            };
+            let (charged, retired) = look(&shared.0, &shared.1);
+            assert!(charged >= retired, "more is retired than charged");
+            submitter.join().expect("a submitter does not panic");
+            context.join().expect("a context does not panic");
+        });
+    }
+
+    #[test]
+    fn loom_pending_bytes_are_never_negative() {
+        never_negative(Ordering::Release, |charged, retired| {
+            let retired = retired.load(Ordering::Acquire);
+            (charged.load(Ordering::Acquire), retired)
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "more is retired than charged")]
+    fn loom_bytes_retired_without_a_release_are_seen_before_their_charge() {
+        never_negative(Ordering::Relaxed, |charged, retired| {
+            let retired = retired.load(Ordering::Acquire);
+            (charged.load(Ordering::Acquire), retired)
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "more is retired than charged")]
+    fn loom_a_look_at_the_charge_first_sees_bytes_retired_before_it() {
+        never_negative(Ordering::Release, |charged, retired| {
+            (charged.load(Ordering::Acquire), retired.load(Ordering::Acquire))
+        });
     }
 }

@@ -5,7 +5,7 @@
 //! and simulated devices run their commands as late as the draw allows. When nothing can step and something is pending,
 //! the engine has stalled, and the waiter is told so at once.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use streamvm_ep::sim::SimWorld;
 use streamvm_stream::Point;
@@ -14,7 +14,7 @@ use crate::context::{Context, ContextShared};
 use crate::engine_thread;
 use crate::scheduler::Scheduler;
 use crate::shared::Shared;
-use crate::sync::unpoisoned;
+use crate::sync::{Mutex, unpoisoned};
 
 /// One draw in so many lets a simulated device go before everything else; else it goes when nothing else can.
 const EARLY: u64 = 8;

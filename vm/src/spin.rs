@@ -7,6 +7,8 @@
 
 use std::sync::OnceLock;
 
+use crate::sync::yield_now;
+
 /// Looks of a thread context before it parks.
 pub(crate) const CONTEXT: u32 = 40;
 
@@ -44,7 +46,7 @@ impl Spin {
         }
         self.left -= 1;
         if self.left.is_multiple_of(YIELD_EVERY) {
-            std::thread::yield_now();
+            yield_now();
         }
         for _ in 0..PAUSES {
             std::hint::spin_loop();
@@ -54,6 +56,10 @@ impl Spin {
 }
 
 fn several_cores() -> bool {
+    // Where schedules are drawn, a look more is a schedule point more and finds nothing new.
+    if cfg!(any(loom, shuttle)) {
+        return false;
+    }
     static SEVERAL: OnceLock<bool> = OnceLock::new();
     *SEVERAL.get_or_init(|| std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1))
 }

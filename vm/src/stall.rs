@@ -17,8 +17,6 @@
 
 use std::borrow::Cow;
 use std::panic::Location;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
@@ -31,7 +29,7 @@ use crate::entry::StreamEntry;
 use crate::job::Job;
 use crate::shared::Shared;
 use crate::stall_report::{StallReport, StallState, StalledInstruction};
-use crate::sync::unpoisoned;
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence, unpoisoned};
 
 /// How long a waiter sees nothing pass before it says so, unless the engine was set up otherwise: longer than any
 /// sensible instruction, short enough to help whoever looks at a program that hangs.

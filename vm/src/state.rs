@@ -200,6 +200,9 @@ impl State {
         if !vm.failures.any() {
             return;
         }
+        let submitted = || vm.streams.iter().map(|entry| Point::new(entry.id, entry.submitted())).collect();
+        let last_writes = || self.sync.last_writes().collect();
+        vm.failures.find_unseen(submitted, |point| vm.streams.has_passed(point), last_writes);
         match self.forgetting.take() {
             Some((points, marks)) if marks.iter().all(|mark| vm.streams.has_passed(*mark)) => {
                 vm.failures.forget(&points);

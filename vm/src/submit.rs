@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::panic::Location;
-use std::sync::{Arc, MutexGuard, TryLockError};
+use std::sync::{Arc, TryLockError};
 
 use streamvm_ep::DeviceKind;
 use streamvm_instructions::{Deadline, Engine, Error, InstructionList, Place, ResourceId, ResourceKind, Tensor};
@@ -22,7 +22,7 @@ use crate::prepare::Obstacle;
 use crate::room::Pending;
 use crate::shared::{Inline, Shared};
 use crate::state::{Contents, Known, State, StreamState};
-use crate::sync::unpoisoned;
+use crate::sync::{MutexGuard, unpoisoned};
 
 /// What a submitter does when the queue is full.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -142,10 +142,12 @@ impl Shared {
         let later = policy.passing() == Passing::Later;
         let at = if later || key.device.kind == DeviceKind::Cpu { device } else { &self.host };
         let mut stream = at.create_stream()?;
+        let mut actor = None;
         if let Some(monitor) = &self.monitor
             && !later
         {
-            stream = monitor.watch(stream, key);
+            let watched = monitor.watch(stream, key);
+            (stream, actor) = (watched.0, Some(watched.1));
         }
         let context: Arc<ContextShared> = match &self.inline {
             Some(inline) => inline.context.clone(),
@@ -170,7 +172,7 @@ impl Shared {
         state.sync.add_stream(StreamClass::of(&key));
         let entry = Arc::new(StreamEntry::new(id, key, policy, context.clone(), flight));
         if let Some(monitor) = &self.monitor {
-            monitor.opened(id, key);
+            monitor.opened(id, key, actor);
         }
         self.streams.add(entry.clone());
         context.open(entry.clone(), stream);
@@ -282,7 +284,7 @@ impl State {
                 };
                 let allocated = self.pools.get(pool).allocator.alloc(bytes, Want::Passed, &passed);
                 if let Some(monitor) = &vm.monitor {
-                    looked.borrow().iter().for_each(|point| monitor.saw(*point));
+                    monitor.looked(looked.borrow().iter().copied());
                 }
                 let allocated = allocated.ok_or(Obstacle::Memory(pool, bytes))?;
                 self.pools.memory(pool, allocated.block, bytes)

@@ -5,9 +5,7 @@
 //! them.
 
 use std::io;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
-use std::thread::{Builder, JoinHandle};
+use std::sync::Arc;
 
 use streamvm_ep::DeviceId;
 use streamvm_stream::Threads as Wanted;
@@ -15,7 +13,7 @@ use streamvm_stream::Threads as Wanted;
 use crate::completion;
 use crate::context::{self, ContextShared};
 use crate::shared::Shared;
-use crate::sync::unpoisoned;
+use crate::sync::{Builder, JoinHandle, Mutex, Ordering, unpoisoned};
 
 /// The threads of one engine.
 pub(crate) struct Threads {

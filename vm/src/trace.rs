@@ -11,12 +11,12 @@ use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::TryLockError;
 
 use streamvm_ep::Access;
 use streamvm_stream::{Point, StreamId, StreamKey, WaitKind};
 
-use crate::sync::unpoisoned;
+use crate::sync::{Mutex, MutexGuard, unpoisoned};
 
 /// The version of the format, on the first line.
 const VERSION: u32 = 1;

@@ -13,6 +13,7 @@ use streamvm_instructions::{
 
 use crate::config::VmBuilder;
 use crate::engine_thread;
+use crate::failures::Uncollected;
 use crate::ladder;
 use crate::shared::Shared;
 use crate::stall_report::StallReport;
@@ -115,6 +116,7 @@ impl Vm {
     /// See [`Error`]; nothing of the list runs then.
     pub fn submit(&self, mut list: InstructionList) -> Result<Ticket<'_>, Error> {
         let submitted = self.shared.submit(&self.engine, &mut list, Full::Blocks)?;
+        self.shared.failures.log_unseen();
         Ok(Ticket::new(&self.shared, submitted))
     }
 
@@ -124,6 +126,7 @@ impl Vm {
     /// As [`Vm::submit`]; [`Error::WouldBlock`] with the list dropped when the queue is full.
     pub fn try_submit(&self, mut list: InstructionList) -> Result<Ticket<'_>, Error> {
         let submitted = self.shared.submit(&self.engine, &mut list, Full::Refuses)?;
+        self.shared.failures.log_unseen();
         Ok(Ticket::new(&self.shared, submitted))
     }
 
@@ -158,8 +161,8 @@ impl Vm {
     fn report(&self) -> Result<(), Error> {
         let mut failures = self.shared.failures.take_uncollected().into_iter();
         let first = failures.next();
-        failures.for_each(|failure| log::error!("{failure}"));
-        first.map_or(Ok(()), |failure| Err(Error::Failed(failure)))
+        failures.for_each(|other| other.log());
+        first.map_or(Ok(()), |first| Err(Error::Failed(first.failure)))
     }
 
     /// Gives cached memory that nothing pending uses back to the devices. Returns how many bytes that were.
@@ -250,7 +253,7 @@ impl Drop for Vm {
             return;
         }
         self.shared.end_threads(None);
-        self.shared.failures.take_uncollected().iter().for_each(|failure| log::error!("{failure}"));
+        self.shared.failures.take_uncollected().iter().for_each(Uncollected::log);
     }
 }
 

@@ -13,6 +13,7 @@ use crate::shared::Shared;
 use crate::simulated::Simulated;
 use crate::spin::{self, Spin};
 use crate::stall::Watch;
+use crate::sync::{current, park, park_timeout};
 use crate::waiters::Wake;
 
 impl Shared {
@@ -54,7 +55,7 @@ impl Shared {
             }
         }
         let mut watch = Watch::new(self);
-        let Ok(id) = entry.when_passed(point.seq, Wake::Thread(std::thread::current())) else {
+        let Ok(id) = entry.when_passed(point.seq, Wake::Thread(current())) else {
             return Ok(());
         };
         while entry.timeline.passed() < point.seq {
@@ -65,8 +66,8 @@ impl Shared {
                 return Err(deadline.error());
             }
             match watch.nap(deadline) {
-                None => std::thread::park(),
-                Some(nap) => std::thread::park_timeout(nap),
+                None => park(),
+                Some(nap) => park_timeout(nap),
             }
             watch.look(self);
         }

@@ -4,15 +4,14 @@
 //! timeline's `wanted` is the lowest number in the list, kept up to date under that lock; see
 //! [`Timeline`](streamvm_stream::Timeline) for why nobody is missed.
 
-use std::sync::{Arc, Mutex};
-use std::thread::Thread;
+use std::sync::Arc;
 
 use intrusive_collections::{LinkedList, LinkedListLink, intrusive_adapter};
 use streamvm_stream::Timeline;
 
 use crate::callbacks::Callbacks;
 use crate::sleep::Sleeper;
-use crate::sync::unpoisoned;
+use crate::sync::{Mutex, Thread, unpoisoned};
 
 /// What to do once a number has passed.
 pub(crate) enum Wake {
@@ -133,7 +132,7 @@ mod tests {
     use super::*;
 
     fn me() -> Wake {
-        Wake::Thread(std::thread::current())
+        Wake::Thread(crate::sync::current())
     }
 
     fn numbers(waiters: &Waiters) -> Vec<u64> {
@@ -171,5 +170,70 @@ mod tests {
         assert_eq!(numbers(&waiters), [4]);
         assert!(!timeline.advance(3), "nobody sleeps for 3 any more");
         assert!(timeline.advance(4));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::thread;
+
+    use super::*;
+
+    type Pass = fn(&Timeline, &Waiters, u64);
+
+    fn pass(timeline: &Timeline, waiters: &Waiters, seq: u64) {
+        if timeline.advance(seq) {
+            waiters.wake(timeline, seq);
+        }
+    }
+
+    /// Two threads fall asleep for numbers 1 and 2, one of which gives up, while a runner passes both by `pass`.
+    fn never_missed(pass: Pass, gives_up: bool) {
+        loom::model(move || {
+            let shared = Arc::new((Timeline::new(), Waiters::new()));
+            let runner = {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    pass(&shared.0, &shared.1, 1);
+                    pass(&shared.0, &shared.1, 2);
+                })
+            };
+            let (timeline, waiters) = &*shared;
+            let beds = [1, 2].map(|seq| {
+                let sleeper = Arc::new(Sleeper::new());
+                sleeper.prepare();
+                let added = waiters.add(timeline, seq, Wake::Sleeper(sleeper.clone()));
+                (sleeper, added.ok())
+            });
+            if gives_up && let Some(id) = beds[0].1 {
+                waiters.remove(timeline, id);
+            }
+            runner.join().expect("the runner does not panic");
+            let asleep = |index: usize| beds[index].1.is_some() && beds[index].0.is_sleeping();
+            assert!((gives_up || !asleep(0)) && !asleep(1), "a sleeper was not woken");
+            assert!(unpoisoned(waiters.list.lock()).waiters.is_empty(), "a waiter was left behind");
+        });
+    }
+
+    #[test]
+    fn loom_whoever_sleeps_for_a_number_is_woken() {
+        never_missed(pass, false);
+    }
+
+    #[test]
+    fn loom_one_that_gives_up_takes_nobody_s_wake_with_it() {
+        never_missed(pass, true);
+    }
+
+    #[test]
+    #[should_panic(expected = "was not woken")]
+    fn loom_a_runner_that_looks_before_it_publishes_misses_a_sleeper() {
+        never_missed(
+            |timeline, waiters, seq| {
+                waiters.wake(timeline, seq);
+                let _ = timeline.advance(seq);
+            },
+            false,
+        );
     }
 }

@@ -99,14 +99,21 @@ impl Device for FaultyDevice {
     }
 
     unsafe fn free(&self, region: Region) {
-        // SAFETY: the caller's duties are the same; what a lost device had queued is over, see `FaultPlan::lose`.
+        if self.is_lost() {
+            self.plan.drive(self.id());
+            // This thread comes after all that was queued, which a device that looks for races is told so.
+            for end in self.plan.ends(self.id()) {
+                let _ = self.inner.query(end);
+            }
+        }
+        // SAFETY: the caller's duties are the same.
         unsafe { self.inner.free(region) }
     }
 
     fn create_stream(&self) -> Result<Box<dyn Stream>, Error> {
         self.at(Point::CreateStream, None)?;
         let inner = Arc::new(Mutex::new(self.inner.create_stream()?));
-        self.plan.note_stream(self.id(), &inner);
+        self.plan.note_stream(&self.inner, &inner);
         // Lost meanwhile: nobody may queue on it any more.
         self.plan.check(self.id())?;
         Ok(Box::new(FaultyStream::new(Arc::clone(&self.inner), inner, Arc::clone(&self.plan))))

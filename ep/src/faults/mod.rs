@@ -43,14 +43,16 @@
 //!
 //! # A lost device
 //!
-//! What has been queued when a device is lost is driven to its end first (a lost device may or may not have run it), so
-//! that nothing of it touches memory that the engine above frees on hearing of the loss. [`Device::free`] works on, as
-//! giving memory back cannot fail.
+//! What has been queued when a device is lost is driven to its end (a lost device may or may not have run it), so that
+//! nothing of it runs once the engine above, on hearing of the loss, frees memory. Where the thread that loses it is
+//! inside of a function that the device runs, the next call from outside does so. [`Device::free`] works on, as giving
+//! memory back cannot fail. Each stream of a lost device keeps one event for good.
 //!
 //! [`Device::free`]: crate::Device::free
 
 mod device;
 mod gate;
+mod lost;
 mod plan;
 mod rule;
 mod stream;

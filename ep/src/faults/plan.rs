@@ -5,14 +5,15 @@
 //!   gate asks the plan under the gate's lock;
 //! * a device that is lost stays so.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
 
-use crate::device::{DeviceId, LateFailure};
-use crate::error::Error;
+use crate::device::{Device, DeviceId, LateFailure};
 use crate::event::EventId;
 use crate::faults::gate::Gate;
+use crate::faults::lost::Driven;
 use crate::faults::rule::{At, Fault, Often, Point, Rule, RuleError};
 use crate::label::Label;
 use crate::stream::Stream;
@@ -51,17 +52,24 @@ pub struct FaultPlan {
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     rules: Vec<(Rule, u64)>,
     stopped: bool,
     fired: Vec<Fired>,
-    lost: HashMap<DeviceId, String>,
-    streams: HashMap<DeviceId, Vec<Weak<Inner>>>,
+    pub(super) lost: HashMap<DeviceId, String>,
+    /// Lost devices whose streams nobody has driven to their end yet.
+    pub(super) undriven: HashSet<DeviceId>,
+    /// Streams to be driven to their end when their device is lost.
+    pub(super) streams: HashMap<DeviceId, Vec<Driven>>,
+    /// Events behind all that lost devices had queued.
+    pub(super) ends: HashMap<DeviceId, Vec<EventId>>,
+    /// Threads inside of a function that a wrapped stream runs, and how deep.
+    pub(super) inside: HashMap<ThreadId, usize>,
     late: HashMap<DeviceId, Vec<LateFailure>>,
     /// Records behind a held command, by pool and event.
     held: HashMap<(usize, EventId), Vec<Gate>>,
     /// Every gate that something may wait at, to wake it when a device is lost.
-    holding: Vec<Gate>,
+    pub(super) holding: Vec<Gate>,
 }
 
 impl FaultPlan {
@@ -102,22 +110,6 @@ impl FaultPlan {
         self.lock().fired.clone()
     }
 
-    /// Loses a device now, as [`Fault::Lost`] does at a call.
-    pub fn lose(&self, device: DeviceId, reason: &str) {
-        let (streams, gates) = {
-            let mut state = self.lock();
-            state.lost.entry(device).or_insert_with(|| reason.to_owned());
-            (state.streams.remove(&device).unwrap_or_default(), state.holding.clone())
-        };
-        gates.iter().for_each(Gate::poke);
-        for stream in streams.iter().filter_map(Weak::upgrade) {
-            // A stream in the middle of a call is finished by that call itself.
-            if let Ok(mut stream) = stream.try_lock() {
-                let _ = stream.synchronize();
-            }
-        }
-    }
-
     /// Has this device been lost?
     pub fn is_lost(&self, device: DeviceId) -> bool {
         self.lock().lost.contains_key(&device)
@@ -155,20 +147,12 @@ impl FaultPlan {
         found
     }
 
-    /// Errs if the device is lost.
-    pub(super) fn check(&self, device: DeviceId) -> Result<(), Error> {
-        match self.lock().lost.get(&device) {
-            Some(reason) => Err(Error::DeviceLost { device, reason: reason.clone() }),
-            None => Ok(()),
-        }
-    }
-
     /// Notes a stream, which is driven to its end if the device is lost.
-    pub(super) fn note_stream(&self, device: DeviceId, stream: &Arc<Inner>) {
+    pub(super) fn note_stream(&self, device: &Arc<dyn Device>, stream: &Arc<Inner>) {
         let mut state = self.lock();
-        let streams = state.streams.entry(device).or_default();
-        streams.retain(|known| known.strong_count() > 0);
-        streams.push(Arc::downgrade(stream));
+        let streams = state.streams.entry(device.id()).or_default();
+        streams.retain(|known| !known.is_gone());
+        streams.push(Driven::new(device, stream));
     }
 
     pub(super) fn note_late(&self, device: DeviceId, failure: LateFailure) {
@@ -218,7 +202,7 @@ impl FaultPlan {
         (hash >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         // No code here panics half way through a change, so a poisoned lock guards whole state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -92,13 +92,14 @@ impl FaultyStream {
         }
     }
 
-    /// A call of the stream behind this one. If the device has been lost meanwhile by another thread, what the call
-    /// queued is driven to its end here, as the loss could not.
+    /// A call of the stream behind this one. What it queues while another thread loses the device is driven to its end
+    /// here, as that thread could not.
     fn inner<T>(&self, call: impl FnOnce(&mut dyn Stream) -> T) -> T {
         let mut inner: MutexGuard<'_, Box<dyn Stream>> = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let result = call(&mut **inner);
+        drop(inner);
         if self.plan.is_lost(self.id()) {
-            let _ = inner.synchronize();
+            self.plan.drive(self.id());
         }
         result
     }
@@ -109,8 +110,9 @@ impl Stream for FaultyStream {
         self.label = Some(label.clone());
         self.place = 0;
         // A loss is told by the next call, which can return it.
-        let _ = self.at(Point::Begin);
-        self.inner(|inner| inner.begin(label));
+        if self.at(Point::Begin).is_ok() {
+            self.inner(|inner| inner.begin(label));
+        }
     }
 
     fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
@@ -136,7 +138,10 @@ impl Stream for FaultyStream {
 
     fn call(&mut self, function: InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
         match self.at(Point::Call)? {
-            Next::Run => self.inner(|inner| inner.call(function, operands)),
+            Next::Run => {
+                let function = self.plan.known(function);
+                self.inner(|inner| inner.call(function, operands))
+            }
             Next::Skip => Ok(()),
         }
     }

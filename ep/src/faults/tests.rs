@@ -389,3 +389,83 @@ fn rules_that_could_not_do_what_they_say_are_refused() {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
+
+/// A simulated device behind `plan`, and what finds its races.
+fn simulated(plan: &Arc<FaultPlan>) -> (Arc<dyn Device>, Arc<races::Detector>) {
+    let detector = Arc::new(races::Detector::new());
+    let world = sim::SimWorld::new(sim::SimConfig::default(), Arc::clone(&detector));
+    (FaultyDevice::wrap(Arc::clone(&world.devices()[0]), plan), detector)
+}
+
+#[test]
+fn what_is_queued_when_a_device_is_lost_touches_nothing_afterwards() {
+    let plan = FaultPlan::new();
+    let (device, detector) = simulated(&plan);
+    let mut streams = [device.create_stream().unwrap(), device.create_stream().unwrap()];
+    let region = device.allocate(MemoryKind::Device, 64).unwrap();
+    let layout = Layout::contiguous(Shape::new(&[64]).unwrap());
+    // SAFETY: the whole region, which is freed once the device says that nothing more runs on it.
+    let mut target = unsafe { Operand::new(region.base(), DType::U8, layout, Access::Write) };
+    let ran = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&ran);
+    let function = InlineFn::new(move |_: &mut FnContext<'_>| {
+        told.store(true, Ordering::SeqCst);
+        Ok(())
+    });
+    begin(&mut *streams[0], 1, "fill");
+    streams[0].fill(&mut target, Scalar::from(1u8)).unwrap();
+    streams[0].call(function, &mut []).unwrap();
+    assert!(!ran.load(Ordering::SeqCst), "the simulated device runs nothing before it must");
+    plan.lose(device.id(), "unplugged");
+    assert!(ran.load(Ordering::SeqCst), "a function is left in the queue of a lost device");
+    // SAFETY: as above.
+    unsafe { device.free(region) };
+    assert!(is_lost(streams[0].synchronize()) && is_lost(streams[1].synchronize()));
+    drop(streams);
+    assert_eq!(detector.findings().iter().map(|finding| finding.to_string()).collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
+fn a_device_lost_by_a_function_that_it_runs_is_driven_to_its_end() {
+    let plan = FaultPlan::new();
+    let (device, _) = simulated(&plan);
+    let mut stream = device.create_stream().unwrap();
+    let event = device.events().acquire();
+    let last = Arc::new(AtomicBool::new(false));
+    let (unplug, id, told) = (Arc::clone(&plan), device.id(), Arc::clone(&last));
+    let loses = InlineFn::new(move |_: &mut FnContext<'_>| {
+        unplug.lose(id, "unplugged");
+        Ok(())
+    });
+    let behind = InlineFn::new(move |_: &mut FnContext<'_>| {
+        told.store(true, Ordering::SeqCst);
+        Ok(())
+    });
+    stream.call(loses, &mut []).unwrap();
+    stream.record(event).unwrap();
+    stream.call(behind, &mut []).unwrap();
+    // Whoever waits runs the function, and with it loses the device in the middle of a command of it.
+    assert!(is_lost(device.wait(event, soon())));
+    assert!(is_lost(stream.synchronize()));
+    assert!(last.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_queued_failure_and_an_injected_one_are_both_told() {
+    let plan = FaultPlan::new();
+    plan.add(Rule::new(Point::Call, Fault::Late).seq(2)).unwrap();
+    let (device, _) = simulated(&plan);
+    let mut stream = device.create_stream().unwrap();
+    for seq in 1..=3 {
+        begin(&mut *stream, seq, "fails");
+        let function = InlineFn::new(move |_: &mut FnContext<'_>| Err(format!("number {seq}").into()));
+        stream.call(function, &mut []).unwrap();
+    }
+    let _ = stream.synchronize();
+    let mut told: Vec<_> = device.take_failures().into_iter().map(|failure| (failure.seq, failure.cause)).collect();
+    told.sort_by_key(|(seq, _)| *seq);
+    assert_eq!(told[0], (1, LateCause::Function("number 1".to_owned())));
+    assert!(matches!(&told[1], (2, LateCause::Device(Error::Injected(_)))));
+    assert_eq!(told[2], (3, LateCause::Function("number 3".to_owned())));
+    assert_eq!(device.take_failures(), []);
+}

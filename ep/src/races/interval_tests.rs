@@ -67,8 +67,8 @@ proptest! {
             }
             prop_assert_eq!(&bytes(&map), &model);
         }
-        for at in 0..SIZE {
-            prop_assert_eq!(map.at(at).map(|(run, value)| (run.contains(&at), *value)), model[at].map(|v| (true, v)));
+        for (at, byte) in model.iter().enumerate() {
+            prop_assert_eq!(map.at(at).map(|(run, value)| (run.contains(&at), *value)), byte.map(|v| (true, v)));
         }
         let mut covered = Vec::new();
         let mut reached = asked.start;

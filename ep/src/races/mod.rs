@@ -36,6 +36,7 @@ pub(crate) use detector::Reach;
 pub use detector::{Detector, Role, act_as};
 pub use finding::{Finding, FindingKind};
 pub use touch::Touch;
+pub(crate) use touch::coalesce;
 
 #[cfg(test)]
 mod model_tests;

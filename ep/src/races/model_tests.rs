@@ -1,7 +1,8 @@
 //! Random traces, judged by the detector and by the definition: the closure of the order, pair by pair and byte by byte.
 //!
 //! Broken copies of the detector that were tried against it and found: reads not kept, only the newest read kept, an
-//! epoch that does not end at a release, a clock that is replaced rather than joined, reads that survive a write.
+//! epoch that does not end at a release, a clock that is replaced rather than joined, a moment that covers one epoch too
+//! many, reuse that looks at writes alone, a new life that counts as written, an old life told late taken for the new.
 
 use std::collections::BTreeSet;
 
@@ -122,7 +123,7 @@ fn play(steps: &[Step]) -> (Vec<Finding>, Vec<Faults>) {
                     let begun = &model.begun[byte];
                     let life = begun[begun.len() - 1 - usize::from(*late && begun.len() > 1)];
                     let explicit = (life != 0).then_some(life);
-                    touches.push(Touch::new([BASE + byte..BASE + byte + 1], *access, explicit));
+                    touches.push(Touch::new(std::iter::once(BASE + byte..BASE + byte + 1), *access, explicit));
                     // Without a life named the newest is meant.
                     let life = if life == 0 { begun[begun.len() - 1] } else { life };
                     let earlier = &model.accesses[byte];

@@ -86,7 +86,7 @@ fn runs_of(operand: &Operand) -> SmallVec<[Range<usize>; 1]> {
 }
 
 /// Sorts the runs and merges those that overlap or touch.
-fn coalesce(runs: &mut SmallVec<[Range<usize>; 1]>) {
+pub(crate) fn coalesce(runs: &mut SmallVec<[Range<usize>; 1]>) {
     runs.sort_unstable_by_key(|run| run.start);
     runs.dedup_by(|next, kept| {
         let meets = next.start <= kept.end;

@@ -161,6 +161,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri gives up where a machine refuses")]
     fn more_than_the_machine_has_is_refused() {
         assert!(Heap::default().allocate(usize::MAX).is_none());
         assert!(Heap::default().allocate(isize::MAX as usize - 4096).is_none());

@@ -27,7 +27,7 @@
 //! * A copy that touches pageable memory is as late as any other, which is harder on a program than any driver; with
 //!   [`SimConfig::strict_pinned`] it is a finding.
 //! * A wait runs callers' functions that are needed for what it waits for in the waiting thread, so a deadline is looked
-//!   at between commands only.
+//!   at between commands only. A function that waits for its own command waits forever, as it would anywhere.
 //! * A kernel that fails writes nothing; a function that fails has written what it wrote.
 //!
 //! # Invariants

@@ -10,17 +10,14 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::operand::Operand;
-use crate::races::{FindingKind, Touch};
+use crate::races::{FindingKind, Touch, coalesce};
 use crate::sim::memory::ALIGNMENT;
 
 /// Bytes of poison before and behind a piece.
 const BAND: usize = 64;
-
-/// Some operand declares to read the byte.
-const READ: u8 = 1;
-/// Some operand declares to write the byte.
-const WRITTEN: u8 = 2;
 
 /// The scratch copies of the operands of one call.
 #[derive(Debug)]
@@ -35,13 +32,17 @@ struct Piece {
     stands_for: Range<usize>,
     /// What it held before the run, bands included.
     image: Vec<u8>,
-    /// For each byte of the image which of [`READ`] and [`WRITTEN`] it is.
-    declared: Vec<u8>,
+    /// The parts of the image that some operand declares to read.
+    read: Runs,
+    /// The parts that some operand declares to write: sorted, with gaps between them.
+    written: Runs,
     /// The copy that code works on lies in here.
     buffer: Vec<u8>,
     /// Where in the buffer the copy starts.
     at: usize,
 }
+
+type Runs = SmallVec<[Range<usize>; 1]>;
 
 /// A byte that was not treated as declared.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -79,10 +80,10 @@ impl<'a> Scratch<'a> {
                     // SAFETY: the run lies within the operand, whose bytes the caller promises to be readable; the
                     // image has room for it, and no two allocations overlap.
                     unsafe { source.copy_to_nonoverlapping(piece.image[inside.clone()].as_mut_ptr(), run.len()) };
-                    piece.declare(inside.clone(), READ);
+                    piece.read.push(inside.clone());
                 }
                 if touch.access().writes() {
-                    piece.declare(inside, WRITTEN);
+                    piece.written.push(inside);
                 }
             }
         }
@@ -121,14 +122,16 @@ impl<'a> Scratch<'a> {
         let mut found: Vec<Breach> = Vec::new();
         for piece in &self.pieces {
             let now = piece.copy();
-            let bytes = now.iter().zip(&piece.image).zip(&piece.declared).enumerate();
-            for (index, ((now, before), declared)) in bytes {
-                if now == before || declared & WRITTEN != 0 {
+            for part in piece.not_written() {
+                if now[part.clone()] == piece.image[part.clone()] {
                     continue;
                 }
-                let kind = if declared & READ != 0 { FindingKind::UndeclaredWrite } else { FindingKind::OutOfBounds };
-                if found.iter().all(|breach| breach.kind != kind) {
-                    found.push(Breach { kind, address: piece.address(index) });
+                for index in part.filter(|&index| now[index] != piece.image[index]) {
+                    let is_read = piece.read.iter().any(|run| run.contains(&index));
+                    let kind = if is_read { FindingKind::UndeclaredWrite } else { FindingKind::OutOfBounds };
+                    if found.iter().all(|breach| breach.kind != kind) {
+                        found.push(Breach { kind, address: piece.address(index) });
+                    }
                 }
             }
         }
@@ -138,8 +141,9 @@ impl<'a> Scratch<'a> {
     /// The first byte declared to be written that a second run, over another poison, left different.
     pub(super) fn difference(&self, second: &Scratch<'_>) -> Option<Breach> {
         self.pieces.iter().zip(&second.pieces).find_map(|(piece, second)| {
-            let mut bytes = piece.copy().iter().zip(second.copy()).zip(&piece.declared);
-            let index = bytes.position(|((first, second), declared)| first != second && declared & WRITTEN != 0)?;
+            let (first, second) = (piece.copy(), second.copy());
+            let part = piece.written.iter().find(|part| first[(*part).clone()] != second[(*part).clone()])?;
+            let index = part.clone().find(|&index| first[index] != second[index])?;
             Some(Breach { kind: FindingKind::UndeclaredRead, address: piece.address(index) })
         })
     }
@@ -166,31 +170,34 @@ impl<'a> Scratch<'a> {
 impl Piece {
     fn new(stands_for: Range<usize>, poison: u8) -> Piece {
         let length = stands_for.len() + 2 * BAND;
-        let (image, declared) = (vec![poison; length], vec![0; length]);
-        Piece { stands_for, image, declared, buffer: Vec::new(), at: 0 }
+        let (read, written) = (Runs::new(), Runs::new());
+        Piece { stands_for, image: vec![poison; length], read, written, buffer: Vec::new(), at: 0 }
     }
 
     fn again(&self, poison: u8) -> Piece {
-        let known = self.image.iter().zip(&self.declared);
-        let image = known.map(|(&byte, &declared)| if declared & READ != 0 { byte } else { poison }).collect();
-        let (stands_for, declared) = (self.stands_for.clone(), self.declared.clone());
-        let mut piece = Piece { stands_for, image, declared, buffer: Vec::new(), at: 0 };
+        let mut piece = Piece::new(self.stands_for.clone(), poison);
+        for run in &self.read {
+            piece.image[run.clone()].copy_from_slice(&self.image[run.clone()]);
+        }
+        (piece.read, piece.written) = (self.read.clone(), self.written.clone());
         piece.reset();
         piece
     }
 
     /// Makes the copy that code works on, aligned as the original is.
     fn reset(&mut self) {
+        coalesce(&mut self.written);
         self.buffer = vec![0; self.image.len() + ALIGNMENT];
         let first = self.buffer.as_ptr().addr() + BAND;
         self.at = self.stands_for.start.wrapping_sub(first) % ALIGNMENT;
         self.buffer[self.at..][..self.image.len()].copy_from_slice(&self.image);
     }
 
-    fn declare(&mut self, inside: Range<usize>, what: u8) {
-        for byte in &mut self.declared[inside] {
-            *byte |= what;
-        }
+    /// The parts of the image that no operand declares to write.
+    fn not_written(&self) -> impl Iterator<Item = Range<usize>> {
+        let starts = std::iter::once(0).chain(self.written.iter().map(|run| run.end));
+        let ends = self.written.iter().map(|run| run.start).chain([self.image.len()]);
+        starts.zip(ends).map(|(start, end)| start..end)
     }
 
     fn copy(&self) -> &[u8] {

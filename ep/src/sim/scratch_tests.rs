@@ -6,10 +6,11 @@ use crate::shape::Shape;
 
 const POISON: u8 = 0xA5;
 
-fn over(memory: &mut [u8], layout: Layout, access: Access) -> Operand {
+/// Takes a raw pointer, so that several operands of one memory can live side by side.
+fn over(memory: *mut [u8], layout: Layout, access: Access) -> Operand {
     assert!(layout.span_elements().end <= memory.len());
     // SAFETY: the span lies within the memory, which the test keeps alive and touches only between commands.
-    unsafe { Operand::new(memory.as_mut_ptr(), DType::U8, layout, access) }
+    unsafe { Operand::new(memory.cast(), DType::U8, layout, access) }
 }
 
 fn vector(elements: usize) -> Layout {
@@ -48,7 +49,7 @@ fn write(operand: &Operand, offset: isize, value: u8) {
 fn scratch_holds_what_is_declared_to_be_read_and_poison_for_the_rest() {
     let mut memory = [1, 2, 3, 4, 5, 6, 7, 8];
     let mut out = [9; 4];
-    let operands = [over(&mut memory, even(8), Access::Read), over(&mut out, vector(4), Access::Write)];
+    let operands = [over(&raw mut memory, even(8), Access::Read), over(&raw mut out, vector(4), Access::Write)];
     let mut scratch = load(&operands);
     let copies = scratch.operands();
     let seen: Vec<u8> = (-2..8).map(|at| read(&copies[0], at)).collect();
@@ -64,7 +65,7 @@ fn scratch_holds_what_is_declared_to_be_read_and_poison_for_the_rest() {
 #[test]
 fn only_what_is_declared_to_be_written_is_stored() {
     let mut out = [9; 8];
-    let operands = [over(&mut out, even(8), Access::Write)];
+    let operands = [over(&raw mut out, even(8), Access::Write)];
     let mut scratch = load(&operands);
     let copies = scratch.operands();
     (0..7).for_each(|at| write(&copies[0], at, at as u8));
@@ -73,14 +74,13 @@ fn only_what_is_declared_to_be_written_is_stored() {
     unsafe { scratch.store() };
     assert_eq!(scratch.breaches().len(), 1);
     drop(scratch);
-    drop(operands);
     assert_eq!(out, [0, 9, 2, 9, 4, 9, 6, 9]);
 }
 
 #[test]
 fn a_write_of_what_is_only_read_and_one_beside_an_operand_are_told_with_their_addresses() {
     let mut memory = [1, 2, 3, 4, 5, 6];
-    let operands = [over(&mut memory, part(6, 1..4), Access::Read)];
+    let operands = [over(&raw mut memory, part(6, 1..4), Access::Read)];
     let start = operands[0].ptr().addr();
     for (offset, kind) in [
         (0, FindingKind::UndeclaredWrite),
@@ -102,9 +102,9 @@ fn a_write_of_what_is_only_read_and_one_beside_an_operand_are_told_with_their_ad
 fn operands_that_overlap_share_their_scratch() {
     let mut memory = [1, 2, 3, 4, 5, 6, 7, 8];
     let operands = [
-        over(&mut memory, part(8, 0..4), Access::Read),
-        over(&mut memory, part(8, 2..6), Access::Read),
-        over(&mut memory, part(8, 6..8), Access::ReadWrite),
+        over(&raw mut memory, part(8, 0..4), Access::Read),
+        over(&raw mut memory, part(8, 2..6), Access::Read),
+        over(&raw mut memory, part(8, 6..8), Access::ReadWrite),
     ];
     let mut scratch = load(&operands);
     let copies = scratch.operands();
@@ -117,15 +117,34 @@ fn operands_that_overlap_share_their_scratch() {
     // SAFETY: `over` made the operands.
     unsafe { scratch.store() };
     drop(scratch);
-    drop(operands);
     assert_eq!(memory, [1, 2, 3, 4, 5, 6, 70, 8]);
+}
+
+#[test]
+fn parts_that_are_written_may_come_in_any_order() {
+    let mut memory = [1, 2, 3, 4, 5, 6];
+    let operands = [
+        over(&raw mut memory, vector(6), Access::Read),
+        over(&raw mut memory, part(6, 4..6), Access::Write),
+        over(&raw mut memory, part(6, 0..2), Access::Write),
+    ];
+    let mut scratch = load(&operands);
+    let copies = scratch.operands();
+    [0, 1, 4, 5].into_iter().for_each(|at| write(&copies[0], at, 9));
+    drop(copies);
+    assert_eq!(scratch.breaches(), []);
+    let copies = scratch.operands();
+    write(&copies[0], 3, 9);
+    drop(copies);
+    let address = operands[0].ptr().addr() + 3;
+    assert_eq!(scratch.breaches(), [Breach { kind: FindingKind::UndeclaredWrite, address }]);
 }
 
 #[test]
 fn a_second_run_starts_from_the_same_content_and_another_poison() {
     let mut memory = [1, 2];
     let mut out = [0; 2];
-    let operands = [over(&mut memory, vector(2), Access::ReadWrite), over(&mut out, vector(2), Access::Write)];
+    let operands = [over(&raw mut memory, vector(2), Access::ReadWrite), over(&raw mut out, vector(2), Access::Write)];
     let run = |scratch: &mut Scratch<'_>, whole: bool| {
         let copies = scratch.operands();
         write(&copies[0], 0, read(&copies[0], 0) + 1);
@@ -146,7 +165,8 @@ fn a_second_run_starts_from_the_same_content_and_another_poison() {
 
 #[test]
 fn operands_without_elements_have_no_scratch() {
-    let operands = [over(&mut [], vector(0), Access::Write)];
+    let mut nothing = [];
+    let operands = [over(&raw mut nothing, vector(0), Access::Write)];
     let mut scratch = load(&operands);
     assert_eq!(scratch.operands().len(), 1);
     assert!(scratch.pieces.is_empty() && scratch.breaches().is_empty());

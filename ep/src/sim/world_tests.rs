@@ -202,6 +202,14 @@ fn a_late_failure_is_told_before_its_place_passes_and_the_stream_goes_on() {
     assert!(bench.devices[0].take_failures().is_empty());
 }
 
+/// Code that drops what it has captured when it runs.
+fn capturing<T: Send + 'static>(captured: T) -> InlineFn {
+    InlineFn::new(move |_| {
+        drop(captured);
+        Ok(())
+    })
+}
+
 #[test]
 fn a_payload_and_an_error_that_panic_when_dropped_are_borne() {
     struct Bomb;
@@ -231,11 +239,9 @@ fn a_payload_and_an_error_that_panic_when_dropped_are_borne() {
         "{causes:?}"
     );
     // And captures that never run.
-    let bomb = Bomb;
-    stream.call(InlineFn::new(move |_| Ok(drop(bomb))), &mut []).unwrap();
+    stream.call(capturing(Bomb), &mut []).unwrap();
     let counted = Arc::new(AtomicUsize::new(0));
-    let kept = Arc::clone(&counted);
-    stream.call(InlineFn::new(move |_| Ok(drop(kept))), &mut []).unwrap();
+    stream.call(capturing(Arc::clone(&counted)), &mut []).unwrap();
     drop((stream, bench));
     assert_eq!(Arc::strong_count(&counted), 1, "the world that goes drops what it has not run");
 }

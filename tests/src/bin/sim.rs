@@ -1,1 +1,159 @@
-fn main() {}
+//! `sim`: random programs and planted hazards on simulated devices, as many as asked for, from any seed.
+//!
+//! This file is arguments, progress and the exit code; the library does the work.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program: its results and its progress are for a terminal"
+)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use streamvm_tests::each_seed;
+use streamvm_tests::hazards::{Kind, hazard, valid};
+use streamvm_tests::program::{Counts, Script, explain, judge};
+
+/// How often progress is shown.
+const PROGRESS: Duration = Duration::from_secs(2);
+
+/// Failures shown in full: each is shrunk, and one defect mostly fails many seeds.
+const SHOWN: usize = 5;
+
+/// Runs random programs on the simulated engine against the inline one, and has planted hazards found.
+///
+/// Exit codes: 0 all well, 1 something failed, 2 the arguments were rejected.
+#[derive(Parser)]
+#[command(name = "sim", version, max_term_width = 100)]
+struct Args {
+    /// How many random programs
+    #[arg(value_name = "N", default_value_t = 100_000)]
+    programs: u64,
+    /// The seed of the first program; the others follow
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    /// Seeds of each kind of hazard
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    hazards: u64,
+    /// Print the program of --seed, and run nothing
+    #[arg(long)]
+    show: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if args.show {
+        println!("{}", Script::draw(args.seed));
+        return ExitCode::SUCCESS;
+    }
+    // Panics are results here, and told as such.
+    std::panic::set_hook(Box::new(|_| {}));
+    let well = hazards(&args) & programs(&args);
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Shows how far it is, now and then.
+struct Progress {
+    what: &'static str,
+    of: u64,
+    done: u64,
+    failed: u64,
+    start: Instant,
+    shown: Instant,
+}
+
+impl Progress {
+    fn new(what: &'static str, of: u64) -> Progress {
+        Progress { what, of, done: 0, failed: 0, start: Instant::now(), shown: Instant::now() }
+    }
+
+    /// One more is done. Tells what is wrong with it, as long as that has not been told too often.
+    fn add(&mut self, failure: Option<impl FnOnce() -> String>) {
+        self.done += 1;
+        if let Some(failure) = failure {
+            self.failed += 1;
+            if self.failed as usize <= SHOWN {
+                eprintln!("{}", failure());
+            }
+        }
+        if self.shown.elapsed() >= PROGRESS || self.done == self.of {
+            self.shown = Instant::now();
+            let (what, of, done, failed) = (self.what, self.of, self.done, self.failed);
+            eprintln!("{what}: {done} of {of}, {failed} failed, {:.0} s", self.start.elapsed().as_secs_f64());
+        }
+    }
+
+    /// Whether all were run and none failed; `hang` is the seed that hangs.
+    fn end(&self, result: Result<(), u64>) -> bool {
+        if let Err(hang) = result {
+            eprintln!("{}: number {hang} hangs", self.what);
+        }
+        result.is_ok() && self.failed == 0
+    }
+}
+
+/// What a panic of `f` becomes.
+fn or_panic(f: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<String>().cloned();
+        Err(format!("a panic: {}", text.unwrap_or_default()))
+    })
+}
+
+/// Hazards of every kind, and as many programs for devices without one.
+fn hazards(args: &Args) -> bool {
+    if args.hazards == 0 {
+        return true;
+    }
+    let (kinds, seeds, first) = (Kind::all(), args.hazards, args.seed);
+    let (count, of_kinds) = (kinds.len() as u64 * seeds, kinds.len());
+    let mut progress = Progress::new("hazards", count);
+    let check = move |number: u64| or_panic(|| hazard(&kinds[(number / seeds) as usize], first + number % seeds));
+    let result = each_seed(0..count, check, |_, result| {
+        progress.add(result.err().map(|text| || text));
+        true
+    });
+    let all_found = progress.end(result);
+    let found = progress.done - progress.failed;
+
+    let mut progress = Progress::new("valid device programs", count);
+    let check = |seed| or_panic(|| valid(seed));
+    let result = each_seed(first..first + count, check, |_, result| {
+        progress.add(result.err().map(|text| || text));
+        true
+    });
+    let none_found = progress.end(result);
+    let (silent, percent) = (progress.done - progress.failed, 100.0 * found as f64 / count as f64);
+    println!("hazards found: {found} of {count} ({of_kinds} kinds x {seeds} seeds), {percent:.1} %");
+    println!("valid device programs without a false finding: {silent} of {count}");
+    all_found && none_found
+}
+
+/// Random programs on the whole engine.
+fn programs(args: &Args) -> bool {
+    let seeds = args.seed..args.seed + args.programs;
+    let mut progress = Progress::new("programs", args.programs);
+    let mut counts = Counts::default();
+    let result = each_seed(seeds, |seed| judge(&Script::draw(seed), None), |seed, result| {
+        let failure = match result {
+            Ok(more) => {
+                counts.add(more);
+                None
+            }
+            Err(verdict) => Some(move || explain(&Script::draw(seed), verdict, None)),
+        };
+        progress.add(failure);
+        true
+    });
+    let well = progress.end(result);
+    let (fine, Counts { instructions, waits, excess }) = (progress.done - progress.failed, counts);
+    let seconds = progress.start.elapsed().as_secs_f64();
+    println!(
+        "valid programs without a false finding, equal to the oracle: {fine} of {} in {seconds:.0} s ({instructions} \
+         instructions, {waits} waits, of which {excess} could go)",
+        args.programs
+    );
+    well
+}

@@ -22,7 +22,7 @@ mod lane;
 mod reference;
 mod report;
 
-pub use backend::{Backend, Exemption, Made, Setup, Tag};
+pub use backend::{Backend, Exemption, Made, Make, Setup, Tag};
 pub use cases::{Case, cases};
 pub use lab::Fail;
 pub use report::{Report, Verdict, run, run_some};

@@ -8,6 +8,7 @@
 mod list;
 mod script;
 mod tensor_file;
+mod trace;
 
 /// One thing that is fuzzed.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +26,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "program", check: list::run },
     Target { name: "npy", check: tensor_file::npy },
     Target { name: "safetensors", check: tensor_file::safetensors },
+    Target { name: "trace", check: trace::check },
 ];
 
 /// Checks `data` as the target `name`.

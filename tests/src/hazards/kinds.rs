@@ -95,7 +95,11 @@ impl Kind {
             for (how, what) in breaks {
                 add(format!("{words}: {what}"), how, same);
             }
-            add(format!("{words}, across devices: wait dropped"), Break::Dropped, Between { across: Some(true), ..same });
+            add(
+                format!("{words}, across devices: wait dropped"),
+                Break::Dropped,
+                Between { across: Some(true), ..same },
+            );
             let partial = Between { partial: Some(true), ..same };
             add(format!("{words}, of views that overlap in part: wait dropped"), Break::Dropped, partial);
         }

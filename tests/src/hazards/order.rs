@@ -52,9 +52,9 @@ impl Accessed {
         self.before & (1 << other) != 0
     }
 
-    /// How this access conflicts with an earlier one.
-    fn conflict(&self, earlier: &Accessed) -> Option<Conflict> {
-        let mut found: Option<Conflict> = None;
+    /// How this access conflicts with an earlier one: each relation once, as two accesses may meet in several places.
+    fn conflicts(&self, earlier: &Accessed) -> Vec<Conflict> {
+        let mut found: Vec<Conflict> = Vec::new();
         for (region, mine, my_life, my_access) in &self.touches {
             for (other_region, theirs, their_life, their_access) in &earlier.touches {
                 if region != other_region || mine & theirs == 0 {
@@ -67,8 +67,10 @@ impl Accessed {
                     (true, false, true) => Relation::War,
                     _ => continue,
                 };
-                let (first, second) = (earlier.id, self.id);
-                found = found.or(Some(Conflict { first, second, relation, partial: mine != theirs }));
+                let (first, second, partial) = (earlier.id, self.id, mine != theirs);
+                if found.iter().all(|other| (other.relation, other.partial) != (relation, partial)) {
+                    found.push(Conflict { first, second, relation, partial });
+                }
             }
         }
         found
@@ -155,7 +157,7 @@ impl Follower {
     pub(crate) fn unordered_of_last(&self) -> Vec<Conflict> {
         let Some((last, earlier)) = self.accessed.split_last() else { return Vec::new() };
         let open = earlier.iter().filter(|other| !last.comes_after(other.id));
-        open.filter_map(|other| last.conflict(other)).collect()
+        open.flat_map(|other| last.conflicts(other)).collect()
     }
 
     /// All conflicts that nothing orders, by their second access.
@@ -163,7 +165,7 @@ impl Follower {
         let each = self.accessed.iter().enumerate();
         each.flat_map(|(index, second)| {
             let open = self.accessed[..index].iter().filter(|first| !second.comes_after(first.id));
-            open.filter_map(|first| second.conflict(first))
+            open.flat_map(|first| second.conflicts(first))
         })
         .collect()
     }

@@ -187,7 +187,9 @@ impl Player<'_> {
                 let op = if inputs == 1 { Op::Neg } else { Op::Add };
                 self.kernels.get(op, DeviceKind::Sim, DType::F32)?
             }
-            Work::Wrong(wrong) => Kernel { op: Op::Neg, device: DeviceKind::Sim, dtype: DType::F32, run: kernel(wrong) },
+            Work::Wrong(wrong) => {
+                Kernel { op: Op::Neg, device: DeviceKind::Sim, dtype: DType::F32, run: kernel(wrong) }
+            }
         };
         let params = Params::default();
         self.streams[stream].launch(&mut KernelCall { kernel, operands: &mut operands, inputs, params: &params })

@@ -14,7 +14,9 @@ use crate::Random;
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Special {
     /// A region goes back while a stream's last access of it, of this kind, is pending.
-    Freed { writes: bool },
+    Freed {
+        writes: bool,
+    },
     /// A region goes back when all streams but one have passed.
     FreedTooEarly,
     UsedAfterFree,
@@ -45,9 +47,9 @@ pub(crate) enum Expected {
 impl Expected {
     pub(crate) fn program(&self) -> &Program {
         match self {
-            Expected::Race(Broken { program, .. })
-            | Expected::Finding(program, ..)
-            | Expected::Refusal(program, _) => program,
+            Expected::Race(Broken { program, .. }) | Expected::Finding(program, ..) | Expected::Refusal(program, _) => {
+                program
+            }
         }
     }
 }
@@ -75,6 +77,10 @@ impl Special {
                 program.names_lives = false;
                 let Command::Run { uses, .. } = &program.commands[at] else { return None };
                 let life = uses[0].life;
+                if (life + 1..program.lives.len()).any(|later| meet(&program, life, later)) {
+                    // The memory is somebody else's by now.
+                    return None;
+                }
                 synchronize_all(&mut program, None);
                 program.commands.push(Command::End { life });
                 let again = repeated(&mut program, at)?;
@@ -123,6 +129,10 @@ impl Special {
                 program.names_lives = true;
                 let lives = program.lives.clone();
                 let Command::Run { id, uses, .. } = &mut program.commands[at] else { return None };
+                if uses.len() > 1 {
+                    // Its operands might meet, which a device refuses.
+                    return None;
+                }
                 let id = *id;
                 let short = |touched: &&mut Use| lives[touched.life].start == 0 && lives[touched.life].elements == 16;
                 // From somewhere in the last row on: into the life behind, as no device would notice.
@@ -179,11 +189,13 @@ fn freed_too_early(mut program: Program, random: &mut Random) -> Option<Expected
 }
 
 fn is_reuse(program: &Program, life: usize) -> bool {
-    let meets = |other: usize| {
-        let (a, b) = (program.lives[life], program.lives[other]);
-        a.region == b.region && a.start < b.start + b.elements && b.start < a.start + a.elements
-    };
-    (0..life).any(meets)
+    (0..life).any(|former| meet(program, life, former))
+}
+
+/// Whether two lives have memory in common.
+fn meet(program: &Program, one: usize, other: usize) -> bool {
+    let (a, b) = (program.lives[one], program.lives[other]);
+    a.region == b.region && a.start < b.start + b.elements && b.start < a.start + a.elements
 }
 
 /// An access of memory by a life that has ended, after another one has taken it over.
@@ -195,8 +207,11 @@ fn former_life_used(mut program: Program, at: usize) -> Option<Expected> {
     let (region, elements) = program.elements(former);
     let taken_over = program.commands[at..].iter().any(|command| {
         let Command::Run { uses, .. } = command else { return false };
-        uses.iter().any(|touched| touched.life > former.life && program.elements(*touched).0 == region
-            && program.elements(*touched).1 & elements != 0)
+        uses.iter().any(|touched| {
+            touched.life > former.life
+                && program.elements(*touched).0 == region
+                && program.elements(*touched).1 & elements != 0
+        })
     });
     if !taken_over {
         return None;

@@ -4,9 +4,16 @@
 //! well. What a step means is decided while it runs, by the bytes and by what is alive then, never by time or by the
 //! engine: two engines that are right give equal [`Seen`]s.
 //!
+//! Two harnesses draw and compare programs:
+//!
+//! * [`check`]: threads of their own that run free, on an engine with threads; what is seen is all there is to judge.
+//! * [`Script`] and [`judge`]: threads that take turns in an order drawn from the seed, on devices that run everything as
+//!   late as they may, under the race detector and the verifier; a failure is a seed, and [`explain`] shrinks it.
+//!
 //! Invariant of the steps: no element is read that was never written, so that reused memory cannot show.
 
 mod config;
+mod judge;
 mod machine;
 mod run;
 mod script;
@@ -15,6 +22,7 @@ mod shrink;
 mod step;
 
 pub use config::{Config, check};
+pub use judge::{Counts, Failing, Verdict, explain, judge};
 pub use machine::Machine;
 pub use run::run_all;
 pub use script::{Lists, Script, Setup, Turn};

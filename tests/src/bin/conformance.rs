@@ -1,0 +1,50 @@
+//! The conformance suite as a program, for machines without a toolchain: a table for each backend, or JSON.
+
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+
+use clap::Parser;
+use streamvm_tests::conformance::{Backend, run_some};
+
+/// Runs the conformance suite on the execution providers that this machine has.
+#[derive(Parser)]
+struct Options {
+    /// Only cases whose name contains this.
+    filter: Option<String>,
+    /// Only the backend of this name: cpu, sim:SEED, or faulty(...) of either.
+    #[arg(long)]
+    backend: Option<String>,
+    /// The seed of the simulated device.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// One JSON object a backend, instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let plain = [Backend::cpu(), Backend::sim(options.seed)];
+    let all = plain.iter().cloned().chain(plain.iter().map(Backend::faultless));
+    let wanted = |backend: &Backend| options.backend.as_ref().is_none_or(|name| name == backend.name());
+    let chosen: Vec<Backend> = all.filter(wanted).collect();
+    let mut out = stdout().lock();
+    let mut good = !chosen.is_empty();
+    for backend in &chosen {
+        let report = run_some(backend, |name| options.filter.as_ref().is_none_or(|part| name.contains(part)));
+        good &= report.is_ok();
+        let written = if options.json { writeln!(out, "{}", report.to_json()) } else { writeln!(out, "{report}\n") };
+        // Nobody reads on: what has been said so far is all that is wanted.
+        if written.is_err() {
+            break;
+        }
+    }
+    if chosen.is_empty() {
+        let _ = writeln!(
+            out,
+            "there is no such backend; there are cpu, sim:{0}, faulty(cpu), faulty(sim:{0})",
+            options.seed
+        );
+    }
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,165 @@
+//! What must hold of a script: run by the simulated engine, it is as if each instruction had run to its end before the
+//! next, no race is in what was issued, and the verifier finds every dependence ordered.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use streamvm::stream::mutant::Mutant;
+use streamvm::{Capabilities, Mode, Vm, VmBuilder};
+use streamvm_verify::{Trace, verify};
+
+use super::script::{Lists, Script, caught};
+use super::{Machine, Seen, Shrunk, shrink};
+
+/// Memory of the devices of the oracle: more than any script needs, as it never reuses what is pending.
+const ROOMY: u64 = 4 << 20;
+
+/// How a script fails.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Failing {
+    /// The engine refused what it may not refuse, or panicked.
+    Refused,
+    /// Something was seen that the oracle does not show.
+    Differs,
+    /// The race detector found something.
+    Race,
+    /// The verifier finds a dependence that nothing orders.
+    Unordered,
+}
+
+/// A script that fails.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// How.
+    pub failing: Failing,
+    /// In words.
+    pub text: String,
+}
+
+/// What a script that holds was made of.
+#[derive(Copy, Clone, Default, Debug)]
+pub struct Counts {
+    /// Instructions.
+    pub instructions: u64,
+    /// Waits between streams.
+    pub waits: u64,
+    /// Waits that no dependence needs, as the verifier counts them.
+    pub excess: u64,
+}
+
+impl Counts {
+    /// Adds those of another script.
+    pub fn add(&mut self, other: Counts) {
+        self.instructions += other.instructions;
+        self.waits += other.waits;
+        self.excess += other.excess;
+    }
+}
+
+/// Runs `script` with a rule of the engine broken, or none, and judges it.
+///
+/// # Errors
+/// What does not hold.
+pub fn judge(script: &Script, mutant: Option<Mutant>) -> Result<Counts, Verdict> {
+    judge_with(script, mutant, None)
+}
+
+fn judge_with(script: &Script, mutant: Option<Mutant>, lists: Option<Lists>) -> Result<Counts, Verdict> {
+    let verdict = |failing| move |text| Verdict { failing, text };
+    let expected = oracle(script).map_err(|text| verdict(Failing::Refused)(format!("the oracle: {text}")))?;
+    let trace = Buffer::default();
+    let (seen, races) = caught(|| {
+        let vm = engine(script, mutant).record(trace.clone()).build().map_err(|error| error.to_string())?;
+        let seen = script.play(&vm, Machine::SIMS, true, lists);
+        // What was found says more than the panic that it led to.
+        Ok((seen, vm.races()))
+    })
+    .map_err(verdict(Failing::Refused))?;
+    if let Some(race) = races.first() {
+        return Err(verdict(Failing::Race)(format!("{} races; the first: {race}", races.len())));
+    }
+    let seen = seen.map_err(verdict(Failing::Refused))?;
+    if let Some(difference) = seen.difference(&expected) {
+        return Err(verdict(Failing::Differs)(difference));
+    }
+    trace.judge().map_err(verdict(Failing::Unordered))
+}
+
+/// What every engine must show of `script`.
+fn oracle(script: &Script) -> Result<Seen, String> {
+    let machine = Machine::SIMS.stand_ins();
+    let builder = Vm::builder().mode(Mode::Inline).cpu_devices(machine.devices()).cpu_memory_limit(ROOMY);
+    let vm = builder.build().map_err(|error| error.to_string())?;
+    script.play(&vm, machine, false, None)
+}
+
+/// The engine that a script is judged on.
+fn engine(script: &Script, mutant: Option<Mutant>) -> VmBuilder {
+    let (setup, machine) = (script.setup, Machine::SIMS);
+    let mut builder = Vm::builder()
+        .mode(Mode::Simulated { seed: script.seed })
+        .cpu_devices(machine.cpus)
+        .sim_devices(machine.sims)
+        .detect_races(true)
+        .soft_sync(setup.soft_sync)
+        .cpu_memory_limit(setup.memory)
+        .sim_memory_limit(setup.memory);
+    if setup.host_waits_only {
+        builder = builder.capabilities(Capabilities::standard().host_waits_only());
+    }
+    if let Some(instructions) = setup.max_instructions {
+        builder = builder.max_instructions(instructions);
+    }
+    match mutant {
+        Some(mutant) => builder.mutant(mutant),
+        None => builder,
+    }
+}
+
+/// Shrinks a script that fails, and tells all about it: the seed, the program, and the lists that it submitted.
+pub fn explain(script: &Script, verdict: Verdict, mutant: Option<Mutant>) -> String {
+    let (turns, threads) = (script.turns.len(), script.threads());
+    let kind = verdict.failing;
+    let Shrunk { script, failure, runs } = shrink(script.clone(), verdict, |script| {
+        judge(script, mutant).err().filter(|verdict| verdict.failing == kind)
+    });
+    let lists = Lists::default();
+    let _ = judge_with(&script, mutant, Some(lists.clone()));
+    let lists = lists.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
+    format!(
+        "seed {}: {kind:?}: {}\n{} of {turns} steps and {} of {threads} threads are left after {runs} runs:\n{script}lists:\n{lists}",
+        script.seed,
+        failure.text,
+        script.turns.len(),
+        script.threads(),
+    )
+}
+
+/// A trace in memory.
+#[derive(Clone, Default)]
+struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Buffer {
+    /// Has the verifier judge what was written.
+    fn judge(&self) -> Result<Counts, String> {
+        let text = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let trace = Trace::read(text.as_slice()).map_err(|error| format!("the trace is not well formed: {error}"))?;
+        let report = verify(&trace).map_err(|error| error.to_string())?;
+        if !report.is_ok() {
+            return Err(report.to_string());
+        }
+        let waits = report.device_waits + report.host_waits;
+        Ok(Counts { instructions: report.instructions, waits, excess: report.excess.waits.total })
+    }
+}

@@ -1,0 +1,267 @@
+//! Forks: a child of the process that built an engine gets a typed error from every call, and nothing in it blocks.
+//!
+//! Every test forks really. The child checks, sends what it found through a pipe and ends without running anything else
+//! of this process.
+
+#![cfg(unix)]
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::FromRawFd;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use streamvm::{DType, Error, Mode, Tensor, Vm};
+use streamvm_tests::{CPU, ClosedGate, PATIENCE, list, on_device, poll_once, submit};
+
+/// Which process this is after a fork.
+enum Side {
+    Child(Child),
+    Parent(Parent),
+}
+
+/// The child: sends what it found.
+struct Child(File);
+
+impl Child {
+    /// Ends this process. No destructor, no handler of the parent's runs.
+    fn ends(mut self, found: Result<(), String>) -> ! {
+        let text = found.err().unwrap_or_else(|| "fine".to_owned());
+        let sent = self.0.write_all(text.as_bytes()).is_ok();
+        // SAFETY: ends the process at once, which is what is wanted of a forked child.
+        unsafe { libc::_exit(i32::from(!sent)) }
+    }
+}
+
+/// The parent, with what its child sends.
+struct Parent {
+    id: libc::pid_t,
+    pipe: File,
+}
+
+impl Parent {
+    /// What the child found.
+    ///
+    /// # Panics
+    /// When the child is not over within [`PATIENCE`]: it is ended then.
+    fn joins(mut self) -> String {
+        let start = Instant::now();
+        let mut status = 0;
+        loop {
+            // SAFETY: `status` is valid for the call.
+            let ended = unsafe { libc::waitpid(self.id, &raw mut status, libc::WNOHANG) };
+            if ended == self.id {
+                break;
+            }
+            if start.elapsed() > PATIENCE {
+                // SAFETY: the child was not waited for, so the id is still its own.
+                unsafe { libc::kill(self.id, libc::SIGKILL) };
+                panic!("a forked child is not over after {PATIENCE:?}");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut text = String::new();
+        self.pipe.read_to_string(&mut text).expect("what the child sent");
+        format!("{text}{}", if status == 0 { "" } else { " and it ended with an error" })
+    }
+}
+
+fn fork() -> Side {
+    let mut ends = [0; 2];
+    // SAFETY: the array has room for the two descriptors.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0, "a pipe");
+    // SAFETY: both descriptors are new, and nobody else owns them.
+    let pipe = ends.map(|end| unsafe { File::from_raw_fd(end) });
+    let [reader, writer] = pipe;
+    // SAFETY: the child calls the engine, which is what is tested, and ends by `_exit`; memory may be allocated in it,
+    // as glibc's allocator is made ready for it by `fork`.
+    match unsafe { libc::fork() } {
+        -1 => panic!("no fork: {}", std::io::Error::last_os_error()),
+        0 => Side::Child(Child(writer)),
+        id => Side::Parent(Parent { id, pipe: reader }),
+    }
+}
+
+fn expect_forked<T>(what: &str, result: Result<T, Error>) -> Result<(), String> {
+    match result {
+        Err(Error::Forked) => Ok(()),
+        Err(other) => Err(format!("{what} gives another error: {other}")),
+        Ok(_) => Err(format!("{what} succeeds")),
+    }
+}
+
+fn require(what: &str, holds: bool) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what.to_owned()) }
+}
+
+/// Makes every call that there is, and drops everything.
+fn every_call(vm: Vm, x: Tensor, bools: Tensor) -> Result<(), String> {
+    let some = || list(|b| b.fill(CPU, DType::F32, &[1], 1.0).map(drop));
+    expect_forked("submit", vm.submit(some()))?;
+    expect_forked("try_submit", vm.try_submit(some()))?;
+    expect_forked("submit_timeout", vm.submit_timeout(some(), PATIENCE))?;
+    expect_forked("tensor", vm.tensor(&[1.0f32], &[1]))?;
+    expect_forked("tensor_of_bools", vm.tensor_of_bools(&[true], &[1]))?;
+    expect_forked("fill", vm.fill(CPU, DType::F32, &[1], 1.0))?;
+    expect_forked("wait_all", vm.wait_all())?;
+    expect_forked("wait_all_timeout", vm.wait_all_timeout(PATIENCE))?;
+    expect_forked("wait", x.wait())?;
+    expect_forked("wait_timeout", x.wait_timeout(PATIENCE))?;
+    expect_forked("to_vec", x.to_vec::<f32>())?;
+    expect_forked("to_vec_timeout", x.to_vec_timeout::<f32>(PATIENCE))?;
+    expect_forked("to_bools", bools.to_bools())?;
+    expect_forked("to_bools_timeout", bools.to_bools_timeout(PATIENCE))?;
+    expect_forked("an op", x.neg())?;
+    expect_forked("an operator", &x + &x)?;
+    expect_forked("to", x.to(streamvm::Place::Host))?;
+    expect_forked("on_passed", x.on_passed(|_| ()))?;
+    expect_forked("ready", x.ready())?;
+    require("empty_cache gives back", vm.empty_cache() == 0)?;
+    require("stats count", vm.stats().in_flight == 0 && vm.stats().streams.is_empty())?;
+    require("a stall report finds something", vm.stall_report().is_empty())?;
+    require("the devices are gone", vm.devices().len() == 1)?;
+    require("no debug text", format!("{vm:?}").contains("Vm"))?;
+    drop((x, bools));
+    expect_forked("shutdown", vm.shutdown(PATIENCE))
+}
+
+#[test]
+fn every_call_in_a_child_says_that_it_was_forked_and_the_parent_goes_on() {
+    for mode in [Mode::Threaded, Mode::Inline] {
+        let vm = Vm::builder().mode(mode).build().expect("an engine");
+        let x = on_device(&vm, &[1.0, 2.0]);
+        let bools = vm.tensor_of_bools(&[true], &[1]).expect("a host tensor");
+        let kept = x.clone();
+        match fork() {
+            Side::Child(child) => {
+                drop(kept);
+                child.ends(every_call(vm, x, bools))
+            }
+            Side::Parent(parent) => assert_eq!(parent.joins(), "fine", "{mode:?}"),
+        }
+        assert_eq!(kept.neg().and_then(|y| y.to_vec::<f32>()), Ok(vec![-1.0, -2.0]), "the parent goes on");
+        assert_eq!(vm.shutdown(PATIENCE), Ok(()));
+    }
+}
+
+#[test]
+fn tickets_and_futures_of_pending_work_end_in_a_child() {
+    let vm = Vm::builder().build().expect("an engine");
+    let gate = ClosedGate::new();
+    let x = on_device(&vm, &[1.0]);
+    let ticket = submit(&vm, |b| b.call_fn("held", CPU, [x.update()], gate.function()));
+    gate.wait_entered(1);
+    let (of_ticket, of_tensor) = (ticket.future(), x.ready().expect("submitted"));
+    match fork() {
+        Side::Child(child) => {
+            let checks = || {
+                expect_forked("the ticket's wait", ticket.wait())?;
+                expect_forked("the ticket's wait_timeout", ticket.wait_timeout(PATIENCE))?;
+                require("the ticket has passed", !ticket.is_passed())?;
+                let told = Arc::new(Mutex::new(None));
+                let tell = told.clone();
+                ticket.on_passed(move |result| *tell.lock().expect("not poisoned") = Some(result));
+                let told = told.lock().expect("not poisoned").take();
+                require("the callback is told something else", told == Some(Err(Error::Forked)))?;
+                for future in [of_ticket, of_tensor, ticket.future()] {
+                    let ready = Poll::Ready(Err(Error::Forked));
+                    require("a future is not ready", poll_once(pin!(future)) == ready)?;
+                }
+                Ok(())
+            };
+            let checked = checks();
+            drop((x, vm));
+            child.ends(checked)
+        }
+        Side::Parent(parent) => assert_eq!(parent.joins(), "fine"),
+    }
+    gate.open();
+    assert_eq!(ticket.wait(), Ok(()));
+    assert_eq!(x.wait(), Ok(()));
+}
+
+/// Locks of the engine are held by threads that are not in the child: the submission lock by submitters, others by
+/// droppers, waiters and callbacks.
+#[test]
+fn nothing_in_a_child_blocks_while_other_threads_hold_the_locks() {
+    let vm = Vm::builder().max_instructions(256).build().expect("an engine");
+    let x = on_device(&vm, &[1.0; 16]);
+    let bools = vm.tensor_of_bools(&[true], &[1]).expect("a host tensor");
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for lane in 0..2 {
+            let (vm, x, over) = (&vm, &x, &over);
+            scope.spawn(move || {
+                let _lane = streamvm::lane(lane);
+                while !over.load(Ordering::Relaxed) {
+                    let batch = list(|b| (0..64).try_for_each(|_| b.neg(x).map(drop)));
+                    drop(vm.submit(batch).expect("taken"));
+                    x.on_passed(|_| ()).expect("submitted");
+                    drop(x.neg().expect("submitted"));
+                    let _ = (vm.stats(), vm.empty_cache());
+                }
+            });
+        }
+        for round in 0..60 {
+            match fork() {
+                Side::Child(child) => {
+                    // What the scope borrows stays; of its own the child has these.
+                    let checked =
+                        expect_forked("submit", x.neg()).and_then(|()| expect_forked("wait", x.to_vec::<f32>()));
+                    let checked = checked.and_then(|()| expect_forked("wait_all", vm.wait_all()));
+                    drop(bools.clone());
+                    child.ends(checked)
+                }
+                Side::Parent(parent) => {
+                    let found = parent.joins();
+                    if found != "fine" {
+                        over.store(true, Ordering::Relaxed);
+                    }
+                    assert_eq!(found, "fine", "round {round}");
+                }
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    for _ in 0..20 {
+        let busy = x.clone();
+        let submitter = std::thread::spawn(move || (0..200).for_each(|_| drop(busy.neg().expect("submitted"))));
+        match fork() {
+            Side::Child(child) => child.ends(every_call(vm, x, bools)),
+            Side::Parent(parent) => assert_eq!(parent.joins(), "fine"),
+        }
+        submitter.join().expect("no panic");
+    }
+}
+
+#[test]
+fn a_child_may_build_an_engine_of_its_own_and_its_child_is_forked_again() {
+    let vm = Vm::builder().build().expect("an engine");
+    let x = on_device(&vm, &[1.0]);
+    match fork() {
+        Side::Child(child) => {
+            let checks = || {
+                let own = Vm::builder().build().map_err(|error| error.to_string())?;
+                let y = own.fill(CPU, DType::F32, &[2], 3.0).and_then(|y| y.neg()).and_then(|y| y.to_vec::<f32>());
+                require("the child's own engine does not compute", y == Ok(vec![-3.0, -3.0]))?;
+                expect_forked("the parent's tensor", x.neg())?;
+                let grandchild = match fork() {
+                    Side::Child(grandchild) => {
+                        let both = expect_forked("own", own.wait_all()).and_then(|()| expect_forked("x", x.wait()));
+                        drop(own);
+                        grandchild.ends(both)
+                    }
+                    Side::Parent(parent) => parent.joins(),
+                };
+                require(&grandchild, grandchild == "fine")
+            };
+            let checked = checks();
+            child.ends(checked)
+        }
+        Side::Parent(parent) => assert_eq!(parent.joins(), "fine"),
+    }
+    assert_eq!(x.to_vec::<f32>(), Ok(vec![1.0]));
+}

@@ -1,0 +1,131 @@
+//! Mutants: an engine in which one rule is broken is told from one that is right, for each rule and by name.
+//!
+//! Most are caught by random programs on simulated devices: by the race detector, the verifier or the oracle. Where a
+//! mistake shows only to a thread that looks at the right moment, or makes a program wait for too much, the test says so.
+
+use streamvm::instructions::{Dependence, DependenceUse, NothingObserved, Order, SoftSync, SoftSyncMode};
+use streamvm::stream::mutant::{Mutant, Planted};
+use streamvm::stream::{Point, StreamClass, StreamId};
+use streamvm::{Access, Capabilities, Vm};
+use streamvm_tests::program::{Failing, Script, Verdict, judge};
+use streamvm_tests::{CPU, ClosedGate, each_seed, submit};
+
+/// Programs until a mutant must have been caught. The rarest takes a tenth of it.
+const PROGRAMS: u64 = 5000;
+
+/// Runs programs on an engine with `mutant` until one fails, which must be in one of the ways given.
+fn catch(mutant: Mutant, by: &[Failing]) {
+    let mut caught: Option<(u64, Verdict)> = None;
+    let result = each_seed(0..PROGRAMS, move |seed| judge(&Script::draw(seed), Some(mutant)).err(), |seed, verdict| {
+        caught = verdict.map(|verdict| (seed, verdict));
+        caught.is_none()
+    });
+    assert_eq!(result, Ok(()), "{mutant:?} makes a program hang");
+    let (seed, Verdict { failing, text }) = caught.unwrap_or_else(|| panic!("{mutant:?} is not caught"));
+    println!("{mutant:?} is caught by seed {seed}: {failing:?}: {text}");
+    assert!(by.contains(&failing), "{mutant:?} fails as {failing:?}: {text}");
+}
+
+#[test]
+fn a_dropped_wait_is_caught() {
+    catch(Mutant::WaitDropped, &[Failing::Race, Failing::Unordered]);
+}
+
+#[test]
+fn a_wait_for_another_stream_is_caught() {
+    catch(Mutant::WrongSource, &[Failing::Race, Failing::Unordered]);
+}
+
+#[test]
+fn a_record_before_what_it_shows_is_caught() {
+    catch(Mutant::RecordBefore, &[Failing::Race, Failing::Unordered]);
+}
+
+#[test]
+fn reuse_without_a_wait_is_caught() {
+    catch(Mutant::ReuseWithoutSync, &[Failing::Race, Failing::Unordered]);
+}
+
+#[test]
+fn a_block_that_is_returned_early_is_caught() {
+    catch(Mutant::ReturnedEarly, &[Failing::Race, Failing::Unordered]);
+}
+
+#[test]
+fn a_read_that_is_not_noted_is_caught() {
+    catch(Mutant::LastUseNotUpdated, &[Failing::Race, Failing::Unordered]);
+}
+
+#[test]
+fn a_clock_that_claims_too_much_is_caught() {
+    catch(Mutant::ClockTooFar, &[Failing::Race, Failing::Unordered]);
+}
+
+#[test]
+fn a_host_wait_that_is_taken_as_met_is_caught() {
+    catch(Mutant::HostWaitMet, &[Failing::Race, Failing::Differs]);
+}
+
+#[test]
+fn poison_that_is_not_carried_is_caught() {
+    // A function that was skipped leaves nothing to read back, which is refused, or leaves old bytes.
+    catch(Mutant::PoisonNotCarried, &[Failing::Differs, Failing::Refused]);
+}
+
+/// Whether an instruction counts as passed while it is running.
+fn is_passed_early(builder: streamvm::VmBuilder) -> bool {
+    let vm = builder.build().expect("an engine");
+    let gate = ClosedGate::new();
+    let ticket = submit(&vm, |b| {
+        b.host_fn("at the gate", CPU, {
+            let gate = gate.clone();
+            move || {
+                gate.pass();
+                Ok(())
+            }
+        });
+        Ok(())
+    });
+    gate.wait_entered(1);
+    let early = ticket.is_passed();
+    gate.open();
+    ticket.wait().expect("it does not fail");
+    early
+}
+
+#[test]
+fn a_notification_before_the_outcome_is_published_is_caught() {
+    assert!(!is_passed_early(Vm::builder()), "what runs has not passed");
+    assert!(is_passed_early(Vm::builder().mutant(Mutant::NotifiedBeforePublished)), "the mutant is not caught");
+}
+
+/// Which point a stream waits for that needs only what another did before it was held back: three lists on two device
+/// streams and one of the host.
+fn waited_for(planted: Planted) -> Point {
+    let mut sync = SoftSync::new(SoftSyncMode::Minimal, Capabilities::standard());
+    sync.plant(planted);
+    let class = |key: &str| StreamClass::of(&key.parse().expect("a stream"));
+    let [device, host, other] =
+        ["compute@sim:0:0", "compute@cpu:0:0", "compute@sim:0:1"].map(|key| sync.add_stream(class(key)));
+    let [x, y] = [0, 1].map(|_| sync.add_dependence(Dependence::default()));
+    let lists: [&[(StreamId, _, Access)]; 3] = [
+        &[(device, x, Access::Write), (host, y, Access::Write)],
+        // Held back until the host is through with y.
+        &[(device, y, Access::Read)],
+        &[(other, x, Access::Read)],
+    ];
+    for list in lists {
+        sync.begin();
+        for (stream, resource, access) in list.iter().copied() {
+            sync.instruction(stream, &[DependenceUse { resource, access }], Order::Uses, &mut NothingObserved);
+        }
+    }
+    let plan = sync.plan();
+    plan.waits(&plan.instructions()[0])[0].point
+}
+
+#[test]
+fn a_record_behind_what_holds_its_stream_back_is_caught() {
+    assert_eq!(waited_for(Planted::default()).seq, 1, "the reader does not wait for what is held back");
+    assert_eq!(waited_for(Planted::new(Mutant::RecordBehindHeld)).seq, 2, "the mutant is not caught");
+}

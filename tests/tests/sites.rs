@@ -1,0 +1,199 @@
+//! Source lines: every instruction knows the line of the program that issued it, whatever call made it.
+
+use std::panic::Location;
+use std::sync::{Arc, Mutex};
+
+use streamvm::instructions::{Callback, Engine, ResourceId};
+use streamvm::{
+    DType, Deadline, Error, InstructionList, InstructionsBuilder, MemoryKind, Op, Params, Place, Shape, Tensor, Use,
+    Var,
+};
+use streamvm_tests::CPU;
+
+type Site = &'static Location<'static>;
+
+/// An engine that notes where the instructions that it is given were issued, and runs none.
+#[derive(Default)]
+struct Notes(Mutex<Vec<(String, Site)>>);
+
+impl Engine for Notes {
+    fn submit(&self, me: &Arc<dyn Engine>, list: &mut InstructionList) -> Result<(), Error> {
+        let mut notes = self.0.lock().expect("not poisoned");
+        for instruction in list.instructions() {
+            notes.push((instruction.kind.name().to_owned(), instruction.site));
+            for u in list.uses(instruction) {
+                // False for what is bound already.
+                let _ = u.resource().bind(me, ResourceId(0));
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self, _: ResourceId, _: Option<Deadline>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn may_wait(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn is_forked(&self) -> bool {
+        false
+    }
+
+    fn on_passed(&self, _: ResourceId, _: Callback) {}
+
+    fn release(&self, _: ResourceId) {}
+}
+
+struct Eager {
+    notes: Arc<Notes>,
+    engine: Arc<dyn Engine>,
+}
+
+impl Eager {
+    fn new() -> Eager {
+        let notes = Arc::new(Notes::default());
+        Eager { engine: notes.clone(), notes }
+    }
+
+    fn tensor(&self, dtype: DType, shape: &[usize]) -> Tensor {
+        let tensor = Tensor::unbound(CPU.into(), MemoryKind::Device, dtype, Shape::new(shape).expect("a shape"));
+        assert!(tensor.resource().bind(&self.engine, ResourceId(0)));
+        tensor
+    }
+
+    /// Where the instructions since the last call were issued.
+    fn taken(&self) -> Vec<(String, Site)> {
+        std::mem::take(&mut self.notes.0.lock().expect("not poisoned"))
+    }
+}
+
+/// Makes each call, and checks that all that it submits has the call's own line.
+macro_rules! each_at_its_line {
+    ($eager:ident, $checked:ident: $($call:expr),* $(,)?) => {$(
+        // One expression, so one line, though the macro spreads over many.
+        let (result, line) = ($call.map(drop), line_of(stringify!($call)));
+        let taken = $eager.taken();
+        assert!(!taken.is_empty(), "{} submits nothing: {result:?}", stringify!($call));
+        for (what, site) in taken {
+            assert!(site.file().ends_with("sites.rs"), "{what} of {} is issued at {site}", stringify!($call));
+            assert_eq!(site.line(), line, "{what} of {} is issued at {site}", stringify!($call));
+        }
+        $checked += 1;
+    )*};
+}
+
+/// The line of this file that holds `call` and nothing else but a comma.
+fn line_of(call: &str) -> u32 {
+    let plain = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
+    let wanted = plain(call);
+    let mut lines = include_str!("sites.rs").lines().zip(1..);
+    lines
+        .find(|(text, _)| plain(text).trim_end_matches(',') == wanted)
+        .map(|(_, line)| line)
+        .expect("a line of its own")
+}
+
+#[test]
+fn every_eager_call_is_issued_at_its_own_line() {
+    let eager = Eager::new();
+    let (x, y) = (eager.tensor(DType::F32, &[2, 2]), eager.tensor(DType::F32, &[2, 2]));
+    let (bools, flat) = (eager.tensor(DType::Bool, &[2, 2]), x.permute(&[1, 0]).expect("a view"));
+    let mut checked = 0;
+    each_at_its_line! { eager, checked:
+        x.op(Op::Exp, &[], Params::default()),
+        x.op(Op::Add, &[&y], Params::default()),
+        bools.op(Op::Where, &[&x, &y], Params::default()),
+        x.to(Place::Host),
+        flat.reshape(&[4]),
+        x.to_vec::<f32>(),
+        flat.to_vec::<f32>(),
+        x.to_vec_timeout::<f32>(streamvm_tests::PATIENCE),
+        bools.to_bools(),
+        bools.to_bools_timeout(streamvm_tests::PATIENCE),
+        x.neg(),
+        x.abs(),
+        x.exp(),
+        x.log(),
+        x.sqrt(),
+        x.tanh(),
+        x.relu(),
+        x.sigmoid(),
+        Tensor::add(&x, &y),
+        Tensor::sub(&x, &y),
+        Tensor::mul(&x, &y),
+        Tensor::div(&x, &y),
+        x.minimum(&y),
+        x.maximum(&y),
+        x.pow(&y),
+        x.eq(&y),
+        x.ne(&y),
+        x.lt(&y),
+        x.le(&y),
+        x.gt(&y),
+        x.ge(&y),
+        x.matmul(&y),
+        x.sum(&[]),
+        x.mean(&[0]),
+        x.max(&[0]),
+        x.min(&[1]),
+        x.argmax(0),
+        x.softmax(1),
+        x.cast(DType::F64),
+        bools.where_(&x, &y),
+        &x + &y,
+        &x - &y,
+        &x * &y,
+        &x / &y,
+        -&x,
+    }
+    assert_eq!(checked, 45);
+}
+
+/// Builds one instruction; the line is this function's caller's where the builder's call is written.
+type Build<'a> = (&'a str, u32, &'a dyn Fn(&mut InstructionsBuilder));
+
+#[test]
+fn every_instruction_kind_is_issued_at_its_own_line() {
+    let eager = Eager::new();
+    let x = eager.tensor(DType::F32, &[2, 2]);
+    let (y, bools, token) = (eager.tensor(DType::F32, &[2, 2]), eager.tensor(DType::Bool, &[2, 2]), Var::new());
+    let stream = "compute@cpu:0:0".parse().expect("a stream");
+    let uses = || -> [Use; 2] { [x.read(), token.write()] };
+    #[rustfmt::skip]
+    let builds: &[Build<'_>] = &[
+        ("exp", line!(), &|b| drop(b.op(Op::Exp, &[&x], Params::default()))),
+        ("exp", line!(), &|b| drop(b.op_into(Op::Exp, &[&x], Params::default(), &y))),
+        ("copy", line!(), &|b| drop(b.copy(&x, Place::Host))),
+        ("copy", line!(), &|b| drop(b.copy_into(&x, &y))),
+        ("fill", line!(), &|b| drop(b.fill(CPU, DType::F32, &[1], 1.0))),
+        ("fill", line!(), &|b| drop(b.fill_into(&x, 1.0))),
+        ("alloc", line!(), &|b| drop(b.allocate(CPU, DType::F32, &[1]))),
+        ("release", line!(), &|b| b.release(&x)),
+        ("touch", line!(), &|b| b.touch(CPU, &[&x])),
+        ("mine", line!(), &|b| drop(b.call_fn("mine", CPU, uses(), |_| Ok(())))),
+        ("mine", line!(), &|b| b.host_fn("mine", CPU, || Ok(()))),
+        ("mine", line!(), &|b| drop(b.access("mine", x.read(), |_| Ok(())))),
+        ("record", line!(), &|b| drop(b.record(stream))),
+        ("wait", line!(), &|b| b.wait(stream, stream, &streamvm::Event::new())),
+        ("barrier", line!(), &|b| b.barrier()),
+        ("barrier", line!(), &|b| b.barrier_with("mine", || Ok(()))),
+        ("sync", line!(), &|b| b.global_sync()),
+        ("neg", line!(), &|b| drop(b.neg(&x))),
+        ("add", line!(), &|b| drop(b.add(&x, &y))),
+        ("sum", line!(), &|b| drop(b.sum(&x, &[]))),
+        ("argmax", line!(), &|b| drop(b.argmax(&x, 0))),
+        ("softmax", line!(), &|b| drop(b.softmax(&x, 0))),
+        ("cast", line!(), &|b| drop(b.cast(&x, DType::F64))),
+        ("where", line!(), &|b| drop(b.where_(&bools, &x, &y))),
+    ];
+    for (name, line, build) in builds {
+        let mut builder = InstructionsBuilder::new();
+        build(&mut builder);
+        let list = builder.finish();
+        let [instruction] = list.instructions() else { panic!("{name} at line {line} is one instruction") };
+        assert_eq!((instruction.kind.name(), instruction.site.line()), (*name, *line), "{}", instruction.site);
+        assert!(instruction.site.file().ends_with("sites.rs"), "{}", instruction.site);
+    }
+}

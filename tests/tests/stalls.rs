@@ -1,0 +1,251 @@
+//! Stalls: reports that name what blocks the engine, and the log that a waiter leaves when nothing passes.
+
+use std::time::Duration;
+
+use streamvm::{Capabilities, DType, DeviceId, Error, Mode, StallState, StalledInstruction, StreamKey, Var, Vm};
+use streamvm_tests::{CPU, ClosedGate, PATIENCE, list, logged, submit, until};
+
+fn compute(lane: u32) -> StreamKey {
+    format!("compute@cpu:0:{lane}").parse().expect("a stream")
+}
+
+/// The state of each stream with pending work: stream, number, state, what it waits for.
+type Row = (StreamKey, u64, StallState, Vec<(StreamKey, u64)>);
+
+fn rows(vm: &Vm) -> Vec<Row> {
+    let row = |stalled: StalledInstruction| (stalled.stream, stalled.seq, stalled.state, stalled.waits_for);
+    vm.stall_report().streams.into_iter().map(row).collect()
+}
+
+/// Threads fall asleep in their own time.
+fn until_rows(vm: &Vm, expected: &[Row]) {
+    let mut last = Vec::new();
+    let start = std::time::Instant::now();
+    while last != expected {
+        assert!(start.elapsed() < PATIENCE, "expected {expected:#?}, found {last:#?}");
+        last = rows(vm);
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_runs_is_named_with_its_source_line() {
+    let vm = Vm::builder().build().expect("an engine");
+    let gate = ClosedGate::new();
+    assert!(vm.stall_report().is_empty());
+    let line = line!() + 1;
+    submit(&vm, |b| b.call_fn("held up", CPU, [], gate.function()));
+    for _ in 0..4 {
+        submit(&vm, |b| b.call_fn("behind", CPU, [], |_| Ok(())));
+    }
+    gate.wait_entered(1);
+    until_rows(&vm, &[(compute(0), 1, StallState::Running, Vec::new())]);
+    let report = vm.stall_report();
+    let [stalled] = report.streams.as_slice() else { panic!("{report}") };
+    assert_eq!((stalled.what.as_deref(), stalled.pending), (Some("held up"), 5));
+    let site = stalled.site.expect("known");
+    assert!(site.file().ends_with("stalls.rs") && site.line() == line, "{site}");
+    assert_eq!(report.roots().count(), 1);
+    let text = report.to_string();
+    for part in ["5 instructions on 1 stream", "compute@cpu:0:0 #1", "running", "held up", "stalls.rs"] {
+        assert!(text.contains(part), "{part} is missing in: {text}");
+    }
+    gate.open();
+    vm.wait_all().expect("it passes");
+    assert!(vm.stall_report().is_empty());
+}
+
+#[test]
+fn a_name_that_is_made_at_run_time_is_kept_too() {
+    let vm = Vm::builder().build().expect("an engine");
+    let gate = ClosedGate::new();
+    submit(&vm, |b| b.call_fn(format!("number {}", 17), CPU, [], gate.function()));
+    gate.wait_entered(1);
+    assert_eq!(vm.stall_report().streams[0].what.as_deref(), Some("number 17"));
+    gate.open();
+}
+
+#[test]
+fn what_the_scheduler_holds_back_leads_to_its_root() {
+    let vm = Vm::builder().capabilities(Capabilities::standard().host_waits_only()).build().expect("an engine");
+    let gate = ClosedGate::new();
+    let (first, second) = (Var::new(), Var::new());
+    submit(&vm, |b| b.call_fn("root", CPU, [first.write()], gate.function()));
+    gate.wait_entered(1);
+    submit(&vm, |b| {
+        b.set_lane(1);
+        b.call_fn("middle", CPU, [first.read(), second.write()], |_| Ok(()))
+    });
+    submit(&vm, |b| {
+        b.set_lane(2);
+        b.call_fn("last", CPU, [second.read()], |_| Ok(()))
+    });
+    let expected = [
+        (compute(0), 1, StallState::Running, Vec::new()),
+        (compute(1), 1, StallState::HeldBack, vec![(compute(0), 1)]),
+        (compute(2), 1, StallState::HeldBack, vec![(compute(1), 1)]),
+    ];
+    until_rows(&vm, &expected);
+    let report = vm.stall_report();
+    let names: Vec<_> = report.streams.iter().map(|stalled| stalled.what.as_deref()).collect();
+    assert_eq!(names, [Some("root"), Some("middle"), Some("last")]);
+    let chain: Vec<_> = report.chain(&report.streams[2]).iter().map(|stalled| stalled.what.as_deref()).collect();
+    assert_eq!(chain, [Some("middle"), Some("root")]);
+    assert!(report.to_string().contains("in the end for compute@cpu:0:0 #1"), "{report}");
+    gate.open();
+    vm.wait_all().expect("it passes");
+}
+
+#[test]
+fn what_waits_on_its_own_thread_names_what_it_waits_for() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return; // Both lanes share the one thread: see the next test.
+    }
+    let vm = Vm::builder().cpu_threads(2).build().expect("an engine");
+    let gate = ClosedGate::new();
+    let token = Var::new();
+    submit(&vm, |b| b.call_fn("root", CPU, [token.write()], gate.function()));
+    submit(&vm, |b| {
+        b.set_lane(1);
+        b.call_fn("waits", CPU, [token.read()], |_| Ok(()))
+    });
+    let expected =
+        [(compute(0), 1, StallState::Running, Vec::new()), (compute(1), 1, StallState::Waiting, vec![(compute(0), 1)])];
+    until_rows(&vm, &expected);
+    assert_eq!(vm.stall_report().streams[1].what.as_deref(), Some("waits"));
+    gate.open();
+    vm.wait_all().expect("it passes");
+}
+
+#[test]
+fn what_shares_a_busy_thread_is_behind_what_that_runs() {
+    let vm = Vm::builder().cpu_threads(1).build().expect("an engine");
+    let gate = ClosedGate::new();
+    submit(&vm, |b| b.call_fn("busy", CPU, [], gate.function()));
+    gate.wait_entered(1);
+    submit(&vm, |b| {
+        b.set_lane(1);
+        b.call_fn("behind", CPU, [], |_| Ok(()))
+    });
+    let expected =
+        [(compute(0), 1, StallState::Running, Vec::new()), (compute(1), 1, StallState::Queued, vec![(compute(0), 1)])];
+    until_rows(&vm, &expected);
+    assert_eq!(vm.stall_report().roots().count(), 1);
+    gate.open();
+    vm.wait_all().expect("it passes");
+}
+
+#[test]
+fn what_a_device_was_given_is_launched_and_named() {
+    let vm = Vm::builder().sim_devices(1).build().expect("an engine");
+    let gate = ClosedGate::new();
+    let sim = DeviceId::sim(0);
+    let x = vm.fill(sim, DType::F32, &[4], 1.0).expect("a fill");
+    // A device shows only where somebody looks: so that the next is the oldest.
+    x.wait().expect("it passes");
+    submit(&vm, |b| b.call_fn("on the device", sim, [x.update()], gate.function()));
+    let y = x.neg().expect("submitted");
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| y.wait());
+        gate.wait_entered(1);
+        until("the function is the oldest", || {
+            let report = vm.stall_report();
+            report.streams.iter().any(|stalled| {
+                stalled.state == StallState::Launched && stalled.what.as_deref() == Some("on the device")
+            })
+        });
+        gate.open();
+        assert_eq!(waiter.join().expect("no panic"), Ok(()));
+    });
+    vm.wait_all().expect("it passes");
+}
+
+#[test]
+fn a_report_counts_blocked_submitters() {
+    let vm = Vm::builder().max_instructions(1).build().expect("an engine");
+    let gate = ClosedGate::new();
+    submit(&vm, |b| b.call_fn("held", CPU, [], gate.function()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| submit(&vm, |b| b.call_fn("blocked", CPU, [], |_| Ok(()))).wait());
+        until("the submitter is blocked", || vm.stall_report().blocked_submitters == 1);
+        assert!(vm.stall_report().to_string().contains("1 submitter blocked"));
+        gate.open();
+    });
+}
+
+#[test]
+fn a_report_may_be_made_on_a_thread_of_the_engine() {
+    for mode in [Mode::Threaded, Mode::Inline] {
+        let vm = std::sync::Arc::new(Vm::builder().mode(mode).build().expect("an engine"));
+        let (inside, (sender, receiver)) = (vm.clone(), std::sync::mpsc::channel());
+        submit(&vm, |b| {
+            b.call_fn("asks", CPU, [], move |_| {
+                let report = inside.stall_report();
+                drop(inside);
+                Ok(sender.send(report)?)
+            })
+        });
+        let report = receiver.recv().expect("it ran");
+        let [stalled] = report.streams.as_slice() else { panic!("{report}") };
+        assert_eq!((stalled.what.as_deref(), stalled.state), (Some("asks"), StallState::Running), "{mode:?}");
+        vm.wait_all().expect("it passes");
+    }
+}
+
+/// The warnings about standstills that name `what`.
+fn warnings(what: &str) -> Vec<String> {
+    logged(log::Level::Warn, what)
+}
+
+const SOON: Duration = Duration::from_millis(20);
+
+#[test]
+fn a_waiter_that_sees_nothing_pass_logs_what_blocks_it_once_for_each_standstill() {
+    assert!(warnings("standstill").is_empty());
+    let vm = Vm::builder().stall_after(SOON).build().expect("an engine");
+    let gates = [ClosedGate::new(), ClosedGate::new()];
+    for (gate, name) in gates.iter().zip(["standstill 1", "standstill 2"]) {
+        submit(&vm, |b| b.call_fn(name, CPU, [], gate.function()));
+    }
+    std::thread::scope(|scope| {
+        let waiters: Vec<_> = (0..3).map(|_| scope.spawn(|| vm.wait_all())).collect();
+        for (gate, name) in gates.iter().zip(["standstill 1", "standstill 2"]) {
+            gate.wait_entered(1);
+            until("somebody says so", || !warnings(name).is_empty());
+            // All the others have looked at their clocks, too, and not said it again.
+            std::thread::sleep(4 * SOON);
+            let said = warnings(name);
+            assert_eq!(said.len(), 1, "{said:#?}");
+            for part in ["nothing has passed for 20ms", "running", "stalls.rs", "compute@cpu:0:0 #"] {
+                assert!(said[0].contains(part), "{part} is missing in: {}", said[0]);
+            }
+            gate.open();
+        }
+        waiters.into_iter().for_each(|waiter| assert_eq!(waiter.join().expect("no panic"), Ok(())));
+    });
+}
+
+#[test]
+fn a_submitter_that_waits_for_room_logs_it_too() {
+    assert!(warnings("fills the queue").is_empty());
+    let vm = Vm::builder().stall_after(SOON).max_instructions(1).build().expect("an engine");
+    let gate = ClosedGate::new();
+    submit(&vm, |b| b.call_fn("fills the queue", CPU, [], gate.function()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| submit(&vm, |b| b.call_fn("blocked", CPU, [], |_| Ok(()))).wait());
+        until("it says so", || warnings("fills the queue").len() == 1);
+        gate.open();
+    });
+}
+
+#[test]
+fn nobody_looks_at_a_clock_who_is_told_never_to() {
+    assert!(warnings("never told").is_empty());
+    let vm = Vm::builder().stall_after(Duration::MAX).build().expect("an engine");
+    let gate = ClosedGate::new();
+    let ticket = vm.submit(list(|b| b.call_fn("never told", CPU, [], gate.function()))).expect("taken");
+    assert_eq!(ticket.wait_timeout(4 * SOON), Err(Error::Timeout(4 * SOON)));
+    assert!(warnings("never told").is_empty());
+    gate.open();
+    ticket.wait().expect("it passes");
+}

@@ -1,0 +1,107 @@
+//! Failures that nobody asks for are logged: once, and only when nobody can hear of them otherwise.
+
+use log::Level;
+use streamvm::{DType, FnContext, FnError, Tensor, Vm};
+use streamvm_tests::{CPU, ClosedGate, failure_of, logged, on_device, submit};
+
+fn refuse(_: &mut FnContext<'_>) -> Result<(), FnError> {
+    Err("no luck".into())
+}
+
+fn vm() -> Vm {
+    assert_eq!(logged(Level::Error, "nothing is called so"), [] as [String; 0], "the log is kept from here on");
+    Vm::builder().build().expect("an engine")
+}
+
+/// What was logged about the function of this name.
+fn about(name: &str) -> Vec<String> {
+    logged(Level::Error, name)
+}
+
+/// A tensor whose writer, a function of this name, has failed; nobody has asked for it.
+fn poisoned(vm: &Vm, name: &'static str) -> Tensor {
+    let x = vm.fill(CPU, DType::F32, &[4], 1.0).expect("a fill");
+    let ticket = submit(vm, |b| b.call_fn(name, CPU, [x.write()], refuse));
+    streamvm_tests::until("it has failed", || ticket.is_passed());
+    x
+}
+
+/// Submits, and lets pass, what makes the engine look for failures that nobody can hear of.
+fn goes_on(vm: &Vm) {
+    for _ in 0..20 {
+        let y = vm.fill(CPU, DType::F32, &[1], 0.0).expect("a fill");
+        y.wait().expect("it passes");
+    }
+}
+
+#[test]
+fn poison_that_is_dropped_unseen_is_logged_once() {
+    let vm = vm();
+    let x = poisoned(&vm, "dropped unseen");
+    goes_on(&vm);
+    assert_eq!(about("dropped unseen"), [] as [String; 0], "its tensor is there, and may be asked");
+    drop(x);
+    goes_on(&vm);
+    let said = about("dropped unseen");
+    assert_eq!(said.len(), 1, "{said:#?}");
+    for part in ["nobody asked", "no luck", "unseen.rs", "compute@cpu:0:0"] {
+        assert!(said[0].contains(part), "{part} is missing in: {}", said[0]);
+    }
+    goes_on(&vm);
+    assert_eq!(failure_of(vm.wait_all()).what, "dropped unseen", "who asks is told all the same");
+    drop(vm);
+    assert_eq!(about("dropped unseen").len(), 1, "once");
+}
+
+#[test]
+fn poison_that_somebody_has_seen_is_not_logged() {
+    let vm = vm();
+    let x = poisoned(&vm, "seen by a waiter");
+    assert!(x.wait().is_err());
+    drop(x);
+    goes_on(&vm);
+    drop(vm);
+    assert_eq!(about("seen by a waiter"), [] as [String; 0]);
+}
+
+#[test]
+fn poison_that_another_tensor_carries_on_is_not_dropped() {
+    let vm = vm();
+    let x = poisoned(&vm, "carried on");
+    let y = x.neg().and_then(|y| y.exp()).expect("submitted");
+    drop(x);
+    goes_on(&vm);
+    assert_eq!(about("carried on"), [] as [String; 0]);
+    assert_eq!(failure_of(y.wait()).what, "carried on");
+    drop((y, vm));
+    assert_eq!(about("carried on"), [] as [String; 0]);
+}
+
+#[test]
+fn poison_that_pending_work_may_carry_on_is_not_dropped_yet() {
+    let vm = vm();
+    let gate = ClosedGate::new();
+    let x = poisoned(&vm, "carried by pending work");
+    let y = on_device(&vm, &[1.0; 4]);
+    submit(&vm, |b| {
+        b.set_lane(1);
+        b.call_fn("held", CPU, [y.update()], gate.function())
+    });
+    // Waits for `y`, so its outcome, the poison of `x`, is not known before the gate opens.
+    let z = x.add(&y).expect("submitted");
+    drop((x, y));
+    let _lane = streamvm::lane(2);
+    goes_on(&vm);
+    assert_eq!(about("carried by pending work"), [] as [String; 0]);
+    gate.open();
+    assert_eq!(failure_of(z.wait()).what, "carried by pending work");
+}
+
+#[test]
+fn what_nobody_asked_for_by_the_end_is_logged_then() {
+    let vm = vm();
+    let x = poisoned(&vm, "kept to the end");
+    drop(vm);
+    assert_eq!(about("kept to the end").len(), 1);
+    assert_eq!(failure_of(x.wait()).what, "kept to the end");
+}

@@ -1,0 +1,200 @@
+//! Whole engines under drawn schedules: small programs through the public API, with every lock, atomic, park and thread
+//! of the engine decided by shuttle's random and PCT schedulers.
+//!
+//! What it finds is what no test with real threads finds twice: a wake-up that is missed ends as a deadlock, with the
+//! schedule that led to it, and `SHUTTLE_SCHEDULE=<that schedule>` replays it. Shuttle's memory is sequentially
+//! consistent: what needs weaker memory to fail is loom's part, beside the protocols themselves.
+//!
+//! `SHUTTLE_ROUNDS=n` draws more schedules than the default.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use shuttle::{Config, Runner, scheduler};
+
+use crate::{DType, DeviceId, Error, InstructionsBuilder, Place, Ticket, Vm, VmBuilder};
+
+const CPU: DeviceId = DeviceId::cpu(0);
+
+/// Runs `program` under schedules of both kinds.
+fn drawn(program: fn()) {
+    let rounds = std::env::var("SHUTTLE_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
+    let mut config = Config::new();
+    // Kernels run on the threads of the engine.
+    config.stack_size = 256 << 10;
+    if let Ok(schedule) = std::env::var("SHUTTLE_SCHEDULE") {
+        let scheduler = scheduler::ReplayScheduler::new_from_encoded(&schedule);
+        Runner::new(scheduler, config).run(program);
+        return;
+    }
+    Runner::new(scheduler::RandomScheduler::new(rounds), config.clone()).run(program);
+    Runner::new(scheduler::PctScheduler::new(3, rounds), config).run(program);
+}
+
+/// An engine with two thread contexts, whatever the machine.
+fn engine(set: fn(VmBuilder) -> VmBuilder) -> Vm {
+    set(Vm::builder()).build().expect("an engine")
+}
+
+fn submit(vm: &Vm, build: impl FnOnce(&mut InstructionsBuilder)) -> Ticket<'_> {
+    let mut builder = InstructionsBuilder::new();
+    build(&mut builder);
+    vm.submit(builder.finish()).expect("the engine takes the list")
+}
+
+/// Two lanes and a copy, waited for: device waits between contexts, the scheduler's inbox, a caller that parks.
+#[test]
+fn shuttle_lanes_wait_for_each_other() {
+    drawn(|| {
+        let vm = engine(|builder| builder.cpu_threads(2));
+        let mut b = InstructionsBuilder::new();
+        let x = b.fill(CPU, DType::F32, &[2], 1.0).expect("a fill");
+        b.set_lane(1);
+        let y = b.add(&x, &x).expect("a sum");
+        b.set_lane(0);
+        let z = b.add(&y, &x).expect("a sum");
+        let host = b.copy(&z, Place::Host).expect("a copy");
+        vm.submit(b.finish()).expect("taken").wait().expect("it passes");
+        assert_eq!(host.to_vec::<f32>(), Ok(vec![3.0, 3.0]));
+    });
+}
+
+/// A barrier holds its successors back in the scheduler; the right to dispatch goes there and comes back.
+#[test]
+fn shuttle_the_right_to_dispatch_comes_back_in_order() {
+    drawn(|| {
+        let vm = engine(|builder| builder.cpu_threads(2));
+        let count = Arc::new(AtomicU64::new(0));
+        let step = |b: &mut InstructionsBuilder, expected: u64| {
+            let count = count.clone();
+            b.host_fn("step", CPU, move || {
+                assert_eq!(count.fetch_add(1, Ordering::SeqCst), expected);
+                Ok(())
+            });
+        };
+        submit(&vm, |b| {
+            step(b, 0);
+            b.barrier();
+            step(b, 1);
+        });
+        // Meanwhile the scheduler may have dispatched all it has, or not.
+        for expected in 2..4 {
+            submit(&vm, |b| step(b, expected));
+        }
+        vm.wait_all().expect("nothing fails");
+        assert_eq!(count.load(Ordering::SeqCst), 4);
+    });
+}
+
+/// Two submitters and a queue of two: back-pressure, and a wake for each of them.
+#[test]
+fn shuttle_blocked_submitters_go_on() {
+    drawn(|| {
+        let vm = Arc::new(engine(|builder| builder.cpu_threads(2).max_instructions(2)));
+        let count = Arc::new(AtomicU64::new(0));
+        let submitters: Vec<_> = (0..2)
+            .map(|lane| {
+                let (vm, count) = (vm.clone(), count.clone());
+                shuttle::thread::spawn(move || {
+                    for _ in 0..3 {
+                        let count = count.clone();
+                        submit(&vm, |b| {
+                            b.set_lane(lane);
+                            b.host_fn("count", CPU, move || {
+                                count.fetch_add(1, Ordering::SeqCst);
+                                Ok(())
+                            });
+                        });
+                    }
+                })
+            })
+            .collect();
+        submitters.into_iter().for_each(|submitter| submitter.join().expect("it submits"));
+        vm.wait_all().expect("nothing fails");
+        assert_eq!(count.load(Ordering::SeqCst), 6);
+    });
+}
+
+/// A failure, its reader on another lane, and a heal: every waiter hears of it, on a thread of its own.
+#[test]
+fn shuttle_failures_are_seen_by_every_waiter() {
+    drawn(|| {
+        let vm = Arc::new(engine(|builder| builder.cpu_threads(2)));
+        let mut b = InstructionsBuilder::new();
+        let x = b.fill(CPU, DType::F32, &[1], 1.0).expect("a fill");
+        b.call_fn("fails", CPU, [x.update()], |_| Err("no".into())).expect("a function");
+        b.set_lane(1);
+        let y = b.neg(&x).expect("an op");
+        b.fill_into(&x, 2.0).expect("a fill");
+        let healed = b.neg(&x).expect("an op");
+        let _ = vm.submit(b.finish()).expect("taken");
+        let other = {
+            let y = y.clone();
+            shuttle::thread::spawn(move || assert!(matches!(y.wait(), Err(Error::Failed(_)))))
+        };
+        assert!(matches!(y.wait(), Err(Error::Failed(_))));
+        assert_eq!(healed.wait(), Ok(()));
+        other.join().expect("it saw the failure");
+    });
+}
+
+/// A callback and the end of the engine: the callback runs before the engine is gone.
+#[test]
+fn shuttle_callbacks_run_before_the_end() {
+    drawn(|| {
+        let vm = engine(|builder| builder.cpu_threads(2));
+        let count = Arc::new(AtomicU64::new(0));
+        for _ in 0..2 {
+            let count = count.clone();
+            let x = vm.fill(CPU, DType::F32, &[1], 1.0).expect("a fill");
+            x.on_passed(move |outcome| {
+                assert_eq!(outcome, Ok(()));
+                count.fetch_add(1, Ordering::SeqCst);
+            })
+            .expect("submitted");
+        }
+        vm.shutdown(Duration::MAX).expect("it ends");
+        assert_eq!(count.load(Ordering::SeqCst), 2);
+    });
+}
+
+/// Handles dropped by one thread while another submits; memory goes round.
+#[test]
+fn shuttle_dropped_handles_are_freed_once() {
+    drawn(|| {
+        let vm = Arc::new(engine(|builder| builder.cpu_threads(2).cpu_memory_limit(1 << 20)));
+        let x = vm.fill(CPU, DType::F32, &[64], 1.0).expect("a fill");
+        let dropper = {
+            let x = x.clone();
+            shuttle::thread::spawn(move || drop(x))
+        };
+        let y = x.neg().expect("an op");
+        drop(x);
+        let z = y.neg().expect("an op");
+        drop(y);
+        dropper.join().expect("it drops");
+        assert_eq!(z.wait(), Ok(()));
+        drop(z);
+        vm.wait_all().expect("nothing fails");
+        let stats = vm.stats();
+        assert!(stats.memory.iter().all(|pool| pool.allocator.in_use == 0), "{stats:?}");
+    });
+}
+
+/// A broken program to prove that schedules are drawn at all: two threads that add to a number by load and store.
+#[test]
+#[should_panic(expected = "an update was lost")]
+fn shuttle_finds_a_lost_update() {
+    drawn(|| {
+        let number = Arc::new(crate::sync::AtomicU64::new(0));
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let number = number.clone();
+                shuttle::thread::spawn(move || number.store(number.load(Ordering::SeqCst) + 1, Ordering::SeqCst))
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().expect("it adds"));
+        assert_eq!(number.load(Ordering::SeqCst), 2, "an update was lost");
+    });
+}
