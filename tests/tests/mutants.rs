@@ -2,6 +2,7 @@
 //!
 //! Most are caught by random programs on simulated devices: by the race detector, the verifier or the oracle. Where a
 //! mistake shows only to a thread that looks at the right moment, or makes a program wait for too much, the test says so.
+#![allow(clippy::print_stdout, reason = "with --nocapture it tells what caught each")]
 
 use streamvm::instructions::{Dependence, DependenceUse, NothingObserved, Order, SoftSync, SoftSyncMode};
 use streamvm::stream::mutant::{Mutant, Planted};
@@ -16,10 +17,14 @@ const PROGRAMS: u64 = 5000;
 /// Runs programs on an engine with `mutant` until one fails, which must be in one of the ways given.
 fn catch(mutant: Mutant, by: &[Failing]) {
     let mut caught: Option<(u64, Verdict)> = None;
-    let result = each_seed(0..PROGRAMS, move |seed| judge(&Script::draw(seed), Some(mutant)).err(), |seed, verdict| {
-        caught = verdict.map(|verdict| (seed, verdict));
-        caught.is_none()
-    });
+    let result = each_seed(
+        0..PROGRAMS,
+        move |seed| judge(&Script::draw(seed), Some(mutant)).err(),
+        |seed, verdict| {
+            caught = verdict.map(|verdict| (seed, verdict));
+            caught.is_none()
+        },
+    );
     assert_eq!(result, Ok(()), "{mutant:?} makes a program hang");
     let (seed, Verdict { failing, text }) = caught.unwrap_or_else(|| panic!("{mutant:?} is not caught"));
     println!("{mutant:?} is caught by seed {seed}: {failing:?}: {text}");

@@ -13,14 +13,32 @@ const SIMULATED: u64 = 10_000;
 #[test]
 fn programs_of_several_threads_on_simulated_devices_without_a_race_or_a_missing_wait() {
     let mut failed = None;
-    let result = each_seed(0..SIMULATED, |seed| judge(&Script::draw(seed), None), |seed, result| {
-        failed = result.err().map(|verdict| (seed, verdict));
-        failed.is_none()
-    });
+    let result = each_seed(
+        0..SIMULATED,
+        |seed| judge(&Script::draw(seed), None),
+        |seed, result| {
+            failed = result.err().map(|verdict| (seed, verdict));
+            failed.is_none()
+        },
+    );
     assert_eq!(result, Ok(()), "hangs");
     if let Some((seed, verdict)) = failed {
         panic!("{}", explain(&Script::draw(seed), verdict, None));
     }
+}
+
+/// What is observed to have passed decides which waits a program gets, so their number tells one run from another.
+#[test]
+fn a_seed_gives_the_same_run_again_however_many_threads_take_part() {
+    let again = |seed| {
+        let script = Script::draw(seed);
+        (judge(&script, None).map_err(|verdict| verdict.text), judge(&script, None).map_err(|verdict| verdict.text))
+    };
+    let result = each_seed(0..500, again, |seed, (first, second)| {
+        assert_eq!(first, second, "seed {seed}");
+        true
+    });
+    assert_eq!(result, Ok(()), "hangs");
 }
 
 #[test]

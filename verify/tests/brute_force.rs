@@ -230,12 +230,9 @@ impl Drawn {
         let mut reach = vec![vec![false; count]; count];
         edges.iter().for_each(|(from, to, _)| reach[*from][*to] = true);
         for middle in 0..count {
-            for from in 0..count {
-                if reach[from][middle] {
-                    for to in 0..count {
-                        reach[from][to] |= reach[middle][to];
-                    }
-                }
+            let behind = reach[middle].clone();
+            for row in reach.iter_mut().filter(|row| row[middle]) {
+                row.iter_mut().zip(&behind).for_each(|(to, behind)| *to |= behind);
             }
         }
         reach

@@ -141,7 +141,6 @@ fn judge(what: &str, text: &str) -> Report {
 fn a_hundred_thousand_instructions_over_sixteen_streams_are_judged_whole() {
     for (what, waits, tensors) in [
         ("few waits", Waits::Few, 200),
-        ("all waits", Waits::All, 200),
         ("reads for reads", Waits::Reads, 2000),
         ("few tensors", Waits::All, 8),
         ("many tensors", Waits::Few, 20_000),

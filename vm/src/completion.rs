@@ -113,6 +113,11 @@ impl Completion {
 impl Turn {
     fn decide(&mut self, job: &Job, entry: &StreamEntry, vm: &Shared) {
         let late = self.late.remove(&(job.point.stream.0, job.point.seq));
+        // All that it reads has an outcome by now, and more may have failed than was known when it was launched, skipped
+        // or refused: what counts is the first in the order of its uses, as if nothing ran later.
+        if let Some(root) = vm.failures.poison(job.reads()) {
+            return vm.failures.pass_on(job.point, job.order, root);
+        }
         if vm.failures.is_known(job.point) {
             return;
         }
@@ -121,9 +126,6 @@ impl Turn {
             Some(LateCause::Function(text)) => Cause::Function(text),
             Some(LateCause::Panic(text)) => Cause::Panic(text),
             None => {
-                if let Some(root) = vm.failures.poison(job.reads()) {
-                    return vm.failures.pass_on(job.point, job.order, root);
-                }
                 let Some(error) = entry.flight.as_ref().and_then(|flight| flight.lost_before(job.point.seq)) else {
                     return;
                 };

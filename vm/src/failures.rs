@@ -248,8 +248,12 @@ impl Failures {
 
 impl Table {
     fn enter(&mut self, point: Point, order: u64, failure: Arc<Failure>) {
-        self.failed.insert(point, (order, failure));
-        self.order.push_back(point);
+        match self.failed.insert(point, (order, failure)) {
+            None => self.order.push_back(point),
+            // It failed by itself before it was known that it should not have run: nobody is to hear of that.
+            Some((_, own)) if own.point == point => self.collect(&own),
+            Some(_) => {}
+        }
     }
 
     fn collect(&mut self, failure: &Arc<Failure>) {

@@ -214,6 +214,9 @@ impl Monitor {
         }
         drop(inner);
         self.detector.access(thread, &label, &[Touch::new([range], ep::Access::Write, Some(life))]);
+        // Whoever gets the handle comes after its making, and uses it by a submission.
+        let made = self.detector.release(thread);
+        self.detector.acquire(self.lock, &made);
     }
 
     /// The handles of a resource are gone.

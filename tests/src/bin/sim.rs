@@ -136,17 +136,21 @@ fn programs(args: &Args) -> bool {
     let seeds = args.seed..args.seed + args.programs;
     let mut progress = Progress::new("programs", args.programs);
     let mut counts = Counts::default();
-    let result = each_seed(seeds, |seed| judge(&Script::draw(seed), None), |seed, result| {
-        let failure = match result {
-            Ok(more) => {
-                counts.add(more);
-                None
-            }
-            Err(verdict) => Some(move || explain(&Script::draw(seed), verdict, None)),
-        };
-        progress.add(failure);
-        true
-    });
+    let result = each_seed(
+        seeds,
+        |seed| judge(&Script::draw(seed), None),
+        |seed, result| {
+            let failure = match result {
+                Ok(more) => {
+                    counts.add(more);
+                    None
+                }
+                Err(verdict) => Some(move || explain(&Script::draw(seed), verdict, None)),
+            };
+            progress.add(failure);
+            true
+        },
+    );
     let well = progress.end(result);
     let (fine, Counts { instructions, waits, excess }) = (progress.done - progress.failed, counts);
     let seconds = progress.start.elapsed().as_secs_f64();

@@ -37,7 +37,7 @@ pub struct Verdict {
 }
 
 /// What a script that holds was made of.
-#[derive(Copy, Clone, Default, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// Instructions.
     pub instructions: u64,
@@ -120,9 +120,8 @@ fn engine(script: &Script, mutant: Option<Mutant>) -> VmBuilder {
 pub fn explain(script: &Script, verdict: Verdict, mutant: Option<Mutant>) -> String {
     let (turns, threads) = (script.turns.len(), script.threads());
     let kind = verdict.failing;
-    let Shrunk { script, failure, runs } = shrink(script.clone(), verdict, |script| {
-        judge(script, mutant).err().filter(|verdict| verdict.failing == kind)
-    });
+    let Shrunk { script, failure, runs } =
+        shrink(script.clone(), verdict, |script| judge(script, mutant).err().filter(|verdict| verdict.failing == kind));
     let lists = Lists::default();
     let _ = judge_with(&script, mutant, Some(lists.clone()));
     let lists = lists.lock().unwrap_or_else(PoisonError::into_inner).join("\n");

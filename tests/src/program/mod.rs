@@ -7,7 +7,7 @@
 //! Two harnesses draw and compare programs:
 //!
 //! * [`check`]: threads of their own that run free, on an engine with threads; what is seen is all there is to judge.
-//! * [`Script`] and [`judge`]: threads that take turns in an order drawn from the seed, on devices that run everything as
+//! * [`Script`] and [`judge()`]: threads that take turns in an order drawn from the seed, on devices that run everything as
 //!   late as they may, under the race detector and the verifier; a failure is a seed, and [`explain`] shrinks it.
 //!
 //! Invariant of the steps: no element is read that was never written, so that reused memory cannot show.
