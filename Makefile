@@ -8,7 +8,7 @@ N ?= 100000
 SEED ?= 1
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help shuttle run test lint bench doc ci loom miri deny fuzz sim soak tsan asan
+.PHONY: help shuttle run test lint bench doc ci loom miri deny faults fuzz sim soak tsan asan
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -47,6 +47,9 @@ fuzz: ## each reader of texts and files fed noise for SECONDS=60 (needs cargo-fu
 	    mkdir -p $(TARGET)/fuzz/$$target; \
 	    $(CARGO) +nightly fuzz run $$target $(TARGET)/fuzz/$$target fuzz/corpus/$$target -- -max_total_time=$(SECONDS) \
 	        -max_len=4096 -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=512 || exit 1; done
+
+faults: ## every fault at every kind of instruction on every type of stream: a table of what came of it
+	$(CARGO) test --quiet --release -p streamvm-tests --test faults -- --nocapture --test-threads 1
 
 sim: ## N=100000 random programs from SEED=1 on simulated devices, and every kind of hazard found
 	$(CARGO) run --quiet --release -p streamvm-tests --bin sim -- $(N) --seed $(SEED)

@@ -205,7 +205,6 @@ impl TraceFile {
     }
 
     /// Why the trace is not whole, once the engine is gone.
-
     fn error(self) -> Option<String> {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         written.as_ref().err().map(|error| cannot_record(&self.path, error))

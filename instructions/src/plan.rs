@@ -111,10 +111,10 @@ impl Planner {
         }
         let order = self.order(line, instruction)?;
         let at = self.sync.instruction(stream, &uses, order, &mut NothingObserved);
-        if let Kind::Record(event) = &instruction.kind {
-            if self.recorded.insert(event.address(), (event.clone(), at)).is_some() {
-                return Err(Error::RecordedTwice { line });
-            }
+        if let Kind::Record(event) = &instruction.kind
+            && self.recorded.insert(event.address(), (event.clone(), at)).is_some()
+        {
+            return Err(Error::RecordedTwice { line });
         }
         self.points.push(at);
         Ok(())

@@ -17,16 +17,16 @@ pub mod faults;
 mod gate;
 pub mod hazards;
 pub mod load;
-mod many;
 mod logged;
+mod many;
 mod patience;
 pub mod program;
 mod random;
 mod setup;
 
 pub use gate::{ClosedGate, Gate};
-pub use many::each_seed;
 pub use logged::logged;
+pub use many::each_seed;
 pub use patience::{PATIENCE, block_on, poll_once, until, within};
 pub use random::Random;
 pub use setup::{CPU, failure_of, list, on_device, submit, used_bytes};

@@ -1,4 +1,6 @@
-//! Every fault at every kind of instruction, on every type of stream: what is promised holds. The table is printed.
+//! Every fault at every kind of instruction, on every type of stream: what is promised holds. The table is printed by
+//! `make faults`.
+#![allow(clippy::print_stdout, reason = "with --nocapture it prints the table")]
 
 use streamvm::Mode;
 use streamvm_tests::faults::report;

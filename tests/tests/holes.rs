@@ -169,7 +169,8 @@ fn a_compute_on_a_device_does_not_wait_for_the_next_prefetch() {
 /// that asks for a record of its own.
 #[test]
 fn who_waits_for_a_device_is_woken() {
-    let wait: [fn(&Vm, &Tensor) -> Result<(), Error>; 5] = [
+    type Wait = fn(&Vm, &Tensor) -> Result<(), Error>;
+    let ways: [Wait; 5] = [
         |_, y| y.wait(),
         |_, y| y.wait_timeout(PATIENCE),
         |vm, _| vm.wait_all(),
@@ -180,7 +181,7 @@ fn who_waits_for_a_device_is_woken() {
             receiver.recv().expect("called")
         },
     ];
-    for wait in wait {
+    for wait in ways {
         within("a waiter of a device", move || {
             let vm = Vm::builder().sim_devices(1).build().expect("an engine");
             let x = vm.fill(SIM, DType::F32, &[8], 1.0).expect("a fill");

@@ -12,7 +12,7 @@
 //! Nobody waiting, nobody polls: without demand, no event is recorded that soft sync did not ask for, and the completion
 //! sleeps.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use streamvm_ep::{self as ep, Device, EventId};
@@ -22,12 +22,18 @@ use crate::sleep::Sleeper;
 use crate::slot::Slot;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, unpoisoned};
 
+/// The lowest number that somebody waits for, when nobody does.
+const NOBODY: u64 = u64::MAX;
+
 /// What is in flight on one stream.
 pub(crate) struct Flight {
     pub(crate) device: Arc<dyn Device>,
     state: Mutex<State>,
     /// The highest number that somebody waits for.
     demand: AtomicU64,
+    /// The lowest number that somebody waits for and that nothing shows yet, or `NOBODY`. Not the highest: it may not be
+    /// launched before who waits for less goes on.
+    next: AtomicU64,
     /// The highest number launched. Written by the stream's context.
     launched: AtomicU64,
     /// The highest number that a record shows, or that is known to be over.
@@ -48,6 +54,8 @@ struct State {
     failed_records: VecDeque<u64>,
     /// Proven to be over up to here.
     complete: u64,
+    /// What somebody waits for and nothing shows yet.
+    unshown: BTreeSet<u64>,
     /// Contexts with a head that waits for a record to be made.
     waiting: Vec<Arc<Sleeper>>,
     lost: Option<ep::Error>,
@@ -74,14 +82,19 @@ impl Flight {
     pub(crate) fn new(device: Arc<dyn Device>, completer: Arc<Sleeper>) -> Flight {
         let (demand, launched, recorded) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let doubt = AtomicBool::new(false);
-        Flight { device, state: Mutex::default(), demand, launched, recorded, doubt, completer }
+        let next = AtomicU64::new(NOBODY);
+        Flight { device, state: Mutex::default(), demand, next, launched, recorded, doubt, completer }
     }
 
     /// Somebody wants to know when `seq` has passed. Returns whether the stream's context must be woken.
     pub(crate) fn demand(&self, seq: u64) -> bool {
         let needs = {
-            let _state = unpoisoned(self.state.lock());
+            let mut state = unpoisoned(self.state.lock());
             self.demand.fetch_max(seq, Ordering::SeqCst);
+            if seq > self.recorded.load(Ordering::SeqCst) {
+                state.unshown.insert(seq);
+                self.next.fetch_min(seq, Ordering::SeqCst);
+            }
             self.needs_record()
         };
         self.completer.wake();
@@ -95,8 +108,17 @@ impl Flight {
 
     /// Whether what is wanted is launched and no record shows it.
     pub(crate) fn needs_record(&self) -> bool {
-        let demand = self.demand.load(Ordering::SeqCst);
-        demand > self.recorded.load(Ordering::SeqCst) && demand <= self.launched.load(Ordering::SeqCst)
+        let next = self.next.load(Ordering::SeqCst);
+        next > self.recorded.load(Ordering::SeqCst) && next <= self.launched.load(Ordering::SeqCst)
+    }
+
+    /// Everything up to `seq` is shown, or needs not be.
+    fn note_shown(&self, state: &mut State, seq: u64) {
+        let shown = self.recorded.fetch_max(seq, Ordering::SeqCst).max(seq);
+        while state.unshown.first().is_some_and(|first| *first <= shown) {
+            state.unshown.pop_first();
+        }
+        self.next.store(state.unshown.first().copied().unwrap_or(NOBODY), Ordering::SeqCst);
     }
 
     /// Whether the stream's context has something to do for whoever waits.
@@ -128,14 +150,14 @@ impl Flight {
         let waiting = {
             let mut state = unpoisoned(self.state.lock());
             match event {
-                Ok(event) => state.records.push_back(Record { seq, event }),
+                Ok(event) => {
+                    state.records.push_back(Record { seq, event });
+                    self.note_shown(&mut state, seq);
+                }
                 Err(()) => state.failed_records.push_back(seq),
             }
             std::mem::take(&mut state.waiting)
         };
-        if event.is_ok() {
-            self.recorded.fetch_max(seq, Ordering::SeqCst);
-        }
         waiting.iter().for_each(|sleeper| sleeper.wake());
         self.completer.wake();
     }
@@ -177,10 +199,10 @@ impl Flight {
                 return;
             }
             state.lost = Some(error);
+            // Nothing is recorded any more.
+            self.note_shown(&mut state, u64::MAX);
             std::mem::take(&mut state.waiting)
         };
-        // Nothing is recorded any more.
-        self.recorded.store(u64::MAX, Ordering::SeqCst);
         self.doubt.store(false, Ordering::SeqCst);
         waiting.iter().for_each(|sleeper| sleeper.wake());
         self.completer.wake();
@@ -202,8 +224,8 @@ impl Flight {
         {
             let mut state = unpoisoned(self.state.lock());
             state.complete = state.complete.max(seq);
+            self.note_shown(&mut state, seq);
         }
-        self.recorded.fetch_max(seq, Ordering::SeqCst);
         self.completer.wake();
     }
 

@@ -139,7 +139,7 @@ impl Recorder {
         }
         self.line(|text| {
             text.push_str("{\"observed\":{\"points\":[");
-            separated(text, points, |text, point| pair(text, point))?;
+            separated(text, points, pair)?;
             text.push_str("]}}");
             Ok(())
         });

@@ -119,22 +119,21 @@ impl fmt::Display for Cell {
     }
 }
 
+/// Whether `what` can happen to a `kind` on `device`.
+fn may_strike(what: What, kind: Kind, device: DeviceId) -> bool {
+    let later = device.kind == DeviceKind::Sim;
+    // Barriers are the host's, whatever device they hold up.
+    let on_host = what == What::ThreadDies && kind.stream_type() == StreamType::Barrier;
+    if what.is_later() { later && work(kind).is_some() } else { !(later && on_host) }
+}
+
 /// Every cell that means something.
 pub fn cells() -> Vec<Cell> {
     let mut cells = Vec::new();
-    // Barriers are the host's, whatever device they hold up.
-    let on_host = |what, kind: Kind| what == What::ThreadDies && kind.stream_type() == StreamType::Barrier;
     for device in [DeviceId::cpu(0), DeviceId::sim(0)] {
         for what in What::ALL {
-            for kind in kinds() {
-                let later = device.kind == DeviceKind::Sim;
-                if (!later || !on_host(what, kind))
-                    && (later || !what.is_later())
-                    && !(what.is_later() && work(kind).is_none())
-                {
-                    cells.push(Cell { what, kind, device });
-                }
-            }
+            let kinds = kinds().into_iter().filter(|kind| may_strike(what, *kind, device));
+            cells.extend(kinds.map(|kind| Cell { what, kind, device }));
         }
     }
     cells

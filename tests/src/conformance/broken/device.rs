@@ -105,7 +105,7 @@ impl Device for BrokenDevice {
             },
             Flaw::MisalignsRegions => {
                 let region = self.inner.allocate(kind, bytes + 64)?;
-                let aside = if state.allocations % 3 == 0 { 16 } else { 0 };
+                let aside = if state.allocations.is_multiple_of(3) { 16 } else { 0 };
                 Ok(Region::new(region.base().wrapping_add(aside), bytes, kind, self.id()))
             }
             _ => self.inner.allocate(kind, bytes),
