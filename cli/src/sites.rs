@@ -26,7 +26,7 @@ pub(crate) struct Site {
 #[derive(Clone, Debug)]
 pub(crate) struct Sites(Arc<Mutex<Inner>>);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Inner {
     script: String,
     /// The statement at hand.
@@ -184,19 +184,15 @@ mod tests {
         let key = StreamKey::new(DeviceId::cpu(0), StreamType::HostToDevice, 0);
         sites.begin(&source, Span::new(0, 1));
         sites.note_load();
-        sites.begin(&source, Span::new(24, 25));
+        sites.begin(&source, Span::new(23, 24));
         sites.note_on(key);
         let trace = "{\"streamvm_trace\":1}\n{\"stream\":{\"id\":4,\"name\":\"h2d@cpu:0:0\"}}\n\
                      {\"host\":{\"op\":\"tensor\",\"site\":\"own.rs:1:1\"}}\n\
                      {\"instruction\":{\"at\":[4,1],\"op\":\"copy\",\"site\":\"own.rs:2:2\"}}\n\
                      {\"instruction\":{\"at\":[4,2],\"op\":\"copy\",\"site\":\"own.rs:3:3\"}}\n";
         for cut in [1, 7, 1000] {
-            let again = Sites(Arc::new(Mutex::new(Inner {
-                script: "a.svm".into(),
-                current: Site::default(),
-                instructions: sites.inner().instructions.clone(),
-                loads: sites.inner().loads.clone(),
-            })));
+            let again = sites.inner().clone();
+            let again = Sites(Arc::new(Mutex::new(again)));
             let mut writer = SiteWriter::new(Vec::new(), again, Arc::new(Mutex::new(Ok(()))));
             for part in trace.as_bytes().chunks(cut) {
                 writer.write_all(part).unwrap();

@@ -56,7 +56,7 @@ struct State {
     complete: u64,
     /// What somebody waits for and nothing shows yet.
     unshown: BTreeSet<u64>,
-    /// Contexts with a head that waits for a record to be made.
+    /// Contexts with a head that waits for a record to be made, or for a proof.
     waiting: Vec<Arc<Sleeper>>,
     lost: Option<ep::Error>,
 }
@@ -74,7 +74,7 @@ pub(crate) enum Shown {
     By(EventId),
     /// Its record is not made yet.
     NotYet,
-    /// Its record failed: only the timeline tells.
+    /// Its record failed, or it is over: only the timeline tells.
     ByNumber,
 }
 
@@ -172,12 +172,14 @@ impl Flight {
         let next = state.records.partition_point(|record| record.seq < seq);
         match state.records.get(next) {
             Some(record) => Shown::By(record.event),
+            // Its event may have been given back already.
+            None if seq <= state.complete => Shown::ByNumber,
             None if state.lost.is_some() || state.failed_records.iter().any(|failed| *failed >= seq) => Shown::ByNumber,
             None => Shown::NotYet,
         }
     }
 
-    /// Has `sleeper` woken at the next record, if none shows `seq` yet.
+    /// Has `sleeper` woken at the next record or proof, if none shows `seq` yet.
     pub(crate) fn when_shown(&self, seq: u64, sleeper: &Arc<Sleeper>) -> Shown {
         let mut state = unpoisoned(self.state.lock());
         let shown = Self::find(&state, seq);
@@ -221,19 +223,21 @@ impl Flight {
 
     /// Everything up to `seq` is over, by what the caller has seen.
     pub(crate) fn complete(&self, seq: u64) {
-        {
+        let waiting = {
             let mut state = unpoisoned(self.state.lock());
             state.complete = state.complete.max(seq);
             self.note_shown(&mut state, seq);
-        }
+            // Who waits for a record of what was proven without one waits for its number now.
+            std::mem::take(&mut state.waiting)
+        };
+        waiting.iter().for_each(|sleeper| sleeper.wake());
         self.completer.wake();
     }
 
     /// Everything up to `seq` is over: the stream was waited for.
     pub(crate) fn prove(&self, seq: u64) {
-        self.complete(seq);
         self.doubt.store(false, Ordering::SeqCst);
-        self.completer.wake();
+        self.complete(seq);
     }
 
     /// Whether something is over and not taken.
@@ -327,6 +331,47 @@ impl Flight {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use streamvm_ep::{CpuConfig, CpuDevice};
+
+    use super::*;
+
+    fn flight() -> Flight {
+        Flight::new(Arc::new(CpuDevice::new(0, CpuConfig::default())), Arc::new(Sleeper::new()))
+    }
+
+    #[test]
+    fn who_waits_for_a_record_hears_of_a_proof_without_one() {
+        let (flight, sleeper) = (flight(), Arc::new(Sleeper::new()));
+        sleeper.prepare();
+        assert_eq!(flight.when_shown(1, &sleeper), Shown::NotYet);
+        flight.prove(1);
+        assert!(!sleeper.is_sleeping(), "it sleeps on");
+    }
+
+    #[test]
+    fn who_comes_when_the_event_is_given_back_waits_for_the_number() {
+        let (flight, sleeper) = (flight(), Arc::new(Sleeper::new()));
+        flight.note_record(1, Ok(flight.device.events().acquire()));
+        assert!(matches!(flight.shown(1), Shown::By(_)));
+        flight.complete(1);
+        flight.release_events(1);
+        assert_eq!(flight.when_shown(1, &sleeper), Shown::ByNumber);
+        assert_eq!(flight.when_shown(2, &sleeper), Shown::NotYet);
+    }
+
+    #[test]
+    fn a_demand_for_less_is_not_hidden_by_one_for_more() {
+        let flight = flight();
+        flight.launched.store(3, Ordering::SeqCst);
+        assert!(!flight.demand(5), "it is not launched");
+        assert!(flight.demand(2));
+        flight.note_record(3, Ok(flight.device.events().acquire()));
+        assert!(!flight.needs_record());
+    }
+}
+
 #[cfg(all(test, loom))]
 mod loom_tests {
     use loom::thread;
@@ -371,5 +416,40 @@ mod loom_tests {
     #[should_panic(expected = "deadlock")]
     fn loom_without_the_second_look_a_demand_is_missed() {
         waits_for_a_record(false);
+    }
+
+    /// A context with a head that waits for a record, and a source that is proven to be over without one. `registers`: it
+    /// leaves word under the lock that it sleeps.
+    fn waits_for_a_proof(registers: bool) {
+        loom::model(move || {
+            let sleeper = Arc::new(Sleeper::new());
+            let device = Arc::new(CpuDevice::new(0, CpuConfig::default()));
+            let flight = Arc::new(Flight::new(device, Arc::new(Sleeper::new())));
+            let (theirs, bed) = (flight.clone(), sleeper.clone());
+            let context = thread::spawn(move || {
+                bed.belongs_here();
+                loop {
+                    bed.prepare();
+                    let shown = if registers { theirs.when_shown(1, &bed) } else { theirs.shown(1) };
+                    if shown != Shown::NotYet {
+                        return bed.cancel();
+                    }
+                    bed.sleep();
+                }
+            });
+            flight.prove(1);
+            context.join().expect("the context goes on");
+        });
+    }
+
+    #[test]
+    fn loom_a_proof_reaches_who_waits_for_a_record() {
+        waits_for_a_proof(true);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_a_proof_is_missed_by_who_leaves_no_word() {
+        waits_for_a_proof(false);
     }
 }

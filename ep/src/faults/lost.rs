@@ -106,6 +106,11 @@ impl FaultPlan {
         self.lock().ends.get(&device).cloned().unwrap_or_default()
     }
 
+    /// Events that the plan keeps on lost devices: no engine gives them back.
+    pub fn kept_events(&self) -> usize {
+        self.lock().ends.values().map(Vec::len).sum()
+    }
+
     /// `function`, which is known to be running while it does.
     pub(super) fn known(self: &Arc<Self>, function: InlineFn) -> InlineFn {
         let plan = Arc::clone(self);

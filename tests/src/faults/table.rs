@@ -183,7 +183,7 @@ impl Cell {
 
 /// Plays every cell in `mode`. Gives a table of outcomes, and the broken promises.
 pub fn report(mode: Mode) -> (String, Vec<String>) {
-    let mut outcomes: BTreeMap<(DeviceId, What), Vec<String>> = BTreeMap::new();
+    let mut outcomes: BTreeMap<(DeviceId, What), Vec<(Kind, String)>> = BTreeMap::new();
     let mut broken = Vec::new();
     // Nothing outside of a simulation opens the gate that such a cell needs.
     let held = |cell: &Cell| matches!(mode, Mode::Simulated { .. }) && cell.what == What::WorkIsHeld;
@@ -200,27 +200,26 @@ pub fn report(mode: Mode) -> (String, Vec<String>) {
                 "PANICKED".to_owned()
             }
         };
-        outcomes.entry((cell.device, cell.what)).or_default().push(format!("{:?}:{text}", cell.kind));
+        outcomes.entry((cell.device, cell.what)).or_default().push((cell.kind, text));
     }
     (render(&outcomes), broken)
 }
 
-fn render(outcomes: &BTreeMap<(DeviceId, What), Vec<String>>) -> String {
-    let short = |kind: Kind| format!("{kind:?}").chars().take(9).collect::<String>();
-    let mut text = format!("{:<31}", "fault");
-    for kind in kinds() {
-        text.push_str(&format!("{:<10}", short(kind)));
+fn render(outcomes: &BTreeMap<(DeviceId, What), Vec<(Kind, String)>>) -> String {
+    let names = kinds().map(|kind| format!("{kind:?}"));
+    let wide = |name: &String| name.len().max("absorbed".len()) + 2;
+    let mut lines = vec![format!("{:<31}", "fault")];
+    for name in &names {
+        lines[0].push_str(&format!("{name:<0$}", wide(name)));
     }
-    text.push('\n');
     for ((device, what), cells) in outcomes {
-        text.push_str(&format!("{:<31}", format!("{device} {}", what.name())));
-        for kind in kinds() {
-            let prefix = format!("{kind:?}:");
-            let outcome = cells.iter().find_map(|cell| cell.strip_prefix(&prefix)).unwrap_or(".");
-            text.push_str(&format!("{outcome:<10}"));
+        let mut line = format!("{:<31}", format!("{device} {}", what.name()));
+        for (kind, name) in kinds().into_iter().zip(&names) {
+            let outcome = cells.iter().find(|(of, _)| *of == kind).map_or(".", |(_, outcome)| outcome);
+            line.push_str(&format!("{outcome:<0$}", wide(name)));
         }
-        text.truncate(text.trim_end().len());
-        text.push('\n');
+        lines.push(line);
     }
-    text
+    let trimmed: Vec<&str> = lines.iter().map(|line| line.trim_end()).collect();
+    trimmed.join("\n") + "\n"
 }
