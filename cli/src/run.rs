@@ -358,8 +358,14 @@ impl Runner<'_> {
     /// An error of the engine as a message about the statement that caused it; `noticed` is the one that
     /// was told.
     fn explain(&self, error: &Error, noticed: Span) -> Diagnostic {
-        let Error::Failed(failure) = error else {
-            return Diagnostic::new(noticed, error.to_string());
+        let failure = match error {
+            Error::Failed(failure) => failure,
+            // Where in this program's source it was issued says nothing to who wrote the script.
+            Error::OutOfMemory { source, .. } => {
+                return Diagnostic::new(noticed, source.to_string())
+                    .with_help("raise the limit, or work in smaller parts");
+            }
+            other => return Diagnostic::new(noticed, other.to_string()),
         };
         let message = format!("{} (on {})", failure.cause, failure.stream);
         let Some(cause) = self.issued.find(failure) else {

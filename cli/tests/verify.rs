@@ -183,7 +183,7 @@ fn races_are_looked_for_without_writing_files() {
         assert!(!output.stdout.contains("[4.0"), "results are not printed: {}", output.stdout);
         assert!(!folder.path().join("c.npy").exists());
     }
-    fs::write(folder.path().join("a.svm"), script.replace("== copy c to host", "== neg c")).unwrap();
+    fs::write(folder.path().join("a.svm"), script.replace("== copy c to host", "== copy b to host")).unwrap();
     let output = streamvm(folder.path(), ["check", "--races", "a.svm"]);
     assert_eq!(output.code, 1, "a run that fails is told: {}", output.stdout);
     assert!(output.stderr.starts_with("a.svm:6:1: error: not as expected"), "{}", output.stderr);

@@ -16,7 +16,7 @@ use crate::op::Op;
 use crate::operand::Access;
 use crate::params::Params;
 use crate::races::{Detector, FindingKind, Touch};
-use crate::sim::bench::{Bench, Vector, bump, copy, element, fill, launch};
+use crate::sim::bench_tests::{Bench, Vector, bump, copy, element, fill, launch};
 use crate::sim::{SimConfig, watch};
 use crate::stream::Stream;
 

@@ -53,7 +53,7 @@ pub use watch::watch;
 pub use world::{SimConfig, SimWorld};
 
 #[cfg(test)]
-mod bench;
+mod bench_tests;
 #[cfg(test)]
 mod findings_tests;
 #[cfg(test)]

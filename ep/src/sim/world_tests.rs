@@ -18,7 +18,7 @@ use crate::params::Params;
 use crate::races::FindingKind;
 use crate::scalar::Scalar;
 use crate::sim::SimConfig;
-use crate::sim::bench::{Bench, bump, copy, fill, launch};
+use crate::sim::bench_tests::{Bench, bump, copy, fill, launch};
 
 #[test]
 fn nothing_runs_when_it_is_told_to_and_asking_runs_nothing() {
