@@ -158,16 +158,16 @@ mod loom_tests {
             self.state.lock().expect("nobody panics")
         }
 
-        fn run(self: &Arc<Self>, ends: Ends) {
-            let mut state = self.state();
+        fn run(model: &Arc<Model>, ends: Ends) {
+            let mut state = model.state();
             state.queued += 1;
             if !state.served {
                 state.served = true;
-                let me = self.clone();
-                thread::spawn(move || me.serve(ends));
+                let server = model.clone();
+                thread::spawn(move || server.serve(ends));
             }
             drop(state);
-            self.changed.notify_all();
+            model.changed.notify_all();
         }
 
         /// The thread, which never lingers here: that it ends with an empty queue is what can go wrong.
@@ -202,9 +202,9 @@ mod loom_tests {
             let model = Arc::new(Model::default());
             let other = {
                 let model = model.clone();
-                thread::spawn(move || model.run(ends))
+                thread::spawn(move || Model::run(&model, ends))
             };
-            model.run(ends);
+            Model::run(&model, ends);
             other.join().expect("it does not panic");
             model.wait();
             assert_eq!(model.state().ran, 2, "callbacks that ran");

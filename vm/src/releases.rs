@@ -67,7 +67,9 @@ mod loom_tests {
     fn loom_a_flag_that_is_cleared_behind_the_lock_forgets_a_drop() {
         each_is_taken_once(|releases, taken| {
             if releases.any.load(Ordering::Acquire) {
-                taken.append(&mut unpoisoned(releases.dropped.lock()));
+                let mut dropped = unpoisoned(releases.dropped.lock());
+                taken.append(&mut dropped);
+                drop(dropped);
                 releases.any.store(false, Ordering::Relaxed);
             }
         });

@@ -17,8 +17,10 @@ pub(crate) use loom::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence},
     sync::{Condvar, Mutex, MutexGuard},
     thread::{Builder, JoinHandle, Thread, current, park, yield_now},
-    thread_local,
 };
+/// Loom's own takes no `const` block, and no model is about what a thread keeps for itself.
+#[cfg(loom)]
+pub(crate) use std::thread_local;
 
 #[cfg(shuttle)]
 pub(crate) use shuttle::{
