@@ -74,5 +74,5 @@ asan: ## memory errors and leaks, as the address sanitizer sees them: the load a
 deny: ## licences and sources of dependencies (needs cargo-deny)
 	$(CARGO) deny check licenses bans sources
 
-ci: lint test loom run ## what CI runs
+ci: lint test loom shuttle run ## what CI runs
 	$(CARGO) run --quiet --release -p streamvm-benches --bin engine -- --quick --out target/bench/quick.json
