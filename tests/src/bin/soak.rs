@@ -1,14 +1,12 @@
 //! Soak: runs the mixed load for a while and watches that nothing grows. `make soak MINUTES=…` runs it.
 //!
-//! `soak [--minutes M] [--threads N] [--sim N] [--seed S] [--grow KIB]`
-//!
 //! Every ten seconds, and at the end, a line: turns per second; memory of the process; what is in flight; events; the
 //! allocators' blocks and bytes; the latency from submission to the end of waiting. Memory at the end is compared with
 //! memory after the first fifth of the time, when caches and tables are warm: it may have grown by `--grow` (8 MiB by
 //! default: what the C library's arenas keep wanders by a few), and counts of events and records may not have grown at
 //! all once the engine is idle. Exits with 1 when they have.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, clippy::exit, reason = "a program tells what it did")]
+#![allow(clippy::print_stdout, reason = "a program tells what it did")]
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::{Parser, value_parser};
 use streamvm::Vm;
 use streamvm_tests::load::{Latencies, Load, expect_panics, resident_bytes};
 
@@ -25,33 +24,32 @@ const EVERY: Duration = Duration::from_secs(10);
 /// How many more events may exist at the end: an idle stream keeps the one that shows its last point.
 const EVENTS: u64 = 16;
 
+/// Runs a mixed load for a while and watches that nothing grows.
+///
+/// Exit codes: 0 nothing grew, 1 something did, 2 the arguments were rejected.
+#[derive(Parser)]
+#[command(name = "soak", version, max_term_width = 100)]
 struct Options {
+    /// How long
+    #[arg(long, default_value_t = 1.0, value_parser = minutes)]
     minutes: f64,
+    /// Threads that load the engine
+    #[arg(long, default_value_t = 4, value_parser = value_parser!(u64).range(1..=64))]
     threads: u64,
+    /// Simulated devices beside the two of the CPU
+    #[arg(long, value_name = "N", default_value_t = 0)]
     sim: u32,
+    /// Where the load begins
+    #[arg(long, default_value_t = 0)]
     seed: u64,
-    grow_kib: u64,
+    /// How much more memory the process may have at the end
+    #[arg(long, value_name = "KIB", default_value_t = 8192)]
+    grow: u64,
 }
 
-fn options() -> Result<Options, String> {
-    let mut options = Options { minutes: 1.0, threads: 4, sim: 0, seed: 0, grow_kib: 8192 };
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        let value = words.next().ok_or_else(|| format!("{word} needs a number"))?;
-        let number = || value.parse::<u64>().map_err(|_| format!("{word} {value}: expected a number"));
-        match word.as_str() {
-            "--minutes" => {
-                let minutes = value.parse::<f64>().ok().filter(|minutes| minutes.is_finite() && *minutes > 0.0);
-                options.minutes = minutes.ok_or_else(|| format!("--minutes {value}: expected a number above 0"))?;
-            }
-            "--threads" => options.threads = number()?.max(1),
-            "--sim" => options.sim = u32::try_from(number()?).map_err(|error| error.to_string())?,
-            "--seed" => options.seed = number()?,
-            "--grow" => options.grow_kib = number()?,
-            _ => return Err(format!("unknown option {word}; known: --minutes --threads --sim --seed --grow")),
-        }
-    }
-    Ok(options)
+fn minutes(text: &str) -> Result<f64, String> {
+    let minutes = text.parse().ok().filter(|minutes| *minutes > 0.0 && *minutes < 1e6);
+    minutes.ok_or_else(|| "expected a number of minutes above 0".to_owned())
 }
 
 /// What must not grow, with the engine idle.
@@ -143,13 +141,7 @@ fn phase(load: &Load, options: &Options, time: Duration, start: Instant, all: &m
 }
 
 fn main() -> ExitCode {
-    let options = match options() {
-        Ok(options) => options,
-        Err(error) => {
-            eprintln!("soak: {error}");
-            return ExitCode::from(2);
-        }
-    };
+    let options = Options::parse();
     expect_panics();
     let vm = Vm::builder().cpu_devices(2).sim_devices(options.sim).build().expect("an engine");
     let load = Load::new(vm).expect("memory for a tensor");
@@ -171,7 +163,7 @@ fn main() -> ExitCode {
     );
     line(&load, &all, start, load.counts.turns.load(Ordering::Relaxed));
     let grown = [
-        ("memory of the process", end.resident, warm.resident + options.grow_kib * 1024),
+        ("memory of the process", end.resident, warm.resident + options.grow * 1024),
         ("events", end.events as u64, warm.events as u64 + EVENTS),
     ];
     load.end(Duration::from_secs(60)).expect("the engine ends");
