@@ -7,6 +7,7 @@
 //! * [`within`] and [`block_on`]: give up on what should end and does not, so that a hang is a failure;
 //! * [`conformance`]: what every execution provider must do, and broken ones that must be rejected;
 //! * [`corpus`]: what every text and file that is read is held to, for fuzzing and for replaying what it found;
+//! * [`faults`]: every fault at every kind of instruction, judged by what is promised;
 //! * [`load`]: a mixed load for programs that run for minutes, and what is measured while it runs;
 //! * [`hazards`]: programs for devices with one thing wrong, which the race detector must find;
 //! * [`program`]: random programs, run on any engine and compared with the inline one.

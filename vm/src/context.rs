@@ -264,7 +264,7 @@ impl Context {
     }
 
     /// Whether something can be done now.
-    fn is_ready(&self, vm: &Shared) -> bool {
+    pub(crate) fn is_ready(&self, vm: &Shared) -> bool {
         !self.shared.inbox.is_empty()
             || self.lanes.iter().any(|lane| lane.entry.flight.as_ref().is_some_and(Flight::needs_attention))
             || self.blocked().any(|(lane, head, point)| launch::is_met(head, &lane.entry, point, vm))

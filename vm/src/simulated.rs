@@ -141,7 +141,8 @@ impl Driver {
         for context in &mut self.contexts {
             context.give_back(vm);
         }
-        if progress || step_world() || self.demand(vm) {
+        // The completion may have found out, after a context's turn, that a stream must be waited for.
+        if progress || step_world() || self.demand(vm) || self.contexts.iter().any(|context| context.is_ready(vm)) {
             return true;
         }
         // For the report of whoever waits.

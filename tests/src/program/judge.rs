@@ -66,7 +66,7 @@ pub fn judge(script: &Script, mutant: Option<Mutant>) -> Result<Counts, Verdict>
 
 fn judge_with(script: &Script, mutant: Option<Mutant>, lists: Option<Lists>) -> Result<Counts, Verdict> {
     let verdict = |failing| move |text| Verdict { failing, text };
-    let expected = oracle(script).map_err(|text| verdict(Failing::Refused)(format!("the oracle: {text}")))?;
+    let expected = oracle(script)?;
     let trace = Buffer::default();
     let (seen, races) = caught(|| {
         let vm = engine(script, mutant).record(trace.clone()).build().map_err(|error| error.to_string())?;
@@ -86,15 +86,15 @@ fn judge_with(script: &Script, mutant: Option<Mutant>, lists: Option<Lists>) -> 
 }
 
 /// What every engine must show of `script`.
-fn oracle(script: &Script) -> Result<Seen, String> {
+pub(super) fn oracle(script: &Script) -> Result<Seen, Verdict> {
     let machine = Machine::SIMS.stand_ins();
     let builder = Vm::builder().mode(Mode::Inline).cpu_devices(machine.devices()).cpu_memory_limit(ROOMY);
-    let vm = builder.build().map_err(|error| error.to_string())?;
-    script.play(&vm, machine, false, None)
+    let seen = builder.build().map_err(|error| error.to_string()).and_then(|vm| script.play(&vm, machine, false, None));
+    seen.map_err(|text| Verdict { failing: Failing::Refused, text: format!("the oracle: {text}") })
 }
 
 /// The engine that a script is judged on.
-fn engine(script: &Script, mutant: Option<Mutant>) -> VmBuilder {
+pub(super) fn engine(script: &Script, mutant: Option<Mutant>) -> VmBuilder {
     let (setup, machine) = (script.setup, Machine::SIMS);
     let mut builder = Vm::builder()
         .mode(Mode::Simulated { seed: script.seed })

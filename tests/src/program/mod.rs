@@ -9,10 +9,12 @@
 //! * [`check`]: threads of their own that run free, on an engine with threads; what is seen is all there is to judge.
 //! * [`Script`] and [`judge()`]: threads that take turns in an order drawn from the seed, on devices that run everything as
 //!   late as they may, under the race detector and the verifier; a failure is a seed, and [`explain`] shrinks it.
+//!   [`safe`] and [`goes_on`] run the same scripts on devices that fail.
 //!
 //! Invariant of the steps: no element is read that was never written, so that reused memory cannot show.
 
 mod config;
+mod faulty;
 mod judge;
 mod machine;
 mod run;
@@ -22,6 +24,7 @@ mod shrink;
 mod step;
 
 pub use config::{Config, check};
+pub use faulty::{goes_on, safe};
 pub use judge::{Counts, Failing, Verdict, explain, judge};
 pub use machine::Machine;
 pub use run::run_all;

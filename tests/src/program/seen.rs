@@ -35,6 +35,22 @@ impl Seen {
             None => (self != other).then(|| "one saw more than the other".to_owned()),
         }
     }
+
+    /// The first thing that is shown as right and is not, by what a run without faults shows. Errors are never wrong;
+    /// variables say which functions ran, which faults may change.
+    pub(super) fn wrong(&self, right: &Seen) -> Option<String> {
+        for (i, (mine, right)) in self.tensors.iter().zip(&right.tensors).enumerate() {
+            if mine.is_ok() && mine != right {
+                return Some(format!("tensor {i}: {} and not {}", shown(mine, right), shown(right, mine)));
+            }
+        }
+        let mut tickets = self.tickets.iter().zip(&right.tickets).enumerate();
+        if let Some((i, (_, right))) = tickets.find(|(_, (mine, right))| mine.is_ok() && right.is_err()) {
+            return Some(format!("ticket {i}: fine, and not {right:?}"));
+        }
+        let counts = |seen: &Seen| (seen.tensors.len(), seen.tickets.len());
+        (counts(self) != counts(right)).then(|| "one saw more than the other".to_owned())
+    }
 }
 
 /// The elements where `contents` and `other` part, as numbers.

@@ -1,0 +1,94 @@
+//! Scripts on devices that fail, with faults drawn from the script's seed.
+//!
+//! Two questions, asked in two kinds of runs. *Safety*: whatever fails, nothing wrong is ever read as right. *Liveness*:
+//! once the faults stop, the same engine does the same script as if nothing had been.
+
+use std::sync::Arc;
+
+use streamvm::ep::faults::{Fault, Point, Rule};
+use streamvm::ep::races::FindingKind;
+use streamvm::{DeviceId, FaultPlan, Mode, Vm};
+
+use super::judge::{Failing, Verdict, engine, oracle};
+use super::script::{Script, caught};
+use super::{Machine, Seen};
+
+/// Faults, each with its chance at a call: often enough that most scripts meet some, seldom enough that most of a script
+/// still runs.
+const FAULTS: [(Point, Fault, f64); 14] = [
+    (Point::Launch, Fault::Error, 0.02),
+    (Point::Launch, Fault::Panic, 0.01),
+    (Point::Launch, Fault::Late, 0.02),
+    (Point::Copy, Fault::Error, 0.01),
+    (Point::Copy, Fault::Late, 0.01),
+    (Point::Fill, Fault::Error, 0.02),
+    (Point::Fill, Fault::Late, 0.02),
+    (Point::Call, Fault::Error, 0.02),
+    (Point::Call, Fault::Late, 0.02),
+    (Point::Record, Fault::Error, 0.1),
+    (Point::Record, Fault::Panic, 0.02),
+    (Point::Wait, Fault::Error, 0.1),
+    (Point::Query, Fault::Error, 0.05),
+    (Point::HostWait, Fault::Error, 0.05),
+];
+
+fn plan(script: &Script) -> Arc<FaultPlan> {
+    let plan = FaultPlan::with_seed(script.seed);
+    for (point, fault, chance) in FAULTS {
+        let rule = Rule::new(point, fault.clone()).chance(chance);
+        let sims = (0..Machine::SIMS.sims).map(|index| rule.clone().device(DeviceId::sim(index)));
+        // What runs at once has failed by the time that the call returns.
+        let rules: Vec<Rule> = if matches!(fault, Fault::Late) { sims.collect() } else { vec![rule] };
+        rules.into_iter().for_each(|rule| plan.add(rule).expect("the fault fits the point"));
+    }
+    // One is what the out-of-memory ladder gets over.
+    plan.add(Rule::new(Point::Allocate, Fault::OutOfMemory).nth(script.seed % 8)).expect("the fault fits the point");
+    plan
+}
+
+/// Runs `script` on `vm` and gives what was seen, or how it was refused.
+fn seen(script: &Script, vm: &Vm, plan: &FaultPlan) -> Result<Seen, Verdict> {
+    let fired = || plan.fired().iter().map(|fired| format!("\n  {fired:?}")).collect::<String>();
+    let refused = |text| Verdict { failing: Failing::Refused, text: format!("{text}; the faults were:{}", fired()) };
+    script.play(vm, Machine::SIMS, true, None).map_err(refused)
+}
+
+fn build(script: &Script, plan: &Arc<FaultPlan>, mode: Mode) -> Result<Vm, Verdict> {
+    caught(|| engine(script, None).mode(mode).faults(plan.clone()).build().map_err(|error| error.to_string()))
+        .map_err(|text| Verdict { failing: Failing::Refused, text })
+}
+
+/// Safety: what `script` shows while devices fail is what the oracle shows, or an error. Gives how many faults it met.
+///
+/// # Errors
+/// What does not hold.
+pub fn safe(script: &Script) -> Result<usize, Verdict> {
+    let (plan, expected) = (plan(script), oracle(script)?);
+    let vm = build(script, &plan, Mode::Simulated { seed: script.seed })?;
+    let seen = seen(script, &vm, &plan)?;
+    // A command that is dropped never writes, and the device rightly says so of who reads after it.
+    if let Some(race) = vm.races().into_iter().find(|race| race.kind != FindingKind::NeverWritten) {
+        return Err(Verdict { failing: Failing::Race, text: race.to_string() });
+    }
+    match seen.wrong(&expected) {
+        Some(text) => Err(Verdict { failing: Failing::Differs, text }),
+        None => Ok(plan.fired().len()),
+    }
+}
+
+/// Liveness: `script` ends while devices fail, and once they have stopped to, the same engine runs it as if they never had.
+/// Gives how many faults it met.
+///
+/// # Errors
+/// What does not hold.
+pub fn goes_on(script: &Script, mode: Mode) -> Result<usize, Verdict> {
+    let (plan, expected) = (plan(script), oracle(script)?);
+    let vm = build(script, &plan, mode)?;
+    seen(script, &vm, &plan)?;
+    plan.stop();
+    let met = plan.fired().len();
+    match seen(script, &vm, &plan)?.difference(&expected) {
+        Some(text) => Err(Verdict { failing: Failing::Differs, text: format!("after the faults: {text}") }),
+        None => Ok(met),
+    }
+}
