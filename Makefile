@@ -60,6 +60,9 @@ soak: ## a mixed load for MINUTES=5: prints memory, events, pools and latency, f
 
 # The crates with unsafe code or threads, and a load that uses them all.
 SANITIZED = --target $(shell rustc -vV | sed -n 's/^host: //p') --quiet
+# A test asks for more than there is; the answer is an error, also of a sanitizer.
+tsan: export TSAN_OPTIONS = allocator_may_return_null=1
+asan: export ASAN_OPTIONS = allocator_may_return_null=1
 SUITES = -p streamvm-ep -p streamvm-stream -p streamvm --lib
 
 tsan: ## data races, as the thread sanitizer sees them: the load and the suites (needs the nightly toolchain)

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use streamvm_ep::{self as ep, LateCause};
 use streamvm_instructions::{Cause, Failure};
+use streamvm_stream::Point;
 
 use crate::engine_thread;
 use crate::entry::StreamEntry;
@@ -68,15 +69,12 @@ impl Completion {
                     .for_each(|(_, other)| other.lose(error.clone()));
             }
         }
-        for device in vm.devices.iter() {
-            turn.late.extend(device.take_failures().into_iter().map(|late| ((late.stream, late.seq), late.cause)));
-        }
+        // By then its outcome is decided as well. What is lost passes in its turn too: after all that it waited for.
+        let ready = |job: &Job| open(job, vm).is_none();
         let mut any = false;
         loop {
             for (entry, flight) in in_flight(vm) {
-                // What is lost passes in its turn as well: after all that it waited for.
-                let may_fail = |job: &Job| job.waited().iter().all(|point| vm.streams.has_passed(*point));
-                while let Some(job) = flight.take(may_fail) {
+                while let Some(job) = flight.take(ready) {
                     turn.over.push((job, entry.clone()));
                 }
             }
@@ -84,6 +82,10 @@ impl Completion {
                 return any;
             }
             any = true;
+            // Behind the taking: a failure is told before its place is known to be over.
+            for device in vm.devices.iter() {
+                turn.late.extend(device.take_failures().into_iter().map(|late| ((late.stream, late.seq), late.cause)));
+            }
             self.finish(&mut turn, vm);
         }
     }
@@ -103,7 +105,7 @@ impl Completion {
             if let Some(flight) = &entry.flight {
                 flight.release_events(seq);
             }
-            vm.room.announce(vm.limits, || vm.pending());
+            vm.room.announce(vm);
         }
         vm.returned.push(returned);
         turn.over = over;
@@ -143,6 +145,11 @@ impl Turn {
     }
 }
 
+/// The first point that `job` waited for and that has not passed.
+fn open(job: &Job, vm: &Shared) -> Option<Point> {
+    job.waited().iter().copied().find(|point| !vm.streams.has_passed(*point))
+}
+
 fn in_flight(vm: &Shared) -> impl Iterator<Item = (&Arc<StreamEntry>, &Flight)> {
     vm.streams.iter().filter_map(|entry| entry.flight.as_ref().map(|flight| (entry, flight)))
 }
@@ -179,20 +186,16 @@ pub(crate) fn serve(vm: Arc<Shared>) {
     }
 }
 
-/// Sleeps until something is wanted and can be waited for, or a lost stream can go on.
+/// Sleeps until something is wanted and can be waited for, or what is over can go on.
 fn sleep(vm: &Shared) {
     let completion = &vm.completion;
     completion.sleeper.prepare();
     let mut asleep = !vm.is_over();
     let mut registered = Vec::new();
     for (entry, flight) in in_flight(vm) {
-        asleep &= flight.awaited(entry.timeline.passed()).is_none() && !flight.has_over();
-        if flight.lost().is_none() {
-            continue;
-        }
-        // What is lost goes on once all has passed that it waited for.
-        let open = |job: &Job| job.waited().iter().copied().find(|point| !vm.streams.has_passed(*point));
-        let Some(open) = flight.with_first(open) else { continue };
+        asleep &= flight.awaited(entry.timeline.passed()).is_none();
+        // What is over goes on once all has passed that it waited for.
+        let Some(open) = flight.over(|job| open(job, vm)) else { continue };
         let Some((point, entry)) = open.and_then(|point| Some((point, vm.streams.get(point.stream)?))) else {
             asleep = false;
             continue;

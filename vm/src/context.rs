@@ -143,7 +143,14 @@ impl Context {
             vm.failures.fail(job.order, Arc::new(run::failure(&job, entry, Cause::Panic(text))));
         }
         match &entry.flight {
-            Some(flight) => flight.add(job),
+            Some(flight) => {
+                let (seq, records) = (job.point.seq, job.records());
+                flight.add(job);
+                // Who waits for the record waits for the number instead.
+                if records {
+                    flight.note_record(seq, Err(()));
+                }
+            }
             None => {
                 run::finish(&mut job, entry, vm, &self.shared.retired_bytes);
                 self.retired.push(job);
@@ -244,7 +251,7 @@ impl Context {
             return;
         }
         run::run(job, entry, stream.as_mut(), vm, &self.shared.retired_bytes);
-        vm.room.announce(vm.limits, || vm.pending());
+        vm.room.announce(vm);
         if let Some((_, job)) = self.in_hand.take() {
             self.retired.push(job);
         }

@@ -61,6 +61,13 @@ struct State {
     lost: Option<ep::Error>,
 }
 
+impl State {
+    /// Whether a job is over, or never will be.
+    fn is_over(&self, job: &Job) -> bool {
+        job.point.seq <= self.complete || self.lost.is_some()
+    }
+}
+
 #[derive(Copy, Clone)]
 struct Record {
     seq: u64,
@@ -140,9 +147,16 @@ impl Flight {
     /// Takes a job that was launched, or that failed or was skipped and passes in its turn.
     pub(crate) fn add(&self, job: Slot<Job>) {
         let seq = job.point.seq;
-        let mut state = unpoisoned(self.state.lock());
-        state.jobs.push_back(job);
-        self.launched.store(seq, Ordering::SeqCst);
+        let lost = {
+            let mut state = unpoisoned(self.state.lock());
+            state.jobs.push_back(job);
+            self.launched.store(seq, Ordering::SeqCst);
+            state.lost.is_some()
+        };
+        // Nothing will be recorded that could wake it.
+        if lost {
+            self.completer.wake();
+        }
     }
 
     /// Notes that `event` was recorded behind `seq`, or that this failed.
@@ -201,11 +215,11 @@ impl Flight {
                 return;
             }
             state.lost = Some(error);
-            // Nothing is recorded any more.
+            // Nothing is recorded any more, and nothing is left to prove.
             self.note_shown(&mut state, u64::MAX);
+            self.doubt.store(false, Ordering::SeqCst);
             std::mem::take(&mut state.waiting)
         };
-        self.doubt.store(false, Ordering::SeqCst);
         waiting.iter().for_each(|sleeper| sleeper.wake());
         self.completer.wake();
     }
@@ -240,10 +254,11 @@ impl Flight {
         self.complete(seq);
     }
 
-    /// Whether something is over and not taken.
-    pub(crate) fn has_over(&self) -> bool {
+    /// Whether the next job is over, or will never be, and has not been taken: what `open` says is what it waits for.
+    /// `None` if there is none such.
+    pub(crate) fn over<T>(&self, open: impl FnOnce(&Job) -> T) -> Option<T> {
         let state = unpoisoned(self.state.lock());
-        state.jobs.front().is_some_and(|job| job.point.seq <= state.complete)
+        state.jobs.front().filter(|job| state.is_over(job)).map(|job| open(job))
     }
 
     /// Asks the device how far the stream has come. Returns whether it has come further.
@@ -282,7 +297,10 @@ impl Flight {
             return self.lose(error);
         }
         log::warn!("{}: asking for an event failed ({error}); the stream is waited for", self.device.id());
-        self.doubt.store(true, Ordering::SeqCst);
+        let state = unpoisoned(self.state.lock());
+        if state.lost.is_none() {
+            self.doubt.store(true, Ordering::SeqCst);
+        }
     }
 
     /// Whether the stream's context has to prove how far it is.
@@ -302,12 +320,11 @@ impl Flight {
         state.records.iter().find(|record| record.seq > state.complete).map(|record| record.event)
     }
 
-    /// Takes the next job that is over, or, when the device is lost, the next that `may_fail`.
-    pub(crate) fn take(&self, may_fail: impl Fn(&Job) -> bool) -> Option<Slot<Job>> {
+    /// Takes the next job if it is over, or will never be because the device is lost, and is `ready` to be decided.
+    pub(crate) fn take(&self, ready: impl Fn(&Job) -> bool) -> Option<Slot<Job>> {
         let mut state = unpoisoned(self.state.lock());
         let first = state.jobs.front()?;
-        let over = first.point.seq <= state.complete || (state.lost.is_some() && may_fail(first));
-        if over { state.jobs.pop_front() } else { None }
+        if state.is_over(first) && ready(first) { state.jobs.pop_front() } else { None }
     }
 
     /// The first job in flight, as it is; for reports.

@@ -64,8 +64,11 @@ pub(crate) struct More {
     pub(crate) device_waits: SmallVec<[Point; 2]>,
     /// Points that the scheduler waits for.
     pub(crate) host_waits: SmallVec<[Point; 2]>,
-    /// Points that were waited for, where somebody still asks: a device that may be lost, a monitor.
+    /// Points that were waited for, where somebody still asks: a device that may be lost, a monitor. Those that the
+    /// device waits for by event come first.
     pub(crate) waited: SmallVec<[Point; 2]>,
+    /// How many of them it waits for by event.
+    pub(crate) by_event: usize,
     /// The device records behind it.
     pub(crate) record: bool,
     /// A device wait failed: what is left of them is waited for by number.
@@ -139,6 +142,11 @@ impl Job {
         if self.has_more { &self.more.waited } else { &[] }
     }
 
+    /// The points among them that were seen to have passed.
+    pub(crate) fn waited_by_number(&self) -> &[Point] {
+        if self.has_more { &self.more.waited[self.more.by_event..] } else { &[] }
+    }
+
     /// Whether what is left of its device waits is waited for by number.
     pub(crate) fn waits_by_number(&self) -> bool {
         self.has_more && self.more.by_number
@@ -175,10 +183,12 @@ impl Job {
     pub(crate) fn clear(&mut self) {
         if self.has_more {
             self.has_more = false;
-            let More { name, device_waits, host_waits, waited, record, by_number, reads, operands } = &mut self.more;
+            let More { name, device_waits, host_waits, waited, by_event, record, by_number, reads, operands } =
+                &mut self.more;
             *name = None;
             (*record, *by_number) = (false, false);
             waited.clear();
+            *by_event = 0;
             device_waits.clear();
             host_waits.clear();
             reads.clear();

@@ -56,10 +56,16 @@ pub(crate) fn hand_over(
 
 /// Meets what can be met of the waits of a head: a point that has passed, or a record that its device can wait for.
 pub(crate) fn settle_waits(more: &mut More, entry: &StreamEntry, stream: &mut dyn ep::Stream, vm: &Shared) {
-    let More { device_waits, waited, by_number, .. } = more;
+    let More { device_waits, waited, by_event, by_number, .. } = more;
     let keep = entry.flight.is_some() || vm.monitor.is_some();
     device_waits.retain(|point| {
-        let met = vm.streams.has_passed(*point) || (!*by_number && wait_by_event(*point, entry, stream, vm, by_number));
+        let open = !vm.streams.has_passed(*point);
+        if open && !*by_number && wait_by_event(*point, entry, stream, vm, by_number) {
+            waited.insert(*by_event, *point);
+            *by_event += 1;
+            return false;
+        }
+        let met = vm.streams.has_passed(*point);
         if met && keep {
             waited.push(*point);
         }
@@ -82,7 +88,7 @@ fn wait_by_event(
     match guarded(|| stream.wait(event)) {
         Ok(()) => true,
         // Given back between the look and the wait, so its number is published.
-        Err(_) if vm.streams.has_passed(point) => true,
+        Err(_) if vm.streams.has_passed(point) => false,
         Err(error) => {
             log::warn!("{}: waiting for {event} failed ({error}); held until its source has passed", entry.key);
             *by_number = true;

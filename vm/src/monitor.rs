@@ -234,12 +234,19 @@ impl Monitor {
             return;
         };
         let Point { stream: id, seq } = job.point;
-        stream.begin(&Label { stream: id.0, seq, what: job.name().into(), site: job.site, lives });
-        let Some(actor) = self.detector.bound(entry.id.0) else {
-            return;
+        let label = Label { stream: id.0, seq, what: job.name().into(), site: job.site, lives };
+        // A wait by event is told by the device, which knows what the event really shows.
+        let comes_after = |actor| {
+            self.detector.acquire(actor, &moment);
+            job.waited_by_number().iter().for_each(|point| self.acquire(actor, *point));
         };
-        self.detector.acquire(actor, &moment);
-        job.waited().iter().for_each(|point| self.acquire(actor, *point));
+        // Before the label, behind which a backend may fail: soft sync counts on this order from here on.
+        let known = self.detector.bound(entry.id.0);
+        known.into_iter().for_each(comes_after);
+        stream.begin(&label);
+        if known.is_none() {
+            self.detector.bound(entry.id.0).into_iter().for_each(comes_after);
+        }
     }
 
     /// Everything on `stream` up to `seq` is issued, and is over once the number has passed. Before the number is

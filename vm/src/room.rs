@@ -78,10 +78,14 @@ impl Room {
     }
 
     /// Lets blocked submitters look again, if enough has passed. Called after each instruction has passed.
-    pub(crate) fn announce(&self, limits: Limits, pending: impl FnOnce() -> Pending) {
+    pub(crate) fn announce(&self, vm: &Shared) {
         // SeqCst against the publication before it and the arming in `wait`: one of the two sees the other.
         if self.armed.load(Ordering::SeqCst) {
-            self.announce_armed(limits, pending);
+            self.announce_armed(vm.limits, || vm.pending());
+            // Still blocked, maybe by what others submitted since: that too must be seen to pass.
+            if self.armed.load(Ordering::SeqCst) {
+                vm.demand_all();
+            }
         }
     }
 

@@ -107,7 +107,11 @@ impl Shared {
     /// Somebody waits for all that is submitted.
     pub(crate) fn demand_all(&self) {
         for entry in self.streams.iter() {
-            entry.demand(entry.submitted());
+            let submitted = entry.submitted();
+            // What was asked for is not asked for again: this may be called with every instruction that passes.
+            if entry.flight.as_ref().is_some_and(|flight| flight.wanted() < submitted) {
+                entry.demand(submitted);
+            }
         }
     }
 
@@ -118,6 +122,8 @@ impl Shared {
         self.closed.store(true, Ordering::SeqCst);
         drop(state);
         self.room.notify();
+        // The threads end once everything has passed, which they must be able to see.
+        self.demand_all();
         self.wake_all();
     }
 

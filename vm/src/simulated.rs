@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use streamvm_ep::sim::SimWorld;
+use streamvm_instructions::{Deadline, Error};
 use streamvm_stream::Point;
 
 use crate::context::{Context, ContextShared};
@@ -74,8 +75,12 @@ impl Simulated {
 
     /// Does one thing. Returns false if nothing can be done.
     pub(crate) fn step(&self, vm: &Shared) -> bool {
-        let _here = engine_thread::visit();
         let mut driver = unpoisoned(self.driver.lock());
+        self.step_with(&mut driver, vm)
+    }
+
+    fn step_with(&self, driver: &mut Driver, vm: &Shared) -> bool {
+        let _here = engine_thread::visit();
         driver.contexts.extend(unpoisoned(self.adopted.lock()).drain(..).map(Context::new));
         driver.step(vm, self.world.as_deref())
     }
@@ -90,20 +95,25 @@ impl Simulated {
         true
     }
 
-    /// Steps until there is room for `more` instructions, or nothing can go on.
-    pub(crate) fn make_room(&self, vm: &Shared, more: u64) {
+    /// Steps until there is room for `more` instructions, or nothing can go on, or to the deadline.
+    ///
+    /// # Errors
+    /// As [`Shared::step_until`].
+    pub(crate) fn make_room(&self, vm: &Shared, more: u64, deadline: Option<Deadline>) -> Result<(), Error> {
         vm.demand_all();
-        self.step_until(vm, || vm.limits.admit(vm.pending(), more));
+        vm.step_until(self, || vm.limits.admit(vm.pending(), more), deadline)
     }
 
-    /// Steps a little, or not, after a submission. A thread of the engine leaves that to who steps it.
+    /// Steps a little, or not, after a submission. A thread of the engine leaves that to who steps it; so does a thread
+    /// that would have to wait for one that steps, and may be running a caller's code.
     pub(crate) fn after_submission(&self, vm: &Shared) {
         if engine_thread::is_here() {
             return;
         }
-        let steps = unpoisoned(self.driver.lock()).rng.below(2 * EAGER);
+        let Ok(mut driver) = self.driver.try_lock() else { return };
+        let steps = driver.rng.below(2 * EAGER);
         for _ in EAGER..steps {
-            self.step(vm);
+            self.step_with(&mut driver, vm);
         }
     }
 }

@@ -109,10 +109,7 @@ impl Shared {
             return Err(Error::WouldBlock { instructions, bytes });
         }
         if let Some(simulated) = &self.simulated {
-            simulated.make_room(self, more);
-            if !self.limits.admit(self.pending(), more) {
-                return Err(Error::Stalled { report: self.stall_report().to_string() });
-            }
+            simulated.make_room(self, more, Deadline::current())?;
             return self.check_open();
         }
         self.demand_all();

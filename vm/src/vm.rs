@@ -177,6 +177,9 @@ impl Vm {
     /// What the race detector found: accesses that nothing orders, use after free, reads of what nobody wrote, each with
     /// both instructions. Empty where it is off ([`VmBuilder::detect_races`]).
     pub fn races(&self) -> Vec<Finding> {
+        if self.shared.fork.is_child() {
+            return Vec::new();
+        }
         self.shared.monitor.as_ref().map_or_else(Vec::new, |monitor| monitor.detector().findings())
     }
 

@@ -46,7 +46,7 @@ impl Shared {
         }
         entry.demand(point.seq);
         if let Some(simulated) = &self.simulated {
-            return self.step_to(simulated, point, deadline);
+            return self.step_until(simulated, || self.streams.has_passed(point), deadline);
         }
         let mut spin = Spin::new(spin::CALLER);
         while spin.turn() {
@@ -74,12 +74,19 @@ impl Shared {
         Ok(())
     }
 
-    /// In simulated mode, steps the engine until `point` has passed. What can never pass is taken to the deadline:
-    /// nothing happens before it any more.
-    fn step_to(&self, simulated: &Simulated, point: Point, deadline: Option<Deadline>) -> Result<(), Error> {
-        let passed = || self.streams.has_passed(point);
-        simulated.step_until(self, || passed() || deadline.is_some_and(|deadline| deadline.is_over()));
-        match (passed(), deadline) {
+    /// In simulated mode, steps the engine until `enough`. What can never be is taken to the deadline: nothing happens
+    /// before it any more.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] at the deadline, [`Error::Stalled`] where there is none.
+    pub(crate) fn step_until(
+        &self,
+        simulated: &Simulated,
+        enough: impl Fn() -> bool,
+        deadline: Option<Deadline>,
+    ) -> Result<(), Error> {
+        simulated.step_until(self, || enough() || deadline.is_some_and(|deadline| deadline.is_over()));
+        match (enough(), deadline) {
             (true, _) => Ok(()),
             (false, Some(deadline)) => Err(deadline.error()),
             (false, None) => Err(Error::Stalled { report: self.stall_report().to_string() }),

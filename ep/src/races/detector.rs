@@ -1,7 +1,7 @@
 //! The detector: actors, memory and findings behind one lock.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
@@ -40,6 +40,9 @@ struct State {
     shadow: IntervalMap<Bytes>,
     /// Bytes that have been given back and not been mapped again, with who gave them back.
     former: IntervalMap<Former>,
+    /// The same stretches with their numbers, in the order in which they were given back.
+    unmapped: VecDeque<(Range<usize>, u64)>,
+    unmapped_ever: u64,
     lives: Lives,
     findings: Findings,
 }
@@ -82,12 +85,13 @@ impl Drop for Role {
     }
 }
 
+/// Who gave a stretch back, and which stretch of all those given back it is.
 #[derive(Clone, Debug)]
-struct Former(Arc<Label>);
+struct Former(Arc<Label>, u64);
 
 impl PartialEq for Former {
     fn eq(&self, other: &Former) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        self.1 == other.1
     }
 }
 
@@ -192,12 +196,12 @@ impl Detector {
             let finding = state.finding(by, &label, "giving back", fault, run, region, life);
             state.findings.add(finding);
         }
-        if state.former.len() > FORMER {
-            state.former.clear();
-        }
         for run in gone {
-            state.former.set(run, Former(Arc::clone(&label)));
+            state.unmapped_ever += 1;
+            state.former.set(run.clone(), Former(Arc::clone(&label), state.unmapped_ever));
+            state.unmapped.push_back((run, state.unmapped_ever));
         }
+        state.forget_former();
         state.drop_regions(range);
     }
 
@@ -300,6 +304,18 @@ impl State {
         actor
     }
 
+    /// Forgets the oldest stretches that were given back, past the number that is remembered.
+    fn forget_former(&mut self) {
+        while self.unmapped.len() > FORMER
+            && let Some((range, number)) = self.unmapped.pop_front()
+        {
+            let rest = self.former.cover(range);
+            let rest = rest.into_iter().filter(|(_, former)| former.is_some_and(|former| former.1 == number));
+            let rest: Vec<Range<usize>> = rest.map(|(run, _)| run).collect();
+            rest.into_iter().for_each(|run| self.former.remove(run));
+        }
+    }
+
     /// Forgets the regions that meet `range`, all of them: a region is mapped whole or not at all.
     fn drop_regions(&mut self, range: Range<usize>) {
         let mut numbers: Vec<u64> = Vec::new();
@@ -389,7 +405,7 @@ impl State {
         for gap in gaps {
             let former = self.former.cover(gap.clone()).into_iter().find_map(|(_, former)| former.cloned());
             match former {
-                Some(Former(by)) => {
+                Some(Former(by, _)) => {
                     reach = Reach::Gone;
                     let first = Some((&by, "giving back"));
                     self.one_sided(FindingKind::AfterFree, actor, label, touch, &gap, first);

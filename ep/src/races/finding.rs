@@ -9,6 +9,9 @@ use crate::label::Label;
 /// Findings past this number are counted and not kept: one defect repeats itself, and each finding holds labels.
 const KEPT: usize = 1000;
 
+/// Findings that are remembered to be told once. When there are more, the same may be told again.
+const SEEN: usize = 64 * KEPT;
+
 /// What kind of defect was found.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -146,11 +149,19 @@ pub(super) struct Findings {
 
 impl Findings {
     pub(super) fn add(&mut self, finding: Finding) {
-        if self.seen.len() >= KEPT {
-            self.not_kept += 1;
-        } else if self.seen.insert((finding.kind, finding.first.clone(), finding.second.clone())) {
-            self.kept.push(finding);
+        let what = (finding.kind, finding.first.clone(), finding.second.clone());
+        if self.seen.contains(&what) {
+            return;
         }
+        if self.kept.len() >= KEPT {
+            self.not_kept += 1;
+            return;
+        }
+        if self.seen.len() >= SEEN {
+            self.seen.clear();
+        }
+        self.seen.insert(what);
+        self.kept.push(finding);
     }
 
     pub(super) fn all(&self) -> Vec<Finding> {

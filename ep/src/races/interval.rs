@@ -96,13 +96,9 @@ impl<T: Clone + PartialEq> IntervalMap<T> {
     }
 
     /// Number of runs.
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.runs.len()
-    }
-
-    /// Takes everything out.
-    pub(super) fn clear(&mut self) {
-        self.runs.clear();
     }
 
     /// Makes a border at `address` if a run reaches over it.

@@ -1,6 +1,6 @@
 //! Lives: which stretch of memory belonged to which tensor, in program order.
 
-use std::collections::BTreeMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -26,9 +26,11 @@ pub(super) struct Life {
 /// The lives and which of them was begun last at each address.
 #[derive(Debug, Default)]
 pub(super) struct Lives {
-    known: BTreeMap<u64, Life>,
+    known: HashMap<u64, Life>,
     latest: IntervalMap<u64>,
     count: u64,
+    /// Lives that are over and known, in the order in which they ended.
+    over: VecDeque<u64>,
 }
 
 impl Lives {
@@ -38,20 +40,20 @@ impl Lives {
         let id = self.count;
         self.latest.set(range.clone(), id);
         self.known.insert(id, Life { range, region, begun: Arc::new(label.clone()), ended: None });
-        while self.known.len() > REMEMBERED
-            && let Some(oldest) = self.known.first_entry()
-            && oldest.get().ended.is_some()
-        {
-            oldest.remove();
-        }
         id
     }
 
-    pub(super) fn end(&mut self, life: u64, label: &Label) {
-        if let Some(life) = self.known.get_mut(&life)
+    pub(super) fn end(&mut self, id: u64, label: &Label) {
+        if let Some(life) = self.known.get_mut(&id)
             && life.ended.is_none()
         {
             life.ended = Some(Arc::new(label.clone()));
+            self.over.push_back(id);
+        }
+        if self.over.len() > REMEMBERED
+            && let Some(oldest) = self.over.pop_front()
+        {
+            self.known.remove(&oldest);
         }
     }
 

@@ -19,7 +19,7 @@ fn main() {
     expect_panics();
     let turns: u64 = std::env::args().nth(1).map_or(300, |text| text.parse().expect("a number of turns"));
     // Small bounds, so that back-pressure and the out-of-memory ladder have work as well.
-    let narrow = || Vm::builder().max_instructions(24).cpu_memory_limit(2 << 20).cpu_devices(2);
+    let narrow = || Vm::builder().max_instructions(24).cpu_memory_limit(3 << 20).cpu_devices(2);
     let engines: [(&str, VmBuilder); 4] = [
         ("threads", Vm::builder().cpu_devices(2)),
         ("narrow", narrow()),
