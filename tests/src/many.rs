@@ -1,6 +1,7 @@
 //! Runs many seeds on all cores, tells how it goes, and notices a hang.
 
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +23,7 @@ type Working = Arc<Mutex<Option<(u64, Instant)>>>;
 /// The seed that hangs. Its thread is left behind.
 ///
 /// # Panics
-/// When a check panics.
+/// When a check panics, with its seed.
 pub fn each_seed<T: Send + 'static>(
     seeds: Range<u64>,
     check: impl Fn(u64) -> T + Send + Sync + 'static,
@@ -37,51 +38,51 @@ pub fn each_seed<T: Send + 'static>(
             let working = Working::default();
             let (mine, next, over) = (working.clone(), next.clone(), over.clone());
             let (check, sender) = (check.clone(), sender.clone());
-            let thread = std::thread::spawn(move || {
+            std::thread::spawn(move || {
                 while !over.load(Ordering::Relaxed) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= end {
                         return;
                     }
                     *mine.lock().unwrap_or_else(PoisonError::into_inner) = Some((seed, Instant::now()));
-                    let result = check(seed);
+                    let result = catch_unwind(AssertUnwindSafe(|| check(seed)));
                     *mine.lock().unwrap_or_else(PoisonError::into_inner) = None;
                     if sender.send((seed, result)).is_err() {
                         return;
                     }
                 }
             });
-            (thread, working)
+            working
         })
         .collect();
     drop(sender);
+    let hangs = || {
+        let mut working = workers.iter().filter_map(|at| *at.lock().unwrap_or_else(PoisonError::into_inner));
+        working.find(|(_, since)| since.elapsed() > HANG).map(|(seed, _)| seed)
+    };
+    let mut wanted = true;
+    // Also once nothing more is wanted, until each worker has let go of its sender: a hang is a hang.
     loop {
         match results.recv_timeout(LOOK) {
-            Ok((seed, result)) => {
-                if !done(seed, result) {
-                    over.store(true, Ordering::Relaxed);
-                    break;
-                }
+            Ok((seed, Ok(result))) => wanted = wanted && done(seed, result),
+            Ok((seed, Err(payload))) => {
+                over.store(true, Ordering::Relaxed);
+                let text = payload.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+                panic!("seed {seed}: a panic: {}", text.unwrap_or("of a value that is no text"));
             }
-            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {
-                let hangs = workers.iter().find_map(|(_, working)| {
-                    let working = *working.lock().unwrap_or_else(PoisonError::into_inner);
-                    working.filter(|(_, since)| since.elapsed() > HANG)
-                });
-                if let Some((seed, _)) = hangs {
+                if let Some(seed) = hangs() {
                     over.store(true, Ordering::Relaxed);
                     return Err(seed);
                 }
             }
         }
-    }
-    for (thread, _) in workers {
-        if let Err(payload) = thread.join() {
-            std::panic::resume_unwind(payload);
+        if !wanted {
+            over.store(true, Ordering::Relaxed);
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -116,5 +117,16 @@ mod tests {
             },
         );
         assert_eq!((result, count), (Ok(()), 10));
+    }
+
+    #[test]
+    #[should_panic(expected = "seed 7: a panic: it is odd")]
+    fn a_panic_names_its_seed() {
+        let check = |seed| {
+            if seed == 7 {
+                panic!("it is odd")
+            }
+        };
+        let _ = each_seed(0..100_000_000, check, |_, ()| true);
     }
 }

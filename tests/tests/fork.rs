@@ -122,6 +122,7 @@ fn every_call(vm: Vm, x: Tensor, bools: Tensor) -> Result<(), String> {
     require("empty_cache gives back", vm.empty_cache() == 0)?;
     require("stats count", vm.stats().in_flight == 0 && vm.stats().streams.is_empty())?;
     require("a stall report finds something", vm.stall_report().is_empty())?;
+    require("races are found", vm.races().is_empty())?;
     require("the devices are gone", vm.devices().len() == 1)?;
     require("no debug text", format!("{vm:?}").contains("Vm"))?;
     drop((x, bools));

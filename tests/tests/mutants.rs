@@ -9,7 +9,7 @@ use streamvm::stream::mutant::{Mutant, Planted};
 use streamvm::stream::{Point, StreamClass, StreamId};
 use streamvm::{Access, Capabilities, Vm};
 use streamvm_tests::program::{Failing, Script, Verdict, judge};
-use streamvm_tests::{CPU, ClosedGate, each_seed, submit};
+use streamvm_tests::{CPU, ClosedGate, Gate, each_seed, failure_of, on_device, submit};
 
 /// Programs until a mutant must have been caught. The rarest takes a tenth of it.
 const PROGRAMS: u64 = 5000;
@@ -77,30 +77,37 @@ fn poison_that_is_not_carried_is_caught() {
     catch(Mutant::PoisonNotCarried, &[Failing::Differs, Failing::Refused]);
 }
 
-/// Whether an instruction counts as passed while it is running.
+/// Whether an instruction that is skipped counts as passed before what it holds is dropped, which its outcome comes
+/// before.
 fn is_passed_early(builder: streamvm::VmBuilder) -> bool {
+    /// Stands at a gate when it is dropped.
+    struct Holds(Gate);
+    impl Drop for Holds {
+        fn drop(&mut self) {
+            self.0.pass();
+        }
+    }
     let vm = builder.build().expect("an engine");
+    let x = on_device(&vm, &[1.0]);
     let gate = ClosedGate::new();
-    let ticket = submit(&vm, |b| {
-        b.host_fn("at the gate", CPU, {
-            let gate = gate.clone();
-            move || {
-                gate.pass();
-                Ok(())
-            }
-        });
-        Ok(())
+    let holds = Holds(gate.clone());
+    submit(&vm, |b| b.call_fn("fails", CPU, [x.update()], |_| Err("on purpose".into())));
+    let skipped = submit(&vm, |b| {
+        b.call_fn("skipped", CPU, [x.read()], move |_| {
+            drop(holds);
+            Ok(())
+        })
     });
     gate.wait_entered(1);
-    let early = ticket.is_passed();
+    let early = skipped.is_passed();
     gate.open();
-    ticket.wait().expect("it does not fail");
+    assert_eq!(failure_of(skipped.wait()).what, "fails");
     early
 }
 
 #[test]
 fn a_notification_before_the_outcome_is_published_is_caught() {
-    assert!(!is_passed_early(Vm::builder()), "what runs has not passed");
+    assert!(!is_passed_early(Vm::builder()), "what is being dropped has not passed");
     assert!(is_passed_early(Vm::builder().mutant(Mutant::NotifiedBeforePublished)), "the mutant is not caught");
 }
 

@@ -102,6 +102,11 @@ impl Finder<'_> {
     fn node(&mut self, node: u32, action: &Action) {
         match &action.what {
             What::Instruction(instruction) => {
+                if let Order::After(point) = instruction.order
+                    && self.graph.at(point).is_none_or(|from| from >= node)
+                {
+                    self.fault(action, FaultKind::OrderedAfterNothing { point: self.trace.point(point) });
+                }
                 self.order(node, instruction);
                 self.uses(node, action, &instruction.uses);
             }

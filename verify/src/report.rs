@@ -180,6 +180,11 @@ pub enum FaultKind {
         /// The point.
         point: Point,
     },
+    /// An order to come after a point that is submitted later, or never.
+    OrderedAfterNothing {
+        /// The point.
+        point: Point,
+    },
     /// A record of a point that is never submitted.
     RecordOfNothing {
         /// The event.

@@ -155,6 +155,9 @@ fn fault(fault: &Fault) -> Vec<Vec<String>> {
             format!("waits for {point} by event {event}, which shows {shows}")
         }
         FaultKind::WaitForNothing { point } => format!("waits for {point}, which is never submitted"),
+        FaultKind::OrderedAfterNothing { point } => {
+            format!("is to come after {point}, which is submitted later or never")
+        }
         FaultKind::RecordOfNothing { event, point } => {
             format!("event {event} marks {point}, which is never submitted")
         }

@@ -279,6 +279,18 @@ fn a_wait_for_what_never_comes_is_told() {
 }
 
 #[test]
+fn an_order_after_what_comes_later_or_never_is_told() {
+    let line = |seq: u64, after: &str| {
+        format!(r#"{{"instruction":{{"at":[0,{seq}],"op":"wait","site":"a.rs:1:1","order":{{"after":{after}}}}}}}"#)
+    };
+    for after in ["[1,7]", "[0,2]", "[0,1]"] {
+        let found = only_fault(&format!("{}\ni 0 2", line(1, after)));
+        assert!(matches!(found, FaultKind::OrderedAfterNothing { .. }), "{after}: {found:?}");
+    }
+    assert!(judge(&format!("i 1 1\n{}", line(1, "[1,1]"))).missing.total == 1, "asked for, and nothing orders it");
+}
+
+#[test]
 fn lives_are_kept_apart() {
     assert_eq!(only_fault("{\"free\":{\"life\":1}}\ni 0 1 1:w:4096-4160"), FaultKind::AfterFree { life: 1 });
     assert_eq!(only_fault("{\"free\":{\"life\":1}}\n{\"free\":{\"life\":1}}"), FaultKind::AfterFree { life: 1 });

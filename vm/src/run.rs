@@ -26,9 +26,6 @@ pub(crate) fn run(
     vm: &Shared,
     retired_bytes: &AtomicU64,
 ) {
-    if vm.planted.is(Mutant::NotifiedBeforePublished) {
-        entry.pass(job.point.seq);
-    }
     carry_out(job, entry, stream, vm);
     finish(job, entry, vm, retired_bytes);
 }
@@ -50,14 +47,21 @@ pub(crate) fn finish(job: &mut Job, entry: &StreamEntry, vm: &Shared, retired_by
 /// Runs or launches `job`, or skips it because of what it reads, and enters its failure if there is one by now.
 pub(crate) fn carry_out(job: &mut Job, entry: &StreamEntry, stream: &mut dyn ep::Stream, vm: &Shared) {
     let failures = &vm.failures;
+    let too_early = |job: &Job| {
+        if vm.planted.is(Mutant::NotifiedBeforePublished) && entry.flight.is_none() {
+            entry.pass(job.point.seq);
+        }
+    };
     if let Some(root) = failures.poison(job.reads()) {
         log::debug!("{} on {} is skipped: {root}", job.name(), entry.key);
+        too_early(job);
         if !vm.planted.is(Mutant::PoisonNotCarried) {
             failures.pass_on(job.point, job.order, root);
         }
     } else if !matches!(job.task, Task::Nothing)
         && let Some(cause) = attempt(job, entry, stream)
     {
+        too_early(job);
         failures.fail(job.order, Arc::new(failure(job, entry, cause)));
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use streamvm::ep::faults::{Fault, Gate, Point, Rule};
 use streamvm::{DeviceId, DeviceKind, Mode, StreamType};
 
-use super::judge::{once, play, stall};
+use super::judge::{Outcome, once, play, stall};
 use super::scene::{Kind, kinds};
 
 /// A fault, as the table names it.
@@ -96,6 +96,31 @@ impl What {
         }
     }
 
+    /// It strikes the call that gives the work.
+    fn is_at_work(self) -> bool {
+        use What::{LostAtWork, WorkFails, WorkFailsLate, WorkIsHeld, WorkPanics, WorkStalls};
+        matches!(self, WorkFails | WorkPanics | WorkFailsLate | WorkStalls | WorkIsHeld | LostAtWork)
+    }
+
+    /// It strikes records, waits, or looks at events.
+    fn is_of_events(self) -> bool {
+        use What::{
+            HostWaitFails, LostAtRecord, NothingCanBeProven, QueryFails, RecordPanics, RecordsFail, WaitPanics,
+            WaitsFail,
+        };
+        matches!(
+            self,
+            RecordsFail
+                | RecordPanics
+                | NothingCanBeProven
+                | LostAtRecord
+                | WaitsFail
+                | WaitPanics
+                | QueryFails
+                | HostWaitFails
+        )
+    }
+
     /// Only a device that runs its commands later knows it.
     fn is_later(self) -> bool {
         matches!(self, What::WorkFailsLate | What::WorkIsHeld)
@@ -124,7 +149,35 @@ fn may_strike(what: What, kind: Kind, device: DeviceId) -> bool {
     let later = device.kind == DeviceKind::Sim;
     // Barriers are the host's, whatever device they hold up.
     let on_host = what == What::ThreadDies && kind.stream_type() == StreamType::Barrier;
-    if what.is_later() { later && work(kind).is_some() } else { !(later && on_host) }
+    if what.is_at_work() && work(kind).is_none() {
+        return false;
+    }
+    if what.is_later() { later } else { !(later && on_host) }
+}
+
+/// Whether `outcome` is one that `what` may have at a `kind` on `device`: what nobody meets, and what nobody hears of, is
+/// told from what is absorbed.
+fn is_expected(cell: &Cell, outcome: Outcome) -> bool {
+    use Outcome::{Absorbed, Fails, Lost, NotMet, Refused};
+    let later = cell.device.kind == DeviceKind::Sim;
+    let allowed: &[Outcome] = match cell.what {
+        What::WorkFails | What::WorkPanics | What::WorkFailsLate => &[Fails],
+        What::WorkStalls | What::WorkIsHeld => &[Absorbed],
+        What::LostAtWork => &[Lost],
+        // Barriers' own threads may be others'.
+        What::ThreadDies if cell.kind == Kind::GlobalSync => &[Fails, NotMet],
+        What::ThreadDies => &[Fails],
+        // Streams of the CPU record and wait for nothing: their timelines are exact.
+        _ if !later && cell.what.is_of_events() => &[NotMet],
+        What::RecordsFail | What::RecordPanics | What::WaitsFail | What::WaitPanics | What::QueryFails => &[Absorbed],
+        What::NothingCanBeProven | What::LostAtRecord => &[Lost],
+        // Whether the completion blocks on an event depends on the moment.
+        What::HostWaitFails => &[Absorbed, NotMet],
+        // Whether memory or a stream has to be asked for depends on what there is already.
+        What::AllocationFails => &[Absorbed, NotMet],
+        What::AllocationsFail | What::StreamsFail => &[Refused, NotMet],
+    };
+    allowed.contains(&outcome)
 }
 
 /// Every cell that means something.
@@ -184,13 +237,19 @@ impl Cell {
 /// Plays every cell in `mode`. Gives a table of outcomes, and the broken promises.
 pub fn report(mode: Mode) -> (String, Vec<String>) {
     let mut outcomes: BTreeMap<(DeviceId, What), Vec<(Kind, String)>> = BTreeMap::new();
-    let mut broken = Vec::new();
+    let (mut broken, mut met) = (Vec::new(), BTreeMap::<(DeviceId, What), bool>::new());
     // Nothing outside of a simulation opens the gate that such a cell needs.
     let held = |cell: &Cell| matches!(mode, Mode::Simulated { .. }) && cell.what == What::WorkIsHeld;
     for cell in cells().into_iter().filter(|cell| !held(cell)) {
         let played = std::panic::catch_unwind(|| play(&cell, mode));
         let text = match played {
-            Ok(Ok(outcome)) => outcome.to_string(),
+            Ok(Ok(outcome)) => {
+                if !is_expected(&cell, outcome) {
+                    broken.push(format!("{cell}: {outcome}"));
+                }
+                *met.entry((cell.device, cell.what)).or_default() |= outcome != Outcome::NotMet;
+                outcome.to_string()
+            }
             Ok(Err(promise)) => {
                 broken.push(format!("{cell}: {promise}"));
                 "BROKEN".to_owned()
@@ -202,6 +261,13 @@ pub fn report(mode: Mode) -> (String, Vec<String>) {
         };
         outcomes.entry((cell.device, cell.what)).or_default().push((cell.kind, text));
     }
+    let stepped = matches!(mode, Mode::Simulated { .. });
+    let never = met.into_iter().filter(|((device, what), met)| {
+        // The completion of a stepped engine asks and never blocks.
+        let moot = device.kind == DeviceKind::Cpu && what.is_of_events() || stepped && *what == What::HostWaitFails;
+        !met && !moot
+    });
+    broken.extend(never.map(|((device, what), _)| format!("{device} {}: no instruction meets it", what.name())));
     (render(&outcomes), broken)
 }
 

@@ -65,6 +65,11 @@ pub fn judge(script: &Script, mutant: Option<Mutant>) -> Result<Counts, Verdict>
 }
 
 fn judge_with(script: &Script, mutant: Option<Mutant>, lists: Option<Lists>) -> Result<Counts, Verdict> {
+    let refused = |text| Err(Verdict { failing: Failing::Refused, text });
+    caught(|| Ok(judged(script, mutant, lists))).unwrap_or_else(refused)
+}
+
+fn judged(script: &Script, mutant: Option<Mutant>, lists: Option<Lists>) -> Result<Counts, Verdict> {
     let verdict = |failing| move |text| Verdict { failing, text };
     let expected = oracle(script)?;
     let trace = Buffer::default();
