@@ -23,11 +23,14 @@ fn what_reaches_a_lost_device_after_its_loss_passes_too() {
         let plan = FaultPlan::new();
         let vm = Vm::builder().sim_devices(1).faults(plan.clone()).build().expect("an engine");
         let x = on_device(&vm, &[1.0; 8]);
-        x.to(SIM).and_then(|there| there.wait()).expect("the stream is open");
+        let there = x.to(SIM).expect("submitted");
+        there.neg().and_then(|y| y.wait()).expect("the streams are open");
         let gate = ClosedGate::new();
         submit(&vm, |b| b.call_fn("held", CPU, [x.update()], gate.function()));
         let late = x.to(SIM).expect("it is held back");
         plan.lose(SIM, "pulled out");
+        let error = there.neg().and_then(|y| y.wait()).expect_err("the engine hears of it");
+        assert!(is_lost(&error), "{error}");
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| late.wait());
             std::thread::sleep(SHORT);

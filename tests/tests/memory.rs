@@ -1,7 +1,8 @@
 //! Memory: the way out of running short of it, the cache, statistics.
 
-use streamvm::{DType, DeviceId, Error, MemoryKind, Place, Vm};
-use streamvm_tests::{CPU, ClosedGate, PATIENCE, on_device, submit, used_bytes};
+use streamvm::ep::faults::{Fault, Gate as FaultGate, Point, Rule};
+use streamvm::{DType, DeviceId, Error, FaultPlan, MemoryKind, Place, Vm};
+use streamvm_tests::{CPU, ClosedGate, PATIENCE, on_device, submit, used_bytes, within};
 
 const MIB: usize = 1 << 20;
 
@@ -209,4 +210,22 @@ fn pending_bytes_count_until_their_instruction_has_passed() {
     gate.open();
     vm.wait_all_timeout(PATIENCE).expect("it passes");
     assert_eq!((vm.stats().in_flight, vm.stats().in_flight_bytes), (0, 0));
+}
+
+/// Hole 14: a driver that takes its time to give memory holds up who asked, and nobody else.
+#[test]
+fn a_driver_that_gives_memory_slowly_holds_up_nobody_else() {
+    within("submitters beside a slow driver", || {
+        let (plan, gate) = (FaultPlan::new(), FaultGate::new());
+        plan.add(Rule::new(Point::Allocate, Fault::Stall(gate.clone())).device(DeviceId::cpu(1))).expect("it fits");
+        let vm = Vm::builder().cpu_devices(2).faults(plan).build().expect("an engine");
+        std::thread::scope(|scope| {
+            let slow = scope.spawn(|| vm.fill(DeviceId::cpu(1), DType::F32, &[8], 1.0).and_then(|x| x.to_vec::<f32>()));
+            assert!(gate.wait_came(1, None), "the driver is asked");
+            assert_eq!(on_device(&vm, &[2.0]).neg().and_then(|y| y.to_vec::<f32>()), Ok(vec![-2.0]));
+            assert_eq!(vm.stats().in_flight, 0);
+            gate.open();
+            assert_eq!(slow.join().expect("no panic"), Ok(vec![1.0; 8]));
+        });
+    });
 }

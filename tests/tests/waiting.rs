@@ -2,14 +2,16 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use streamvm::{DType, Error, InstructionsBuilder, Mode, Var, Vm};
-use streamvm_tests::{CPU, ClosedGate, PATIENCE, block_on, failure_of, list, on_device, poll_once, submit, within};
+use streamvm_tests::{
+    CPU, ClosedGate, Gate, PATIENCE, block_on, failure_of, list, on_device, poll_once, submit, within,
+};
 
 const SHORT: Duration = Duration::from_millis(10);
 
@@ -148,6 +150,35 @@ fn a_callback_that_blocks_does_not_hold_up_the_engine() {
     let door = (*gate).clone();
     x.on_passed(move |_| door.pass()).expect("submitted");
     gate.wait_entered(1);
+    let _lane = streamvm::lane(2);
+    let y = x.add(&x).and_then(|y| y.neg()).expect("submitted");
+    assert_eq!(y.to_vec::<f32>(), Ok(vec![-2.0]));
+    gate.open();
+}
+
+/// Hole 19: a waker is user code too. It runs on no thread that others need and under no lock of the engine.
+#[test]
+fn a_waker_that_blocks_and_asks_the_engine_holds_nobody_up() {
+    /// A waker that asks the engine, and then stands at a gate.
+    struct Asks(Weak<Vm>, Gate, Mutex<Option<u64>>);
+    impl Wake for Asks {
+        fn wake(self: Arc<Self>) {
+            let in_flight = self.0.upgrade().map(|vm| vm.stats().in_flight);
+            *self.2.lock().expect("not poisoned") = in_flight;
+            self.1.pass();
+        }
+    }
+    let vm = Arc::new(vm());
+    let (gate, held) = (ClosedGate::new(), ClosedGate::new());
+    let x = on_device(&vm, &[1.0]);
+    submit(&vm, |b| b.call_fn("held", CPU, [x.update()], held.function()));
+    let asks = Arc::new(Asks(Arc::downgrade(&vm), gate.clone(), Default::default()));
+    let mut future = pin!(x.ready().expect("submitted"));
+    let waker = Waker::from(asks.clone());
+    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    held.open();
+    gate.wait_entered(1);
+    assert_eq!(*asks.2.lock().expect("not poisoned"), Some(0), "it saw the engine as it is");
     let _lane = streamvm::lane(2);
     let y = x.add(&x).and_then(|y| y.neg()).expect("submitted");
     assert_eq!(y.to_vec::<f32>(), Ok(vec![-2.0]));

@@ -1,6 +1,7 @@
 //! What cases work with: devices, memory that is freed when nothing uses it, and errors that say what was expected.
 //!
-//! The one file of the suite with `unsafe`. Invariants that make it sound:
+//! The one file of the suite with `unsafe` of its own; wrappers around devices pass duties on. Invariants that make it
+//! sound:
 //! * a [`Memory`] is freed when the last [`Buffer`] of it and the last [`Lane`] that has queued a command on it are
 //!   gone, and a lane lets go only once its device says that the commands are over, or never;
 //! * operands are made from buffers alone, whose views lie inside their memory;

@@ -78,7 +78,7 @@ fn found(is_found: bool) -> Result<(), String> {
     if is_found { Ok(()) } else { Err("not found".to_owned()) }
 }
 
-/// The closure of the verifier must find exactly the conflicts unordered that the plain model does.
+/// The closure of the verifier must find the conflicts unordered that the plain model does.
 fn confirm(broken: &Broken) {
     let judged = trace::judge(&broken.program);
     for conflict in &broken.unordered {

@@ -16,6 +16,8 @@ use device::BrokenDevice;
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "`flaws` says what each is")]
 pub enum Flaw {
+    /// Wraps as the others do, and gets nothing wrong: what a flaw is compared with.
+    Nothing,
     DropsWaits,
     KeepsOnlyTheLastWait,
     HoldsBackReadsAlone,
