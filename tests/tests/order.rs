@@ -296,12 +296,19 @@ fn a_lane_guard_moves_eager_calls_to_streams_of_their_own() {
     assert_eq!(counts, [(5, 1), (6, 1), (0, 1)]);
 }
 
-/// Hole 8: older work of lane 1 is held back by the scheduler, newer work of lane 2 that waits for it comes to their
-/// one thread first, and what shares nothing with them is not held up.
+/// Hole 8: older work of lane 1 is held back, by its thread or by the scheduler, newer work of lane 2 that waits for it
+/// comes to their one thread first, and what shares nothing with them is not held up.
 #[test]
 fn work_that_waits_holds_up_nobody_else_on_its_thread() {
-    within("three lanes on one thread", || {
-        let vm = Vm::builder().cpu_threads(1).cpu_devices(2).build().expect("an engine");
+    for capabilities in [Capabilities::standard(), Capabilities::standard().host_waits_only()] {
+        waits_beside_others(capabilities);
+    }
+}
+
+fn waits_beside_others(capabilities: Capabilities) {
+    within("three lanes on one thread", move || {
+        let builder = Vm::builder().cpu_threads(1).cpu_devices(2).capabilities(capabilities);
+        let vm = builder.build().expect("an engine");
         let gate = ClosedGate::new();
         let (token, log) = (Var::new(), Log::default());
         let x = on_device(&vm, &[1.0]);
