@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use streamvm::{DType, Error, Mode, Var, Vm};
+use streamvm::ep::faults::{Fault, Point, Rule};
+use streamvm::{DType, DeviceId, Error, FaultPlan, Mode, Var, Vm};
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, block_on, failure_of, on_device, submit, within};
 
 fn vm() -> Vm {
@@ -339,4 +340,15 @@ fn a_stale_handle_is_not_mistaken_for_one_of_a_new_engine() {
     let new = vm();
     let list = streamvm_tests::list(|b| b.fill(CPU, DType::F32, &[1], 0.0).map(drop).and(b.neg(&x).map(drop)));
     assert!(matches!(new.submit(list), Err(Error::Foreign { line: 1, .. })));
+}
+
+/// A stream that was opened and never had a job goes with its engine: the device sees its memory and streams come back.
+#[test]
+fn a_stream_that_was_never_used_goes_with_its_engine() {
+    let plan = FaultPlan::new();
+    let vm = Vm::builder().sim_devices(1).faults(plan.clone()).build().expect("an engine");
+    plan.add(Rule::new(Point::Allocate, Fault::OutOfMemory)).expect("it fits");
+    assert!(matches!(vm.fill(DeviceId::sim(0), DType::F32, &[8], 1.0).err(), Some(Error::OutOfMemory { .. })));
+    drop(vm);
+    assert_eq!(Arc::strong_count(&plan), 1, "streams and devices hold the plan");
 }

@@ -73,6 +73,12 @@ impl ContextShared {
     pub(crate) fn open(&self, entry: Arc<StreamEntry>, stream: Box<dyn ep::Stream>) {
         unpoisoned(self.opened.lock()).push(Opened { entry, stream });
     }
+
+    /// Lets go of streams that never had a job. They hold on to their context.
+    pub(crate) fn forget_opened(&self) {
+        let unused = std::mem::take(&mut *unpoisoned(self.opened.lock()));
+        drop(unused);
+    }
 }
 
 /// One stream as its context runs it.

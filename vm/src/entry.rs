@@ -140,6 +140,13 @@ impl StreamTable {
     }
 }
 
+impl Drop for StreamTable {
+    fn drop(&mut self) {
+        // The table goes with the engine, which every thread of it holds, so no context runs any more.
+        self.iter().for_each(|entry| entry.context.forget_opened());
+    }
+}
+
 #[cfg(all(test, loom))]
 mod loom_tests {
     use loom::sync::Arc;

@@ -71,6 +71,7 @@ mod shared;
 #[cfg(all(test, shuttle))]
 mod shuttle_tests;
 mod simulated;
+mod site;
 mod sleep;
 mod slot;
 mod spin;

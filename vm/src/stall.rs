@@ -20,7 +20,6 @@ use std::panic::Location;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use crossbeam_utils::atomic::AtomicCell;
 use smallvec::SmallVec;
 use streamvm_instructions::Deadline;
 use streamvm_stream::{Point, StreamId};
@@ -28,6 +27,7 @@ use streamvm_stream::{Point, StreamId};
 use crate::entry::StreamEntry;
 use crate::job::Job;
 use crate::shared::Shared;
+use crate::site::AtomicSite;
 use crate::stall_report::{StallReport, StallState, StalledInstruction};
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence, unpoisoned};
 
@@ -49,7 +49,7 @@ struct Note {
     seq: AtomicU64,
     /// The stream in the lower half, the length of the name in the upper.
     stream_and_length: AtomicU64,
-    site: AtomicCell<Option<&'static Location<'static>>>,
+    site: AtomicSite,
     name: [AtomicU64; WORDS],
     /// Where the last name lay, if it is a constant of the program: the same again need not be copied. Read by the
     /// writer alone.
@@ -79,7 +79,7 @@ impl Running {
         fence(Ordering::Release);
         note.seq.store(job.point.seq, Ordering::Relaxed);
         note.stream_and_length.store(stream_and_length, Ordering::Relaxed);
-        note.site.store(Some(job.site));
+        note.site.store(job.site);
         if !same_name {
             let mut bytes = [0; WORDS * 8];
             let kept = name.len().min(bytes.len());
