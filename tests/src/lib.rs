@@ -30,4 +30,4 @@ pub use logged::logged;
 pub use many::each_seed;
 pub use patience::{PATIENCE, block_on, poll_once, until, within};
 pub use random::Random;
-pub use setup::{CPU, failure_of, list, on_device, submit, used_bytes};
+pub use setup::{CPU, failure_of, list, no_races, on_device, submit, used_bytes};

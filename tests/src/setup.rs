@@ -53,6 +53,16 @@ pub fn failure_of<T: std::fmt::Debug>(result: Result<T, Error>) -> Arc<Failure> 
     }
 }
 
+/// The race detector has found nothing.
+///
+/// # Panics
+/// When it has, with what it found.
+#[track_caller]
+pub fn no_races(vm: &Vm) {
+    let races = vm.races();
+    assert!(races.is_empty(), "{}", races.iter().map(|race| race.to_string()).collect::<Vec<_>>().join("\n"));
+}
+
 /// Bytes of blocks in use in one pool of an engine.
 pub fn used_bytes(vm: &Vm, place: impl Into<Place>, kind: MemoryKind) -> usize {
     let place = place.into();

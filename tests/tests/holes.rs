@@ -12,16 +12,11 @@ use streamvm::{
     Cause, DType, DeviceId, Error, FaultPlan, InstructionList, InstructionsBuilder, MemoryKind, Mode, StreamKey,
     Tensor, Vm,
 };
-use streamvm_tests::{CPU, ClosedGate, PATIENCE, block_on, failure_of, submit, used_bytes, within};
+use streamvm_tests::{CPU, ClosedGate, PATIENCE, block_on, failure_of, no_races, submit, used_bytes, within};
 
 const SIM: DeviceId = DeviceId::sim(0);
 const SIM1: DeviceId = DeviceId::sim(1);
 const SHORT: Duration = Duration::from_millis(30);
-
-fn no_races(vm: &Vm) {
-    let races = vm.races();
-    assert!(races.is_empty(), "{}", races.iter().map(|race| race.to_string()).collect::<Vec<_>>().join("\n"));
-}
 
 /// Hole 1: a CPU stream slowly writes memory that a device's copy reads. The device is lost, so the copy cannot run; the
 /// memory is freed and its next life orders itself behind the copy alone.

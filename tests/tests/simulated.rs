@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use streamvm::{Cause, DType, DeviceId, Error, FaultPlan, Mode, Tensor, Vm};
-use streamvm_tests::{block_on, failure_of, submit, within};
+use streamvm_tests::{block_on, failure_of, no_races, submit, within};
 
 const SIM: DeviceId = DeviceId::sim(0);
 const SIM1: DeviceId = DeviceId::sim(1);
@@ -15,11 +15,6 @@ fn modes() -> impl Iterator<Item = Mode> {
 
 fn vm(mode: Mode) -> Vm {
     Vm::builder().mode(mode).sim_devices(2).build().expect("an engine")
-}
-
-fn no_races(vm: &Vm) {
-    let races = vm.races();
-    assert!(races.is_empty(), "{}", races.iter().map(|race| race.to_string()).collect::<Vec<_>>().join("\n"));
 }
 
 #[test]

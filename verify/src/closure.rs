@@ -7,7 +7,7 @@
 //! A node that nothing new comes before shares the clock of the one before it on its chain. A clock's entry for the
 //! node's own chain means nothing: the chain's order says it.
 
-use crate::graph::{Graph, NONE};
+use crate::graph::Graph;
 use crate::trace::{At, Point, Trace};
 
 /// The most clock entries: 1 GiB. A trace of 1024 streams has room for 262,144 different clocks.
@@ -118,7 +118,7 @@ impl Closure {
     fn node(&self, point: Point) -> Option<u32> {
         let stream = self.streams.iter().position(|id| *id == point.stream)? as u32;
         let seq = u32::try_from(point.seq).ok().filter(|seq| *seq > 0)?;
-        self.graph.at(At { stream, seq }).filter(|node| *node != NONE)
+        self.graph.at(At { stream, seq })
     }
 }
 
