@@ -28,9 +28,9 @@ use crate::state::State;
 use crate::sync::{Mutex, MutexGuard, unpoisoned};
 use crate::trace::{InstructionLine, OrderLine, Recorder, TraceWriter, UseLine, WaitLine};
 
-/// Moments kept per stream. A point older than these counts as the oldest of them: more order than there is, so no
-/// false finding.
-const MOMENTS: usize = 65_536;
+/// Moments kept per stream, of 8 bytes for each stream and thread there is. A point older than these counts as the
+/// oldest of them: more order than there is, so no false finding.
+const MOMENTS: usize = 2048;
 
 /// See the module's comment. Shared by all threads of the engine.
 pub(crate) struct Monitor {

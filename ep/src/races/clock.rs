@@ -7,6 +7,8 @@
 //!
 //! The scheme is that of FastTrack (Flanagan and Freund, PLDI 2009), with 64-bit epochs, which never run out.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 /// A stream or a host thread, as the detector knows it. Valid for the detector that gave it.
@@ -18,7 +20,8 @@ pub struct ActorId(pub(super) u32);
 /// The default moment is before everything.
 #[derive(Clone, Debug, Default)]
 pub struct Moment {
-    clock: Clock,
+    /// As in a clock; `None` is before everything. Many are kept and handed on, none is changed.
+    epochs: Option<Arc<[u64]>>,
 }
 
 /// For each actor the last epoch that comes before; missing entries are 0, and no access is made in epoch 0.
@@ -41,14 +44,14 @@ impl Clock {
 
     /// The moment of now; `actor`, whose clock this is, starts a new epoch.
     pub(super) fn release(&mut self, actor: ActorId) -> Moment {
-        let moment = Moment { clock: self.clone() };
+        let moment = Moment { epochs: Some(Arc::from(&self.epochs[..])) };
         self.tick(actor);
         moment
     }
 
     /// Comes after `moment` as well from now on.
     pub(super) fn acquire(&mut self, moment: &Moment) {
-        let other = &moment.clock.epochs;
+        let other = moment.epochs.as_deref().unwrap_or_default();
         if self.epochs.len() < other.len() {
             self.epochs.resize(other.len(), 0);
         }
