@@ -13,6 +13,7 @@ pub mod child;
 pub mod error;
 pub mod floors;
 pub mod generate;
+pub mod instructions;
 pub mod report;
 pub mod round_robin;
 pub mod stats;

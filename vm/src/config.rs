@@ -61,6 +61,7 @@ const BYTES: u64 = 1 << 30;
 /// Sets an engine up; made by [`Vm::builder`].
 pub struct VmBuilder {
     mode: Mode,
+    in_order: bool,
     soft_sync: SoftSyncMode,
     capabilities: Capabilities,
     cpu_devices: u32,
@@ -80,6 +81,7 @@ impl VmBuilder {
     pub(crate) fn new() -> VmBuilder {
         VmBuilder {
             mode: Mode::default(),
+            in_order: false,
             soft_sync: SoftSyncMode::default(),
             capabilities: Capabilities::standard(),
             cpu_devices: 1,
@@ -100,6 +102,15 @@ impl VmBuilder {
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> VmBuilder {
         self.mode = mode;
+        self
+    }
+
+    /// In [`Mode::Simulated`], steps whole turns in a fixed order, as the engine's threads take them, and nothing at a
+    /// submission: one thread does just what several would, for counting what it costs.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn step_in_order(mut self) -> VmBuilder {
+        self.in_order = true;
         self
     }
 
@@ -249,7 +260,7 @@ impl VmBuilder {
         let detector = (self.races || sim.devices > 0 || self.trace.is_some()).then(|| Arc::new(Detector::new()));
         let world = detector.clone().filter(|_| sim.devices > 0).map(|detector| SimWorld::new(sim, detector));
         let simulated = match self.mode {
-            Mode::Simulated { seed } => Some(Simulated::new(seed, world.clone())),
+            Mode::Simulated { seed } => Some(Simulated::new(seed, self.in_order, world.clone())),
             Mode::Threaded | Mode::Inline => None,
         };
         let devices = devices(self.cpu_devices, self.cpu, world.as_ref(), self.faults.as_ref())?;

@@ -33,6 +33,8 @@ pub(crate) struct Simulated {
 
 struct Driver {
     rng: Rng,
+    /// Nothing is drawn: whole turns, as the engine's threads take them. For counting instructions of the processor.
+    in_order: bool,
     scheduler: Scheduler,
     contexts: Vec<Context>,
     order: Vec<Part>,
@@ -63,8 +65,8 @@ impl Rng {
 }
 
 impl Simulated {
-    pub(crate) fn new(seed: u64, world: Option<Arc<SimWorld>>) -> Simulated {
-        let driver = Driver { rng: Rng(seed), scheduler: Scheduler::new(), contexts: Vec::new(), order: Vec::new() };
+    pub(crate) fn new(seed: u64, in_order: bool, world: Option<Arc<SimWorld>>) -> Simulated {
+        let driver = Driver { rng: Rng(seed), in_order, scheduler: Scheduler::new(), contexts: Vec::new(), order: Vec::new() };
         Simulated { driver: Mutex::new(driver), adopted: Mutex::default(), world }
     }
 
@@ -111,6 +113,9 @@ impl Simulated {
             return;
         }
         let Ok(mut driver) = self.driver.try_lock() else { return };
+        if driver.in_order {
+            return;
+        }
         let steps = driver.rng.below(2 * EAGER);
         for _ in EAGER..steps {
             self.step_with(&mut driver, vm);
@@ -125,7 +130,16 @@ impl Driver {
             let _role = role(true);
             world.is_some_and(SimWorld::step)
         };
-        if self.rng.below(EARLY) == 0 && step_world() {
+        if self.in_order {
+            let mut progress = self.scheduler.step(vm.to_scheduler.take(), vm);
+            for context in &mut self.contexts {
+                progress |= context.step(vm);
+                context.give_back(vm);
+            }
+            if vm.completion.poll(vm) | vm.callbacks.step() | progress {
+                return true;
+            }
+        } else if self.rng.below(EARLY) == 0 && step_world() {
             return true;
         }
         let mut order = std::mem::take(&mut self.order);

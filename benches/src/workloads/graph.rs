@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::generate::{RandomOp, VARIABLES, random_ops};
 
 /// Instructions of a list, where nothing else is said.
-const LIST: usize = 64;
+pub const LIST: usize = 64;
 
 /// Variables of the independent workload.
 pub const INDEPENDENT_VARIABLES: usize = 1_024;
@@ -20,14 +20,15 @@ pub const INDEPENDENT_VARIABLES: usize = 1_024;
 /// Reads of one round of the fan workload.
 pub const READERS: usize = 64;
 
+/// Operations of one round of the fan workload: one write, then the reads.
+pub const ROUND: usize = READERS + 1;
+
 /// One variable that every operation reads and writes: in lists, and one operation a submission.
 ///
 /// # Errors
 /// The engine failed, or ran another number of instructions.
 pub fn chain(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
-    let bench = Bench::new("chain")?;
-    let variable = bench.vm.var();
-    lists_and_single(&bench, sizes, |builder, _| empty(builder, [variable.update()]))
+    lists_and_single(&Graph::chain(engine()?), sizes)
 }
 
 /// Operations that each write their own variable, round robin: in lists, and one operation a submission.
@@ -35,9 +36,7 @@ pub fn chain(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
 /// # Errors
 /// The engine failed, or ran another number of instructions.
 pub fn independent(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
-    let bench = Bench::new("independent")?;
-    let variables = bench.variables(INDEPENDENT_VARIABLES);
-    lists_and_single(&bench, sizes, |builder, op| empty(builder, [variables[op % INDEPENDENT_VARIABLES].write()]))
+    lists_and_single(&Graph::independent(engine()?), sizes)
 }
 
 /// Random reads and writes: on one lane, and with each operation on the next of four.
@@ -45,16 +44,10 @@ pub fn independent(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
 /// # Errors
 /// The engine failed, or ran another number of instructions.
 pub fn random(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
-    let ops = random_ops(sizes.random);
     let on_lanes = |lanes: usize| -> Result<f64, Error> {
-        let bench = Bench::new("random")?;
-        let variables = bench.variables(VARIABLES);
-        let emit = |builder: &mut InstructionsBuilder, op: usize| {
-            builder.set_lane((op % lanes) as u32);
-            random_op(builder, &variables, &ops[op])
-        };
-        bench.run(sizes.warm_up().random, LIST, emit)?;
-        bench.run(sizes.random, LIST, emit)
+        let graph = Graph::random(engine()?, sizes.random, lanes);
+        graph.run(sizes.warm_up().random, LIST)?;
+        graph.run(sizes.random, LIST)
     };
     Ok(vec![Sample::ns("ns_per_op_one_lane", on_lanes(1)?), Sample::ns("ns_per_op_four_lanes", on_lanes(4)?)])
 }
@@ -64,37 +57,25 @@ pub fn random(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
 /// # Errors
 /// The engine failed, or ran another number of instructions.
 pub fn fan(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
-    const ROUND: usize = READERS + 1;
     let on_lanes = |lanes: usize| -> Result<f64, Error> {
-        let bench = Bench::new("fan")?;
-        let variable = bench.vm.var();
-        let emit = |builder: &mut InstructionsBuilder, op: usize| match op % ROUND {
-            0 => {
-                builder.set_lane(0);
-                empty(builder, [variable.write()])
-            }
-            reader => {
-                builder.set_lane((reader % lanes) as u32);
-                empty(builder, [variable.read()])
-            }
-        };
-        bench.run(sizes.warm_up().rounds * ROUND, ROUND, emit)?;
-        bench.run(sizes.rounds * ROUND, ROUND, emit)
+        let graph = Graph::fan(engine()?, lanes);
+        graph.run(sizes.warm_up().rounds * ROUND, ROUND)?;
+        graph.run(sizes.rounds * ROUND, ROUND)
     };
     Ok(vec![Sample::ns("ns_per_op_one_lane", on_lanes(1)?), Sample::ns("ns_per_op_two_lanes", on_lanes(2)?)])
 }
 
-fn lists_and_single(
-    bench: &Bench,
-    sizes: &Sizes,
-    emit: impl Fn(&mut InstructionsBuilder, usize) -> Result<(), BuildError>,
-) -> Result<Vec<Sample>, Error> {
+fn lists_and_single<E: Emit>(graph: &Graph<E>, sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     let mut samples = Vec::new();
     for (metric, list) in [("ns_per_op_lists_of_64", LIST), ("ns_per_op_single", 1)] {
-        bench.run(sizes.warm_up().ops, list, &emit)?;
-        samples.push(Sample::ns(metric, bench.run(sizes.ops, list, &emit)?));
+        graph.run(sizes.warm_up().ops, list)?;
+        samples.push(Sample::ns(metric, graph.run(sizes.ops, list)?));
     }
     Ok(samples)
+}
+
+fn engine() -> Result<Vm, Error> {
+    Ok(Vm::builder().build()?)
 }
 
 fn empty(builder: &mut InstructionsBuilder, uses: impl IntoIterator<Item = Use>) -> Result<(), BuildError> {
@@ -106,34 +87,78 @@ fn random_op(builder: &mut InstructionsBuilder, variables: &[Var], op: &RandomOp
     empty(builder, reads.chain([variables[op.write as usize].write()]))
 }
 
-/// An engine for one workload.
-struct Bench {
+/// Emits the operation of a number.
+pub trait Emit: Fn(&mut InstructionsBuilder, usize) -> Result<(), BuildError> {}
+
+impl<E: Fn(&mut InstructionsBuilder, usize) -> Result<(), BuildError>> Emit for E {}
+
+/// A workload on an engine.
+pub struct Graph<E> {
     workload: &'static str,
     vm: Vm,
+    emit: E,
 }
 
-impl Bench {
-    fn new(workload: &'static str) -> Result<Bench, Error> {
-        Ok(Bench { workload, vm: Vm::builder().build()? })
+impl Graph<()> {
+    /// One variable that every operation reads and writes.
+    pub fn chain(vm: Vm) -> Graph<impl Emit> {
+        let variable = vm.var();
+        let emit = move |builder: &mut InstructionsBuilder, _| empty(builder, [variable.update()]);
+        Graph { workload: "chain", vm, emit }
     }
 
-    fn variables(&self, count: usize) -> Vec<Var> {
-        (0..count).map(|_| self.vm.var()).collect()
+    /// Operations that each write their own variable, round robin.
+    pub fn independent(vm: Vm) -> Graph<impl Emit> {
+        let variables = variables(&vm, INDEPENDENT_VARIABLES);
+        let emit = move |builder: &mut InstructionsBuilder, op: usize| {
+            empty(builder, [variables[op % INDEPENDENT_VARIABLES].write()])
+        };
+        Graph { workload: "independent", vm, emit }
     }
 
-    /// Emits `ops` operations in lists of `list`, waits for all, and gives the time of one in ns.
-    fn run(
-        &self,
-        ops: usize,
-        list: usize,
-        emit: impl Fn(&mut InstructionsBuilder, usize) -> Result<(), BuildError>,
-    ) -> Result<f64, Error> {
+    /// `ops` operations with random reads and writes, each on the next of `lanes`.
+    pub fn random(vm: Vm, ops: usize, lanes: usize) -> Graph<impl Emit> {
+        let (variables, ops) = (variables(&vm, VARIABLES), random_ops(ops));
+        let emit = move |builder: &mut InstructionsBuilder, op: usize| {
+            builder.set_lane((op % lanes) as u32);
+            random_op(builder, &variables, &ops[op])
+        };
+        Graph { workload: "random", vm, emit }
+    }
+
+    /// Rounds of one write on the first lane, then reads, each on the next of `lanes`.
+    pub fn fan(vm: Vm, lanes: usize) -> Graph<impl Emit> {
+        let variable = vm.var();
+        let emit = move |builder: &mut InstructionsBuilder, op: usize| match op % ROUND {
+            0 => {
+                builder.set_lane(0);
+                empty(builder, [variable.write()])
+            }
+            reader => {
+                builder.set_lane((reader % lanes) as u32);
+                empty(builder, [variable.read()])
+            }
+        };
+        Graph { workload: "fan", vm, emit }
+    }
+}
+
+fn variables(vm: &Vm, count: usize) -> Vec<Var> {
+    (0..count).map(|_| vm.var()).collect()
+}
+
+impl<E: Emit> Graph<E> {
+    /// Emits the first `ops` operations in lists of `list`, waits for all, and gives the time of one in ns.
+    ///
+    /// # Errors
+    /// The engine failed, or ran another number of instructions.
+    pub fn run(&self, ops: usize, list: usize) -> Result<f64, Error> {
         let before = self.instructions();
         let start = Instant::now();
         for first in (0..ops).step_by(list) {
             let mut builder = InstructionsBuilder::new();
             for op in first..ops.min(first + list) {
-                emit(&mut builder, op)?;
+                (self.emit)(&mut builder, op)?;
             }
             self.vm.submit(builder.finish())?;
         }

@@ -8,49 +8,66 @@ use smallvec::SmallVec;
 use streamvm_stream::allocator::AccessSet;
 use streamvm_stream::{Point, StreamId};
 
+/// No point: a number that no instruction has.
+const NONE: Point = Point { stream: StreamId(0), seq: 0 };
+
 /// The record of one resource.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Dependence {
-    write: Option<Point>,
+    /// The last write; number 0 before the first.
+    write: Point,
     reads: SmallVec<[Point; 3]>,
     /// `reads` holds former lives of the memory, which even a read must wait for.
     reused: bool,
-    last_use: Option<Point>,
+    last_use: Point,
+}
+
+impl Default for Dependence {
+    fn default() -> Dependence {
+        Dependence { write: NONE, reads: SmallVec::new(), reused: false, last_use: NONE }
+    }
+}
+
+fn some(point: Point) -> Option<Point> {
+    (point.seq > 0).then_some(point)
 }
 
 impl Dependence {
     /// A resource whose memory was used before: `accesses` are what is still pending on it.
     pub fn after(accesses: &AccessSet) -> Dependence {
         let reads: SmallVec<[Point; 3]> = accesses.iter().collect();
-        Dependence { write: None, reused: !reads.is_empty(), reads, last_use: None }
+        Dependence { reused: !reads.is_empty(), reads, ..Dependence::default() }
     }
 
     /// The last write that was submitted.
+    #[inline]
     pub fn last_write(&self) -> Option<Point> {
-        self.write
+        some(self.write)
     }
 
     /// Everything that memory must wait for before it is used again: the last write and the reads since.
     pub fn accesses(&self) -> AccessSet {
         let mut set = AccessSet::new();
-        for point in self.write.into_iter().chain(self.reads.iter().copied()) {
+        for point in some(self.write).into_iter().chain(self.reads.iter().copied()) {
             set.add(point);
         }
         set
     }
 
-    /// Calls `need` for each point that a read must come after.
+    /// Calls `need` for each point that a read must come after; a point of number 0 is none.
+    #[inline]
     pub(super) fn needs_of_read(&self, mut need: impl FnMut(Point)) {
         if self.reused {
             self.reads.iter().copied().for_each(&mut need);
         }
-        self.write.into_iter().for_each(need);
+        need(self.write);
     }
 
-    /// Calls `need` for each point that a write must come after.
-    pub(super) fn needs_of_write(&self, need: impl FnMut(Point)) {
+    /// Calls `need` for each point that a write must come after; a point of number 0 is none.
+    #[inline]
+    pub(super) fn needs_of_write(&self, mut need: impl FnMut(Point)) {
         if self.reads.is_empty() {
-            self.write.into_iter().for_each(need);
+            need(self.write);
         } else {
             // Each read came after the last write, so the reads alone are enough.
             self.reads.iter().copied().for_each(need);
@@ -59,20 +76,22 @@ impl Dependence {
 
     /// The coarser rule: the last use, whatever it was.
     pub(super) fn last_use(&self) -> Option<Point> {
-        self.last_use
+        some(self.last_use)
     }
 
+    #[inline]
     pub(super) fn note_read(&mut self, at: Point) {
-        self.last_use = Some(at);
+        self.last_use = at;
         match self.read_of(at.stream) {
             Some(read) => read.seq = at.seq,
             None => self.reads.push(at),
         }
     }
 
+    #[inline]
     pub(super) fn note_write(&mut self, at: Point) {
-        self.last_use = Some(at);
-        self.write = Some(at);
+        self.last_use = at;
+        self.write = at;
         self.reads.clear();
         self.reused = false;
     }

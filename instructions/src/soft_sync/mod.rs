@@ -264,12 +264,20 @@ impl SoftSync {
         if order != Order::Uses || self.barrier.is_some() {
             self.needs_of_order(at, order, observed);
         }
-        // All needs before any mark, so that no use of a resource finds a mark of another use by the same instruction.
-        for u in uses {
-            self.needs_of_use(at, *u);
-        }
-        for u in uses {
-            self.mark(at, *u);
+        let mut needs = Needs { at, mode: self.mode, clocks: &self.clocks, needs: &mut self.needs };
+        let (reads, planted) = (&mut self.plan.reads, self.planted);
+        if let [only] = uses {
+            let dependence = &mut self.dependences[only.resource.index()];
+            needs.of_use(dependence, only.access, reads);
+            mark(dependence, at, only.access, planted);
+        } else {
+            // All needs before any mark, so that no use of a resource finds a mark of another use by the same instruction.
+            for u in uses {
+                needs.of_use(&self.dependences[u.resource.index()], u.access, reads);
+            }
+            for u in uses {
+                mark(&mut self.dependences[u.resource.index()], at, u.access, planted);
+            }
         }
         if !self.needs.is_empty() {
             self.settle(at, observed);
@@ -325,36 +333,10 @@ impl SoftSync {
         }
     }
 
-    #[inline]
-    fn needs_of_use(&mut self, at: Point, u: DependenceUse) {
-        let clock = (self.mode == SoftSyncMode::Minimal).then_some(&self.clocks[at.stream.index()]);
-        let mut needs = Needs { at, clock, needs: &mut self.needs };
-        let dependence = &self.dependences[u.resource.index()];
-        if u.access != Access::Write {
-            // Poison belongs to points: what is read is remembered as the point that wrote it.
-            self.plan.reads.extend(dependence.last_write());
-        }
-        match (self.mode, dependence.last_use(), u.access) {
-            (SoftSyncMode::LastUsedStream, Some(point), _) => needs.add(point),
-            (_, _, Access::Read) => dependence.needs_of_read(|point| needs.add(point)),
-            (_, _, Access::Write | Access::ReadWrite) => dependence.needs_of_write(|point| needs.add(point)),
-        }
-    }
-
-    #[inline]
-    fn mark(&mut self, at: Point, u: DependenceUse) {
-        if self.planted.is(Mutant::LastUseNotUpdated) && u.access == Access::Read && at.seq.is_multiple_of(2) {
-            return;
-        }
-        let dependence = &mut self.dependences[u.resource.index()];
-        match u.access {
-            Access::Read => dependence.note_read(at),
-            Access::Write | Access::ReadWrite => dependence.note_write(at),
-        }
-    }
-
     fn need(&mut self, at: Point, point: Point) {
-        Needs { at, clock: Some(&self.clocks[at.stream.index()]), needs: &mut self.needs }.add(point);
+        // What a program asks for is dropped by clocks in both modes.
+        let mode = SoftSyncMode::Minimal;
+        Needs { at, mode, clocks: &self.clocks, needs: &mut self.needs }.add(point);
     }
 
     /// Turns the needs of the instruction at `at` into its waits.
@@ -407,18 +389,57 @@ impl SoftSync {
     }
 }
 
+/// Enters a use of a resource.
+#[inline]
+fn mark(dependence: &mut Dependence, at: Point, access: Access, planted: Planted) {
+    if planted.is(Mutant::LastUseNotUpdated) && access == Access::Read && at.seq.is_multiple_of(2) {
+        return;
+    }
+    match access {
+        Access::Read => dependence.note_read(at),
+        Access::Write | Access::ReadWrite => dependence.note_write(at),
+    }
+}
+
 /// The points that one instruction must come after: at most one per stream, none of them known to be implied.
 struct Needs<'a> {
     at: Point,
-    /// Drops what is known to be implied; the coarser rule does not ask.
-    clock: Option<&'a Clock>,
+    mode: SoftSyncMode,
+    /// That of `at`'s stream drops what is known to be implied; the coarser rule does not ask.
+    clocks: &'a [Clock],
     needs: &'a mut Vec<Point>,
 }
 
 impl Needs<'_> {
+    /// What a use of a resource must come after. Poison belongs to points: what is read is added to `reads` as the point
+    /// that wrote it.
+    #[inline]
+    fn of_use(&mut self, dependence: &Dependence, access: Access, reads: &mut Vec<Point>) {
+        if access != Access::Write
+            && let Some(point) = dependence.last_write()
+        {
+            reads.push(point);
+        }
+        if self.mode == SoftSyncMode::LastUsedStream
+            && let Some(point) = dependence.last_use()
+        {
+            self.add(point);
+        } else if access == Access::Read {
+            dependence.needs_of_read(|point| self.add(point));
+        } else {
+            dependence.needs_of_write(|point| self.add(point));
+        }
+    }
+
     #[inline]
     fn add(&mut self, point: Point) {
-        if point.stream == self.at.stream || point.seq == 0 || self.clock.is_some_and(|clock| clock.covers(point)) {
+        if point.stream != self.at.stream && point.seq > 0 {
+            self.add_foreign(point);
+        }
+    }
+
+    fn add_foreign(&mut self, point: Point) {
+        if self.mode == SoftSyncMode::Minimal && self.clocks[self.at.stream.index()].covers(point) {
             return;
         }
         match self.needs.iter_mut().find(|need| need.stream == point.stream) {
