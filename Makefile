@@ -6,12 +6,14 @@ SECONDS ?= 60
 MINUTES ?= 5
 N ?= 100000
 SEED ?= 1
+# `WRITE=--write` commits to the counts of `make bench-instr`.
+WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help shuttle run test lint bench doc ci loom miri deny faults fuzz sim soak tsan asan
+.PHONY: help bench-instr shuttle run test lint bench doc ci loom miri deny faults fuzz sim soak tsan asan
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
 
 run: ## run the digits example: loads data, computes, compares, prints the accuracy
 	$(CARGO) run --quiet --release -p streamvm-cli -- run --stats examples/digits.svm
@@ -27,6 +29,11 @@ lint: ## formatting, clippy and documentation, warnings are errors
 
 bench: ## engine workloads beside their floors: a table, and target/bench/engine.json
 	$(CARGO) run --quiet --release -p streamvm-benches --bin engine -- --out target/bench/engine.json $(BENCH_FLAGS)
+
+bench-instr: ## instructions of the processor per operation, counted under valgrind, beside the committed counts (needs valgrind and gungraun-runner)
+	rm -rf $(TARGET)/gungraun
+	$(CARGO) bench --quiet -p streamvm-benches --bench instructions -- --save-summary=json >$(TARGET)/gungraun.log 2>&1 || { cat $(TARGET)/gungraun.log; exit 1; }
+	$(CARGO) run --quiet --release -p streamvm-benches --bin instructions -- --from $(TARGET)/gungraun/streamvm-benches $(WRITE)
 
 doc: ## the documentation of all crates, in target/doc
 	$(CARGO) doc --quiet --workspace --no-deps
@@ -80,5 +87,5 @@ asan: ## memory errors and leaks, as the address sanitizer sees them: the load a
 deny: ## licences and sources of dependencies (needs cargo-deny)
 	$(CARGO) deny check licenses bans sources
 
-ci: lint test loom shuttle run ## what CI runs
+ci: lint test loom shuttle run bench-instr ## what CI runs
 	$(CARGO) run --quiet --release -p streamvm-benches --bin engine -- --quick --out target/bench/quick.json

@@ -33,7 +33,8 @@ fn graph<E: Emit + 'static>(graph: Graph<E>, list: usize) -> Run {
 /// Eager additions, each of the result of the one before.
 fn eager() -> Run {
     let vm = engine();
-    let (one, start) = (vm.fill(DeviceId::cpu(0), DType::F32, &[64], 1), vm.fill(DeviceId::cpu(0), DType::F32, &[64], 0));
+    let (one, start) =
+        (vm.fill(DeviceId::cpu(0), DType::F32, &[64], 1), vm.fill(DeviceId::cpu(0), DType::F32, &[64], 0));
     let (one, start) = (one.expect("memory"), start.expect("memory"));
     warm(move || {
         let mut sum = start.clone();

@@ -36,6 +36,22 @@ pub enum Error {
         /// Why it failed.
         source: std::io::Error,
     },
+    /// A file or folder could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// From where.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// What was read holds no counts.
+    #[error("{}: {reason}", path.display())]
+    Counts {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The report could not be written.
     #[error("cannot write {}: {source}", path.display())]
     Write {

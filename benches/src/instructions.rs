@@ -1,4 +1,198 @@
 //! Counts of instructions of the processor, beside the counts that were committed.
+//!
+//! A count is the same from run to run, where a time is not: a path that grew by a few instructions shows. The benchmark
+//! `instructions` counts; this reads what it found (the summaries that gungraun writes) and compares it, per operation,
+//! with the baseline: a JSON object of workloads and counts.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::error::Error;
 
 /// Operations of each counted workload.
 pub const OPS: usize = 6_400;
+
+/// Counts per operation, by workload.
+pub type Counts = BTreeMap<String, f64>;
+
+/// Reads every summary under `folder`, whose names are `summary.json`, as counts per operation.
+///
+/// # Errors
+/// A folder or file cannot be read; there is no summary; a summary has no count.
+pub fn found(folder: &Path) -> Result<Counts, Error> {
+    let mut counts = Counts::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let failed = |source| Error::Read { path: folder.clone(), source };
+        for entry in fs::read_dir(&folder).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.file_name().is_some_and(|name| name == "summary.json") {
+                let (workload, count) = summary(&path)?;
+                counts.insert(workload, count);
+            }
+        }
+    }
+    if counts.is_empty() {
+        let reason = "no summary of a count is below it; `make bench-instr` counts first".to_owned();
+        return Err(Error::Counts { path: folder.to_owned(), reason });
+    }
+    Ok(counts)
+}
+
+fn json(path: &Path) -> Result<Value, Error> {
+    let text = fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    serde_json::from_str(&text).map_err(|error| Error::Counts { path: path.to_owned(), reason: error.to_string() })
+}
+
+fn summary(path: &Path) -> Result<(String, f64), Error> {
+    let summary = json(path)?;
+    let count = summary.pointer("/profiles/0/data/total/metrics/Ir/values/new").and_then(Value::as_f64);
+    match (summary["id"].as_str(), count) {
+        (Some(workload), Some(count)) => Ok((workload.to_owned(), count / OPS as f64)),
+        _ => {
+            let reason = "it has no `id`, or no count of instructions: was it written by another version?".to_owned();
+            Err(Error::Counts { path: path.to_owned(), reason })
+        }
+    }
+}
+
+/// Reads a baseline.
+///
+/// # Errors
+/// The file cannot be read, or is not an object of numbers.
+pub fn baseline(path: &Path) -> Result<Counts, Error> {
+    let read = || -> Option<Counts> {
+        let counts = json(path).ok()?;
+        counts.as_object()?.iter().map(|(workload, count)| Some((workload.clone(), count.as_f64()?))).collect()
+    };
+    match read() {
+        Some(counts) => Ok(counts),
+        // Why not, if it is not for what it holds.
+        None => json(path).and_then(|_| {
+            let reason = "expected an object of workloads and their counts".to_owned();
+            Err(Error::Counts { path: path.to_owned(), reason })
+        }),
+    }
+}
+
+/// Writes `counts` as the new baseline, one workload a line.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(path: &Path, counts: &Counts) -> Result<(), Error> {
+    let rounded: BTreeMap<&String, f64> = counts.iter().map(|(name, count)| (name, count.round())).collect();
+    let failed = |source| Error::Write { path: PathBuf::from(path), source };
+    fs::write(path, format!("{:#}\n", serde_json::json!(rounded))).map_err(failed)
+}
+
+/// One workload's count beside the committed one.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Change {
+    /// The workload.
+    pub workload: String,
+    /// The committed count per operation; `None` for a new workload.
+    pub before: Option<f64>,
+    /// The count per operation now; `None` for one that is gone.
+    pub now: Option<f64>,
+}
+
+impl Change {
+    /// By how many percent it grew; `None` for a workload that is new or gone.
+    pub fn percent(&self) -> Option<f64> {
+        Some((self.now? / self.before? - 1.0) * 100.0)
+    }
+
+    /// Whether it must be looked at: it grew by more than `limit` percent, or one side is missing.
+    pub fn is_bad(&self, limit: f64) -> bool {
+        self.percent().is_none_or(|percent| percent > limit)
+    }
+}
+
+/// Every workload of either side.
+pub fn compare(before: &Counts, now: &Counts) -> Vec<Change> {
+    let mut workloads: Vec<&String> = before.keys().chain(now.keys()).collect();
+    workloads.sort_unstable();
+    workloads.dedup();
+    let change = |workload: &String| Change {
+        workload: workload.clone(),
+        before: before.get(workload).copied(),
+        now: now.get(workload).copied(),
+    };
+    workloads.into_iter().map(change).collect()
+}
+
+/// The changes as an aligned table.
+pub fn table(changes: &[Change], limit: f64) -> String {
+    let width = changes.iter().map(|change| change.workload.len()).max().unwrap_or(0).max("workload".len());
+    let mut text = format!("{:width$}  {:>9}  {:>9}  {:>8}\n", "workload", "committed", "now", "change");
+    for change in changes {
+        let count = |count: Option<f64>| count.map_or("-".to_owned(), |count| format!("{count:.0}"));
+        let percent = change.percent().map_or("-".to_owned(), |percent| format!("{percent:+.1} %"));
+        let verdict = if change.is_bad(limit) { "  !" } else { "" };
+        let (before, now) = (count(change.before), count(change.now));
+        text += &format!("{:width$}  {before:>9}  {now:>9}  {percent:>8}{verdict}\n", change.workload);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(counts: &[(&str, f64)]) -> Counts {
+        counts.iter().map(|(workload, count)| ((*workload).to_owned(), *count)).collect()
+    }
+
+    #[test]
+    fn growth_past_the_limit_is_bad_and_so_is_a_missing_side() {
+        let before = counts(&[("fan", 100.0), ("gone", 1.0), ("random", 100.0)]);
+        let now = counts(&[("fan", 102.5), ("new", 1.0), ("random", 103.5)]);
+        let bad: Vec<(String, bool)> =
+            compare(&before, &now).iter().map(|change| (change.workload.clone(), change.is_bad(3.0))).collect();
+        let expected = [("fan", false), ("gone", true), ("new", true), ("random", true)];
+        assert_eq!(bad, expected.map(|(workload, bad)| (workload.to_owned(), bad)));
+        assert!(!compare(&now, &before)[0].is_bad(3.0), "less is never bad");
+    }
+
+    #[test]
+    fn the_table_is_aligned() {
+        let changes = compare(&counts(&[("fan", 1000.0)]), &counts(&[("fan", 1040.0), ("new", 7.0)]));
+        assert_eq!(
+            table(&changes, 3.0),
+            "\
+workload  committed        now    change
+fan            1000       1040    +4.0 %  !
+new               -          7         -  !
+"
+        );
+    }
+
+    #[test]
+    fn counts_are_read_from_summaries_and_baselines_and_say_what_is_wrong() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let below = folder.path().join("engine").join("chain");
+        assert!(found(folder.path()).is_err_and(|error| error.to_string().contains("make bench-instr")));
+        fs::create_dir_all(&below).expect("a folder");
+        let summary = serde_json::json!({
+            "id": "chain",
+            "profiles": [{"data": {"total": {"metrics": {"Ir": {"values": {"new": 64_000}}}}}}]
+        });
+        fs::write(below.join("summary.json"), summary.to_string()).expect("a file");
+        let now = found(folder.path()).expect("a count");
+        assert_eq!(now, counts(&[("chain", 10.0)]));
+
+        let path = folder.path().join("baseline.json");
+        assert!(baseline(&path).is_err_and(|error| error.to_string().contains("baseline.json")));
+        write(&path, &now).expect("written");
+        assert_eq!(baseline(&path).expect("a baseline"), now);
+        fs::write(&path, "[1]").expect("a file");
+        assert!(baseline(&path).is_err_and(|error| error.to_string().contains("expected an object")));
+        fs::write(below.join("summary.json"), "{}").expect("a file");
+        assert!(found(folder.path()).is_err_and(|error| error.to_string().contains("another version")));
+    }
+}

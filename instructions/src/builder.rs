@@ -228,6 +228,7 @@ impl InstructionsBuilder {
         self.push_function(name.into(), Role::Access, device, [tensor], Some(InlineFn::new(f)), Location::caller())
     }
 
+    #[inline]
     pub(crate) fn push_function(
         &mut self,
         name: Cow<'static, str>,
@@ -239,6 +240,14 @@ impl InstructionsBuilder {
     ) -> Result<(), BuildError> {
         let stream = StreamKey::new(device, self.compute, self.lane);
         self.list.push_unchecked(stream, Kind::Function { role, name, body }, uses, site);
+        if self.list.last_uses().iter().any(|u| u.as_tensor().is_some()) {
+            return self.check_last_function(device);
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn check_last_function(&mut self, device: DeviceId) -> Result<(), BuildError> {
         let Some(last) = self.list.instructions().last() else {
             return Ok(());
         };

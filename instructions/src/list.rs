@@ -191,8 +191,15 @@ impl InstructionList {
         instruction.uses_of(&self.buffers.uses)
     }
 
-    /// All instructions and all their uses, for the planner, which writes them into another list.
-    pub(crate) fn parts_mut(&mut self) -> (&mut [Instruction], &[Use]) {
+    /// What the last instruction uses.
+    #[inline]
+    pub(crate) fn last_uses(&self) -> &[Use] {
+        self.instructions().last().map_or(&[], |last| self.uses(last))
+    }
+
+    /// All instructions and all their uses, for a planner that writes them into another list, and for an engine that
+    /// takes their code.
+    pub fn parts_mut(&mut self) -> (&mut [Instruction], &[Use]) {
         (&mut self.buffers.instructions, &self.buffers.uses)
     }
 
@@ -224,6 +231,7 @@ impl InstructionList {
     }
 
     /// Appends an instruction that was checked, or is right by the way it was made. Engines rely on it.
+    #[inline(always)]
     pub(crate) fn push_unchecked(
         &mut self,
         stream: StreamKey,

@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 use streamvm_instructions::{
-    Dependence, DependenceUse, Engine, InstructionList, Kind, Order, PlannedRecord, RecordPlace, Target, WaitFor,
+    Dependence, DependenceUse, Engine, Event, Instruction, InstructionList, Kind, Order, PlannedRecord, RecordPlace,
+    Target, Use, Wait, WaitFor,
 };
 use streamvm_stream::{Point, StreamId, WaitKind};
 
@@ -19,7 +20,7 @@ use crate::job::{Job, Task};
 use crate::shared::Shared;
 use crate::sleep::Sleeper;
 use crate::slot::{Chain, Slot};
-use crate::state::{Prepared, State};
+use crate::state::{Prepared, State, StreamState};
 
 /// What one submission put on one stream.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -36,7 +37,15 @@ pub(crate) struct Submitted {
 }
 
 impl Submitted {
+    #[inline]
     fn add(&mut self, point: Point) {
+        match self.spans.last_mut() {
+            Some(span) if span.stream == point.stream => span.last = point.seq,
+            _ => self.add_apart(point),
+        }
+    }
+
+    fn add_apart(&mut self, point: Point) {
         match self.spans.iter_mut().find(|span| span.stream == point.stream) {
             Some(span) => span.last = point.seq,
             None => self.spans.push(Span { stream: point.stream, first: point.seq, last: point.seq }),
@@ -51,8 +60,16 @@ pub(crate) struct ToWake {
     pub(crate) scheduler: bool,
 }
 
+impl ToWake {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.contexts.is_empty() && !self.scheduler
+    }
+}
+
 impl State {
     /// Numbers, orders and publishes a prepared list, and takes its functions out.
+    #[inline(never)]
     pub(crate) fn commit(
         &mut self,
         list: &mut InstructionList,
@@ -63,19 +80,25 @@ impl State {
         if let Some(monitor) = &vm.monitor {
             monitor.submits(self, list, self.snapshot.seen());
         }
-        self.bind(list, engine);
+        if !self.scratch.created.is_empty() {
+            self.bind(list, engine);
+        }
         let mut submitted = Submitted::default();
         let mut inline = Chain::new();
         let mut bytes = 0;
         if !self.sync.plan().records().is_empty() {
             self.dispatch_marks(vm, &mut inline);
         }
-        for line in 0..list.len() {
+        let (instructions, uses) = list.parts_mut();
+        for (line, instruction) in instructions.iter_mut().enumerate() {
             let mut job = self.slot(&vm.returned);
-            self.fill(&mut job, line, list);
+            self.fill(&mut job, line, instruction, uses);
             submitted.add(job.point);
             bytes += job.bytes;
             self.dispatch(job, vm, &mut inline);
+        }
+        for span in &submitted.spans {
+            self.streams[span.stream.index()].entry.note_submitted(span.last);
         }
         if bytes > 0 {
             self.headroom.bytes = self.headroom.bytes.saturating_sub(bytes);
@@ -111,51 +134,67 @@ impl State {
     }
 
     /// Runs soft sync over the list.
+    #[inline(never)]
     fn order(&mut self, list: &InstructionList, vm: &Shared, engine: &Arc<dyn Engine>) {
         self.sync.begin();
         for (line, instruction) in list.instructions().iter().enumerate() {
             let Prepared { stream, first_use, .. } = self.scratch.prepared[line];
+            let order = match &instruction.kind {
+                Kind::Record(_) | Kind::Barrier { .. } | Kind::GlobalSync | Kind::Wait { .. } => {
+                    self.order_of(line, instruction, engine)
+                }
+                _ => Order::Uses,
+            };
             let uses: &[DependenceUse] = match instruction.kind {
                 // Freeing waits for nothing, and memory waits for its former lives at its first access.
                 Kind::Release | Kind::Allocate => &[],
                 _ => &self.scratch.uses[first_use..][..list.uses(instruction).len()],
             };
-            let order = match &instruction.kind {
-                Kind::Record(_) => Order::Record,
-                Kind::Barrier { .. } => Order::Barrier,
-                Kind::GlobalSync => Order::AfterAll,
-                Kind::Wait { source, target, .. } => {
-                    let point = match target {
-                        // An event of this list first: another engine may have set it meanwhile.
-                        WaitFor::Event(event) => {
-                            let here = self.scratch.recorded.get(&event.address());
-                            here.and_then(|recorded| recorded.point).or_else(|| event.point_in(engine))
-                        }
-                        WaitFor::Line(line) => self.sync.plan().instructions().get(*line).map(|other| other.point),
-                        WaitFor::Number(seq) => self.names.find(source).map(|id| Point::new(id, *seq)),
-                    };
-                    self.scratch.prepared[line].after = point;
-                    point.map_or(Order::Uses, Order::After)
-                }
-                _ => Order::Uses,
-            };
             let mut observed = self.snapshot.of(&vm.streams);
             let point = self.sync.instruction(stream, uses, order, &mut observed);
             match &instruction.kind {
-                Kind::Record(event) => {
-                    event.set(engine, point);
-                    if let Some(recorded) = self.scratch.recorded.get_mut(&event.address()) {
-                        recorded.point = Some(point);
-                    }
-                }
+                Kind::Record(event) => self.note_recorded(event, point, engine),
                 Kind::Release => self.hand_over(self.scratch.uses[first_use].resource),
                 _ => {}
             }
         }
     }
 
+    /// What an instruction asks of order besides its uses.
+    #[inline(never)]
+    fn order_of(&mut self, line: usize, instruction: &Instruction, engine: &Arc<dyn Engine>) -> Order {
+        match &instruction.kind {
+            Kind::Record(_) => Order::Record,
+            Kind::Barrier { .. } => Order::Barrier,
+            Kind::GlobalSync => Order::AfterAll,
+            Kind::Wait { source, target, .. } => {
+                let point = match target {
+                    // An event of this list first: another engine may have set it meanwhile.
+                    WaitFor::Event(event) => {
+                        let here = self.scratch.recorded.get(&event.address());
+                        here.and_then(|recorded| recorded.point).or_else(|| event.point_in(engine))
+                    }
+                    WaitFor::Line(line) => self.sync.plan().instructions().get(*line).map(|other| other.point),
+                    WaitFor::Number(seq) => self.names.find(source).map(|id| Point::new(id, *seq)),
+                };
+                self.scratch.prepared[line].after = point;
+                point.map_or(Order::Uses, Order::After)
+            }
+            _ => Order::Uses,
+        }
+    }
+
+    #[inline(never)]
+    fn note_recorded(&mut self, event: &Event, point: Point, engine: &Arc<dyn Engine>) {
+        event.set(engine, point);
+        if let Some(recorded) = self.scratch.recorded.get_mut(&event.address()) {
+            recorded.point = Some(point);
+        }
+    }
+
     /// Carries a release out: the memory goes to the resource of this list that was given it, or back to the pool,
     /// with all accesses up to here.
+    #[inline(never)]
     fn hand_over(&mut self, owner: streamvm_instructions::ResourceId) {
         let Some(index) = self.scratch.handed.iter().position(|handed| handed.owner == owner) else {
             return;
@@ -172,10 +211,8 @@ impl State {
     }
 
     /// Tells the handles of new resources where they live.
+    #[inline(never)]
     fn bind(&mut self, list: &InstructionList, engine: &Arc<dyn Engine>) {
-        if self.scratch.created.is_empty() {
-            return;
-        }
         for (line, instruction) in list.instructions().iter().enumerate() {
             let first = self.scratch.prepared[line].first_use;
             for (offset, u) in list.uses(instruction).iter().enumerate() {
@@ -191,78 +228,95 @@ impl State {
         self.scratch.dropped.dedup();
     }
 
-    fn fill(&mut self, job: &mut Job, line: usize, list: &mut InstructionList) {
-        let body = list.take_body(line);
-        let instruction = &list.instructions()[line];
+    #[inline]
+    fn fill(&mut self, job: &mut Job, line: usize, instruction: &mut Instruction, uses: &[Use]) {
         let plan = self.sync.plan();
         let planned = &plan.instructions()[line];
         let prepared = &self.scratch.prepared[line];
-        let counts = &mut self.streams[prepared.stream.index()].counts;
-        counts.instructions += 1;
-        for wait in plan.waits(planned) {
-            match wait.kind {
-                WaitKind::Device => {
-                    counts.device_waits += 1;
-                    job.more().device_waits.push(wait.point);
-                }
-                WaitKind::Host => {
-                    counts.host_waits += 1;
-                    job.more().host_waits.push(wait.point);
-                }
-            }
-        }
         job.point = planned.point;
         self.submitted += 1;
         job.order = self.submitted;
-        job.set_reads(plan.reads(planned));
         job.bytes = prepared.bytes;
+        job.site = instruction.site;
+        job.set_reads(plan.reads(planned));
+        let waits = plan.waits(planned);
+        if !waits.is_empty() {
+            self.streams[prepared.stream.index()].add_waits(job, waits);
+        }
         if prepared.record {
             job.more().record = true;
         }
-        job.site = instruction.site;
-        if matches!(instruction.kind, Kind::Record(_)) {
-            counts.records += 1;
-        }
-        (job.what, job.task) = match &instruction.kind {
-            Kind::Call { op, params } => {
-                let task = prepared.kernel.map_or(Task::Nothing, |kernel| Task::Kernel(kernel, *params));
-                (op.name(), task)
-            }
-            Kind::Copy => ("copy", Task::Copy),
-            Kind::Fill(value) => ("fill", Task::Fill(*value)),
-            Kind::Function { name, .. } | Kind::Barrier { name, .. } => {
-                let what = match name {
-                    Cow::Borrowed(name) => name,
+        match &mut instruction.kind {
+            Kind::Function { name, body, .. } | Kind::Barrier { name, body, .. } => {
+                match name {
+                    Cow::Borrowed(name) => job.what = name,
                     Cow::Owned(name) => {
                         job.more().name = Some(name.as_str().into());
-                        "function"
+                        job.what = "function";
                     }
-                };
-                (what, body.map_or(Task::Nothing, Task::Function))
+                }
+                let Some(body) = body.take() else { return };
+                job.task = Task::Function(body);
             }
-            other => (other.word(), Task::Nothing),
-        };
-        if matches!(job.task, Task::Nothing) {
-            return;
+            Kind::Call { op, params } => {
+                job.what = op.name();
+                let Some(kernel) = prepared.kernel else { return };
+                job.task = Task::Kernel(kernel, *params);
+            }
+            Kind::Copy => (job.what, job.task) = ("copy", Task::Copy),
+            Kind::Fill(value) => (job.what, job.task) = ("fill", Task::Fill(*value)),
+            other => {
+                job.what = other.word();
+                if matches!(other, Kind::Record(_)) {
+                    self.streams[prepared.stream.index()].counts.records += 1;
+                }
+                return;
+            }
         }
-        let resources = &self.scratch.uses[prepared.first_use..];
-        for (u, DependenceUse { resource, .. }) in list.uses(instruction).iter().zip(resources) {
+        if instruction.uses_of(uses).iter().any(|u| u.as_tensor().is_some()) {
+            self.add_operands(job, line, instruction, uses);
+        }
+    }
+
+    #[inline(never)]
+    fn add_operands(&self, job: &mut Job, line: usize, instruction: &Instruction, uses: &[Use]) {
+        let resources = &self.scratch.uses[self.scratch.prepared[line].first_use..];
+        for (u, DependenceUse { resource, .. }) in instruction.uses_of(uses).iter().zip(resources) {
             if let (Target::Tensor(tensor), Some(Some(known))) = (u.target(), self.resources.get(resource.index())) {
                 job.more().operands.push(known.memory.operand(tensor, u.access()));
             }
         }
     }
 
+    #[inline]
     fn dispatch(&mut self, job: Slot<Job>, vm: &Shared, inline: &mut Chain<Job>) {
         let stream = &mut self.streams[job.point.stream.index()];
-        stream.entry.note_submitted(job.point.seq);
         if vm.inline.is_some() {
             inline.push(job);
         } else if job.has_host_waits() || stream.sent != stream.entry.dispatched() {
             stream.sent += 1;
             self.to_scheduler.push(job);
         } else {
-            self.outbox.add(&stream.entry.context, job);
+            self.outbox.add(stream.batch, job);
+        }
+    }
+}
+
+impl StreamState {
+    /// Gives an instruction the waits that soft sync planned.
+    #[inline(never)]
+    fn add_waits(&mut self, job: &mut Job, waits: &[Wait]) {
+        for wait in waits {
+            match wait.kind {
+                WaitKind::Device => {
+                    self.counts.device_waits += 1;
+                    job.more().device_waits.push(wait.point);
+                }
+                WaitKind::Host => {
+                    self.counts.host_waits += 1;
+                    job.more().host_waits.push(wait.point);
+                }
+            }
         }
     }
 }

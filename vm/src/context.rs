@@ -95,13 +95,16 @@ pub(crate) struct Context {
     /// Stream number -> lane.
     index: Vec<Option<usize>>,
     retired: Chain<Job>,
-    /// The job that is being run, on its lane: what fails if a backend panics where no instruction catches it.
-    in_hand: Option<(usize, Slot<Job>)>,
+    /// The lane that has its turn, and the job of it that is being run: what fails if a backend panics where no
+    /// instruction catches it.
+    lane_in_hand: usize,
+    in_hand: Option<Slot<Job>>,
 }
 
 impl Context {
     pub(crate) fn new(shared: Arc<ContextShared>) -> Context {
-        Context { shared, lanes: Vec::new(), index: Vec::new(), retired: Chain::new(), in_hand: None }
+        let (lanes, index) = (Vec::new(), Vec::new());
+        Context { shared, lanes, index, retired: Chain::new(), lane_in_hand: 0, in_hand: None }
     }
 
     /// Does what can be done now; returns whether anything was.
@@ -110,12 +113,7 @@ impl Context {
             context.take_in();
             let mut progress = false;
             for lane in 0..context.lanes.len() {
-                for _ in 0..TURN {
-                    if !context.run_head(lane, vm) {
-                        break;
-                    }
-                    progress = true;
-                }
+                progress |= context.run_turn(lane, TURN, vm);
             }
             progress
         })
@@ -123,7 +121,7 @@ impl Context {
 
     /// Runs the next instruction of one stream if it is ready. Returns whether anything was done.
     pub(crate) fn step_lane(&mut self, lane: usize, vm: &Shared) -> bool {
-        self.surviving(vm, |context| context.run_head(lane, vm))
+        self.surviving(vm, |context| context.run_turn(lane, 1, vm))
     }
 
     /// Does `work`. What runs an instruction catches its panics; if a backend panics anywhere else, the instruction in
@@ -138,10 +136,10 @@ impl Context {
     #[cold]
     fn bury(&mut self, text: String, vm: &Shared) {
         log::error!("thread context {}: a backend panicked ({text}); the instruction in hand fails", self.shared.name);
-        let Some((lane, mut job)) = self.in_hand.take() else {
+        let Some(mut job) = self.in_hand.take() else {
             return;
         };
-        let entry = &self.lanes[lane].entry;
+        let entry = &self.lanes[self.lane_in_hand].entry;
         if entry.timeline.passed() >= job.point.seq {
             return;
         }
@@ -178,7 +176,8 @@ impl Context {
             if let Some(more) = job.has_more() {
                 more.all_waited();
             }
-            self.run(lane, job, vm);
+            self.lane_in_hand = lane;
+            self.run(job, vm);
             let Lane { entry, stream, .. } = &mut self.lanes[lane];
             if let Some(flight) = &entry.flight {
                 launch::prove(flight, seq, stream.as_mut());
@@ -214,55 +213,68 @@ impl Context {
         self.index.get(stream).copied().flatten().unwrap_or_else(|| unreachable!("stream {stream} was never opened"))
     }
 
-    fn run_head(&mut self, lane: usize, vm: &Shared) -> bool {
-        let Lane { entry, stream, queue } = &mut self.lanes[lane];
-        if let Some(flight) = &entry.flight
-            && flight.needs_attention()
-        {
-            launch::record_tail(flight, stream.as_mut());
-            return true;
-        }
-        let Some(head) = queue.front_mut() else {
-            return false;
-        };
-        if let Some(more) = head.has_more()
-            && !more.device_waits.is_empty()
-        {
-            // Waits that are met are not looked at again.
-            launch::settle_waits(more, entry, stream.as_mut(), vm);
-            if !more.device_waits.is_empty() {
-                return false;
+    /// Runs up to `most` instructions of one stream, while its head is ready. Returns whether anything was done.
+    fn run_turn(&mut self, lane: usize, most: usize, vm: &Shared) -> bool {
+        self.lane_in_hand = lane;
+        for done in 0..most {
+            let Lane { entry, stream, queue } = &mut self.lanes[lane];
+            if let Some(flight) = &entry.flight
+                && flight.needs_attention()
+            {
+                launch::record_tail(flight, stream.as_mut());
+                continue;
             }
-        }
-        if let Some(job) = queue.pop() {
-            self.run(lane, job, vm);
+            let Some(head) = queue.front_mut() else {
+                return done > 0;
+            };
+            if let Some(more) = head.has_more()
+                && !more.device_waits.is_empty()
+            {
+                // Waits that are met are not looked at again.
+                launch::settle_waits(more, entry, stream.as_mut(), vm);
+                if !more.device_waits.is_empty() {
+                    return done > 0;
+                }
+            }
+            if let Some(job) = queue.pop() {
+                self.run(job, vm);
+            }
         }
         true
     }
 
-    fn run(&mut self, lane: usize, job: Slot<Job>, vm: &Shared) {
-        let Lane { entry, stream, .. } = &mut self.lanes[lane];
-        let (_, job) = self.in_hand.insert((lane, job));
+    /// Runs a job of the lane in hand.
+    #[inline]
+    fn run(&mut self, job: Slot<Job>, vm: &Shared) {
+        let Lane { entry, stream, .. } = &mut self.lanes[self.lane_in_hand];
+        let job = self.in_hand.insert(job);
         self.shared.running.begin(job);
         if let Some(monitor) = &vm.monitor {
             monitor.starts(job, entry, stream.as_mut());
         }
-        if let Some(flight) = &entry.flight {
-            launch::carry_out(job, entry, flight, stream.as_mut(), vm);
-            if let Some((_, job)) = self.in_hand.take()
-                && let Some(mark) = launch::hand_over(job, entry, flight, stream.as_mut(), vm)
-            {
-                self.retired.push(mark);
-            }
-            return;
+        if entry.flight.is_some() {
+            return self.launch(vm);
         }
         run::run(job, entry, stream.as_mut(), vm, &self.shared.retired_bytes);
         vm.room.announce(vm);
-        if let Some((_, job)) = self.in_hand.take() {
+        if let Some(job) = self.in_hand.take() {
             self.retired.push(job);
         }
         if self.retired.len() >= RETIRED {
             self.give_back(vm);
+        }
+    }
+
+    /// Launches the job in hand, whose device runs it later.
+    #[inline(never)]
+    fn launch(&mut self, vm: &Shared) {
+        let Lane { entry, stream, .. } = &mut self.lanes[self.lane_in_hand];
+        let (Some(flight), Some(job)) = (&entry.flight, &mut self.in_hand) else { return };
+        launch::carry_out(job, entry, flight, stream.as_mut(), vm);
+        if let Some(job) = self.in_hand.take()
+            && let Some(mark) = launch::hand_over(job, entry, flight, stream.as_mut(), vm)
+        {
+            self.retired.push(mark);
         }
     }
 

@@ -179,6 +179,13 @@ impl Job {
         host.iter().chain(device).copied()
     }
 
+    /// Whether it holds nothing any more that [`Job::clear`] would drop; a read is forgotten here.
+    #[inline]
+    pub(crate) fn is_spent(&mut self) -> bool {
+        self.first_read = NO_POINT;
+        !self.has_more && matches!(self.task, Task::Nothing)
+    }
+
     /// Drops what the job holds and keeps the capacity. User code (the captures' drops) may run, and panic.
     pub(crate) fn clear(&mut self) {
         if self.has_more {

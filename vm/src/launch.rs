@@ -55,6 +55,7 @@ pub(crate) fn hand_over(
 }
 
 /// Meets what can be met of the waits of a head: a point that has passed, or a record that its device can wait for.
+#[inline(never)]
 pub(crate) fn settle_waits(more: &mut More, entry: &StreamEntry, stream: &mut dyn ep::Stream, vm: &Shared) {
     let More { device_waits, waited, by_event, by_number, .. } = more;
     let keep = entry.flight.is_some() || vm.monitor.is_some();
@@ -119,6 +120,7 @@ fn device_source<'a>(entry: &StreamEntry, source: &'a StreamEntry) -> Option<&'a
 
 /// Records behind everything launched, because somebody wants to know. If it cannot be recorded, the stream is waited
 /// for; if that fails too, nothing can be proven any more and the device is lost.
+#[inline(never)]
 pub(crate) fn record_tail(flight: &Flight, stream: &mut dyn ep::Stream) {
     let seq = flight.launched();
     if flight.is_in_doubt() || !record(flight, seq, stream) {

@@ -18,15 +18,19 @@ impl Outbox {
         Outbox { batches: Vec::new(), pushed: Vec::new() }
     }
 
-    /// Adds a job to the batch of `context`.
-    pub(crate) fn add(&mut self, context: &Arc<ContextShared>, job: Slot<Job>) {
-        if let Some((_, batch)) = self.batches.iter_mut().find(|(known, _)| Arc::ptr_eq(known, context)) {
-            batch.push(job);
-            return;
-        }
-        let mut batch = Chain::new();
-        batch.push(job);
-        self.batches.push((context.clone(), batch));
+    /// The number of the batch for `context`.
+    pub(crate) fn batch_for(&mut self, context: &Arc<ContextShared>) -> usize {
+        let known = self.batches.iter().position(|(known, _)| Arc::ptr_eq(known, context));
+        known.unwrap_or_else(|| {
+            self.batches.push((context.clone(), Chain::new()));
+            self.batches.len() - 1
+        })
+    }
+
+    /// Adds a job to a batch.
+    #[inline]
+    pub(crate) fn add(&mut self, batch: usize, job: Slot<Job>) {
+        self.batches[batch].1.push(job);
     }
 
     /// Puts each batch into its context's inbox. Quick: no system call.

@@ -1,11 +1,11 @@
 //! The first pass of a submission: checks all that can be refused, and takes memory with an undo log.
 //!
-//! Whatever is in the way is told as an [`Obstacle`], with everything undone: the submitter leaves the lock, removes it,
+//! Whatever is in the way is told as an [`Obstacle`] (in a box, so that going on is one word), with everything undone: the submitter leaves the lock, removes it,
 //! and starts again.
 
 use std::sync::Arc;
 
-use streamvm_ep::{Access, Kernel};
+use streamvm_ep::{Access, Kernel, Op};
 use streamvm_instructions::{
     Dependence, DependenceUse, Engine, Error, Foreign, Instruction, InstructionList, Kind, Resource, ResourceId,
     ResourceKind, Use, WaitFor, wait_error,
@@ -32,21 +32,22 @@ pub(crate) enum Obstacle {
     Memory(PoolId, usize),
 }
 
-impl From<Error> for Obstacle {
-    fn from(error: Error) -> Obstacle {
-        Obstacle::Refused(error)
+impl From<Error> for Box<Obstacle> {
+    fn from(error: Error) -> Box<Obstacle> {
+        Box::new(Obstacle::Refused(error))
     }
 }
 
 impl State {
     /// Checks `list` and takes memory for what it creates. On an obstacle, which comes with its line, no tensor and no
     /// mark has changed.
+    #[inline(never)]
     pub(crate) fn prepare(
         &mut self,
         list: &InstructionList,
         vm: &Shared,
         engine: &Arc<dyn Engine>,
-    ) -> Result<(), (usize, Obstacle)> {
+    ) -> Result<(), (usize, Box<Obstacle>)> {
         self.scratch.clear();
         self.snapshot.begin();
         for (line, instruction) in list.instructions().iter().enumerate() {
@@ -62,6 +63,7 @@ impl State {
         Ok(())
     }
 
+    #[inline]
     fn prepare_one(
         &mut self,
         line: usize,
@@ -69,8 +71,8 @@ impl State {
         list: &InstructionList,
         vm: &Shared,
         engine: &Arc<dyn Engine>,
-    ) -> Result<(), Obstacle> {
-        let stream = self.stream(instruction.stream).ok_or(Obstacle::Stream(instruction.stream))?;
+    ) -> Result<(), Box<Obstacle>> {
+        let stream = self.stream(instruction.stream).ok_or_else(|| Box::new(Obstacle::Stream(instruction.stream)))?;
         let uses = list.uses(instruction);
         let first_use = self.scratch.uses.len();
         let (mut bytes, mut kernel) = (0, None);
@@ -78,7 +80,9 @@ impl State {
             Kind::Function { body: Some(body), .. } | Kind::Barrier { body: Some(body), .. } => {
                 bytes = body.heap_bytes() as u64;
             }
-            _ => kernel = self.check(line, instruction, uses, vm, engine, list)?,
+            Kind::Call { op, .. } => kernel = kernel_for(*op, instruction, uses, vm)?,
+            Kind::Copy | Kind::Fill(_) => {}
+            _ => self.check(line, instruction, engine, list)?,
         }
         for u in uses {
             let resource = match u.resource().id_in(engine) {
@@ -98,6 +102,7 @@ impl State {
     }
 
     /// The resource of a use that no engine knows yet: an earlier instruction of this list created it, or this one does.
+    #[inline(never)]
     fn unbound(
         &mut self,
         line: usize,
@@ -105,7 +110,7 @@ impl State {
         u: &Use,
         stream: StreamId,
         vm: &Shared,
-    ) -> Result<(ResourceId, u64), Obstacle> {
+    ) -> Result<(ResourceId, u64), Box<Obstacle>> {
         let resource = u.resource();
         if let Some(id) = self.scratch.created.get(&address(resource)) {
             return Ok((*id, 0));
@@ -118,21 +123,15 @@ impl State {
     }
 
     /// What can be refused without looking at resources.
+    #[inline(never)]
     fn check(
         &mut self,
         line: usize,
         instruction: &Instruction,
-        uses: &[Use],
-        vm: &Shared,
         engine: &Arc<dyn Engine>,
         list: &InstructionList,
-    ) -> Result<Option<Kernel>, Error> {
+    ) -> Result<(), Error> {
         match &instruction.kind {
-            Kind::Call { op, .. } => {
-                let dtype = uses.get(op.key_input()).and_then(Use::as_tensor).map(|tensor| tensor.dtype());
-                let device = instruction.stream.device.kind;
-                dtype.map(|dtype| vm.kernels.get(*op, device, dtype).map_err(Error::from)).transpose()
-            }
             Kind::Function { name, body: None, .. } | Kind::Barrier { name, body: None, calls: true } => {
                 Err(Error::Placeholder { line, name: name.to_string() })
             }
@@ -141,7 +140,7 @@ impl State {
                     let recorded = Recorded { stream: instruction.stream, point: None };
                     self.scratch.recorded.insert(event.address(), recorded).is_some()
                 };
-                if event.is_recorded() || again { Err(Error::RecordedTwice { line }) } else { Ok(None) }
+                if event.is_recorded() || again { Err(Error::RecordedTwice { line }) } else { Ok(()) }
             }
             Kind::Wait { source, target, .. } => {
                 let found = match target {
@@ -155,9 +154,9 @@ impl State {
                         id.filter(|id| (1..=self.sync.last_submitted(*id)).contains(seq)).map(|_| *source)
                     }
                 };
-                if found == Some(*source) { Ok(None) } else { Err(wait_error(line, source, target)) }
+                if found == Some(*source) { Ok(()) } else { Err(wait_error(line, source, target)) }
             }
-            _ => Ok(None),
+            _ => Ok(()),
         }
     }
 
@@ -169,13 +168,24 @@ impl State {
         instruction: &Instruction,
         id: ResourceId,
         access: Access,
-    ) -> Result<(), Obstacle> {
-        let known = self.resources.get_mut(id.index()).and_then(Option::as_mut);
-        if known.as_ref().is_some_and(|known| known.contents == Contents::Written)
-            && !matches!(instruction.kind, Kind::Release)
-        {
-            return Ok(());
+    ) -> Result<(), Box<Obstacle>> {
+        match self.resources.get(id.index()) {
+            Some(Some(known)) if known.contents == Contents::Written && !matches!(instruction.kind, Kind::Release) => {
+                Ok(())
+            }
+            _ => self.note_change(line, instruction, id, access),
         }
+    }
+
+    #[inline(never)]
+    fn note_change(
+        &mut self,
+        line: usize,
+        instruction: &Instruction,
+        id: ResourceId,
+        access: Access,
+    ) -> Result<(), Box<Obstacle>> {
+        let known = self.resources.get_mut(id.index()).and_then(Option::as_mut);
         let Some(known) = known else {
             return Err(refused(line, instruction, |line, what| Error::Released { line, what }));
         };
@@ -203,12 +213,17 @@ impl State {
     }
 
     /// Makes a resource known, with memory if it has bytes. Returns its id and how many bytes were taken.
-    fn create(&mut self, resource: &Resource, stream: StreamId, vm: &Shared) -> Result<(ResourceId, u64), Obstacle> {
+    fn create(
+        &mut self,
+        resource: &Resource,
+        stream: StreamId,
+        vm: &Shared,
+    ) -> Result<(ResourceId, u64), Box<Obstacle>> {
         let (memory, dependence, contents, taken) = match resource.kind() {
             ResourceKind::Var => (Memory::none(), Dependence::default(), Contents::Written, 0),
             ResourceKind::Storage { bytes: 0, .. } => (Memory::none(), Dependence::default(), Contents::Fresh, 0),
             kind @ ResourceKind::Storage { place, memory, bytes } => {
-                let pool = self.pools.find(place, memory).ok_or(Obstacle::Pool(kind))?;
+                let pool = self.pools.find(place, memory).ok_or_else(|| Box::new(Obstacle::Pool(kind)))?;
                 let (memory, accesses) = self.take(pool, bytes, stream, vm)?;
                 (memory, Dependence::after(&accesses), Contents::Fresh, bytes as u64)
             }
@@ -236,7 +251,7 @@ impl State {
         bytes: usize,
         stream: StreamId,
         vm: &Shared,
-    ) -> Result<(Memory, AccessSet), Obstacle> {
+    ) -> Result<(Memory, AccessSet), Box<Obstacle>> {
         let snapshot = std::cell::RefCell::new(self.snapshot.of(&vm.streams));
         let passed = |point: Point| snapshot.borrow_mut().has_passed(point);
         let pool = self.pools.get(id);
@@ -255,10 +270,11 @@ impl State {
         }
         match handed(&self.scratch.handed, id, bytes, usize::MAX) {
             Some(block) => Ok((self.pools.memory(id, block, bytes), AccessSet::new())),
-            None => Err(Obstacle::Memory(id, bytes)),
+            None => Err(Box::new(Obstacle::Memory(id, bytes))),
         }
     }
 
+    #[cold]
     fn undo(&mut self) {
         while let Some(undo) = self.scratch.undo.pop() {
             match undo {
@@ -283,6 +299,14 @@ impl State {
     }
 }
 
+/// The kernel of a call.
+#[inline(never)]
+fn kernel_for(op: Op, instruction: &Instruction, uses: &[Use], vm: &Shared) -> Result<Option<Kernel>, Error> {
+    let dtype = uses.get(op.key_input()).and_then(Use::as_tensor).map(|tensor| tensor.dtype());
+    let device = instruction.stream.device.kind;
+    dtype.map(|dtype| vm.kernels.get(op, device, dtype).map_err(Error::from)).transpose()
+}
+
 /// The smallest block of a pool, between two sizes in bytes, that the list itself releases and nobody got yet.
 fn handed(handed: &[Handed], pool: PoolId, least: usize, most: usize) -> Option<Block> {
     let free = handed.iter().filter(|handed| handed.pool == pool && handed.heir.is_none());
@@ -291,6 +315,6 @@ fn handed(handed: &[Handed], pool: PoolId, least: usize, most: usize) -> Option<
 }
 
 #[cold]
-fn refused(line: usize, instruction: &Instruction, error: fn(usize, String) -> Error) -> Obstacle {
-    Obstacle::Refused(error(line, instruction.kind.name().to_owned()))
+fn refused(line: usize, instruction: &Instruction, error: fn(usize, String) -> Error) -> Box<Obstacle> {
+    error(line, instruction.kind.name().to_owned()).into()
 }

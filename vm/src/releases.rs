@@ -21,9 +21,15 @@ impl Releases {
         self.any.store(true, Ordering::Release);
     }
 
+    /// Whether anything was dropped since the last look: a cheap look.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
     /// Moves what was dropped behind what is in `taken`.
     pub(crate) fn take(&self, taken: &mut Vec<ResourceId>) {
-        if self.any.load(Ordering::Acquire) {
+        if self.any() {
             let mut dropped = unpoisoned(self.dropped.lock());
             self.any.store(false, Ordering::Relaxed);
             taken.append(&mut dropped);

@@ -19,6 +19,7 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// Runs `job` on its stream and publishes that it has passed. The outcome is entered before that, and the captures are
 /// dropped before that, by this thread.
+#[inline]
 pub(crate) fn run(
     job: &mut Job,
     entry: &StreamEntry,
@@ -52,7 +53,9 @@ pub(crate) fn carry_out(job: &mut Job, entry: &StreamEntry, stream: &mut dyn ep:
             entry.pass(job.point.seq);
         }
     };
-    if let Some(root) = failures.poison(job.reads()) {
+    if failures.any()
+        && let Some(root) = failures.poison(job.reads())
+    {
         log::debug!("{} on {} is skipped: {root}", job.name(), entry.key);
         too_early(job);
         if !vm.planted.is(Mutant::PoisonNotCarried) {
@@ -84,7 +87,14 @@ pub(crate) fn failure(job: &Job, entry: &StreamEntry, cause: Cause) -> Failure {
 }
 
 /// Drops what a job holds; a panic of a capture's drop is logged, as nothing waits for it.
+#[inline]
 pub(crate) fn clear(job: &mut Job) {
+    if !job.is_spent() {
+        clear_rest(job);
+    }
+}
+
+fn clear_rest(job: &mut Job) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| job.clear())) {
         log::error!("dropping the captures of an instruction panicked: {}", panic_text(payload));
     }

@@ -68,7 +68,8 @@ impl Scheduler {
                     }
                 }
                 if let (Some(job), Some(entry)) = (queue.pop(), vm.streams.get(*stream)) {
-                    self.outbox.add(&entry.context, job);
+                    let batch = self.outbox.batch_for(&entry.context);
+                    self.outbox.add(batch, job);
                     count += 1;
                 }
             }

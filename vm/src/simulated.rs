@@ -66,7 +66,8 @@ impl Rng {
 
 impl Simulated {
     pub(crate) fn new(seed: u64, in_order: bool, world: Option<Arc<SimWorld>>) -> Simulated {
-        let driver = Driver { rng: Rng(seed), in_order, scheduler: Scheduler::new(), contexts: Vec::new(), order: Vec::new() };
+        let driver =
+            Driver { rng: Rng(seed), in_order, scheduler: Scheduler::new(), contexts: Vec::new(), order: Vec::new() };
         Simulated { driver: Mutex::new(driver), adopted: Mutex::default(), world }
     }
 

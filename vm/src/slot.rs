@@ -13,7 +13,7 @@
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 /// A linked cell. On lines of its own, so that two cells in flight never share one.
 #[repr(C, align(64))]
@@ -39,7 +39,7 @@ pub(crate) struct Batch<T> {
 
 /// Owns one cell that is linked to nothing.
 pub(crate) struct Slot<T> {
-    cell: *mut Cell<T>,
+    cell: NonNull<Cell<T>>,
     owns: PhantomData<Box<Cell<T>>>,
 }
 
@@ -50,12 +50,12 @@ impl<T> Slot<T> {
     /// A new cell: the only call here that allocates.
     pub(crate) fn new(value: T) -> Slot<T> {
         let batch = Batch { next: ptr::null_mut(), last: ptr::null_mut(), len: 0 };
-        let cell = Box::into_raw(Box::new(Cell { next: ptr::null_mut(), batch, value }));
-        Slot { cell, owns: PhantomData }
+        let cell = Box::leak(Box::new(Cell { next: ptr::null_mut(), batch, value }));
+        Slot { cell: NonNull::from(cell), owns: PhantomData }
     }
 
     fn into_raw(self) -> *mut Cell<T> {
-        let cell = self.cell;
+        let cell = self.cell.as_ptr();
         std::mem::forget(self);
         cell
     }
@@ -66,21 +66,21 @@ impl<T> Deref for Slot<T> {
 
     fn deref(&self) -> &T {
         // SAFETY: the slot owns the cell, which lives until the slot is dropped.
-        unsafe { &(*self.cell).value }
+        unsafe { &self.cell.as_ref().value }
     }
 }
 
 impl<T> DerefMut for Slot<T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the slot owns the cell, and `self` is borrowed for as long as the reference lives.
-        unsafe { &mut (*self.cell).value }
+        unsafe { &mut self.cell.as_mut().value }
     }
 }
 
 impl<T> Drop for Slot<T> {
     fn drop(&mut self) {
-        // SAFETY: the cell came from `Box::into_raw`, and this slot is its only owner.
-        drop(unsafe { Box::from_raw(self.cell) });
+        // SAFETY: the cell came from a box that was leaked, and this slot is its only owner.
+        drop(unsafe { Box::from_raw(self.cell.as_ptr()) });
     }
 }
 
@@ -112,6 +112,7 @@ impl<T> Chain<T> {
     }
 
     /// Adds a slot behind the last.
+    #[inline]
     pub(crate) fn push(&mut self, slot: Slot<T>) {
         let cell = slot.into_raw();
         if self.last.is_null() {
@@ -125,13 +126,11 @@ impl<T> Chain<T> {
     }
 
     /// Takes the first slot.
+    #[inline]
     pub(crate) fn pop(&mut self) -> Option<Slot<T>> {
-        if self.first.is_null() {
-            return None;
-        }
-        let cell = self.first;
+        let mut cell = NonNull::new(self.first)?;
         // SAFETY: the chain owns the cell, so it is alive and nobody else touches it.
-        let next = unsafe { &mut (*cell).next };
+        let next = unsafe { &mut cell.as_mut().next };
         self.first = std::mem::replace(next, ptr::null_mut());
         if self.first.is_null() {
             self.last = ptr::null_mut();

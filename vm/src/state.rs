@@ -43,7 +43,10 @@ pub(crate) struct StreamState {
     pub(crate) entry: Arc<StreamEntry>,
     /// How many instructions were sent to the scheduler. Nothing is held back when it has dispatched as many.
     pub(crate) sent: u64,
+    /// Without its instructions, of which there are as many as it has numbers.
     pub(crate) counts: SyncCounts,
+    /// Where the outbox collects for its context.
+    pub(crate) batch: usize,
 }
 
 /// What `prepare` found out about one instruction.
@@ -154,15 +157,19 @@ impl State {
     }
 
     /// The id of a stream that was opened.
+    #[inline]
     pub(crate) fn stream(&mut self, key: StreamKey) -> Option<StreamId> {
         match self.recent {
             Some((recent, id)) if recent == key => Some(id),
-            _ => {
-                let id = self.names.find(&key)?;
-                self.recent = Some((key, id));
-                Some(id)
-            }
+            _ => self.another_stream(key),
         }
+    }
+
+    #[inline(never)]
+    fn another_stream(&mut self, key: StreamKey) -> Option<StreamId> {
+        let id = self.names.find(&key)?;
+        self.recent = Some((key, id));
+        Some(id)
     }
 
     /// Adds a resource; `id` is what soft sync gave its dependence.
@@ -179,6 +186,7 @@ impl State {
     }
 
     /// Frees the memory behind handles that are gone, ordered after all that was submitted before.
+    #[inline(never)]
     pub(crate) fn free_dropped(&mut self, vm: &Shared) {
         let mut dropped = std::mem::take(&mut self.scratch.dropped);
         for id in dropped.drain(..) {
@@ -194,12 +202,10 @@ impl State {
         self.scratch.dropped = dropped;
     }
 
-    /// Keeps the table of failures from growing for ever: forgets old points that no resource holds, once everything
+    /// Keeps the table of failures, which has some, from growing for ever: forgets old points that no resource holds, once everything
     /// that was submitted while one might have held them has passed.
+    #[cold]
     pub(crate) fn forget_failures(&mut self, vm: &Shared) {
-        if !vm.failures.any() {
-            return;
-        }
         let submitted = || vm.streams.iter().map(|entry| Point::new(entry.id, entry.submitted())).collect();
         let last_writes = || self.sync.last_writes().collect();
         vm.failures.find_unseen(submitted, |point| vm.streams.has_passed(point), last_writes);
@@ -219,10 +225,14 @@ impl State {
     }
 
     /// A slot to fill: one that came back, or a new one.
+    #[inline]
     pub(crate) fn slot(&mut self, returned: &crate::inbox::Inbox<Job>) -> Slot<Job> {
-        if self.free.is_empty() {
-            self.free = returned.take();
-        }
+        self.free.pop().unwrap_or_else(|| self.more_slots(returned))
+    }
+
+    #[inline(never)]
+    fn more_slots(&mut self, returned: &crate::inbox::Inbox<Job>) -> Slot<Job> {
+        self.free = returned.take();
         self.free.pop().unwrap_or_else(|| Slot::new(Job::empty()))
     }
 }

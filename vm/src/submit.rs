@@ -8,7 +8,9 @@ use std::panic::Location;
 use std::sync::{Arc, TryLockError};
 
 use streamvm_ep::DeviceKind;
-use streamvm_instructions::{Deadline, Engine, Error, InstructionList, Place, ResourceId, ResourceKind, Tensor};
+use streamvm_instructions::{
+    Deadline, Engine, Error, InstructionList, Place, ResourceId, ResourceKind, SyncCounts, Tensor,
+};
 use streamvm_stream::allocator::Want;
 use streamvm_stream::{Passing, StreamClass, StreamKey, policy_for};
 
@@ -33,6 +35,14 @@ pub(crate) enum Full {
     Refuses,
 }
 
+/// Why an attempt to submit came to nothing.
+enum Hindrance {
+    /// There is no room.
+    Full,
+    /// In the way of a line.
+    Obstacle(usize, Box<Obstacle>),
+}
+
 impl Shared {
     /// Submits `list`. `engine` is this engine as tensors know it.
     pub(crate) fn submit(
@@ -43,35 +53,74 @@ impl Shared {
     ) -> Result<Submitted, Error> {
         // Before any lock.
         self.fork.check()?;
+        match self.attempt(engine, list)? {
+            Ok(submitted) => Ok(submitted),
+            Err(hindrance) => self.insist(engine, list, full, hindrance),
+        }
+    }
+
+    /// Submits `list` unless something is in the way.
+    ///
+    /// # Errors
+    /// The engine is closed.
+    fn attempt(
+        self: &Arc<Self>,
+        engine: &Arc<dyn Engine>,
+        list: &mut InstructionList,
+    ) -> Result<Result<Submitted, Hindrance>, Error> {
+        let mut state = unpoisoned(self.state.lock());
+        self.check_open()?;
+        if self.releases.any() {
+            self.releases.take(&mut state.scratch.dropped);
+        }
+        if !state.scratch.dropped.is_empty() {
+            state.free_dropped(self);
+        }
+        if self.failures.any() {
+            state.forget_failures(self);
+        }
+        if !self.admit(&mut state, list.len() as u64) {
+            return Ok(Err(Hindrance::Full));
+        }
+        if let Err((line, obstacle)) = state.prepare(list, self, engine) {
+            return Ok(Err(Hindrance::Obstacle(line, obstacle)));
+        }
+        let (submitted, wake) = state.commit(list, self, engine);
+        drop(state);
+        if let Some(monitor) = &self.monitor {
+            monitor.pass_trace_on();
+        }
+        if !wake.is_empty() {
+            self.wake(&wake);
+        }
+        if self.inline.is_some() || self.simulated.is_some() {
+            self.drive();
+        }
+        Ok(Ok(submitted))
+    }
+
+    /// Removes what is in the way and tries again, until nothing is.
+    #[cold]
+    fn insist(
+        self: &Arc<Self>,
+        engine: &Arc<dyn Engine>,
+        list: &mut InstructionList,
+        full: Full,
+        mut hindrance: Hindrance,
+    ) -> Result<Submitted, Error> {
         let mut ladder = Ladder::default();
         loop {
-            let mut state = unpoisoned(self.state.lock());
-            self.check_open()?;
-            self.releases.take(&mut state.scratch.dropped);
-            state.free_dropped(self);
-            state.forget_failures(self);
-            if !self.admit(&mut state, list.len() as u64) {
-                drop(state);
-                self.wait_for_room(list.len() as u64, full)?;
-                continue;
-            }
-            match state.prepare(list, self, engine) {
-                Ok(()) => {
-                    let (submitted, wake) = state.commit(list, self, engine);
-                    drop(state);
-                    if let Some(monitor) = &self.monitor {
-                        monitor.pass_trace_on();
-                    }
-                    self.wake(&wake);
-                    self.drive();
-                    return Ok(submitted);
-                }
-                Err((line, obstacle)) => {
-                    drop(state);
+            match hindrance {
+                Hindrance::Full => self.wait_for_room(list.len() as u64, full)?,
+                Hindrance::Obstacle(line, obstacle) => {
                     let instruction = &list.instructions()[line];
                     let about = |error: Error| error.about(Some(line), instruction.kind.name(), instruction.site);
                     self.remove(obstacle, &mut ladder).map_err(about)?;
                 }
+            }
+            match self.attempt(engine, list)? {
+                Ok(submitted) => return Ok(submitted),
+                Err(next) => hindrance = next,
             }
         }
     }
@@ -80,6 +129,7 @@ impl Shared {
         if self.closed.load(std::sync::atomic::Ordering::Relaxed) { Err(Error::Shutdown) } else { Ok(()) }
     }
 
+    #[inline(never)]
     fn wake(&self, wake: &ToWake) {
         wake.contexts.iter().for_each(|context| context.wake());
         if wake.scheduler {
@@ -88,18 +138,25 @@ impl Shared {
     }
 
     /// Whether `more` instructions may be added now. The timelines are asked only when what they last left is used up.
+    #[inline]
     fn admit(&self, state: &mut State, more: u64) -> bool {
-        let limits = if engine_thread::is_here() { self.limits.overdraft() } else { self.limits };
-        if state.headroom.instructions < more || state.headroom.bytes == 0 {
-            let pending = self.pending();
-            if !limits.admit(pending, more) {
-                state.headroom = Pending::default();
-                return false;
-            }
-            state.headroom.instructions = self.limits.instructions.saturating_sub(pending.instructions).max(more);
-            state.headroom.bytes = self.limits.bytes.saturating_sub(pending.bytes);
+        if (state.headroom.instructions < more || state.headroom.bytes == 0) && !self.look_for_room(state, more) {
+            return false;
         }
         state.headroom.instructions -= more;
+        true
+    }
+
+    #[inline(never)]
+    fn look_for_room(&self, state: &mut State, more: u64) -> bool {
+        let pending = self.pending();
+        let limits = if engine_thread::is_here() { self.limits.overdraft() } else { self.limits };
+        if !limits.admit(pending, more) {
+            state.headroom = Pending::default();
+            return false;
+        }
+        state.headroom.instructions = self.limits.instructions.saturating_sub(pending.instructions).max(more);
+        state.headroom.bytes = self.limits.bytes.saturating_sub(pending.bytes);
         true
     }
 
@@ -118,8 +175,8 @@ impl Shared {
     }
 
     /// Removes what is in the way of a submission; no lock is held.
-    fn remove(self: &Arc<Self>, obstacle: Obstacle, ladder: &mut Ladder) -> Result<(), Error> {
-        match obstacle {
+    fn remove(self: &Arc<Self>, obstacle: Box<Obstacle>, ladder: &mut Ladder) -> Result<(), Error> {
+        match *obstacle {
             Obstacle::Refused(error) => Err(error),
             Obstacle::Stream(key) => self.open_stream(key),
             Obstacle::Pool(kind) => self.open_pool(kind),
@@ -173,7 +230,8 @@ impl Shared {
         }
         self.streams.add(entry.clone());
         context.open(entry.clone(), stream);
-        state.streams.push(StreamState { entry, sent: 0, counts: streamvm_instructions::SyncCounts::none(key) });
+        let batch = state.outbox.batch_for(&entry.context);
+        state.streams.push(StreamState { entry, sent: 0, counts: SyncCounts::none(key), batch });
         Ok(())
     }
 
@@ -235,6 +293,7 @@ impl Shared {
     /// submitted has passed when it returns, run by itself or by who had the turn before. A thread of an engine does not
     /// wait: it may be running an instruction of this very engine, further up the stack. Who has the turn then runs what
     /// it submitted, before or right after giving the turn away.
+    #[inline(never)]
     fn drive(&self) {
         if let Some(simulated) = &self.simulated {
             return simulated.after_submission(self);
@@ -266,11 +325,11 @@ fn run_turn(mut context: MutexGuard<'_, Context>, inline: &Inline, vm: &Shared) 
 }
 
 impl State {
-    fn create_passed(&mut self, tensor: &Tensor, vm: &Shared) -> Result<ResourceId, Obstacle> {
+    fn create_passed(&mut self, tensor: &Tensor, vm: &Shared) -> Result<ResourceId, Box<Obstacle>> {
         let kind = tensor.resource().kind();
         let memory = match kind {
             ResourceKind::Storage { place, memory, bytes } if bytes > 0 => {
-                let pool = self.pools.find(place, memory).ok_or(Obstacle::Pool(kind))?;
+                let pool = self.pools.find(place, memory).ok_or_else(|| Box::new(Obstacle::Pool(kind)))?;
                 let looked = RefCell::new(Vec::new());
                 let passed = |point| {
                     let passed = vm.streams.has_passed(point);
@@ -283,7 +342,7 @@ impl State {
                 if let Some(monitor) = &vm.monitor {
                     monitor.looked(looked.borrow().iter().copied());
                 }
-                let allocated = allocated.ok_or(Obstacle::Memory(pool, bytes))?;
+                let allocated = allocated.ok_or_else(|| Box::new(Obstacle::Memory(pool, bytes)))?;
                 self.pools.memory(pool, allocated.block, bytes)
             }
             _ => crate::memory::Memory::none(),

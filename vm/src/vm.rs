@@ -8,7 +8,7 @@ use std::time::Duration;
 use streamvm_ep::races::Finding;
 use streamvm_ep::{DType, DeviceInfo, Element, MemoryKind, Scalar, Shape};
 use streamvm_instructions::{
-    BuildError, Deadline, Engine, Error, InstructionList, InstructionsBuilder, Place, Tensor, Var, deadline,
+    BuildError, Deadline, Engine, Error, InstructionList, InstructionsBuilder, Place, SyncCounts, Tensor, Var, deadline,
 };
 
 use crate::config::VmBuilder;
@@ -17,6 +17,7 @@ use crate::failures::Uncollected;
 use crate::ladder;
 use crate::shared::Shared;
 use crate::stall_report::StallReport;
+use crate::state::StreamState;
 use crate::stats::{PoolStats, Stats};
 use crate::submit::Full;
 use crate::sync::unpoisoned;
@@ -203,7 +204,11 @@ impl Vm {
         self.shared.free_dropped();
         let (streams, memory) = {
             let state = unpoisoned(self.shared.state.lock());
-            let streams = state.streams.iter().map(|stream| stream.counts).collect();
+            let counts = |stream: &StreamState| {
+                let instructions = state.sync.last_submitted(stream.entry.id);
+                SyncCounts { instructions, ..stream.counts }
+            };
+            let streams = state.streams.iter().map(counts).collect();
             let pool = |pool: &crate::memory::Pool| PoolStats {
                 place: pool.place,
                 kind: pool.kind,

@@ -54,6 +54,17 @@ impl Dependence {
         set
     }
 
+    /// Whether every point that an access may need is of `stream`: then it needs nothing, as a stream is ordered.
+    #[inline]
+    pub(super) fn is_of(&self, stream: StreamId) -> bool {
+        self.write.stream == stream
+            && match self.reads.as_slice() {
+                [] => true,
+                [read] => read.stream == stream,
+                _ => false,
+            }
+    }
+
     /// Calls `need` for each point that a read must come after; a point of number 0 is none.
     #[inline]
     pub(super) fn needs_of_read(&self, mut need: impl FnMut(Point)) {

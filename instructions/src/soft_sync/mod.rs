@@ -261,11 +261,11 @@ impl SoftSync {
         let (at, by_event) = (Point::new(stream, state.last), state.by_event);
         let (first_wait, first_read) = (self.plan.waits.len() as u32, self.plan.reads.len() as u32);
         self.needs.clear();
-        if order != Order::Uses || self.barrier.is_some() {
+        if !matches!(order, Order::Uses) || self.barrier.is_some() {
             self.needs_of_order(at, order, observed);
         }
+        let (planted, reads) = (self.planted, &mut self.plan.reads);
         let mut needs = Needs { at, mode: self.mode, clocks: &self.clocks, needs: &mut self.needs };
-        let (reads, planted) = (&mut self.plan.reads, self.planted);
         if let [only] = uses {
             let dependence = &mut self.dependences[only.resource.index()];
             needs.of_use(dependence, only.access, reads);
@@ -288,7 +288,7 @@ impl SoftSync {
         if by_event {
             self.record_around(line, at, order, waits.clone());
         }
-        if order == Order::Barrier {
+        if matches!(order, Order::Barrier) {
             self.barrier = Some(at);
         }
         self.plan.instructions.push(Planned { point: at, waits, reads });
@@ -297,6 +297,7 @@ impl SoftSync {
 
     /// Places the records that an instruction asks for unasked: before it, when its stream is held back, so that
     /// others need not wait for what holds it; behind it, when its stream records behind each.
+    #[inline(never)]
     fn record_around(&mut self, line: usize, at: Point, order: Order, waits: Range<u32>) {
         let state = &mut self.streams[at.stream.index()];
         let held = self.plan.waits[waits.start as usize..waits.end as usize].iter().any(|w| w.kind == WaitKind::Host);
@@ -340,6 +341,7 @@ impl SoftSync {
     }
 
     /// Turns the needs of the instruction at `at` into its waits.
+    #[inline(never)]
     fn settle(&mut self, at: Point, observed: &mut impl Observed) {
         if self.mode == SoftSyncMode::Minimal {
             self.needs.retain(|point| observed.passed(point.stream) < point.seq);
@@ -413,13 +415,20 @@ struct Needs<'a> {
 impl Needs<'_> {
     /// What a use of a resource must come after. Poison belongs to points: what is read is added to `reads` as the point
     /// that wrote it.
-    #[inline]
+    #[inline(always)]
     fn of_use(&mut self, dependence: &Dependence, access: Access, reads: &mut Vec<Point>) {
         if access != Access::Write
             && let Some(point) = dependence.last_write()
         {
             reads.push(point);
         }
+        if !dependence.is_of(self.at.stream) {
+            self.of_streams(dependence, access);
+        }
+    }
+
+    #[inline(never)]
+    fn of_streams(&mut self, dependence: &Dependence, access: Access) {
         if self.mode == SoftSyncMode::LastUsedStream
             && let Some(point) = dependence.last_use()
         {
