@@ -107,10 +107,10 @@ impl State {
         }
         let mut wake = ToWake { contexts: SmallVec::new(), scheduler: !self.to_scheduler.is_empty() };
         self.outbox.push();
-        vm.to_scheduler.push(std::mem::take(&mut self.to_scheduler));
+        vm.to_scheduler.push(&mut self.to_scheduler);
         self.outbox.take_sleepers(&mut wake.contexts);
         if let Some(driver) = &vm.inline {
-            driver.jobs.push(inline);
+            driver.jobs.push(&mut inline);
         }
         (submitted, wake)
     }
@@ -261,7 +261,7 @@ impl State {
             Kind::Call { op, params } => {
                 job.what = op.name();
                 let Some(kernel) = prepared.kernel else { return };
-                job.task = Task::Kernel(kernel, *params);
+                job.task = Task::Kernel(self.scratch.kernels[kernel as usize], *params);
             }
             Kind::Copy => (job.what, job.task) = ("copy", Task::Copy),
             Kind::Fill(value) => (job.what, job.task) = ("fill", Task::Fill(*value)),

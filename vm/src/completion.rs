@@ -107,7 +107,7 @@ impl Completion {
             }
             vm.room.announce(vm);
         }
-        vm.returned.push(returned);
+        vm.returned.push(&mut returned);
         turn.over = over;
     }
 }

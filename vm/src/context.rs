@@ -280,7 +280,7 @@ impl Context {
 
     /// Gives the slots of what has passed back to the submitters.
     pub(crate) fn give_back(&mut self, vm: &Shared) {
-        vm.returned.push(std::mem::take(&mut self.retired));
+        vm.returned.push(&mut self.retired);
     }
 
     /// What heads wait for that only a timeline tells.

@@ -181,7 +181,7 @@ mod loom_tests {
     fn order_is_kept(step: fn(&Shared)) {
         loom::model(move || {
             let shared = Arc::new(Shared::default());
-            shared.to_scheduler.push(one(1));
+            shared.to_scheduler.push(&mut one(1));
             let scheduler = {
                 let shared = shared.clone();
                 thread::spawn(move || step(&shared))
@@ -190,10 +190,10 @@ mod loom_tests {
             let mut sent = 1;
             for number in [2, 3] {
                 if sent == shared.submission.dispatched() {
-                    shared.context.push(one(number));
+                    shared.context.push(&mut one(number));
                 } else {
                     sent += 1;
-                    shared.to_scheduler.push(one(number));
+                    shared.to_scheduler.push(&mut one(number));
                 }
             }
             scheduler.join().expect("the scheduler does not panic");
@@ -209,9 +209,9 @@ mod loom_tests {
     #[test]
     fn loom_the_right_to_dispatch_comes_back_behind_what_was_dispatched() {
         order_is_kept(|shared| {
-            let jobs = shared.to_scheduler.take();
+            let mut jobs = shared.to_scheduler.take();
             let count = jobs.len() as u64;
-            shared.context.push(jobs);
+            shared.context.push(&mut jobs);
             thread::yield_now();
             shared.submission.note_dispatched(count);
         });
@@ -221,10 +221,10 @@ mod loom_tests {
     #[should_panic(expected = "the order of the stream")]
     fn loom_a_right_that_comes_back_before_the_dispatch_is_overtaken() {
         order_is_kept(|shared| {
-            let jobs = shared.to_scheduler.take();
+            let mut jobs = shared.to_scheduler.take();
             shared.submission.note_dispatched(jobs.len() as u64);
             thread::yield_now();
-            shared.context.push(jobs);
+            shared.context.push(&mut jobs);
         });
     }
 }

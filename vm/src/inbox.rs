@@ -36,16 +36,20 @@ impl<T> Inbox<T> {
         Inbox { newest: CachePadded::new(AtomicPtr::new(ptr::null_mut())), owns: PhantomData }
     }
 
-    /// Puts a batch in, behind those already there. An empty chain is not put in.
-    pub(crate) fn push(&self, chain: Chain<T>) {
+    /// Puts a batch in, behind those already there, and leaves `chain` empty. An empty chain is not put in.
+    #[inline]
+    pub(crate) fn push(&self, chain: &mut Chain<T>) {
         if chain.is_empty() {
             return;
         }
-        let (first, last, len) = chain.into_parts();
+        let (first, last, len) = chain.take_parts();
         // SAFETY: the chain gave its cells up to us, and until the exchange below succeeds no other thread sees them.
         let batch = unsafe { &mut (*first).batch };
-        (batch.last, batch.len) = (last, len);
-        let mut newest = self.newest.load(Ordering::Relaxed);
+        batch.last = last;
+        batch.len = len;
+        // A taker that keeps up has emptied the inbox. A look before the exchange would fetch the line twice: to read it,
+        // and to write to it.
+        let mut newest = ptr::null_mut();
         loop {
             batch.next = newest;
             match self.newest.compare_exchange_weak(newest, first, Ordering::SeqCst, Ordering::Relaxed) {
@@ -118,10 +122,10 @@ mod tests {
     #[test]
     fn batches_come_out_in_the_order_they_went_in() {
         let inbox = Inbox::new();
-        inbox.push(chain(0..3));
-        inbox.push(chain([]));
-        inbox.push(chain(3..4));
-        inbox.push(chain(4..6));
+        inbox.push(&mut chain(0..3));
+        inbox.push(&mut chain([]));
+        inbox.push(&mut chain(3..4));
+        inbox.push(&mut chain(4..6));
         let all = inbox.take();
         assert_eq!(all.len(), 6);
         assert_eq!(values(all), [0, 1, 2, 3, 4, 5]);
@@ -135,7 +139,7 @@ mod tests {
         let inbox = Inbox::new();
         let mut chain = Chain::new();
         (0..3).for_each(|_| chain.push(Slot::new(counted.clone())));
-        inbox.push(chain);
+        inbox.push(&mut chain);
         drop(inbox);
         assert_eq!(Arc::strong_count(&counted), 1);
     }
@@ -147,7 +151,7 @@ mod tests {
         let pushers: Vec<_> = (0..3u32)
             .map(|who| {
                 let inbox = inbox.clone();
-                std::thread::spawn(move || (0..EACH).for_each(|i| inbox.push(chain([who * EACH + i]))))
+                std::thread::spawn(move || (0..EACH).for_each(|i| inbox.push(&mut chain([who * EACH + i]))))
             })
             .collect();
         let mut seen = [0; 3];
@@ -192,11 +196,11 @@ mod loom_tests {
             let pusher = {
                 let inbox = inbox.clone();
                 thread::spawn(move || {
-                    inbox.push(one(1));
-                    inbox.push(one(2));
+                    inbox.push(&mut one(1));
+                    inbox.push(&mut one(2));
                 })
             };
-            inbox.push(one(10));
+            inbox.push(&mut one(10));
             let mut seen = read(&mut inbox.take());
             pusher.join().expect("the pusher does not panic");
             seen.extend(read(&mut inbox.take()));
@@ -216,7 +220,7 @@ mod loom_tests {
             let pusher = {
                 let inbox = inbox.clone();
                 thread::spawn(move || {
-                    let (first, last, len) = one(1).into_parts();
+                    let (first, last, len) = one(1).take_parts();
                     // SAFETY: the cell is ours until it is linked.
                     let batch = unsafe { &mut (*first).batch };
                     (batch.next, batch.last, batch.len) = (ptr::null_mut(), last, len);

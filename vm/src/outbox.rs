@@ -37,7 +37,7 @@ impl Outbox {
     pub(crate) fn push(&mut self) {
         for (index, (context, batch)) in self.batches.iter_mut().enumerate() {
             if !batch.is_empty() {
-                context.inbox.push(std::mem::take(batch));
+                context.inbox.push(batch);
                 self.pushed.push(index);
             }
         }

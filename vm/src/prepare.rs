@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use streamvm_ep::{Access, Kernel, Op};
+use streamvm_ep::{Access, Op};
 use streamvm_instructions::{
     Dependence, DependenceUse, Engine, Error, Foreign, Instruction, InstructionList, Kind, Resource, ResourceId,
     ResourceKind, Use, WaitFor, wait_error,
@@ -80,7 +80,7 @@ impl State {
             Kind::Function { body: Some(body), .. } | Kind::Barrier { body: Some(body), .. } => {
                 bytes = body.heap_bytes() as u64;
             }
-            Kind::Call { op, .. } => kernel = kernel_for(*op, instruction, uses, vm)?,
+            Kind::Call { op, .. } => kernel = self.kernel(*op, instruction, uses, vm)?,
             Kind::Copy | Kind::Fill(_) => {}
             _ => self.check(line, instruction, engine, list)?,
         }
@@ -120,6 +120,21 @@ impl State {
             return Err(refused(line, instruction, |line, what| Error::NeverWritten { line, what }));
         }
         self.create(resource, stream, vm)
+    }
+
+    /// Notes the kernel of a call; gives its place.
+    #[inline(never)]
+    fn kernel(
+        &mut self,
+        op: Op,
+        instruction: &Instruction,
+        uses: &[Use],
+        vm: &Shared,
+    ) -> Result<Option<u32>, Box<Obstacle>> {
+        let Some(tensor) = uses.get(op.key_input()).and_then(Use::as_tensor) else { return Ok(None) };
+        let kernel = vm.kernels.get(op, instruction.stream.device.kind, tensor.dtype()).map_err(Error::from)?;
+        self.scratch.kernels.push(kernel);
+        Ok(Some(self.scratch.kernels.len() as u32 - 1))
     }
 
     /// What can be refused without looking at resources.
@@ -297,14 +312,6 @@ impl State {
             }
         }
     }
-}
-
-/// The kernel of a call.
-#[inline(never)]
-fn kernel_for(op: Op, instruction: &Instruction, uses: &[Use], vm: &Shared) -> Result<Option<Kernel>, Error> {
-    let dtype = uses.get(op.key_input()).and_then(Use::as_tensor).map(|tensor| tensor.dtype());
-    let device = instruction.stream.device.kind;
-    dtype.map(|dtype| vm.kernels.get(op, device, dtype).map_err(Error::from)).transpose()
 }
 
 /// The smallest block of a pool, between two sizes in bytes, that the list itself releases and nobody got yet.

@@ -96,7 +96,7 @@ mod loom_tests {
                 thread::spawn(move || {
                     let mut chain = Chain::new();
                     chain.push(Slot::new(1));
-                    shared.0.push(chain);
+                    shared.0.push(&mut chain);
                     shared.1.wake();
                 })
             };

@@ -31,9 +31,14 @@ impl<T> Cell<T> {
 }
 
 /// What the first cell of a batch says about the batch while it lies in an inbox.
+///
+/// `last` and `len` are apart on purpose. Beside each other, as in a chain, they would be copied by one wide load, which
+/// cannot take its value from the two narrow stores that have just been made: it would wait until both, and every store
+/// before them, have reached the cache.
+#[repr(C)]
 pub(crate) struct Batch<T> {
-    pub(crate) next: *mut Cell<T>,
     pub(crate) last: *mut Cell<T>,
+    pub(crate) next: *mut Cell<T>,
     pub(crate) len: usize,
 }
 
@@ -152,10 +157,13 @@ impl<T> Chain<T> {
         unsafe { self.first.as_mut() }.map(|cell| &mut cell.value)
     }
 
-    /// Gives up the cells without dropping them: (first, last, length).
-    pub(crate) fn into_parts(self) -> (*mut Cell<T>, *mut Cell<T>, usize) {
+    /// Gives up the cells without dropping them: (first, last, length). The chain is empty afterwards.
+    #[inline]
+    pub(crate) fn take_parts(&mut self) -> (*mut Cell<T>, *mut Cell<T>, usize) {
         let parts = (self.first, self.last, self.len);
-        std::mem::forget(self);
+        self.first = ptr::null_mut();
+        self.last = ptr::null_mut();
+        self.len = 0;
         parts
     }
 }

@@ -52,7 +52,8 @@ pub(crate) struct StreamState {
 /// What `prepare` found out about one instruction.
 pub(crate) struct Prepared {
     pub(crate) stream: StreamId,
-    pub(crate) kernel: Option<Kernel>,
+    /// The place of its kernel in [`Scratch::kernels`], if it has one.
+    pub(crate) kernel: Option<u32>,
     pub(crate) first_use: usize,
     pub(crate) bytes: u64,
     /// The device records behind it; known after soft sync.
@@ -86,6 +87,7 @@ pub(crate) struct Recorded {
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(crate) prepared: Vec<Prepared>,
+    pub(crate) kernels: Vec<Kernel>,
     /// What all instructions use, in list order.
     pub(crate) uses: Vec<DependenceUse>,
     /// Resources that the list creates, by their address; the list keeps them alive.
@@ -100,6 +102,7 @@ pub(crate) struct Scratch {
 impl Scratch {
     pub(crate) fn clear(&mut self) {
         self.prepared.clear();
+        self.kernels.clear();
         self.uses.clear();
         self.created.clear();
         self.recorded.clear();
