@@ -104,6 +104,7 @@ unsafe impl Sync for InlineFn {}
 
 impl InlineFn {
     /// Stores a closure.
+    #[inline(always)]
     pub fn new<F>(f: F) -> InlineFn
     where
         F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
@@ -111,6 +112,7 @@ impl InlineFn {
         if fits::<Inline<F>>() { InlineFn::store(Inline(f)) } else { InlineFn::store(Boxed(Box::new(f))) }
     }
 
+    #[inline(always)]
     fn store<S: Stored>(stored: S) -> InlineFn {
         // Decided at compile time; a box always fits, and other calls are never reached.
         assert!(fits::<S>(), "only what fits is stored");

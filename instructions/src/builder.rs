@@ -199,8 +199,7 @@ impl InstructionsBuilder {
     where
         F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
     {
-        let body = Some(InlineFn::new(f));
-        self.push_function(name.into(), Role::Function, device, uses, body, Location::caller())
+        self.push_function(name, Role::Function, device, uses, || Some(InlineFn::new(f)), Location::caller())
     }
 
     /// Runs a caller's code that touches nothing streamvm knows, in the order of the compute stream of `device`.
@@ -225,21 +224,22 @@ impl InstructionsBuilder {
         F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
     {
         let device = tensor.as_tensor().and_then(|tensor| tensor.place().device()).unwrap_or(HOST_DEVICE);
-        self.push_function(name.into(), Role::Access, device, [tensor], Some(InlineFn::new(f)), Location::caller())
+        self.push_function(name, Role::Access, device, [tensor], || Some(InlineFn::new(f)), Location::caller())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_function(
         &mut self,
-        name: Cow<'static, str>,
+        name: impl Into<Cow<'static, str>>,
         role: Role,
         device: DeviceId,
         uses: impl IntoIterator<Item = Use>,
-        body: Option<InlineFn>,
+        body: impl FnOnce() -> Option<InlineFn>,
         site: &'static Location<'static>,
     ) -> Result<(), BuildError> {
         let stream = StreamKey::new(device, self.compute, self.lane);
-        self.list.push_unchecked(stream, Kind::Function { role, name, body }, uses, site);
+        let make = || Kind::Function { role, name: name.into(), body: body() };
+        self.list.push_made(stream, make, uses, site);
         if self.list.last_uses().iter().any(|u| u.as_tensor().is_some()) {
             return self.check_last_function(device);
         }

@@ -8,9 +8,10 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::ops::Range;
 use std::panic::Location;
+use std::{fmt, mem};
 
-use streamvm_ep::{InlineFn, Op, Params, Scalar};
-use streamvm_stream::{StreamKey, WaitKind};
+use streamvm_ep::{DeviceId, InlineFn, Op, Params, Scalar};
+use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
 use crate::check::check;
 use crate::{BuildError, Event, Use};
@@ -137,7 +138,15 @@ pub struct Instruction {
     pub(crate) uses: Range<u32>,
 }
 
+/// The kind of a blank place: it holds nothing.
+const BLANK: Kind = Kind::GlobalSync;
+
 impl Instruction {
+    fn blank() -> Instruction {
+        let stream = StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 0);
+        Instruction { stream, kind: BLANK, site: Location::caller(), uses: 0..0 }
+    }
+
     /// What it uses, out of all uses of its list: inputs, then outputs.
     #[inline]
     pub fn uses_of<'a>(&self, uses: &'a [Use]) -> &'a [Use] {
@@ -145,10 +154,40 @@ impl Instruction {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Buffers {
-    instructions: Vec<Instruction>,
+    /// Places of instructions; those from `len` on are blank.
+    places: Vec<Instruction>,
+    len: usize,
     uses: Vec<Use>,
+}
+
+impl Buffers {
+    fn instructions(&self) -> &[Instruction] {
+        &self.places[..self.len]
+    }
+
+    /// The first blank place.
+    #[inline]
+    fn blank(&mut self) -> &mut Instruction {
+        if self.len == self.places.len() {
+            self.grow();
+        }
+        &mut self.places[self.len]
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        self.places.resize_with((2 * self.len).max(4), Instruction::blank);
+    }
+
+    /// Makes every place from `len` on blank again.
+    fn truncate(&mut self, len: usize) {
+        while self.len > len {
+            self.len -= 1;
+            self.places[self.len].kind = BLANK;
+        }
+    }
 }
 
 /// The longest list, in instructions with four uses each, whose buffers a thread keeps (about 1 MB).
@@ -160,9 +199,15 @@ thread_local! {
 }
 
 /// Instructions in program order.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct InstructionList {
     buffers: Buffers,
+}
+
+impl fmt::Debug for InstructionList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.instructions()).finish()
+    }
 }
 
 impl InstructionList {
@@ -173,17 +218,17 @@ impl InstructionList {
 
     /// The instructions.
     pub fn instructions(&self) -> &[Instruction] {
-        &self.buffers.instructions
+        self.buffers.instructions()
     }
 
     /// How many instructions there are.
     pub fn len(&self) -> usize {
-        self.buffers.instructions.len()
+        self.buffers.len
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.buffers.instructions.is_empty()
+        self.buffers.len == 0
     }
 
     /// What an instruction of this list uses: inputs, then outputs.
@@ -200,12 +245,12 @@ impl InstructionList {
     /// All instructions and all their uses, for a planner that writes them into another list, and for an engine that
     /// takes their code.
     pub fn parts_mut(&mut self) -> (&mut [Instruction], &[Use]) {
-        (&mut self.buffers.instructions, &self.buffers.uses)
+        (&mut self.buffers.places[..self.buffers.len], &self.buffers.uses)
     }
 
     /// Takes the code out of a function or barrier, to run it: `None` where there is none, or no more.
     pub fn take_body(&mut self, line: usize) -> Body {
-        match &mut self.buffers.instructions.get_mut(line)?.kind {
+        match &mut self.parts_mut().0.get_mut(line)?.kind {
             Kind::Function { body, .. } | Kind::Barrier { body, .. } => body.take(),
             _ => None,
         }
@@ -239,40 +284,66 @@ impl InstructionList {
         uses: impl IntoIterator<Item = Use>,
         site: &'static Location<'static>,
     ) {
+        self.push_made(stream, || kind, uses, site);
+    }
+
+    /// [`InstructionList::push_unchecked`] of a kind that `make` makes.
+    ///
+    /// It is made last, and written field by field into a blank place. Made before, it would have to outlive calls that
+    /// may panic, so it would lie on the stack, and be copied from there by wide loads right behind the narrow stores that
+    /// made it: such a load waits until those, and every store before them, have reached the cache.
+    #[inline(always)]
+    pub(crate) fn push_made(
+        &mut self,
+        stream: StreamKey,
+        make: impl FnOnce() -> Kind,
+        uses: impl IntoIterator<Item = Use>,
+        site: &'static Location<'static>,
+    ) {
         let first = self.buffers.uses.len() as u32;
-        self.buffers.uses.extend(uses);
+        uses.into_iter().for_each(|u| self.buffers.uses.push(u));
         let uses = first..self.buffers.uses.len() as u32;
-        self.buffers.instructions.push(Instruction { stream, kind, site, uses });
+        let place = self.buffers.blank();
+        // What was there is blank, and dropping it would do nothing.
+        mem::forget(mem::replace(&mut place.kind, make()));
+        place.stream = stream;
+        place.site = site;
+        place.uses = uses;
+        self.buffers.len += 1;
     }
 
     /// Removes the last instruction.
     pub(crate) fn pop(&mut self) {
-        if let Some(last) = self.buffers.instructions.pop() {
-            self.buffers.uses.truncate(last.uses.start as usize);
+        if let Some(last) = self.instructions().last() {
+            let first_use = last.uses.start as usize;
+            self.buffers.uses.truncate(first_use);
+            self.buffers.truncate(self.buffers.len - 1);
         }
     }
 
     /// Moves the instructions of `other` behind those of this list.
     pub fn append(&mut self, mut other: InstructionList) {
         let offset = self.buffers.uses.len() as u32;
-        let lines = self.buffers.instructions.len();
+        let lines = self.buffers.len;
         self.buffers.uses.append(&mut other.buffers.uses);
-        self.buffers.instructions.extend(other.buffers.instructions.drain(..).map(|mut instruction| {
-            instruction.uses = instruction.uses.start + offset..instruction.uses.end + offset;
-            if let Kind::Wait { target: WaitFor::Line(line), .. } = &mut instruction.kind {
+        for instruction in &mut other.buffers.places[..other.buffers.len] {
+            let place = self.buffers.blank();
+            mem::swap(place, instruction);
+            place.uses = place.uses.start + offset..place.uses.end + offset;
+            if let Kind::Wait { target: WaitFor::Line(line), .. } = &mut place.kind {
                 *line += lines;
             }
-            instruction
-        }));
+            self.buffers.len += 1;
+        }
     }
 }
 
 impl Drop for InstructionList {
     fn drop(&mut self) {
         let mut buffers = std::mem::take(&mut self.buffers);
-        buffers.instructions.clear();
+        buffers.truncate(0);
         buffers.uses.clear();
-        if buffers.instructions.capacity() > KEPT || buffers.uses.capacity() > KEPT * 4 {
+        if buffers.places.len() > KEPT || buffers.uses.capacity() > KEPT * 4 {
             return;
         }
         // A thread that is ending has no place to keep them.
