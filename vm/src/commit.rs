@@ -75,7 +75,8 @@ impl State {
         list: &mut InstructionList,
         vm: &Shared,
         engine: &Arc<dyn Engine>,
-    ) -> (Submitted, ToWake) {
+        submitted: &mut Submitted,
+    ) -> ToWake {
         self.order(list, vm, engine);
         if let Some(monitor) = &vm.monitor {
             monitor.submits(self, list, self.snapshot.seen());
@@ -83,7 +84,6 @@ impl State {
         if !self.scratch.created.is_empty() {
             self.bind(list, engine);
         }
-        let mut submitted = Submitted::default();
         let mut inline = Chain::new();
         let mut bytes = 0;
         if !self.sync.plan().records().is_empty() {
@@ -112,7 +112,7 @@ impl State {
         if let Some(driver) = &vm.inline {
             driver.jobs.push(&mut inline);
         }
-        (submitted, wake)
+        wake
     }
 
     /// Sends the records that stand before the list's work, and notes the lines that the others stand behind.

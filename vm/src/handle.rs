@@ -5,6 +5,7 @@ use std::sync::Arc;
 use streamvm_instructions::{Callback, Deadline, Engine, Error, InstructionList, ResourceId};
 use streamvm_stream::Point;
 
+use crate::commit::Submitted;
 use crate::shared::Shared;
 use crate::submit::Full;
 use crate::sync::unpoisoned;
@@ -20,7 +21,7 @@ impl Handle {
 
 impl Engine for Handle {
     fn submit(&self, me: &Arc<dyn Engine>, list: &mut InstructionList) -> Result<(), Error> {
-        self.0.submit(me, list, Full::Blocks)?;
+        self.0.submit(me, list, Full::Blocks, &mut Submitted::default())?;
         self.0.failures.log_unseen();
         Ok(())
     }

@@ -37,6 +37,8 @@ pub(crate) enum Full {
 
 /// Why an attempt to submit came to nothing.
 enum Hindrance {
+    /// Nothing more is submitted to this engine.
+    Closed,
     /// There is no room.
     Full,
     /// In the way of a line.
@@ -44,32 +46,34 @@ enum Hindrance {
 }
 
 impl Shared {
-    /// Submits `list`. `engine` is this engine as tensors know it.
+    /// Submits `list`. `engine` is this engine as tensors know it; `submitted`, which is empty, gets what became of it:
+    /// returned, it would be copied at each step on the way.
     pub(crate) fn submit(
         self: &Arc<Self>,
         engine: &Arc<dyn Engine>,
         list: &mut InstructionList,
         full: Full,
-    ) -> Result<Submitted, Error> {
+        submitted: &mut Submitted,
+    ) -> Result<(), Error> {
         // Before any lock.
         self.fork.check()?;
-        match self.attempt(engine, list)? {
-            Ok(submitted) => Ok(submitted),
-            Err(hindrance) => self.insist(engine, list, full, hindrance),
+        match self.attempt(engine, list, submitted) {
+            Ok(()) => Ok(()),
+            Err(hindrance) => self.insist(engine, list, full, submitted, hindrance),
         }
     }
 
     /// Submits `list` unless something is in the way.
-    ///
-    /// # Errors
-    /// The engine is closed.
     fn attempt(
         self: &Arc<Self>,
         engine: &Arc<dyn Engine>,
         list: &mut InstructionList,
-    ) -> Result<Result<Submitted, Hindrance>, Error> {
+        submitted: &mut Submitted,
+    ) -> Result<(), Hindrance> {
         let mut state = unpoisoned(self.state.lock());
-        self.check_open()?;
+        if self.is_closed() {
+            return Err(Hindrance::Closed);
+        }
         if self.releases.any() {
             self.releases.take(&mut state.scratch.dropped);
         }
@@ -80,12 +84,12 @@ impl Shared {
             state.forget_failures(self);
         }
         if !self.admit(&mut state, list.len() as u64) {
-            return Ok(Err(Hindrance::Full));
+            return Err(Hindrance::Full);
         }
         if let Err((line, obstacle)) = state.prepare(list, self, engine) {
-            return Ok(Err(Hindrance::Obstacle(line, obstacle)));
+            return Err(Hindrance::Obstacle(line, obstacle));
         }
-        let (submitted, wake) = state.commit(list, self, engine);
+        let wake = state.commit(list, self, engine, submitted);
         drop(state);
         if let Some(monitor) = &self.monitor {
             monitor.pass_trace_on();
@@ -96,7 +100,7 @@ impl Shared {
         if self.inline.is_some() || self.simulated.is_some() {
             self.drive();
         }
-        Ok(Ok(submitted))
+        Ok(())
     }
 
     /// Removes what is in the way and tries again, until nothing is.
@@ -106,11 +110,13 @@ impl Shared {
         engine: &Arc<dyn Engine>,
         list: &mut InstructionList,
         full: Full,
+        submitted: &mut Submitted,
         mut hindrance: Hindrance,
-    ) -> Result<Submitted, Error> {
+    ) -> Result<(), Error> {
         let mut ladder = Ladder::default();
         loop {
             match hindrance {
+                Hindrance::Closed => return Err(Error::Shutdown),
                 Hindrance::Full => self.wait_for_room(list.len() as u64, full)?,
                 Hindrance::Obstacle(line, obstacle) => {
                     let instruction = &list.instructions()[line];
@@ -118,15 +124,19 @@ impl Shared {
                     self.remove(obstacle, &mut ladder).map_err(about)?;
                 }
             }
-            match self.attempt(engine, list)? {
-                Ok(submitted) => return Ok(submitted),
+            match self.attempt(engine, list, submitted) {
+                Ok(()) => return Ok(()),
                 Err(next) => hindrance = next,
             }
         }
     }
 
+    fn is_closed(&self) -> bool {
+        self.closed.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
     fn check_open(&self) -> Result<(), Error> {
-        if self.closed.load(std::sync::atomic::Ordering::Relaxed) { Err(Error::Shutdown) } else { Ok(()) }
+        if self.is_closed() { Err(Error::Shutdown) } else { Ok(()) }
     }
 
     #[inline(never)]

@@ -17,12 +17,13 @@ use crate::shared::Shared;
 /// that nobody asks for is reported by `wait_all` and `shutdown`.
 pub struct Ticket<'vm> {
     vm: &'vm Arc<Shared>,
-    submitted: Submitted,
+    pub(crate) submitted: Submitted,
 }
 
 impl<'vm> Ticket<'vm> {
-    pub(crate) fn new(vm: &'vm Arc<Shared>, submitted: Submitted) -> Ticket<'vm> {
-        Ticket { vm, submitted }
+    /// Of a list that is still to be submitted.
+    pub(crate) fn new(vm: &'vm Arc<Shared>) -> Ticket<'vm> {
+        Ticket { vm, submitted: Submitted::default() }
     }
 
     /// Whether every instruction of the submission has passed, failed or not. Never blocks.

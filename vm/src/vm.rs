@@ -115,20 +115,23 @@ impl Vm {
     ///
     /// # Errors
     /// See [`Error`]; nothing of the list runs then.
-    pub fn submit(&self, mut list: InstructionList) -> Result<Ticket<'_>, Error> {
-        let submitted = self.shared.submit(&self.engine, &mut list, Full::Blocks)?;
+    pub fn submit(&self, list: InstructionList) -> Result<Ticket<'_>, Error> {
+        self.submit_or(list, Full::Blocks)
+    }
+
+    fn submit_or(&self, mut list: InstructionList, full: Full) -> Result<Ticket<'_>, Error> {
+        let mut ticket = Ticket::new(&self.shared);
+        self.shared.submit(&self.engine, &mut list, full, &mut ticket.submitted)?;
         self.shared.failures.log_unseen();
-        Ok(Ticket::new(&self.shared, submitted))
+        Ok(ticket)
     }
 
     /// [`Vm::submit`] that never blocks on a full queue.
     ///
     /// # Errors
     /// As [`Vm::submit`]; [`Error::WouldBlock`] with the list dropped when the queue is full.
-    pub fn try_submit(&self, mut list: InstructionList) -> Result<Ticket<'_>, Error> {
-        let submitted = self.shared.submit(&self.engine, &mut list, Full::Refuses)?;
-        self.shared.failures.log_unseen();
-        Ok(Ticket::new(&self.shared, submitted))
+    pub fn try_submit(&self, list: InstructionList) -> Result<Ticket<'_>, Error> {
+        self.submit_or(list, Full::Refuses)
     }
 
     /// [`Vm::submit`] that waits for at most `timeout` while the queue is full, or memory is.
