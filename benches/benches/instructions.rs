@@ -4,7 +4,7 @@
 //! from run to run. The engine is warm: streams are open, slots and scratch have their size. `make bench-instr` runs it
 //! and compares with the counts in `benches/instructions.json`.
 
-#![allow(missing_docs, reason = "the macros make items without")]
+#![allow(missing_docs, clippy::exit, reason = "the macros make items without, and end the process")]
 
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use streamvm::{DType, DeviceId, Mode, Vm};

@@ -181,12 +181,12 @@ impl Buffers {
         self.places.resize_with((2 * self.len).max(4), Instruction::blank);
     }
 
-    /// Makes every place from `len` on blank again.
+    /// Makes every place from `len` on blank again, first to last.
     fn truncate(&mut self, len: usize) {
-        while self.len > len {
-            self.len -= 1;
-            self.places[self.len].kind = BLANK;
+        for place in &mut self.places[len..self.len] {
+            place.kind = BLANK;
         }
+        self.len = len;
     }
 }
 

@@ -179,11 +179,14 @@ impl Job {
         host.iter().chain(device).copied()
     }
 
-    /// Whether it holds nothing any more that [`Job::clear`] would drop; a read is forgotten here.
+    /// [`Job::clear`] for a job that holds nothing to drop: false, and nothing done, for any other.
     #[inline]
-    pub(crate) fn is_spent(&mut self) -> bool {
-        self.first_read = NO_POINT;
-        !self.has_more && matches!(self.task, Task::Nothing)
+    pub(crate) fn clear_spent(&mut self) -> bool {
+        let spent = !self.has_more && matches!(self.task, Task::Nothing);
+        if spent {
+            self.first_read = NO_POINT;
+        }
+        spent
     }
 
     /// Drops what the job holds and keeps the capacity. User code (the captures' drops) may run, and panic.

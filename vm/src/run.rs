@@ -89,12 +89,12 @@ pub(crate) fn failure(job: &Job, entry: &StreamEntry, cause: Cause) -> Failure {
 /// Drops what a job holds; a panic of a capture's drop is logged, as nothing waits for it.
 #[inline]
 pub(crate) fn clear(job: &mut Job) {
-    if !job.is_spent() {
-        clear_rest(job);
+    if !job.clear_spent() {
+        clear_caught(job);
     }
 }
 
-fn clear_rest(job: &mut Job) {
+fn clear_caught(job: &mut Job) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| job.clear())) {
         log::error!("dropping the captures of an instruction panicked: {}", panic_text(payload));
     }

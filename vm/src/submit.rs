@@ -121,7 +121,7 @@ impl Shared {
                 Hindrance::Obstacle(line, obstacle) => {
                     let instruction = &list.instructions()[line];
                     let about = |error: Error| error.about(Some(line), instruction.kind.name(), instruction.site);
-                    self.remove(obstacle, &mut ladder).map_err(about)?;
+                    self.remove(*obstacle, &mut ladder).map_err(about)?;
                 }
             }
             match self.attempt(engine, list, submitted) {
@@ -185,8 +185,8 @@ impl Shared {
     }
 
     /// Removes what is in the way of a submission; no lock is held.
-    fn remove(self: &Arc<Self>, obstacle: Box<Obstacle>, ladder: &mut Ladder) -> Result<(), Error> {
-        match *obstacle {
+    fn remove(self: &Arc<Self>, obstacle: Obstacle, ladder: &mut Ladder) -> Result<(), Error> {
+        match obstacle {
             Obstacle::Refused(error) => Err(error),
             Obstacle::Stream(key) => self.open_stream(key),
             Obstacle::Pool(kind) => self.open_pool(kind),
@@ -284,7 +284,7 @@ impl Shared {
                 Ok(id) => break id,
                 Err(obstacle) => {
                     drop(state);
-                    self.remove(obstacle, &mut ladder)?;
+                    self.remove(*obstacle, &mut ladder)?;
                 }
             }
         };
