@@ -51,7 +51,7 @@ pub(crate) struct Job {
 }
 
 /// The links of a slot come before its job, in this many bytes.
-const LINKS: usize = 4 * size_of::<usize>();
+const LINKS: usize = 5 * size_of::<usize>();
 
 const _: () = assert!(LINKS + std::mem::offset_of!(Job, more) <= 3 * 64, "the fields of every job fit three lines");
 
