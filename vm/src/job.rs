@@ -55,27 +55,28 @@ const LINKS: usize = 5 * size_of::<usize>();
 
 const _: () = assert!(LINKS + std::mem::offset_of!(Job, more) <= 3 * 64, "the fields of every job fit three lines");
 
-/// What only some instructions have.
+/// What only some instructions have; what most of those have comes first.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct More {
-    /// A name that is not a constant of the program.
-    pub(crate) name: Option<Box<str>>,
+    /// The points that wrote the other things that it reads.
+    reads: SmallVec<[Point; 4]>,
+    pub(crate) operands: Vec<Operand>,
     /// Points that the thread context waits for.
     pub(crate) device_waits: SmallVec<[Point; 2]>,
     /// Points that the scheduler waits for.
     pub(crate) host_waits: SmallVec<[Point; 2]>,
+    /// The device records behind it.
+    pub(crate) record: bool,
+    /// A device wait failed: what is left of them is waited for by number.
+    pub(crate) by_number: bool,
     /// Points that were waited for, where somebody still asks: a device that may be lost, a monitor. Those that the
     /// device waits for by event come first.
     pub(crate) waited: SmallVec<[Point; 2]>,
     /// How many of them it waits for by event.
     pub(crate) by_event: usize,
-    /// The device records behind it.
-    pub(crate) record: bool,
-    /// A device wait failed: what is left of them is waited for by number.
-    pub(crate) by_number: bool,
-    /// The points that wrote the other things that it reads.
-    reads: SmallVec<[Point; 4]>,
-    pub(crate) operands: Vec<Operand>,
+    /// A name that is not a constant of the program.
+    pub(crate) name: Option<Box<str>>,
 }
 
 impl More {
