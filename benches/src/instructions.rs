@@ -132,7 +132,9 @@ pub fn table(changes: &[Change], limit: f64) -> String {
     let mut text = format!("{:width$}  {:>9}  {:>9}  {:>8}\n", "workload", "committed", "now", "change");
     for change in changes {
         let count = |count: Option<f64>| count.map_or("-".to_owned(), |count| format!("{count:.0}"));
-        let percent = change.percent().map_or("-".to_owned(), |percent| format!("{percent:+.1} %"));
+        // Added to nothing, a negative zero is a zero.
+        let tenths = |percent: f64| (percent * 10.0).round() / 10.0 + 0.0;
+        let percent = change.percent().map_or("-".to_owned(), |percent| format!("{:+.1} %", tenths(percent)));
         let verdict = if change.is_bad(limit) { "  !" } else { "" };
         let (before, now) = (count(change.before), count(change.now));
         text += &format!("{:width$}  {before:>9}  {now:>9}  {percent:>8}{verdict}\n", change.workload);
