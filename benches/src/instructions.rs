@@ -2,7 +2,8 @@
 //!
 //! A count is the same from run to run, where a time is not: a path that grew by a few instructions shows. The benchmark
 //! `instructions` counts; this reads what it found (the summaries that gungraun writes) and compares it, per operation,
-//! with the baseline: a JSON object of workloads and counts.
+//! with the baseline: a JSON object of targets, each an object of workloads and counts. A count of one kind of processor
+//! says nothing about another.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -61,33 +62,35 @@ fn summary(path: &Path) -> Result<(String, f64), Error> {
     }
 }
 
-/// Reads a baseline.
-///
-/// # Errors
-/// The file cannot be read, or is not an object of numbers.
-pub fn baseline(path: &Path) -> Result<Counts, Error> {
-    let read = || -> Option<Counts> {
-        let counts = json(path).ok()?;
-        counts.as_object()?.iter().map(|(workload, count)| Some((workload.clone(), count.as_f64()?))).collect()
-    };
-    match read() {
-        Some(counts) => Ok(counts),
-        // Why not, if it is not for what it holds.
-        None => json(path).and_then(|_| {
-            let reason = "expected an object of workloads and their counts".to_owned();
-            Err(Error::Counts { path: path.to_owned(), reason })
-        }),
-    }
+/// This machine's target, as baselines name it.
+pub fn target() -> String {
+    format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS)
 }
 
-/// Writes `counts` as the new baseline, one workload a line.
+/// Reads the counts of `target` in a baseline: `None` if it has none.
 ///
 /// # Errors
-/// The file cannot be written.
-pub fn write(path: &Path, counts: &Counts) -> Result<(), Error> {
-    let rounded: BTreeMap<&String, f64> = counts.iter().map(|(name, count)| (name, count.round())).collect();
+/// The file cannot be read, or is not an object of objects of numbers.
+pub fn baseline(path: &Path, target: &str) -> Result<Option<Counts>, Error> {
+    Ok(targets(path)?.remove(target))
+}
+
+fn targets(path: &Path) -> Result<BTreeMap<String, Counts>, Error> {
+    serde_json::from_value(json(path)?).map_err(|error| {
+        let reason = format!("expected an object of targets, each an object of workloads and counts: {error}");
+        Error::Counts { path: path.to_owned(), reason }
+    })
+}
+
+/// Writes `counts` as the new baseline of `target`, one workload a line, and leaves those of other targets.
+///
+/// # Errors
+/// The file is there and cannot be read, or it cannot be written.
+pub fn write(path: &Path, target: &str, counts: &Counts) -> Result<(), Error> {
+    let mut all = if path.exists() { targets(path)? } else { BTreeMap::new() };
+    all.insert(target.to_owned(), counts.iter().map(|(name, count)| (name.clone(), count.round())).collect());
     let failed = |source| Error::Write { path: PathBuf::from(path), source };
-    fs::write(path, format!("{:#}\n", serde_json::json!(rounded))).map_err(failed)
+    fs::write(path, format!("{:#}\n", serde_json::json!(all))).map_err(failed)
 }
 
 /// One workload's count beside the committed one.
@@ -189,11 +192,14 @@ new               -          7         -  !
         assert_eq!(now, counts(&[("chain", 10.0)]));
 
         let path = folder.path().join("baseline.json");
-        assert!(baseline(&path).is_err_and(|error| error.to_string().contains("baseline.json")));
-        write(&path, &now).expect("written");
-        assert_eq!(baseline(&path).expect("a baseline"), now);
+        assert!(baseline(&path, "a").is_err_and(|error| error.to_string().contains("baseline.json")));
+        write(&path, "a", &now).expect("written");
+        write(&path, "b", &counts(&[("fan", 7.0)])).expect("written");
+        assert_eq!(baseline(&path, "a").expect("a baseline"), Some(now));
+        assert_eq!(baseline(&path, "c").expect("a baseline"), None, "another target");
         fs::write(&path, "[1]").expect("a file");
-        assert!(baseline(&path).is_err_and(|error| error.to_string().contains("expected an object")));
+        assert!(baseline(&path, "a").is_err_and(|error| error.to_string().contains("expected an object")));
+        assert!(write(&path, "a", &Counts::new()).is_err(), "what is there is not lost");
         fs::write(below.join("summary.json"), "{}").expect("a file");
         assert!(found(folder.path()).is_err_and(|error| error.to_string().contains("another version")));
     }

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::panic::Location;
 use std::{fmt, mem};
 
@@ -183,10 +183,34 @@ impl Buffers {
 
     /// Makes every place from `len` on blank again, first to last.
     fn truncate(&mut self, len: usize) {
-        for place in &mut self.places[len..self.len] {
+        // The length first: a capture's drop may panic, and what it leaves then belongs to no instruction.
+        let before = mem::replace(&mut self.len, len);
+        for place in &mut self.places[len..before] {
             place.kind = BLANK;
         }
-        self.len = len;
+    }
+}
+
+/// An instruction of a list, of which only the code can be taken: the rest was checked, and engines rely on it.
+#[derive(Debug)]
+pub struct Line<'a>(&'a mut Instruction);
+
+impl Line<'_> {
+    /// Takes the code out of a function or barrier, to run it: `None` where there is none, or no more.
+    #[inline]
+    pub fn take_body(&mut self) -> Body {
+        match &mut self.0.kind {
+            Kind::Function { body, .. } | Kind::Barrier { body, .. } => body.take(),
+            _ => None,
+        }
+    }
+}
+
+impl Deref for Line<'_> {
+    type Target = Instruction;
+
+    fn deref(&self) -> &Instruction {
+        self.0
     }
 }
 
@@ -194,7 +218,7 @@ impl Buffers {
 const KEPT: usize = 4096;
 
 thread_local! {
-    /// The emptied buffers of this thread's last list: capacity only, nothing of any engine.
+    /// The emptied buffers of this thread's last list: capacity and blank places, nothing of any engine.
     static SPARE: Cell<Option<Buffers>> = const { Cell::new(None) };
 }
 
@@ -242,18 +266,20 @@ impl InstructionList {
         self.instructions().last().map_or(&[], |last| self.uses(last))
     }
 
-    /// All instructions and all their uses, for a planner that writes them into another list, and for an engine that
-    /// takes their code.
-    pub fn parts_mut(&mut self) -> (&mut [Instruction], &[Use]) {
+    /// All instructions and all their uses, for the planner, which writes them into another list.
+    pub(crate) fn parts_mut(&mut self) -> (&mut [Instruction], &[Use]) {
         (&mut self.buffers.places[..self.buffers.len], &self.buffers.uses)
+    }
+
+    /// All instructions and all their uses, for an engine that takes their code.
+    pub fn lines(&mut self) -> (impl Iterator<Item = Line<'_>>, &[Use]) {
+        let (instructions, uses) = self.parts_mut();
+        (instructions.iter_mut().map(Line), uses)
     }
 
     /// Takes the code out of a function or barrier, to run it: `None` where there is none, or no more.
     pub fn take_body(&mut self, line: usize) -> Body {
-        match &mut self.parts_mut().0.get_mut(line)?.kind {
-            Kind::Function { body, .. } | Kind::Barrier { body, .. } => body.take(),
-            _ => None,
-        }
+        Line(self.parts_mut().0.get_mut(line)?).take_body()
     }
 
     /// Appends an instruction that no builder call makes, on a stream of one's choice.

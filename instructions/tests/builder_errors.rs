@@ -241,3 +241,33 @@ fn every_call_notes_its_line() {
     assert_eq!(found, lines);
     assert!(list.instructions().iter().all(|instruction| instruction.site.file() == file!()));
 }
+
+/// The closure goes with the refused call, and its capture panics on the way. The caller catches that and goes on.
+#[test]
+fn a_refused_call_adds_nothing_when_a_capture_panics_as_it_is_dropped() {
+    struct Panics;
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            if !std::thread::panicking() {
+                panic!("on purpose");
+            }
+        }
+    }
+    let mut b = InstructionsBuilder::new();
+    b.host_fn("before", CPU, || Ok(()));
+    let before = b.list().to_string();
+    let elsewhere = tensor(DeviceId::cpu(1), DType::F32, &[2]);
+    let capture = Panics;
+    let call = std::panic::AssertUnwindSafe(|| {
+        b.call_fn("refused", CPU, [f32s(&[1]).read(), elsewhere.write()], move |_| {
+            let _capture = &capture;
+            Ok(())
+        })
+    });
+    assert!(std::panic::catch_unwind(call).is_err(), "the capture panics");
+    assert_eq!(b.list().to_string(), before);
+    b.call_fn("after", CPU, [f32s(&[1]).read()], |_| Ok(())).expect("the builder goes on");
+    let list = b.finish();
+    let uses: Vec<usize> = list.instructions().iter().map(|instruction| list.uses(instruction).len()).collect();
+    assert_eq!(uses, [0, 1]);
+}

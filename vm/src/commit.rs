@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 use streamvm_instructions::{
-    Dependence, DependenceUse, Engine, Event, Instruction, InstructionList, Kind, Order, PlannedRecord, RecordPlace,
-    Target, Use, Wait, WaitFor,
+    Dependence, DependenceUse, Engine, Event, Instruction, InstructionList, Kind, Line, Order, PlannedRecord,
+    RecordPlace, Target, Use, Wait, WaitFor,
 };
 use streamvm_stream::{Point, StreamId, WaitKind};
 
@@ -89,8 +89,8 @@ impl State {
         if !self.sync.plan().records().is_empty() {
             self.dispatch_marks(vm, &mut inline);
         }
-        let (instructions, uses) = list.parts_mut();
-        for (line, instruction) in instructions.iter_mut().enumerate() {
+        let (lines, uses) = list.lines();
+        for (line, instruction) in lines.enumerate() {
             let mut job = self.slot(&vm.returned);
             self.fill(&mut job, line, instruction, uses);
             submitted.add(job.point);
@@ -229,7 +229,7 @@ impl State {
     }
 
     #[inline]
-    fn fill(&mut self, job: &mut Job, line: usize, instruction: &mut Instruction, uses: &[Use]) {
+    fn fill(&mut self, job: &mut Job, line: usize, mut instruction: Line<'_>, uses: &[Use]) {
         let plan = self.sync.plan();
         let planned = &plan.instructions()[line];
         let prepared = &self.scratch.prepared[line];
@@ -246,8 +246,8 @@ impl State {
         if prepared.record {
             job.more().record = true;
         }
-        match &mut instruction.kind {
-            Kind::Function { name, body, .. } | Kind::Barrier { name, body, .. } => {
+        match &instruction.kind {
+            Kind::Function { name, .. } | Kind::Barrier { name, .. } => {
                 match name {
                     Cow::Borrowed(name) => job.what = name,
                     Cow::Owned(name) => {
@@ -255,7 +255,7 @@ impl State {
                         job.what = "function";
                     }
                 }
-                let Some(body) = body.take() else { return };
+                let Some(body) = instruction.take_body() else { return };
                 job.task = Task::Function(body);
             }
             Kind::Call { op, params } => {
@@ -274,7 +274,7 @@ impl State {
             }
         }
         if instruction.uses_of(uses).iter().any(|u| u.as_tensor().is_some()) {
-            self.add_operands(job, line, instruction, uses);
+            self.add_operands(job, line, &instruction, uses);
         }
     }
 

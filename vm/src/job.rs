@@ -10,6 +10,8 @@ use smallvec::SmallVec;
 use streamvm_ep::{self as ep, CallError, InlineFn, Kernel, KernelCall, Operand, Params, Scalar};
 use streamvm_stream::{Point, StreamId, Work};
 
+use crate::slot::value_offset;
+
 /// The device part of a job.
 pub(crate) enum Task {
     /// Order alone.
@@ -50,10 +52,10 @@ pub(crate) struct Job {
     more: More,
 }
 
-/// The links of a slot come before its job, in this many bytes.
-const LINKS: usize = 5 * size_of::<usize>();
-
-const _: () = assert!(LINKS + std::mem::offset_of!(Job, more) <= 3 * 64, "the fields of every job fit three lines");
+const _: () = assert!(
+    value_offset::<Job>() + std::mem::offset_of!(Job, more) <= 3 * 64,
+    "the links of a slot and the fields that every job has fit three lines"
+);
 
 /// What only some instructions have; what most of those have comes first.
 #[derive(Default)]

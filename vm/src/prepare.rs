@@ -1,7 +1,7 @@
 //! The first pass of a submission: checks all that can be refused, and takes memory with an undo log.
 //!
-//! Whatever is in the way is told as an [`Obstacle`] (in a box, so that going on is one word), with everything undone: the submitter leaves the lock, removes it,
-//! and starts again.
+//! Whatever is in the way is told as an [`Obstacle`] (in a box, so that going on is one word), with everything undone: the
+//! submitter leaves the lock, removes it, and starts again.
 
 use std::sync::Arc;
 

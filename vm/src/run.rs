@@ -53,6 +53,7 @@ pub(crate) fn carry_out(job: &mut Job, entry: &StreamEntry, stream: &mut dyn ep:
             entry.pass(job.point.seq);
         }
     };
+    // Here first, where it is inlined: nearly always nothing has failed.
     if failures.any()
         && let Some(root) = failures.poison(job.reads())
     {

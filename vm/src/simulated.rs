@@ -33,7 +33,8 @@ pub(crate) struct Simulated {
 
 struct Driver {
     rng: Rng,
-    /// Nothing is drawn: whole turns, as the engine's threads take them. For counting instructions of the processor.
+    /// Whole turns first, as the engine's threads take them; a draw only when they find nothing to do. For counting
+    /// instructions of the processor.
     in_order: bool,
     scheduler: Scheduler,
     contexts: Vec<Context>,
@@ -132,11 +133,14 @@ impl Driver {
             world.is_some_and(SimWorld::step)
         };
         if self.in_order {
+            let contexts = role(false);
             let mut progress = self.scheduler.step(vm.to_scheduler.take(), vm);
             for context in &mut self.contexts {
                 progress |= context.step(vm);
                 context.give_back(vm);
             }
+            drop(contexts);
+            let _completion = role(true);
             if vm.completion.poll(vm) | vm.callbacks.step() | progress {
                 return true;
             }

@@ -6,6 +6,8 @@
 //!
 //! Invariants, which this file and `inbox.rs` alone can break:
 //! * A cell is owned by exactly one of: a `Slot`, a `Chain` that links it, an `Inbox` that links it.
+//! * What a chain has pushed leaves it at the front only, and an inbox fills none but a fresh chain: so of a chain with as
+//!   many cells, the last `AHEAD` are the last that were pushed.
 //! * `next` of the last cell of a chain is null; the batch fields mean something only while a cell is the first of a
 //!   batch in an inbox.
 
@@ -137,8 +139,8 @@ impl<T> Chain<T> {
         }
         let recent = &mut self.recent[self.pushes % AHEAD];
         if self.len >= AHEAD && !recent.is_null() {
-            // SAFETY: pushed `AHEAD` pushes ago, and as cells leave at the front, one of the last `AHEAD` of a chain that has
-            // as many: the chain owns it.
+            // SAFETY: pushed `AHEAD` pushes ago, so one of the last `AHEAD` cells of a chain that has as many: the chain
+            // owns it.
             unsafe { (**recent).ahead = cell.addr() };
         }
         *recent = cell;
@@ -160,7 +162,9 @@ impl<T> Chain<T> {
         }
         self.len -= 1;
         fetch(self.first.addr());
-        fetch(ahead);
+        if ahead != 0 {
+            fetch(ahead);
+        }
         Some(Slot { cell, owns: PhantomData })
     }
 
@@ -206,6 +210,11 @@ fn fetch(address: usize) {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const FETCHED_LINES: usize = 4;
 
+/// Where a cell's value starts, behind its links.
+pub(crate) const fn value_offset<T>() -> usize {
+    std::mem::offset_of!(Cell<T>, value)
+}
+
 impl<T> Default for Chain<T> {
     fn default() -> Self {
         Chain::new()
@@ -240,6 +249,45 @@ mod tests {
         assert!(chain.is_empty());
         chain.push(Slot::new(9));
         assert_eq!(values(&mut chain), [9]);
+    }
+
+    /// Each cell's address, and the one that it knows ahead of it, first to last.
+    fn links(chain: &Chain<u32>) -> Vec<(usize, usize)> {
+        let mut links = Vec::new();
+        let mut cell = chain.first;
+        // SAFETY: null or a cell that the chain owns; nothing changes it meanwhile.
+        while let Some(known) = unsafe { cell.as_ref() } {
+            links.push((cell.addr(), known.ahead));
+            cell = known.next;
+        }
+        links
+    }
+
+    /// Pushes, pops, hands over and takes back, drawn from a seed. A cell that a chain has pushed knows the cell that was
+    /// pushed four later, if it was still there then, and no other; under Miri a write to a cell that has gone shows, too.
+    #[test]
+    fn a_cell_knows_the_one_that_is_taken_four_later() {
+        let inbox = crate::inbox::Inbox::new();
+        let (mut chain, mut kept) = (Chain::new(), Chain::new());
+        let mut known = 0;
+        let mut drawn = 1_u64;
+        for value in 0..if cfg!(miri) { 300 } else { 20_000 } {
+            drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            match drawn >> 59 {
+                0 => inbox.push(&mut chain),
+                1 => chain = inbox.take(),
+                2 => kept = std::mem::take(&mut chain),
+                3 => drop(std::mem::take(&mut kept)),
+                4..=14 => drop(chain.pop()),
+                _ => chain.push(Slot::new(value)),
+            }
+            let links = links(&chain);
+            for (place, (_, ahead)) in links.iter().enumerate().filter(|(_, (_, ahead))| *ahead != 0) {
+                assert_eq!(links.get(place + AHEAD).map(|(address, _)| *address), Some(*ahead), "step {value}");
+                known += 1;
+            }
+        }
+        assert!(known > 0, "nothing was known ahead");
     }
 
     #[test]

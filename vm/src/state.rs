@@ -205,8 +205,8 @@ impl State {
         self.scratch.dropped = dropped;
     }
 
-    /// Keeps the table of failures, which has some, from growing for ever: forgets old points that no resource holds, once everything
-    /// that was submitted while one might have held them has passed.
+    /// Keeps the table of failures from growing for ever: forgets old points that no resource holds, once everything
+    /// that was submitted while one might have held them has passed. Called once there are failures.
     #[cold]
     pub(crate) fn forget_failures(&mut self, vm: &Shared) {
         let submitted = || vm.streams.iter().map(|entry| Point::new(entry.id, entry.submitted())).collect();

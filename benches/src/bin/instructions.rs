@@ -40,11 +40,15 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<bool, Error> {
-    let now = instructions::found(&args.from)?;
+    let (target, now) = (instructions::target(), instructions::found(&args.from)?);
     if args.write {
-        instructions::write(&args.baseline, &now)?;
+        instructions::write(&args.baseline, &target, &now)?;
     }
-    let changes = instructions::compare(&instructions::baseline(&args.baseline)?, &now);
+    let Some(before) = instructions::baseline(&args.baseline, &target)? else {
+        eprintln!("not compared: {} has no counts of {target}; --write adds them", args.baseline.display());
+        return Ok(true);
+    };
+    let changes = instructions::compare(&before, &now);
     print!("{}", instructions::table(&changes, args.limit));
     let fine = !changes.iter().any(|change| change.is_bad(args.limit));
     if !fine {
