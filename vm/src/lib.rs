@@ -60,6 +60,7 @@ mod job;
 mod ladder;
 mod launch;
 mod memory;
+mod moments;
 mod monitor;
 mod outbox;
 mod prepare;

@@ -7,7 +7,6 @@
 //! A *moment* is kept for every number of every stream: what is known to be over when that number has passed. It is
 //! entered before the number is published, so whoever sees the number finds it.
 
-use std::collections::VecDeque;
 use std::io::Write;
 use std::ops::Range;
 use std::panic::Location;
@@ -24,13 +23,10 @@ use streamvm_stream::{Point, Shows, StreamId, StreamKey};
 
 use crate::entry::StreamEntry;
 use crate::job::Job;
+use crate::moments::Moments;
 use crate::state::State;
 use crate::sync::{Mutex, MutexGuard, unpoisoned};
 use crate::trace::{InstructionLine, OrderLine, Recorder, TraceWriter, UseLine, WaitLine};
-
-/// Moments kept per stream, of 8 bytes for each stream and thread there is. A point older than these counts as the
-/// oldest of them: more order than there is, so no false finding.
-const MOMENTS: usize = 2048;
 
 /// See the module's comment. Shared by all threads of the engine.
 pub(crate) struct Monitor {
@@ -47,7 +43,7 @@ pub(crate) struct Monitor {
 
 #[derive(Default)]
 struct Inner {
-    moments: Vec<VecDeque<(u64, Moment)>>,
+    moments: Vec<Moments<Moment>>,
     /// What was known when each pending instruction was submitted, and whose memory it uses.
     pending: HashMap<Point, (Moment, Arc<[u64]>)>,
     /// The life of each resource's memory.
@@ -91,7 +87,7 @@ impl Monitor {
         if let Some(trace) = &mut inner.trace {
             trace.stream(id, key, true);
         }
-        inner.moments.resize_with(id.index() + 1, VecDeque::new);
+        inner.moments.resize_with(id.index() + 1, Moments::new);
     }
 
     /// A device gave memory.
@@ -256,12 +252,7 @@ impl Monitor {
             return;
         };
         let moment = self.detector.release(actor);
-        let mut inner = self.inner();
-        let moments = &mut inner.moments[stream.index()];
-        moments.push_back((seq, moment));
-        if moments.len() > MOMENTS {
-            moments.pop_front();
-        }
+        self.inner().moments[stream.index()].enter(seq, moment);
     }
 
     /// The calling thread has seen `point` pass.
@@ -299,14 +290,10 @@ impl Monitor {
 
     /// `actor` comes after `point`.
     fn acquire(&self, actor: ActorId, point: Point) {
-        let moment = {
-            let inner = self.inner();
-            let moments = &inner.moments[point.stream.index()];
-            let next = moments.partition_point(|(seq, _)| *seq <= point.seq);
-            // The newest at or before the point; of what is no longer kept, the oldest that is.
-            let found = next.checked_sub(1).or_else(|| (!moments.is_empty() && point.seq > 0).then_some(0));
-            found.and_then(|index| moments.get(index)).map(|(_, moment)| moment.clone())
-        };
+        if point.seq == 0 {
+            return;
+        }
+        let moment = self.inner().moments[point.stream.index()].find(point.seq).cloned();
         if let Some(moment) = moment {
             self.detector.acquire(actor, &moment);
         }

@@ -104,7 +104,8 @@ pub(crate) struct Chain<T> {
     pub(crate) owns: PhantomData<Box<Cell<T>>>,
 }
 
-/// How far ahead cells are fetched. A line takes about as long from core to core as four short instructions take.
+/// How far ahead cells are fetched. Of 2, 4 and 8, which were measured, none was quicker than 4, and 8 fetches for longer
+/// than a short batch lasts.
 const AHEAD: usize = 4;
 
 // SAFETY: a chain is the only owner of its cells, like a vector of boxes.
