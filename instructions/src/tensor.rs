@@ -19,7 +19,10 @@ use crate::{BuildError, Place};
 /// It belongs to the first engine that is given a list with it, and has a number there once such a list is submitted.
 pub struct Resource {
     kind: ResourceKind,
-    engine: OnceLock<Arc<dyn Engine>>,
+    /// Whose it is, if that was known when it was made.
+    engine: Option<Arc<dyn Engine>>,
+    /// Who has claimed it since, if not.
+    claimed: OnceLock<Arc<dyn Engine>>,
     /// Its number in the engine with what is said of it, or [`NO_NUMBER`]. Written under the engine's submission lock.
     number: AtomicU32,
 }
@@ -56,8 +59,7 @@ pub struct Foreign;
 impl Resource {
     /// One of `engine`, or of whichever engine gets it first.
     fn new(kind: ResourceKind, engine: Option<&Arc<dyn Engine>>) -> Resource {
-        let engine = engine.map_or_else(OnceLock::new, |engine| OnceLock::from(engine.clone()));
-        Resource { kind, engine, number: AtomicU32::new(NO_NUMBER) }
+        Resource { kind, engine: engine.cloned(), claimed: OnceLock::new(), number: AtomicU32::new(NO_NUMBER) }
     }
 
     /// What it holds.
@@ -70,7 +72,7 @@ impl Resource {
     /// # Errors
     /// [`Foreign`] when it belongs to another engine.
     pub fn id_in(&self, engine: &Arc<dyn Engine>) -> Result<Option<ResourceId>, Foreign> {
-        match self.engine.get() {
+        match self.engine() {
             None => Ok(None),
             Some(owner) if is_same(owner, engine) => {
                 let number = self.number.load(Ordering::Relaxed);
@@ -84,7 +86,7 @@ impl Resource {
     #[inline]
     pub fn written_in(&self, engine: &Arc<dyn Engine>) -> Option<ResourceId> {
         let number = self.number.load(Ordering::Relaxed);
-        let written = number & (DRAFT | EMPTY) == 0 && self.engine.get().is_some_and(|owner| is_same(owner, engine));
+        let written = number & (DRAFT | EMPTY) == 0 && self.engine().is_some_and(|owner| is_same(owner, engine));
         written.then_some(ResourceId(number))
     }
 
@@ -93,7 +95,7 @@ impl Resource {
     /// # Errors
     /// [`Foreign`] when it belongs to another engine.
     pub fn claim(&self, engine: &Arc<dyn Engine>) -> Result<(), Foreign> {
-        let owner = self.engine.get_or_init(|| engine.clone());
+        let owner = self.engine.as_ref().unwrap_or_else(|| self.claimed.get_or_init(|| engine.clone()));
         if is_same(owner, engine) { Ok(()) } else { Err(Foreign) }
     }
 
@@ -114,13 +116,15 @@ impl Resource {
         self.number.store(NO_NUMBER, Ordering::Relaxed);
     }
 
+    /// Whose it is, if it is anybody's.
+    #[inline]
     pub(crate) fn engine(&self) -> Option<&Arc<dyn Engine>> {
-        self.engine.get()
+        self.engine.as_ref().or_else(|| self.claimed.get())
     }
 
     pub(crate) fn bound(&self) -> Option<(&Arc<dyn Engine>, ResourceId)> {
         let number = self.number.load(Ordering::Acquire);
-        if number & DRAFT == 0 { Some((self.engine.get()?, ResourceId(number & !EMPTY))) } else { None }
+        if number & DRAFT == 0 { Some((self.engine()?, ResourceId(number & !EMPTY))) } else { None }
     }
 }
 

@@ -286,10 +286,11 @@ impl State {
 
     #[inline(never)]
     fn add_operands(&self, job: &mut Job, instruction: &Instruction, uses: &[Use]) {
+        let operands = &mut job.more().operands;
         let resources = &self.scratch.uses[instruction.use_range()];
         for (u, DependenceUse { resource, .. }) in instruction.uses_of(uses).iter().zip(resources) {
             if let (Target::Tensor(tensor), Some(Some(known))) = (u.target(), self.resources.get(resource.index())) {
-                job.more().operands.push(known.memory.operand(tensor, u.access()));
+                known.memory.describe(tensor, u.access(), operands.more());
             }
         }
     }

@@ -75,9 +75,9 @@ const _: () = assert!(
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct More {
+    pub(crate) operands: Operands,
     /// The points that wrote the other things that it reads.
     reads: SmallVec<[Point; 4]>,
-    pub(crate) operands: Vec<Operand>,
     /// Points that the thread context waits for.
     pub(crate) device_waits: SmallVec<[Point; 2]>,
     /// Points that the scheduler waits for.
@@ -93,6 +93,33 @@ pub(crate) struct More {
     pub(crate) by_event: usize,
     /// A name that is not a constant of the program.
     pub(crate) name: Option<Box<str>>,
+}
+
+/// Operands in places that stay from life to life: each is described in place, and only as far as it has axes.
+#[derive(Default)]
+pub(crate) struct Operands {
+    places: Vec<Operand>,
+    len: usize,
+}
+
+impl Operands {
+    /// The place of one more.
+    #[inline]
+    pub(crate) fn more(&mut self) -> &mut Operand {
+        if self.len == self.places.len() {
+            self.places.push(Operand::blank());
+        }
+        self.len += 1;
+        &mut self.places[self.len - 1]
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [Operand] {
+        &mut self.places[..self.len]
+    }
+
+    fn clear(&mut self) {
+        self.len = 0;
+    }
 }
 
 impl More {

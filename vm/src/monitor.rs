@@ -333,7 +333,11 @@ fn issue(
         .map(|(u, DependenceUse { resource, .. })| {
             let known = state.resources.get(resource.index()).and_then(Option::as_ref);
             let touch = match (u.target(), known) {
-                (Target::Tensor(tensor), Some(known)) => Touch::of(&known.memory.operand(tensor, u.access()), None),
+                (Target::Tensor(tensor), Some(known)) => {
+                    let mut operand = ep::Operand::blank();
+                    known.memory.describe(tensor, u.access(), &mut operand);
+                    Touch::of(&operand, None)
+                }
                 _ => Touch::new([], u.access(), None),
             };
             (lives.get(resource).copied().unwrap_or(0), u.access(), touch)
