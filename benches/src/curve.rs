@@ -15,7 +15,7 @@ pub struct Curve {
     pub name: &'static str,
     /// What grows.
     pub axis: &'static str,
-    /// The sizes, growing.
+    /// The sizes, growing by one factor.
     pub points: &'static [usize],
     /// Measures one size once, with at least so many operations; each sample is a series. Warms up by itself.
     pub run: fn(point: usize, ops: usize) -> Result<Vec<Sample>, Error>,
@@ -164,9 +164,11 @@ streams  a           1    20.0  10.0  40.0  ns     1.00
     }
 
     #[test]
-    fn sizes_of_every_curve_grow() {
+    fn sizes_of_every_curve_grow_by_one_factor() {
         for curve in &CURVES {
-            assert!(curve.points.is_sorted_by(|a, b| a < b), "{}", curve.name);
+            let factor = curve.points[1] / curve.points[0];
+            assert!(factor > 1, "{}", curve.name);
+            assert!(curve.points.windows(2).all(|pair| pair[1] == factor * pair[0]), "{}", curve.name);
             assert!(curve.points.len() >= QUICK_POINTS, "{}", curve.name);
         }
     }

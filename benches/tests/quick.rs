@@ -39,7 +39,7 @@ const FLOORS: [&str; 11] = [
 const CURVES: [(&str, &[&str]); 5] = [
     ("variables", &["write of one variable"]),
     ("tensors", &["eager", "in place, in lists"]),
-    ("streams", &["crossing", "independent", "random"]),
+    ("streams", &["crossing", "independent", "independent, single", "random", "random, pass alone"]),
     ("depth", &["run off", "submit"]),
     ("operands", &["per operand", "per operation"]),
 ];

@@ -14,7 +14,7 @@ use crate::workloads::graph::{empty, submit};
 const ROUNDS: usize = 1_000;
 
 /// Time per operation to submit `depth` of them, one a submission, on one stream behind a blocked one; and from its
-/// release to the end of all.
+/// release to the end of all, which up to hundreds is mostly the time to wake its thread, and then the waiting one.
 ///
 /// # Errors
 /// The engine failed, or less was pending.

@@ -7,6 +7,7 @@ use streamvm::Vm;
 
 use crate::case::Sample;
 use crate::error::Error;
+use crate::parts::soft_sync::over_streams;
 use crate::workloads::graph::{Emit, Graph, INDEPENDENT_VARIABLES, LIST};
 
 /// Operations that each write their own of many variables, round robin.
@@ -18,15 +19,17 @@ pub fn variables(count: usize, ops: usize) -> Result<Vec<Sample>, Error> {
     Ok(vec![Sample::ns("write of one variable", warm(&graph, ops.max(count))?)])
 }
 
-/// Operations that each go to the next of many lanes: to variables of that lane, all to one variable, so that each waits
-/// for the one before, and with random reads and writes.
+/// Operations that each go to the next of many lanes: to variables of that lane, in lists and one a submission; all to one
+/// variable, so that each waits for the one before; with random reads and writes, and those in the pass alone.
 ///
 /// # Errors
 /// The engine failed, or ran another number of instructions.
 pub fn streams(lanes: usize, ops: usize) -> Result<Vec<Sample>, Error> {
-    let mut samples =
-        vec![Sample::ns("independent", warm(&Graph::independent_over(engine()?, INDEPENDENT_VARIABLES, lanes), ops)?)];
+    let independent = Graph::independent_over(engine()?, INDEPENDENT_VARIABLES, lanes);
+    let mut samples = vec![Sample::ns("independent", warm(&independent, ops)?)];
+    samples.push(Sample::ns("independent, single", independent.run(ops, 1)?));
     samples.push(Sample::ns("random", warm(&Graph::random(engine()?, ops, lanes), ops)?));
+    samples.push(Sample::ns("random, pass alone", over_streams(lanes as u32, ops, ops)?));
     // One lane has no other to wait for.
     if lanes > 1 {
         samples.push(Sample::ns("crossing", warm(&Graph::crossing(engine()?, lanes), ops)?));

@@ -22,12 +22,16 @@ pub const OPS: usize = 4_096;
 /// Instructions were not numbered, or waits are missing or too many.
 pub fn soft_sync(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     Ok(vec![
-        Sample::ns("ns_per_op_one_stream", over_streams(1, sizes)?),
-        Sample::ns("ns_per_op_four_streams", over_streams(4, sizes)?),
+        Sample::ns("ns_per_op_one_stream", over_streams(1, sizes.warm_up().ops, sizes.ops)?),
+        Sample::ns("ns_per_op_four_streams", over_streams(4, sizes.warm_up().ops, sizes.ops)?),
     ])
 }
 
-fn over_streams(streams: u32, sizes: &Sizes) -> Result<f64, Error> {
+/// Time of the pass for an instruction, each on the next of `streams`, after `warm_up` of them.
+///
+/// # Errors
+/// As [`soft_sync`].
+pub fn over_streams(streams: u32, warm_up: usize, count: usize) -> Result<f64, Error> {
     let mut pass = SoftSync::new(SoftSyncMode::default(), Capabilities::standard());
     for lane in 0..streams {
         pass.add_stream(StreamClass::of(&StreamKey::new(DEVICE, StreamType::Compute, lane)));
@@ -37,21 +41,19 @@ fn over_streams(streams: u32, sizes: &Sizes) -> Result<f64, Error> {
     let uses: Vec<_> =
         random_ops(OPS).iter().map(|op| [using(op.reads()[0], Access::Read), using(op.write, Access::Write)]).collect();
 
-    run(&mut pass, streams, &uses, sizes.warm_up().ops);
+    run(&mut pass, streams, &uses, warm_up);
     let start = Instant::now();
-    let waits = run(&mut pass, streams, &uses, sizes.ops);
-    let ns = start.elapsed().as_nanos() as f64 / sizes.ops as f64;
+    let waits = run(&mut pass, streams, &uses, count);
+    let ns = start.elapsed().as_nanos() as f64 / count as f64;
 
     let wrong = |found| Err(Error::Wrong { workload: "soft_sync", found });
-    let (given, expected) = (
-        (0..streams).map(|stream| pass.last_submitted(StreamId(stream))).sum::<u64>(),
-        (sizes.warm_up().ops + sizes.ops) as u64,
-    );
+    let (given, expected) =
+        ((0..streams).map(|stream| pass.last_submitted(StreamId(stream))).sum::<u64>(), (warm_up + count) as u64);
     if given != expected {
         return wrong(format!("{given} numbers were given, not {expected}"));
     }
     // An instruction waits for at most one point of each other stream.
-    let most = sizes.ops * (streams as usize - 1);
+    let most = count * (streams as usize - 1);
     if (streams > 1 && waits == 0) || waits > most {
         return wrong(format!("{waits} waits on {streams} streams, which should be up to {most}, none on one alone"));
     }

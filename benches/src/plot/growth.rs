@@ -28,6 +28,8 @@ pub fn draw(curve: &Curve, rows: &[Grown]) -> Result<String, Error> {
 fn lines(text: &mut String, curve: &Curve, rows: &[&Grown]) -> Result<(), Box<dyn std::error::Error>> {
     let sizes = span(rows.iter().map(|row| row.point as f64)).ok_or("there is no size")?;
     let costs = span(rows.iter().flat_map(|row| [row.summary.min, row.summary.max])).ok_or("there is no cost")?;
+    // Marks where the sizes are.
+    let step = (curve.points[1] / curve.points[0]) as f64;
     let root = SVGBackend::with_string(text, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let (left, right) = root.split_horizontally(SIZE.0 - NAMES);
@@ -36,7 +38,7 @@ fn lines(text: &mut String, curve: &Curve, rows: &[&Grown]) -> Result<(), Box<dy
         .margin(12)
         .x_label_area_size(44)
         .y_label_area_size(64)
-        .build_cartesian_2d(sizes.log_scale(), costs.log_scale())?;
+        .build_cartesian_2d(sizes.log_scale().base(step), costs.log_scale())?;
     chart
         .configure_mesh()
         .x_desc(curve.axis)

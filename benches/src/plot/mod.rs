@@ -15,8 +15,13 @@ const FONT: &str = "sans-serif";
 const TEXT: u32 = 13;
 
 /// Colours of series, told apart also by people who see few colours, and in print (Okabe and Ito 2008).
-const COLOURS: [RGBColor; 4] =
-    [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167)];
+const COLOURS: [RGBColor; 5] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+];
 
 /// The colour of a series.
 fn colour(series: usize) -> RGBColor {

@@ -135,17 +135,19 @@ impl Graph<()> {
 
     /// Operations that each write their own variable, round robin.
     pub fn independent(vm: Vm) -> Graph<impl Emit> {
-        Graph::independent_over(vm, INDEPENDENT_VARIABLES, 1)
+        let variables = variables(&vm, INDEPENDENT_VARIABLES);
+        let emit = move |builder: &mut InstructionsBuilder, op: usize| {
+            empty(builder, [variables[op % INDEPENDENT_VARIABLES].write()])
+        };
+        Graph { workload: "independent", vm, emit }
     }
 
-    /// Operations that each write their own of `count` variables, round robin, each on the next of `lanes`. A variable
+    /// The same over `count` variables, each operation on the next of `lanes`: two divisions an operation more. A variable
     /// stays on its lane where `lanes` divides `count`.
     pub fn independent_over(vm: Vm, count: usize, lanes: usize) -> Graph<impl Emit> {
         let variables = variables(&vm, count);
         let emit = move |builder: &mut InstructionsBuilder, op: usize| {
-            if lanes > 1 {
-                builder.set_lane((op % lanes) as u32);
-            }
+            builder.set_lane((op % lanes) as u32);
             empty(builder, [variables[op % count].write()])
         };
         Graph { workload: "independent", vm, emit }
