@@ -10,7 +10,7 @@ use super::graph::{LIST, empty, submit, variables};
 use crate::case::{Sample, Sizes};
 use crate::error::Error;
 
-/// Submitting threads: alone, as many as this project's reference machine has cores, and more than that.
+/// Submitting threads: alone, as many as a small machine has cores, and more than that.
 const THREADS: [usize; 3] = [1, 2, 4];
 
 /// Variables of each thread.
