@@ -1,4 +1,4 @@
-//! Reports: a table for people, JSON for programs.
+//! Reports: tables for people, JSON for programs, and files.
 
 use std::fs;
 use std::path::Path;
@@ -11,19 +11,23 @@ use crate::round_robin::Row;
 
 /// The rows as an aligned table, with how many times its floor each median is.
 pub fn table(rows: &[Row]) -> String {
-    let mut cells = vec![["workload", "metric", "median", "min", "max", "unit", "ratio"].map(str::to_owned)];
-    cells.extend(rows.iter().map(|row| {
-        let summary = row.summary;
-        let [median, min, max] = [summary.median, summary.min, summary.max].map(number);
+    let head = ["workload", "metric", "median", "min", "max", "unit", "ratio"].map(str::to_owned);
+    let line = |row: &Row| {
+        let [median, min, max] = [row.summary.median, row.summary.min, row.summary.max].map(number);
         [row.workload.to_owned(), row.metric.clone(), median, min, max, row.unit.clone(), ratio(row, rows)]
-    }));
-    let width = |column: usize| cells.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 7] = std::array::from_fn(width);
+    };
+    aligned(&[head].into_iter().chain(rows.iter().map(line)).collect::<Vec<_>>(), &[2, 3, 4])
+}
+
+/// Lines of cells with their columns aligned: those numbered in `right` to the right.
+pub fn aligned<const COLUMNS: usize>(lines: &[[String; COLUMNS]], right: &[usize]) -> String {
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; COLUMNS] = std::array::from_fn(width);
     let mut text = String::new();
-    for line in &cells {
+    for line in lines {
         let pad = |(column, cell): (usize, &String)| {
             let width = widths[column];
-            if (2..=4).contains(&column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+            if right.contains(&column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
         };
         let line = line.iter().enumerate().map(pad).collect::<Vec<_>>().join("  ");
         text.push_str(line.trim_end());
@@ -33,16 +37,18 @@ pub fn table(rows: &[Row]) -> String {
 }
 
 fn ratio(row: &Row, rows: &[Row]) -> String {
-    let Some((floor, metric)) = floor_of(row.workload, &row.metric) else {
-        return String::new();
-    };
-    let floor_row = rows.iter().find(|other| other.workload == floor && other.metric == metric);
-    floor_row
-        .map_or_else(String::new, |found| format!("{} x {floor}", number(row.summary.median / found.summary.median)))
+    let text = |floor: &Row| format!("{} x {}", number(row.summary.median / floor.summary.median), floor.workload);
+    floor_row(row, rows).map_or_else(String::new, text)
+}
+
+/// The row of the floor under a row, if it has one and that was measured.
+pub fn floor_row<'a>(row: &Row, rows: &'a [Row]) -> Option<&'a Row> {
+    let (floor, metric) = floor_of(row.workload, &row.metric)?;
+    rows.iter().find(|other| other.workload == floor && other.metric == metric)
 }
 
 /// Three digits or so: more would be noise.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let decimals = match value {
         100.0.. => 0,
         1.0.. => 1,
@@ -66,16 +72,24 @@ pub fn json(rows: &[Row]) -> Value {
     rows.iter().map(row).collect()
 }
 
-/// Writes the JSON of the rows to `path`, and makes the folders on the way.
+/// Writes `json` to `path`, and makes the folders on the way.
 ///
 /// # Errors
 /// The file or a folder cannot be written.
-pub fn write(path: &Path, rows: &[Row]) -> Result<(), Error> {
+pub fn write(path: &Path, json: &Value) -> Result<(), Error> {
+    write_text(path, &format!("{json:#}\n"))
+}
+
+/// Writes `text` to `path`, and makes the folders on the way.
+///
+/// # Errors
+/// The file or a folder cannot be written.
+pub fn write_text(path: &Path, text: &str) -> Result<(), Error> {
     let failed = |source| Error::Write { path: path.to_owned(), source };
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }
-    fs::write(path, format!("{:#}\n", json(rows))).map_err(failed)
+    fs::write(path, text).map_err(failed)
 }
 
 #[cfg(test)]
