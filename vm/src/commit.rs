@@ -19,7 +19,7 @@ use streamvm_stream::{Point, StreamId, WaitKind};
 use crate::job::{Job, Task};
 use crate::shared::Shared;
 use crate::sleep::Sleeper;
-use crate::slot::{Chain, Slot};
+use crate::slot::Slot;
 use crate::state::{Contents, State, StreamState, Undo};
 
 /// What one submission put on one stream.
@@ -54,21 +54,14 @@ impl Submitted {
 }
 
 /// Threads to wake once the lock is left.
-#[derive(Default)]
 pub(crate) struct ToWake {
     pub(crate) contexts: SmallVec<[Arc<Sleeper>; 2]>,
     pub(crate) scheduler: bool,
 }
 
-impl ToWake {
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.contexts.is_empty() && !self.scheduler
-    }
-}
-
 impl State {
-    /// Numbers, orders and publishes a prepared list, and takes its functions out.
+    /// Numbers, orders and publishes a prepared list, and takes its functions out. Returns whom to wake: nearly always
+    /// everybody is awake.
     #[inline(never)]
     pub(crate) fn commit(
         &mut self,
@@ -76,20 +69,19 @@ impl State {
         vm: &Shared,
         engine: &Arc<dyn Engine>,
         submitted: &mut Submitted,
-    ) -> ToWake {
+    ) -> Option<ToWake> {
         for undo in &self.scratch.undo {
             let (Undo::Created(id, place) | Undo::Contents(id, place, _)) = *undo;
             let written = self.resources[id.index()].as_ref().is_some_and(|known| known.contents == Contents::Written);
             list.all_uses()[place].resource().keep(id, written);
         }
-        let mut inline = Chain::new();
         let mut bytes = 0;
         self.sync.begin();
         // A record may be planned for an earlier line, and a monitor is shown the whole plan: without both, a line is sent as
         // soon as it is ordered.
         let at_once = vm.monitor.is_none() && !self.sync.places_records();
         if !at_once {
-            self.order_all(list, vm, engine, &mut inline);
+            self.order_all(list, vm, engine);
         }
         let (lines, uses) = list.lines();
         for (line, instruction) in lines.enumerate() {
@@ -102,7 +94,7 @@ impl State {
             self.plain = job.is_plain();
             submitted.add(planned.point);
             bytes += job.bytes;
-            self.dispatch(job, vm, &mut inline);
+            self.dispatch(job, vm);
         }
         for span in &submitted.spans {
             self.streams[span.stream.index()].entry.note_submitted(span.last);
@@ -112,19 +104,26 @@ impl State {
             let charged = vm.charged_bytes.load(Ordering::Relaxed) + bytes;
             vm.charged_bytes.store(charged, Ordering::Release);
         }
-        let mut wake = ToWake { contexts: SmallVec::new(), scheduler: !self.to_scheduler.is_empty() };
-        self.outbox.push();
-        vm.to_scheduler.push(&mut self.to_scheduler);
-        self.outbox.take_sleepers(&mut wake.contexts);
         if let Some(driver) = &vm.inline {
-            driver.jobs.push(&mut inline);
+            driver.jobs.push(&mut self.in_order);
+            return None;
         }
-        wake
+        let scheduler = !self.to_scheduler.is_empty();
+        self.outbox.push();
+        if scheduler {
+            vm.to_scheduler.push(&mut self.to_scheduler);
+        }
+        (scheduler || self.outbox.somebody_sleeps()).then(|| self.whom_to_wake(scheduler))
+    }
+
+    #[inline(never)]
+    fn whom_to_wake(&mut self, scheduler: bool) -> ToWake {
+        ToWake { contexts: self.outbox.sleepers(), scheduler }
     }
 
     /// Sends the records that stand before the list's work, and notes the lines that the others stand behind.
     #[cold]
-    fn dispatch_marks(&mut self, vm: &Shared, inline: &mut Chain<Job>) {
+    fn dispatch_marks(&mut self, vm: &Shared) {
         let records = self.sync.plan().records().to_vec();
         for PlannedRecord { point, place } in records {
             match place {
@@ -135,7 +134,7 @@ impl State {
                     job.what = "record";
                     job.set_reads(&[]);
                     job.task = Task::Mark;
-                    self.dispatch(job, vm, inline);
+                    self.dispatch(job, vm);
                 }
             }
         }
@@ -143,14 +142,14 @@ impl State {
 
     /// Orders the whole list before anything of it is sent.
     #[inline(never)]
-    fn order_all(&mut self, list: &InstructionList, vm: &Shared, engine: &Arc<dyn Engine>, inline: &mut Chain<Job>) {
+    fn order_all(&mut self, list: &InstructionList, vm: &Shared, engine: &Arc<dyn Engine>) {
         for (line, instruction) in list.instructions().iter().enumerate() {
             self.order(line, instruction, vm, engine);
         }
         if let Some(monitor) = &vm.monitor {
             monitor.submits(self, list, self.snapshot.seen());
         }
-        self.dispatch_marks(vm, inline);
+        self.dispatch_marks(vm);
     }
 
     /// Runs soft sync over an instruction: it gets its number and its waits.
@@ -296,10 +295,10 @@ impl State {
     }
 
     #[inline]
-    fn dispatch(&mut self, job: Slot<Job>, vm: &Shared, inline: &mut Chain<Job>) {
+    fn dispatch(&mut self, job: Slot<Job>, vm: &Shared) {
         let stream = &mut self.streams[job.point.stream.index()];
         if vm.inline.is_some() {
-            inline.push(job);
+            self.in_order.push(job);
         } else if job.has_host_waits() || stream.sent != stream.entry.dispatched() {
             stream.sent += 1;
             self.to_scheduler.push(job);

@@ -2,20 +2,23 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::context::ContextShared;
 use crate::job::Job;
+use crate::sleep::Sleeper;
 use crate::slot::{Chain, Slot};
 
 /// Batches being put together. The entries stay between uses, so steady use allocates nothing.
 pub(crate) struct Outbox {
     batches: Vec<(Arc<ContextShared>, Chain<Job>)>,
-    /// Which batches were pushed and whose contexts may have to be woken.
-    pushed: Vec<usize>,
+    /// The batches that hold a job, then those that were pushed and whose contexts may have to be woken.
+    filled: Vec<usize>,
 }
 
 impl Outbox {
     pub(crate) fn new() -> Outbox {
-        Outbox { batches: Vec::new(), pushed: Vec::new() }
+        Outbox { batches: Vec::new(), filled: Vec::new() }
     }
 
     /// The number of the batch for `context`.
@@ -30,33 +33,42 @@ impl Outbox {
     /// Adds a job to a batch.
     #[inline]
     pub(crate) fn add(&mut self, batch: usize, job: Slot<Job>) {
-        self.batches[batch].1.push(job);
+        let chain = &mut self.batches[batch].1;
+        if chain.is_empty() {
+            self.filled.push(batch);
+        }
+        chain.push(job);
     }
 
     /// Puts each batch into its context's inbox. Quick: no system call.
+    #[inline]
     pub(crate) fn push(&mut self) {
-        for (index, (context, batch)) in self.batches.iter_mut().enumerate() {
-            if !batch.is_empty() {
-                context.inbox.push(batch);
-                self.pushed.push(index);
-            }
+        for index in &self.filled {
+            let (context, batch) = &mut self.batches[*index];
+            context.inbox.push(batch);
         }
     }
 
     /// Wakes the contexts that got a batch, if they sleep: maybe a system call each.
     pub(crate) fn wake(&mut self) {
-        for index in self.pushed.drain(..) {
+        for index in self.filled.drain(..) {
             self.batches[index].0.sleeper.wake();
         }
     }
 
-    /// The contexts to wake, for a caller that leaves a lock first.
-    pub(crate) fn take_sleepers(&mut self, sleepers: &mut smallvec::SmallVec<[Arc<crate::sleep::Sleeper>; 2]>) {
-        for index in self.pushed.drain(..) {
-            let sleeper = &self.batches[index].0.sleeper;
-            if sleeper.is_sleeping() {
-                sleepers.push(sleeper.clone());
-            }
+    /// Whether a context that got a batch sleeps. If none does, they are forgotten: nobody has to be woken.
+    #[inline]
+    pub(crate) fn somebody_sleeps(&mut self) -> bool {
+        let sleeps = self.filled.iter().any(|index| self.batches[*index].0.sleeper.is_sleeping());
+        if !sleeps {
+            self.filled.clear();
         }
+        sleeps
+    }
+
+    /// The contexts to wake, for a caller that leaves a lock first.
+    pub(crate) fn sleepers(&mut self) -> SmallVec<[Arc<Sleeper>; 2]> {
+        let contexts = self.filled.drain(..).map(|index| &self.batches[index].0.sleeper);
+        contexts.filter(|sleeper| sleeper.is_sleeping()).cloned().collect()
     }
 }

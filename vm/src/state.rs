@@ -130,6 +130,8 @@ pub(crate) struct State {
     pub(crate) plain: bool,
     pub(crate) outbox: Outbox,
     pub(crate) to_scheduler: Chain<Job>,
+    /// In inline mode, all jobs of the list at hand.
+    pub(crate) in_order: Chain<Job>,
     pub(crate) snapshot: Snapshot,
     pub(crate) scratch: Scratch,
     /// Failed points that may be forgotten once the marks have passed: what was submitted before may still look there.
@@ -152,6 +154,7 @@ impl State {
             plain: true,
             outbox: Outbox::new(),
             to_scheduler: Chain::new(),
+            in_order: Chain::new(),
             snapshot: Snapshot::default(),
             scratch: Scratch::default(),
             forgetting: None,

@@ -94,7 +94,7 @@ impl Shared {
         if let Some(monitor) = &self.monitor {
             monitor.pass_trace_on();
         }
-        if !wake.is_empty() {
+        if let Some(wake) = wake {
             self.wake(&wake);
         }
         if self.inline.is_some() || self.simulated.is_some() {
