@@ -74,7 +74,7 @@ impl Resource {
     pub fn id_in(&self, engine: &Arc<dyn Engine>) -> Result<Option<ResourceId>, Foreign> {
         match self.engine() {
             None => Ok(None),
-            Some(owner) if is_same(owner, engine) => {
+            Some(owner) if Arc::ptr_eq(owner, engine) => {
                 let number = self.number.load(Ordering::Relaxed);
                 Ok((number != NO_NUMBER).then_some(ResourceId(number & !(DRAFT | EMPTY))))
             }
@@ -86,7 +86,7 @@ impl Resource {
     #[inline]
     pub fn written_in(&self, engine: &Arc<dyn Engine>) -> Option<ResourceId> {
         let number = self.number.load(Ordering::Relaxed);
-        let written = number & (DRAFT | EMPTY) == 0 && self.engine().is_some_and(|owner| is_same(owner, engine));
+        let written = number & (DRAFT | EMPTY) == 0 && self.engine().is_some_and(|owner| Arc::ptr_eq(owner, engine));
         written.then_some(ResourceId(number))
     }
 
@@ -96,7 +96,7 @@ impl Resource {
     /// [`Foreign`] when it belongs to another engine.
     pub fn claim(&self, engine: &Arc<dyn Engine>) -> Result<(), Foreign> {
         let owner = self.engine.as_ref().unwrap_or_else(|| self.claimed.get_or_init(|| engine.clone()));
-        if is_same(owner, engine) { Ok(()) } else { Err(Foreign) }
+        if Arc::ptr_eq(owner, engine) { Ok(()) } else { Err(Foreign) }
     }
 
     /// Gives it a number while the list at hand is being submitted, until [`Resource::keep`] or [`Resource::forget`]. For
@@ -126,11 +126,6 @@ impl Resource {
         let number = self.number.load(Ordering::Acquire);
         if number & DRAFT == 0 { Some((self.engine()?, ResourceId(number & !EMPTY))) } else { None }
     }
-}
-
-#[inline]
-fn is_same(one: &Arc<dyn Engine>, other: &Arc<dyn Engine>) -> bool {
-    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }
 
 impl Drop for Resource {

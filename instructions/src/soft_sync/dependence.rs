@@ -48,6 +48,12 @@ impl Dependence {
     /// Everything that memory must wait for before it is used again: the last write and the reads since.
     pub fn accesses(&self) -> AccessSet {
         let mut set = AccessSet::new();
+        if let [read] = self.reads.as_slice()
+            && read.stream == self.write.stream
+        {
+            set.add(Point::new(read.stream, read.seq.max(self.write.seq)));
+            return set;
+        }
         for point in some(self.write).into_iter().chain(self.reads.iter().copied()) {
             set.add(point);
         }

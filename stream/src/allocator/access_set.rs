@@ -95,6 +95,7 @@ impl AccessSet {
 
     /// Is every access ordered before whatever `stream` runs next, by that stream's own order? Points of an
     /// unordered stream never are, not even for itself.
+    #[inline]
     pub fn is_ordered_on(&self, stream: StreamId) -> bool {
         self.entries.iter().all(|access| access.ordered && access.stream == stream)
     }

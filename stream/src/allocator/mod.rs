@@ -133,8 +133,8 @@ impl Allocator {
     /// Takes a block of at least `bytes` from the cache; never asks a driver.
     ///
     /// The block starts at a multiple of the alignment and may be larger than asked for by the rounding and by up to
-    /// 1/32, where cutting off so little would only leave a sliver. Its accesses are those which have not passed,
-    /// points of the wanting stream included.
+    /// 1/32, where cutting off so little would only leave a sliver. Its accesses are those which have not passed, and a
+    /// point of the wanting stream, passed or not: nobody is asked about what needs no wait.
     ///
     /// `None` means: no block for this [`Want`]; climb the next rung or add a region. Sizes without a rounded form
     /// (zero, or more than can be addressed) always get `None`; [`region_request`](Self::region_request) then says why.

@@ -39,7 +39,8 @@ pub enum Want {
 }
 
 impl Allocator {
-    /// A free block of at least `granules`, still in its list, with its passed points pruned.
+    /// A free block of at least `granules`, still in its list, without passed points of other streams than the wanting
+    /// one.
     pub(super) fn find(&mut self, granules: usize, want: Want, passed: &dyn Fn(Point) -> bool) -> Option<u32> {
         if let Some(index) = self.look(granules, want, passed, CANDIDATES_PER_CLASS, CANDIDATES) {
             return Some(index);
@@ -98,13 +99,21 @@ impl Allocator {
         }
     }
 
-    /// Does this free block need no wait for `want`? Prunes it first.
+    /// Does this free block need no wait for `want`? Prunes it, unless its stream's own order is enough already.
+    #[inline]
     fn suits(&mut self, index: u32, want: Want, passed: &dyn Fn(Point) -> bool) -> bool {
         let accesses = &mut self.records[index].accesses;
-        accesses.prune(passed);
         match want {
-            Want::Any { stream } | Want::NoWait { stream } => accesses.is_ordered_on(stream),
-            Want::Passed => accesses.is_empty(),
+            Want::Any { stream } | Want::NoWait { stream } => {
+                accesses.is_ordered_on(stream) || {
+                    accesses.prune(passed);
+                    accesses.is_ordered_on(stream)
+                }
+            }
+            Want::Passed => {
+                accesses.prune(passed);
+                accesses.is_empty()
+            }
         }
     }
 
