@@ -243,10 +243,10 @@ impl InstructionsBuilder {
         let stream = StreamKey::new(device, self.compute, self.lane);
         let make = || Kind::Function { role, name: name.into(), body: body() };
         self.list.push_made(stream, make, uses, site);
-        if self.list.last_uses().iter().any(|u| u.as_tensor().is_some()) {
-            return self.check_last_function(device);
+        match self.list.instructions().last() {
+            Some(last) if last.has_tensors() => self.check_last_function(device),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     #[inline(never)]

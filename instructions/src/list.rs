@@ -116,6 +116,24 @@ impl Kind {
         }
     }
 
+    /// Whether dropping it would do anything.
+    #[inline]
+    fn holds_something(&self) -> bool {
+        match self {
+            Kind::Function { name, body, .. } | Kind::Barrier { name, body, .. } => {
+                body.is_some() || matches!(name, Cow::Owned(_))
+            }
+            Kind::Record(_) | Kind::Wait { .. } => true,
+            Kind::Call { .. }
+            | Kind::Copy
+            | Kind::Fill(_)
+            | Kind::Allocate
+            | Kind::Release
+            | Kind::Touch
+            | Kind::GlobalSync => false,
+        }
+    }
+
     /// What ran, for errors: the op, the function's name, or the kind.
     pub fn name(&self) -> &str {
         match self {
@@ -136,6 +154,7 @@ pub struct Instruction {
     /// Where the caller issued it.
     pub site: &'static Location<'static>,
     pub(crate) uses: Range<u32>,
+    has_tensors: bool,
 }
 
 /// The kind of a blank place: it holds nothing.
@@ -144,13 +163,19 @@ const BLANK: Kind = Kind::GlobalSync;
 impl Instruction {
     fn blank() -> Instruction {
         let stream = StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 0);
-        Instruction { stream, kind: BLANK, site: Location::caller(), uses: 0..0 }
+        Instruction { stream, kind: BLANK, site: Location::caller(), uses: 0..0, has_tensors: false }
     }
 
     /// Which of its list's uses are its own. The uses of a list lie in the order of its instructions, without gaps.
     #[inline]
     pub fn use_range(&self) -> Range<usize> {
         self.uses.start as usize..self.uses.end as usize
+    }
+
+    /// Whether it uses a tensor.
+    #[inline]
+    pub fn has_tensors(&self) -> bool {
+        self.has_tensors
     }
 
     /// What it uses, out of all uses of its list: inputs, then outputs.
@@ -162,7 +187,7 @@ impl Instruction {
 
 #[derive(Default)]
 struct Buffers {
-    /// Places of instructions; those from `len` on are blank.
+    /// Places of instructions; those from `len` on hold nothing.
     places: Vec<Instruction>,
     len: usize,
     uses: Vec<Use>,
@@ -187,12 +212,14 @@ impl Buffers {
         self.places.resize_with((2 * self.len).max(4), Instruction::blank);
     }
 
-    /// Makes every place from `len` on blank again, first to last.
+    /// Has every place from `len` on hold nothing again, first to last.
     fn truncate(&mut self, len: usize) {
         // The length first: a capture's drop may panic, and what it leaves then belongs to no instruction.
         let before = mem::replace(&mut self.len, len);
         for place in &mut self.places[len..before] {
-            place.kind = BLANK;
+            if place.kind.holds_something() {
+                place.kind = BLANK;
+            }
         }
     }
 }
@@ -294,12 +321,6 @@ impl InstructionList {
         self.buffers.as_deref().map_or(&[], |buffers| &buffers.uses)
     }
 
-    /// What the last instruction uses.
-    #[inline]
-    pub(crate) fn last_uses(&self) -> &[Use] {
-        self.instructions().last().map_or(&[], |last| self.uses(last))
-    }
-
     /// All instructions and all their uses, for the planner, which writes them into another list.
     pub(crate) fn parts_mut(&mut self) -> (&mut [Instruction], &[Use]) {
         let Some(buffers) = self.buffers.as_deref_mut() else { return (&mut [], &[]) };
@@ -363,14 +384,19 @@ impl InstructionList {
     ) {
         let buffers = self.buffers();
         let first = buffers.uses.len() as u32;
-        uses.into_iter().for_each(|u| buffers.uses.push(u));
+        let mut has_tensors = false;
+        for u in uses {
+            has_tensors |= u.as_tensor().is_some();
+            buffers.uses.push(u);
+        }
         let uses = first..buffers.uses.len() as u32;
         let place = buffers.blank();
-        // What was there is blank, and dropping it would do nothing.
+        // What was there holds nothing, and dropping it would do nothing.
         mem::forget(mem::replace(&mut place.kind, make()));
         place.stream = stream;
         place.site = site;
         place.uses = uses;
+        place.has_tensors = has_tensors;
         buffers.len += 1;
     }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 use streamvm_instructions::{
-    Dependence, DependenceUse, Engine, Event, Instruction, InstructionList, Kind, Line, Order, Planned, PlannedRecord,
+    Dependence, DependenceUse, Engine, Event, Instruction, InstructionList, Kind, Line, Order, PlannedRecord,
     RecordPlace, Target, Use, Wait, WaitFor,
 };
 use streamvm_stream::{Point, StreamId, WaitKind};
@@ -77,22 +77,23 @@ impl State {
         }
         let mut bytes = 0;
         self.sync.begin();
-        // A record may be planned for an earlier line, and a monitor is shown the whole plan: without both, a line is sent as
-        // soon as it is ordered.
-        let at_once = vm.monitor.is_none() && !self.sync.places_records();
+        // A record may be planned for an earlier line, lines may name each other, and a monitor is shown the whole plan:
+        // without these, a line is sent as soon as it is ordered.
+        let at_once = vm.monitor.is_none() && !self.sync.places_records() && !self.scratch.by_line;
         if !at_once {
             self.order_all(list, vm, engine);
         }
         let (lines, uses) = list.lines();
         for (line, instruction) in lines.enumerate() {
-            let planned = match at_once {
-                true => self.order(line, &instruction, vm, engine),
-                false => self.sync.plan().instructions()[line].clone(),
-            };
             let mut job = self.slot(&vm.returned);
-            self.fill(&mut job, line, &planned, instruction, uses);
+            if at_once {
+                self.order_job(&mut job, line, &instruction, vm, engine);
+            } else {
+                self.planned_job(&mut job, line);
+            }
+            self.fill(&mut job, line, instruction, uses);
             self.plain = job.is_plain();
-            submitted.add(planned.point);
+            submitted.add(job.point);
             bytes += job.bytes;
             self.dispatch(job, vm);
         }
@@ -132,7 +133,7 @@ impl State {
                     let mut job = self.slot(&vm.returned);
                     job.point = point;
                     job.what = "record";
-                    job.set_reads(&[]);
+                    job.forget_reads();
                     job.task = Task::Mark;
                     self.dispatch(job, vm);
                 }
@@ -144,7 +145,11 @@ impl State {
     #[inline(never)]
     fn order_all(&mut self, list: &InstructionList, vm: &Shared, engine: &Arc<dyn Engine>) {
         for (line, instruction) in list.instructions().iter().enumerate() {
-            self.order(line, instruction, vm, engine);
+            let stream = self.scratch.prepared[line].stream;
+            let order = self.order_of(line, instruction, engine);
+            let uses = ordered_uses(&self.scratch.uses, instruction);
+            let point = self.sync.instruction(stream, uses, order, &mut self.snapshot.of(&vm.streams));
+            self.note_ordered(instruction, point, engine);
         }
         if let Some(monitor) = &vm.monitor {
             monitor.submits(self, list, self.snapshot.seen());
@@ -152,29 +157,57 @@ impl State {
         self.dispatch_marks(vm);
     }
 
-    /// Runs soft sync over an instruction: it gets its number and its waits.
+    /// Gives the job of a line what was planned for it.
+    #[inline(never)]
+    fn planned_job(&mut self, job: &mut Job, line: usize) {
+        let (plan, prepared) = (self.sync.plan(), &self.scratch.prepared[line]);
+        let planned = &plan.instructions()[line];
+        job.point = planned.point;
+        job.forget_reads();
+        plan.reads(planned).iter().for_each(|point| job.add_read(*point));
+        self.streams[prepared.stream.index()].add_waits(job, plan.waits(planned));
+        if prepared.record {
+            job.more().record = true;
+        }
+    }
+
+    /// Runs soft sync over the instruction of a job: it gets its number and its waits.
     #[inline(always)]
-    fn order(&mut self, line: usize, instruction: &Instruction, vm: &Shared, engine: &Arc<dyn Engine>) -> Planned {
+    fn order_job(
+        &mut self,
+        job: &mut Job,
+        line: usize,
+        instruction: &Instruction,
+        vm: &Shared,
+        engine: &Arc<dyn Engine>,
+    ) {
         let stream = self.scratch.prepared[line].stream;
-        let order = match &instruction.kind {
-            Kind::Record(_) | Kind::Barrier { .. } | Kind::GlobalSync | Kind::Wait { .. } => {
+        let order = match instruction.kind {
+            Kind::Barrier { .. } | Kind::GlobalSync | Kind::Wait { .. } | Kind::Record(_) => {
                 self.order_of(line, instruction, engine)
             }
             _ => Order::Uses,
         };
-        let uses: &[DependenceUse] = match instruction.kind {
-            // Freeing waits for nothing, and memory waits for its former lives at its first access.
-            Kind::Release | Kind::Allocate => &[],
-            _ => &self.scratch.uses[instruction.use_range()],
-        };
+        let uses = ordered_uses(&self.scratch.uses, instruction);
+        job.forget_reads();
         let mut observed = self.snapshot.of(&vm.streams);
-        let planned = self.sync.instruction(stream, uses, order, &mut observed);
+        let (point, waits) = self.sync.number(stream, uses, order, &mut observed, |point| job.add_read(point));
+        job.point = point;
+        if !waits.is_empty() {
+            self.streams[stream.index()].add_waits(job, self.sync.plan().waits_in(&waits));
+        }
+        if matches!(instruction.kind, Kind::Record(_) | Kind::Release) {
+            self.note_ordered(instruction, point, engine);
+        }
+    }
+
+    #[inline(never)]
+    fn note_ordered(&mut self, instruction: &Instruction, point: Point, engine: &Arc<dyn Engine>) {
         match &instruction.kind {
-            Kind::Record(event) => self.note_recorded(event, planned.point, engine),
+            Kind::Record(event) => self.note_recorded(event, point, engine),
             Kind::Release => self.hand_over(self.scratch.uses[instruction.use_range().start].resource),
             _ => {}
         }
-        planned
     }
 
     /// What an instruction asks of order besides its uses.
@@ -228,22 +261,12 @@ impl State {
     }
 
     #[inline(always)]
-    fn fill(&mut self, job: &mut Job, line: usize, planned: &Planned, mut instruction: Line<'_>, uses: &[Use]) {
-        let plan = self.sync.plan();
+    fn fill(&mut self, job: &mut Job, line: usize, mut instruction: Line<'_>, uses: &[Use]) {
         let prepared = &self.scratch.prepared[line];
-        job.point = planned.point;
         self.submitted += 1;
         job.order = self.submitted;
         job.bytes = prepared.bytes;
         job.site = instruction.site;
-        job.set_reads(plan.reads(planned));
-        let waits = plan.waits(planned);
-        if !waits.is_empty() {
-            self.streams[prepared.stream.index()].add_waits(job, waits);
-        }
-        if prepared.record {
-            job.more().record = true;
-        }
         match &instruction.kind {
             Kind::Function { name, .. } | Kind::Barrier { name, .. } => {
                 match name {
@@ -278,7 +301,7 @@ impl State {
                 return;
             }
         }
-        if instruction.uses_of(uses).iter().any(|u| u.as_tensor().is_some()) {
+        if instruction.has_tensors() {
             self.add_operands(job, &instruction, uses);
         }
     }
@@ -305,6 +328,16 @@ impl State {
         } else {
             self.outbox.add(stream.batch, job);
         }
+    }
+}
+
+/// What an instruction is ordered by.
+#[inline]
+fn ordered_uses<'a>(uses: &'a [DependenceUse], instruction: &Instruction) -> &'a [DependenceUse] {
+    match instruction.kind {
+        // Freeing waits for nothing, and memory waits for its former lives at its first access.
+        Kind::Release | Kind::Allocate => &[],
+        _ => &uses[instruction.use_range()],
     }
 }
 

@@ -167,12 +167,19 @@ impl Job {
         !self.has_more && self.task != Task::Kernel
     }
 
-    /// Notes the points that wrote what it reads.
-    pub(crate) fn set_reads(&mut self, reads: &[Point]) {
-        let (first, others) = reads.split_first().unwrap_or((&NO_POINT, &[]));
-        (self.first_read, self.first_read_seq) = (first.stream, first.seq);
-        if !others.is_empty() {
-            self.more().reads.extend_from_slice(others);
+    /// Reads nothing, until [`Job::add_read`].
+    #[inline]
+    pub(crate) fn forget_reads(&mut self) {
+        self.first_read_seq = NO_POINT.seq;
+    }
+
+    /// Notes a point that wrote something that it reads.
+    #[inline]
+    pub(crate) fn add_read(&mut self, point: Point) {
+        if self.first_read_seq == NO_POINT.seq {
+            (self.first_read, self.first_read_seq) = (point.stream, point.seq);
+        } else {
+            self.more().reads.push(point);
         }
     }
 

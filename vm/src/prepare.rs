@@ -141,7 +141,10 @@ impl State {
                         Some(point) => Some(self.names.key(point.stream)),
                         None => self.scratch.recorded.get(&event.address()).map(|recorded| recorded.stream),
                     },
-                    WaitFor::Line(earlier) => list.instructions()[..line].get(*earlier).map(|other| other.stream),
+                    WaitFor::Line(earlier) => {
+                        self.scratch.by_line = true;
+                        list.instructions()[..line].get(*earlier).map(|other| other.stream)
+                    }
                     WaitFor::Number(seq) => {
                         let id = self.names.find(source);
                         id.filter(|id| (1..=self.sync.last_submitted(*id)).contains(seq)).map(|_| *source)

@@ -93,6 +93,8 @@ pub(crate) struct Scratch {
     pub(crate) kernels: Vec<Kernel>,
     /// What all instructions use, in list order: as many, and at the same places, as the uses of the list.
     pub(crate) uses: Vec<DependenceUse>,
+    /// A line waits for another by its place in the list.
+    pub(crate) by_line: bool,
     /// What explicit waits wait for, by line; known after soft sync.
     pub(crate) waited_for: Vec<(usize, Point)>,
     /// Events that the list records, by their address.
@@ -107,6 +109,7 @@ impl Scratch {
         self.prepared.clear();
         self.kernels.clear();
         self.uses.clear();
+        self.by_line = false;
         self.waited_for.clear();
         self.recorded.clear();
         self.undo.clear();

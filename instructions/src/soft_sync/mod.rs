@@ -105,7 +105,13 @@ impl Plan {
 
     /// The waits of an instruction of this plan.
     pub fn waits(&self, planned: &Planned) -> &[Wait] {
-        &self.waits[planned.waits.start as usize..planned.waits.end as usize]
+        self.waits_in(&planned.waits)
+    }
+
+    /// The waits that [`SoftSync::number`] gave.
+    #[inline]
+    pub fn waits_in(&self, range: &Range<u32>) -> &[Wait] {
+        &self.waits[range.start as usize..range.end as usize]
     }
 
     /// The points that wrote what an instruction of this plan reads: where it must look for poison.
@@ -258,34 +264,53 @@ impl SoftSync {
         &self.plan
     }
 
-    /// Takes the next instruction of the list: numbers it on its stream and decides its waits.
-    #[inline]
+    /// Takes the next instruction of the list: numbers it on its stream, decides its waits, and enters it into the plan.
     pub fn instruction(
         &mut self,
         stream: StreamId,
         uses: &[DependenceUse],
         order: Order,
         observed: &mut impl Observed,
-    ) -> Planned {
-        let line = self.plan.instructions.len();
+    ) -> Point {
+        let mut reads = std::mem::take(&mut self.plan.reads);
+        let first_read = reads.len() as u32;
+        let (point, waits) = self.number(stream, uses, order, observed, |point| reads.push(point));
+        self.plan.reads = reads;
+        let reads = first_read..self.plan.reads.len() as u32;
+        self.plan.instructions.push(Planned { point, waits, reads });
+        point
+    }
+
+    /// [`SoftSync::instruction`] for who needs no plan of the whole list: its point and its waits are returned, and the
+    /// points that wrote what it reads are told to `read`. Lists whose lines name each other, and engines that place
+    /// records, need the plan.
+    #[inline]
+    pub fn number(
+        &mut self,
+        stream: StreamId,
+        uses: &[DependenceUse],
+        order: Order,
+        observed: &mut impl Observed,
+        mut read: impl FnMut(Point),
+    ) -> (Point, Range<u32>) {
         let state = &mut self.streams[stream.index()];
         state.last += 1;
         let (at, by_event) = (Point::new(stream, state.last), state.by_event);
-        let (first_wait, first_read) = (self.plan.waits.len() as u32, self.plan.reads.len() as u32);
+        let first_wait = self.plan.waits.len() as u32;
         self.needs.clear();
         if !matches!(order, Order::Uses) || self.barrier.is_some() {
             self.needs_of_order(at, order, observed);
         }
-        let (planted, reads) = (self.planted, &mut self.plan.reads);
+        let planted = self.planted;
         let mut needs = Needs { at, mode: self.mode, clocks: &self.clocks, needs: &mut self.needs };
         if let [only] = uses {
             let dependence = &mut self.dependences[only.resource.index()];
-            needs.of_use(dependence, only.access, reads);
+            needs.of_use(dependence, only.access, &mut read);
             mark(dependence, at, only.access, planted);
         } else {
             // All needs before any mark, so that no use of a resource finds a mark of another use by the same instruction.
             for u in uses {
-                needs.of_use(&self.dependences[u.resource.index()], u.access, reads);
+                needs.of_use(&self.dependences[u.resource.index()], u.access, &mut read);
             }
             for u in uses {
                 mark(&mut self.dependences[u.resource.index()], at, u.access, planted);
@@ -294,24 +319,21 @@ impl SoftSync {
         if !self.needs.is_empty() {
             self.settle(at, observed);
         }
-
         let waits = first_wait..self.plan.waits.len() as u32;
-        let reads = first_read..self.plan.reads.len() as u32;
         if by_event {
-            self.record_around(line, at, order, waits.clone());
+            self.record_around(at, order, waits.clone());
         }
         if matches!(order, Order::Barrier) {
             self.barrier = Some(at);
         }
-        let planned = Planned { point: at, waits, reads };
-        self.plan.instructions.push(planned.clone());
-        planned
+        (at, waits)
     }
 
     /// Places the records that an instruction asks for unasked: before it, when its stream is held back, so that
     /// others need not wait for what holds it; behind it, when its stream records behind each.
     #[inline(never)]
-    fn record_around(&mut self, line: usize, at: Point, order: Order, waits: Range<u32>) {
+    fn record_around(&mut self, at: Point, order: Order, waits: Range<u32>) {
+        let line = self.plan.instructions.len();
         let state = &mut self.streams[at.stream.index()];
         let held = self.plan.waits[waits.start as usize..waits.end as usize].iter().any(|w| w.kind == WaitKind::Host);
         if held && !self.planted.is(Mutant::RecordBehindHeld) {
@@ -426,14 +448,14 @@ struct Needs<'a> {
 }
 
 impl Needs<'_> {
-    /// What a use of a resource must come after. Poison belongs to points: what is read is added to `reads` as the point
-    /// that wrote it.
+    /// What a use of a resource must come after. Poison belongs to points: what is read is told to `read` as the point that
+    /// wrote it.
     #[inline(always)]
-    fn of_use(&mut self, dependence: &Dependence, access: Access, reads: &mut Vec<Point>) {
+    fn of_use(&mut self, dependence: &Dependence, access: Access, read: &mut impl FnMut(Point)) {
         if access != Access::Write
             && let Some(point) = dependence.last_write()
         {
-            reads.push(point);
+            read(point);
         }
         if !dependence.is_of(self.at.stream) {
             self.of_streams(dependence, access);
