@@ -16,7 +16,8 @@ use crate::{BuildError, Place};
 
 /// What a dependence is kept for: the storage of tensors, or a variable.
 ///
-/// It belongs to the first engine that is given a list with it, and has a number there once such a list is submitted.
+/// It belongs to the engine that it was made for, or to the first that takes a list with it, and has a number there from
+/// then on.
 pub struct Resource {
     kind: ResourceKind,
     /// Whose it is, if that was known when it was made.
@@ -86,7 +87,7 @@ impl Resource {
     #[inline]
     pub fn written_in(&self, engine: &Arc<dyn Engine>) -> Option<ResourceId> {
         let number = self.number.load(Ordering::Relaxed);
-        let written = number & (DRAFT | EMPTY) == 0 && self.engine().is_some_and(|owner| Arc::ptr_eq(owner, engine));
+        let written = number & (DRAFT | EMPTY) == 0 && self.is_of(engine);
         written.then_some(ResourceId(number))
     }
 
@@ -99,8 +100,13 @@ impl Resource {
         if Arc::ptr_eq(owner, engine) { Ok(()) } else { Err(Foreign) }
     }
 
+    /// Whether it is one of `engine`.
+    pub fn is_of(&self, engine: &Arc<dyn Engine>) -> bool {
+        self.engine().is_some_and(|owner| Arc::ptr_eq(owner, engine))
+    }
+
     /// Gives it a number while the list at hand is being submitted, until [`Resource::keep`] or [`Resource::forget`]. For
-    /// the engine that has claimed it, under its submission lock, as those two.
+    /// its engine, under its submission lock, as the three below.
     pub fn draft(&self, id: ResourceId) {
         self.number.store(id.0 | DRAFT | EMPTY, Ordering::Relaxed);
     }
@@ -109,6 +115,14 @@ impl Resource {
     /// drop is told to the engine.
     pub fn keep(&self, id: ResourceId, written: bool) {
         self.number.store(if written { id.0 } else { id.0 | EMPTY }, Ordering::Release);
+    }
+
+    /// Notes whether something was written there and is there still. A draft says nothing of that.
+    pub fn note_written(&self, written: bool) {
+        let number = self.number.load(Ordering::Relaxed);
+        if number & DRAFT == 0 {
+            self.number.store(if written { number & !EMPTY } else { number | EMPTY }, Ordering::Release);
+        }
     }
 
     /// Takes a draft back: its list was refused.

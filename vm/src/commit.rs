@@ -70,10 +70,8 @@ impl State {
         engine: &Arc<dyn Engine>,
         submitted: &mut Submitted,
     ) -> Option<ToWake> {
-        for undo in &self.scratch.undo {
-            let (Undo::Created(id, place) | Undo::Contents(id, place, _)) = *undo;
-            let written = self.resources[id.index()].as_ref().is_some_and(|known| known.contents == Contents::Written);
-            list.all_uses()[place].resource().keep(id, written);
+        if !self.scratch.undo.is_empty() {
+            self.settle_resources(list, engine);
         }
         let mut bytes = 0;
         self.sync.begin();
@@ -137,6 +135,24 @@ impl State {
                     job.task = Task::Mark;
                     self.dispatch(job, vm);
                 }
+            }
+        }
+    }
+
+    /// Tells the handles of new resources their numbers, and all whose contents changed what became of them.
+    #[inline(never)]
+    fn settle_resources(&mut self, list: &InstructionList, engine: &Arc<dyn Engine>) {
+        for undo in &self.scratch.undo {
+            let (Undo::Created(id, place) | Undo::Contents(id, place, _)) = *undo;
+            let resource = list.all_uses()[place].resource();
+            let known = self.resources[id.index()].as_ref();
+            let written = known.is_some_and(|known| known.contents == Contents::Written);
+            match (undo, resource.claim(engine)) {
+                (Undo::Created(..), Ok(())) => resource.keep(id, written),
+                // Another engine has taken it meanwhile: no handle knows this number.
+                (Undo::Created(..), Err(_)) => self.scratch.dropped.push(id),
+                (Undo::Contents(..), Ok(())) => resource.note_written(written),
+                (Undo::Contents(..), Err(_)) => {}
             }
         }
     }

@@ -172,15 +172,15 @@ impl State {
         let released = || refused(line, instruction, |line, what| Error::Released { line, what });
         let foreign = |_| refused(line, instruction, |line, what| Error::Foreign { line, what });
         let resource = u.resource();
-        let (id, taken) = match resource.id_in(engine).map_err(foreign)? {
+        let known_number = resource.id_in(engine).map_err(foreign)?;
+        let (id, taken) = match known_number.or_else(|| self.scratch.unclaimed.get(&address(resource)).copied()) {
             Some(id) => (id, 0),
             None => {
                 let reads = u.access().reads() && resource.kind() != ResourceKind::Var;
                 if reads || matches!(instruction.kind, Kind::Release) {
                     return Err(never_written());
                 }
-                resource.claim(engine).map_err(foreign)?;
-                self.create(resource, place, stream, vm)?
+                self.create(resource, place, stream, vm, engine)?
             }
         };
         let Some(known) = self.resources.get_mut(id.index()).and_then(Option::as_mut) else {
@@ -190,6 +190,9 @@ impl State {
             (_, Contents::Released) => return Err(released()),
             (Kind::Release, before) => {
                 known.contents = Contents::Released;
+                if known_number.is_some() {
+                    resource.note_written(false);
+                }
                 self.scratch.undo.push(Undo::Contents(id, place, before));
                 if let Some((pool, block)) = known.memory.block {
                     self.scratch.handed.push(Handed { owner: id, pool, block, heir: None });
@@ -212,6 +215,7 @@ impl State {
         place: UsePlace,
         stream: StreamId,
         vm: &Shared,
+        engine: &Arc<dyn Engine>,
     ) -> Result<(ResourceId, u64), Box<Obstacle>> {
         let (memory, dependence, contents, taken) = match resource.kind() {
             ResourceKind::Var => (Memory::none(), Dependence::default(), Contents::Written, 0),
@@ -234,7 +238,11 @@ impl State {
         }
         self.add_resource(id, Known { memory, contents });
         self.scratch.undo.push(Undo::Created(id, place));
-        resource.draft(id);
+        if resource.is_of(engine) {
+            resource.draft(id);
+        } else {
+            self.scratch.unclaimed.insert(address(resource), id);
+        }
         Ok((id, taken))
     }
 
@@ -272,13 +280,20 @@ impl State {
     fn undo(&mut self, list: &InstructionList) {
         while let Some(undo) = self.scratch.undo.pop() {
             match undo {
-                Undo::Contents(id, _, before) => {
+                Undo::Contents(id, place, before) => {
                     if let Some(known) = self.known(id) {
                         known.contents = before;
                     }
+                    let resource = list.all_uses()[place].resource();
+                    if !self.scratch.unclaimed.contains_key(&address(resource)) {
+                        resource.note_written(before == Contents::Written);
+                    }
                 }
                 Undo::Created(id, place) => {
-                    list.all_uses()[place].resource().forget();
+                    let resource = list.all_uses()[place].resource();
+                    if self.scratch.unclaimed.remove(&address(resource)).is_none() {
+                        resource.forget();
+                    }
                     let accesses = self.sync.remove_dependence(id);
                     let known = self.resources[id.index()].take();
                     let inherited = self.scratch.handed.iter().any(|handed| handed.heir == Some(id));
@@ -299,6 +314,11 @@ fn handed(handed: &[Handed], pool: PoolId, least: usize, most: usize) -> Option<
     let free = handed.iter().filter(|handed| handed.pool == pool && handed.heir.is_none());
     let sizes = least..=most.max(SMALL_BLOCK);
     free.map(|handed| handed.block).filter(|block| sizes.contains(&block.bytes)).min_by_key(|block| block.bytes)
+}
+
+/// The key of an unclaimed resource within one list.
+fn address(resource: &Resource) -> usize {
+    std::ptr::from_ref(resource).addr()
 }
 
 #[cold]

@@ -95,6 +95,9 @@ pub(crate) struct Scratch {
     pub(crate) uses: Vec<DependenceUse>,
     /// A line waits for another by its place in the list.
     pub(crate) by_line: bool,
+    /// Resources that the list creates and no engine has claimed, by their address; the list keeps them alive. Another
+    /// engine may be taking a list with them at this moment.
+    pub(crate) unclaimed: HashMap<usize, ResourceId>,
     /// What explicit waits wait for, by line; known after soft sync.
     pub(crate) waited_for: Vec<(usize, Point)>,
     /// Events that the list records, by their address.
@@ -110,6 +113,9 @@ impl Scratch {
         self.kernels.clear();
         self.uses.clear();
         self.by_line = false;
+        if !self.unclaimed.is_empty() {
+            self.unclaimed.clear();
+        }
         self.waited_for.clear();
         self.recorded.clear();
         self.undo.clear();
