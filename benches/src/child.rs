@@ -1,31 +1,47 @@
 //! Child processes: this program again, for one run of one case, with its own peak of memory or on one core.
 //!
-//! A child gets the case by hidden arguments and answers with one line of JSON on its standard output: a list of
-//! `[metric, unit, value]`.
+//! A child gets the case by hidden arguments and answers with one line of JSON a sample on its standard output:
+//! `["metric", "unit", value]`. Programs in other languages can answer so, too.
 
 use std::process::{Command, Stdio};
 
-use crate::case::{Case, Sample};
+use serde_json::Deserializer;
+
+use crate::case::Sample;
 use crate::error::Error;
 
 /// The hidden argument that names the case.
 pub const CHILD: &str = "--child";
 
-/// Runs `case` once in a process of its own.
+/// This program again, told to measure the case of that name once; `ask` runs it.
+///
+/// # Errors
+/// The operating system does not tell where this program lies.
+pub fn again(case: &str, quick: bool, one_core: bool) -> Result<Command, Error> {
+    let system = |source| Error::System { what: "finding this program", source };
+    let mut command = Command::new(std::env::current_exe().map_err(system)?);
+    command.args([CHILD, case]).args(quick.then_some("--quick")).args(one_core.then_some("--one-core"));
+    Ok(command)
+}
+
+/// Runs `command`, which measures `case`, and reads its answer.
 ///
 /// # Errors
 /// The process could not be started, failed, or answered something else.
-pub fn measure(case: &Case, quick: bool, one_core: bool) -> Result<Vec<Sample>, Error> {
-    let failed = |reason: String| Error::Child { case: case.name, reason };
-    let program = std::env::current_exe().map_err(|error| failed(format!("no path to this program: {error}")))?;
-    let mut command = Command::new(program);
-    command.args([CHILD, case.name]).stdin(Stdio::null()).stderr(Stdio::inherit());
-    command.args(quick.then_some("--quick")).args(one_core.then_some("--one-core"));
-    let output = command.output().map_err(|error| failed(format!("it could not be started: {error}")))?;
+pub fn ask(case: &str, command: &mut Command) -> Result<Vec<Sample>, Error> {
+    let failed = |reason: String| Error::Child { case: case.to_owned(), reason };
+    let output = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output();
+    let output = output.map_err(|error| failed(format!("it could not be started: {error}")))?;
     if !output.status.success() {
-        return Err(failed(format!("it ended with {}", output.status)));
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+        return Err(failed(format!("it ended with {}: {last}", output.status)));
     }
-    read(&output.stdout).map_err(|error| failed(format!("its answer cannot be read: {error}")))
+    match read(&output.stdout) {
+        Ok(samples) if samples.is_empty() => Err(failed("its answer is empty".to_owned())),
+        Ok(samples) => Ok(samples),
+        Err(error) => Err(failed(format!("its answer cannot be read: {error}"))),
+    }
 }
 
 /// The answer of a child.
@@ -33,13 +49,13 @@ pub fn measure(case: &Case, quick: bool, one_core: bool) -> Result<Vec<Sample>, 
 /// # Errors
 /// A value is not a number.
 pub fn write(samples: &[Sample]) -> serde_json::Result<String> {
-    let rows: Vec<_> = samples.iter().map(|sample| (&sample.metric, &sample.unit, sample.value)).collect();
-    serde_json::to_string(&rows)
+    let line = |sample: &Sample| serde_json::to_string(&(&sample.metric, &sample.unit, sample.value));
+    samples.iter().map(|sample| Ok(line(sample)? + "\n")).collect()
 }
 
 fn read(answer: &[u8]) -> serde_json::Result<Vec<Sample>> {
-    let rows: Vec<(String, String, f64)> = serde_json::from_slice(answer)?;
-    Ok(rows.into_iter().map(|(metric, unit, value)| Sample { metric, unit, value }).collect())
+    let rows = Deserializer::from_slice(answer).into_iter::<(String, String, f64)>();
+    rows.map(|row| row.map(|(metric, unit, value)| Sample { metric, unit, value })).collect()
 }
 
 /// Pins this process to the first core that it may use. Threads inherit it, so it must come before the first of them.
@@ -63,7 +79,19 @@ mod tests {
     #[test]
     fn an_answer_reads_back() {
         let samples = vec![Sample::ns("a", 1.5), Sample { metric: "b".to_owned(), unit: "MiB".to_owned(), value: 2.0 }];
+        assert_eq!(write(&samples).unwrap(), "[\"a\",\"ns\",1.5]\n[\"b\",\"MiB\",2.0]\n");
         assert_eq!(read(write(&samples).unwrap().as_bytes()).unwrap(), samples);
         assert!(read(b"nothing").is_err());
+    }
+
+    #[test]
+    fn a_process_that_gives_no_samples_says_why() {
+        let said = |script: &str| ask("chain", Command::new("sh").args(["-c", script])).unwrap_err().to_string();
+        assert!(said("echo first >&2; echo last >&2; exit 3").ends_with("exit status: 3: last"));
+        assert!(said("exit 3").ends_with("it said nothing"));
+        assert!(said("true").ends_with("its answer is empty"));
+        assert!(said("echo nothing").contains("cannot be read"));
+        let error = ask("chain", &mut Command::new("/nowhere")).unwrap_err().to_string();
+        assert!(error.starts_with("the process measuring chain gave no samples: it could not be started"), "{error}");
     }
 }

@@ -78,7 +78,7 @@ fn measure(cases: Vec<&'static Case>, args: &Args) -> Result<(), Box<dyn std::er
     let selection = Selection { cases, runs, quick: args.quick, one_core: args.one_core };
     let rows = round_robin::run(&selection, |run, case| eprintln!("run {run} of {runs}: {case}"))?;
     print!("{}", report::table(&rows));
-    report::write(&args.out, &rows)?;
+    report::write(&args.out, &report::json(&rows))?;
     eprintln!("written to {}", args.out.display());
     Ok(())
 }
@@ -88,7 +88,7 @@ fn measure_here(case: &Case, args: &Args) -> Result<(), Box<dyn std::error::Erro
         child::pin_to_one_core()?;
     }
     let samples = (case.run)(&round_robin::sizes(args.quick))?;
-    println!("{}", child::write(&samples)?);
+    print!("{}", child::write(&samples)?);
     Ok(())
 }
 
