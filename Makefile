@@ -10,7 +10,7 @@ SEED ?= 1
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help bench-instr shuttle run test lint bench doc ci loom miri deny faults fuzz sim soak tsan asan
+.PHONY: help bench-instr bench-peers shuttle run test lint bench doc ci loom miri deny faults fuzz sim soak tsan asan
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -29,6 +29,10 @@ lint: ## formatting, clippy and documentation, warnings are errors
 
 bench: ## engine workloads beside their floors: a table, and target/bench/engine.json
 	$(CARGO) run --quiet --release -p streamvm-benches --bin engine -- --out target/bench/engine.json $(BENCH_FLAGS)
+
+bench-peers: ## streamvm beside MXNet, StarPU, rayon, tokio and crossbeam-channel, in turn: a table, and target/bench/peers.json (builds drivers from PyPI and Debian, with pip, apt-get, gcc)
+	benches/peers/native/build.sh target/peers
+	$(CARGO) run --quiet --release -p streamvm-peers --bin peers -- --out target/bench/peers.json $(BENCH_FLAGS)
 
 bench-instr: ## instructions of the processor per operation, counted under valgrind, beside the committed counts (needs valgrind and gungraun-runner)
 	rm -rf $(TARGET)/gungraun
