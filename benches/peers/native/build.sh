@@ -68,7 +68,9 @@ build() {
   if "$name" >log 2>&1; then
     mv new driver
   else
-    echo "$(cat step) failed: $(grep . log | tail -n 1); all of it is in $folder/log" >why
+    local said
+    said=$(grep -v -e '^-- ' -e '^$' log | tail -n 1)
+    echo "$(cat step) failed: ${said:-it said nothing}; all of it is in $folder/log" >why
     echo "$name: $(cat why)" >&2
   fi
   rm -rf wheel debs
