@@ -68,15 +68,16 @@ pub static ENGINES: [Engine; 16] = [
             (Latency, inline::latency),
         ],
     ),
-    // One call of the C API an operation, as its bindings do it.
+    // One call of the C API an operation, as a program does that pushes functions of its own.
     mxnet("mxnet 1 worker", ALL, Against::OneWorker, "push", &[ONE_WORKER]),
     mxnet("mxnet 2 workers", GRAPHS, Against::Workers, "push", &[("MXNET_CPU_WORKER_NTHREADS", "2")]),
-    // Bulks gain it the most: it runs up to so many operations as one. 15 is its default; 64 are streamvm's lists.
+    // Bulks gain it the most: it runs up to so many operations as one. 15 is what its executors use; 64 are streamvm's
+    // lists.
     mxnet("mxnet bulk of 15", GRAPHS, Against::Lists, "bulk:15", &[ONE_WORKER]),
     mxnet("mxnet bulk of 64", GRAPHS, Against::Lists, "bulk:64", &[ONE_WORKER]),
     // Operators made before the clock starts, which spares it most of a push. streamvm builds within the clock.
     mxnet("mxnet prebuilt", ALL, Against::OneWorker, "prebuilt", &[ONE_WORKER]),
-    // No worker: functions run in the caller's thread. Not what an engine is for, and read against the like alone.
+    // No worker: functions run in the caller's thread. For information, and read against the like alone.
     mxnet("mxnet naive", ALL, Against::Inline, "push", &[("MXNET_ENGINE_TYPE", "NaiveEngine")]),
     starpu("starpu 1 worker", ALL, Against::OneWorker, &[("STARPU_NCPU", "1")]),
     // Memory of pending tasks is what its time goes to; a bound keeps them in the cache.
@@ -131,7 +132,7 @@ const fn mxnet(
     Engine { name, against, program: Program::Driver(driver, workloads) }
 }
 
-/// Its default scheduler, work stealing by locality: the others measured no better.
+/// Its default scheduler, work stealing by locality: `eager`, the simplest there is, measured no better.
 const fn starpu(
     name: &'static str,
     workloads: &'static [Workload],

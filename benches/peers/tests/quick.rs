@@ -1,6 +1,7 @@
 //! The `peers` program as a process: what it writes, what it says of drivers that are not there, and what it rejects.
 //!
-//! Drivers here are scripts of the tests' own: real ones need a network to be built.
+//! Drivers here are scripts of the tests' own: real ones need a network to be built. Where `make bench-peers` has built
+//! them, they are tried, too.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -94,6 +95,25 @@ echo '["ns_per_op", "ns", 1000.0]'"#;
     assert_eq!(json["not_run"].as_array().unwrap().len(), 1);
     assert_eq!(json["not_run"][0]["name"], "fan/mxnet 2 workers");
     assert!(table.trim_end().ends_with("error: it was lost"), "{table}");
+}
+
+#[test]
+fn drivers_that_are_built_measure_every_workload() {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers");
+    let folder = TempDir::new().unwrap();
+    for peer in ["mxnet", "starpu"] {
+        if built.join(peer).join("driver").is_file() {
+            std::os::unix::fs::symlink(built.join(peer), folder.path().join(peer)).unwrap();
+            let (_, json) = measured(folder.path(), &["--filter", &format!("/{peer}"), "--runs", "1"]);
+            assert_eq!(json["not_run"], json!([]));
+            let rows = json["measured"].as_array().unwrap();
+            for workload in ["chain", "independent", "random", "fan", "latency"] {
+                let is =
+                    |row: &&Value| row["workload"] == workload && row["engine"].as_str().unwrap().starts_with(peer);
+                assert!(rows.iter().any(|row| is(&row)), "{workload} on {peer}");
+            }
+        }
+    }
 }
 
 #[test]
