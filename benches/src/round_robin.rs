@@ -5,6 +5,12 @@ use crate::child;
 use crate::error::Error;
 use crate::stats::Summary;
 
+/// Runs of a full measurement: the fewest whose median shrugs off two bad ones.
+const RUNS: u32 = 5;
+
+/// Runs of a quick one: two, so that a second run is tried at all.
+const QUICK_RUNS: u32 = 2;
+
 /// What is run.
 #[derive(Clone)]
 pub struct Selection {
@@ -91,6 +97,11 @@ fn samples(case: &Case, selection: &Selection) -> Result<Vec<Sample>, Error> {
         samples.extend(child(true)?.into_iter().map(Sample::of_one_core));
     }
     Ok(samples)
+}
+
+/// How often cases run unless said otherwise.
+pub fn default_runs(quick: bool) -> u32 {
+    if quick { QUICK_RUNS } else { RUNS }
 }
 
 /// The sizes of a full or a quick run.

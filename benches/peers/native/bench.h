@@ -103,7 +103,9 @@ static inline void verify(uint64_t ops, uint64_t writes) {
   for (int i = 0; i < THREADS; i++) ran += ran_by_thread[i].value;
   for (int i = 0; i < INDEPENDENT_VARIABLES; i++) wrote += written[i].value;
   if (ran != ops || wrote != writes) {
-    fprintf(stderr, "error: %" PRIu64 " operations ran and %" PRIu64 " writes are there, not %" PRIu64 " and %" PRIu64 "\n",
+    fprintf(stderr,
+            "error: %" PRIu64 " operations ran and %" PRIu64 " writes are there, not %" PRIu64 " and %" PRIu64
+            ": a fault of the driver or of the peer\n",
             ran, wrote, ops, writes);
     exit(1);
   }

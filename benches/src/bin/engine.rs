@@ -16,12 +16,6 @@ use streamvm_benches::case::{self, CASES, Case};
 use streamvm_benches::round_robin::{self, Selection};
 use streamvm_benches::{child, report};
 
-/// Runs of a full measurement: the fewest whose median shrugs off two bad ones.
-const RUNS: u32 = 5;
-
-/// Runs of a quick one: two, so that a second run is tried at all.
-const QUICK_RUNS: u32 = 2;
-
 /// Measures the engine's workloads beside their floors: bare bookkeeping, ring hops, round trips.
 ///
 /// Exit codes: 0 fine, 1 a measurement failed, 2 the arguments were rejected.
@@ -74,7 +68,7 @@ fn main() -> ExitCode {
 }
 
 fn measure(cases: Vec<&'static Case>, args: &Args) -> Result<(), Box<dyn std::error::Error>> {
-    let runs = args.runs.unwrap_or(if args.quick { QUICK_RUNS } else { RUNS });
+    let runs = args.runs.unwrap_or(round_robin::default_runs(args.quick));
     let selection = Selection { cases, runs, quick: args.quick, one_core: args.one_core };
     let rows = round_robin::run(&selection, |run, case| eprintln!("run {run} of {runs}: {case}"))?;
     print!("{}", report::table(&rows));

@@ -17,12 +17,6 @@ use streamvm_peers::case::{self, Case};
 use streamvm_peers::report;
 use streamvm_peers::run::{self, Selection};
 
-/// Runs of a full measurement: the fewest whose median shrugs off two bad ones.
-const RUNS: u32 = 5;
-
-/// Runs of a quick one: two, so that a second run is tried at all.
-const QUICK_RUNS: u32 = 2;
-
 /// Measures streamvm beside its peers, in turn, on the same workloads; ratios above 1 say that streamvm is ahead.
 ///
 /// Peers in other languages run where native/build.sh has built their drivers; the others are said not to have run.
@@ -80,7 +74,7 @@ fn main() -> ExitCode {
 }
 
 fn measure(cases: Vec<Case>, args: &Args) -> Result<(), Box<dyn std::error::Error>> {
-    let runs = args.runs.unwrap_or(if args.quick { QUICK_RUNS } else { RUNS });
+    let runs = args.runs.unwrap_or(round_robin::default_runs(args.quick));
     let drivers = args.drivers.clone();
     let selection = Selection { cases, runs, quick: args.quick, one_core: args.one_core, drivers };
     let outcome = run::run(selection, |run, case| eprintln!("run {run} of {runs}: {case}"))?;
