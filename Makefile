@@ -32,7 +32,7 @@ bench: ## engine workloads beside their floors: a table, and target/bench/engine
 
 bench-peers: ## streamvm beside MXNet, StarPU, rayon, tokio and crossbeam-channel, in turn: a table, and target/bench/peers.json (builds drivers from PyPI and Debian, with pip, apt-get, gcc)
 	benches/peers/native/build.sh target/peers
-	$(CARGO) run --quiet --release -p streamvm-peers --bin peers -- --out target/bench/peers.json $(BENCH_FLAGS)
+	$(CARGO) run --quiet --release -p streamvm-peers --bin peers -- $(BENCH_FLAGS)
 
 bench-instr: ## instructions of the processor per operation, counted under valgrind, beside the committed counts (needs valgrind and gungraun-runner)
 	rm -rf $(TARGET)/gungraun
