@@ -1,7 +1,9 @@
 //! Cases: the workloads and floors by name, and the sizes they run at.
 
+use std::time::Duration;
+
 use crate::error::Error;
-use crate::{floors, workloads};
+use crate::{floors, parts, workloads};
 
 /// One measured value.
 #[derive(Clone, PartialEq, Debug)]
@@ -30,30 +32,47 @@ impl Sample {
 /// How much each case does. Operations, unless said otherwise.
 #[derive(Copy, Clone, Debug)]
 pub struct Sizes {
-    /// Chain, independent, memory, ring hops and clock reads.
+    /// Chain, independent, memory, soft sync, allocator, threads, ring hops and clock reads.
     pub ops: usize,
     /// Random.
     pub random: usize,
     /// Fan: rounds of one write and 64 reads.
     pub rounds: usize,
-    /// Latency and round trips: submissions.
+    /// Latency and round trips: submissions. Waits.
     pub trips: usize,
     /// Small op.
     pub small: usize,
+    /// Idle: how long nothing happens.
+    pub idle: Duration,
 }
 
 impl Sizes {
     /// The sizes that figures are compared at.
-    pub const FULL: Sizes = Sizes { ops: 1_000_000, random: 500_000, rounds: 5_000, trips: 20_000, small: 100_000 };
+    pub const FULL: Sizes = Sizes {
+        ops: 1_000_000,
+        random: 500_000,
+        rounds: 5_000,
+        trips: 20_000,
+        small: 100_000,
+        idle: Duration::from_secs(1),
+    };
 
     /// Enough to see that every case works; the figures mean nothing.
-    pub const QUICK: Sizes = Sizes { ops: 20_000, random: 2_000, rounds: 20, trips: 100, small: 500 };
+    pub const QUICK: Sizes =
+        Sizes { ops: 20_000, random: 2_000, rounds: 20, trips: 100, small: 500, idle: Duration::from_millis(50) };
 
     /// What runs before the clock starts: streams are opened, slots and memory are there, branches are learnt.
     #[must_use]
     pub fn warm_up(&self) -> Sizes {
-        let Sizes { ops, random, rounds, trips, small } = *self;
-        Sizes { ops: ops / 10, random: random / 10, rounds: rounds / 10, trips: trips / 10, small: small / 10 }
+        let Sizes { ops, random, rounds, trips, small, idle } = *self;
+        Sizes {
+            ops: ops / 10,
+            random: random / 10,
+            rounds: rounds / 10,
+            trips: trips / 10,
+            small: small / 10,
+            idle: idle / 10,
+        }
     }
 }
 
@@ -89,7 +108,7 @@ impl Case {
 }
 
 /// All cases; each floor follows the workload that it is the floor of, so that the two run close in time.
-pub const CASES: [Case; 16] = [
+pub const CASES: [Case; 23] = [
     Case::workload("chain", &["floor/chain"], workloads::graph::chain),
     Case::floor("floor/chain", floors::graph::chain),
     Case::workload("independent", &["floor/independent"], workloads::graph::independent),
@@ -103,6 +122,13 @@ pub const CASES: [Case; 16] = [
     Case::floor(PARK, floors::threads::park),
     Case::floor("floor/ring", floors::threads::ring),
     Case::floor("floor/clock", floors::threads::clock),
+    Case::workload("waits", &["floor/spin", PARK], workloads::waits::waits),
+    Case::workload("threads", &["floor/independent"], workloads::threads::threads),
+    Case::workload("soft_sync", &["floor/soft_sync"], parts::soft_sync::soft_sync),
+    Case::floor("floor/soft_sync", floors::soft_sync::soft_sync),
+    Case::workload("allocator", &["floor/malloc"], parts::allocator::allocator),
+    Case::floor("floor/malloc", floors::malloc::malloc),
+    Case { own_process: true, ..Case::workload("idle", &[], workloads::idle::idle) },
     Case { own_process: true, ..Case::workload("memory", &[], workloads::memory::memory) },
     Case::workload("small_op", &["floor/small_op"], workloads::small_op::small_op),
     Case::floor("floor/small_op", floors::small_op::small_op),
@@ -126,6 +152,8 @@ pub fn matching(part: &str) -> Vec<&'static Case> {
 /// is one core, where spinning keeps the other thread from running.
 pub fn floor_of(workload: &str, metric: &str) -> Option<(&'static str, &'static str)> {
     match workload {
+        "waits" if metric.ends_with(ONE_CORE) => Some((PARK, "crossing_one_core")),
+        "waits" => Some(("floor/spin", "crossing")),
         "latency" => Some(match (metric.starts_with("p99"), metric.ends_with(ONE_CORE)) {
             (true, true) => (PARK, "p99_one_core"),
             (true, false) => (PARK, "p99"),

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use streamvm::stream::allocator::AllocatorError;
+
 /// Why a benchmark gave no figure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -12,6 +14,9 @@ pub enum Error {
     /// A list could not be built.
     #[error("a list could not be built: {0}")]
     Build(#[from] streamvm::BuildError),
+    /// The allocator refused.
+    #[error("the allocator failed: {0}")]
+    Allocator(#[from] AllocatorError),
     /// The work that was measured is not the work that was asked for, so the figure would mean nothing.
     #[error("{workload} measured the wrong thing: {found}; this is a fault of the engine or of the benchmark")]
     Wrong {
@@ -50,6 +55,14 @@ pub enum Error {
         /// The file or folder.
         path: PathBuf,
         /// What is wrong with it.
+        reason: String,
+    },
+    /// A plot could not be drawn.
+    #[error("cannot draw the plot of {plot}: {reason}; its figures are in the JSON file")]
+    Draw {
+        /// What it shows.
+        plot: String,
+        /// What the library said.
         reason: String,
     },
     /// The report could not be written.

@@ -1,7 +1,6 @@
-//! Reports: a table for people, JSON for programs.
+//! Reports: tables for people, JSON for programs, and files.
 
 use std::fs;
-use std::ops::RangeInclusive;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -13,23 +12,23 @@ use crate::stats::Summary;
 
 /// The rows as an aligned table, with how many times its floor each median is.
 pub fn table(rows: &[Row]) -> String {
-    let mut cells = vec![["workload", "metric", "median", "min", "max", "unit", "ratio"].map(str::to_owned)];
-    cells.extend(rows.iter().map(|row| {
+    let head = ["workload", "metric", "median", "min", "max", "unit", "ratio"].map(str::to_owned);
+    let line = |row: &Row| {
         let [median, min, max] = figures(row.summary);
-        [row.case.to_owned(), row.metric.clone(), median, min, max, row.unit.clone(), ratio(row, rows)]
-    }));
-    align(&cells, 2..=4)
+        [row.case.name.to_owned(), row.metric.clone(), median, min, max, row.unit.clone(), ratio(row, rows)]
+    };
+    aligned(&[head].into_iter().chain(rows.iter().map(line)).collect::<Vec<_>>(), &[2, 3, 4])
 }
 
-/// Lines of cells as text: columns as wide as their widest cell, those of `numbers` to the right.
-pub fn align<const COLUMNS: usize>(cells: &[[String; COLUMNS]], numbers: RangeInclusive<usize>) -> String {
-    let width = |column: usize| cells.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+/// Lines of cells with their columns aligned: those numbered in `right` to the right.
+pub fn aligned<const COLUMNS: usize>(lines: &[[String; COLUMNS]], right: &[usize]) -> String {
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; COLUMNS] = std::array::from_fn(width);
     let mut text = String::new();
-    for line in cells {
+    for line in lines {
         let pad = |(column, cell): (usize, &String)| {
             let width = widths[column];
-            if numbers.contains(&column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+            if right.contains(&column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
         };
         let line = line.iter().enumerate().map(pad).collect::<Vec<_>>().join("  ");
         text.push_str(line.trim_end());
@@ -44,12 +43,14 @@ pub fn figures(summary: Summary) -> [String; 3] {
 }
 
 fn ratio(row: &Row, rows: &[Row]) -> String {
-    let Some((floor, metric)) = floor_of(row.case, &row.metric) else {
-        return String::new();
-    };
-    let floor_row = rows.iter().find(|other| other.case == floor && other.metric == metric);
-    floor_row
-        .map_or_else(String::new, |found| format!("{} x {floor}", number(row.summary.median / found.summary.median)))
+    let text = |floor: &Row| format!("{} x {}", number(row.summary.median / floor.summary.median), floor.case.name);
+    floor_row(row, rows).map_or_else(String::new, text)
+}
+
+/// The row of the floor under a row, if it has one and that was measured.
+pub fn floor_row<'a>(row: &Row, rows: &'a [Row]) -> Option<&'a Row> {
+    let (floor, metric) = floor_of(row.case.name, &row.metric)?;
+    rows.iter().find(|other| other.case.name == floor && other.metric == metric)
 }
 
 /// Three digits or so: more would be noise.
@@ -66,7 +67,7 @@ pub fn number(value: f64) -> String {
 pub fn json(rows: &[Row]) -> Value {
     let row = |row: &Row| {
         json!({
-            "workload": row.case,
+            "workload": row.case.name,
             "metric": row.metric,
             "value": row.summary.median,
             "unit": row.unit,
@@ -77,23 +78,33 @@ pub fn json(rows: &[Row]) -> Value {
     rows.iter().map(row).collect()
 }
 
-/// Writes `report` to `path`, and makes the folders on the way.
+/// Writes `json` to `path`, and makes the folders on the way.
 ///
 /// # Errors
 /// The file or a folder cannot be written.
-pub fn write(path: &Path, report: &Value) -> Result<(), Error> {
+pub fn write(path: &Path, json: &Value) -> Result<(), Error> {
+    write_text(path, &format!("{json:#}\n"))
+}
+
+/// Writes `text` to `path`, and makes the folders on the way.
+///
+/// # Errors
+/// The file or a folder cannot be written.
+pub fn write_text(path: &Path, text: &str) -> Result<(), Error> {
     let failed = |source| Error::Write { path: path.to_owned(), source };
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }
-    fs::write(path, format!("{report:#}\n")).map_err(failed)
+    fs::write(path, text).map_err(failed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::case::find;
 
-    fn row(case: &'static str, metric: &str, median: f64) -> Row {
+    fn row(case: &str, metric: &str, median: f64) -> Row {
+        let case = find(case).unwrap();
         let summary = Summary { median, min: median / 2.0, max: median * 2.0 };
         Row { case, metric: metric.to_owned(), unit: "ns".to_owned(), summary }
     }

@@ -5,12 +5,6 @@ use crate::child;
 use crate::error::Error;
 use crate::stats::Summary;
 
-/// Runs of a full measurement: the fewest whose median shrugs off two bad ones.
-const RUNS: u32 = 5;
-
-/// Runs of a quick one: two, so that a second run is tried at all.
-const QUICK_RUNS: u32 = 2;
-
 /// What is run.
 #[derive(Clone)]
 pub struct Selection {
@@ -24,10 +18,10 @@ pub struct Selection {
     pub one_core: bool,
 }
 
-/// The outcome of one metric of a case; `C` is what tells cases apart.
+/// The outcome of one metric of a case; `C` is what a case is where these are measured.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Row<C = &'static str> {
-    /// The case; by default its name.
+pub struct Row<C = &'static Case> {
+    /// The case.
     pub case: C,
     /// The metric.
     pub metric: String,
@@ -37,42 +31,34 @@ pub struct Row<C = &'static str> {
     pub summary: Summary,
 }
 
-/// The samples of many runs: metrics in the order in which they first came.
-pub struct Gathered<C> {
-    metrics: Vec<(C, Sample, Vec<f64>)>,
-}
-
-impl<C: PartialEq> Gathered<C> {
-    /// Nothing yet.
-    pub fn new() -> Gathered<C> {
-        Gathered { metrics: Vec::new() }
-    }
-
-    /// Adds one sample of a case.
-    pub fn add(&mut self, case: C, sample: Sample) {
-        let same = |(of, known, _): &&mut (C, Sample, _)| *of == case && known.metric == sample.metric;
-        match self.metrics.iter_mut().find(same) {
-            Some((_, _, values)) => values.push(sample.value),
-            None => {
-                let values = vec![sample.value];
-                self.metrics.push((case, sample, values));
+/// Measures all cases in turn, `runs` times; `measure` gets the number of the run, from 1, and the case.
+///
+/// # Errors
+/// The first failure of a measurement.
+pub fn gather<C: Copy>(
+    runs: u32,
+    cases: &[C],
+    mut measure: impl FnMut(u32, C) -> Result<Vec<Sample>, Error>,
+) -> Result<Vec<Row<C>>, Error> {
+    let mut gathered: Vec<(usize, Sample, Vec<f64>)> = Vec::new();
+    for run in 1..=runs {
+        for (index, case) in cases.iter().enumerate() {
+            for sample in measure(run, *case)? {
+                let same = |(of, known, _): &&mut (usize, Sample, _)| *of == index && known.metric == sample.metric;
+                match gathered.iter_mut().find(same) {
+                    Some((_, _, values)) => values.push(sample.value),
+                    None => {
+                        let values = vec![sample.value];
+                        gathered.push((index, sample, values));
+                    }
+                }
             }
         }
     }
-
-    /// What came out.
-    pub fn rows(self) -> Vec<Row<C>> {
-        let row = |(case, Sample { metric, unit, .. }, values): (C, Sample, Vec<f64>)| {
-            Summary::of(&values).map(|summary| Row { case, metric, unit, summary })
-        };
-        self.metrics.into_iter().filter_map(row).collect()
-    }
-}
-
-impl<C: PartialEq> Default for Gathered<C> {
-    fn default() -> Gathered<C> {
-        Gathered::new()
-    }
+    let row = |(index, Sample { metric, unit, .. }, values): (usize, Sample, Vec<f64>)| {
+        Summary::of(&values).map(|summary| Row { case: cases[index], metric, unit, summary })
+    };
+    Ok(gathered.into_iter().filter_map(row).collect())
 }
 
 /// Runs what is selected, and tells `progress` the number of each run as it starts, from 1, and each case.
@@ -80,14 +66,10 @@ impl<C: PartialEq> Default for Gathered<C> {
 /// # Errors
 /// The first failure of a case.
 pub fn run(selection: &Selection, mut progress: impl FnMut(u32, &str)) -> Result<Vec<Row>, Error> {
-    let mut gathered = Gathered::new();
-    for run in 1..=selection.runs {
-        for case in &selection.cases {
-            progress(run, case.name);
-            samples(case, selection)?.into_iter().for_each(|sample| gathered.add(case.name, sample));
-        }
-    }
-    Ok(gathered.rows())
+    gather(selection.runs, &selection.cases, |run, case| {
+        progress(run, case.name);
+        samples(case, selection)
+    })
 }
 
 fn samples(case: &Case, selection: &Selection) -> Result<Vec<Sample>, Error> {
@@ -99,12 +81,25 @@ fn samples(case: &Case, selection: &Selection) -> Result<Vec<Sample>, Error> {
     Ok(samples)
 }
 
-/// How often cases run unless said otherwise.
-pub fn default_runs(quick: bool) -> u32 {
-    if quick { QUICK_RUNS } else { RUNS }
-}
-
 /// The sizes of a full or a quick run.
 pub fn sizes(quick: bool) -> Sizes {
     if quick { Sizes::QUICK } else { Sizes::FULL }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_is_measured_in_each_run_before_the_next_run() {
+        let mut order = Vec::new();
+        let rows = gather(3, &['a', 'b'], |run, case| {
+            order.push((run, case));
+            Ok(vec![Sample::ns("m", f64::from(run)), Sample::ns("n", 7.0)])
+        })
+        .unwrap();
+        assert_eq!(order, [(1, 'a'), (1, 'b'), (2, 'a'), (2, 'b'), (3, 'a'), (3, 'b')]);
+        let found: Vec<_> = rows.iter().map(|row| (row.case, row.metric.as_str(), row.summary.median)).collect();
+        assert_eq!(found, [('a', "m", 2.0), ('a', "n", 7.0), ('b', "m", 2.0), ('b', "n", 7.0)]);
+    }
 }

@@ -1,52 +1,104 @@
-//! The `engine` program as a process: what it writes, and what it rejects.
+//! The `engine` and `curves` programs as processes: what they write, and what they reject.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-const WORKLOADS: [&str; 7] = ["chain", "independent", "random", "fan", "latency", "memory", "small_op"];
-const FLOORS: [&str; 9] = [
+const WORKLOADS: [&str; 12] = [
+    "chain",
+    "independent",
+    "random",
+    "fan",
+    "latency",
+    "waits",
+    "threads",
+    "soft_sync",
+    "allocator",
+    "idle",
+    "memory",
+    "small_op",
+];
+const FLOORS: [&str; 11] = [
     "floor/chain",
     "floor/independent",
     "floor/random",
     "floor/fan",
     "floor/small_op",
+    "floor/soft_sync",
+    "floor/malloc",
     "floor/ring",
     "floor/spin",
     "floor/park",
     "floor/clock",
 ];
 
+/// Each curve with its series.
+const CURVES: [(&str, &[&str]); 5] = [
+    ("variables", &["write of one variable"]),
+    ("tensors", &["eager", "in place, in lists"]),
+    ("streams", &["crossing", "independent", "independent, single", "random", "random, pass alone"]),
+    ("depth", &["run off", "submit"]),
+    ("operands", &["per operand", "per operation"]),
+];
+
+/// One of the two, with its arguments.
+type Program = fn(&[&str]) -> Output;
+
 fn engine(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_engine")).args(args).output().unwrap()
+}
+
+fn curves(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_curves")).args(args).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-fn measured(args: &[&str]) -> (String, Vec<Value>) {
+/// Runs a program and gives its table, the rows of its JSON, and the texts of each SVG file by name.
+fn measured(program: Program, args: &[&str]) -> (String, Vec<Value>, BTreeMap<String, Vec<String>>) {
     let folder = TempDir::new().unwrap();
-    let out = folder.path().join("some/folder/engine.json");
-    let output = engine(&[args, &["--quick", "--out", out.to_str().unwrap()]].concat());
+    let out = folder.path().join("some/folder/figures.json");
+    let output = program(&[args, &["--quick", "--out", out.to_str().unwrap()]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let rows = serde_json::from_str(&std::fs::read_to_string(&out).unwrap()).unwrap();
-    (text(&output.stdout).to_owned(), rows)
+    (text(&output.stdout).to_owned(), rows, plots(out.parent().unwrap()))
+}
+
+fn plots(folder: &Path) -> BTreeMap<String, Vec<String>> {
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let plot = |path: std::path::PathBuf| {
+        let plot = std::fs::read_to_string(&path).unwrap();
+        let xml = roxmltree::Document::parse(&plot).unwrap();
+        assert!(xml.root_element().has_tag_name(("http://www.w3.org/2000/svg", "svg")), "{plot}");
+        let texts = xml.descendants().filter(|node| node.is_text()).filter_map(|node| node.text());
+        let texts = texts.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()).collect();
+        (path.file_name().unwrap().to_str().unwrap().to_owned(), texts)
+    };
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "svg")).map(plot).collect()
+}
+
+/// Each row has these keys, and `min` to `max` around `value`.
+fn check_rows(rows: &[Value], keys: &[&str]) {
+    for row in rows {
+        let row = row.as_object().unwrap();
+        let mut found: Vec<_> = row.keys().map(String::as_str).collect();
+        found.sort_unstable();
+        assert_eq!(found, keys);
+        let [min, value, max] = ["min", "value", "max"].map(|key| row[key].as_f64().unwrap());
+        assert!(0.0 < min && min <= value && value <= max, "{row:?}");
+        assert!(row["unit"].is_string(), "{row:?}");
+    }
 }
 
 #[test]
 fn a_quick_run_has_every_workload_and_floor() {
-    let (table, rows) = measured(&["--one-core"]);
-    for row in &rows {
-        let row = row.as_object().unwrap();
-        let mut keys: Vec<_> = row.keys().map(String::as_str).collect();
-        keys.sort_unstable();
-        assert_eq!(keys, ["max", "metric", "min", "unit", "value", "workload"]);
-        let [min, value, max] = ["min", "value", "max"].map(|key| row[key].as_f64().unwrap());
-        assert!(0.0 < min && min <= value && value <= max, "{row:?}");
-        assert!(row["unit"].is_string() && row["metric"].is_string(), "{row:?}");
-    }
+    let (table, rows, plots) = measured(engine, &["--one-core"]);
+    check_rows(&rows, &["max", "metric", "min", "unit", "value", "workload"]);
     let has = |name: &str, pinned: bool| {
         let is =
             |row: &&Value| row["workload"] == name && row["metric"].as_str().unwrap().ends_with("_one_core") == pinned;
@@ -61,27 +113,58 @@ fn a_quick_run_has_every_workload_and_floor() {
     }
     assert_eq!(table.lines().count(), rows.len() + 1, "{table}");
     assert!(table.contains(" x floor/chain"), "{table}");
+    let texts = &plots["figures.svg"];
+    for series in ["workload", "floor", "chain: ns_per_op_single", "waits: ns_per_crossing_host_one_core"] {
+        assert!(texts.iter().any(|text| text == series), "{series}: {texts:?}");
+    }
 }
 
 #[test]
-fn a_filter_picks_a_workload_with_its_floors() {
-    let (_, rows) = measured(&["--filter", "latency", "--runs", "3"]);
+fn quick_curves_have_every_series_at_growing_sizes() {
+    let (table, rows, plots) = measured(curves, &[]);
+    check_rows(&rows, &["curve", "max", "min", "point", "ratio", "series", "unit", "value"]);
+    assert_eq!(table.lines().count(), rows.len() + 1, "{table}");
+    for (curve, expected) in CURVES {
+        let mut points = BTreeMap::<&str, Vec<u64>>::new();
+        for row in rows.iter().filter(|row| row["curve"] == curve) {
+            points.entry(row["series"].as_str().unwrap()).or_default().push(row["point"].as_u64().unwrap());
+        }
+        assert_eq!(points.keys().copied().collect::<Vec<_>>(), expected);
+        assert!(points.values().all(|points| points.len() > 1 && points.is_sorted_by(|a, b| a < b)), "{points:?}");
+        let texts = &plots[&format!("figures-{curve}.svg")];
+        for series in expected {
+            assert!(texts.iter().any(|text| text == series), "{series}: {texts:?}");
+        }
+    }
+    assert_eq!(plots.len(), CURVES.len());
+}
+
+#[test]
+fn a_filter_picks_a_workload_with_its_floors_or_a_curve() {
+    let (_, rows, _) = measured(engine, &["--filter", "latency", "--runs", "3"]);
     let mut names: Vec<_> = rows.iter().map(|row| row["workload"].as_str().unwrap()).collect();
     names.sort_unstable();
     names.dedup();
     assert_eq!(names, ["floor/park", "floor/spin", "latency"]);
+
+    let (_, rows, plots) = measured(curves, &["--filter", "operand", "--runs", "3"]);
+    assert!(rows.iter().all(|row| row["curve"] == "operands"), "{rows:?}");
+    assert_eq!(plots.into_keys().collect::<Vec<_>>(), ["figures-operands.svg"]);
 }
 
 #[test]
 fn wrong_arguments_are_rejected_with_what_is_accepted() {
-    for (args, says) in [
-        (&["--runs", "0"][..], "1..=1000"),
-        (&["--runs", "many"], "invalid digit"),
-        (&["--filter", "nothing"], "the cases are chain, floor/chain"),
-        (&["--speed"], "Usage"),
-        (&["--child", "nothing"], "the cases are"),
-    ] {
-        let output = engine(args);
+    let cases: [(Program, &[&str], &str); 7] = [
+        (engine, &["--runs", "0"], "1..=1000"),
+        (engine, &["--runs", "many"], "invalid digit"),
+        (engine, &["--filter", "nothing"], "the cases are chain, floor/chain"),
+        (engine, &["--speed"], "Usage"),
+        (engine, &["--child", "nothing"], "the cases are"),
+        (curves, &["--runs", "0"], "1..=1000"),
+        (curves, &["--filter", "nothing"], "the curves are variables, tensors"),
+    ];
+    for (program, args, says) in cases {
+        let output = program(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(text(&output.stderr).contains(says), "{args:?}: {}", text(&output.stderr));
         assert!(output.stdout.is_empty(), "{args:?}");

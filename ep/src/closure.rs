@@ -7,7 +7,8 @@
 //!
 //! Invariants:
 //! * `storage` holds a valid value of the type that `vtable` was made for, until `call` or `drop`
-//!   takes it out, exactly once;
+//!   takes it out, exactly once; where it is taken out of what lives on, the table of [`nothing`],
+//!   which stores nothing, comes first;
 //! * moving an `InlineFn` is a plain copy of its bytes, as with any Rust value.
 
 use std::fmt;
@@ -26,19 +27,30 @@ pub type FnError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A `FnOnce(&mut FnContext) -> Result<(), FnError>` that allocates nothing while its captures fit
 /// [`INLINE_BYTES`]. Dropping it without a call drops the captures.
+///
+/// The table comes first: what has no captures touches nothing behind it.
+#[repr(C)]
 pub struct InlineFn {
-    storage: Storage,
     vtable: &'static VTable,
+    storage: Storage,
 }
 
+/// What a storage is made of, and moved by. It may be uninitialised, and part of a pointer.
+type Word = MaybeUninit<u64>;
+
 #[repr(C, align(8))]
-struct Storage([MaybeUninit<u8>; INLINE_BYTES]);
+struct Storage([Word; WORDS]);
+
+const WORDS: usize = INLINE_BYTES / size_of::<Word>();
 
 struct VTable {
     /// Takes the value out of the storage and calls the closure.
     call: unsafe fn(*mut Storage, &mut FnContext<'_>) -> Result<(), FnError>,
     /// Drops the value in the storage.
     drop: unsafe fn(*mut Storage),
+    /// Words of the storage that the value takes.
+    words: usize,
+    needs_drop: bool,
     /// Bytes on the heap; 0 if stored inline.
     heap_bytes: usize,
     boxed: bool,
@@ -51,6 +63,8 @@ trait Stored: Sized {
     const VTABLE: VTable = VTable {
         call: call_stored::<Self>,
         drop: drop_stored::<Self>,
+        words: size_of::<Self>().div_ceil(size_of::<Word>()),
+        needs_drop: std::mem::needs_drop::<Self>(),
         heap_bytes: Self::HEAP_BYTES,
         boxed: Self::BOXED,
     };
@@ -59,6 +73,10 @@ trait Stored: Sized {
 }
 
 struct Inline<F>(F);
+
+const fn table_of<F: FnOnce(&mut FnContext<'_>) -> Result<(), FnError>>(_: &F) -> &'static VTable {
+    &Inline::<F>::VTABLE
+}
 
 struct Boxed<F>(Box<F>);
 
@@ -78,6 +96,11 @@ impl<F: FnOnce(&mut FnContext<'_>) -> Result<(), FnError>> Stored for Boxed<F> {
     fn run(self, context: &mut FnContext<'_>) -> Result<(), FnError> {
         (*self.0)(context)
     }
+}
+
+/// The function of a cell that holds no other.
+fn nothing(_: &mut FnContext<'_>) -> Result<(), FnError> {
+    Ok(())
 }
 
 /// # Safety
@@ -116,10 +139,10 @@ impl InlineFn {
     fn store<S: Stored>(stored: S) -> InlineFn {
         // Decided at compile time; a box always fits, and other calls are never reached.
         assert!(fits::<S>(), "only what fits is stored");
-        let mut storage = Storage([MaybeUninit::uninit(); INLINE_BYTES]);
+        let mut storage = Storage([Word::uninit(); WORDS]);
         // SAFETY: the value fits the storage in size and alignment, and the storage is fresh.
         unsafe { (&raw mut storage).cast::<S>().write(stored) };
-        InlineFn { storage, vtable: &S::VTABLE }
+        InlineFn { vtable: &S::VTABLE, storage }
     }
 
     /// Calls the closure.
@@ -136,6 +159,29 @@ impl InlineFn {
         unsafe { call(&raw mut this.storage, context) }
     }
 
+    /// Drops the captures: from now on it does nothing.
+    #[inline]
+    pub fn clear(&mut self) {
+        let vtable = std::mem::replace(&mut self.vtable, InlineFn::NOTHING);
+        if vtable.needs_drop {
+            // SAFETY: the storage holds the value that the vtable was made for, and nobody uses it after this, even if
+            // the drop panics, as the vtable is another by now.
+            unsafe { (vtable.drop)(&raw mut self.storage) }
+        }
+    }
+
+    /// Takes the closure out of `from`, which does nothing from now on, in place of its own. Copies no more than the
+    /// captures: the rest of both cells is not touched.
+    #[inline]
+    pub fn take_from(&mut self, from: &mut InlineFn) {
+        self.clear();
+        let vtable = std::mem::replace(&mut from.vtable, InlineFn::NOTHING);
+        self.storage.0[..vtable.words].copy_from_slice(&from.storage.0[..vtable.words]);
+        self.vtable = vtable;
+    }
+
+    const NOTHING: &'static VTable = table_of(&nothing);
+
     /// Are the captures on the heap?
     pub fn is_boxed(&self) -> bool {
         self.vtable.boxed
@@ -149,9 +195,14 @@ impl InlineFn {
 
 impl Drop for InlineFn {
     fn drop(&mut self) {
-        // SAFETY: `call` forgets the cell, so the storage still holds the value that the vtable was
-        // made for, and nobody uses it after drop.
-        unsafe { (self.vtable.drop)(&raw mut self.storage) }
+        self.clear();
+    }
+}
+
+impl Default for InlineFn {
+    /// Does nothing.
+    fn default() -> InlineFn {
+        InlineFn { vtable: InlineFn::NOTHING, storage: Storage([Word::uninit(); WORDS]) }
     }
 }
 

@@ -50,7 +50,7 @@ pub fn supports(op: Op, dtype: DType) -> bool {
 ///
 /// An [`OpError`] that says what would work. Reductions other than [`Op::Sum`] refuse axes whose
 /// sizes have the product 0.
-pub fn infer(op: Op, inputs: &[(DType, Shape)], params: &Params) -> Result<(DType, Shape), OpError> {
+pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DType, Shape), OpError> {
     if inputs.len() != op.arity() {
         return Err(OpError::Arity { op, found: inputs.len() });
     }
@@ -59,27 +59,27 @@ pub fn infer(op: Op, inputs: &[(DType, Shape)], params: &Params) -> Result<(DTyp
         return Err(OpError::DType { op, dtype, available: supported_dtypes(op) });
     }
     match op {
-        Op::Cast => Ok((params.to.ok_or(OpError::MissingTarget)?, shape)),
+        Op::Cast => Ok((params.to.ok_or(OpError::MissingTarget)?, *shape)),
         Op::Where => {
             if inputs[0].0 != Bool {
                 return Err(OpError::Condition { op, found: inputs[0].0 });
             }
             let (dtype, shape) = pair(op, inputs[1], inputs[2])?;
-            Ok((dtype, broadcast(op, &inputs[0].1, &shape)?))
+            Ok((dtype, broadcast(op, inputs[0].1, &shape)?))
         }
         Op::Softmax => {
-            one_axis(op, &shape, params)?;
-            Ok((dtype, shape))
+            one_axis(op, shape, params)?;
+            Ok((dtype, *shape))
         }
         Op::ArgMax => {
-            one_axis(op, &shape, params)?;
-            Ok((I64, reduced(op, &shape, params)?))
+            one_axis(op, shape, params)?;
+            Ok((I64, reduced(op, shape, params)?))
         }
-        Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin => Ok((dtype, reduced(op, &shape, params)?)),
+        Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin => Ok((dtype, reduced(op, shape, params)?)),
         Op::MatMul => matmul(inputs[0], inputs[1]),
         _ if op.is_comparison() => Ok((Bool, pair(op, inputs[0], inputs[1])?.1)),
         _ if op.arity() == 2 => pair(op, inputs[0], inputs[1]),
-        _ => Ok((dtype, shape)),
+        _ => Ok((dtype, *shape)),
     }
 }
 
@@ -95,9 +95,9 @@ fn same_dtype(op: Op, left: DType, right: DType) -> Result<DType, OpError> {
     if left == right { Ok(left) } else { Err(OpError::MixedDTypes { op, left, right }) }
 }
 
-fn pair(op: Op, left: (DType, Shape), right: (DType, Shape)) -> Result<(DType, Shape), OpError> {
+fn pair(op: Op, left: (DType, &Shape), right: (DType, &Shape)) -> Result<(DType, Shape), OpError> {
     let dtype = same_dtype(op, left.0, right.0)?;
-    Ok((dtype, broadcast(op, &left.1, &right.1)?))
+    Ok((dtype, broadcast(op, left.1, right.1)?))
 }
 
 fn one_axis(op: Op, shape: &Shape, params: &Params) -> Result<(), OpError> {
@@ -134,18 +134,18 @@ fn reduced(op: Op, shape: &Shape, params: &Params) -> Result<Shape, OpError> {
     Shape::new(&dims[..rank]).map_err(shape_error(op))
 }
 
-fn matmul(left: (DType, Shape), right: (DType, Shape)) -> Result<(DType, Shape), OpError> {
+fn matmul(left: (DType, &Shape), right: (DType, &Shape)) -> Result<(DType, Shape), OpError> {
     let op = Op::MatMul;
     let dtype = same_dtype(op, left.0, right.0)?;
     let (left, right) = (left.1, right.1);
     let (Some((left_batch, &[m, k])), Some((right_batch, &[k_right, n]))) =
         (left.dims().split_last_chunk::<2>(), right.dims().split_last_chunk::<2>())
     else {
-        let (left, right) = (Box::new(left), Box::new(right));
+        let (left, right) = (Box::new(*left), Box::new(*right));
         return Err(OpError::MatMulRank { left, right });
     };
     if k != k_right {
-        let (left, right) = (Box::new(left), Box::new(right));
+        let (left, right) = (Box::new(*left), Box::new(*right));
         return Err(OpError::MatMulSizes { left, right });
     }
     let part = |dims| Shape::new(dims).map_err(shape_error(op));

@@ -12,6 +12,11 @@ fn plain(op: Op, inputs: &[(DType, Shape)]) -> Result<(DType, Shape), OpError> {
     infer(op, inputs, &Params::default())
 }
 
+fn infer(op: Op, inputs: &[(DType, Shape)], params: &Params) -> Result<(DType, Shape), OpError> {
+    let inputs: Vec<_> = inputs.iter().map(|(dtype, shape)| (*dtype, shape)).collect();
+    super::infer(op, &inputs, params)
+}
+
 #[test]
 fn unary_and_cast_keep_the_shape() {
     let input = given(F32, &[2, 3]);

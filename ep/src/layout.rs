@@ -11,12 +11,13 @@ use crate::error::ShapeError;
 use crate::shape::{MAX_RANK, Shape};
 
 /// Shape, strides and offset of a view, in elements.
-#[derive(Copy, Clone, PartialEq, Eq)]
+#[derive(Copy, Clone)]
+#[repr(C)]
 pub struct Layout {
-    shape: Shape,
-    /// Entries past the rank are 0, so that derived equality is right.
-    strides: [usize; MAX_RANK],
     offset: usize,
+    shape: Shape,
+    /// Entries past the rank mean nothing.
+    strides: [usize; MAX_RANK],
 }
 
 impl Layout {
@@ -45,6 +46,16 @@ impl Layout {
         let mut layout = Layout { shape, strides: [0; MAX_RANK], offset };
         layout.strides[..strides.len()].copy_from_slice(strides);
         Ok(layout)
+    }
+
+    /// Becomes `other`; touches no more than its axes.
+    #[inline]
+    pub(crate) fn set(&mut self, other: &Layout) {
+        self.offset = other.offset;
+        self.shape.set(&other.shape);
+        for axis in 0..other.shape.rank() {
+            self.strides[axis] = other.strides[axis];
+        }
     }
 
     /// The shape of the view.
@@ -254,7 +265,7 @@ impl Layout {
     /// Do both views visit the same elements in the same order, given the same first element? Axes
     /// of size 1 do not matter.
     pub(crate) fn same_steps(&self, other: &Layout) -> bool {
-        if self.shape == other.shape && self.strides == other.strides {
+        if self.shape == other.shape && self.same_strides(other) {
             return true;
         }
         fn steps(layout: &Layout) -> impl Iterator<Item = (usize, usize)> {
@@ -263,7 +274,21 @@ impl Layout {
         }
         steps(self).eq(steps(other))
     }
+
+    /// Are the strides the same, of views of one rank?
+    #[inline]
+    fn same_strides(&self, other: &Layout) -> bool {
+        (0..self.shape.rank()).all(|axis| self.strides[axis] == other.strides[axis])
+    }
 }
+
+impl PartialEq for Layout {
+    fn eq(&self, other: &Layout) -> bool {
+        self.offset == other.offset && self.shape == other.shape && self.same_strides(other)
+    }
+}
+
+impl Eq for Layout {}
 
 /// Strides of a row-major layout; an axis of size 0 counts as 1, so that no stride is 0.
 fn row_major(shape: &Shape) -> [usize; MAX_RANK] {

@@ -14,6 +14,7 @@ use std::ops::Range;
 use crate::dtype::{DType, Element};
 use crate::error::Error;
 use crate::layout::Layout;
+use crate::shape::Shape;
 
 /// What a call does with an operand.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,16 +40,19 @@ impl Access {
 }
 
 /// A raw view of tensor memory, for one call. Neither `Clone` nor `Copy`: an access is given once.
+///
+/// What a view of one or two axes has lies at the start of its lines, so that the rest stays where it is.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct Operand {
     ptr: *mut u8,
-    layout: Layout,
     span: Range<usize>,
     dtype: DType,
     access: Access,
     /// Another operand of the same call overlaps this one, and one of the two is written: no slice
     /// of it may be made.
     shared: bool,
+    layout: Layout,
 }
 
 // SAFETY: an operand is only used by the call it was made for, and the maker promises in
@@ -69,19 +73,37 @@ impl Operand {
     ///   them, except other operands of the same call;
     /// * operands that overlap each other, one of them written, are used only together, through one
     ///   [`Stream`](crate::Stream) or [`FnContext`](crate::FnContext) call, which checks them.
-    #[inline]
     pub unsafe fn new(base: *mut u8, dtype: DType, layout: Layout, access: Access) -> Operand {
+        let mut operand = Operand::blank();
+        // SAFETY: the caller's duties are the same.
+        unsafe { operand.set(base, dtype, &layout, access) };
+        operand
+    }
+
+    /// A view without elements: a place for another.
+    pub fn blank() -> Operand {
+        let (ptr, span) = (std::ptr::without_provenance_mut(64), 0..0);
+        let layout = Layout::contiguous(Shape::EMPTY);
+        Operand { ptr, span, dtype: DType::U8, access: Access::Read, shared: false, layout }
+    }
+
+    /// Becomes a view of the storage that starts at `base`, as by [`new`](Operand::new): in place, and without touching
+    /// more than the layout has axes.
+    ///
+    /// # Safety
+    ///
+    /// * The duties of [`new`](Operand::new).
+    #[inline]
+    pub unsafe fn set(&mut self, base: *mut u8, dtype: DType, layout: &Layout, access: Access) {
         let elements = layout.span_elements();
         let start = base.addr().wrapping_add(elements.start * dtype.size());
-        Operand {
-            // Wrapping: a view without elements may lie anywhere.
-            ptr: base.wrapping_add(layout.offset() * dtype.size()),
-            span: start..start.wrapping_add(elements.len() * dtype.size()),
-            layout,
-            dtype,
-            access,
-            shared: false,
-        }
+        // Wrapping: a view without elements may lie anywhere.
+        self.ptr = base.wrapping_add(layout.offset() * dtype.size());
+        self.span = start..start.wrapping_add(elements.len() * dtype.size());
+        self.dtype = dtype;
+        self.access = access;
+        self.shared = false;
+        self.layout.set(layout);
     }
 
     /// The dtype.

@@ -5,6 +5,7 @@
 //! largest element size fits `isize`; so no index, stride or byte count made from it overflows.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use crate::error::ShapeError;
 
@@ -18,16 +19,20 @@ pub const MAX_RANK: usize = 8;
 const LARGEST_ELEMENT: usize = 8;
 
 /// Sizes of the axes of a tensor, outermost first. Rank 0 is a scalar: one element.
-#[derive(Copy, Clone, PartialEq, Eq, Hash)]
+#[derive(Copy, Clone)]
+#[repr(C)]
 pub struct Shape {
-    /// Entries past `rank` are 0, so that derived equality and hashing are right.
-    dims: [usize; MAX_RANK],
     rank: u8,
+    /// Entries past `rank` mean nothing.
+    dims: [usize; MAX_RANK],
 }
 
 impl Shape {
     /// The shape of a scalar: no axes, one element.
     pub const SCALAR: Shape = Shape { dims: [0; MAX_RANK], rank: 0 };
+
+    /// The shape of no elements, on one axis.
+    pub(crate) const EMPTY: Shape = Shape { rank: 1, dims: [0; MAX_RANK] };
 
     /// A shape with the axes `dims`.
     ///
@@ -70,15 +75,34 @@ impl Shape {
         self.dims().iter().product()
     }
 
-    /// Is it the same shape? As `==`, but faster for few axes.
+    /// Becomes `other`; touches no more than its axes.
     #[inline]
-    pub(crate) fn is(&self, other: &Shape) -> bool {
-        self.rank == other.rank && (0..self.rank()).all(|axis| self.dims[axis] == other.dims[axis])
+    pub(crate) fn set(&mut self, other: &Shape) {
+        self.rank = other.rank;
+        for axis in 0..other.rank() {
+            self.dims[axis] = other.dims[axis];
+        }
     }
 
     /// Errs unless `axis` is one of this shape's axes.
     pub(crate) fn check_axis(&self, axis: usize) -> Result<(), ShapeError> {
         if axis < self.rank() { Ok(()) } else { Err(ShapeError::Axis { axis, shape: Box::new(*self) }) }
+    }
+}
+
+impl PartialEq for Shape {
+    #[inline]
+    fn eq(&self, other: &Shape) -> bool {
+        // Few axes: a loop is faster than a call that compares bytes.
+        self.rank == other.rank && (0..self.rank()).all(|axis| self.dims[axis] == other.dims[axis])
+    }
+}
+
+impl Eq for Shape {}
+
+impl Hash for Shape {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.dims().hash(state);
     }
 }
 
@@ -143,6 +167,21 @@ mod tests {
         assert_eq!(shape(&[2, 3]).to_string(), "[2,3]");
         assert_eq!(shape(&[]).to_string(), "[]");
         assert_eq!(format!("{:?}", shape(&[0])), "[0]");
+    }
+
+    #[test]
+    fn what_lies_past_the_rank_means_nothing() {
+        let mut reused = shape(&[5, 6, 7]);
+        reused.set(&shape(&[2, 3]));
+        assert_eq!(reused, shape(&[2, 3]));
+        let hashed = |shape: &Shape| {
+            let mut hasher = std::hash::DefaultHasher::new();
+            shape.hash(&mut hasher);
+            hasher.finish()
+        };
+        assert_eq!(hashed(&reused), hashed(&shape(&[2, 3])));
+        assert_ne!(reused, shape(&[2, 4]));
+        assert_ne!(reused, shape(&[2, 3, 7]));
     }
 
     #[test]

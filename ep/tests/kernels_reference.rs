@@ -98,7 +98,7 @@ fn run_case(op: Op, dtype: DType, to: DType, case: &Case, views: &[View], seed: 
         })
         .collect();
     let dense: Vec<Dense> = inputs.iter().map(Tensor::dense).collect();
-    let given: Vec<(DType, Shape)> = inputs.iter().map(|input| (input.dtype, *input.layout.shape())).collect();
+    let given: Vec<(DType, &Shape)> = inputs.iter().map(|input| (input.dtype, input.layout.shape())).collect();
     let expected = evaluate(op, &dense, &params);
     let (out_dtype, out_shape) = infer(op, &given, &params).expect(&what);
     assert_eq!(out_shape.dims(), expected.dims, "{what}");

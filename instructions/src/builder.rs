@@ -56,7 +56,9 @@ impl InstructionsBuilder {
     #[track_caller]
     pub fn op(&mut self, op: Op, inputs: &[&Tensor], params: Params) -> Result<Tensor, BuildError> {
         let (device, dtype, shape) = check_op(op, inputs, params)?;
-        let output = Tensor::unbound(device.into(), self.compute.output_memory(), dtype, shape);
+        // What reads a tensor of an engine can run nowhere else.
+        let engine = inputs.iter().find_map(|input| input.resource().engine());
+        let output = Tensor::unbound_of(engine, device.into(), self.compute.output_memory(), dtype, shape);
         self.push_op(device, op, params, inputs, &output, Location::caller());
         Ok(output)
     }
@@ -95,7 +97,8 @@ impl InstructionsBuilder {
     /// None so far: whether the devices are there is found out when the list is submitted.
     #[track_caller]
     pub fn copy(&mut self, source: &Tensor, place: impl Into<Place>) -> Result<Tensor, BuildError> {
-        let target = Tensor::unbound(place.into(), MemoryKind::Device, source.dtype(), source.shape());
+        let (engine, place) = (source.resource().engine(), place.into());
+        let target = Tensor::unbound_of(engine, place, MemoryKind::Device, source.dtype(), source.shape());
         self.push_copy(source, &target, Location::caller());
         Ok(target)
     }

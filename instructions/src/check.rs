@@ -13,9 +13,9 @@ pub(crate) fn check_op(op: Op, inputs: &[&Tensor], params: Params) -> Result<(De
     if inputs.len() != op.arity() {
         return Err(OpError::Arity { op, found: inputs.len() }.into());
     }
-    let mut described = [(DType::F32, Shape::SCALAR); 3];
+    let mut described = [(DType::F32, &Shape::SCALAR); 3];
     for (slot, input) in described.iter_mut().zip(inputs) {
-        *slot = (input.dtype(), input.shape());
+        *slot = (input.dtype(), input.layout().shape());
     }
     let (dtype, shape) = infer(op, &described[..inputs.len()], &params)?;
     let Some(device) = inputs.first().and_then(|input| input.place().device()) else {

@@ -56,7 +56,7 @@ pub use parse::ParseListError;
 pub use place::{ParsePlaceError, Place};
 pub use plan::{PlanOptions, PlannedList, SyncCounts, plan, wait_error};
 pub use soft_sync::{
-    Dependence, DependenceUse, NothingObserved, Observed, Order, Plan, PlannedRecord, RecordPlace, SoftSync,
+    Dependence, DependenceUse, NothingObserved, Observed, Order, Plan, Planned, PlannedRecord, RecordPlace, SoftSync,
     SoftSyncMode, Wait,
 };
 pub use tensor::{Foreign, Resource, ResourceKind, Target, Tensor, Use, Var};

@@ -147,10 +147,16 @@ impl Instruction {
         Instruction { stream, kind: BLANK, site: Location::caller(), uses: 0..0 }
     }
 
+    /// Which of its list's uses are its own. The uses of a list lie in the order of its instructions, without gaps.
+    #[inline]
+    pub fn use_range(&self) -> Range<usize> {
+        self.uses.start as usize..self.uses.end as usize
+    }
+
     /// What it uses, out of all uses of its list: inputs, then outputs.
     #[inline]
     pub fn uses_of<'a>(&self, uses: &'a [Use]) -> &'a [Use] {
-        uses.get(self.uses.start as usize..self.uses.end as usize).unwrap_or_default()
+        uses.get(self.use_range()).unwrap_or_default()
     }
 }
 
@@ -196,13 +202,25 @@ impl Buffers {
 pub struct Line<'a>(&'a mut Instruction);
 
 impl Line<'_> {
-    /// Takes the code out of a function or barrier, to run it: `None` where there is none, or no more.
-    #[inline]
-    pub fn take_body(&mut self) -> Body {
+    fn body(&mut self) -> Option<&mut Body> {
         match &mut self.0.kind {
-            Kind::Function { body, .. } | Kind::Barrier { body, .. } => body.take(),
+            Kind::Function { body, .. } | Kind::Barrier { body, .. } => Some(body),
             _ => None,
         }
+    }
+
+    /// Moves the code of a function or barrier into `function`, to run it. Returns false, and does nothing, where there is
+    /// none, or no more.
+    #[inline]
+    pub fn take_body(&mut self, function: &mut InlineFn) -> bool {
+        let Some(body) = self.body() else { return false };
+        if let Some(code) = body {
+            function.take_from(code);
+            // It has no captures any more: nothing to drop, and no reason to touch more than its first word.
+            mem::forget(body.take());
+            return true;
+        }
+        false
     }
 }
 
@@ -219,13 +237,15 @@ const KEPT: usize = 4096;
 
 thread_local! {
     /// The emptied buffers of this thread's last list: capacity and blank places, nothing of any engine.
-    static SPARE: Cell<Option<Buffers>> = const { Cell::new(None) };
+    static SPARE: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
 }
 
 /// Instructions in program order.
 #[derive(Default)]
 pub struct InstructionList {
-    buffers: Buffers,
+    /// `None` while nothing was pushed. In a box, which a thread keeps like all in it: a list is handed on from call to call,
+    /// and is one word.
+    buffers: Option<Box<Buffers>>,
 }
 
 impl fmt::Debug for InstructionList {
@@ -235,29 +255,43 @@ impl fmt::Debug for InstructionList {
 }
 
 impl InstructionList {
-    /// An empty list, in the buffers of this thread's last one.
+    /// An empty list.
     pub fn new() -> InstructionList {
-        InstructionList { buffers: SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default() }
+        InstructionList::default()
+    }
+
+    /// What it holds; from the first call on, in the buffers of this thread's last list.
+    #[inline]
+    fn buffers(&mut self) -> &mut Buffers {
+        self.buffers.get_or_insert_with(|| SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default())
     }
 
     /// The instructions.
+    #[inline]
     pub fn instructions(&self) -> &[Instruction] {
-        self.buffers.instructions()
+        self.buffers.as_deref().map_or(&[], Buffers::instructions)
     }
 
     /// How many instructions there are.
+    #[inline]
     pub fn len(&self) -> usize {
-        self.buffers.len
+        self.instructions().len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.buffers.len == 0
+        self.len() == 0
     }
 
     /// What an instruction of this list uses: inputs, then outputs.
+    #[inline]
     pub fn uses(&self, instruction: &Instruction) -> &[Use] {
-        instruction.uses_of(&self.buffers.uses)
+        self.buffers.as_deref().map_or(&[], |buffers| instruction.uses_of(&buffers.uses))
+    }
+
+    /// What all instructions use; each knows its own part, see [`Instruction::use_range`].
+    pub fn all_uses(&self) -> &[Use] {
+        self.buffers.as_deref().map_or(&[], |buffers| &buffers.uses)
     }
 
     /// What the last instruction uses.
@@ -268,7 +302,8 @@ impl InstructionList {
 
     /// All instructions and all their uses, for the planner, which writes them into another list.
     pub(crate) fn parts_mut(&mut self) -> (&mut [Instruction], &[Use]) {
-        (&mut self.buffers.places[..self.buffers.len], &self.buffers.uses)
+        let Some(buffers) = self.buffers.as_deref_mut() else { return (&mut [], &[]) };
+        (&mut buffers.places[..buffers.len], &buffers.uses)
     }
 
     /// All instructions and all their uses, for an engine that takes their code.
@@ -279,7 +314,7 @@ impl InstructionList {
 
     /// Takes the code out of a function or barrier, to run it: `None` where there is none, or no more.
     pub fn take_body(&mut self, line: usize) -> Body {
-        Line(self.parts_mut().0.get_mut(line)?).take_body()
+        Line(self.parts_mut().0.get_mut(line)?).body()?.take()
     }
 
     /// Appends an instruction that no builder call makes, on a stream of one's choice.
@@ -326,47 +361,50 @@ impl InstructionList {
         uses: impl IntoIterator<Item = Use>,
         site: &'static Location<'static>,
     ) {
-        let first = self.buffers.uses.len() as u32;
-        uses.into_iter().for_each(|u| self.buffers.uses.push(u));
-        let uses = first..self.buffers.uses.len() as u32;
-        let place = self.buffers.blank();
+        let buffers = self.buffers();
+        let first = buffers.uses.len() as u32;
+        uses.into_iter().for_each(|u| buffers.uses.push(u));
+        let uses = first..buffers.uses.len() as u32;
+        let place = buffers.blank();
         // What was there is blank, and dropping it would do nothing.
         mem::forget(mem::replace(&mut place.kind, make()));
         place.stream = stream;
         place.site = site;
         place.uses = uses;
-        self.buffers.len += 1;
+        buffers.len += 1;
     }
 
     /// Removes the last instruction.
     pub(crate) fn pop(&mut self) {
-        if let Some(last) = self.instructions().last() {
+        let buffers = self.buffers();
+        if let Some(last) = buffers.instructions().last() {
             let first_use = last.uses.start as usize;
-            self.buffers.uses.truncate(first_use);
-            self.buffers.truncate(self.buffers.len - 1);
+            buffers.uses.truncate(first_use);
+            buffers.truncate(buffers.len - 1);
         }
     }
 
     /// Moves the instructions of `other` behind those of this list.
     pub fn append(&mut self, mut other: InstructionList) {
-        let offset = self.buffers.uses.len() as u32;
-        let lines = self.buffers.len;
-        self.buffers.uses.append(&mut other.buffers.uses);
-        for instruction in &mut other.buffers.places[..other.buffers.len] {
-            let place = self.buffers.blank();
+        let (buffers, other) = (self.buffers(), other.buffers());
+        let offset = buffers.uses.len() as u32;
+        let lines = buffers.len;
+        buffers.uses.append(&mut other.uses);
+        for instruction in &mut other.places[..other.len] {
+            let place = buffers.blank();
             mem::swap(place, instruction);
             place.uses = place.uses.start + offset..place.uses.end + offset;
             if let Kind::Wait { target: WaitFor::Line(line), .. } = &mut place.kind {
                 *line += lines;
             }
-            self.buffers.len += 1;
+            buffers.len += 1;
         }
     }
 }
 
 impl Drop for InstructionList {
     fn drop(&mut self) {
-        let mut buffers = std::mem::take(&mut self.buffers);
+        let Some(mut buffers) = self.buffers.take() else { return };
         buffers.truncate(0);
         buffers.uses.clear();
         if buffers.places.len() > KEPT || buffers.uses.capacity() > KEPT * 4 {

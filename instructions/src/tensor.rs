@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use streamvm_ep::{Access, DType, Layout, MemoryKind, Shape, ShapeError};
@@ -14,10 +15,26 @@ use crate::engine::{Engine, ResourceId};
 use crate::{BuildError, Place};
 
 /// What a dependence is kept for: the storage of tensors, or a variable.
+///
+/// It belongs to the first engine that is given a list with it, and has a number there once such a list is submitted.
 pub struct Resource {
     kind: ResourceKind,
-    bound: OnceLock<Bound>,
+    /// Whose it is, if that was known when it was made.
+    engine: Option<Arc<dyn Engine>>,
+    /// Who has claimed it since, if not.
+    claimed: OnceLock<Arc<dyn Engine>>,
+    /// Its number in the engine with what is said of it, or [`NO_NUMBER`]. Written under the engine's submission lock.
+    number: AtomicU32,
 }
+
+/// No engine has given a number yet.
+const NO_NUMBER: u32 = u32::MAX;
+
+/// Said of a number: the list that creates the resource may still be refused.
+const DRAFT: u32 = 1 << 31;
+
+/// Said of a number: nothing was written there yet, or nothing is there any more.
+const EMPTY: u32 = 1 << 30;
 
 /// What a resource holds.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -35,18 +52,14 @@ pub enum ResourceKind {
     Var,
 }
 
-struct Bound {
-    engine: Arc<dyn Engine>,
-    id: ResourceId,
-}
-
 /// A resource belongs to another engine.
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct Foreign;
 
 impl Resource {
-    fn new(kind: ResourceKind) -> Resource {
-        Resource { kind, bound: OnceLock::new() }
+    /// One of `engine`, or of whichever engine gets it first.
+    fn new(kind: ResourceKind, engine: Option<&Arc<dyn Engine>>) -> Resource {
+        Resource { kind, engine: engine.cloned(), claimed: OnceLock::new(), number: AtomicU32::new(NO_NUMBER) }
     }
 
     /// What it holds.
@@ -54,33 +67,76 @@ impl Resource {
         self.kind
     }
 
-    /// Its number in `engine`, or `None` while no engine knows it.
+    /// Its number in `engine`, be it a draft; `None` while it has none.
     ///
     /// # Errors
-    /// [`Foreign`] when another engine does.
+    /// [`Foreign`] when it belongs to another engine.
     pub fn id_in(&self, engine: &Arc<dyn Engine>) -> Result<Option<ResourceId>, Foreign> {
-        match self.bound.get() {
+        match self.engine() {
             None => Ok(None),
-            Some(bound) if std::ptr::addr_eq(Arc::as_ptr(&bound.engine), Arc::as_ptr(engine)) => Ok(Some(bound.id)),
+            Some(owner) if is_same(owner, engine) => {
+                let number = self.number.load(Ordering::Relaxed);
+                Ok((number != NO_NUMBER).then_some(ResourceId(number & !(DRAFT | EMPTY))))
+            }
             Some(_) => Err(Foreign),
         }
     }
 
-    /// Makes the resource known to `engine` under `id`: from now on its last drop is told to it. Returns false, and
-    /// changes nothing, if it is bound already.
-    pub fn bind(&self, engine: &Arc<dyn Engine>, id: ResourceId) -> bool {
-        self.bound.set(Bound { engine: engine.clone(), id }).is_ok()
+    /// Its number in `engine`, if something was written there and is there still; `None` says nothing.
+    #[inline]
+    pub fn written_in(&self, engine: &Arc<dyn Engine>) -> Option<ResourceId> {
+        let number = self.number.load(Ordering::Relaxed);
+        let written = number & (DRAFT | EMPTY) == 0 && self.engine().is_some_and(|owner| is_same(owner, engine));
+        written.then_some(ResourceId(number))
+    }
+
+    /// Makes it one of `engine`, if it is nobody's yet.
+    ///
+    /// # Errors
+    /// [`Foreign`] when it belongs to another engine.
+    pub fn claim(&self, engine: &Arc<dyn Engine>) -> Result<(), Foreign> {
+        let owner = self.engine.as_ref().unwrap_or_else(|| self.claimed.get_or_init(|| engine.clone()));
+        if is_same(owner, engine) { Ok(()) } else { Err(Foreign) }
+    }
+
+    /// Gives it a number while the list at hand is being submitted, until [`Resource::keep`] or [`Resource::forget`]. For
+    /// the engine that has claimed it, under its submission lock, as those two.
+    pub fn draft(&self, id: ResourceId) {
+        self.number.store(id.0 | DRAFT | EMPTY, Ordering::Relaxed);
+    }
+
+    /// Gives it its number for good, with whether something was written there and is there still: from now on its last
+    /// drop is told to the engine.
+    pub fn keep(&self, id: ResourceId, written: bool) {
+        self.number.store(if written { id.0 } else { id.0 | EMPTY }, Ordering::Release);
+    }
+
+    /// Takes a draft back: its list was refused.
+    pub fn forget(&self) {
+        self.number.store(NO_NUMBER, Ordering::Relaxed);
+    }
+
+    /// Whose it is, if it is anybody's.
+    #[inline]
+    pub(crate) fn engine(&self) -> Option<&Arc<dyn Engine>> {
+        self.engine.as_ref().or_else(|| self.claimed.get())
     }
 
     pub(crate) fn bound(&self) -> Option<(&Arc<dyn Engine>, ResourceId)> {
-        self.bound.get().map(|bound| (&bound.engine, bound.id))
+        let number = self.number.load(Ordering::Acquire);
+        if number & DRAFT == 0 { Some((self.engine()?, ResourceId(number & !EMPTY))) } else { None }
     }
+}
+
+#[inline]
+fn is_same(one: &Arc<dyn Engine>, other: &Arc<dyn Engine>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }
 
 impl Drop for Resource {
     fn drop(&mut self) {
-        if let Some(bound) = self.bound.get() {
-            bound.engine.release(bound.id);
+        if let Some((engine, id)) = self.bound() {
+            engine.release(id);
         }
     }
 }
@@ -107,9 +163,20 @@ enum Backing {
 impl Tensor {
     /// A tensor of its own storage, without memory until an engine runs a list that writes it.
     pub fn unbound(place: Place, memory: MemoryKind, dtype: DType, shape: Shape) -> Tensor {
+        Tensor::unbound_of(None, place, memory, dtype, shape)
+    }
+
+    /// [`Tensor::unbound`], of an engine that is known already.
+    pub(crate) fn unbound_of(
+        engine: Option<&Arc<dyn Engine>>,
+        place: Place,
+        memory: MemoryKind,
+        dtype: DType,
+        shape: Shape,
+    ) -> Tensor {
         let layout = Layout::contiguous(shape);
         let bytes = shape.elements() * dtype.size();
-        let backing = Backing::Own(Resource::new(ResourceKind::Storage { place, memory, bytes }));
+        let backing = Backing::Own(Resource::new(ResourceKind::Storage { place, memory, bytes }, engine));
         Tensor(Arc::new(TensorInner { dtype, layout, backing }))
     }
 
@@ -275,7 +342,7 @@ pub struct Var(Arc<Resource>);
 impl Var {
     /// A fresh variable. It belongs to the first engine that runs an instruction over it.
     pub fn new() -> Var {
-        Var(Arc::new(Resource::new(ResourceKind::Var)))
+        Var(Arc::new(Resource::new(ResourceKind::Var, None)))
     }
 
     /// The variable's resource.

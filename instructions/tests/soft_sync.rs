@@ -52,11 +52,11 @@ fn run_observed(
     observed: &mut impl Observed,
 ) -> Point {
     let uses: Vec<_> = uses.iter().map(|&(resource, access)| DependenceUse { resource, access }).collect();
-    sync.instruction(StreamId(stream), &uses, Order::Uses, observed)
+    sync.instruction(StreamId(stream), &uses, Order::Uses, observed).point
 }
 
 fn ask(sync: &mut SoftSync, stream: u32, order: Order) -> Point {
-    sync.instruction(StreamId(stream), &[], order, &mut NothingObserved)
+    sync.instruction(StreamId(stream), &[], order, &mut NothingObserved).point
 }
 
 /// The points that the last instruction waits for.

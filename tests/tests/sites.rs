@@ -22,8 +22,8 @@ impl Engine for Notes {
         for instruction in list.instructions() {
             notes.push((instruction.kind.name().to_owned(), instruction.site));
             for u in list.uses(instruction) {
-                // False for what is bound already.
-                let _ = u.resource().bind(me, ResourceId(0));
+                assert!(u.resource().claim(me).is_ok());
+                u.resource().keep(ResourceId(0), true);
             }
         }
         Ok(())
@@ -59,7 +59,8 @@ impl Eager {
 
     fn tensor(&self, dtype: DType, shape: &[usize]) -> Tensor {
         let tensor = Tensor::unbound(CPU.into(), MemoryKind::Device, dtype, Shape::new(shape).expect("a shape"));
-        assert!(tensor.resource().bind(&self.engine, ResourceId(0)));
+        assert!(tensor.resource().claim(&self.engine).is_ok());
+        tensor.resource().keep(ResourceId(0), true);
         tensor
     }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 use streamvm_instructions::{
-    Dependence, DependenceUse, Engine, Event, Instruction, InstructionList, Kind, Line, Order, PlannedRecord,
+    Dependence, DependenceUse, Engine, Event, Instruction, InstructionList, Kind, Line, Order, Planned, PlannedRecord,
     RecordPlace, Target, Use, Wait, WaitFor,
 };
 use streamvm_stream::{Point, StreamId, WaitKind};
@@ -20,7 +20,7 @@ use crate::job::{Job, Task};
 use crate::shared::Shared;
 use crate::sleep::Sleeper;
 use crate::slot::{Chain, Slot};
-use crate::state::{Prepared, State, StreamState};
+use crate::state::{Contents, State, StreamState, Undo};
 
 /// What one submission put on one stream.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -77,23 +77,30 @@ impl State {
         engine: &Arc<dyn Engine>,
         submitted: &mut Submitted,
     ) -> ToWake {
-        self.order(list, vm, engine);
-        if let Some(monitor) = &vm.monitor {
-            monitor.submits(self, list, self.snapshot.seen());
-        }
-        if !self.scratch.created.is_empty() {
-            self.bind(list, engine);
+        for undo in &self.scratch.undo {
+            let (Undo::Created(id, place) | Undo::Contents(id, place, _)) = *undo;
+            let written = self.resources[id.index()].as_ref().is_some_and(|known| known.contents == Contents::Written);
+            list.all_uses()[place].resource().keep(id, written);
         }
         let mut inline = Chain::new();
         let mut bytes = 0;
-        if !self.sync.plan().records().is_empty() {
-            self.dispatch_marks(vm, &mut inline);
+        self.sync.begin();
+        // A record may be planned for an earlier line, and a monitor is shown the whole plan: without both, a line is sent as
+        // soon as it is ordered.
+        let at_once = vm.monitor.is_none() && !self.sync.places_records();
+        if !at_once {
+            self.order_all(list, vm, engine, &mut inline);
         }
         let (lines, uses) = list.lines();
         for (line, instruction) in lines.enumerate() {
+            let planned = match at_once {
+                true => self.order(line, &instruction, vm, engine),
+                false => self.sync.plan().instructions()[line].clone(),
+            };
             let mut job = self.slot(&vm.returned);
-            self.fill(&mut job, line, instruction, uses);
-            submitted.add(job.point);
+            self.fill(&mut job, line, &planned, instruction, uses);
+            self.plain = job.is_plain();
+            submitted.add(planned.point);
             bytes += job.bytes;
             self.dispatch(job, vm, &mut inline);
         }
@@ -126,6 +133,7 @@ impl State {
                     let mut job = self.slot(&vm.returned);
                     job.point = point;
                     job.what = "record";
+                    job.set_reads(&[]);
                     job.task = Task::Mark;
                     self.dispatch(job, vm, inline);
                 }
@@ -133,31 +141,41 @@ impl State {
         }
     }
 
-    /// Runs soft sync over the list.
+    /// Orders the whole list before anything of it is sent.
     #[inline(never)]
-    fn order(&mut self, list: &InstructionList, vm: &Shared, engine: &Arc<dyn Engine>) {
-        self.sync.begin();
+    fn order_all(&mut self, list: &InstructionList, vm: &Shared, engine: &Arc<dyn Engine>, inline: &mut Chain<Job>) {
         for (line, instruction) in list.instructions().iter().enumerate() {
-            let Prepared { stream, first_use, .. } = self.scratch.prepared[line];
-            let order = match &instruction.kind {
-                Kind::Record(_) | Kind::Barrier { .. } | Kind::GlobalSync | Kind::Wait { .. } => {
-                    self.order_of(line, instruction, engine)
-                }
-                _ => Order::Uses,
-            };
-            let uses: &[DependenceUse] = match instruction.kind {
-                // Freeing waits for nothing, and memory waits for its former lives at its first access.
-                Kind::Release | Kind::Allocate => &[],
-                _ => &self.scratch.uses[first_use..][..list.uses(instruction).len()],
-            };
-            let mut observed = self.snapshot.of(&vm.streams);
-            let point = self.sync.instruction(stream, uses, order, &mut observed);
-            match &instruction.kind {
-                Kind::Record(event) => self.note_recorded(event, point, engine),
-                Kind::Release => self.hand_over(self.scratch.uses[first_use].resource),
-                _ => {}
-            }
+            self.order(line, instruction, vm, engine);
         }
+        if let Some(monitor) = &vm.monitor {
+            monitor.submits(self, list, self.snapshot.seen());
+        }
+        self.dispatch_marks(vm, inline);
+    }
+
+    /// Runs soft sync over an instruction: it gets its number and its waits.
+    #[inline(always)]
+    fn order(&mut self, line: usize, instruction: &Instruction, vm: &Shared, engine: &Arc<dyn Engine>) -> Planned {
+        let stream = self.scratch.prepared[line].stream;
+        let order = match &instruction.kind {
+            Kind::Record(_) | Kind::Barrier { .. } | Kind::GlobalSync | Kind::Wait { .. } => {
+                self.order_of(line, instruction, engine)
+            }
+            _ => Order::Uses,
+        };
+        let uses: &[DependenceUse] = match instruction.kind {
+            // Freeing waits for nothing, and memory waits for its former lives at its first access.
+            Kind::Release | Kind::Allocate => &[],
+            _ => &self.scratch.uses[instruction.use_range()],
+        };
+        let mut observed = self.snapshot.of(&vm.streams);
+        let planned = self.sync.instruction(stream, uses, order, &mut observed);
+        match &instruction.kind {
+            Kind::Record(event) => self.note_recorded(event, planned.point, engine),
+            Kind::Release => self.hand_over(self.scratch.uses[instruction.use_range().start].resource),
+            _ => {}
+        }
+        planned
     }
 
     /// What an instruction asks of order besides its uses.
@@ -177,7 +195,7 @@ impl State {
                     WaitFor::Line(line) => self.sync.plan().instructions().get(*line).map(|other| other.point),
                     WaitFor::Number(seq) => self.names.find(source).map(|id| Point::new(id, *seq)),
                 };
-                self.scratch.prepared[line].after = point;
+                self.scratch.waited_for.extend(point.map(|point| (line, point)));
                 point.map_or(Order::Uses, Order::After)
             }
             _ => Order::Uses,
@@ -210,28 +228,9 @@ impl State {
         }
     }
 
-    /// Tells the handles of new resources where they live.
-    #[inline(never)]
-    fn bind(&mut self, list: &InstructionList, engine: &Arc<dyn Engine>) {
-        for (line, instruction) in list.instructions().iter().enumerate() {
-            let first = self.scratch.prepared[line].first_use;
-            for (offset, u) in list.uses(instruction).iter().enumerate() {
-                let resource = u.resource();
-                let id = self.scratch.uses[first + offset].resource;
-                // False once it is bound here by an earlier use, or to another engine by another thread meanwhile.
-                if !resource.bind(engine, id) && resource.id_in(engine).is_err() {
-                    self.scratch.dropped.push(id);
-                }
-            }
-        }
-        self.scratch.dropped.sort_unstable_by_key(|id| id.0);
-        self.scratch.dropped.dedup();
-    }
-
-    #[inline]
-    fn fill(&mut self, job: &mut Job, line: usize, mut instruction: Line<'_>, uses: &[Use]) {
+    #[inline(always)]
+    fn fill(&mut self, job: &mut Job, line: usize, planned: &Planned, mut instruction: Line<'_>, uses: &[Use]) {
         let plan = self.sync.plan();
-        let planned = &plan.instructions()[line];
         let prepared = &self.scratch.prepared[line];
         job.point = planned.point;
         self.submitted += 1;
@@ -255,16 +254,23 @@ impl State {
                         job.what = "function";
                     }
                 }
-                let Some(body) = instruction.take_body() else { return };
-                job.task = Task::Function(body);
+                if !instruction.take_body(&mut job.function) {
+                    return;
+                }
+                job.task = Task::Function;
             }
             Kind::Call { op, params } => {
                 job.what = op.name();
                 let Some(kernel) = prepared.kernel else { return };
-                job.task = Task::Kernel(self.scratch.kernels[kernel as usize], *params);
+                job.computing.kernel = Some(self.scratch.kernels[kernel as usize]);
+                job.computing.params = *params;
+                job.task = Task::Kernel;
             }
             Kind::Copy => (job.what, job.task) = ("copy", Task::Copy),
-            Kind::Fill(value) => (job.what, job.task) = ("fill", Task::Fill(*value)),
+            Kind::Fill(value) => {
+                job.computing.value = Some(*value);
+                (job.what, job.task) = ("fill", Task::Fill);
+            }
             other => {
                 job.what = other.word();
                 if matches!(other, Kind::Record(_)) {
@@ -274,16 +280,17 @@ impl State {
             }
         }
         if instruction.uses_of(uses).iter().any(|u| u.as_tensor().is_some()) {
-            self.add_operands(job, line, &instruction, uses);
+            self.add_operands(job, &instruction, uses);
         }
     }
 
     #[inline(never)]
-    fn add_operands(&self, job: &mut Job, line: usize, instruction: &Instruction, uses: &[Use]) {
-        let resources = &self.scratch.uses[self.scratch.prepared[line].first_use..];
+    fn add_operands(&self, job: &mut Job, instruction: &Instruction, uses: &[Use]) {
+        let operands = &mut job.more().operands;
+        let resources = &self.scratch.uses[instruction.use_range()];
         for (u, DependenceUse { resource, .. }) in instruction.uses_of(uses).iter().zip(resources) {
             if let (Target::Tensor(tensor), Some(Some(known))) = (u.target(), self.resources.get(resource.index())) {
-                job.more().operands.push(known.memory.operand(tensor, u.access()));
+                known.memory.describe(tensor, u.access(), operands.more());
             }
         }
     }

@@ -13,26 +13,35 @@ use streamvm_stream::{Point, StreamId, Work};
 use crate::slot::value_offset;
 
 /// The device part of a job.
+#[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Task {
     /// Order alone.
     Nothing,
-    /// A kernel over the operands: inputs, then the output.
-    Kernel(Kernel, Params),
+    /// [`Job::function`] over the operands.
+    Function,
+    /// [`Computing::kernel`] over the operands: inputs, then the output.
+    Kernel,
     /// The first operand into the second.
     Copy,
-    /// A value into the operand.
-    Fill(Scalar),
-    /// A caller's code over the operands.
-    Function(InlineFn),
+    /// [`Computing::value`] into the operand.
+    Fill,
     /// A record behind the instruction of this number, which was submitted before: no instruction of its own.
     Mark,
 }
 
+/// What only tasks of a device have.
+#[derive(Default)]
+pub(crate) struct Computing {
+    pub(crate) kernel: Option<Kernel>,
+    pub(crate) params: Params,
+    pub(crate) value: Option<Scalar>,
+}
+
 /// One instruction on its way from submission to completion.
 ///
-/// What every instruction needs comes first and fits, with the slot's links, three cache lines; the rest is touched
-/// only when [`Job::has_more`] says so. A line that the submitter writes and the runner reads costs a transfer between
-/// cores, and those are most of the cost of a short instruction.
+/// What every instruction needs comes first and fits, with the slot's links, two cache lines; captures lie behind, and
+/// the rest is touched only when [`Job::has_more`] says so. A line that the submitter writes and the runner reads costs a
+/// transfer between cores, and those are most of the cost of a short instruction.
 #[repr(C)]
 pub(crate) struct Job {
     /// Its number.
@@ -45,25 +54,30 @@ pub(crate) struct Job {
     pub(crate) what: &'static str,
     /// Bytes that it keeps until it has passed: its new outputs and boxed captures.
     pub(crate) bytes: u64,
-    /// The point that wrote the first thing that it reads; number 0 if it reads nothing that was written.
-    first_read: Point,
-    pub(crate) task: Task,
+    /// The point that wrote the first thing that it reads, in two parts, for what fits between them; number 0 if it reads
+    /// nothing that was written.
+    first_read: StreamId,
     has_more: bool,
+    pub(crate) task: Task,
+    first_read_seq: u64,
+    /// A caller's code; without a job's task being that, it does nothing.
+    pub(crate) function: InlineFn,
+    pub(crate) computing: Computing,
     more: More,
 }
 
 const _: () = assert!(
-    value_offset::<Job>() + std::mem::offset_of!(Job, more) <= 3 * 64,
-    "the links of a slot and the fields that every job has fit three lines"
+    value_offset::<Job>() + std::mem::offset_of!(Job, function) + 2 * size_of::<usize>() <= 2 * 64,
+    "the links of a slot, the fields that every job has, and a function of one word fit two lines"
 );
 
 /// What only some instructions have; what most of those have comes first.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct More {
+    pub(crate) operands: Operands,
     /// The points that wrote the other things that it reads.
     reads: SmallVec<[Point; 4]>,
-    pub(crate) operands: Vec<Operand>,
     /// Points that the thread context waits for.
     pub(crate) device_waits: SmallVec<[Point; 2]>,
     /// Points that the scheduler waits for.
@@ -79,6 +93,33 @@ pub(crate) struct More {
     pub(crate) by_event: usize,
     /// A name that is not a constant of the program.
     pub(crate) name: Option<Box<str>>,
+}
+
+/// Operands in places that stay from life to life: each is described in place, and only as far as it has axes.
+#[derive(Default)]
+pub(crate) struct Operands {
+    places: Vec<Operand>,
+    len: usize,
+}
+
+impl Operands {
+    /// The place of one more.
+    #[inline]
+    pub(crate) fn more(&mut self) -> &mut Operand {
+        if self.len == self.places.len() {
+            self.places.push(Operand::blank());
+        }
+        self.len += 1;
+        &mut self.places[self.len - 1]
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [Operand] {
+        &mut self.places[..self.len]
+    }
+
+    fn clear(&mut self) {
+        self.len = 0;
+    }
 }
 
 impl More {
@@ -100,9 +141,12 @@ impl Job {
             site: Location::caller(),
             what: "",
             bytes: 0,
-            first_read: NO_POINT,
-            task: Task::Nothing,
+            first_read: NO_POINT.stream,
             has_more: false,
+            task: Task::Nothing,
+            first_read_seq: NO_POINT.seq,
+            function: InlineFn::default(),
+            computing: Computing::default(),
             more: More::default(),
         }
     }
@@ -118,20 +162,25 @@ impl Job {
         self.has_more.then_some(&mut self.more)
     }
 
+    /// Whether it has nothing but what every instruction has, and small captures.
+    pub(crate) fn is_plain(&self) -> bool {
+        !self.has_more && self.task != Task::Kernel
+    }
+
     /// Notes the points that wrote what it reads.
     pub(crate) fn set_reads(&mut self, reads: &[Point]) {
-        if let Some((first, others)) = reads.split_first() {
-            self.first_read = *first;
-            if !others.is_empty() {
-                self.more().reads.extend_from_slice(others);
-            }
+        let (first, others) = reads.split_first().unwrap_or((&NO_POINT, &[]));
+        (self.first_read, self.first_read_seq) = (first.stream, first.seq);
+        if !others.is_empty() {
+            self.more().reads.extend_from_slice(others);
         }
     }
 
     /// The points that wrote what it reads.
     pub(crate) fn reads(&self) -> impl Iterator<Item = Point> + '_ {
         let others: &[Point] = if self.has_more { &self.more.reads } else { &[] };
-        (self.first_read.seq > 0).then_some(self.first_read).into_iter().chain(others.iter().copied())
+        let first = Point::new(self.first_read, self.first_read_seq);
+        (first.seq > 0).then_some(first).into_iter().chain(others.iter().copied())
     }
 
     /// What runs.
@@ -182,14 +231,10 @@ impl Job {
         host.iter().chain(device).copied()
     }
 
-    /// [`Job::clear`] for a job that holds nothing to drop: false, and nothing done, for any other.
+    /// Whether there is nothing for [`Job::clear`] to drop.
     #[inline]
-    pub(crate) fn clear_spent(&mut self) -> bool {
-        let spent = !self.has_more && matches!(self.task, Task::Nothing);
-        if spent {
-            self.first_read = NO_POINT;
-        }
-        spent
+    pub(crate) fn is_clear(&self) -> bool {
+        !self.has_more && self.task == Task::Nothing
     }
 
     /// Drops what the job holds and keeps the capacity. User code (the captures' drops) may run, and panic.
@@ -207,30 +252,27 @@ impl Job {
             reads.clear();
             operands.clear();
         }
-        self.first_read = NO_POINT;
-        // Last: whatever a capture's drop does, the rest is clean.
         self.task = Task::Nothing;
+        // Last: whatever a capture's drop does, the rest is clean.
+        self.function.clear();
     }
 }
 
 impl Work for Job {
     fn run(&mut self, stream: &mut dyn ep::Stream) -> Result<(), CallError> {
-        match std::mem::replace(&mut self.task, Task::Nothing) {
-            Task::Nothing | Task::Mark => Ok(()),
-            Task::Kernel(kernel, params) => {
-                let inputs = self.more.operands.len().saturating_sub(1);
-                let operands = &mut self.more.operands;
-                Ok(stream.launch(&mut KernelCall { kernel, operands, inputs, params: &params })?)
+        match (std::mem::replace(&mut self.task, Task::Nothing), self.more.operands.as_mut_slice()) {
+            (Task::Function, operands) => stream.call(std::mem::take(&mut self.function), operands),
+            (Task::Kernel, operands) => {
+                let Computing { kernel: Some(kernel), params, .. } = &self.computing else { return Ok(()) };
+                let inputs = operands.len().saturating_sub(1);
+                Ok(stream.launch(&mut KernelCall { kernel: *kernel, operands, inputs, params })?)
             }
-            Task::Copy => match self.more.operands.as_mut_slice() {
-                [source, target] => Ok(stream.copy(source, target)?),
-                _ => Ok(()),
+            (Task::Copy, [source, target]) => Ok(stream.copy(source, target)?),
+            (Task::Fill, [target]) => match self.computing.value {
+                Some(value) => Ok(stream.fill(target, value)?),
+                None => Ok(()),
             },
-            Task::Fill(value) => match self.more.operands.as_mut_slice() {
-                [target] => Ok(stream.fill(target, value)?),
-                _ => Ok(()),
-            },
-            Task::Function(function) => stream.call(function, &mut self.more.operands),
+            _ => Ok(()),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::slot::Slot;
 
 /// Gives the work of `job` to the device, or skips it. A mark has none.
 pub(crate) fn carry_out(job: &mut Job, entry: &StreamEntry, flight: &Flight, stream: &mut dyn ep::Stream, vm: &Shared) {
-    if matches!(job.task, Task::Mark) {
+    if job.task == Task::Mark {
         return;
     }
     match flight.lost() {
@@ -37,7 +37,7 @@ pub(crate) fn hand_over(
     vm: &Shared,
 ) -> Option<Slot<Job>> {
     let seq = job.point.seq;
-    if matches!(job.task, Task::Mark) {
+    if job.task == Task::Mark {
         record(flight, seq, stream);
         job.clear();
         return Some(job);

@@ -43,17 +43,19 @@ impl Memory {
         Memory { base: Base(std::ptr::without_provenance_mut(256)), bytes: 0, block: None }
     }
 
-    /// A raw view for one job. Soft sync has ordered the job after everything that conflicts with it, and the block is
-    /// not handed out again before this job's point is among its accesses: this is where the engine's promise to the
-    /// devices is made.
-    pub(crate) fn operand(&self, tensor: &Tensor, access: Access) -> Operand {
-        let span = tensor.layout().span_elements();
+    /// Makes `operand` a raw view for one job. Soft sync has ordered the job after everything that conflicts with it, and
+    /// the block is not handed out again before this job's point is among its accesses: this is where the engine's
+    /// promise to the devices is made.
+    #[inline]
+    pub(crate) fn describe(&self, tensor: &Tensor, access: Access, operand: &mut Operand) {
+        let layout = tensor.layout();
+        let span = layout.span_elements();
         let inside = span.is_empty() || span.end.saturating_mul(tensor.dtype().size()) <= self.bytes;
         // A view is made within its storage, and the memory has the storage's size.
         assert!(inside, "a view of {} bytes of memory reaches past them", self.bytes);
         // SAFETY: `base` is the start of `bytes` allocated and initialised bytes (devices zero their regions), in
         // bounds by the check above; conflicts are ordered as said in the function's comment.
-        unsafe { Operand::new(self.base.0, tensor.dtype(), *tensor.layout(), access) }
+        unsafe { operand.set(self.base.0, tensor.dtype(), layout, access) }
     }
 
     /// Fills the memory from the caller's own thread, before any instruction knows it. The block was handed out with

@@ -135,7 +135,7 @@ impl Monitor {
         for (line, instruction) in list.instructions().iter().enumerate() {
             let point = state.sync.plan().instructions()[line].point;
             let uses = list.uses(instruction);
-            let resources = &state.scratch.uses[state.scratch.prepared[line].first_use..][..uses.len()];
+            let resources = &state.scratch.uses[instruction.use_range()];
             let mut label = Label::new(point.stream.0, point.seq, instruction.kind.name());
             label.site = instruction.site;
             let mut lives = Vec::new();
@@ -325,16 +325,19 @@ fn issue(
 ) {
     let plan = state.sync.plan();
     let planned = &plan.instructions()[line];
-    let prepared = &state.scratch.prepared[line];
     // Freeing and allocating touch nothing.
     let uses = if matches!(instruction.kind, Kind::Release | Kind::Allocate) { &[] } else { uses };
     let touched: Vec<(u64, ep::Access, Touch)> = uses
         .iter()
-        .zip(&state.scratch.uses[prepared.first_use..])
+        .zip(&state.scratch.uses[instruction.use_range()])
         .map(|(u, DependenceUse { resource, .. })| {
             let known = state.resources.get(resource.index()).and_then(Option::as_ref);
             let touch = match (u.target(), known) {
-                (Target::Tensor(tensor), Some(known)) => Touch::of(&known.memory.operand(tensor, u.access()), None),
+                (Target::Tensor(tensor), Some(known)) => {
+                    let mut operand = ep::Operand::blank();
+                    known.memory.describe(tensor, u.access(), &mut operand);
+                    Touch::of(&operand, None)
+                }
                 _ => Touch::new([], u.access(), None),
             };
             (lives.get(resource).copied().unwrap_or(0), u.access(), touch)
@@ -353,7 +356,8 @@ fn issue(
             event: (wait.shows == Shows::Event).then(|| event(wait.point)),
         })
         .collect();
-    let order = match (&instruction.kind, prepared.after) {
+    let waited_for = state.scratch.waited_for.iter().find(|(at, _)| *at == line).map(|(_, point)| *point);
+    let order = match (&instruction.kind, waited_for) {
         (Kind::Barrier { .. }, _) => OrderLine::Barrier,
         (Kind::GlobalSync, _) => OrderLine::AfterAll,
         (Kind::Wait { .. }, Some(point)) => OrderLine::After(point),

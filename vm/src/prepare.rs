@@ -5,17 +5,17 @@
 
 use std::sync::Arc;
 
-use streamvm_ep::{Access, Op};
+use streamvm_ep::Op;
 use streamvm_instructions::{
-    Dependence, DependenceUse, Engine, Error, Foreign, Instruction, InstructionList, Kind, Resource, ResourceId,
-    ResourceKind, Use, WaitFor, wait_error,
+    Dependence, DependenceUse, Engine, Error, Instruction, InstructionList, Kind, Resource, ResourceId, ResourceKind,
+    Use, WaitFor, wait_error,
 };
 use streamvm_stream::allocator::{AccessSet, Block, Want};
 use streamvm_stream::{Point, StreamId, StreamKey};
 
 use crate::memory::{Memory, PoolId};
 use crate::shared::Shared;
-use crate::state::{Contents, Handed, Known, Prepared, Recorded, State, Undo, address};
+use crate::state::{Contents, Handed, Known, Prepared, Recorded, State, Undo, UsePlace};
 
 /// A block of a page changes hands whatever is asked for: less is not worth a wait.
 const SMALL_BLOCK: usize = 4096;
@@ -52,7 +52,7 @@ impl State {
         self.snapshot.begin();
         for (line, instruction) in list.instructions().iter().enumerate() {
             if let Err(obstacle) = self.prepare_one(line, instruction, list, vm, engine) {
-                self.undo();
+                self.undo(list);
                 // The allocators forget what they saw to have passed, undone or not.
                 if let Some(monitor) = &vm.monitor {
                     monitor.looked(self.snapshot.seen());
@@ -74,52 +74,30 @@ impl State {
     ) -> Result<(), Box<Obstacle>> {
         let stream = self.stream(instruction.stream).ok_or_else(|| Box::new(Obstacle::Stream(instruction.stream)))?;
         let uses = list.uses(instruction);
-        let first_use = self.scratch.uses.len();
-        let (mut bytes, mut kernel) = (0, None);
+        let (mut bytes, mut kernel, mut releases) = (0, None, false);
         match &instruction.kind {
             Kind::Function { body: Some(body), .. } | Kind::Barrier { body: Some(body), .. } => {
                 bytes = body.heap_bytes() as u64;
             }
             Kind::Call { op, .. } => kernel = self.kernel(*op, instruction, uses, vm)?,
             Kind::Copy | Kind::Fill(_) => {}
+            Kind::Release => releases = true,
             _ => self.check(line, instruction, engine, list)?,
         }
-        for u in uses {
-            let resource = match u.resource().id_in(engine) {
-                Ok(Some(id)) => id,
-                Ok(None) => {
-                    let (id, taken) = self.unbound(line, instruction, u, stream, vm)?;
+        for (offset, u) in uses.iter().enumerate() {
+            let resource = match u.resource().written_in(engine) {
+                Some(id) if !releases => id,
+                _ => {
+                    let place = instruction.use_range().start + offset;
+                    let (id, taken) = self.change(line, instruction, (place, u), stream, vm, engine)?;
                     bytes += taken;
                     id
                 }
-                Err(Foreign) => return Err(refused(line, instruction, |line, what| Error::Foreign { line, what })),
             };
-            self.note_use(line, instruction, resource, u.access())?;
             self.scratch.uses.push(DependenceUse { resource, access: u.ordering_access() });
         }
-        self.scratch.prepared.push(Prepared { stream, kernel, first_use, bytes, record: false, after: None });
+        self.scratch.prepared.push(Prepared { stream, kernel, bytes, record: false });
         Ok(())
-    }
-
-    /// The resource of a use that no engine knows yet: an earlier instruction of this list created it, or this one does.
-    #[inline(never)]
-    fn unbound(
-        &mut self,
-        line: usize,
-        instruction: &Instruction,
-        u: &Use,
-        stream: StreamId,
-        vm: &Shared,
-    ) -> Result<(ResourceId, u64), Box<Obstacle>> {
-        let resource = u.resource();
-        if let Some(id) = self.scratch.created.get(&address(resource)) {
-            return Ok((*id, 0));
-        }
-        let reads = u.access().reads() && resource.kind() != ResourceKind::Var;
-        if reads || matches!(instruction.kind, Kind::Release) {
-            return Err(refused(line, instruction, |line, what| Error::NeverWritten { line, what }));
-        }
-        self.create(resource, stream, vm)
     }
 
     /// Notes the kernel of a call; gives its place.
@@ -175,62 +153,60 @@ impl State {
         }
     }
 
-    /// Follows what is known of a resource's contents through the list.
-    #[inline]
-    fn note_use(
-        &mut self,
-        line: usize,
-        instruction: &Instruction,
-        id: ResourceId,
-        access: Access,
-    ) -> Result<(), Box<Obstacle>> {
-        match self.resources.get(id.index()) {
-            Some(Some(known)) if known.contents == Contents::Written && !matches!(instruction.kind, Kind::Release) => {
-                Ok(())
-            }
-            _ => self.note_change(line, instruction, id, access),
-        }
-    }
-
+    /// A use of what was not written before, or is given back: follows through the list what is known of the contents.
+    /// Returns its id, and how many bytes were taken if it was created for this use.
     #[inline(never)]
-    fn note_change(
+    fn change(
         &mut self,
         line: usize,
         instruction: &Instruction,
-        id: ResourceId,
-        access: Access,
-    ) -> Result<(), Box<Obstacle>> {
-        let known = self.resources.get_mut(id.index()).and_then(Option::as_mut);
-        let Some(known) = known else {
-            return Err(refused(line, instruction, |line, what| Error::Released { line, what }));
+        (place, u): (UsePlace, &Use),
+        stream: StreamId,
+        vm: &Shared,
+        engine: &Arc<dyn Engine>,
+    ) -> Result<(ResourceId, u64), Box<Obstacle>> {
+        let never_written = || refused(line, instruction, |line, what| Error::NeverWritten { line, what });
+        let released = || refused(line, instruction, |line, what| Error::Released { line, what });
+        let foreign = |_| refused(line, instruction, |line, what| Error::Foreign { line, what });
+        let resource = u.resource();
+        let (id, taken) = match resource.id_in(engine).map_err(foreign)? {
+            Some(id) => (id, 0),
+            None => {
+                let reads = u.access().reads() && resource.kind() != ResourceKind::Var;
+                if reads || matches!(instruction.kind, Kind::Release) {
+                    return Err(never_written());
+                }
+                resource.claim(engine).map_err(foreign)?;
+                self.create(resource, place, stream, vm)?
+            }
+        };
+        let Some(known) = self.resources.get_mut(id.index()).and_then(Option::as_mut) else {
+            return Err(released());
         };
         match (&instruction.kind, known.contents) {
-            (_, Contents::Released) => {
-                return Err(refused(line, instruction, |line, what| Error::Released { line, what }));
-            }
+            (_, Contents::Released) => return Err(released()),
             (Kind::Release, before) => {
                 known.contents = Contents::Released;
-                self.scratch.undo.push(Undo::Contents(id, before));
+                self.scratch.undo.push(Undo::Contents(id, place, before));
                 if let Some((pool, block)) = known.memory.block {
                     self.scratch.handed.push(Handed { owner: id, pool, block, heir: None });
                 }
             }
             (_, Contents::Written) | (Kind::Allocate, _) => {}
-            (_, Contents::Fresh) if access.reads() => {
-                return Err(refused(line, instruction, |line, what| Error::NeverWritten { line, what }));
-            }
+            (_, Contents::Fresh) if u.access().reads() => return Err(never_written()),
             (_, Contents::Fresh) => {
                 known.contents = Contents::Written;
-                self.scratch.undo.push(Undo::Contents(id, Contents::Fresh));
+                self.scratch.undo.push(Undo::Contents(id, place, Contents::Fresh));
             }
         }
-        Ok(())
+        Ok((id, taken))
     }
 
-    /// Makes a resource known, with memory if it has bytes. Returns its id and how many bytes were taken.
+    /// Makes the resource of a use known, with memory if it has bytes. Returns its id and how many bytes were taken.
     fn create(
         &mut self,
         resource: &Resource,
+        place: UsePlace,
         stream: StreamId,
         vm: &Shared,
     ) -> Result<(ResourceId, u64), Box<Obstacle>> {
@@ -254,8 +230,8 @@ impl State {
             }
         }
         self.add_resource(id, Known { memory, contents });
-        self.scratch.created.insert(address(resource), id);
-        self.scratch.undo.push(Undo::Created(id));
+        self.scratch.undo.push(Undo::Created(id, place));
+        resource.draft(id);
         Ok((id, taken))
     }
 
@@ -290,15 +266,16 @@ impl State {
     }
 
     #[cold]
-    fn undo(&mut self) {
+    fn undo(&mut self, list: &InstructionList) {
         while let Some(undo) = self.scratch.undo.pop() {
             match undo {
-                Undo::Contents(id, before) => {
+                Undo::Contents(id, _, before) => {
                     if let Some(known) = self.known(id) {
                         known.contents = before;
                     }
                 }
-                Undo::Created(id) => {
+                Undo::Created(id, place) => {
+                    list.all_uses()[place].resource().forget();
                     let accesses = self.sync.remove_dependence(id);
                     let known = self.resources[id.index()].take();
                     let inherited = self.scratch.handed.iter().any(|handed| handed.heir == Some(id));

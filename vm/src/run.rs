@@ -62,7 +62,7 @@ pub(crate) fn carry_out(job: &mut Job, entry: &StreamEntry, stream: &mut dyn ep:
         if !vm.planted.is(Mutant::PoisonNotCarried) {
             failures.pass_on(job.point, job.order, root);
         }
-    } else if !matches!(job.task, Task::Nothing)
+    } else if job.task != Task::Nothing
         && let Some(cause) = attempt(job, entry, stream)
     {
         too_early(job);
@@ -90,7 +90,7 @@ pub(crate) fn failure(job: &Job, entry: &StreamEntry, cause: Cause) -> Failure {
 /// Drops what a job holds; a panic of a capture's drop is logged, as nothing waits for it.
 #[inline]
 pub(crate) fn clear(job: &mut Job) {
-    if !job.clear_spent() {
+    if !job.is_clear() {
         clear_caught(job);
     }
 }

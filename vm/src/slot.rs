@@ -150,9 +150,15 @@ impl<T> Chain<T> {
         self.len += 1;
     }
 
-    /// Takes the first slot.
+    /// Takes the first slot, and fetches what every instruction touches of those behind it.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Slot<T>> {
+        self.pop_and_fetch(LINES)
+    }
+
+    /// Takes the first slot, and fetches so many lines of those behind it.
+    #[inline]
+    pub(crate) fn pop_and_fetch(&mut self, lines: usize) -> Option<Slot<T>> {
         let mut cell = NonNull::new(self.first)?;
         // SAFETY: the chain owns the cell, so it is alive and nobody else touches it.
         let links = unsafe { cell.as_mut() };
@@ -162,9 +168,9 @@ impl<T> Chain<T> {
             self.last = ptr::null_mut();
         }
         self.len -= 1;
-        fetch(self.first.addr());
+        fetch(self.first.addr(), lines);
         if ahead != 0 {
-            fetch(ahead);
+            fetch(ahead, lines);
         }
         Some(Slot { cell, owns: PhantomData })
     }
@@ -195,21 +201,23 @@ impl<T> Chain<T> {
 /// Asks for the lines of the cell at an address, to write to them. Cells travel between cores, so the first write to each
 /// line waits for the other core; asked for ahead, the waits overlap with the work on the cells before.
 #[inline]
-fn fetch(address: usize) {
+fn fetch(address: usize, lines: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    for line in 0..FETCHED_LINES {
+    for line in 0..lines {
         let address = address.wrapping_add(line * 64);
         // SAFETY: a prefetch of any address is allowed, and changes nothing that the program sees. Processors without
         // this instruction take it for one that does nothing.
         unsafe { std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags)) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = address;
+    let _ = (address, lines);
 }
 
-/// What a short instruction touches: the links and the first fields of a job, and the first of those that only some have.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-const FETCHED_LINES: usize = 4;
+/// Lines of a cell that every instruction touches: the links, and the fields that every job has.
+const LINES: usize = 2;
+
+/// Lines that an instruction touches which has more: those before, and the first fields of what only some have.
+pub(crate) const LINES_WITH_MORE: usize = 5;
 
 /// Where a cell's value starts, behind its links.
 pub(crate) const fn value_offset<T>() -> usize {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use streamvm_ep::Kernel;
-use streamvm_instructions::{DependenceUse, Observed, Resource, ResourceId, SoftSync, SyncCounts};
+use streamvm_instructions::{DependenceUse, Observed, ResourceId, SoftSync, SyncCounts};
 use streamvm_stream::allocator::Block;
 use streamvm_stream::mutant::Planted;
 use streamvm_stream::{Point, StreamId, StreamKey, Streams};
@@ -19,7 +19,7 @@ use crate::memory::{Memory, PoolId, Pools};
 use crate::outbox::Outbox;
 use crate::room::Pending;
 use crate::shared::Shared;
-use crate::slot::{Chain, Slot};
+use crate::slot::{Chain, LINES_WITH_MORE, Slot};
 
 /// What is known of a resource's contents.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -54,19 +54,22 @@ pub(crate) struct Prepared {
     pub(crate) stream: StreamId,
     /// The place of its kernel in [`Scratch::kernels`], if it has one.
     pub(crate) kernel: Option<u32>,
-    pub(crate) first_use: usize,
     pub(crate) bytes: u64,
     /// The device records behind it; known after soft sync.
     pub(crate) record: bool,
-    /// What an explicit wait waits for; known after soft sync.
-    pub(crate) after: Option<Point>,
 }
 
 /// What `prepare` has changed, to be undone newest first.
+#[derive(Copy, Clone)]
 pub(crate) enum Undo {
-    Created(ResourceId),
-    Contents(ResourceId, Contents),
+    /// The resource of a use was created.
+    Created(ResourceId, UsePlace),
+    /// What is known of the contents of the resource of a use was changed; what was known before.
+    Contents(ResourceId, UsePlace, Contents),
 }
+
+/// A use of a list: its place among all uses.
+pub(crate) type UsePlace = usize;
 
 /// Memory that an instruction of the list at hand releases; a later one may get it.
 pub(crate) struct Handed {
@@ -88,10 +91,10 @@ pub(crate) struct Recorded {
 pub(crate) struct Scratch {
     pub(crate) prepared: Vec<Prepared>,
     pub(crate) kernels: Vec<Kernel>,
-    /// What all instructions use, in list order.
+    /// What all instructions use, in list order: as many, and at the same places, as the uses of the list.
     pub(crate) uses: Vec<DependenceUse>,
-    /// Resources that the list creates, by their address; the list keeps them alive.
-    pub(crate) created: HashMap<usize, ResourceId>,
+    /// What explicit waits wait for, by line; known after soft sync.
+    pub(crate) waited_for: Vec<(usize, Point)>,
     /// Events that the list records, by their address.
     pub(crate) recorded: HashMap<usize, Recorded>,
     pub(crate) undo: Vec<Undo>,
@@ -104,7 +107,7 @@ impl Scratch {
         self.prepared.clear();
         self.kernels.clear();
         self.uses.clear();
-        self.created.clear();
+        self.waited_for.clear();
         self.recorded.clear();
         self.undo.clear();
         self.handed.clear();
@@ -123,6 +126,8 @@ pub(crate) struct State {
     pub(crate) resources: Vec<Option<Known>>,
     pub(crate) pools: Pools,
     pub(crate) free: Chain<Job>,
+    /// The last instruction had no more than every one has; the next ones are expected to be alike.
+    pub(crate) plain: bool,
     pub(crate) outbox: Outbox,
     pub(crate) to_scheduler: Chain<Job>,
     pub(crate) snapshot: Snapshot,
@@ -144,6 +149,7 @@ impl State {
             resources: Vec::new(),
             pools: Pools::default(),
             free: Chain::new(),
+            plain: true,
             outbox: Outbox::new(),
             to_scheduler: Chain::new(),
             snapshot: Snapshot::default(),
@@ -230,7 +236,8 @@ impl State {
     /// A slot to fill: one that came back, or a new one.
     #[inline]
     pub(crate) fn slot(&mut self, returned: &crate::inbox::Inbox<Job>) -> Slot<Job> {
-        self.free.pop().unwrap_or_else(|| self.more_slots(returned))
+        let slot = if self.plain { self.free.pop() } else { self.free.pop_and_fetch(LINES_WITH_MORE) };
+        slot.unwrap_or_else(|| self.more_slots(returned))
     }
 
     #[inline(never)]
@@ -238,11 +245,6 @@ impl State {
         self.free = returned.take();
         self.free.pop().unwrap_or_else(|| Slot::new(Job::empty()))
     }
-}
-
-/// The key under which a resource that no engine knows yet is remembered within one list.
-pub(crate) fn address(resource: &Resource) -> usize {
-    std::ptr::from_ref(resource).addr()
 }
 
 /// What was seen to have passed, read once per stream and submission.

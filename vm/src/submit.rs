@@ -295,7 +295,10 @@ impl Shared {
             }
             memory.fill_from(bytes);
         }
-        tensor.resource().bind(engine, id);
+        // Made by this very call, so no other engine has seen it.
+        if tensor.resource().claim(engine).is_ok() {
+            tensor.resource().keep(id, true);
+        }
         Ok(())
     }
 

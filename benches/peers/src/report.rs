@@ -1,7 +1,7 @@
 //! Reports: a table for people, JSON for programs.
 
 use serde_json::{Value, json};
-use streamvm_benches::report::{align, figures, number};
+use streamvm_benches::report::{aligned, figures, number};
 use streamvm_benches::round_robin::Row;
 
 use crate::case::Case;
@@ -29,17 +29,17 @@ fn ratios(row: &Row<Case>, rows: &[Row<Case>]) -> Vec<Ratio> {
 /// The rows as an aligned table, with how many times streamvm's each median is, then what did not run.
 pub fn table(outcome: &Outcome) -> String {
     let head = ["workload", "engine", "metric", "median", "min", "max", "unit", "peer / streamvm"];
-    let mut cells = vec![head.map(str::to_owned)];
-    cells.extend(outcome.rows.iter().map(|row| {
+    let line = |row: &Row<Case>| {
         let [median, min, max] = figures(row.summary);
         let [workload, engine] = [row.case.workload.name(), row.case.engine.name].map(str::to_owned);
         let ratios = ratios(row, &outcome.rows);
         let ratio = |ratio: &Ratio| format!("{} x {}", number(ratio.times), ratio.metric);
         let ratios = ratios.iter().map(ratio).collect::<Vec<_>>().join(", ");
         [workload, engine, row.metric.clone(), median, min, max, row.unit.clone(), ratios]
-    }));
+    };
+    let lines: Vec<_> = [head.map(str::to_owned)].into_iter().chain(outcome.rows.iter().map(line)).collect();
     let not_run = |NotRun { name, why }: &NotRun| format!("{name}: not run: {why}\n");
-    align(&cells, 3..=5) + &outcome.not_run.iter().map(not_run).collect::<String>()
+    aligned(&lines, &[3, 4, 5]) + &outcome.not_run.iter().map(not_run).collect::<String>()
 }
 
 /// What came out as JSON: `{"measured": […], "not_run": […]}`.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use streamvm_benches::case::Sample;
 use streamvm_benches::child;
 use streamvm_benches::error::Error;
-use streamvm_benches::round_robin::{Gathered, Row};
+use streamvm_benches::round_robin::{Row, gather};
 
 use crate::case::Case;
 use crate::engine::Program;
@@ -49,25 +49,21 @@ pub struct Outcome {
 /// The first failure of a case that needs no driver.
 pub fn run(mut selection: Selection, mut progress: impl FnMut(u32, &str)) -> Result<Outcome, Error> {
     let mut not_run = without_drivers(&mut selection);
-    let mut gathered = Gathered::new();
     let mut failed: Vec<Case> = Vec::new();
-    for run in 1..=selection.runs {
-        for case in &selection.cases {
-            if failed.contains(case) {
-                continue;
-            }
-            progress(run, &case.name());
-            match (samples(case, &selection), &case.engine.program) {
-                (Ok(samples), _) => samples.into_iter().for_each(|sample| gathered.add(*case, sample)),
-                (Err(error), Program::Driver(..)) => {
-                    failed.push(*case);
-                    not_run.push(NotRun { name: case.name(), why: error.to_string() });
-                }
-                (Err(error), Program::Here(_)) => return Err(error),
-            }
+    let mut rows = gather(selection.runs, &selection.cases, |run, case| {
+        if failed.contains(&case) {
+            return Ok(Vec::new());
         }
-    }
-    let mut rows = gathered.rows();
+        progress(run, &case.name());
+        samples(case, &selection).or_else(|error| match &case.engine.program {
+            Program::Driver(..) => {
+                failed.push(case);
+                not_run.push(NotRun { name: case.name(), why: error.to_string() });
+                Ok(Vec::new())
+            }
+            Program::Here(_) => Err(error),
+        })
+    })?;
     rows.retain(|row| !failed.contains(&row.case));
     Ok(Outcome { rows, not_run })
 }
@@ -91,7 +87,7 @@ fn without_drivers(selection: &mut Selection) -> Vec<NotRun> {
     not_run
 }
 
-fn samples(case: &Case, selection: &Selection) -> Result<Vec<Sample>, Error> {
+fn samples(case: Case, selection: &Selection) -> Result<Vec<Sample>, Error> {
     let child = |one_core| {
         let name = case.name();
         let mut again = child::again(&name, selection.quick, one_core)?;

@@ -1,4 +1,4 @@
-//! `engine`: the engine workloads beside their floors, as a table and as JSON.
+//! `engine`: the engine workloads beside their floors, as a table, as JSON and as a plot.
 //!
 //! This file is arguments, progress and the exit code; the library does the work.
 #![allow(
@@ -10,11 +10,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, value_parser};
+use clap::Parser;
+use streamvm_benches::arguments::{Measuring, reject};
 use streamvm_benches::case::{self, CASES, Case};
 use streamvm_benches::round_robin::{self, Selection};
-use streamvm_benches::{child, report};
+use streamvm_benches::{child, plot, report};
 
 /// Measures the engine's workloads beside their floors: bare bookkeeping, ring hops, round trips.
 ///
@@ -22,19 +22,12 @@ use streamvm_benches::{child, report};
 #[derive(Parser)]
 #[command(name = "engine", version, max_term_width = 100)]
 struct Args {
-    /// How often each case runs; figures are medians [default: 5; 2 with --quick]
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1000))]
-    runs: Option<u32>,
-    /// Tiny sizes, to see that everything works; the figures mean nothing
-    #[arg(long)]
-    quick: bool,
-    /// Only cases with NAME in their name, and the floors of those
-    #[arg(long, value_name = "NAME")]
-    filter: Option<String>,
+    #[command(flatten)]
+    measuring: Measuring,
     /// Measure the workloads pinned to one core, too
     #[arg(long)]
     one_core: bool,
-    /// The JSON file to write
+    /// The JSON file to write; the plot goes beside it, as .svg
     #[arg(long, value_name = "FILE", default_value = "target/bench/engine.json")]
     out: PathBuf,
     /// Measure one case once and print its samples: how this program calls itself
@@ -47,13 +40,13 @@ fn main() -> ExitCode {
     let outcome = match &args.child {
         Some(name) => match case::find(name) {
             Some(case) => measure_here(case, &args),
-            None => return reject(&format!("there is no case `{name}`; {}", cases())),
+            None => return reject::<Args>(&format!("there is no case `{name}`; {}", cases())),
         },
         None => {
-            let filter = args.filter.as_deref().unwrap_or_default();
+            let filter = &args.measuring.filter;
             let chosen = case::matching(filter);
             if chosen.is_empty() {
-                return reject(&format!("no case has `{filter}` in its name; {}", cases()));
+                return reject::<Args>(&format!("no case has `{filter}` in its name; {}", cases()));
             }
             measure(chosen, &args)
         }
@@ -68,12 +61,14 @@ fn main() -> ExitCode {
 }
 
 fn measure(cases: Vec<&'static Case>, args: &Args) -> Result<(), Box<dyn std::error::Error>> {
-    let runs = args.runs.unwrap_or(round_robin::default_runs(args.quick));
-    let selection = Selection { cases, runs, quick: args.quick, one_core: args.one_core };
+    let (runs, quick) = (args.measuring.runs(), args.measuring.quick);
+    let selection = Selection { cases, runs, quick, one_core: args.one_core };
     let rows = round_robin::run(&selection, |run, case| eprintln!("run {run} of {runs}: {case}"))?;
     print!("{}", report::table(&rows));
     report::write(&args.out, &report::json(&rows))?;
-    eprintln!("written to {}", args.out.display());
+    let plot = args.out.with_extension("svg");
+    report::write_text(&plot, &plot::dots::draw(&rows)?)?;
+    eprintln!("written to {} and {}", args.out.display(), plot.display());
     Ok(())
 }
 
@@ -81,18 +76,11 @@ fn measure_here(case: &Case, args: &Args) -> Result<(), Box<dyn std::error::Erro
     if args.one_core {
         child::pin_to_one_core()?;
     }
-    let samples = (case.run)(&round_robin::sizes(args.quick))?;
+    let samples = (case.run)(&round_robin::sizes(args.measuring.quick))?;
     print!("{}", child::write(&samples)?);
     Ok(())
 }
 
 fn cases() -> String {
     format!("the cases are {}", CASES.map(|case| case.name).join(", "))
-}
-
-fn reject(message: &str) -> ExitCode {
-    let error = Args::command().error(ErrorKind::InvalidValue, message);
-    // Nothing is left to be done where standard error is closed.
-    let _ = error.print();
-    ExitCode::from(2)
 }

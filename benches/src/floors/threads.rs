@@ -104,7 +104,8 @@ fn round_trips(sizes: &Sizes, wake: fn(&Thread), pause: fn(u32)) -> Vec<Sample> 
         }
     });
     let (median, p99) = median_and_p99(&mut durations[sizes.warm_up().trips..]);
-    vec![Sample::ns("median", median), Sample::ns("p99", p99)]
+    // There and back: two crossings.
+    vec![Sample::ns("median", median), Sample::ns("p99", p99), Sample::ns("crossing", median / 2.0)]
 }
 
 /// One look at the clock.

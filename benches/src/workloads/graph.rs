@@ -88,7 +88,8 @@ fn engine() -> Result<Vm, Error> {
     Ok(Vm::builder().build()?)
 }
 
-fn empty(builder: &mut InstructionsBuilder, uses: impl IntoIterator<Item = Use>) -> Result<(), BuildError> {
+/// An instruction that does nothing, over `uses`.
+pub(crate) fn empty(builder: &mut InstructionsBuilder, uses: impl IntoIterator<Item = Use>) -> Result<(), BuildError> {
     builder.call_fn("empty", DEVICE, uses, |_| Ok(()))
 }
 
@@ -101,6 +102,21 @@ fn random_op(builder: &mut InstructionsBuilder, variables: &[Var], op: &RandomOp
 pub trait Emit: Fn(&mut InstructionsBuilder, usize) -> Result<(), BuildError> {}
 
 impl<E: Fn(&mut InstructionsBuilder, usize) -> Result<(), BuildError>> Emit for E {}
+
+/// Emits operations from 0 to `ops` in lists of `list`, and submits each.
+///
+/// # Errors
+/// An operation cannot be built; the engine failed.
+pub fn submit(vm: &Vm, ops: usize, list: usize, emit: &impl Emit) -> Result<(), Error> {
+    for first in (0..ops).step_by(list) {
+        let mut builder = InstructionsBuilder::new();
+        for op in first..ops.min(first + list) {
+            emit(&mut builder, op)?;
+        }
+        vm.submit(builder.finish())?;
+    }
+    Ok(())
+}
 
 /// A workload on an engine.
 pub struct Graph<E> {
@@ -117,6 +133,16 @@ impl Graph<()> {
         Graph { workload: "chain", vm, emit }
     }
 
+    /// One variable that every operation reads and writes, each on the next of `lanes`.
+    pub fn crossing(vm: Vm, lanes: usize) -> Graph<impl Emit> {
+        let variable = vm.var();
+        let emit = move |builder: &mut InstructionsBuilder, op: usize| {
+            builder.set_lane((op % lanes) as u32);
+            empty(builder, [variable.update()])
+        };
+        Graph { workload: "crossing", vm, emit }
+    }
+
     /// Operations that each write their own variable, round robin.
     pub fn independent(vm: Vm) -> Graph<impl Emit> {
         let variables = variables(&vm, INDEPENDENT_VARIABLES);
@@ -124,6 +150,28 @@ impl Graph<()> {
             empty(builder, [variables[op % INDEPENDENT_VARIABLES].write()])
         };
         Graph { workload: "independent", vm, emit }
+    }
+
+    /// The same over `count` variables, each operation on the next of `lanes`: two divisions an operation more. A variable
+    /// stays on its lane where `lanes` divides `count`.
+    pub fn independent_over(vm: Vm, count: usize, lanes: usize) -> Graph<impl Emit> {
+        let variables = variables(&vm, count);
+        let emit = move |builder: &mut InstructionsBuilder, op: usize| {
+            builder.set_lane((op % lanes) as u32);
+            empty(builder, [variables[op % count].write()])
+        };
+        Graph { workload: "independent", vm, emit }
+    }
+
+    /// Operations over `operands` of the independent workload's variables: each writes one and reads the others.
+    pub fn operands(vm: Vm, operands: usize) -> Graph<impl Emit> {
+        let variables = variables(&vm, INDEPENDENT_VARIABLES);
+        let emit = move |builder: &mut InstructionsBuilder, op: usize| {
+            let variable = |operand: usize| &variables[(op * operands + operand) % INDEPENDENT_VARIABLES];
+            let reads = (1..operands).map(|operand| variable(operand).read());
+            empty(builder, reads.chain([variable(0).write()]))
+        };
+        Graph { workload: "operands", vm, emit }
     }
 
     /// `ops` operations with random reads and writes, each on the next of `lanes`.
@@ -153,7 +201,8 @@ impl Graph<()> {
     }
 }
 
-fn variables(vm: &Vm, count: usize) -> Vec<Var> {
+/// Fresh variables.
+pub(crate) fn variables(vm: &Vm, count: usize) -> Vec<Var> {
     (0..count).map(|_| vm.var()).collect()
 }
 
@@ -165,13 +214,7 @@ impl<E: Emit> Graph<E> {
     pub fn run(&self, ops: usize, list: usize) -> Result<f64, Error> {
         let before = self.instructions();
         let start = Instant::now();
-        for first in (0..ops).step_by(list) {
-            let mut builder = InstructionsBuilder::new();
-            for op in first..ops.min(first + list) {
-                (self.emit)(&mut builder, op)?;
-            }
-            self.vm.submit(builder.finish())?;
-        }
+        submit(&self.vm, ops, list, &self.emit)?;
         self.vm.wait_all()?;
         let ns = start.elapsed().as_nanos() as f64 / ops as f64;
         let ran = self.instructions() - before;
@@ -179,6 +222,11 @@ impl<E: Emit> Graph<E> {
             return Err(Error::Wrong { workload: self.workload, found: format!("{ran} instructions, not {ops}") });
         }
         Ok(ns)
+    }
+
+    /// The engine.
+    pub fn vm(&self) -> &Vm {
+        &self.vm
     }
 
     fn instructions(&self) -> u64 {

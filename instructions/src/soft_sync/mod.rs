@@ -160,6 +160,8 @@ pub struct SoftSync {
     capabilities: Capabilities,
     dependences: Slab<Dependence>,
     streams: Vec<StreamState>,
+    /// Some stream shows its points by events.
+    places_records: bool,
     clocks: Vec<Clock>,
     barrier: Option<Point>,
     /// The needs of the instruction at hand.
@@ -176,6 +178,7 @@ impl SoftSync {
             capabilities,
             dependences: Slab::new(),
             streams: Vec::new(),
+            places_records: false,
             clocks: Vec::new(),
             barrier: None,
             needs: Vec::new(),
@@ -194,6 +197,7 @@ impl SoftSync {
     pub fn add_stream(&mut self, class: StreamClass) -> StreamId {
         let id = StreamId(self.streams.len() as u32);
         let by_event = self.capabilities.shows(class) == Shows::Event;
+        self.places_records |= by_event;
         self.streams.push(StreamState { class, by_event, last: 0, records: Records::default() });
         self.clocks.push(Clock::default());
         id
@@ -229,6 +233,11 @@ impl SoftSync {
         self.streams[stream.index()].last
     }
 
+    /// Whether the pass may place records: then the plan of a line is complete only when that of the whole list is.
+    pub fn places_records(&self) -> bool {
+        self.places_records
+    }
+
     /// How many streams there are.
     pub fn streams(&self) -> usize {
         self.streams.len()
@@ -237,8 +246,10 @@ impl SoftSync {
     /// Starts a list: forgets the plan of the one before.
     pub fn begin(&mut self) {
         self.plan.clear();
-        for stream in self.streams.iter_mut().filter(|stream| stream.by_event) {
-            stream.records.begin(stream.last);
+        if self.places_records {
+            for stream in self.streams.iter_mut().filter(|stream| stream.by_event) {
+                stream.records.begin(stream.last);
+            }
         }
     }
 
@@ -248,13 +259,14 @@ impl SoftSync {
     }
 
     /// Takes the next instruction of the list: numbers it on its stream and decides its waits.
+    #[inline]
     pub fn instruction(
         &mut self,
         stream: StreamId,
         uses: &[DependenceUse],
         order: Order,
         observed: &mut impl Observed,
-    ) -> Point {
+    ) -> Planned {
         let line = self.plan.instructions.len();
         let state = &mut self.streams[stream.index()];
         state.last += 1;
@@ -291,8 +303,9 @@ impl SoftSync {
         if matches!(order, Order::Barrier) {
             self.barrier = Some(at);
         }
-        self.plan.instructions.push(Planned { point: at, waits, reads });
-        at
+        let planned = Planned { point: at, waits, reads };
+        self.plan.instructions.push(planned.clone());
+        planned
     }
 
     /// Places the records that an instruction asks for unasked: before it, when its stream is held back, so that

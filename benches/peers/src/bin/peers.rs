@@ -10,8 +10,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, value_parser};
+use clap::Parser;
+use streamvm_benches::arguments::{Measuring, reject};
 use streamvm_benches::{child, round_robin};
 use streamvm_peers::case::{self, Case};
 use streamvm_peers::report;
@@ -25,15 +25,8 @@ use streamvm_peers::run::{self, Selection};
 #[derive(Parser)]
 #[command(name = "peers", version, max_term_width = 100)]
 struct Args {
-    /// How often each case runs; figures are medians [default: 5; 2 with --quick]
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1000))]
-    runs: Option<u32>,
-    /// Tiny sizes, to see that everything works; the figures mean nothing
-    #[arg(long)]
-    quick: bool,
-    /// Only cases (workload/engine) with NAME in their name, and what of streamvm those are read against
-    #[arg(long, value_name = "NAME")]
-    filter: Option<String>,
+    #[command(flatten)]
+    measuring: Measuring,
     /// Measure everything pinned to one core, too
     #[arg(long)]
     one_core: bool,
@@ -53,13 +46,13 @@ fn main() -> ExitCode {
     let outcome = match &args.child {
         Some(name) => match case::find(name) {
             Some(case) => measure_here(case, &args),
-            None => return reject(&format!("there is no case `{name}`; {}", cases())),
+            None => return reject::<Args>(&format!("there is no case `{name}`; {}", cases())),
         },
         None => {
-            let filter = args.filter.as_deref().unwrap_or_default();
+            let filter = &args.measuring.filter;
             let chosen = case::matching(filter);
             if chosen.is_empty() {
-                return reject(&format!("no case has `{filter}` in its name; {}", cases()));
+                return reject::<Args>(&format!("no case has `{filter}` in its name; {}", cases()));
             }
             measure(chosen, &args)
         }
@@ -74,9 +67,8 @@ fn main() -> ExitCode {
 }
 
 fn measure(cases: Vec<Case>, args: &Args) -> Result<(), Box<dyn std::error::Error>> {
-    let runs = args.runs.unwrap_or(round_robin::default_runs(args.quick));
-    let drivers = args.drivers.clone();
-    let selection = Selection { cases, runs, quick: args.quick, one_core: args.one_core, drivers };
+    let (runs, quick) = (args.measuring.runs(), args.measuring.quick);
+    let selection = Selection { cases, runs, quick, one_core: args.one_core, drivers: args.drivers.clone() };
     let outcome = run::run(selection, |run, case| eprintln!("run {run} of {runs}: {case}"))?;
     print!("{}", report::table(&outcome));
     streamvm_benches::report::write(&args.out, &report::json(&outcome))?;
@@ -88,18 +80,11 @@ fn measure_here(case: Case, args: &Args) -> Result<(), Box<dyn std::error::Error
     if args.one_core {
         child::pin_to_one_core()?;
     }
-    let samples = case.measure(&args.drivers, &round_robin::sizes(args.quick))?;
+    let samples = case.measure(&args.drivers, &round_robin::sizes(args.measuring.quick))?;
     print!("{}", child::write(&samples)?);
     Ok(())
 }
 
 fn cases() -> String {
     format!("the cases are {}", case::all().map(|case| case.name()).collect::<Vec<_>>().join(", "))
-}
-
-fn reject(message: &str) -> ExitCode {
-    let error = Args::command().error(ErrorKind::InvalidValue, message);
-    // Nothing is left to be done where standard error is closed.
-    let _ = error.print();
-    ExitCode::from(2)
 }

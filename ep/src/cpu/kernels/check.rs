@@ -72,7 +72,7 @@ pub(super) fn check_reach(output: &Operand) -> Result<(), Error> {
 #[inline]
 pub(super) fn broadcast(op: Op, inputs: &[&Operand], output: &Operand) -> Result<(), KernelError> {
     let shape = output.layout().shape();
-    if inputs.iter().all(|input| input.layout().shape().is(shape)) {
+    if inputs.iter().all(|input| input.layout().shape() == shape) {
         return Ok(());
     }
     let found = *shape;
@@ -95,7 +95,7 @@ pub(super) fn inferred<const INPUTS: usize>(
     output: &Operand,
     call: &KernelCall<'_>,
 ) -> Result<(), KernelError> {
-    let given = inputs.map(|input| (input.dtype(), *input.layout().shape()));
+    let given = inputs.map(|input| (input.dtype(), input.layout().shape()));
     let (dtype, expected) = infer(op, &given, call.params)?;
     let found = *output.layout().shape();
     if expected != found {

@@ -30,7 +30,7 @@ impl<const N: usize> Walk<N> {
     #[inline]
     pub(super) fn new(layouts: [&Layout; N]) -> Walk<N> {
         let shape = layouts[0].shape();
-        if layouts.iter().all(|layout| layout.shape().is(shape) && layout.is_contiguous()) {
+        if layouts.iter().all(|layout| layout.shape() == shape && layout.is_contiguous()) {
             return Walk::single(shape.elements(), [1; N]);
         }
         let rank = shape.rank();

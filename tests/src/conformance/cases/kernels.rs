@@ -135,7 +135,7 @@ fn one_call(
             HostTensor::new(rng, own, dims[input], view, pool(op, dtype, input))
         })
         .collect();
-    let given: Vec<(DType, Shape)> = inputs.iter().map(|input| (input.dtype, *input.layout.shape())).collect();
+    let given: Vec<(DType, &Shape)> = inputs.iter().map(|input| (input.dtype, input.layout.shape())).collect();
     let (out_dtype, out_shape) = infer(op, &given, &params)?;
     let view = if plain { View::Contiguous } else { WRITABLE[rng.below(WRITABLE.len())] };
     views.push(view);

@@ -1,0 +1,57 @@
+//! What grows, and what an operation costs then. The engine is warm at each size: it has done all of it once.
+
+pub mod depth;
+pub mod tensors;
+
+use streamvm::Vm;
+
+use crate::case::Sample;
+use crate::error::Error;
+use crate::parts::soft_sync::over_streams;
+use crate::workloads::graph::{Emit, Graph, INDEPENDENT_VARIABLES, LIST};
+
+/// Operations that each write their own of many variables, round robin.
+///
+/// # Errors
+/// The engine failed, or ran another number of instructions.
+pub fn variables(count: usize, ops: usize) -> Result<Vec<Sample>, Error> {
+    let graph = Graph::independent_over(engine()?, count, 1);
+    Ok(vec![Sample::ns("write of one variable", warm(&graph, ops.max(count))?)])
+}
+
+/// Operations that each go to the next of many lanes: to variables of that lane, in lists and one a submission; all to one
+/// variable, so that each waits for the one before; with random reads and writes, and those in the pass alone.
+///
+/// # Errors
+/// The engine failed, or ran another number of instructions.
+pub fn streams(lanes: usize, ops: usize) -> Result<Vec<Sample>, Error> {
+    let independent = Graph::independent_over(engine()?, INDEPENDENT_VARIABLES, lanes);
+    let mut samples = vec![Sample::ns("independent", warm(&independent, ops)?)];
+    samples.push(Sample::ns("independent, single", independent.run(ops, 1)?));
+    samples.push(Sample::ns("random", warm(&Graph::random(engine()?, ops, lanes), ops)?));
+    samples.push(Sample::ns("random, pass alone", over_streams(lanes as u32, ops, ops)?));
+    // One lane has no other to wait for.
+    if lanes > 1 {
+        samples.push(Sample::ns("crossing", warm(&Graph::crossing(engine()?, lanes), ops)?));
+    }
+    Ok(samples)
+}
+
+/// Operations over many variables each, of which they write one.
+///
+/// # Errors
+/// The engine failed, or ran another number of instructions.
+pub fn operands(operands: usize, ops: usize) -> Result<Vec<Sample>, Error> {
+    let ns = warm(&Graph::operands(engine()?, operands), ops)?;
+    Ok(vec![Sample::ns("per operation", ns), Sample::ns("per operand", ns / operands as f64)])
+}
+
+fn engine() -> Result<Vm, Error> {
+    Ok(Vm::builder().build()?)
+}
+
+/// Time of an operation in lists, once all of them have run before.
+fn warm(graph: &Graph<impl Emit>, ops: usize) -> Result<f64, Error> {
+    graph.run(ops, LIST)?;
+    graph.run(ops, LIST)
+}

@@ -1,0 +1,81 @@
+//! Idle: what an engine costs that has nothing to do, and one whose work is held up by something outside of it.
+//!
+//! Processor time belongs to the process, so this workload gets a process of its own.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use streamvm::{InstructionsBuilder, Vm};
+
+use super::DEVICE;
+use super::graph::{Graph, LIST};
+use crate::case::{Sample, Sizes};
+use crate::error::Error;
+
+/// Lanes that have worked, so that every kind of thread is there and has been busy.
+const LANES: usize = 4;
+
+/// Processor time that going to sleep may take: spinning before it takes tens of µs a thread, and with it comes the
+/// wake-up of the thread that measures. Many times what is found (under 0.2 ms), and far from one thread that polls.
+const ONCE: Duration = Duration::from_millis(2);
+
+/// The part of the time that may be used besides, one in so many: a thread that woke a thousand times a second to look,
+/// at 5 µs a look, would use five times as much.
+const PART: u32 = 1_000;
+
+/// Processor time per second while nothing happens: with nothing pending, and with a blocked instruction that others wait
+/// for on other lanes.
+///
+/// # Errors
+/// The engine failed, or used more than the bound of either.
+pub fn idle(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
+    let vm = Vm::builder().build()?;
+    let graph = Graph::crossing(vm, LANES);
+    graph.run(sizes.warm_up().ops, LIST)?;
+    let empty = used_during(sizes.idle)?;
+
+    let (release, released) = mpsc::channel::<()>();
+    let (vm, variable) = (graph.vm(), graph.vm().var());
+    let mut builder = InstructionsBuilder::new();
+    builder.call_fn("blocked", DEVICE, [variable.write()], move |_| {
+        // An error means that the sender is gone, which is the sign to go on.
+        let _ = released.recv();
+        Ok(())
+    })?;
+    for lane in 1..LANES as u32 {
+        builder.set_lane(lane);
+        builder.call_fn("waiting", DEVICE, [variable.read()], |_| Ok(()))?;
+    }
+    vm.submit(builder.finish())?;
+    let blocked = used_during(sizes.idle);
+    let pending = vm.stats().in_flight;
+    drop(release);
+    vm.wait_all()?;
+    if pending != LANES as u64 {
+        let found = format!("{pending} instructions were pending, not {LANES}");
+        return Err(Error::Wrong { workload: "idle", found });
+    }
+    let sample = |metric: &str, value| Sample { metric: metric.to_owned(), unit: "ms/s".to_owned(), value };
+    Ok(vec![sample("cpu_nothing_pending", empty), sample("cpu_blocked", blocked?)])
+}
+
+/// Processor time of this process while this thread sleeps for `time`, in ms per s.
+fn used_during(time: Duration) -> Result<f64, Error> {
+    let (clock, before) = (Instant::now(), processor_time());
+    thread::sleep(time);
+    let (used, elapsed) = (processor_time().saturating_sub(before), clock.elapsed());
+    let allowed = ONCE + elapsed / PART;
+    if used > allowed {
+        let found = format!("{used:?} of processor time in {elapsed:?} without work, past the bound of {allowed:?}");
+        return Err(Error::Wrong { workload: "idle", found });
+    }
+    Ok(used.as_secs_f64() * 1e3 / elapsed.as_secs_f64())
+}
+
+/// Of all threads of this process.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
