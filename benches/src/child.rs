@@ -1,10 +1,16 @@
 //! Child processes: this program again, for one run of one case, with its own peak of memory or on one core.
 //!
 //! A child gets the case by hidden arguments and answers with one line of JSON a sample on its standard output:
-//! `["metric", "unit", value]`. Programs in other languages can answer so, too.
+//! `["metric", "unit", value]`. Programs in other languages can answer so, too. One that does not answer in time
+//! is killed.
 
-use std::process::{Command, Stdio};
+use std::io;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::Deserializer;
 
 use crate::case::Sample;
@@ -12,6 +18,10 @@ use crate::error::Error;
 
 /// The hidden argument that names the case.
 pub const CHILD: &str = "--child";
+
+/// How long a child may take: 40 times the longest that was measured, 7 s on two cores (the random workload on StarPU, 13 µs
+/// an operation), since other machines are slower and busier. A peer that hangs costs it once, and is left out of the rest of the run.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// This program again, told to measure the case of that name once; `ask` runs it.
 ///
@@ -24,14 +34,24 @@ pub fn again(case: &str, quick: bool, one_core: bool) -> Result<Command, Error> 
     Ok(command)
 }
 
-/// Runs `command`, which measures `case`, and reads its answer.
+/// Runs `command`, which measures `case`, and reads its answer. Blocks for 300 s at most; then the process is killed.
 ///
 /// # Errors
-/// The process could not be started, failed, or answered something else.
+/// The process could not be started, took too long, failed, or answered something else.
 pub fn ask(case: &str, command: &mut Command) -> Result<Vec<Sample>, Error> {
+    ask_within(LIMIT, case, command)
+}
+
+fn ask_within(limit: Duration, case: &str, command: &mut Command) -> Result<Vec<Sample>, Error> {
     let failed = |reason: String| Error::Child { case: case.to_owned(), reason };
-    let output = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output();
-    let output = output.map_err(|error| failed(format!("it could not be started: {error}")))?;
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.map_err(|error| failed(format!("it could not be started: {error}")))?;
+    let output = output_within(limit, child).map_err(|error| failed(format!("it could not be watched: {error}")))?;
+    let Some(output) = output else {
+        return Err(failed(format!(
+            "it was stopped after {limit:?}, its answer not complete; run {command:?} by itself to see where it hangs"
+        )));
+    };
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
@@ -41,6 +61,26 @@ pub fn ask(case: &str, command: &mut Command) -> Result<Vec<Sample>, Error> {
         Ok(samples) if samples.is_empty() => Err(failed("its answer is empty".to_owned())),
         Ok(samples) => Ok(samples),
         Err(error) => Err(failed(format!("its answer cannot be read: {error}"))),
+    }
+}
+
+/// What a child has printed when it has ended. `None` once `limit` is over, and then it is killed.
+fn output_within(limit: Duration, mut child: Child) -> io::Result<Option<Output>> {
+    // A handle: the number of a child that ended in the meantime may be another's.
+    let handle = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+        Ok(handle) => handle,
+        Err(error) => return child.kill().and(Err(error.into())),
+    };
+    let (sender, receiver) = mpsc::channel();
+    // Not joined: a process that the child has left behind may hold its pipes open.
+    thread::spawn(move || sender.send(child.wait_with_output()));
+    match receiver.recv_timeout(limit) {
+        Ok(output) => output.map(Some),
+        Err(_) => {
+            // An error means that it has just ended.
+            let _ = pidfd_send_signal(handle, Signal::KILL);
+            Ok(None)
+        }
     }
 }
 
@@ -93,5 +133,35 @@ mod tests {
         assert!(said("echo nothing").contains("cannot be read"));
         let error = ask("chain", &mut Command::new("/nowhere")).unwrap_err().to_string();
         assert!(error.starts_with("the process measuring chain gave no samples: it could not be started"), "{error}");
+    }
+
+    #[test]
+    fn a_process_that_takes_too_long_is_said_with_what_to_do() {
+        let mut command = Command::new("sleep");
+        let error = ask_within(Duration::from_millis(10), "chain", command.arg("60")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the process measuring chain gave no samples: it was stopped after 10ms, its answer not complete; \
+             run \"sleep\" \"60\" by itself to see where it hangs"
+        );
+    }
+
+    #[test]
+    fn a_process_that_takes_too_long_is_killed() {
+        let child = Command::new("sleep").arg("60").stdout(Stdio::piped()).spawn().unwrap();
+        let process = std::path::PathBuf::from(format!("/proc/{}", child.id()));
+        assert!(output_within(Duration::from_millis(10), child).unwrap().is_none());
+        let start = std::time::Instant::now();
+        while process.exists() {
+            assert!(start.elapsed() < Duration::from_secs(30), "{} is still there", process.display());
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_process_left_behind_with_the_pipes_open_is_not_waited_for() {
+        let mut command = Command::new("sh");
+        let child = command.args(["-c", "sleep 5 &"]).stdout(Stdio::piped()).spawn().unwrap();
+        assert!(output_within(Duration::from_millis(10), child).unwrap().is_none());
     }
 }

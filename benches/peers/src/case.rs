@@ -36,13 +36,14 @@ impl Case {
         self.workload == other.workload && figures.iter().flatten().any(|(engine, _)| *engine == self.engine.name)
     }
 
-    /// Measures once, in this process or that of its driver; `drivers` is where drivers are built.
+    /// Measures once. What has a driver turns this process into it, and does not return; `drivers` is where those are
+    /// built.
     ///
     /// # Errors
     /// The engine failed, is not there, or did something else than what was asked of it.
     pub fn measure(&self, drivers: &Path, sizes: &Sizes) -> Result<Vec<Sample>, Error> {
         match &self.engine.program {
-            Program::Driver(driver, _) => driver.measure(drivers, self.workload, sizes),
+            Program::Driver(driver, _) => Err(driver.exec(drivers, self.workload, sizes)),
             Program::Here(runs) => {
                 let run = runs.iter().find(|(workload, _)| *workload == self.workload);
                 run.map_or(Ok(Vec::new()), |(_, run)| run(sizes))

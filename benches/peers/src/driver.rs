@@ -1,13 +1,13 @@
-//! Drivers: programs in other languages that run a peer, called as children.
+//! Drivers: programs in other languages that run a peer.
 //!
 //! `native/build.sh FOLDER` leaves `FOLDER/NAME/driver`, or else `FOLDER/NAME/why`, a line that says what stood in the way.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use streamvm_benches::case::{Sample, Sizes};
-use streamvm_benches::child;
+use streamvm_benches::case::Sizes;
 use streamvm_benches::error::Error;
 
 use crate::workload::Workload;
@@ -37,18 +37,18 @@ impl Driver {
         }
     }
 
-    /// Measures a workload once.
-    ///
-    /// # Errors
-    /// The driver could not be started, failed, or answered something else than samples.
-    pub fn measure(&self, drivers: &Path, workload: Workload, sizes: &Sizes) -> Result<Vec<Sample>, Error> {
-        let system = |source| Error::System { what: "finding the folder of a peer's driver", source };
-        let folder = drivers.join(self.folder).canonicalize().map_err(system)?;
+    /// Turns this process into the driver, which measures a workload once and answers as a child does. That leaves no
+    /// process in between: who stops the child when it takes too long stops the driver. Returns if it failed, and why.
+    pub fn exec(&self, drivers: &Path, workload: Workload, sizes: &Sizes) -> Error {
+        let folder = match drivers.join(self.folder).canonicalize() {
+            Ok(folder) => folder,
+            Err(source) => return Error::System { what: "finding the folder of a peer's driver", source },
+        };
         let [warm_up, count] = [sizes.warm_up(), *sizes].map(|sizes| workload.count(&sizes).to_string());
         let mut command = Command::new(folder.join("driver"));
         command.args([workload.name(), &warm_up, &count]).args(self.setting).envs(self.environment.iter().copied());
         // Some keep what they have learnt about the machine in the home folder.
         command.env("HOME", &folder);
-        child::ask(&format!("{} on {}", workload.name(), self.folder), &mut command)
+        Error::System { what: "starting a peer's driver", source: command.exec() }
     }
 }
