@@ -2,7 +2,8 @@
 //!
 //! A peer that takes one call an operation is read against streamvm taking one submission an operation, which is alike,
 //! and against streamvm taking lists, which is what a program would do. One that bundles operations by itself is read
-//! against lists alone. A peer with several workers is read against several lanes, where streamvm runs the workload so.
+//! against lists alone. A peer with several workers is read against several lanes, where streamvm runs the workload so;
+//! on chain and independent it does not, and two workers are read against one lane.
 
 use streamvm_benches::case::ONE_CORE;
 
