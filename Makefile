@@ -1,7 +1,8 @@
 # The one set of commands: people and CI call these.
 
 CARGO ?= cargo
-# Of `make bench`: --quick, --runs N; --filter NAME and others of one program go with `bench-engine` or `bench-curves`.
+# Of `make bench` and `make bench-peers`: --quick, --runs N; --filter NAME and others of one program go with `bench-engine`,
+# `bench-curves` or `bench-peers`.
 BENCH_FLAGS ?=
 SECONDS ?= 60
 MINUTES ?= 5
@@ -11,7 +12,7 @@ SEED ?= 1
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help bench-engine bench-curves bench-instr shuttle run test lint bench doc ci loom miri deny faults fuzz sim soak tsan asan
+.PHONY: help bench-engine bench-curves bench-peers bench-instr shuttle run test lint bench doc ci loom miri deny faults fuzz sim soak tsan asan
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -36,6 +37,9 @@ bench-engine: ## engine workloads beside their floors: a table, target/bench/eng
 bench-curves: ## what an operation costs as things grow: a table, target/bench/curves.json and curves-*.svg
 	$(CARGO) run --quiet --release -p streamvm-benches --bin curves -- --out target/bench/curves.json $(BENCH_FLAGS)
 
+bench-peers: ## streamvm beside MXNet, StarPU, rayon, tokio and crossbeam-channel, in turn: a table, and target/bench/peers.json (builds drivers from PyPI and Debian, with pip, apt-get, gcc)
+	benches/peers/native/build.sh target/peers
+	$(CARGO) run --quiet --release -p streamvm-peers --bin peers -- $(BENCH_FLAGS)
 bench-instr: ## instructions of the processor per operation, counted under valgrind, beside the committed counts (needs valgrind and gungraun-runner)
 	rm -rf $(TARGET)/gungraun
 	$(CARGO) bench --quiet -p streamvm-benches --bench instructions -- --save-summary=json >$(TARGET)/gungraun.log 2>&1 || { cat $(TARGET)/gungraun.log; exit 1; }

@@ -20,7 +20,7 @@ pub struct Measuring {
     /// Tiny sizes, to see that everything works; the figures mean nothing
     #[arg(long)]
     pub quick: bool,
-    /// Only what has NAME in its name; a workload comes with its floors
+    /// Only what has NAME in its name, and what that is read against
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub filter: String,
 }

@@ -21,6 +21,12 @@ impl Sample {
     pub fn ns(metric: &str, value: f64) -> Sample {
         Sample { metric: metric.to_owned(), unit: "ns".to_owned(), value }
     }
+
+    /// The same, as measured pinned to one core: the metric's name says so.
+    #[must_use]
+    pub fn of_one_core(self) -> Sample {
+        Sample { metric: self.metric + ONE_CORE, ..self }
+    }
 }
 
 /// How much each case does. Operations, unless said otherwise.

@@ -5,9 +5,8 @@ use serde_json::{Value, json};
 use crate::case::Sample;
 use crate::error::Error;
 use crate::growth;
-use crate::report::{aligned, number};
-use crate::round_robin::{Measured, gather};
-use crate::stats::Summary;
+use crate::report::{aligned, figures};
+use crate::round_robin::{Row, gather};
 
 /// One workload at growing sizes.
 pub struct Curve {
@@ -53,19 +52,13 @@ const QUICK_OPS: usize = 1_000;
 /// Sizes of a quick run.
 const QUICK_POINTS: usize = 3;
 
-/// The outcome of one size of one series.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Grown {
+/// One size of a curve: what is measured in turn. Its metrics are the series of the curve.
+#[derive(Copy, Clone)]
+pub struct Point {
     /// The curve.
-    pub curve: &'static str,
-    /// The series among those of the curve.
-    pub series: String,
+    pub curve: &'static Curve,
     /// The size.
-    pub point: usize,
-    /// The unit of the summary.
-    pub unit: String,
-    /// Over all runs.
-    pub summary: Summary,
+    pub size: usize,
 }
 
 /// Runs all sizes of all curves in turn, again and again, so that a noisy second hits a few sizes of one run. Tells
@@ -78,51 +71,48 @@ pub fn run(
     runs: u32,
     quick: bool,
     mut progress: impl FnMut(u32, &str, usize),
-) -> Result<Vec<Grown>, Error> {
+) -> Result<Vec<Row<Point>>, Error> {
     let (ops, most) = if quick { (QUICK_OPS, QUICK_POINTS) } else { (OPS, usize::MAX) };
-    let points: Vec<_> =
-        curves.iter().flat_map(|curve| curve.points.iter().take(most).map(move |&point| (*curve, point))).collect();
-    let measured = gather(runs, &points, |run, (curve, point)| {
-        progress(run, curve.name, *point);
-        (curve.run)(*point, ops)
+    let points: Vec<_> = curves
+        .iter()
+        .flat_map(|&curve| curve.points.iter().take(most).map(move |&size| Point { curve, size }))
+        .collect();
+    let mut rows = gather(runs, &points, |run, Point { curve, size }| {
+        progress(run, curve.name, size);
+        (curve.run)(size, ops)
     })?;
-    let grown = |Measured { item, metric, unit, summary }| {
-        let (curve, point): (&Curve, usize) = points[item];
-        Grown { curve: curve.name, series: metric, point, unit, summary }
-    };
-    let mut grown: Vec<_> = measured.into_iter().map(grown).collect();
-    // Series by series, each by size; curves and sizes are in order already.
-    let place = |name: &str| CURVES.iter().position(|curve| curve.name == name);
-    grown.sort_by(|a, b| (place(a.curve), &a.series, a.point).cmp(&(place(b.curve), &b.series, b.point)));
-    Ok(grown)
+    // Series by series, each by size.
+    let place = |curve: &Curve| CURVES.iter().position(|other| other.name == curve.name);
+    rows.sort_by_cached_key(|row| (place(row.case.curve), row.metric.clone(), row.case.size));
+    Ok(rows)
 }
 
 /// How many times the median of the smallest size of its series each median is.
-fn ratio(row: &Grown, rows: &[Grown]) -> f64 {
-    let same = |other: &&Grown| (other.curve, &other.series) == (row.curve, &row.series);
-    let smallest = rows.iter().filter(same).min_by_key(|other| other.point).unwrap_or(row);
+fn ratio(row: &Row<Point>, rows: &[Row<Point>]) -> f64 {
+    let same = |other: &&Row<Point>| (other.case.curve.name, &other.metric) == (row.case.curve.name, &row.metric);
+    let smallest = rows.iter().filter(same).min_by_key(|other| other.case.size).unwrap_or(row);
     row.summary.median / smallest.summary.median
 }
 
 /// The rows as an aligned table, with how many times the smallest size's each median is.
-pub fn table(rows: &[Grown]) -> String {
+pub fn table(rows: &[Row<Point>]) -> String {
     let head = ["curve", "series", "point", "median", "min", "max", "unit", "ratio"].map(str::to_owned);
-    let line = |row: &Grown| {
-        let [median, min, max] = [row.summary.median, row.summary.min, row.summary.max].map(number);
-        let (point, ratio) = (row.point.to_string(), format!("{:.2}", ratio(row, rows)));
-        [row.curve.to_owned(), row.series.clone(), point, median, min, max, row.unit.clone(), ratio]
+    let line = |row: &Row<Point>| {
+        let [median, min, max] = figures(row.summary);
+        let (size, ratio) = (row.case.size.to_string(), format!("{:.2}", ratio(row, rows)));
+        [row.case.curve.name.to_owned(), row.metric.clone(), size, median, min, max, row.unit.clone(), ratio]
     };
     aligned(&[head].into_iter().chain(rows.iter().map(line)).collect::<Vec<_>>(), &[2, 3, 4, 5, 7])
 }
 
 /// The rows as a JSON list of `{"curve", "series", "point", "value", "unit", "min", "max", "ratio"}`; the value is the
 /// median, and the ratio the one of the table.
-pub fn json(rows: &[Grown]) -> Value {
-    let row = |row: &Grown| {
+pub fn json(rows: &[Row<Point>]) -> Value {
+    let row = |row: &Row<Point>| {
         json!({
-            "curve": row.curve,
-            "series": row.series,
-            "point": row.point,
+            "curve": row.case.curve.name,
+            "series": row.metric,
+            "point": row.case.size,
             "value": row.summary.median,
             "unit": row.unit,
             "min": row.summary.min,
@@ -136,15 +126,17 @@ pub fn json(rows: &[Grown]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Summary;
 
-    fn grown(series: &str, point: usize, median: f64) -> Grown {
+    fn row(series: &str, size: usize, median: f64) -> Row<Point> {
+        let case = Point { curve: matching("streams")[0], size };
         let summary = Summary { median, min: median / 2.0, max: median * 2.0 };
-        Grown { curve: "streams", series: series.to_owned(), point, unit: "ns".to_owned(), summary }
+        Row { case, metric: series.to_owned(), unit: "ns".to_owned(), summary }
     }
 
     #[test]
     fn ratios_are_to_the_smallest_size_of_the_same_series() {
-        let rows = [grown("a", 8, 30.0), grown("a", 1, 20.0), grown("b", 1, 5.0), grown("b", 2, 20.0)];
+        let rows = [row("a", 8, 30.0), row("a", 1, 20.0), row("b", 1, 5.0), row("b", 2, 20.0)];
         assert_eq!(rows.each_ref().map(|row| ratio(row, &rows)), [1.5, 1.0, 1.0, 4.0]);
         assert_eq!(
             table(&rows[..2]),

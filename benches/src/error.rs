@@ -29,7 +29,7 @@ pub enum Error {
     #[error("the process measuring {case} gave no samples: {reason}")]
     Child {
         /// The case that it measured.
-        case: &'static str,
+        case: String,
         /// What happened.
         reason: String,
     },

@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 use crate::case::floor_of;
 use crate::error::Error;
 use crate::round_robin::Row;
+use crate::stats::Summary;
 
 /// The rows as an aligned table, with how many times its floor each median is.
 pub fn table(rows: &[Row]) -> String {
     let head = ["workload", "metric", "median", "min", "max", "unit", "ratio"].map(str::to_owned);
     let line = |row: &Row| {
-        let [median, min, max] = [row.summary.median, row.summary.min, row.summary.max].map(number);
-        [row.workload.to_owned(), row.metric.clone(), median, min, max, row.unit.clone(), ratio(row, rows)]
+        let [median, min, max] = figures(row.summary);
+        [row.case.name.to_owned(), row.metric.clone(), median, min, max, row.unit.clone(), ratio(row, rows)]
     };
     aligned(&[head].into_iter().chain(rows.iter().map(line)).collect::<Vec<_>>(), &[2, 3, 4])
 }
@@ -36,15 +37,20 @@ pub fn aligned<const COLUMNS: usize>(lines: &[[String; COLUMNS]], right: &[usize
     text
 }
 
+/// Median, smallest and largest, as cells.
+pub fn figures(summary: Summary) -> [String; 3] {
+    [summary.median, summary.min, summary.max].map(number)
+}
+
 fn ratio(row: &Row, rows: &[Row]) -> String {
-    let text = |floor: &Row| format!("{} x {}", number(row.summary.median / floor.summary.median), floor.workload);
+    let text = |floor: &Row| format!("{} x {}", number(row.summary.median / floor.summary.median), floor.case.name);
     floor_row(row, rows).map_or_else(String::new, text)
 }
 
 /// The row of the floor under a row, if it has one and that was measured.
 pub fn floor_row<'a>(row: &Row, rows: &'a [Row]) -> Option<&'a Row> {
-    let (floor, metric) = floor_of(row.workload, &row.metric)?;
-    rows.iter().find(|other| other.workload == floor && other.metric == metric)
+    let (floor, metric) = floor_of(row.case.name, &row.metric)?;
+    rows.iter().find(|other| other.case.name == floor && other.metric == metric)
 }
 
 /// Three digits or so: more would be noise.
@@ -61,7 +67,7 @@ pub fn number(value: f64) -> String {
 pub fn json(rows: &[Row]) -> Value {
     let row = |row: &Row| {
         json!({
-            "workload": row.workload,
+            "workload": row.case.name,
             "metric": row.metric,
             "value": row.summary.median,
             "unit": row.unit,
@@ -95,11 +101,12 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::Summary;
+    use crate::case::find;
 
-    fn row(workload: &'static str, metric: &str, median: f64) -> Row {
+    fn row(case: &str, metric: &str, median: f64) -> Row {
+        let case = find(case).unwrap();
         let summary = Summary { median, min: median / 2.0, max: median * 2.0 };
-        Row { workload, metric: metric.to_owned(), unit: "ns".to_owned(), summary }
+        Row { case, metric: metric.to_owned(), unit: "ns".to_owned(), summary }
     }
 
     #[test]

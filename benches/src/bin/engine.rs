@@ -77,7 +77,7 @@ fn measure_here(case: &Case, args: &Args) -> Result<(), Box<dyn std::error::Erro
         child::pin_to_one_core()?;
     }
     let samples = (case.run)(&round_robin::sizes(args.measuring.quick))?;
-    println!("{}", child::write(&samples)?);
+    print!("{}", child::write(&samples)?);
     Ok(())
 }
 

@@ -35,7 +35,7 @@ pub fn draw(rows: &[Row]) -> Result<String, Error> {
 }
 
 fn dots(text: &mut String, all: &[Row]) -> Result<(), Box<dyn std::error::Error>> {
-    let is_floor = |row: &Row| row.workload.starts_with("floor/");
+    let is_floor = |row: &Row| row.case.name.starts_with("floor/");
     let rows: Vec<_> = all.iter().filter(|row| row.unit == "ns" && !is_floor(row)).collect();
     let root = SVGBackend::with_string(text, (WIDTH, AROUND + LINE * rows.len() as u32)).into_drawing_area();
     root.fill(&WHITE)?;
@@ -83,7 +83,7 @@ fn dots(text: &mut String, all: &[Row]) -> Result<(), Box<dyn std::error::Error>
     chart.draw_series(rows.iter().enumerate().map(dot))?;
     let name = |(index, row): (usize, &&Row)| {
         let style = (FONT, TEXT).into_text_style(&root).pos(Pos::new(HPos::Right, VPos::Center));
-        let text = Text::new(format!("{}: {}", row.workload, row.metric), (-8, 0), style);
+        let text = Text::new(format!("{}: {}", row.case.name, row.metric), (-8, 0), style);
         EmptyElement::at((start, place(index))) + text
     };
     let names: Vec<_> = rows.iter().enumerate().map(name).collect();
@@ -96,11 +96,13 @@ fn dots(text: &mut String, all: &[Row]) -> Result<(), Box<dyn std::error::Error>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::case::find;
     use crate::stats::Summary;
 
-    fn row(workload: &'static str, metric: &str, unit: &str) -> Row {
+    fn row(case: &str, metric: &str, unit: &str) -> Row {
+        let case = find(case).unwrap();
         let summary = Summary { median: 20.0, min: 10.0, max: 40.0 };
-        Row { workload, metric: metric.to_owned(), unit: unit.to_owned(), summary }
+        Row { case, metric: metric.to_owned(), unit: unit.to_owned(), summary }
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use plotters::prelude::*;
 
 use super::{FONT, TEXT, colour, legend, span};
-use crate::curve::{Curve, Grown};
+use crate::curve::{Curve, Point};
 use crate::error::Error;
 use crate::report::number;
+use crate::round_robin::Row;
 
 /// Width and height, pixels.
 const SIZE: (u32, u32) = (920, 480);
@@ -17,16 +18,16 @@ const NAMES: u32 = 180;
 ///
 /// # Errors
 /// The library failed.
-pub fn draw(curve: &Curve, rows: &[Grown]) -> Result<String, Error> {
+pub fn draw(curve: &Curve, rows: &[Row<Point>]) -> Result<String, Error> {
     let mut text = String::new();
-    let rows: Vec<_> = rows.iter().filter(|row| row.curve == curve.name).collect();
+    let rows: Vec<_> = rows.iter().filter(|row| row.case.curve.name == curve.name).collect();
     lines(&mut text, curve, &rows)
         .map_err(|error| Error::Draw { plot: curve.name.to_owned(), reason: error.to_string() })?;
     Ok(text)
 }
 
-fn lines(text: &mut String, curve: &Curve, rows: &[&Grown]) -> Result<(), Box<dyn std::error::Error>> {
-    let sizes = span(rows.iter().map(|row| row.point as f64)).ok_or("there is no size")?;
+fn lines(text: &mut String, curve: &Curve, rows: &[&Row<Point>]) -> Result<(), Box<dyn std::error::Error>> {
+    let sizes = span(rows.iter().map(|row| row.case.size as f64)).ok_or("there is no size")?;
     let costs = span(rows.iter().flat_map(|row| [row.summary.min, row.summary.max])).ok_or("there is no cost")?;
     // Marks where the sizes are.
     let step = (curve.points[1] / curve.points[0]) as f64;
@@ -49,14 +50,14 @@ fn lines(text: &mut String, curve: &Curve, rows: &[&Grown]) -> Result<(), Box<dy
         .max_light_lines(1)
         .draw()?;
 
-    let mut names: Vec<_> = rows.iter().map(|row| row.series.as_str()).collect();
+    let mut names: Vec<_> = rows.iter().map(|row| row.metric.as_str()).collect();
     names.dedup();
     let series: Vec<_> = names.into_iter().enumerate().map(|(index, name)| (name, colour(index))).collect();
     for &(name, colour) in &series {
-        let own = rows.iter().filter(|row| row.series == name);
-        let medians = own.clone().map(|row| (row.point as f64, row.summary.median));
+        let own = rows.iter().filter(|row| row.metric == name);
+        let medians = own.clone().map(|row| (row.case.size as f64, row.summary.median));
         chart.draw_series(LineSeries::new(medians, colour.stroke_width(2)).point_size(3))?;
-        let extremes = |row: &&Grown| [row.summary.min, row.summary.max].map(|cost| (row.point as f64, cost));
+        let extremes = |row: &&Row<Point>| [row.summary.min, row.summary.max].map(|cost| (row.case.size as f64, cost));
         chart.draw_series(own.map(|row| PathElement::new(extremes(row), colour)))?;
     }
     legend(&right, &series)?;
@@ -70,15 +71,15 @@ mod tests {
     use crate::curve::CURVES;
     use crate::stats::Summary;
 
-    fn row(curve: &'static str, series: &str, point: usize) -> Grown {
+    fn row(curve: &'static Curve, series: &str, size: usize) -> Row<Point> {
         let summary = Summary { median: 20.0, min: 10.0, max: 40.0 };
-        Grown { curve, series: series.to_owned(), point, unit: "ns".to_owned(), summary }
+        Row { case: Point { curve, size }, metric: series.to_owned(), unit: "ns".to_owned(), summary }
     }
 
     #[test]
     fn a_plot_has_the_series_of_its_own_curve() {
-        let curve = &CURVES[0];
-        let rows = [row(curve.name, "one & two", 1), row(curve.name, "one & two", 10), row("other", "three", 1)];
+        let [curve, other] = [&CURVES[0], &CURVES[1]];
+        let rows = [row(curve, "one & two", 1), row(curve, "one & two", 10), row(other, "three", 1)];
         let plot = draw(curve, &rows).unwrap();
         let xml = roxmltree::Document::parse(&plot).unwrap();
         let texts: Vec<_> = xml.descendants().filter(|node| node.is_text()).filter_map(|node| node.text()).collect();

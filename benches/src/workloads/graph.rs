@@ -39,30 +39,40 @@ pub fn independent(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     lists_and_single(&Graph::independent(engine()?), sizes)
 }
 
-/// Random reads and writes: on one lane, and with each operation on the next of four.
+/// Random reads and writes: in lists on one lane, with each operation on the next of four, and one operation a
+/// submission on one lane.
 ///
 /// # Errors
 /// The engine failed, or ran another number of instructions.
 pub fn random(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
-    let on_lanes = |lanes: usize| -> Result<f64, Error> {
+    let measured = |lanes: usize, list: usize| -> Result<f64, Error> {
         let graph = Graph::random(engine()?, sizes.random, lanes);
-        graph.run(sizes.warm_up().random, LIST)?;
-        graph.run(sizes.random, LIST)
+        graph.run(sizes.warm_up().random, list)?;
+        graph.run(sizes.random, list)
     };
-    Ok(vec![Sample::ns("ns_per_op_one_lane", on_lanes(1)?), Sample::ns("ns_per_op_four_lanes", on_lanes(4)?)])
+    Ok(vec![
+        Sample::ns("ns_per_op_one_lane", measured(1, LIST)?),
+        Sample::ns("ns_per_op_four_lanes", measured(4, LIST)?),
+        Sample::ns("ns_per_op_single", measured(1, 1)?),
+    ])
 }
 
-/// One write, then 64 reads, each list one such round: on one lane, and with each read on the next of two.
+/// One write, then 64 reads, each list one such round: on one lane, with each read on the next of two, and one operation
+/// a submission on one lane.
 ///
 /// # Errors
 /// The engine failed, or ran another number of instructions.
 pub fn fan(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
-    let on_lanes = |lanes: usize| -> Result<f64, Error> {
+    let measured = |lanes: usize, list: usize| -> Result<f64, Error> {
         let graph = Graph::fan(engine()?, lanes);
-        graph.run(sizes.warm_up().rounds * ROUND, ROUND)?;
-        graph.run(sizes.rounds * ROUND, ROUND)
+        graph.run(sizes.warm_up().rounds * ROUND, list)?;
+        graph.run(sizes.rounds * ROUND, list)
     };
-    Ok(vec![Sample::ns("ns_per_op_one_lane", on_lanes(1)?), Sample::ns("ns_per_op_two_lanes", on_lanes(2)?)])
+    Ok(vec![
+        Sample::ns("ns_per_op_one_lane", measured(1, ROUND)?),
+        Sample::ns("ns_per_op_two_lanes", measured(2, ROUND)?),
+        Sample::ns("ns_per_op_single", measured(1, 1)?),
+    ])
 }
 
 fn lists_and_single<E: Emit>(graph: &Graph<E>, sizes: &Sizes) -> Result<Vec<Sample>, Error> {

@@ -1,0 +1,54 @@
+//! Drivers: programs in other languages that run a peer.
+//!
+//! `native/build.sh FOLDER` leaves `FOLDER/NAME/driver`, or else `FOLDER/NAME/why`, a line that says what stood in the way.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use streamvm_benches::case::Sizes;
+use streamvm_benches::error::Error;
+
+use crate::workload::Workload;
+
+/// How a driver is called.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Driver {
+    /// Its folder, which is the peer's name.
+    pub folder: &'static str,
+    /// Its last argument, if it takes one.
+    pub setting: Option<&'static str>,
+    /// Variables of the environment that set the peer up.
+    pub environment: &'static [(&'static str, &'static str)],
+}
+
+impl Driver {
+    /// Why it cannot be called; `None` if it can. `drivers` is the folder where drivers are built.
+    pub fn missing(&self, drivers: &Path) -> Option<String> {
+        let folder = drivers.join(self.folder);
+        if folder.join("driver").is_file() {
+            return None;
+        }
+        let why = fs::read_to_string(folder.join("why")).unwrap_or_default();
+        match why.trim() {
+            "" => Some(format!("there is no driver in {}; `make bench-peers` builds it", folder.display())),
+            why => Some(why.to_owned()),
+        }
+    }
+
+    /// Turns this process into the driver, which measures a workload once and answers as a child does. That leaves no
+    /// process in between: who stops the child when it takes too long stops the driver. Returns if it failed, and why.
+    pub fn exec(&self, drivers: &Path, workload: Workload, sizes: &Sizes) -> Error {
+        let folder = match drivers.join(self.folder).canonicalize() {
+            Ok(folder) => folder,
+            Err(source) => return Error::System { what: "finding the folder of a peer's driver", source },
+        };
+        let [warm_up, count] = [sizes.warm_up(), *sizes].map(|sizes| workload.count(&sizes).to_string());
+        let mut command = Command::new(folder.join("driver"));
+        command.args([workload.name(), &warm_up, &count]).args(self.setting).envs(self.environment.iter().copied());
+        // Some keep what they have learnt about the machine in the home folder.
+        command.env("HOME", &folder);
+        Error::System { what: "starting a peer's driver", source: command.exec() }
+    }
+}
