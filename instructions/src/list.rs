@@ -384,11 +384,9 @@ impl InstructionList {
     ) {
         let buffers = self.buffers();
         let first = buffers.uses.len() as u32;
-        let mut has_tensors = false;
-        for u in uses {
-            has_tensors |= u.as_tensor().is_some();
-            buffers.uses.push(u);
-        }
+        // Looked at where they lie: looked at on the way, each would be put together on the stack first.
+        uses.into_iter().for_each(|u| buffers.uses.push(u));
+        let has_tensors = buffers.uses[first as usize..].iter().any(|u| u.as_tensor().is_some());
         let uses = first..buffers.uses.len() as u32;
         let place = buffers.blank();
         // What was there holds nothing, and dropping it would do nothing.

@@ -128,7 +128,7 @@ struct Names {
 
 impl Names {
     fn of(&mut self, u: &Use, home: Place) -> String {
-        match &u.target {
+        match u.target() {
             Target::Tensor(tensor) => {
                 let name = self.tensor(named(tensor));
                 prefixed(tensor, home, &name)

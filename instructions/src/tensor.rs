@@ -361,17 +361,17 @@ impl Var {
 
     /// Declares that an instruction reads what the variable stands for.
     pub fn read(&self) -> Use {
-        Use { target: Target::Var(self.clone()), access: Access::Read }
+        Use::var(self, Access::Read)
     }
 
     /// Declares that an instruction overwrites what the variable stands for.
     pub fn write(&self) -> Use {
-        Use { target: Target::Var(self.clone()), access: Access::Write }
+        Use::var(self, Access::Write)
     }
 
     /// Declares that an instruction reads and writes what the variable stands for.
     pub fn update(&self) -> Use {
-        Use { target: Target::Var(self.clone()), access: Access::ReadWrite }
+        Use::var(self, Access::ReadWrite)
     }
 }
 
@@ -389,54 +389,91 @@ impl fmt::Debug for Var {
 
 /// A declared use of a tensor or variable by one instruction; made by [`Tensor::read`] and its kin.
 #[derive(Clone, Debug)]
-pub struct Use {
-    pub(crate) target: Target,
-    pub(crate) access: Access,
+pub struct Use(Used);
+
+/// What is used and how, in one tag and one pointer: two words that a compiler keeps in registers from where a use is declared
+/// to where it lies in its list. With the access apart they were three, and copied through the stack.
+#[derive(Clone, Debug)]
+enum Used {
+    TensorRead(Tensor),
+    TensorWrite(Tensor),
+    TensorUpdate(Tensor),
+    VarRead(Var),
+    VarWrite(Var),
+    VarUpdate(Var),
 }
 
 /// What is used.
-#[derive(Clone, Debug)]
-pub enum Target {
+#[derive(Copy, Clone, Debug)]
+pub enum Target<'a> {
     /// A tensor.
-    Tensor(Tensor),
+    Tensor(&'a Tensor),
     /// A variable.
-    Var(Var),
+    Var(&'a Var),
 }
 
 impl Use {
+    #[inline]
     pub(crate) fn tensor(tensor: &Tensor, access: Access) -> Use {
-        Use { target: Target::Tensor(tensor.clone()), access }
+        let tensor = tensor.clone();
+        Use(match access {
+            Access::Read => Used::TensorRead(tensor),
+            Access::Write => Used::TensorWrite(tensor),
+            Access::ReadWrite => Used::TensorUpdate(tensor),
+        })
+    }
+
+    #[inline]
+    pub(crate) fn var(var: &Var, access: Access) -> Use {
+        let var = var.clone();
+        Use(match access {
+            Access::Read => Used::VarRead(var),
+            Access::Write => Used::VarWrite(var),
+            Access::ReadWrite => Used::VarUpdate(var),
+        })
     }
 
     /// What is used.
-    pub fn target(&self) -> &Target {
-        &self.target
+    #[inline]
+    pub fn target(&self) -> Target<'_> {
+        match &self.0 {
+            Used::TensorRead(tensor) | Used::TensorWrite(tensor) | Used::TensorUpdate(tensor) => Target::Tensor(tensor),
+            Used::VarRead(var) | Used::VarWrite(var) | Used::VarUpdate(var) => Target::Var(var),
+        }
     }
 
     /// The tensor, unless a variable is used.
+    #[inline]
     pub fn as_tensor(&self) -> Option<&Tensor> {
-        match &self.target {
+        match self.target() {
             Target::Tensor(tensor) => Some(tensor),
             Target::Var(_) => None,
         }
     }
 
     /// How it was declared.
+    #[inline]
     pub fn access(&self) -> Access {
-        self.access
+        match &self.0 {
+            Used::TensorRead(_) | Used::VarRead(_) => Access::Read,
+            Used::TensorWrite(_) | Used::VarWrite(_) => Access::Write,
+            Used::TensorUpdate(_) | Used::VarUpdate(_) => Access::ReadWrite,
+        }
     }
 
     /// How order must treat it: a write that does not cover the whole storage keeps the rest, so it also reads.
+    #[inline]
     pub fn ordering_access(&self) -> Access {
-        match (&self.target, self.access) {
-            (Target::Tensor(tensor), Access::Write) if !tensor.covers_storage() => Access::ReadWrite,
-            (_, access) => access,
+        match &self.0 {
+            Used::TensorWrite(tensor) if !tensor.covers_storage() => Access::ReadWrite,
+            _ => self.access(),
         }
     }
 
     /// The resource that order is kept for.
+    #[inline]
     pub fn resource(&self) -> &Resource {
-        match &self.target {
+        match self.target() {
             Target::Tensor(tensor) => tensor.resource(),
             Target::Var(var) => var.resource(),
         }

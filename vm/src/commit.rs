@@ -81,6 +81,7 @@ impl State {
         if !at_once {
             self.order_all(list, vm, engine);
         }
+        let mut plain = true;
         let (lines, uses) = list.lines();
         for (line, instruction) in lines.enumerate() {
             let mut job = self.slot(&vm.returned);
@@ -90,11 +91,12 @@ impl State {
                 self.planned_job(&mut job, line);
             }
             self.fill(&mut job, line, instruction, uses);
-            self.plain = job.is_plain();
+            plain &= job.is_plain();
             submitted.add(job.point);
             bytes += job.bytes;
             self.dispatch(job, vm);
         }
+        self.plain = plain;
         for span in &submitted.spans {
             self.streams[span.stream.index()].entry.note_submitted(span.last);
         }

@@ -57,11 +57,14 @@ pub(crate) struct Job {
     /// The point that wrote the first thing that it reads, in two parts, for what fits between them; number 0 if it reads
     /// nothing that was written.
     first_read: StreamId,
+    has_other_reads: bool,
     has_more: bool,
     pub(crate) task: Task,
     first_read_seq: u64,
     /// A caller's code; without a job's task being that, it does nothing.
     pub(crate) function: InlineFn,
+    /// The points that wrote the other things that it reads; looked at only if there are some.
+    other_reads: SmallVec<[Point; 2]>,
     pub(crate) computing: Computing,
     more: More,
 }
@@ -76,8 +79,6 @@ const _: () = assert!(
 #[repr(C)]
 pub(crate) struct More {
     pub(crate) operands: Operands,
-    /// The points that wrote the other things that it reads.
-    reads: SmallVec<[Point; 4]>,
     /// Points that the thread context waits for.
     pub(crate) device_waits: SmallVec<[Point; 2]>,
     /// Points that the scheduler waits for.
@@ -142,10 +143,12 @@ impl Job {
             what: "",
             bytes: 0,
             first_read: NO_POINT.stream,
+            has_other_reads: false,
             has_more: false,
             task: Task::Nothing,
             first_read_seq: NO_POINT.seq,
             function: InlineFn::default(),
+            other_reads: SmallVec::new(),
             computing: Computing::default(),
             more: More::default(),
         }
@@ -163,8 +166,9 @@ impl Job {
     }
 
     /// Whether it has nothing but what every instruction has, and small captures.
+    #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        !self.has_more && self.task != Task::Kernel
+        !self.has_more && !self.has_other_reads && self.task != Task::Kernel
     }
 
     /// Reads nothing, until [`Job::add_read`].
@@ -179,13 +183,14 @@ impl Job {
         if self.first_read_seq == NO_POINT.seq {
             (self.first_read, self.first_read_seq) = (point.stream, point.seq);
         } else {
-            self.more().reads.push(point);
+            self.has_other_reads = true;
+            self.other_reads.push(point);
         }
     }
 
     /// The points that wrote what it reads.
     pub(crate) fn reads(&self) -> impl Iterator<Item = Point> + '_ {
-        let others: &[Point] = if self.has_more { &self.more.reads } else { &[] };
+        let others: &[Point] = if self.has_other_reads { &self.other_reads } else { &[] };
         let first = Point::new(self.first_read, self.first_read_seq);
         (first.seq > 0).then_some(first).into_iter().chain(others.iter().copied())
     }
@@ -241,23 +246,25 @@ impl Job {
     /// Whether there is nothing for [`Job::clear`] to drop.
     #[inline]
     pub(crate) fn is_clear(&self) -> bool {
-        !self.has_more && self.task == Task::Nothing
+        !self.has_more && !self.has_other_reads && self.task == Task::Nothing
     }
 
     /// Drops what the job holds and keeps the capacity. User code (the captures' drops) may run, and panic.
     pub(crate) fn clear(&mut self) {
         if self.has_more {
             self.has_more = false;
-            let More { name, device_waits, host_waits, waited, by_event, record, by_number, reads, operands } =
-                &mut self.more;
+            let More { name, device_waits, host_waits, waited, by_event, record, by_number, operands } = &mut self.more;
             *name = None;
             (*record, *by_number) = (false, false);
             waited.clear();
             *by_event = 0;
             device_waits.clear();
             host_waits.clear();
-            reads.clear();
             operands.clear();
+        }
+        if self.has_other_reads {
+            self.has_other_reads = false;
+            self.other_reads.clear();
         }
         self.task = Task::Nothing;
         // Last: whatever a capture's drop does, the rest is clean.

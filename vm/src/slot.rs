@@ -217,7 +217,7 @@ fn fetch(address: usize, lines: usize) {
 const LINES: usize = 2;
 
 /// Lines that an instruction touches which has more: those before, and the first fields of what only some have.
-pub(crate) const LINES_WITH_MORE: usize = 5;
+pub(crate) const LINES_WITH_MORE: usize = 4;
 
 /// Where a cell's value starts, behind its links.
 pub(crate) const fn value_offset<T>() -> usize {

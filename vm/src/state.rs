@@ -135,7 +135,7 @@ pub(crate) struct State {
     pub(crate) resources: Vec<Option<Known>>,
     pub(crate) pools: Pools,
     pub(crate) free: Chain<Job>,
-    /// The last instruction had no more than every one has; the next ones are expected to be alike.
+    /// The last list had instructions without more than every one has; the next one is expected to be alike.
     pub(crate) plain: bool,
     pub(crate) outbox: Outbox,
     pub(crate) to_scheduler: Chain<Job>,
