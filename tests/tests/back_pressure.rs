@@ -151,8 +151,8 @@ fn try_submit_would_block_while_the_queue_is_full() {
 
 #[test]
 fn a_full_queue_blocks_its_submitter_until_it_is_half_empty() {
-    let vm = Vm::builder().max_instructions(8).build().expect("an engine");
-    let gates: Vec<ClosedGate> = (0..8).map(|_| ClosedGate::new()).collect();
+    let vm = Vm::builder().max_instructions(32).build().expect("an engine");
+    let gates: Vec<ClosedGate> = (0..32).map(|_| ClosedGate::new()).collect();
     for gate in &gates {
         submit(&vm, |b| b.call_fn("held", CPU, [], gate.function()));
     }
@@ -164,12 +164,12 @@ fn a_full_queue_blocks_its_submitter_until_it_is_half_empty() {
             sender.send(()).expect("the test listens");
         });
         until("the submitter is blocked", || vm.stats().blocked_submitters == 1);
-        for (passed, gate) in gates.iter().enumerate().take(3) {
+        for (passed, gate) in gates.iter().enumerate().take(15) {
             gate.open();
             gates[passed + 1].wait_entered(1);
-            assert!(receiver.try_recv().is_err(), "{} of 8 have passed", passed + 1);
+            assert!(receiver.try_recv().is_err(), "{} of 32 have passed", passed + 1);
         }
-        gates[3].open();
+        gates[15].open();
         receiver.recv().expect("at the low mark it goes on");
         until("nobody is blocked", || vm.stats().blocked_submitters == 0);
         gates.iter().for_each(|gate| gate.open());

@@ -19,6 +19,7 @@ use crate::engine_thread;
 use crate::entry::StreamEntry;
 use crate::flight::Flight;
 use crate::job::Job;
+use crate::room::Looks;
 use crate::run;
 use crate::shared::Shared;
 use crate::sleep::Sleeper;
@@ -46,6 +47,7 @@ struct Turn {
     /// The root cause of each lost device.
     lost: HashMap<ep::DeviceId, Arc<Failure>>,
     over: Vec<(Slot<Job>, Arc<StreamEntry>)>,
+    looks: Looks,
 }
 
 impl Completion {
@@ -105,7 +107,7 @@ impl Completion {
             if let Some(flight) = &entry.flight {
                 flight.release_events(seq);
             }
-            vm.room.announce(vm);
+            vm.room.announce(vm, &mut turn.looks);
         }
         vm.returned.push(&mut returned);
         turn.over = over;

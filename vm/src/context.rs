@@ -19,6 +19,7 @@ use crate::flight::{Flight, Shown};
 use crate::inbox::Inbox;
 use crate::job::Job;
 use crate::launch;
+use crate::room::Looks;
 use crate::run;
 use crate::shared::Shared;
 use crate::sleep::Sleeper;
@@ -99,12 +100,13 @@ pub(crate) struct Context {
     /// instruction catches it.
     lane_in_hand: usize,
     in_hand: Option<Slot<Job>>,
+    looks: Looks,
 }
 
 impl Context {
     pub(crate) fn new(shared: Arc<ContextShared>) -> Context {
         let (lanes, index) = (Vec::new(), Vec::new());
-        Context { shared, lanes, index, retired: Chain::new(), lane_in_hand: 0, in_hand: None }
+        Context { shared, lanes, index, retired: Chain::new(), lane_in_hand: 0, in_hand: None, looks: Looks::default() }
     }
 
     /// Does what can be done now; returns whether anything was.
@@ -157,6 +159,7 @@ impl Context {
             }
             None => {
                 run::finish(&mut job, entry, vm, &self.shared.retired_bytes);
+                vm.room.announce(vm, &mut self.looks);
                 self.retired.push(job);
             }
         }
@@ -256,7 +259,7 @@ impl Context {
             return self.launch(vm);
         }
         run::run(job, entry, stream.as_mut(), vm, &self.shared.retired_bytes);
-        vm.room.announce(vm);
+        vm.room.announce(vm, &mut self.looks);
         if let Some(job) = self.in_hand.take() {
             self.retired.push(job);
         }

@@ -58,7 +58,15 @@ pub(crate) fn hand_over(
 #[inline(never)]
 pub(crate) fn settle_waits(more: &mut More, entry: &StreamEntry, stream: &mut dyn ep::Stream, vm: &Shared) {
     let More { device_waits, waited, by_event, by_number, .. } = more;
-    let keep = entry.flight.is_some() || vm.monitor.is_some();
+    if entry.flight.is_none() {
+        // Behind one that is open there is nothing to look for: all must be met, and each is on a line of another core.
+        let met = device_waits.iter().take_while(|point| vm.streams.has_passed(**point)).count();
+        let met = device_waits.drain(..met);
+        if vm.monitor.is_some() {
+            waited.extend(met);
+        }
+        return;
+    }
     device_waits.retain(|point| {
         let open = !vm.streams.has_passed(*point);
         if open && !*by_number && wait_by_event(*point, entry, stream, vm, by_number) {
@@ -67,7 +75,7 @@ pub(crate) fn settle_waits(more: &mut More, entry: &StreamEntry, stream: &mut dy
             return false;
         }
         let met = vm.streams.has_passed(*point);
-        if met && keep {
+        if met {
             waited.push(*point);
         }
         !met

@@ -3,6 +3,13 @@
 //! Above the high mark a submitter blocks; it goes on once what is pending has fallen to the low mark, half of it, so
 //! that it is not woken for every instruction. What is pending is read off the timelines, exactly, when it is needed;
 //! an instruction that passes costs one load here while nobody is blocked.
+//!
+//! While somebody is, who passes instructions looks at what is pending, which takes time that grows with the number of
+//! streams. So a look says how many may pass before the next: each thread that passes instructions has a share in those
+//! that are too many, and looks when it has passed that. All that are too many cannot pass without a look: that of the
+//! thread that was the last to pass its share. A look publishes the share before it reads what is pending for the last
+//! time: of it and an instruction that passes meanwhile, one sees the other. When there is one thread more, the share is
+//! void, and who passes looks at once.
 
 use streamvm_instructions::{Deadline, Error};
 
@@ -50,12 +57,27 @@ impl Limits {
     }
 }
 
+/// What a thread that passes instructions keeps while somebody is blocked.
+#[derive(Default)]
+pub(crate) struct Looks {
+    /// Instructions that it has passed since its last look.
+    passed: u64,
+}
+
+/// The share of each of so many threads in what is too much: as long as none has passed its share, not all of that has
+/// passed.
+fn share(pending: u64, low: u64, threads: u64) -> u64 {
+    pending.saturating_sub(low) / threads.max(1)
+}
+
 /// The submitters that wait for room.
 pub(crate) struct Room {
     /// Somebody is blocked and has not been told to look again yet.
     armed: AtomicBool,
     /// Above so many pending instructions nobody can go on, so nobody is told.
     low: AtomicU64,
+    /// So many instructions of one thread pass from look to look; 0 until there was one.
+    share: AtomicU64,
     blocked: AtomicUsize,
     lock: Mutex<()>,
     changed: Condvar,
@@ -66,6 +88,7 @@ impl Room {
         Room {
             armed: AtomicBool::new(false),
             low: AtomicU64::new(0),
+            share: AtomicU64::new(0),
             blocked: AtomicUsize::new(0),
             lock: Mutex::new(()),
             changed: Condvar::new(),
@@ -78,27 +101,49 @@ impl Room {
     }
 
     /// Lets blocked submitters look again, if enough has passed. Called after each instruction has passed.
-    pub(crate) fn announce(&self, vm: &Shared) {
+    #[inline]
+    pub(crate) fn announce(&self, vm: &Shared, looks: &mut Looks) {
         // SeqCst against the publication before it and the arming in `wait`: one of the two sees the other.
         if self.armed.load(Ordering::SeqCst) {
-            self.announce_armed(vm.limits, || vm.pending());
-            // Still blocked, maybe by what others submitted since: that too must be seen to pass.
-            if self.armed.load(Ordering::SeqCst) {
-                vm.demand_all();
+            looks.passed += 1;
+            if looks.passed >= self.share.load(Ordering::SeqCst) {
+                self.look(vm, looks);
             }
         }
     }
 
+    /// Has everyone look at the next instruction that passes: there is one thread more that passes some, or more is asked
+    /// for. What makes it so comes before: a look that does not know of it yet publishes its share earlier than this.
+    pub(crate) fn void_shares(&self) {
+        self.share.store(0, Ordering::SeqCst);
+    }
+
     #[cold]
-    fn announce_armed(&self, limits: Limits, pending: impl FnOnce() -> Pending) {
-        // Of two contexts that pass the last instructions, one sees the other's number too.
-        fence(Ordering::SeqCst);
-        let pending = pending();
-        let low = self.low.load(Ordering::SeqCst);
-        let enough = pending.instructions <= low && pending.bytes <= limits.bytes / 2 || pending.instructions == 0;
-        if enough && self.armed.swap(false, Ordering::SeqCst) {
-            self.notify();
+    fn look(&self, vm: &Shared, looks: &mut Looks) {
+        looks.passed = 0;
+        let mut published = u64::MAX;
+        loop {
+            // Of two contexts that pass the last instructions, one sees the other's number too; and one that passes more
+            // than its share sees the share, or is seen here.
+            fence(Ordering::SeqCst);
+            let pending = vm.pending();
+            let low = self.low.load(Ordering::SeqCst);
+            let enough = pending.instructions <= low && pending.bytes <= vm.limits.bytes / 2;
+            if (enough || pending.instructions == 0) && self.armed.swap(false, Ordering::SeqCst) {
+                self.notify();
+            }
+            if !self.armed.load(Ordering::SeqCst) {
+                return;
+            }
+            let share = share(pending.instructions, low, vm.threads.passing());
+            if published <= share {
+                break;
+            }
+            self.share.store(share, Ordering::SeqCst);
+            published = share;
         }
+        // Still blocked, maybe by what others submitted since: that too must be seen to pass.
+        vm.demand_all();
     }
 
     /// Lets blocked submitters look again.
@@ -120,6 +165,7 @@ impl Room {
         self.low.store(others.max(limits.low_instructions(more)), Ordering::SeqCst);
         self.blocked.fetch_add(1, Ordering::Relaxed);
         let result = loop {
+            self.void_shares();
             self.armed.store(true, Ordering::SeqCst);
             // Orders the store before the looks at the timelines, which are plain loads.
             fence(Ordering::SeqCst);
@@ -166,6 +212,18 @@ mod tests {
         assert!(!limits.low(at(4, 0), 6), "room for the list itself");
         assert!(limits.overdraft().admit(at(9, 0), 2));
     }
+
+    #[test]
+    fn not_all_that_are_too_many_pass_before_one_has_passed_its_share() {
+        for threads in 1..6 {
+            for too_many in 1..40 {
+                let share = share(100 + too_many, 100, threads);
+                // A thread looks at its share, and at each instruction if that is none.
+                assert!(threads * share.saturating_sub(1) < too_many, "{threads} threads, {too_many} too many");
+            }
+        }
+        assert_eq!(share(9, 10, 3), 0);
+    }
 }
 
 #[cfg(all(test, loom))]
@@ -182,33 +240,69 @@ mod loom_tests {
         armed: bool,
         /// Between two contexts that both pass something, in front of the look of each.
         passed: bool,
+        /// No fence: a look at what is pending, behind each that publishes a share.
+        published: bool,
     }
 
-    const ALL: Fences = Fences { armed: true, passed: true };
+    const ALL: Fences = Fences { armed: true, passed: true, published: true };
 
-    #[derive(Default)]
     struct Model {
         armed: AtomicBool,
+        share: AtomicU64,
         lock: Mutex<()>,
         changed: Condvar,
-        /// What each of two contexts has passed, of the one instruction that it has.
+        /// What each of two contexts has passed, of the instructions that it has.
         passed: [AtomicU64; 2],
+        all: [u64; 2],
     }
 
     impl Model {
-        fn has_room(&self) -> bool {
-            self.passed.iter().all(|passed| passed.load(Ordering::Acquire) == 1)
+        fn new(all: [u64; 2]) -> Model {
+            let (armed, share, passed) = (AtomicBool::new(false), AtomicU64::new(0), Default::default());
+            Model { armed, share, lock: Mutex::new(()), changed: Condvar::new(), passed, all }
         }
 
-        /// `Timeline::advance` and `Room::announce`.
+        fn pending(&self) -> u64 {
+            self.all.iter().zip(&self.passed).map(|(all, passed)| all - passed.load(Ordering::Acquire)).sum()
+        }
+
+        /// `Timeline::advance` and `Room::announce`, for all that a context has. It does not look when it has nothing more
+        /// to do: its last instruction may be one that does not end before the submitter goes on.
         fn pass(&self, context: usize, fences: Fences) {
-            self.passed[context].swap(1, Ordering::SeqCst);
-            if fences.passed {
-                fence(Ordering::SeqCst);
+            let mut unlooked = 0;
+            for seq in 1..=self.all[context] {
+                self.passed[context].swap(seq, Ordering::SeqCst);
+                if fences.passed {
+                    fence(Ordering::SeqCst);
+                }
+                if self.armed.load(Ordering::SeqCst) {
+                    unlooked += 1;
+                    if unlooked >= self.share.load(Ordering::SeqCst) {
+                        unlooked = 0;
+                        self.look(fences);
+                    }
+                }
             }
-            if self.armed.load(Ordering::SeqCst) && self.has_room() && self.armed.swap(false, Ordering::SeqCst) {
-                drop(self.lock.lock().expect("nobody panics"));
-                self.changed.notify_all();
+        }
+
+        fn look(&self, fences: Fences) {
+            let mut published = u64::MAX;
+            loop {
+                let pending = self.pending();
+                if pending == 0 && self.armed.swap(false, Ordering::SeqCst) {
+                    drop(self.lock.lock().expect("nobody panics"));
+                    self.changed.notify_all();
+                }
+                let share = super::share(pending, 0, 2);
+                if !self.armed.load(Ordering::SeqCst) || published <= share {
+                    return;
+                }
+                self.share.store(share, Ordering::SeqCst);
+                published = share;
+                if !fences.published {
+                    return;
+                }
+                fence(Ordering::SeqCst);
             }
         }
 
@@ -216,11 +310,12 @@ mod loom_tests {
         fn wait(&self, fences: Fences) {
             let mut guard = self.lock.lock().expect("nobody panics");
             loop {
+                self.share.store(0, Ordering::SeqCst);
                 self.armed.store(true, Ordering::SeqCst);
                 if fences.armed {
                     fence(Ordering::SeqCst);
                 }
-                if self.has_room() {
+                if self.pending() == 0 {
                     return;
                 }
                 guard = self.changed.wait(guard).expect("nobody panics");
@@ -230,9 +325,9 @@ mod loom_tests {
 
     /// A submitter waits until both contexts have passed what they had. One that is missed sleeps for ever, which loom
     /// reports as a deadlock.
-    fn never_missed(fences: Fences) {
+    fn never_missed(fences: Fences, all: [u64; 2]) {
         loom::model(move || {
-            let model = Arc::new(Model::default());
+            let model = Arc::new(Model::new(all));
             let contexts = [0, 1].map(|context| {
                 let model = model.clone();
                 thread::spawn(move || model.pass(context, fences))
@@ -244,18 +339,33 @@ mod loom_tests {
 
     #[test]
     fn loom_a_blocked_submitter_hears_of_the_last_to_pass() {
-        never_missed(ALL);
+        never_missed(ALL, [1, 1]);
     }
 
     #[test]
     #[should_panic(expected = "deadlock")]
     fn loom_a_submitter_that_looks_unordered_with_its_arming_is_missed() {
-        never_missed(Fences { armed: false, ..ALL });
+        never_missed(Fences { armed: false, ..ALL }, [1, 1]);
     }
 
     #[test]
     #[should_panic(expected = "deadlock")]
     fn loom_of_two_contexts_that_look_unordered_neither_sees_the_other() {
-        never_missed(Fences { passed: false, ..ALL });
+        never_missed(Fences { passed: false, ..ALL }, [1, 1]);
+    }
+
+    /// Enough that a share is more than one.
+    const SHARED: [u64; 2] = [2, 3];
+
+    #[test]
+    fn loom_a_blocked_submitter_hears_of_the_last_of_all_shares() {
+        never_missed(ALL, SHARED);
+    }
+
+    /// A context publishes the share of before the other one passed some.
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_a_share_that_is_not_looked_at_again_leaves_the_last_to_nobody() {
+        never_missed(Fences { published: false, ..ALL }, SHARED);
     }
 }

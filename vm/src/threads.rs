@@ -68,6 +68,8 @@ impl Threads {
                 }
             }
             state.contexts.push(Known { device, wanted, streams: 1, context: context.clone() });
+            drop(state);
+            vm.room.void_shares();
             return Ok(context);
         }
         match state.contexts.iter_mut().filter(alike).min_by_key(|known| known.streams) {
@@ -106,6 +108,11 @@ impl Threads {
     pub(crate) fn retired_bytes(&self) -> u64 {
         let state = unpoisoned(self.state.lock());
         state.contexts.iter().map(|known| known.context.retired_bytes.load(Ordering::Acquire)).sum()
+    }
+
+    /// How many threads pass instructions: contexts, and whoever completes.
+    pub(crate) fn passing(&self) -> u64 {
+        unpoisoned(self.state.lock()).contexts.len() as u64 + 1
     }
 
     pub(crate) fn wake_all(&self) {

@@ -7,8 +7,8 @@
 //!
 //! The way of an instruction through the pass ([`SoftSync::instruction`]): uses → needs (points), dropped if on
 //! the same stream or covered by the clock → dropped if observed → the need itself (the source shows numbers) or the
-//! earliest record at or after it (the source shows events) → dropped if another need implies it → wait, and clocks
-//! merged.
+//! earliest record at or after it (the source shows events) → the sources' clocks merged → dropped if one of those covers
+//! it, so that another need implies it → wait.
 //!
 //! Invariants:
 //! * Every wait names a point submitted earlier. So the oldest unfinished instruction can always run.
@@ -28,7 +28,7 @@ use streamvm_stream::mutant::{Mutant, Planted};
 use streamvm_stream::{Capabilities, Point, RecordRule, Shows, StreamClass, StreamId, WaitKind};
 
 use crate::engine::ResourceId;
-use clock::Clock;
+use clock::Clocks;
 pub use dependence::Dependence;
 use record::Records;
 pub use record::{PlannedRecord, RecordPlace};
@@ -168,7 +168,7 @@ pub struct SoftSync {
     streams: Vec<StreamState>,
     /// Some stream shows its points by events.
     places_records: bool,
-    clocks: Vec<Clock>,
+    clocks: Clocks,
     barrier: Option<Point>,
     /// The needs of the instruction at hand.
     needs: Vec<Point>,
@@ -185,7 +185,7 @@ impl SoftSync {
             dependences: Slab::new(),
             streams: Vec::new(),
             places_records: false,
-            clocks: Vec::new(),
+            clocks: Clocks::new(),
             barrier: None,
             needs: Vec::new(),
             plan: Plan::default(),
@@ -205,7 +205,7 @@ impl SoftSync {
         let by_event = self.capabilities.shows(class) == Shows::Event;
         self.places_records |= by_event;
         self.streams.push(StreamState { class, by_event, last: 0, records: Records::default() });
-        self.clocks.push(Clock::default());
+        self.clocks.add_stream();
         id
     }
 
@@ -381,28 +381,38 @@ impl SoftSync {
         if self.mode == SoftSyncMode::Minimal {
             self.needs.retain(|point| observed.passed(point.stream) < point.seq);
         }
-        for need in &mut self.needs {
-            let source = &mut self.streams[need.stream.index()];
-            if self.capabilities.shows(source.class) == Shows::Event {
-                *need = source.records.at_or_after(*need, &mut self.plan.records, self.planted);
+        if self.needs.is_empty() {
+            return;
+        }
+        if self.places_records {
+            for need in &mut self.needs {
+                let source = &mut self.streams[need.stream.index()];
+                if source.by_event {
+                    *need = source.records.at_or_after(*need, &mut self.plan.records, self.planted);
+                }
             }
         }
+        self.clocks.turn(at);
+        for &need in &self.needs {
+            let as_of = if self.planted.is(Mutant::ClockTooFar) { u64::MAX >> 1 } else { need.seq };
+            self.clocks.merge(at.stream, need, as_of);
+        }
+        // The clock has what all sources knew, not yet the sources themselves: a need that it covers now is one that another
+        // need implies. Order has no cycles, so there is always one that none implies.
         let target = self.streams[at.stream.index()].class;
-        for (index, &point) in self.needs.iter().enumerate() {
-            if self.mode == SoftSyncMode::Minimal && self.implied(index) {
+        for &point in &self.needs {
+            if self.mode == SoftSyncMode::Minimal && self.clocks.covers(at.stream, point) {
                 continue;
             }
+            self.clocks.raise(at.stream, point);
             if self.planted.is(Mutant::WaitDropped) && at.seq.is_multiple_of(3) {
                 continue;
             }
             let point = if self.planted.is(Mutant::WrongSource) { self.of_another(point, at) } else { point };
-            let source = self.streams[point.stream.index()].class;
-            let kind = self.capabilities.wait(source, target);
-            self.plan.waits.push(Wait { point, kind, shows: self.capabilities.shows(source) });
-        }
-        for &point in &self.needs {
-            let as_of = if self.planted.is(Mutant::ClockTooFar) { u64::MAX } else { point.seq };
-            clock::merge(&mut self.clocks, at, point, as_of);
+            let source = &self.streams[point.stream.index()];
+            let kind = self.capabilities.wait(source.class, target);
+            let shows = if source.by_event { Shows::Event } else { Shows::Number };
+            self.plan.waits.push(Wait { point, kind, shows });
         }
     }
 
@@ -415,14 +425,6 @@ impl SoftSync {
         });
         let fits = |other: &Point| other.seq > 0 && other.stream != point.stream && other.stream != at.stream;
         others.into_iter().find(fits).unwrap_or(point)
-    }
-
-    /// Whether another need of the instruction comes after this one anyway. Order has no cycles, so of two needs at
-    /// most one implies the other.
-    fn implied(&self, index: usize) -> bool {
-        let point = self.needs[index];
-        let others = self.needs.iter().enumerate().filter(|(other, _)| *other != index);
-        others.into_iter().any(|(_, other)| self.clocks[other.stream.index()].covered_as_of(other.seq, point))
     }
 }
 
@@ -443,7 +445,7 @@ struct Needs<'a> {
     at: Point,
     mode: SoftSyncMode,
     /// That of `at`'s stream drops what is known to be implied; the coarser rule does not ask.
-    clocks: &'a [Clock],
+    clocks: &'a Clocks,
     needs: &'a mut Vec<Point>,
 }
 
@@ -483,7 +485,7 @@ impl Needs<'_> {
     }
 
     fn add_foreign(&mut self, point: Point) {
-        if self.mode == SoftSyncMode::Minimal && self.clocks[self.at.stream.index()].covers(point) {
+        if self.mode == SoftSyncMode::Minimal && self.clocks.covers(self.at.stream, point) {
             return;
         }
         match self.needs.iter_mut().find(|need| need.stream == point.stream) {
