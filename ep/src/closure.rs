@@ -19,7 +19,7 @@ use crate::fn_context::FnContext;
 /// Captures up to this many bytes (and an alignment up to 8) are stored inline.
 ///
 /// Room for six words (a few handles, numbers or a fat pointer and more), while the whole cell with its
-/// table pointer is 56 bytes and fits a cache line together with a tag.
+/// table pointer is 56 bytes: less than a cache line.
 pub const INLINE_BYTES: usize = 48;
 
 /// What a caller's closure may fail with.

@@ -154,3 +154,75 @@ fn captures_are_dropped_before_call_returns() {
     assert!(run(f).is_err());
     assert_eq!(Arc::strong_count(&shared), 1);
 }
+
+#[test]
+fn a_closure_that_is_taken_over_is_whole_and_the_one_before_is_dropped() {
+    let (taken, dropped) = (Arc::new(5u32), Arc::new(()));
+    // Two words and a part of a third.
+    let (held, number, byte) = (taken.clone(), 7u64, 3u8);
+    let mut from = InlineFn::new(move |_| {
+        assert_eq!((*held, number, byte), (5, 7, 3));
+        Ok(())
+    });
+    let before = dropped.clone();
+    let mut to = InlineFn::new(move |_| {
+        let _ = &before;
+        Ok(())
+    });
+    to.take_from(&mut from);
+    assert_eq!(Arc::strong_count(&dropped), 1);
+    drop(from);
+    run(std::mem::take(&mut to)).unwrap();
+    assert_eq!(Arc::strong_count(&taken), 1);
+    run(to).unwrap();
+}
+
+#[test]
+fn a_boxed_closure_is_taken_over_twice_and_runs_on_another_thread() {
+    let taken = Arc::new(());
+    let (held, large) = (taken.clone(), [9u8; 60]);
+    let mut from = InlineFn::new(move |_| {
+        let _ = &held;
+        assert_eq!(large[59], 9);
+        Ok(())
+    });
+    assert!(from.is_boxed());
+    let (mut over, mut last) = (InlineFn::default(), InlineFn::new(|_| Ok(())));
+    over.take_from(&mut from);
+    last.take_from(&mut over);
+    std::thread::spawn(move || run(last).unwrap()).join().unwrap();
+    assert_eq!(Arc::strong_count(&taken), 1);
+    run(from).unwrap();
+    run(over).unwrap();
+}
+
+#[test]
+fn captures_that_panic_when_dropped_are_dropped_once() {
+    struct Panics(Arc<()>);
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("on purpose, with {} alive", Arc::strong_count(&self.0));
+        }
+    }
+    let (counted, kept) = (Arc::new(()), Arc::new(()));
+    let panics = |counted: &Arc<()>| {
+        let panics = Panics(counted.clone());
+        InlineFn::new(move |_| {
+            let _ = &panics;
+            Ok(())
+        })
+    };
+    let mut cleared = panics(&counted);
+    assert!(catch_unwind(AssertUnwindSafe(|| cleared.clear())).is_err());
+    run(cleared).unwrap();
+    let (mut to, held) = (panics(&counted), kept.clone());
+    let mut from = InlineFn::new(move |_| {
+        let _ = &held;
+        Ok(())
+    });
+    assert!(catch_unwind(AssertUnwindSafe(|| to.take_from(&mut from))).is_err());
+    run(to).unwrap();
+    assert_eq!((Arc::strong_count(&counted), Arc::strong_count(&kept)), (1, 2));
+    run(from).unwrap();
+    assert_eq!(Arc::strong_count(&kept), 1);
+}

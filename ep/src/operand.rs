@@ -41,7 +41,7 @@ impl Access {
 
 /// A raw view of tensor memory, for one call. Neither `Clone` nor `Copy`: an access is given once.
 ///
-/// What a view of one or two axes has lies at the start of its lines, so that the rest stays where it is.
+/// What a view of one or two axes has lies in two of its three lines, so that the third stays where it is.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Operand {

@@ -113,3 +113,22 @@ fn a_shared_operand_gives_out_no_slices() {
     assert_eq!(operand.slice_mut::<u8>(), Err(Error::SharedOperand));
     assert_eq!(operand.bytes(), Err(Error::SharedOperand));
 }
+
+#[test]
+fn a_place_that_held_three_axes_holds_one() {
+    let mut memory = [0f64; 64];
+    let base = memory.as_mut_ptr().cast::<u8>();
+    let three = Layout::contiguous(Shape::new(&[2, 3, 4]).unwrap()).permute(&[2, 0, 1]).unwrap();
+    let one = Layout::contiguous(Shape::new(&[5]).unwrap());
+    let mut operand = Operand::blank();
+    assert_eq!(operand.slice::<u8>().unwrap(), &[] as &[u8]);
+    // SAFETY: the memory lives until the end and is larger than both views.
+    unsafe { operand.set(base, DType::F64, &three, Access::ReadWrite) };
+    assert_eq!(*operand.layout(), three);
+    operand.set_shared();
+    // SAFETY: as above.
+    unsafe { operand.set(base, DType::F64, &one, Access::ReadWrite) };
+    assert_eq!(*operand.layout(), one);
+    operand.slice_mut::<f64>().unwrap()[4] = 1.0;
+    assert_eq!(operand.slice::<f64>().unwrap(), [0.0, 0.0, 0.0, 0.0, 1.0]);
+}

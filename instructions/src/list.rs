@@ -198,7 +198,16 @@ impl Buffers {
         &self.places[..self.len]
     }
 
-    /// The first blank place.
+    /// Where the next instruction's uses begin: behind those of the last one. What lies there was left by a caller's iterator
+    /// that panicked, and goes.
+    #[inline]
+    fn end_of_uses(&mut self) -> u32 {
+        let end = self.instructions().last().map_or(0, |last| last.uses.end);
+        self.uses.truncate(end as usize);
+        end
+    }
+
+    /// The first place that is not taken.
     #[inline]
     fn blank(&mut self) -> &mut Instruction {
         if self.len == self.places.len() {
@@ -238,6 +247,7 @@ impl Line<'_> {
 
     /// Moves the code of a function or barrier into `function`, to run it. Returns false, and does nothing, where there is
     /// none, or no more.
+    #[must_use = "without code there is nothing to run"]
     #[inline]
     pub fn take_body(&mut self, function: &mut InlineFn) -> bool {
         let Some(body) = self.body() else { return false };
@@ -263,7 +273,7 @@ impl Deref for Line<'_> {
 const KEPT: usize = 4096;
 
 thread_local! {
-    /// The emptied buffers of this thread's last list: capacity and blank places, nothing of any engine.
+    /// The emptied buffers of this thread's last list: capacity, and places that hold nothing of any engine.
     static SPARE: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
 }
 
@@ -383,7 +393,7 @@ impl InstructionList {
         site: &'static Location<'static>,
     ) {
         let buffers = self.buffers();
-        let first = buffers.uses.len() as u32;
+        let first = buffers.end_of_uses();
         // Looked at where they lie: looked at on the way, each would be put together on the stack first.
         uses.into_iter().for_each(|u| buffers.uses.push(u));
         let has_tensors = buffers.uses[first as usize..].iter().any(|u| u.as_tensor().is_some());
@@ -411,7 +421,8 @@ impl InstructionList {
     /// Moves the instructions of `other` behind those of this list.
     pub fn append(&mut self, mut other: InstructionList) {
         let (buffers, other) = (self.buffers(), other.buffers());
-        let offset = buffers.uses.len() as u32;
+        other.end_of_uses();
+        let offset = buffers.end_of_uses();
         let lines = buffers.len;
         buffers.uses.append(&mut other.uses);
         for instruction in &mut other.places[..other.len] {

@@ -16,15 +16,16 @@ use crate::{BuildError, Place};
 
 /// What a dependence is kept for: the storage of tensors, or a variable.
 ///
-/// It belongs to the engine that it was made for, or to the first that takes a list with it, and has a number there from
-/// then on.
+/// It belongs to the engine that it was made for, or to the first that takes a list with it, and has a number there once a
+/// list that writes it was taken.
 pub struct Resource {
     kind: ResourceKind,
     /// Whose it is, if that was known when it was made.
     engine: Option<Arc<dyn Engine>>,
     /// Who has claimed it since, if not.
     claimed: OnceLock<Arc<dyn Engine>>,
-    /// Its number in the engine with what is said of it, or [`NO_NUMBER`]. Written under the engine's submission lock.
+    /// Its number in the engine with what is said of it, or [`NO_NUMBER`]. Written under the engine's submission lock, or
+    /// while nobody else has a handle.
     number: AtomicU32,
 }
 
@@ -105,29 +106,39 @@ impl Resource {
         self.engine().is_some_and(|owner| Arc::ptr_eq(owner, engine))
     }
 
-    /// Gives it a number while the list at hand is being submitted, until [`Resource::keep`] or [`Resource::forget`]. For
-    /// its engine, under its submission lock, as the three below.
-    pub fn draft(&self, id: ResourceId) {
-        self.number.store(id.0 | DRAFT | EMPTY, Ordering::Relaxed);
+    /// Gives it a number while the list at hand is being submitted, until [`Resource::keep`] or [`Resource::forget`]; to
+    /// look at it closer is asked for until then.
+    ///
+    /// This and the three below are for `engine`, under its submission lock or while nobody else has a handle. They do
+    /// nothing for another engine: what a handle says is trusted, and only an engine has the address of itself.
+    pub fn draft(&self, engine: &Arc<dyn Engine>, id: ResourceId) {
+        self.say(engine, id.0 | DRAFT | EMPTY, Ordering::Relaxed);
     }
 
     /// Gives it its number for good, with whether something was written there and is there still: from now on its last
     /// drop is told to the engine.
-    pub fn keep(&self, id: ResourceId, written: bool) {
-        self.number.store(if written { id.0 } else { id.0 | EMPTY }, Ordering::Release);
+    pub fn keep(&self, engine: &Arc<dyn Engine>, id: ResourceId, written: bool) {
+        debug_assert!(id.0 < EMPTY, "an engine has fewer than 2^30 resources");
+        self.say(engine, if written { id.0 } else { id.0 | EMPTY }, Ordering::Release);
     }
 
-    /// Notes whether something was written there and is there still. A draft says nothing of that.
-    pub fn note_written(&self, written: bool) {
+    /// Notes whether something was written there and is there still. A draft is not changed.
+    pub fn note_written(&self, engine: &Arc<dyn Engine>, written: bool) {
         let number = self.number.load(Ordering::Relaxed);
         if number & DRAFT == 0 {
-            self.number.store(if written { number & !EMPTY } else { number | EMPTY }, Ordering::Release);
+            self.say(engine, if written { number & !EMPTY } else { number | EMPTY }, Ordering::Release);
         }
     }
 
     /// Takes a draft back: its list was refused.
-    pub fn forget(&self) {
-        self.number.store(NO_NUMBER, Ordering::Relaxed);
+    pub fn forget(&self, engine: &Arc<dyn Engine>) {
+        self.say(engine, NO_NUMBER, Ordering::Relaxed);
+    }
+
+    fn say(&self, engine: &Arc<dyn Engine>, number: u32, ordering: Ordering) {
+        if self.is_of(engine) {
+            self.number.store(number, ordering);
+        }
     }
 
     /// Whose it is, if it is anybody's.

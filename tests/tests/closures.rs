@@ -344,3 +344,23 @@ fn state_of_a_thread_stays_with_it() {
     assert_eq!(vm.fill(Place::Host, DType::F32, &[1], 1.0).and_then(|x| x.to_vec::<f32>()), Ok(vec![1.0]));
     assert_eq!(list(|_| Ok(())).len(), 0);
 }
+
+/// A function over variables alone has nothing but its captures to be cleared of.
+#[test]
+fn the_captures_of_a_skipped_function_over_variables_are_gone_once_it_has_passed() {
+    let vm = Vm::builder().build().expect("an engine");
+    let token = Var::new();
+    submit(&vm, |b| b.call_fn("fails", CPU, [token.write()], |_| Err("on purpose".into())))
+        .wait()
+        .expect_err("it fails");
+    let held = Arc::new(());
+    let captured = held.clone();
+    let skipped = submit(&vm, |b| {
+        b.call_fn("skipped", CPU, [token.read()], move |_| {
+            let _ = &captured;
+            Ok(())
+        })
+    });
+    skipped.wait().expect_err("it is skipped");
+    assert_eq!(Arc::strong_count(&held), 1);
+}

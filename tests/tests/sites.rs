@@ -23,7 +23,7 @@ impl Engine for Notes {
             notes.push((instruction.kind.name().to_owned(), instruction.site));
             for u in list.uses(instruction) {
                 assert!(u.resource().claim(me).is_ok());
-                u.resource().keep(ResourceId(0), true);
+                u.resource().keep(me, ResourceId(0), true);
             }
         }
         Ok(())
@@ -60,7 +60,7 @@ impl Eager {
     fn tensor(&self, dtype: DType, shape: &[usize]) -> Tensor {
         let tensor = Tensor::unbound(CPU.into(), MemoryKind::Device, dtype, Shape::new(shape).expect("a shape"));
         assert!(tensor.resource().claim(&self.engine).is_ok());
-        tensor.resource().keep(ResourceId(0), true);
+        tensor.resource().keep(&self.engine, ResourceId(0), true);
         tensor
     }
 

@@ -1,11 +1,17 @@
 //! Submission: what is refused, typed and with nothing changed.
 
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
 
+use streamvm::ep::InlineFn;
+use streamvm::instructions::{Callback, Engine, Kind, ResourceId, Role, WaitFor};
+use streamvm::stream::WaitKind;
 use streamvm::{
-    DType, DeviceId, Error, InstructionList, InstructionsBuilder, MemoryKind, Place, StreamKey, StreamType, Var, Vm, ep,
+    DType, Deadline, DeviceId, Error, FnContext, InstructionList, InstructionsBuilder, MemoryKind, Place, StreamKey,
+    StreamType, Var, Vm, ep,
 };
 use streamvm_tests::{CPU, failure_of, list, on_device, submit, used_bytes};
 
@@ -301,4 +307,161 @@ fn a_function_that_writes_more_operands_than_a_function_can_is_refused() {
     assert_eq!(refused, Err(expected));
     b.call_fn("most", CPU, parts[..64].iter().map(|part| part.update()), |_| Ok(())).expect("64 are fine");
     vm.submit(b.finish()).expect("submitted").wait().expect("it passes");
+}
+
+/// What lies between two instructions' uses would shift all that come after.
+#[test]
+fn uses_that_panic_on_their_way_into_a_list_leave_nothing_there() {
+    let vm = vm();
+    let (a, b) = (on_device(&vm, &[1.0, 2.0]), on_device(&vm, &[3.0, 4.0]));
+    let torn = |builder: &mut InstructionsBuilder| {
+        let token = Var::new();
+        let uses = [Some(token.write()), None].into_iter().map(|u| u.expect("on purpose"));
+        let caught = catch_unwind(AssertUnwindSafe(|| builder.call_fn("torn", CPU, uses, |_| Ok(()))));
+        assert!(caught.is_err());
+    };
+    let mut builder = InstructionsBuilder::new();
+    torn(&mut builder);
+    builder.fill_into(&a, 7.0).expect("it fits");
+    torn(&mut builder);
+    let mut list = builder.finish();
+    let mut behind = InstructionsBuilder::new();
+    torn(&mut behind);
+    behind.fill_into(&b, 8.0).expect("it fits");
+    torn(&mut behind);
+    list.append(behind.finish());
+    assert_eq!((list.len(), list.all_uses().len()), (2, 2));
+    vm.submit(list).expect("the engine takes the list").wait().expect("it passes");
+    assert_eq!(a.to_vec::<f32>(), Ok(vec![7.0, 7.0]));
+    assert_eq!(b.to_vec::<f32>(), Ok(vec![8.0, 8.0]));
+}
+
+#[test]
+fn memory_that_an_earlier_list_allocated_and_nothing_wrote_is_refused() {
+    let vm = vm();
+    let mut builder = InstructionsBuilder::new();
+    let memory = builder.allocate(CPU, DType::F32, &[2]).expect("a shape");
+    vm.submit(builder.finish()).expect("the engine takes the list").wait().expect("it passes");
+    assert!(matches!(refused(&vm, list(|b| b.neg(&memory).map(drop))), Error::NeverWritten { line: 0, .. }));
+    submit(&vm, |b| b.fill_into(&memory, 2.0)).wait().expect("it passes");
+    assert_eq!(memory.to_vec::<f32>(), Ok(vec![2.0; 2]));
+}
+
+/// What a handle says of its resource is trusted, so only the resource's engine may say it.
+#[test]
+fn a_handle_takes_nothing_from_another_engine() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0, 2.0]);
+    submit(&vm, |b| {
+        b.release(&x);
+        Ok(())
+    })
+    .wait()
+    .expect("it passes");
+    let y = on_device(&vm, &[5.0, 6.0]);
+    let foreign: Arc<dyn Engine> = Arc::new(Nobody);
+    let resource = x.resource();
+    resource.note_written(&foreign, true);
+    resource.keep(&foreign, ResourceId(0), true);
+    resource.draft(&foreign, ResourceId(0));
+    resource.forget(&foreign);
+    assert!(matches!(x.to_vec::<f32>(), Err(Error::Released { .. })));
+    assert!(matches!(refused(&vm, list(|b| b.fill_into(&x, 9.0))), Error::Released { line: 0, .. }));
+    assert_eq!(y.to_vec::<f32>(), Ok(vec![5.0, 6.0]));
+}
+
+/// An engine that takes everything and does nothing.
+struct Nobody;
+
+impl Engine for Nobody {
+    fn submit(&self, _: &Arc<dyn Engine>, _: &mut InstructionList) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn wait(&self, _: ResourceId, _: Option<Deadline>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn may_wait(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn is_forked(&self) -> bool {
+        false
+    }
+
+    fn on_passed(&self, _: ResourceId, _: Callback) {}
+
+    fn release(&self, _: ResourceId) {}
+}
+
+/// Both prepare their list while nobody owns the tensor; who claims it second has memory that no handle knows.
+#[test]
+fn an_engine_that_claims_a_tensor_too_late_gives_its_memory_back() {
+    let mut both = 0;
+    for _ in 0..200 {
+        let engines = [vm(), vm()];
+        for vm in &engines {
+            submit(vm, |b| b.fill(CPU, DType::F32, &[64], 0.0).map(drop)).wait().expect("it passes");
+        }
+        let start = Barrier::new(2);
+        let tensor = InstructionsBuilder::new().allocate(CPU, DType::F32, &[64]).expect("a shape");
+        let takes = |vm: &Vm| {
+            let long = list(|b| {
+                b.fill_into(&tensor, 1.0)?;
+                // Time between the preparation of the first line and the claim.
+                (0..500).try_for_each(|_| b.call_fn("longer", CPU, [Var::new().write()], |_| Ok(())))
+            });
+            start.wait();
+            match vm.submit(long) {
+                Ok(_) => true,
+                Err(Error::Foreign { .. }) => false,
+                Err(other) => panic!("{other}"),
+            }
+        };
+        let taken = std::thread::scope(|scope| {
+            let takes = &takes;
+            let threads = engines.each_ref().map(|vm| scope.spawn(move || takes(vm)));
+            threads.map(|thread| thread.join().expect("it does not panic"))
+        });
+        assert_ne!(taken, [false, false], "one of them is the first");
+        both += usize::from(taken == [true, true]);
+        drop(tensor);
+        for vm in &engines {
+            vm.wait_all().expect("nothing fails");
+            assert_eq!(used_bytes(vm, CPU, MemoryKind::Device), 0);
+        }
+        if both == 3 {
+            return;
+        }
+    }
+    assert!(both > 0, "two engines never prepared at the same time");
+}
+
+#[test]
+fn a_wait_for_a_line_of_the_same_list_is_kept() {
+    let vm = vm();
+    let (first, second) = ("compute@cpu:0:0".parse().expect("a name"), "compute@cpu:0:1".parse().expect("a name"));
+    let (ran, saw) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let site = std::panic::Location::caller();
+    let host =
+        |name: &'static str, body: InlineFn| Kind::Function { role: Role::Host, name: name.into(), body: Some(body) };
+    let mut list = InstructionList::new();
+    let flag = ran.clone();
+    let slow = InlineFn::new(move |_: &mut FnContext<'_>| {
+        std::thread::sleep(Duration::from_millis(100));
+        flag.store(true, Ordering::SeqCst);
+        Ok(())
+    });
+    list.push(first, host("slow", slow), [], site).expect("well formed");
+    let wait = Kind::Wait { source: first, target: WaitFor::Line(0), kind: WaitKind::Device };
+    list.push(second, wait, [], site).expect("well formed");
+    let (flag, seen) = (ran, saw.clone());
+    let after = InlineFn::new(move |_: &mut FnContext<'_>| {
+        seen.store(flag.load(Ordering::SeqCst), Ordering::SeqCst);
+        Ok(())
+    });
+    list.push(second, host("after", after), [], site).expect("well formed");
+    vm.submit(list).expect("the engine takes the list").wait().expect("it passes");
+    assert!(saw.load(Ordering::SeqCst));
 }

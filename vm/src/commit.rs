@@ -149,12 +149,11 @@ impl State {
             let resource = list.all_uses()[place].resource();
             let known = self.resources[id.index()].as_ref();
             let written = known.is_some_and(|known| known.contents == Contents::Written);
-            match (undo, resource.claim(engine)) {
-                (Undo::Created(..), Ok(())) => resource.keep(id, written),
+            match undo {
+                Undo::Created(..) if resource.claim(engine).is_ok() => resource.keep(engine, id, written),
                 // Another engine has taken it meanwhile: no handle knows this number.
-                (Undo::Created(..), Err(_)) => self.scratch.dropped.push(id),
-                (Undo::Contents(..), Ok(())) => resource.note_written(written),
-                (Undo::Contents(..), Err(_)) => {}
+                Undo::Created(..) => self.scratch.dropped.push(id),
+                Undo::Contents(..) => resource.note_written(engine, written),
             }
         }
     }

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use streamvm_ep::{self as ep, CallError, InlineFn, Kernel, KernelCall, Operand, Params, Scalar};
 use streamvm_stream::{Point, StreamId, Work};
 
-use crate::slot::value_offset;
+use crate::slot::{LINES, LINES_WITH_MORE, value_offset};
 
 /// The device part of a job.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -39,8 +39,8 @@ pub(crate) struct Computing {
 
 /// One instruction on its way from submission to completion.
 ///
-/// What every instruction needs comes first and fits, with the slot's links, two cache lines; captures lie behind, and
-/// the rest is touched only when [`Job::has_more`] says so. A line that the submitter writes and the runner reads costs a
+/// What every instruction needs comes first and fits, with the slot's links and a function of one word, two cache lines;
+/// larger captures reach behind them, and the rest is touched only when [`Job::has_more`] says so. A line that the submitter writes and the runner reads costs a
 /// transfer between cores, and those are most of the cost of a short instruction.
 #[repr(C)]
 pub(crate) struct Job {
@@ -70,8 +70,12 @@ pub(crate) struct Job {
 }
 
 const _: () = assert!(
-    value_offset::<Job>() + std::mem::offset_of!(Job, function) + 2 * size_of::<usize>() <= 2 * 64,
-    "the links of a slot, the fields that every job has, and a function of one word fit two lines"
+    value_offset::<Job>() + std::mem::offset_of!(Job, function) + 2 * size_of::<usize>() <= LINES * 64,
+    "the links of a slot, the fields that every job has, and a function of one word fit the lines that are fetched"
+);
+const _: () = assert!(
+    value_offset::<Job>() + std::mem::offset_of!(Job, more) + size_of::<Operands>() <= LINES_WITH_MORE * 64,
+    "what a kernel needs lies in the lines that are fetched for it"
 );
 
 /// What only some instructions have; what most of those have comes first.
@@ -165,7 +169,7 @@ impl Job {
         self.has_more.then_some(&mut self.more)
     }
 
-    /// Whether it has nothing but what every instruction has, and small captures.
+    /// Whether it has nothing but what every instruction has, whatever its captures.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         !self.has_more && !self.has_other_reads && self.task != Task::Kernel
@@ -274,19 +278,27 @@ impl Job {
 
 impl Work for Job {
     fn run(&mut self, stream: &mut dyn ep::Stream) -> Result<(), CallError> {
-        match (std::mem::replace(&mut self.task, Task::Nothing), self.more.operands.as_mut_slice()) {
+        let operands = if self.has_more { self.more.operands.as_mut_slice() } else { &mut [] };
+        match (std::mem::replace(&mut self.task, Task::Nothing), operands) {
+            (Task::Nothing | Task::Mark, _) => Ok(()),
             (Task::Function, operands) => stream.call(std::mem::take(&mut self.function), operands),
             (Task::Kernel, operands) => {
-                let Computing { kernel: Some(kernel), params, .. } = &self.computing else { return Ok(()) };
+                let Computing { kernel: Some(kernel), params, .. } = &self.computing else {
+                    unreachable!("a kernel's task is given with the kernel: see State::fill")
+                };
                 let inputs = operands.len().saturating_sub(1);
                 Ok(stream.launch(&mut KernelCall { kernel: *kernel, operands, inputs, params })?)
             }
             (Task::Copy, [source, target]) => Ok(stream.copy(source, target)?),
-            (Task::Fill, [target]) => match self.computing.value {
-                Some(value) => Ok(stream.fill(target, value)?),
-                None => Ok(()),
-            },
-            _ => Ok(()),
+            (Task::Fill, [target]) => {
+                let Some(value) = self.computing.value else {
+                    unreachable!("a fill's task is given with the value: see State::fill")
+                };
+                Ok(stream.fill(target, value)?)
+            }
+            (Task::Copy | Task::Fill, operands) => {
+                unreachable!("lists are checked: no copy or fill has {} operands", operands.len())
+            }
         }
     }
 }

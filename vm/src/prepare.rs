@@ -52,7 +52,7 @@ impl State {
         self.snapshot.begin();
         for (line, instruction) in list.instructions().iter().enumerate() {
             if let Err(obstacle) = self.prepare_one(line, instruction, list, vm, engine) {
-                self.undo(list);
+                self.undo(list, engine);
                 // The allocators forget what they saw to have passed, undone or not.
                 if let Some(monitor) = &vm.monitor {
                     monitor.looked(self.snapshot.seen());
@@ -84,9 +84,13 @@ impl State {
             Kind::Release => releases = true,
             _ => self.check(line, instruction, engine, list)?,
         }
+        debug_assert_eq!(self.scratch.uses.len(), instruction.use_range().start, "uses lie in order, without gaps");
         for (offset, u) in uses.iter().enumerate() {
             let resource = match u.resource().written_in(engine) {
-                Some(id) if !releases => id,
+                Some(id) if !releases => {
+                    debug_assert!(self.known(id).is_some_and(|known| known.contents == Contents::Written));
+                    id
+                }
                 _ => {
                     let place = instruction.use_range().start + offset;
                     let (id, taken) = self.change(line, instruction, (place, u), stream, vm, engine)?;
@@ -172,8 +176,8 @@ impl State {
         let released = || refused(line, instruction, |line, what| Error::Released { line, what });
         let foreign = |_| refused(line, instruction, |line, what| Error::Foreign { line, what });
         let resource = u.resource();
-        let known_number = resource.id_in(engine).map_err(foreign)?;
-        let (id, taken) = match known_number.or_else(|| self.scratch.unclaimed.get(&address(resource)).copied()) {
+        let known = resource.id_in(engine).map_err(foreign)?;
+        let (id, taken) = match known.or_else(|| self.scratch.unclaimed.get(&address(resource)).copied()) {
             Some(id) => (id, 0),
             None => {
                 let reads = u.access().reads() && resource.kind() != ResourceKind::Var;
@@ -190,9 +194,7 @@ impl State {
             (_, Contents::Released) => return Err(released()),
             (Kind::Release, before) => {
                 known.contents = Contents::Released;
-                if known_number.is_some() {
-                    resource.note_written(false);
-                }
+                resource.note_written(engine, false);
                 self.scratch.undo.push(Undo::Contents(id, place, before));
                 if let Some((pool, block)) = known.memory.block {
                     self.scratch.handed.push(Handed { owner: id, pool, block, heir: None });
@@ -239,7 +241,7 @@ impl State {
         self.add_resource(id, Known { memory, contents });
         self.scratch.undo.push(Undo::Created(id, place));
         if resource.is_of(engine) {
-            resource.draft(id);
+            resource.draft(engine, id);
         } else {
             self.scratch.unclaimed.insert(address(resource), id);
         }
@@ -277,22 +279,19 @@ impl State {
     }
 
     #[cold]
-    fn undo(&mut self, list: &InstructionList) {
+    fn undo(&mut self, list: &InstructionList, engine: &Arc<dyn Engine>) {
         while let Some(undo) = self.scratch.undo.pop() {
             match undo {
                 Undo::Contents(id, place, before) => {
                     if let Some(known) = self.known(id) {
                         known.contents = before;
                     }
-                    let resource = list.all_uses()[place].resource();
-                    if !self.scratch.unclaimed.contains_key(&address(resource)) {
-                        resource.note_written(before == Contents::Written);
-                    }
+                    list.all_uses()[place].resource().note_written(engine, before == Contents::Written);
                 }
                 Undo::Created(id, place) => {
                     let resource = list.all_uses()[place].resource();
                     if self.scratch.unclaimed.remove(&address(resource)).is_none() {
-                        resource.forget();
+                        resource.forget(engine);
                     }
                     let accesses = self.sync.remove_dependence(id);
                     let known = self.resources[id.index()].take();

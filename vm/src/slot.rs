@@ -213,11 +213,11 @@ fn fetch(address: usize, lines: usize) {
     let _ = (address, lines);
 }
 
-/// Lines of a cell that every instruction touches: the links, and the fields that every job has.
-const LINES: usize = 2;
+/// Lines of a cell that every instruction touches: the links, and the fields that every job has (`job.rs` holds to it).
+pub(crate) const LINES: usize = 2;
 
-/// Lines that an instruction touches which has more: those before, and the first fields of what only some have.
-pub(crate) const LINES_WITH_MORE: usize = 4;
+/// Lines that an instruction touches which has more: those before, other reads, a kernel, and its operands' place.
+pub(crate) const LINES_WITH_MORE: usize = 5;
 
 /// Where a cell's value starts, behind its links.
 pub(crate) const fn value_offset<T>() -> usize {

@@ -297,7 +297,7 @@ impl Shared {
         }
         // Made by this very call, so no other engine has seen it.
         if tensor.resource().claim(engine).is_ok() {
-            tensor.resource().keep(id, true);
+            tensor.resource().keep(engine, id, true);
         }
         Ok(())
     }

@@ -48,10 +48,11 @@ impl Dependence {
     /// Everything that memory must wait for before it is used again: the last write and the reads since.
     pub fn accesses(&self) -> AccessSet {
         let mut set = AccessSet::new();
+        // Mostly one stream has it all: the read came after the write, and stands for both.
         if let [read] = self.reads.as_slice()
             && read.stream == self.write.stream
         {
-            set.add(Point::new(read.stream, read.seq.max(self.write.seq)));
+            set.add(*read);
             return set;
         }
         for point in some(self.write).into_iter().chain(self.reads.iter().copied()) {
