@@ -289,6 +289,7 @@ impl VmBuilder {
             inline,
             simulated,
             planted: self.planted,
+            waiting: CachePadded::default(),
             completion: Completion::new(),
             monitor: detector.map(|detector| Monitor::new(detector, self.trace)),
             closed: AtomicBool::new(false),

@@ -26,7 +26,7 @@ use crate::sleep::Sleeper;
 use crate::slot::{Chain, Slot};
 use crate::spin::Spin;
 use crate::stall::{Board, Running};
-use crate::sync::{AtomicU64, Mutex, unpoisoned};
+use crate::sync::{AtomicU64, Mutex, Ordering, unpoisoned};
 use crate::waiters::Wake;
 use crate::{engine_thread, spin};
 
@@ -293,8 +293,12 @@ impl Context {
 
     /// Whether something can be done now.
     pub(crate) fn is_ready(&self, vm: &Shared) -> bool {
-        !self.shared.inbox.is_empty()
-            || self.lanes.iter().any(|lane| lane.entry.flight.as_ref().is_some_and(Flight::needs_attention))
+        !self.shared.inbox.is_empty() || self.has_ready_head(vm)
+    }
+
+    /// Whether something that was taken in can be done now.
+    fn has_ready_head(&self, vm: &Shared) -> bool {
+        self.lanes.iter().any(|lane| lane.entry.flight.as_ref().is_some_and(Flight::needs_attention))
             || self.blocked().any(|(lane, head, point)| launch::is_met(head, &lane.entry, point, vm))
     }
 
@@ -365,7 +369,13 @@ pub(crate) fn serve(shared: Arc<ContextShared>, vm: Arc<Shared>) {
             return;
         }
         let mut spin = Spin::new(spin::CONTEXT);
-        while !context.is_ready(&vm) && spin.turn() {}
+        loop {
+            // Each look into an empty inbox takes its line away from whoever pushes next.
+            let looks_in = spin.is_nth(spin::INBOX_EVERY) || vm.waiting.load(Ordering::Relaxed) > 0;
+            if context.has_ready_head(&vm) || (looks_in && !context.shared.inbox.is_empty()) || !spin.turn() {
+                break;
+            }
+        }
         if !context.is_ready(&vm) {
             context.sleep(&vm);
         }

@@ -28,6 +28,12 @@ const PAUSES: u32 = 16;
 /// instruction without / with it: chain in lists of 64 254 / 129, random over 4 lanes 1,484 / 667.
 const YIELD_EVERY: u32 = 4;
 
+/// A context looks into its inbox at one look in so many, unless a caller waits. A program that submits one instruction at a
+/// time and waits for none is quicker when they are taken in several at once: each look takes the line of the inbox, and then
+/// those of the slots, away from the submitter. Measured on 2 cores, ns, medians of 4 runs in turns, every look / one in 4 /
+/// one in 8: chain of single submissions 215 / 147 / 134, eager additions 905 / 781 / 661, submit and wait 837 / 946 / 1,050.
+pub(crate) const INBOX_EVERY: u32 = 8;
+
 /// A bounded number of looks.
 pub(crate) struct Spin {
     left: u32,
@@ -37,6 +43,11 @@ impl Spin {
     /// `looks` looks, or none on a machine with one core.
     pub(crate) fn new(looks: u32) -> Spin {
         Spin { left: if several_cores() { looks } else { 0 } }
+    }
+
+    /// Whether this look is one of every `n`.
+    pub(crate) fn is_nth(&self, n: u32) -> bool {
+        self.left.is_multiple_of(n)
     }
 
     /// Pauses before the next look; false once there were enough.

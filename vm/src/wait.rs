@@ -13,8 +13,24 @@ use crate::shared::Shared;
 use crate::simulated::Simulated;
 use crate::spin::{self, Spin};
 use crate::stall::Watch;
-use crate::sync::{current, park, park_timeout};
+use crate::sync::{AtomicU64, Ordering, current, park, park_timeout};
 use crate::waiters::Wake;
+
+/// A caller that waits, as contexts see it. Nothing is ordered by it.
+struct Waiting<'a>(&'a AtomicU64);
+
+impl Waiting<'_> {
+    fn begin(waiting: &AtomicU64) -> Waiting<'_> {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl Shared {
     /// Whether the calling thread may wait. Looked at before the timelines, so that the answer does not depend on the
@@ -48,6 +64,7 @@ impl Shared {
         if let Some(simulated) = &self.simulated {
             return self.step_until(simulated, || self.streams.has_passed(point), deadline);
         }
+        let _here = Waiting::begin(&self.waiting);
         let mut spin = Spin::new(spin::CALLER);
         while spin.turn() {
             if entry.timeline.passed() >= point.seq {
