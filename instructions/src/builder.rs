@@ -49,7 +49,8 @@ impl InstructionsBuilder {
         self.list
     }
 
-    /// Runs `op` over `inputs` on their device and returns its output, a tensor of its own.
+    /// Runs `op` over `inputs` on their device and returns its output, a tensor of its own, for the engine of the inputs
+    /// if they have one.
     ///
     /// # Errors
     /// The shapes, dtypes or parameters do not fit the op, or the inputs do not live on one device.
@@ -91,7 +92,8 @@ impl InstructionsBuilder {
         self.list.push_unchecked(stream, Kind::Call { op, params }, uses, site);
     }
 
-    /// Copies `source` to `place` and returns the copy, contiguous and of its own storage.
+    /// Copies `source` to `place` and returns the copy, contiguous and of its own storage, for the engine of the source if
+    /// it has one.
     ///
     /// # Errors
     /// None so far: whether the devices are there is found out when the list is submitted.

@@ -1,6 +1,6 @@
 //! What a bound tensor asks of the engine that runs it.
 //!
-//! Tensors are plain data until an engine takes a list that writes them: then they are *bound* to it, and their
+//! Tensors are plain data until an engine takes a list that writes them: then they have a number there, are *bound*, and their
 //! convenience calls (`to_vec`, `wait`, eager operators) go through this trait. It is defined here so that the crate
 //! that runs instructions can depend on this one, and not the other way round.
 
@@ -24,7 +24,7 @@ pub type Callback = Box<dyn FnOnce(Result<(), Error>) + Send + 'static>;
 
 /// An engine that runs instruction lists. All calls may come from any thread.
 pub trait Engine: Send + Sync {
-    /// Submits a list. `me` is this engine, to bind what the list creates.
+    /// Submits a list. `me` is this engine, as what the list creates will know it.
     ///
     /// # Errors
     /// Nothing of the list runs when it is refused. See [`Error`].

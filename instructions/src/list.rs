@@ -157,7 +157,7 @@ pub struct Instruction {
     has_tensors: bool,
 }
 
-/// The kind of a blank place: it holds nothing.
+/// The kind of a new or emptied place: it holds nothing. A place that held nothing to drop keeps its kind.
 const BLANK: Kind = Kind::GlobalSync;
 
 impl Instruction {
@@ -381,7 +381,7 @@ impl InstructionList {
 
     /// [`InstructionList::push_unchecked`] of a kind that `make` makes.
     ///
-    /// It is made last, and written field by field into a blank place. Made before, it would have to outlive calls that
+    /// It is made last, and written field by field into a place that holds nothing. Made before, it would have to outlive calls that
     /// may panic, so it would lie on the stack, and be copied from there by wide loads right behind the narrow stores that
     /// made it: such a load waits until those, and every store before them, have reached the cache.
     #[inline(always)]

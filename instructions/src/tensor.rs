@@ -106,8 +106,8 @@ impl Resource {
         self.engine().is_some_and(|owner| Arc::ptr_eq(owner, engine))
     }
 
-    /// Gives it a number while the list at hand is being submitted, until [`Resource::keep`] or [`Resource::forget`]; to
-    /// look at it closer is asked for until then.
+    /// Gives it a number while the list at hand is being submitted, until [`Resource::keep`] or [`Resource::forget`]. Of a
+    /// draft [`Resource::written_in`] says nothing.
     ///
     /// This and the three below are for `engine`, under its submission lock or while nobody else has a handle. They do
     /// nothing for another engine: what a handle says is trusted, and only an engine has the address of itself.

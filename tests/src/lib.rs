@@ -9,6 +9,7 @@
 //! * [`corpus`]: what every text and file that is read is held to, for fuzzing and for replaying what it found;
 //! * [`faults`]: every fault at every kind of instruction, judged by what is promised;
 //! * [`load`]: a mixed load for programs that run for minutes, and what is measured while it runs;
+//! * [`Notes`]: an engine that notes what it is given, and runs nothing;
 //! * [`hazards`]: programs for devices with one thing wrong, which the race detector must find;
 //! * [`program`]: random programs, run on any engine and compared with the inline one.
 
@@ -20,6 +21,7 @@ pub mod hazards;
 pub mod load;
 mod logged;
 mod many;
+mod notes;
 mod patience;
 pub mod program;
 mod random;
@@ -28,6 +30,7 @@ mod setup;
 pub use gate::{ClosedGate, Gate};
 pub use logged::logged;
 pub use many::each_seed;
+pub use notes::{Notes, Site};
 pub use patience::{PATIENCE, block_on, poll_once, until, within};
 pub use random::Random;
 pub use setup::{CPU, failure_of, list, no_races, on_device, submit, used_bytes};

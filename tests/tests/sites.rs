@@ -1,50 +1,10 @@
 //! Source lines: every instruction knows the line of the program that issued it, whatever call made it.
 
-use std::panic::Location;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use streamvm::instructions::{Callback, Engine, ResourceId};
-use streamvm::{
-    DType, Deadline, Error, InstructionList, InstructionsBuilder, MemoryKind, Op, Params, Place, Shape, Tensor, Use,
-    Var,
-};
-use streamvm_tests::CPU;
-
-type Site = &'static Location<'static>;
-
-/// An engine that notes where the instructions that it is given were issued, and runs none.
-#[derive(Default)]
-struct Notes(Mutex<Vec<(String, Site)>>);
-
-impl Engine for Notes {
-    fn submit(&self, me: &Arc<dyn Engine>, list: &mut InstructionList) -> Result<(), Error> {
-        let mut notes = self.0.lock().expect("not poisoned");
-        for instruction in list.instructions() {
-            notes.push((instruction.kind.name().to_owned(), instruction.site));
-            for u in list.uses(instruction) {
-                assert!(u.resource().claim(me).is_ok());
-                u.resource().keep(me, ResourceId(0), true);
-            }
-        }
-        Ok(())
-    }
-
-    fn wait(&self, _: ResourceId, _: Option<Deadline>) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn may_wait(&self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn is_forked(&self) -> bool {
-        false
-    }
-
-    fn on_passed(&self, _: ResourceId, _: Callback) {}
-
-    fn release(&self, _: ResourceId) {}
-}
+use streamvm::instructions::{Engine, ResourceId};
+use streamvm::{DType, InstructionsBuilder, MemoryKind, Op, Params, Place, Shape, Tensor, Use, Var};
+use streamvm_tests::{CPU, Notes, Site};
 
 struct Eager {
     notes: Arc<Notes>,
@@ -66,7 +26,7 @@ impl Eager {
 
     /// Where the instructions since the last call were issued.
     fn taken(&self) -> Vec<(String, Site)> {
-        std::mem::take(&mut self.notes.0.lock().expect("not poisoned"))
+        self.notes.taken()
     }
 }
 

@@ -4,16 +4,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
 
 use streamvm::ep::InlineFn;
-use streamvm::instructions::{Callback, Engine, Kind, ResourceId, Role, WaitFor};
+use streamvm::instructions::{Engine, Kind, ResourceId, Role, WaitFor};
 use streamvm::stream::WaitKind;
 use streamvm::{
-    DType, Deadline, DeviceId, Error, FnContext, InstructionList, InstructionsBuilder, MemoryKind, Place, StreamKey,
-    StreamType, Var, Vm, ep,
+    DType, DeviceId, Error, InstructionList, InstructionsBuilder, MemoryKind, Place, StreamKey, StreamType, Var, Vm, ep,
 };
-use streamvm_tests::{CPU, failure_of, list, on_device, submit, used_bytes};
+use streamvm_tests::{CPU, ClosedGate, Notes, failure_of, list, on_device, submit, used_bytes};
 
 fn vm() -> Vm {
     Vm::builder().build().expect("an engine")
@@ -359,7 +357,7 @@ fn a_handle_takes_nothing_from_another_engine() {
     .wait()
     .expect("it passes");
     let y = on_device(&vm, &[5.0, 6.0]);
-    let foreign: Arc<dyn Engine> = Arc::new(Nobody);
+    let foreign: Arc<dyn Engine> = Arc::new(Notes::default());
     let resource = x.resource();
     resource.note_written(&foreign, true);
     resource.keep(&foreign, ResourceId(0), true);
@@ -368,31 +366,6 @@ fn a_handle_takes_nothing_from_another_engine() {
     assert!(matches!(x.to_vec::<f32>(), Err(Error::Released { .. })));
     assert!(matches!(refused(&vm, list(|b| b.fill_into(&x, 9.0))), Error::Released { line: 0, .. }));
     assert_eq!(y.to_vec::<f32>(), Ok(vec![5.0, 6.0]));
-}
-
-/// An engine that takes everything and does nothing.
-struct Nobody;
-
-impl Engine for Nobody {
-    fn submit(&self, _: &Arc<dyn Engine>, _: &mut InstructionList) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn wait(&self, _: ResourceId, _: Option<Deadline>) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn may_wait(&self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn is_forked(&self) -> bool {
-        false
-    }
-
-    fn on_passed(&self, _: ResourceId, _: Callback) {}
-
-    fn release(&self, _: ResourceId) {}
 }
 
 /// Both prepare their list while nobody owns the tensor; who claims it second has memory that no handle knows.
@@ -441,27 +414,19 @@ fn an_engine_that_claims_a_tensor_too_late_gives_its_memory_back() {
 #[test]
 fn a_wait_for_a_line_of_the_same_list_is_kept() {
     let vm = vm();
-    let (first, second) = ("compute@cpu:0:0".parse().expect("a name"), "compute@cpu:0:1".parse().expect("a name"));
-    let (ran, saw) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let gate = ClosedGate::new();
+    let [first, second]: [StreamKey; 2] = [0, 1].map(|lane| StreamKey::new(CPU, StreamType::Compute, lane));
     let site = std::panic::Location::caller();
-    let host =
-        |name: &'static str, body: InlineFn| Kind::Function { role: Role::Host, name: name.into(), body: Some(body) };
-    let mut list = InstructionList::new();
-    let flag = ran.clone();
-    let slow = InlineFn::new(move |_: &mut FnContext<'_>| {
-        std::thread::sleep(Duration::from_millis(100));
-        flag.store(true, Ordering::SeqCst);
-        Ok(())
-    });
-    list.push(first, host("slow", slow), [], site).expect("well formed");
+    let held = Kind::Function { role: Role::Host, name: "held".into(), body: Some(InlineFn::new(gate.function())) };
     let wait = Kind::Wait { source: first, target: WaitFor::Line(0), kind: WaitKind::Device };
+    let mut list = InstructionList::new();
+    list.push(first, held, [], site).expect("well formed");
     list.push(second, wait, [], site).expect("well formed");
-    let (flag, seen) = (ran, saw.clone());
-    let after = InlineFn::new(move |_: &mut FnContext<'_>| {
-        seen.store(flag.load(Ordering::SeqCst), Ordering::SeqCst);
-        Ok(())
-    });
-    list.push(second, host("after", after), [], site).expect("well formed");
-    vm.submit(list).expect("the engine takes the list").wait().expect("it passes");
-    assert!(saw.load(Ordering::SeqCst));
+    let ticket = vm.submit(list).expect("the engine takes the list");
+    gate.wait_entered(1);
+    let stats = vm.stats();
+    let counts = stats.streams.iter().find(|counts| counts.stream == second).expect("the stream was opened");
+    assert_eq!((counts.instructions, counts.device_waits), (1, 1));
+    gate.open();
+    ticket.wait().expect("it passes");
 }

@@ -40,8 +40,9 @@ pub(crate) struct Computing {
 /// One instruction on its way from submission to completion.
 ///
 /// What every instruction needs comes first and fits, with the slot's links and a function of one word, two cache lines;
-/// larger captures reach behind them, and the rest is touched only when [`Job::has_more`] says so. A line that the submitter writes and the runner reads costs a
-/// transfer between cores, and those are most of the cost of a short instruction.
+/// larger captures reach behind them, and the rest is touched only where a flag or the task says so. A line that the
+/// submitter writes and the runner reads costs a transfer between cores, and those are most of the cost of a short
+/// instruction.
 #[repr(C)]
 pub(crate) struct Job {
     /// Its number.

@@ -1,14 +1,12 @@
 //! Submission behind a blocked operation: what one more costs when many are pending, and what each costs to run off.
 
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use streamvm::{InstructionsBuilder, Vm};
 
 use crate::case::Sample;
 use crate::error::Error;
-use crate::workloads::DEVICE;
-use crate::workloads::graph::{empty, submit};
+use crate::workloads::graph::{blocked, empty, submit};
 
 /// The most rounds of a measurement: each wakes a thread, which takes up to 50 µs.
 const ROUNDS: usize = 1_000;
@@ -34,13 +32,8 @@ pub fn depth(depth: usize, ops: usize) -> Result<Vec<Sample>, Error> {
 
 fn round(vm: &Vm, depth: usize) -> Result<(Duration, Duration), Error> {
     let variable = vm.var();
-    let (release, released) = mpsc::channel::<()>();
     let mut block = InstructionsBuilder::new();
-    block.call_fn("blocked", DEVICE, [variable.update()], move |_| {
-        // An error means that the sender is gone, which is the sign to go on.
-        let _ = released.recv();
-        Ok(())
-    })?;
+    let release = blocked(&mut block, variable.update())?;
     vm.submit(block.finish())?;
 
     let start = Instant::now();

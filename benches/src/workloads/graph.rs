@@ -2,6 +2,7 @@
 //!
 //! The clock runs from the first call of the builder to the end of the last instruction: building, submitting, running.
 
+use std::sync::mpsc;
 use std::time::Instant;
 
 use streamvm::{BuildError, InstructionsBuilder, Use, Var, Vm};
@@ -89,6 +90,17 @@ fn engine() -> Result<Vm, Error> {
 }
 
 /// An instruction that does nothing, over `uses`.
+/// An instruction that does not end before what is returned is dropped.
+pub(crate) fn blocked(builder: &mut InstructionsBuilder, held: Use) -> Result<mpsc::Sender<()>, BuildError> {
+    let (release, released) = mpsc::channel();
+    builder.call_fn("blocked", DEVICE, [held], move |_| {
+        // An error means that the sender is gone, which is the sign to go on.
+        let _ = released.recv();
+        Ok(())
+    })?;
+    Ok(release)
+}
+
 pub(crate) fn empty(builder: &mut InstructionsBuilder, uses: impl IntoIterator<Item = Use>) -> Result<(), BuildError> {
     builder.call_fn("empty", DEVICE, uses, |_| Ok(()))
 }

@@ -2,7 +2,6 @@
 //!
 //! Processor time belongs to the process, so this workload gets a process of its own.
 
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 use streamvm::{InstructionsBuilder, Vm};
 
 use super::DEVICE;
-use super::graph::{Graph, LIST};
+use super::graph::{Graph, LIST, blocked};
 use crate::case::{Sample, Sizes};
 use crate::error::Error;
 
@@ -36,14 +35,9 @@ pub fn idle(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     graph.run(sizes.warm_up().ops, LIST)?;
     let empty = used_during(sizes.idle)?;
 
-    let (release, released) = mpsc::channel::<()>();
     let (vm, variable) = (graph.vm(), graph.vm().var());
     let mut builder = InstructionsBuilder::new();
-    builder.call_fn("blocked", DEVICE, [variable.write()], move |_| {
-        // An error means that the sender is gone, which is the sign to go on.
-        let _ = released.recv();
-        Ok(())
-    })?;
+    let release = blocked(&mut builder, variable.write())?;
     for lane in 1..LANES as u32 {
         builder.set_lane(lane);
         builder.call_fn("waiting", DEVICE, [variable.read()], |_| Ok(()))?;

@@ -3,13 +3,13 @@
 //! Resident memory belongs to the process, so this workload gets a process of its own: its peak is nobody else's.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use streamvm::{InstructionsBuilder, Vm};
 
 use super::DEVICE;
+use super::graph::blocked;
 use crate::case::{Sample, Sizes};
 use crate::error::Error;
 
@@ -40,13 +40,8 @@ pub fn memory(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     vm.submit(first.finish())?.wait()?;
 
     let before = resident("VmRSS:")?;
-    let (release, released) = mpsc::channel::<()>();
     let mut block = InstructionsBuilder::new();
-    block.call_fn("blocked", DEVICE, [variable.update()], move |_| {
-        // An error means that the sender is gone, which is the sign to go on.
-        let _ = released.recv();
-        Ok(())
-    })?;
+    let release = blocked(&mut block, variable.update())?;
     vm.submit(block.finish())?;
 
     let finished = AtomicBool::new(false);

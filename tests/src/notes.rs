@@ -1,0 +1,51 @@
+//! An engine that only takes notes.
+
+use std::panic::Location;
+use std::sync::{Arc, Mutex};
+
+use streamvm::instructions::{Callback, Engine, ResourceId};
+use streamvm::{Deadline, Error, InstructionList};
+
+/// A line of a program.
+pub type Site = &'static Location<'static>;
+
+/// An engine that notes where the instructions that it is given were issued, and runs none.
+#[derive(Default)]
+pub struct Notes(Mutex<Vec<(String, Site)>>);
+
+impl Notes {
+    /// What was submitted since the last call: the name and the line of each instruction.
+    pub fn taken(&self) -> Vec<(String, Site)> {
+        std::mem::take(&mut self.0.lock().expect("not poisoned"))
+    }
+}
+
+impl Engine for Notes {
+    fn submit(&self, me: &Arc<dyn Engine>, list: &mut InstructionList) -> Result<(), Error> {
+        let mut notes = self.0.lock().expect("not poisoned");
+        for instruction in list.instructions() {
+            notes.push((instruction.kind.name().to_owned(), instruction.site));
+            for u in list.uses(instruction) {
+                assert!(u.resource().claim(me).is_ok());
+                u.resource().keep(me, ResourceId(0), true);
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self, _: ResourceId, _: Option<Deadline>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn may_wait(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn is_forked(&self) -> bool {
+        false
+    }
+
+    fn on_passed(&self, _: ResourceId, _: Callback) {}
+
+    fn release(&self, _: ResourceId) {}
+}
