@@ -26,6 +26,11 @@ pub(crate) struct Limits {
     pub(crate) bytes: u64,
 }
 
+/// With one core, so many instructions are submitted before the core is given to those who run them: what was just written
+/// is then still near, and slots are reused before new ones are taken. Measured on one core, ns, least of 4 runs, without / 64 /
+/// 256 / 1,024: chain in lists of 64 135 / 133 / 102 / 92, random in lists 243 / 246 / 232 / 343.
+const STRIDE: u64 = 256;
+
 /// What is pending.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pending {
@@ -38,6 +43,16 @@ impl Limits {
     pub(crate) fn admit(&self, pending: Pending, more: u64) -> bool {
         let fits = pending.instructions + more <= self.instructions && pending.bytes < self.bytes;
         fits || pending.instructions == 0
+    }
+
+    /// What may be added before the next look at what is pending, given that `more` instructions may. With one core it is at
+    /// most [`STRIDE`].
+    pub(crate) fn headroom(&self, pending: Pending, more: u64, one_core: bool) -> Pending {
+        let free = self.instructions.saturating_sub(pending.instructions);
+        Pending {
+            instructions: if one_core { free.min(STRIDE) } else { free }.max(more),
+            bytes: self.bytes.saturating_sub(pending.bytes),
+        }
     }
 
     /// The low mark in instructions, for a blocked submitter of `more`.
@@ -211,6 +226,17 @@ mod tests {
         assert!(!limits.low(at(4, 51), 1));
         assert!(!limits.low(at(4, 0), 6), "room for the list itself");
         assert!(limits.overdraft().admit(at(9, 0), 2));
+    }
+
+    #[test]
+    fn with_one_core_a_submitter_looks_and_gives_it_away_every_so_many() {
+        let limits = Limits { instructions: 16_384, bytes: 100 };
+        let pending = Pending { instructions: 384, bytes: 40 };
+        assert_eq!(limits.headroom(pending, 1, false), Pending { instructions: 16_000, bytes: 60 });
+        assert_eq!(limits.headroom(pending, 1, true), Pending { instructions: STRIDE, bytes: 60 });
+        assert_eq!(limits.headroom(pending, 1_000, true).instructions, 1_000, "a longer list is let in whole");
+        let nearly_full = Pending { instructions: 16_380, bytes: 0 };
+        assert_eq!(limits.headroom(nearly_full, 1, true).instructions, 4);
     }
 
     #[test]

@@ -147,6 +147,8 @@ pub(crate) struct State {
     forgetting: Option<(Vec<Point>, Vec<Point>)>,
     /// What may still be submitted before the timelines are asked again.
     pub(crate) headroom: Pending,
+    /// With one core: the submission at hand gives it to others when it is through.
+    pub(crate) gives_way: bool,
 }
 
 impl State {
@@ -168,6 +170,7 @@ impl State {
             scratch: Scratch::default(),
             forgetting: None,
             headroom: Pending::default(),
+            gives_way: false,
         }
     }
 

@@ -23,8 +23,9 @@ use crate::ladder::Ladder;
 use crate::prepare::Obstacle;
 use crate::room::Pending;
 use crate::shared::{Inline, Shared};
+use crate::spin;
 use crate::state::{Contents, Known, State, StreamState};
-use crate::sync::{MutexGuard, unpoisoned};
+use crate::sync::{MutexGuard, unpoisoned, yield_now};
 
 /// What a submitter does when the queue is full.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -90,12 +91,16 @@ impl Shared {
             return Err(Hindrance::Obstacle(line, obstacle));
         }
         let wake = state.commit(list, self, engine, submitted);
+        let gives_way = std::mem::take(&mut state.gives_way);
         drop(state);
         if let Some(monitor) = &self.monitor {
             monitor.pass_trace_on();
         }
         if let Some(wake) = wake {
             self.wake(&wake);
+        }
+        if gives_way {
+            yield_now();
         }
         if self.inline.is_some() || self.simulated.is_some() {
             self.drive();
@@ -165,8 +170,9 @@ impl Shared {
             state.headroom = Pending::default();
             return false;
         }
-        state.headroom.instructions = self.limits.instructions.saturating_sub(pending.instructions).max(more);
-        state.headroom.bytes = self.limits.bytes.saturating_sub(pending.bytes);
+        let one_core = spin::has_one_core();
+        state.headroom = self.limits.headroom(pending, more, one_core);
+        state.gives_way = one_core;
         true
     }
 
