@@ -326,7 +326,7 @@ impl Default for InstructionsBuilder {
 }
 
 /// The device whose threads reach host memory.
-const HOST_DEVICE: DeviceId = DeviceId::cpu(0);
+pub(crate) const HOST_DEVICE: DeviceId = DeviceId::cpu(0);
 
 /// The stream of barriers: they order every device, so there is one for all.
 const BARRIER: StreamKey = StreamKey { device: HOST_DEVICE, stream_type: StreamType::Barrier, lane: 0 };

@@ -110,10 +110,13 @@ fn check_form(kind: &Kind, uses: &[Use]) -> Result<(), BuildError> {
     Err(BuildError::Form { what: kind.name().to_owned(), inputs, found: uses.len() })
 }
 
-/// One end is the stream's own, and a CPU stream reaches no other kind of device.
+/// One end is the stream's own, and a CPU stream reaches pinned memory alone of another kind of device.
 fn check_copy_ends(device: DeviceId, source: &Tensor, target: &Tensor) -> Result<(), BuildError> {
-    let apart = |place: Place| place.device().is_some_and(|place| place.kind != DeviceKind::Cpu);
-    let out_of_reach = [source, target].into_iter().find(|end| device.kind == DeviceKind::Cpu && apart(end.place()));
+    let apart = |end: &Tensor| {
+        let place = end.place().device();
+        place.is_some_and(|place| place.kind != DeviceKind::Cpu) && end.memory() != MemoryKind::Pinned
+    };
+    let out_of_reach = [source, target].into_iter().find(|end| device.kind == DeviceKind::Cpu && apart(end));
     match out_of_reach {
         Some(end) => on("copy", end, device.into()),
         None if reaches(device, source) => Ok(()),

@@ -178,6 +178,25 @@ impl Error {
             other => other,
         }
     }
+
+    /// The error about a line of a list that was written anew, told by the line that it came from: `lines` has it for each.
+    #[must_use]
+    pub fn by_lines(mut self, lines: &[usize]) -> Error {
+        let told = match &mut self {
+            Error::OutOfMemory { line, .. } => line.as_mut(),
+            Error::NeverWritten { line, .. }
+            | Error::Released { line, .. }
+            | Error::Foreign { line, .. }
+            | Error::WaitsForLater { line, .. }
+            | Error::RecordedTwice { line }
+            | Error::Placeholder { line, .. } => Some(line),
+            _ => None,
+        };
+        if let Some(line) = told {
+            *line = lines.get(*line).copied().unwrap_or(*line);
+        }
+        self
+    }
 }
 
 fn numbered(line: Option<usize>) -> String {

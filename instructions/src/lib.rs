@@ -42,6 +42,7 @@ mod place;
 mod plan;
 mod print;
 mod soft_sync;
+mod stage;
 mod tensor;
 
 pub use builder::InstructionsBuilder;
@@ -59,4 +60,5 @@ pub use soft_sync::{
     Dependence, DependenceUse, NothingObserved, Observed, Order, Plan, Planned, PlannedRecord, RecordPlace, SoftSync,
     SoftSyncMode, Wait,
 };
+pub use stage::Staged;
 pub use tensor::{Foreign, Resource, ResourceKind, Target, Tensor, Use, Var};

@@ -10,10 +10,11 @@ use std::ops::{Deref, Range};
 use std::panic::Location;
 use std::{fmt, mem};
 
-use streamvm_ep::{DeviceId, InlineFn, Op, Params, Scalar};
-use streamvm_stream::{StreamKey, StreamType, WaitKind};
+use streamvm_ep::{DeviceId, DeviceKind, InlineFn, Op, Params, Scalar};
+use streamvm_stream::{Capabilities, StreamKey, StreamType, WaitKind};
 
 use crate::check::check;
+use crate::stage::{self, Staged};
 use crate::{BuildError, Event, Use};
 
 /// A caller's code inside an instruction; `None` once parsed from text or taken by an engine.
@@ -158,7 +159,7 @@ pub struct Instruction {
 }
 
 /// The kind of a new or emptied place: it holds nothing. A place that held nothing to drop keeps its kind.
-const BLANK: Kind = Kind::GlobalSync;
+pub(crate) const BLANK: Kind = Kind::GlobalSync;
 
 impl Instruction {
     fn blank() -> Instruction {
@@ -191,6 +192,8 @@ struct Buffers {
     places: Vec<Instruction>,
     len: usize,
     uses: Vec<Use>,
+    /// A device other than a CPU makes a copy.
+    copies_by_devices: bool,
 }
 
 impl Buffers {
@@ -376,7 +379,22 @@ impl InstructionList {
         uses: impl IntoIterator<Item = Use>,
         site: &'static Location<'static>,
     ) {
+        if matches!(kind, Kind::Copy) && stream.device.kind != DeviceKind::Cpu {
+            self.buffers().copies_by_devices = true;
+        }
         self.push_made(stream, || kind, uses, site);
+    }
+
+    /// Whether a device other than a CPU makes a copy of this list.
+    #[inline]
+    pub fn copies_by_devices(&self) -> bool {
+        self.buffers.as_deref().is_some_and(|buffers| buffers.copies_by_devices)
+    }
+
+    /// Moves everything into a list in which each copy between pageable memory and a device that reaches none goes by way of
+    /// pinned memory. `None`, and nothing is moved, if there is no such copy.
+    pub fn staged(&mut self, capabilities: &Capabilities) -> Option<Staged> {
+        stage::stage(self, capabilities)
     }
 
     /// [`InstructionList::push_unchecked`] of a kind that `make` makes.
@@ -425,6 +443,7 @@ impl InstructionList {
         let offset = buffers.end_of_uses();
         let lines = buffers.len;
         buffers.uses.append(&mut other.uses);
+        buffers.copies_by_devices |= other.copies_by_devices;
         for instruction in &mut other.places[..other.len] {
             let place = buffers.blank();
             mem::swap(place, instruction);
@@ -442,6 +461,7 @@ impl Drop for InstructionList {
         let Some(mut buffers) = self.buffers.take() else { return };
         buffers.truncate(0);
         buffers.uses.clear();
+        buffers.copies_by_devices = false;
         if buffers.places.len() > KEPT || buffers.uses.capacity() > KEPT * 4 {
             return;
         }

@@ -19,6 +19,14 @@ pub struct StreamClass {
 const KINDS: [DeviceKind; 3] = [DeviceKind::Cpu, DeviceKind::Cuda, DeviceKind::Sim];
 const CLASSES: usize = KINDS.len() * StreamType::ALL.len();
 
+fn kind_index(kind: DeviceKind) -> usize {
+    match kind {
+        DeviceKind::Cpu => 0,
+        DeviceKind::Cuda => 1,
+        DeviceKind::Sim => 2,
+    }
+}
+
 impl StreamClass {
     /// The class of a stream.
     pub fn of(key: &StreamKey) -> StreamClass {
@@ -26,12 +34,7 @@ impl StreamClass {
     }
 
     fn index(self) -> usize {
-        let kind = match self.device {
-            DeviceKind::Cpu => 0,
-            DeviceKind::Cuda => 1,
-            DeviceKind::Sim => 2,
-        };
-        kind * StreamType::ALL.len() + self.stream_type.index()
+        kind_index(self.device) * StreamType::ALL.len() + self.stream_type.index()
     }
 
     fn all() -> impl Iterator<Item = StreamClass> {
@@ -75,6 +78,7 @@ pub struct Capabilities {
     waits: [[WaitKind; CLASSES]; CLASSES],
     shows: [Shows; CLASSES],
     records: [RecordRule; CLASSES],
+    pinned_only: [bool; KINDS.len()],
 }
 
 impl Capabilities {
@@ -86,11 +90,14 @@ impl Capabilities {
     /// | CPU → CPU | device: the target's thread context looks at the source's timeline |
     /// | CUDA → CUDA, sim → sim | device: by event |
     /// | anything else | host |
+    ///
+    /// CUDA devices copy from and to pinned memory only.
     pub fn standard() -> Capabilities {
         let mut table = Capabilities {
             waits: [[WaitKind::Host; CLASSES]; CLASSES],
             shows: [Shows::Number; CLASSES],
             records: [RecordRule::OnNeed; CLASSES],
+            pinned_only: KINDS.map(|kind| kind == DeviceKind::Cuda),
         };
         for source in StreamClass::all() {
             let by_event = source.device != DeviceKind::Cpu && source.stream_type != StreamType::Barrier;
@@ -125,6 +132,16 @@ impl Capabilities {
     pub fn host_waits_only(mut self) -> Capabilities {
         self.waits = [[WaitKind::Host; CLASSES]; CLASSES];
         self
+    }
+
+    /// Whether copies by devices of this kind reach no pageable memory, so that such copies must be staged.
+    pub fn pinned_only(&self, kind: DeviceKind) -> bool {
+        self.pinned_only[kind_index(kind)]
+    }
+
+    /// Sets whether copies by devices of this kind reach no pageable memory.
+    pub fn set_pinned_only(&mut self, kind: DeviceKind, pinned_only: bool) {
+        self.pinned_only[kind_index(kind)] = pinned_only;
     }
 
     /// How streams of this class show their points.
@@ -176,6 +193,7 @@ mod tests {
         assert_eq!(table.shows(class(Barrier, Cuda)), Shows::Number);
         assert_eq!(table.records(class(HostToDevice, Cuda)), RecordRule::BehindEach);
         assert_eq!(table.records(class(Compute, Cuda)), RecordRule::OnNeed);
+        assert_eq!([Cpu, Cuda, Sim].map(|kind| table.pinned_only(kind)), [false, true, false]);
         assert_eq!(table.records(class(HostToDevice, Cpu)), RecordRule::OnNeed);
     }
 

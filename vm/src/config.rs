@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 use streamvm_ep::faults::{FaultPlan, FaultyDevice};
 use streamvm_ep::races::Detector;
 use streamvm_ep::sim::{SimConfig, SimWorld};
-use streamvm_ep::{CpuConfig, CpuDevice, Device, DeviceId, DeviceRegistry, KernelRegistry};
+use streamvm_ep::{CpuConfig, CpuDevice, Device, DeviceId, DeviceKind, DeviceRegistry, KernelRegistry};
 use streamvm_instructions::{Engine, Error, SoftSync, SoftSyncMode};
 use streamvm_stream::Capabilities;
 use streamvm_stream::mutant::Planted;
@@ -152,6 +152,14 @@ impl VmBuilder {
         self
     }
 
+    /// Whether simulated devices reach no pageable memory, as a GPU does: copies from and to it go by way of pinned memory,
+    /// and one that does not is reported. Default: off.
+    #[must_use]
+    pub fn sim_pinned_only(mut self, on: bool) -> VmBuilder {
+        self.sim.strict_pinned = on;
+        self
+    }
+
     /// Whether every access is judged by the order that was issued; [`Vm::races`] has what was found. Costs a lock
     /// and a look-up an access. Default: off, on with simulated devices.
     #[must_use]
@@ -252,7 +260,8 @@ impl VmBuilder {
             threads.adopt(DeviceId::cpu(0), inline.context.clone());
         }
         let callbacks = Arc::new(Callbacks::default());
-        let mut sim = self.sim;
+        let (mut sim, mut capabilities) = (self.sim, self.capabilities);
+        capabilities.set_pinned_only(DeviceKind::Sim, sim.strict_pinned);
         if let Mode::Simulated { seed } = self.mode {
             sim.seed = seed;
             callbacks.be_stepped();
@@ -265,7 +274,7 @@ impl VmBuilder {
         };
         let devices = devices(self.cpu_devices, self.cpu, world.as_ref(), self.faults.as_ref())?;
         let threaded = inline.is_none() && simulated.is_none();
-        let sync = SoftSync::new(self.soft_sync, self.capabilities);
+        let sync = SoftSync::new(self.soft_sync, capabilities.clone());
         let mut state = State::new(sync);
         state.plant(self.planted);
         let shared = Arc::new(Shared {
@@ -286,6 +295,7 @@ impl VmBuilder {
             devices,
             host: Arc::new(CpuDevice::new(0, self.host)),
             kernels: KernelRegistry::builtin(),
+            capabilities,
             inline,
             simulated,
             planted: self.planted,

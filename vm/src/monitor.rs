@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 use streamvm_ep::races::{ActorId, Detector, Moment, Role, Touch, act_as};
-use streamvm_ep::{self as ep, Label, MemoryKind, sim};
+use streamvm_ep::{self as ep, DeviceKind, Label, MemoryKind, sim};
 use streamvm_instructions::{
     DependenceUse, Instruction, InstructionList, Kind, Place, RecordPlace, Resource, ResourceId, ResourceKind, Target,
     Use,
@@ -92,7 +92,10 @@ impl Monitor {
 
     /// A device gave memory.
     pub(crate) fn mapped(&self, range: Range<usize>, place: Place, kind: MemoryKind) {
-        self.detector.map(range, &format!("{kind} memory of {place}"), kind);
+        let name = format!("{kind} memory of {place}");
+        // What a CPU device calls its own is ordinary memory of the host to any other.
+        let of_cpu = place.device().is_some_and(|device| device.kind == DeviceKind::Cpu);
+        self.detector.map(range, &name, if of_cpu { MemoryKind::Pageable } else { kind });
     }
 
     /// A device gets memory back: everything observed to have passed comes before that.

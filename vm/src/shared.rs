@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 use streamvm_ep::{Device, DeviceRegistry, EventPool, KernelRegistry};
+use streamvm_stream::Capabilities;
 use streamvm_stream::mutant::Planted;
 
 use crate::callbacks::Callbacks;
@@ -57,6 +58,8 @@ pub(crate) struct Shared {
     /// Gives host memory outside any device.
     pub(crate) host: Arc<dyn Device>,
     pub(crate) kernels: KernelRegistry,
+    /// What soft sync goes by as well.
+    pub(crate) capabilities: Capabilities,
     /// In inline mode: jobs in program order, and who runs them.
     pub(crate) inline: Option<Inline>,
     /// In simulated mode: what is stepped, and in which order.

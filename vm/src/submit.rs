@@ -58,6 +58,24 @@ impl Shared {
     ) -> Result<(), Error> {
         // Before any lock.
         self.fork.check()?;
+        if list.copies_by_devices()
+            && let Some(mut staged) = list.staged(&self.capabilities)
+        {
+            let outcome = self.submit_staged(engine, &mut staged.list, full, submitted);
+            return outcome.map_err(|error| error.by_lines(&staged.lines));
+        }
+        self.submit_staged(engine, list, full, submitted)
+    }
+
+    /// [`Shared::submit`] of a list whose copies the devices can make.
+    #[inline]
+    fn submit_staged(
+        self: &Arc<Self>,
+        engine: &Arc<dyn Engine>,
+        list: &mut InstructionList,
+        full: Full,
+        submitted: &mut Submitted,
+    ) -> Result<(), Error> {
         match self.attempt(engine, list, submitted) {
             Ok(()) => Ok(()),
             Err(hindrance) => self.insist(engine, list, full, submitted, hindrance),
@@ -203,10 +221,7 @@ impl Shared {
     /// Opens a stream: the device makes it, a thread context gets it, submissions know it.
     pub(crate) fn open_stream(self: &Arc<Self>, key: StreamKey) -> Result<(), Error> {
         let device = self.devices.get(key.device)?;
-        let policy = policy_for(StreamClass::of(&key)).ok_or_else(|| Error::NoStream {
-            stream: key,
-            reason: format!("no backend of this build runs {} streams", key.device.kind),
-        })?;
+        let policy = policy_for(StreamClass::of(&key));
         let refused = |reason: String| Error::NoStream { stream: key, reason };
         // What passes at once runs on the host, whatever the device.
         let later = policy.passing() == Passing::Later;

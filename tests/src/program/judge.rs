@@ -107,6 +107,7 @@ pub(super) fn engine(script: &Script, mutant: Option<Mutant>) -> VmBuilder {
         .sim_devices(machine.sims)
         .detect_races(true)
         .soft_sync(setup.soft_sync)
+        .sim_pinned_only(setup.pinned_only)
         .cpu_memory_limit(setup.memory)
         .sim_memory_limit(setup.memory);
     if setup.host_waits_only {

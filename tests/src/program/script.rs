@@ -43,12 +43,19 @@ pub struct Setup {
     pub max_instructions: Option<u64>,
     /// Bytes of each device's memory.
     pub memory: u64,
+    /// Whether simulated devices reach no pageable memory.
+    pub pinned_only: bool,
 }
 
 impl Setup {
     /// The engine as it comes, with memory for a script that keeps all that it makes.
-    pub const DEFAULT: Setup =
-        Setup { soft_sync: SoftSyncMode::Minimal, host_waits_only: false, max_instructions: None, memory: 768 << 10 };
+    pub const DEFAULT: Setup = Setup {
+        soft_sync: SoftSyncMode::Minimal,
+        host_waits_only: false,
+        max_instructions: None,
+        memory: 768 << 10,
+        pinned_only: false,
+    };
 }
 
 /// A program of several threads.
@@ -86,6 +93,7 @@ impl Script {
             Turn { thread, step: [bytes[0], bytes[1], bytes[2], bytes[3], bytes[4]] }
         });
         let turns = turns.collect();
+        setup.pinned_only = random.once_in(3);
         Script { seed, setup, turns }
     }
 
