@@ -119,8 +119,11 @@ impl InstructionsBuilder {
     fn push_copy(&mut self, source: &Tensor, target: &Tensor, site: &'static Location<'static>) {
         let (device, stream_type) = match (source.place(), target.place()) {
             (Place::Host, Place::Host) => (HOST_DEVICE, self.compute),
+            // Nothing that only a device reaches: the host copies, and no device's stream waits for it.
+            (Place::Host, Place::Device(_)) if is_pinned(target) => (HOST_DEVICE, StreamType::HostToDevice),
+            (Place::Device(_), Place::Host) if is_pinned(source) => (HOST_DEVICE, StreamType::DeviceToHost),
             (Place::Device(device), Place::Host) => (device, StreamType::DeviceToHost),
-            (Place::Device(from), Place::Device(to)) if from == to => (to, self.compute),
+            (Place::Device(from), Place::Device(to)) if from == to => (to, self.copies_within(source, target)),
             // A CPU stream cannot reach another device's memory: that device copies out.
             (Place::Device(from), Place::Device(to)) if to.kind == DeviceKind::Cpu && from.kind != DeviceKind::Cpu => {
                 (from, StreamType::DeviceToHost)
@@ -129,6 +132,15 @@ impl InstructionsBuilder {
         };
         let stream = StreamKey::new(device, stream_type, self.lane);
         self.list.push_unchecked(stream, Kind::Copy, [source.read(), target.write()], site);
+    }
+
+    /// Between pinned and device memory of one device its copy streams work, within either its compute stream.
+    fn copies_within(&self, source: &Tensor, target: &Tensor) -> StreamType {
+        match (is_pinned(source), is_pinned(target)) {
+            (true, false) => StreamType::HostToDevice,
+            (false, true) => StreamType::DeviceToHost,
+            (true, true) | (false, false) => self.compute,
+        }
     }
 
     /// A new tensor with every element set to `value`.
@@ -228,7 +240,11 @@ impl InstructionsBuilder {
     where
         F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
     {
-        let device = tensor.as_tensor().and_then(|tensor| tensor.place().device()).unwrap_or(HOST_DEVICE);
+        let device = match tensor.as_tensor() {
+            // The host reaches it by itself, and the device's stream would wait for the callback.
+            Some(tensor) if is_pinned(tensor) => HOST_DEVICE,
+            tensor => tensor.and_then(|tensor| tensor.place().device()).unwrap_or(HOST_DEVICE),
+        };
         self.push_function(name, Role::Access, device, [tensor], || Some(InlineFn::new(f)), Location::caller())
     }
 
@@ -323,6 +339,12 @@ impl Default for InstructionsBuilder {
     fn default() -> Self {
         InstructionsBuilder::new()
     }
+}
+
+/// Whether the tensor lies in memory that both the host and a device other than a CPU reach.
+pub(crate) fn is_pinned(tensor: &Tensor) -> bool {
+    tensor.memory() == MemoryKind::Pinned
+        && tensor.place().device().is_some_and(|device| device.kind != DeviceKind::Cpu)
 }
 
 /// The device whose threads reach host memory.

@@ -6,6 +6,7 @@ use streamvm_ep::{
 };
 use streamvm_stream::StreamKey;
 
+use crate::builder::is_pinned;
 use crate::{BuildError, Kind, Place, Tensor, Use};
 
 /// The device, dtype and shape of an op's output.
@@ -112,10 +113,8 @@ fn check_form(kind: &Kind, uses: &[Use]) -> Result<(), BuildError> {
 
 /// One end is the stream's own, and a CPU stream reaches pinned memory alone of another kind of device.
 fn check_copy_ends(device: DeviceId, source: &Tensor, target: &Tensor) -> Result<(), BuildError> {
-    let apart = |end: &Tensor| {
-        let place = end.place().device();
-        place.is_some_and(|place| place.kind != DeviceKind::Cpu) && end.memory() != MemoryKind::Pinned
-    };
+    let apart =
+        |end: &Tensor| end.place().device().is_some_and(|place| place.kind != DeviceKind::Cpu) && !is_pinned(end);
     let out_of_reach = [source, target].into_iter().find(|end| device.kind == DeviceKind::Cpu && apart(end));
     match out_of_reach {
         Some(end) => on("copy", end, device.into()),
@@ -189,6 +188,7 @@ fn check_tensors(what: &str, device: DeviceId, uses: &[Use]) -> Result<(), Build
     for (first, u) in uses.iter().enumerate() {
         let Some(tensor) = u.as_tensor() else { continue };
         match tensor.place() {
+            Place::Device(_) if is_pinned(tensor) && device.kind == DeviceKind::Cpu => {}
             // A simulated device runs functions over copies that the host can reach.
             Place::Device(place) if place.kind == DeviceKind::Cuda && tensor.memory() != MemoryKind::Pinned => {
                 return on(what, tensor, Place::Host);

@@ -6,8 +6,8 @@ use std::error::Error;
 
 use common::{golden, planned, read};
 use snapbox::str;
-use streamvm_ep::{Axes, DType, DeviceId, Op, Params};
-use streamvm_instructions::{InstructionsBuilder, Place, SoftSyncMode, Var, lane};
+use streamvm_ep::{Axes, DType, DeviceId, MemoryKind, Op, Params, Shape};
+use streamvm_instructions::{InstructionsBuilder, Place, SoftSyncMode, Tensor, Var, lane};
 use streamvm_stream::{StreamKey, StreamType};
 
 const CPU: DeviceId = DeviceId::cpu(0);
@@ -51,6 +51,44 @@ fn copies_go_to_the_stream_that_reaches_both_ends() -> Outcome {
 
 "#]],
     );
+    Ok(())
+}
+
+/// The host reaches pinned memory by itself, and a device by its copy streams: nothing is copied twice.
+#[test]
+fn pinned_memory_is_reached_from_both_sides() -> Outcome {
+    let shape = Shape::new(&[2])?;
+    let pinned = || Tensor::unbound(CUDA.into(), MemoryKind::Pinned, DType::F32, shape);
+    let (up, down, host) = (pinned(), pinned(), Tensor::unbound(Place::Host, MemoryKind::Pageable, DType::F32, shape));
+    let mut b = InstructionsBuilder::new();
+    b.fill_into(&host, 1.0)?;
+    b.copy_into(&host, &up)?;
+    let there = b.copy(&up, CUDA)?;
+    b.copy_into(&there, &down)?;
+    b.access("look", down.read(), |_| Ok(()))?;
+    b.call_fn("change", CPU, [down.update()], |_| Ok(()))?;
+    b.copy_into(&down, &host)?;
+    b.copy_into(&down, &up)?;
+    golden(b.finish(), SoftSyncMode::Minimal, str![[r#"
+%0  fill     compute@cpu:0:0       1.0 -> host:t0                            f32[2]
+%1  wait     h2d@cpu:0:0           compute@cpu:0:0 by %0
+t1 = tensor cuda:0 pinned f32[2]
+%2  copy     h2d@cpu:0:0           host:t0 -> cuda:0:t1                      f32[2]
+%3  hostwait h2d@cuda:0:0          h2d@cpu:0:0 by %2
+%4  copy     h2d@cuda:0:0          pinned:t1 -> t2                           f32[2]
+%5  record   h2d@cuda:0:0          e0
+%6  wait     d2h@cuda:0:0          h2d@cuda:0:0 by e0
+%7  copy     d2h@cuda:0:0          t2 -> pinned:t3                           f32[2]
+%8  record   d2h@cuda:0:0          e1
+%9  hostwait compute@cpu:0:0       d2h@cuda:0:0 by e1
+%10 access   compute@cpu:0:0       "look" read cuda:0:t3
+%11 fn       compute@cpu:0:0       "change" update cuda:0:t3
+%12 wait     d2h@cpu:0:0           compute@cpu:0:0 by %11
+%13 copy     d2h@cpu:0:0           cuda:0:t3 -> host:t0                      f32[2]
+%14 hostwait compute@cuda:0:0      compute@cpu:0:0 by %11
+%15 copy     compute@cuda:0:0      pinned:t3 -> pinned:t1                    f32[2]
+
+"#]]);
     Ok(())
 }
 

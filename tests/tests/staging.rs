@@ -38,6 +38,28 @@ fn a_round_trip_goes_through_pinned_memory_that_comes_back() {
 }
 
 #[test]
+fn pinned_tensors_are_reached_from_both_sides_without_staging() {
+    let vm = builder().build().expect("an engine");
+    let up = vm.pinned_tensor(SIM, &[1.0f32, -2.0], &[2]).expect("memory");
+    let down = vm.pinned_tensor(SIM, &[0.0f32; 2], &[2]).expect("memory");
+    let mut b = InstructionsBuilder::new();
+    let there = b.copy(&up, SIM).expect("a copy");
+    let sum = b.add(&there, &there).expect("an op");
+    b.copy_into(&sum, &down).expect("a copy");
+    b.access("negate", down.update(), |context| {
+        context.writes.take::<f32>(0)?.iter_mut().for_each(|element| *element = -*element);
+        Ok(())
+    })
+    .expect("a function");
+    vm.submit(b.finish()).expect("it is taken");
+    assert_eq!(down.to_vec::<f32>(), Ok(vec![-2.0, 4.0]));
+    let streams: Vec<String> = vm.stats().streams.iter().map(|stream| stream.stream.to_string()).collect();
+    assert!(!streams.contains(&"h2d@cpu:0:0".to_owned()), "{streams:?}");
+    assert!(vm.pinned_tensor(DeviceId::sim(9), &[0u8], &[1]).is_err());
+    assert_eq!(vm.races(), []);
+}
+
+#[test]
 fn errors_name_the_line_that_was_written() {
     let vm = builder().build().expect("an engine");
     let x = vm.tensor(&[1.0f32; 4], &[4]).expect("memory");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use streamvm_ep::races::Finding;
-use streamvm_ep::{DType, DeviceInfo, Element, MemoryKind, Scalar, Shape};
+use streamvm_ep::{DType, DeviceId, DeviceInfo, Element, MemoryKind, Scalar, Shape};
 use streamvm_instructions::{
     BuildError, Deadline, Engine, Error, InstructionList, InstructionsBuilder, Place, SyncCounts, Tensor, Var, deadline,
 };
@@ -37,6 +37,9 @@ pub struct Vm {
     engine: Arc<dyn Engine>,
 }
 
+/// Where tensors of a caller's data live that no device was named for.
+const HOST: (Place, MemoryKind) = (Place::Host, MemoryKind::Pageable);
+
 impl Vm {
     pub(crate) fn new(shared: Arc<Shared>, engine: Arc<dyn Engine>) -> Vm {
         Vm { shared, engine }
@@ -64,7 +67,22 @@ impl Vm {
     /// The shape has another number of elements; out of memory; shut down.
     #[track_caller]
     pub fn tensor<T: Element>(&self, elements: &[T], shape: &[usize]) -> Result<Tensor, Error> {
-        self.create(T::DTYPE, elements.len(), shape, T::as_bytes(elements))
+        self.create(HOST, T::DTYPE, elements.len(), shape, T::as_bytes(elements))
+    }
+
+    /// A tensor in pinned host memory of `device`, which copies from it without staging, with a copy of `elements` in
+    /// row-major order. Callers' functions reach it as they reach host tensors. Waits as [`Vm::tensor`] does.
+    ///
+    /// # Errors
+    /// Those of [`Vm::tensor`], and no such device.
+    #[track_caller]
+    pub fn pinned_tensor<T: Element>(
+        &self,
+        device: DeviceId,
+        elements: &[T],
+        shape: &[usize],
+    ) -> Result<Tensor, Error> {
+        self.create((device.into(), MemoryKind::Pinned), T::DTYPE, elements.len(), shape, T::as_bytes(elements))
     }
 
     /// A host tensor of bools; see [`Vm::tensor`].
@@ -74,20 +92,27 @@ impl Vm {
     #[track_caller]
     pub fn tensor_of_bools(&self, elements: &[bool], shape: &[usize]) -> Result<Tensor, Error> {
         let bytes: Vec<u8> = elements.iter().map(|element| u8::from(*element)).collect();
-        self.create(DType::Bool, elements.len(), shape, &bytes)
+        self.create(HOST, DType::Bool, elements.len(), shape, &bytes)
     }
 
     #[track_caller]
-    fn create(&self, dtype: DType, elements: usize, shape: &[usize], bytes: &[u8]) -> Result<Tensor, Error> {
+    fn create(
+        &self,
+        (place, memory): (Place, MemoryKind),
+        dtype: DType,
+        elements: usize,
+        shape: &[usize],
+        bytes: &[u8],
+    ) -> Result<Tensor, Error> {
         let shape = Shape::new(shape).map_err(BuildError::from)?;
         if shape.elements() != elements {
             return Err(BuildError::Length { elements, shape }.into());
         }
-        let tensor = Tensor::unbound(Place::Host, MemoryKind::Pageable, dtype, shape);
+        let tensor = Tensor::unbound(place, memory, dtype, shape);
         let site = Location::caller();
         self.shared
             .create_from(&self.engine, &tensor, bytes, site)
-            .map_err(|error| error.about(None, "a host tensor", site))?;
+            .map_err(|error| error.about(None, "a tensor of the caller's data", site))?;
         Ok(tensor)
     }
 
