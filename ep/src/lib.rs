@@ -55,8 +55,10 @@
 //! ```
 
 mod accounts;
+mod check;
 mod closure;
 mod cpu;
+pub mod cuda;
 mod device;
 mod dtype;
 mod error;
