@@ -57,6 +57,7 @@
 mod accounts;
 mod closure;
 mod cpu;
+pub mod cuda;
 mod device;
 mod dtype;
 mod error;

@@ -1,0 +1,3 @@
+//! CUDA devices.
+#[cfg(feature = "cuda")]
+mod driver;
