@@ -22,6 +22,10 @@ pub(super) struct DriverFailure {
 }
 
 impl DriverFailure {
+    /// A kernel that no loaded module has, in the driver's words.
+    pub(super) const NO_FUNCTION: DriverFailure =
+        DriverFailure { call: "cuModuleGetFunction", result: sys::CUresult::CUDA_ERROR_NOT_FOUND };
+
     /// The driver's code, such as 2 for `CUDA_ERROR_OUT_OF_MEMORY`.
     pub(super) fn code(self) -> u32 {
         self.result as u32
@@ -35,6 +39,7 @@ pub(super) const SYMBOLS: &[&str] = &[
     "cuCtxPopCurrent_v2",
     "cuCtxPushCurrent_v2",
     "cuCtxSetCurrent",
+    "cuCtxSynchronize",
     "cuDeviceCanAccessPeer",
     "cuDeviceGet",
     "cuDeviceGetAttribute",
@@ -283,6 +288,11 @@ impl Driver {
     pub(super) fn pop_current(self) -> Result<(), DriverFailure> {
         let mut popped = ptr::null_mut();
         call!(cuCtxPopCurrent_v2(&mut popped))
+    }
+
+    /// Waits until everything that the current context has been given is over.
+    pub(super) fn synchronize(self) -> Result<(), DriverFailure> {
+        call!(cuCtxSynchronize())
     }
 
     /// The lowest and the highest priority of streams of the current context: a lower number comes first.
