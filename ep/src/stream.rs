@@ -22,6 +22,11 @@ pub trait Stream: Send {
     /// nobody ignores it.
     fn begin(&mut self, label: &Label);
 
+    /// What of a label a stream needs to say which command failed late: the engine's numbers of the stream and of the
+    /// instruction that the next commands belong to. For an engine that nobody watches, as it costs nothing; a stream
+    /// that tells nobody ignores it.
+    fn number(&mut self, _stream: u32, _seq: u64) {}
+
     /// Runs a kernel.
     ///
     /// # Errors

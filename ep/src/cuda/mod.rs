@@ -1,3 +1,77 @@
 //! CUDA devices.
+
+pub mod abi;
+mod absent;
+#[cfg(feature = "cuda")]
+mod book;
+mod config;
+#[cfg(feature = "cuda")]
+mod current;
+#[cfg(feature = "cuda")]
+mod device;
 #[cfg(feature = "cuda")]
 mod driver;
+mod error;
+mod function;
+#[cfg(feature = "cuda")]
+mod functions;
+#[cfg(feature = "cuda")]
+mod marks;
+mod plan;
+#[cfg(feature = "cuda")]
+mod probe;
+#[cfg(feature = "cuda")]
+mod progress;
+#[cfg(feature = "cuda")]
+mod statuses;
+#[cfg(feature = "cuda")]
+mod stream;
+#[cfg(feature = "cuda")]
+mod world;
+
+use std::sync::Arc;
+
+pub use absent::{CudaAbsent, CudaVersion};
+pub use config::CudaConfig;
+#[cfg(feature = "cuda")]
+pub use device::CudaDevice;
+pub use error::DriverError;
+pub use function::{FunctionName, Module};
+pub use plan::Launch;
+
+use crate::device::{Device, DeviceKind};
+use crate::dtype::DType;
+use crate::infer::supports;
+use crate::kernel::Kernel;
+use crate::kernel_registry::KernelRegistry;
+use crate::op::Op;
+
+/// Registers every op and dtype that there is a kernel for. A launch is planned, which checks the operands, so nothing is
+/// left to check before it.
+pub(crate) fn register(registry: &mut KernelRegistry) {
+    for op in Op::ALL {
+        for dtype in DType::ALL.into_iter().filter(|&dtype| supports(op, dtype)) {
+            registry.register(Kernel { op, device: DeviceKind::Cuda, dtype, run: |_| Ok(()) });
+        }
+    }
+}
+
+/// The CUDA devices of this machine, `cuda:0` first, as one engine sees them; see [`CudaDevice::open`].
+///
+/// # Errors
+///
+/// Why there is none; [`CudaAbsent::NotBuilt`] where this build left CUDA out.
+#[cfg(feature = "cuda")]
+pub fn open(config: &CudaConfig) -> Result<Vec<Arc<dyn Device>>, CudaAbsent> {
+    Ok(CudaDevice::open(config)?.into_iter().map(|device| -> Arc<dyn Device> { device }).collect())
+}
+
+/// The CUDA devices of this machine: none, as this build left CUDA out.
+///
+/// # Errors
+///
+/// [`CudaAbsent::NotBuilt`].
+#[cfg(not(feature = "cuda"))]
+pub fn open(_: &CudaConfig) -> Result<Vec<Arc<dyn Device>>, CudaAbsent> {
+    Err(CudaAbsent::NotBuilt)
+}

@@ -115,6 +115,10 @@ impl Stream for FaultyStream {
         }
     }
 
+    fn number(&mut self, stream: u32, seq: u64) {
+        self.inner(|inner| inner.number(stream, seq));
+    }
+
     fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
         match self.at(Point::Launch)? {
             Next::Run => self.inner(|inner| inner.launch(call)),

@@ -43,6 +43,10 @@ impl Stream for WatchedStream {
         self.inner.begin(label);
     }
 
+    fn number(&mut self, stream: u32, seq: u64) {
+        self.inner.number(stream, seq);
+    }
+
     fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
         self.tell(call.kernel.op.name(), call.operands.iter());
         self.inner.launch(call)

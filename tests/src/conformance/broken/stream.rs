@@ -103,6 +103,12 @@ impl Stream for BrokenStream {
         }
     }
 
+    fn number(&mut self, stream: u32, seq: u64) {
+        if self.flaw != Flaw::ForgetsLabels {
+            self.inner.number(stream, seq);
+        }
+    }
+
     fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
         self.owed(Next::Read)?;
         if self.failed {
