@@ -1,4 +1,26 @@
-//! CUDA devices.
+//! CUDA: devices behind a driver that is looked for at run time, and the kernels that they run.
+//!
+//! What our kernels are given, and how a call becomes a launch of one of them, needs no driver: a [`Launch`] is one kernel
+//! with its [`Arguments`](abi::Arguments) and its grid; [`FunctionName`] says in which [`Module`] of PTX the kernel is. All
+//! else is behind the feature `cuda`: [`open`] gives the machine's devices, or says why there is none.
+//!
+//! # How it maps
+//!
+//! | here | there |
+//! |---|---|
+//! | device | its primary context, retained at first use |
+//! | stream | a non-blocking stream with a priority; a queue of its own, never the default one |
+//! | event | an event without timing for each device that has recorded it, kept for reuse |
+//! | device memory | `cuMemAlloc`, zeroed by the device: asked for in large regions by an allocator above |
+//! | pinned and pageable memory | page-locked host memory, reached by every device under one address |
+//! | copy | `cuMemcpyAsync`, which sees from the addresses what it copies between; views with gaps by a kernel |
+//! | kernel | one launch with one parameter, planned in the thread that launches |
+//! | a kernel's own failure | a status in page-locked memory, read once the launch is over |
+//!
+//! # What a thread needs
+//!
+//! A context is current for each thread (`current.rs`): a thread that launches binds it once
+//! ([`Device::bind_thread`]); in any other, each call pushes and pops it.
 
 pub mod abi;
 mod absent;

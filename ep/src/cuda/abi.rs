@@ -1,0 +1,82 @@
+//! What our CUDA kernels are given: one parameter, by value, the same type for all of them.
+//!
+//! `kernels/abi.cuh` has the same in CUDA C; a test compares sizes and offsets. All of it is plain numbers, and addresses
+//! are those of the device. What the fields hold depends on the family of the kernel:
+//!
+//! | family | `shape[..rank]` | `inner[..inner_rank]` | strides of a view |
+//! |---|---|---|---|
+//! | elementwise, copy, fill | what is walked | – | one per axis of `shape` |
+//! | sum, mean, largest, smallest, argmax | the kept axes | the reduced axes | input: those of `shape`, then those of `inner`; output: those of `shape` |
+//! | softmax | the other axes | the axis | those of `shape`, then that of `inner` |
+//! | matmul | the batch axes | `[m, n, k]` | those of `shape`, then of a row and of a column |
+//!
+//! So a view of `shape` followed by `inner` (for matmul by two of `[m, k]`, `[k, n]`, `[m, n]`) is the operand again, as
+//! far as its op can tell: axes of size 1 are gone, neighbours that advance evenly in every operand are one axis, and
+//! the axes of an op that cannot fail may stand in another order. Strides of repeated elements are 0. A reduction over no
+//! elements has `inner = [0]`.
+
+use crate::shape::MAX_RANK;
+
+/// Operands that a kernel can have: [`Op::Where`](crate::Op::Where) has three inputs and one output.
+pub const MAX_VIEWS: usize = 4;
+
+/// One operand.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct View {
+    /// Address of the first element.
+    pub base: u64,
+    /// In elements, one per axis; see the module for which axes. The others are 0.
+    pub strides: [i64; MAX_RANK],
+}
+
+/// The parameter of every kernel.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Arguments {
+    /// Inputs first, then the output; the others are zeros.
+    pub views: [View; MAX_VIEWS],
+    /// Sizes of the outer axes, outermost first; see the module. Those past the rank are 1.
+    pub shape: [i64; MAX_RANK],
+    /// Sizes of the inner axes; see the module. Those past the rank are 1.
+    pub inner: [i64; MAX_RANK],
+    /// Number of outer axes.
+    pub rank: u32,
+    /// Number of inner axes: 3 for matmul, 1 for argmax and softmax.
+    pub inner_rank: u32,
+    /// Elements of `shape`: the product of its sizes.
+    pub elements: u64,
+    /// Elements of `inner`; 1 if there are no inner axes.
+    pub inner_elements: u64,
+    /// Fill: the bits of one element, in the low bytes.
+    pub value: u64,
+    /// Address of a [`Status`], aligned to 8 bytes, that the device may read and write, or 0: then a kernel tells nobody
+    /// of what fails. A plan leaves it 0; who launches sets it where
+    /// [`FunctionName::can_fail`](crate::cuda::FunctionName::can_fail) says so.
+    pub status: u64,
+    /// 1 if an elementwise kernel may work on four elements at a time: `rank` is 1, each stride is 0 or 1 and that of the
+    /// output 1, and what has stride 1 begins at a multiple of four elements or 16 bytes, the smaller.
+    pub vectors: u32,
+    /// Reductions and softmax: threads that share one output element or one row, a power of two.
+    pub lanes: u32,
+    /// Reductions and softmax: 1 if neighbouring threads work on neighbouring outputs or rows, 0 if on neighbouring
+    /// elements of one of them.
+    pub across: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// Where a kernel tells of what failed. Begins as [`Status::CLEAR`].
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Status {
+    /// The smallest row-major index of the output that cannot be computed; `u64::MAX` if there is none.
+    pub index: u64,
+    /// Integer pow: the negative exponent there. Else as it was.
+    pub exponent: i64,
+}
+
+impl Status {
+    /// Nothing failed.
+    pub const CLEAR: Status = Status { index: u64::MAX, exponent: 0 };
+}

@@ -1,0 +1,177 @@
+//! The names of our kernels, and where their code is.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::cuda::abi::Status;
+use crate::dtype::DType;
+use crate::error::{KernelError, ParseError};
+use crate::infer::supports;
+use crate::op::Op;
+
+/// A kernel of ours.
+///
+/// [`Display`](fmt::Display) gives its name in PTX and [`FromStr`] reads it: `sv_add_f32`, `sv_cast_f32_i64`, `sv_copy_4`,
+/// `sv_fill_8`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum FunctionName {
+    /// An op but [`Op::Cast`], for a dtype of its [key input](Op::key_input).
+    Op(Op, DType),
+    /// [`Op::Cast`] from the first dtype to the second.
+    Cast(DType, DType),
+    /// Strided copy of elements of so many bytes: 1, 2, 4 or 8.
+    Copy(usize),
+    /// Fill of elements of so many bytes: 1, 2, 4 or 8.
+    Fill(usize),
+}
+
+const OPS: usize = Op::ALL.len();
+const DTYPES: usize = DType::ALL.len();
+/// Sizes of elements: 1, 2, 4, 8.
+const SIZES: usize = 4;
+
+impl FunctionName {
+    /// [`index`](FunctionName::index) is below this.
+    pub const INDICES: usize = (OPS + DTYPES) * DTYPES + 2 * SIZES;
+
+    /// Every kernel that there is.
+    pub fn all() -> impl Iterator<Item = FunctionName> {
+        let ops = Op::ALL.into_iter().filter(|&op| op != Op::Cast);
+        let ops = ops.flat_map(|op| DType::ALL.into_iter().map(move |dtype| FunctionName::Op(op, dtype)));
+        let casts = DType::ALL.into_iter().flat_map(|from| DType::ALL.map(|to| FunctionName::Cast(from, to)));
+        let sizes = (0..SIZES).flat_map(|log| [FunctionName::Copy(1 << log), FunctionName::Fill(1 << log)]);
+        ops.chain(casts).chain(sizes).filter(|name| name.exists())
+    }
+
+    fn exists(self) -> bool {
+        match self {
+            FunctionName::Op(op, dtype) => op != Op::Cast && supports(op, dtype),
+            FunctionName::Cast(from, _) => supports(Op::Cast, from),
+            FunctionName::Copy(bytes) | FunctionName::Fill(bytes) => matches!(bytes, 1 | 2 | 4 | 8),
+        }
+    }
+
+    /// A small number of its own, for tables. The same in every process of one build.
+    #[inline]
+    pub fn index(self) -> usize {
+        match self {
+            FunctionName::Op(op, dtype) => op as usize * DTYPES + dtype as usize,
+            FunctionName::Cast(from, to) => (OPS + from as usize) * DTYPES + to as usize,
+            FunctionName::Copy(bytes) => (OPS + DTYPES) * DTYPES + bytes.ilog2() as usize,
+            FunctionName::Fill(bytes) => (OPS + DTYPES) * DTYPES + SIZES + bytes.ilog2() as usize,
+        }
+    }
+
+    /// Where its code is.
+    #[inline]
+    pub fn module(self) -> Module {
+        match self {
+            FunctionName::Copy(_) | FunctionName::Fill(_) | FunctionName::Op(Op::Where, _) => Module::Move,
+            FunctionName::Cast(..) => Module::Cast,
+            FunctionName::Op(Op::MatMul, _) => Module::MatMul,
+            FunctionName::Op(Op::Softmax, _) => Module::Reduce,
+            FunctionName::Op(op, _) if op.is_reduction() => Module::Reduce,
+            FunctionName::Op(op, _) if op.is_comparison() => Module::Compare,
+            FunctionName::Op(op, _) if op.arity() == 2 => Module::Binary,
+            FunctionName::Op(..) => Module::Unary,
+        }
+    }
+
+    /// Can an element be one that it cannot compute? Then it wants a [`Status`], and [`failure`](FunctionName::failure)
+    /// reads it: integer div and pow with a signed exponent.
+    #[inline]
+    pub fn can_fail(self) -> bool {
+        match self {
+            FunctionName::Op(Op::Div, dtype) => !dtype.is_float(),
+            FunctionName::Op(Op::Pow, dtype) => !dtype.is_float() && dtype != DType::U8,
+            _ => false,
+        }
+    }
+
+    /// What a kernel that has passed says of itself.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::DivisionByZero`], [`KernelError::NegativeExponent`], as a CPU kernel has them. Unlike a CPU kernel,
+    /// this one has computed the other elements: none of the output means anything.
+    pub fn failure(self, status: &Status) -> Result<(), KernelError> {
+        let FunctionName::Op(op, _) = self else { return Ok(()) };
+        if status.index == u64::MAX || !self.can_fail() {
+            return Ok(());
+        }
+        let index = status.index as usize;
+        Err(match op {
+            Op::Pow => KernelError::NegativeExponent { op, index, exponent: status.exponent },
+            _ => KernelError::DivisionByZero { op, index },
+        })
+    }
+}
+
+impl fmt::Display for FunctionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FunctionName::Op(op, dtype) => write!(f, "sv_{}_{}", op.name(), dtype.name()),
+            FunctionName::Cast(from, to) => write!(f, "sv_cast_{}_{}", from.name(), to.name()),
+            FunctionName::Copy(bytes) => write!(f, "sv_copy_{bytes}"),
+            FunctionName::Fill(bytes) => write!(f, "sv_fill_{bytes}"),
+        }
+    }
+}
+
+impl FromStr for FunctionName {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<FunctionName, ParseError> {
+        let refused = || ParseError::new("CUDA kernel", text, "the name of one, such as sv_add_f32 or sv_copy_4");
+        // A name of an op has an underscore itself, a name of a dtype has none.
+        let (work, last) = text.strip_prefix("sv_").and_then(|rest| rest.rsplit_once('_')).ok_or_else(refused)?;
+        let sizes = [FunctionName::Copy as fn(usize) -> FunctionName, FunctionName::Fill];
+        let name = match work.rsplit_once('_') {
+            None if work == "copy" || work == "fill" => {
+                let bytes = ["1", "2", "4", "8"].into_iter().position(|size| size == last).ok_or_else(refused)?;
+                sizes[usize::from(work == "fill")](1 << bytes)
+            }
+            Some(("cast", from)) => FunctionName::Cast(from.parse()?, last.parse()?),
+            _ => FunctionName::Op(work.parse()?, last.parse()?),
+        };
+        if name.exists() { Ok(name) } else { Err(refused()) }
+    }
+}
+
+/// A piece of PTX: kernels of one kind, so that what a driver must compile first is what is used.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Module {
+    /// Unary ops but casts.
+    Unary,
+    /// Ops of two inputs of one dtype to that dtype.
+    Binary,
+    /// Comparisons.
+    Compare,
+    /// Casts.
+    Cast,
+    /// What computes nothing: copy, fill, where.
+    Move,
+    /// Reductions and softmax.
+    Reduce,
+    /// Matrix products.
+    MatMul,
+}
+
+impl Module {
+    /// Every module, in the order of the enum.
+    pub const ALL: [Module; 7] =
+        [Module::Unary, Module::Binary, Module::Compare, Module::Cast, Module::Move, Module::Reduce, Module::MatMul];
+
+    /// Its name, for people; its source is `kernels/<name>.cu`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Module::Unary => "unary",
+            Module::Binary => "binary",
+            Module::Compare => "compare",
+            Module::Cast => "cast",
+            Module::Move => "move",
+            Module::Reduce => "reduce",
+            Module::MatMul => "matmul",
+        }
+    }
+}
