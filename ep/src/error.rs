@@ -225,6 +225,12 @@ pub enum Error {
         "the host cannot reach the memory of {device}, so no closure runs on its streams; copy to the host and run it on a          stream there, or run a kernel of your own on the device"
     )]
     HostFunction { device: DeviceId },
+    /// A caller's function over a driver's stream where there is none.
+    #[error("{device} has no driver's stream to give; only the streams of CUDA devices do")]
+    NoRawStream { device: DeviceId },
+    /// A caller's kernel on another device than it was loaded on.
+    #[error("a kernel that was loaded on {loaded} cannot run on {device}; load it there too")]
+    OtherDevice { loaded: DeviceId, device: DeviceId },
     /// A copy that the driver would have to stage.
     #[error(
         "a copy on {device} touches pageable memory at {address:#x}, which its driver would stage while the caller waits;          copy it to pinned memory first"

@@ -11,8 +11,10 @@ use std::sync::{PoisonError, RwLock};
 pub(super) enum Home {
     /// Memory of the device of this index.
     Device(usize),
-    /// Page-locked memory of the host, which every device reaches.
+    /// Page-locked memory of the host, which every device reaches under its address.
     Host,
+    /// Write-combined memory of the host, which kernels may find at another address.
+    Upload,
 }
 
 #[derive(Clone, Debug)]

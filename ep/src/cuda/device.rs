@@ -68,18 +68,75 @@ impl CudaDevice {
         Ok((free as u64, total as u64))
     }
 
+    /// Pinned memory for what the host writes and the device copies from: write-combined, which spares the processor's
+    /// caches and is very slow for the host to read. Only copies use it: kernels may find it at another address, so views
+    /// of it with gaps are out of reach. Counted as pinned memory, zeroed, and given back by [`Device::free`] as any other.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`allocate`](Device::allocate).
+    pub fn allocate_upload(&self, bytes: usize) -> Result<Region, Error> {
+        self.allocate_as(MemoryKind::Pinned, HostMemory::WriteCombined, bytes)
+    }
+
     /// May kernels here use the memory of the other device, of the same [`open`](CudaDevice::open) call? Known once both
     /// have been used. Copies between devices do without.
     pub fn reaches(&self, other: &CudaDevice) -> bool {
         Arc::ptr_eq(&self.world, &other.world) && self.world.has_peer(self.index, other.index)
     }
 
+    pub(super) fn world(&self) -> &Arc<World> {
+        &self.world
+    }
+
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
     fn core(&self) -> &Core {
         &self.world.cores[self.index]
     }
 
+    fn allocate_as(&self, kind: MemoryKind, host: HostMemory, bytes: usize) -> Result<Region, Error> {
+        let (core, requested) = (self.core(), bytes as u64);
+        core.accounts.charge(kind, requested)?;
+        if bytes == 0 {
+            return Ok(Region::new(without_provenance_mut(ALIGNMENT), 0, kind, self.id()));
+        }
+        let fresh = || -> Result<*mut u8, Error> {
+            if isize::try_from(bytes).is_err() {
+                return Err(core.accounts.refuse(kind, requested));
+            }
+            let uncharged = |error| {
+                core.accounts.refuse(kind, requested);
+                error
+            };
+            let opened = self.world.opened(self.index).map_err(uncharged)?;
+            core.empty_trash(opened);
+            let _current = core.enter(opened).map_err(uncharged)?;
+            self.allocate_zeroed(opened, kind, host, bytes).map_err(|failure| {
+                let refused = core.accounts.refuse(kind, requested);
+                if failure.code() == OUT_OF_MEMORY { refused } else { core.fail(failure) }
+            })
+        };
+        let base = fresh()?;
+        let home = match (kind, host) {
+            (MemoryKind::Device, _) => Home::Device(self.index),
+            (MemoryKind::Pinned | MemoryKind::Pageable, HostMemory::Plain) => Home::Host,
+            (MemoryKind::Pinned | MemoryKind::Pageable, HostMemory::WriteCombined) => Home::Upload,
+        };
+        self.world.book.enter(base.addr(), bytes, home);
+        Ok(Region::new(base, bytes, kind, self.id()))
+    }
+
     /// Fresh memory of `bytes` bytes, zeroed.
-    fn allocate_zeroed(&self, opened: &Opened, kind: MemoryKind, bytes: usize) -> Result<*mut u8, DriverFailure> {
+    fn allocate_zeroed(
+        &self,
+        opened: &Opened,
+        kind: MemoryKind,
+        host: HostMemory,
+        bytes: usize,
+    ) -> Result<*mut u8, DriverFailure> {
         let (core, driver) = (self.core(), self.world.driver);
         match kind {
             MemoryKind::Device => {
@@ -93,7 +150,7 @@ impl CudaDevice {
                 Ok(with_exposed_provenance_mut(address as usize))
             }
             MemoryKind::Pinned | MemoryKind::Pageable => {
-                let address = driver.allocate_host(bytes, HostMemory::Plain)?;
+                let address = driver.allocate_host(bytes, host)?;
                 // SAFETY: it has just been allocated with that many bytes, which the host may write.
                 unsafe { address.write_bytes(0, bytes) };
                 // Given back by its number.
@@ -159,31 +216,7 @@ impl Device for CudaDevice {
     }
 
     fn allocate(&self, kind: MemoryKind, bytes: usize) -> Result<Region, Error> {
-        let (core, requested) = (self.core(), bytes as u64);
-        core.accounts.charge(kind, requested)?;
-        if bytes == 0 {
-            return Ok(Region::new(without_provenance_mut(ALIGNMENT), 0, kind, self.id()));
-        }
-        let fresh = || -> Result<*mut u8, Error> {
-            if isize::try_from(bytes).is_err() {
-                return Err(core.accounts.refuse(kind, requested));
-            }
-            let uncharged = |error| {
-                core.accounts.refuse(kind, requested);
-                error
-            };
-            let opened = self.world.opened(self.index).map_err(uncharged)?;
-            core.empty_trash(opened);
-            let _current = core.enter(opened).map_err(uncharged)?;
-            self.allocate_zeroed(opened, kind, bytes).map_err(|failure| {
-                let refused = core.accounts.refuse(kind, requested);
-                if failure.code() == OUT_OF_MEMORY { refused } else { core.fail(failure) }
-            })
-        };
-        let base = fresh()?;
-        let home = if kind == MemoryKind::Device { Home::Device(self.index) } else { Home::Host };
-        self.world.book.enter(base.addr(), bytes, home);
-        Ok(Region::new(base, bytes, kind, self.id()))
+        self.allocate_as(kind, HostMemory::Plain, bytes)
     }
 
     unsafe fn free(&self, region: Region) {

@@ -121,6 +121,14 @@ impl ContextHandle {
 }
 
 impl StreamHandle {
+    /// The stream that [`raw`](StreamHandle::raw) has given out.
+    ///
+    /// # Safety
+    /// * It is one, and alive while the handle is used.
+    pub(super) unsafe fn of(raw: *mut c_void) -> StreamHandle {
+        StreamHandle(raw.cast())
+    }
+
     /// For a caller's own driver calls.
     pub(super) fn raw(self) -> *mut c_void {
         self.0.cast()
@@ -516,3 +524,7 @@ impl Driver {
         call!(cuLaunchKernel(function.0, x, y, z, bx, by, bz, shared_bytes, stream.0, values, ptr::null_mut()))
     }
 }
+
+#[cfg(test)]
+#[path = "driver_tests.rs"]
+mod tests;

@@ -26,6 +26,8 @@ pub mod abi;
 mod absent;
 #[cfg(feature = "cuda")]
 mod book;
+#[cfg(feature = "cuda")]
+mod compile;
 mod config;
 #[cfg(feature = "cuda")]
 mod current;
@@ -38,12 +40,17 @@ mod function;
 #[cfg(feature = "cuda")]
 mod functions;
 #[cfg(feature = "cuda")]
+mod library;
+#[cfg(feature = "cuda")]
 mod marks;
+#[cfg(feature = "cuda")]
+mod own;
 mod plan;
 #[cfg(feature = "cuda")]
 mod probe;
 #[cfg(feature = "cuda")]
 mod progress;
+mod source;
 #[cfg(feature = "cuda")]
 mod statuses;
 #[cfg(feature = "cuda")]
@@ -59,7 +66,10 @@ pub use config::CudaConfig;
 pub use device::CudaDevice;
 pub use error::DriverError;
 pub use function::{FunctionName, Module};
+#[cfg(feature = "cuda")]
+pub use own::{CudaArgument, CudaFunction, CudaGrid};
 pub use plan::Launch;
+pub use source::{CompileError, Ptx};
 
 use crate::device::{Device, DeviceKind};
 use crate::dtype::DType;

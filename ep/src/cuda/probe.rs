@@ -9,11 +9,10 @@
 
 use std::sync::OnceLock;
 
-use libloading::Library;
-
 use super::absent::{CudaAbsent, CudaVersion};
 use super::driver::{self, Driver, DriverFailure, SYMBOLS};
 use super::error::{DriverError, NO_DEVICE, STUB_LIBRARY};
+use super::library;
 
 /// The oldest driver that our PTX and calls work with.
 pub(super) const NEEDED: CudaVersion = CudaVersion { major: 12, minor: 0 };
@@ -39,63 +38,42 @@ pub(super) fn probe() -> Result<Found, CudaAbsent> {
 
 /// A library that has every function.
 fn load(names: &[String]) -> Result<(Driver, String), CudaAbsent> {
-    let library = find(names)?;
+    let library = library::find(names).map_err(|reason| CudaAbsent::NoDriver {
+        tried: names.len(),
+        reason: reason.unwrap_or_else(|| String::from("libcuda.so.1 was not found")),
+    })?;
     // What was found stays loaded, so what cudarc loads now is the same.
-    let loaded = driver::library();
-    if let Some(function) = missing(loaded) {
+    if let Some(function) = library::missing(driver::library(), SYMBOLS) {
         return Err(CudaAbsent::Incomplete { library, function, needed: NEEDED });
     }
     // SAFETY: the library is loaded, by cudarc itself, and has every function.
     Ok((unsafe { Driver::found() }, library))
 }
 
-/// The first name by which a library can be loaded. It stays loaded.
-fn find(names: &[String]) -> Result<String, CudaAbsent> {
-    let mut reason = None;
-    for name in names {
-        // SAFETY: the initialisers of a driver's library may run; that is what the name stands for.
-        match unsafe { Library::new(name) } {
-            Ok(library) => {
-                std::mem::forget(library);
-                return Ok(name.clone());
-            }
-            // A file that is there and cannot be loaded says more than one that is not.
-            Err(error) => {
-                let text = error.to_string();
-                if reason.is_none() && !text.contains("No such file") {
-                    reason = Some(text.lines().collect::<Vec<_>>().join(" "));
-                }
-            }
-        }
-    }
-    let reason = reason.unwrap_or_else(|| String::from("libcuda.so.1 was not found"));
-    Err(CudaAbsent::NoDriver { tried: names.len(), reason })
-}
-
-/// The first function that the library lacks.
-fn missing(library: &Library) -> Option<&'static str> {
-    SYMBOLS.iter().copied().find(|symbol| {
-        // SAFETY: the symbol is looked for, not called.
-        let found = unsafe { library.get::<unsafe extern "C" fn()>(symbol.as_bytes()) };
-        found.is_err()
-    })
-}
-
 fn start((driver, library): (Driver, String)) -> Result<Found, CudaAbsent> {
-    let failed = |failure: DriverFailure, version| match failure.code() {
-        STUB_LIBRARY => CudaAbsent::Stub { library: library.clone() },
-        NO_DEVICE => CudaAbsent::NoDevice { version },
-        _ => CudaAbsent::Init(told(driver, failure)),
+    let told = |failure| told(driver, failure);
+    let count = || driver.init().and_then(|()| driver.device_count()).map_err(told);
+    let (version, devices) = judge(library, driver.version().map_err(told), count)?;
+    Ok(Found { driver, version, devices })
+}
+
+/// What the driver's version, and its devices once it has been started, say: version and devices, or why there are none.
+fn judge(
+    library: String,
+    version: Result<i32, DriverError>,
+    count: impl FnOnce() -> Result<i32, DriverError>,
+) -> Result<(CudaVersion, u32), CudaAbsent> {
+    let failed = |error: DriverError, version| match (error.code, version) {
+        (STUB_LIBRARY, _) => CudaAbsent::Stub { library: library.clone() },
+        (NO_DEVICE, Some(version)) => CudaAbsent::NoDevice { version },
+        _ => CudaAbsent::Init(error),
     };
-    let unknown = CudaVersion { major: 0, minor: 0 };
-    let version = CudaVersion::from_number(driver.version().map_err(|failure| failed(failure, unknown))?);
+    let version = CudaVersion::from_number(version.map_err(|error| failed(error, None))?);
     if version < NEEDED {
         return Err(CudaAbsent::TooOld { found: version, needed: NEEDED });
     }
-    driver.init().map_err(|failure| failed(failure, version))?;
-    let count = driver.device_count().map_err(|failure| failed(failure, version))?;
-    match u32::try_from(count) {
-        Ok(devices @ 1..) => Ok(Found { driver, version, devices }),
+    match u32::try_from(count().map_err(|error| failed(error, Some(version)))?) {
+        Ok(devices @ 1..) => Ok((version, devices)),
         _ => Err(CudaAbsent::NoDevice { version }),
     }
 }

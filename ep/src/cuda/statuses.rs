@@ -128,10 +128,11 @@ impl Statuses {
         for _ in 0..under_way.len() {
             let Some(launch) = under_way.pop_front() else { break };
             // SAFETY: events of slots live as long as the statuses.
-            let passed = result.is_ok() && unsafe { driver.query_event(launch.slot.passed) }.unwrap_or_else(|failure| {
-                result = Err(failure);
-                false
-            });
+            let passed = result.is_ok()
+                && unsafe { driver.query_event(launch.slot.passed) }.unwrap_or_else(|failure| {
+                    result = Err(failure);
+                    false
+                });
             if !passed {
                 under_way.push_back(launch);
                 continue;

@@ -21,6 +21,7 @@ use crate::fn_context::FnContext;
 use crate::kernel::KernelCall;
 use crate::label::Label;
 use crate::operand::Operand;
+use crate::raw::{RawCall, RawFn};
 use crate::scalar::Scalar;
 use crate::stream::Stream;
 
@@ -111,9 +112,8 @@ impl CudaStream {
                 // SAFETY: the stream is alive.
                 Err(_) => match unsafe { driver.synchronize_stream(stream) } {
                     Ok(()) => statuses.over(slot, name, self.stream, self.seq),
-                    // Never free again: the device may still write it.
+                    // The slot is never free again: the device may still write it.
                     Err(failure) => {
-                        std::mem::forget(slot);
                         self.core().lose(format!("{} gave code {} behind a kernel", failure.call, failure.code()));
                     }
                 },
@@ -139,6 +139,19 @@ impl CudaStream {
         } else {
             Err(Error::OutOfReach { device: self.core().id, address })
         }
+    }
+}
+
+/// Makes the context of a bound thread current again when it is dropped.
+struct Again<'a> {
+    driver: Driver,
+    opened: &'a Opened,
+}
+
+impl Drop for Again<'_> {
+    fn drop(&mut self) {
+        // SAFETY: it was bound to this thread before, and a stream of it is in use. What fails here fails the next call.
+        let _ = unsafe { self.opened.context.bind_again(self.driver) };
     }
 }
 
@@ -230,6 +243,23 @@ impl Stream for CudaStream {
         FnContext::new(operands)?;
         drop(function);
         Err(Error::HostFunction { device: self.core().id }.into())
+    }
+
+    fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand]) -> Result<(), CallError> {
+        FnContext::new(operands)?;
+        let core = self.core();
+        let opened = self.world.opened(self.index)?;
+        let current = core.enter(opened)?;
+        let (context, stream) = (opened.context.handle.raw(), self.handle.raw());
+        let result = {
+            // Also where the function panics.
+            let _again = Again { driver: self.world.driver, opened };
+            function(&RawCall { device: core.id, context, stream, operands })
+        };
+        drop(current);
+        result.map_err(CallError::Function)?;
+        // The function's commands count as one of this stream.
+        self.give("call", |_, _, _| Ok(())).map_err(CallError::Device)
     }
 
     fn record(&mut self, event: EventId) -> Result<(), Error> {

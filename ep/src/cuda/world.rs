@@ -17,9 +17,9 @@ use super::absent::{CudaAbsent, CudaVersion};
 use super::book::{Book, Home};
 use super::config::CudaConfig;
 use super::current::{self, Context, Entered};
-use super::driver::{Driver, DriverFailure, EventHandle, StreamHandle};
+use super::driver::{Driver, DriverFailure, ModuleHandle, StreamHandle};
 use super::error::{PEER_ACCESS_ALREADY_ENABLED, ends_device};
-use super::functions::Functions;
+use super::functions::{Functions, Refused};
 use super::marks::Marks;
 use super::probe::{self, Found};
 use super::progress::Progress;
@@ -34,7 +34,6 @@ use crate::memory::MemoryKind;
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) driver: Driver,
-    pub(super) version: CudaVersion,
     pub(super) config: CudaConfig,
     pub(super) events: EventPool,
     pub(super) marks: Marks,
@@ -60,6 +59,8 @@ pub(super) struct Core {
     /// Which devices' memory its kernels reach, one bit for each index.
     peers: AtomicU64,
     streams: Mutex<Vec<Arc<Progress>>>,
+    /// Modules of callers.
+    modules: Mutex<Vec<ModuleHandle>>,
     /// What a launching thread has given back, to be freed by another.
     trash: Mutex<Vec<Trash>>,
 }
@@ -91,7 +92,7 @@ impl World {
         let core = |index| Core::new(driver, index, version, config).map_err(failed);
         let cores = (0..devices).map(core).collect::<Result<_, _>>()?;
         let (events, marks, book) = (EventPool::new(), Marks::default(), Book::default());
-        Ok(Arc::new(World { driver, version, config: config.clone(), events, marks, book, cores }))
+        Ok(Arc::new(World { driver, config: config.clone(), events, marks, book, cores }))
     }
 
     /// What the core of this index has from its first use on. The first call makes it, which takes long.
@@ -130,7 +131,7 @@ impl World {
         match self.book.home(address) {
             Some(Home::Host) => true,
             Some(Home::Device(home)) => home == index || self.has_peer(index, home),
-            None => false,
+            Some(Home::Upload) | None => false,
         }
     }
 
@@ -160,6 +161,7 @@ impl Core {
             lost: OnceLock::new(),
             peers: AtomicU64::new(0),
             streams: Mutex::default(),
+            modules: Mutex::default(),
             trash: Mutex::default(),
         })
     }
@@ -251,7 +253,8 @@ impl Core {
         self.lost.get_or_init(|| Error::DeviceLost { device: self.id, reason }).clone()
     }
 
-    fn refused(&self, refused: super::functions::Refused) -> Error {
+    /// What it means that the driver refused a module or a kernel.
+    pub(super) fn refused(&self, refused: Refused) -> Error {
         match self.fail(refused.failure) {
             Error::Driver { device, mut source } => {
                 source.text = format!("{} ({})", source.text, refused.text);
@@ -283,9 +286,9 @@ impl Core {
         streams.push(Arc::clone(progress));
     }
 
-    /// An event of this device, whose context is current.
-    pub(super) fn create_event(&self) -> Result<EventHandle, DriverFailure> {
-        self.driver.create_event()
+    /// A module of a caller's stays loaded until the world ends: who knows what still runs of it?
+    pub(super) fn keep(&self, module: ModuleHandle) {
+        self.modules.lock().unwrap_or_else(PoisonError::into_inner).push(module);
     }
 
     /// Zeroes device memory, and waits until that is done. The context is current.
@@ -373,6 +376,10 @@ impl Drop for World {
                 // SAFETY: it was made for this core, which alone uses it.
                 let _ = unsafe { driver.destroy_stream(opened.zeroing) };
                 opened.functions.unload(*driver);
+                for module in core.modules.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+                    // SAFETY: it was loaded there, nothing runs any more, and functions of it would keep the world.
+                    let _ = unsafe { driver.unload_module(module) };
+                }
                 core.statuses.end(*driver);
                 drop(current);
             }
