@@ -1,5 +1,6 @@
 //! What the command uses of the engine, in one place.
 
+pub(crate) use streamvm::ep::cuda::CudaConfig;
 pub(crate) use streamvm::ep::{
     Access, Axes, DType, DeviceId, DeviceInfo, DeviceKind, Label, MAX_RANK, MemoryKind, Op, Params, Scalar, Shape,
 };

@@ -7,12 +7,12 @@ use std::cell::RefCell;
 use std::panic::Location;
 use std::sync::{Arc, TryLockError};
 
-use streamvm_ep::DeviceKind;
+use streamvm_ep::{DeviceKind, Priority};
 use streamvm_instructions::{
     Deadline, Engine, Error, InstructionList, Place, ResourceId, ResourceKind, SyncCounts, Tensor,
 };
 use streamvm_stream::allocator::Want;
-use streamvm_stream::{Passing, StreamClass, StreamKey, policy_for};
+use streamvm_stream::{Passing, StreamClass, StreamKey, StreamType, policy_for};
 
 use crate::commit::{Submitted, ToWake};
 use crate::context::{Context, ContextShared};
@@ -26,6 +26,14 @@ use crate::shared::{Inline, Shared};
 use crate::spin;
 use crate::state::{Contents, Known, State, StreamState};
 use crate::sync::{MutexGuard, unpoisoned, yield_now};
+
+/// Copies come first where a device has priorities: most are short, and what computes next waits for them.
+fn priority_of(stream_type: StreamType) -> Priority {
+    match stream_type {
+        StreamType::HostToDevice | StreamType::DeviceToHost => Priority::High,
+        StreamType::Compute | StreamType::PinnedCompute | StreamType::Barrier => Priority::Normal,
+    }
+}
 
 /// What a submitter does when the queue is full.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -226,7 +234,7 @@ impl Shared {
         // What passes at once runs on the host, whatever the device.
         let later = policy.passing() == Passing::Later;
         let at = if later || key.device.kind == DeviceKind::Cpu { device } else { &self.host };
-        let mut stream = at.create_stream()?;
+        let mut stream = at.create_stream_with(priority_of(key.stream_type))?;
         let mut actor = None;
         if let Some(monitor) = &self.monitor
             && !later
