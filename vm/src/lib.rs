@@ -101,7 +101,7 @@ pub use streamvm_ep::faults::FaultPlan;
 pub use streamvm_ep::races::Finding;
 pub use streamvm_ep::{
     Access, Axes, DType, DeviceId, DeviceInfo, DeviceKind, Element, FnContext, FnError, Layout, MemoryKind, Op, Params,
-    Scalar, Shape,
+    Scalar, Shape, bf16, f16,
 };
 pub use streamvm_instructions as instructions;
 pub use streamvm_instructions::{
