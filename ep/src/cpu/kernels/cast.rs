@@ -7,6 +7,7 @@ use half::{bf16, f16};
 use crate::cpu::kernels::check::{InPlace, inferred, operands};
 use crate::cpu::kernels::elementwise::map1_walk;
 use crate::cpu::kernels::narrow::Nearest;
+use crate::cpu::kernels::number::Float;
 use crate::dtype::DType;
 use crate::error::{KernelError, OpError};
 use crate::kernel::{KernelCall, KernelFn};
@@ -58,8 +59,8 @@ macro_rules! casts {
 casts! {
     from_f32: F32, f32, |x: f32| x;
     from_f64: F64, f64, |x: f64| x;
-    from_f16: F16, f16, |x: f16| x.to_f32();
-    from_bf16: BF16, bf16, |x: bf16| x.to_f32();
+    from_f16: F16, f16, |x: f16| x.wide();
+    from_bf16: BF16, bf16, |x: bf16| x.wide();
     from_i32: I32, i32, |x: i32| x;
     from_i64: I64, i64, |x: i64| x;
     from_u8: U8, u8, |x: u8| x;

@@ -10,6 +10,7 @@
 
 mod argmax;
 mod arith;
+mod binary16;
 mod cast;
 mod check;
 mod copy;

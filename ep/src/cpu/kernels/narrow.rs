@@ -8,10 +8,11 @@ use std::cmp::Ordering;
 
 use half::{bf16, f16};
 
+use crate::cpu::kernels::binary16;
 use crate::cpu::kernels::number::{Float, Number};
 
 macro_rules! narrow {
-    ($float:ident: binary $($binary:ident)*, unary $($unary:ident)*) => {
+    ($float:ident by $wide:path, $rounded:path: binary $($binary:ident)*, unary $($unary:ident)*) => {
         impl Number for $float {
             type Sum = f32;
 
@@ -39,12 +40,12 @@ macro_rules! narrow {
 
             #[inline(always)]
             fn widen(self) -> f32 {
-                self.to_f32()
+                self.wide()
             }
 
             #[inline(always)]
             fn narrow(sum: f32) -> $float {
-                $float::from_f32(sum)
+                $float::rounded(sum)
             }
 
             #[inline(always)]
@@ -64,12 +65,12 @@ macro_rules! narrow {
 
             #[inline(always)]
             fn wide(self) -> f32 {
-                self.to_f32()
+                $wide(self)
             }
 
             #[inline(always)]
             fn rounded(wide: f32) -> $float {
-                $float::from_f32(wide)
+                $rounded(wide)
             }
 
             $(
@@ -88,7 +89,7 @@ macro_rules! narrow {
         impl Nearest<f32> for $float {
             #[inline(always)]
             fn nearest(number: f32) -> $float {
-                $float::from_f32(number)
+                $float::rounded(number)
             }
         }
 
@@ -97,7 +98,7 @@ macro_rules! narrow {
             #[inline(always)]
             fn nearest(number: f64) -> $float {
                 let near = number as f32;
-                $float::from_f32(odd(near, f64::from(near.abs()).partial_cmp(&number.abs())))
+                $float::rounded(odd(near, f64::from(near.abs()).partial_cmp(&number.abs())))
             }
         }
 
@@ -106,7 +107,7 @@ macro_rules! narrow {
             fn nearest(number: i64) -> $float {
                 let near = number as f32;
                 // At most 2^63, which `u64` holds.
-                $float::from_f32(odd(near, Some((near.abs() as u64).cmp(&number.unsigned_abs()))))
+                $float::rounded(odd(near, Some((near.abs() as u64).cmp(&number.unsigned_abs()))))
             }
         }
 
@@ -120,14 +121,14 @@ macro_rules! narrow {
         impl Nearest<u8> for $float {
             #[inline(always)]
             fn nearest(number: u8) -> $float {
-                $float::from_f32(f32::from(number))
+                $float::rounded(f32::from(number))
             }
         }
     };
 }
 
-narrow!(f16: binary add sub mul div pow, unary exp log sqrt tanh sigmoid);
-narrow!(bf16: binary add sub mul div pow, unary exp log sqrt tanh sigmoid);
+narrow!(f16 by binary16::wide, binary16::rounded: binary add sub mul div pow, unary exp log sqrt tanh sigmoid);
+narrow!(bf16 by bf16::to_f32, bf16::from_f32: binary add sub mul div pow, unary exp log sqrt tanh sigmoid);
 
 /// The nearest element to a number, ties to even, an infinity past the range: rounded once.
 pub(super) trait Nearest<N> {
