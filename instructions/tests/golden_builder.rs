@@ -69,7 +69,10 @@ fn pinned_memory_is_reached_from_both_sides() -> Outcome {
     b.call_fn("change", CPU, [down.update()], |_| Ok(()))?;
     b.copy_into(&down, &host)?;
     b.copy_into(&down, &up)?;
-    golden(b.finish(), SoftSyncMode::Minimal, str![[r#"
+    golden(
+        b.finish(),
+        SoftSyncMode::Minimal,
+        str![[r#"
 %0  fill     compute@cpu:0:0       1.0 -> host:t0                            f32[2]
 %1  wait     h2d@cpu:0:0           compute@cpu:0:0 by %0
 t1 = tensor cuda:0 pinned f32[2]
@@ -88,7 +91,8 @@ t1 = tensor cuda:0 pinned f32[2]
 %14 hostwait compute@cuda:0:0      compute@cpu:0:0 by %11
 %15 copy     compute@cuda:0:0      pinned:t3 -> pinned:t1                    f32[2]
 
-"#]]);
+"#]],
+    );
     Ok(())
 }
 
