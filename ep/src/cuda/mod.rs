@@ -2,7 +2,7 @@
 //!
 //! What our kernels are given, and how a call becomes a launch of one of them, needs no driver: a [`Launch`] is one kernel
 //! with its [`Arguments`](abi::Arguments) and its grid; [`FunctionName`] says in which [`Module`] of PTX the kernel is. All
-//! else is behind the feature `cuda`: [`open`] gives the machine's devices, or says why there is none.
+//! is made from the sources in `kernels/` by `make ptx`. All else is behind the feature `cuda`: [`open`] gives the machine's devices, or says why there is none.
 //!
 //! # How it maps
 //!
@@ -24,6 +24,7 @@
 
 pub mod abi;
 mod absent;
+mod axes;
 #[cfg(feature = "cuda")]
 mod book;
 #[cfg(feature = "cuda")]
@@ -46,6 +47,7 @@ mod marks;
 #[cfg(feature = "cuda")]
 mod own;
 mod plan;
+mod plan_reduce;
 #[cfg(feature = "cuda")]
 mod probe;
 #[cfg(feature = "cuda")]
@@ -68,7 +70,7 @@ pub use error::DriverError;
 pub use function::{FunctionName, Module};
 #[cfg(feature = "cuda")]
 pub use own::{CudaArgument, CudaFunction, CudaGrid};
-pub use plan::Launch;
+pub use plan::{Launch, plan, plan_copy, plan_fill};
 pub use source::{CompileError, Ptx};
 
 use crate::device::{Device, DeviceKind};
