@@ -1,10 +1,12 @@
 //! Faults on demand, and what comes after them.
 
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::bench::{Bench, call};
 use crate::Out;
-use crate::api::{context, event, init, stream};
+use crate::api::{context, event, init, launch, stream};
 use crate::code::Code;
 
 fn empty(bench: &Bench) -> usize {
@@ -77,6 +79,27 @@ fn an_illegal_kernel_lets_nobody_wait_for_ever() {
     bench.hold(false);
     assert_eq!(bench.synchronize(two), Ok(()));
     assert_eq!(call!(event::cuEventQuery(event)), Err(Code::ILLEGAL_ADDRESS));
+}
+
+unsafe extern "C" fn counts(data: *mut c_void) {
+    // SAFETY: the test gives a counter that it keeps until the stream is over.
+    unsafe { &*data.cast::<AtomicU32>() }.fetch_add(1, Ordering::Relaxed);
+}
+
+#[test]
+fn nothing_more_runs_in_a_context_that_has_ended() {
+    let bench = Bench::new("illegal=1");
+    let (stream, function, mut calls) = (bench.stream(), empty(&bench), AtomicU32::new(0));
+    let data = (&raw mut calls).cast();
+    call!(launch::cuLaunchHostFunc(stream, Some(counts), data)).unwrap();
+    bench.hold(true);
+    bench.launch(function, stream, &0u64).unwrap();
+    call!(launch::cuLaunchHostFunc(stream, Some(counts), data)).unwrap();
+    bench.hold(false);
+    assert_eq!(bench.synchronize(stream), Err(Code::ILLEGAL_ADDRESS));
+    // The device has gone through what it had all the same: its end is waited for.
+    call!(context::cuDevicePrimaryCtxRelease_v2(0)).unwrap();
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
 }
 
 #[test]

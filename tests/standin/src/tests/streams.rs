@@ -6,21 +6,25 @@ use std::time::{Duration, Instant};
 
 use super::bench::{Bench, call, look};
 use crate::Out;
-use crate::api::{context, event, launch, stream};
+use crate::api::{context, event, launch, memory, stream};
 use crate::code::Code;
 use crate::memory::POISON;
 
 #[test]
 fn a_command_runs_later_than_its_call_and_in_order() {
-    let bench = Bench::new("");
+    let bench = Bench::new("delay=0");
     let (stream, device, pinned) = (bench.stream(), bench.device(4), bench.pinned(4));
     bench.hold(true);
     bench.set(device, 1, 4, stream).unwrap();
     bench.set(device, 2, 2, stream).unwrap();
     bench.to_host(pinned, device, 4, stream).unwrap();
     let event = bench.recorded(stream);
-    assert_eq!(call!(stream::cuStreamQuery(stream)), Err(Code::NOT_READY));
-    assert_eq!(call!(event::cuEventQuery(event)), Err(Code::NOT_READY));
+    // However long it has for it.
+    for _ in 0..1000 {
+        std::thread::yield_now();
+        assert_eq!(call!(stream::cuStreamQuery(stream)), Err(Code::NOT_READY));
+        assert_eq!(call!(event::cuEventQuery(event)), Err(Code::NOT_READY));
+    }
     assert_eq!(look(pinned, 4), [POISON; 4]);
     bench.hold(false);
     call!(event::cuEventSynchronize(event)).unwrap();
@@ -105,6 +109,24 @@ fn a_destroyed_stream_still_runs_what_it_was_given() {
     bench.hold(false);
     call!(context::cuCtxSynchronize()).unwrap();
     assert_eq!(bench.read(device, 4, other), [7; 4]);
+}
+
+#[test]
+fn freeing_waits_for_everything_in_the_context() {
+    let bench = Bench::new("");
+    let (stream, device, context) = (bench.stream(), bench.device(4), bench.context());
+    let (_kept, entered, release) = paused(stream);
+    entered.recv().unwrap();
+    std::thread::scope(|scope| {
+        let (done, freed) = channel();
+        scope.spawn(move || {
+            call!(context::cuCtxSetCurrent(context)).unwrap();
+            done.send(call!(memory::cuMemFree_v2(device))).unwrap();
+        });
+        assert!(freed.recv_timeout(Duration::from_millis(20)).is_err(), "the stream is still busy");
+        release.send(()).unwrap();
+        assert_eq!(freed.recv().unwrap(), Ok(()));
+    });
 }
 
 unsafe extern "C" fn queries(data: *mut c_void) {
