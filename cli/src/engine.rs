@@ -7,7 +7,7 @@ pub(crate) use streamvm::ep::{
 pub(crate) use streamvm::instructions::{Instruction, Kind};
 pub(crate) use streamvm::{
     BuildError, Error, Failure, Finding, InstructionList, InstructionsBuilder, Mode, Place, PlanOptions, StreamKey,
-    StreamType, SyncCounts, Tensor, Vm, VmBuilder, plan,
+    StreamType, SyncCounts, Tensor, Vm, VmBuilder, bf16, f16, plan,
 };
 
 #[cfg(test)]

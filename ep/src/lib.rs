@@ -103,3 +103,6 @@ pub use registry::DeviceRegistry;
 pub use scalar::Scalar;
 pub use shape::{MAX_RANK, Shape, broadcast_shapes};
 pub use stream::Stream;
+
+/// The 16-bit floats, as the `half` crate has them.
+pub use half::{bf16, f16};
