@@ -12,7 +12,7 @@ SEED ?= 1
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help bench-engine bench-curves bench-peers bench-instr shuttle run test lint bench doc ci loom miri deny faults fuzz sim soak tsan asan
+.PHONY: help bench-engine bench-curves bench-peers bench-instr shuttle run test lint bench doc ci ptx loom miri deny faults fuzz sim soak tsan asan
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -93,6 +93,12 @@ tsan: ## data races, as the thread sanitizer sees them: the load and the suites 
 asan: ## memory errors and leaks, as the address sanitizer sees them: the load and the suites (needs the nightly toolchain)
 	RUSTFLAGS=-Zsanitizer=address $(CARGO) +nightly run $(SANITIZED) --target-dir $(TARGET)/asan -p streamvm-tests --bin stress
 	RUSTFLAGS=-Zsanitizer=address $(CARGO) +nightly test $(SANITIZED) --target-dir $(TARGET)/asan $(SUITES) -- --skip $(LEAKS)
+
+# NVRTC and ptxas come from PyPI; nothing of them is committed.
+ptx: ## compile the CUDA kernels to the PTX that is committed, and try it for each architecture (python3 and PyPI, no GPU)
+	python3 -m venv $(TARGET)/ptx-tools
+	$(TARGET)/ptx-tools/bin/pip install --quiet -r ep/src/cuda/kernels/nvrtc.txt -r ep/src/cuda/kernels/ptxas.txt
+	$(TARGET)/ptx-tools/bin/python ep/src/cuda/kernels/ptx.py ep/src/cuda/ptx
 
 deny: ## licences and sources of dependencies (needs cargo-deny)
 	$(CARGO) deny check licenses bans sources

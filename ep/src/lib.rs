@@ -55,6 +55,7 @@
 //! ```
 
 mod accounts;
+mod check;
 mod closure;
 mod cpu;
 pub mod cuda;

@@ -46,12 +46,12 @@ pub struct Arguments {
     pub inner_rank: u32,
     /// Elements of `shape`: the product of its sizes.
     pub elements: u64,
-    /// Elements of `inner`; 1 if there are no inner axes.
+    /// Reductions and softmax: elements of `inner`, the product of its sizes. Else 0.
     pub inner_elements: u64,
     /// Fill: the bits of one element, in the low bytes.
     pub value: u64,
     /// Address of a [`Status`], aligned to 8 bytes, that the device may read and write, or 0: then a kernel tells nobody
-    /// of what fails. A plan leaves it 0; who launches sets it where
+    /// of what fails. [`plan()`](crate::cuda::plan()) leaves it 0; who launches sets it where
     /// [`FunctionName::can_fail`](crate::cuda::FunctionName::can_fail) says so.
     pub status: u64,
     /// 1 if an elementwise kernel may work on four elements at a time: `rank` is 1, each stride is 0 or 1 and that of the
@@ -79,4 +79,55 @@ pub struct Status {
 impl Status {
     /// Nothing failed.
     pub const CLEAR: Status = Status { index: u64::MAX, exponent: 0 };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The fields of a struct of `abi.cuh` and their bytes, in order.
+    fn fields(name: &str) -> Vec<(String, usize)> {
+        let source = include_str!("kernels/abi.cuh");
+        let (_, after) = source.split_once(&format!("struct {name} {{\n")).unwrap();
+        let (body, _) = after.split_once("};").unwrap();
+        body.lines()
+            .map(|line| {
+                let (kind, declared) = line.trim().trim_end_matches(';').split_once(' ').unwrap();
+                let (field, times) = match declared.split_once('[') {
+                    Some((field, "MAX_RANK]")) => (field, MAX_RANK),
+                    Some((field, "MAX_VIEWS]")) => (field, MAX_VIEWS),
+                    _ => (declared, 1),
+                };
+                let one = match kind {
+                    "u64" | "i64" => 8,
+                    "u32" => 4,
+                    "View" => size_of::<View>(),
+                    kind => panic!("{kind}"),
+                };
+                (field.to_owned(), one * times)
+            })
+            .collect()
+    }
+
+    macro_rules! same_fields {
+        ($name:ident: $($field:ident)*) => {
+            let (mut offset, mut fields) = (0, fields(stringify!($name)).into_iter());
+            $(
+                let (name, bytes) = fields.next().unwrap();
+                assert_eq!((&*name, offset), (stringify!($field), std::mem::offset_of!($name, $field)));
+                offset += bytes;
+            )*
+            assert_eq!((fields.next(), offset), (None, size_of::<$name>()));
+        };
+    }
+
+    #[test]
+    fn what_the_kernels_are_given_is_laid_out_as_they_read_it() {
+        same_fields!(View: base strides);
+        same_fields!(Status: index exponent);
+        same_fields!(Arguments: views shape inner rank inner_rank elements inner_elements value status vectors lanes across
+            reserved);
+        let source = include_str!("kernels/abi.cuh");
+        assert!(source.contains(&format!("#define MAX_RANK {MAX_RANK}\n#define MAX_VIEWS {MAX_VIEWS}\n")));
+    }
 }

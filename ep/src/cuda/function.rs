@@ -1,5 +1,6 @@
 //! The names of our kernels, and where their code is.
 
+use std::ffi::CStr;
 use std::fmt;
 use std::str::FromStr;
 
@@ -51,7 +52,7 @@ impl FunctionName {
         }
     }
 
-    /// A small number of its own, for tables. The same in every process of one build.
+    /// A small number of its own, for tables: below [`INDICES`](FunctionName::INDICES). Only for kernels that there are.
     #[inline]
     pub fn index(self) -> usize {
         match self {
@@ -157,6 +158,13 @@ pub enum Module {
     MatMul,
 }
 
+/// The text of a module, ended by the NUL that a driver wants.
+macro_rules! ptx {
+    ($name:literal) => {
+        concat!(include_str!(concat!("ptx/", $name, ".ptx")), "\0")
+    };
+}
+
 impl Module {
     /// Every module, in the order of the enum.
     pub const ALL: [Module; 7] =
@@ -174,4 +182,22 @@ impl Module {
             Module::MatMul => "matmul",
         }
     }
+
+    /// Its PTX, as `cuModuleLoadData` takes it. Looks for the end of the text each time: call it once.
+    pub fn ptx(self) -> &'static CStr {
+        let text = match self {
+            Module::Unary => ptx!("unary"),
+            Module::Binary => ptx!("binary"),
+            Module::Compare => ptx!("compare"),
+            Module::Cast => ptx!("cast"),
+            Module::Move => ptx!("move"),
+            Module::Reduce => ptx!("reduce"),
+            Module::MatMul => ptx!("matmul"),
+        };
+        CStr::from_bytes_until_nul(text.as_bytes()).unwrap_or_default()
+    }
 }
+
+#[cfg(test)]
+#[path = "function_tests.rs"]
+mod tests;

@@ -1,7 +1,30 @@
-//! From a call to a launch: checks, the kernel, its arguments, and the grid.
+//! From a call to a launch: checks, the kernel, its arguments, and the grid. Nothing is allocated.
 
-use crate::cuda::abi::Arguments;
+use crate::check::{InPlace, broadcast, inferred, operands};
+use crate::cpu;
+use crate::cuda::abi::{Arguments, MAX_VIEWS, View};
+use crate::cuda::axes::{Axes, Order, stride_to};
 use crate::cuda::function::FunctionName;
+use crate::cuda::plan_reduce::{matmul, reduction, softmax};
+use crate::dtype::DType;
+use crate::error::{Error, KernelError, OpError};
+use crate::infer::{supported_dtypes, supports};
+use crate::kernel::KernelCall;
+use crate::layout::Layout;
+use crate::op::Op;
+use crate::operand::{Access, Operand};
+use crate::scalar::Scalar;
+use crate::shape::{MAX_RANK, Shape};
+
+/// Threads of a block, except of some reductions; `BLOCK` in `abi.cuh`.
+pub(super) const BLOCK: u32 = 256;
+
+/// Most blocks of a launch; kernels loop over what is left. Far below the limit of 2^31 - 1, and many times what the largest
+/// devices run at once (some 160 multiprocessors with 8 blocks each), so that the last blocks are a small part. Not measured.
+pub(super) const MOST_BLOCKS: usize = 1 << 16;
+
+/// Elements that a thread works on at a time where [`Arguments::vectors`] is 1.
+const FOUR: usize = 4;
 
 /// One launch of one kernel: all that a driver's launch call wants.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -17,3 +40,167 @@ pub struct Launch {
     /// Its one parameter.
     pub arguments: Arguments,
 }
+
+/// The launch that a call of a built-in op is on a CUDA device, whose memory the operands are in; `None` if the output has
+/// no elements. Reads no element and does not block.
+///
+/// The op and the dtype are those of [`KernelCall::kernel`]. Overlapping operands are the stream's to look at, as on a CPU;
+/// what a kernel refuses by itself is refused here too.
+///
+/// # Errors
+///
+/// What a CPU kernel says to the same operands, but for what depends on elements: see
+/// [`FunctionName::failure`]. [`OpError::DType`] if the op does not take the dtype.
+pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
+    let (op, dtype) = (call.kernel.op, call.kernel.dtype);
+    if !supports(op, dtype) {
+        return Err(OpError::DType { op, dtype, available: supported_dtypes(op) }.into());
+    }
+    let name = FunctionName::Op(op, dtype);
+    match op {
+        Op::Cast => {
+            let to = call.params.to.ok_or(OpError::MissingTarget)?;
+            let ([a], out) = operands(call, [dtype], to, InPlace::Allowed)?;
+            inferred(op, [a], out, call)?;
+            Ok(elementwise(FunctionName::Cast(dtype, to), [out, a]))
+        }
+        Op::Where => {
+            let ([condition, a, b], out) = operands(call, [DType::Bool, dtype, dtype], dtype, InPlace::Allowed)?;
+            broadcast(op, &[condition, a, b], out)?;
+            Ok(elementwise(name, [out, condition, a, b]))
+        }
+        Op::MatMul => {
+            let ([a, b], out) = operands(call, [dtype; 2], dtype, InPlace::Refused)?;
+            inferred(op, [a, b], out, call)?;
+            Ok(matmul(name, a, b, out))
+        }
+        Op::Softmax => {
+            let ([a], out) = operands(call, [dtype], dtype, InPlace::Refused)?;
+            inferred(op, [a], out, call)?;
+            Ok(softmax(name, a, out, call.params))
+        }
+        _ if op.is_reduction() => {
+            let output_dtype = if op == Op::ArgMax { DType::I64 } else { dtype };
+            let ([a], out) = operands(call, [dtype], output_dtype, InPlace::Refused)?;
+            inferred(op, [a], out, call)?;
+            Ok(reduction(name, a, out, call.params))
+        }
+        _ if op.arity() == 2 => {
+            let output_dtype = if op.is_comparison() { DType::Bool } else { dtype };
+            let ([a, b], out) = operands(call, [dtype; 2], output_dtype, InPlace::Allowed)?;
+            broadcast(op, &[a, b], out)?;
+            Ok(elementwise(name, [out, a, b]))
+        }
+        _ => {
+            let ([a], out) = operands(call, [dtype], dtype, InPlace::Allowed)?;
+            broadcast(op, &[a], out)?;
+            Ok(elementwise(name, [out, a]))
+        }
+    }
+}
+
+/// The launch that copies `source` to `target`, views of one device's memory; `None` if there are no elements.
+///
+/// The caller has checked the two as [`Stream::copy`](crate::Stream::copy) says. A plain copy of bytes is faster where both
+/// are contiguous.
+pub fn plan_copy(source: &Operand, target: &Operand) -> Option<Launch> {
+    elementwise(FunctionName::Copy(source.dtype().size()), [target, source])
+}
+
+/// The launch that fills `target`, in a CUDA device's memory, with `value`; `None` if there are no elements.
+///
+/// # Errors
+///
+/// Those of [`Stream::fill`](crate::Stream::fill) on a CPU.
+pub fn plan_fill(target: &Operand, value: Scalar) -> Result<Option<Launch>, Error> {
+    cpu::check_fill(target, value)?;
+    let dtype = target.dtype();
+    let mut bits = 0u64;
+    let scalar = Layout::contiguous(Shape::SCALAR);
+    // SAFETY: one element of any dtype lies in the 8 bytes of `bits`, at a multiple of its size; it is gone before `bits`
+    // is used again.
+    let mut one = unsafe { Operand::new((&raw mut bits).cast(), dtype, scalar, Access::Write) };
+    // The CPU's own fill: the same rounding for every dtype.
+    cpu::fill(&mut one, value)?;
+    let mut launch = elementwise(FunctionName::Fill(dtype.size()), [target]);
+    if let Some(launch) = &mut launch {
+        launch.arguments.value = bits;
+    }
+    Ok(launch)
+}
+
+/// An elementwise kernel: the output first, then the inputs, which broadcast to it.
+fn elementwise<const N: usize>(function: FunctionName, operands: [&Operand; N]) -> Option<Launch> {
+    let out = operands[0].layout();
+    let elements = out.elements();
+    if elements == 0 {
+        return None;
+    }
+    let mut arguments = blank();
+    // The output is the last view.
+    let views: [usize; N] = std::array::from_fn(|operand| (operand + N - 1) % N);
+    for (view, operand) in views.into_iter().zip(operands) {
+        arguments.views[view].base = operand.ptr().addr() as u64;
+    }
+    let axes = elementwise_axes(function, operands.map(Operand::layout), elements);
+    axes.write_outer(&mut arguments, views);
+    let row = axes.innermost();
+    let even = |operand: usize| {
+        let bytes = operands[operand].dtype().size();
+        let aligned = operands[operand].ptr().addr().is_multiple_of((FOUR * bytes).min(16));
+        (row.strides[operand] == 1 && aligned) || (row.strides[operand] == 0 && operand > 0)
+    };
+    let vectors = axes.get().len() == 1 && elements >= FOUR && (0..N).all(even);
+    arguments.vectors = vectors.into();
+    let threads = if vectors { elements.div_ceil(FOUR) } else { elements };
+    Some(launch(function, threads.div_ceil(BLOCK as usize), BLOCK, 0, arguments))
+}
+
+fn elementwise_axes<const N: usize>(function: FunctionName, layouts: [&Layout; N], elements: usize) -> Axes<N> {
+    let shape = layouts[0].shape();
+    let whole = |layout: &Layout| layout.shape() == shape && layout.is_contiguous();
+    // What most calls are: everything in a row, or one element for all.
+    if layouts.iter().all(|layout| whole(layout) || layout.elements() == 1) && whole(layouts[0]) {
+        return Axes::single(elements, layouts.map(|layout| usize::from(layout.elements() == elements)));
+    }
+    // A kernel that can fail tells the row-major index.
+    let order = if function.can_fail() { Order::Kept } else { Order::OfMemory };
+    let rank = shape.rank();
+    let axis = |axis| (shape.dims()[axis], layouts.map(|layout| stride_to(layout, axis, rank)));
+    Axes::new(order, (0..rank).map(axis))
+}
+
+/// Arguments without operands.
+pub(super) fn blank() -> Arguments {
+    Arguments {
+        views: [View { base: 0, strides: [0; MAX_RANK] }; MAX_VIEWS],
+        shape: [1; MAX_RANK],
+        inner: [1; MAX_RANK],
+        rank: 0,
+        inner_rank: 0,
+        elements: 0,
+        inner_elements: 0,
+        value: 0,
+        status: 0,
+        vectors: 0,
+        lanes: 0,
+        across: 0,
+        reserved: 0,
+    }
+}
+
+/// A launch of `blocks` blocks, or as many as there may be.
+pub(super) fn launch(
+    function: FunctionName,
+    blocks: usize,
+    block: u32,
+    shared_bytes: u32,
+    arguments: Arguments,
+) -> Launch {
+    let blocks = blocks.clamp(1, MOST_BLOCKS) as u32;
+    Launch { function, grid: [blocks, 1, 1], block: [block, 1, 1], shared_bytes, arguments }
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

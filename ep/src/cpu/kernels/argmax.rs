@@ -1,6 +1,6 @@
 //! The index of the largest element on one axis: the first of equals; a NaN counts as the largest.
 
-use crate::cpu::kernels::check::{InPlace, inferred, operands};
+use crate::check::{InPlace, inferred, operands};
 use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::number::{Number, Tag};
 use crate::cpu::kernels::reduce::kept_walk;

@@ -1,6 +1,6 @@
 //! The cast kernel: every dtype to every dtype, by the rules of Rust's `as`, and `!= 0` to bool.
 
-use crate::cpu::kernels::check::{InPlace, inferred, operands};
+use crate::check::{InPlace, inferred, operands};
 use crate::cpu::kernels::elementwise::map1_walk;
 use crate::dtype::DType;
 use crate::error::{KernelError, OpError};

@@ -1,6 +1,6 @@
 //! Strided copy and fill. A copy moves bits: one loop per element size serves every dtype.
 
-use crate::cpu::kernels::check::check_reach;
+use crate::check::check_reach;
 use crate::cpu::kernels::elementwise::{map1_walk, output};
 use crate::cpu::kernels::rows;
 use crate::cpu::kernels::walk::Walk;

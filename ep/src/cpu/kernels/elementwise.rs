@@ -1,8 +1,8 @@
 //! Elementwise kernels: unary, binary, comparisons, where. Inputs broadcast to the output; the output
 //! may be exactly the view of an input.
 
+use crate::check::{InPlace, broadcast, operands};
 use crate::cpu::kernels::arith::{Binary, Compare, Unary};
-use crate::cpu::kernels::check::{InPlace, broadcast, operands};
 use crate::cpu::kernels::number::Tag;
 use crate::cpu::kernels::rows::{self, In, Out};
 use crate::cpu::kernels::walk::Walk;

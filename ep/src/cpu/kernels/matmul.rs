@@ -2,7 +2,7 @@
 //! wrapping arithmetic for integers. One call per matrix of the batch, in the calling thread: several
 //! cores are the business of whoever runs several streams.
 
-use crate::cpu::kernels::check::{InPlace, inferred, operands};
+use crate::check::{InPlace, inferred, operands};
 use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::number::{Number, Tag};
 use crate::cpu::kernels::rows::{self, In, Out};

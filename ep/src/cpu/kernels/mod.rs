@@ -1,7 +1,7 @@
 //! CPU kernels.
 //!
 //! Each kernel is one generic function, instantiated per dtype in [`table`](mod@table). All follow
-//! one plan: [`check`](mod@check) the operands, lay a [`Walk`](walk::Walk) over their strides that
+//! one plan: [`check`](mod@crate::check) the operands, lay a [`Walk`](walk::Walk) over their strides that
 //! merges axes as far as possible, and give each innermost row to a loop of [`rows`](mod@rows), where
 //! the pointers are read and written. Nothing is allocated.
 //!
@@ -11,7 +11,6 @@
 mod argmax;
 mod arith;
 mod cast;
-mod check;
 mod copy;
 mod elementwise;
 mod matmul;

@@ -6,7 +6,7 @@
 //! order either way. Sums of floats are kept in `f64` and rounded once, so the order of adding, which
 //! depends on the layout, hardly shows; an `f64` sum can differ in its last bits between layouts.
 
-use crate::cpu::kernels::check::{InPlace, inferred, operands};
+use crate::check::{InPlace, inferred, operands};
 use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::number::{Float, Number, Tag};
 use crate::cpu::kernels::rows::{self, In};

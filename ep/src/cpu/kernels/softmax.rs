@@ -1,7 +1,7 @@
 //! Softmax over one axis. The largest element is subtracted first, so that no exponential overflows;
 //! the sum is kept in `f64`. A NaN or `+inf`, or nothing but `-inf`, gives NaN for its row.
 
-use crate::cpu::kernels::check::{InPlace, inferred, operands};
+use crate::check::{InPlace, inferred, operands};
 use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::number::{Float, Number, Tag};
 use crate::cpu::kernels::rows::{self, In, Out};

@@ -1,4 +1,5 @@
-//! What every kernel checks before it touches memory.
+//! What every kernel checks before it touches memory: those of the CPU before they run, those of CUDA before they are
+//! launched, with the same errors.
 //!
 //! A kernel that has called [`operands`] knows that its operands have the dtypes that it works on,
 //! that elements are aligned, that the output may be written and does not reach an element twice,
@@ -14,14 +15,14 @@ use crate::shape::broadcast_shapes;
 
 /// May the output be exactly the view of an input?
 #[derive(Copy, Clone, PartialEq)]
-pub(super) enum InPlace {
+pub(crate) enum InPlace {
     Allowed,
     Refused,
 }
 
 /// The inputs and the output of a call, checked.
 #[inline]
-pub(super) fn operands<'a, const INPUTS: usize>(
+pub(crate) fn operands<'a, const INPUTS: usize>(
     call: &'a KernelCall<'_>,
     dtypes: [DType; INPUTS],
     output_dtype: DType,
@@ -60,7 +61,7 @@ fn check_operand(op: Op, operand: usize, found: &Operand, expected: DType) -> Re
 
 /// Errs if the view reaches an element twice.
 #[inline]
-pub(super) fn check_reach(output: &Operand) -> Result<(), Error> {
+pub(crate) fn check_reach(output: &Operand) -> Result<(), Error> {
     let layout = output.layout();
     if !layout.is_contiguous() && layout.overlaps_itself() {
         return Err(Error::OverlapsItself { layout: Box::new(*layout) });
@@ -70,7 +71,7 @@ pub(super) fn check_reach(output: &Operand) -> Result<(), Error> {
 
 /// Errs unless the inputs broadcast to exactly the shape of the output.
 #[inline]
-pub(super) fn broadcast(op: Op, inputs: &[&Operand], output: &Operand) -> Result<(), KernelError> {
+pub(crate) fn broadcast(op: Op, inputs: &[&Operand], output: &Operand) -> Result<(), KernelError> {
     let shape = output.layout().shape();
     if inputs.iter().all(|input| input.layout().shape() == shape) {
         return Ok(());
@@ -89,7 +90,7 @@ pub(super) fn broadcast(op: Op, inputs: &[&Operand], output: &Operand) -> Result
 
 /// Errs unless the output has the dtype and shape that [`infer`] gives for `op`, which is the
 /// kernel's own: what the call says it is may differ.
-pub(super) fn inferred<const INPUTS: usize>(
+pub(crate) fn inferred<const INPUTS: usize>(
     op: Op,
     inputs: [&Operand; INPUTS],
     output: &Operand,

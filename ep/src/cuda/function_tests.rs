@@ -1,0 +1,154 @@
+use super::*;
+use crate::cuda::abi::Arguments;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+fn kernels() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/cuda/kernels"))
+}
+
+fn text(module: Module) -> &'static str {
+    module.ptx().to_str().unwrap()
+}
+
+/// Name and parameters of each entry of a module, and whether it says a register or an address more than that.
+fn entries(ptx: &str) -> HashMap<&str, Vec<&str>> {
+    let after = ptx.split(".visible .entry ").skip(1);
+    after
+        .map(|entry| {
+            let (name, rest) = entry.split_once('(').unwrap();
+            let (parameters, _) = rest.split_once(')').unwrap();
+            (name, parameters.split(',').map(str::trim).filter(|parameter| !parameter.is_empty()).collect())
+        })
+        .collect()
+}
+
+#[test]
+fn names_round_trip_and_have_indices_of_their_own() {
+    let mut indices = HashSet::new();
+    for name in FunctionName::all() {
+        assert_eq!(name.to_string().parse::<FunctionName>(), Ok(name));
+        assert!(name.index() < FunctionName::INDICES && indices.insert(name.index()), "{name}");
+    }
+    let supported = Op::ALL.into_iter().filter(|&op| op != Op::Cast);
+    let pairs: usize = supported.map(|op| crate::infer::supported_dtypes(op).len()).sum();
+    assert_eq!(indices.len(), pairs + DTYPES * DTYPES + 2 * SIZES);
+}
+
+#[test]
+fn a_name_of_no_kernel_is_refused() {
+    for text in [
+        "",
+        "sv_",
+        "add_f32",
+        "sv_add",
+        "sv_add_",
+        "sv_add_f8",
+        "sv_exp_i32",
+        "sv_cast_f32",
+        "sv_cast_f32_",
+        "sv_cast__f32",
+        "sv_copy_3",
+        "sv_copy_16",
+        "sv_copy_f32",
+        "sv_fill_0",
+        "sv_add_f32_i32",
+        "sv_ADD_f32",
+    ] {
+        assert!(text.parse::<FunctionName>().is_err(), "{text}");
+    }
+    assert_eq!("sv_reduce_max_u8".parse(), Ok(FunctionName::Op(Op::ReduceMax, DType::U8)));
+    assert_eq!("sv_cast_bool_i64".parse(), Ok(FunctionName::Cast(DType::Bool, DType::I64)));
+}
+
+#[test]
+fn every_kernel_is_in_its_module_and_every_entry_is_a_kernel_with_one_parameter_of_arguments() {
+    let modules = Module::ALL.map(|module| entries(text(module)));
+    for name in FunctionName::all() {
+        let found = modules.iter().position(|entries| entries.contains_key(&*name.to_string()));
+        assert_eq!(found, Some(name.module() as usize), "{name}");
+    }
+    for (name, parameters) in modules.iter().flatten() {
+        // Kernels of dtypes that this build does not have are of no harm.
+        let known =
+            name.rsplit('_').take(2).all(|part| !["f16", "bf16"].contains(&part) || part.parse::<DType>().is_ok());
+        assert!(!known || name.parse::<FunctionName>().is_ok(), "{name}");
+        let bytes = format!(".param .align 8 .b8 {name}_param_0[{}]", size_of::<Arguments>());
+        assert_eq!(parameters[..], [bytes], "{name}");
+    }
+}
+
+#[test]
+fn the_ptx_is_of_the_lowest_version_and_architecture_and_calls_nobody() {
+    for module in Module::ALL {
+        let lines: Vec<&str> = text(module).lines().collect();
+        let has = |line: &str| lines.contains(&line);
+        // Version 8.0 is what drivers from 525 on read.
+        assert!(has(".version 8.0") && has(".target sm_70") && has(".address_size 64"), "{}", module.name());
+        assert!(!lines.iter().any(|line| line.starts_with(".extern .func")), "{}", module.name());
+        assert_eq!(Module::ALL[module as usize], module);
+    }
+}
+
+/// FNV-1a (Fowler, Noll and Vo), 64 bits, as `ptx.py` has it.
+fn fnv(mut value: u64, bytes: &[u8]) -> u64 {
+    for &byte in bytes {
+        value = (value ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    }
+    value
+}
+
+fn fingerprint(module: Module, read: impl Fn(&str) -> Vec<u8>) -> String {
+    let mut names = vec![format!("{}.cu", module.name()), "nvrtc.txt".to_owned(), "ptx.py".to_owned()];
+    let files = std::fs::read_dir(kernels()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    names.extend(files.filter(|name| name.ends_with(".cuh")));
+    names.sort_unstable();
+    format!("{:016x}", names.iter().fold(0xcbf2_9ce4_8422_2325, |value, name| fnv(value, &read(name))))
+}
+
+fn line<'a>(ptx: &'a str, what: &str) -> &'a str {
+    ptx.lines().find_map(|line| line.strip_prefix("// ")?.strip_prefix(what)?.strip_prefix(": ")).unwrap()
+}
+
+#[test]
+fn the_ptx_was_made_from_the_sources_that_are_here() {
+    for module in Module::ALL {
+        let ptx = text(module);
+        let read = |name: &str| std::fs::read(kernels().join(name)).unwrap();
+        let made_from = line(ptx, "sources");
+        assert_eq!(made_from, fingerprint(module, read), "{}: run `make ptx` and commit what it writes", module.name());
+        // And any change of any of them would show.
+        let changed = |name: &str| if name == "number.cuh" { [read(name), b" ".to_vec()].concat() } else { read(name) };
+        assert_ne!(made_from, fingerprint(module, changed));
+    }
+}
+
+#[test]
+fn the_compiler_is_the_one_that_is_pinned() {
+    let pinned = std::fs::read_to_string(kernels().join("nvrtc.txt")).unwrap();
+    let version = pinned.lines().find_map(|line| line.strip_prefix("nvidia-cuda-nvrtc-cu12==")).unwrap();
+    for module in Module::ALL {
+        let compiler = line(text(module), "compiler").strip_prefix("NVRTC ").unwrap();
+        assert!(version.starts_with(&format!("{compiler}.")), "{}: {compiler}, not {version}", module.name());
+    }
+}
+
+#[test]
+fn what_is_embedded_stays_small() {
+    let bytes: usize = Module::ALL.into_iter().map(|module| text(module).len()).sum();
+    assert!(bytes < 2 << 20, "{bytes} bytes of PTX");
+}
+
+#[test]
+fn a_failure_is_the_error_of_a_cpu_kernel() {
+    let (div, pow) = (FunctionName::Op(Op::Div, DType::I32), FunctionName::Op(Op::Pow, DType::I64));
+    let status = Status { index: 7, exponent: -3 };
+    assert_eq!(div.failure(&status), Err(KernelError::DivisionByZero { op: Op::Div, index: 7 }));
+    assert_eq!(pow.failure(&status), Err(KernelError::NegativeExponent { op: Op::Pow, index: 7, exponent: -3 }));
+    assert_eq!(pow.failure(&Status::CLEAR), Ok(()));
+    assert_eq!(FunctionName::Op(Op::Add, DType::I32).failure(&status), Ok(()));
+    assert_eq!(FunctionName::Copy(4).failure(&status), Ok(()));
+    let failing: Vec<String> =
+        FunctionName::all().filter(|name| name.can_fail()).map(|name| name.to_string()).collect();
+    assert_eq!(failing, ["sv_div_i32", "sv_div_i64", "sv_div_u8", "sv_pow_i32", "sv_pow_i64"]);
+}

@@ -1,0 +1,195 @@
+// Reductions over the inner axes, argmax, and softmax.
+//
+// `lanes` threads share one output element (of softmax: one row): each folds every `lanes`-th element, then the states are
+// joined as a tree in shared memory. The order is always the same, so the result is too. Neighbouring threads are lanes of
+// one output, or, if the planner says `across`, work on neighbouring outputs: whichever reads memory in its order.
+#include "number.cuh"
+
+struct Team {
+    u32 lanes;
+    u32 teams;
+    // Which lane of which team this thread is, and how far away in the block the next lane is.
+    u32 lane;
+    u32 team;
+    u32 step;
+
+    __device__ __forceinline__ Team(const Arguments &arguments) {
+        lanes = arguments.lanes;
+        teams = blockDim.x / lanes;
+        bool across = arguments.across != 0;
+        lane = across ? threadIdx.x / teams : threadIdx.x % lanes;
+        team = across ? threadIdx.x % teams : threadIdx.x / lanes;
+        step = across ? teams : 1;
+    }
+
+    // The states of all lanes joined, for each of them. Every thread of the block takes part.
+    template <class F> __device__ __forceinline__ typename F::State join(typename F::State state) const {
+        typename F::State *states = (typename F::State *)shared_memory();
+        states[threadIdx.x] = state;
+        for (u32 half = lanes / 2; half > 0; half /= 2) {
+            __syncthreads();
+            if (lane < half) states[threadIdx.x] = F::join(states[threadIdx.x], states[threadIdx.x + half * step]);
+        }
+        __syncthreads();
+        state = states[threadIdx.x - lane * step];
+        // The next use of the states waits for this one.
+        __syncthreads();
+        return state;
+    }
+};
+
+template <class T> struct SumOf { typedef T type; };
+template <> struct SumOf<f32> { typedef f64 type; };
+
+// Sums of f32 are kept in f64, those of 16-bit floats in f32, and rounded once.
+template <class T> struct Sum {
+    typedef typename SumOf<T>::type State;
+    static __device__ __forceinline__ State start() { return 0; }
+    static __device__ __forceinline__ State join(State left, State right) {
+        return (State)((Unsigned<State>)left + (Unsigned<State>)right);
+    }
+    static __device__ __forceinline__ State step(State state, T element, u64) { return join(state, (State)wide(element)); }
+    static __device__ __forceinline__ T finish(State state, u64) { return (T)state; }
+};
+template <class T> struct SumNarrow {
+    typedef f32 State;
+    static __device__ __forceinline__ State start() { return 0; }
+    static __device__ __forceinline__ State join(State left, State right) { return left + right; }
+    static __device__ __forceinline__ State step(State state, T element, u64) { return state + wide(element); }
+    static __device__ __forceinline__ T finish(State state, u64) { return To<T>::from(state); }
+};
+template <> struct Sum<f16> : SumNarrow<f16> {};
+template <> struct Sum<bf16> : SumNarrow<bf16> {};
+
+template <class T> struct Mean : Sum<T> {
+    typedef typename Sum<T>::State State;
+    static __device__ __forceinline__ T finish(State state, u64 count) { return To<T>::from(state / (State)count); }
+};
+
+template <class T> struct Largest {
+    typedef Wide<T> State;
+    static __device__ __forceinline__ State start() { return Range<State>::lowest(); }
+    static __device__ __forceinline__ State join(State x, State y) { return x > y || is_nan(x) ? x : y; }
+    static __device__ __forceinline__ State step(State state, T element, u64) { return join(state, wide(element)); }
+    static __device__ __forceinline__ T finish(State state, u64) { return To<T>::from(state); }
+};
+template <class T> struct Smallest {
+    typedef Wide<T> State;
+    static __device__ __forceinline__ State start() { return Range<State>::highest(); }
+    static __device__ __forceinline__ State join(State x, State y) { return x < y || is_nan(x) ? x : y; }
+    static __device__ __forceinline__ State step(State state, T element, u64) { return join(state, wide(element)); }
+    static __device__ __forceinline__ T finish(State state, u64) { return To<T>::from(state); }
+};
+
+// The first of the largest; a NaN counts as the largest.
+template <class T> struct ArgMax {
+    struct State {
+        Wide<T> largest;
+        i64 index;
+    };
+    enum : i64 { NONE = -1 };
+    static __device__ __forceinline__ State start() { return State{0, NONE}; }
+    static __device__ __forceinline__ State join(State x, State y) {
+        if (y.index == NONE) return x;
+        if (x.index == NONE) return y;
+        bool x_nan = is_nan(x.largest), y_nan = is_nan(y.largest);
+        if (x_nan != y_nan) return x_nan ? x : y;
+        if (!x_nan && x.largest != y.largest) return x.largest > y.largest ? x : y;
+        return x.index < y.index ? x : y;
+    }
+    static __device__ __forceinline__ State step(State state, T element, u64 index) {
+        return join(state, State{wide(element), (i64)index});
+    }
+    static __device__ __forceinline__ i64 finish(State state, u64) { return state.index; }
+};
+
+template <class T, class O, class F> __device__ __forceinline__ void reduce(const Arguments &arguments) {
+    Team team(arguments);
+    u64 rounds = (arguments.elements + team.teams - 1) / team.teams;
+    for (u64 round = blockIdx.x; round < rounds; round += gridDim.x) {
+        u64 output = round * team.teams + team.team;
+        i64 offsets[2] = {0, 0};
+        typename F::State state = F::start();
+        if (output < arguments.elements) {
+            place(arguments, output, offsets);
+            const T *first = at<const T>(arguments.views[0]) + offsets[0];
+#pragma unroll 4
+            for (u64 index = team.lane; index < arguments.inner_elements; index += team.lanes) {
+                state = F::step(state, first[inner_place(arguments, index)], index);
+            }
+        }
+        state = team.join<F>(state);
+        if (output < arguments.elements && team.lane == 0) {
+            at<O>(arguments.views[1])[offsets[1]] = F::finish(state, arguments.inner_elements);
+        }
+    }
+}
+
+__device__ __forceinline__ f32 exponential(f32 x) { return expf(x); }
+__device__ __forceinline__ f64 exponential(f64 x) { return exp(x); }
+
+// The largest element of a row is subtracted first, so that no exponential overflows. The sum is kept in f64.
+template <class T> __device__ __forceinline__ void softmax(const Arguments &arguments) {
+    typedef Wide<T> W;
+    Team team(arguments);
+    u64 rounds = (arguments.elements + team.teams - 1) / team.teams;
+    i64 from = arguments.views[0].strides[arguments.rank], to = arguments.views[1].strides[arguments.rank];
+    for (u64 round = blockIdx.x; round < rounds; round += gridDim.x) {
+        u64 row = round * team.teams + team.team;
+        i64 offsets[2] = {0, 0};
+        // A thread without a row has no elements, but joins.
+        u64 elements = row < arguments.elements ? arguments.inner_elements : 0;
+        if (elements > 0) place(arguments, row, offsets);
+        const T *input = at<const T>(arguments.views[0]) + offsets[0];
+        T *output = at<T>(arguments.views[1]) + offsets[1];
+
+        W largest = Largest<T>::start();
+        for (u64 index = team.lane; index < elements; index += team.lanes) {
+            largest = Largest<T>::join(largest, wide(input[(i64)index * from]));
+        }
+        largest = team.join<Largest<T>>(largest);
+        f64 sum = 0;
+#pragma unroll 1
+        for (u64 index = team.lane; index < elements; index += team.lanes) {
+            sum += (f64)exponential(wide(input[(i64)index * from]) - largest);
+        }
+        W total = (W)team.join<Sum<f64>>(sum);
+#pragma unroll 1
+        for (u64 index = team.lane; index < elements; index += team.lanes) {
+            output[(i64)index * to] = To<T>::from(exponential(wide(input[(i64)index * from]) - largest) / total);
+        }
+    }
+}
+
+#define OF(op, name, type, stored) \
+    LARGE_KERNEL(sv_##name##_##type) { reduce<stored, stored, op<stored>>(arguments); }
+#define OF_FLOATS(op, name) \
+    OF(op, name, f32, f32) OF(op, name, f64, f64) OF(op, name, f16, f16) OF(op, name, bf16, bf16)
+#define OF_NUMBERS(op, name) \
+    OF_FLOATS(op, name) OF(op, name, i32, i32) OF(op, name, i64, i64) OF(op, name, u8, u8)
+// A bool is compared as its byte.
+#define OF_ALL(op, name) OF_NUMBERS(op, name) OF(op, name, bool, u8)
+
+OF_NUMBERS(Sum, sum)
+OF_FLOATS(Mean, mean)
+OF_ALL(Largest, reduce_max)
+OF_ALL(Smallest, reduce_min)
+
+#define ARGMAX(type, stored) \
+    LARGE_KERNEL(sv_argmax_##type) { reduce<stored, i64, ArgMax<stored>>(arguments); }
+#define SOFTMAX(type) \
+    LARGE_KERNEL(sv_softmax_##type) { softmax<type>(arguments); }
+
+ARGMAX(f32, f32)
+ARGMAX(f64, f64)
+ARGMAX(f16, f16)
+ARGMAX(bf16, bf16)
+ARGMAX(i32, i32)
+ARGMAX(i64, i64)
+ARGMAX(u8, u8)
+ARGMAX(bool, u8)
+
+SOFTMAX(f32)
+SOFTMAX(f64)
+SOFTMAX(f16)
+SOFTMAX(bf16)

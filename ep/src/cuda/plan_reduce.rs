@@ -1,0 +1,168 @@
+//! Launches whose blocks work together: reductions, softmax, matrix products.
+
+use crate::cuda::abi::Arguments;
+use crate::cuda::axes::{Axes, Axis, Order, stride_to};
+use crate::cuda::function::FunctionName;
+use crate::cuda::plan::{BLOCK, Launch, blank, launch};
+use crate::dtype::DType;
+use crate::layout::Layout;
+use crate::op::Op;
+use crate::operand::Operand;
+use crate::params::Params;
+
+/// Threads of a warp: as many neighbours as memory wants to be read by at a time.
+const WARP: usize = 32;
+/// Largest block of a reduction; `LARGEST_BLOCK` in `abi.cuh`.
+const LARGEST_BLOCK: usize = 1024;
+/// With at least so many outputs a warp for each fills a large device (some 160 multiprocessors of 2048 threads, half of
+/// them); with at least so many times [`WARP`] a thread for each does. Not measured.
+const MANY: usize = 4096;
+/// With fewer outputs than this each has the largest block to itself: not even the multiprocessors would all have one.
+const FEW: usize = 128;
+
+/// Bytes of the state of one thread, the largest of all dtypes; for argmax an element and an index.
+const STATE: usize = 8;
+
+/// Tile, depth and pitch of `matmul.cu`.
+const TILE: usize = 64;
+const DEPTH: usize = 16;
+const PITCH: usize = TILE + 1;
+
+/// A reduction: the input is view 0, the output view 1.
+pub(super) fn reduction(function: FunctionName, a: &Operand, out: &Operand, params: &Params) -> Option<Launch> {
+    let (from, to) = (a.layout(), out.layout());
+    let (dims, rank) = (from.shape().dims(), from.shape().rank());
+    let reduced = params.axes.or_all(rank);
+    let mut place = 0;
+    let kept = Axes::new(
+        Order::OfMemory,
+        (0..rank).filter_map(|axis| {
+            if reduced.contains(axis) {
+                place += usize::from(params.keep_dims);
+                return None;
+            }
+            let strides = [to.strides()[place], from.strides()[axis]];
+            place += 1;
+            Some((dims[axis], strides))
+        }),
+    );
+    let inner = Axes::new(Order::OfMemory, reduced.iter().map(|axis| (dims[axis], [from.strides()[axis]])));
+    shared_out(function, a, out, kept, &inner.or_one(), |inner, arguments| {
+        inner.write_inner(arguments, [0]);
+    })
+}
+
+/// Softmax: the rows are the outer axes, the axis the inner one.
+pub(super) fn softmax(function: FunctionName, a: &Operand, out: &Operand, params: &Params) -> Option<Launch> {
+    let (from, to) = (a.layout(), out.layout());
+    let (dims, rank) = (from.shape().dims(), from.shape().rank());
+    let axis_strides = |axis: usize| [to.strides()[axis], from.strides()[axis]];
+    let others = (0..rank).filter(|&axis| !params.axes.contains(axis));
+    let rows = Axes::new(Order::OfMemory, others.map(|axis| (dims[axis], axis_strides(axis))));
+    let mut inner = Axes::single(1, [0; 2]);
+    for axis in params.axes.iter() {
+        inner = Axes::single(dims[axis], axis_strides(axis));
+    }
+    let along = Axes::single(inner.elements(), [inner.innermost().strides[1]]);
+    shared_out(function, a, out, rows, &along, |_, arguments| inner.write_inner(arguments, [1, 0]))
+}
+
+/// A launch in which threads share outputs (or rows): `kept` has strides of the output and the input, `inner` of the input.
+fn shared_out(
+    function: FunctionName,
+    a: &Operand,
+    out: &Operand,
+    kept: Axes<2>,
+    inner: &Axes<1>,
+    write_inner: impl FnOnce(&Axes<1>, &mut Arguments),
+) -> Option<Launch> {
+    let outputs = kept.elements();
+    if outputs == 0 || out.layout().elements() == 0 {
+        return None;
+    }
+    let mut arguments = blank();
+    arguments.views[0].base = a.ptr().addr() as u64;
+    arguments.views[1].base = out.ptr().addr() as u64;
+    kept.write_outer(&mut arguments, [1, 0]);
+    write_inner(inner, &mut arguments);
+    let team = Team::of(outputs, inner.elements(), kept.innermost(), inner.innermost());
+    arguments.lanes = team.lanes as u32;
+    arguments.across = team.across.into();
+    let state = if matches!(function, FunctionName::Op(Op::ArgMax, _)) { 2 * STATE } else { STATE };
+    let blocks = outputs.div_ceil(team.block / team.lanes);
+    Some(launch(function, blocks, team.block as u32, (team.block * state) as u32, arguments))
+}
+
+/// How threads share the outputs.
+#[derive(Debug, PartialEq)]
+struct Team {
+    block: usize,
+    lanes: usize,
+    across: bool,
+}
+
+impl Team {
+    /// For so many outputs of so many elements each. The innermost kept axis (strides of the output and the input) and the
+    /// innermost reduced axis say along which neighbouring threads read neighbouring elements.
+    fn of(outputs: usize, elements: usize, kept: Axis<2>, reduced: Axis<1>) -> Team {
+        let across = kept.size > 1 && kept.strides[1] != 0 && kept.strides[1] < reduced.strides[0];
+        let most = match (across, outputs) {
+            (true, outputs) if outputs >= MANY * WARP => 1,
+            (true, outputs) if outputs >= MANY => BLOCK as usize / WARP,
+            (true, _) => LARGEST_BLOCK / WARP,
+            (false, outputs) if outputs >= MANY => WARP,
+            (false, outputs) if outputs >= FEW => BLOCK as usize,
+            (false, _) => LARGEST_BLOCK,
+        };
+        let lanes = elements.clamp(1, most).next_power_of_two();
+        // Across, a warp on neighbouring outputs for each lane.
+        let block = if across { lanes * WARP } else { lanes };
+        Team { block: block.max(BLOCK as usize), lanes, across }
+    }
+}
+
+/// A matrix product: the batch is the outer axes, m, n and k the inner ones.
+pub(super) fn matmul(function: FunctionName, a: &Operand, b: &Operand, out: &Operand) -> Option<Launch> {
+    if out.layout().elements() == 0 {
+        return None;
+    }
+    let operands = [a, b, out];
+    let layouts = operands.map(Operand::layout);
+    let shape = layouts[2].shape();
+    let batch_rank = shape.rank() - 2;
+    let batch = Axes::new(
+        Order::Kept,
+        (0..batch_rank).map(|axis| (shape.dims()[axis], layouts.map(|layout| stride_to(layout, axis, shape.rank())))),
+    );
+    let mut arguments = blank();
+    batch.write_outer(&mut arguments, [0, 1, 2]);
+    let outer = arguments.rank as usize;
+    for (view, operand) in operands.into_iter().enumerate() {
+        arguments.views[view].base = operand.ptr().addr() as u64;
+        let [row, column] = matrix_strides(operand.layout());
+        arguments.views[view].strides[outer] = row as i64;
+        arguments.views[view].strides[outer + 1] = column as i64;
+    }
+    let (m, n) = (shape.dims()[batch_rank], shape.dims()[batch_rank + 1]);
+    let k = layouts[0].shape().dims()[layouts[0].shape().rank() - 1];
+    arguments.inner_rank = 3;
+    arguments.inner[..3].copy_from_slice(&[m as i64, n as i64, k as i64]);
+    let tiles = batch.elements() * m.div_ceil(TILE) * n.div_ceil(TILE);
+    let shared = 2 * DEPTH * PITCH * sum_size(out.dtype());
+    Some(launch(function, tiles, BLOCK, shared as u32, arguments))
+}
+
+/// Strides of a row and of a column of a layout of at least two axes.
+fn matrix_strides(layout: &Layout) -> [usize; 2] {
+    let rank = layout.shape().rank();
+    [layout.strides()[rank - 2], layout.strides()[rank - 1]]
+}
+
+/// Bytes of what products of this dtype are added up in: 16-bit floats in `f32`.
+fn sum_size(dtype: DType) -> usize {
+    dtype.size().max(4)
+}
+
+#[cfg(test)]
+#[path = "plan_reduce_tests.rs"]
+mod tests;

@@ -1,0 +1,71 @@
+//! What only a device can find out: a kernel tells of the same element as the CPU kernel, whoever is first to meet one.
+
+use streamvm_ep::cuda::FunctionName;
+use streamvm_ep::*;
+
+use crate::tensors::{Pool, Rng, Tensor};
+use crate::{Call, draw_call};
+
+/// A call with right-hand sides that may be zero or negative.
+fn draw(rng: &mut Rng, name: FunctionName) -> Call {
+    let mut call = draw_call(rng, name);
+    let right = &call.inputs[1];
+    // Seldom, often, or everywhere.
+    if rng.below(3) > 0 {
+        let (dtype, dims) = (right.dtype, right.layout.shape().dims().to_vec());
+        let view = crate::draw_view(rng);
+        call.inputs[1] = Tensor::new(rng, dtype, &dims, view, Pool::Wild);
+    }
+    call
+}
+
+#[test]
+fn the_first_element_without_a_result_is_told_as_by_the_cpu() {
+    let mut failed = [0; 3];
+    for name in FunctionName::all().filter(|name| name.can_fail()) {
+        for case in 0..200 {
+            let seed = name.index() as u64 * 1_000_000 + case;
+            let mut rng = Rng(seed);
+            let call = draw(&mut rng, name);
+            for in_place in [None, Some(0), Some(1)] {
+                let fresh = || match in_place {
+                    None => Some(Call { inputs: call.inputs.clone(), out: call.out.clone(), ..call }),
+                    Some(input) => call.in_place(input),
+                };
+                let (Some(mut by_cpu), Some(mut by_gpu)) = (fresh(), fresh()) else { continue };
+                let expected = by_cpu.on_cpu(in_place);
+                let found = by_gpu.simulated(in_place, &mut rng);
+                assert_eq!(found, expected, "{name}, seed {seed}, in place {in_place:?}");
+                match found {
+                    Ok(()) => failed[0] += 1,
+                    Err(Error::Kernel(KernelError::DivisionByZero { .. })) => failed[1] += 1,
+                    Err(_) => failed[2] += 1,
+                }
+            }
+        }
+    }
+    assert!(failed.iter().all(|&calls| calls > 50), "{failed:?}");
+}
+
+#[test]
+fn a_kernel_without_a_place_to_tell_goes_on() {
+    let (mut left, mut right, mut out) = ([7i32, -8, 9], [0i32, 2, -1], [0i32; 3]);
+    for op in [Op::Div, Op::Pow] {
+        let operand = |memory: &mut [i32; 3], access| {
+            let layout = Layout::contiguous(Shape::new(&[3]).unwrap());
+            // SAFETY: three elements of memory that outlives the call.
+            unsafe { Operand::new(memory.as_mut_ptr().cast(), DType::I32, layout, access) }
+        };
+        let mut operands =
+            [operand(&mut left, Access::Read), operand(&mut right, Access::Read), operand(&mut out, Access::Write)];
+        let kernel = Kernel { op, device: DeviceKind::Cuda, dtype: DType::I32, run: |_| Ok(()) };
+        let params = Params::default();
+        let call = KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params };
+        let launch = streamvm_ep::cuda::plan(&call).unwrap().unwrap();
+        assert_eq!(launch.arguments.status, 0);
+        crate::simulator::run_untold(&launch);
+        // What has a result has it.
+        let expected = if op == Op::Div { [0, -4, -9] } else { [1, 64, -1] };
+        assert_eq!(out, expected, "{op}");
+    }
+}

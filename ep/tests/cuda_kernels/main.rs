@@ -1,0 +1,345 @@
+//! The CUDA kernels' own source, run on the CPU, beside the CPU kernels: every kernel that there is, over shapes with and
+//! without elements, broadcast, permuted, sliced and stepped views, in place and not, launched as `plan` says. g++ is
+//! needed; without it these tests fail.
+
+mod failing;
+mod moving;
+#[allow(dead_code, reason = "only the values are of use here: the other side of the comparison is the CPU kernels")]
+#[path = "../reference/mod.rs"]
+mod reference;
+mod refusing;
+mod simulator;
+#[path = "../tensors/mod.rs"]
+mod tensors;
+
+use reference::Value;
+use streamvm_ep::cuda::{FunctionName, Launch, plan};
+use streamvm_ep::*;
+use tensors::{Pool, Rng, Tensor, VIEWS, View};
+
+/// One call, its operands drawn.
+struct Call {
+    name: FunctionName,
+    op: Op,
+    dtype: DType,
+    params: Params,
+    inputs: Vec<Tensor>,
+    out: Tensor,
+}
+
+fn pools(op: Op, dtype: DType) -> [Pool; 3] {
+    match op {
+        Op::Sum | Op::Mean | Op::MatMul | Op::Softmax => [Pool::Tame; 3],
+        Op::Div if !dtype.is_float() => [Pool::Wild, Pool::NonZero, Pool::Wild],
+        Op::Pow if !dtype.is_float() => [Pool::Wild, Pool::Small, Pool::Wild],
+        _ => [Pool::Wild; 3],
+    }
+}
+
+/// Sizes of axes: mostly small, so that there can be many. `budget` is how many elements there may be, fewer with more axes,
+/// as a stepped view has two places for each size.
+fn dims(rng: &mut Rng, rank: usize, budget: usize) -> Vec<usize> {
+    let mut left = (budget >> rank).max(16);
+    let mut dims: Vec<usize> = (0..rank)
+        .map(|_| {
+            let size = match rng.below(12) {
+                0 => 1,
+                1 if rng.below(4) == 0 => 0,
+                2 => 1 + rng.below(left),
+                _ => 1 + rng.below(5.min(left)),
+            };
+            left = (left / size.max(1)).max(1);
+            size
+        })
+        .collect();
+    // The large axis anywhere.
+    if rank > 0 {
+        dims.rotate_left(rng.below(rank));
+    }
+    dims
+}
+
+/// `dims` as an input that broadcasts to them.
+fn broadcasting(rng: &mut Rng, dims: &[usize]) -> Vec<usize> {
+    match rng.below(4) {
+        0 => {
+            let from = rng.below(dims.len() + 1);
+            dims[from..].iter().map(|&dim| if rng.below(3) == 0 { 1 } else { dim }).collect()
+        }
+        1 => dims.iter().map(|&dim| if rng.below(2) == 0 { 1 } else { dim }).collect(),
+        _ => dims.to_vec(),
+    }
+}
+
+fn input_dims(rng: &mut Rng, op: Op) -> (Vec<Vec<usize>>, Params) {
+    let mut params = Params { keep_dims: rng.below(2) == 0, ..Params::default() };
+    if op == Op::MatMul {
+        let rank = rng.below(4);
+        let batch = dims(rng, rank, 6);
+        let size = |rng: &mut Rng| [rng.below(6), 1 + rng.below(20), 60 + rng.below(80)][rng.below(3)];
+        let (m, k, n) = (size(rng), size(rng), size(rng));
+        let with = |rng: &mut Rng, rows, columns| {
+            let mut dims = broadcasting(rng, &batch);
+            dims.extend([rows, columns]);
+            dims
+        };
+        return (vec![with(rng, m, k), with(rng, k, n)], params);
+    }
+    let one_axis = matches!(op, Op::ArgMax | Op::Softmax);
+    let rank = if one_axis { 1 + rng.below(MAX_RANK) } else { rng.below(MAX_RANK + 1) };
+    let budget = if op.is_elementwise() { 6000 } else { 20_000 };
+    let mut whole = dims(rng, rank, budget);
+    if !op.is_elementwise() {
+        let mut axes: Vec<usize> = (0..rank).filter(|_| rng.below(2) == 0).collect();
+        if one_axis {
+            axes = vec![rng.below(rank)];
+        }
+        if !matches!(op, Op::Sum | Op::Softmax) {
+            // No elements have no mean and no largest.
+            for (axis, dim) in whole.iter_mut().enumerate() {
+                if (axes.contains(&axis) || axes.is_empty()) && *dim == 0 {
+                    *dim = 2;
+                }
+            }
+        }
+        params.axes = Axes::new(&axes).unwrap();
+        return (vec![whole], params);
+    }
+    if op.arity() == 1 {
+        return (vec![whole], params);
+    }
+    ((0..op.arity()).map(|_| broadcasting(rng, &whole)).collect(), params)
+}
+
+fn draw_view(rng: &mut Rng) -> View {
+    // Half of all contiguous, as most are.
+    if rng.below(2) == 0 { View::Contiguous } else { VIEWS[rng.below(VIEWS.len())] }
+}
+
+fn draw_output_view(rng: &mut Rng) -> View {
+    match draw_view(rng) {
+        View::Broadcast => View::Contiguous,
+        view => view,
+    }
+}
+
+fn draw_call(rng: &mut Rng, name: FunctionName) -> Call {
+    let (op, dtype, to) = match name {
+        FunctionName::Op(op, dtype) => (op, dtype, None),
+        FunctionName::Cast(from, to) => (Op::Cast, from, Some(to)),
+        _ => panic!("{name} is no op"),
+    };
+    let (dims, params) = input_dims(rng, op);
+    let params = Params { to, ..params };
+    let pools = pools(op, dtype);
+    let inputs: Vec<Tensor> = (0..op.arity())
+        .map(|input| {
+            let own = if op == Op::Where && input == 0 { DType::Bool } else { dtype };
+            let view = draw_view(rng);
+            Tensor::new(rng, own, &dims[input], view, pools[input])
+        })
+        .collect();
+    let given: Vec<(DType, &Shape)> = inputs.iter().map(|input| (input.dtype, input.layout.shape())).collect();
+    let (out_dtype, out_shape) = infer(op, &given, &params).unwrap();
+    let view = draw_output_view(rng);
+    let out = Tensor::new(rng, out_dtype, out_shape.dims(), view, Pool::Tame);
+    Call { name, op, dtype, params, inputs, out }
+}
+
+impl Call {
+    /// The same call whose output is exactly its input `input`, where that may be.
+    fn in_place(&self, input: usize) -> Option<Call> {
+        let (own, out) = (&self.inputs[input], &self.out);
+        let fits = self.op.is_elementwise()
+            && own.dtype.size() == out.dtype.size()
+            && own.layout.shape() == out.layout.shape()
+            && !own.layout.overlaps_itself();
+        fits.then(|| Call { inputs: self.inputs.clone(), out: seen_as(own, out.dtype), ..*self })
+    }
+
+    /// The operands; the output is input `in_place` if that is given.
+    fn operands(&mut self, in_place: Option<usize>) -> Vec<Operand> {
+        let Call { inputs, out, .. } = self;
+        let mut operands: Vec<Operand> = inputs.iter_mut().map(|input| input.operand(Access::Read)).collect();
+        operands.push(match in_place {
+            Some(input) => {
+                let own = &mut inputs[input];
+                let dtype = std::mem::replace(&mut own.dtype, out.dtype);
+                let operand = own.operand(Access::Write);
+                own.dtype = dtype;
+                operand
+            }
+            None => out.operand(Access::Write),
+        });
+        operands
+    }
+
+    fn on_cpu(&mut self, in_place: Option<usize>) -> Result<(), Error> {
+        let (op, params, inputs) = (self.op, self.params, self.inputs.len());
+        let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, self.dtype)?;
+        let mut stream = CpuDevice::new(0, CpuConfig::default()).create_stream()?;
+        let mut operands = self.operands(in_place);
+        let result = stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs, params: &params });
+        drop(operands);
+        self.take_output(in_place);
+        result
+    }
+
+    fn simulated(&mut self, in_place: Option<usize>, rng: &mut Rng) -> Result<(), Error> {
+        let (op, params, inputs) = (self.op, self.params, self.inputs.len());
+        let kernel = Kernel { op, device: DeviceKind::Cuda, dtype: self.dtype, run: |_| Ok(()) };
+        let mut operands = self.operands(in_place);
+        let planned = plan(&KernelCall { kernel, operands: &mut operands, inputs, params: &params })?;
+        let result = match planned {
+            Some(launch) => {
+                assert_eq!(launch.function, self.name);
+                let status = simulator::run(&any_grid(rng, launch), rng.next());
+                launch.function.failure(&status)
+            }
+            None => Ok(()),
+        };
+        drop(operands);
+        self.take_output(in_place);
+        Ok(result?)
+    }
+
+    fn take_output(&mut self, in_place: Option<usize>) {
+        if let Some(input) = in_place {
+            self.out = seen_as(&self.inputs[input], self.out.dtype);
+        }
+    }
+}
+
+/// The same memory with elements of another dtype of the same size.
+fn seen_as(tensor: &Tensor, dtype: DType) -> Tensor {
+    let mut seen = tensor.clone();
+    seen.dtype = dtype;
+    seen
+}
+
+/// A launch gives the same with fewer blocks: each goes on where another would have begun.
+fn any_grid(rng: &mut Rng, mut launch: Launch) -> Launch {
+    if rng.below(2) == 0 {
+        launch.grid[0] = launch.grid[0].min(1 + rng.below(3) as u32);
+    }
+    launch
+}
+
+/// How far the two may be apart, in units of the output's precision: 0 for what is computed by the same steps, else what an
+/// order of adding or a mathematical library may change.
+fn tolerance(op: Op) -> f64 {
+    match op {
+        Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow => 4.0,
+        Op::Sum | Op::Mean | Op::Softmax => 16.0,
+        Op::MatMul => 64.0,
+        _ => 0.0,
+    }
+}
+
+fn epsilon(dtype: DType) -> f64 {
+    match dtype.name() {
+        "f16" => 2f64.powi(-10),
+        "bf16" => 2f64.powi(-7),
+        "f32" => f32::EPSILON.into(),
+        _ => f64::EPSILON,
+    }
+}
+
+fn compare(call: &Call, found: &Tensor, expected: &Tensor, before: &Tensor, what: &str) {
+    assert!(found.same_outside(before), "{what}: wrote outside the view");
+    let tolerance = tolerance(call.op) * epsilon(found.dtype);
+    // Sums of few moderate numbers: what cancels leaves the errors of what was added.
+    let scale = if matches!(call.op, Op::Sum | Op::Mean | Op::MatMul) { 100.0 } else { 0.0 };
+    for (place, (found, expected)) in found.dense().values.into_iter().zip(expected.dense().values).enumerate() {
+        let same = match (found, expected) {
+            (Value::Float(found), Value::Float(expected)) => {
+                found == expected
+                    || (found.is_nan() && expected.is_nan())
+                    || (found - expected).abs() <= tolerance * expected.abs().max(scale)
+            }
+            _ => found == expected,
+        };
+        assert!(same, "{what}: element {place} is {found:?}, not {expected:?}");
+    }
+}
+
+/// `cases` calls of each kernel that `which` picks.
+fn compare_all(cases: u64, which: impl Fn(Op) -> bool) {
+    for name in FunctionName::all() {
+        let op = match name {
+            FunctionName::Op(op, _) => op,
+            FunctionName::Cast(..) => Op::Cast,
+            _ => continue,
+        };
+        if !which(op) {
+            continue;
+        }
+        for case in 0..cases {
+            let seed = name.index() as u64 * 1_000_000 + case;
+            compare_one(name, seed);
+        }
+    }
+}
+
+fn compare_one(name: FunctionName, seed: u64) {
+    let mut rng = Rng(seed);
+    let call = draw_call(&mut rng, name);
+    let shapes: Vec<&Layout> = call.inputs.iter().map(|input| &input.layout).collect();
+    let what = format!("{name}, seed {seed}, {shapes:?} to {:?}, {:?}", call.out.layout, call.params);
+    let places = [None].into_iter().chain((0..call.inputs.len()).map(Some));
+    for in_place in places {
+        let fresh = || match in_place {
+            None => Some(Call { inputs: call.inputs.clone(), out: call.out.clone(), ..call }),
+            Some(input) => call.in_place(input),
+        };
+        let (Some(mut by_cpu), Some(mut by_gpu)) = (fresh(), fresh()) else { continue };
+        let before = by_gpu.out.clone();
+        let what = format!("{what}, in place {in_place:?}");
+        by_cpu.on_cpu(in_place).expect(&what);
+        by_gpu.simulated(in_place, &mut rng).expect(&what);
+        compare(&call, &by_gpu.out, &by_cpu.out, &before, &what);
+        for (input, (now, then)) in by_gpu.inputs.iter().zip(&call.inputs).enumerate() {
+            assert!(in_place == Some(input) || now.same_bytes(then), "{what}: wrote an input");
+        }
+    }
+}
+
+#[test]
+fn unary_ops_do_what_the_cpu_does() {
+    compare_all(60, |op| op.arity() == 1 && op.is_elementwise() && op != Op::Cast);
+}
+
+#[test]
+fn casts_do_what_the_cpu_does() {
+    compare_all(60, |op| op == Op::Cast);
+}
+
+#[test]
+fn binary_ops_do_what_the_cpu_does() {
+    compare_all(60, |op| op.arity() == 2 && op != Op::MatMul && !op.is_comparison());
+}
+
+#[test]
+fn comparisons_do_what_the_cpu_does() {
+    compare_all(60, Op::is_comparison);
+}
+
+#[test]
+fn where_does_what_the_cpu_does() {
+    compare_all(60, |op| op == Op::Where);
+}
+
+#[test]
+fn reductions_do_what_the_cpu_does() {
+    compare_all(60, Op::is_reduction);
+}
+
+#[test]
+fn softmax_does_what_the_cpu_does() {
+    compare_all(60, |op| op == Op::Softmax);
+}
+
+#[test]
+fn matrix_products_do_what_the_cpu_does() {
+    compare_all(40, |op| op == Op::MatMul);
+}

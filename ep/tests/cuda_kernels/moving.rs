@@ -1,0 +1,99 @@
+//! Copy and fill.
+
+use streamvm_ep::cuda::{FunctionName, plan_copy, plan_fill};
+use streamvm_ep::*;
+
+use crate::tensors::{Pool, Rng, Tensor};
+use crate::{any_grid, dims, draw_output_view, draw_view, simulator};
+
+fn cpu() -> Box<dyn Stream> {
+    CpuDevice::new(0, CpuConfig::default()).create_stream().unwrap()
+}
+
+#[test]
+fn strided_copies_move_what_the_cpu_moves() {
+    for dtype in DType::ALL {
+        for seed in 0..150 {
+            let mut rng = Rng(seed);
+            let rank = rng.below(MAX_RANK + 1);
+            let shape = dims(&mut rng, rank, 6000);
+            let (from, to) = (draw_view(&mut rng), draw_output_view(&mut rng));
+            let mut source = Tensor::new(&mut rng, dtype, &shape, from, Pool::Wild);
+            let before = Tensor::new(&mut rng, dtype, &shape, to, Pool::Wild);
+            let (mut expected, mut found) = (before.clone(), before);
+            let operand = source.operand(Access::Read);
+            cpu().copy(&operand, &mut expected.operand(Access::Write)).unwrap();
+            if let Some(launch) = plan_copy(&operand, &found.operand(Access::Write)) {
+                assert_eq!(launch.function, FunctionName::Copy(dtype.size()));
+                simulator::run(&any_grid(&mut rng, launch), seed);
+            }
+            assert!(found.same_bytes(&expected), "{dtype}, seed {seed}, {:?} to {:?}", source.layout, found.layout);
+        }
+    }
+}
+
+#[test]
+fn copies_of_every_size_of_element_move_bits() {
+    // Sizes that no dtype may have.
+    for bytes in [1usize, 2, 4, 8] {
+        let source: Vec<u64> = (1..=12).map(|word| word * 0x0123_4567_89ab_cdef).collect();
+        let mut target = vec![0u64; 12];
+        let elements = 96 / bytes;
+        let dtype = if bytes == 8 { DType::I64 } else { DType::U8 };
+        let layout = Layout::contiguous(Shape::new(&[96 / dtype.size()]).unwrap());
+        let view = |base: *mut u64, access| {
+            // SAFETY: twelve words that outlive the launch.
+            unsafe { Operand::new(base.cast(), dtype, layout, access) }
+        };
+        let (from, to) = (view(source.as_ptr().cast_mut(), Access::Read), view(target.as_mut_ptr(), Access::Write));
+        let mut launch = plan_copy(&from, &to).unwrap();
+        launch.function = FunctionName::Copy(bytes);
+        launch.arguments.elements = elements as u64;
+        launch.arguments.shape[0] = elements as i64;
+        for vectors in [0, 1] {
+            target.fill(0);
+            launch.arguments.vectors = vectors;
+            simulator::run(&launch, 1);
+            assert_eq!(target, source, "{bytes}");
+        }
+    }
+}
+
+#[test]
+fn fills_write_what_the_cpu_writes() {
+    let values = [
+        Scalar::F64(0.1),
+        Scalar::F64(-0.0),
+        Scalar::F64(f64::NAN),
+        Scalar::F64(1e300),
+        Scalar::I64(-3),
+        Scalar::I64(200),
+        Scalar::I64(i64::MAX),
+        Scalar::Bool(true),
+        Scalar::Bool(false),
+    ];
+    for dtype in DType::ALL {
+        for (place, value) in values.into_iter().enumerate() {
+            for case in 0..12 {
+                let seed = place as u64 * 100 + case;
+                let mut rng = Rng(seed);
+                let rank = rng.below(MAX_RANK + 1);
+                let shape = dims(&mut rng, rank, 6000);
+                let view = draw_output_view(&mut rng);
+                let before = Tensor::new(&mut rng, dtype, &shape, view, Pool::Tame);
+                let (mut expected, mut found) = (before.clone(), before);
+                let by_cpu = cpu().fill(&mut expected.operand(Access::Write), value);
+                match plan_fill(&found.operand(Access::Write), value) {
+                    Ok(Some(launch)) => {
+                        simulator::run(&any_grid(&mut rng, launch), seed);
+                        assert_eq!(by_cpu, Ok(()));
+                    }
+                    Ok(None) => assert_eq!(found.layout.elements(), 0),
+                    // As texts: one names a NaN.
+                    Err(error) => assert_eq!(by_cpu.unwrap_err().to_string(), error.to_string()),
+                }
+                assert!(found.same_bytes(&expected), "{dtype}, {value}, seed {seed}, {:?}", found.layout);
+            }
+        }
+    }
+}

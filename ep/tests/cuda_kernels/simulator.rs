@@ -1,0 +1,106 @@
+//! The kernels' source, compiled for the CPU with g++ when the first test asks, and launched as a driver would.
+
+use std::ffi::{CString, c_int, c_uint, c_void};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use streamvm_ep::cuda::abi::{Arguments, Status};
+use streamvm_ep::cuda::{Launch, Module};
+
+/// Warnings are errors, and what C++ does not define ends in a trap.
+const FLAGS: [&str; 11] = [
+    "-std=c++17",
+    "-O1",
+    "-fPIC",
+    "-shared",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-unknown-pragmas",
+    "-ffp-contract=off",
+    "-fsanitize=alignment,signed-integer-overflow,integer-divide-by-zero,shift,float-cast-overflow",
+    "-fsanitize-undefined-trap-on-error",
+];
+
+type Simulate = unsafe extern "C" fn(
+    kernel: *mut c_void,
+    grid: *const c_uint,
+    block: *const c_uint,
+    shared_bytes: c_uint,
+    arguments: *const Arguments,
+    coroutines: c_int,
+    seed: u64,
+) -> c_int;
+
+/// The library of one module, loaded for as long as the process lives.
+struct Library(usize);
+
+impl Library {
+    fn symbol(&self, name: &str) -> *mut c_void {
+        let text = CString::new(name).unwrap();
+        // SAFETY: the handle is one of `dlopen` that is never closed, and the name ends in NUL.
+        let symbol = unsafe { libc::dlsym(self.0 as *mut c_void, text.as_ptr()) };
+        assert!(!symbol.is_null(), "the sources have no {name}");
+        symbol
+    }
+}
+
+fn library(module: Module) -> &'static Library {
+    static LIBRARIES: [OnceLock<Library>; Module::ALL.len()] = [const { OnceLock::new() }; Module::ALL.len()];
+    LIBRARIES[module as usize].get_or_init(|| {
+        let path = CString::new(compile(module).to_str().unwrap()).unwrap();
+        // SAFETY: the path ends in NUL; the library's only code that runs at loading is C++'s own.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        assert!(!handle.is_null(), "{path:?} cannot be loaded");
+        Library(handle as usize)
+    })
+}
+
+fn compile(module: Module) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (tests, sources) = (here.join("tests/cuda_kernels"), here.join("src/cuda/kernels"));
+    let stem = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kernels-{}", module.name()));
+    let (source, library) = (stem.with_extension("cpp"), stem.with_extension("so"));
+    std::fs::write(&source, format!("#include \"simulate.hpp\"\n#include \"{}.cu\"\n", module.name())).unwrap();
+    let mut command = Command::new("g++");
+    command.args(FLAGS).arg("-I").arg(tests).arg("-I").arg(sources).arg(source).arg("-o").arg(&library);
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("these tests compile the CUDA kernels with g++ (apt-get install g++): {error}"));
+    assert!(output.status.success(), "{command:?}:\n{}", String::from_utf8_lossy(&output.stderr));
+    library
+}
+
+/// Runs a launch to its end; `seed` says in which order the threads of a block take turns. Says what failed, as the device
+/// would.
+pub(crate) fn run(launch: &Launch, seed: u64) -> Status {
+    let mut status = Status::CLEAR;
+    let mut told = *launch;
+    if launch.function.can_fail() {
+        told.arguments.status = (&raw mut status).addr() as u64;
+    }
+    run_as_it_is(&told, seed);
+    status
+}
+
+/// Runs a launch that has nobody to tell of what fails.
+pub(crate) fn run_untold(launch: &Launch) {
+    run_as_it_is(launch, 1);
+}
+
+fn run_as_it_is(launch: &Launch, seed: u64) {
+    let Launch { function, grid, block, shared_bytes, ref arguments } = *launch;
+    let library = library(function.module());
+    // SAFETY: the library has this function, of this type.
+    let simulate: Simulate = unsafe { std::mem::transmute(library.symbol("simulate")) };
+    let kernel = library.symbol(&function.to_string());
+    let coroutines = (shared_bytes > 0 || function.can_fail()).into();
+    // SAFETY: the kernel is one of this library, and the operands that the launch was planned for are alive.
+    let code = unsafe { simulate(kernel, grid.as_ptr(), block.as_ptr(), shared_bytes, arguments, coroutines, seed) };
+    match code {
+        0 => {}
+        1 => panic!("{function}: not all threads of a block came to a barrier, {launch:?}"),
+        _ => panic!("{function}: wrote behind its shared memory, {launch:?}"),
+    }
+}
