@@ -3,6 +3,7 @@
 
 mod rounding;
 
+#[allow(unused_imports, reason = "not every suite that takes this file compares rounded values")]
 pub(crate) use rounding::{Margin, agrees, rounded};
 use streamvm_ep::{DType, Op, Params};
 

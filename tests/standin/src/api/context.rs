@@ -1,0 +1,137 @@
+//! Primary contexts, and which context is current on a thread.
+
+use std::ffi::{c_int, c_uint};
+use std::sync::Arc;
+
+use crate::code::{Code, Outcome};
+use crate::context::{self, Context};
+use crate::driver::Driver;
+use crate::findings::Kind;
+use crate::out::Out;
+
+driver_calls! {
+    /// Retains the primary context of a device, which begins with its first retention.
+    fn cuDevicePrimaryCtxRetain(driver, context: Out<usize>, device: c_int) {
+        let device = driver.device(device)?;
+        context.check()?;
+        let mut tables = driver.tables();
+        let handle = match &mut tables.primary[device] {
+            Some((handle, retained)) => {
+                *retained += 1;
+                *handle
+            }
+            None => {
+                let new = Context::new(tables.contexts.next(), device);
+                let handle = tables.contexts.add(Arc::new(new));
+                tables.primary[device] = Some((handle, 1));
+                handle
+            }
+        };
+        context.put(handle)
+    }
+
+    /// Releases the primary context of a device; it ends, with all in it, when it has been released as often as retained.
+    fn cuDevicePrimaryCtxRelease_v2(driver, device: c_int) {
+        let device = driver.device(device)?;
+        let mut tables = driver.tables();
+        let Some((handle, retained)) = &mut tables.primary[device] else {
+            drop(tables);
+            let text = format!("the primary context of cuda:{device} was released more often than it was retained");
+            return Err(driver.refuse(Kind::Destroyed, text, Code::INVALID_CONTEXT));
+        };
+        *retained -= 1;
+        if *retained > 0 {
+            return Ok(());
+        }
+        let handle = *handle;
+        tables.primary[device] = None;
+        let context = tables.contexts.get(handle).cloned().map_err(|_| Code::INVALID_CONTEXT)?;
+        drop(tables);
+        end(driver, &context)
+    }
+
+    /// Replaces the current context of this thread; 0 leaves none.
+    fn cuCtxSetCurrent(driver, handle: usize) {
+        if handle != 0 {
+            driver.context("cuCtxSetCurrent", handle)?;
+        }
+        context::set_current(handle);
+        Ok(())
+    }
+
+    /// The current context of this thread; 0 for none.
+    fn cuCtxGetCurrent(_driver, current: Out<usize>) {
+        current.put(context::current())
+    }
+
+    /// Makes a context current on top of the one before.
+    fn cuCtxPushCurrent_v2(driver, handle: usize) {
+        driver.context("cuCtxPushCurrent_v2", handle)?;
+        context::push_current(handle);
+        Ok(())
+    }
+
+    /// Takes the current context away.
+    fn cuCtxPopCurrent_v2(driver, popped: Out<usize>) {
+        let Some(handle) = context::pop_current() else {
+            let text = "cuCtxPopCurrent_v2; there is nothing to pop";
+            return Err(driver.refuse(Kind::NoContext, text, Code::INVALID_CONTEXT));
+        };
+        // A caller may have no use for it.
+        let _ = popped.put(handle);
+        Ok(())
+    }
+
+    /// The device of the current context.
+    fn cuCtxGetDevice(driver, device: Out<c_int>) {
+        device.put(driver.current("cuCtxGetDevice")?.device as c_int)
+    }
+
+    /// Blocks until everything in the current context is over.
+    fn cuCtxSynchronize(driver) {
+        let current = driver.current("cuCtxSynchronize")?;
+        for stream in current.streams() {
+            let (given, moment) = stream.end(|| driver.order.mark(stream.actor));
+            stream.wait(given);
+            driver.order.seen_by_host(&moment);
+        }
+        current.check()
+    }
+
+    /// The priorities that streams can have: the least, and the greatest, which is the lower number.
+    fn cuCtxGetStreamPriorityRange(driver, least: Out<c_int>, greatest: Out<c_int>) {
+        driver.current("cuCtxGetStreamPriorityRange")?;
+        // Either may be left out.
+        let _ = least.put(0);
+        let _ = greatest.put(super::stream::GREATEST_PRIORITY);
+        Ok(())
+    }
+
+    /// Lets kernels of the current context reach the memory of another.
+    fn cuCtxEnablePeerAccess(driver, peer: usize, flags: c_uint) {
+        let current = driver.current("cuCtxEnablePeerAccess")?;
+        let peer = driver.context("cuCtxEnablePeerAccess", peer)?;
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        if !driver.config.peer || peer.device == current.device {
+            return Err(Code::PEER_ACCESS_UNSUPPORTED);
+        }
+        if current.enable_peer(peer.device) { Ok(()) } else { Err(Code::PEER_ACCESS_ALREADY_ENABLED) }
+    }
+}
+
+/// Ends a context: what is alive in it is a leak, unless an error has ended it before, after which nothing can be freed.
+fn end(driver: &Driver, context: &Context) -> Outcome {
+    if context.check().is_ok() {
+        for leak in driver.leaks(Some(context.handle)) {
+            driver.findings.add(Kind::Leak, format!("{leak} in the primary context of cuda:{}", context.device));
+        }
+    }
+    for stream in context.streams() {
+        stream.close();
+        stream.drain();
+    }
+    driver.forget(context.handle);
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! Events.
+
+use std::ffi::c_uint;
+use std::sync::{Arc, OnceLock};
+
+use crate::code::{Code, Outcome};
+use crate::command::{Command, Work};
+use crate::driver::Driver;
+use crate::event::{Event, Mark};
+use crate::findings::Kind;
+use crate::out::Out;
+
+/// The flag of an event that does not note when it passes.
+const DISABLE_TIMING: c_uint = 2;
+
+/// All flags that an event can have; the others say how the host waits, and with which processes it is shared.
+const FLAGS: c_uint = 7;
+
+driver_calls! {
+    /// An event of the current context.
+    fn cuEventCreate(driver, event: Out<usize>, flags: c_uint) {
+        let context = driver.current("cuEventCreate")?;
+        event.check()?;
+        if flags & !FLAGS != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let new = Event::new(context, flags & DISABLE_TIMING == 0);
+        event.put(driver.tables().events.add(Arc::new(new)))
+    }
+
+    /// Ends an event. Waits that were given keep what they wait for.
+    fn cuEventDestroy_v2(driver, handle: usize) {
+        driver.event("cuEventDestroy_v2", handle)?;
+        let removed = driver.tables().events.remove(handle);
+        removed.map_err(|why| driver.bad_handle("cuEventDestroy_v2", "event", handle, why, Code::INVALID_HANDLE))?;
+        Ok(())
+    }
+
+    /// Marks the place behind everything on the stream so far.
+    fn cuEventRecord(driver, event: usize, stream: usize) {
+        const CALL: &str = "cuEventRecord";
+        let stream = driver.stream_here(CALL, stream)?;
+        let event = driver.event(CALL, event)?;
+        if event.context.handle != stream.context.handle {
+            let text = format!("{CALL} of an event of cuda:{} on {}", event.context.device, stream.name);
+            return Err(driver.refuse(Kind::WrongContext, text, Code::INVALID_HANDLE));
+        }
+        stream.give(|number| {
+            driver.order.given_by_host(stream.actor);
+            let moment = driver.order.mark(stream.actor);
+            let mark = Mark { stream: Arc::clone(&stream), number, moment, passed_at: OnceLock::new() };
+            let mark = Arc::new(mark);
+            event.record(Arc::clone(&mark));
+            Command::new(CALL, Work::Record(mark))
+        });
+        Ok(())
+    }
+
+    /// Has the event's last record passed? One without a record counts as passed.
+    fn cuEventQuery(driver, event: usize) {
+        let event = driver.event("cuEventQuery", event)?;
+        let Some(mark) = event.mark() else { return Ok(()) };
+        if !mark.has_passed() {
+            return Err(Code::NOT_READY);
+        }
+        driver.order.seen_by_host(&mark.moment);
+        event.context.check()
+    }
+
+    /// Blocks until the event's last record, as of now, has passed.
+    fn cuEventSynchronize(driver, event: usize) {
+        driver.current("cuEventSynchronize")?;
+        let event = driver.event("cuEventSynchronize", event)?;
+        let Some(mark) = event.mark() else { return Ok(()) };
+        mark.stream.wait(mark.number);
+        driver.order.seen_by_host(&mark.moment);
+        event.context.check()
+    }
+
+    /// Milliseconds between two records.
+    fn cuEventElapsedTime(driver, milliseconds: Out<f32>, start: usize, end: usize) {
+        elapsed(driver, "cuEventElapsedTime", &milliseconds, start, end)
+    }
+
+    /// Milliseconds between two records.
+    fn cuEventElapsedTime_v2(driver, milliseconds: Out<f32>, start: usize, end: usize) {
+        elapsed(driver, "cuEventElapsedTime_v2", &milliseconds, start, end)
+    }
+}
+
+fn elapsed(driver: &Driver, call: &str, milliseconds: &Out<f32>, start: usize, end: usize) -> Outcome {
+    let (start, end) = (driver.event(call, start)?, driver.event(call, end)?);
+    let (true, true, Some(first), Some(last)) = (start.timed, end.timed, start.mark(), end.mark()) else {
+        return Err(Code::INVALID_HANDLE);
+    };
+    let (Some(first), Some(last)) = (first.passed_at.get(), last.passed_at.get()) else {
+        return Err(Code::NOT_READY);
+    };
+    let time = match last.checked_duration_since(*first) {
+        Some(time) => time.as_secs_f32(),
+        None => -first.duration_since(*last).as_secs_f32(),
+    };
+    milliseconds.put(time * 1e3)
+}

@@ -1,0 +1,217 @@
+//! Launches of kernels, and of functions of the host.
+
+use std::ffi::{c_uint, c_void};
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use streamvm_ep::cuda::FunctionName;
+use streamvm_ep::cuda::abi::Arguments;
+use streamvm_ep::races::Touch;
+use streamvm_ep::{Access, Operand};
+
+use crate::code::{Code, Outcome};
+use crate::command::{Command, HostFunction, Job, Work};
+use crate::context::Context;
+use crate::driver::Driver;
+use crate::findings::Kind;
+use crate::kernel::{Decoding, Kernel, decode};
+use crate::memory::{Missing, Span};
+use crate::order::label;
+
+/// What each device can do at least, and no more is to be relied on.
+const MAX_BLOCK: u64 = 1024;
+
+/// Bytes of shared memory that a block gets without asking for more.
+const MAX_SHARED: c_uint = 48 << 10;
+
+driver_calls! {
+    /// Launches a kernel. Its parameter is read before the call returns.
+    #[allow(clippy::too_many_arguments, reason = "the CUDA driver's signature")]
+    fn cuLaunchKernel(
+        driver,
+        function: usize,
+        grid_x: c_uint,
+        grid_y: c_uint,
+        grid_z: c_uint,
+        block_x: c_uint,
+        block_y: c_uint,
+        block_z: c_uint,
+        shared_bytes: c_uint,
+        stream: usize,
+        parameters: *const *const c_void,
+        extra: *const *const c_void,
+    ) {
+        const CALL: &str = "cuLaunchKernel";
+        let stream = driver.stream_here(CALL, stream)?;
+        let (kernel, context) = driver.function(CALL, function)?;
+        if context != stream.context.handle {
+            let text = format!("{CALL} of a kernel of another context on {}", stream.name);
+            return Err(driver.refuse(Kind::WrongContext, text, Code::INVALID_HANDLE));
+        }
+        check_extent([grid_x, grid_y, grid_z], [block_x, block_y, block_z], shared_bytes)
+            .map_err(|text| driver.refuse(Kind::BadArguments, format!("{CALL}: {text}"), Code::INVALID_VALUE))?;
+        if !extra.is_null() {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        let (job, touches) = match kernel {
+            Kernel::Empty => (Job::Empty, Vec::new()),
+            Kernel::Ours(name) => {
+                // SAFETY: the caller gives one pointer per parameter, and the kernel has one, of this type.
+                let arguments = unsafe { parameter(parameters) }.ok_or_else(|| {
+                    let text = format!("{CALL} of {name} without its parameter");
+                    driver.refuse(Kind::BadArguments, text, Code::INVALID_VALUE)
+                })?;
+                job(driver, &stream.context, name, &arguments)
+            }
+        };
+        let fate = driver.faults.kernel(stream.context.device);
+        let what = match kernel {
+            Kernel::Empty => crate::EMPTY.to_owned(),
+            Kernel::Ours(name) => name.to_string(),
+        };
+        stream.give(|number| {
+            driver.order.given_by_host(stream.actor);
+            driver.order.touch(&driver.findings, stream.actor, &label(stream.number, number, &what), &touches);
+            Command::new(CALL, Work::Kernel { job, fate })
+        });
+        Ok(())
+    }
+
+    /// Calls a function of the host, behind everything on the stream so far and before all that follows.
+    fn cuLaunchHostFunc(driver, stream: usize, function: Option<HostFunction>, data: *mut c_void) {
+        let stream = driver.stream_here("cuLaunchHostFunc", stream)?;
+        let function = function.ok_or(Code::INVALID_VALUE)?;
+        stream.give(|_| {
+            driver.order.given_by_host(stream.actor);
+            Command::new("cuLaunchHostFunc", Work::Host { function, data })
+        });
+        Ok(())
+    }
+}
+
+/// Errs with what no device can do.
+fn check_extent(grid: [c_uint; 3], block: [c_uint; 3], shared_bytes: c_uint) -> Result<(), String> {
+    let threads = block.iter().map(|&axis| u64::from(axis)).product::<u64>();
+    if grid.contains(&0) || grid[0] > i32::MAX as u32 || grid[1] > 65535 || grid[2] > 65535 {
+        return Err(format!("no device has a grid of {grid:?} blocks"));
+    }
+    if threads == 0 || threads > MAX_BLOCK || block[2] > 64 {
+        return Err(format!("no device has blocks of {block:?} threads; at most {MAX_BLOCK} fit, 64 on the last axis"));
+    }
+    if shared_bytes > MAX_SHARED {
+        return Err(format!("{shared_bytes} bytes of shared memory were not asked for; {MAX_SHARED} are given"));
+    }
+    Ok(())
+}
+
+/// The one parameter of a kernel.
+///
+/// # Safety
+///
+/// * `parameters` is null or has an entry, which is null or points to the kernel's parameter.
+unsafe fn parameter(parameters: *const *const c_void) -> Option<Arguments> {
+    if parameters.is_null() {
+        return None;
+    }
+    // SAFETY: it is not null, so there is an entry.
+    let first = unsafe { parameters.read() };
+    if first.is_null() {
+        return None;
+    }
+    let mut arguments = MaybeUninit::<Arguments>::uninit();
+    // SAFETY: the entry is not null, so it points to an `Arguments`; a C caller's may be aligned less than ours.
+    unsafe { first.cast::<u8>().copy_to_nonoverlapping(arguments.as_mut_ptr().cast(), size_of::<Arguments>()) };
+    // SAFETY: all its bytes have just been written, and all of it is plain numbers.
+    Some(unsafe { arguments.assume_init() })
+}
+
+/// What a launch does and which bytes it touches. One that cannot work is found now, and breaks its context when it runs,
+/// as it does on a device.
+fn job(driver: &Driver, context: &Context, name: FunctionName, arguments: &Arguments) -> (Job, Vec<Touch>) {
+    let decoded = match decode(name, arguments) {
+        Ok(decoded) => decoded,
+        Err(text) => {
+            driver.findings.add(Kind::BadArguments, format!("{name}: {text}"));
+            return (Job::Broken(Code::LAUNCH_FAILED), Vec::new());
+        }
+    };
+    let mut touches = Vec::new();
+    let mut spans = Vec::new();
+    for (number, operand) in decoded.operands.iter().enumerate() {
+        let what = format!("operand {number}");
+        match reach(driver, context, name, &what, operand) {
+            Ok(None) => spans.push(None),
+            Ok(Some(span)) => {
+                touches.push(touch(operand));
+                spans.push(Some(span));
+            }
+            Err(code) => return (Job::Broken(code), Vec::new()),
+        }
+    }
+    let status = match decoded.status.clone().map(|range| {
+        let aligned = range.start.is_multiple_of(8);
+        within(driver, context, name, "the status", range, aligned)
+    }) {
+        None => None,
+        Some(Ok(span)) => {
+            touches.push(Touch::new([span.range.clone()], Access::ReadWrite, None));
+            Some(span)
+        }
+        Some(Err(code)) => return (Job::Broken(code), Vec::new()),
+    };
+    (Job::Ours { decoded, spans, status }, touches)
+}
+
+/// The memory of an operand; `None` if it has no elements.
+fn reach(
+    driver: &Driver,
+    context: &Context,
+    name: FunctionName,
+    what: &str,
+    operand: &Decoding,
+) -> Outcome<Option<Span>> {
+    let bytes = operand.bytes();
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    within(driver, context, name, what, bytes, operand.is_aligned()).map(Some)
+}
+
+/// Memory that a kernel of this context may reach.
+fn within(
+    driver: &Driver,
+    context: &Context,
+    name: FunctionName,
+    what: &str,
+    range: Range<usize>,
+    aligned: bool,
+) -> Outcome<Span> {
+    let at = format!("{name} on cuda:{}: {what} at {:#x}..{:#x}", context.device, range.start, range.end);
+    if !aligned {
+        return Err(driver.refuse(Kind::BadArguments, format!("{at} is misaligned"), Code::MISALIGNED_ADDRESS));
+    }
+    let found = driver.memory().heap.find(range);
+    let span = found.map_err(|missing| {
+        let kind = match &missing {
+            Missing::Freed(_) => Kind::AfterFree,
+            Missing::OutOfBounds(_) => Kind::OutOfBounds,
+            Missing::NeverGiven | Missing::Host => Kind::UnknownMemory,
+        };
+        driver.refuse(kind, format!("{at}: {missing}"), Code::ILLEGAL_ADDRESS)
+    })?;
+    match span.allocation.device_number() {
+        Some(device) if !context.reaches(device) => {
+            let text = format!("{at} lies in {}; enable peer access first", span.allocation);
+            Err(driver.refuse(Kind::NoPeerAccess, text, Code::ILLEGAL_ADDRESS))
+        }
+        _ => Ok(span),
+    }
+}
+
+/// The bytes that the elements of an operand lie in.
+fn touch(operand: &Decoding) -> Touch {
+    let base = std::ptr::without_provenance_mut(operand.base);
+    // SAFETY: an address of the device, which is looked at and never followed.
+    let operand = unsafe { Operand::new(base, operand.dtype, operand.layout, operand.access) };
+    Touch::of(&operand, None)
+}

@@ -1,0 +1,128 @@
+//! Memory of devices, and pinned memory.
+
+use std::ffi::{c_uint, c_void};
+use std::ptr::with_exposed_provenance_mut;
+use std::sync::Arc;
+
+use crate::code::{Code, Outcome};
+use crate::driver::Driver;
+use crate::findings::Kind;
+use crate::memory::{Allocation, Home, Missing};
+use crate::out::Out;
+
+/// All flags of pinned memory: portable, mapped, write-combined. The first two hold anyway where addresses are one space.
+const HOST_FLAGS: c_uint = 7;
+
+driver_calls! {
+    /// Memory of the current context's device.
+    fn cuMemAlloc_v2(driver, address: Out<u64>, bytes: usize) {
+        let context = driver.current("cuMemAlloc_v2")?;
+        address.check()?;
+        let new = allocate(driver, Home::Device(context.device), context.handle, bytes)?;
+        address.put(new.range.start as u64)
+    }
+
+    /// Gives memory of a device back, once everything in its context is over.
+    fn cuMemFree_v2(driver, address: u64) {
+        driver.current("cuMemFree_v2")?;
+        free(driver, "cuMemFree_v2", address as usize, |home| matches!(home, Home::Device(_)))
+    }
+
+    /// Memory of the host that devices can copy from and to, and reach, at its own address.
+    fn cuMemHostAlloc(driver, address: Out<*mut c_void>, bytes: usize, flags: c_uint) {
+        let context = driver.current("cuMemHostAlloc")?;
+        address.check()?;
+        if flags & !HOST_FLAGS != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let new = allocate(driver, Home::Pinned(context.device), context.handle, bytes)?;
+        address.put(with_exposed_provenance_mut(new.range.start))
+    }
+
+    /// Gives pinned memory back, once everything in its context is over. The host cannot reach it from then on.
+    fn cuMemFreeHost(driver, address: *mut c_void) {
+        driver.current("cuMemFreeHost")?;
+        free(driver, "cuMemFreeHost", address.addr(), |home| matches!(home, Home::Pinned(_)))
+    }
+
+    /// The address by which devices know pinned memory: the same.
+    fn cuMemHostGetDevicePointer_v2(driver, address: Out<u64>, host: *mut c_void, flags: c_uint) {
+        driver.current("cuMemHostGetDevicePointer_v2")?;
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let span = driver.span("cuMemHostGetDevicePointer_v2", "the address", host.addr(), 1)?;
+        if span.allocation.device_number().is_some() {
+            let text = format!("cuMemHostGetDevicePointer_v2 of {}", span.allocation);
+            return Err(driver.refuse(Kind::WrongMemory, text, Code::INVALID_VALUE));
+        }
+        address.put(host.addr() as u64)
+    }
+
+    /// Free bytes of the current context's device, and all.
+    fn cuMemGetInfo_v2(driver, free: Out<usize>, total: Out<usize>) {
+        let context = driver.current("cuMemGetInfo_v2")?;
+        let in_use = driver.memory().in_use[context.device];
+        free.put(driver.config.memory.saturating_sub(in_use) as usize)?;
+        total.put(driver.config.memory as usize)
+    }
+}
+
+fn allocate(driver: &Driver, home: Home, context: usize, bytes: usize) -> Outcome<Arc<Allocation>> {
+    if bytes == 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    let mut memory = driver.memory();
+    let memory = &mut *memory;
+    let (in_use, limit) = match home {
+        Home::Device(device) => (&mut memory.in_use[device], driver.config.memory),
+        Home::Pinned(_) | Home::Host => (&mut memory.pinned_in_use, driver.config.pinned),
+    };
+    if limit.saturating_sub(*in_use) < bytes as u64 {
+        return Err(Code::OUT_OF_MEMORY);
+    }
+    let new = memory.heap.allocate(home, context as u64, bytes).ok_or(Code::OUT_OF_MEMORY)?;
+    *in_use += bytes as u64;
+    driver.order.map(&new);
+    Ok(new)
+}
+
+/// Gives memory back that starts at `address`. It is out of reach for new commands first; then what was queued runs.
+fn free(driver: &Driver, call: &str, address: usize, is_due: impl Fn(Home) -> bool) -> Outcome {
+    let mut memory = driver.memory();
+    let gone = match memory.heap.starting_at(address) {
+        Some(found) if is_due(found.home) => memory.heap.free(address),
+        Some(found) => {
+            let text = format!("{call} of {found}");
+            drop(memory);
+            return Err(driver.refuse(Kind::WrongMemory, text, Code::INVALID_VALUE));
+        }
+        None => None,
+    };
+    let Some(gone) = gone else {
+        let missing = memory.heap.find(address..address.saturating_add(1));
+        drop(memory);
+        let (kind, text) = match missing {
+            Ok(span) => (Kind::WrongMemory, format!("within {}, not at its begin", span.allocation)),
+            Err(missing @ Missing::Freed(_)) => (Kind::DoubleFree, missing.to_string()),
+            Err(missing) => (Kind::UnknownMemory, missing.to_string()),
+        };
+        return Err(driver.refuse(kind, format!("{call} of {address:#x}: {text}"), Code::INVALID_VALUE));
+    };
+    match gone.home {
+        Home::Device(device) => memory.in_use[device] -= gone.range.len() as u64,
+        Home::Pinned(_) | Home::Host => memory.pinned_in_use -= gone.range.len() as u64,
+    }
+    driver.order.unmap(&driver.findings, &gone, call);
+    drop(memory);
+    let context = driver.tables().contexts.get(gone.context as usize).cloned();
+    for stream in context.iter().flat_map(|context| context.streams()) {
+        stream.drain();
+    }
+    // Pinned memory may be in use on other devices as well.
+    while Arc::strong_count(&gone) > 1 {
+        std::thread::yield_now();
+    }
+    driver.memory().heap.close(&gone);
+    Ok(())
+}

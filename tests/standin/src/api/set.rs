@@ -1,0 +1,47 @@
+//! Filling memory with a pattern.
+
+use std::ffi::{c_uchar, c_uint, c_ushort};
+
+use streamvm_ep::Access;
+
+use crate::code::{Code, Outcome};
+use crate::command::{Command, Pattern, Work};
+use crate::driver::Driver;
+use crate::findings::Kind;
+use crate::order::label;
+
+driver_calls! {
+    /// Sets bytes.
+    fn cuMemsetD8Async(driver, target: u64, value: c_uchar, count: usize, stream: usize) {
+        set(driver, "cuMemsetD8Async", target, Pattern { bits: value.into(), bytes: 1 }, count, stream)
+    }
+
+    /// Sets units of two bytes.
+    fn cuMemsetD16Async(driver, target: u64, value: c_ushort, count: usize, stream: usize) {
+        set(driver, "cuMemsetD16Async", target, Pattern { bits: value.into(), bytes: 2 }, count, stream)
+    }
+
+    /// Sets units of four bytes.
+    fn cuMemsetD32Async(driver, target: u64, value: c_uint, count: usize, stream: usize) {
+        set(driver, "cuMemsetD32Async", target, Pattern { bits: value, bytes: 4 }, count, stream)
+    }
+}
+
+fn set(driver: &Driver, call: &'static str, target: u64, pattern: Pattern, count: usize, stream: usize) -> Outcome {
+    let stream = driver.stream_here(call, stream)?;
+    if count == 0 {
+        return Ok(());
+    }
+    if !(target as usize).is_multiple_of(pattern.bytes) {
+        let text = format!("{call} of {target:#x}, which is no multiple of {}", pattern.bytes);
+        return Err(driver.refuse(Kind::WrongMemory, text, Code::INVALID_VALUE));
+    }
+    let target = driver.span(call, "the target", target as usize, count.saturating_mul(pattern.bytes))?;
+    let touches = [(target.range.clone(), Access::Write)];
+    stream.give(|number| {
+        driver.order.given_by_host(stream.actor);
+        driver.order.access(&driver.findings, stream.actor, &label(stream.number, number, call), &touches);
+        Command::new(call, Work::Fill { target, pattern })
+    });
+    Ok(())
+}

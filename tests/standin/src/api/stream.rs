@@ -1,0 +1,102 @@
+//! Streams, and waiting for them and in them.
+
+use std::ffi::{c_int, c_uint};
+use std::sync::Arc;
+
+use crate::code::{Code, Outcome};
+use crate::command::{Command, Work};
+use crate::driver::Driver;
+use crate::findings::Kind;
+use crate::out::Out;
+use crate::stream::Stream;
+
+/// The greatest priority of a stream; the least is 0.
+pub(super) const GREATEST_PRIORITY: c_int = -5;
+
+/// The flag of a stream that does not wait for the null stream.
+const NON_BLOCKING: c_uint = 1;
+
+driver_calls! {
+    /// A stream of the current context.
+    fn cuStreamCreate(driver, stream: Out<usize>, flags: c_uint) {
+        create(driver, "cuStreamCreate", &stream, flags)
+    }
+
+    /// A stream of the current context. The priority orders nothing here: any order of streams is one that a device may
+    /// take.
+    fn cuStreamCreateWithPriority(driver, stream: Out<usize>, flags: c_uint, _priority: c_int) {
+        create(driver, "cuStreamCreateWithPriority", &stream, flags)
+    }
+
+    /// Ends a stream; what it was given still runs. Waits for nothing.
+    fn cuStreamDestroy_v2(driver, handle: usize) {
+        let stream = driver.stream("cuStreamDestroy_v2", handle)?;
+        // Another thread may have been faster: then the handle is gone, which is a finding too.
+        let removed = driver.tables().streams.remove(handle);
+        removed.map_err(|why| driver.bad_handle("cuStreamDestroy_v2", "stream", handle, why, Code::INVALID_HANDLE))?;
+        stream.close();
+        Ok(())
+    }
+
+    /// Is everything on the stream over?
+    fn cuStreamQuery(driver, handle: usize) {
+        let stream = driver.stream("cuStreamQuery", handle)?;
+        let (given, moment) = stream.end(|| driver.order.mark(stream.actor));
+        if !stream.has_passed(given) {
+            return Err(Code::NOT_READY);
+        }
+        driver.order.seen_by_host(&moment);
+        stream.context.check()
+    }
+
+    /// Blocks until everything on the stream is over.
+    fn cuStreamSynchronize(driver, handle: usize) {
+        driver.current("cuStreamSynchronize")?;
+        let stream = driver.stream("cuStreamSynchronize", handle)?;
+        let (given, moment) = stream.end(|| driver.order.mark(stream.actor));
+        stream.wait(given);
+        driver.order.seen_by_host(&moment);
+        stream.context.check()
+    }
+
+    /// Holds later commands of the stream back until the event's last record, as of now, has passed.
+    fn cuStreamWaitEvent(driver, stream: usize, event: usize, flags: c_uint) {
+        const CALL: &str = "cuStreamWaitEvent";
+        let stream = driver.stream_here(CALL, stream)?;
+        let event = driver.event(CALL, event)?;
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let Some(mark) = event.mark() else {
+            // The CUDA driver takes it as passed, and so orders nothing.
+            driver.findings.add(Kind::NeverRecorded, format!("{CALL} on {}; record the event first", stream.name));
+            return Ok(());
+        };
+        stream.give(|_| {
+            driver.order.given_by_host(stream.actor);
+            driver.order.after(stream.actor, &mark.moment);
+            Command::new(CALL, Work::Wait(mark))
+        });
+        Ok(())
+    }
+}
+
+fn create(driver: &Arc<Driver>, call: &str, place: &Out<usize>, flags: c_uint) -> Outcome {
+    let context = driver.current(call)?;
+    place.check()?;
+    if flags & NON_BLOCKING == 0 {
+        let text = format!("{call} of a stream that waits for the null stream; make it non-blocking");
+        return Err(driver.refuse(Kind::NullStream, text, Code::NOT_SUPPORTED));
+    }
+    let mut tables = driver.tables();
+    tables.streams_ever += 1;
+    let number = tables.streams_ever;
+    let name = format!("stream {number} of cuda:{}", context.device);
+    let actor = driver.order.stream(&name);
+    let stream = Arc::new(Stream::new(Arc::clone(&context), number, name, actor));
+    let (worker, its_driver) = (Arc::clone(&stream), Arc::clone(driver));
+    let thread = std::thread::Builder::new().name(format!("standin-{number}"));
+    thread.spawn(move || worker.work(&its_driver)).map_err(|_| Code::OPERATING_SYSTEM)?;
+    context.add(&stream);
+    place.put(tables.streams.add(stream))
+}

@@ -1,0 +1,289 @@
+//! The driver: everything that lives as long as the process has it loaded, or until it is set up anew.
+//!
+//! Here are the checks that driver calls share: what a handle names, which context is current, where memory lies. Each
+//! reports a finding before it returns the code that the CUDA driver has for it, so that a program which swallows the
+//! code is found out all the same.
+//!
+//! Locks, in the order in which they may be taken: `tables`, then `memory`, then a stream's queue; the race detector's
+//! and the findings' are leaves. None is held while a thread waits for a stream.
+
+use std::fmt::Display;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::code::{Code, Outcome};
+use crate::config::Config;
+use crate::context::{self, Context};
+use crate::event::Event;
+use crate::faults::Faults;
+use crate::findings::{FILE, Findings, Kind};
+use crate::handles::{Handles, NoHandle};
+use crate::kernel::{Kernel, Ptx};
+use crate::memory::{Heap, Home, Missing, Span};
+use crate::order::Order;
+use crate::stream::{Gate, Stream};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(crate) config: Config,
+    /// Has `cuInit` succeeded?
+    pub(crate) ready: AtomicBool,
+    pub(crate) faults: Faults,
+    pub(crate) findings: Findings,
+    pub(crate) order: Order,
+    pub(crate) gate: Gate,
+    tables: Mutex<Tables>,
+    memory: Mutex<Memory>,
+    moving: Mutex<()>,
+}
+
+/// What handles stand for.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    pub(crate) contexts: Handles<Context>,
+    /// For each device the primary context, and how often it is retained.
+    pub(crate) primary: Vec<Option<(usize, u64)>>,
+    pub(crate) streams: Handles<Stream>,
+    pub(crate) streams_ever: u32,
+    pub(crate) events: Handles<Event>,
+    pub(crate) modules: Handles<Module>,
+    pub(crate) functions: Handles<Function>,
+}
+
+/// A loaded module.
+#[derive(Debug)]
+pub(crate) struct Module {
+    pub(crate) context: Arc<Context>,
+    pub(crate) ptx: Ptx,
+}
+
+/// A kernel of a module.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub(crate) module: usize,
+    pub(crate) kernel: Kernel,
+}
+
+/// All memory, and how much of it is in use.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) heap: Heap,
+    pub(crate) in_use: Vec<u64>,
+    pub(crate) pinned_in_use: u64,
+}
+
+/// How often a driver was set up: makes handles of different ones differ.
+static SET_UP: AtomicU64 = AtomicU64::new(0);
+
+impl Driver {
+    /// A driver that knows nothing yet; `None` if the machine has no addresses left for its memory.
+    pub(crate) fn new(config: Config) -> Option<Driver> {
+        let devices = config.devices;
+        let turn = SET_UP.fetch_add(1, Ordering::Relaxed);
+        let tables = Tables {
+            contexts: Handles::new(1, turn),
+            primary: vec![None; devices],
+            streams: Handles::new(2, turn),
+            streams_ever: 0,
+            events: Handles::new(3, turn),
+            modules: Handles::new(4, turn),
+            functions: Handles::new(5, turn),
+        };
+        let memory = Memory { heap: Heap::new(devices)?, in_use: vec![0; devices], pinned_in_use: 0 };
+        Some(Driver {
+            ready: AtomicBool::new(false),
+            faults: Faults::new(&config.faults),
+            findings: Findings::new(std::env::var_os(FILE).map(PathBuf::from)),
+            order: Order::new(config.order, config.unwritten),
+            gate: Gate::default(),
+            tables: Mutex::new(tables),
+            memory: Mutex::new(memory),
+            moving: Mutex::new(()),
+            config,
+        })
+    }
+
+    pub(crate) fn tables(&self) -> MutexGuard<'_, Tables> {
+        // A panic in a driver call ends the process, so no lock is ever poisoned half way.
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Held while bytes move; what a kernel leaves behind that panics under it is its output, which means nothing.
+    pub(crate) fn moving(&self) -> MutexGuard<'_, ()> {
+        self.moving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The device of this number.
+    pub(crate) fn device(&self, number: i32) -> Outcome<usize> {
+        usize::try_from(number).ok().filter(|&number| number < self.config.devices).ok_or(Code::INVALID_DEVICE)
+    }
+
+    /// The current context, which must not have ended.
+    pub(crate) fn current(&self, call: &str) -> Outcome<Arc<Context>> {
+        let handle = context::current();
+        let found = self.tables().contexts.get(handle).cloned();
+        match found {
+            Ok(context) => context.check().map(|()| context),
+            Err(NoHandle::Destroyed) => {
+                let text = format!("{call} while a context is current that was released for good");
+                self.findings.add(Kind::Destroyed, text);
+                Err(Code::CONTEXT_IS_DESTROYED)
+            }
+            Err(_) => {
+                self.findings.add(Kind::NoContext, format!("{call}; make a context current on this thread first"));
+                Err(Code::INVALID_CONTEXT)
+            }
+        }
+    }
+
+    /// The context that `handle` names.
+    pub(crate) fn context(&self, call: &str, handle: usize) -> Outcome<Arc<Context>> {
+        let found = self.tables().contexts.get(handle).cloned();
+        found.map_err(|why| self.bad_handle(call, "context", handle, why, Code::INVALID_CONTEXT))
+    }
+
+    /// The stream that `handle` names, in a context that has not ended.
+    pub(crate) fn stream(&self, call: &str, handle: usize) -> Outcome<Arc<Stream>> {
+        // 1 and 2 name the legacy and the per-thread default stream.
+        if handle <= 2 {
+            let text = format!("{call}; make a stream that does not wait for the null stream, and use that");
+            self.findings.add(Kind::NullStream, text);
+            return Err(Code::NOT_SUPPORTED);
+        }
+        let found = self.tables().streams.get(handle).cloned();
+        let stream = found.map_err(|why| self.bad_handle(call, "stream", handle, why, Code::INVALID_HANDLE))?;
+        stream.context.check()?;
+        Ok(stream)
+    }
+
+    /// The stream that `handle` names, for a command: its context must be current.
+    pub(crate) fn stream_here(&self, call: &str, handle: usize) -> Outcome<Arc<Stream>> {
+        let current = self.current(call)?;
+        let stream = self.stream(call, handle)?;
+        if stream.context.handle != current.handle {
+            let text = format!("{call} on {} while a context of cuda:{} is current", stream.name, current.device);
+            self.findings.add(Kind::WrongContext, text);
+            return Err(Code::INVALID_HANDLE);
+        }
+        Ok(stream)
+    }
+
+    /// The event that `handle` names, in a context that has not ended.
+    pub(crate) fn event(&self, call: &str, handle: usize) -> Outcome<Arc<Event>> {
+        let found = self.tables().events.get(handle).cloned();
+        let event = found.map_err(|why| self.bad_handle(call, "event", handle, why, Code::INVALID_HANDLE))?;
+        event.context.check()?;
+        Ok(event)
+    }
+
+    /// Reports a handle that names nothing.
+    pub(crate) fn bad_handle(&self, call: &str, what: &str, handle: usize, why: NoHandle, code: Code) -> Code {
+        let (kind, text) = match why {
+            NoHandle::Null => (Kind::UnknownHandle, format!("{call} of the {what} 0")),
+            NoHandle::Destroyed => (Kind::Destroyed, format!("{call} of the {what} {handle:#x}")),
+            NoHandle::Unknown => {
+                (Kind::UnknownHandle, format!("{call} of {handle:#x}, which is no {what} and never was"))
+            }
+        };
+        self.findings.add(kind, text);
+        code
+    }
+
+    /// The kernel that `handle` names, whose module must be loaded, and the context of it.
+    pub(crate) fn function(&self, call: &str, handle: usize) -> Outcome<(Kernel, usize)> {
+        let tables = self.tables();
+        let found = tables.functions.get(handle).and_then(|function| {
+            let module = tables.modules.get(function.module)?;
+            Ok((function.kernel, module.context.handle))
+        });
+        drop(tables);
+        found.map_err(|why| self.bad_handle(call, "kernel", handle, why, Code::INVALID_HANDLE))
+    }
+
+    /// The bytes at these addresses, which must lie in one live allocation of the driver's.
+    pub(crate) fn span(&self, call: &str, what: &str, address: usize, bytes: usize) -> Outcome<Span> {
+        let range: Range<usize> = address..address.saturating_add(bytes);
+        let found = self.memory().heap.find(range.clone());
+        found.map_err(|missing| {
+            let kind = match &missing {
+                Missing::Freed(_) => Kind::AfterFree,
+                Missing::OutOfBounds(_) => Kind::OutOfBounds,
+                Missing::NeverGiven => Kind::UnknownMemory,
+                Missing::Host => Kind::Pageable,
+            };
+            let Range { start, end } = range;
+            self.findings.add(kind, format!("{call}: {what} {start:#x}..{end:#x}: {missing}"));
+            Code::INVALID_VALUE
+        })
+    }
+
+    /// Reports something that is wrong with a call.
+    pub(crate) fn refuse(&self, kind: Kind, text: impl Display, code: Code) -> Code {
+        self.findings.add(kind, text);
+        code
+    }
+
+    /// What is alive, one a line: contexts, streams, events, modules, memory. With `of`, in this context alone, and not
+    /// the context itself.
+    pub(crate) fn leaks(&self, of: Option<usize>) -> Vec<String> {
+        let tables = self.tables();
+        let memory = self.memory();
+        // After the error that ended a context nothing in it can be given back.
+        let here = |context: usize| match of {
+            Some(of) => of == context,
+            None => tables.contexts.get(context).is_ok_and(|context| context.check().is_ok()),
+        };
+        let mut leaks: Vec<String> = Vec::new();
+        for (_, context) in tables.contexts.live().filter(|_| of.is_none()) {
+            leaks.push(format!("the primary context of cuda:{}", context.device));
+        }
+        let streams = tables.streams.live().filter(|(_, stream)| here(stream.context.handle));
+        leaks.extend(streams.map(|(_, stream)| stream.name.clone()));
+        let events = tables.events.live().filter(|(_, event)| here(event.context.handle));
+        leaks.extend(events.map(|(handle, event)| format!("event {handle:#x} of cuda:{}", event.context.device)));
+        let modules = tables.modules.live().filter(|(_, module)| here(module.context.handle));
+        leaks.extend(modules.map(|(handle, module)| format!("module {handle:#x} of cuda:{}", module.context.device)));
+        let allocations = memory.heap.live().filter(|allocation| here(allocation.context as usize));
+        leaks.extend(allocations.map(|allocation| allocation.to_string()));
+        leaks
+    }
+
+    /// A context has gone, and with it all that is in it.
+    pub(crate) fn forget(&self, context: usize) {
+        let mut tables = self.tables();
+        let _ = tables.contexts.remove(context);
+        tables.streams.retain(|stream| stream.context.handle != context);
+        tables.events.retain(|event| event.context.handle != context);
+        tables.modules.retain(|module| module.context.handle != context);
+        let mut memory = self.memory();
+        let memory = &mut *memory;
+        let gone: Vec<usize> =
+            memory.heap.live().filter(|one| one.context as usize == context).map(|one| one.range.start).collect();
+        for start in gone {
+            let Some(gone) = memory.heap.free(start) else { continue };
+            match gone.home {
+                Home::Device(device) => memory.in_use[device] -= gone.range.len() as u64,
+                Home::Pinned(_) | Home::Host => memory.pinned_in_use -= gone.range.len() as u64,
+            }
+            memory.heap.close(&gone);
+        }
+    }
+
+    /// Ends every stream, once all is over that was queued: nothing of this driver is used any more.
+    pub(crate) fn close(&self) {
+        self.gate.set(false);
+        let contexts: Vec<Arc<Context>> =
+            self.tables().contexts.live().map(|(_, context)| Arc::clone(context)).collect();
+        for stream in contexts.iter().flat_map(|context| context.streams()) {
+            stream.close();
+            stream.drain();
+        }
+    }
+}

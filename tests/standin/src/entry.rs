@@ -1,0 +1,92 @@
+//! The way into the driver: which one there is, and what every call does first.
+
+use std::ffi::c_int;
+use std::io::Write;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::code::{Code, Outcome};
+use crate::command::in_host_function;
+use crate::config::Config;
+use crate::context;
+use crate::driver::Driver;
+use crate::findings::Kind;
+
+/// Names the environment variable that has the [`Config`] of a driver that nobody has set up otherwise.
+pub(crate) const VARIABLE: &str = "STREAMVM_STANDIN";
+
+static DRIVER: Mutex<Option<Arc<Driver>>> = Mutex::new(None);
+
+/// The driver of this process; at the first call, set up from the environment. `None` if that does not work, which is
+/// said on stderr.
+pub(crate) fn driver() -> Option<Arc<Driver>> {
+    let mut driver = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
+    if driver.is_none() {
+        let text = std::env::var(VARIABLE).unwrap_or_default();
+        *driver = made(&text);
+    }
+    driver.clone()
+}
+
+/// Puts a new driver, set up by `text`, in the place of the one that there is, once nothing runs on that any more.
+/// `false`, and nothing changes, if the text says nothing that is known.
+pub(crate) fn set_up(text: &str) -> bool {
+    let Some(new) = made(text) else { return false };
+    let mut driver = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
+    let was_ready = driver.as_ref().is_some_and(|old| old.ready.load(Ordering::Acquire));
+    new.ready.store(was_ready && new.config.ready && new.config.devices > 0, Ordering::Release);
+    let old = driver.replace(new);
+    // What still runs may call the driver.
+    drop(driver);
+    if let Some(old) = old {
+        old.close();
+    }
+    context::set_current(0);
+    true
+}
+
+fn made(text: &str) -> Option<Arc<Driver>> {
+    let made = match text.parse::<Config>() {
+        Ok(config) => Driver::new(config).ok_or_else(|| String::from("no addresses are left for its memory")),
+        Err(error) => Err(error.to_string()),
+    };
+    match made {
+        Ok(driver) => Some(Arc::new(driver)),
+        Err(why) => {
+            let _ = std::io::stderr().write_all(format!("stand-in driver: {why}\n").as_bytes());
+            None
+        }
+    }
+}
+
+/// Calls that work before `cuInit`.
+const EARLY: [&str; 6] =
+    ["cuInit", "cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString", "cuGetProcAddress", "cuGetProcAddress_v2"];
+
+/// Does a driver call: counts it, lets it fail if it shall, checks that it may be made now.
+pub(crate) fn enter(name: &'static str, body: impl FnOnce(&Arc<Driver>) -> Outcome) -> c_int {
+    let Some(driver) = driver() else { return Code::SYSTEM_NOT_READY.0 };
+    match entered(&driver, name, body) {
+        Ok(()) => 0,
+        Err(code) => code.0,
+    }
+}
+
+fn entered(driver: &Arc<Driver>, name: &'static str, body: impl FnOnce(&Arc<Driver>) -> Outcome) -> Outcome {
+    if in_host_function() {
+        let text = format!("{name}; a host function may make no driver call");
+        return Err(driver.refuse(Kind::CallInHostFunction, text, Code::NOT_PERMITTED));
+    }
+    if let Some(code) = driver.faults.call(name) {
+        if code.is_sticky()
+            && let Ok(context) = driver.context(name, context::current())
+        {
+            context.end(code);
+        }
+        return Err(code);
+    }
+    if !driver.ready.load(Ordering::Acquire) && !EARLY.contains(&name) {
+        return Err(Code::NOT_INITIALIZED);
+    }
+    body(driver)
+}

@@ -1,0 +1,183 @@
+//! What the stand-in has found: kept, written to stderr, and to a file where one is named.
+
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Names the file that findings are appended to, one a line.
+pub(crate) const FILE: &str = "STREAMVM_STANDIN_FINDINGS";
+
+/// Findings that are kept; what comes after is counted.
+const KEPT: usize = 200;
+
+/// What kind of defect was found in a program that used the driver.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A wait for an event that nothing has recorded: it orders nothing.
+    NeverRecorded,
+    /// A handle that has been destroyed, or its module unloaded.
+    Destroyed,
+    /// A number that was never a handle of this kind.
+    UnknownHandle,
+    /// A call that needs a current context has none.
+    NoContext,
+    /// A handle or memory used in a context that it does not belong to.
+    WrongContext,
+    /// The null stream, or one that waits for it.
+    NullStream,
+    /// Memory that has been given back.
+    AfterFree,
+    /// Memory given back twice.
+    DoubleFree,
+    /// More bytes than the allocation has.
+    OutOfBounds,
+    /// An address that the driver has not given out.
+    UnknownMemory,
+    /// An asynchronous copy of memory that is not pinned.
+    Pageable,
+    /// Memory of the wrong kind for the call, such as a device address where a host's is due.
+    WrongMemory,
+    /// Source and target of a copy share bytes.
+    Overlap,
+    /// Memory of a device that this one may not reach.
+    NoPeerAccess,
+    /// The host changed what a queued copy was to read.
+    SourceChanged,
+    /// A driver call from a host function.
+    CallInHostFunction,
+    /// Arguments of a kernel that make no sense.
+    BadArguments,
+    /// A kernel, or a host function, that panicked in the stand-in.
+    Panic,
+    /// Something still alive in a context that goes.
+    Leak,
+    /// What the race detector found; its own name.
+    Order(&'static str),
+}
+
+impl Kind {
+    /// A short name, such as `use after free`.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Kind::NeverRecorded => "wait for an event never recorded",
+            Kind::Destroyed => "use of a destroyed handle",
+            Kind::UnknownHandle => "unknown handle",
+            Kind::NoContext => "no current context",
+            Kind::WrongContext => "wrong context",
+            Kind::NullStream => "use of the null stream",
+            Kind::AfterFree => "use after free",
+            Kind::DoubleFree => "double free",
+            Kind::OutOfBounds => "out of bounds",
+            Kind::UnknownMemory => "unknown memory",
+            Kind::Pageable => "asynchronous copy of pageable memory",
+            Kind::WrongMemory => "wrong kind of memory",
+            Kind::Overlap => "copy onto itself",
+            Kind::NoPeerAccess => "no peer access",
+            Kind::SourceChanged => "source of a queued copy changed",
+            Kind::CallInHostFunction => "driver call in a host function",
+            Kind::BadArguments => "bad kernel arguments",
+            Kind::Panic => "panic",
+            Kind::Leak => "leak",
+            Kind::Order(name) => name,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The findings so far. Thread safe.
+#[derive(Debug)]
+pub(crate) struct Findings {
+    file: Option<PathBuf>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    kept: Vec<String>,
+    not_kept: u64,
+}
+
+impl Findings {
+    /// None yet; they will be appended to `file` too.
+    pub(crate) fn new(file: Option<PathBuf>) -> Findings {
+        Findings { file, state: Mutex::default() }
+    }
+
+    /// Enters a finding: what was done to what, and what to do about it.
+    pub(crate) fn add(&self, kind: Kind, text: impl fmt::Display) {
+        let line = format!("{kind}: {text}");
+        let mut state = self.lock();
+        if state.kept.len() >= KEPT {
+            state.not_kept += 1;
+            return;
+        }
+        self.tell(&line);
+        state.kept.push(line);
+    }
+
+    /// The findings since the last time, one a line, if they have at most `room` bytes; they are taken out then. Otherwise
+    /// how many bytes they have.
+    pub(crate) fn take(&self, room: usize) -> Result<String, usize> {
+        let mut state = self.lock();
+        let mut text: String = state.kept.iter().map(|line| format!("{line}\n")).collect();
+        if state.not_kept > 0 {
+            text.push_str(&format!("and {} more, which were not kept\n", state.not_kept));
+        }
+        if text.len() > room {
+            return Err(text.len());
+        }
+        *state = State::default();
+        Ok(text)
+    }
+
+    /// Writes a line where people and other processes look. What cannot be written is kept all the same.
+    fn tell(&self, line: &str) {
+        // In one piece, as other threads write there too.
+        let _ = std::io::stderr().write_all(format!("stand-in driver: {line}\n").as_bytes());
+        if let Some(path) = &self.file
+            && let Ok(mut file) = OpenOptions::new().create(true).append(true).open(path)
+        {
+            let _ = file.write_all(format!("{line}\n").as_bytes());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change is one step, so what a poisoned lock guards is whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_are_kept_in_order_and_appended_to_the_file() {
+        let path = std::env::temp_dir().join(format!("standin-findings-{}", std::process::id()));
+        let findings = Findings::new(Some(path.clone()));
+        findings.add(Kind::DoubleFree, "address 7");
+        findings.add(Kind::NoContext, "cuMemAlloc_v2");
+        let written = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(written, "double free: address 7\nno current context: cuMemAlloc_v2\n");
+        assert_eq!(findings.take(10), Err(written.len()));
+        assert_eq!(findings.take(written.len()), Ok(written));
+        assert_eq!(findings.take(0), Ok(String::new()));
+    }
+
+    #[test]
+    fn too_many_are_counted_and_that_is_said() {
+        let findings = Findings::new(None);
+        (0..KEPT + 3).for_each(|at| findings.add(Kind::NoContext, at));
+        let taken = findings.take(usize::MAX).unwrap();
+        assert_eq!(taken.lines().count(), KEPT + 1);
+        assert!(taken.ends_with("and 3 more, which were not kept\n"), "{taken}");
+    }
+}

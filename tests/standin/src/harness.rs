@@ -1,0 +1,161 @@
+//! Loads the stand-in into a test process, and asks it what it has found.
+
+use std::ffi::{CString, c_char, c_int};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use libloading::Library;
+
+/// Name of the library as cargo builds it.
+const FILE: &str = "libstreamvm_standin.so";
+
+/// The stand-in, loaded into this process as its CUDA driver and set up for one test.
+///
+/// One test at a time has it. When it is dropped, the test fails on a finding that nobody has taken and on anything that
+/// is still alive: whoever expects one asks for it first.
+#[derive(Debug)]
+pub struct Standin {
+    library: &'static Library,
+    leaks_wanted: std::cell::Cell<bool>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Standin {
+    /// Loads the stand-in, unless it is loaded already, and sets it up; blocks while another test has it.
+    ///
+    /// Who asks a driver once in the life of a process how many devices it has, as streamvm does, sees the number of the
+    /// first test; so tests of one binary that use streamvm ask for the same.
+    ///
+    /// # Panics
+    ///
+    /// If the library is not beside this test (building the crate makes it), or if the settings are none.
+    pub fn load(settings: &str) -> Standin {
+        static ALONE: Mutex<()> = Mutex::new(());
+        // A test that failed while it had the driver leaves nothing behind: the driver is set up anew.
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let driver = Standin { library: loaded(), leaks_wanted: false.into(), _alone: alone };
+        assert_eq!(driver.with_text("standin_set_up", settings), 0, "settings `{settings}`: stderr says what is wrong");
+        driver
+    }
+
+    /// A folder that has the stand-in under the names of the CUDA driver's library, for `LD_LIBRARY_PATH` of another
+    /// process. `STREAMVM_STANDIN` sets it up there, and `leaks=1` makes what is alive at the exit a finding;
+    /// `STREAMVM_STANDIN_FINDINGS` names a file for findings.
+    ///
+    /// # Panics
+    ///
+    /// If the library is not beside this test, or the folder cannot be made.
+    pub fn folder() -> PathBuf {
+        let library = path();
+        let folder = library.with_file_name("standin-driver");
+        std::fs::create_dir_all(&folder).expect("the folder of the test's binary can be written");
+        for name in ["libcuda.so", "libcuda.so.1"] {
+            let link = folder.join(name);
+            if !std::fs::read_link(&link).is_ok_and(|target| target == library) {
+                // Another process may make it at the same time: a link of its own, moved over the other.
+                let new = folder.join(format!("{name}.{}", std::process::id()));
+                std::os::unix::fs::symlink(&library, &new).expect("the folder can be written");
+                std::fs::rename(&new, &link).expect("the folder can be written");
+            }
+        }
+        folder
+    }
+
+    /// Takes out what was found so far, one a line.
+    pub fn findings(&self) -> String {
+        self.text_of("standin_findings")
+    }
+
+    /// What is alive, one a line: contexts, streams, events, modules, memory. Asked for, it fails no test.
+    pub fn leaks(&self) -> String {
+        self.leaks_wanted.set(true);
+        self.text_of("standin_leaks")
+    }
+
+    /// Adds faults, such as `fail=cuMemAlloc_v2:1:2`, which count from now.
+    ///
+    /// # Panics
+    ///
+    /// If the text names none.
+    pub fn fault(&self, text: &str) {
+        assert_eq!(self.with_text("standin_fault", text), 0, "`{text}` is no fault");
+    }
+
+    /// Lets streams begin no other command, or lets them go on.
+    pub fn hold(&self, shut: bool) {
+        // SAFETY: the library exports the function with this type.
+        let hold = unsafe { self.library.get::<extern "C" fn(c_int)>(b"standin_hold") };
+        hold.expect("the library is the stand-in")(c_int::from(shut));
+    }
+
+    /// How often a function of the driver was called since [`load`](Standin::load).
+    pub fn calls(&self, name: &str) -> u64 {
+        let name = CString::new(name).expect("no function has a NUL in its name");
+        // SAFETY: the library exports the function with this type.
+        let calls = unsafe { self.library.get::<unsafe extern "C" fn(*const c_char) -> u64>(b"standin_calls") };
+        let calls = calls.expect("the library is the stand-in");
+        // SAFETY: the name is a C string.
+        unsafe { calls(name.as_ptr()) }
+    }
+
+    fn with_text(&self, function: &str, text: &str) -> c_int {
+        let text = CString::new(text).expect("no setting has a NUL in it");
+        // SAFETY: the library exports both functions that are called so, with this type.
+        let function = unsafe { self.library.get::<unsafe extern "C" fn(*const c_char) -> c_int>(function.as_bytes()) };
+        let function = function.expect("the library is the stand-in");
+        // SAFETY: the text is a C string. A test that sets the driver up has it alone, and is done with the last one.
+        unsafe { function(text.as_ptr()) }
+    }
+
+    fn text_of(&self, function: &str) -> String {
+        // SAFETY: the library exports both functions that are called so, with this type.
+        let function =
+            unsafe { self.library.get::<unsafe extern "C" fn(*mut u8, usize) -> usize>(function.as_bytes()) };
+        let function = function.expect("the library is the stand-in");
+        let mut text = Vec::new();
+        loop {
+            // SAFETY: the buffer has this much room.
+            let bytes = unsafe { function(text.as_mut_ptr(), text.len()) };
+            if bytes <= text.len() {
+                text.truncate(bytes);
+                return String::from_utf8_lossy(&text).into_owned();
+            }
+            text.resize(bytes, 0);
+        }
+    }
+}
+
+impl Drop for Standin {
+    fn drop(&mut self) {
+        self.hold(false);
+        if std::thread::panicking() {
+            return;
+        }
+        let (wanted, findings) = (self.leaks_wanted.get(), self.findings());
+        let leaks = self.leaks();
+        assert_eq!(findings, "", "the stand-in driver found something");
+        assert!(wanted || leaks.is_empty(), "alive at the end:\n{leaks}");
+    }
+}
+
+/// The library, loaded once for the process and never unloaded.
+fn loaded() -> &'static Library {
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let path = path();
+        // SAFETY: the stand-in does nothing when it is loaded.
+        unsafe { Library::new(&path) }.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    })
+}
+
+/// Where cargo has put the library: beside this process's binary, one folder up or down from it, or, for examples in
+/// documentation, in a folder of `LD_LIBRARY_PATH`, which cargo sets.
+fn path() -> PathBuf {
+    let binary = std::env::current_exe().expect("a process has a binary");
+    let near = binary.ancestors().skip(1).take(3).flat_map(|folder| [folder.join("deps"), folder.to_owned()]);
+    let listed = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let found = near.chain(std::env::split_paths(&listed)).map(|folder| folder.join(FILE)).find(|path| path.is_file());
+    found.unwrap_or_else(|| {
+        panic!("there is no {FILE} near {}; run `cargo build -p streamvm-standin`", binary.display())
+    })
+}

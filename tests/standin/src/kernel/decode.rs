@@ -1,0 +1,241 @@
+//! From the parameter of a kernel back to its operands; see `streamvm_ep::cuda::abi` for what it holds.
+
+use std::ops::Range;
+
+use streamvm_ep::cuda::FunctionName;
+use streamvm_ep::cuda::abi::{Arguments, Status, View};
+use streamvm_ep::{Access, Axes, DType, Layout, MAX_RANK, Op, Params, Shape, infer};
+
+use super::dtype_of;
+
+/// What a kernel works on, with addresses of the device.
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    pub(crate) function: FunctionName,
+    /// Inputs first, then the output.
+    pub(crate) operands: Vec<Decoding>,
+    pub(crate) params: Params,
+    /// Fill: the bits of one element.
+    pub(crate) value: u64,
+    /// Where the kernel tells of what fails, if anywhere.
+    pub(crate) status: Option<Range<usize>>,
+}
+
+/// One operand.
+#[derive(Debug)]
+pub(crate) struct Decoding {
+    /// Address of the first element.
+    pub(crate) base: usize,
+    pub(crate) dtype: DType,
+    pub(crate) layout: Layout,
+    pub(crate) access: Access,
+}
+
+impl Decoding {
+    /// From the first byte that it reaches to one past the last.
+    pub(crate) fn bytes(&self) -> Range<usize> {
+        let elements = self.layout.span_elements();
+        self.base..self.base.saturating_add(elements.len().saturating_mul(self.dtype.size()))
+    }
+
+    /// Does its first element lie at a multiple of its size?
+    pub(crate) fn is_aligned(&self) -> bool {
+        self.base.is_multiple_of(self.dtype.size())
+    }
+}
+
+/// Reads the parameter of a kernel.
+///
+/// # Errors
+///
+/// What makes no sense in it, as a text.
+pub(crate) fn decode(function: FunctionName, arguments: &Arguments) -> Result<Decoded, String> {
+    let outer = axes("shape", &arguments.shape, arguments.rank)?;
+    let inner = axes("inner", &arguments.inner, arguments.inner_rank)?;
+    let count = |dims: &[usize]| dims.iter().try_fold(1usize, |all, &dim| all.checked_mul(dim)).map(|all| all as u64);
+    let inner_elements = if has_lanes(function) { count(&inner) } else { Some(0) };
+    for (name, expected, said, dims) in [
+        ("elements", count(&outer), arguments.elements, &outer),
+        ("inner_elements", inner_elements, arguments.inner_elements, &inner),
+    ] {
+        if expected != Some(said) {
+            return Err(format!("{name} is {said}, but the axes are {dims:?}"));
+        }
+    }
+    let mut reader = Reader { arguments, outer: &outer, next: 0, operands: Vec::new() };
+    let mut params = Params::default();
+    match function {
+        FunctionName::Copy(bytes) => {
+            let dtype = dtype_of(bytes).ok_or("no element has that many bytes")?;
+            reader.operand(dtype, &[], Access::Read)?;
+            reader.operand(dtype, &[], Access::Write)?;
+        }
+        FunctionName::Fill(bytes) => {
+            reader.operand(dtype_of(bytes).ok_or("no element has that many bytes")?, &[], Access::Write)?;
+        }
+        FunctionName::Cast(from, to) => {
+            params = Params::to(to);
+            reader.operand(from, &[], Access::Read)?;
+            reader.operand(to, &[], Access::Write)?;
+        }
+        FunctionName::Op(Op::MatMul, dtype) => {
+            let &[m, n, k] = &inner[..] else { return Err(format!("matmul with the inner axes {inner:?}")) };
+            reader.operand(dtype, &[m, k], Access::Read)?;
+            reader.operand(dtype, &[k, n], Access::Read)?;
+            reader.operand(dtype, &[m, n], Access::Write)?;
+        }
+        FunctionName::Op(op, dtype) if has_lanes(function) => {
+            // Over one axis of size 1 rather than over none, which would mean all.
+            let inner = if inner.is_empty() { vec![1] } else { inner.clone() };
+            let over: Vec<usize> = (outer.len()..outer.len() + inner.len()).collect();
+            params = Params::over(Axes::new(&over).map_err(|error| error.to_string())?);
+            reader.operand(dtype, &inner, Access::Read)?;
+            let output = reader.output_dtype(op, &params)?;
+            let kept: &[usize] = if op == Op::Softmax { &inner } else { &[] };
+            reader.operand(output, kept, Access::Write)?;
+        }
+        FunctionName::Op(op, dtype) => {
+            for input in 0..op.arity() {
+                let dtype = if op == Op::Where && input == 0 { DType::Bool } else { dtype };
+                reader.operand(dtype, &[], Access::Read)?;
+            }
+            let output = reader.output_dtype(op, &params)?;
+            reader.operand(output, &[], Access::Write)?;
+        }
+    }
+    let operands = reader.finish()?;
+    let start = arguments.status as usize;
+    let status = (start != 0 && function.can_fail()).then(|| start..start.saturating_add(size_of::<Status>()));
+    Ok(Decoded { function, operands, params, value: arguments.value, status })
+}
+
+/// Is it a reduction or softmax, which share their inner elements out?
+fn has_lanes(function: FunctionName) -> bool {
+    matches!(function, FunctionName::Op(op, _) if op.is_reduction() || op == Op::Softmax)
+}
+
+/// Sizes of axes, checked.
+fn axes(name: &str, sizes: &[i64; MAX_RANK], rank: u32) -> Result<Vec<usize>, String> {
+    let used = sizes.get(..rank as usize).ok_or_else(|| format!("{name} has {rank} axes, at most {MAX_RANK} fit"))?;
+    let size = |&size: &i64| usize::try_from(size).map_err(|_| format!("{name} has an axis of size {size}"));
+    used.iter().map(size).collect()
+}
+
+/// Reads one view after the other.
+struct Reader<'a> {
+    arguments: &'a Arguments,
+    outer: &'a [usize],
+    next: usize,
+    operands: Vec<Decoding>,
+}
+
+impl Reader<'_> {
+    /// The next view, as an operand with the outer axes and these behind them.
+    fn operand(&mut self, dtype: DType, inner: &[usize], access: Access) -> Result<(), String> {
+        let number = self.next;
+        let view = self.arguments.views.get(number).ok_or("more operands than there are views")?;
+        self.next += 1;
+        let wrong = |error: &dyn std::fmt::Display| format!("view {number}: {error}");
+        let dims: Vec<usize> = self.outer.iter().chain(inner).copied().collect();
+        let shape = Shape::new(&dims).map_err(|error| wrong(&error))?;
+        let layout = Layout::with_strides(shape, &strides(view, dims.len()).map_err(|error| wrong(&error))?, 0)
+            .map_err(|error| wrong(&error))?;
+        self.operands.push(Decoding { base: view.base as usize, dtype, layout, access });
+        Ok(())
+    }
+
+    /// The dtype of what `op` makes of the operands so far.
+    fn output_dtype(&self, op: Op, params: &Params) -> Result<DType, String> {
+        let inputs: Vec<_> = self.operands.iter().map(|operand| (operand.dtype, operand.layout.shape())).collect();
+        infer(op, &inputs, params).map(|(dtype, _)| dtype).map_err(|error| error.to_string())
+    }
+
+    /// The operands; the views behind them must be empty.
+    fn finish(self) -> Result<Vec<Decoding>, String> {
+        let empty = View { base: 0, strides: [0; MAX_RANK] };
+        match self.arguments.views[self.next..].iter().position(|view| *view != empty) {
+            Some(extra) => Err(format!("view {} is set, but the kernel has {} operands", self.next + extra, self.next)),
+            None => Ok(self.operands),
+        }
+    }
+}
+
+fn strides(view: &View, rank: usize) -> Result<Vec<usize>, String> {
+    let used = view.strides.get(..rank).ok_or_else(|| format!("{rank} axes, at most {MAX_RANK} fit"))?;
+    used.iter().map(|&stride| usize::try_from(stride).map_err(|_| format!("it has the stride {stride}"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(base: u64, strides: &[i64]) -> View {
+        let mut all = [0; MAX_RANK];
+        all[..strides.len()].copy_from_slice(strides);
+        View { base, strides: all }
+    }
+
+    fn arguments(views: &[View], shape: &[i64], inner: &[i64]) -> Arguments {
+        let fill = |sizes: &[i64]| std::array::from_fn(|axis| sizes.get(axis).copied().unwrap_or(1));
+        let empty = view(0, &[]);
+        Arguments {
+            views: std::array::from_fn(|at| views.get(at).copied().unwrap_or(empty)),
+            shape: fill(shape),
+            inner: fill(inner),
+            rank: shape.len() as u32,
+            inner_rank: inner.len() as u32,
+            elements: shape.iter().product::<i64>() as u64,
+            inner_elements: if inner.len() == 1 { inner[0] as u64 } else { 0 },
+            value: 0,
+            status: 0,
+            vectors: 0,
+            lanes: 1,
+            across: 0,
+            reserved: 0,
+        }
+    }
+
+    fn shapes(name: &str, arguments: &Arguments) -> Result<Vec<String>, String> {
+        let decoded = decode(name.parse().unwrap(), arguments)?;
+        Ok(decoded.operands.iter().map(|one| format!("{}{}", one.dtype, one.layout.shape())).collect())
+    }
+
+    #[test]
+    fn operands_follow_from_the_family() {
+        let elementwise = arguments(&[view(64, &[4, 1]), view(128, &[0, 1]), view(256, &[4, 1])], &[3, 4], &[]);
+        assert_eq!(shapes("sv_lt_f32", &elementwise).unwrap(), ["f32[3,4]", "f32[3,4]", "bool[3,4]"]);
+        let reduction = arguments(&[view(64, &[4, 1]), view(256, &[1])], &[3], &[4]);
+        assert_eq!(shapes("sv_sum_i32", &reduction).unwrap(), ["i32[3,4]", "i32[3]"]);
+        assert_eq!(
+            shapes("sv_softmax_f32", &arguments(&[view(64, &[4, 1]), view(256, &[4, 1])], &[3], &[4])).unwrap(),
+            ["f32[3,4]", "f32[3,4]"]
+        );
+        let product = arguments(&[view(64, &[6, 3, 1]), view(64, &[0, 4, 1]), view(256, &[8, 4, 1])], &[5], &[2, 4, 3]);
+        assert_eq!(shapes("sv_matmul_f64", &product).unwrap(), ["f64[5,2,3]", "f64[5,3,4]", "f64[5,2,4]"]);
+    }
+
+    #[test]
+    fn a_reduction_over_axes_of_size_one_reduces_nothing_else() {
+        let none = Arguments { inner_elements: 1, ..arguments(&[view(64, &[1]), view(256, &[1])], &[3], &[]) };
+        let decoded = decode("sv_sum_f32".parse().unwrap(), &none);
+        let decoded = decoded.unwrap();
+        assert_eq!(decoded.params.axes.to_string(), "1");
+        assert_eq!(decoded.operands[0].layout.shape().to_string(), "[3,1]");
+    }
+
+    #[test]
+    fn arguments_that_make_no_sense_are_refused() {
+        let good = arguments(&[view(64, &[1]), view(256, &[1])], &[3], &[]);
+        assert!(shapes("sv_neg_f32", &good).is_ok());
+        for broken in [
+            Arguments { rank: 9, ..good },
+            Arguments { elements: 4, ..good },
+            Arguments { inner_elements: 1, ..good },
+            Arguments { shape: [-1, 1, 1, 1, 1, 1, 1, 1], ..good },
+            arguments(&[view(64, &[-1]), view(256, &[1])], &[3], &[]),
+            arguments(&[view(64, &[1]), view(256, &[1]), view(512, &[1])], &[3], &[]),
+        ] {
+            assert!(shapes("sv_neg_f32", &broken).is_err(), "{broken:?}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Kernels: found by their name, run by streamvm's kernels for the CPU.
+//!
+//! The stand-in runs no PTX. It knows streamvm's own kernels by their names ([`FunctionName`]), reads their one parameter
+//! ([`Arguments`](streamvm_ep::cuda::abi::Arguments)) back into operands, and lets the kernel of the same op for the CPU work on the bytes behind them. Grid
+//! and block are checked against what any device can do, and mean nothing else here: that a grid covers the elements is
+//! for a real device to show.
+
+mod decode;
+mod run;
+
+use std::collections::BTreeSet;
+
+use streamvm_ep::DType;
+use streamvm_ep::cuda::FunctionName;
+
+pub(crate) use decode::{Decoded, Decoding, decode};
+pub(crate) use run::run;
+
+/// A kernel that does nothing and has no parameters: for tests of launches alone.
+pub const EMPTY: &str = "standin_empty";
+
+/// A module of PTX with [`EMPTY`] in it.
+pub const EMPTY_PTX: &str =
+    ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry standin_empty()\n{\n\tret;\n}\n";
+
+/// What a function handle stands for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    /// [`EMPTY`].
+    Empty,
+    /// One of streamvm's.
+    Ours(FunctionName),
+}
+
+impl Kernel {
+    /// The kernel of this name, if the stand-in can run it.
+    pub(crate) fn named(name: &str) -> Option<Kernel> {
+        if name == EMPTY {
+            return Some(Kernel::Empty);
+        }
+        name.parse().ok().map(Kernel::Ours)
+    }
+}
+
+/// A dtype whose elements have so many bytes: copies and fills move bits and know no more.
+fn dtype_of(bytes: usize) -> Option<DType> {
+    DType::ALL.into_iter().find(|dtype| dtype.size() == bytes)
+}
+
+/// What a driver reads of a module of PTX before it compiles it: the names of its kernels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ptx {
+    entries: BTreeSet<String>,
+}
+
+impl Ptx {
+    /// Reads PTX; `None` if it is none: it begins, behind comments, with its version and names its target.
+    pub(crate) fn read(text: &str) -> Option<Ptx> {
+        let mut code = String::new();
+        for line in text.lines() {
+            code.push_str(line.split("//").next().unwrap_or_default());
+            code.push('\n');
+        }
+        if !code.trim_start().starts_with(".version") || !code.contains(".target") {
+            return None;
+        }
+        let after = code.split(".entry").skip(1);
+        let name = |rest: &str| -> Option<String> {
+            let rest = rest.trim_start();
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '$')?;
+            (end > 0).then(|| rest[..end].to_owned())
+        };
+        Some(Ptx { entries: after.filter_map(name).collect() })
+    }
+
+    /// Has the module a kernel of this name?
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.entries.contains(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ptx_names_its_kernels() {
+        let ptx = Ptx::read(EMPTY_PTX).unwrap();
+        assert!(ptx.has(EMPTY) && !ptx.has("standin"));
+        let text = "// .entry not_this\n.version 7.0\n.target sm_52\n.visible .entry sv_add_f32(\n.entry two ()";
+        let ptx = Ptx::read(text).unwrap();
+        assert!(ptx.has("sv_add_f32") && ptx.has("two") && !ptx.has("not_this"));
+        assert_eq!((Ptx::read("int main() {}"), Ptx::read("")), (None, None));
+    }
+
+    #[test]
+    fn kernels_are_found_by_name() {
+        assert_eq!(Kernel::named(EMPTY), Some(Kernel::Empty));
+        assert_eq!(Kernel::named("sv_add_f32"), Some(Kernel::Ours("sv_add_f32".parse().unwrap())));
+        assert_eq!(Kernel::named("their_kernel"), None);
+        assert!(FunctionName::all().all(|name| Kernel::named(&name.to_string()) == Some(Kernel::Ours(name))));
+    }
+}

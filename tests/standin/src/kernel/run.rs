@@ -1,0 +1,101 @@
+//! Runs a kernel over the bytes behind its operands.
+
+use std::sync::OnceLock;
+
+use streamvm_ep::cuda::FunctionName;
+use streamvm_ep::cuda::abi::Status;
+use streamvm_ep::{
+    CpuConfig, Device, DeviceKind, Error, Kernel as CpuKernel, KernelCall, KernelError, KernelRegistry, Layout, Op,
+    Operand, Params, Stream,
+};
+use streamvm_ep::{CpuDevice, DType};
+
+use super::Decoded;
+
+/// Runs it. `operands` are those of `decoded`, over memory of this process; `status` is where it tells of what failed.
+///
+/// # Errors
+///
+/// What the CPU's kernel refuses, as a text: the arguments made no sense after all.
+///
+/// # Safety
+///
+/// * `status`, if given, points to a [`Status`] that may be read and written.
+pub(crate) unsafe fn run(
+    decoded: &Decoded,
+    operands: &mut [Operand],
+    status: Option<*mut Status>,
+) -> Result<(), String> {
+    let failed = match decoded.function {
+        FunctionName::Copy(_) => {
+            let [source, target] = operands else { return Err(String::from("a copy has two operands")) };
+            stream()?.copy(source, target).err()
+        }
+        FunctionName::Fill(_) => {
+            let [target] = operands else { return Err(String::from("a fill has one operand")) };
+            fill(target, decoded.value);
+            None
+        }
+        FunctionName::Cast(from, _) => launch(Op::Cast, from, operands, &decoded.params)?,
+        FunctionName::Op(op, dtype) => launch(op, dtype, operands, &decoded.params)?,
+    };
+    let found = match failed {
+        None => return Ok(()),
+        Some(Error::Kernel(KernelError::DivisionByZero { index, .. })) => Status { index: index as u64, exponent: 0 },
+        Some(Error::Kernel(KernelError::NegativeExponent { index, exponent, .. })) => {
+            Status { index: index as u64, exponent }
+        }
+        Some(error) => return Err(error.to_string()),
+    };
+    if let Some(place) = status {
+        // SAFETY: the caller promises that it may be read.
+        let told = unsafe { place.read() };
+        if found.index < told.index {
+            // SAFETY: the caller promises that it may be written.
+            unsafe { place.write(found) };
+        }
+    }
+    Ok(())
+}
+
+/// A stream of the CPU, which runs what it is given at once.
+fn stream() -> Result<Box<dyn Stream>, String> {
+    CpuDevice::new(0, CpuConfig::default()).create_stream().map_err(|error| error.to_string())
+}
+
+fn kernel(op: Op, dtype: DType) -> Result<CpuKernel, String> {
+    static KERNELS: OnceLock<KernelRegistry> = OnceLock::new();
+    let kernels = KERNELS.get_or_init(KernelRegistry::builtin);
+    kernels.get(op, DeviceKind::Cpu, dtype).map_err(|error| error.to_string())
+}
+
+fn launch(op: Op, dtype: DType, operands: &mut [Operand], params: &Params) -> Result<Option<Error>, String> {
+    let kernel = kernel(op, dtype)?;
+    let inputs = operands.len().saturating_sub(1);
+    Ok(stream()?.launch(&mut KernelCall { kernel, operands, inputs, params }).err())
+}
+
+/// Writes the low bytes of `value` to every element.
+fn fill(target: &Operand, value: u64) {
+    let size = target.dtype().size();
+    let bits = value.to_le_bytes();
+    for offset in offsets(target.layout()) {
+        let element = target.ptr().wrapping_add(offset * size);
+        // SAFETY: the element is one of the target's, which its maker promises may be written; it has `size` bytes.
+        unsafe { element.copy_from_nonoverlapping(bits.as_ptr(), size) };
+    }
+}
+
+/// The place of each element, in elements from the first, row-major.
+fn offsets(layout: &Layout) -> impl Iterator<Item = usize> {
+    let dims = layout.shape().dims();
+    let strides = layout.strides();
+    (0..layout.elements()).map(move |index| {
+        let mut rest = index;
+        dims.iter().zip(strides).rev().fold(0, |offset, (&dim, &stride)| {
+            let at = rest % dim;
+            rest /= dim;
+            offset + at * stride
+        })
+    })
+}

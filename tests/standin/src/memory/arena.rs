@@ -1,0 +1,133 @@
+//! A reserved stretch of the address space, handed out in pieces.
+
+use std::ffi::c_void;
+use std::ops::Range;
+use std::ptr::{null_mut, with_exposed_provenance_mut};
+
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
+
+/// What new memory holds: no small number, no 0 and no NaN that a test would expect.
+pub(crate) const POISON: u8 = 0xA5;
+
+/// The unit in which access is given.
+const PAGE: usize = 4096;
+
+/// A stretch of addresses that the host cannot reach, but for the pieces that were opened.
+#[derive(Debug)]
+pub(super) struct Arena {
+    range: Range<usize>,
+    /// Where the next piece may lie.
+    next: usize,
+}
+
+impl Arena {
+    /// Reserves addresses; a machine that limits them gives fewer than are wanted. `None` if it gives hardly any.
+    pub(super) fn reserve(mut wanted: usize) -> Option<Arena> {
+        while wanted >= 1 << 20 {
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            // SAFETY: a new mapping, at an address that the system chooses.
+            let mapped = unsafe { mmap_anonymous(null_mut(), wanted, ProtFlags::empty(), flags) };
+            if let Ok(start) = mapped {
+                let start = start.expose_provenance();
+                return Some(Arena { range: start..start + wanted, next: start });
+            }
+            wanted /= 2;
+        }
+        None
+    }
+
+    /// Does the address lie in the stretch?
+    pub(super) fn contains(&self, address: usize) -> bool {
+        self.range.contains(&address)
+    }
+
+    /// A piece of addresses at a multiple of `step`, plus `shift`, with a gap before it. When the end of the stretch is
+    /// reached it starts again: `taken` says where what is in use at an address ends.
+    pub(super) fn piece(
+        &mut self,
+        bytes: usize,
+        step: usize,
+        shift: usize,
+        taken: impl Fn(&Range<usize>) -> Option<usize>,
+    ) -> Option<Range<usize>> {
+        let mut wrapped = false;
+        loop {
+            let start = (self.next + PAGE).next_multiple_of(step) + shift;
+            let end = start.checked_add(bytes)?.checked_add(PAGE)?;
+            if end > self.range.end {
+                if wrapped {
+                    return None;
+                }
+                wrapped = true;
+                self.next = self.range.start;
+                continue;
+            }
+            let piece = start..start + bytes;
+            match taken(&piece) {
+                Some(end) => self.next = end,
+                None => {
+                    self.next = piece.end;
+                    return Some(piece);
+                }
+            }
+        }
+    }
+
+    /// Lets the host read and write whole pages.
+    pub(super) fn open(&self, pages: Range<usize>) -> bool {
+        let start: *mut c_void = with_exposed_provenance_mut(pages.start);
+        // SAFETY: the pages lie in the stretch, which is ours, and nothing refers to them yet.
+        unsafe { mprotect(start, pages.len(), MprotectFlags::READ | MprotectFlags::WRITE) }.is_ok()
+    }
+
+    /// Gives the memory of whole pages back and makes them unreachable.
+    pub(super) fn close(&self, pages: Range<usize>) {
+        let start: *mut c_void = with_exposed_provenance_mut(pages.start);
+        // SAFETY: the pages lie in the stretch, which is ours; what they hold is not wanted any more.
+        let emptied = unsafe { madvise(start, pages.len(), Advice::LinuxDontNeed) };
+        // SAFETY: as above. A program that still uses the pages has a defect that this shows.
+        let closed = unsafe { mprotect(start, pages.len(), MprotectFlags::empty()) };
+        // A failure leaves memory in use, or reachable: the check is weaker then, and nothing else.
+        let _ = (emptied, closed);
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let start: *mut c_void = with_exposed_provenance_mut(self.range.start);
+        // SAFETY: the stretch was mapped by `reserve`; the owner goes when nothing refers to it.
+        let _ = unsafe { munmap(start, self.range.len()) };
+    }
+}
+
+/// The pages that hold `range`.
+pub(super) fn pages(range: &Range<usize>) -> Range<usize> {
+    range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_do_not_meet_and_lie_where_they_should() {
+        let mut arena = Arena::reserve(1 << 20).unwrap();
+        let one = arena.piece(100, 512, 256, |_| None).unwrap();
+        let two = arena.piece(100, 512, 256, |_| None).unwrap();
+        assert_eq!((one.start % 512, two.start % 512), (256, 256));
+        assert!(one.end + PAGE <= two.start && arena.contains(two.start) && !arena.contains(arena.range.end));
+        assert_eq!(arena.piece(1 << 21, 512, 0, |_| None), None);
+    }
+
+    #[test]
+    fn a_stretch_that_is_used_up_starts_again_behind_what_is_in_use() {
+        let mut arena = Arena::reserve(1 << 20).unwrap();
+        let first = arena.piece(200 << 10, PAGE, 0, |_| None).unwrap();
+        let rest: Vec<_> = (0..4).map(|_| arena.piece(200 << 10, PAGE, 0, |_| None).unwrap()).collect();
+        assert!(rest[3].end < arena.range.end);
+        let in_use = first.clone();
+        let taken = |piece: &Range<usize>| (piece.start < in_use.end && in_use.start < piece.end).then_some(in_use.end);
+        let again = arena.piece(200 << 10, PAGE, 0, taken).unwrap();
+        assert_eq!(again, rest[0]);
+    }
+}

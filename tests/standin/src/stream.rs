@@ -1,0 +1,149 @@
+//! Streams: a queue of commands, and a thread that runs them in order.
+//!
+//! A command is numbered when it is given, from 1; `passed` is the number of the last one that is over. The thread takes a
+//! command, waits as long as the seed says, runs it, and only then counts it as passed. It ends when the stream is closed
+//! and its queue is empty, so what was queued before a stream was destroyed still runs, as in a driver.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use streamvm_ep::races::{ActorId, Moment};
+
+use crate::command::{Command, run};
+use crate::context::Context;
+use crate::driver::Driver;
+use crate::random::Random;
+
+/// A stream.
+pub(crate) struct Stream {
+    pub(crate) context: Arc<Context>,
+    /// Which of all streams it is, from 1.
+    pub(crate) number: u32,
+    /// For reports.
+    pub(crate) name: String,
+    pub(crate) actor: ActorId,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+struct Queue {
+    commands: VecDeque<Command>,
+    given: u64,
+    passed: u64,
+    closed: bool,
+}
+
+impl Stream {
+    pub(crate) fn new(context: Arc<Context>, number: u32, name: String, actor: ActorId) -> Stream {
+        let queue = Queue { commands: VecDeque::new(), given: 0, passed: 0, closed: false };
+        Stream { context, number, name, actor, queue: Mutex::new(queue), changed: Condvar::new() }
+    }
+
+    /// Queues a command. `make` gets its number and tells the race detector of it; the order of the calls of `make` is
+    /// the order of the commands. Gives the number.
+    pub(crate) fn give(&self, make: impl FnOnce(u64) -> Command) -> u64 {
+        let mut queue = self.lock();
+        queue.given += 1;
+        let number = queue.given;
+        let command = make(number);
+        queue.commands.push_back(command);
+        drop(queue);
+        self.changed.notify_all();
+        number
+    }
+
+    /// How many commands it was given, with what comes before all that follow.
+    pub(crate) fn end(&self, moment: impl FnOnce() -> Moment) -> (u64, Moment) {
+        let queue = self.lock();
+        (queue.given, moment())
+    }
+
+    /// Are the first `number` commands over?
+    pub(crate) fn has_passed(&self, number: u64) -> bool {
+        self.lock().passed >= number
+    }
+
+    /// Blocks until the first `number` commands are over.
+    pub(crate) fn wait(&self, number: u64) {
+        let mut queue = self.lock();
+        while queue.passed < number {
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Blocks until all commands so far are over.
+    pub(crate) fn drain(&self) {
+        let given = self.lock().given;
+        self.wait(given);
+    }
+
+    /// Nothing more will come: its thread ends when all is over.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// What its thread does.
+    pub(crate) fn work(&self, driver: &Driver) {
+        let mut random = Random::new(driver.config.seed ^ u64::from(self.number) << 32);
+        while let Some(command) = self.next() {
+            driver.gate.wait();
+            let delay = random.delay(driver.config.delay);
+            if delay > 0 {
+                std::thread::sleep(Duration::from_micros(delay));
+            }
+            run(driver, self, command);
+            self.lock().passed += 1;
+            self.changed.notify_all();
+        }
+    }
+
+    /// The next command, once there is one; `None` at the end.
+    fn next(&self) -> Option<Command> {
+        let mut queue = self.lock();
+        loop {
+            if let Some(command) = queue.commands.pop_front() {
+                return Some(command);
+            }
+            if queue.closed {
+                return None;
+            }
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // `make` may panic in a check, before anything is queued: a number is skipped then, and `passed` must not wait
+        // for it. It does not: a panic in a driver call ends the process.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// While it is shut, streams begin no command: what a test wants to be pending stays so.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    shut: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    pub(crate) fn set(&self, shut: bool) {
+        *self.shut.lock().unwrap_or_else(PoisonError::into_inner) = shut;
+        self.opened.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut shut = self.shut.lock().unwrap_or_else(PoisonError::into_inner);
+        while *shut {
+            shut = self.opened.wait(shut).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
