@@ -36,7 +36,7 @@ fn plan(script: &Script) -> Arc<FaultPlan> {
     let plan = FaultPlan::with_seed(script.seed);
     for (point, fault, chance) in FAULTS {
         let rule = Rule::new(point, fault.clone()).chance(chance);
-        let sims = (0..Machine::SIMS.sims).map(|index| rule.clone().device(DeviceId::sim(index)));
+        let sims = (0..Machine::SIMS.others).map(|index| rule.clone().device(DeviceId::sim(index)));
         // What runs at once has failed by the time that the call returns.
         let rules: Vec<Rule> = if matches!(fault, Fault::Late) { sims.collect() } else { vec![rule] };
         rules.into_iter().for_each(|rule| plan.add(rule).expect("the fault fits the point"));

@@ -4,6 +4,7 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use streamvm::ep::cuda::CudaConfig;
 use streamvm::stream::mutant::Mutant;
 use streamvm::{Capabilities, Mode, Vm, VmBuilder};
 use streamvm_verify::{Trace, verify};
@@ -90,9 +91,42 @@ fn judged(script: &Script, mutant: Option<Mutant>, lists: Option<Lists>) -> Resu
     trace.judge().map_err(verdict(Failing::Unordered))
 }
 
+/// Runs `script` on CUDA devices, on an engine with threads, and compares what is seen with what the oracle shows. What is
+/// the matter inside the devices is for whoever stands in for their driver to say.
+///
+/// # Errors
+/// What does not hold.
+pub fn judge_on_cuda(script: &Script, machine: Machine) -> Result<(), Verdict> {
+    let verdict = |failing| move |text| Verdict { failing, text };
+    let setup = script.setup;
+    let expected = oracle_of(script, machine)?;
+    let seen = caught(|| {
+        let config = CudaConfig { memory_limit: Some(setup.memory), ..CudaConfig::default() };
+        let mut builder = Vm::builder()
+            .cpu_devices(machine.cpus)
+            .cuda(Some(config))
+            .soft_sync(setup.soft_sync)
+            .cpu_memory_limit(setup.memory);
+        if setup.host_waits_only {
+            builder = builder.capabilities(Capabilities::standard().host_waits_only());
+        }
+        if let Some(instructions) = setup.max_instructions {
+            builder = builder.max_instructions(instructions);
+        }
+        let vm = builder.build().map_err(|error| error.to_string())?;
+        script.play(&vm, machine, true, None)
+    });
+    let seen = seen.map_err(verdict(Failing::Refused))?;
+    seen.difference(&expected).map_or(Ok(()), |difference| Err(verdict(Failing::Differs)(difference)))
+}
+
 /// What every engine must show of `script`.
 pub(super) fn oracle(script: &Script) -> Result<Seen, Verdict> {
-    let machine = Machine::SIMS.stand_ins();
+    oracle_of(script, Machine::SIMS)
+}
+
+fn oracle_of(script: &Script, machine: Machine) -> Result<Seen, Verdict> {
+    let machine = machine.stand_ins();
     let builder = Vm::builder().mode(Mode::Inline).cpu_devices(machine.devices()).cpu_memory_limit(ROOMY);
     let seen = builder.build().map_err(|error| error.to_string()).and_then(|vm| script.play(&vm, machine, false, None));
     seen.map_err(|text| Verdict { failing: Failing::Refused, text: format!("the oracle: {text}") })
@@ -104,7 +138,7 @@ pub(super) fn engine(script: &Script, mutant: Option<Mutant>) -> VmBuilder {
     let mut builder = Vm::builder()
         .mode(Mode::Simulated { seed: script.seed })
         .cpu_devices(machine.cpus)
-        .sim_devices(machine.sims)
+        .sim_devices(machine.others)
         .detect_races(true)
         .soft_sync(setup.soft_sync)
         .sim_pinned_only(setup.pinned_only)

@@ -1,27 +1,41 @@
 //! Which devices a program runs on.
 
-use streamvm::{DeviceId, Place};
+use streamvm::{DeviceId, DeviceKind, Place};
 
-/// The devices of an engine, as programs number them: first the CPU devices, then the simulated ones.
+/// The devices of an engine, as programs number them: first the CPU devices, then those that run commands later.
 ///
 /// A program names devices by number, so that it runs on another machine unchanged: the inline oracle has a CPU device
-/// in the place of each simulated one.
+/// in the place of each of the others.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
     /// CPU devices.
     pub cpus: u32,
-    /// Simulated devices behind them.
-    pub sims: u32,
-    /// Whether CPU devices stand in for the simulated ones.
+    /// Devices behind them.
+    pub others: u32,
+    /// Their kind.
+    pub kind: DeviceKind,
+    /// Whether CPU devices stand in for the others.
     pub stand_ins: bool,
+    /// Whether programs leave out the ops whose results differ by rounding from device to device.
+    pub exact: bool,
 }
 
 impl Machine {
     /// Two CPU devices.
-    pub const CPUS: Machine = Machine { cpus: 2, sims: 0, stand_ins: false };
+    pub const CPUS: Machine = Machine { cpus: 2, others: 0, kind: DeviceKind::Cpu, stand_ins: false, exact: false };
 
     /// Two CPU devices and two simulated ones.
-    pub const SIMS: Machine = Machine { cpus: 2, sims: 2, stand_ins: false };
+    pub const SIMS: Machine = Machine { others: 2, kind: DeviceKind::Sim, ..Machine::CPUS };
+
+    /// Two CPU devices and so many CUDA devices.
+    pub const fn cuda(devices: u32) -> Machine {
+        Machine { others: devices, kind: DeviceKind::Cuda, ..Machine::CPUS }
+    }
+
+    /// Without the ops whose results differ by rounding from device to device.
+    pub fn exact(self) -> Machine {
+        Machine { exact: true, ..self }
+    }
 
     /// The same devices by number, all of them CPUs.
     pub fn stand_ins(self) -> Machine {
@@ -30,13 +44,17 @@ impl Machine {
 
     /// How many devices there are.
     pub fn devices(self) -> u32 {
-        self.cpus + self.sims
+        self.cpus + self.others
     }
 
     /// The device of a number.
     pub fn device(self, number: u32) -> DeviceId {
         let number = number % self.devices();
-        if number < self.cpus || self.stand_ins { DeviceId::cpu(number) } else { DeviceId::sim(number - self.cpus) }
+        if number < self.cpus || self.stand_ins {
+            DeviceId::cpu(number)
+        } else {
+            DeviceId { kind: self.kind, index: number - self.cpus }
+        }
     }
 
     /// All devices.
@@ -52,17 +70,27 @@ impl Machine {
         }
     }
 
-    /// The device that a byte names: often the first, and a simulated one half of the time where there are any.
+    /// The device that a byte names: often the first, and none of the CPUs half of the time where there are others.
     pub fn compute(self, byte: u8) -> DeviceId {
-        let sims = self.sims > 0 && byte & 0b1_0000 != 0;
+        let others = self.others > 0 && byte & 0b1_0000 != 0;
         let second = u32::from(byte % 4 == 3);
-        let number = if sims { self.cpus + second % self.sims } else { second % self.cpus };
+        let number = if others { self.cpus + second % self.others } else { second % self.cpus };
         self.device(number)
+    }
+
+    /// The device in whose order a function runs that touches no tensor: a GPU has none of its own.
+    pub fn calls(self, device: DeviceId) -> DeviceId {
+        let on_gpu = self.kind == DeviceKind::Cuda && !self.is_cpu(device);
+        if on_gpu { self.device(0) } else { device }
     }
 
     /// Whether callers' functions may touch tensors of this place.
     pub fn is_host_reachable(self, place: Place) -> bool {
-        // By number and not by kind: a stand-in behaves like what it stands for.
-        place.device().is_none_or(|device| (0..self.cpus).any(|number| self.device(number) == device))
+        place.device().is_none_or(|device| self.is_cpu(device))
+    }
+
+    /// By number and not by kind: a stand-in behaves like what it stands for.
+    fn is_cpu(self, device: DeviceId) -> bool {
+        (0..self.cpus).any(|number| self.device(number) == device)
     }
 }

@@ -25,7 +25,7 @@ mod step;
 
 pub use config::{Config, check};
 pub use faulty::{goes_on, safe};
-pub use judge::{Counts, Failing, Verdict, explain, judge};
+pub use judge::{Counts, Failing, Verdict, explain, judge, judge_on_cuda};
 pub use machine::Machine;
 pub use run::run_all;
 pub use script::{Lists, Script, Setup, Turn};

@@ -169,6 +169,15 @@ impl<'vm> Run<'vm> {
         }
     }
 
+    /// The op, or one like it that every device computes alike.
+    fn exactly(&self, op: Op) -> Op {
+        match op {
+            Op::Tanh if self.machine.exact => Op::Abs,
+            Op::MatMul if self.machine.exact => Op::Sub,
+            op => op,
+        }
+    }
+
     fn look(&mut self, tensor: &Tensor) {
         self.tensors.push(match read(tensor) {
             Ok(elements) => Ok(elements.into_iter().map(f32::to_bits).collect()),
@@ -207,7 +216,7 @@ impl<'vm> Run<'vm> {
                 // One in four is a cast to a dtype that the step draws.
                 let (op, params) = match c >> 6 {
                     0 => (Op::Cast, Params::to(dtype(c))),
-                    _ => ([Op::Neg, Op::Relu, Op::Tanh, Op::Abs][usize::from(c) % 4], Params::default()),
+                    _ => (self.exactly([Op::Neg, Op::Relu, Op::Tanh, Op::Abs][usize::from(c) % 4]), Params::default()),
                 };
                 let run = |_: &mut Run<'_>| x.op(op, &[], params);
                 let y = self.eager_or(eager, run, |b| b.op(op, &[&x], params))?;
@@ -215,7 +224,7 @@ impl<'vm> Run<'vm> {
             }
             Action::Binary | Action::MatMul => {
                 let op = match action(kind) {
-                    Action::MatMul => Op::MatMul,
+                    Action::MatMul => self.exactly(Op::MatMul),
                     _ => [Op::Add, Op::Sub, Op::Mul, Op::Max][usize::from(c) % 4],
                 };
                 let Some(x) = self.view(a, Some(device), c) else { return Ok(()) };
@@ -311,7 +320,7 @@ impl<'vm> Run<'vm> {
     /// A function that reads up to three tensors and writes or updates one, all contiguous and on one device.
     fn function(&mut self, a: u8, b: u8, c: u8) -> Result<(), Error> {
         let Some(target) = self.reachable(a) else { return Ok(()) };
-        let device = target.place().device().unwrap_or(self.machine.compute(b));
+        let device = target.place().device().unwrap_or(self.machine.calls(self.machine.compute(b)));
         let mut uses: Vec<Use> = Vec::new();
         for index in 0..c % 4 {
             if let Some(read) = self.like(&target, b.wrapping_add(index), 0)
@@ -347,7 +356,7 @@ impl<'vm> Run<'vm> {
             3 => var.update(),
             _ => var.read(),
         };
-        let device = self.machine.device(u32::from(c >> 6));
+        let device = self.machine.calls(self.machine.device(u32::from(c >> 6)));
         let note = move |_: &mut FnContext<'_>| -> Result<(), FnError> {
             let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
             let last = log.0[index];
@@ -365,10 +374,11 @@ impl<'vm> Run<'vm> {
     fn fail(&mut self, a: u8, c: u8) -> Result<(), Error> {
         let name = format!("failure {}", self.step);
         let Some(target) = self.reachable(a).filter(|_| !c.is_multiple_of(4)) else {
-            self.builder.host_fn(name, self.machine.compute(c), || Err("a host function's failure".into()));
+            self.builder
+                .host_fn(name, self.machine.calls(self.machine.compute(c)), || Err("a host function's failure".into()));
             return Ok(());
         };
-        let device = target.place().device().unwrap_or(self.machine.compute(c));
+        let device = target.place().device().unwrap_or(self.machine.calls(self.machine.compute(c)));
         let declared = if c % 4 == 1 { cut(&target, c, c).update() } else { target.write() };
         self.builder.call_fn(name, device, [declared], |_| Err("a function's failure".into()))?;
         Ok(())
