@@ -185,12 +185,30 @@ impl fmt::Display for Script {
 
 #[cfg(test)]
 mod tests {
+    use streamvm::Mode;
+
     use super::*;
 
     #[test]
     fn a_seed_is_a_script() {
         assert_eq!(Script::draw(7), Script::draw(7));
         assert_ne!(Script::draw(7).turns, Script::draw(8).turns);
+    }
+
+    #[test]
+    fn scripts_work_on_every_float_that_is_drawn() {
+        let lists = Lists::default();
+        for seed in 0..60 {
+            let vm = Vm::builder().mode(Mode::Inline).cpu_devices(2).build().expect("an engine");
+            Script::draw(seed).play(&vm, Machine::CPUS, false, Some(lists.clone())).expect("it runs");
+        }
+        let text = lists.lock().expect("no panic").concat();
+        for dtype in ["f32[", "f16[", "bf16["] {
+            for what in [" fill ", " alloc ", " copy ", " matmul ", " mul ", " tanh ", " cast "] {
+                let found = |line: &str| line.contains(what) && line.rsplit(' ').next().unwrap_or("").starts_with(dtype);
+                assert!(text.lines().any(found), "no{what}of {dtype}..] is drawn");
+            }
+        }
     }
 
     #[test]
