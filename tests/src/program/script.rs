@@ -198,15 +198,18 @@ mod tests {
     #[test]
     fn scripts_work_on_every_float_that_is_drawn() {
         let lists = Lists::default();
-        for seed in 0..60 {
+        for seed in 0..300 {
             let vm = Vm::builder().mode(Mode::Inline).cpu_devices(2).build().expect("an engine");
             Script::draw(seed).play(&vm, Machine::CPUS, false, Some(lists.clone())).expect("it runs");
         }
         let text = lists.lock().expect("no panic").concat();
         for dtype in ["f32[", "f16[", "bf16["] {
-            for what in [" fill ", " alloc ", " copy ", " matmul ", " mul ", " tanh ", " cast "] {
-                let found = |line: &str| line.contains(what) && line.rsplit(' ').next().unwrap_or("").starts_with(dtype);
-                assert!(text.lines().any(found), "no{what}of {dtype}..] is drawn");
+            let unary = &[" neg ", " relu ", " tanh ", " abs "][..];
+            let binary = &[" add ", " sub ", " mul ", " max "][..];
+            for what in [&[" fill "][..], &[" alloc "], &[" copy "], &[" matmul "], &[" cast "], unary, binary] {
+                let is_of = |line: &str| line.rsplit(' ').next().unwrap_or("").starts_with(dtype);
+                let found = |line: &str| is_of(line) && what.iter().any(|what| line.contains(what));
+                assert!(text.lines().any(found), "none of {what:?} of {dtype}..] is drawn");
             }
         }
     }
