@@ -52,11 +52,13 @@ impl Decoding {
 pub(crate) fn decode(function: FunctionName, arguments: &Arguments) -> Result<Decoded, String> {
     let outer = axes("shape", &arguments.shape, arguments.rank)?;
     let inner = axes("inner", &arguments.inner, arguments.inner_rank)?;
-    let count = |dims: &[usize]| dims.iter().try_fold(1usize, |all, &dim| all.checked_mul(dim));
-    for (name, dims, said) in
-        [("elements", &outer, arguments.elements), ("inner_elements", &inner, arguments.inner_elements)]
-    {
-        if count(dims).map(|count| count as u64) != Some(said) {
+    let count = |dims: &[usize]| dims.iter().try_fold(1usize, |all, &dim| all.checked_mul(dim)).map(|all| all as u64);
+    let inner_elements = if has_lanes(function) { count(&inner) } else { Some(0) };
+    for (name, expected, said, dims) in [
+        ("elements", count(&outer), arguments.elements, &outer),
+        ("inner_elements", inner_elements, arguments.inner_elements, &inner),
+    ] {
+        if expected != Some(said) {
             return Err(format!("{name} is {said}, but the axes are {dims:?}"));
         }
     }
@@ -82,7 +84,7 @@ pub(crate) fn decode(function: FunctionName, arguments: &Arguments) -> Result<De
             reader.operand(dtype, &[k, n], Access::Read)?;
             reader.operand(dtype, &[m, n], Access::Write)?;
         }
-        FunctionName::Op(op, dtype) if op.is_reduction() || op == Op::Softmax => {
+        FunctionName::Op(op, dtype) if has_lanes(function) => {
             // Over one axis of size 1 rather than over none, which would mean all.
             let inner = if inner.is_empty() { vec![1] } else { inner.clone() };
             let over: Vec<usize> = (outer.len()..outer.len() + inner.len()).collect();
@@ -105,6 +107,11 @@ pub(crate) fn decode(function: FunctionName, arguments: &Arguments) -> Result<De
     let start = arguments.status as usize;
     let status = (start != 0 && function.can_fail()).then(|| start..start.saturating_add(size_of::<Status>()));
     Ok(Decoded { function, operands, params, value: arguments.value, status })
+}
+
+/// Is it a reduction or softmax, which share their inner elements out?
+fn has_lanes(function: FunctionName) -> bool {
+    matches!(function, FunctionName::Op(op, _) if op.is_reduction() || op == Op::Softmax)
 }
 
 /// Sizes of axes, checked.
@@ -178,7 +185,7 @@ mod tests {
             rank: shape.len() as u32,
             inner_rank: inner.len() as u32,
             elements: shape.iter().product::<i64>() as u64,
-            inner_elements: inner.iter().product::<i64>() as u64,
+            inner_elements: if inner.len() == 1 { inner[0] as u64 } else { 0 },
             value: 0,
             status: 0,
             vectors: 0,
@@ -209,7 +216,8 @@ mod tests {
 
     #[test]
     fn a_reduction_over_axes_of_size_one_reduces_nothing_else() {
-        let decoded = decode("sv_sum_f32".parse().unwrap(), &arguments(&[view(64, &[1]), view(256, &[1])], &[3], &[]));
+        let none = Arguments { inner_elements: 1, ..arguments(&[view(64, &[1]), view(256, &[1])], &[3], &[]) };
+        let decoded = decode("sv_sum_f32".parse().unwrap(), &none);
         let decoded = decoded.unwrap();
         assert_eq!(decoded.params.axes.to_string(), "1");
         assert_eq!(decoded.operands[0].layout.shape().to_string(), "[3,1]");
@@ -222,6 +230,7 @@ mod tests {
         for broken in [
             Arguments { rank: 9, ..good },
             Arguments { elements: 4, ..good },
+            Arguments { inner_elements: 1, ..good },
             Arguments { shape: [-1, 1, 1, 1, 1, 1, 1, 1], ..good },
             arguments(&[view(64, &[-1]), view(256, &[1])], &[3], &[]),
             arguments(&[view(64, &[1]), view(256, &[1]), view(512, &[1])], &[3], &[]),

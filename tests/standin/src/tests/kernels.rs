@@ -21,7 +21,8 @@ fn arguments(views: &[(u64, &[i64])], shape: &[i64], inner: &[i64]) -> Arguments
         rank: shape.len() as u32,
         inner_rank: inner.len() as u32,
         elements: shape.iter().product::<i64>() as u64,
-        inner_elements: inner.iter().product::<i64>() as u64,
+        // Of a reduction; matmul has three.
+        inner_elements: if inner.len() == 1 { inner[0] as u64 } else { 0 },
         value: 0,
         status: 0,
         vectors: 0,

@@ -7,4 +7,5 @@ mod handles;
 mod kernels;
 mod memory;
 mod order;
+mod planned;
 mod streams;

@@ -1,0 +1,174 @@
+//! What streamvm plans is what the stand-in reads back: each call gives what it gives on the CPU.
+
+use streamvm_ep::cuda::{Launch, plan, plan_copy, plan_fill};
+use streamvm_ep::{
+    Access, Axes, CpuConfig, CpuDevice, DType, Device, DeviceKind, Element, KernelCall, KernelRegistry, Layout, Op,
+    Operand, Params, Scalar, Shape, supports,
+};
+
+use super::bench::Bench;
+
+/// Bytes of each tensor's storage: more than any view here reaches.
+const ROOM: usize = 512;
+
+/// One operand: the bytes of its storage, and the view of it.
+struct Tensor {
+    bytes: Vec<u8>,
+    dtype: DType,
+    layout: Layout,
+}
+
+fn dense(dims: &[usize]) -> Layout {
+    Layout::contiguous(Shape::new(dims).unwrap())
+}
+
+/// Small numbers of every sign, none of them 0, so that any op takes them.
+fn tensor(dtype: DType, layout: Layout) -> Tensor {
+    let numbers = (0..ROOM as i64 / 8).map(|at| [3, 1, 2, 5, 1, 4][at as usize % 6]);
+    let bytes = match (dtype.is_float(), dtype.size()) {
+        (true, 4) => f32::as_bytes(&numbers.map(|number| number as f32 - 2.5).collect::<Vec<_>>()).to_vec(),
+        (true, 8) => f64::as_bytes(&numbers.map(|number| number as f64 - 2.5).collect::<Vec<_>>()).to_vec(),
+        // Bits of halves: neither 0 nor infinite.
+        (true, _) => numbers.flat_map(|number| if number & 1 == 0 { [0, 0x3C] } else { [0, 0x40] }).collect(),
+        (false, 4) => i32::as_bytes(&numbers.map(|number| number as i32).collect::<Vec<_>>()).to_vec(),
+        (false, 8) => i64::as_bytes(&numbers.collect::<Vec<_>>()).to_vec(),
+        (false, _) if dtype == DType::Bool => numbers.map(|number| (number & 1) as u8).collect(),
+        (false, _) => numbers.map(|number| number as u8).collect(),
+    };
+    let mut padded = bytes;
+    padded.resize(ROOM, 0);
+    Tensor { bytes: padded, dtype, layout }
+}
+
+/// What the call leaves in each storage: on the CPU, and on the device.
+fn both(
+    bench: &Bench,
+    tensors: &mut [Tensor],
+    on_cpu: impl FnOnce(&mut [Operand]),
+    planned: impl FnOnce(&mut [Operand]) -> Option<Launch>,
+) {
+    let stream = bench.stream();
+    let addresses: Vec<u64> = tensors.iter().map(|tensor| bench.written(&tensor.bytes, stream)).collect();
+    let outputs = tensors.len() - 1;
+    let operands = |bases: &[*mut u8]| -> Vec<Operand> {
+        let one = |(at, (tensor, &base)): (usize, (&Tensor, &*mut u8))| {
+            let access = if at == outputs { Access::Write } else { Access::Read };
+            // SAFETY: each view lies within its storage; addresses of the device are looked at and not followed.
+            unsafe { Operand::new(base, tensor.dtype, tensor.layout, access) }
+        };
+        tensors.iter().zip(bases).enumerate().map(one).collect()
+    };
+    let there: Vec<*mut u8> = addresses.iter().map(|&at| std::ptr::without_provenance_mut(at as usize)).collect();
+    if let Some(launch) = planned(&mut operands(&there)) {
+        let name = launch.function.to_string();
+        let function = bench.function(bench.module(&[&name]).unwrap(), &name).unwrap();
+        bench.launch(function, stream, &launch.arguments).unwrap();
+    }
+    // Storage that is aligned for every dtype.
+    let mut storages: Vec<Vec<u64>> = tensors
+        .iter()
+        .map(|tensor| tensor.bytes.chunks(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect())
+        .collect();
+    let here: Vec<*mut u8> = storages.iter_mut().map(|storage| storage.as_mut_ptr().cast()).collect();
+    on_cpu(&mut operands(&here));
+    for (storage, address) in storages.iter().zip(addresses) {
+        let expected: Vec<u8> = storage.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        assert_eq!(bench.read(address, ROOM, stream), expected);
+    }
+}
+
+fn op(bench: &Bench, op: Op, dtype: DType, inputs: &[Layout], output: Layout, params: Params) {
+    let of = |at: usize| if op == Op::Where && at == 0 { DType::Bool } else { dtype };
+    let output_dtype = match op {
+        Op::Cast => params.to.unwrap(),
+        Op::ArgMax => DType::I64,
+        _ if op.is_comparison() => DType::Bool,
+        _ => dtype,
+    };
+    let mut tensors: Vec<Tensor> = inputs.iter().enumerate().map(|(at, layout)| tensor(of(at), *layout)).collect();
+    tensors.push(tensor(output_dtype, output));
+    let kernels = KernelRegistry::builtin();
+    let kernel = kernels.get(op, DeviceKind::Cpu, dtype).unwrap();
+    let call = |operands: &mut [Operand]| {
+        let mut stream = CpuDevice::new(0, CpuConfig::default()).create_stream().unwrap();
+        stream.launch(&mut KernelCall { kernel, operands, inputs: inputs.len(), params: &params }).unwrap();
+    };
+    let planned = |operands: &mut [Operand]| {
+        plan(&KernelCall { kernel, operands, inputs: inputs.len(), params: &params }).unwrap()
+    };
+    both(bench, &mut tensors, call, planned);
+}
+
+#[test]
+fn elementwise_calls_of_every_op_and_dtype_through_views() {
+    let bench = Bench::new("delay=0");
+    let turned = dense(&[4, 3]).permute(&[1, 0]).unwrap();
+    let row = dense(&[4]);
+    for of in Op::ALL.into_iter().filter(|op| op.is_elementwise()) {
+        for dtype in DType::ALL.into_iter().filter(|&dtype| supports(of, dtype)) {
+            let inputs = [turned, row, dense(&[3, 1])];
+            let params = if of == Op::Cast { Params::to(DType::F64) } else { Params::default() };
+            op(&bench, of, dtype, &inputs[..of.arity()], dense(&[3, 4]), params);
+        }
+    }
+}
+
+#[test]
+fn reductions_over_any_axes() {
+    let bench = Bench::new("delay=0");
+    let all = dense(&[2, 3, 4]);
+    for of in [Op::Sum, Op::ReduceMax, Op::ReduceMin] {
+        for (axes, output) in
+            [(&[2usize][..], dense(&[2, 3])), (&[0], dense(&[3, 4])), (&[0, 2], dense(&[3])), (&[0, 1, 2], dense(&[]))]
+        {
+            let over = Params::over(Axes::new(axes).unwrap());
+            op(&bench, of, DType::I32, &[all], output, over);
+            op(&bench, of, DType::F32, &[all.permute(&[0, 1, 2]).unwrap()], output, over);
+        }
+        // Over nothing but an axis of size 1, which the plan drops.
+        op(&bench, of, DType::I32, &[dense(&[3, 1])], dense(&[3]), Params::over(Axes::new(&[1]).unwrap()));
+    }
+    let first = Params::over(Axes::new(&[1]).unwrap());
+    op(&bench, Op::ArgMax, DType::F64, &[all], dense(&[2, 4]), first);
+    op(&bench, Op::Mean, DType::F64, &[all], dense(&[2, 4]), first);
+    op(&bench, Op::Softmax, DType::F32, &[all], all, first);
+    op(
+        &bench,
+        Op::Softmax,
+        DType::F64,
+        &[all],
+        all.permute(&[0, 1, 2]).unwrap(),
+        Params::over(Axes::new(&[2]).unwrap()),
+    );
+    op(&bench, Op::Sum, DType::I64, &[dense(&[3, 0])], dense(&[3]), first);
+}
+
+#[test]
+fn products_of_batches() {
+    let bench = Bench::new("delay=0");
+    let none = Params::default();
+    op(&bench, Op::MatMul, DType::F32, &[dense(&[2, 3]), dense(&[3, 4])], dense(&[2, 4]), none);
+    let turned = dense(&[4, 3]).permute(&[1, 0]).unwrap();
+    op(&bench, Op::MatMul, DType::I64, &[dense(&[2, 2, 3]), turned], dense(&[2, 2, 4]), none);
+    op(&bench, Op::MatMul, DType::F64, &[dense(&[1, 3]), dense(&[3, 1])], dense(&[1, 1]), none);
+}
+
+#[test]
+fn copies_and_fills_of_every_size() {
+    let bench = Bench::new("delay=0");
+    let turned = dense(&[4, 3]).permute(&[1, 0]).unwrap();
+    let column = dense(&[3, 8]).slice(1, 2..6).unwrap();
+    for dtype in DType::ALL {
+        let mut tensors = [tensor(dtype, turned), tensor(dtype, column)];
+        let on_cpu = |operands: &mut [Operand]| {
+            let [source, target] = operands else { unreachable!("two operands") };
+            CpuDevice::new(0, CpuConfig::default()).create_stream().unwrap().copy(source, target).unwrap();
+        };
+        both(&bench, &mut tensors, on_cpu, |operands| plan_copy(&operands[0], &operands[1]));
+        let value = if dtype == DType::Bool { Scalar::Bool(true) } else { Scalar::I64(7) };
+        let on_cpu = |operands: &mut [Operand]| {
+            CpuDevice::new(0, CpuConfig::default()).create_stream().unwrap().fill(&mut operands[0], value).unwrap();
+        };
+        both(&bench, &mut [tensor(dtype, column)], on_cpu, |operands| plan_fill(&operands[0], value).unwrap());
+    }
+}
