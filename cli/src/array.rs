@@ -3,7 +3,7 @@
 //! Elements are in row-major order. A `bool` is a real bool here; the byte 0 or 1 is checked where bytes
 //! come in.
 
-use crate::engine::DType;
+use crate::engine::{DType, bf16, f16};
 
 /// Elements in row-major order.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,6 +12,10 @@ pub enum Data {
     F32(Vec<f32>),
     /// `f64`
     F64(Vec<f64>),
+    /// `f16`
+    F16(Vec<f16>),
+    /// `bf16`
+    BF16(Vec<bf16>),
     /// `i32`
     I32(Vec<i32>),
     /// `i64`
@@ -34,7 +38,7 @@ pub struct Array {
 /// One element, wide enough to compare without loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Element {
-    /// `f32` or `f64`
+    /// `f32`, `f64`, `f16` or `bf16`
     Float(f64),
     /// `i32`, `i64` or `u8`
     Int(i64),
@@ -45,7 +49,7 @@ pub enum Element {
 impl std::fmt::Display for Element {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            // An f32 widened to f64 prints digits that it never had: eight are enough to tell it.
+            // A float widened to f64 prints digits that it never had: eight are enough to tell an f32.
             Self::Float(value) if value.is_finite() && *value != 0.0 => {
                 let magnitude = value.abs();
                 if (1e-4..1e7).contains(&magnitude) {
@@ -71,6 +75,8 @@ macro_rules! each {
         match $data {
             Data::F32($values) => $body,
             Data::F64($values) => $body,
+            Data::F16($values) => $body,
+            Data::BF16($values) => $body,
             Data::I32($values) => $body,
             Data::I64($values) => $body,
             Data::U8($values) => $body,
@@ -86,6 +92,8 @@ impl Data {
         match self {
             Self::F32(_) => DType::F32,
             Self::F64(_) => DType::F64,
+            Self::F16(_) => DType::F16,
+            Self::BF16(_) => DType::BF16,
             Self::I32(_) => DType::I32,
             Self::I64(_) => DType::I64,
             Self::U8(_) => DType::U8,
@@ -111,6 +119,8 @@ impl Data {
         Some(match self {
             Self::F32(values) => Element::Float(f64::from(*values.get(index)?)),
             Self::F64(values) => Element::Float(*values.get(index)?),
+            Self::F16(values) => Element::Float(f64::from(*values.get(index)?)),
+            Self::BF16(values) => Element::Float(f64::from(*values.get(index)?)),
             Self::I32(values) => Element::Int(i64::from(*values.get(index)?)),
             Self::I64(values) => Element::Int(*values.get(index)?),
             Self::U8(values) => Element::Int(i64::from(*values.get(index)?)),
@@ -129,6 +139,8 @@ impl Data {
         Ok(match dtype {
             DType::F32 => Self::F32(words(bytes, f32::from_le_bytes)),
             DType::F64 => Self::F64(words(bytes, f64::from_le_bytes)),
+            DType::F16 => Self::F16(words(bytes, f16::from_le_bytes)),
+            DType::BF16 => Self::BF16(words(bytes, bf16::from_le_bytes)),
             DType::I32 => Self::I32(words(bytes, i32::from_le_bytes)),
             DType::I64 => Self::I64(words(bytes, i64::from_le_bytes)),
             DType::U8 => Self::U8(bytes.to_vec()),
@@ -172,6 +184,8 @@ impl Data {
         match self {
             Self::F32(values) => Self::F32(gather(&values, shape)),
             Self::F64(values) => Self::F64(gather(&values, shape)),
+            Self::F16(values) => Self::F16(gather(&values, shape)),
+            Self::BF16(values) => Self::BF16(gather(&values, shape)),
             Self::I32(values) => Self::I32(gather(&values, shape)),
             Self::I64(values) => Self::I64(gather(&values, shape)),
             Self::U8(values) => Self::U8(gather(&values, shape)),

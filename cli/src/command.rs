@@ -12,7 +12,7 @@ use crate::ast::Block;
 use crate::check::check;
 use crate::devices::{Available, Devices};
 use crate::diagnostic::{Diagnostic, render_all};
-use crate::engine::{DeviceId, Mode, Vm, VmBuilder};
+use crate::engine::{CudaConfig, DeviceId, Mode, Vm, VmBuilder};
 use crate::parser::parse;
 use crate::plan::{Plan, plan};
 use crate::races;
@@ -53,7 +53,7 @@ pub struct EngineOptions {
     pub cpu_devices: Option<u32>,
     /// How many simulated devices there are.
     pub sim_devices: u32,
-    /// Most bytes of each CPU device, and of the host; nothing means what the machine has.
+    /// Most bytes of each device, and of the host; nothing means what the machine has.
     pub memory_limit: Option<u64>,
 }
 
@@ -72,6 +72,8 @@ impl EngineOptions {
         if let Some(bytes) = self.memory() {
             builder = builder.cpu_memory_limit(bytes).host_memory_limit(bytes).sim_memory_limit(bytes);
         }
+        // A GPU has memory of its own, and refuses what it does not have.
+        builder = builder.cuda(Some(CudaConfig { memory_limit: self.memory_limit, ..CudaConfig::default() }));
         more(builder).build().map_err(|error| error.to_string())
     }
 }
@@ -321,7 +323,16 @@ pub fn list_devices(engine: &EngineOptions, json: bool, out: &mut dyn Write, err
         }
     };
     let devices = vm.devices();
-    let text = if json { devices_json(&devices) } else { device_table(&devices) };
+    // A JSON array has devices alone, so the reason goes where people look.
+    let text = match vm.find_cuda() {
+        Err(reason) if json => {
+            writeln!(err, "no CUDA device: {reason}")?;
+            devices_json(&devices)
+        }
+        Err(reason) => format!("{}\nno CUDA device: {reason}\n", device_table(&devices)),
+        Ok(()) if json => devices_json(&devices),
+        Ok(()) => device_table(&devices),
+    };
     Ok(written(write!(out, "{text}").and_then(|()| out.flush()), err)?.unwrap_or(Exit::Fine))
 }
 

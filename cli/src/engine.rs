@@ -1,12 +1,13 @@
 //! What the command uses of the engine, in one place.
 
+pub(crate) use streamvm::ep::cuda::CudaConfig;
 pub(crate) use streamvm::ep::{
     Access, Axes, DType, DeviceId, DeviceInfo, DeviceKind, Label, MAX_RANK, MemoryKind, Op, Params, Scalar, Shape,
 };
 pub(crate) use streamvm::instructions::{Instruction, Kind};
 pub(crate) use streamvm::{
     BuildError, Error, Failure, Finding, InstructionList, InstructionsBuilder, Mode, Place, PlanOptions, StreamKey,
-    StreamType, SyncCounts, Tensor, Vm, VmBuilder, plan,
+    StreamType, SyncCounts, Tensor, Vm, VmBuilder, bf16, f16, plan,
 };
 
 #[cfg(test)]

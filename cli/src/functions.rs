@@ -88,7 +88,7 @@ pub const STATEMENTS: &[&str] = &["device", "let", "print", "save", "expect", "r
 /// Words that are part of a statement or an expression and therefore name nothing.
 const OTHER_WORDS: &[&str] = &[
     "else", "to", "into", "on", "lane", "value", "axis", "axes", "rows", "cols", "keep", "tol", "accuracy", "host",
-    "true", "false", "inf", "nan", "f32", "f64", "i32", "i64", "u8", "bool",
+    "true", "false", "inf", "nan", "f32", "f64", "f16", "bf16", "i32", "i64", "u8", "bool",
 ];
 
 /// The function of a name.

@@ -154,6 +154,8 @@ impl FromFiles<'_> {
         match &array.data {
             Data::F32(values) => vm.tensor(values, shape),
             Data::F64(values) => vm.tensor(values, shape),
+            Data::F16(values) => vm.tensor(values, shape),
+            Data::BF16(values) => vm.tensor(values, shape),
             Data::I32(values) => vm.tensor(values, shape),
             Data::I64(values) => vm.tensor(values, shape),
             Data::U8(values) => vm.tensor(values, shape),
@@ -345,6 +347,8 @@ impl Runner<'_> {
         let data = match tensor.dtype() {
             DType::F32 => tensor.to_vec().map(Data::F32),
             DType::F64 => tensor.to_vec().map(Data::F64),
+            DType::F16 => tensor.to_vec().map(Data::F16),
+            DType::BF16 => tensor.to_vec().map(Data::BF16),
             DType::I32 => tensor.to_vec().map(Data::I32),
             DType::I64 => tensor.to_vec().map(Data::I64),
             DType::U8 => tensor.to_vec().map(Data::U8),

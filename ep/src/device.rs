@@ -105,6 +105,18 @@ pub struct DeviceInfo {
     pub memory_limit: Option<u64>,
 }
 
+/// Which stream's work starts first where a device could start either's.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Priority {
+    /// After the others'.
+    Low,
+    /// The ordinary one.
+    #[default]
+    Normal,
+    /// Before the others'.
+    High,
+}
+
 /// A queued command that failed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LateFailure {
@@ -168,6 +180,27 @@ pub trait Device: Send + Sync + fmt::Debug {
     ///
     /// What the driver reports; never on CPU.
     fn create_stream(&self) -> Result<Box<dyn Stream>, Error>;
+
+    /// A new stream whose work starts before or after that of others, where the device knows priorities; else one as by
+    /// [`create_stream`](Device::create_stream).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`create_stream`](Device::create_stream).
+    fn create_stream_with(&self, _: Priority) -> Result<Box<dyn Stream>, Error> {
+        self.create_stream()
+    }
+
+    /// The calling thread is an engine's own and will give this device's streams commands: what the device's driver keeps
+    /// for each thread is set up once, for as long as the thread or the device lives. Any other thread may give commands
+    /// too, and is left as it was found, which costs each call a little. Devices without such state do nothing.
+    ///
+    /// # Errors
+    ///
+    /// What the driver reports.
+    fn bind_thread(&self) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// The events of this device. Devices of one kind that can wait for each other share one pool.
     fn events(&self) -> &EventPool;

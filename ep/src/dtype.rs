@@ -7,6 +7,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use half::{bf16, f16};
+
 use crate::error::{ParseError, listed};
 
 /// Element type of a tensor.
@@ -16,6 +18,10 @@ pub enum DType {
     F32,
     /// IEEE 754 double precision.
     F64,
+    /// IEEE 754 half precision, "binary16": 11 significant bits, at most 65504.
+    F16,
+    /// The upper half of an `f32`, "bfloat16": its range with 8 significant bits.
+    BF16,
     /// Signed 32-bit integer; arithmetic wraps.
     I32,
     /// Signed 64-bit integer; arithmetic wraps.
@@ -28,20 +34,22 @@ pub enum DType {
 
 impl DType {
     /// Every dtype, in the order of the enum.
-    pub const ALL: [DType; 6] = [DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool];
+    pub const ALL: [DType; 8] =
+        [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64, DType::U8, DType::Bool];
 
     /// Bytes per element; also the alignment that an element needs.
     pub const fn size(self) -> usize {
         match self {
             DType::F32 | DType::I32 => 4,
             DType::F64 | DType::I64 => 8,
+            DType::F16 | DType::BF16 => 2,
             DType::U8 | DType::Bool => 1,
         }
     }
 
     /// Is it a floating-point type?
     pub const fn is_float(self) -> bool {
-        matches!(self, DType::F32 | DType::F64)
+        matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::BF16)
     }
 
     /// The name that [`Display`](fmt::Display) prints and [`FromStr`] reads, such as `"f32"`.
@@ -49,6 +57,8 @@ impl DType {
         match self {
             DType::F32 => "f32",
             DType::F64 => "f64",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
             DType::I32 => "i32",
             DType::I64 => "i64",
             DType::U8 => "u8",
@@ -81,8 +91,8 @@ mod sealed {
 
 /// A Rust type that tensor memory can be read and written as.
 ///
-/// Sealed; implemented for `f32`, `f64`, `i32`, `i64` and `u8`, all of which accept every bit
-/// pattern and have no padding.
+/// Sealed; implemented for `f32`, `f64`, [`f16`], [`bf16`], `i32`, `i64` and `u8`, all of which accept
+/// every bit pattern and have no padding.
 pub trait Element: sealed::Sealed + Copy + Send + Sync + fmt::Debug + PartialEq + 'static {
     /// The dtype that this type stores.
     const DTYPE: DType;
@@ -104,7 +114,7 @@ macro_rules! elements {
     )*};
 }
 
-elements!(f32 => F32, f64 => F64, i32 => I32, i64 => I64, u8 => U8);
+elements!(f32 => F32, f64 => F64, f16 => F16, bf16 => BF16, i32 => I32, i64 => I64, u8 => U8);
 
 #[cfg(test)]
 mod tests {
@@ -119,15 +129,17 @@ mod tests {
 
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
-        let error = "f16".parse::<DType>().unwrap_err().to_string();
-        assert!(error.contains("`f16`"), "{error}");
-        assert!(error.contains("f32, f64, i32, i64, u8, bool"), "{error}");
+        let error = "f8".parse::<DType>().unwrap_err().to_string();
+        assert!(error.contains("`f8`"), "{error}");
+        assert!(error.contains("f32, f64, f16, bf16, i32, i64, u8, bool"), "{error}");
     }
 
     #[test]
     fn sizes_are_those_of_the_rust_types() {
         assert_eq!(f32::DTYPE.size(), size_of::<f32>());
         assert_eq!(f64::DTYPE.size(), size_of::<f64>());
+        assert_eq!(f16::DTYPE.size(), size_of::<f16>());
+        assert_eq!(bf16::DTYPE.size(), size_of::<bf16>());
         assert_eq!(i32::DTYPE.size(), size_of::<i32>());
         assert_eq!(i64::DTYPE.size(), size_of::<i64>());
         assert_eq!(u8::DTYPE.size(), size_of::<u8>());

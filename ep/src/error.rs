@@ -8,6 +8,7 @@
 use std::fmt::Display;
 
 use crate::closure::FnError;
+use crate::cuda::{CudaAbsent, DriverError};
 use crate::device::{DeviceId, DeviceKind};
 use crate::dtype::DType;
 use crate::event::EventId;
@@ -213,6 +214,33 @@ pub enum Error {
     /// A device that does nothing more.
     #[error("{device} is lost ({reason}); nothing more runs on it, other devices go on")]
     DeviceLost { device: DeviceId, reason: String },
+    /// There is no CUDA device, and why.
+    #[error("there is no {device}: {reason}")]
+    NoCuda { device: DeviceId, reason: Box<CudaAbsent> },
+    /// The driver of a device refused a call. The device goes on.
+    #[error("{device}: {source}")]
+    Driver { device: DeviceId, source: Box<DriverError> },
+    /// A caller's closure where the host does not reach the memory.
+    #[error(
+        "the host cannot reach the memory of {device}, so no closure runs on its streams; copy to the host and run it on a          stream there, or run a kernel of your own on the device"
+    )]
+    HostFunction { device: DeviceId },
+    /// A caller's function over a driver's stream where there is none.
+    #[error("{device} has no driver's stream to give; only the streams of CUDA devices do")]
+    NoRawStream { device: DeviceId },
+    /// A caller's kernel on another device than it was loaded on.
+    #[error("a kernel that was loaded on {loaded} cannot run on {device}; load it there too")]
+    OtherDevice { loaded: DeviceId, device: DeviceId },
+    /// A copy that the driver would have to stage.
+    #[error(
+        "a copy on {device} touches pageable memory at {address:#x}, which its driver would stage while the caller waits;          copy it to pinned memory first"
+    )]
+    Pageable { device: DeviceId, address: usize },
+    /// A strided copy of memory that the device's kernels do not reach.
+    #[error(
+        "the kernels of {device} do not reach the memory at {address:#x}, so only views without gaps can be copied from          or to it; make the view contiguous first, or copy it through pinned memory"
+    )]
+    OutOfReach { device: DeviceId, address: usize },
     /// A fault that a test asked for.
     #[error("injected fault: {0}")]
     Injected(String),

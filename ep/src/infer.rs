@@ -6,15 +6,15 @@ use crate::op::Op;
 use crate::params::Params;
 use crate::shape::{MAX_RANK, Shape, broadcast_shapes};
 
-use DType::{Bool, F32, F64, I32, I64, U8};
+use DType::{BF16, Bool, F16, F32, F64, I32, I64, U8};
 
 /// The dtypes that `op` takes for its [key input](Op::key_input). The table of what kernels exist,
 /// by device, is [`KernelRegistry`](crate::KernelRegistry).
 pub const fn supported_dtypes(op: Op) -> &'static [DType] {
     match op {
-        Op::Neg | Op::Abs | Op::Relu | Op::MatMul => &[F32, F64, I32, I64],
-        Op::Exp | Op::Log | Op::Sqrt | Op::Tanh | Op::Sigmoid | Op::Mean | Op::Softmax => &[F32, F64],
-        Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Pow | Op::Sum => &[F32, F64, I32, I64, U8],
+        Op::Neg | Op::Abs | Op::Relu | Op::MatMul => &[F32, F64, F16, BF16, I32, I64],
+        Op::Exp | Op::Log | Op::Sqrt | Op::Tanh | Op::Sigmoid | Op::Mean | Op::Softmax => &[F32, F64, F16, BF16],
+        Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Pow | Op::Sum => &[F32, F64, F16, BF16, I32, I64, U8],
         Op::Min
         | Op::Max
         | Op::Eq
@@ -27,7 +27,7 @@ pub const fn supported_dtypes(op: Op) -> &'static [DType] {
         | Op::ReduceMax
         | Op::ReduceMin
         | Op::ArgMax
-        | Op::Cast => &[F32, F64, I32, I64, U8, Bool],
+        | Op::Cast => &[F32, F64, F16, BF16, I32, I64, U8, Bool],
     }
 }
 

@@ -35,7 +35,8 @@ pub struct Kernel {
     pub device: DeviceKind,
     /// The dtype of its [key input](Op::key_input).
     pub dtype: DType,
-    /// Its code.
+    /// Its code. On a CUDA device, whose kernels are compiled for it, a check on the host before the launch, that touches
+    /// no memory and can only refuse: which code runs there goes by `op` and `dtype` alone.
     pub run: KernelFn,
 }
 

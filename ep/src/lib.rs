@@ -75,6 +75,7 @@ mod op;
 mod operand;
 mod params;
 pub mod races;
+mod raw;
 mod registry;
 mod scalar;
 mod shape;
@@ -83,7 +84,7 @@ mod stream;
 
 pub use closure::{FnError, INLINE_BYTES, InlineFn};
 pub use cpu::{CpuConfig, CpuDevice};
-pub use device::{Device, DeviceId, DeviceInfo, DeviceKind, LateCause, LateFailure};
+pub use device::{Device, DeviceId, DeviceInfo, DeviceKind, LateCause, LateFailure, Priority};
 pub use dtype::{DType, Element};
 pub use error::{CallError, Error, KernelError, OpError, ParseError, ShapeError};
 pub use event::{EventId, EventPool};
@@ -97,7 +98,11 @@ pub use memory::{MemoryKind, MemoryStats, Region};
 pub use op::Op;
 pub use operand::{Access, Operand};
 pub use params::{Axes, Params};
+pub use raw::{RawCall, RawFn};
 pub use registry::DeviceRegistry;
 pub use scalar::Scalar;
 pub use shape::{MAX_RANK, Shape, broadcast_shapes};
 pub use stream::Stream;
+
+/// The 16-bit floats, as the `half` crate has them.
+pub use half::{bf16, f16};

@@ -8,6 +8,10 @@ use crate::error::{ParseError, listed};
 macro_rules! ops {
     ($($(#[$doc:meta])* $op:ident $name:literal $arity:literal,)*) => {
         /// A built-in op. Each has one output.
+        ///
+        /// `f16` and `bf16` are computed in `f32`, and each element of the output is rounded once, to the
+        /// nearest with ties to even: sums, means, softmax and matrix products too, which add up in `f32`
+        /// or wider.
         #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
         pub enum Op {
             $($(#[$doc])* $op,)*
@@ -94,7 +98,8 @@ ops! {
     /// `exp(x) / sum(exp(x))` over one axis, without overflow.
     Softmax "softmax" 1,
     /// To another dtype: float to integer truncates and saturates (NaN gives 0), a wider integer
-    /// keeps its low bits, anything to bool is `!= 0`.
+    /// keeps its low bits, anything to bool is `!= 0`. To a float that has not the value: the nearest,
+    /// ties to even, an infinity past the range.
     Cast "cast" 1,
 }
 

@@ -1,15 +1,44 @@
 //! The devices of one engine.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use crate::cpu::{CpuConfig, CpuDevice};
-use crate::device::{Device, DeviceId};
+use crate::cuda::CudaAbsent;
+use crate::device::{Device, DeviceId, DeviceKind};
 use crate::error::Error;
 
 /// A set of devices, each with its own id, in the order they were added.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceRegistry {
     devices: Vec<Arc<dyn Device>>,
+    cuda: Option<Arc<OnDemand>>,
+}
+
+/// What opens CUDA devices, or says why there are none.
+type Open = dyn Fn() -> Result<Vec<Arc<dyn Device>>, CudaAbsent> + Send + Sync;
+
+/// CUDA devices that are looked for when one is asked for: starting a driver takes a program that uses none too long.
+struct OnDemand {
+    open: Box<Open>,
+    opened: OnceLock<Result<Vec<Arc<dyn Device>>, CudaAbsent>>,
+}
+
+impl OnDemand {
+    fn opened(&self) -> Result<&[Arc<dyn Device>], &CudaAbsent> {
+        self.opened.get_or_init(|| (self.open)()).as_deref()
+    }
+
+    /// Those that have been asked for.
+    fn known(&self) -> &[Arc<dyn Device>] {
+        self.opened.get().and_then(|opened| opened.as_deref().ok()).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for OnDemand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OnDemand").field(&self.opened.get()).finish()
+    }
 }
 
 impl DeviceRegistry {
@@ -27,7 +56,17 @@ impl DeviceRegistry {
     /// cores; more than one is for programs that want several memories and queues.
     pub fn with_cpus(count: u32, config: CpuConfig) -> DeviceRegistry {
         let device = |index| -> Arc<dyn Device> { Arc::new(CpuDevice::new(index, config.clone())) };
-        DeviceRegistry { devices: (0..count).map(device).collect() }
+        DeviceRegistry { devices: (0..count).map(device).collect(), cuda: None }
+    }
+
+    /// This set, with the CUDA devices that `open` gives: it is called once, when one is asked for.
+    #[must_use]
+    pub fn with_cuda(
+        self,
+        open: impl Fn() -> Result<Vec<Arc<dyn Device>>, CudaAbsent> + Send + Sync + 'static,
+    ) -> DeviceRegistry {
+        let cuda = OnDemand { open: Box::new(open), opened: OnceLock::new() };
+        DeviceRegistry { cuda: Some(Arc::new(cuda)), ..self }
     }
 
     /// Adds a device.
@@ -44,25 +83,45 @@ impl DeviceRegistry {
         Ok(())
     }
 
-    /// The device of this id.
+    /// The device of this id. Starts the driver of CUDA devices if it is the first of them that is asked for, which may
+    /// take seconds.
     ///
     /// # Errors
     ///
-    /// [`Error::NoDevice`], which lists those there are.
+    /// [`Error::NoCuda`], which says why there is no CUDA device at all; [`Error::NoDevice`], which lists those there are.
     pub fn get(&self, id: DeviceId) -> Result<&Arc<dyn Device>, Error> {
+        if id.kind == DeviceKind::Cuda
+            && let Some(Err(reason)) = self.cuda.as_ref().map(|cuda| cuda.opened())
+        {
+            return Err(Error::NoCuda { device: id, reason: Box::new(reason.clone()) });
+        }
         self.iter()
             .find(|device| device.id() == id)
             .ok_or_else(|| Error::NoDevice { device: id, available: self.iter().map(|device| device.id()).collect() })
     }
 
-    /// The devices, in the order they were added.
+    /// The devices, in the order they were added, and CUDA devices last, once one has been asked for.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Device>> {
-        self.devices.iter()
+        self.devices.iter().chain(self.cuda.iter().flat_map(|cuda| cuda.known()))
+    }
+
+    /// Looks for CUDA devices now, as [`get`](DeviceRegistry::get) does.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none.
+    pub fn find_cuda(&self) -> Result<(), &CudaAbsent> {
+        match &self.cuda {
+            Some(cuda) => cuda.opened().map(|_| ()),
+            None => Err(&CudaAbsent::NotOffered),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[test]
@@ -71,6 +130,34 @@ mod tests {
         assert_eq!(devices.get(DeviceId::cpu(1)).unwrap().id(), DeviceId::cpu(1));
         let text = devices.get(DeviceId::cuda(0)).unwrap_err().to_string();
         assert!(text.contains("cuda:0") && text.contains("cpu:0, cpu:1"), "{text}");
+    }
+
+    #[test]
+    fn cuda_devices_are_looked_for_once_and_when_one_is_asked_for() {
+        let looked = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&looked);
+        let devices = DeviceRegistry::with_cpu(CpuConfig::default()).with_cuda(move || {
+            seen.fetch_add(1, Ordering::Relaxed);
+            // Any device will do.
+            Ok(vec![Arc::new(CpuDevice::new(7, CpuConfig::default()))])
+        });
+        assert!(devices.get(DeviceId::cpu(0)).is_ok() && devices.get(DeviceId::cpu(7)).is_err());
+        assert_eq!((looked.load(Ordering::Relaxed), devices.iter().count()), (0, 1));
+        let text = devices.get(DeviceId::cuda(0)).unwrap_err().to_string();
+        assert!(text.contains("no device cuda:0; available: cpu:0, cpu:7"), "{text}");
+        assert!(devices.find_cuda().is_ok() && devices.clone().get(DeviceId::cpu(7)).is_ok());
+        assert_eq!((looked.load(Ordering::Relaxed), devices.iter().count()), (1, 2));
+    }
+
+    #[test]
+    fn a_cuda_device_that_is_not_there_says_why() {
+        let devices = DeviceRegistry::with_cpu(CpuConfig::default()).with_cuda(|| Err(CudaAbsent::NotBuilt));
+        let error = devices.get(DeviceId::cuda(3)).unwrap_err();
+        let reason = Box::new(CudaAbsent::NotBuilt);
+        assert_eq!(error, Error::NoCuda { device: DeviceId::cuda(3), reason });
+        assert!(error.to_string().contains("no cuda:3: this build has no CUDA"), "{error}");
+        assert!(devices.get(DeviceId::cpu(0)).is_ok());
+        assert_eq!(DeviceRegistry::new().find_cuda(), Err(&CudaAbsent::NotOffered));
     }
 
     #[test]

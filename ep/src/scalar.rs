@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use half::{bf16, f16};
+
 use crate::dtype::DType;
 use crate::error::ParseError;
 
@@ -22,14 +24,15 @@ pub enum Scalar {
 impl Scalar {
     /// Can a tensor of `dtype` be filled with this value?
     ///
-    /// Floats go into float dtypes (rounded to nearest). Integers go into integer dtypes whose range
-    /// holds them and into float dtypes (rounded to nearest). Truth values go into [`DType::Bool`]
+    /// Floats go into float dtypes, integers into integer dtypes whose range holds them and into float
+    /// dtypes. What a float dtype does not have exactly is rounded once to the nearest it has, ties to
+    /// even: 0.1 into `f16` is 0.0999755859375, and what is past its range is an infinity. Truth values go into [`DType::Bool`]
     /// alone, and nothing else does.
     pub fn fits(self, dtype: DType) -> bool {
         match self {
             Scalar::F64(_) => dtype.is_float(),
             Scalar::I64(value) => match dtype {
-                DType::F32 | DType::F64 | DType::I64 => true,
+                DType::F32 | DType::F64 | DType::F16 | DType::BF16 | DType::I64 => true,
                 DType::I32 => i32::try_from(value).is_ok(),
                 DType::U8 => u8::try_from(value).is_ok(),
                 DType::Bool => false,
@@ -48,6 +51,18 @@ impl From<f32> for Scalar {
 impl From<f64> for Scalar {
     fn from(value: f64) -> Scalar {
         Scalar::F64(value)
+    }
+}
+
+impl From<f16> for Scalar {
+    fn from(value: f16) -> Scalar {
+        Scalar::F64(f64::from(value))
+    }
+}
+
+impl From<bf16> for Scalar {
+    fn from(value: bf16) -> Scalar {
+        Scalar::F64(f64::from(value))
     }
 }
 
@@ -123,12 +138,21 @@ mod tests {
     }
 
     #[test]
+    fn sixteen_bit_floats_are_taken_as_they_are() {
+        assert_eq!(Scalar::from(f16::MAX), Scalar::F64(65504.0));
+        assert_eq!(Scalar::from(bf16::from_f32(0.1)), Scalar::F64(0.10009765625));
+        assert!(Scalar::F64(0.1).fits(DType::F16) && Scalar::F64(1e300).fits(DType::BF16));
+    }
+
+    #[test]
     fn integers_fit_where_their_value_does() {
         assert!(Scalar::I64(255).fits(DType::U8));
         assert!(!Scalar::I64(256).fits(DType::U8));
         assert!(!Scalar::I64(-1).fits(DType::U8));
         assert!(!Scalar::I64(1 << 31).fits(DType::I32));
         assert!(Scalar::I64(1 << 31).fits(DType::F32));
+        assert!(Scalar::I64(1 << 31).fits(DType::F16));
+        assert!(Scalar::I64(1 << 31).fits(DType::BF16));
         assert!(!Scalar::F64(1.0).fits(DType::I64));
         assert!(!Scalar::Bool(true).fits(DType::U8));
         assert!(!Scalar::I64(1).fits(DType::Bool));

@@ -6,6 +6,7 @@ use crate::event::EventId;
 use crate::kernel::KernelCall;
 use crate::label::Label;
 use crate::operand::Operand;
+use crate::raw::RawFn;
 use crate::scalar::Scalar;
 
 /// An ordered queue of commands on one device.
@@ -21,6 +22,11 @@ pub trait Stream: Send {
     /// Says which instruction the next commands belong to, until the next call. A stream that tells
     /// nobody ignores it.
     fn begin(&mut self, label: &Label);
+
+    /// What of a label a stream needs to say which command failed late: the engine's numbers of the stream and of the
+    /// instruction that the next commands belong to. For an engine that nobody watches, as it costs nothing; a stream
+    /// that tells nobody ignores it.
+    fn number(&mut self, _stream: u32, _seq: u64) {}
 
     /// Runs a kernel.
     ///
@@ -56,6 +62,16 @@ pub trait Stream: Send {
     /// [`CallError::Device`] for operands that overlap, one of them written; [`CallError::Function`]
     /// for what the code returned.
     fn call(&mut self, function: InlineFn, operands: &mut [Operand]) -> Result<(), CallError>;
+
+    /// Runs a caller's function in the calling thread, now, and gives it the driver's own stream: what it queues there is
+    /// ordered behind every command so far and before every later one, as if it were a command of this stream. For
+    /// kernels and libraries of a caller's own.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError::Device`] with [`Error::NoRawStream`] where no driver runs the stream, and for operands that overlap,
+    /// one of them written; [`CallError::Function`] for what the function returned: what it has queued until then runs.
+    fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand]) -> Result<(), CallError>;
 
     /// Marks the place behind every command so far with `event`.
     ///

@@ -5,7 +5,7 @@ mod reference;
 mod tensors;
 
 use proptest::prelude::*;
-use reference::{Dense, Value, evaluate};
+use reference::{Dense, Margin, Value, agrees, evaluate};
 use streamvm_ep::*;
 use tensors::{Pool, Rng, Tensor, VIEWS, View};
 
@@ -27,50 +27,36 @@ fn pools(op: Op, dtype: DType) -> [Pool; 3] {
     }
 }
 
-/// How far a float may be from the reference: relative to the size of what was added, in units of the
-/// dtype's precision.
-fn tolerance(op: Op, dtype: DType) -> f64 {
-    let epsilon = match dtype {
-        DType::F32 => f64::from(f32::EPSILON),
-        _ => f64::EPSILON,
+/// How far a float may be from the reference.
+fn margin(op: Op) -> Margin {
+    let units = match op {
+        Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow => 8.0,
+        Op::Sum | Op::Mean | Op::MatMul | Op::Softmax => 64.0,
+        _ => 0.0,
     };
-    epsilon
-        * match op {
-            Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow => 8.0,
-            Op::Sum | Op::Mean | Op::MatMul | Op::Softmax => 64.0,
-            _ => 0.0,
-        }
-}
-
-fn same(found: Value, expected: Value, dtype: DType, tolerance: f64, scale: f64) -> bool {
-    let (Value::Float(found), Value::Float(expected)) = (found, expected) else {
-        return found == expected;
-    };
-    let expected = match dtype {
-        DType::F32 => f64::from(expected as f32),
-        _ => expected,
-    };
-    if expected.is_nan() || found.is_nan() {
-        return expected.is_nan() && found.is_nan();
-    }
-    // Subnormal results are correct to their last bit only.
-    let least = if tolerance > 0.0 { 1e-44 } else { 0.0 };
-    found == expected || (found - expected).abs() <= tolerance * expected.abs().max(scale) + least
-}
-
-fn check(op: Op, found: &Dense, expected: &Dense, what: &str) {
-    assert_eq!(found.dims, expected.dims, "{what}");
-    assert_eq!(found.dtype, expected.dtype, "{what}");
-    let tolerance = tolerance(op, found.dtype);
     // Terms of sums and products are at most 16 in size, and there are few.
     let scale = match op {
         Op::Sum | Op::MatMul => 64.0,
         Op::Mean => 4.0,
         _ => 0.0,
     };
+    // Subnormal results are correct to their last bit only.
+    Margin { units, scale, least: 1e-44 }
+}
+
+fn same(op: Op, dtype: DType, found: Value, expected: Value) -> bool {
+    match (found, expected) {
+        (Value::Float(found), Value::Float(expected)) => agrees(op, dtype, found, expected, margin(op)),
+        _ => found == expected,
+    }
+}
+
+fn check(op: Op, found: &Dense, expected: &Dense, what: &str) {
+    assert_eq!(found.dims, expected.dims, "{what}");
+    assert_eq!(found.dtype, expected.dtype, "{what}");
     for (place, (&found_at, &expected_at)) in found.values.iter().zip(&expected.values).enumerate() {
         assert!(
-            same(found_at, expected_at, found.dtype, tolerance, scale),
+            same(op, found.dtype, found_at, expected_at),
             "{what}: element {place} is {found_at:?}, not {expected_at:?}"
         );
     }

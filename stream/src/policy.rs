@@ -79,15 +79,14 @@ static CPU: Plain = Plain { threads: Threads::Shared, passing: Passing::AtOnce }
 /// Barriers move no data, so whatever the device, the host runs them.
 static BARRIER: Plain = Plain { threads: Threads::Own, passing: Passing::AtOnce };
 /// Streams that queue their commands.
-static SIM: Plain = Plain { threads: Threads::Launching, passing: Passing::Later };
+static QUEUED: Plain = Plain { threads: Threads::Launching, passing: Passing::Later };
 
-/// The policy for streams of this class, or `None` where no backend of this build runs them.
-pub fn policy_for(class: StreamClass) -> Option<&'static dyn StreamPolicy> {
+/// The policy for streams of this class.
+pub fn policy_for(class: StreamClass) -> &'static dyn StreamPolicy {
     match (class.device, class.stream_type) {
-        (ep::DeviceKind::Cpu | ep::DeviceKind::Sim, StreamType::Barrier) => Some(&BARRIER),
-        (ep::DeviceKind::Cpu, _) => Some(&CPU),
-        (ep::DeviceKind::Sim, _) => Some(&SIM),
-        (ep::DeviceKind::Cuda, _) => None,
+        (_, StreamType::Barrier) => &BARRIER,
+        (ep::DeviceKind::Cpu, _) => &CPU,
+        (ep::DeviceKind::Cuda | ep::DeviceKind::Sim, _) => &QUEUED,
     }
 }
 
@@ -96,25 +95,21 @@ mod tests {
     use super::*;
 
     fn policy(stream_type: StreamType, device: ep::DeviceKind) -> &'static dyn StreamPolicy {
-        policy_for(StreamClass { stream_type, device }).expect("it runs every stream type")
+        policy_for(StreamClass { stream_type, device })
     }
 
     #[test]
     fn a_policy_says_who_runs_and_when_it_is_over() {
-        use ep::DeviceKind::{Cpu, Sim};
+        use ep::DeviceKind::{Cpu, Cuda, Sim};
         assert_eq!(policy(StreamType::Compute, Cpu).threads(), Threads::Shared);
         assert_eq!(policy(StreamType::Compute, Cpu).passing(), Passing::AtOnce);
-        assert_eq!(policy(StreamType::Compute, Sim).threads(), Threads::Launching);
-        assert_eq!(policy(StreamType::Compute, Sim).passing(), Passing::Later);
-        for device in [Cpu, Sim] {
+        for device in [Cuda, Sim] {
+            assert_eq!(policy(StreamType::Compute, device).threads(), Threads::Launching);
+            assert_eq!(policy(StreamType::Compute, device).passing(), Passing::Later);
+        }
+        for device in [Cpu, Cuda, Sim] {
             assert_eq!(policy(StreamType::Barrier, device).threads(), Threads::Own);
             assert_eq!(policy(StreamType::Barrier, device).passing(), Passing::AtOnce);
         }
-    }
-
-    #[test]
-    fn a_device_without_a_backend_has_no_policy() {
-        let class = StreamClass { stream_type: StreamType::Compute, device: ep::DeviceKind::Cuda };
-        assert!(policy_for(class).is_none());
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
+use streamvm_ep::cuda::{self, CudaConfig};
 use streamvm_ep::faults::{FaultPlan, FaultyDevice};
 use streamvm_ep::races::Detector;
 use streamvm_ep::sim::{SimConfig, SimWorld};
@@ -65,6 +66,7 @@ pub struct VmBuilder {
     soft_sync: SoftSyncMode,
     capabilities: Capabilities,
     cpu_devices: u32,
+    cuda: Option<CudaConfig>,
     sim: SimConfig,
     races: bool,
     faults: Option<Arc<FaultPlan>>,
@@ -85,6 +87,7 @@ impl VmBuilder {
             soft_sync: SoftSyncMode::default(),
             capabilities: Capabilities::standard(),
             cpu_devices: 1,
+            cuda: Some(CudaConfig::default()),
             sim: SimConfig { devices: 0, ..SimConfig::default() },
             races: false,
             faults: None,
@@ -133,6 +136,15 @@ impl VmBuilder {
     #[must_use]
     pub fn cpu_devices(mut self, count: u32) -> VmBuilder {
         self.cpu_devices = count.max(1);
+        self
+    }
+
+    /// How the CUDA devices (`cuda:0`, `cuda:1`, …) are set up, or that none are offered. The driver is looked for when
+    /// the first of them is asked for: [`Error::Device`] with [`NoCuda`](streamvm_ep::Error::NoCuda) says why there is
+    /// none. [`Mode::Simulated`] offers none, as it runs nothing by itself. Default: offered, with no limits.
+    #[must_use]
+    pub fn cuda(mut self, config: Option<CudaConfig>) -> VmBuilder {
+        self.cuda = config;
         self
     }
 
@@ -263,7 +275,14 @@ impl VmBuilder {
             Mode::Simulated { seed } => Some(Simulated::new(seed, self.in_order, world.clone())),
             Mode::Threaded | Mode::Inline => None,
         };
-        let devices = devices(self.cpu_devices, self.cpu, world.as_ref(), self.faults.as_ref())?;
+        let mut devices = devices(self.cpu_devices, self.cpu, world.as_ref(), self.faults.as_ref())?;
+        if let Some(config) = self.cuda.filter(|_| simulated.is_none()) {
+            let faults = self.faults.clone();
+            devices = devices.with_cuda(move || {
+                let found = cuda::open(&config)?.into_iter();
+                Ok(found.map(|device| with_faults(device, faults.as_ref())).collect())
+            });
+        }
         let threaded = inline.is_none() && simulated.is_none();
         let sync = SoftSync::new(self.soft_sync, self.capabilities);
         let mut state = State::new(sync);
@@ -317,10 +336,14 @@ fn devices(
     let mut devices = DeviceRegistry::new();
     let cpus = (0..cpus).map(|index| Arc::new(CpuDevice::new(index, config.clone())) as Arc<dyn Device>);
     for device in cpus.chain(world.into_iter().flat_map(|world| world.devices())) {
-        devices.add(match faults {
-            Some(plan) => FaultyDevice::wrap(device, plan),
-            None => device,
-        })?;
+        devices.add(with_faults(device, faults))?;
     }
     Ok(devices)
+}
+
+fn with_faults(device: Arc<dyn Device>, faults: Option<&Arc<FaultPlan>>) -> Arc<dyn Device> {
+    match faults {
+        Some(plan) => FaultyDevice::wrap(device, plan),
+        None => device,
+    }
 }

@@ -96,6 +96,8 @@ pub(crate) struct Context {
     /// Stream number -> lane.
     index: Vec<Option<usize>>,
     retired: Chain<Job>,
+    /// Whether its thread is its own, for devices that keep state for each thread.
+    has_thread: bool,
     /// The lane that has its turn, and the job of it that is being run: what fails if a backend panics where no
     /// instruction catches it.
     lane_in_hand: usize,
@@ -106,7 +108,8 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn new(shared: Arc<ContextShared>) -> Context {
         let (lanes, index) = (Vec::new(), Vec::new());
-        Context { shared, lanes, index, retired: Chain::new(), lane_in_hand: 0, in_hand: None, looks: Looks::default() }
+        let (retired, looks) = (Chain::new(), Looks::default());
+        Context { shared, lanes, index, retired, has_thread: false, lane_in_hand: 0, in_hand: None, looks }
     }
 
     /// Does what can be done now; returns whether anything was.
@@ -209,6 +212,12 @@ impl Context {
             if self.index.len() <= id {
                 self.index.resize(id + 1, None);
             }
+            if let Some(flight) = entry.flight.as_ref().filter(|_| self.has_thread)
+                && let Err(error) = flight.device.bind_thread()
+            {
+                // Its commands do without, or fail for the same reason and say so.
+                log::warn!("thread context {}: {} was not bound: {error}", self.shared.name, entry.key.device);
+            }
             self.index[id] = Some(self.lanes.len());
             self.lanes.push(Lane { entry, stream, queue: Chain::new() });
         }
@@ -252,6 +261,10 @@ impl Context {
         let Lane { entry, stream, .. } = &mut self.lanes[self.lane_in_hand];
         let job = self.in_hand.insert(job);
         self.shared.running.begin(job);
+        if entry.flight.is_some() {
+            // What fails late is told by these numbers.
+            stream.number(job.point.stream.0, job.point.seq);
+        }
         if let Some(monitor) = &vm.monitor {
             monitor.starts(job, entry, stream.as_mut());
         }
@@ -358,7 +371,7 @@ impl Context {
 pub(crate) fn serve(shared: Arc<ContextShared>, vm: Arc<Shared>) {
     engine_thread::enter();
     shared.sleeper.belongs_here();
-    let mut context = Context::new(shared);
+    let mut context = Context { has_thread: true, ..Context::new(shared) };
     loop {
         if context.step(&vm) {
             continue;

@@ -111,3 +111,19 @@ pub use streamvm_instructions::{
 };
 pub use streamvm_stream as stream;
 pub use streamvm_stream::{Capabilities, StreamKey, StreamType};
+
+/// The 16-bit floats of the `half` crate; nobody has to match its version.
+///
+/// ```
+/// use streamvm::{DType, DeviceId, Vm, bf16, f16};
+///
+/// # fn main() -> Result<(), streamvm::Error> {
+/// let vm = Vm::builder().build()?;
+/// let x = vm.tensor(&[0.1, 1024.0].map(f16::from_f32), &[2])?.to(DeviceId::cpu(0))?;
+/// let y = (&x * &x)?; // in f32, rounded once
+/// assert_eq!(y.to_vec::<f16>()?, [0.009994507, f32::INFINITY].map(f16::from_f32));
+/// assert_eq!(x.cast(DType::BF16)?.to_vec::<bf16>()?, [0.1, 1024.0].map(bf16::from_f32));
+/// # Ok(())
+/// # }
+/// ```
+pub use streamvm_ep::{bf16, f16};

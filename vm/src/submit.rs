@@ -7,12 +7,12 @@ use std::cell::RefCell;
 use std::panic::Location;
 use std::sync::{Arc, TryLockError};
 
-use streamvm_ep::DeviceKind;
+use streamvm_ep::{DeviceKind, Priority};
 use streamvm_instructions::{
     Deadline, Engine, Error, InstructionList, Place, ResourceId, ResourceKind, SyncCounts, Tensor,
 };
 use streamvm_stream::allocator::Want;
-use streamvm_stream::{Passing, StreamClass, StreamKey, policy_for};
+use streamvm_stream::{Passing, StreamClass, StreamKey, StreamType, policy_for};
 
 use crate::commit::{Submitted, ToWake};
 use crate::context::{Context, ContextShared};
@@ -25,6 +25,14 @@ use crate::room::Pending;
 use crate::shared::{Inline, Shared};
 use crate::state::{Contents, Known, State, StreamState};
 use crate::sync::{MutexGuard, unpoisoned};
+
+/// Copies come first where a device has priorities: most are short, and what computes next waits for them.
+fn priority_of(stream_type: StreamType) -> Priority {
+    match stream_type {
+        StreamType::HostToDevice | StreamType::DeviceToHost => Priority::High,
+        StreamType::Compute | StreamType::PinnedCompute | StreamType::Barrier => Priority::Normal,
+    }
+}
 
 /// What a submitter does when the queue is full.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -197,15 +205,12 @@ impl Shared {
     /// Opens a stream: the device makes it, a thread context gets it, submissions know it.
     pub(crate) fn open_stream(self: &Arc<Self>, key: StreamKey) -> Result<(), Error> {
         let device = self.devices.get(key.device)?;
-        let policy = policy_for(StreamClass::of(&key)).ok_or_else(|| Error::NoStream {
-            stream: key,
-            reason: format!("no backend of this build runs {} streams", key.device.kind),
-        })?;
+        let policy = policy_for(StreamClass::of(&key));
         let refused = |reason: String| Error::NoStream { stream: key, reason };
         // What passes at once runs on the host, whatever the device.
         let later = policy.passing() == Passing::Later;
         let at = if later || key.device.kind == DeviceKind::Cpu { device } else { &self.host };
-        let mut stream = at.create_stream()?;
+        let mut stream = at.create_stream_with(priority_of(key.stream_type))?;
         let mut actor = None;
         if let Some(monitor) = &self.monitor
             && !later

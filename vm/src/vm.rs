@@ -5,6 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use streamvm_ep::cuda::CudaAbsent;
 use streamvm_ep::races::Finding;
 use streamvm_ep::{DType, DeviceInfo, Element, MemoryKind, Scalar, Shape};
 use streamvm_instructions::{
@@ -47,9 +48,20 @@ impl Vm {
         VmBuilder::new()
     }
 
-    /// The devices, in order of their ids.
+    /// The devices: CPUs, simulated ones, and CUDA devices, which are looked for now if they have not been; that may
+    /// take seconds.
     pub fn devices(&self) -> Vec<DeviceInfo> {
+        // Why there are none is for who asks.
+        let _ = self.shared.devices.find_cuda();
         self.shared.devices.iter().map(|device| device.info()).collect()
+    }
+
+    /// Looks for CUDA devices, as [`Vm::devices`] does.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn find_cuda(&self) -> Result<(), CudaAbsent> {
+        self.shared.devices.find_cuda().map_err(CudaAbsent::clone)
     }
 
     /// A fresh variable: a token for anything outside the engine.

@@ -17,7 +17,7 @@ use crate::ast::{Expr, ExprKind, Statement, StatementKind, Target};
 use crate::devices::Devices;
 use crate::diagnostic::Diagnostic;
 use crate::engine::{DType, InstructionList, InstructionsBuilder, MemoryKind, Place, Shape, Tensor};
-use crate::files::TensorFile;
+use crate::files::{TensorFile, check_savable};
 use crate::functions::did_you_mean;
 use crate::source::{Source, Span, Spanned};
 
@@ -157,6 +157,7 @@ impl<'a> Emitter<'a> {
             StatementKind::Print(value) => Ok(Wanted::One(self.host_value(value)?)),
             StatementKind::Save { value, path } => {
                 let tensor = self.host_value(value)?;
+                check_savable(tensor.dtype()).map_err(|reason| Diagnostic::new(value.span, reason))?;
                 self.loader.will_be_saved(self.source.resolve(&path.value), &tensor);
                 Ok(Wanted::One(tensor))
             }

@@ -92,8 +92,8 @@ impl Emitter<'_> {
 /// A number as a value of a dtype.
 pub(crate) fn scalar(number: &Spanned<Number>, dtype: DType) -> Result<Scalar, Diagnostic> {
     let value = match number.value {
-        // Above 2^53 a float holds the nearest number it has, as it does for a literal in any language.
-        Number::Int(value) if dtype.is_float() => Scalar::F64(value as f64),
+        // Above 2^53 not every whole number is an f64: as an integer it is rounded once, to the float that it becomes.
+        Number::Int(value) if dtype.is_float() && value.unsigned_abs() <= 1 << 53 => Scalar::F64(value as f64),
         Number::Int(value) => Scalar::I64(value),
         Number::Float(value) => Scalar::F64(value),
         Number::Bool(value) => Scalar::Bool(value),

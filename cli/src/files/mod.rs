@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-pub use npy::save;
+pub use npy::{check_savable, save};
 
 use crate::array::{Array, Data};
 use crate::diagnostic::printable;

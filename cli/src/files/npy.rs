@@ -99,14 +99,31 @@ fn dtype(found: &npyz::DType) -> Result<DType, String> {
     if found.endianness() == npyz::Endianness::Big {
         return Err(format!("big-endian elements ('{found}') cannot be loaded, save them as little-endian"));
     }
+    // What NumPy writes for the bf16 of its extensions.
+    let hint = match (found.type_char(), found.size_field()) {
+        (TypeChar::RawData, 2) => " (.npy has no name for bf16: use .safetensors, or cast to f4)",
+        _ => "",
+    };
     match (found.type_char(), found.size_field()) {
         (TypeChar::Float, 4) => Ok(DType::F32),
         (TypeChar::Float, 8) => Ok(DType::F64),
+        (TypeChar::Float, 2) => Ok(DType::F16),
         (TypeChar::Int, 4) => Ok(DType::I32),
         (TypeChar::Int, 8) => Ok(DType::I64),
         (TypeChar::Uint, 1) => Ok(DType::U8),
         (TypeChar::Bool, 1) => Ok(DType::Bool),
-        _ => Err(format!("elements of type '{found}' cannot be loaded, expected f4, f8, i4, i8, u1 or b1")),
+        _ => Err(format!("elements of type '{found}' cannot be loaded, expected f2, f4, f8, i4, i8, u1 or b1{hint}")),
+    }
+}
+
+/// Errs if `.npy` files have no elements of this dtype, which is so for `bf16`.
+///
+/// # Errors
+/// The reason, and what to do.
+pub fn check_savable(dtype: DType) -> Result<(), &'static str> {
+    match dtype {
+        DType::BF16 => Err(".npy has no name for bf16: save a `cast` to f32, which holds every bf16"),
+        _ => Ok(()),
     }
 }
 
@@ -114,8 +131,9 @@ fn dtype(found: &npyz::DType) -> Result<DType, String> {
 /// place under another name and then renamed.
 ///
 /// # Errors
-/// A [`FileError`] if the place is taken by something that is no regular file, or writing fails.
+/// A [`FileError`] if the format has no such elements (see [`check_savable`]), the place is taken by something that is no regular file, or writing fails.
 pub fn save(path: &Path, array: &Array) -> Result<(), FileError> {
+    check_savable(array.data.dtype()).map_err(|reason| FileError::new(path, reason))?;
     let target = match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => {
             return Err(FileError::new(path, "this is a directory, expected a file to write"));
@@ -143,6 +161,8 @@ fn write(path: &Path, array: &Array) -> io::Result<()> {
     match &array.data {
         Data::F32(values) => write_elements(&mut file, &array.shape, values)?,
         Data::F64(values) => write_elements(&mut file, &array.shape, values)?,
+        Data::F16(values) => write_elements(&mut file, &array.shape, values)?,
+        Data::BF16(_) => return Err(io::Error::other("no elements of .npy")), // `save` has refused it
         Data::I32(values) => write_elements(&mut file, &array.shape, values)?,
         Data::I64(values) => write_elements(&mut file, &array.shape, values)?,
         Data::U8(values) => write_elements(&mut file, &array.shape, values)?,

@@ -66,13 +66,15 @@ pub(super) fn read_header(
     let dtype = match info.dtype {
         Dtype::F32 => DType::F32,
         Dtype::F64 => DType::F64,
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::BF16,
         Dtype::I32 => DType::I32,
         Dtype::I64 => DType::I64,
         Dtype::U8 => DType::U8,
         Dtype::BOOL => DType::Bool,
         other => {
             return Err(fail(format!(
-                "tensor {name:?} has elements of type {other:?}, expected F32, F64, I32, I64, U8 or BOOL"
+                "tensor {name:?} has elements of type {other:?}, expected F32, F64, F16, BF16, I32, I64, U8 or BOOL"
             )));
         }
     };

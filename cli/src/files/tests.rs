@@ -3,6 +3,7 @@ use std::fs;
 use tempfile::TempDir;
 
 use super::*;
+use crate::engine::{bf16, f16};
 
 /// A `.npy` file from its header's dictionary and its data.
 fn npy(dict: &str, data: &[u8]) -> Vec<u8> {
@@ -47,6 +48,7 @@ fn arrays_survive_a_save_and_a_load() {
     let all = [
         (vec![2, 3], Data::F32(vec![0.5, -1.0, f32::INFINITY, 3.0, 4.0, 5.0])),
         (vec![], Data::F64(vec![1e300])),
+        (vec![4], Data::F16([0.1, -0.0, 65504.0, f32::INFINITY].map(f16::from_f32).to_vec())),
         (vec![3, 0], Data::I32(vec![])),
         (vec![2], Data::I64(vec![i64::MIN, i64::MAX])),
         (vec![1, 2], Data::U8(vec![0, 255])),
@@ -58,6 +60,32 @@ fn arrays_survive_a_save_and_a_load() {
         assert_eq!(TensorFile::open(&path, None).unwrap().read().unwrap(), array);
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a part file was left");
+}
+
+#[test]
+fn a_file_of_bf16_is_refused_and_left_alone() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("a.npy");
+    fs::write(&path, "before").unwrap();
+    let array = Array { shape: vec![1], data: Data::BF16(vec![bf16::ONE]) };
+    let error = save(&path, &array).unwrap_err().to_string();
+    assert!(error.contains("a.npy: .npy has no name for bf16") && error.contains("f32"), "{error}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "before");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a part file was left");
+}
+
+#[test]
+fn sixteen_bit_floats_are_read() {
+    // 1.5 and -2 of each.
+    let f16s = [0x00, 0x3e, 0x00, 0xc0];
+    let bf16s = [0xc0, 0x3f, 0x00, 0xc0];
+    let halves = Data::F16([1.5, -2.0].map(f16::from_f32).to_vec());
+    let brains = Data::BF16([1.5, -2.0].map(bf16::from_f32).to_vec());
+    assert_eq!(load("a.npy", &plain("<f2", false, "(2,)", &f16s), None).unwrap().data, halves);
+    let header = r#"{"h":{"dtype":"F16","shape":[2],"data_offsets":[0,4]},"b":{"dtype":"BF16","shape":[2],"data_offsets":[4,8]}}"#;
+    let bytes = safe(header, &[f16s, bf16s].concat());
+    assert_eq!(load("a.safetensors", &bytes, Some("h")).unwrap().data, halves);
+    assert_eq!(load("a.safetensors", &bytes, Some("b")).unwrap().data, brains);
 }
 
 #[test]
@@ -78,7 +106,9 @@ fn bad_npy_files_are_refused() {
     npy_refused(&plain("<f4", false, "(2,)", &[0; 7]), "truncated: f32[2] has 8 bytes, 7 are there");
     npy_refused(&plain("<f4", false, "(2,)", &[0; 9]), "1 bytes follow");
     npy_refused(&plain(">f4", false, "(2,)", &[0; 8]), "big-endian");
-    npy_refused(&plain("<f2", false, "(2,)", &[0; 4]), "'<f2' cannot be loaded");
+    npy_refused(&plain("<f16", false, "(2,)", &[0; 32]), "'<f16' cannot be loaded");
+    npy_refused(&plain("|V2", false, "(2,)", &[0; 4]), "no name for bf16");
+    npy_refused(&plain("|V3", false, "(2,)", &[0; 6]), "u1 or b1");
     npy_refused(&plain("<c8", false, "(1,)", &[0; 8]), "cannot be loaded");
     npy_refused(&plain("|O", false, "(1,)", &[0; 8]), "cannot be loaded");
     npy_refused(&plain("|b1", false, "(3,)", &[0, 1, 7]), "element 2 is a bool");
@@ -140,7 +170,7 @@ fn bad_safetensors_files_are_refused() {
     bad(&safe(&one("F32", "[2]", 8), &[0; 7]), "truncated: its tensors have 8 bytes, 7 are there");
     bad(&safe(&one("F32", "[2]", 8), &[0; 9]), "too long");
     bad(&safe(&one("F32", "[2]", 4), &[0; 4]), "malformed .safetensors header");
-    bad(&safe(&one("F16", "[2]", 4), &[0; 4]), "F16");
+    bad(&safe(&one("F8_E4M3", "[2]", 2), &[0; 2]), "F8_E4M3");
     bad(&safe(&one("F32", "[18446744073709551615, 2]", 4), &[0; 4]), "malformed .safetensors header");
 }
 

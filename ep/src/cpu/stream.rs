@@ -14,6 +14,7 @@ use crate::fn_context::FnContext;
 use crate::kernel::KernelCall;
 use crate::label::Label;
 use crate::operand::Operand;
+use crate::raw::RawFn;
 use crate::scalar::Scalar;
 use crate::stream::Stream;
 
@@ -53,6 +54,10 @@ impl Stream for CpuStream {
     fn call(&mut self, function: InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
         let mut context = FnContext::new(operands)?;
         function.call(&mut context).map_err(CallError::Function)
+    }
+
+    fn call_raw(&mut self, _: &mut RawFn<'_>, _: &mut [Operand]) -> Result<(), CallError> {
+        Err(Error::NoRawStream { device: self.device }.into())
     }
 
     fn record(&mut self, event: EventId) -> Result<(), Error> {

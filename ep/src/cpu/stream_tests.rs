@@ -131,6 +131,8 @@ fn fill_works_for_every_dtype_and_refuses_what_does_not_fit() {
             let one: Vec<u8> = match dtype {
                 DType::F32 => 1f32.to_ne_bytes().to_vec(),
                 DType::F64 => 1f64.to_ne_bytes().to_vec(),
+                DType::F16 => half::f16::ONE.to_ne_bytes().to_vec(),
+                DType::BF16 => half::bf16::ONE.to_ne_bytes().to_vec(),
                 DType::I32 => 1i32.to_ne_bytes().to_vec(),
                 DType::I64 => 1i64.to_ne_bytes().to_vec(),
                 DType::U8 | DType::Bool => vec![1],

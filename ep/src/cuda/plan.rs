@@ -179,7 +179,7 @@ pub(super) fn blank() -> Arguments {
         rank: 0,
         inner_rank: 0,
         elements: 0,
-        inner_elements: 0,
+        inner_elements: 1,
         value: 0,
         status: 0,
         vectors: 0,

@@ -4,7 +4,7 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crate::device::{Device, DeviceId, DeviceInfo, LateFailure};
+use crate::device::{Device, DeviceId, DeviceInfo, LateFailure, Priority};
 use crate::error::Error;
 use crate::event::{EventId, EventPool};
 use crate::faults::plan::FaultPlan;
@@ -111,12 +111,20 @@ impl Device for FaultyDevice {
     }
 
     fn create_stream(&self) -> Result<Box<dyn Stream>, Error> {
+        self.create_stream_with(Priority::Normal)
+    }
+
+    fn create_stream_with(&self, priority: Priority) -> Result<Box<dyn Stream>, Error> {
         self.at(Point::CreateStream, None)?;
-        let inner = Arc::new(Mutex::new(self.inner.create_stream()?));
+        let inner = Arc::new(Mutex::new(self.inner.create_stream_with(priority)?));
         self.plan.note_stream(&self.inner, &inner);
         // Lost meanwhile: nobody may queue on it any more.
         self.plan.check(self.id())?;
         Ok(Box::new(FaultyStream::new(Arc::clone(&self.inner), inner, Arc::clone(&self.plan))))
+    }
+
+    fn bind_thread(&self) -> Result<(), Error> {
+        self.inner.bind_thread()
     }
 
     fn events(&self) -> &EventPool {

@@ -15,6 +15,7 @@ use crate::faults::rule::{At, Fault, Point};
 use crate::kernel::KernelCall;
 use crate::label::Label;
 use crate::operand::Operand;
+use crate::raw::RawFn;
 use crate::scalar::Scalar;
 use crate::stream::Stream;
 
@@ -115,6 +116,10 @@ impl Stream for FaultyStream {
         }
     }
 
+    fn number(&mut self, stream: u32, seq: u64) {
+        self.inner(|inner| inner.number(stream, seq));
+    }
+
     fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
         match self.at(Point::Launch)? {
             Next::Run => self.inner(|inner| inner.launch(call)),
@@ -142,6 +147,13 @@ impl Stream for FaultyStream {
                 let function = self.plan.known(function);
                 self.inner(|inner| inner.call(function, operands))
             }
+            Next::Skip => Ok(()),
+        }
+    }
+
+    fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand]) -> Result<(), CallError> {
+        match self.at(Point::Call)? {
+            Next::Run => self.inner(|inner| inner.call_raw(function, operands)),
             Next::Skip => Ok(()),
         }
     }

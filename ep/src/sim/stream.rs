@@ -13,6 +13,7 @@ use crate::label::Label;
 use crate::memory::MemoryKind;
 use crate::operand::Operand;
 use crate::races::{ActorId, Finding, FindingKind, Moment, Reach};
+use crate::raw::RawFn;
 use crate::scalar::Scalar;
 use crate::sim::accesses::{Labels, touches};
 use crate::sim::queue::{Command, Work};
@@ -124,6 +125,10 @@ impl Stream for SimStream {
         let operands = operands.iter().map(Operand::again).collect();
         self.world.push(self.id, Command { work: Work::Call { function, operands }, ..command });
         Ok(())
+    }
+
+    fn call_raw(&mut self, _: &mut RawFn<'_>, _: &mut [Operand]) -> Result<(), CallError> {
+        Err(Error::NoRawStream { device: self.device() }.into())
     }
 
     fn record(&mut self, event: EventId) -> Result<(), Error> {

@@ -9,6 +9,7 @@ use crate::kernel::KernelCall;
 use crate::label::Label;
 use crate::operand::Operand;
 use crate::races::{ActorId, Detector};
+use crate::raw::RawFn;
 use crate::scalar::Scalar;
 use crate::sim::accesses::{Labels, touches};
 use crate::stream::Stream;
@@ -43,6 +44,10 @@ impl Stream for WatchedStream {
         self.inner.begin(label);
     }
 
+    fn number(&mut self, stream: u32, seq: u64) {
+        self.inner.number(stream, seq);
+    }
+
     fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
         self.tell(call.kernel.op.name(), call.operands.iter());
         self.inner.launch(call)
@@ -64,6 +69,11 @@ impl Stream for WatchedStream {
     fn call(&mut self, function: InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
         self.tell("call", operands.iter());
         self.inner.call(function, operands)
+    }
+
+    fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand]) -> Result<(), CallError> {
+        self.tell("call", operands.iter());
+        self.inner.call_raw(function, operands)
     }
 
     fn record(&mut self, event: EventId) -> Result<(), Error> {

@@ -1,6 +1,9 @@
 //! A naive evaluation of every op, to test kernels against: one output element at a time, by its
 //! multi-index, over `f64` and `i128`. It shares nothing with the kernels but the names of the ops.
 
+mod rounding;
+
+pub(crate) use rounding::{Margin, agrees, rounded};
 use streamvm_ep::{DType, Op, Params};
 
 /// One element.
@@ -222,7 +225,7 @@ fn cast(value: Value, to: DType) -> Value {
         })
     };
     match to {
-        DType::F32 | DType::F64 => Value::Float(value.float()),
+        DType::F32 | DType::F64 | DType::F16 | DType::BF16 => Value::Float(value.float()),
         DType::I32 => saturated(i32::MIN.into(), i32::MAX.into()),
         DType::I64 => saturated(i64::MIN.into(), i64::MAX.into()),
         DType::U8 => saturated(0, 255),

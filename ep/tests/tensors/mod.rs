@@ -1,8 +1,8 @@
 //! Tensors for tests: storage with values drawn from a seed, seen through all kinds of views.
 
-use streamvm_ep::{Access, DType, Layout, Operand, Shape};
+use streamvm_ep::{Access, DType, Layout, Operand, Shape, bf16, f16};
 
-use crate::reference::{Dense, Value, indices};
+use crate::reference::{Dense, Value, indices, rounded};
 
 /// A small generator (SplitMix64, by Steele, Lea and Flood): the same values for the same seed.
 pub(crate) struct Rng(pub(crate) u64);
@@ -45,12 +45,10 @@ fn draw(rng: &mut Rng, dtype: DType, pool: Pool) -> Value {
         return if dtype.is_float() { Value::Float(small as f64 / 2.0) } else { Value::Int(small as i128) };
     }
     if dtype.is_float() {
-        let wild = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1e30, -3e9, 1e-40, 255.5, -1.0];
+        let wild =
+            [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1e30, -3e9, 1e-40, 7e-6, 65504.0, 255.5, -1.0];
         let value = if special && pool == Pool::Wild { wild[rng.below(wild.len())] } else { rng.unit() * 8.0 - 4.0 };
-        return Value::Float(match dtype {
-            DType::F32 => f64::from(value as f32),
-            _ => value,
-        });
+        return Value::Float(rounded(dtype, value));
     }
     let (low, high) = match dtype {
         DType::I32 => (i128::from(i32::MIN), i128::from(i32::MAX)),
@@ -151,6 +149,9 @@ impl Tensor {
         let bytes: Vec<u8> = match (self.dtype, value) {
             (DType::F32, Value::Float(x)) => (x as f32).to_ne_bytes().to_vec(),
             (DType::F64, Value::Float(x)) => x.to_ne_bytes().to_vec(),
+            // By way of f32, which has what both have.
+            (DType::F16, Value::Float(x)) => f16::from_f32(x as f32).to_ne_bytes().to_vec(),
+            (DType::BF16, Value::Float(x)) => bf16::from_f32(x as f32).to_ne_bytes().to_vec(),
             (DType::I32, Value::Int(x)) => (x as i32).to_ne_bytes().to_vec(),
             (DType::I64, Value::Int(x)) => (x as i64).to_ne_bytes().to_vec(),
             (DType::U8 | DType::Bool, Value::Int(x)) => vec![x as u8],
@@ -170,6 +171,8 @@ impl Tensor {
         match self.dtype {
             DType::F32 => Value::Float(f32::from_ne_bytes(element.try_into().unwrap()).into()),
             DType::F64 => Value::Float(f64::from_ne_bytes(element.try_into().unwrap())),
+            DType::F16 => Value::Float(f16::from_ne_bytes(element.try_into().unwrap()).into()),
+            DType::BF16 => Value::Float(bf16::from_ne_bytes(element.try_into().unwrap()).into()),
             DType::I32 => Value::Int(i32::from_ne_bytes(element.try_into().unwrap()).into()),
             DType::I64 => Value::Int(i64::from_ne_bytes(element.try_into().unwrap()).into()),
             DType::U8 | DType::Bool => Value::Int(element[0].into()),

@@ -4,6 +4,7 @@ use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 use clap::Parser;
+use streamvm_ep::cuda::{self, CudaConfig};
 use streamvm_tests::conformance::{Backend, run_some};
 
 /// Runs the conformance suite on the execution providers that this machine has.
@@ -11,7 +12,7 @@ use streamvm_tests::conformance::{Backend, run_some};
 struct Options {
     /// Only cases whose name contains this.
     filter: Option<String>,
-    /// Only the backend of this name: cpu, sim:SEED, or faulty(...) of either.
+    /// Only the backend of this name: cpu, sim:SEED, cuda where there is one, or faulty(...) of any.
     #[arg(long)]
     backend: Option<String>,
     /// The seed of the simulated device.
@@ -24,7 +25,9 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let plain = [Backend::cpu(), Backend::sim(options.seed)];
+    let found = cuda::open(&CudaConfig::default()).map(|devices| Backend::cuda(devices.len()));
+    let absent = found.as_ref().err().map(ToString::to_string);
+    let plain: Vec<Backend> = [Backend::cpu(), Backend::sim(options.seed)].into_iter().chain(found.ok()).collect();
     let all = plain.iter().cloned().chain(plain.iter().map(Backend::faultless));
     let wanted = |backend: &Backend| options.backend.as_ref().is_none_or(|name| name == backend.name());
     let chosen: Vec<Backend> = all.filter(wanted).collect();
@@ -42,9 +45,12 @@ fn main() -> ExitCode {
     if chosen.is_empty() {
         let _ = writeln!(
             out,
-            "there is no such backend; there are cpu, sim:{0}, faulty(cpu), faulty(sim:{0})",
+            "there is no such backend; there are cpu, sim:{0}, cuda, and faulty(...) of each",
             options.seed
         );
+    }
+    if let Some(reason) = absent {
+        let _ = if options.json { Ok(()) } else { writeln!(out, "no CUDA device: {reason}") };
     }
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use streamvm_ep::cuda::{self, CudaConfig};
 use streamvm_ep::faults::{FaultPlan, FaultyDevice};
 use streamvm_ep::races::{Detector, FindingKind};
 use streamvm_ep::sim::{SimConfig, SimWorld};
-use streamvm_ep::{CpuConfig, Device, DeviceRegistry, Error};
+use streamvm_ep::{CpuConfig, Device, DeviceId, DeviceRegistry, Error};
 
 /// What holds for some devices and not for others.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -138,6 +139,21 @@ impl Backend {
                 all.filter(|finding| !expected.contains(&finding.kind)).map(|finding| finding.to_string()).collect()
             };
             Ok(Made { devices: world.devices(), audit: Arc::new(audit) })
+        })
+    }
+
+    /// The CUDA devices of this machine, of which there are `count`.
+    pub fn cuda(count: usize) -> Backend {
+        let mut tags = vec![Tag::Queued, Tag::Zeroed, Tag::Limit];
+        // What needs several asks for up to three, and for two where it shares events.
+        tags.extend((count >= 2).then_some(Tag::SharedEvents));
+        tags.extend((count >= 3).then_some(Tag::Several));
+        Backend::new("cuda", &tags, |setup| {
+            let config = CudaConfig { memory_limit: setup.memory_limit, ..CudaConfig::default() };
+            let absent = |reason| Error::NoCuda { device: DeviceId::cuda(0), reason: Box::new(reason) };
+            let mut devices = cuda::open(&config).map_err(absent)?;
+            devices.truncate(setup.devices as usize);
+            Ok(Made::new(devices))
         })
     }
 

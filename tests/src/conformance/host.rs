@@ -1,8 +1,8 @@
 //! Tensors on the host: values drawn from a seed, laid out as all kinds of views, as bytes to upload and read back.
 
-use streamvm_ep::{DType, Layout, Shape};
+use streamvm_ep::{DType, Layout, Shape, bf16, f16};
 
-use super::reference::{Dense, Value, indices};
+use super::reference::{Dense, Value, indices, rounded};
 use crate::Random;
 
 /// Which values are drawn.
@@ -21,13 +21,13 @@ pub(super) enum Pool {
 pub(super) fn draw(rng: &mut Random, dtype: DType, pool: Pool) -> Value {
     let special = pool == Pool::Wild && rng.below(4) == 0;
     if dtype.is_float() {
-        let wild = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1e30, -3e9, 255.5, -1.0];
+        let wild = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1e30, -3e9, 7e-6, 65504.0, 255.5, -1.0];
         let value = match pool {
             Pool::Small => rng.below(17) as f64 / 2.0,
             _ if special => wild[rng.below(wild.len())],
             _ => rng.below(1 << 20) as f64 / f64::from(1 << 17) - 4.0,
         };
-        return Value::Float(if dtype == DType::F32 { f64::from(value as f32) } else { value });
+        return Value::Float(rounded(dtype, value));
     }
     let (low, high) = match dtype {
         DType::I32 => (i128::from(i32::MIN), i128::from(i32::MAX)),
@@ -167,6 +167,9 @@ pub(super) fn encode(dtype: DType, value: Value) -> Vec<u8> {
     match dtype {
         DType::F32 => (value.float() as f32).to_ne_bytes().to_vec(),
         DType::F64 => value.float().to_ne_bytes().to_vec(),
+        // By way of f32, which has what both have.
+        DType::F16 => f16::from_f32(value.float() as f32).to_ne_bytes().to_vec(),
+        DType::BF16 => bf16::from_f32(value.float() as f32).to_ne_bytes().to_vec(),
         DType::I32 => (value.int() as i32).to_ne_bytes().to_vec(),
         DType::I64 => (value.int() as i64).to_ne_bytes().to_vec(),
         DType::U8 | DType::Bool => vec![value.int() as u8],
@@ -174,11 +177,14 @@ pub(super) fn encode(dtype: DType, value: Value) -> Vec<u8> {
 }
 
 fn decode(dtype: DType, element: &[u8]) -> Value {
+    let two = || element.try_into().expect("two bytes");
     let four = || element.try_into().expect("four bytes");
     let eight = || element.try_into().expect("eight bytes");
     match dtype {
         DType::F32 => Value::Float(f32::from_ne_bytes(four()).into()),
         DType::F64 => Value::Float(f64::from_ne_bytes(eight())),
+        DType::F16 => Value::Float(f16::from_ne_bytes(two()).into()),
+        DType::BF16 => Value::Float(bf16::from_ne_bytes(two()).into()),
         DType::I32 => Value::Int(i32::from_ne_bytes(four()).into()),
         DType::I64 => Value::Int(i64::from_ne_bytes(eight()).into()),
         DType::U8 | DType::Bool => Value::Int(element[0].into()),

@@ -5,8 +5,8 @@ use std::hint::spin_loop;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use streamvm::{
-    BuildError, DType, DeviceId, Error, FnContext, FnError, InstructionsBuilder, Op, Params, Place, StreamKey,
-    StreamType, Tensor, Ticket, Use, Var, Vm,
+    BuildError, DType, DeviceId, Element, Error, FnContext, FnError, InstructionsBuilder, Op, Params, Place, StreamKey,
+    StreamType, Tensor, Ticket, Use, Var, Vm, bf16, f16,
 };
 
 use super::seen::{Contents, Seen};
@@ -48,12 +48,34 @@ pub fn run_all(vm: &Vm, programs: &[Vec<Step>]) -> Vec<Seen> {
 /// One matrix of each size on each device, which programs read and never write.
 pub(crate) fn shared_tensors(vm: &Vm, machine: Machine) -> Result<Vec<Tensor>, Error> {
     let pairs = SIZES.iter().flat_map(|n| machine.all().map(|device| (*n, device)));
-    pairs.map(|(n, device)| matrix(vm, n, 0.5)?.to(device)).collect()
+    pairs.map(|(n, device)| matrix(vm, DType::F32, n, 0.5)?.to(device)).collect()
 }
 
-fn matrix(vm: &Vm, n: usize, scale: f32) -> Result<Tensor, Error> {
-    let elements: Vec<f32> = (0..n * n).map(|i| (i as f32 - 3.0) * scale).collect();
-    vm.tensor(&elements, &[n, n])
+/// The dtype that a byte draws: `f32` three times in four.
+fn dtype(byte: u8) -> DType {
+    match byte % 8 {
+        0 => DType::F16,
+        1 => DType::BF16,
+        _ => DType::F32,
+    }
+}
+
+fn matrix(vm: &Vm, dtype: DType, n: usize, scale: f32) -> Result<Tensor, Error> {
+    let elements = (0..n * n).map(|i| (i as f32 - 3.0) * scale);
+    match dtype {
+        DType::F16 => vm.tensor(&elements.map(f16::from_f32).collect::<Vec<_>>(), &[n, n]),
+        DType::BF16 => vm.tensor(&elements.map(bf16::from_f32).collect::<Vec<_>>(), &[n, n]),
+        _ => vm.tensor(&elements.collect::<Vec<f32>>(), &[n, n]),
+    }
+}
+
+/// The elements as the `f32` that they are.
+fn read(tensor: &Tensor) -> Result<Vec<f32>, Error> {
+    Ok(match tensor.dtype() {
+        DType::F16 => tensor.to_vec::<f16>()?.into_iter().map(f32::from).collect(),
+        DType::BF16 => tensor.to_vec::<bf16>()?.into_iter().map(f32::from).collect(),
+        _ => tensor.to_vec()?,
+    })
 }
 
 /// Which function wrote each variable last. Written by functions, so by the engine's threads.
@@ -148,7 +170,7 @@ impl<'vm> Run<'vm> {
     }
 
     fn look(&mut self, tensor: &Tensor) {
-        self.tensors.push(match tensor.to_vec::<f32>() {
+        self.tensors.push(match read(tensor) {
             Ok(elements) => Ok(elements.into_iter().map(f32::to_bits).collect()),
             Err(Error::Failed(failure)) => Err(failure.what.clone()),
             Err(other) => panic!("reading back: {other}"),
@@ -162,15 +184,15 @@ impl<'vm> Run<'vm> {
         let n = SIZES[usize::from(c) % SIZES.len()];
         match action(kind) {
             Action::HostTensor => {
-                let tensor = matrix(self.vm, n, value)?;
+                let tensor = matrix(self.vm, dtype(a), n, value)?;
                 self.keep(tensor);
             }
             Action::Fill => {
-                let tensor = self.builder.fill(place, DType::F32, &[n, n], value)?;
+                let tensor = self.builder.fill(place, dtype(a), &[n, n], value)?;
                 self.keep(tensor);
             }
             Action::Allocate => {
-                let tensor = self.builder.allocate(place, DType::F32, &[n, n])?;
+                let tensor = self.builder.allocate(place, dtype(a / 3), &[n, n])?;
                 self.builder.set_lane(u32::from(a % 3));
                 self.builder.fill_into(&tensor, value)?;
                 self.keep(tensor);
@@ -182,9 +204,13 @@ impl<'vm> Run<'vm> {
             }
             Action::Unary => {
                 let Some(x) = self.view(a, Some(device), c) else { return Ok(()) };
-                let op = [Op::Neg, Op::Relu, Op::Tanh, Op::Abs][usize::from(c) % 4];
-                let run = |_: &mut Run<'_>| x.op(op, &[], Params::default());
-                let y = self.eager_or(eager, run, |b| b.op(op, &[&x], Params::default()))?;
+                // One in four is a cast to a dtype that the step draws.
+                let (op, params) = match c >> 6 {
+                    0 => (Op::Cast, Params::to(dtype(c))),
+                    _ => ([Op::Neg, Op::Relu, Op::Tanh, Op::Abs][usize::from(c) % 4], Params::default()),
+                };
+                let run = |_: &mut Run<'_>| x.op(op, &[], params);
+                let y = self.eager_or(eager, run, |b| b.op(op, &[&x], params))?;
                 self.keep(y);
             }
             Action::Binary | Action::MatMul => {
@@ -302,15 +328,11 @@ impl<'vm> Run<'vm> {
         self.builder.call_fn(format!("function {}", self.step), device, uses, move |context| {
             let _held = held;
             (0..spins).for_each(|_| spin_loop());
-            let target = context.writes.take::<f32>(0)?;
-            for (i, element) in target.iter_mut().enumerate() {
-                let mut sum = if update { *element * 0.5 } else { base };
-                for read in 0..reads {
-                    sum += context.reads.get::<f32>(read)?[i];
-                }
-                *element = sum;
+            match context.writes.dtype(0)? {
+                DType::F16 => combine(context, reads, update, base, f16::from_f32),
+                DType::BF16 => combine(context, reads, update, base, bf16::from_f32),
+                _ => combine(context, reads, update, base, |sum: f32| sum),
             }
-            Ok(())
         })?;
         Ok(())
     }
@@ -390,13 +412,35 @@ impl<'vm> Run<'vm> {
         Some(if how & 0b1000 == 0 { (*tensor).clone() } else { flipped(tensor) })
     }
 
-    /// Another tensor of the same shape and place as `x`.
+    /// Another tensor of the same dtype, shape and place as `x`.
     fn like(&self, x: &Tensor, byte: u8, how: u8) -> Option<Tensor> {
-        let like = |t: &&Tensor| t.place() == x.place() && t.shape() == x.shape();
+        let like = |t: &&Tensor| t.place() == x.place() && t.shape() == x.shape() && t.dtype() == x.dtype();
         let fits: Vec<&Tensor> = self.slots.iter().chain(self.shared).filter(like).collect();
         let tensor = fits.get(usize::from(byte) % fits.len().max(1))?;
         Some(if how.is_multiple_of(2) { (*tensor).clone() } else { flipped(tensor) })
     }
+}
+
+/// What a function does: half of what is there, or `base`, and all that it reads.
+fn combine<T: Element>(
+    context: &mut FnContext<'_>,
+    reads: usize,
+    update: bool,
+    base: f32,
+    rounded: fn(f32) -> T,
+) -> Result<(), FnError>
+where
+    f32: From<T>,
+{
+    let target = context.writes.take::<T>(0)?;
+    for (i, element) in target.iter_mut().enumerate() {
+        let mut sum = if update { f32::from(*element) * 0.5 } else { base };
+        for read in 0..reads {
+            sum += f32::from(context.reads.get::<T>(read)?[i]);
+        }
+        *element = rounded(sum);
+    }
+    Ok(())
 }
 
 fn flipped(tensor: &Tensor) -> Tensor {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// The bits of a tensor's elements, or the name of the instruction that failed.
+/// The bits of a tensor's elements as `f32`, or the name of the instruction that failed.
 pub(crate) type Contents = Result<Vec<u32>, String>;
 
 /// Everything that can be seen of a run, in an order that does not depend on time.

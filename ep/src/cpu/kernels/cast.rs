@@ -1,7 +1,13 @@
 //! The cast kernel: every dtype to every dtype, by the rules of Rust's `as`, and `!= 0` to bool.
+//!
+//! A 16-bit float is cast as the `f32` that it is; to one, every number is rounded once.
+
+use half::{bf16, f16};
 
 use crate::check::{InPlace, inferred, operands};
 use crate::cpu::kernels::elementwise::map1_walk;
+use crate::cpu::kernels::narrow::Nearest;
+use crate::cpu::kernels::number::Float;
 use crate::dtype::DType;
 use crate::error::{KernelError, OpError};
 use crate::kernel::{KernelCall, KernelFn};
@@ -22,6 +28,10 @@ macro_rules! casts {
                     DType::F32 => unsafe { map1_walk(a, out, |x: $store| value(x) as f32) },
                     // SAFETY: see above.
                     DType::F64 => unsafe { map1_walk(a, out, |x: $store| value(x) as f64) },
+                    // SAFETY: see above.
+                    DType::F16 => unsafe { map1_walk(a, out, |x: $store| f16::nearest(value(x))) },
+                    // SAFETY: see above.
+                    DType::BF16 => unsafe { map1_walk(a, out, |x: $store| bf16::nearest(value(x))) },
                     // SAFETY: see above.
                     DType::I32 => unsafe { map1_walk(a, out, |x: $store| value(x) as i32) },
                     // SAFETY: see above.
@@ -49,6 +59,8 @@ macro_rules! casts {
 casts! {
     from_f32: F32, f32, |x: f32| x;
     from_f64: F64, f64, |x: f64| x;
+    from_f16: F16, f16, |x: f16| x.wide();
+    from_bf16: BF16, bf16, |x: bf16| x.wide();
     from_i32: I32, i32, |x: i32| x;
     from_i64: I64, i64, |x: i64| x;
     from_u8: U8, u8, |x: u8| x;

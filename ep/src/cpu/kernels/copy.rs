@@ -2,6 +2,9 @@
 
 use crate::check::check_reach;
 use crate::cpu::kernels::elementwise::{map1_walk, output};
+use half::{bf16, f16};
+
+use crate::cpu::kernels::narrow::Nearest;
 use crate::cpu::kernels::rows;
 use crate::cpu::kernels::walk::Walk;
 use crate::dtype::DType;
@@ -19,6 +22,8 @@ pub(crate) fn copy(source: &Operand, target: &mut Operand) -> Result<(), Error> 
     match source.dtype().size() {
         // SAFETY: see above.
         1 => unsafe { map1_walk(source, target, |bits: u8| bits) },
+        // SAFETY: see above.
+        2 => unsafe { map1_walk(source, target, |bits: u16| bits) },
         // SAFETY: see above.
         4 => unsafe { map1_walk(source, target, |bits: u32| bits) },
         // SAFETY: see above.
@@ -54,9 +59,13 @@ pub(crate) fn fill(target: &mut Operand, value: Scalar) -> Result<(), Error> {
     // In every arm: the target holds this type, aligned, may be written and reaches no element twice.
     match target.dtype() {
         // SAFETY: see above.
-        DType::F32 => unsafe { fill_walk(target, float(value) as f32) },
+        DType::F32 => unsafe { fill_walk(target, float::<f32>(value)) },
         // SAFETY: see above.
-        DType::F64 => unsafe { fill_walk(target, float(value)) },
+        DType::F64 => unsafe { fill_walk(target, float::<f64>(value)) },
+        // SAFETY: see above.
+        DType::F16 => unsafe { fill_walk(target, float::<f16>(value)) },
+        // SAFETY: see above.
+        DType::BF16 => unsafe { fill_walk(target, float::<bf16>(value)) },
         // SAFETY: see above.
         DType::I32 => unsafe { fill_walk(target, integer(value) as i32) },
         // SAFETY: see above.
@@ -82,12 +91,12 @@ fn check_target(target: &Operand) -> Result<(), Error> {
     check_reach(target)
 }
 
-/// `value` as a float; it fits one.
-fn float(value: Scalar) -> f64 {
+/// `value` as a float, rounded once; it fits one.
+fn float<T: Nearest<f64> + Nearest<i64>>(value: Scalar) -> T {
     match value {
-        Scalar::F64(value) => value,
-        Scalar::I64(value) => value as f64,
-        Scalar::Bool(value) => f64::from(u8::from(value)),
+        Scalar::F64(value) => T::nearest(value),
+        Scalar::I64(value) => T::nearest(value),
+        Scalar::Bool(value) => T::nearest(i64::from(value)),
     }
 }
 

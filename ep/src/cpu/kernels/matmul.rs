@@ -1,10 +1,13 @@
-//! Matrix product: `gemm` for floats, which packs and blocks for any strides, and a plain loop with
-//! wrapping arithmetic for integers. One call per matrix of the batch, in the calling thread: several
+//! Matrix product: `gemm` for floats, which packs and blocks for any strides, on [`panels`] in `f32` for
+//! those of 16 bits, and a plain loop with wrapping arithmetic for integers. One call per matrix of the batch, in the calling thread: several
 //! cores are the business of whoever runs several streams.
+
+use half::{bf16, f16};
 
 use crate::check::{InPlace, inferred, operands};
 use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::number::{Number, Tag};
+use crate::cpu::kernels::panels;
 use crate::cpu::kernels::rows::{self, In, Out};
 use crate::cpu::kernels::walk::Walk;
 use crate::error::KernelError;
@@ -61,10 +64,10 @@ fn batch_stride(layout: &Layout, axis: usize, rank: usize) -> usize {
 /// Size and strides of the two innermost axes, in elements.
 #[derive(Copy, Clone)]
 pub(super) struct Matrix {
-    rows: usize,
-    columns: usize,
-    row_stride: usize,
-    column_stride: usize,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) row_stride: usize,
+    pub(super) column_stride: usize,
 }
 
 impl Matrix {
@@ -96,41 +99,75 @@ macro_rules! with_gemm {
     ($($float:ident),*) => {$(
         impl Multiply for $float {
             unsafe fn multiply(
-                (out, product): (*mut $float, Matrix),
-                (a, left): (*const $float, Matrix),
-                (b, right): (*const $float, Matrix),
+                out: (*mut $float, Matrix),
+                a: (*const $float, Matrix),
+                b: (*const $float, Matrix),
             ) {
-                // SAFETY: the caller's duty is that of `gemm`: matrices of fitting sizes, whose
-                // elements lie at these strides. `out` is not read, and strides fit `isize`.
-                unsafe {
-                    gemm::gemm(
-                        product.rows,
-                        product.columns,
-                        left.columns,
-                        out,
-                        product.column_stride as isize,
-                        product.row_stride as isize,
-                        false,
-                        a,
-                        left.column_stride as isize,
-                        left.row_stride as isize,
-                        b,
-                        right.column_stride as isize,
-                        right.row_stride as isize,
-                        0.0,
-                        1.0,
-                        false,
-                        false,
-                        false,
-                        gemm::Parallelism::None,
-                    )
-                }
+                // SAFETY: the caller's duty.
+                unsafe { by_gemm(out, a, b, None, 1.0) }
             }
         }
     )*};
 }
 
+/// `out = kept * out + one * a * b`, or without the first term, where `out` is not read.
+///
+/// # Safety
+///
+/// * As for [`Multiply::multiply`], and `T` is a type that `gemm` knows.
+#[inline]
+pub(super) unsafe fn by_gemm<T: Number>(
+    (out, product): (*mut T, Matrix),
+    (a, left): (*const T, Matrix),
+    (b, right): (*const T, Matrix),
+    kept: Option<T>,
+    one: T,
+) {
+    // SAFETY: the caller's duty is that of `gemm`: matrices of fitting sizes, whose elements lie at
+    // these strides, which fit `isize`.
+    unsafe {
+        gemm::gemm(
+            product.rows,
+            product.columns,
+            left.columns,
+            out,
+            product.column_stride as isize,
+            product.row_stride as isize,
+            kept.is_some(),
+            a,
+            left.column_stride as isize,
+            left.row_stride as isize,
+            b,
+            right.column_stride as isize,
+            right.row_stride as isize,
+            kept.unwrap_or(T::ZERO),
+            one,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        )
+    }
+}
+
 with_gemm!(f32, f64);
+
+macro_rules! with_panels {
+    ($($float:ident),*) => {$(
+        impl Multiply for $float {
+            unsafe fn multiply(
+                out: (*mut $float, Matrix),
+                a: (*const $float, Matrix),
+                b: (*const $float, Matrix),
+            ) {
+                // SAFETY: the caller's duty.
+                unsafe { panels::multiply(out, a, b) }
+            }
+        }
+    )*};
+}
+
+with_panels!(f16, bf16);
 
 macro_rules! with_loops {
     ($($int:ident),*) => {$(

@@ -3,6 +3,8 @@
 //! Integers wrap. Integer division truncates toward zero; kernels refuse a zero divisor and a
 //! negative exponent before they compute, so [`Number::div`] and [`Number::pow`] need not.
 
+use half::{bf16, f16};
+
 use crate::dtype::DType;
 
 /// A dtype as a type: how its elements are stored.
@@ -24,6 +26,8 @@ macro_rules! tags {
 tags! {
     f32 => f32, F32;
     f64 => f64, F64;
+    f16 => f16, F16;
+    bf16 => bf16, BF16;
     i32 => i32, I32;
     i64 => i64, I64;
     u8 => u8, U8;
@@ -32,7 +36,8 @@ tags! {
 
 /// An element that can be computed with.
 pub(super) trait Number: Copy + PartialOrd + 'static {
-    /// What sums are kept in: `f64` for floats, so that a sum of many `f32` is rounded once.
+    /// What sums are kept in: `f64` for floats, so that a sum of many `f32` is rounded once, and `f32`
+    /// for those of 16 bits.
     type Sum: Number;
 
     const IS_FLOAT: bool;
@@ -85,6 +90,14 @@ pub(super) trait Number: Copy + PartialOrd + 'static {
 
 /// A floating-point element.
 pub(super) trait Float: Number {
+    /// What it is computed in: itself, or `f32` if it has 16 bits.
+    type Wide: Float;
+    /// Is [`Wide`](Float::Wide) another type, so that each step that is stored is rounded?
+    const IS_NARROW: bool;
+
+    fn wide(self) -> Self::Wide;
+    /// The nearest to `wide`, ties to even.
+    fn rounded(wide: Self::Wide) -> Self;
     fn exp(self) -> Self;
     fn log(self) -> Self;
     fn sqrt(self) -> Self;
@@ -161,6 +174,19 @@ macro_rules! floats {
         }
 
         impl Float for $float {
+            type Wide = $float;
+            const IS_NARROW: bool = false;
+
+            #[inline(always)]
+            fn wide(self) -> $float {
+                self
+            }
+
+            #[inline(always)]
+            fn rounded(wide: $float) -> $float {
+                wide
+            }
+
             #[inline(always)]
             fn exp(self) -> $float {
                 $float::exp(self)

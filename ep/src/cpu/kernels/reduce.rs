@@ -3,8 +3,9 @@
 //! The axes of the input fall into kept ones, which the output has too, and reduced ones. Two ways
 //! through them: if the innermost run of memory is reduced, each output element folds its elements
 //! in turn; if it is kept, [`TILE`] output elements fold side by side, so that memory is read in its
-//! order either way. Sums of floats are kept in `f64` and rounded once, so the order of adding, which
-//! depends on the layout, hardly shows; an `f64` sum can differ in its last bits between layouts.
+//! order either way. Sums of `f32` are kept in `f64`, those of 16-bit floats in `f32`, and rounded once,
+//! so the order of adding, which depends on the layout, hardly shows; an `f64` sum can differ in its last
+//! bits between layouts.
 
 use crate::check::{InPlace, inferred, operands};
 use crate::cpu::kernels::elementwise::{input, output};

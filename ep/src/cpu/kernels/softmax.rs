@@ -1,5 +1,6 @@
 //! Softmax over one axis. The largest element is subtracted first, so that no exponential overflows;
-//! the sum is kept in `f64`. A NaN or `+inf`, or nothing but `-inf`, gives NaN for its row.
+//! the sum is kept in `f64`. Of 16-bit floats the exponentials are taken twice, as they could only be
+//! kept rounded: each result is rounded once. A NaN or `+inf`, or nothing but `-inf`, gives NaN for its row.
 
 use crate::check::{InPlace, inferred, operands};
 use crate::cpu::kernels::elementwise::{input, output};
@@ -50,15 +51,32 @@ where
 ///   [`Out::set`] ask.
 unsafe fn softmax_row<T: Float>(length: usize, out: Out<T>, row: In<T>) {
     // SAFETY: the caller's duty.
-    let largest = unsafe { rows::fold(length, row, T::LOWEST, T::LOWEST, T::max, T::max) };
+    let largest = unsafe { rows::fold(length, row, T::LOWEST, T::LOWEST, T::max, T::max) }.wide();
+    let exp = |x: T| x.wide().sub(largest).exp();
+    if T::IS_NARROW {
+        // SAFETY: the caller's duty.
+        let sum = unsafe { sum(length, row, exp) };
+        // SAFETY: the caller's duty.
+        unsafe { rows::map1(length, out, row, |x| T::rounded(exp(x).div(sum))) };
+        return;
+    }
     // SAFETY: the caller's duty.
-    unsafe { rows::map1(length, out, row, |x| x.sub(largest).exp()) };
+    unsafe { rows::map1(length, out, row, |x| T::rounded(exp(x))) };
     let written = In { first: out.first.cast_const(), stride: out.stride };
-    let zero = T::Sum::ZERO;
-    let step = |sum: T::Sum, x: T| sum.add(x.widen());
-    let join = |left: T::Sum, right: T::Sum| left.add(right);
     // SAFETY: the output holds what has just been written, and nothing else touches it.
-    let sum = T::narrow(unsafe { rows::fold(length, written, zero, zero, step, join) });
+    let sum = unsafe { sum(length, written, T::wide) };
     // SAFETY: likewise; each element is read before it is written.
-    unsafe { rows::map1(length, out, written, |x| x.div(sum)) };
+    unsafe { rows::map1(length, out, written, |x| T::rounded(x.wide().div(sum))) };
+}
+
+/// The sum of `f` of each element of a row.
+///
+/// # Safety
+///
+/// * As many elements of `row` as `length` says may be read as [`In::get`] asks.
+#[inline(always)]
+unsafe fn sum<A: Copy, W: Float>(length: usize, row: In<A>, f: impl Fn(A) -> W) -> W {
+    let step = |sum: W::Sum, x: A| sum.add(f(x).widen());
+    // SAFETY: the caller's duty.
+    W::narrow(unsafe { rows::fold(length, row, W::Sum::ZERO, W::Sum::ZERO, step, W::Sum::add) })
 }

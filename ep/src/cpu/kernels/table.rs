@@ -1,5 +1,7 @@
 //! The table of CPU kernels.
 
+use half::{bf16, f16};
+
 use crate::cpu::kernels::argmax::argmax;
 use crate::cpu::kernels::cast::cast_from;
 use crate::cpu::kernels::elementwise::{binary, compare, select, unary};
@@ -26,39 +28,39 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
             $(add(Op::$op, <$dtype as Tag>::DTYPE, $kernel::<$dtype, $how>);)*
         };
     }
-    kernels!(Neg [f32, f64, i32, i64] unary of arith::Neg);
-    kernels!(Abs [f32, f64, i32, i64] unary of arith::Abs);
-    kernels!(Relu [f32, f64, i32, i64] unary of arith::Relu);
-    kernels!(Exp [f32, f64] unary of arith::Exp);
-    kernels!(Log [f32, f64] unary of arith::Log);
-    kernels!(Sqrt [f32, f64] unary of arith::Sqrt);
-    kernels!(Tanh [f32, f64] unary of arith::Tanh);
-    kernels!(Sigmoid [f32, f64] unary of arith::Sigmoid);
+    kernels!(Neg [f32, f64, f16, bf16, i32, i64] unary of arith::Neg);
+    kernels!(Abs [f32, f64, f16, bf16, i32, i64] unary of arith::Abs);
+    kernels!(Relu [f32, f64, f16, bf16, i32, i64] unary of arith::Relu);
+    kernels!(Exp [f32, f64, f16, bf16] unary of arith::Exp);
+    kernels!(Log [f32, f64, f16, bf16] unary of arith::Log);
+    kernels!(Sqrt [f32, f64, f16, bf16] unary of arith::Sqrt);
+    kernels!(Tanh [f32, f64, f16, bf16] unary of arith::Tanh);
+    kernels!(Sigmoid [f32, f64, f16, bf16] unary of arith::Sigmoid);
 
-    kernels!(Add [f32, f64, i32, i64, u8] binary of arith::Add);
-    kernels!(Sub [f32, f64, i32, i64, u8] binary of arith::Sub);
-    kernels!(Mul [f32, f64, i32, i64, u8] binary of arith::Mul);
-    kernels!(Div [f32, f64, i32, i64, u8] binary of arith::Div);
-    kernels!(Pow [f32, f64, i32, i64, u8] binary of arith::Pow);
-    kernels!(Min [f32, f64, i32, i64, u8, bool] binary of arith::Min);
-    kernels!(Max [f32, f64, i32, i64, u8, bool] binary of arith::Max);
+    kernels!(Add [f32, f64, f16, bf16, i32, i64, u8] binary of arith::Add);
+    kernels!(Sub [f32, f64, f16, bf16, i32, i64, u8] binary of arith::Sub);
+    kernels!(Mul [f32, f64, f16, bf16, i32, i64, u8] binary of arith::Mul);
+    kernels!(Div [f32, f64, f16, bf16, i32, i64, u8] binary of arith::Div);
+    kernels!(Pow [f32, f64, f16, bf16, i32, i64, u8] binary of arith::Pow);
+    kernels!(Min [f32, f64, f16, bf16, i32, i64, u8, bool] binary of arith::Min);
+    kernels!(Max [f32, f64, f16, bf16, i32, i64, u8, bool] binary of arith::Max);
 
-    kernels!(Eq [f32, f64, i32, i64, u8, bool] compare of arith::Eq);
-    kernels!(Ne [f32, f64, i32, i64, u8, bool] compare of arith::Ne);
-    kernels!(Lt [f32, f64, i32, i64, u8, bool] compare of arith::Lt);
-    kernels!(Le [f32, f64, i32, i64, u8, bool] compare of arith::Le);
-    kernels!(Gt [f32, f64, i32, i64, u8, bool] compare of arith::Gt);
-    kernels!(Ge [f32, f64, i32, i64, u8, bool] compare of arith::Ge);
-    kernels!(Where [f32, f64, i32, i64, u8, bool] select);
+    kernels!(Eq [f32, f64, f16, bf16, i32, i64, u8, bool] compare of arith::Eq);
+    kernels!(Ne [f32, f64, f16, bf16, i32, i64, u8, bool] compare of arith::Ne);
+    kernels!(Lt [f32, f64, f16, bf16, i32, i64, u8, bool] compare of arith::Lt);
+    kernels!(Le [f32, f64, f16, bf16, i32, i64, u8, bool] compare of arith::Le);
+    kernels!(Gt [f32, f64, f16, bf16, i32, i64, u8, bool] compare of arith::Gt);
+    kernels!(Ge [f32, f64, f16, bf16, i32, i64, u8, bool] compare of arith::Ge);
+    kernels!(Where [f32, f64, f16, bf16, i32, i64, u8, bool] select);
 
-    kernels!(Sum [f32, f64, i32, i64, u8] reduce of Sum);
-    kernels!(Mean [f32, f64] reduce of Mean);
-    kernels!(ReduceMax [f32, f64, i32, i64, u8, bool] reduce of Largest);
-    kernels!(ReduceMin [f32, f64, i32, i64, u8, bool] reduce of Smallest);
-    kernels!(ArgMax [f32, f64, i32, i64, u8, bool] argmax);
+    kernels!(Sum [f32, f64, f16, bf16, i32, i64, u8] reduce of Sum);
+    kernels!(Mean [f32, f64, f16, bf16] reduce of Mean);
+    kernels!(ReduceMax [f32, f64, f16, bf16, i32, i64, u8, bool] reduce of Largest);
+    kernels!(ReduceMin [f32, f64, f16, bf16, i32, i64, u8, bool] reduce of Smallest);
+    kernels!(ArgMax [f32, f64, f16, bf16, i32, i64, u8, bool] argmax);
 
-    kernels!(MatMul [f32, f64, i32, i64] matmul);
-    kernels!(Softmax [f32, f64] softmax);
+    kernels!(MatMul [f32, f64, f16, bf16, i32, i64] matmul);
+    kernels!(Softmax [f32, f64, f16, bf16] softmax);
     for dtype in DType::ALL {
         add(Op::Cast, dtype, cast_from(dtype));
     }

@@ -5,7 +5,7 @@ use std::thread;
 
 use streamvm_ep::{
     Access, CallError, Device, Error, EventId, FnContext, InlineFn, KernelCall, KernelRegistry, Label, Layout, Op,
-    Operand, Scalar, Stream,
+    Operand, RawFn, Scalar, Stream,
 };
 
 use super::Flaw;
@@ -103,6 +103,12 @@ impl Stream for BrokenStream {
         }
     }
 
+    fn number(&mut self, stream: u32, seq: u64) {
+        if self.flaw != Flaw::ForgetsLabels {
+            self.inner.number(stream, seq);
+        }
+    }
+
     fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
         self.owed(Next::Read)?;
         if self.failed {
@@ -194,6 +200,11 @@ impl Stream for BrokenStream {
         let called = self.inner.call(function, operands);
         self.held_fill()?;
         self.after(called)
+    }
+
+    fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand]) -> Result<(), CallError> {
+        self.owed(Next::Read)?;
+        self.inner.call_raw(function, operands)
     }
 
     fn record(&mut self, event: EventId) -> Result<(), Error> {

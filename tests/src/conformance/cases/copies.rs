@@ -11,6 +11,8 @@ use crate::conformance::lane::Lane;
 table! { "copy":
     of_f32 [],
     of_f64 [],
+    of_f16 [],
+    of_bf16 [],
     of_i32 [],
     of_i64 [],
     of_u8 [],
@@ -55,6 +57,14 @@ fn of_f32(bench: &Bench) -> Result<(), Fail> {
 
 fn of_f64(bench: &Bench) -> Result<(), Fail> {
     roundtrip(bench, DType::F64)
+}
+
+fn of_f16(bench: &Bench) -> Result<(), Fail> {
+    roundtrip(bench, DType::F16)
+}
+
+fn of_bf16(bench: &Bench) -> Result<(), Fail> {
+    roundtrip(bench, DType::BF16)
 }
 
 fn of_i32(bench: &Bench) -> Result<(), Fail> {

@@ -1,6 +1,6 @@
 //! Fills: every dtype, every view, and values that do not fit.
 
-use streamvm_ep::{Access, DType, Error, Layout, MemoryKind, Scalar, Shape};
+use streamvm_ep::{Access, DType, Error, Layout, MemoryKind, Scalar, Shape, bf16, f16};
 
 use super::table;
 use crate::Random;
@@ -24,7 +24,7 @@ table! { "fill":
 
 fn value_of(dtype: DType) -> (Scalar, Value) {
     match dtype {
-        DType::F32 | DType::F64 => (Scalar::F64(-2.5), Value::Float(-2.5)),
+        DType::F32 | DType::F64 | DType::F16 | DType::BF16 => (Scalar::F64(-2.5), Value::Float(-2.5)),
         DType::I32 | DType::I64 => (Scalar::I64(-7), Value::Int(-7)),
         DType::U8 => (Scalar::I64(200), Value::Int(200)),
         DType::Bool => (Scalar::Bool(true), Value::Int(1)),
@@ -77,7 +77,18 @@ fn takes_integers_for_floats(bench: &Bench) -> Result<(), Fail> {
     lane.fill(&double, -3i64)?;
     lab.expect(&mut lane, &double, &[-3f64; 2], "-3 as f64")?;
     lane.fill(&single, 0.1f64)?;
-    lab.expect(&mut lane, &single, &[0.1f32; 2], "0.1 as f32")
+    lab.expect(&mut lane, &single, &[0.1f32; 2], "0.1 as f32")?;
+    let half = lab.tensor(DType::F16, &[2])?;
+    lane.fill(&half, 2051i64)?;
+    lab.expect(&mut lane, &half, &[f16::from_f32(2052.0); 2], "2051 as f16: the nearest, ties to even")?;
+    // Just above the middle between two f16, which it is when it is rounded to f32 first.
+    lane.fill(&half, 1.0 + 1.0 / 2048.0 + 1e-12)?;
+    lab.expect(&mut lane, &half, &[f16::from_f32(1.0 + 1.0 / 1024.0); 2], "a double as f16: rounded once")?;
+    lane.fill(&half, 1e6f64)?;
+    lab.expect(&mut lane, &half, &[f16::INFINITY; 2], "a million as f16")?;
+    let brain = lab.tensor(DType::BF16, &[2])?;
+    lane.fill(&brain, 0.1f64)?;
+    lab.expect(&mut lane, &brain, &[bf16::from_f32(0.1); 2], "0.1 as bf16")
 }
 
 fn keeps_special_floats(bench: &Bench) -> Result<(), Fail> {

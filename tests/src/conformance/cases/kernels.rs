@@ -7,7 +7,7 @@ use crate::Random;
 use crate::conformance::host::{HostTensor, Pool, View, WRITABLE};
 use crate::conformance::lab::{Bench, Fail, Lab, ensure, ensure_eq, ensure_matches};
 use crate::conformance::lane::Lane;
-use crate::conformance::reference::{Dense, Value, evaluate};
+use crate::conformance::reference::{Dense, Margin, Value, agrees, evaluate};
 
 macro_rules! ops {
     ($($name:ident $op:ident,)*; $($extra:ident [$($tag:ident)*],)*) => {
@@ -155,33 +155,28 @@ fn one_call(
     Ok(())
 }
 
-/// How far a float may be from the reference, in units of its precision. Libraries differ in the last bits of what is
-/// not plain arithmetic; sums differ by the order of adding.
-fn tolerance(op: Op) -> f64 {
-    match op {
+/// How far a float may be from the reference. Libraries differ in the last bits of what is not plain arithmetic; sums
+/// differ by the order of adding.
+fn margin(op: Op) -> Margin {
+    let units = match op {
         Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow => 16.0,
         Op::Sum | Op::Mean | Op::MatMul | Op::Softmax => 64.0,
         _ => 0.0,
-    }
-}
-
-fn compare(op: Op, found: &Dense, expected: &Dense, what: &str) -> Result<(), Fail> {
-    ensure_eq!((found.dtype, &found.dims), (expected.dtype, &expected.dims), "{what}");
-    let epsilon = if found.dtype == DType::F32 { f64::from(f32::EPSILON) } else { f64::EPSILON };
+    };
     // What is summed is at most 4 (16 for products) in size, and there is little of it.
     let scale = match op {
         Op::Sum | Op::MatMul => 64.0,
         Op::Mean => 4.0,
         _ => 0.0,
     };
+    Margin { units, scale, least: 1e-37 }
+}
+
+fn compare(op: Op, found: &Dense, expected: &Dense, what: &str) -> Result<(), Fail> {
+    ensure_eq!((found.dtype, &found.dims), (expected.dtype, &expected.dims), "{what}");
     for (place, (&found_at, &expected_at)) in found.values.iter().zip(&expected.values).enumerate() {
         let same = match (found_at, expected_at) {
-            (Value::Float(x), Value::Float(y)) => {
-                let y = if found.dtype == DType::F32 { f64::from(y as f32) } else { y };
-                let least = if tolerance(op) > 0.0 { 1e-37 } else { 0.0 };
-                let near = (x - y).abs() <= tolerance(op) * epsilon * y.abs().max(scale) + least;
-                x == y || near || (x.is_nan() && y.is_nan())
-            }
+            (Value::Float(x), Value::Float(y)) => agrees(op, found.dtype, x, y, margin(op)),
             (found, expected) => found == expected,
         };
         ensure!(same, "{what}: element {place} is {found_at:?}, not {expected_at:?}");

@@ -1,0 +1,168 @@
+//! The 16-bit floats, `f16` and `bf16`: computed in `f32`, and rounded once.
+//!
+//! An `f32` has more than twice the significant bits of either, and two to spare, so that for `+ - * /`
+//! and the square root rounding its rounded result is the same as rounding the exact one (Figueroa, "When
+//! is double rounding innocuous?", 1995), subnormal results of `bf16` apart.
+
+use std::cmp::Ordering;
+
+use half::{bf16, f16};
+
+use crate::cpu::kernels::binary16;
+use crate::cpu::kernels::number::{Float, Number};
+
+macro_rules! narrow {
+    ($float:ident by $wide:path, $rounded:path: binary $($binary:ident)*, unary $($unary:ident)*) => {
+        impl Number for $float {
+            type Sum = f32;
+
+            const IS_FLOAT: bool = true;
+            const ZERO: $float = $float::ZERO;
+            const LOWEST: $float = $float::NEG_INFINITY;
+            const HIGHEST: $float = $float::INFINITY;
+
+            $(
+                #[inline(always)]
+                fn $binary(self, other: $float) -> $float {
+                    $float::rounded(Number::$binary(self.wide(), other.wide()))
+                }
+            )*
+
+            #[inline(always)]
+            fn neg(self) -> $float {
+                -self
+            }
+
+            #[inline(always)]
+            fn abs(self) -> $float {
+                $float::from_bits(self.to_bits() & 0x7fff)
+            }
+
+            #[inline(always)]
+            fn widen(self) -> f32 {
+                self.wide()
+            }
+
+            #[inline(always)]
+            fn narrow(sum: f32) -> $float {
+                $float::rounded(sum)
+            }
+
+            #[inline(always)]
+            fn is_bad_divisor(self) -> bool {
+                false
+            }
+
+            #[inline(always)]
+            fn bad_exponent(self) -> Option<i64> {
+                None
+            }
+        }
+
+        impl Float for $float {
+            type Wide = f32;
+            const IS_NARROW: bool = true;
+
+            #[inline(always)]
+            fn wide(self) -> f32 {
+                $wide(self)
+            }
+
+            #[inline(always)]
+            fn rounded(wide: f32) -> $float {
+                $rounded(wide)
+            }
+
+            $(
+                #[inline(always)]
+                fn $unary(self) -> $float {
+                    $float::rounded(Float::$unary(self.wide()))
+                }
+            )*
+
+            #[inline(always)]
+            fn mean(sum: f32, count: usize) -> $float {
+                $float::rounded(sum / count as f32)
+            }
+        }
+
+        impl Nearest<f32> for $float {
+            #[inline(always)]
+            fn nearest(number: f32) -> $float {
+                $float::rounded(number)
+            }
+        }
+
+        // Not by `from_f64`, which rounds twice on some processors and cuts bits off on others.
+        impl Nearest<f64> for $float {
+            #[inline(always)]
+            fn nearest(number: f64) -> $float {
+                let near = number as f32;
+                $float::rounded(odd(near, f64::from(near.abs()).partial_cmp(&number.abs())))
+            }
+        }
+
+        impl Nearest<i64> for $float {
+            #[inline(always)]
+            fn nearest(number: i64) -> $float {
+                let near = number as f32;
+                // At most 2^63, which `u64` holds.
+                $float::rounded(odd(near, Some((near.abs() as u64).cmp(&number.unsigned_abs()))))
+            }
+        }
+
+        impl Nearest<i32> for $float {
+            #[inline(always)]
+            fn nearest(number: i32) -> $float {
+                $float::nearest(i64::from(number))
+            }
+        }
+
+        impl Nearest<u8> for $float {
+            #[inline(always)]
+            fn nearest(number: u8) -> $float {
+                $float::rounded(f32::from(number))
+            }
+        }
+    };
+}
+
+narrow!(f16 by binary16::wide, binary16::rounded: binary add sub mul div pow, unary exp log sqrt tanh sigmoid);
+narrow!(bf16 by bf16::to_f32, bf16::from_f32: binary add sub mul div pow, unary exp log sqrt tanh sigmoid);
+
+/// The nearest element to a number, ties to even, an infinity past the range: rounded once.
+pub(super) trait Nearest<N> {
+    fn nearest(number: N) -> Self;
+}
+
+macro_rules! nearest {
+    ($($from:ident $float:ident;)*) => {$(
+        impl Nearest<$from> for $float {
+            #[inline(always)]
+            fn nearest(number: $from) -> $float {
+                number as $float
+            }
+        }
+    )*};
+}
+
+nearest! {
+    f64 f32;
+    i64 f32;
+    f64 f64;
+    i64 f64;
+}
+
+/// A number rounded "to odd", given the nearest `f32` and how its size compares with the number's: itself if
+/// it is the number, else the one of the two neighbours whose last bit is 1. Rounding that to a type with two
+/// bits less or fewer is as rounding the number itself (Boldo and Melquiond, "When double rounding is odd",
+/// 2005).
+#[inline(always)]
+fn odd(near: f32, size: Option<Ordering>) -> f32 {
+    match size {
+        Some(Ordering::Less) => f32::from_bits(near.to_bits() | 1),
+        // Not zero, as it is larger than something.
+        Some(Ordering::Greater) => f32::from_bits((near.to_bits() - 1) | 1),
+        Some(Ordering::Equal) | None => near,
+    }
+}

@@ -1,0 +1,122 @@
+//! Matrix product of 16-bit floats: panels of the matrices are widened to `f32` and multiplied by `gemm`,
+//! and each element of the output is rounded once.
+//!
+//! `gemm` has an `f16` of its own, which rounds after each block of the depth, and adds up in `f16` on some
+//! processors; it has no `bf16`.
+
+use crate::cpu::kernels::matmul::{Matrix, by_gemm};
+use crate::cpu::kernels::number::Float;
+use crate::cpu::kernels::rows::{self, In, Out};
+
+/// Most rows, columns and depth of what is multiplied at a time. Each element of a panel is widened once and used
+/// this many times, and three panels, 768 KiB of `f32`, stay in a second-level cache or near it.
+const SIDE: usize = 256;
+
+/// A panel in `f32`.
+struct Panel {
+    elements: Vec<f32>,
+    /// Rows and columns now, and where they lie.
+    matrix: Matrix,
+    by_rows: bool,
+}
+
+impl Panel {
+    /// Room for the largest panel of `of`, lying as `of` does.
+    fn new(of: Matrix) -> Panel {
+        let room = of.rows.min(SIDE) * of.columns.min(SIDE);
+        Panel { elements: vec![0.0; room], matrix: of, by_rows: of.column_stride <= of.row_stride }
+    }
+
+    /// Takes the size of the panel of `of` that begins at (`row`, `column`); gives where that lies: the innermost
+    /// loop runs along the smaller stride.
+    fn place(&mut self, of: Matrix, row: usize, column: usize) -> Lines {
+        let (rows, columns) = ((of.rows - row).min(SIDE), (of.columns - column).min(SIDE));
+        let first = row * of.row_stride + column * of.column_stride;
+        let (row_stride, column_stride) = if self.by_rows { (columns, 1) } else { (1, rows) };
+        self.matrix = Matrix { rows, columns, row_stride, column_stride };
+        match self.by_rows {
+            true => Lines { first, count: rows, length: columns, next: of.row_stride, stride: of.column_stride },
+            false => Lines { first, count: columns, length: rows, next: of.column_stride, stride: of.row_stride },
+        }
+    }
+
+    /// Widens the panel of `source` that begins at (`row`, `column`).
+    ///
+    /// # Safety
+    ///
+    /// * `source` has aligned, initialised elements at the strides of `of`, and nothing writes them.
+    unsafe fn widen<T: Float<Wide = f32>>(
+        &mut self,
+        (source, of): (*const T, Matrix),
+        row: usize,
+        column: usize,
+    ) -> (*const f32, Matrix) {
+        let lines = self.place(of, row, column);
+        for line in 0..lines.count {
+            let from = In { first: source.wrapping_add(lines.first + line * lines.next), stride: lines.stride };
+            let to = Out { first: self.elements[line * lines.length..].as_mut_ptr(), stride: 1 };
+            // SAFETY: the caller's duty for the line of `source`; that of the panel lies within it, as `new` has
+            // made room for the largest.
+            unsafe { rows::map1(lines.length, to, from, T::wide) };
+        }
+        (self.elements.as_ptr(), self.matrix)
+    }
+
+    /// Rounds the panel into that of `target` that begins at (`row`, `column`).
+    ///
+    /// # Safety
+    ///
+    /// * `target` has aligned, distinct elements at the strides of `of`, which may be written, and nothing else
+    ///   touches them.
+    unsafe fn round<T: Float<Wide = f32>>(&mut self, (target, of): (*mut T, Matrix), row: usize, column: usize) {
+        let lines = self.place(of, row, column);
+        for line in 0..lines.count {
+            let to = Out { first: target.wrapping_add(lines.first + line * lines.next), stride: lines.stride };
+            let from = In { first: self.elements[line * lines.length..].as_ptr(), stride: 1 };
+            // SAFETY: as in `widen`.
+            unsafe { rows::map1(lines.length, to, from, T::rounded) };
+        }
+    }
+}
+
+/// Evenly spaced lines of a matrix; in a panel they lie side by side.
+struct Lines {
+    first: usize,
+    count: usize,
+    length: usize,
+    /// From a line to the next, in elements.
+    next: usize,
+    /// From an element of a line to the next, in elements.
+    stride: usize,
+}
+
+/// `out = a * b`, added up in `f32`.
+///
+/// # Safety
+///
+/// * As for [`Multiply::multiply`](crate::cpu::kernels::matmul::Multiply::multiply).
+pub(super) unsafe fn multiply<T: Float<Wide = f32>>(
+    out: (*mut T, Matrix),
+    a: (*const T, Matrix),
+    b: (*const T, Matrix),
+) {
+    let (product, left, right) = (out.1, a.1, b.1);
+    let mut sums = Panel::new(product);
+    let (mut left_panel, mut right_panel) = (Panel::new(left), Panel::new(right));
+    for row in (0..product.rows).step_by(SIDE) {
+        for column in (0..product.columns).step_by(SIDE) {
+            sums.place(product, row, column);
+            sums.elements.fill(0.0);
+            for depth in (0..left.columns).step_by(SIDE) {
+                // SAFETY: the caller's duty, for `a`.
+                let a = unsafe { left_panel.widen(a, row, depth) };
+                // SAFETY: the caller's duty, for `b`.
+                let b = unsafe { right_panel.widen(b, depth, column) };
+                // SAFETY: the panels are of fitting sizes, as the matrices are, and each lies in its own memory.
+                unsafe { by_gemm((sums.elements.as_mut_ptr(), sums.matrix), a, b, Some(1.0), 1.0) };
+            }
+            // SAFETY: the caller's duty, for `out`.
+            unsafe { sums.round(out, row, column) };
+        }
+    }
+}

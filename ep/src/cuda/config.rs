@@ -1,0 +1,14 @@
+//! How CUDA devices are set up.
+
+/// How the CUDA devices of one engine are set up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CudaConfig {
+    /// Most bytes that may be allocated from each device, over all memory kinds; `None` for what the machine has.
+    pub memory_limit: Option<u64>,
+    /// Waits for each command before its call returns. What fails in a kernel then names its instruction, rather than the
+    /// range of instructions that were under way; nothing runs side by side.
+    pub sync_each_op: bool,
+    /// Refuses copies that touch pageable memory ([`Error::Pageable`](crate::Error::Pageable)), rather than have the driver
+    /// stage them, which holds the calling thread up.
+    pub strict_pinned: bool,
+}

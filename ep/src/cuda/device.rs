@@ -1,0 +1,307 @@
+//! A CUDA device: memory, streams, and events that its streams and those of other CUDA devices wait for.
+
+use std::ptr::{with_exposed_provenance_mut, without_provenance_mut};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::absent::CudaAbsent;
+use super::book::Home;
+use super::config::CudaConfig;
+use super::driver::{DriverFailure, HostMemory};
+use super::error::OUT_OF_MEMORY;
+use super::marks::Mark;
+use super::stream::CudaStream;
+use super::world::{Core, Opened, World};
+use crate::device::{Device, DeviceId, DeviceInfo, LateFailure, Priority};
+use crate::error::Error;
+use crate::event::{EventId, EventPool};
+use crate::memory::{MemoryKind, MemoryStats, Region};
+use crate::stream::Stream;
+
+/// Alignment of every region in bytes: what the driver promises of device memory, and more than a kernel's widest access.
+const ALIGNMENT: usize = 256;
+
+/// How long a host wait with a deadline asks again and again before it sleeps between two looks: about what waking a
+/// thread costs, so that short waits do not pay for it.
+const SPIN: Duration = Duration::from_micros(20);
+
+/// The first and the longest sleep between two looks.
+const SLEEP: (Duration, Duration) = (Duration::from_micros(10), Duration::from_micros(500));
+
+/// An NVIDIA GPU.
+///
+/// Device memory comes from `cuMemAlloc`, zeroed by the device, which [`allocate`](Device::allocate) waits for. Pinned and
+/// pageable memory both are page-locked host memory, zeroed by the host, so that every command reaches it.
+///
+/// Its context is the device's primary one, retained at first use and released when the last device and stream of the
+/// same [`open`](CudaDevice::open) call are gone.
+#[derive(Debug)]
+pub struct CudaDevice {
+    index: usize,
+    world: Arc<World>,
+}
+
+impl CudaDevice {
+    /// The devices of this machine, `cuda:0` first, as one engine sees them: they share one event pool and wait for each
+    /// other's events. The first call in a process starts the driver, which may take seconds; nothing else is done until
+    /// a device is used.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none.
+    pub fn open(config: &CudaConfig) -> Result<Vec<Arc<CudaDevice>>, CudaAbsent> {
+        let world = World::open(config)?;
+        let device = |index| Arc::new(CudaDevice { index, world: Arc::clone(&world) });
+        Ok((0..world.cores.len()).map(device).collect())
+    }
+
+    /// Free and total bytes of the device's memory, as the driver sees them: other processes' use counts. The first use
+    /// of a device takes long, as with [`allocate`](Device::allocate).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DeviceLost`], and what else the driver reports.
+    pub fn memory_info(&self) -> Result<(u64, u64), Error> {
+        let core = self.core();
+        let _current = core.enter(self.world.opened(self.index)?)?;
+        let (free, total) = self.world.driver.memory_info().map_err(|failure| core.fail(failure))?;
+        Ok((free as u64, total as u64))
+    }
+
+    /// Pinned memory for what the host writes and the device copies from: write-combined, which spares the processor's
+    /// caches and is very slow for the host to read. Only copies use it: kernels may find it at another address, so views
+    /// of it with gaps are out of reach. Counted as pinned memory, zeroed, and given back by [`Device::free`] as any other.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`allocate`](Device::allocate).
+    pub fn allocate_upload(&self, bytes: usize) -> Result<Region, Error> {
+        self.allocate_as(MemoryKind::Pinned, HostMemory::WriteCombined, bytes)
+    }
+
+    /// May kernels here use the memory of the other device, of the same [`open`](CudaDevice::open) call? Known once both
+    /// have been used. Copies between devices do without.
+    pub fn reaches(&self, other: &CudaDevice) -> bool {
+        Arc::ptr_eq(&self.world, &other.world) && self.world.has_peer(self.index, other.index)
+    }
+
+    pub(super) fn world(&self) -> &Arc<World> {
+        &self.world
+    }
+
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
+    fn core(&self) -> &Core {
+        &self.world.cores[self.index]
+    }
+
+    fn allocate_as(&self, kind: MemoryKind, host: HostMemory, bytes: usize) -> Result<Region, Error> {
+        let (core, requested) = (self.core(), bytes as u64);
+        core.accounts.charge(kind, requested)?;
+        if bytes == 0 {
+            return Ok(Region::new(without_provenance_mut(ALIGNMENT), 0, kind, self.id()));
+        }
+        let fresh = || -> Result<*mut u8, Error> {
+            if isize::try_from(bytes).is_err() {
+                return Err(core.accounts.refuse(kind, requested));
+            }
+            let uncharged = |error| {
+                core.accounts.refuse(kind, requested);
+                error
+            };
+            let opened = self.world.opened(self.index).map_err(uncharged)?;
+            core.empty_trash(opened);
+            let _current = core.enter(opened).map_err(uncharged)?;
+            self.allocate_zeroed(opened, kind, host, bytes).map_err(|failure| {
+                let refused = core.accounts.refuse(kind, requested);
+                if failure.code() == OUT_OF_MEMORY { refused } else { core.fail(failure) }
+            })
+        };
+        let base = fresh()?;
+        let home = match (kind, host) {
+            (MemoryKind::Device, _) => Home::Device(self.index),
+            (MemoryKind::Pinned | MemoryKind::Pageable, HostMemory::Plain) => Home::Host,
+            (MemoryKind::Pinned | MemoryKind::Pageable, HostMemory::WriteCombined) => Home::Upload,
+        };
+        self.world.book.enter(base.addr(), bytes, home);
+        Ok(Region::new(base, bytes, kind, self.id()))
+    }
+
+    /// Fresh memory of `bytes` bytes, zeroed.
+    fn allocate_zeroed(
+        &self,
+        opened: &Opened,
+        kind: MemoryKind,
+        host: HostMemory,
+        bytes: usize,
+    ) -> Result<*mut u8, DriverFailure> {
+        let (core, driver) = (self.core(), self.world.driver);
+        match kind {
+            MemoryKind::Device => {
+                let address = driver.allocate(bytes)?;
+                // SAFETY: it has just been allocated with that many bytes.
+                if let Err(failure) = unsafe { core.zero(opened, address, bytes) } {
+                    // SAFETY: as above, and nobody else knows it.
+                    let _ = unsafe { driver.free(address) };
+                    return Err(failure);
+                }
+                Ok(with_exposed_provenance_mut(address as usize))
+            }
+            MemoryKind::Pinned | MemoryKind::Pageable => {
+                let address = driver.allocate_host(bytes, host)?;
+                // SAFETY: it has just been allocated with that many bytes, which the host may write.
+                unsafe { address.write_bytes(0, bytes) };
+                // Given back by its number.
+                address.expose_provenance();
+                Ok(address)
+            }
+        }
+    }
+
+    /// The event's last record and the device that made it.
+    fn recorded(&self, event: EventId) -> Result<(Mark, &Core), Error> {
+        let unrecorded = Error::EventNotRecorded { event, device: self.id() };
+        if !self.world.events.is_recorded(event)? {
+            return Err(unrecorded);
+        }
+        let mark = self.world.marks.find(event).ok_or(unrecorded)?;
+        Ok((mark, &self.world.cores[mark.device]))
+    }
+
+    /// Whether the mark has passed.
+    fn look(&self, event: EventId, mark: Mark, core: &Core) -> Result<bool, Error> {
+        core.check()?;
+        let _current = core.enter(self.world.opened(mark.device)?)?;
+        // SAFETY: events live as long as the world.
+        let passed = unsafe { self.world.driver.query_event(mark.raw) }.map_err(|failure| core.fail(failure))?;
+        self.seen(event, mark, passed)
+    }
+
+    fn seen(&self, event: EventId, mark: Mark, passed: bool) -> Result<bool, Error> {
+        if passed && !self.world.marks.pass(event, mark) {
+            return Err(Error::StaleEvent { event });
+        }
+        Ok(passed)
+    }
+}
+
+impl Device for CudaDevice {
+    fn id(&self) -> DeviceId {
+        self.core().id
+    }
+
+    fn info(&self) -> DeviceInfo {
+        let Core { id, name, units, .. } = self.core();
+        DeviceInfo { id: *id, name: name.clone(), units: *units, memory_limit: self.world.config.memory_limit }
+    }
+
+    fn memory(&self, kind: MemoryKind) -> MemoryStats {
+        self.core().accounts.of(kind)
+    }
+
+    fn alignment(&self) -> usize {
+        ALIGNMENT
+    }
+
+    fn host_accessible(&self) -> bool {
+        false
+    }
+
+    fn bind_thread(&self) -> Result<(), Error> {
+        let opened = self.world.opened(self.index)?;
+        // SAFETY: commands come from streams, which keep the world and with it the context.
+        unsafe { opened.context.bind(self.world.driver) }.map_err(|failure| self.core().fail(failure))
+    }
+
+    fn allocate(&self, kind: MemoryKind, bytes: usize) -> Result<Region, Error> {
+        self.allocate_as(kind, HostMemory::Plain, bytes)
+    }
+
+    unsafe fn free(&self, region: Region) {
+        let (core, address, bytes) = (self.core(), region.base().addr(), region.bytes());
+        if bytes == 0 {
+            return core.accounts.give_back(region.kind(), 0);
+        }
+        self.world.book.strike(address);
+        // One that has never been used has given none out: leaked, as the caller has not kept its promise.
+        if let Some(opened) = self.world.opened_already(self.index) {
+            core.give_back(opened, address, bytes, region.kind());
+        }
+    }
+
+    fn create_stream(&self) -> Result<Box<dyn Stream>, Error> {
+        self.create_stream_with(Priority::Normal)
+    }
+
+    fn create_stream_with(&self, priority: Priority) -> Result<Box<dyn Stream>, Error> {
+        let opened = self.world.opened(self.index)?;
+        let _current = self.core().enter(opened)?;
+        // Lower numbers come first, and 0 is the ordinary one, which every device has.
+        let (lowest, highest) = opened.priorities;
+        let priority = match priority {
+            Priority::Low => lowest,
+            Priority::Normal => 0.clamp(highest.min(lowest), lowest.max(highest)),
+            Priority::High => highest,
+        };
+        let handle = self.world.driver.create_stream(priority).map_err(|failure| self.core().fail(failure))?;
+        Ok(Box::new(CudaStream::new(self.index, Arc::clone(&self.world), handle)))
+    }
+
+    fn events(&self) -> &EventPool {
+        &self.world.events
+    }
+
+    fn query(&self, event: EventId) -> Result<bool, Error> {
+        let (mark, core) = self.recorded(event)?;
+        self.look(event, mark, core)
+    }
+
+    fn wait(&self, event: EventId, deadline: Option<Instant>) -> Result<bool, Error> {
+        let (mark, core) = self.recorded(event)?;
+        if self.look(event, mark, core)? {
+            return Ok(true);
+        }
+        let Some(deadline) = deadline else {
+            let _current = core.enter(self.world.opened(mark.device)?)?;
+            // SAFETY: events live as long as the world.
+            let waited = unsafe { self.world.driver.synchronize_event(mark.raw) };
+            waited.map_err(|failure| core.fail(failure))?;
+            return self.seen(event, mark, true);
+        };
+        // The driver has no wait with a deadline.
+        let (start, (mut pause, longest)) = (Instant::now(), SLEEP);
+        loop {
+            let now = Instant::now();
+            if now >= deadline {
+                return Ok(false);
+            }
+            if now.duration_since(start) < SPIN {
+                std::hint::spin_loop();
+            } else {
+                std::thread::sleep(pause.min(deadline - now));
+                pause = (pause * 2).min(longest);
+            }
+            if self.look(event, mark, core)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn take_failures(&self) -> Vec<LateFailure> {
+        let core = self.core();
+        if !core.statuses.are_open() {
+            return Vec::new();
+        }
+        if !core.is_lost()
+            && let Ok(opened) = self.world.opened(self.index)
+            && let Ok(_current) = core.enter(opened)
+            && let Err(failure) = core.statuses.collect(self.world.driver)
+        {
+            // Noted if the device is lost with it; else the next call looks again.
+            let _ = core.fail(failure);
+        }
+        core.statuses.take()
+    }
+}

@@ -1,0 +1,530 @@
+//! The driver: the one file through which every call of libcuda goes.
+//!
+//! A [`Driver`] is the proof that the probe (`probe.rs`) has found the library with every name in [`SYMBOLS`], so that no
+//! call through it reaches a panic of cudarc, which looks each function up at its first use. It is made there alone, and
+//! every call is a method of it; a test reads this file and holds the list against what it calls.
+//!
+//! Methods check nothing but the driver's answer. What must be current, alive or large enough is the caller's duty and
+//! stands at each. Calls that wait for the device say so; all others return at once, unless the driver has a reason of its
+//! own.
+
+use std::ffi::{CStr, c_void};
+use std::ptr;
+
+use cudarc::driver::sys;
+
+/// A call of the driver that failed: which, and the driver's code.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct DriverFailure {
+    /// The function of libcuda.
+    pub(super) call: &'static str,
+    result: sys::CUresult,
+}
+
+impl DriverFailure {
+    /// A kernel that no loaded module has, in the driver's words.
+    pub(super) const NO_FUNCTION: DriverFailure =
+        DriverFailure { call: "cuModuleGetFunction", result: sys::CUresult::CUDA_ERROR_NOT_FOUND };
+
+    /// The driver's code, such as 2 for `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub(super) fn code(self) -> u32 {
+        self.result as u32
+    }
+}
+
+/// Every function of libcuda that is called, under the name by which the library exports it.
+pub(super) const SYMBOLS: &[&str] = &[
+    "cuCtxEnablePeerAccess",
+    "cuCtxGetStreamPriorityRange",
+    "cuCtxPopCurrent_v2",
+    "cuCtxPushCurrent_v2",
+    "cuCtxSetCurrent",
+    "cuCtxSynchronize",
+    "cuDeviceCanAccessPeer",
+    "cuDeviceGet",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetCount",
+    "cuDeviceGetName",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDriverGetVersion",
+    "cuEventCreate",
+    "cuEventDestroy_v2",
+    "cuEventQuery",
+    "cuEventRecord",
+    "cuEventSynchronize",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuInit",
+    "cuLaunchKernel",
+    "cuMemAlloc_v2",
+    "cuMemFreeHost",
+    "cuMemFree_v2",
+    "cuMemGetInfo_v2",
+    "cuMemHostAlloc",
+    "cuMemcpyAsync",
+    "cuMemsetD8Async",
+    "cuModuleGetFunction",
+    "cuModuleLoadDataEx",
+    "cuModuleUnload",
+    "cuStreamCreateWithPriority",
+    "cuStreamDestroy_v2",
+    "cuStreamSynchronize",
+    "cuStreamWaitEvent",
+];
+
+/// The library that every call goes to.
+///
+/// # Panics
+/// Unless one of [`library_names`] can be loaded, which the probe has seen by then.
+pub(super) fn library() -> &'static libloading::Library {
+    // SAFETY: loading libcuda runs its initialisers, which is what loading it is for.
+    unsafe { sys::culib() }
+}
+
+/// The names by which cudarc looks for the library, in its order.
+pub(super) fn library_names() -> Vec<String> {
+    ["cuda", "nvcuda"].into_iter().flat_map(cudarc::get_lib_name_candidates).collect()
+}
+
+macro_rules! handles {
+    ($($(#[$doc:meta])* $name:ident: $raw:ty;)*) => {$(
+        $(#[$doc])*
+        #[derive(Copy, Clone, PartialEq, Eq, Debug)]
+        pub(super) struct $name($raw);
+
+        // SAFETY: a handle is a name that the driver takes from any thread; it is never looked into.
+        unsafe impl Send for $name {}
+        // SAFETY: as above.
+        unsafe impl Sync for $name {}
+    )*};
+}
+
+handles! {
+    /// A primary context, retained.
+    ContextHandle: sys::CUcontext;
+    /// A stream.
+    StreamHandle: sys::CUstream;
+    /// An event without timing.
+    EventHandle: sys::CUevent;
+    /// A loaded module.
+    ModuleHandle: sys::CUmodule;
+    /// A kernel of a loaded module.
+    FunctionHandle: sys::CUfunction;
+}
+
+impl ContextHandle {
+    /// For a caller's own driver calls.
+    pub(super) fn raw(self) -> *mut c_void {
+        self.0.cast()
+    }
+}
+
+impl StreamHandle {
+    /// The stream that [`raw`](StreamHandle::raw) has given out.
+    ///
+    /// # Safety
+    /// * It is one, and alive while the handle is used.
+    pub(super) unsafe fn of(raw: *mut c_void) -> StreamHandle {
+        StreamHandle(raw.cast())
+    }
+
+    /// For a caller's own driver calls.
+    pub(super) fn raw(self) -> *mut c_void {
+        self.0.cast()
+    }
+}
+
+/// Page-locked memory, by how the host uses it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum HostMemory {
+    /// Read and written by the host.
+    Plain,
+    /// Written by the host and read by devices; slow for the host to read.
+    WriteCombined,
+}
+
+/// Grid, block and dynamic shared memory of one launch.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Extent {
+    /// Blocks along x, y and z.
+    pub(super) grid: [u32; 3],
+    /// Threads of a block along x, y and z.
+    pub(super) block: [u32; 3],
+    /// Bytes of dynamic shared memory of a block.
+    pub(super) shared_bytes: u32,
+}
+
+/// A driver that is there, with every function that is called. Made by the probe.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Driver {
+    proof: (),
+}
+
+fn done(call: &'static str, result: sys::CUresult) -> Result<(), DriverFailure> {
+    match result {
+        sys::CUresult::CUDA_SUCCESS => Ok(()),
+        result => Err(DriverFailure { call, result }),
+    }
+}
+
+/// Calls a function of the driver and names it in what fails.
+macro_rules! call {
+    ($name:ident($($argument:expr),* $(,)?)) => {
+        // SAFETY: the probe has found the function, pointers are to locals or as the caller promised; the caller's
+        // promises are the rest of what the driver asks.
+        done(stringify!($name), unsafe { sys::$name($($argument),*) })
+    };
+}
+
+impl Driver {
+    /// # Safety
+    /// * [`library`] can be loaded and has every function of [`SYMBOLS`].
+    pub(super) unsafe fn found() -> Driver {
+        Driver { proof: () }
+    }
+
+    /// Makes the driver ready in this process. Blocks while devices are brought up.
+    pub(super) fn init(self) -> Result<(), DriverFailure> {
+        let () = self.proof;
+        call!(cuInit(0))
+    }
+
+    /// The newest CUDA version that the driver can do, such as `13000` for 13.0.
+    pub(super) fn version(self) -> Result<i32, DriverFailure> {
+        let mut version = 0;
+        call!(cuDriverGetVersion(&mut version))?;
+        Ok(version)
+    }
+
+    /// The driver's name of what failed, if it knows it.
+    pub(super) fn error_name(self, failure: DriverFailure) -> Option<&'static CStr> {
+        let mut text = ptr::null();
+        call!(cuGetErrorName(failure.result, &mut text)).ok()?;
+        // SAFETY: the driver gives a string of its own that lives as long as it is loaded: for ever.
+        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
+    }
+
+    /// The driver's explanation of what failed, if it has one.
+    pub(super) fn error_text(self, failure: DriverFailure) -> Option<&'static CStr> {
+        let mut text = ptr::null();
+        call!(cuGetErrorString(failure.result, &mut text)).ok()?;
+        // SAFETY: as in `error_name`.
+        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
+    }
+
+    /// How many devices there are.
+    pub(super) fn device_count(self) -> Result<i32, DriverFailure> {
+        let mut count = 0;
+        call!(cuDeviceGetCount(&mut count))?;
+        Ok(count)
+    }
+
+    /// The driver's number of the device with this index.
+    pub(super) fn device(self, index: i32) -> Result<i32, DriverFailure> {
+        let mut device = 0;
+        call!(cuDeviceGet(&mut device, index))?;
+        Ok(device)
+    }
+
+    /// The device's name.
+    pub(super) fn device_name(self, device: i32) -> Result<String, DriverFailure> {
+        let mut name = [0u8; 256];
+        call!(cuDeviceGetName(name.as_mut_ptr().cast(), name.len() as i32 - 1, device))?;
+        // The last byte is never given to the driver, so there is an end.
+        let text = CStr::from_bytes_until_nul(&name).unwrap_or_default();
+        Ok(text.to_string_lossy().into_owned())
+    }
+
+    /// Multiprocessors of the device.
+    pub(super) fn multiprocessors(self, device: i32) -> Result<i32, DriverFailure> {
+        self.attribute(device, sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+    }
+
+    /// Compute capability of the device: major and minor.
+    pub(super) fn capability(self, device: i32) -> Result<(i32, i32), DriverFailure> {
+        let major = self.attribute(device, sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = self.attribute(device, sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        Ok((major, minor))
+    }
+
+    fn attribute(self, device: i32, attribute: sys::CUdevice_attribute) -> Result<i32, DriverFailure> {
+        let mut value = 0;
+        call!(cuDeviceGetAttribute(&mut value, attribute, device))?;
+        Ok(value)
+    }
+
+    /// May kernels on `device` reach memory of `peer`?
+    pub(super) fn can_access_peer(self, device: i32, peer: i32) -> Result<bool, DriverFailure> {
+        let mut can = 0;
+        call!(cuDeviceCanAccessPeer(&mut can, device, peer))?;
+        Ok(can != 0)
+    }
+
+    /// Retains the device's primary context, which is made with its first retention. May block for long then.
+    pub(super) fn retain(self, device: i32) -> Result<ContextHandle, DriverFailure> {
+        let mut context = ptr::null_mut();
+        call!(cuDevicePrimaryCtxRetain(&mut context, device))?;
+        Ok(ContextHandle(context))
+    }
+
+    /// Releases the device's primary context, which ends with its last retention.
+    ///
+    /// # Safety
+    /// * One retention is given back, and nothing made under it is used any more.
+    pub(super) unsafe fn release(self, device: i32) -> Result<(), DriverFailure> {
+        call!(cuDevicePrimaryCtxRelease_v2(device))
+    }
+
+    /// Makes the context the calling thread's current one, in place of the one that is.
+    ///
+    /// # Safety
+    /// * The context is retained, and stays so while it is current.
+    pub(super) unsafe fn set_current(self, context: ContextHandle) -> Result<(), DriverFailure> {
+        call!(cuCtxSetCurrent(context.0))
+    }
+
+    /// Makes the context current on top of the one that is.
+    ///
+    /// # Safety
+    /// * As [`set_current`](Driver::set_current).
+    pub(super) unsafe fn push_current(self, context: ContextHandle) -> Result<(), DriverFailure> {
+        call!(cuCtxPushCurrent_v2(context.0))
+    }
+
+    /// Takes back what this thread has pushed.
+    pub(super) fn pop_current(self) -> Result<(), DriverFailure> {
+        let mut popped = ptr::null_mut();
+        call!(cuCtxPopCurrent_v2(&mut popped))
+    }
+
+    /// Waits until everything that the current context has been given is over.
+    pub(super) fn synchronize(self) -> Result<(), DriverFailure> {
+        call!(cuCtxSynchronize())
+    }
+
+    /// The lowest and the highest priority of streams of the current context: a lower number comes first.
+    pub(super) fn priorities(self) -> Result<(i32, i32), DriverFailure> {
+        let (mut least, mut greatest) = (0, 0);
+        call!(cuCtxGetStreamPriorityRange(&mut least, &mut greatest))?;
+        Ok((least, greatest))
+    }
+
+    /// Lets kernels of the current context reach the memory of another.
+    ///
+    /// # Safety
+    /// * `peer` is retained.
+    pub(super) unsafe fn enable_peer(self, peer: ContextHandle) -> Result<(), DriverFailure> {
+        call!(cuCtxEnablePeerAccess(peer.0, 0))
+    }
+
+    /// A stream of the current context that does not wait for the legacy default stream.
+    pub(super) fn create_stream(self, priority: i32) -> Result<StreamHandle, DriverFailure> {
+        let mut stream = ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        call!(cuStreamCreateWithPriority(&mut stream, flags, priority))?;
+        Ok(StreamHandle(stream))
+    }
+
+    /// Ends a stream; what it has been given still runs. Waits for nothing.
+    ///
+    /// # Safety
+    /// * The stream is alive, and is not used any more.
+    pub(super) unsafe fn destroy_stream(self, stream: StreamHandle) -> Result<(), DriverFailure> {
+        call!(cuStreamDestroy_v2(stream.0))
+    }
+
+    /// Waits until everything on the stream is over.
+    ///
+    /// # Safety
+    /// * The stream is alive.
+    pub(super) unsafe fn synchronize_stream(self, stream: StreamHandle) -> Result<(), DriverFailure> {
+        call!(cuStreamSynchronize(stream.0))
+    }
+
+    /// Holds back later commands of the stream until the event's last record, as of now, has passed.
+    ///
+    /// # Safety
+    /// * Both are alive, of whichever device.
+    pub(super) unsafe fn stream_wait(self, stream: StreamHandle, event: EventHandle) -> Result<(), DriverFailure> {
+        call!(cuStreamWaitEvent(stream.0, event.0, 0))
+    }
+
+    /// An event of the current context, without timing; a thread that waits for it sleeps.
+    pub(super) fn create_event(self) -> Result<EventHandle, DriverFailure> {
+        let mut event = ptr::null_mut();
+        let flags =
+            sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32 | sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32;
+        call!(cuEventCreate(&mut event, flags))?;
+        Ok(EventHandle(event))
+    }
+
+    /// Ends an event. Waits for nothing.
+    ///
+    /// # Safety
+    /// * The event is alive, and is not used any more.
+    pub(super) unsafe fn destroy_event(self, event: EventHandle) -> Result<(), DriverFailure> {
+        call!(cuEventDestroy_v2(event.0))
+    }
+
+    /// Records the event behind everything on the stream.
+    ///
+    /// # Safety
+    /// * Both are alive, and of one context.
+    pub(super) unsafe fn record(self, event: EventHandle, stream: StreamHandle) -> Result<(), DriverFailure> {
+        call!(cuEventRecord(event.0, stream.0))
+    }
+
+    /// Has the event's last record passed? An event without one counts as passed.
+    ///
+    /// # Safety
+    /// * The event is alive.
+    pub(super) unsafe fn query_event(self, event: EventHandle) -> Result<bool, DriverFailure> {
+        match call!(cuEventQuery(event.0)) {
+            Ok(()) => Ok(true),
+            Err(DriverFailure { result: sys::CUresult::CUDA_ERROR_NOT_READY, .. }) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Waits, asleep, until the event's last record as of now has passed.
+    ///
+    /// # Safety
+    /// * The event is alive.
+    pub(super) unsafe fn synchronize_event(self, event: EventHandle) -> Result<(), DriverFailure> {
+        call!(cuEventSynchronize(event.0))
+    }
+
+    /// Device memory of the current context, at a multiple of 256 bytes at least; not zeroed. May wait for the device.
+    pub(super) fn allocate(self, bytes: usize) -> Result<u64, DriverFailure> {
+        let mut address = 0;
+        call!(cuMemAlloc_v2(&mut address, bytes))?;
+        Ok(address)
+    }
+
+    /// Gives device memory back. May wait for the device.
+    ///
+    /// # Safety
+    /// * The address came from [`allocate`](Driver::allocate), and nothing uses the memory any more.
+    pub(super) unsafe fn free(self, address: u64) -> Result<(), DriverFailure> {
+        call!(cuMemFree_v2(address))
+    }
+
+    /// Page-locked memory that every device can copy from and to; not zeroed. May wait for the device.
+    pub(super) fn allocate_host(self, bytes: usize, kind: HostMemory) -> Result<*mut u8, DriverFailure> {
+        let mut address = ptr::null_mut();
+        let combined = match kind {
+            HostMemory::Plain => 0,
+            HostMemory::WriteCombined => sys::CU_MEMHOSTALLOC_WRITECOMBINED,
+        };
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP | combined;
+        call!(cuMemHostAlloc(&mut address, bytes, flags))?;
+        Ok(address.cast())
+    }
+
+    /// Gives page-locked memory back. May wait for the device.
+    ///
+    /// # Safety
+    /// * The address came from [`allocate_host`](Driver::allocate_host), and nothing uses the memory any more.
+    pub(super) unsafe fn free_host(self, address: *mut u8) -> Result<(), DriverFailure> {
+        call!(cuMemFreeHost(address.cast()))
+    }
+
+    /// Free and total bytes of the current context's device.
+    pub(super) fn memory_info(self) -> Result<(usize, usize), DriverFailure> {
+        let (mut free, mut total) = (0, 0);
+        call!(cuMemGetInfo_v2(&mut free, &mut total))?;
+        Ok((free, total))
+    }
+
+    /// Copies between any two of: device memory, of whichever device, and host memory. Where one side is pageable host
+    /// memory the driver stages it, and the call waits for the stream.
+    ///
+    /// # Safety
+    /// * Both sides have that many bytes until the copy is over, and do not overlap.
+    /// * The stream is alive, and of the current context.
+    pub(super) unsafe fn copy(
+        self,
+        target: u64,
+        source: u64,
+        bytes: usize,
+        stream: StreamHandle,
+    ) -> Result<(), DriverFailure> {
+        call!(cuMemcpyAsync(target, source, bytes, stream.0))
+    }
+
+    /// Sets bytes of device memory, or of page-locked memory, to `value`.
+    ///
+    /// # Safety
+    /// * There are that many bytes until it is over.
+    /// * The stream is alive, and of the current context.
+    pub(super) unsafe fn set_bytes(
+        self,
+        target: u64,
+        value: u8,
+        bytes: usize,
+        stream: StreamHandle,
+    ) -> Result<(), DriverFailure> {
+        call!(cuMemsetD8Async(target, value, bytes, stream.0))
+    }
+
+    /// Loads a module of PTX, compiled for the current context's device: takes long. What the driver's compiler says of
+    /// an error is written to `log`.
+    pub(super) fn load_module(self, ptx: &CStr, log: &mut [u8]) -> Result<ModuleHandle, DriverFailure> {
+        let mut module = ptr::null_mut();
+        let mut options =
+            [sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER, sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+        // A size is passed as a pointer of that value.
+        let size: *mut c_void = ptr::without_provenance_mut(log.len());
+        let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), size];
+        call!(cuModuleLoadDataEx(
+            &mut module,
+            ptx.as_ptr().cast(),
+            options.len() as u32,
+            options.as_mut_ptr(),
+            values.as_mut_ptr(),
+        ))?;
+        Ok(ModuleHandle(module))
+    }
+
+    /// Unloads a module.
+    ///
+    /// # Safety
+    /// * It is loaded, its context is current, and no function of it is used any more.
+    pub(super) unsafe fn unload_module(self, module: ModuleHandle) -> Result<(), DriverFailure> {
+        call!(cuModuleUnload(module.0))
+    }
+
+    /// A kernel of a module, by its C name. Loads the kernel, where the driver has put that off.
+    ///
+    /// # Safety
+    /// * The module is loaded.
+    pub(super) unsafe fn function(self, module: ModuleHandle, name: &CStr) -> Result<FunctionHandle, DriverFailure> {
+        let mut function = ptr::null_mut();
+        call!(cuModuleGetFunction(&mut function, module.0, name.as_ptr()))?;
+        Ok(FunctionHandle(function))
+    }
+
+    /// Launches a kernel. `parameters` has one pointer for each of its parameters, which are read before the call
+    /// returns.
+    ///
+    /// # Safety
+    /// * The function is of a loaded module, the stream is alive, both are of the current context.
+    /// * `parameters` has as many entries as the kernel has parameters, each a pointer to a value of the parameter's type.
+    /// * What the kernel does with these values is sound.
+    pub(super) unsafe fn launch(
+        self,
+        function: FunctionHandle,
+        extent: &Extent,
+        stream: StreamHandle,
+        parameters: &mut [*mut c_void],
+    ) -> Result<(), DriverFailure> {
+        let Extent { grid: [x, y, z], block: [bx, by, bz], shared_bytes } = *extent;
+        let values = parameters.as_mut_ptr();
+        call!(cuLaunchKernel(function.0, x, y, z, bx, by, bz, shared_bytes, stream.0, values, ptr::null_mut()))
+    }
+}
+
+#[cfg(test)]
+#[path = "driver_tests.rs"]
+mod tests;

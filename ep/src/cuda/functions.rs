@@ -1,0 +1,87 @@
+//! The kernels of one context: every module loaded, every function looked up, when the device is first used.
+//!
+//! Modules are loaded eagerly: loading one later, in the middle of a program, waits for what runs. Looking a function up
+//! loads it too, where the driver would put that off until its first launch. From then on a launch finds its function in
+//! a table, by a small number.
+
+use std::ffi::{CStr, CString};
+
+use super::driver::{Driver, DriverFailure, FunctionHandle, ModuleHandle};
+use super::function::{FunctionName, Module};
+
+/// Room for what the driver's compiler says.
+const LOG_BYTES: usize = 4096;
+
+/// The kernels of one context.
+#[derive(Debug)]
+pub(super) struct Functions {
+    modules: Vec<ModuleHandle>,
+    /// By [`FunctionName::index`].
+    table: Box<[Option<FunctionHandle>]>,
+}
+
+/// A module or kernel that the driver refused.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) failure: DriverFailure,
+    /// Which, and what the driver's compiler says.
+    pub(super) text: String,
+}
+
+impl Functions {
+    /// Loads everything into the current context. Takes long: the driver compiles, where it has not kept what it compiled
+    /// before.
+    pub(super) fn load(driver: Driver) -> Result<Functions, Refused> {
+        let mut functions = Functions {
+            modules: Vec::with_capacity(Module::ALL.len()),
+            table: vec![None; FunctionName::INDICES].into(),
+        };
+        for module in Module::ALL {
+            let loaded = load_module(driver, module.ptx(), module.name()).and_then(|handle| {
+                functions.modules.push(handle);
+                functions.look_up(driver, module, handle)
+            });
+            if let Err(refused) = loaded {
+                functions.unload(driver);
+                return Err(refused);
+            }
+        }
+        Ok(functions)
+    }
+
+    fn look_up(&mut self, driver: Driver, module: Module, handle: ModuleHandle) -> Result<(), Refused> {
+        for name in FunctionName::all().filter(|name| name.module() == module) {
+            let text = name.to_string();
+            // A name is made of letters, digits and underscores.
+            let c_name = CString::new(text.as_str()).unwrap_or_default();
+            // SAFETY: the module has just been loaded.
+            let function = unsafe { driver.function(handle, &c_name) };
+            self.table[name.index()] = Some(function.map_err(|failure| Refused { failure, text })?);
+        }
+        Ok(())
+    }
+
+    /// The kernel of this name; every name that there is has one.
+    #[inline]
+    pub(super) fn get(&self, name: FunctionName) -> Option<FunctionHandle> {
+        self.table.get(name.index()).copied().flatten()
+    }
+
+    /// Unloads everything. The context is current, and no kernel is running.
+    pub(super) fn unload(&self, driver: Driver) {
+        for module in &self.modules {
+            // SAFETY: it was loaded into the current context, and is not used any more.
+            let _ = unsafe { driver.unload_module(*module) };
+        }
+    }
+}
+
+/// Loads PTX into the current context.
+pub(super) fn load_module(driver: Driver, ptx: &CStr, name: &str) -> Result<ModuleHandle, Refused> {
+    let mut log = vec![0u8; LOG_BYTES];
+    driver.load_module(ptx, &mut log).map_err(|failure| {
+        let said = CStr::from_bytes_until_nul(&log).unwrap_or_default().to_string_lossy();
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        Refused { failure, text: format!("module {name}{}{said}", if said.is_empty() { "" } else { ": " }) }
+    })
+}

@@ -1,0 +1,123 @@
+//! A kernel of a caller's own, loaded on one device.
+
+use std::ffi::{CString, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::device::CudaDevice;
+use super::driver::{Extent, FunctionHandle, StreamHandle};
+use super::functions::load_module;
+use super::source::Ptx;
+use super::world::World;
+use crate::error::Error;
+use crate::operand::Operand;
+use crate::raw::RawCall;
+
+/// Blocks and threads of one launch.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct CudaGrid {
+    /// Blocks along x, y and z; each at least 1.
+    pub blocks: [u32; 3],
+    /// Threads of a block along x, y and z; each at least 1, at most 1024 in all.
+    pub threads: [u32; 3],
+    /// Bytes of dynamic shared memory of a block.
+    pub shared_bytes: u32,
+}
+
+/// One parameter of a kernel, by value.
+#[derive(Copy, Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "the names are those of the types")]
+pub enum CudaArgument {
+    /// An address, as of an operand.
+    Address(u64),
+    I32(i32),
+    U32(u32),
+    I64(i64),
+    U64(u64),
+    F32(f32),
+    F64(f64),
+}
+
+impl CudaArgument {
+    /// Where the value lies.
+    fn place(&self) -> *mut c_void {
+        match self {
+            CudaArgument::Address(value) | CudaArgument::U64(value) => ptr::from_ref(value).cast_mut().cast(),
+            CudaArgument::I32(value) => ptr::from_ref(value).cast_mut().cast(),
+            CudaArgument::U32(value) => ptr::from_ref(value).cast_mut().cast(),
+            CudaArgument::I64(value) => ptr::from_ref(value).cast_mut().cast(),
+            CudaArgument::F32(value) => ptr::from_ref(value).cast_mut().cast(),
+            CudaArgument::F64(value) => ptr::from_ref(value).cast_mut().cast(),
+        }
+    }
+}
+
+impl From<&Operand> for CudaArgument {
+    /// The address of the first element of the view; a kernel learns of strides by parameters of their own.
+    fn from(operand: &Operand) -> CudaArgument {
+        CudaArgument::Address(operand.ptr().addr() as u64)
+    }
+}
+
+/// A kernel of a caller's own, loaded on one device. Its module stays loaded as long as the devices of the same
+/// [`open`](CudaDevice::open) call are in use.
+#[derive(Clone, Debug)]
+pub struct CudaFunction {
+    world: Arc<World>,
+    index: usize,
+    handle: FunctionHandle,
+}
+
+impl CudaDevice {
+    /// Loads a kernel: the driver compiles the PTX for the device, which takes long, and may wait for what runs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`] with what the driver's compiler says, or where the PTX has no kernel of this name;
+    /// [`Error::DeviceLost`].
+    pub fn load(&self, ptx: &Ptx, name: &str) -> Result<CudaFunction, Error> {
+        let (world, index) = (self.world(), self.index());
+        let (core, driver) = (&world.cores[index], world.driver);
+        let opened = world.opened(index)?;
+        let _current = core.enter(opened)?;
+        let module = load_module(driver, ptx.as_c_str(), name).map_err(|refused| core.refused(refused))?;
+        core.keep(module);
+        // A name with a NUL in it is one that no kernel has.
+        let c_name = CString::new(name).unwrap_or_default();
+        // SAFETY: the module has just been loaded.
+        let handle = unsafe { driver.function(module, &c_name) }.map_err(|failure| core.fail(failure))?;
+        Ok(CudaFunction { world: Arc::clone(world), index, handle })
+    }
+}
+
+impl CudaFunction {
+    /// Queues a launch on the stream of a [`call_raw`](crate::Stream::call_raw), in the function that it runs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OtherDevice`] on a stream of another device than it was loaded on; what the driver refuses.
+    ///
+    /// # Safety
+    ///
+    /// * `call` is what `call_raw` gives to the function that calls this.
+    /// * The arguments are the kernel's parameters, by number, order and type.
+    /// * The kernel reads and writes no more than the operands of the call, as their access says.
+    pub unsafe fn launch(&self, call: &RawCall<'_>, grid: &CudaGrid, arguments: &[CudaArgument]) -> Result<(), Error> {
+        let core = &self.world.cores[self.index];
+        let opened = self.world.opened(self.index)?;
+        if !ptr::eq(opened.context.handle.raw(), call.context) {
+            return Err(Error::OtherDevice { loaded: core.id, device: call.device });
+        }
+        let CudaGrid { blocks, threads, shared_bytes } = *grid;
+        let extent = Extent { grid: blocks, block: threads, shared_bytes };
+        let mut places: SmallVec<[*mut c_void; 16]> = arguments.iter().map(CudaArgument::place).collect();
+        // SAFETY: the caller says that it is the stream of a call that is under way.
+        let stream = unsafe { StreamHandle::of(call.stream) };
+        // SAFETY: the function's module is loaded as long as the world, and the context is the stream's and current; the
+        // rest is the caller's promise.
+        let launched = unsafe { self.world.driver.launch(self.handle, &extent, stream, &mut places) };
+        launched.map_err(|failure| core.fail(failure))
+    }
+}

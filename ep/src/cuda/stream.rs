@@ -1,0 +1,309 @@
+//! A CUDA stream: checks a command, plans it, and hands it to the driver.
+//!
+//! The driver runs a stream's commands in order and later; nothing here waits for it, but where a method says so. Giving a
+//! command allocates nothing in steady state: a plan is a value, a kernel's parameter is read before the driver's call
+//! returns, and events and statuses are reused.
+
+use std::panic::Location;
+use std::ptr;
+use std::sync::Arc;
+
+use super::driver::{Driver, DriverFailure, Extent, FunctionHandle, StreamHandle};
+use super::plan::{Launch, plan, plan_copy, plan_fill};
+use super::progress::Progress;
+use super::world::{Core, Opened, World};
+use crate::closure::InlineFn;
+use crate::cpu;
+use crate::device::DeviceKind;
+use crate::error::{CallError, Error};
+use crate::event::EventId;
+use crate::fn_context::FnContext;
+use crate::kernel::KernelCall;
+use crate::label::Label;
+use crate::operand::Operand;
+use crate::raw::{RawCall, RawFn};
+use crate::scalar::Scalar;
+use crate::stream::Stream;
+
+/// A stream of a [`CudaDevice`](super::CudaDevice). Dropping it leaves what it has been given to run.
+#[derive(Debug)]
+pub(super) struct CudaStream {
+    /// Of its device.
+    index: usize,
+    world: Arc<World>,
+    handle: StreamHandle,
+    progress: Arc<Progress>,
+    /// The engine's numbers of the instruction that is being given.
+    stream: u32,
+    seq: u64,
+    /// What it is and where it was issued, where somebody has said so.
+    told: Option<(Arc<str>, &'static Location<'static>)>,
+}
+
+impl CudaStream {
+    pub(super) fn new(index: usize, world: Arc<World>, handle: StreamHandle) -> CudaStream {
+        let progress = Arc::new(Progress::default());
+        world.cores[index].join(&progress);
+        CudaStream { index, world, handle, progress, stream: 0, seq: 0, told: None }
+    }
+
+    fn core(&self) -> &Core {
+        &self.world.cores[self.index]
+    }
+
+    /// Gives the driver a command, in the device's context.
+    #[inline]
+    fn give(
+        &self,
+        what: &str,
+        command: impl FnOnce(Driver, &Opened, StreamHandle) -> Result<(), DriverFailure>,
+    ) -> Result<(), Error> {
+        let core = self.core();
+        let opened = self.world.opened(self.index)?;
+        let _current = core.enter(opened)?;
+        command(self.world.driver, opened, self.handle).map_err(|failure| core.fail(failure))?;
+        if self.world.config.sync_each_op {
+            // SAFETY: the stream is alive until it is dropped.
+            let over = unsafe { self.world.driver.synchronize_stream(self.handle) };
+            over.map_err(|failure| core.fail_in(failure, Some(&self.instruction(what))))?;
+        }
+        Ok(())
+    }
+
+    /// The instruction that is being given, for people.
+    #[cold]
+    fn instruction(&self, what: &str) -> String {
+        let CudaStream { stream, seq, .. } = self;
+        match &self.told {
+            Some((name, site)) => format!("{name} ({what}), instruction {stream}:{seq}, issued at {site}"),
+            None => format!("{what}, instruction {stream}:{seq}"),
+        }
+    }
+
+    /// Launches a kernel of ours.
+    #[inline]
+    fn launch_planned(&self, what: &str, launch: Launch) -> Result<(), Error> {
+        if launch.function.can_fail() {
+            return self.launch_watched(what, launch);
+        }
+        self.give(what, |driver, opened, stream| {
+            let function = function(opened, &launch)?;
+            // SAFETY: the plan was made for this kernel, of operands that are as their maker promised.
+            unsafe { launch_kernel(driver, function, stream, launch) }
+        })
+    }
+
+    /// Launches a kernel of ours that may fail, with a status to tell of it.
+    fn launch_watched(&self, what: &str, mut launch: Launch) -> Result<(), Error> {
+        let (name, statuses) = (launch.function, &self.core().statuses);
+        self.give(what, |driver, opened, stream| {
+            let function = function(opened, &launch)?;
+            let slot = statuses.acquire(driver)?;
+            launch.arguments.status = slot.address();
+            // SAFETY: as in `launch_planned`; the status is the launch's alone until its event has passed.
+            if let Err(failure) = unsafe { launch_kernel(driver, function, stream, launch) } {
+                statuses.give_back(slot);
+                return Err(failure);
+            }
+            // SAFETY: the event is the slot's, made in this context; the stream is alive.
+            match unsafe { driver.record(slot.passed(), stream) } {
+                Ok(()) => statuses.launched(slot, name, self.stream, self.seq),
+                // Nothing shows when it is over, so it is waited for.
+                // SAFETY: the stream is alive.
+                Err(_) => match unsafe { driver.synchronize_stream(stream) } {
+                    Ok(()) => statuses.over(slot, name, self.stream, self.seq),
+                    // The slot is never free again: the device may still write it.
+                    Err(failure) => {
+                        self.core().lose(format!("{} gave code {} behind a kernel", failure.call, failure.code()));
+                    }
+                },
+            }
+            Ok(())
+        })
+    }
+
+    /// Errs where a copy would be staged by the driver and that is not wanted.
+    fn check_pinned(&self, operand: &Operand) -> Result<(), Error> {
+        let address = operand.ptr().addr();
+        if self.world.config.strict_pinned && self.world.book.home(address).is_none() {
+            return Err(Error::Pageable { device: self.core().id, address });
+        }
+        Ok(())
+    }
+
+    /// Errs where the device's kernels do not reach the memory.
+    fn check_reach(&self, operand: &Operand) -> Result<(), Error> {
+        let address = operand.ptr().addr();
+        if self.world.reaches(self.index, address) {
+            Ok(())
+        } else {
+            Err(Error::OutOfReach { device: self.core().id, address })
+        }
+    }
+}
+
+/// Makes the context of a bound thread current again when it is dropped.
+struct Again<'a> {
+    driver: Driver,
+    opened: &'a Opened,
+}
+
+impl Drop for Again<'_> {
+    fn drop(&mut self) {
+        // SAFETY: it was bound to this thread before, and a stream of it is in use. What fails here fails the next call.
+        let _ = unsafe { self.opened.context.bind_again(self.driver) };
+    }
+}
+
+/// The kernel of a launch; a name that has none is an invalid argument, as the driver would say.
+#[inline]
+fn function(opened: &Opened, launch: &Launch) -> Result<FunctionHandle, DriverFailure> {
+    opened.functions.get(launch.function).ok_or(DriverFailure::NO_FUNCTION)
+}
+
+/// Launches a kernel with its one parameter.
+///
+/// # Safety
+/// * `function` is the one that the launch names, of a loaded module; its context is current.
+/// * The stream is alive.
+/// * The memory that the launch names is there, and nothing else uses it against the order of streams.
+#[inline]
+unsafe fn launch_kernel(
+    driver: Driver,
+    function: FunctionHandle,
+    stream: StreamHandle,
+    mut launch: Launch,
+) -> Result<(), DriverFailure> {
+    let Launch { grid, block, shared_bytes, .. } = launch;
+    let mut parameters = [ptr::from_mut(&mut launch.arguments).cast()];
+    // SAFETY: each of our kernels takes one parameter of this type; the rest is the caller's promise.
+    unsafe { driver.launch(function, &Extent { grid, block, shared_bytes }, stream, &mut parameters) }
+}
+
+impl Stream for CudaStream {
+    fn begin(&mut self, label: &Label) {
+        self.number(label.stream, label.seq);
+        self.told = Some((Arc::clone(&label.what), label.site));
+    }
+
+    #[inline]
+    fn number(&mut self, stream: u32, seq: u64) {
+        (self.stream, self.seq) = (stream, seq);
+        self.told = None;
+        self.progress.begin(stream, seq);
+    }
+
+    fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
+        if call.kernel.device != DeviceKind::Cuda {
+            return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.core().id });
+        }
+        self.core().check()?;
+        (call.kernel.run)(call)?;
+        call.share_overlapping()?;
+        match plan(call)? {
+            Some(launch) => self.launch_planned(call.kernel.op.name(), launch),
+            None => Ok(()),
+        }
+    }
+
+    /// Contiguous views of any memory are copied by the driver, between devices too; others by a kernel, which must reach
+    /// both sides. Where one side is pageable memory the driver stages it, and the call waits for the stream.
+    fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
+        self.core().check()?;
+        if !cpu::check_copy(source, target)? {
+            return Ok(());
+        }
+        self.check_pinned(source)?;
+        self.check_pinned(target)?;
+        if !(source.layout().is_contiguous() && target.layout().is_contiguous()) {
+            self.check_reach(source)?;
+            self.check_reach(target)?;
+            return match plan_copy(source, target) {
+                Some(launch) => self.launch_planned("copy", launch),
+                None => Ok(()),
+            };
+        }
+        let bytes = source.layout().elements() * source.dtype().size();
+        let (from, to) = (source.ptr().addr() as u64, target.ptr().addr() as u64);
+        // SAFETY: operands promise their memory for as long as the command needs it; both were checked to have these
+        // bytes and not to overlap; the stream is alive and its context is current.
+        self.give("copy", |driver, _, stream| unsafe { driver.copy(to, from, bytes, stream) })
+    }
+
+    fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
+        self.core().check()?;
+        cpu::check_fill(target, value)?;
+        match plan_fill(target, value)? {
+            Some(launch) => self.launch_planned("fill", launch),
+            None => Ok(()),
+        }
+    }
+
+    fn call(&mut self, function: InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
+        FnContext::new(operands)?;
+        drop(function);
+        Err(Error::HostFunction { device: self.core().id }.into())
+    }
+
+    fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand]) -> Result<(), CallError> {
+        FnContext::new(operands)?;
+        let core = self.core();
+        let opened = self.world.opened(self.index)?;
+        let current = core.enter(opened)?;
+        let (context, stream) = (opened.context.handle.raw(), self.handle.raw());
+        let result = {
+            // Also where the function panics.
+            let _again = Again { driver: self.world.driver, opened };
+            function(&RawCall { device: core.id, context, stream, operands })
+        };
+        drop(current);
+        result.map_err(CallError::Function)?;
+        // The function's commands count as one of this stream.
+        self.give("call", |_, _, _| Ok(())).map_err(CallError::Device)
+    }
+
+    fn record(&mut self, event: EventId) -> Result<(), Error> {
+        let World { events, marks, .. } = &*self.world;
+        // A released event is refused before the driver is told.
+        events.is_recorded(event)?;
+        self.give("record", |driver, _, stream| {
+            let raw = marks.raw(event, self.index, || driver.create_event())?;
+            // SAFETY: the event lives as long as the world and was made in this context; the stream is alive.
+            unsafe { driver.record(raw, stream) }?;
+            marks.note(event, raw, self.index, &self.progress);
+            Ok(())
+        })?;
+        events.record(event)
+    }
+
+    fn wait(&mut self, event: EventId) -> Result<(), Error> {
+        let unrecorded = Error::EventNotRecorded { event, device: self.core().id };
+        if !self.world.events.is_recorded(event)? {
+            return Err(unrecorded);
+        }
+        let mark = self.world.marks.find(event).ok_or(unrecorded)?;
+        // What a lost device has recorded never passes.
+        self.world.cores[mark.device].check()?;
+        // SAFETY: the event lives as long as the world, of whichever device; the stream is alive.
+        self.give("wait", |driver, _, stream| unsafe { driver.stream_wait(stream, mark.raw) })
+    }
+
+    /// Waits for the device. A kernel that failed is told by [`take_failures`](crate::Device::take_failures) alone.
+    fn synchronize(&mut self) -> Result<(), Error> {
+        let launched = self.progress.launched();
+        // SAFETY: the stream is alive.
+        self.give("synchronize", |driver, _, stream| unsafe { driver.synchronize_stream(stream) })?;
+        self.progress.pass(launched);
+        Ok(())
+    }
+}
+
+impl Drop for CudaStream {
+    fn drop(&mut self) {
+        let Some(opened) = self.world.opened_already(self.index) else { return };
+        if let Ok(_current) = self.core().enter(opened) {
+            // SAFETY: the stream is alive, and gone with this.
+            let _ = unsafe { self.world.driver.destroy_stream(self.handle) };
+        }
+    }
+}
