@@ -91,7 +91,7 @@ mod sealed {
 
 /// A Rust type that tensor memory can be read and written as.
 ///
-/// Sealed; implemented for `f32`, `f64`, [`f16`], [`bf16`], `i32`, `i64` and `u8`, all of which accept
+/// Sealed; implemented for `f32`, `f64`, [`f16`](struct@f16), [`bf16`], `i32`, `i64` and `u8`, all of which accept
 /// every bit pattern and have no padding.
 pub trait Element: sealed::Sealed + Copy + Send + Sync + fmt::Debug + PartialEq + 'static {
     /// The dtype that this type stores.

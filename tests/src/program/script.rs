@@ -185,12 +185,33 @@ impl fmt::Display for Script {
 
 #[cfg(test)]
 mod tests {
+    use streamvm::Mode;
+
     use super::*;
 
     #[test]
     fn a_seed_is_a_script() {
         assert_eq!(Script::draw(7), Script::draw(7));
         assert_ne!(Script::draw(7).turns, Script::draw(8).turns);
+    }
+
+    #[test]
+    fn scripts_work_on_every_float_that_is_drawn() {
+        let lists = Lists::default();
+        for seed in 0..300 {
+            let vm = Vm::builder().mode(Mode::Inline).cpu_devices(2).build().expect("an engine");
+            Script::draw(seed).play(&vm, Machine::CPUS, false, Some(lists.clone())).expect("it runs");
+        }
+        let text = lists.lock().expect("no panic").concat();
+        for dtype in ["f32[", "f16[", "bf16["] {
+            let unary = &[" neg ", " relu ", " tanh ", " abs "][..];
+            let binary = &[" add ", " sub ", " mul ", " max "][..];
+            for what in [&[" fill "][..], &[" alloc "], &[" copy "], &[" matmul "], &[" cast "], unary, binary] {
+                let is_of = |line: &str| line.rsplit(' ').next().unwrap_or("").starts_with(dtype);
+                let found = |line: &str| is_of(line) && what.iter().any(|what| line.contains(what));
+                assert!(text.lines().any(found), "none of {what:?} of {dtype}..] is drawn");
+            }
+        }
     }
 
     #[test]
