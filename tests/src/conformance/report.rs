@@ -152,7 +152,10 @@ fn attempt(backend: &Backend, case: &Case) -> Result<(), String> {
             let text = text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
             Err(format!("panicked: {}", text.unwrap_or_else(|| "no text".to_owned())))
         });
-        let _ = sender.send(outcome.and_then(|()| bench.audit()));
+        let outcome = outcome.and_then(|()| bench.audit());
+        // A case is over once its devices are gone.
+        drop(bench);
+        let _ = sender.send(outcome);
     };
     let thread = thread::Builder::new().name(case.name.to_owned()).spawn(body);
     let thread = thread.map_err(|error| format!("no thread for the case: {error}"))?;

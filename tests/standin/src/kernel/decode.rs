@@ -53,7 +53,8 @@ pub(crate) fn decode(function: FunctionName, arguments: &Arguments) -> Result<De
     let outer = axes("shape", &arguments.shape, arguments.rank)?;
     let inner = axes("inner", &arguments.inner, arguments.inner_rank)?;
     let count = |dims: &[usize]| dims.iter().try_fold(1usize, |all, &dim| all.checked_mul(dim)).map(|all| all as u64);
-    let inner_elements = if has_lanes(function) { count(&inner) } else { Some(0) };
+    // Other kernels do not read how many inner elements there are.
+    let inner_elements = if has_lanes(function) { count(&inner) } else { Some(arguments.inner_elements) };
     for (name, expected, said, dims) in [
         ("elements", count(&outer), arguments.elements, &outer),
         ("inner_elements", inner_elements, arguments.inner_elements, &inner),
@@ -230,12 +231,13 @@ mod tests {
         for broken in [
             Arguments { rank: 9, ..good },
             Arguments { elements: 4, ..good },
-            Arguments { inner_elements: 1, ..good },
             Arguments { shape: [-1, 1, 1, 1, 1, 1, 1, 1], ..good },
             arguments(&[view(64, &[-1]), view(256, &[1])], &[3], &[]),
             arguments(&[view(64, &[1]), view(256, &[1]), view(512, &[1])], &[3], &[]),
         ] {
             assert!(shapes("sv_neg_f32", &broken).is_err(), "{broken:?}");
         }
+        let reduced = arguments(&[view(64, &[4, 1]), view(256, &[1])], &[3], &[4]);
+        assert!(shapes("sv_sum_f32", &Arguments { inner_elements: 5, ..reduced }).is_err());
     }
 }

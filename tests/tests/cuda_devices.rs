@@ -1,0 +1,393 @@
+//! What is CUDA's own: which context is current where, what is made once, what a driver's errors become. Over a driver that
+//! stands in for NVIDIA's.
+
+#![cfg(target_os = "linux")]
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use streamvm_ep::cuda::{CudaArgument, CudaConfig, CudaDevice, CudaGrid, Ptx};
+use streamvm_ep::{
+    Access, CallError, DType, Device, DeviceId, DeviceKind, Error, EventId, InlineFn, KernelCall, KernelRegistry,
+    Label, LateCause, Layout, MemoryKind, Op, Operand, Params, RawCall, Region, Scalar, Shape, Stream,
+};
+use streamvm_standin::{EMPTY, EMPTY_PTX, Standin};
+
+/// All tests of one process see the same number.
+fn standin(settings: &str) -> Standin {
+    Standin::load(&format!("devices=2;{settings}"))
+}
+
+fn open(config: CudaConfig) -> Vec<Arc<CudaDevice>> {
+    CudaDevice::open(&config).expect("the stand-in has devices")
+}
+
+const ELEMENTS: usize = 64;
+
+/// A vector of `i32` at the start of a region.
+fn vector(region: &Region, access: Access) -> Operand {
+    view(region, Layout::contiguous(Shape::new(&[ELEMENTS]).expect("a small shape")), access)
+}
+
+fn view(region: &Region, layout: Layout, access: Access) -> Operand {
+    assert!(layout.span_elements().end * 4 <= region.bytes());
+    // SAFETY: it lies within the region, which is zeroed and freed behind a synchronize of the streams that use it.
+    unsafe { Operand::new(region.base(), DType::I32, layout, access) }
+}
+
+fn memory(device: &CudaDevice) -> Region {
+    device.allocate(MemoryKind::Device, ELEMENTS * 4).expect("there is memory")
+}
+
+fn free(device: &CudaDevice, region: Region) {
+    // SAFETY: the tests free what their streams are done with.
+    unsafe { device.free(region) }
+}
+
+fn fill(stream: &mut dyn Stream, region: &Region, value: i32) -> Result<(), Error> {
+    stream.fill(&mut vector(region, Access::Write), Scalar::from(value))
+}
+
+fn record(device: &CudaDevice, stream: &mut dyn Stream) -> EventId {
+    let event = device.events().acquire();
+    stream.record(event).expect("a record");
+    event
+}
+
+fn divide(stream: &mut dyn Stream, a: &Region, b: &Region, out: &Region) -> Result<(), Error> {
+    let kernel = KernelRegistry::builtin().get(Op::Div, DeviceKind::Cuda, DType::I32).expect("a kernel");
+    let mut operands = [vector(a, Access::Read), vector(b, Access::Read), vector(out, Access::Write)];
+    let params = Params::default();
+    stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params })
+}
+
+#[test]
+fn a_bound_thread_pushes_no_context_and_any_other_leaves_its_own() {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let mut stream = device.create_stream().expect("a stream");
+    let region = memory(device);
+    let calls = |name: &str| driver.calls(name);
+    let before = (calls("cuCtxPushCurrent_v2"), calls("cuCtxPopCurrent_v2"));
+    assert_eq!(before.0, before.1, "what is pushed is popped");
+    fill(&mut *stream, &region, 1).expect("a fill");
+    stream.synchronize().expect("it is over");
+    let after = (calls("cuCtxPushCurrent_v2"), calls("cuCtxPopCurrent_v2"));
+    assert_eq!(after, (before.0 + 2, before.1 + 2), "one push and pop a call");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            device.bind_thread().expect("it is bound");
+            for value in 0..10 {
+                fill(&mut *stream, &region, value).expect("a fill");
+            }
+            stream.synchronize().expect("it is over");
+        });
+    });
+    assert_eq!((calls("cuCtxPushCurrent_v2"), calls("cuCtxPopCurrent_v2")), after, "pushes of a bound thread");
+    free(device, region);
+}
+
+#[test]
+fn commands_make_nothing_once_they_have_run() {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let [mut one, mut two] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let [a, b, out] = [(); 3].map(|()| memory(device));
+    let made =
+        || ["cuEventCreate", "cuMemHostAlloc", "cuMemAlloc_v2", "cuModuleLoadDataEx"].map(|name| driver.calls(name));
+    let mut round = || {
+        fill(&mut *one, &b, 3).expect("a fill");
+        let written = record(device, &mut *one);
+        two.wait(written).expect("a wait");
+        divide(&mut *two, &a, &b, &out).expect("a launch");
+        let divided = record(device, &mut *two);
+        assert_eq!(device.wait(divided, None), Ok(true));
+        assert_eq!(device.take_failures(), []);
+        for event in [written, divided] {
+            device.events().release(event).expect("it is live");
+        }
+    };
+    round();
+    let before = made();
+    for _ in 0..20 {
+        round();
+    }
+    assert_eq!(made(), before, "events, pinned and device memory, modules");
+    [a, b, out].into_iter().for_each(|region| free(device, region));
+}
+
+#[test]
+fn an_event_of_one_device_is_recorded_anew_by_another() {
+    let _driver = standin("");
+    let devices = open(CudaConfig::default());
+    let mut streams = [0, 1].map(|device: usize| devices[device].create_stream().expect("a stream"));
+    let regions = [0, 1].map(|device: usize| memory(&devices[device]));
+    let event = devices[0].events().acquire();
+    for round in 0..6 {
+        let (here, there) = (round % 2, 1 - round % 2);
+        fill(&mut *streams[here], &regions[here], 5).expect("a fill");
+        streams[here].record(event).expect("a record");
+        streams[there].wait(event).expect("a wait across devices");
+        fill(&mut *streams[there], &regions[there], 6).expect("a fill");
+        // Through either device.
+        assert_eq!(devices[there].wait(event, None), Ok(true));
+        assert_eq!(devices[here].query(event), Ok(true));
+        streams[there].synchronize().expect("it is over");
+    }
+    for (device, region) in devices.iter().zip(regions) {
+        free(device, region);
+    }
+}
+
+#[test]
+fn a_wait_with_a_deadline_ends_at_it() {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let mut stream = device.create_stream().expect("a stream");
+    let region = memory(device);
+    driver.hold(true);
+    fill(&mut *stream, &region, 1).expect("a fill");
+    let event = record(device, &mut *stream);
+    let start = Instant::now();
+    assert_eq!(device.wait(event, start.checked_add(Duration::from_millis(20))), Ok(false));
+    assert!(start.elapsed() >= Duration::from_millis(20));
+    assert_eq!(device.query(event), Ok(false));
+    driver.hold(false);
+    assert_eq!(device.wait(event, Instant::now().checked_add(Duration::from_secs(60))), Ok(true));
+    free(device, region);
+}
+
+#[test]
+fn memory_that_a_launching_thread_gives_back_is_freed_by_another() {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let region = memory(device);
+    let freed = driver.calls("cuMemFree_v2");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            device.bind_thread().expect("it is bound");
+            free(device, region);
+        });
+    });
+    assert_eq!(driver.calls("cuMemFree_v2"), freed, "calls that may wait for the device on a thread that launches");
+    assert_eq!(device.memory(MemoryKind::Device).regions, 1, "counted until it is freed");
+    let next = memory(device);
+    assert_eq!(driver.calls("cuMemFree_v2"), freed + 1);
+    free(device, next);
+    assert_eq!(device.memory(MemoryKind::Device).regions, 0);
+}
+
+#[test]
+fn no_memory_is_out_of_memory_and_any_other_refusal_is_the_drivers() {
+    let driver = standin("memory=64M");
+    let device = &open(CudaConfig::default())[0];
+    let (free_bytes, total) = device.memory_info().expect("the device tells");
+    assert!(free_bytes <= total && total == 64 << 20, "{free_bytes} of {total}");
+    let error = device.allocate(MemoryKind::Device, 1 << 30).map(drop).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory { requested: 1_073_741_824, limit: None, .. }), "{error}");
+    driver.fault("fail=cuMemAlloc_v2:1:INVALID_VALUE");
+    let error = device.allocate(MemoryKind::Device, 100).map(drop).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        matches!(error, Error::Driver { .. })
+            && text.contains("cuda:0: cuMemAlloc_v2 gave CUDA_ERROR_INVALID_VALUE (1)")
+    );
+    assert_eq!(device.memory(MemoryKind::Device).in_use, 0, "what was refused is not counted");
+    let region = memory(device);
+    free(device, region);
+}
+
+/// `INVALID_VALUE` of one call leaves the device as it was.
+#[test]
+fn a_refused_command_is_not_queued_and_the_stream_goes_on() {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let mut stream = device.create_stream().expect("a stream");
+    let region = memory(device);
+    driver.fault("fail=cuLaunchKernel:1:INVALID_VALUE");
+    let error = fill(&mut *stream, &region, 1).unwrap_err();
+    assert!(matches!(error, Error::Driver { .. }), "{error}");
+    fill(&mut *stream, &region, 2).expect("the next one");
+    stream.synchronize().expect("it is over");
+    free(device, region);
+}
+
+#[test]
+fn an_illegal_access_loses_its_device_alone_and_names_what_was_under_way() {
+    let driver = standin("illegal=3@0");
+    let devices = open(CudaConfig::default());
+    let mut bad = devices[0].create_stream().expect("a stream");
+    let mut good = devices[1].create_stream().expect("a stream");
+    let regions = [0, 1].map(|device: usize| memory(&devices[device]));
+    for seq in 1..=2 {
+        bad.number(7, seq);
+        fill(&mut *bad, &regions[0], 1).expect("a fill");
+    }
+    let seen = record(&devices[0], &mut *bad);
+    assert_eq!(devices[0].wait(seen, None), Ok(true));
+    for seq in 3..=5 {
+        bad.number(7, seq);
+        // The driver may notice while more is given.
+        let _ = fill(&mut *bad, &regions[0], 1);
+    }
+    let error = bad.synchronize().unwrap_err();
+    let Error::DeviceLost { device, reason } = &error else { panic!("{error}") };
+    assert_eq!(*device, DeviceId::cuda(0));
+    assert!(reason.contains("ILLEGAL_ADDRESS (700)"), "{reason}");
+    let range = |last: u64| {
+        format!("by stream and number: 7:3{}", if last > 3 { format!(" to 7:{last};") } else { ";".into() })
+    };
+    assert!((3..=5).any(|last| reason.contains(&range(last))), "{reason}");
+    // From now on without a call of the driver.
+    let before = driver.calls("cuLaunchKernel");
+    assert_eq!(fill(&mut *bad, &regions[0], 1), Err(error.clone()));
+    assert_eq!(devices[0].query(seen), Err(error.clone()));
+    assert_eq!(devices[0].allocate(MemoryKind::Device, 8).map(drop), Err(error.clone()));
+    assert_eq!(good.wait(seen), Err(error), "what a lost device has recorded never passes");
+    assert_eq!(driver.calls("cuLaunchKernel"), before);
+    fill(&mut *good, &regions[1], 2).expect("the other device goes on");
+    good.synchronize().expect("it is over");
+    for (device, region) in devices.iter().zip(regions) {
+        free(device, region);
+    }
+    drop((bad, good));
+    drop(devices);
+    driver.leaks();
+}
+
+#[test]
+fn synchronizing_each_op_names_the_instruction() {
+    let driver = standin("illegal=2");
+    let devices = open(CudaConfig { sync_each_op: true, ..CudaConfig::default() });
+    let mut stream = devices[0].create_stream().expect("a stream");
+    let region = memory(&devices[0]);
+    stream.begin(&Label::new(4, 1, "first"));
+    fill(&mut *stream, &region, 1).expect("the first");
+    stream.begin(&Label::new(4, 2, "second"));
+    let error = fill(&mut *stream, &region, 1).unwrap_err().to_string();
+    assert!(error.contains("in second (fill), instruction 4:2, issued at tests/tests/cuda_devices.rs"), "{error}");
+    free(&devices[0], region);
+    drop(stream);
+    drop(devices);
+    driver.leaks();
+}
+
+#[test]
+fn failures_of_a_lost_device_are_not_invented() {
+    let driver = standin("illegal=1");
+    let devices = open(CudaConfig::default());
+    let mut stream = devices[0].create_stream().expect("a stream");
+    let regions = [(); 3].map(|()| memory(&devices[0]));
+    let [a, b, out] = &regions;
+    let _ = divide(&mut *stream, a, b, out);
+    assert!(matches!(stream.synchronize(), Err(Error::DeviceLost { .. })));
+    assert_eq!(devices[0].take_failures(), []);
+    regions.into_iter().for_each(|region| free(&devices[0], region));
+    drop(stream);
+    drop(devices);
+    driver.leaks();
+}
+
+/// The event behind a kernel that may fail cannot be recorded: the kernel is waited for, and still told.
+#[test]
+fn a_failure_is_told_where_its_event_is_not_recorded() {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let mut stream = device.create_stream().expect("a stream");
+    let regions = [(); 3].map(|()| memory(device));
+    let [a, b, out] = &regions;
+    stream.number(3, 9);
+    driver.fault("fail=cuEventRecord:1:OPERATING_SYSTEM");
+    divide(&mut *stream, a, b, out).expect("it was launched");
+    let failures = device.take_failures();
+    assert_eq!(failures.iter().map(|failure| (failure.stream, failure.seq)).collect::<Vec<_>>(), [(3, 9)]);
+    assert!(matches!(failures[0].cause, LateCause::Device(Error::Kernel(_))), "{:?}", failures[0]);
+    regions.into_iter().for_each(|region| free(device, region));
+}
+
+#[test]
+fn copies_tell_what_they_cannot_reach() {
+    let _driver = standin("pageable=1");
+    let devices = open(CudaConfig::default());
+    let strict = open(CudaConfig { strict_pinned: true, ..CudaConfig::default() });
+    let device = &devices[0];
+    let mut stream = device.create_stream().expect("a stream");
+    let mut own = vec![0i32; 2 * ELEMENTS];
+    own[0] = 7;
+    // SAFETY: the vector outlives the streams' use of it, which is synchronized, and is not touched meanwhile.
+    let pageable = |layout| unsafe { Operand::new(own.as_ptr().cast_mut().cast(), DType::I32, layout, Access::Read) };
+    let shape = Shape::new(&[ELEMENTS]).expect("a small shape");
+    let (row, gaps) = (Layout::contiguous(shape), Layout::with_strides(shape, &[2], 0).expect("a stride"));
+    let (target, back) = (memory(device), device.allocate(MemoryKind::Pinned, ELEMENTS * 4).expect("pinned memory"));
+    // The driver stages what is contiguous.
+    stream.copy(&pageable(row), &mut vector(&target, Access::Write)).expect("a staged copy");
+    stream.copy(&vector(&target, Access::Read), &mut vector(&back, Access::Write)).expect("a copy back");
+    stream.synchronize().expect("it is over");
+    assert_eq!(vector(&back, Access::Read).slice::<i32>().expect("host memory")[0], 7);
+    let error = stream.copy(&pageable(gaps), &mut vector(&target, Access::Write)).unwrap_err();
+    assert!(matches!(error, Error::OutOfReach { .. }), "{error}");
+    let upload = device.allocate_upload(2 * ELEMENTS * 4).expect("write-combined memory");
+    stream.copy(&view(&upload, row, Access::Read), &mut vector(&target, Access::Write)).expect("a copy");
+    let error = stream.copy(&view(&upload, gaps, Access::Read), &mut vector(&target, Access::Write)).unwrap_err();
+    assert!(matches!(error, Error::OutOfReach { .. }), "{error}");
+    stream.synchronize().expect("it is over");
+    assert_eq!(device.memory(MemoryKind::Pinned).regions, 2);
+    let mut careful = strict[0].create_stream().expect("a stream");
+    let there = memory(&strict[0]);
+    let error = careful.copy(&pageable(row), &mut vector(&there, Access::Write)).unwrap_err();
+    assert!(matches!(error, Error::Pageable { .. }), "{error}");
+    free(&strict[0], there);
+    [target, back, upload].into_iter().for_each(|region| free(device, region));
+}
+
+#[test]
+fn closures_are_refused_and_a_raw_call_gets_the_stream() {
+    let driver = standin("");
+    let devices = open(CudaConfig::default());
+    let device = &devices[0];
+    let mut stream = device.create_stream().expect("a stream");
+    let refused = stream.call(InlineFn::new(|_| Ok(())), &mut []);
+    assert!(matches!(refused, Err(CallError::Device(Error::HostFunction { .. }))));
+    let function = device.load(&Ptx::new(EMPTY_PTX).expect("a text"), EMPTY).expect("a kernel");
+    let grid = CudaGrid { blocks: [1; 3], threads: [32, 1, 1], shared_bytes: 0 };
+    let launched = driver.calls("cuLaunchKernel");
+    let mut ran = 0;
+    let mut launch = |call: &RawCall<'_>| {
+        ran += 1;
+        assert_eq!(call.device, DeviceId::cuda(0));
+        let none: [CudaArgument; 0] = [];
+        // SAFETY: the call is the one that is given, and the kernel has no parameters and does nothing.
+        Ok(unsafe { function.launch(call, &grid, &none) }?)
+    };
+    stream.call_raw(&mut launch, &mut []).expect("a launch");
+    stream.synchronize().expect("it is over");
+    let mut elsewhere = devices[1].create_stream().expect("a stream");
+    let refused = elsewhere.call_raw(
+        &mut |call| {
+            // SAFETY: it is refused before it is launched.
+            Ok(unsafe { function.launch(call, &grid, &[]) }?)
+        },
+        &mut [],
+    );
+    let Err(CallError::Function(error)) = refused else { panic!("{refused:?}") };
+    assert!(error.to_string().contains("loaded on cuda:0 cannot run on cuda:1"), "{error}");
+    assert_eq!((ran, driver.calls("cuLaunchKernel")), (1, launched + 1));
+    let error = device.load(&Ptx::new(EMPTY_PTX).expect("a text"), "missing").unwrap_err();
+    assert!(error.to_string().contains("cuModuleGetFunction"), "{error}");
+    let mut host = streamvm_ep::CpuDevice::new(0, Default::default()).create_stream().expect("a stream");
+    let refused = host.call_raw(&mut |_| Ok(()), &mut []);
+    assert!(matches!(refused, Err(CallError::Device(Error::NoRawStream { .. }))));
+}
+
+#[test]
+fn a_module_that_the_driver_refuses_is_told_and_the_device_can_be_tried_again() {
+    let driver = standin("fail=cuModuleLoadDataEx:2:INVALID_PTX");
+    let device = &open(CudaConfig::default())[0];
+    let error = device.create_stream().map(drop).unwrap_err().to_string();
+    assert!(error.contains("cuModuleLoadDataEx gave CUDA_ERROR_INVALID_PTX (218)"), "{error}");
+    assert!(error.contains("(module "), "{error}");
+    let stream = device.create_stream().expect("the second time");
+    drop(stream);
+    assert_eq!(driver.findings(), "");
+}
