@@ -1,5 +1,5 @@
 //! The hot path allocates nothing: looking up a kernel, launching an elementwise op, a reduction or
-//! a softmax, and storing and calling a small closure.
+//! a softmax, planning a launch on CUDA, and storing and calling a small closure.
 
 use std::alloc::{GlobalAlloc, Layout as HeapLayout, System};
 use std::cell::Cell;
@@ -76,6 +76,50 @@ fn launching_allocates_nothing() {
         });
         assert_eq!(found, 0, "{op}");
     }
+}
+
+#[test]
+fn planning_a_launch_allocates_nothing() {
+    let transposed = Layout::contiguous(Shape::new(&[4, 8]).unwrap()).permute(&[1, 0]).unwrap();
+    let dense = |dims: &[usize]| Layout::contiguous(Shape::new(dims).unwrap());
+    let (whole, over_last) = (dense(&[8, 4]), Params::over(Axes::new(&[1]).unwrap()));
+    let calls = [
+        (Op::Add, whole, whole, whole),
+        (Op::Mul, whole, dense(&[4]), whole),
+        (Op::Sub, whole, transposed, whole),
+        (Op::Exp, whole, whole, whole),
+        (Op::Sum, whole, whole, dense(&[8])),
+        (Op::ArgMax, whole, whole, dense(&[8])),
+        (Op::Softmax, transposed, whole, whole),
+        (Op::MatMul, whole, transposed.permute(&[1, 0]).unwrap(), dense(&[8, 8])),
+    ];
+    // A plan reads no element.
+    let operand = |at: usize, dtype, layout, access| {
+        // SAFETY: never read or written.
+        unsafe { Operand::new(std::ptr::without_provenance_mut(at << 20), dtype, layout, access) }
+    };
+    for (op, left, right, result) in calls {
+        let found = allocations(|| {
+            let out_dtype = if op == Op::ArgMax { DType::I64 } else { DType::F32 };
+            let a = operand(1, DType::F32, left, Access::Read);
+            let out = operand(3, out_dtype, result, Access::Write);
+            let kernel = Kernel { op, device: DeviceKind::Cuda, dtype: DType::F32, run: |_| Ok(()) };
+            let (inputs, params) = (op.arity(), &over_last);
+            let planned = match inputs {
+                1 => cuda::plan(&KernelCall { kernel, operands: &mut [a, out], inputs, params }),
+                _ => {
+                    let b = operand(2, DType::F32, right, Access::Read);
+                    cuda::plan(&KernelCall { kernel, operands: &mut [a, b, out], inputs, params })
+                }
+            };
+            planned.unwrap().unwrap();
+        });
+        assert_eq!(found, 0, "{op}");
+    }
+    let target = operand(1, DType::F32, transposed, Access::Write);
+    let source = operand(2, DType::F32, whole, Access::Read);
+    assert_eq!(allocations(|| _ = cuda::plan_fill(&target, Scalar::F64(0.5)).unwrap().unwrap()), 0);
+    assert_eq!(allocations(|| _ = cuda::plan_copy(&source, &target).unwrap()), 0);
 }
 
 #[test]

@@ -69,3 +69,23 @@ fn a_kernel_without_a_place_to_tell_goes_on() {
         assert_eq!(out, expected, "{op}");
     }
 }
+
+#[test]
+fn of_few_negative_exponents_the_first_is_told_with_its_index_whoever_comes_between() {
+    let (mut left, mut right, mut out) = ([2i64; 4], [1i64, -5, -6, -7], [0i64; 4]);
+    let view = |memory: &mut [i64; 4], access| {
+        let layout = Layout::contiguous(Shape::new(&[4]).unwrap());
+        // SAFETY: four elements of memory that outlives the call.
+        unsafe { Operand::new(memory.as_mut_ptr().cast(), DType::I64, layout, access) }
+    };
+    let mut operands = [view(&mut left, Access::Read), view(&mut right, Access::Read), view(&mut out, Access::Write)];
+    let kernel = Kernel { op: Op::Pow, device: DeviceKind::Cuda, dtype: DType::I64, run: |_| Ok(()) };
+    let params = Params::default();
+    let call = KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params };
+    let launch = streamvm_ep::cuda::plan(&call).unwrap().unwrap();
+    let expected = KernelError::NegativeExponent { op: Op::Pow, index: 1, exponent: -5 };
+    for seed in 0..1000 {
+        let status = crate::simulator::run(&launch, seed);
+        assert_eq!(launch.function.failure(&status), Err(expected.clone()), "seed {seed}");
+    }
+}

@@ -101,7 +101,8 @@ inline bool run_block(unsigned threads) {
         world.fibers[thread]->thread = thread;
     }
     for (;;) {
-        // From a drawn place, in a drawn direction: all that are ready, until none is.
+        // From a drawn place, in a drawn direction: every other of those that are ready, until none is. So one can be any number
+        // of turns ahead of another.
         size_t at_barrier = 0, over = 0;
         for (bool any = true; any;) {
             any = false;
@@ -109,8 +110,8 @@ inline bool run_block(unsigned threads) {
             for (unsigned i = 0; i < threads; ++i) {
                 Fiber *fiber = world.fibers[(start + (backwards ? threads - i : i)) % threads].get();
                 if (fiber->state != State::Ready) continue;
-                turn(fiber);
                 any = true;
+                if (world.draw() % 2 == 0) turn(fiber);
             }
         }
         for (unsigned thread = 0; thread < threads; ++thread) {

@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 use streamvm_ep::cuda::abi::{Arguments, Status};
 use streamvm_ep::cuda::{Launch, Module};
 
+use crate::guarded::Guarded;
+
 /// Warnings are errors, and what C++ does not define ends in a trap.
 const FLAGS: [&str; 11] = [
     "-std=c++17",
@@ -60,15 +62,20 @@ fn library(module: Module) -> &'static Library {
 fn compile(module: Module) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (tests, sources) = (here.join("tests/cuda_kernels"), here.join("src/cuda/kernels"));
-    let stem = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kernels-{}", module.name()));
-    let (source, library) = (stem.with_extension("cpp"), stem.with_extension("so"));
+    // A process has its own files until they are whole: several may compile at a time.
+    let own = format!("kernels-{}-{}", module.name(), std::process::id());
+    let own = Path::new(env!("CARGO_TARGET_TMPDIR")).join(own);
+    let (source, made) = (own.with_extension("cpp"), own.with_extension("so"));
+    let library = own.with_file_name(format!("kernels-{}.so", module.name()));
     std::fs::write(&source, format!("#include \"simulate.hpp\"\n#include \"{}.cu\"\n", module.name())).unwrap();
     let mut command = Command::new("g++");
-    command.args(FLAGS).arg("-I").arg(tests).arg("-I").arg(sources).arg(source).arg("-o").arg(&library);
+    command.args(FLAGS).arg("-I").arg(tests).arg("-I").arg(sources).arg(&source).arg("-o").arg(&made);
     let output = command
         .output()
         .unwrap_or_else(|error| panic!("these tests compile the CUDA kernels with g++ (apt-get install g++): {error}"));
     assert!(output.status.success(), "{command:?}:\n{}", String::from_utf8_lossy(&output.stderr));
+    std::fs::remove_file(source).unwrap();
+    std::fs::rename(made, &library).unwrap();
     library
 }
 
@@ -90,16 +97,19 @@ pub(crate) fn run_untold(launch: &Launch) {
 }
 
 fn run_as_it_is(launch: &Launch, seed: u64) {
-    let Launch { function, grid, block, shared_bytes, ref arguments } = *launch;
+    let Launch { function, grid, block, shared_bytes, mut arguments } = *launch;
+    let guarded = Guarded::move_in(function, &mut arguments);
     let library = library(function.module());
     // SAFETY: the library has this function, of this type.
     let simulate: Simulate = unsafe { std::mem::transmute(library.symbol("simulate")) };
     let kernel = library.symbol(&function.to_string());
     let coroutines = (shared_bytes > 0 || function.can_fail()).into();
     // SAFETY: the kernel is one of this library, and the operands that the launch was planned for are alive.
-    let code = unsafe { simulate(kernel, grid.as_ptr(), block.as_ptr(), shared_bytes, arguments, coroutines, seed) };
+    let code = unsafe {
+        simulate(kernel, grid.as_ptr(), block.as_ptr(), shared_bytes, &raw const arguments, coroutines, seed)
+    };
     match code {
-        0 => {}
+        0 => guarded.move_out(),
         1 => panic!("{function}: not all threads of a block came to a barrier, {launch:?}"),
         _ => panic!("{function}: wrote behind its shared memory, {launch:?}"),
     }

@@ -51,7 +51,7 @@ template <class T, bool FLOAT = bool(IsFloat<T>::value)> struct Pow {
 
     // Who lowers the index writes the exponent there, and again if the index has been lowered meanwhile: whoever is
     // last to write has seen the smallest index, or looks once more. The exponent is read from the right-hand input, where
-    // it stays even if that is the output too, as `apply` gives it.
+    // it stays even if that is the output too, as `apply` gives it. The fence between the two lets a test come between.
     static __device__ __forceinline__ void fail(const Arguments &arguments, u64 index) {
         Status *status = tell(arguments, index);
         if (status == 0) return;
@@ -62,6 +62,7 @@ template <class T, bool FLOAT = bool(IsFloat<T>::value)> struct Pow {
             smallest = shown->index;
             i64 offsets[3];
             place(arguments, smallest, offsets);
+            __threadfence();
             shown->exponent = (i64)at<const T>(arguments.views[1])[offsets[1]];
             __threadfence();
         } while (shown->index != smallest);

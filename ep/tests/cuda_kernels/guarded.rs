@@ -1,0 +1,119 @@
+//! Operands of one launch, copied to where the memory ends behind them: a kernel that reads past the end of a view is killed by
+//! the machine (signal 11), as a device may do.
+
+use streamvm_ep::cuda::FunctionName;
+use streamvm_ep::cuda::abi::Arguments;
+use streamvm_ep::{DType, Op};
+
+/// Vectors are aligned to so many bytes at most; a copy lies as its original does.
+const ALIGNMENT: usize = 16;
+
+/// The copy of one view.
+struct Copied {
+    original: usize,
+    copy: usize,
+    bytes: usize,
+    mapping: *mut libc::c_void,
+    mapped: usize,
+}
+
+pub(crate) struct Guarded {
+    views: Vec<Copied>,
+}
+
+/// Bytes of an element of each view.
+fn sizes(function: FunctionName) -> Vec<usize> {
+    match function {
+        FunctionName::Cast(from, to) => vec![from.size(), to.size()],
+        FunctionName::Copy(bytes) => vec![bytes; 2],
+        FunctionName::Fill(bytes) => vec![bytes],
+        FunctionName::Op(op, dtype) => {
+            let mut sizes = vec![dtype.size(); op.arity() + 1];
+            match op {
+                Op::Where => sizes[0] = DType::Bool.size(),
+                Op::ArgMax => sizes[1] = DType::I64.size(),
+                _ if op.is_comparison() => sizes[2] = DType::Bool.size(),
+                _ => {}
+            }
+            sizes
+        }
+    }
+}
+
+/// Bytes from the first element of a view to behind its last.
+fn span(function: FunctionName, arguments: &Arguments, view: usize, size: usize) -> usize {
+    let outer = arguments.rank as usize;
+    let mut axes = arguments.shape[..outer].to_vec();
+    let inner = &arguments.inner[..arguments.inner_rank as usize];
+    match function {
+        FunctionName::Op(Op::MatMul, _) => {
+            let (m, n, k) = (inner[0], inner[1], inner[2]);
+            axes.extend([[m, k], [k, n], [m, n]][view]);
+        }
+        // The output of a reduction has the kept axes alone.
+        FunctionName::Op(op, _) if op.is_reduction() && view == 1 => {}
+        _ => axes.extend(inner),
+    }
+    if axes.contains(&0) {
+        return 0;
+    }
+    let strides = arguments.views[view].strides;
+    let last: i64 = axes.iter().zip(strides).map(|(size, stride)| (size - 1) * stride).sum();
+    (last as usize + 1) * size
+}
+
+impl Guarded {
+    /// Copies the operands, and makes the arguments name the copies.
+    pub(crate) fn move_in(function: FunctionName, arguments: &mut Arguments) -> Guarded {
+        let mut views: Vec<Copied> = Vec::new();
+        for (view, size) in sizes(function).into_iter().enumerate() {
+            let (original, bytes) = (arguments.views[view].base as usize, span(function, arguments, view, size));
+            let known = views.iter().find(|copied| (copied.original, copied.bytes) == (original, bytes));
+            arguments.views[view].base = match known {
+                // In place.
+                Some(copied) => copied.copy as u64,
+                None => {
+                    views.push(Copied::of(original, bytes));
+                    views[views.len() - 1].copy as u64
+                }
+            };
+        }
+        Guarded { views }
+    }
+
+    /// Copies everything back.
+    pub(crate) fn move_out(self) {
+        for view in &self.views {
+            // SAFETY: so many bytes of the view that the launch was planned for, and of its copy, which lies elsewhere.
+            unsafe { std::ptr::copy_nonoverlapping(view.copy as *const u8, view.original as *mut u8, view.bytes) };
+        }
+    }
+}
+
+impl Copied {
+    fn of(original: usize, bytes: usize) -> Copied {
+        const PAGE: usize = 4096;
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let used = (bytes + 2 * ALIGNMENT).next_multiple_of(PAGE);
+        let mapped = used + PAGE;
+        // SAFETY: new memory.
+        let mapping = unsafe { libc::mmap(std::ptr::null_mut(), mapped, access, flags, -1, 0) };
+        assert_ne!(mapping, libc::MAP_FAILED);
+        let end = mapping as usize + used;
+        // SAFETY: the last page of that memory, which nothing uses.
+        assert_eq!(unsafe { libc::mprotect(end as *mut libc::c_void, PAGE, libc::PROT_NONE) }, 0);
+        // As near to the end as a place with the same alignment can be.
+        let highest = end - bytes;
+        let copy = highest - (highest - original % ALIGNMENT) % ALIGNMENT;
+        // SAFETY: so many bytes of the view that the launch was planned for; they fit before the end.
+        unsafe { std::ptr::copy_nonoverlapping(original as *const u8, copy as *mut u8, bytes) };
+        Copied { original, copy, bytes, mapping, mapped }
+    }
+}
+
+impl Drop for Copied {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `of`, and used no more.
+        unsafe { libc::munmap(self.mapping, self.mapped) };
+    }
+}

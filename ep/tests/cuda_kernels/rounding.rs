@@ -1,0 +1,95 @@
+//! Casts where rounding is hard: numbers beside the middle of two neighbours, the ends of ranges, and every 16-bit float.
+
+use streamvm_ep::cuda::plan;
+use streamvm_ep::*;
+
+use crate::simulator;
+
+/// Bits of numbers of `dtype` that are hard to round to some other one.
+fn hard(dtype: DType) -> Vec<u64> {
+    // Whole significands of the float dtypes, then a half, a bit below and a bit above a half.
+    let floats = || {
+        let mut numbers =
+            vec![0.0, 65504.0, 65519.999, 65520.0, 65520.001, 3.38e38, 3.4e38, 3.41e38, f64::MAX, f64::INFINITY];
+        for bits in [8, 11, 24] {
+            for significand in [1 << (bits - 1), (1 << (bits - 1)) + 1, (1 << bits) - 2, (1 << bits) - 1] {
+                for part in [0.0, 0.25, 0.5, 0.75] {
+                    for nudge in [0.0, 2f64.powi(-24), -2f64.powi(-24), 2f64.powi(-28), -2f64.powi(-28)] {
+                        // Down to subnormals of every dtype and up to the end of the integers.
+                        for scale in [-150, -133, -126, -24, -14, -1, 0, 5, 8, 24, 31, 40, 55] {
+                            numbers.push((f64::from(significand) + part + nudge) * 2f64.powi(scale - bits));
+                        }
+                    }
+                }
+            }
+        }
+        numbers.into_iter().flat_map(|number| [number, -number])
+    };
+    let integers = || {
+        let near = |middle: i128| (-2..=2).map(move |nudge| middle + nudge);
+        let middles =
+            (0..64).flat_map(|power| [3i128 << power >> 1, 1 << power, 0x181 << power >> 4, 0x1001 << power >> 8]);
+        let all = middles.flat_map(near).flat_map(|number| [number, -number]);
+        all.map(|number| number.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
+    };
+    // By name: a build may have fewer.
+    match dtype.name() {
+        // A NaN whose payload lies where a narrow float has no bits must not become an infinity.
+        "f32" => floats().map(|number| (number as f32).to_bits().into()).chain([0x7f80_0001]).collect(),
+        "f64" => floats().map(f64::to_bits).collect(),
+        "i32" => integers().map(|number| number as i32 as u32 as u64).collect(),
+        "i64" => integers().map(|number| number as u64).collect(),
+        "u8" => (0..=255).collect(),
+        "bool" => vec![0, 1],
+        // Every one, up to the infinities.
+        narrow => {
+            let infinity = if narrow == "f16" { 0x7c00 } else { 0x7f80 };
+            (0..=infinity).flat_map(|bits| [bits, bits | 0x8000]).collect()
+        }
+    }
+}
+
+/// Casts all of `source` on the CPU, or as the CUDA kernel does; gives the bytes of the result.
+fn cast(from: DType, to: DType, source: &mut [u8], elements: usize, simulated: bool) -> Vec<u8> {
+    let layout = Layout::contiguous(Shape::new(&[elements]).unwrap());
+    let mut words = vec![0u64; elements];
+    // SAFETY: so many elements, in memory that outlives the call and that nothing else touches.
+    let view = |base: *mut u8, dtype, access| unsafe { Operand::new(base, dtype, layout, access) };
+    let out = view(words.as_mut_ptr().cast(), to, Access::Write);
+    let mut operands = [view(source.as_mut_ptr(), from, Access::Read), out];
+    let kernel = KernelRegistry::builtin().get(Op::Cast, DeviceKind::Cpu, from).unwrap();
+    let params = Params::to(to);
+    let mut call = KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params };
+    if simulated {
+        simulator::run(&plan(&call).unwrap().unwrap(), 1);
+    } else {
+        (kernel.run)(&mut call).unwrap();
+    }
+    words.iter().flat_map(|word| word.to_ne_bytes()).take(elements * to.size()).collect()
+}
+
+#[test]
+fn hard_casts_round_as_on_the_cpu() {
+    for from in DType::ALL {
+        let numbers = hard(from);
+        // In words, so that they are aligned.
+        let mut words = vec![0u64; numbers.len()];
+        let bytes: Vec<u8> = numbers.iter().flat_map(|bits| bits.to_ne_bytes()[..from.size()].to_vec()).collect();
+        for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..chunk.len()].copy_from_slice(chunk);
+            *word = u64::from_ne_bytes(whole);
+        }
+        // SAFETY: the bytes of the words, which are borrowed mutably.
+        let source = unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), numbers.len() * 8) };
+        for to in DType::ALL {
+            let expected = cast(from, to, source, numbers.len(), false);
+            let found = cast(from, to, source, numbers.len(), true);
+            let size = to.size();
+            for (place, bits) in numbers.iter().enumerate() {
+                let at = place * size..(place + 1) * size;
+                assert_eq!(found[at.clone()], expected[at], "{from} {bits:#x} to {to}");
+            }
+        }
+    }
+}
