@@ -91,12 +91,12 @@ fn judged(script: &Script, mutant: Option<Mutant>, lists: Option<Lists>) -> Resu
     trace.judge().map_err(verdict(Failing::Unordered))
 }
 
-/// Runs `script` on CUDA devices, on an engine with threads, and compares what is seen with what the oracle shows. What is
-/// the matter inside the devices is for whoever stands in for their driver to say.
+/// Runs `script` on CUDA devices, on an engine with threads and with a rule of it broken, or none, and compares what is seen
+/// with what the oracle shows. What is the matter inside the devices is for whoever stands in for their driver to say.
 ///
 /// # Errors
 /// What does not hold.
-pub fn judge_on_cuda(script: &Script, machine: Machine) -> Result<(), Verdict> {
+pub fn judge_on_cuda(script: &Script, machine: Machine, mutant: Option<Mutant>) -> Result<(), Verdict> {
     let verdict = |failing| move |text| Verdict { failing, text };
     let setup = script.setup;
     let expected = oracle_of(script, machine)?;
@@ -112,6 +112,9 @@ pub fn judge_on_cuda(script: &Script, machine: Machine) -> Result<(), Verdict> {
         }
         if let Some(instructions) = setup.max_instructions {
             builder = builder.max_instructions(instructions);
+        }
+        if let Some(mutant) = mutant {
+            builder = builder.mutant(mutant);
         }
         let vm = builder.build().map_err(|error| error.to_string())?;
         script.play(&vm, machine, true, None)
