@@ -11,6 +11,7 @@ use crate::dtype::{DType, Element};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::operand::{Access, Operand};
+use crate::raw::RawCall;
 
 /// How many operands one function may write: their marks are the bits of one number.
 pub const MAX_WRITES: usize = u64::BITS as usize;
@@ -22,6 +23,9 @@ pub struct FnContext<'a> {
     pub reads: Reads<'a>,
     /// Operands with [`Access::Write`] or [`Access::ReadWrite`], in the order they were declared.
     pub writes: Writes<'a>,
+    /// The driver's stream, for a function that runs on one: then the operands are there, as addresses, and not in
+    /// `reads` and `writes`, which the host could not look at.
+    pub raw: Option<&'a RawCall<'a>>,
 }
 
 impl<'a> FnContext<'a> {
@@ -51,7 +55,12 @@ impl<'a> FnContext<'a> {
         }
         // Shared from here on: the exclusive borrow for 'a is what keeps everyone else out.
         let operands: &'a [Operand] = operands;
-        Ok(FnContext { reads: Reads { operands }, writes: Writes { operands, taken: 0 } })
+        Ok(FnContext { reads: Reads { operands }, writes: Writes { operands, taken: 0 }, raw: None })
+    }
+
+    /// What a function sees that runs on a driver's stream.
+    pub fn of_raw(raw: &'a RawCall<'a>) -> FnContext<'a> {
+        FnContext { reads: Reads { operands: &[] }, writes: Writes { operands: &[], taken: 0 }, raw: Some(raw) }
     }
 }
 

@@ -6,7 +6,9 @@
 use std::borrow::Cow;
 use std::panic::Location;
 
-use streamvm_ep::{DType, DeviceId, DeviceKind, FnContext, FnError, InlineFn, MemoryKind, Op, Params, Scalar, Shape};
+use streamvm_ep::{
+    DType, DeviceId, DeviceKind, FnContext, FnError, InlineFn, MemoryKind, Op, Params, RawCall, Scalar, Shape,
+};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::check::{check_copy, check_fill, check_function, check_in_place, check_op, check_output};
@@ -248,6 +250,35 @@ impl InstructionsBuilder {
         self.push_function(name, Role::Access, device, [tensor], || Some(InlineFn::new(f)), Location::caller())
     }
 
+    /// Gives the compute stream of a CUDA device commands of the caller's own: kernels ([`CudaFunction`]), or those of a library
+    /// such as cuBLAS, over the addresses of declared reads and writes, which must live on that device.
+    ///
+    /// The function runs once, in the thread that gives the device its work, when all before it on the stream has been given. It
+    /// queues what it wants on the stream that it is shown, and on no other, and waits for nothing. An error of it fails what it
+    /// should have written; so does a device of another kind.
+    ///
+    /// [`CudaFunction`]: streamvm_ep::cuda::CudaFunction
+    ///
+    /// # Errors
+    /// An operand lives elsewhere; a written operand shares bytes with another operand or broadcasts.
+    #[track_caller]
+    pub fn call_cuda<F>(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        device: DeviceId,
+        uses: impl IntoIterator<Item = Use>,
+        f: F,
+    ) -> Result<(), BuildError>
+    where
+        F: for<'a, 'b> FnOnce(&'a RawCall<'b>) -> Result<(), FnError> + Send + 'static,
+    {
+        let body = move |context: &mut FnContext<'_>| match context.raw {
+            Some(raw) => f(raw),
+            None => Err("it runs on a driver's stream alone".into()),
+        };
+        self.push_function(name, Role::Cuda, device, uses, || Some(InlineFn::new(body)), Location::caller())
+    }
+
     #[inline(always)]
     pub(crate) fn push_function(
         &mut self,
@@ -272,7 +303,10 @@ impl InstructionsBuilder {
         let Some(last) = self.list.instructions().last() else {
             return Ok(());
         };
-        let checked = check_function(last.kind.name(), device, self.list.uses(last));
+        let Kind::Function { role, name, .. } = &last.kind else {
+            return Ok(());
+        };
+        let checked = check_function(name, *role, device, self.list.uses(last));
         if checked.is_err() {
             self.list.pop();
         }

@@ -7,7 +7,7 @@ use streamvm_ep::{
 use streamvm_stream::StreamKey;
 
 use crate::builder::is_pinned;
-use crate::{BuildError, Kind, Place, Tensor, Use};
+use crate::{BuildError, Kind, Place, Role, Tensor, Use};
 
 /// The device, dtype and shape of an op's output.
 pub(crate) fn check_op(op: Op, inputs: &[&Tensor], params: Params) -> Result<(DeviceId, DType, Shape), BuildError> {
@@ -84,7 +84,7 @@ pub(crate) fn check(stream: StreamKey, kind: &Kind, uses: &[Use]) -> Result<(), 
             on_or_host("fill", device, target)
         }
         (Kind::Allocate, Some((target, []))) => on_or_host("alloc", device, target),
-        (Kind::Function { name, .. }, _) => check_function(name, device, uses),
+        (Kind::Function { role, name, .. }, _) => check_function(name, *role, device, uses),
         _ => Ok(()),
     }
 }
@@ -169,18 +169,18 @@ pub(crate) fn check_output(
     on(what, output, place)
 }
 
-/// A function may touch host memory and the memory of a device that the host reaches, and gets `&mut` slices of what
-/// it writes: no two of those may share a byte with anything.
+/// A function may touch host memory and the memory of a device that the host reaches, one for a GPU's stream the memory of
+/// that GPU. It gets `&mut` slices of what it writes: no two of those may share a byte with anything.
 #[inline]
-pub(crate) fn check_function(what: &str, device: DeviceId, uses: &[Use]) -> Result<(), BuildError> {
+pub(crate) fn check_function(what: &str, role: Role, device: DeviceId, uses: &[Use]) -> Result<(), BuildError> {
     // Variables have no bytes.
     if uses.iter().all(|u| u.as_tensor().is_none()) {
         return Ok(());
     }
-    check_tensors(what, device, uses)
+    check_tensors(what, role, device, uses)
 }
 
-fn check_tensors(what: &str, device: DeviceId, uses: &[Use]) -> Result<(), BuildError> {
+fn check_tensors(what: &str, role: Role, device: DeviceId, uses: &[Use]) -> Result<(), BuildError> {
     let found = uses.iter().filter(|u| u.as_tensor().is_some() && u.access() != Access::Read).count();
     if found > MAX_WRITES {
         return Err(BuildError::TooManyWrites { what: what.to_owned(), found, most: MAX_WRITES });
@@ -188,6 +188,11 @@ fn check_tensors(what: &str, device: DeviceId, uses: &[Use]) -> Result<(), Build
     for (first, u) in uses.iter().enumerate() {
         let Some(tensor) = u.as_tensor() else { continue };
         match tensor.place() {
+            place if role == Role::Cuda => {
+                if place != device.into() {
+                    return on(what, tensor, device.into());
+                }
+            }
             Place::Device(_) if is_pinned(tensor) && device.kind == DeviceKind::Cpu => {}
             // A simulated device runs functions over copies that the host can reach.
             Place::Device(place) if place.kind == DeviceKind::Cuda && tensor.memory() != MemoryKind::Pinned => {

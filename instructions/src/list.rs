@@ -29,6 +29,8 @@ pub enum Role {
     Host,
     /// Looks at, or changes, the bytes of one tensor.
     Access,
+    /// Gives a GPU's own stream commands: kernels of the caller's, libraries.
+    Cuda,
 }
 
 /// What a `wait` instruction waits for.
@@ -109,6 +111,7 @@ impl Kind {
             Kind::Function { role: Role::Function, .. } => "fn",
             Kind::Function { role: Role::Host, .. } => "host",
             Kind::Function { role: Role::Access, .. } => "access",
+            Kind::Function { role: Role::Cuda, .. } => "cuda",
             Kind::Record(_) => "record",
             Kind::Wait { kind: WaitKind::Device, .. } => "wait",
             Kind::Wait { kind: WaitKind::Host, .. } => "hostwait",

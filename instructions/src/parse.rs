@@ -383,15 +383,16 @@ impl Parser {
                 }
                 Kind::Touch
             }
-            "fn" | "host" | "access" => {
+            "fn" | "host" | "access" | "cuda" => {
                 let role = match word {
                     "fn" => Role::Function,
                     "host" => Role::Host,
+                    "cuda" => Role::Cuda,
                     _ => Role::Access,
                 };
                 let name = words.quoted()?.into();
                 match role {
-                    Role::Function => {
+                    Role::Function | Role::Cuda => {
                         while !words.peek().is_empty() {
                             uses.push(self.declared_use(words)?);
                         }

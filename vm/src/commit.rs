@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 use streamvm_instructions::{
     Dependence, DependenceUse, Engine, Event, Instruction, InstructionList, Kind, Line, Order, PlannedRecord,
-    RecordPlace, Target, Use, Wait, WaitFor,
+    RecordPlace, Role, Target, Use, Wait, WaitFor,
 };
 use streamvm_stream::{Point, StreamId, WaitKind};
 
@@ -296,7 +296,8 @@ impl State {
                 if !instruction.take_body(&mut job.function) {
                     return;
                 }
-                job.task = Task::Function;
+                let raw = matches!(instruction.kind, Kind::Function { role: Role::Cuda, .. });
+                job.task = if raw { Task::Raw } else { Task::Function };
             }
             Kind::Call { op, params } => {
                 job.what = op.name();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use streamvm_ep::cuda::{self, CudaConfig};
+use streamvm_ep::cuda::CudaConfig;
 use streamvm_ep::faults::{FaultPlan, FaultyDevice};
 use streamvm_ep::races::Detector;
 use streamvm_ep::sim::{SimConfig, SimWorld};
@@ -17,6 +17,7 @@ use streamvm_stream::mutant::Planted;
 use crate::callbacks::Callbacks;
 use crate::completion::Completion;
 use crate::context::{Context, ContextShared};
+use crate::cuda::CudaDevices;
 use crate::entry::StreamTable;
 use crate::fork::Fork;
 use crate::handle::Handle;
@@ -285,10 +286,13 @@ impl VmBuilder {
             Mode::Threaded | Mode::Inline => None,
         };
         let mut devices = devices(self.cpu_devices, self.cpu, world.as_ref(), self.faults.as_ref())?;
-        if let Some(config) = self.cuda.filter(|_| simulated.is_none()) {
-            let faults = self.faults.clone();
+        let cuda = Arc::new(CudaDevices::default());
+        if let Some(mut config) = self.cuda.filter(|_| simulated.is_none()) {
+            // What goes past staging would hold up the thread that launches.
+            config.strict_pinned |= capabilities.pinned_only(DeviceKind::Cuda);
+            let (faults, cuda) = (self.faults.clone(), cuda.clone());
             devices = devices.with_cuda(move || {
-                let found = cuda::open(&config)?.into_iter();
+                let found = cuda.open(&config)?.into_iter();
                 Ok(found.map(|device| with_faults(device, faults.as_ref())).collect())
             });
         }
@@ -314,6 +318,7 @@ impl VmBuilder {
             devices,
             host: Arc::new(CpuDevice::new(0, self.host)),
             kernels: KernelRegistry::builtin(),
+            cuda,
             capabilities,
             inline,
             simulated,

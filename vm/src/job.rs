@@ -7,7 +7,7 @@
 use std::panic::Location;
 
 use smallvec::SmallVec;
-use streamvm_ep::{self as ep, CallError, InlineFn, Kernel, KernelCall, Operand, Params, Scalar};
+use streamvm_ep::{self as ep, CallError, FnContext, InlineFn, Kernel, KernelCall, Operand, Params, RawCall, Scalar};
 use streamvm_stream::{Point, StreamId, Work};
 
 use crate::slot::{LINES, LINES_WITH_MORE, value_offset};
@@ -19,6 +19,8 @@ pub(crate) enum Task {
     Nothing,
     /// [`Job::function`] over the operands.
     Function,
+    /// [`Job::function`] over the driver's stream and the addresses of the operands.
+    Raw,
     /// [`Computing::kernel`] over the operands: inputs, then the output.
     Kernel,
     /// The first operand into the second.
@@ -283,6 +285,11 @@ impl Work for Job {
         match (std::mem::replace(&mut self.task, Task::Nothing), operands) {
             (Task::Nothing | Task::Mark, _) => Ok(()),
             (Task::Function, operands) => stream.call(std::mem::take(&mut self.function), operands),
+            (Task::Raw, operands) => {
+                let mut function = std::mem::take(&mut self.function);
+                let mut call = |raw: &RawCall<'_>| std::mem::take(&mut function).call(&mut FnContext::of_raw(raw));
+                stream.call_raw(&mut call, operands)
+            }
             (Task::Kernel, operands) => {
                 let Computing { kernel: Some(kernel), params, .. } = &self.computing else {
                     unreachable!("a kernel's task is given with the kernel: see State::fill")

@@ -49,6 +49,7 @@ mod commit;
 mod completion;
 mod config;
 mod context;
+mod cuda;
 mod engine_thread;
 mod entry;
 mod failures;
@@ -101,7 +102,7 @@ pub use streamvm_ep::faults::FaultPlan;
 pub use streamvm_ep::races::Finding;
 pub use streamvm_ep::{
     Access, Axes, DType, DeviceId, DeviceInfo, DeviceKind, Element, FnContext, FnError, Layout, MemoryKind, Op, Params,
-    Scalar, Shape,
+    RawCall, Scalar, Shape,
 };
 pub use streamvm_instructions as instructions;
 pub use streamvm_instructions::{

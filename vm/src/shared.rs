@@ -11,6 +11,7 @@ use streamvm_stream::mutant::Planted;
 use crate::callbacks::Callbacks;
 use crate::completion::Completion;
 use crate::context::{Context, ContextShared};
+use crate::cuda::CudaDevices;
 use crate::entry::StreamTable;
 use crate::failures::Failures;
 use crate::fork::Fork;
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     /// Gives host memory outside any device.
     pub(crate) host: Arc<dyn Device>,
     pub(crate) kernels: KernelRegistry,
+    /// Those of the devices that are CUDA's.
+    pub(crate) cuda: Arc<CudaDevices>,
     /// What soft sync goes by as well.
     pub(crate) capabilities: Capabilities,
     /// In inline mode: jobs in program order, and who runs them.

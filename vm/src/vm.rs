@@ -34,7 +34,7 @@ use crate::ticket::Ticket;
 /// others, eager ones included. In a child of the process that built it, every call that can fail gives
 /// [`Error::Forked`], counters are zero, and whatever is dropped is left as it is; nothing blocks.
 pub struct Vm {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     engine: Arc<dyn Engine>,
 }
 

@@ -1,0 +1,118 @@
+//! Kernels of a caller's own on an engine's CUDA streams, over a driver that stands in for NVIDIA's.
+
+#![cfg(target_os = "linux")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use streamvm::ep::cuda::{CudaGrid, Ptx};
+use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Vm};
+use streamvm_standin::{EMPTY, EMPTY_PTX, Standin};
+use streamvm_tests::CPU;
+
+const CUDA: DeviceId = DeviceId::cuda(0);
+const ONE: CudaGrid = CudaGrid { blocks: [1; 3], threads: [1; 3], shared_bytes: 0 };
+
+fn engine() -> (Standin, Vm) {
+    (Standin::load("devices=2"), Vm::builder().build().expect("an engine"))
+}
+
+#[test]
+fn a_kernel_of_ones_own_runs_between_what_comes_before_and_after() {
+    let (standin, vm) = engine();
+    let kernel = vm.load_cuda(CUDA, &Ptx::new(EMPTY_PTX).expect("a text"), EMPTY).expect("a kernel");
+    let mut b = InstructionsBuilder::new();
+    let x = b.fill(CUDA, DType::F32, &[4], 3.0).expect("memory");
+    let (calls, shown) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    for _ in 0..3 {
+        let (kernel, calls, shown) = (kernel.clone(), calls.clone(), shown.clone());
+        b.call_cuda("mine", CUDA, [x.update()], move |raw| {
+            assert_eq!((raw.device, raw.operands.len()), (CUDA, 1));
+            shown.store(raw.operands[0].ptr().addr(), Ordering::SeqCst);
+            calls.fetch_add(1, Ordering::SeqCst);
+            // SAFETY: the call is under way, and the kernel takes nothing and touches nothing.
+            unsafe { kernel.launch(raw, &ONE, &[]) }.map_err(Into::into)
+        })
+        .expect("a call");
+    }
+    let y = b.neg(&x).expect("an op");
+    let list = b.finish();
+    assert!(list.to_string().contains("cuda     compute@cuda:0:0      \"mine\" update t0"), "{list}");
+    let text = list.to_string();
+    assert_eq!(streamvm::InstructionList::parse(&text).expect("it reads back").to_string(), text);
+    vm.submit(list).expect("it is taken");
+    assert_eq!(y.to_vec::<f32>(), Ok(vec![-3.0; 4]));
+    assert_eq!(calls.load(Ordering::SeqCst), 3);
+    assert_ne!(shown.load(Ordering::SeqCst), 0);
+    drop((vm, kernel, x, y));
+    assert_eq!(standin.findings(), "");
+}
+
+#[test]
+fn what_a_function_reports_fails_what_it_should_have_written() {
+    let (standin, vm) = engine();
+    let x = vm.fill(CUDA, DType::F32, &[4], 1.0).expect("memory");
+    let kernel = vm.load_cuda(DeviceId::cuda(1), &Ptx::new(EMPTY_PTX).expect("a text"), EMPTY).expect("a kernel");
+    let mut b = InstructionsBuilder::new();
+    b.call_cuda("elsewhere", CUDA, [x.update()], move |raw| {
+        // SAFETY: the call is under way, and the kernel takes nothing and touches nothing.
+        unsafe { kernel.launch(raw, &ONE, &[]) }.map_err(Into::into)
+    })
+    .expect("a call");
+    vm.submit(b.finish()).expect("it is taken");
+    let error = x.to_vec::<f32>().expect_err("the kernel is loaded on another device");
+    assert!(error.to_string().contains("loaded on cuda:1 cannot run on cuda:0"), "{error}");
+    drop((vm, x));
+    assert_eq!(standin.findings(), "");
+}
+
+#[test]
+fn wrong_devices_and_kernels_are_typed_errors() {
+    let (standin, vm) = engine();
+    let ptx = Ptx::new(EMPTY_PTX).expect("a text");
+    let no_gpu = vm.load_cuda(CPU, &ptx, EMPTY).expect_err("a CPU");
+    assert!(no_gpu.to_string().contains("cannot run on cpu:0"), "{no_gpu}");
+    assert!(vm.load_cuda(DeviceId::cuda(7), &ptx, EMPTY).is_err());
+    assert!(vm.load_cuda(CUDA, &ptx, "missing").is_err());
+    // On a CPU's stream there is no driver; operands of elsewhere are seen when the list is built.
+    let x = vm.fill(CPU, DType::F32, &[1], 0.0).expect("memory");
+    let mut b = InstructionsBuilder::new();
+    b.call_cuda("on a CPU", CPU, [x.update()], |_| Ok(())).expect("a call");
+    assert!(b.call_cuda("elsewhere", CUDA, [x.read()], |_| Ok(())).is_err());
+    vm.submit(b.finish()).expect("it is taken");
+    assert!(matches!(x.to_vec::<f32>(), Err(Error::Failed(_))));
+    let _ = vm.wait_all();
+    drop((vm, x));
+    assert_eq!(standin.findings(), "");
+}
+
+/// One record and one wait for each copy that a computation needs, and no more.
+#[test]
+fn a_pipeline_records_and_waits_as_one_would_by_hand() {
+    let (standin, vm) = engine();
+    let batches: Vec<_> = (0..8).map(|i| vm.pinned_tensor(CUDA, &[i as f32; 16], &[4, 4]).expect("memory")).collect();
+    let weights = batches[1].to(CUDA).expect("a copy");
+    vm.wait_all().expect("all is well");
+    let before = vm.stats();
+    let mut b = InstructionsBuilder::new();
+    let outputs: Vec<_> = batches
+        .iter()
+        .map(|batch| {
+            let x = b.copy(batch, CUDA).expect("a copy");
+            let y = b.matmul(&x, &weights).expect("a product");
+            b.copy(&y, streamvm::Place::Host).expect("a copy")
+        })
+        .collect();
+    vm.submit(b.finish()).expect("it is taken");
+    for (i, output) in outputs.iter().enumerate() {
+        assert_eq!(output.to_vec::<f32>(), Ok(vec![4.0 * i as f32; 16]));
+    }
+    let after = vm.stats();
+    let count = |stats: &streamvm::Stats, of: fn(&streamvm::SyncCounts) -> u64| -> u64 {
+        stats.streams.iter().filter(|s| s.stream.device == CUDA).map(of).sum()
+    };
+    // By hand: a record behind each copy to the device, one behind each product, and a wait for each of the two.
+    assert_eq!(count(&after, |s| s.device_waits) - count(&before, |s| s.device_waits), 16);
+    drop((vm, batches, weights, outputs));
+    assert_eq!(standin.findings(), "");
+}
