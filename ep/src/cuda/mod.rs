@@ -1,8 +1,9 @@
 //! CUDA: devices behind a driver that is looked for at run time, and the kernels that they run.
 //!
 //! What our kernels are given, and how a call becomes a launch of one of them, needs no driver: a [`Launch`] is one kernel
-//! with its [`Arguments`](abi::Arguments) and its grid; [`FunctionName`] says in which [`Module`] of PTX the kernel is. All
-//! is made from the sources in `kernels/` by `make ptx`. All else is behind the feature `cuda`: [`open`] gives the machine's devices, or says why there is none.
+//! with its [`Arguments`](abi::Arguments) and its grid, as [`plan()`] makes it; [`FunctionName`] says in which [`Module`] of
+//! PTX the kernel is. The PTX is made from the sources in `kernels/` by `make ptx`. All else is behind the feature `cuda`:
+//! [`open`] gives the machine's devices, or says why there is none.
 //!
 //! # How it maps
 //!

@@ -3,6 +3,7 @@
 
 mod rounding;
 
+#[allow(unused_imports, reason = "a suite uses what it compares by")]
 pub(crate) use rounding::{Margin, agrees, rounded};
 use streamvm_ep::{DType, Op, Params};
 
