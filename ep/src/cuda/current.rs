@@ -47,11 +47,21 @@ impl Context {
         Ok(Entered { driver, pushed, of_this_thread: PhantomData })
     }
 
-    /// Makes the context current in this thread for good.
+    /// Makes the context current in this thread for good, unless it was bound already.
     ///
     /// # Safety
     /// * The thread gives no commands to this context once it is released.
     pub(super) unsafe fn bind(self, driver: Driver) -> Result<(), DriverFailure> {
+        if BOUND.get() == self.number {
+            return Ok(());
+        }
+        // SAFETY: the caller's duty.
+        unsafe { self.make_current(driver) }
+    }
+
+    /// # Safety
+    /// * As [`bind`](Context::bind).
+    unsafe fn make_current(self, driver: Driver) -> Result<(), DriverFailure> {
         BOUND.set(0);
         // SAFETY: the caller's duty. A released context may stay current; a later call that goes by it is refused.
         unsafe { driver.set_current(self.handle) }?;
@@ -66,7 +76,7 @@ impl Context {
     pub(super) unsafe fn bind_again(self, driver: Driver) -> Result<(), DriverFailure> {
         if BOUND.get() == self.number {
             // SAFETY: the caller's duty.
-            unsafe { self.bind(driver) }?;
+            unsafe { self.make_current(driver) }?;
         }
         Ok(())
     }
