@@ -11,4 +11,6 @@ pub struct CudaConfig {
     /// Refuses copies that touch pageable memory ([`Error::Pageable`](crate::Error::Pageable)), rather than have the driver
     /// stage them, which holds the calling thread up.
     pub strict_pinned: bool,
+    /// Multiplies matrices by our own kernel where cuBLAS is found, too.
+    pub own_matmul: bool,
 }

@@ -34,7 +34,7 @@ fn files_with(word: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn only_this_file_and_that_of_the_compiler_call_cudarc() {
+fn only_the_files_of_the_libraries_call_cudarc() {
     assert_eq!(files_with("cudarc::"), BTreeSet::from(["compile.rs".to_owned(), "driver.rs".to_owned()]));
 }
 

@@ -27,6 +27,8 @@ pub mod abi;
 mod absent;
 mod axes;
 #[cfg(feature = "cuda")]
+mod blas;
+#[cfg(feature = "cuda")]
 mod book;
 #[cfg(feature = "cuda")]
 mod compile;
@@ -41,6 +43,8 @@ mod error;
 mod function;
 #[cfg(feature = "cuda")]
 mod functions;
+#[cfg(feature = "cuda")]
+mod gemm;
 #[cfg(feature = "cuda")]
 mod library;
 #[cfg(feature = "cuda")]

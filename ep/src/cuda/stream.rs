@@ -8,18 +8,22 @@ use std::panic::Location;
 use std::ptr;
 use std::sync::Arc;
 
+use super::blas::{Blas, BlasError};
 use super::driver::{Driver, DriverFailure, Extent, FunctionHandle, StreamHandle};
+use super::gemm::Gemm;
 use super::plan::{Launch, plan, plan_copy, plan_fill};
 use super::progress::Progress;
 use super::world::{Core, Opened, World};
 use crate::closure::InlineFn;
 use crate::cpu;
 use crate::device::DeviceKind;
+use crate::dtype::DType;
 use crate::error::{CallError, Error};
 use crate::event::EventId;
 use crate::fn_context::FnContext;
 use crate::kernel::KernelCall;
 use crate::label::Label;
+use crate::op::Op;
 use crate::operand::Operand;
 use crate::raw::{RawCall, RawFn};
 use crate::scalar::Scalar;
@@ -36,6 +40,8 @@ pub(super) struct CudaStream {
     /// The engine's numbers of the instruction that is being given.
     stream: u32,
     seq: u64,
+    /// cuBLAS, if it is there; looked for at the first product of floats.
+    blas: Option<Result<Blas, BlasError>>,
     /// What it is and where it was issued, where somebody has said so.
     told: Option<(Arc<str>, &'static Location<'static>)>,
 }
@@ -44,7 +50,7 @@ impl CudaStream {
     pub(super) fn new(index: usize, world: Arc<World>, handle: StreamHandle) -> CudaStream {
         let progress = Arc::new(Progress::default());
         world.cores[index].join(&progress);
-        CudaStream { index, world, handle, progress, stream: 0, seq: 0, told: None }
+        CudaStream { index, world, handle, progress, stream: 0, seq: 0, blas: None, told: None }
     }
 
     fn core(&self) -> &Core {
@@ -91,6 +97,32 @@ impl CudaStream {
             // SAFETY: the plan was made for this kernel, of operands that are as their maker promised.
             unsafe { launch_kernel(driver, function, stream, launch) }
         })
+    }
+
+    /// Multiplies matrices by cuBLAS, if that is there and can; else by the kernel that was planned.
+    fn multiply(&mut self, dtype: DType, launch: Launch) -> Result<(), Error> {
+        let gemm = Gemm::of(dtype, &launch.arguments).filter(|_| !self.world.config.own_matmul);
+        if let Some(gemm) = gemm {
+            let mut multiplied = false;
+            let mut blas = self.blas.take();
+            let given = self.give("matmul", |_, _, stream| {
+                // SAFETY: the stream is alive as long as this is, and its context is current.
+                let blas = blas.get_or_insert_with(|| unsafe { Blas::new(stream) }.inspect_err(told));
+                let Ok(blas) = blas else { return Ok(()) };
+                // SAFETY: the plan was made of operands of this dtype that are as their maker promised; the context is current.
+                match unsafe { blas.multiply(dtype, &gemm) } {
+                    Ok(()) => multiplied = true,
+                    Err(why) => told(&why),
+                }
+                Ok(())
+            });
+            self.blas = blas;
+            given?;
+            if multiplied {
+                return Ok(());
+            }
+        }
+        self.launch_planned("matmul", launch)
     }
 
     /// Launches a kernel of ours that may fail, with a status to tell of it.
@@ -140,6 +172,12 @@ impl CudaStream {
             Err(Error::OutOfReach { device: self.core().id, address })
         }
     }
+}
+
+/// Says that cuBLAS is not used, and why. Nothing is wrong: our own kernel does the same.
+#[cold]
+fn told(why: &BlasError) {
+    log::debug!("matrices are multiplied by streamvm's own kernel: {why}");
 }
 
 /// Makes the context of a bound thread current again when it is dropped.
@@ -201,6 +239,7 @@ impl Stream for CudaStream {
         (call.kernel.run)(call)?;
         call.share_overlapping()?;
         match plan(call)? {
+            Some(launch) if call.kernel.op == Op::MatMul => self.multiply(call.kernel.dtype, launch),
             Some(launch) => self.launch_planned(call.kernel.op.name(), launch),
             None => Ok(()),
         }
@@ -301,7 +340,9 @@ impl Stream for CudaStream {
 impl Drop for CudaStream {
     fn drop(&mut self) {
         let Some(opened) = self.world.opened_already(self.index) else { return };
+        let blas = self.blas.take();
         if let Ok(_current) = self.core().enter(opened) {
+            drop(blas);
             // SAFETY: the stream is alive, and gone with this.
             let _ = unsafe { self.world.driver.destroy_stream(self.handle) };
         }

@@ -1,0 +1,197 @@
+//! cuBLAS, where it is found: products of floats, quicker than our own kernel's.
+//!
+//! Like the driver it is looked for before cudarc looks for it and panics: the library first, then every function that is
+//! called, and only then is there a [`Blas`]. This is the one file through which every call of it goes.
+
+use std::ffi::{CStr, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+
+use cudarc::cublas::sys;
+
+use super::driver::StreamHandle;
+use super::gemm::{Factor, Gemm};
+use super::library;
+use crate::dtype::DType;
+
+/// Every function of cuBLAS that is called.
+const SYMBOLS: &[&str] = &[
+    "cublasCreate_v2",
+    "cublasDestroy_v2",
+    "cublasGemmStridedBatchedEx",
+    "cublasGetStatusString",
+    "cublasSetMathMode",
+    "cublasSetStream_v2",
+];
+
+/// Why there is no cuBLAS here, or it failed. Our own kernel is used then.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum BlasError {
+    #[error("no cuBLAS: {reason} ({tried} names tried)")]
+    NoLibrary { tried: usize, reason: String },
+    #[error("{library} has no {function}")]
+    Incomplete { library: String, function: &'static str },
+    #[error("{call} failed: {text}")]
+    Failed { call: &'static str, text: String },
+}
+
+/// Calls a function of cuBLAS and names it in what fails.
+macro_rules! call {
+    ($name:ident($($argument:expr),* $(,)?)) => {
+        // SAFETY: `Blas` or `find` proves that the function is there; what its arguments must be stands at each use.
+        done(stringify!($name), unsafe { sys::$name($($argument),*) })
+    };
+}
+
+fn done(call: &'static str, status: sys::cublasStatus_t) -> Result<(), BlasError> {
+    if status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
+        return Ok(());
+    }
+    // SAFETY: as in `call`; the answer is a string that lives for ever, for any status.
+    let text = unsafe { sys::cublasGetStatusString(status) };
+    // SAFETY: as above.
+    let text = if text.is_null() { c"" } else { unsafe { CStr::from_ptr(text) } };
+    Err(BlasError::Failed { call, text: text.to_string_lossy().into_owned() })
+}
+
+/// Looks for cuBLAS, at the first call in this process.
+fn find() -> Result<(), BlasError> {
+    static FOUND: OnceLock<Result<(), BlasError>> = OnceLock::new();
+    FOUND.get_or_init(|| load(&cudarc::get_lib_name_candidates("cublas"))).clone()
+}
+
+fn load(names: &[String]) -> Result<(), BlasError> {
+    let library = library::find(names).map_err(|reason| BlasError::NoLibrary {
+        tried: names.len(),
+        reason: reason.unwrap_or_else(|| String::from("libcublas.so was not found")),
+    })?;
+    // SAFETY: what was found stays loaded, so what cudarc loads now is the same.
+    let loaded = unsafe { sys::culib() };
+    match library::missing(loaded, SYMBOLS) {
+        Some(function) => Err(BlasError::Incomplete { library, function }),
+        None => Ok(()),
+    }
+}
+
+/// cuBLAS for one stream. It has memory of its own on the device, so that streams do not share it.
+#[derive(Debug)]
+pub(super) struct Blas {
+    handle: sys::cublasHandle_t,
+}
+
+// SAFETY: a handle belongs to no thread; it is used by one at a time, as a stream is.
+unsafe impl Send for Blas {}
+
+impl Blas {
+    /// cuBLAS for `stream`. Takes long, and may wait for the device.
+    ///
+    /// # Errors
+    /// Why there is none.
+    ///
+    /// # Safety
+    /// The stream is alive as long as this is, and its context is current.
+    pub(super) unsafe fn new(stream: StreamHandle) -> Result<Blas, BlasError> {
+        find()?;
+        let mut handle = ptr::null_mut();
+        // The context is current, as the caller promises.
+        call!(cublasCreate_v2(&mut handle))?;
+        let blas = Blas { handle };
+        call!(cublasSetStream_v2(handle, stream.raw().cast()))?;
+        // Sums of 16-bit floats are kept in 32 bits throughout, as on the CPU.
+        let exact = sys::cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
+        call!(cublasSetMathMode(handle, exact))?;
+        Ok(blas)
+    }
+
+    /// Queues the products on the stream: computed and added up in `f32`, those of `f64` in `f64`.
+    ///
+    /// # Errors
+    /// What cuBLAS says; nothing was queued then.
+    ///
+    /// # Safety
+    /// * The stream's context is current.
+    /// * The factors are of this dtype, in memory that the device reaches and that nothing else uses against the order of
+    ///   streams.
+    pub(super) unsafe fn multiply(&self, dtype: DType, gemm: &Gemm) -> Result<(), BlasError> {
+        use sys::{cublasComputeType_t as Compute, cudaDataType as Data};
+        let (data, compute) = match dtype {
+            DType::F32 => (Data::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
+            DType::F64 => (Data::CUDA_R_64F, Compute::CUBLAS_COMPUTE_64F),
+            DType::F16 => (Data::CUDA_R_16F, Compute::CUBLAS_COMPUTE_32F),
+            DType::BF16 => (Data::CUDA_R_16BF, Compute::CUBLAS_COMPUTE_32F),
+            DType::I32 | DType::I64 | DType::U8 | DType::Bool => {
+                let text = format!("no products of {dtype}");
+                return Err(BlasError::Failed { call: "cublasGemmStridedBatchedEx", text });
+            }
+        };
+        let (one, zero) = ((1.0f32, 1.0f64), (0.0f32, 0.0f64));
+        let of = |scale: &(f32, f64)| -> *const c_void {
+            if dtype == DType::F64 { ptr::from_ref(&scale.1).cast() } else { ptr::from_ref(&scale.0).cast() }
+        };
+        let Gemm { rows, columns, depth, a, b, c, count } = *gemm;
+        // The factors are what the caller promises; the scales outlive the call, which reads them.
+        call!(cublasGemmStridedBatchedEx(
+            self.handle,
+            operation(&a),
+            operation(&b),
+            rows,
+            columns,
+            depth,
+            of(&one),
+            address(&a),
+            data,
+            a.leading,
+            a.stride,
+            address(&b),
+            data,
+            b.leading,
+            b.stride,
+            of(&zero),
+            address(&c).cast_mut(),
+            data,
+            c.leading,
+            c.stride,
+            count,
+            compute,
+            sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+        ))
+    }
+}
+
+fn operation(factor: &Factor) -> sys::cublasOperation_t {
+    if factor.transposed { sys::cublasOperation_t::CUBLAS_OP_T } else { sys::cublasOperation_t::CUBLAS_OP_N }
+}
+
+fn address(factor: &Factor) -> *const c_void {
+    ptr::without_provenance(factor.base as usize)
+}
+
+impl Drop for Blas {
+    fn drop(&mut self) {
+        // It was created, and is not used any more; there is nobody to tell that this failed.
+        let _ = call!(cublasDestroy_v2(self.handle));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_function_that_is_called_is_looked_for_first() {
+        let text = include_str!("blas.rs");
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        let called: std::collections::BTreeSet<&str> = code
+            .match_indices("cublas")
+            .filter(|(at, _)| code[..*at].ends_with("call!(") || code[..*at].ends_with("unsafe { sys::"))
+            .map(|(at, _)| code[at..].split('(').next().unwrap())
+            .collect();
+        assert_eq!(called.into_iter().collect::<Vec<_>>(), SYMBOLS);
+    }
+
+    #[test]
+    fn a_library_that_is_not_there_is_told() {
+        let none = load(&["/no/such/libcublas.so".into()]).unwrap_err();
+        assert_eq!(none, BlasError::NoLibrary { tried: 1, reason: "libcublas.so was not found".into() });
+    }
+}
