@@ -18,7 +18,7 @@ pub struct RawCall<'a> {
     pub context: *mut c_void,
     /// The driver's stream: a `CUstream`.
     pub stream: *mut c_void,
-    /// What the call was given. Their addresses are the device's; no slice of device memory can be made here.
+    /// What the call was given. Their addresses are the device's; they give no slices.
     pub operands: &'a [Operand],
 }
 

@@ -119,11 +119,14 @@ impl InstructionsBuilder {
     }
 
     fn push_copy(&mut self, source: &Tensor, target: &Tensor, site: &'static Location<'static>) {
-        let (device, stream_type) = match (source.place(), target.place()) {
+        // Nothing that only a device reaches: the host copies, and no device's stream waits for it.
+        let by_host = match (cpu_of(source.place()), cpu_of(target.place())) {
+            (Some(cpu), _) if is_pinned(target) => Some((cpu, StreamType::HostToDevice)),
+            (_, Some(cpu)) if is_pinned(source) => Some((cpu, StreamType::DeviceToHost)),
+            _ => None,
+        };
+        let (device, stream_type) = by_host.unwrap_or_else(|| match (source.place(), target.place()) {
             (Place::Host, Place::Host) => (HOST_DEVICE, self.compute),
-            // Nothing that only a device reaches: the host copies, and no device's stream waits for it.
-            (Place::Host, Place::Device(_)) if is_pinned(target) => (HOST_DEVICE, StreamType::HostToDevice),
-            (Place::Device(_), Place::Host) if is_pinned(source) => (HOST_DEVICE, StreamType::DeviceToHost),
             (Place::Device(device), Place::Host) => (device, StreamType::DeviceToHost),
             (Place::Device(from), Place::Device(to)) if from == to => (to, self.copies_within(source, target)),
             // A CPU stream cannot reach another device's memory: that device copies out.
@@ -131,7 +134,7 @@ impl InstructionsBuilder {
                 (from, StreamType::DeviceToHost)
             }
             (_, Place::Device(to)) => (to, StreamType::HostToDevice),
-        };
+        });
         let stream = StreamKey::new(device, stream_type, self.lane);
         self.list.push_unchecked(stream, Kind::Copy, [source.read(), target.write()], site);
     }
@@ -372,6 +375,14 @@ impl InstructionsBuilder {
 impl Default for InstructionsBuilder {
     fn default() -> Self {
         InstructionsBuilder::new()
+    }
+}
+
+/// The CPU device whose threads reach ordinary memory of this place, if it is such.
+fn cpu_of(place: Place) -> Option<DeviceId> {
+    match place {
+        Place::Host => Some(HOST_DEVICE),
+        Place::Device(device) => Some(device).filter(|device| device.kind == DeviceKind::Cpu),
     }
 }
 

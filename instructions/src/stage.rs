@@ -27,13 +27,18 @@ pub struct Staged {
 }
 
 /// Moves `list` into one in which every copy is staged that has to be; `None` if none has to. A list that will be refused, as
-/// it waits for a line that does not come before, stays as it is.
+/// it waits for a line that does not come before or is on another stream, stays as it is.
 pub(crate) fn stage(list: &mut InstructionList, capabilities: &Capabilities) -> Option<Staged> {
     let mut any = false;
     for (line, instruction) in list.instructions().iter().enumerate() {
         match &instruction.kind {
             Kind::Copy => any |= ends(instruction, list.uses(instruction), capabilities).is_some(),
-            Kind::Wait { target: WaitFor::Line(earlier), .. } if *earlier >= line => return None,
+            Kind::Wait { source, target: WaitFor::Line(earlier), .. } => {
+                let waited_for = list.instructions()[..line].get(*earlier);
+                if waited_for.is_none_or(|waited_for| waited_for.stream != *source) {
+                    return None;
+                }
+            }
             _ => {}
         }
     }
@@ -89,8 +94,10 @@ impl Staged {
             return;
         }
         let mut kind = mem::replace(&mut instruction.kind, BLANK);
-        if let Kind::Wait { target: WaitFor::Line(earlier), .. } = &mut kind {
+        if let Kind::Wait { source, target: WaitFor::Line(earlier), .. } = &mut kind {
             *earlier = moved[*earlier];
+            // The last half of a copy may run on another stream than the copy was to.
+            *source = self.list.instructions()[*earlier].stream;
         }
         self.list.push_unchecked(stream, kind, uses.iter().cloned(), site);
         self.lines.push(line);
@@ -193,6 +200,14 @@ t0 = tensor host f32[2]
 ",
         );
         assert!(text.contains("wait     compute@cuda:0:0      h2d@cuda:0:0 by %1"), "{text}");
+        let (text, _) = staged(
+            "
+t0 = tensor cuda:0 f32[2]
+%0 copy d2h@cuda:0:0 t0 -> host:t1 f32[2]
+%1 wait compute@cuda:0:0 d2h@cuda:0:0 by %0
+",
+        );
+        assert!(text.contains("wait     compute@cuda:0:0      d2h@cpu:0:0 by %1"), "{text}");
     }
 
     #[test]

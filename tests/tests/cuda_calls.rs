@@ -35,6 +35,13 @@ fn a_kernel_of_ones_own_runs_between_what_comes_before_and_after() {
         })
         .expect("a call");
     }
+    let pinned = vm.pinned_tensor(CUDA, &[0.0f32; 4], &[4]).expect("memory");
+    b.call_cuda("no slices", CUDA, [x.read(), pinned.update()], |raw| {
+        // Of memory that the host does not reach, or that is still being written.
+        assert!(raw.operands.iter().all(|operand| operand.slice::<f32>().is_err() && operand.bytes().is_err()));
+        Ok(())
+    })
+    .expect("a call");
     let y = b.neg(&x).expect("an op");
     let list = b.finish();
     assert!(list.to_string().contains("cuda     compute@cuda:0:0      \"mine\" update t0"), "{list}");
@@ -44,7 +51,8 @@ fn a_kernel_of_ones_own_runs_between_what_comes_before_and_after() {
     assert_eq!(y.to_vec::<f32>(), Ok(vec![-3.0; 4]));
     assert_eq!(calls.load(Ordering::SeqCst), 3);
     assert_ne!(shown.load(Ordering::SeqCst), 0);
-    drop((vm, kernel, x, y));
+    assert_eq!(pinned.to_vec::<f32>(), Ok(vec![0.0; 4]));
+    drop((vm, kernel, x, y, pinned));
     assert_eq!(standin.findings(), "");
 }
 
@@ -111,7 +119,9 @@ fn a_pipeline_records_and_waits_as_one_would_by_hand() {
     let count = |stats: &streamvm::Stats, of: fn(&streamvm::SyncCounts) -> u64| -> u64 {
         stats.streams.iter().filter(|s| s.stream.device == CUDA).map(of).sum()
     };
-    // By hand: a record behind each copy to the device, one behind each product, and a wait for each of the two.
+    // By hand: a record behind each copy to the device, each product, and each copy back, which the host waits for; and a
+    // wait of the device for each of the first two.
+    assert_eq!(count(&after, |s| s.records) - count(&before, |s| s.records), 24);
     assert_eq!(count(&after, |s| s.device_waits) - count(&before, |s| s.device_waits), 16);
     drop((vm, batches, weights, outputs));
     assert_eq!(standin.findings(), "");

@@ -127,6 +127,7 @@ impl State {
     fn dispatch_marks(&mut self, vm: &Shared) {
         let records = self.sync.plan().records().to_vec();
         for PlannedRecord { point, place } in records {
+            self.streams[point.stream.index()].counts.records += 1;
             match place {
                 RecordPlace::Behind(line) => self.scratch.prepared[line].record = true,
                 RecordPlace::Start => {
@@ -313,7 +314,8 @@ impl State {
             }
             other => {
                 job.what = other.word();
-                if matches!(other, Kind::Record(_)) {
+                // Where points are shown by events it was planned like any other, and counted.
+                if matches!(other, Kind::Record(_)) && !prepared.record {
                     self.streams[prepared.stream.index()].counts.records += 1;
                 }
                 return;

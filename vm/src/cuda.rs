@@ -48,7 +48,7 @@ impl crate::Vm {
     /// may wait for what runs; it stays loaded as long as the engine.
     ///
     /// # Errors
-    /// No such device; what the driver's compiler says, or that the PTX has no such kernel.
+    /// No such device; what the driver's compiler says, or that the PTX has no such kernel; a forked child.
     pub fn load_cuda(
         &self,
         device: crate::DeviceId,
@@ -56,6 +56,7 @@ impl crate::Vm {
         kernel: &str,
     ) -> Result<cuda::CudaFunction, crate::Error> {
         let shared = &self.shared;
+        shared.fork.check()?;
         shared.devices.get(device)?;
         let Some(cuda) = shared.cuda.get(device) else {
             return Err(streamvm_ep::Error::WrongDevice { kernel: crate::DeviceKind::Cuda, device }.into());

@@ -52,18 +52,19 @@ impl Vm {
     }
 
     /// The devices: CPUs, simulated ones, and CUDA devices, which are looked for now if they have not been; that may
-    /// take seconds.
+    /// take seconds. A forked child sees those that are known.
     pub fn devices(&self) -> Vec<DeviceInfo> {
         // Why there are none is for who asks.
-        let _ = self.shared.devices.find_cuda();
+        let _ = self.find_cuda();
         self.shared.devices.iter().map(|device| device.info()).collect()
     }
 
     /// Looks for CUDA devices, as [`Vm::devices`] does.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is none; a driver does not survive a fork.
     pub fn find_cuda(&self) -> Result<(), CudaAbsent> {
+        self.shared.fork.check().map_err(|_| CudaAbsent::Forked)?;
         self.shared.devices.find_cuda().map_err(CudaAbsent::clone)
     }
 

@@ -38,6 +38,9 @@ pub enum CudaAbsent {
     /// The engine was set up without.
     #[error("this engine offers no CUDA devices")]
     NotOffered,
+    /// A child of the process that built the engine.
+    #[error("this process was forked from the one that built the engine, and a driver does not survive that")]
+    Forked,
     /// No library of the driver.
     #[error("no CUDA driver: {reason} ({tried} names tried); install the NVIDIA driver, or set LD_LIBRARY_PATH to it")]
     NoDriver { tried: usize, reason: String },

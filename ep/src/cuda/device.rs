@@ -99,7 +99,13 @@ impl CudaDevice {
 
     fn allocate_as(&self, kind: MemoryKind, host: HostMemory, bytes: usize) -> Result<Region, Error> {
         let (core, requested) = (self.core(), bytes as u64);
-        core.accounts.charge(kind, requested)?;
+        let known = self.world.opened_already(self.index);
+        known.inspect(|opened| core.empty_trash(opened));
+        // What launching threads have left counts until it is freed; short of memory, they free it themselves.
+        core.accounts.charge(kind, requested).or_else(|error| {
+            core.free_trash(known.ok_or(error)?);
+            core.accounts.charge(kind, requested)
+        })?;
         if bytes == 0 {
             return Ok(Region::new(without_provenance_mut(ALIGNMENT), 0, kind, self.id()));
         }
@@ -112,9 +118,13 @@ impl CudaDevice {
                 error
             };
             let opened = self.world.opened(self.index).map_err(uncharged)?;
-            core.empty_trash(opened);
             let _current = core.enter(opened).map_err(uncharged)?;
-            self.allocate_zeroed(opened, kind, host, bytes).map_err(|failure| {
+            let allocate = || self.allocate_zeroed(opened, kind, host, bytes);
+            let allocated = allocate().or_else(|failure| match failure.code() {
+                OUT_OF_MEMORY if core.free_trash(opened) => allocate(),
+                _ => Err(failure),
+            });
+            allocated.map_err(|failure| {
                 let refused = core.accounts.refuse(kind, requested);
                 if failure.code() == OUT_OF_MEMORY { refused } else { core.fail(failure) }
             })
@@ -166,7 +176,11 @@ impl CudaDevice {
         if !self.world.events.is_recorded(event)? {
             return Err(unrecorded);
         }
-        let mark = self.world.marks.find(event).ok_or(unrecorded)?;
+        let Some(mark) = self.world.marks.find(event) else {
+            // Released since, and its place taken by another.
+            self.world.events.is_recorded(event)?;
+            return Err(unrecorded);
+        };
         Ok((mark, &self.world.cores[mark.device]))
     }
 
@@ -295,12 +309,15 @@ impl Device for CudaDevice {
             return Vec::new();
         }
         if !core.is_lost()
-            && let Ok(opened) = self.world.opened(self.index)
-            && let Ok(_current) = core.enter(opened)
-            && let Err(failure) = core.statuses.collect(self.world.driver)
+            && let Some(opened) = self.world.opened_already(self.index)
         {
-            // Noted if the device is lost with it; else the next call looks again.
-            let _ = core.fail(failure);
+            let collected = core
+                .enter(opened)
+                .and_then(|_current| core.statuses.collect(self.world.driver).map_err(|failure| core.fail(failure)));
+            if let Err(error) = collected {
+                // The outcomes that hang on it are decided next: a failure that is told later would be told to nobody.
+                core.lose(format!("it cannot be told which kernels have failed: {error}"));
+            }
         }
         core.statuses.take()
     }

@@ -29,7 +29,8 @@ use crate::raw::{RawCall, RawFn};
 use crate::scalar::Scalar;
 use crate::stream::Stream;
 
-/// A stream of a [`CudaDevice`](super::CudaDevice). Dropping it leaves what it has been given to run.
+/// A stream of a [`CudaDevice`](super::CudaDevice). Dropping it leaves what it has been given to run; one that has
+/// multiplied by cuBLAS waits for the device first, as cuBLAS does.
 #[derive(Debug)]
 pub(super) struct CudaStream {
     /// Of its device.
@@ -286,6 +287,8 @@ impl Stream for CudaStream {
 
     fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand]) -> Result<(), CallError> {
         FnContext::new(operands)?;
+        // A slice would be of memory that the host does not reach, or that queued commands still write.
+        operands.iter_mut().for_each(Operand::set_shared);
         let core = self.core();
         let opened = self.world.opened(self.index)?;
         let current = core.enter(opened)?;
@@ -320,7 +323,11 @@ impl Stream for CudaStream {
         if !self.world.events.is_recorded(event)? {
             return Err(unrecorded);
         }
-        let mark = self.world.marks.find(event).ok_or(unrecorded)?;
+        let Some(mark) = self.world.marks.find(event) else {
+            // Released since, and its place taken by another.
+            self.world.events.is_recorded(event)?;
+            return Err(unrecorded);
+        };
         // What a lost device has recorded never passes.
         self.world.cores[mark.device].check()?;
         // SAFETY: the event lives as long as the world, of whichever device; the stream is alive.
@@ -341,10 +348,12 @@ impl Drop for CudaStream {
     fn drop(&mut self) {
         let Some(opened) = self.world.opened_already(self.index) else { return };
         let blas = self.blas.take();
-        if let Ok(_current) = self.core().enter(opened) {
-            drop(blas);
-            // SAFETY: the stream is alive, and gone with this.
-            let _ = unsafe { self.world.driver.destroy_stream(self.handle) };
-        }
+        let Ok(_current) = self.core().enter(opened) else {
+            // In no context, or another's, it must not end.
+            return std::mem::forget(blas);
+        };
+        drop(blas);
+        // SAFETY: the stream is alive, and gone with this.
+        let _ = unsafe { self.world.driver.destroy_stream(self.handle) };
     }
 }

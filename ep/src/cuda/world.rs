@@ -39,6 +39,8 @@ pub(super) struct World {
     pub(super) marks: Marks,
     pub(super) book: Book,
     pub(super) cores: Box<[Core]>,
+    /// Held while a device is opened: of two that are used first at the same time, the second sees the first.
+    opening: Mutex<()>,
 }
 
 /// One device of a world.
@@ -53,8 +55,6 @@ pub(super) struct Core {
     pub(super) accounts: Accounts,
     pub(super) statuses: Statuses,
     opened: OnceLock<Opened>,
-    /// Held while it is opened.
-    opening: Mutex<()>,
     lost: OnceLock<Error>,
     /// Which devices' memory its kernels reach, one bit for each index.
     peers: AtomicU64,
@@ -92,7 +92,7 @@ impl World {
         let core = |index| Core::new(driver, index, version, config).map_err(failed);
         let cores = (0..devices).map(core).collect::<Result<_, _>>()?;
         let (events, marks, book) = (EventPool::new(), Marks::default(), Book::default());
-        Ok(Arc::new(World { driver, config: config.clone(), events, marks, book, cores }))
+        Ok(Arc::new(World { driver, config: config.clone(), events, marks, book, cores, opening: Mutex::default() }))
     }
 
     /// What the core of this index has from its first use on. The first call makes it, which takes long.
@@ -102,7 +102,7 @@ impl World {
         if let Some(opened) = core.opened.get() {
             return Ok(opened);
         }
-        let _one_at_a_time = core.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(opened) = core.opened.get() {
             return Ok(opened);
         }
@@ -157,7 +157,6 @@ impl Core {
             accounts: Accounts::new(id, config.memory_limit),
             statuses: Statuses::default(),
             opened: OnceLock::new(),
-            opening: Mutex::default(),
             lost: OnceLock::new(),
             peers: AtomicU64::new(0),
             streams: Mutex::default(),
@@ -311,12 +310,17 @@ impl Core {
 
     /// Frees what launching threads have left, unless this is one.
     pub(super) fn empty_trash(&self, opened: &Opened) {
-        if current::is_bound() {
-            return;
+        if !current::is_bound() {
+            self.free_trash(opened);
         }
+    }
+
+    /// Frees what launching threads have left, whoever this is: the driver may wait for the device. Returns whether there
+    /// was anything.
+    pub(super) fn free_trash(&self, opened: &Opened) -> bool {
         let trash = std::mem::take(&mut *self.trash());
         if trash.is_empty() {
-            return;
+            return false;
         }
         // A lost device frees nothing; its memory is gone with it.
         let current = if self.is_lost() { None } else { self.enter(opened).ok() };
@@ -327,6 +331,7 @@ impl Core {
             }
             self.accounts.give_back(kind, bytes as u64);
         }
+        true
     }
 
     /// # Safety
@@ -362,13 +367,19 @@ impl Drop for World {
     /// Every stream is gone. What they were given last may still run: it is waited for.
     fn drop(&mut self) {
         let World { driver, marks, cores, .. } = self;
-        for (index, core) in cores.iter_mut().enumerate() {
-            let Some(opened) = core.opened.get() else { continue };
-            core.empty_trash(opened);
+        // All of them, before the first ends: one may still be copying from another's memory.
+        for (core, opened) in cores.iter().filter_map(|core| Some((core, core.opened.get()?))) {
+            core.free_trash(opened);
             // SAFETY: the context is released below, behind the guard.
-            if let Ok(current) = unsafe { opened.context.enter(*driver) } {
+            if let Ok(_current) = unsafe { opened.context.enter(*driver) } {
                 // A lost device answers at once.
                 let _ = driver.synchronize();
+            }
+        }
+        for (index, core) in cores.iter_mut().enumerate() {
+            let Some(opened) = core.opened.get() else { continue };
+            // SAFETY: the context is released below, behind the guard.
+            if let Ok(current) = unsafe { opened.context.enter(*driver) } {
                 for event in marks.drain(index) {
                     // SAFETY: it was made there, and the world that could name it ends.
                     let _ = unsafe { driver.destroy_event(event) };
