@@ -149,10 +149,22 @@ fn devices_and_streams_that_are_not_there_are_typed_errors() {
     let x = on_device(&vm, &[1.0]);
     for device in [DeviceId::cuda(0), DeviceId::sim(0), DeviceId::cpu(1)] {
         let error = refused(&vm, list(|b| b.copy(&x, device).map(drop)));
-        assert!(matches!(error, Error::Device(ep::Error::NoDevice { .. }) | Error::NoStream { .. }), "{error}");
+        assert!(
+            matches!(
+                error,
+                Error::Device(ep::Error::NoDevice { .. } | ep::Error::NoCuda { .. }) | Error::NoStream { .. }
+            ),
+            "{error}"
+        );
         assert!(error.to_string().contains(&device.to_string()), "{error}");
         let error = vm.fill(device, DType::F32, &[1], 0.0).expect_err("no such device");
-        assert!(matches!(error, Error::Device(ep::Error::NoDevice { .. }) | Error::NoStream { .. }), "{error}");
+        assert!(
+            matches!(
+                error,
+                Error::Device(ep::Error::NoDevice { .. } | ep::Error::NoCuda { .. }) | Error::NoStream { .. }
+            ),
+            "{error}"
+        );
     }
     let bad = list(|b| {
         b.record(StreamKey::new(DeviceId::cuda(0), StreamType::Compute, 0));
