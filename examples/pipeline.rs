@@ -39,7 +39,8 @@ fn main() -> Result<(), Error> {
         let _lane = lane(batch as u32 % 2);
         let x = b.copy(input, device)?;
         let h = b.matmul(&x, &weights)?;
-        let y = b.relu(&b.add(&h, &x)?)?;
+        let sum = b.add(&h, &x)?;
+        let y = b.relu(&sum)?;
         b.copy_into(&y, output)?;
     }
     vm.submit(b.finish())?;

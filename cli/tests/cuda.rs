@@ -96,7 +96,11 @@ fn scripts_written_for_the_cpu_do_the_same_on_a_gpu() {
         let cpu = run_on(NONE, folder.path(), &["run", name]);
         fs::write(folder.path().join(name), text.replace("cpu:0", "cuda:0")).expect("a script");
         let gpu = run_on(ONE, folder.path(), &["run", name]);
-        let on_cpu = |text: &str| text.replace("cuda:0", "cpu:0").replace("^", "");
+        // Times differ, and what underlines a name is as long as it.
+        let untimed = |line: &str| line.split(": ").filter(|part| !part.ends_with(" ms")).collect::<String>();
+        let on_cpu = |text: &str| -> Vec<String> {
+            text.replace("cuda:0", "cpu:0").replace('^', "").lines().map(untimed).collect()
+        };
         assert_eq!(
             (gpu.code, on_cpu(&gpu.stdout), on_cpu(&gpu.stderr)),
             (cpu.code, on_cpu(&cpu.stdout), on_cpu(&cpu.stderr)),
@@ -107,8 +111,8 @@ fn scripts_written_for_the_cpu_do_the_same_on_a_gpu() {
     assert!(ran > 10, "{ran} scripts ran");
 }
 
-/// Scripts that are about CPUs.
-const DIFFERENT: &[&str] = &[];
+/// Scripts about which devices there are.
+const DIFFERENT: &[&str] = &["reject_devices"];
 
 #[test]
 fn devices_are_listed_with_the_gpus_of_the_machine() {
@@ -192,7 +196,12 @@ fn devices_that_are_not_there_are_told_before_anything_runs() {
             &[],
             &["script.svm:1:14: error: `gpu:0` is no device; expected cpu:<index>, cuda:<index>"],
         ),
-        ("devices=2", "device acc = cuda\n", &[], &["script.svm:1:14: error: ", "cuda:<index>"]),
+        (
+            "devices=2",
+            "device acc = cuda\n",
+            &[],
+            &["script.svm:1:14: error: expected a device such as `cpu:0` or `cuda:0`"],
+        ),
         ("devices=2", "device acc = cuda:0\n", &["--device", "acc=cuda:9"], &["`acc` was chosen as cuda:9", two]),
         ("devices=2", "let a = fill f32 2 value 1 on cuda:7\n", &[], &["1:31: error: there is no cuda:7", two]),
         (
@@ -323,13 +332,15 @@ fn an_interrupt_ends_a_run_on_a_gpu_at_once() {
     assert_eq!(fs::read_to_string(findings).unwrap_or_default(), "");
 }
 
-/// What the tests of this file rely on: what the driver finds is in the file. A device that is lost leaves things behind.
+/// What the tests of this file rely on: what the driver finds is in the file. A stream that cannot be ended is left.
 #[test]
 fn what_the_driver_finds_is_seen() {
     let folder = TempDir::new().expect("a folder");
     fs::write(folder.path().join("a.svm"), SCRIPT).expect("a script");
     let file = folder.path().join("findings");
-    let output = with_driver(folder.path(), "leaks=1;illegal=1", &file).args(["run", "a.svm"]).output();
-    assert_eq!(output.expect("it starts").status.code(), Some(1));
+    let output = with_driver(folder.path(), "leaks=1;fail=cuStreamDestroy_v2:1:INVALID_VALUE", &file)
+        .args(["run", "a.svm"])
+        .output();
+    assert_eq!(output.expect("it starts").status.code(), Some(0));
     assert!(fs::read_to_string(&file).is_ok_and(|found| !found.is_empty()));
 }

@@ -177,3 +177,12 @@ fn copies_have_the_greatest_priority_and_kernels_the_ordinary_one() {
     assert_eq!(first(), 2, "and one of copies to the device");
     drop((x, y));
 }
+
+#[test]
+fn empty_tensors_go_to_a_device_and_back() {
+    let _driver = standin("");
+    let vm = engine();
+    let x = vm.tensor::<f32>(&[], &[0, 3]).expect("nothing").to(CUDA).expect("a copy");
+    assert_eq!(x.neg().expect("an op").to_vec::<f32>(), Ok(vec![]));
+    assert_eq!(x.to(OTHER).expect("a copy").sum(&[]).expect("an op").to_vec::<f32>(), Ok(vec![0.0]));
+}

@@ -35,6 +35,13 @@ fn run(example: &str, settings: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Without the numbers of instructions: what is read on the host by itself is one on a GPU's streams.
+fn unnumbered(text: &str) -> String {
+    let mut parts = text.split("(instruction ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.trim_start_matches(|c: char| c.is_ascii_digit()))
+}
+
 #[test]
 fn examples_that_take_a_gpu_do_there_what_they_do_on_the_cpu() {
     for example in ["eager", "pipeline"] {
@@ -42,7 +49,7 @@ fn examples_that_take_a_gpu_do_there_what_they_do_on_the_cpu() {
         for seed in 0..4 {
             let gpu = run(example, &format!("devices=1;leaks=1;seed={seed}"));
             assert!(gpu.contains("cuda:0") && !cpu.contains("cuda:0"), "{example} takes the GPU:\n{gpu}\n{cpu}");
-            assert_eq!(gpu.replace("cuda:0", "cpu:0"), cpu, "{example}, seed {seed}");
+            assert_eq!(unnumbered(&gpu.replace("cuda:0", "cpu:0")), unnumbered(&cpu), "{example}, seed {seed}");
         }
     }
 }
