@@ -332,6 +332,17 @@ fn an_interrupt_ends_a_run_on_a_gpu_at_once() {
     assert_eq!(fs::read_to_string(findings).unwrap_or_default(), "");
 }
 
+#[test]
+fn a_trace_that_was_recorded_on_a_gpu_is_judged() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder").join("examples");
+    let folder = scratch(&examples);
+    let output = run_on(ONE, folder.path(), &["run", "--record", "a.trace", "overlap.svm"]);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    assert!(fs::read_to_string(folder.path().join("a.trace")).expect("a trace").contains("compute@cuda:0:1"));
+    let output = run_on(NONE, folder.path(), &["verify", "a.trace"]);
+    assert!(output.code == 0 && output.stdout.contains("ok: every dependence is ordered"), "{}", output.stdout);
+}
+
 /// What the tests of this file rely on: what the driver finds is in the file. A stream that cannot be ended is left.
 #[test]
 fn what_the_driver_finds_is_seen() {

@@ -186,3 +186,17 @@ fn empty_tensors_go_to_a_device_and_back() {
     assert_eq!(x.neg().expect("an op").to_vec::<f32>(), Ok(vec![]));
     assert_eq!(x.to(OTHER).expect("a copy").sum(&[]).expect("an op").to_vec::<f32>(), Ok(vec![0.0]));
 }
+
+#[test]
+fn devices_that_do_not_reach_each_other_copy_what_has_no_gaps() {
+    let _driver = standin("peer=0");
+    let vm = engine();
+    let x = vm.tensor(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2]).expect("memory").to(CUDA).expect("a copy");
+    let there = x.to(OTHER).expect("a copy");
+    assert_eq!(there.to_vec::<f32>(), Ok(vec![1.0, 2.0, 3.0, 4.0]));
+    let gaps = x.permute(&[1, 0]).expect("a view");
+    let failure = failure_of(gaps.to(OTHER).expect("it is taken").to_vec::<f32>());
+    assert!(matches!(failure.cause, Cause::Device(ep::Error::OutOfReach { .. })), "{failure}");
+    assert!(failure.to_string().contains("make the view contiguous first"), "{failure}");
+    let _ = vm.wait_all();
+}
