@@ -100,8 +100,12 @@ fn while_nobody_waits_the_driver_is_not_asked() {
     let vm = engine();
     let x = vm.fill(CUDA, DType::F32, &[4], 1.0).expect("memory");
     assert_eq!(x.to_vec::<f32>(), Ok(vec![1.0; 4]));
+    // Memory and streams that are made now wait for nothing below.
+    assert_eq!(x.neg().expect("an op").to(OTHER).expect("a copy").to_vec::<f32>(), Ok(vec![-1.0; 4]));
     driver.hold(true);
     let y = x.neg().expect("an op");
+    // With an event recorded behind it.
+    let there = y.to(OTHER).expect("a copy");
     let asked = || ["cuEventQuery", "cuEventSynchronize", "cuStreamSynchronize"].map(|name| driver.calls(name));
     // What is given now is given within this.
     thread::sleep(Duration::from_millis(100));
@@ -109,7 +113,7 @@ fn while_nobody_waits_the_driver_is_not_asked() {
     thread::sleep(Duration::from_millis(100));
     assert_eq!(asked(), before, "calls that ask how far the device is");
     driver.hold(false);
-    assert_eq!(y.to_vec::<f32>(), Ok(vec![-1.0; 4]));
+    assert_eq!(there.to_vec::<f32>(), Ok(vec![-1.0; 4]));
 }
 
 #[test]
