@@ -22,7 +22,7 @@ run: ## run the digits example: loads data, computes, compares, prints the accur
 
 test: ## every test: units, suites, documentation examples, example programs
 	$(CARGO) test --quiet --workspace
-	for example in eager builder custom; do $(TARGET)/debug/examples/$$example || exit 1; done
+	for example in eager builder custom pipeline; do $(TARGET)/debug/examples/$$example || exit 1; done
 
 lint: ## formatting, clippy and documentation, warnings are errors
 	$(CARGO) fmt --all --check

@@ -145,7 +145,7 @@ pub fn run_script(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<Exit> {
-    let available = Available { devices: there(engine), chosen: options.devices.clone(), planning: false };
+    let available = Available { chosen: options.devices.clone(), planning: false, ..there(engine) };
     let Some((source, script, devices)) = prepare(options, available, err)? else {
         return Ok(Exit::Rejected);
     };
@@ -249,7 +249,7 @@ pub fn check_script(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<Exit> {
-    let available = Available { devices: there(engine), chosen: options.devices.clone(), planning: true };
+    let available = Available { chosen: options.devices.clone(), planning: true, ..there(engine) };
     let Some((source, script, devices)) = prepare(options, available, err)? else {
         return Ok(Exit::Rejected);
     };
@@ -299,13 +299,17 @@ fn tell_races(
 }
 
 /// The devices that a run would find. Without one to ask, a plan takes the first that the script names.
-fn there(engine: &EngineOptions) -> Vec<DeviceId> {
+fn there(engine: &EngineOptions) -> Available {
     let options = EngineOptions { mode: Mode::Inline, ..engine.clone() };
     match options.build(|builder| builder) {
-        Ok(vm) => vm.devices().iter().map(|device| device.id).collect(),
+        Ok(vm) => Available {
+            devices: vm.devices().iter().map(|device| device.id).collect(),
+            no_cuda: vm.find_cuda().err().map(|reason| reason.to_string()),
+            ..Available::default()
+        },
         Err(error) => {
             log::warn!("cannot ask for the devices that are there: {error}");
-            Vec::new()
+            Available::default()
         }
     }
 }

@@ -16,6 +16,8 @@ use crate::source::{Span, Spanned};
 pub struct Available {
     /// The devices that are there.
     pub devices: Vec<DeviceId>,
+    /// Why no CUDA device is, where one was looked for.
+    pub no_cuda: Option<String>,
     /// `--device NAME=DEVICE`.
     pub chosen: Vec<(String, DeviceId)>,
     /// Is this for a plan only? Then a device need not be there.
@@ -69,14 +71,14 @@ impl Devices {
         if self.names.contains_key(&name.value) {
             return Err(Diagnostic::new(name.span, format!("the device `{}` is named twice", name.value)));
         }
-        let Available { devices, chosen, planning } = &self.available;
+        let Available { devices, chosen, planning, .. } = &self.available;
         if let Some((_, device)) = chosen.iter().rev().find(|(chosen, _)| *chosen == name.value) {
             if *planning || devices.contains(device) {
                 return Ok(*device);
             }
             return Err(Diagnostic::new(
                 name.span,
-                format!("`{}` was chosen as {device}, {}", name.value, self.there()),
+                format!("`{}` was chosen as {device}, {}", name.value, self.there(&[*device])),
             ));
         }
         if let Some(choice) = choices.iter().find(|choice| devices.contains(&choice.value)) {
@@ -85,10 +87,10 @@ impl Devices {
         match choices.first() {
             Some(first) if *planning => Ok(first.value),
             _ => {
-                let tried: Vec<String> = choices.iter().map(|choice| choice.value.to_string()).collect();
+                let tried: Vec<DeviceId> = choices.iter().map(|choice| choice.value).collect();
                 Err(Diagnostic::new(
                     name.span,
-                    format!("`{}` needs one of {}, {}", name.value, tried.join(", "), self.there()),
+                    format!("`{}` needs one of {}, {}", name.value, listed(&tried), self.there(&tried)),
                 )
                 .with_help("`streamvm check` plans for a device that is not there"))
             }
@@ -105,9 +107,15 @@ impl Devices {
         if self.simulated && device.kind != DeviceKind::Cpu { DeviceId::sim(device.index) } else { device }
     }
 
-    fn there(&self) -> String {
-        let there: Vec<String> = self.available.devices.iter().map(ToString::to_string).collect();
-        format!("but only these devices are there: {}", there.join(", "))
+    /// What is there in place of what was tried, and why not that, where it is known.
+    fn there(&self, tried: &[DeviceId]) -> String {
+        let there = format!("but only these devices are there: {}", listed(&self.available.devices));
+        match &self.available.no_cuda {
+            Some(reason) if tried.iter().any(|device| device.kind == DeviceKind::Cuda) => {
+                format!("{there}; no CUDA device: {reason}")
+            }
+            _ => there,
+        }
     }
 
     /// Is this the name of a device?
@@ -127,7 +135,10 @@ impl Devices {
                 if self.available.planning || self.available.devices.contains(&device.value) {
                     Ok(self.stand_in(device.value).into())
                 } else {
-                    Err(Diagnostic::new(device.span, format!("there is no {}, {}", device.value, self.there())))
+                    Err(Diagnostic::new(
+                        device.span,
+                        format!("there is no {}, {}", device.value, self.there(&[device.value])),
+                    ))
                 }
             }
             PlaceRef::Named(name) => match self.names.get(&name.value) {
@@ -144,6 +155,10 @@ impl Devices {
     }
 }
 
+fn listed(devices: &[DeviceId]) -> String {
+    devices.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,7 +168,8 @@ mod tests {
     fn resolve(text: &str, chosen: &[(&str, &str)], planning: bool) -> Result<Devices, String> {
         let script = parse(&Source::from_text("t", "", text)).unwrap();
         let chosen = chosen.iter().map(|(name, id)| ((*name).to_owned(), id.parse().unwrap())).collect();
-        let available = Available { devices: vec![DeviceId::cpu(0)], chosen, planning };
+        let available =
+            Available { devices: vec![DeviceId::cpu(0)], no_cuda: Some("none built in".into()), chosen, planning };
         Devices::resolve(&script, available).map_err(|errors| errors[0].message.clone())
     }
 
@@ -163,7 +179,10 @@ mod tests {
         assert_eq!(resolve(script, &[], false).unwrap().names["a"], DeviceId::cpu(0));
         assert_eq!(resolve(script, &[("a", "cuda:0")], true).unwrap().names["a"], DeviceId::cuda(0));
         let error = resolve(script, &[("a", "cuda:0")], false).unwrap_err();
-        assert!(error.contains("chosen as cuda:0, but only these devices are there: cpu:0"), "{error}");
+        let says = "chosen as cuda:0, but only these devices are there: cpu:0; no CUDA device: none built in";
+        assert!(error.contains(says), "{error}");
+        let error = resolve("device a = cpu:1", &[], false).unwrap_err();
+        assert!(!error.contains("CUDA"), "nobody asked for one: {error}");
     }
 
     #[test]

@@ -41,12 +41,13 @@ impl Diagnostic {
         self
     }
 
-    /// Adds what to do about it, if anything is known.
+    /// Adds what to do about it, if anything is known, behind what was added before.
     #[must_use]
     pub fn with_help_if(mut self, help: Option<String>) -> Self {
-        if help.is_some() {
-            self.help = help;
-        }
+        self.help = match (self.help, help) {
+            (Some(before), Some(more)) => Some(format!("{before}; {more}")),
+            (before, more) => before.or(more),
+        };
         self
     }
 

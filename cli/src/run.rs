@@ -18,7 +18,7 @@ use crate::compare::{accuracy, compare};
 use crate::devices::Devices;
 use crate::diagnostic::Diagnostic;
 use crate::emit::{Emitter, Loader, Wanted};
-use crate::engine::{Access, DType, Error, InstructionList, Place, Tensor, Vm};
+use crate::engine::{Access, DType, DeviceError, Error, InstructionList, Place, Tensor, Vm};
 use crate::files::{TensorFile, save};
 use crate::issued::Issued;
 use crate::show::show;
@@ -366,8 +366,12 @@ impl Runner<'_> {
             Error::Failed(failure) => failure,
             // Where in this program's source it was issued says nothing to who wrote the script.
             Error::OutOfMemory { source, .. } => {
-                return Diagnostic::new(noticed, source.to_string())
-                    .with_help("raise the limit, or work in smaller parts");
+                let limited = matches!(**source, DeviceError::OutOfMemory { limit: Some(_), .. });
+                return Diagnostic::new(noticed, source.to_string()).with_help(if limited {
+                    "raise the limit, or work in smaller parts"
+                } else {
+                    "work in smaller parts; other programs may hold memory too"
+                });
             }
             other => return Diagnostic::new(noticed, other.to_string()),
         };

@@ -222,7 +222,8 @@ pub enum Error {
     Driver { device: DeviceId, source: Box<DriverError> },
     /// A caller's closure where the host does not reach the memory.
     #[error(
-        "the host cannot reach the memory of {device}, so no closure runs on its streams; copy to the host and run it on a          stream there, or run a kernel of your own on the device"
+        "the host cannot reach the memory of {device}, so no closure runs on its streams; copy to the host and run it on a \
+         stream there, or run a kernel of your own on the device"
     )]
     HostFunction { device: DeviceId },
     /// A caller's function over a driver's stream where there is none.
@@ -233,12 +234,14 @@ pub enum Error {
     OtherDevice { loaded: DeviceId, device: DeviceId },
     /// A copy that the driver would have to stage.
     #[error(
-        "a copy on {device} touches pageable memory at {address:#x}, which its driver would stage while the caller waits;          copy it to pinned memory first"
+        "a copy on {device} touches pageable memory at {address:#x}, which its driver would stage while the caller waits; \
+         copy it to pinned memory first"
     )]
     Pageable { device: DeviceId, address: usize },
     /// A strided copy of memory that the device's kernels do not reach.
     #[error(
-        "the kernels of {device} do not reach the memory at {address:#x}, so only views without gaps can be copied from          or to it; make the view contiguous first, or copy it through pinned memory"
+        "the kernels of {device} do not reach the memory at {address:#x}, so only views without gaps can be copied from \
+         or to it; make the view contiguous first, or copy it through pinned memory"
     )]
     OutOfReach { device: DeviceId, address: usize },
     /// A fault that a test asked for.
@@ -309,4 +312,22 @@ pub(crate) fn listed(items: &[impl Display]) -> String {
     }
     let texts: Vec<String> = items.iter().map(|item| item.to_string()).collect();
     texts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_several_lines_of_source_are_one_line() {
+        let device = DeviceId::cuda(0);
+        for error in [
+            Error::HostFunction { device },
+            Error::Pageable { device, address: 16 },
+            Error::OutOfReach { device, address: 16 },
+        ] {
+            let text = error.to_string();
+            assert!(!text.contains("  ") && !text.contains('\n'), "{text}");
+        }
+    }
 }

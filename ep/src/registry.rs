@@ -90,14 +90,11 @@ impl DeviceRegistry {
     ///
     /// [`Error::NoCuda`], which says why there is no CUDA device at all; [`Error::NoDevice`], which lists those there are.
     pub fn get(&self, id: DeviceId) -> Result<&Arc<dyn Device>, Error> {
-        if id.kind == DeviceKind::Cuda
-            && let Some(Err(reason)) = self.cuda.as_ref().map(|cuda| cuda.opened())
-        {
-            return Err(Error::NoCuda { device: id, reason: Box::new(reason.clone()) });
-        }
-        self.iter()
-            .find(|device| device.id() == id)
-            .ok_or_else(|| Error::NoDevice { device: id, available: self.iter().map(|device| device.id()).collect() })
+        let cuda = if id.kind == DeviceKind::Cuda { self.find_cuda() } else { Ok(()) };
+        self.iter().find(|device| device.id() == id).ok_or_else(|| match cuda {
+            Err(reason) => Error::NoCuda { device: id, reason: Box::new(reason.clone()) },
+            Ok(()) => Error::NoDevice { device: id, available: self.iter().map(|device| device.id()).collect() },
+        })
     }
 
     /// The devices, in the order they were added, and CUDA devices last, once one has been asked for.
@@ -157,7 +154,10 @@ mod tests {
         assert_eq!(error, Error::NoCuda { device: DeviceId::cuda(3), reason });
         assert!(error.to_string().contains("no cuda:3: this build has no CUDA"), "{error}");
         assert!(devices.get(DeviceId::cpu(0)).is_ok());
-        assert_eq!(DeviceRegistry::new().find_cuda(), Err(&CudaAbsent::NotOffered));
+        let none = DeviceRegistry::new();
+        assert_eq!(none.find_cuda(), Err(&CudaAbsent::NotOffered));
+        let error = none.get(DeviceId::cuda(0)).unwrap_err();
+        assert!(error.to_string().contains("no cuda:0: this engine offers no CUDA devices"), "{error}");
     }
 
     #[test]

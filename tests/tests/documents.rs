@@ -57,7 +57,7 @@ fn files_with_unsafe_code_are_named() {
 #[test]
 fn links_of_the_documents_lead_to_files() {
     let root = root();
-    let mut pages: Vec<_> = ["language.md", "trace.md", "reliability.md", "adr/README.md"]
+    let mut pages: Vec<_> = ["cuda.md", "language.md", "trace.md", "reliability.md", "adr/README.md"]
         .iter()
         .map(|name| root.join("docs").join(name))
         .collect();
@@ -72,4 +72,60 @@ fn links_of_the_documents_lead_to_files() {
             assert!(target.exists(), "{} links to {link}", page.display());
         }
     }
+}
+
+/// What stands in backticks on a page.
+fn code_of(page: &str) -> Vec<&str> {
+    page.split('`').skip(1).step_by(2).collect()
+}
+
+/// What `docs/cuda.md` names of the interface and of the driver is there.
+#[test]
+fn what_the_page_about_cuda_names_is_there() {
+    let root = root();
+    let page = fs::read_to_string(root.join("docs/cuda.md")).expect("the page");
+    // Without the programs, which are run.
+    let prose: String = page.split("```").step_by(2).collect();
+    let mut files = Vec::new();
+    for member in ["ep", "instructions", "vm"] {
+        sources(&root.join(member).join("src"), &mut files);
+    }
+    let text: String = files.iter().map(|file| fs::read_to_string(file).expect("a source")).collect();
+    let driver = fs::read_to_string(root.join("ep/src/cuda/driver.rs")).expect("the driver");
+    let mut checked = 0;
+    for code in code_of(&prose) {
+        if let Some((_, name)) = code.split_once("::") {
+            let name = name.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or(name);
+            let is_there =
+                [format!("fn {name}("), format!("fn {name}<"), format!("pub {name}:"), format!(" {name} {{")]
+                    .into_iter()
+                    .chain([format!("    {name},\n"), format!("    {name}(")])
+                    .any(|declaration| text.contains(&declaration));
+            assert!(is_there, "docs/cuda.md names `{code}`");
+            checked += 1;
+        } else if code.starts_with("cu") && code[2..].starts_with(char::is_uppercase) {
+            // The one that is said not to be called.
+            let is_called = driver.contains(&format!("    \"{code}"));
+            assert_eq!(is_called, code != "cuMemAllocAsync", "{code}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 15, "{checked} names found");
+}
+
+/// `make` has the targets that the documents name.
+#[test]
+fn targets_that_the_documents_name_are_there() {
+    let root = root();
+    let makefile = fs::read_to_string(root.join("Makefile")).expect("the Makefile");
+    let mut checked = 0;
+    for page in ["README.md", "CONTRIBUTING.md", "docs/reliability.md", "docs/performance.md", "docs/adr/README.md"] {
+        let text = fs::read_to_string(root.join(page)).expect("a page");
+        for rest in code_of(&text).into_iter().filter_map(|code| code.strip_prefix("make ")) {
+            let target = rest.split([' ', '\n']).next().unwrap_or(rest);
+            assert!(makefile.contains(&format!("\n{target}:")), "{page} names `make {target}`");
+            checked += 1;
+        }
+    }
+    assert!(checked > 15, "{checked} targets found");
 }

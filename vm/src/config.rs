@@ -287,6 +287,7 @@ impl VmBuilder {
         };
         let mut devices = devices(self.cpu_devices, self.cpu, world.as_ref(), self.faults.as_ref())?;
         let cuda = Arc::new(CudaDevices::default());
+        let tells_ops = self.cuda.as_ref().is_some_and(|config| config.sync_each_op);
         if let Some(mut config) = self.cuda.filter(|_| simulated.is_none()) {
             // What goes past staging would hold up the thread that launches.
             config.strict_pinned |= capabilities.pinned_only(DeviceKind::Cuda);
@@ -319,6 +320,7 @@ impl VmBuilder {
             host: Arc::new(CpuDevice::new(0, self.host)),
             kernels: KernelRegistry::builtin(),
             cuda,
+            tells_ops,
             capabilities,
             inline,
             simulated,

@@ -263,7 +263,13 @@ impl Context {
         self.shared.running.begin(job);
         if entry.flight.is_some() {
             // What fails late is told by these numbers.
-            stream.number(job.point.stream.0, job.point.seq);
+            let Point { stream: id, seq } = job.point;
+            if vm.tells_ops {
+                let what = job.name().into();
+                stream.begin(&ep::Label { stream: id.0, seq, what, site: job.site, lives: Arc::default() });
+            } else {
+                stream.number(id.0, seq);
+            }
         }
         if let Some(monitor) = &vm.monitor {
             monitor.starts(job, entry, stream.as_mut());

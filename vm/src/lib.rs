@@ -44,6 +44,11 @@
 #[doc = include_str!("../../README.md")]
 struct Readme;
 
+/// The programs of the page about CUDA run: to their end with a GPU, and without.
+#[cfg(all(doctest, feature = "cuda"))]
+#[doc = include_str!("../../docs/cuda.md")]
+struct CudaPage;
+
 mod callbacks;
 mod commit;
 mod completion;

@@ -59,6 +59,8 @@ pub(crate) struct Shared {
     /// Gives host memory outside any device.
     pub(crate) host: Arc<dyn Device>,
     pub(crate) kernels: KernelRegistry,
+    /// Devices are told of each instruction by name and source line, for what they report.
+    pub(crate) tells_ops: bool,
     /// Those of the devices that are CUDA's.
     pub(crate) cuda: Arc<CudaDevices>,
     /// What soft sync goes by as well.

@@ -167,7 +167,11 @@ impl Core {
 
     fn open(&self) -> Result<Opened, Error> {
         let driver = self.driver;
-        let context = Context::new(driver.retain(self.number).map_err(|failure| self.fail(failure))?);
+        let refused = |failure| {
+            let text = String::from("at the first use of the device; do other programs hold it or its memory?");
+            self.refused(Refused { failure, text })
+        };
+        let context = Context::new(driver.retain(self.number).map_err(refused)?);
         let made = self.open_in(context);
         if made.is_err() {
             // SAFETY: it was retained above, and nothing of it is kept.

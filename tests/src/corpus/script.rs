@@ -25,7 +25,7 @@ pub(super) fn check(data: &[u8]) {
         }
     };
     tokens_cover_the_text(&source);
-    let available = Available { devices: vec![DeviceId::cpu(0)], chosen: Vec::new(), planning: true };
+    let available = Available { devices: vec![DeviceId::cpu(0)], planning: true, ..Available::default() };
     let planned = parse(&source).and_then(|script| {
         let devices = Devices::resolve(&script, available)?;
         check_script(&source, &script, &devices)?;

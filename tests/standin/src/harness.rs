@@ -88,7 +88,8 @@ impl Standin {
         hold.expect("the library is the stand-in")(c_int::from(shut));
     }
 
-    /// How often a function of the driver was called since [`load`](Standin::load).
+    /// How often a function of the driver was called since [`load`](Standin::load); `cuStreamCreateWithPriority, greatest` is
+    /// how many streams of the greatest priority were made.
     pub fn calls(&self, name: &str) -> u64 {
         let name = CString::new(name).expect("no function has a NUL in its name");
         // SAFETY: the library exports the function with this type.

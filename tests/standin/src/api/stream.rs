@@ -13,6 +13,9 @@ use crate::stream::Stream;
 /// The greatest priority of a stream; the least is 0.
 pub(super) const GREATEST_PRIORITY: c_int = -5;
 
+/// Under which streams of the greatest priority are counted among the calls.
+const FIRST: &str = "cuStreamCreateWithPriority, greatest";
+
 /// The flag of a stream that does not wait for the null stream.
 const NON_BLOCKING: c_uint = 1;
 
@@ -23,9 +26,14 @@ driver_calls! {
     }
 
     /// A stream of the current context. The priority orders nothing here: any order of streams is one that a device may
-    /// take.
-    fn cuStreamCreateWithPriority(driver, stream: Out<usize>, flags: c_uint, _priority: c_int) {
-        create(driver, "cuStreamCreateWithPriority", &stream, flags)
+    /// take. Streams of the greatest one are counted.
+    fn cuStreamCreateWithPriority(driver, stream: Out<usize>, flags: c_uint, priority: c_int) {
+        create(driver, "cuStreamCreateWithPriority", &stream, flags)?;
+        if priority == GREATEST_PRIORITY {
+            // No fault is of this name, which is no function's.
+            let _ = driver.faults.call(FIRST);
+        }
+        Ok(())
     }
 
     /// Ends a stream; what it was given still runs. Waits for nothing.

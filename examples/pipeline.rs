@@ -1,0 +1,53 @@
+//! Batches through a device: copied in, computed on, copied out, each lane beside the other.
+//!
+//! On the first GPU if there is one, else on the CPU: the program is the same. Run with
+//! `cargo run --example pipeline -p streamvm`.
+
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
+use streamvm::{DeviceId, Error, InstructionsBuilder, Vm, lane};
+
+const BATCHES: usize = 8;
+/// Rows of a batch, and rows and columns of the weights.
+const SIDE: usize = 32;
+
+fn main() -> Result<(), Error> {
+    env_logger::init();
+    let vm = Vm::builder().build()?;
+    let device = match vm.find_cuda() {
+        Ok(()) => DeviceId::cuda(0),
+        Err(reason) => {
+            log::info!("on the CPU: {reason}");
+            DeviceId::cpu(0)
+        }
+    };
+    println!("on {device}");
+
+    // Pinned memory is what a GPU's copies reach by themselves: nothing is staged. It is made once and used again.
+    let inputs: Vec<_> = (0..BATCHES)
+        .map(|batch| vm.pinned_tensor(device, &[batch as f32; SIDE * SIDE], &[SIDE, SIDE]))
+        .collect::<Result<_, _>>()?;
+    let outputs: Vec<_> = (0..BATCHES)
+        .map(|_| vm.pinned_tensor(device, &[0.0f32; SIDE * SIDE], &[SIDE, SIDE]))
+        .collect::<Result<_, _>>()?;
+    let weights = vm.tensor(&[0.5f32; SIDE * SIDE], &[SIDE, SIDE])?.to(device)?;
+
+    // Batches take turns on two lanes. Each lane has three streams: copies in, kernels, copies out. So the next batch is
+    // copied in while this one is computed and the last one copied out; only what needs a result waits for it.
+    let mut b = InstructionsBuilder::new();
+    for (batch, (input, output)) in inputs.iter().zip(&outputs).enumerate() {
+        let _lane = lane(batch as u32 % 2);
+        let x = b.copy(input, device)?;
+        let h = b.matmul(&x, &weights)?;
+        let sum = b.add(&h, &x)?;
+        let y = b.relu(&sum)?;
+        b.copy_into(&y, output)?;
+    }
+    vm.submit(b.finish())?;
+
+    // Reading waits for the one batch alone.
+    for (batch, output) in outputs.iter().enumerate() {
+        println!("batch {batch}: {:?}", output.to_vec::<f32>()?[0]);
+    }
+    Ok(())
+}
