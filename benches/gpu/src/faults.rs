@@ -32,6 +32,12 @@ const WILD_PTX: &str = "\
 /// After this, a wait that should have ended has not.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Pieces of memory that a device is filled with, in bytes.
+const PIECE: usize = 256 << 20;
+
+/// More of them than any device has.
+const MOST_PIECES: usize = 4096;
+
 /// A case: its name, and what it does; the text says what did not hold.
 pub type Case = (&'static str, fn() -> Result<(), String>);
 
@@ -63,21 +69,26 @@ fn goes_on(vm: &Vm, device: DeviceId) -> Result<(), String> {
 /// More than there is is a typed error, and what fits still fits.
 fn out_of_memory() -> Result<(), String> {
     let vm = engine()?;
-    // 1 TiB, and 4 GiB at a time until there is no more: the first never fits, the others end somewhere.
-    match vm.fill(CUDA, DType::U8, &[1 << 40], 1) {
+    let take = |bytes: usize| {
+        let mut builder = InstructionsBuilder::new();
+        let taken = builder.allocate(CUDA, DType::U8, &[bytes])?;
+        vm.submit(builder.finish()).map(|_| taken)
+    };
+    // What never fits, and then pieces until there is no more.
+    match take(1 << 40) {
         Err(Error::OutOfMemory { source, .. }) if matches!(*source, DeviceError::OutOfMemory { device: CUDA, .. }) => {}
         other => return Err(format!("1 TiB gave {other:?}")),
     }
     goes_on(&vm, CUDA)?;
     let mut held = Vec::new();
     let refused = loop {
-        match vm.fill(CUDA, DType::U8, &[4 << 30], 1) {
-            Ok(tensor) if held.len() < 256 => held.push(tensor),
+        match take(PIECE) {
+            Ok(tensor) if held.len() < MOST_PIECES => held.push(tensor),
             other => break other,
         }
     };
     if !matches!(refused, Err(Error::OutOfMemory { .. })) {
-        return Err(format!("behind {} times 4 GiB came {refused:?}", held.len()));
+        return Err(format!("behind {} times {PIECE} bytes came {refused:?}", held.len()));
     }
     drop(held);
     vm.wait_all().map_err(text)?;

@@ -13,7 +13,7 @@ pub use allocator::allocator;
 pub use batches::{BUFFERS, Batches, HOSTS};
 pub use launch::launch;
 pub use overlap::overlap;
-pub use waits::{Counts, waits, waits_of_streamvm};
+pub use waits::{waits, waits_of_streamvm};
 pub use weights::weights;
 
 use streamvm::{InstructionsBuilder, Vm};
