@@ -12,7 +12,7 @@ SEED ?= 1
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help bench-engine bench-curves bench-peers bench-instr shuttle run test lint bench doc ci ptx loom miri deny faults fuzz sim soak tsan asan
+.PHONY: help bench-engine bench-curves bench-peers bench-instr shuttle run test lint bench doc ci ptx loom miri deny faults fuzz gpu gpu-build sim soak tsan asan
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -67,6 +67,14 @@ fuzz: ## each reader of texts and files fed noise for SECONDS=60 (needs cargo-fu
 
 faults: ## every fault at every kind of instruction on every type of stream: a table of what came of it
 	$(CARGO) test --quiet --release -p streamvm-tests --test faults -- --nocapture --test-threads 1
+
+gpu-build: ## what `make gpu` runs, stripped, in target/gpu (no GPU)
+	$(CARGO) build --quiet --release -p streamvm-gpu -p streamvm-tests -p streamvm-cli \
+	    --bin gpu-bench --bin gpu-faults --bin conformance --bin cuda_programs --bin streamvm
+	benches/gpu/collect.sh $(TARGET)/release target/gpu
+
+gpu: ## on a machine with a GPU and target/gpu, no Rust: all suites and benches, a table, gpu.json in $$OUT or target/gpu
+	benches/gpu/run.sh target/gpu
 
 sim: ## N=100000 random programs from SEED=1 on simulated devices, and every kind of hazard found
 	$(CARGO) run --quiet --release -p streamvm-tests --bin sim -- $(N) --seed $(SEED)

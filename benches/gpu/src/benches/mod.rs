@@ -1,0 +1,111 @@
+//! The benches, each beside its references.
+
+mod add_chain;
+mod allocator;
+mod batches;
+mod launch;
+mod overlap;
+mod waits;
+mod weights;
+
+pub use add_chain::add_chain;
+pub use allocator::allocator;
+pub use batches::{BUFFERS, Batches, HOSTS};
+pub use launch::launch;
+pub use overlap::overlap;
+pub use waits::{waits, waits_of_streamvm};
+pub use weights::weights;
+
+use streamvm::{InstructionsBuilder, Vm};
+
+use crate::contest::Outcome;
+use crate::error::Error;
+use crate::torch::Torch;
+
+/// How much work there is.
+#[derive(Copy, Clone, Debug)]
+pub struct Sizes {
+    /// Launches of a run of `launch`.
+    pub launches: usize,
+    /// Additions of a run of `add-chain`.
+    pub additions: usize,
+    /// Rows and columns of a batch of `overlap` and of a layer of `weights`.
+    pub n: usize,
+    /// Products of a batch of `overlap`.
+    pub products: usize,
+    /// Batches of a run of `overlap`.
+    pub batches: usize,
+    /// Rows of what goes through the layers of `weights`.
+    pub rows: usize,
+    /// Layers of `weights`.
+    pub layers: usize,
+    /// Takes and gives back of a run of `allocator`.
+    pub takes: usize,
+}
+
+impl Sizes {
+    /// For a large GPU, such as an H200.
+    pub const FULL: Sizes = Sizes {
+        launches: 65_536,
+        additions: 16_384,
+        n: 4096,
+        products: 1,
+        batches: 48,
+        rows: 2048,
+        layers: 32,
+        takes: 65_536,
+    };
+
+    /// For a driver that stands in for one: the figures mean nothing.
+    pub const QUICK: Sizes =
+        Sizes { launches: 256, additions: 64, n: 32, products: 2, batches: 8, rows: 16, layers: 6, takes: 256 };
+}
+
+/// What a bench is given.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Measured runs of each contender.
+    pub runs: u32,
+    /// How much work.
+    pub sizes: Sizes,
+    /// PyTorch, if it is wanted.
+    pub torch: Torch,
+}
+
+/// A bench by its name.
+pub type Bench = (&'static str, fn(&Settings) -> Result<Outcome, Error>);
+
+/// All of them.
+pub const ALL: [Bench; 6] = [
+    ("launch", launch),
+    ("add-chain", add_chain),
+    ("overlap", overlap),
+    ("weights", weights),
+    ("allocator", allocator),
+    ("waits", waits),
+];
+
+/// Instructions of a list, where several are submitted at once.
+const LIST: usize = 64;
+
+/// An engine as it comes.
+fn engine() -> Result<Vm, Error> {
+    Ok(Vm::builder().build()?)
+}
+
+/// Issues `count` instructions in lists of `size`, and waits for all of them.
+fn in_lists(
+    vm: &Vm,
+    count: usize,
+    size: usize,
+    mut issue: impl FnMut(&mut InstructionsBuilder) -> Result<(), Error>,
+) -> Result<(), Error> {
+    for start in (0..count).step_by(size) {
+        let mut builder = InstructionsBuilder::new();
+        for _ in start..count.min(start + size) {
+            issue(&mut builder)?;
+        }
+        vm.submit(builder.finish())?;
+    }
+    Ok(vm.wait_all()?)
+}

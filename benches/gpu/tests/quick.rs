@@ -1,0 +1,189 @@
+//! The programs and `run.sh` as processes, over the driver that stands in for NVIDIA's: what they write, what they say of what
+//! is not there, and what fails them.
+
+#![cfg(target_os = "linux")]
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use streamvm_standin::Standin;
+use tempfile::TempDir;
+
+const BENCH: &str = env!("CARGO_BIN_EXE_gpu-bench");
+const FAULTS: &str = env!("CARGO_BIN_EXE_gpu-faults");
+const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/run.sh");
+
+/// `program` with the stand-in as its driver, which writes what it finds to `findings` of the folder.
+fn over_the_standin(program: &str, settings: &str, folder: &Path) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env("LD_LIBRARY_PATH", Standin::folder())
+        .env("STREAMVM_STANDIN", settings)
+        .env("STREAMVM_STANDIN_FINDINGS", folder.join("findings"));
+    command
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn read(path: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).expect("it was written")).expect("it is JSON")
+}
+
+fn findings(folder: &Path) -> String {
+    fs::read_to_string(folder.join("findings")).unwrap_or_default()
+}
+
+/// A program of a test's own.
+fn script(path: &Path, text: &str) {
+    fs::write(path, format!("#!/bin/sh\n{text}\n")).expect("the folder can be written");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("the file is there");
+}
+
+#[test]
+fn every_bench_is_measured_beside_its_references() {
+    let folder = TempDir::new().expect("a folder");
+    let out = folder.path().join("bench.json");
+    let mut command = over_the_standin(BENCH, "delay=5;leaks=1", folder.path());
+    let output = command.args(["--quick", "--runs", "2", "--out"]).arg(&out).output().expect("it starts");
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(findings(folder.path()), "", "what the driver objects to");
+    let json = read(&out);
+    let names: Vec<_> = json["benches"].as_array().expect("benches").iter().map(|bench| &bench["bench"]).collect();
+    assert_eq!(names, ["launch", "add-chain", "overlap", "weights", "allocator", "waits"]);
+    for bench in json["benches"].as_array().expect("benches") {
+        assert_eq!(bench["ok"], true, "{bench}");
+        let figures = bench["figures"].as_array().expect("figures");
+        let of =
+            |part: &str| figures.iter().filter(|figure| figure["name"].as_str().unwrap_or("").contains(part)).count();
+        assert!(of("streamvm") >= 1 && of("streamvm") < figures.len(), "{bench}");
+        for figure in figures {
+            let [min, median, max] = ["min", "median", "max"].map(|key| figure[key].as_f64().expect("a number"));
+            assert!(0.0 < min && min <= median && median <= max, "{figure}");
+        }
+        assert!(!bench["ratios"].as_array().expect("ratios").is_empty(), "{bench}");
+    }
+}
+
+#[test]
+fn torch_answers_line_by_line_or_says_why_not() {
+    let folder = TempDir::new().expect("a folder");
+    let (python, out) = (folder.path().join("python"), folder.path().join("bench.json"));
+    script(&python, "echo ready PyTorch of a test\nwhile read line; do echo 0.5; done");
+    let measured = |python: &Path| {
+        let mut command = over_the_standin(BENCH, "delay=5", folder.path());
+        command.args(["--quick", "--runs", "1", "--only", "add-chain", "--python"]).arg(python).arg("--out").arg(&out);
+        let output = command.output().expect("it starts");
+        assert!(output.status.success(), "{}", said(&output));
+        read(&out)["benches"][0].clone()
+    };
+    let bench = measured(&python);
+    // Half a second over 64 additions.
+    assert_eq!(bench["figures"][2]["median"], 7_812_500.0, "{bench}");
+    assert!(bench["notes"][0].as_str().is_some_and(|note| note.contains("PyTorch of a test")), "{bench}");
+    script(&python, "echo no PyTorch: no such module");
+    let bench = measured(&python);
+    assert_eq!(
+        (&bench["ok"], &bench["missing"][0]["why"]),
+        (&true.into(), &"no PyTorch: no such module".into()),
+        "{bench}"
+    );
+    let bench = measured(Path::new("/nowhere/python"));
+    assert!(bench["missing"][0]["why"].as_str().is_some_and(|why| why.contains("/nowhere/python")), "{bench}");
+}
+
+#[test]
+fn faults_are_told_and_what_goes_on_goes_on() {
+    let folder = TempDir::new().expect("a folder");
+    let tried = |settings: &str, case: &str| {
+        let output = over_the_standin(FAULTS, settings, folder.path()).arg(case).output().expect("it starts");
+        (output.status.code(), said(&output))
+    };
+    for case in ["memory", "division", "PTX"] {
+        let (code, text) = tried("delay=5", case);
+        assert!(code == Some(0) && text.contains(": ok\n1 of 1"), "{text}");
+    }
+    // Its second kernel is the one that goes astray on a real device.
+    let (code, text) = tried("delay=5;illegal=2", "address");
+    assert!(code == Some(0) && text.contains("illegal address: ok"), "{text}");
+    let (code, text) = tried("delay=5", "address");
+    assert!(code == Some(1) && text.contains("illegal address: FAILED: what it wrote is Ok"), "{text}");
+    assert_eq!(tried("", "no such case").0, Some(1));
+}
+
+#[test]
+fn without_a_device_one_line_says_so() {
+    let folder = TempDir::new().expect("a folder");
+    let output = over_the_standin(BENCH, "devices=0", folder.path()).arg("--probe").output().expect("it starts");
+    assert_eq!((output.status.code(), said(&output).lines().count()), (Some(3), 1), "{}", said(&output));
+    symlink(BENCH, folder.path().join("gpu-bench")).expect("a link");
+    let output = over_the_standin(RUN, "devices=0", folder.path()).arg(folder.path()).output().expect("it starts");
+    assert_eq!((output.status.code(), said(&output).lines().count()), (Some(3), 1), "{}", said(&output));
+    assert!(said(&output).starts_with("no CUDA device: "), "{}", said(&output));
+}
+
+/// `run.sh` with benches and faults of its own and other suites as the test says.
+fn run(folder: &Path, python: &str) -> (Option<i32>, String, Value) {
+    let mut command = over_the_standin(RUN, "delay=5", folder);
+    let output = command
+        .arg(folder)
+        .env("PYTHON", python)
+        .env("OUT", folder.join("out"))
+        .env("BENCH_FLAGS", "--quick --runs 1 --only waits")
+        .output()
+        .expect("it starts");
+    (output.status.code(), said(&output), read(&folder.join("out/gpu.json")))
+}
+
+fn result<'j>(json: &'j Value, suite: &str) -> &'j Value {
+    let suites = json["suites"].as_array().expect("suites");
+    suites.iter().find(|found| found["name"] == suite).map_or(&Value::Null, |found| &found["result"])
+}
+
+#[test]
+fn a_run_goes_on_past_what_fails_and_what_is_missing() {
+    let folder = TempDir::new().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    symlink(BENCH, at("gpu-bench")).expect("a link");
+    // A real device refuses the second kernel of this case; the stand-in is told to.
+    let told = "[ \"$1\" != address ] || export STREAMVM_STANDIN='delay=5;illegal=2'";
+    script(&at("gpu-faults"), &format!("{told}\nexec {FAULTS} \"$@\""));
+    fs::create_dir(at("examples")).expect("a folder");
+    fs::write(at("examples/one.svm"), "").expect("a file");
+    script(&at("cuda_programs"), "echo \"$1 programs, seed $3\"");
+    script(&at("streamvm"), "echo 'a \"quoted\" line'; exit 1");
+
+    let (code, text, json) = run(folder.path(), "/nowhere/python");
+    assert_eq!((code, &json["passed"]), (Some(1), &false.into()), "{text}");
+    assert!(text.contains("no /nowhere/python: PyTorch is left out"), "{text}");
+    assert_eq!(result(&json, "conformance"), "missing", "{json}");
+    assert_eq!(result(&json, "random programs"), "passed", "{json}");
+    assert_eq!(json["suites"][1]["detail"], "300 programs, seed 1");
+    assert_eq!(result(&json, "example one.svm"), "failed", "{json}");
+    assert!(json["suites"][2]["detail"].as_str().is_some_and(|text| text.ends_with("a \"quoted\" line")), "{json}");
+    assert_eq!(result(&json, "fault address"), "passed", "{json}");
+    assert_eq!(result(&json, "benches"), "passed", "{json}");
+    assert_eq!(json["benches"]["benches"][0]["bench"], "waits", "{json}");
+    assert!(json["devices"]["cuda"][0]["name"].as_str().is_some_and(|name| name.contains("Stand-in")), "{json}");
+
+    // All there and well.
+    script(&at("conformance"), "exit 0");
+    script(&at("streamvm"), "exit 0");
+    let (code, text, json) = run(folder.path(), "python3");
+    assert_eq!((code, &json["passed"]), (Some(0), &true.into()), "{text}");
+    // One suite that fails is enough.
+    fs::remove_file(at("gpu-faults")).expect("it is there");
+    symlink(FAULTS, at("gpu-faults")).expect("a link");
+    let (code, text, json) = run(folder.path(), "python3");
+    let suites = json["suites"].as_array().expect("suites");
+    let failed: Vec<_> =
+        suites.iter().filter(|suite| suite["result"] != "passed").map(|suite| &suite["name"]).collect();
+    assert_eq!((code, failed), (Some(1), vec![&Value::from("fault address")]), "{text}");
+    fs::remove_file(at("gpu-bench")).expect("it is there");
+    let (code, _, json) = run(folder.path(), "python3");
+    assert_eq!((code, result(&json, "benches")), (Some(1), &"missing".into()), "{json}");
+}

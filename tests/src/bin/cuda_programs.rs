@@ -1,0 +1,85 @@
+//! `cuda_programs`: random programs on the machine's CUDA devices, against the inline oracle.
+//!
+//! This file is arguments, progress and the exit code; the library does the work.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program: its results and its progress are for a terminal"
+)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use streamvm::ep::cuda::{self, CudaConfig};
+use streamvm_tests::program::{Machine, Script, judge_on_cuda};
+use streamvm_tests::within;
+
+/// How often progress is shown.
+const PROGRESS: Duration = Duration::from_secs(5);
+
+/// After so many failures nothing more is run: one defect mostly fails many programs.
+const MOST: usize = 5;
+
+/// Runs random programs on the CUDA devices of this machine, and compares what they see with what they see inline on a CPU.
+///
+/// Programs leave out the ops whose results differ by rounding from device to device. Exit codes: 0 all well, 1 something
+/// failed or there is no CUDA device, 2 the arguments were rejected.
+#[derive(Parser)]
+#[command(name = "cuda_programs", version, max_term_width = 100)]
+struct Args {
+    /// How many random programs
+    #[arg(value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    programs: u64,
+    /// The seed of the first program; the others follow
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let devices = match cuda::open(&CudaConfig::default()) {
+        Ok(devices) => devices.len() as u32,
+        Err(absent) => {
+            eprintln!("no CUDA device: {absent}");
+            return ExitCode::FAILURE;
+        }
+    };
+    // Panics are results here, and told as such.
+    std::panic::set_hook(Box::new(|_| {}));
+    let (start, mut shown, mut failed, mut run) = (Instant::now(), Instant::now(), 0, 0);
+    for seed in (0..args.programs).map(|number| args.seed.wrapping_add(number)) {
+        run += 1;
+        if let Err(text) = judged(seed, devices) {
+            failed += 1;
+            eprintln!("seed {seed}: {text}\n{}", Script::draw(seed));
+        }
+        if failed == MOST {
+            eprintln!("{failed} programs have failed; no more are run");
+            break;
+        }
+        if shown.elapsed() >= PROGRESS {
+            shown = Instant::now();
+            eprintln!("{run} of {}, {failed} failed, {:.0} s", args.programs, start.elapsed().as_secs_f64());
+        }
+    }
+    println!(
+        "programs equal to the oracle on {devices} CUDA devices: {} of {run} in {:.0} s",
+        run - failed as u64,
+        start.elapsed().as_secs_f64()
+    );
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs the program of one seed; what does not hold, also a hang, in words.
+fn judged(seed: u64, devices: u32) -> Result<(), String> {
+    let judge = move || judge_on_cuda(&Script::draw(seed), Machine::cuda(devices).exact(), None);
+    match catch_unwind(AssertUnwindSafe(|| within("the program", judge))) {
+        Ok(judged) => judged.map_err(|verdict| format!("{:?}: {}", verdict.failing, verdict.text)),
+        Err(payload) => {
+            let text = payload.downcast_ref::<String>().cloned();
+            Err(format!("a panic: {}", text.unwrap_or_default()))
+        }
+    }
+}
