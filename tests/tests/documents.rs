@@ -119,7 +119,7 @@ fn targets_that_the_documents_name_are_there() {
     let root = root();
     let makefile = fs::read_to_string(root.join("Makefile")).expect("the Makefile");
     let mut checked = 0;
-    for page in ["README.md", "CONTRIBUTING.md", "docs/reliability.md", "docs/performance.md", "docs/adr/README.md"] {
+    for page in ["README.md", "CONTRIBUTING.md", "docs/reliability.md", "docs/performance.md", "docs/cuda.md"] {
         let text = fs::read_to_string(root.join(page)).expect("a page");
         for rest in code_of(&text).into_iter().filter_map(|code| code.strip_prefix("make ")) {
             let target = rest.split([' ', '\n']).next().unwrap_or(rest);
