@@ -125,8 +125,8 @@ mod tests {
     fn a_missing_device_names_the_ones_there_are() {
         let devices = DeviceRegistry::with_cpus(2, CpuConfig::default());
         assert_eq!(devices.get(DeviceId::cpu(1)).unwrap().id(), DeviceId::cpu(1));
-        let text = devices.get(DeviceId::cuda(0)).unwrap_err().to_string();
-        assert!(text.contains("cuda:0") && text.contains("cpu:0, cpu:1"), "{text}");
+        let text = devices.get(DeviceId::sim(0)).unwrap_err().to_string();
+        assert!(text.contains("sim:0") && text.contains("cpu:0, cpu:1"), "{text}");
     }
 
     #[test]
