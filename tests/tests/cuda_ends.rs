@@ -6,10 +6,10 @@
 use std::thread;
 use std::time::Duration;
 
-use streamvm::ep::cuda::CudaConfig;
+use streamvm::ep::cuda::{CudaAbsent, CudaConfig, Ptx};
 use streamvm::{Cause, DType, DeviceId, Error, InstructionsBuilder, Op, Params, Vm};
 use streamvm_ep as ep;
-use streamvm_standin::Standin;
+use streamvm_standin::{EMPTY, EMPTY_PTX, Standin};
 use streamvm_tests::{CPU, failure_of, within};
 
 const CUDA: DeviceId = DeviceId::cuda(0);
@@ -146,6 +146,7 @@ fn a_forked_child_asks_the_driver_nothing() {
     let vm = engine();
     let x = vm.fill(CUDA, DType::F32, &[4], 1.0).expect("memory");
     assert_eq!(x.to_vec::<f32>(), Ok(vec![1.0; 4]));
+    let ptx = Ptx::new(EMPTY_PTX).expect("a text");
     // SAFETY: the child calls the engine, which is what is tested, and ends by `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -154,7 +155,10 @@ fn a_forked_child_asks_the_driver_nothing() {
         let forked = |result: Result<(), Error>| matches!(result, Err(Error::Forked));
         let fine = forked(x.to_vec::<f32>().map(drop))
             && forked(x.neg().map(drop))
-            && forked(vm.fill(CUDA, DType::F32, &[1], 1.0).map(drop));
+            && forked(vm.fill(CUDA, DType::F32, &[1], 1.0).map(drop))
+            && forked(vm.pinned_tensor(CUDA, &[1.0f32], &[1]).map(drop))
+            && forked(vm.load_cuda(CUDA, &ptx, EMPTY).map(drop))
+            && matches!(vm.find_cuda(), Err(CudaAbsent::Forked));
         drop((x, vm));
         let fine = fine && calls.map(|name| driver.calls(name)) == before;
         // SAFETY: ends the process at once.

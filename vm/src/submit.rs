@@ -66,13 +66,26 @@ impl Shared {
     ) -> Result<(), Error> {
         // Before any lock.
         self.fork.check()?;
-        if list.copies_by_devices()
-            && let Some(mut staged) = list.staged(&self.capabilities)
-        {
-            let outcome = self.submit_staged(engine, &mut staged.list, full, submitted);
-            return outcome.map_err(|error| error.by_lines(&staged.lines));
+        if list.copies_by_devices() {
+            return self.stage_and_submit(engine, list, full, submitted);
         }
         self.submit_staged(engine, list, full, submitted)
+    }
+
+    /// [`Shared::submit`] of a list in which devices copy. Apart, so that others need no room for what it holds.
+    #[inline(never)]
+    fn stage_and_submit(
+        self: &Arc<Self>,
+        engine: &Arc<dyn Engine>,
+        list: &mut InstructionList,
+        full: Full,
+        submitted: &mut Submitted,
+    ) -> Result<(), Error> {
+        let Some(mut staged) = list.staged(&self.capabilities) else {
+            return self.submit_staged(engine, list, full, submitted);
+        };
+        let outcome = self.submit_staged(engine, &mut staged.list, full, submitted);
+        outcome.map_err(|error| error.by_lines(&staged.lines))
     }
 
     /// [`Shared::submit`] of a list whose copies the devices can make.

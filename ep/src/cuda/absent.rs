@@ -81,6 +81,7 @@ mod tests {
         let failed = DriverError { call: "cuInit", code: 802, name: "X".into(), text: "not ready".into() };
         let all = [
             (CudaAbsent::NotBuilt, "feature `cuda`"),
+            (CudaAbsent::Forked, "forked"),
             (CudaAbsent::NoDriver { tried: 3, reason: "libcuda.so.1 was not found".into() }, "install"),
             (CudaAbsent::Stub { library: library.clone() }, "LD_LIBRARY_PATH"),
             (CudaAbsent::Incomplete { library, function: "cuInit", needed }, "12.0 is needed"),
