@@ -46,6 +46,12 @@ impl Standin {
     ///
     /// If the library is not beside this test, or the folder cannot be made.
     pub fn folder() -> PathBuf {
+        // Once for all threads of a process, which runs several tests at a time.
+        static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+        FOLDER.get_or_init(Standin::make_folder).clone()
+    }
+
+    fn make_folder() -> PathBuf {
         let library = path();
         let folder = library.with_file_name("standin-driver");
         std::fs::create_dir_all(&folder).expect("the folder of the test's binary can be written");
