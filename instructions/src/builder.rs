@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::panic::Location;
 
 use streamvm_ep::{
-    DType, DeviceId, DeviceKind, FnContext, FnError, InlineFn, MemoryKind, Op, Params, RawCall, Scalar, Shape,
+    DType, DeviceId, DeviceKind, FnContext, FnError, InlineFn, MemoryKind, Op, Params, Priority, RawCall, Scalar, Shape,
 };
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -23,12 +23,14 @@ pub struct InstructionsBuilder {
     list: InstructionList,
     lane: u32,
     compute: StreamType,
+    priority: Priority,
 }
 
 impl InstructionsBuilder {
     /// A builder of an empty list, on the lane of the thread's [`lane`](crate::lane) guard.
     pub fn new() -> InstructionsBuilder {
-        InstructionsBuilder { list: InstructionList::new(), lane: current_lane(), compute: StreamType::Compute }
+        let (list, compute, priority) = (InstructionList::new(), StreamType::Compute, Priority::Normal);
+        InstructionsBuilder { list, lane: current_lane(), compute, priority }
     }
 
     /// The lane of the calls that follow.
@@ -39,6 +41,26 @@ impl InstructionsBuilder {
     /// Whether kernels that follow run on the pinned compute stream, with outputs in pinned host memory.
     pub fn set_pinned(&mut self, pinned: bool) {
         self.compute = if pinned { StreamType::PinnedCompute } else { StreamType::Compute };
+    }
+
+    /// Whether functions that follow, and what the CPU computes, run on the workers of their device: each as soon as what it uses
+    /// is ready, whatever was issued before it. The lane tells apart several pools of workers of one device.
+    pub fn set_workers(&mut self, workers: bool) {
+        self.compute = if workers { StreamType::Workers } else { StreamType::Compute };
+    }
+
+    /// Which of the functions that can run goes first on workers: those that follow have this priority. Streams run in order
+    /// whatever it is.
+    pub fn set_priority(&mut self, priority: Priority) {
+        self.priority = priority;
+    }
+
+    /// The stream of what a device computes.
+    #[inline]
+    fn stream_of(&self, device: DeviceId) -> StreamKey {
+        // Workers are threads of the host: they run callers' functions for any device, and compute for CPUs.
+        let hosted = self.compute == StreamType::Workers && device.kind != DeviceKind::Cpu;
+        StreamKey::new(device, if hosted { StreamType::Compute } else { self.compute }, self.lane)
     }
 
     /// The list so far.
@@ -89,7 +111,7 @@ impl InstructionsBuilder {
         output: &Tensor,
         site: &'static Location<'static>,
     ) {
-        let stream = StreamKey::new(device, self.compute, self.lane);
+        let stream = self.stream_of(device);
         let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
         self.list.push_unchecked(stream, Kind::Call { op, params }, uses, site);
     }
@@ -135,7 +157,8 @@ impl InstructionsBuilder {
             }
             (_, Place::Device(to)) => (to, StreamType::HostToDevice),
         });
-        let stream = StreamKey::new(device, stream_type, self.lane);
+        let computes = stream_type == self.compute;
+        let stream = if computes { self.stream_of(device) } else { StreamKey::new(device, stream_type, self.lane) };
         self.list.push_unchecked(stream, Kind::Copy, [source.read(), target.write()], site);
     }
 
@@ -292,9 +315,14 @@ impl InstructionsBuilder {
         body: impl FnOnce() -> Option<InlineFn>,
         site: &'static Location<'static>,
     ) -> Result<(), BuildError> {
-        let stream = StreamKey::new(device, self.compute, self.lane);
+        let on_device = role == Role::Cuda && self.compute == StreamType::Workers;
+        let compute = if on_device { StreamType::Compute } else { self.compute };
+        let stream = StreamKey::new(device, compute, self.lane);
         let make = || Kind::Function { role, name: name.into(), body: body() };
         self.list.push_made(stream, make, uses, site);
+        if self.priority != Priority::Normal {
+            self.list.prioritise(self.priority);
+        }
         match self.list.instructions().last() {
             Some(last) if last.has_tensors() => self.check_last_function(device),
             _ => Ok(()),
@@ -368,7 +396,7 @@ impl InstructionsBuilder {
         site: &'static Location<'static>,
     ) {
         let device = place.device().unwrap_or(HOST_DEVICE);
-        self.list.push_unchecked(StreamKey::new(device, self.compute, self.lane), kind, uses, site);
+        self.list.push_unchecked(self.stream_of(device), kind, uses, site);
     }
 }
 

@@ -251,6 +251,18 @@ pub enum Error {
         /// What is missing.
         reason: String,
     },
+    /// A record, a wait, a barrier or a sync on workers, which have no order for it to stand in.
+    #[error(
+        "instruction {line} ({what}) has no meaning on {stream}, which runs each instruction as soon as its needs are met; put it on an ordered stream, or wait for a tensor or variable"
+    )]
+    Unordered {
+        /// The line of the list.
+        line: usize,
+        /// The instruction.
+        what: String,
+        /// The stream.
+        stream: StreamKey,
+    },
     /// A tensor is used before anything wrote it.
     #[error(
         "instruction {line} ({what}) needs a tensor that nothing has written; write it first, or submit the list that does"

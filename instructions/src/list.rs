@@ -10,7 +10,7 @@ use std::ops::{Deref, Range};
 use std::panic::Location;
 use std::{fmt, mem};
 
-use streamvm_ep::{DeviceId, DeviceKind, InlineFn, Op, Params, Scalar};
+use streamvm_ep::{DeviceId, DeviceKind, InlineFn, Op, Params, Priority, Scalar};
 use streamvm_stream::{Capabilities, StreamKey, StreamType, WaitKind};
 
 use crate::check::check;
@@ -157,6 +157,8 @@ pub struct Instruction {
     pub kind: Kind,
     /// Where the caller issued it.
     pub site: &'static Location<'static>,
+    /// Which of what can run on an unordered stream goes first.
+    pub priority: Priority,
     pub(crate) uses: Range<u32>,
     has_tensors: bool,
 }
@@ -167,7 +169,8 @@ pub(crate) const BLANK: Kind = Kind::GlobalSync;
 impl Instruction {
     fn blank() -> Instruction {
         let stream = StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 0);
-        Instruction { stream, kind: BLANK, site: Location::caller(), uses: 0..0, has_tensors: false }
+        let priority = Priority::Normal;
+        Instruction { stream, kind: BLANK, site: Location::caller(), priority, uses: 0..0, has_tensors: false }
     }
 
     /// Which of its list's uses are its own. The uses of a list lie in the order of its instructions, without gaps.
@@ -424,9 +427,18 @@ impl InstructionList {
         mem::forget(mem::replace(&mut place.kind, make()));
         place.stream = stream;
         place.site = site;
+        place.priority = Priority::Normal;
         place.uses = uses;
         place.has_tensors = has_tensors;
         buffers.len += 1;
+    }
+
+    /// Gives the last instruction a priority.
+    pub(crate) fn prioritise(&mut self, priority: Priority) {
+        let buffers = self.buffers();
+        if let Some(last) = buffers.places[..buffers.len].last_mut() {
+            last.priority = priority;
+        }
     }
 
     /// Removes the last instruction.

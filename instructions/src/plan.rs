@@ -110,7 +110,8 @@ impl Planner {
             }
         }
         let order = self.order(line, instruction)?;
-        let at = self.sync.instruction(stream, &uses, order, &mut NothingObserved);
+        let at = self.sync.number(stream);
+        self.sync.instruction(at, &uses, order, &mut NothingObserved);
         if let Kind::Record(event) = &instruction.kind
             && self.recorded.insert(event.address(), (event.clone(), at)).is_some()
         {

@@ -33,6 +33,11 @@ impl StreamClass {
         StreamClass { stream_type: key.stream_type, device: key.device.kind }
     }
 
+    /// Whether threads of the host run it, whatever its device.
+    fn is_of_host(self) -> bool {
+        matches!(self.stream_type, StreamType::Barrier | StreamType::Workers)
+    }
+
     fn index(self) -> usize {
         kind_index(self.device) * StreamType::ALL.len() + self.stream_type.index()
     }
@@ -86,7 +91,7 @@ impl Capabilities {
     ///
     /// | source → target | wait |
     /// |---|---|
-    /// | to or from a barrier stream | host |
+    /// | to or from a barrier stream or workers | host |
     /// | CPU → CPU | device: the target's thread context looks at the source's timeline |
     /// | CUDA → CUDA, sim → sim | device: by event |
     /// | anything else | host |
@@ -100,7 +105,7 @@ impl Capabilities {
             pinned_only: KINDS.map(|kind| kind == DeviceKind::Cuda),
         };
         for source in StreamClass::all() {
-            let by_event = source.device != DeviceKind::Cpu && source.stream_type != StreamType::Barrier;
+            let by_event = source.device != DeviceKind::Cpu && !source.is_of_host();
             let copies = matches!(source.stream_type, StreamType::HostToDevice | StreamType::DeviceToHost);
             if by_event {
                 table.shows[source.index()] = Shows::Event;
@@ -109,8 +114,8 @@ impl Capabilities {
                 }
             }
             for target in StreamClass::all() {
-                let barrier = [source, target].iter().any(|c| c.stream_type == StreamType::Barrier);
-                if source.device == target.device && !barrier {
+                let host = [source, target].iter().any(|class| class.is_of_host());
+                if source.device == target.device && !host {
                     table.set_wait(source, target, WaitKind::Device);
                 }
             }
@@ -179,7 +184,7 @@ mod tests {
     #[test]
     fn the_standard_table_says_who_waits_how() {
         use DeviceKind::{Cpu, Cuda, Sim};
-        use StreamType::{Barrier, Compute, HostToDevice};
+        use StreamType::{Barrier, Compute, HostToDevice, Workers};
         let table = Capabilities::standard();
         assert_eq!(table.wait(class(HostToDevice, Cuda), class(Compute, Cuda)), WaitKind::Device);
         assert_eq!(table.wait(class(HostToDevice, Cpu), class(Compute, Cpu)), WaitKind::Device);
@@ -188,6 +193,9 @@ mod tests {
         assert_eq!(table.wait(class(Compute, Cuda), class(Compute, Sim)), WaitKind::Host);
         assert_eq!(table.wait(class(Barrier, Cpu), class(Compute, Cpu)), WaitKind::Host);
         assert_eq!(table.wait(class(Compute, Cpu), class(Barrier, Cpu)), WaitKind::Host);
+        assert_eq!(table.wait(class(Workers, Cpu), class(Compute, Cpu)), WaitKind::Host);
+        assert_eq!(table.wait(class(Workers, Cpu), class(Workers, Cpu)), WaitKind::Host);
+        assert_eq!(table.shows(class(Workers, Cuda)), Shows::Number);
         assert_eq!(table.shows(class(Compute, Cpu)), Shows::Number);
         assert_eq!(table.shows(class(Compute, Cuda)), Shows::Event);
         assert_eq!(table.shows(class(Barrier, Cuda)), Shows::Number);

@@ -21,16 +21,20 @@ pub enum StreamType {
     PinnedCompute,
     /// Barriers and global syncs: instructions that order others and move no data.
     Barrier,
+    /// Callers' functions on a pool of workers: the one type that is not ordered. Each runs as soon as its needs are met,
+    /// whatever was submitted before it. The lane tells pools apart.
+    Workers,
 }
 
 impl StreamType {
     /// Every stream type, in the order of [`StreamType::index`].
-    pub const ALL: [StreamType; 5] = [
+    pub const ALL: [StreamType; 6] = [
         StreamType::Compute,
         StreamType::HostToDevice,
         StreamType::DeviceToHost,
         StreamType::PinnedCompute,
         StreamType::Barrier,
+        StreamType::Workers,
     ];
 
     /// A dense number, for tables.
@@ -38,13 +42,20 @@ impl StreamType {
         self as usize
     }
 
+    /// Whether such a stream runs each instruction as soon as its needs are met, not in order.
+    pub fn is_unordered(self) -> bool {
+        self == StreamType::Workers
+    }
+
     /// The memory that outputs of kernels on such a stream live in.
     pub fn output_memory(self) -> MemoryKind {
         match self {
             StreamType::PinnedCompute => MemoryKind::Pinned,
-            StreamType::Compute | StreamType::HostToDevice | StreamType::DeviceToHost | StreamType::Barrier => {
-                MemoryKind::Device
-            }
+            StreamType::Compute
+            | StreamType::HostToDevice
+            | StreamType::DeviceToHost
+            | StreamType::Barrier
+            | StreamType::Workers => MemoryKind::Device,
         }
     }
 
@@ -56,6 +67,7 @@ impl StreamType {
             StreamType::DeviceToHost => "d2h",
             StreamType::PinnedCompute => "pinned",
             StreamType::Barrier => "barrier",
+            StreamType::Workers => "workers",
         }
     }
 }
@@ -93,7 +105,7 @@ impl fmt::Display for StreamKey {
 /// Why a text does not name a stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} does not name a stream: expected TYPE@DEVICE:LANE such as compute@cpu:0:0, with TYPE one of compute, h2d, d2h, pinned, barrier"
+    "{text:?} does not name a stream: expected TYPE@DEVICE:LANE such as compute@cpu:0:0, with TYPE one of compute, h2d, d2h, pinned, barrier, workers"
 )]
 pub struct ParseStreamKeyError {
     text: String,
@@ -129,7 +141,8 @@ impl Streams {
     /// The id of `key`, new if it was never seen.
     pub fn intern(&mut self, key: StreamKey) -> StreamId {
         *self.ids.entry(key).or_insert_with(|| {
-            let id = StreamId(self.keys.len() as u32);
+            let index = self.keys.len() as u32;
+            let id = if key.stream_type.is_unordered() { StreamId::unordered(index) } else { StreamId(index) };
             self.keys.push(key);
             id
         })

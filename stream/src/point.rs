@@ -9,14 +9,30 @@ use std::fmt;
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct StreamId(pub u32);
 
+/// Marks the ids of unordered streams: what a point says about others is known without a look at a table.
+const UNORDERED: u32 = 1 << 31;
+
 impl StreamId {
+    /// The id of the unordered stream with this place in per-stream tables.
+    pub fn unordered(index: u32) -> StreamId {
+        StreamId(index | UNORDERED)
+    }
+
+    /// Whether instructions of the stream run as soon as their needs are met: then its points say nothing about each other.
+    #[inline]
+    pub fn is_unordered(self) -> bool {
+        self.0 & UNORDERED != 0
+    }
+
     /// The number as an index into per-stream tables.
+    #[inline]
     pub fn index(self) -> usize {
-        self.0 as usize
+        (self.0 & !UNORDERED) as usize
     }
 }
 
-/// "Everything on this stream up to here". Sequence numbers start at 1; 0 is before the first instruction.
+/// "Everything on this stream up to here"; on an unordered stream, the one instruction of this number. Sequence numbers start
+/// at 1; 0 is before the first instruction.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Point {
     /// The stream.
@@ -34,6 +50,6 @@ impl Point {
 
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "s{}@{}", self.stream.0, self.seq)
+        write!(f, "s{}@{}", self.stream.index(), self.seq)
     }
 }

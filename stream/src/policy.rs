@@ -25,6 +25,8 @@ pub enum Threads {
     Own,
     /// The one context of the device that launches: its driver is called by one thread.
     Launching,
+    /// A pool of workers of its own.
+    Pool,
 }
 
 /// When an instruction has passed, seen from the call that ran it.
@@ -78,6 +80,8 @@ impl StreamPolicy for Plain {
 static CPU: Plain = Plain { threads: Threads::Shared, passing: Passing::AtOnce };
 /// Barriers move no data, so whatever the device, the host runs them.
 static BARRIER: Plain = Plain { threads: Threads::Own, passing: Passing::AtOnce };
+/// Callers' functions in no order.
+static WORKERS: Plain = Plain { threads: Threads::Pool, passing: Passing::AtOnce };
 /// Streams that queue their commands.
 static QUEUED: Plain = Plain { threads: Threads::Launching, passing: Passing::Later };
 
@@ -85,6 +89,7 @@ static QUEUED: Plain = Plain { threads: Threads::Launching, passing: Passing::La
 pub fn policy_for(class: StreamClass) -> &'static dyn StreamPolicy {
     match (class.device, class.stream_type) {
         (_, StreamType::Barrier) => &BARRIER,
+        (_, StreamType::Workers) => &WORKERS,
         (ep::DeviceKind::Cpu, _) => &CPU,
         (ep::DeviceKind::Cuda | ep::DeviceKind::Sim, _) => &QUEUED,
     }
@@ -110,6 +115,8 @@ mod tests {
         for device in [Cpu, Cuda, Sim] {
             assert_eq!(policy(StreamType::Barrier, device).threads(), Threads::Own);
             assert_eq!(policy(StreamType::Barrier, device).passing(), Passing::AtOnce);
+            assert_eq!(policy(StreamType::Workers, device).threads(), Threads::Pool);
+            assert_eq!(policy(StreamType::Workers, device).passing(), Passing::AtOnce);
         }
     }
 }

@@ -10,17 +10,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
+use streamvm_ep::Priority;
 use streamvm_instructions::{
     Dependence, DependenceUse, Engine, Event, Instruction, InstructionList, Kind, Line, Order, PlannedRecord,
     RecordPlace, Role, Target, Use, Wait, WaitFor,
 };
 use streamvm_stream::{Point, StreamId, WaitKind};
 
+use crate::cells::{CellId, Cells, EDGES, Level, cell_of};
+use crate::context::ContextShared;
 use crate::job::{Job, Task};
 use crate::shared::Shared;
-use crate::sleep::Sleeper;
 use crate::slot::Slot;
-use crate::state::{Contents, State, StreamState, Undo};
+use crate::state::{Contents, State, Undo};
 
 /// What one submission put on one stream.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -39,6 +41,10 @@ pub(crate) struct Submitted {
 impl Submitted {
     #[inline]
     fn add(&mut self, point: Point) {
+        if point.stream.is_unordered() {
+            // Its points say nothing about each other.
+            return self.spans.push(Span { stream: point.stream, first: point.seq, last: point.seq });
+        }
         match self.spans.last_mut() {
             Some(span) if span.stream == point.stream => span.last = point.seq,
             _ => self.add_apart(point),
@@ -55,7 +61,7 @@ impl Submitted {
 
 /// Threads to wake once the lock is left.
 pub(crate) struct ToWake {
-    pub(crate) contexts: SmallVec<[Arc<Sleeper>; 2]>,
+    pub(crate) contexts: SmallVec<[Arc<ContextShared>; 2]>,
     pub(crate) scheduler: bool,
 }
 
@@ -84,12 +90,13 @@ impl State {
         let mut plain = true;
         let (lines, uses) = list.lines();
         for (line, instruction) in lines.enumerate() {
-            let mut job = self.slot(&vm.returned);
-            if at_once {
+            let mut job = if at_once {
+                let mut job = self.slot(&vm.returned);
                 self.order_job(&mut job, line, &instruction, vm, engine);
+                job
             } else {
-                self.planned_job(&mut job, line);
-            }
+                self.planned_job(line, vm)
+            };
             self.fill(&mut job, line, instruction, uses);
             plain &= job.is_plain();
             submitted.add(job.point);
@@ -98,7 +105,8 @@ impl State {
         }
         self.plain = plain;
         for span in &submitted.spans {
-            self.streams[span.stream.index()].entry.note_submitted(span.last);
+            let entry = &self.streams[span.stream.index()].entry;
+            entry.note_submitted(if span.stream.is_unordered() { entry.submitted() + 1 } else { span.last });
         }
         if bytes > 0 {
             self.headroom.bytes = self.headroom.bytes.saturating_sub(bytes);
@@ -132,6 +140,7 @@ impl State {
                 RecordPlace::Behind(line) => self.scratch.prepared[line].record = true,
                 RecordPlace::Start => {
                     let mut job = self.slot(&vm.returned);
+                    self.spare_cell(&job);
                     job.point = point;
                     job.what = "record";
                     job.forget_reads();
@@ -165,8 +174,12 @@ impl State {
         for (line, instruction) in list.instructions().iter().enumerate() {
             let stream = self.scratch.prepared[line].stream;
             let order = self.order_of(line, instruction, engine);
+            let mut job = self.slot(&vm.returned);
+            self.number(&mut job, stream, instruction, vm);
+            let point = job.point;
+            self.planned.push(job);
             let uses = ordered_uses(&self.scratch.uses, instruction);
-            let point = self.sync.instruction(stream, uses, order, &mut self.snapshot.of(&vm.streams));
+            self.sync.instruction(point, uses, order, &mut self.snapshot.of(&vm.streams));
             self.note_ordered(instruction, point, engine);
         }
         if let Some(monitor) = &vm.monitor {
@@ -175,17 +188,48 @@ impl State {
         self.dispatch_marks(vm);
     }
 
-    /// Gives the job of a line what was planned for it.
+    /// The job of the next line, which was numbered, with what was planned for it.
     #[inline(never)]
-    fn planned_job(&mut self, job: &mut Job, line: usize) {
+    fn planned_job(&mut self, line: usize, vm: &Shared) -> Slot<Job> {
+        let numbered = self.planned.pop();
+        let mut job = numbered.unwrap_or_else(|| unreachable!("each line of a planned list was numbered"));
         let (plan, prepared) = (self.sync.plan(), &self.scratch.prepared[line]);
         let planned = &plan.instructions()[line];
-        job.point = planned.point;
         job.forget_reads();
         plan.reads(planned).iter().for_each(|point| job.add_read(*point));
-        self.streams[prepared.stream.index()].add_waits(job, plan.waits(planned));
         if prepared.record {
             job.more().record = true;
+        }
+        self.scratch.waits.clear();
+        self.scratch.waits.extend_from_slice(plan.waits(planned));
+        self.add_waits(&mut job, vm);
+        job
+    }
+
+    /// Gives a job its number: the next of its stream, or on an unordered one that of a cell.
+    #[inline]
+    fn number(&mut self, job: &mut Job, stream: StreamId, instruction: &Instruction, vm: &Shared) {
+        let next = self.sync.number(stream);
+        self.spare_cell(job);
+        job.point = next;
+        if stream.is_unordered() {
+            job.level = level_of(instruction.priority);
+            self.number_by_cell(job, vm);
+        }
+    }
+
+    #[inline(never)]
+    fn number_by_cell(&mut self, job: &mut Job, vm: &Shared) {
+        let cells = vm.streams.cells();
+        let id = self.spare_cells.pop().unwrap_or_else(|| cells.add());
+        job.point = cells.begin(id, job.point.stream, job.level);
+    }
+
+    /// Keeps the cell of a slot that came back, if it has one, for whoever needs one next.
+    #[inline]
+    pub(crate) fn spare_cell(&mut self, job: &Job) {
+        if job.point.stream.is_unordered() {
+            self.spare_cells.push(cell_of(job.point.seq));
         }
     }
 
@@ -206,13 +250,16 @@ impl State {
             }
             _ => Order::Uses,
         };
+        self.number(job, stream, instruction, vm);
+        let point = job.point;
         let uses = ordered_uses(&self.scratch.uses, instruction);
         job.forget_reads();
         let mut observed = self.snapshot.of(&vm.streams);
-        let (point, waits) = self.sync.number(stream, uses, order, &mut observed, |point| job.add_read(point));
-        job.point = point;
+        let waits = self.sync.order(point, uses, order, &mut observed, |point| job.add_read(point));
         if !waits.is_empty() {
-            self.streams[stream.index()].add_waits(job, self.sync.plan().waits_in(&waits));
+            self.scratch.waits.clear();
+            self.scratch.waits.extend_from_slice(self.sync.plan().waits_in(&waits));
+            self.add_waits(job, vm);
         }
         if matches!(instruction.kind, Kind::Record(_) | Kind::Release) {
             self.note_ordered(instruction, point, engine);
@@ -342,12 +389,111 @@ impl State {
         let stream = &mut self.streams[job.point.stream.index()];
         if vm.inline.is_some() {
             self.in_order.push(job);
+        } else if job.point.stream.is_unordered() {
+            self.dispatch_unordered(job, vm);
         } else if job.has_host_waits() || stream.sent != stream.entry.dispatched() {
             stream.sent += 1;
             self.to_scheduler.push(job);
         } else {
             self.outbox.add(stream.batch, job);
         }
+    }
+
+    /// What needs something waits in its cell; the rest goes to the workers.
+    #[inline(never)]
+    fn dispatch_unordered(&mut self, job: Slot<Job>, vm: &Shared) {
+        let stream = &self.streams[job.point.stream.index()];
+        let (cells, id) = (vm.streams.cells(), cell_of(job.point.seq));
+        if job.has_host_waits() {
+            return self.to_scheduler.push(job);
+        }
+        if cells.needs_more(id) {
+            cells.put(id, job);
+            let ready = cells.meet(id).and_then(|_| cells.take(id));
+            return ready.into_iter().for_each(|job| self.outbox.add(stream.batch, job));
+        }
+        self.outbox.add(stream.batch, job);
+    }
+
+    /// Gives an instruction the waits that soft sync planned, which are in the scratch.
+    #[inline(never)]
+    fn add_waits(&mut self, job: &mut Job, vm: &Shared) {
+        let counts = &mut self.streams[job.point.stream.index()].counts;
+        let device = self.scratch.waits.iter().filter(|wait| wait.kind == WaitKind::Device).count() as u64;
+        counts.device_waits += device;
+        counts.host_waits += self.scratch.waits.len() as u64 - device;
+        if job.point.stream.is_unordered() {
+            return self.add_needs(job, vm);
+        }
+        for wait in &self.scratch.waits {
+            match wait.kind {
+                WaitKind::Device => job.more().device_waits.push(wait.point),
+                WaitKind::Host => job.more().host_waits.push(wait.point),
+            }
+        }
+    }
+
+    /// [`State::add_waits`] on an unordered stream: what it needs of its like tells it so by itself.
+    fn add_needs(&mut self, job: &mut Job, vm: &Shared) {
+        let mut numbers = std::mem::take(&mut self.scratch.numbers);
+        for Wait { point, .. } in &self.scratch.waits {
+            if !point.stream.is_unordered() {
+                job.more().host_waits.push(*point);
+                continue;
+            }
+            if vm.monitor.is_some() {
+                job.more().waited.push(*point);
+            }
+            // In inline mode all before it has passed when it runs.
+            if vm.inline.is_none() {
+                numbers.push(point.seq);
+            }
+        }
+        let (cells, id) = (vm.streams.cells(), cell_of(job.point.seq));
+        while numbers.len() > EDGES {
+            let first = numbers.len() - EDGES;
+            let joined = self.join(job, &numbers[first..], vm);
+            numbers.truncate(first);
+            numbers.extend(joined);
+        }
+        need_all(cells, id, &numbers);
+        numbers.clear();
+        self.scratch.numbers = numbers;
+    }
+
+    /// The number of an instruction that passes once these have, for `job`, which needs more of them than a cell counts. `None`
+    /// if they have passed.
+    fn join(&mut self, job: &Job, numbers: &[u64], vm: &Shared) -> Option<u64> {
+        let mut join = self.slot(&vm.returned);
+        self.spare_cell(&join);
+        join.point.stream = job.point.stream;
+        join.forget_reads();
+        (join.what, join.task, join.bytes, join.level) = ("join", Task::Join, 0, job.level);
+        self.number_by_cell(&mut join, vm);
+        let (cells, number) = (vm.streams.cells(), join.point.seq);
+        need_all(cells, cell_of(number), numbers);
+        cells.put(cell_of(number), join);
+        if cells.meet(cell_of(number)).is_none() {
+            return Some(number);
+        }
+        // Nobody knows of it.
+        let _ = cells.pass(number, |id, _, _| unreachable!("cell {id} needs what was never told"));
+        cells.take(cell_of(number)).into_iter().for_each(|join| self.free.push(join));
+        None
+    }
+}
+
+/// Has a cell need what has these numbers, at most [`EDGES`], and has not passed.
+fn need_all(cells: &Cells, id: CellId, numbers: &[u64]) {
+    numbers.iter().fold(0, |place, number| place + usize::from(cells.needs(id, place, *number)));
+}
+
+/// The level that an unordered stream gives to a priority.
+fn level_of(priority: Priority) -> Level {
+    match priority {
+        Priority::High => 0,
+        Priority::Normal => 1,
+        Priority::Low => 2,
     }
 }
 
@@ -358,24 +504,5 @@ fn ordered_uses<'a>(uses: &'a [DependenceUse], instruction: &Instruction) -> &'a
         // Freeing waits for nothing, and memory waits for its former lives at its first access.
         Kind::Release | Kind::Allocate => &[],
         _ => &uses[instruction.use_range()],
-    }
-}
-
-impl StreamState {
-    /// Gives an instruction the waits that soft sync planned.
-    #[inline(never)]
-    fn add_waits(&mut self, job: &mut Job, waits: &[Wait]) {
-        for wait in waits {
-            match wait.kind {
-                WaitKind::Device => {
-                    self.counts.device_waits += 1;
-                    job.more().device_waits.push(wait.point);
-                }
-                WaitKind::Host => {
-                    self.counts.host_waits += 1;
-                    job.more().host_waits.push(wait.point);
-                }
-            }
-        }
     }
 }

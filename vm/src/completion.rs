@@ -170,9 +170,8 @@ pub(crate) fn serve(vm: Arc<Shared>) {
             vm.wake_all();
             return;
         }
-        let awaited: Vec<_> = in_flight(&vm)
-            .filter_map(|(entry, flight)| Some((flight, flight.awaited(entry.timeline.passed())?)))
-            .collect();
+        let awaited: Vec<_> =
+            in_flight(&vm).filter_map(|(entry, flight)| Some((flight, flight.awaited(entry.passed())?))).collect();
         if !awaited.is_empty() {
             // In turn, so that a stream that takes long keeps nobody from hearing of another.
             turns = turns.wrapping_add(1);
@@ -195,7 +194,7 @@ fn sleep(vm: &Shared) {
     let mut asleep = !vm.is_over();
     let mut registered = Vec::new();
     for (entry, flight) in in_flight(vm) {
-        asleep &= flight.awaited(entry.timeline.passed()).is_none();
+        asleep &= flight.awaited(entry.passed()).is_none();
         // What is over goes on once all has passed that it waited for.
         let Some(open) = flight.over(|job| open(job, vm)) else { continue };
         let Some((point, entry)) = open.and_then(|point| Some((point, vm.streams.get(point.stream)?))) else {
@@ -203,7 +202,7 @@ fn sleep(vm: &Shared) {
             continue;
         };
         match entry.when_passed(point.seq, Wake::Sleeper(completion.sleeper.clone())) {
-            Ok(id) => registered.push((entry, id)),
+            Ok(id) => registered.push((entry, point.seq, id)),
             Err(_) => asleep = false,
         }
     }
@@ -212,7 +211,7 @@ fn sleep(vm: &Shared) {
     } else {
         completion.sleeper.cancel()
     }
-    for (entry, id) in registered {
-        entry.waiters.remove(&entry.timeline, id);
+    for (entry, seq, id) in registered {
+        entry.forget(seq, id);
     }
 }

@@ -76,6 +76,7 @@ pub struct VmBuilder {
     cpu: CpuConfig,
     host: CpuConfig,
     cpu_threads: Option<usize>,
+    workers: Option<usize>,
     limits: Limits,
     stall_after: Duration,
 }
@@ -97,6 +98,7 @@ impl VmBuilder {
             cpu: CpuConfig::default(),
             host: CpuConfig::default(),
             cpu_threads: None,
+            workers: None,
             limits: Limits { instructions: INSTRUCTIONS, bytes: BYTES },
             stall_after: STALL_AFTER,
         }
@@ -251,6 +253,14 @@ impl VmBuilder {
         self
     }
 
+    /// How many workers each pool has: those of one device and lane. Default: one per core; 1 to 64. They are started when the
+    /// first instruction comes to the pool.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> VmBuilder {
+        self.workers = Some(workers);
+        self
+    }
+
     /// Builds the engine.
     ///
     /// # Errors
@@ -268,7 +278,7 @@ impl VmBuilder {
             let context = Arc::new(ContextShared::new("inline".to_owned()));
             Inline { jobs: Inbox::new(), driver: Mutex::new(Context::new(context.clone())), context }
         });
-        let threads = Threads::new(contexts);
+        let threads = Threads::new(contexts, self.workers.unwrap_or(cores));
         if let Some(inline) = &inline {
             threads.adopt(DeviceId::cpu(0), inline.context.clone());
         }

@@ -14,6 +14,7 @@ use streamvm_ep as ep;
 use streamvm_instructions::Cause;
 use streamvm_stream::Point;
 
+use crate::beds::Beds;
 use crate::entry::StreamEntry;
 use crate::flight::{Flight, Shown};
 use crate::inbox::Inbox;
@@ -48,6 +49,8 @@ pub(crate) struct ContextShared {
     pub(crate) running: Running,
     /// What it cannot run yet, for reports.
     pub(crate) heads: Board,
+    /// Where several threads sleep that serve one inbox.
+    pub(crate) beds: Option<Beds>,
     /// Bytes that passed instructions no longer keep. Written by the context alone, before it publishes their numbers.
     pub(crate) retired_bytes: CachePadded<AtomicU64>,
 }
@@ -66,7 +69,30 @@ impl ContextShared {
             opened: Mutex::default(),
             running: Running::default(),
             heads: Board::default(),
+            beds: None,
             retired_bytes: CachePadded::new(AtomicU64::new(0)),
+        }
+    }
+
+    /// The door to a pool, whose workers sleep in `beds`.
+    pub(crate) fn door(name: String, beds: Beds) -> ContextShared {
+        ContextShared { beds: Some(beds), ..ContextShared::new(name) }
+    }
+
+    /// Whether somebody must be woken to see what was put into the inbox.
+    #[inline]
+    pub(crate) fn is_sleeping(&self) -> bool {
+        match &self.beds {
+            None => self.sleeper.is_sleeping(),
+            Some(beds) => beds.somebody_sleeps(),
+        }
+    }
+
+    /// Wakes who takes from the inbox; one of them where there are several.
+    pub(crate) fn wake(&self) {
+        match &self.beds {
+            None => self.sleeper.wake(),
+            Some(beds) => beds.wake_one(),
         }
     }
 
@@ -145,7 +171,7 @@ impl Context {
             return;
         };
         let entry = &self.lanes[self.lane_in_hand].entry;
-        if entry.timeline.passed() >= job.point.seq {
+        if entry.has_passed(job.point.seq) {
             return;
         }
         if !vm.failures.is_known(job.point) {
@@ -356,7 +382,7 @@ impl Context {
                 }
             }
             match entry.when_passed(point.seq, Wake::Sleeper(sleeper.clone())) {
-                Ok(id) => registered.push((point.stream, id)),
+                Ok(id) => registered.push((point, id)),
                 Err(_) => asleep = false,
             }
         }
@@ -365,9 +391,9 @@ impl Context {
         } else {
             sleeper.cancel();
         }
-        for (stream, id) in registered {
-            if let Some(entry) = vm.streams.get(stream) {
-                entry.waiters.remove(&entry.timeline, id);
+        for (point, id) in registered {
+            if let Some(entry) = vm.streams.get(point.stream) {
+                entry.forget(point.seq, id);
             }
         }
     }

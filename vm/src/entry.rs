@@ -3,12 +3,14 @@
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
-use streamvm_stream::{Point, StreamId, StreamKey, StreamPolicy, Timeline};
+use streamvm_stream::{Point, StreamId, StreamKey, StreamPolicy};
 
+use crate::cells::Cells;
 use crate::context::ContextShared;
 use crate::flight::Flight;
+use crate::progress::{Ordered, Progress, Unordered};
 use crate::sync::{AtomicU64, Ordering};
-use crate::waiters::{Waiters, Wake};
+use crate::waiters::Wake;
 
 /// The most streams that one engine has: names of streams are few, and a fixed table is read without a lock.
 pub const MAX_STREAMS: usize = 1024;
@@ -18,11 +20,9 @@ pub(crate) struct StreamEntry {
     pub(crate) id: StreamId,
     pub(crate) key: StreamKey,
     pub(crate) policy: &'static dyn StreamPolicy,
-    /// The thread context that runs it.
+    /// The thread context that runs it, or the door to the pool that does.
     pub(crate) context: Arc<ContextShared>,
-    /// Written by the context that runs the stream, read by all.
-    pub(crate) timeline: Timeline,
-    pub(crate) waiters: Waiters,
+    pub(crate) progress: Progress,
     /// What was launched and has not passed, where the device runs it later.
     pub(crate) flight: Option<Flight>,
     /// Written with every instruction, so apart from what the runner reads with every instruction.
@@ -32,7 +32,7 @@ pub(crate) struct StreamEntry {
 /// What submitters write and read of a stream.
 #[derive(Default)]
 struct Submission {
-    /// The highest number submitted. Written under the submission lock.
+    /// The highest number submitted; of an unordered stream, how many were. Written under the submission lock.
     submitted: AtomicU64,
     /// How many instructions the scheduler has dispatched. Written by the scheduler, after they reached the context:
     /// when it equals what was sent to the scheduler, the right to dispatch is back with the submitters.
@@ -58,22 +58,84 @@ impl StreamEntry {
         policy: &'static dyn StreamPolicy,
         context: Arc<ContextShared>,
         flight: Option<Flight>,
+        unordered: Option<Unordered>,
     ) -> StreamEntry {
-        let (timeline, waiters, submission) = (Timeline::new(), Waiters::new(), CachePadded::default());
-        StreamEntry { id, key, policy, context, timeline, waiters, flight, submission }
+        let ordered = || Progress::Ordered(Ordered::new());
+        let progress = unordered.map_or_else(ordered, |unordered| Progress::Unordered(Box::new(unordered)));
+        StreamEntry { id, key, policy, context, progress, flight, submission: CachePadded::default() }
     }
 
-    /// Publishes that everything up to `seq` has passed, and wakes who waits for it. The stream's runner alone.
-    pub(crate) fn pass(&self, seq: u64) {
-        if self.timeline.advance(seq) {
-            self.waiters.wake(&self.timeline, seq);
+    /// The stream's progress, if it is unordered.
+    pub(crate) fn unordered(&self) -> Option<&Unordered> {
+        match &self.progress {
+            Progress::Ordered(_) => None,
+            Progress::Unordered(unordered) => Some(unordered),
         }
     }
 
-    /// Has `wake` done once `seq` has passed; gives it back if it has.
+    /// Whether the point at this number has passed.
+    #[inline]
+    pub(crate) fn has_passed(&self, seq: u64) -> bool {
+        match &self.progress {
+            Progress::Ordered(ordered) => ordered.timeline.passed() >= seq,
+            Progress::Unordered(unordered) => unordered.cells.has_passed(seq),
+        }
+    }
+
+    /// The number up to which everything has passed; of an unordered stream, how many instructions have.
+    #[inline]
+    pub(crate) fn passed(&self) -> u64 {
+        match &self.progress {
+            Progress::Ordered(ordered) => ordered.timeline.passed(),
+            Progress::Unordered(unordered) => unordered.passed(),
+        }
+    }
+
+    /// Publishes that everything up to `seq` has passed, and wakes who waits for it. The stream's runner alone; workers, who
+    /// have successors to run, do it otherwise.
+    #[inline]
+    pub(crate) fn pass(&self, seq: u64) {
+        match &self.progress {
+            Progress::Ordered(Ordered { timeline, waiters }) => {
+                if timeline.advance(seq) {
+                    waiters.wake(timeline, seq);
+                }
+            }
+            Progress::Unordered(unordered) => {
+                unordered.count_other();
+                if unordered
+                    .cells
+                    .pass(seq, |id, _, _| unreachable!("cell {id} has needs where everything is in order"))
+                {
+                    unordered.wake(seq);
+                }
+            }
+        }
+    }
+
+    /// Has `wake` done once `seq` has passed; gives it back if it has. The number returned names the waiter.
     pub(crate) fn when_passed(&self, seq: u64, wake: Wake) -> Result<u64, Wake> {
         self.demand(seq);
-        self.waiters.add(&self.timeline, seq, wake)
+        match &self.progress {
+            Progress::Ordered(ordered) => ordered.waiters.add(&ordered.timeline, seq, wake),
+            Progress::Unordered(unordered) => unordered.add(seq, wake),
+        }
+    }
+
+    /// Removes a waiter that gave up.
+    pub(crate) fn forget(&self, seq: u64, id: u64) {
+        match &self.progress {
+            Progress::Ordered(ordered) => ordered.waiters.remove(&ordered.timeline, id),
+            Progress::Unordered(unordered) => unordered.remove(seq, id),
+        }
+    }
+
+    /// The points that stand for all that is submitted and has not passed.
+    pub(crate) fn open_points(&self) -> impl Iterator<Item = Point> + '_ {
+        let last = Point::new(self.id, self.submitted());
+        let cells = self.unordered().map(|unordered| &unordered.cells);
+        let pending = cells.into_iter().flat_map(|cells| cells.pending()).filter(|point| point.stream == self.id);
+        pending.chain((!self.id.is_unordered()).then_some(last))
     }
 
     /// Somebody wants to know when `seq` has passed. Streams that advance by themselves need no telling. Returns whether
@@ -106,11 +168,18 @@ impl StreamEntry {
 /// All streams of an engine. Grows under the submission lock, read by every thread without one.
 pub(crate) struct StreamTable {
     entries: Box<[OnceLock<Arc<StreamEntry>>]>,
+    /// Where what is pending on unordered streams is found.
+    cells: Arc<Cells>,
 }
 
 impl StreamTable {
     pub(crate) fn new() -> StreamTable {
-        StreamTable { entries: (0..MAX_STREAMS).map(|_| OnceLock::new()).collect() }
+        StreamTable { entries: (0..MAX_STREAMS).map(|_| OnceLock::new()).collect(), cells: Arc::new(Cells::new()) }
+    }
+
+    /// The cells of all unordered streams.
+    pub(crate) fn cells(&self) -> &Arc<Cells> {
+        &self.cells
     }
 
     /// Adds the stream under its id.
@@ -126,7 +195,7 @@ impl StreamTable {
 
     /// Whether a point has passed. A stream that does not exist has nothing to wait for.
     pub(crate) fn has_passed(&self, point: Point) -> bool {
-        self.get(point.stream).is_none_or(|entry| entry.timeline.passed() >= point.seq)
+        self.get(point.stream).is_none_or(|entry| entry.has_passed(point.seq))
     }
 
     /// All streams so far.
@@ -136,7 +205,7 @@ impl StreamTable {
 
     /// How many instructions are submitted and have not passed.
     pub(crate) fn pending(&self) -> u64 {
-        self.iter().map(|entry| entry.submitted().saturating_sub(entry.timeline.passed())).sum()
+        self.iter().map(|entry| entry.submitted().saturating_sub(entry.passed())).sum()
     }
 }
 

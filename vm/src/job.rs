@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use streamvm_ep::{self as ep, CallError, FnContext, InlineFn, Kernel, KernelCall, Operand, Params, RawCall, Scalar};
 use streamvm_stream::{Point, StreamId, Work};
 
+use crate::cells::Level;
 use crate::slot::{LINES, LINES_WITH_MORE, value_offset};
 
 /// The device part of a job.
@@ -29,6 +30,9 @@ pub(crate) enum Task {
     Fill,
     /// A record behind the instruction of this number, which was submitted before: no instruction of its own.
     Mark,
+    /// Passes once all it needs has: one need for another instruction, which has more of them than a cell counts. No
+    /// instruction of its own.
+    Join,
 }
 
 /// What only tasks of a device have.
@@ -63,6 +67,8 @@ pub(crate) struct Job {
     has_other_reads: bool,
     has_more: bool,
     pub(crate) task: Task,
+    /// How urgent it is among what can run on an unordered stream.
+    pub(crate) level: Level,
     first_read_seq: u64,
     /// A caller's code; without a job's task being that, it does nothing.
     pub(crate) function: InlineFn,
@@ -153,6 +159,7 @@ impl Job {
             has_other_reads: false,
             has_more: false,
             task: Task::Nothing,
+            level: 0,
             first_read_seq: NO_POINT.seq,
             function: InlineFn::default(),
             other_reads: SmallVec::new(),
@@ -283,7 +290,7 @@ impl Work for Job {
     fn run(&mut self, stream: &mut dyn ep::Stream) -> Result<(), CallError> {
         let operands = if self.has_more { self.more.operands.as_mut_slice() } else { &mut [] };
         match (std::mem::replace(&mut self.task, Task::Nothing), operands) {
-            (Task::Nothing | Task::Mark, _) => Ok(()),
+            (Task::Nothing | Task::Mark | Task::Join, _) => Ok(()),
             (Task::Function, operands) => stream.call(std::mem::take(&mut self.function), operands),
             (Task::Raw, operands) => {
                 let mut function = std::mem::take(&mut self.function);

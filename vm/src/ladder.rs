@@ -99,7 +99,9 @@ pub(crate) fn give_back(vm: &Shared) -> u64 {
         }
     }
     if let Some(monitor) = &vm.monitor {
-        let passed = || vm.streams.iter().map(|entry| Point::new(entry.id, entry.timeline.passed()));
+        // What passed on unordered streams was told when it was looked at.
+        let ordered = || vm.streams.iter().filter(|entry| !entry.id.is_unordered());
+        let passed = || ordered().map(|entry| Point::new(entry.id, entry.passed()));
         regions.iter().for_each(|kept| monitor.unmapped(kept.range(), passed()));
     }
     regions.into_iter().map(|kept| vm.heap.free(kept)).sum()

@@ -49,7 +49,9 @@ struct Readme;
 #[doc = include_str!("../../docs/cuda.md")]
 struct CudaPage;
 
+mod beds;
 mod callbacks;
+mod cells;
 mod commit;
 mod completion;
 mod config;
@@ -69,7 +71,9 @@ mod memory;
 mod moments;
 mod monitor;
 mod outbox;
+mod pool;
 mod prepare;
+mod progress;
 mod releases;
 mod room;
 mod run;

@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 
 use crate::context::ContextShared;
 use crate::job::Job;
-use crate::sleep::Sleeper;
 use crate::slot::{Chain, Slot};
 
 /// Batches being put together. The entries stay between uses, so steady use allocates nothing.
@@ -52,14 +51,14 @@ impl Outbox {
     /// Wakes the contexts that got a batch, if they sleep: maybe a system call each.
     pub(crate) fn wake(&mut self) {
         for index in self.filled.drain(..) {
-            self.batches[index].0.sleeper.wake();
+            self.batches[index].0.wake();
         }
     }
 
     /// Whether a context that got a batch sleeps. If none does, they are forgotten: nobody has to be woken.
     #[inline]
     pub(crate) fn somebody_sleeps(&mut self) -> bool {
-        let sleeps = self.filled.iter().any(|index| self.batches[*index].0.sleeper.is_sleeping());
+        let sleeps = self.filled.iter().any(|index| self.batches[*index].0.is_sleeping());
         if !sleeps {
             self.filled.clear();
         }
@@ -67,8 +66,8 @@ impl Outbox {
     }
 
     /// The contexts to wake, for a caller that leaves a lock first.
-    pub(crate) fn sleepers(&mut self) -> SmallVec<[Arc<Sleeper>; 2]> {
-        let contexts = self.filled.drain(..).map(|index| &self.batches[index].0.sleeper);
-        contexts.filter(|sleeper| sleeper.is_sleeping()).cloned().collect()
+    pub(crate) fn sleepers(&mut self) -> SmallVec<[Arc<ContextShared>; 2]> {
+        let contexts = self.filled.drain(..).map(|index| &self.batches[index].0);
+        contexts.filter(|context| context.is_sleeping()).cloned().collect()
     }
 }

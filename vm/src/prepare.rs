@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use streamvm_ep::Op;
 use streamvm_instructions::{
-    Dependence, DependenceUse, Engine, Error, Instruction, InstructionList, Kind, Resource, ResourceId, ResourceKind,
-    Use, WaitFor, wait_error,
+    Dependence, DependenceUse, Engine, Error, Instruction, InstructionList, Kind, Observed, Resource, ResourceId,
+    ResourceKind, Use, WaitFor, wait_error,
 };
 use streamvm_stream::allocator::{AccessSet, Block, Want};
 use streamvm_stream::{Point, StreamId, StreamKey};
@@ -49,7 +49,7 @@ impl State {
         engine: &Arc<dyn Engine>,
     ) -> Result<(), (usize, Box<Obstacle>)> {
         self.scratch.clear();
-        self.snapshot.begin();
+        self.snapshot.begin(vm.monitor.is_some());
         for (line, instruction) in list.instructions().iter().enumerate() {
             if let Err(obstacle) = self.prepare_one(line, instruction, list, vm, engine) {
                 self.undo(list, engine);
@@ -76,11 +76,13 @@ impl State {
         let uses = list.uses(instruction);
         let (mut bytes, mut kernel, mut releases) = (0, None, false);
         match &instruction.kind {
-            Kind::Function { body: Some(body), .. } | Kind::Barrier { body: Some(body), .. } => {
-                bytes = body.heap_bytes() as u64;
-            }
+            Kind::Function { body: Some(body), .. } => bytes = body.heap_bytes() as u64,
             Kind::Call { op, .. } => kernel = self.kernel(*op, instruction, uses, vm)?,
             Kind::Copy | Kind::Fill(_) => {}
+            Kind::Barrier { body, .. } => {
+                bytes = body.as_ref().map_or(0, |body| body.heap_bytes() as u64);
+                self.check(line, instruction, engine, list)?;
+            }
             Kind::Release => releases = true,
             _ => self.check(line, instruction, engine, list)?,
         }
@@ -129,6 +131,12 @@ impl State {
         list: &InstructionList,
     ) -> Result<(), Error> {
         match &instruction.kind {
+            kind @ (Kind::Record(_) | Kind::Wait { .. } | Kind::Barrier { .. } | Kind::GlobalSync)
+                if instruction.stream.stream_type.is_unordered() =>
+            {
+                let (what, stream) = (kind.name().to_owned(), instruction.stream);
+                Err(Error::Unordered { line, what, stream })
+            }
             Kind::Function { name, body: None, .. } | Kind::Barrier { name, body: None, calls: true } => {
                 Err(Error::Placeholder { line, name: name.to_string() })
             }
@@ -150,7 +158,8 @@ impl State {
                         list.instructions()[..line].get(*earlier).map(|other| other.stream)
                     }
                     WaitFor::Number(seq) => {
-                        let id = self.names.find(source);
+                        // Numbers of an unordered stream say nothing about what was submitted.
+                        let id = self.names.find(source).filter(|id| !id.is_unordered());
                         id.filter(|id| (1..=self.sync.last_submitted(*id)).contains(seq)).map(|_| *source)
                     }
                 };

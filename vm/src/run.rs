@@ -33,6 +33,12 @@ pub(crate) fn run(
 
 /// Drops what `job` holds and publishes that it has passed. Its outcome is entered.
 pub(crate) fn finish(job: &mut Job, entry: &StreamEntry, vm: &Shared, retired_bytes: &AtomicU64) {
+    settle(job, entry, vm, retired_bytes);
+    entry.pass(job.point.seq);
+}
+
+/// Drops what `job` holds: what is to be done before it is published that it has passed.
+pub(crate) fn settle(job: &mut Job, entry: &StreamEntry, vm: &Shared, retired_bytes: &AtomicU64) {
     let (seq, bytes) = (job.point.seq, job.bytes);
     clear(job);
     if bytes > 0 {
@@ -42,7 +48,6 @@ pub(crate) fn finish(job: &mut Job, entry: &StreamEntry, vm: &Shared, retired_by
     if let Some(monitor) = &vm.monitor {
         monitor.passes(entry.id, seq);
     }
-    entry.pass(seq);
 }
 
 /// Runs or launches `job`, or skips it because of what it reads, and enters its failure if there is one by now.

@@ -9,14 +9,16 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use streamvm_stream::mutant::Mutant;
 use streamvm_stream::{Point, StreamId};
 
+use crate::cells::cell_of;
 use crate::engine_thread;
 use crate::job::Job;
 use crate::outbox::Outbox;
 use crate::shared::Shared;
-use crate::slot::Chain;
+use crate::slot::{Chain, Slot};
 use crate::spin::{self, Spin};
 use crate::waiters::Wake;
 
@@ -38,6 +40,10 @@ impl Scheduler {
     pub(crate) fn step(&mut self, mut incoming: Chain<Job>, vm: &Shared) -> bool {
         while let Some(job) = incoming.pop() {
             let stream = job.point.stream;
+            if stream.is_unordered() {
+                hold_back(job, vm);
+                continue;
+            }
             match self.held.iter_mut().find(|(id, _)| *id == stream) {
                 Some((_, queue)) => queue.push(job),
                 None => {
@@ -89,7 +95,7 @@ impl Scheduler {
         !self.dispatched.is_empty()
     }
 
-    /// What the oldest held-back instruction of each stream waits for.
+    /// What the oldest held-back instruction of each ordered stream waits for.
     pub(crate) fn blocked(&self) -> impl Iterator<Item = Point> + '_ {
         self.held.iter().filter_map(|(_, queue)| queue.front()?.first_host_wait())
     }
@@ -112,7 +118,7 @@ impl Scheduler {
         for point in self.blocked() {
             let Some(entry) = vm.streams.get(point.stream) else { continue };
             match entry.when_passed(point.seq, Wake::Sleeper(vm.scheduler.clone())) {
-                Ok(id) => registered.push((point.stream, id)),
+                Ok(id) => registered.push((point, id)),
                 Err(_) => asleep = false,
             }
         }
@@ -121,12 +127,28 @@ impl Scheduler {
         } else {
             vm.scheduler.cancel();
         }
-        for (stream, id) in registered {
-            if let Some(entry) = vm.streams.get(stream) {
-                entry.waiters.remove(&entry.timeline, id);
+        for (point, id) in registered {
+            if let Some(entry) = vm.streams.get(point.stream) {
+                entry.forget(point.seq, id);
             }
         }
     }
+}
+
+/// An instruction of an unordered stream holds nothing up: it waits in its cell, until what it waits for has said so.
+fn hold_back(mut job: Slot<Job>, vm: &Shared) {
+    let (id, entry) = (cell_of(job.point.seq), vm.streams.get(job.point.stream));
+    let Some((entry, unordered)) = entry.and_then(|entry| Some((entry, entry.unordered()?))) else { return };
+    let waits: SmallVec<[Point; 2]> = job.has_more().map(|more| more.host_waits.clone()).unwrap_or_default();
+    unordered.cells.put(id, job);
+    for point in waits {
+        let Some(source) = vm.streams.get(point.stream) else { continue };
+        unordered.cells.need(id);
+        if source.when_passed(point.seq, Wake::Met(entry.clone(), id)).is_err() {
+            unordered.meet(id);
+        }
+    }
+    unordered.meet(id);
 }
 
 /// The body of the scheduler's thread.
@@ -160,7 +182,6 @@ mod tests {
     use super::*;
     use crate::config::{Mode, VmBuilder};
     use crate::entry::StreamEntry;
-    use crate::slot::Slot;
 
     const STREAMS: [&str; 3] = ["compute@cpu:0:0", "compute@cpu:0:1", "d2h@cpu:0:0"];
 
@@ -202,7 +223,7 @@ mod tests {
         let (vm, mut scheduler) = (engine(), Scheduler::new());
         assert!(scheduler.step(chain([((0, 1), None), ((0, 2), None), ((0, 3), None)]), &vm));
         assert_eq!(dispatched(&vm), [(0, 1), (0, 2), (0, 3)]);
-        assert_eq!(entry(&vm, 0).timeline.passed(), 0);
+        assert_eq!(entry(&vm, 0).passed(), 0);
         assert_eq!(entry(&vm, 0).dispatched(), 3);
     }
 

@@ -13,6 +13,7 @@ use streamvm_stream::Point;
 
 use crate::context::{Context, ContextShared};
 use crate::engine_thread;
+use crate::pool::Worker;
 use crate::scheduler::Scheduler;
 use crate::shared::Shared;
 use crate::sync::{Mutex, unpoisoned};
@@ -28,6 +29,8 @@ pub(crate) struct Simulated {
     driver: Mutex<Driver>,
     /// Contexts that were made since the last step.
     adopted: Mutex<Vec<Arc<ContextShared>>>,
+    /// Workers that were.
+    employed: Mutex<Vec<Worker>>,
     world: Option<Arc<SimWorld>>,
 }
 
@@ -38,6 +41,7 @@ struct Driver {
     in_order: bool,
     scheduler: Scheduler,
     contexts: Vec<Context>,
+    workers: Vec<Worker>,
     order: Vec<Part>,
 }
 
@@ -49,6 +53,8 @@ enum Part {
     Callback,
     /// The next instruction of one stream.
     Lane(usize, usize),
+    /// One of the instructions that one worker can run.
+    Worker(usize),
 }
 
 /// splitmix64: every seed is good, and the sequence is the same everywhere.
@@ -67,14 +73,19 @@ impl Rng {
 
 impl Simulated {
     pub(crate) fn new(seed: u64, in_order: bool, world: Option<Arc<SimWorld>>) -> Simulated {
-        let driver =
-            Driver { rng: Rng(seed), in_order, scheduler: Scheduler::new(), contexts: Vec::new(), order: Vec::new() };
-        Simulated { driver: Mutex::new(driver), adopted: Mutex::default(), world }
+        let (contexts, workers, order) = (Vec::new(), Vec::new(), Vec::new());
+        let driver = Driver { rng: Rng(seed), in_order, scheduler: Scheduler::new(), contexts, workers, order };
+        Simulated { driver: Mutex::new(driver), adopted: Mutex::default(), employed: Mutex::default(), world }
     }
 
     /// Steps a context from now on.
     pub(crate) fn adopt(&self, context: Arc<ContextShared>) {
         unpoisoned(self.adopted.lock()).push(context);
+    }
+
+    /// Steps a worker from now on.
+    pub(crate) fn employ(&self, worker: Worker) {
+        unpoisoned(self.employed.lock()).push(worker);
     }
 
     /// Does one thing. Returns false if nothing can be done.
@@ -86,6 +97,7 @@ impl Simulated {
     fn step_with(&self, driver: &mut Driver, vm: &Shared) -> bool {
         let _here = engine_thread::visit();
         driver.contexts.extend(unpoisoned(self.adopted.lock()).drain(..).map(Context::new));
+        driver.workers.extend(unpoisoned(self.employed.lock()).drain(..));
         driver.step(vm, self.world.as_deref())
     }
 
@@ -139,6 +151,10 @@ impl Driver {
                 progress |= context.step(vm);
                 context.give_back(vm);
             }
+            for worker in &mut self.workers {
+                progress |= worker.step(usize::MAX, vm);
+                worker.give_back(vm);
+            }
             drop(contexts);
             let _completion = role(true);
             if vm.completion.poll(vm) | vm.callbacks.step() | progress {
@@ -153,6 +169,7 @@ impl Driver {
             context.take_in();
             order.extend((0..context.lanes()).map(|lane| Part::Lane(index, lane)));
         }
+        order.extend((0..self.workers.len()).map(Part::Worker));
         let mut progress = false;
         while !progress && !order.is_empty() {
             let next = self.rng.below(order.len() as u64) as usize;
@@ -163,13 +180,16 @@ impl Driver {
                 Part::Completion => vm.completion.poll(vm),
                 Part::Callback => vm.callbacks.step(),
                 Part::Lane(context, lane) => self.contexts[context].step_lane(lane, vm),
+                Part::Worker(worker) => {
+                    self.workers[worker].turn(|bound| self.rng.below(bound));
+                    self.workers[worker].step(1, vm)
+                }
             };
         }
         order.clear();
         self.order = order;
-        for context in &mut self.contexts {
-            context.give_back(vm);
-        }
+        self.contexts.iter_mut().for_each(|context| context.give_back(vm));
+        self.workers.iter_mut().for_each(|worker| worker.give_back(vm));
         // The completion may have found out, after a context's turn, that a stream must be waited for.
         if progress || step_world() || self.demand(vm) || self.contexts.iter().any(|context| context.is_ready(vm)) {
             return true;

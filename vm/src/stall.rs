@@ -173,7 +173,7 @@ impl Stall {
 impl Shared {
     /// How much has passed so far, over all streams: another number after any progress.
     fn progress(&self) -> u64 {
-        self.streams.iter().fold(0, |sum: u64, entry| sum.wrapping_add(entry.timeline.passed()))
+        self.streams.iter().fold(0, |sum: u64, entry| sum.wrapping_add(entry.passed()))
     }
 
     /// See [`Vm::stall_report`](crate::Vm::stall_report).
@@ -182,7 +182,7 @@ impl Shared {
             return StallReport::new(Vec::new(), 0);
         }
         let pending = |entry: &StreamEntry| {
-            let passed = entry.timeline.passed();
+            let passed = entry.passed();
             (entry.submitted() > passed).then(|| (Point::new(entry.id, passed + 1), entry.submitted() - passed))
         };
         let stalled = self.streams.iter().filter_map(|entry| {

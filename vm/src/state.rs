@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use streamvm_ep::Kernel;
-use streamvm_instructions::{DependenceUse, Observed, ResourceId, SoftSync, SyncCounts};
+use streamvm_instructions::{DependenceUse, Observed, ResourceId, SoftSync, SyncCounts, Wait};
 use streamvm_stream::allocator::Block;
 use streamvm_stream::mutant::Planted;
 use streamvm_stream::{Point, StreamId, StreamKey, Streams};
 
+use crate::cells::CellId;
 use crate::entry::{StreamEntry, StreamTable};
 use crate::job::Job;
 use crate::memory::{Memory, PoolId, Pools};
@@ -105,6 +106,10 @@ pub(crate) struct Scratch {
     pub(crate) undo: Vec<Undo>,
     pub(crate) handed: Vec<Handed>,
     pub(crate) dropped: Vec<ResourceId>,
+    /// The waits of the instruction at hand.
+    pub(crate) waits: Vec<Wait>,
+    /// The numbers of what it needs on unordered streams.
+    pub(crate) numbers: Vec<u64>,
 }
 
 impl Scratch {
@@ -135,6 +140,10 @@ pub(crate) struct State {
     pub(crate) resources: Vec<Option<Known>>,
     pub(crate) pools: Pools,
     pub(crate) free: Chain<Job>,
+    /// Cells whose slots went to ordered streams.
+    pub(crate) spare_cells: Vec<CellId>,
+    /// The slots of a list that is ordered before anything of it is sent, numbered, in its order.
+    pub(crate) planned: Chain<Job>,
     /// The last list had instructions without more than every one has; the next one is expected to be alike.
     pub(crate) plain: bool,
     pub(crate) outbox: Outbox,
@@ -162,6 +171,8 @@ impl State {
             resources: Vec::new(),
             pools: Pools::default(),
             free: Chain::new(),
+            spare_cells: Vec::new(),
+            planned: Chain::new(),
             plain: true,
             outbox: Outbox::new(),
             to_scheduler: Chain::new(),
@@ -230,7 +241,7 @@ impl State {
     /// that was submitted while one might have held them has passed. Called once there are failures.
     #[cold]
     pub(crate) fn forget_failures(&mut self, vm: &Shared) {
-        let submitted = || vm.streams.iter().map(|entry| Point::new(entry.id, entry.submitted())).collect();
+        let submitted = || vm.streams.iter().flat_map(|entry| entry.open_points()).collect();
         let last_writes = || self.sync.last_writes().collect();
         vm.failures.find_unseen(submitted, |point| vm.streams.has_passed(point), last_writes);
         match self.forgetting.take() {
@@ -241,7 +252,7 @@ impl State {
             None => {
                 let points = vm.failures.excess(|| self.sync.last_writes().collect());
                 if !points.is_empty() {
-                    let marks = vm.streams.iter().map(|entry| Point::new(entry.id, entry.submitted())).collect();
+                    let marks = vm.streams.iter().flat_map(|entry| entry.open_points()).collect();
                     self.forgetting = Some((points, marks));
                 }
             }
@@ -267,12 +278,17 @@ impl State {
 pub(crate) struct Snapshot {
     submission: u64,
     seen: Vec<(u64, u64)>,
+    /// The points of unordered streams that were seen to have passed are kept, for a monitor.
+    keeps: bool,
+    single: Vec<Point>,
 }
 
 impl Snapshot {
     /// Forgets what the submission before has seen.
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self, keeps: bool) {
         self.submission += 1;
+        self.keeps = keeps;
+        self.single.clear();
     }
 
     /// What this submission has looked at and seen to have passed.
@@ -281,6 +297,7 @@ impl Snapshot {
         let seen = self.seen.iter().enumerate();
         seen.filter(move |(_, (at, _))| *at == now)
             .map(|(index, (_, passed))| Point::new(StreamId(index as u32), *passed))
+            .chain(self.single.iter().copied())
     }
 
     /// The snapshot as an input of soft sync.
@@ -297,22 +314,27 @@ pub(crate) struct SnapshotOf<'a> {
 
 impl Observed for SnapshotOf<'_> {
     fn passed(&mut self, stream: StreamId) -> u64 {
-        let Snapshot { submission, seen } = self.snapshot;
+        let Snapshot { submission, seen, .. } = self.snapshot;
         if seen.len() <= stream.index() {
             seen.resize(stream.index() + 1, (0, 0));
         }
         let (at, passed) = &mut seen[stream.index()];
         if *at != *submission {
             *at = *submission;
-            *passed = self.streams.get(stream).map_or(0, |entry| entry.timeline.passed());
+            *passed = self.streams.get(stream).map_or(0, |entry| entry.passed());
         }
         *passed
     }
-}
 
-impl SnapshotOf<'_> {
-    /// Whether a point has passed, by the snapshot.
-    pub(crate) fn has_passed(&mut self, point: Point) -> bool {
-        self.passed(point.stream) >= point.seq
+    #[inline]
+    fn has_passed(&mut self, point: Point) -> bool {
+        if !point.stream.is_unordered() {
+            return self.passed(point.stream) >= point.seq;
+        }
+        let passed = self.streams.has_passed(point);
+        if passed && self.snapshot.keeps {
+            self.snapshot.single.push(point);
+        }
+        passed
     }
 }

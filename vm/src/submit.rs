@@ -7,12 +7,14 @@ use std::cell::RefCell;
 use std::panic::Location;
 use std::sync::{Arc, TryLockError};
 
-use streamvm_ep::{DeviceKind, Priority};
+use streamvm_ep::{Device, DeviceKind, Priority};
 use streamvm_instructions::{
     Deadline, Engine, Error, InstructionList, Place, ResourceId, ResourceKind, SyncCounts, Tensor,
 };
 use streamvm_stream::allocator::Want;
-use streamvm_stream::{Passing, StreamClass, StreamKey, StreamType, policy_for};
+use streamvm_stream::{
+    Passing, StreamClass, StreamKey, StreamPolicy, StreamType, Threads as WantedThreads, policy_for,
+};
 
 use crate::commit::{Submitted, ToWake};
 use crate::context::{Context, ContextShared};
@@ -20,7 +22,9 @@ use crate::engine_thread;
 use crate::entry::{MAX_STREAMS, StreamEntry};
 use crate::flight::Flight;
 use crate::ladder::Ladder;
+use crate::pool::{Pool, Worker};
 use crate::prepare::Obstacle;
+use crate::progress::Unordered;
 use crate::room::Pending;
 use crate::shared::{Inline, Shared};
 use crate::spin;
@@ -31,7 +35,7 @@ use crate::sync::{MutexGuard, unpoisoned, yield_now};
 fn priority_of(stream_type: StreamType) -> Priority {
     match stream_type {
         StreamType::HostToDevice | StreamType::DeviceToHost => Priority::High,
-        StreamType::Compute | StreamType::PinnedCompute | StreamType::Barrier => Priority::Normal,
+        StreamType::Compute | StreamType::PinnedCompute | StreamType::Barrier | StreamType::Workers => Priority::Normal,
     }
 }
 
@@ -243,6 +247,9 @@ impl Shared {
     pub(crate) fn open_stream(self: &Arc<Self>, key: StreamKey) -> Result<(), Error> {
         let device = self.devices.get(key.device)?;
         let policy = policy_for(StreamClass::of(&key));
+        if policy.threads() == WantedThreads::Pool && self.inline.is_none() {
+            return self.open_workers(key, device, policy);
+        }
         let refused = |reason: String| Error::NoStream { stream: key, reason };
         // What passes at once runs on the host, whatever the device.
         let later = policy.passing() == Passing::Later;
@@ -276,15 +283,55 @@ impl Shared {
         }
         let id = state.names.intern(key);
         state.sync.add_stream(StreamClass::of(&key));
-        let entry = Arc::new(StreamEntry::new(id, key, policy, context.clone(), flight));
+        let unordered = id.is_unordered().then(|| Unordered::new(self.streams.cells().clone(), None));
+        let entry = Arc::new(StreamEntry::new(id, key, policy, context.clone(), flight, unordered));
         if let Some(monitor) = &self.monitor {
             monitor.opened(id, key, actor);
         }
-        self.streams.add(entry.clone());
         context.open(entry.clone(), stream);
-        let batch = state.outbox.batch_for(&entry.context);
-        state.streams.push(StreamState { entry, sent: 0, counts: SyncCounts::none(key), batch });
+        self.add_stream(&mut state, entry);
         Ok(())
+    }
+
+    fn add_stream(&self, state: &mut State, entry: Arc<StreamEntry>) {
+        self.streams.add(entry.clone());
+        let (batch, counts) = (state.outbox.batch_for(&entry.context), SyncCounts::none(entry.key));
+        state.streams.push(StreamState { entry, sent: 0, counts, batch });
+    }
+
+    /// Opens an unordered stream: a pool of workers, each with a stream of the host's.
+    fn open_workers(
+        self: &Arc<Self>,
+        key: StreamKey,
+        device: &Arc<dyn Device>,
+        policy: &'static dyn StreamPolicy,
+    ) -> Result<(), Error> {
+        let refused = |reason: String| Error::NoStream { stream: key, reason };
+        let at = if key.device.kind == DeviceKind::Cpu { device } else { &self.host };
+        let (pool, queues) = Pool::new(&key.to_string(), self.threads.workers());
+        let streams = queues.iter().map(|_| at.create_stream()).collect::<Result<Vec<_>, _>>()?;
+        let pool = Arc::new(pool);
+        let mut state = unpoisoned(self.state.lock());
+        if state.names.find(&key).is_some() {
+            return Ok(());
+        }
+        if state.streams.len() == MAX_STREAMS {
+            return Err(refused(format!("an engine has at most {MAX_STREAMS} streams; use fewer lanes")));
+        }
+        let id = state.names.intern(key);
+        state.sync.add_stream(StreamClass::of(&key));
+        let unordered = Unordered::new(self.streams.cells().clone(), Some(pool.clone()));
+        let entry = Arc::new(StreamEntry::new(id, key, policy, pool.door.clone(), None, Some(unordered)));
+        if let Some(monitor) = &self.monitor {
+            monitor.opened(id, key, None);
+        }
+        self.add_stream(&mut state, entry.clone());
+        drop(state);
+        let workers = queues.into_iter().zip(streams).enumerate();
+        let workers = workers.filter_map(|(me, (queues, stream))| Worker::new(entry.clone(), me, queues, stream));
+        self.threads
+            .employ(key.device, workers, self)
+            .map_err(|error| refused(format!("no thread could be started: {error}")))
     }
 
     /// Makes the pool for a kind of memory that is needed for the first time.

@@ -6,7 +6,7 @@
 
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::{
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     sync::{Condvar, Mutex, MutexGuard},
     thread::{Builder, JoinHandle, Thread, current, park, park_timeout, yield_now},
     thread_local,
@@ -14,7 +14,7 @@ pub(crate) use std::{
 
 #[cfg(loom)]
 pub(crate) use loom::{
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     sync::{Condvar, Mutex, MutexGuard},
     thread::{Builder, JoinHandle, Thread, current, park, yield_now},
 };
@@ -24,7 +24,7 @@ pub(crate) use std::thread_local;
 
 #[cfg(shuttle)]
 pub(crate) use shuttle::{
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     sync::{Condvar, Mutex, MutexGuard},
     thread::{Builder, JoinHandle, Thread, current, park, park_timeout, yield_now},
     thread_local,

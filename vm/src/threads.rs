@@ -10,8 +10,10 @@ use std::sync::Arc;
 use streamvm_ep::DeviceId;
 use streamvm_stream::Threads as Wanted;
 
+use crate::beds;
 use crate::completion;
 use crate::context::{self, ContextShared};
+use crate::pool::{self, Worker};
 use crate::shared::Shared;
 use crate::sync::{Builder, JoinHandle, Mutex, Ordering, unpoisoned};
 
@@ -19,6 +21,8 @@ use crate::sync::{Builder, JoinHandle, Mutex, Ordering, unpoisoned};
 pub(crate) struct Threads {
     /// Contexts that the streams of one device share.
     shared_per_device: usize,
+    /// Workers of each pool.
+    workers: usize,
     state: Mutex<State>,
 }
 
@@ -38,8 +42,52 @@ struct Known {
 }
 
 impl Threads {
-    pub(crate) fn new(shared_per_device: usize) -> Threads {
-        Threads { shared_per_device: shared_per_device.max(1), state: Mutex::default() }
+    pub(crate) fn new(shared_per_device: usize, workers: usize) -> Threads {
+        let (shared_per_device, workers) = (shared_per_device.max(1), workers.clamp(1, beds::MOST));
+        Threads { shared_per_device, workers, state: Mutex::default() }
+    }
+
+    /// How many workers a pool has.
+    pub(crate) fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// Starts the workers of a pool. One is enough; with fewer than wanted it goes on.
+    pub(crate) fn employ(
+        &self,
+        device: DeviceId,
+        workers: impl Iterator<Item = Worker>,
+        vm: &Arc<Shared>,
+    ) -> io::Result<()> {
+        let mut state = unpoisoned(self.state.lock());
+        let (mut employed, mut failed) = (0, None);
+        for worker in workers {
+            let context = worker.context().clone();
+            state.contexts.push(Known { device, wanted: Wanted::Pool, streams: 1, context: context.clone() });
+            if let Some(simulated) = &vm.simulated {
+                simulated.employ(worker);
+                employed += 1;
+                continue;
+            }
+            let engine = vm.clone();
+            match Builder::new().name(context.name.clone()).spawn(move || pool::serve(worker, engine)) {
+                Ok(handle) => {
+                    state.handles.push(handle);
+                    employed += 1;
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        drop(state);
+        vm.room.void_shares();
+        match failed {
+            Some(error) if employed == 0 => Err(error),
+            Some(error) => {
+                log::warn!("a pool of {device} has {employed} workers: {error}");
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 
     /// The context for one more stream of `device`: a new one while there may be more, else the one with the fewest
@@ -48,7 +96,8 @@ impl Threads {
         let mut state = unpoisoned(self.state.lock());
         let allowed = match wanted {
             Wanted::Shared => self.shared_per_device,
-            Wanted::Own | Wanted::Launching => 1,
+            // Inline alone: one context for all.
+            Wanted::Own | Wanted::Launching | Wanted::Pool => 1,
         };
         let alike = |known: &&mut Known| known.device == device && known.wanted == wanted;
         let count = state.contexts.iter_mut().filter(alike).count();
@@ -57,6 +106,7 @@ impl Threads {
                 Wanted::Shared => format!("{device}.{count}"),
                 Wanted::Own => format!("{device}.own"),
                 Wanted::Launching => format!("{device}.launch"),
+                Wanted::Pool => format!("{device}.workers"),
             };
             let context = Arc::new(ContextShared::new(name));
             match &vm.simulated {

@@ -57,7 +57,7 @@ impl Shared {
         let Some(entry) = self.streams.get(point.stream) else {
             return Ok(());
         };
-        if entry.timeline.passed() >= point.seq {
+        if entry.has_passed(point.seq) {
             return Ok(());
         }
         entry.demand(point.seq);
@@ -67,7 +67,7 @@ impl Shared {
         let _here = Waiting::begin(&self.waiting);
         let mut spin = Spin::new(spin::CALLER);
         while spin.turn() {
-            if entry.timeline.passed() >= point.seq {
+            if entry.has_passed(point.seq) {
                 return Ok(());
             }
         }
@@ -75,11 +75,11 @@ impl Shared {
         let Ok(id) = entry.when_passed(point.seq, Wake::Thread(current())) else {
             return Ok(());
         };
-        while entry.timeline.passed() < point.seq {
+        while !entry.has_passed(point.seq) {
             if let Some(deadline) = deadline
                 && deadline.is_over()
             {
-                entry.waiters.remove(&entry.timeline, id);
+                entry.forget(point.seq, id);
                 return Err(deadline.error());
             }
             match watch.nap(deadline) {
@@ -121,7 +121,7 @@ impl Shared {
     /// As [`Shared::wait_for`].
     pub(crate) fn drain(&self, deadline: Option<Deadline>) -> Result<(), Error> {
         self.may_wait()?;
-        let points: Vec<Point> = self.streams.iter().map(|entry| Point::new(entry.id, entry.submitted())).collect();
+        let points: Vec<Point> = self.streams.iter().flat_map(|entry| entry.open_points()).collect();
         points.into_iter().try_for_each(|point| self.wait_for(point, deadline))
     }
 

@@ -10,6 +10,8 @@ use intrusive_collections::{LinkedList, LinkedListLink, intrusive_adapter};
 use streamvm_stream::Timeline;
 
 use crate::callbacks::Callbacks;
+use crate::cells::CellId;
+use crate::entry::StreamEntry;
 use crate::sleep::Sleeper;
 use crate::sync::{Mutex, Thread, unpoisoned};
 
@@ -19,15 +21,18 @@ pub(crate) enum Wake {
     Thread(Thread),
     /// Wake an engine thread.
     Sleeper(Arc<Sleeper>),
+    /// An instruction of an unordered stream needs one thing less.
+    Met(Arc<StreamEntry>, CellId),
     /// Run a callback on the callback thread.
     Callback(Arc<Callbacks>, Box<dyn FnOnce() + Send>),
 }
 
 impl Wake {
-    fn wake(self) {
+    pub(crate) fn wake(self) {
         match self {
             Wake::Thread(thread) => thread.unpark(),
             Wake::Sleeper(sleeper) => sleeper.wake(),
+            Wake::Met(entry, id) => entry.unordered().into_iter().for_each(|unordered| unordered.meet(id)),
             Wake::Callback(callbacks, callback) => callbacks.run(callback),
         }
     }

@@ -3,10 +3,15 @@
 //! Reads run side by side, so a dependence keeps one point per reading stream; a write waits for all of them and
 //! replaces them. A resource that lives in reused memory starts with the accesses of the memory's former lives as
 //! "reads since": its first access, whatever it is, is a write as far as that memory is concerned.
+//!
+//! On an unordered stream no read stands for another, so each is kept; those that were seen to have passed go when they would
+//! need more room.
 
 use smallvec::SmallVec;
 use streamvm_stream::allocator::AccessSet;
 use streamvm_stream::{Point, StreamId};
+
+use super::Observed;
 
 /// No point: a number that no instruction has.
 const NONE: Point = Point { stream: StreamId(0), seq: 0 };
@@ -64,7 +69,8 @@ impl Dependence {
     /// Whether every point that an access may need is of `stream`: then it needs nothing, as a stream is ordered.
     #[inline]
     pub(super) fn is_of(&self, stream: StreamId) -> bool {
-        self.write.stream == stream
+        !stream.is_unordered()
+            && self.write.stream == stream
             && match self.reads.as_slice() {
                 [] => true,
                 [read] => read.stream == stream,
@@ -104,6 +110,23 @@ impl Dependence {
             Some(read) => read.seq = at.seq,
             None => self.reads.push(at),
         }
+    }
+
+    /// A read on an unordered stream: the others say nothing about it, so it is kept beside them, until it was seen to have
+    /// passed.
+    pub(super) fn note_unordered_read(&mut self, at: Point, observed: &mut impl Observed) {
+        self.last_use = at;
+        if self.reads.last() == Some(&at) {
+            return;
+        }
+        if self.reads.len() == self.reads.capacity() && !self.reused {
+            self.reads.retain(|read| !observed.has_passed(*read));
+            // Looked at again only when there are twice as many.
+            if self.reads.len() * 2 > self.reads.capacity() {
+                self.reads.reserve(self.reads.capacity());
+            }
+        }
+        self.reads.push(at);
     }
 
     #[inline]

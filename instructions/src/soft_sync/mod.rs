@@ -14,9 +14,12 @@
 //! * Every wait names a point submitted earlier. So the oldest unfinished instruction can always run.
 //! * A need is dropped only if it is implied: too few waits is a race, one too many is only slow.
 //! * Nothing here can fail, so marks and clocks never need undoing.
+//! * A point of an unordered stream says nothing about others: it is never in a clock, it is needed also on its own stream, and
+//!   each read is kept until it was seen to have passed.
 
 mod clock;
 mod dependence;
+mod open;
 mod record;
 
 use std::ops::Range;
@@ -30,6 +33,7 @@ use streamvm_stream::{Capabilities, Point, RecordRule, Shows, StreamClass, Strea
 use crate::engine::ResourceId;
 use clock::Clocks;
 pub use dependence::Dependence;
+use open::Open;
 use record::Records;
 pub use record::{PlannedRecord, RecordPlace};
 
@@ -135,9 +139,12 @@ impl Plan {
 /// What was seen to have passed when a list was submitted: one snapshot per list. It is an input of the pass, so that
 /// the waits of a list are a function of what it is given, and can be written down beside it.
 pub trait Observed {
-    /// The highest sequence number of the stream that was seen to have passed. The same answer for the same stream
-    /// all through one list.
+    /// The highest sequence number of the ordered stream that was seen to have passed. The same answer for the same
+    /// stream all through one list.
     fn passed(&mut self, stream: StreamId) -> u64;
+
+    /// Whether the point, of any stream, was seen to have passed.
+    fn has_passed(&mut self, point: Point) -> bool;
 }
 
 /// Nothing was seen to pass: every wait that the data needs appears.
@@ -148,6 +155,10 @@ impl Observed for NothingObserved {
     fn passed(&mut self, _: StreamId) -> u64 {
         0
     }
+
+    fn has_passed(&mut self, _: Point) -> bool {
+        false
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -155,8 +166,11 @@ struct StreamState {
     class: StreamClass,
     /// It shows its points by events.
     by_event: bool,
+    /// The highest number given; of an unordered stream, how many were.
     last: u64,
     records: Records,
+    /// Of an unordered stream, the points that were not seen to have passed, and some that were.
+    open: Open,
 }
 
 /// The state of the pass: dependences, streams and their clocks.
@@ -201,10 +215,11 @@ impl SoftSync {
 
     /// Adds the next stream; ids are dense and given in order.
     pub fn add_stream(&mut self, class: StreamClass) -> StreamId {
-        let id = StreamId(self.streams.len() as u32);
+        let index = self.streams.len() as u32;
+        let id = if class.stream_type.is_unordered() { StreamId::unordered(index) } else { StreamId(index) };
         let by_event = self.capabilities.shows(class) == Shows::Event;
         self.places_records |= by_event;
-        self.streams.push(StreamState { class, by_event, last: 0, records: Records::default() });
+        self.streams.push(StreamState { class, by_event, last: 0, records: Records::default(), open: Open::default() });
         self.clocks.add_stream();
         id
     }
@@ -234,7 +249,7 @@ impl SoftSync {
         self.dependences[id.index()] = dependence;
     }
 
-    /// The highest sequence number given on a stream.
+    /// The highest sequence number given on an ordered stream, and how many were given on an unordered one.
     pub fn last_submitted(&self, stream: StreamId) -> u64 {
         self.streams[stream.index()].last
     }
@@ -264,38 +279,37 @@ impl SoftSync {
         &self.plan
     }
 
-    /// Takes the next instruction of the list: numbers it on its stream, decides its waits, and enters it into the plan.
-    pub fn instruction(
-        &mut self,
-        stream: StreamId,
-        uses: &[DependenceUse],
-        order: Order,
-        observed: &mut impl Observed,
-    ) -> Point {
-        let mut reads = std::mem::take(&mut self.plan.reads);
-        let first_read = reads.len() as u32;
-        let (point, waits) = self.number(stream, uses, order, observed, |point| reads.push(point));
-        self.plan.reads = reads;
-        let reads = first_read..self.plan.reads.len() as u32;
-        self.plan.instructions.push(Planned { point, waits, reads });
-        point
+    /// The next number of a stream. An engine gives the instructions of an unordered stream other ones, by which it finds them
+    /// again; this then only counts them.
+    #[inline]
+    pub fn number(&mut self, stream: StreamId) -> Point {
+        let state = &mut self.streams[stream.index()];
+        state.last += 1;
+        Point::new(stream, state.last)
     }
 
-    /// [`SoftSync::instruction`] for who needs no plan of the whole list: its point and its waits are returned, and the
-    /// points that wrote what it reads are told to `read`. Lists whose lines name each other, and engines that place
-    /// records, need the plan.
+    /// Takes the next instruction of the list, which was given its number: decides its waits, and enters it into the plan.
+    pub fn instruction(&mut self, at: Point, uses: &[DependenceUse], order: Order, observed: &mut impl Observed) {
+        let mut reads = std::mem::take(&mut self.plan.reads);
+        let first_read = reads.len() as u32;
+        let waits = self.order(at, uses, order, observed, |point| reads.push(point));
+        self.plan.reads = reads;
+        let reads = first_read..self.plan.reads.len() as u32;
+        self.plan.instructions.push(Planned { point: at, waits, reads });
+    }
+
+    /// [`SoftSync::instruction`] for who needs no plan of the whole list: its waits are returned, and the points that wrote
+    /// what it reads are told to `read`. Lists whose lines name each other, and engines that place records, need the plan.
     #[inline]
-    pub fn number(
+    pub fn order(
         &mut self,
-        stream: StreamId,
+        at: Point,
         uses: &[DependenceUse],
         order: Order,
         observed: &mut impl Observed,
         mut read: impl FnMut(Point),
-    ) -> (Point, Range<u32>) {
-        let state = &mut self.streams[stream.index()];
-        state.last += 1;
-        let (at, by_event) = (Point::new(stream, state.last), state.by_event);
+    ) -> Range<u32> {
+        let by_event = self.streams[at.stream.index()].by_event;
         let first_wait = self.plan.waits.len() as u32;
         self.needs.clear();
         if !matches!(order, Order::Uses) || self.barrier.is_some() {
@@ -306,14 +320,14 @@ impl SoftSync {
         if let [only] = uses {
             let dependence = &mut self.dependences[only.resource.index()];
             needs.of_use(dependence, only.access, &mut read);
-            mark(dependence, at, only.access, planted);
+            mark(dependence, at, only.access, observed, planted);
         } else {
             // All needs before any mark, so that no use of a resource finds a mark of another use by the same instruction.
             for u in uses {
                 needs.of_use(&self.dependences[u.resource.index()], u.access, &mut read);
             }
             for u in uses {
-                mark(&mut self.dependences[u.resource.index()], at, u.access, planted);
+                mark(&mut self.dependences[u.resource.index()], at, u.access, observed, planted);
             }
         }
         if !self.needs.is_empty() {
@@ -323,10 +337,13 @@ impl SoftSync {
         if by_event {
             self.record_around(at, order, waits.clone());
         }
+        if at.stream.is_unordered() {
+            self.streams[at.stream.index()].open.add(at, observed);
+        }
         if matches!(order, Order::Barrier) {
             self.barrier = Some(at);
         }
-        (at, waits)
+        waits
     }
 
     /// Places the records that an instruction asks for unasked: before it, when its stream is held back, so that
@@ -350,7 +367,7 @@ impl SoftSync {
     #[cold]
     fn needs_of_order(&mut self, at: Point, order: Order, observed: &mut impl Observed) {
         if let Some(barrier) = self.barrier {
-            if self.mode == SoftSyncMode::Minimal && observed.passed(barrier.stream) >= barrier.seq {
+            if self.mode == SoftSyncMode::Minimal && observed.has_passed(barrier) {
                 // It stays passed: nothing has to look at it again.
                 self.barrier = None;
             } else {
@@ -362,8 +379,14 @@ impl SoftSync {
             Order::After(point) => self.need(at, point),
             Order::AfterAll | Order::Barrier => {
                 // Its own stream is among them, and drops out as its own.
-                for index in 0..self.streams.len() {
-                    self.need(at, Point::new(StreamId(index as u32), self.streams[index].last));
+                for (index, stream) in self.streams.iter().enumerate() {
+                    let (mode, needs) = (SoftSyncMode::Minimal, &mut self.needs);
+                    let mut needs = Needs { at, mode, clocks: &self.clocks, needs };
+                    if stream.class.stream_type.is_unordered() {
+                        stream.open.points.iter().for_each(|point| needs.add(*point));
+                    } else {
+                        needs.add(Point::new(StreamId(index as u32), stream.last));
+                    }
                 }
             }
         }
@@ -379,7 +402,7 @@ impl SoftSync {
     #[inline(never)]
     fn settle(&mut self, at: Point, observed: &mut impl Observed) {
         if self.mode == SoftSyncMode::Minimal {
-            self.needs.retain(|point| observed.passed(point.stream) < point.seq);
+            self.needs.retain(|point| !observed.has_passed(*point));
         }
         if self.needs.is_empty() {
             return;
@@ -392,8 +415,12 @@ impl SoftSync {
                 }
             }
         }
-        self.clocks.turn(at);
-        for &need in &self.needs {
+        // Neither the points of an unordered stream are in clocks, nor has it one.
+        let ordered = !at.stream.is_unordered();
+        if ordered {
+            self.clocks.turn(at);
+        }
+        for &need in self.needs.iter().filter(|need| ordered && !need.stream.is_unordered()) {
             let as_of = if self.planted.is(Mutant::ClockTooFar) { u64::MAX >> 1 } else { need.seq };
             self.clocks.merge(at.stream, need, as_of);
         }
@@ -401,10 +428,12 @@ impl SoftSync {
         // need implies. Order has no cycles, so there is always one that none implies.
         let target = self.streams[at.stream.index()].class;
         for &point in &self.needs {
-            if self.mode == SoftSyncMode::Minimal && self.clocks.covers(at.stream, point) {
-                continue;
+            if ordered && !point.stream.is_unordered() {
+                if self.mode == SoftSyncMode::Minimal && self.clocks.covers(at.stream, point) {
+                    continue;
+                }
+                self.clocks.raise(at.stream, point);
             }
-            self.clocks.raise(at.stream, point);
             if self.planted.is(Mutant::WaitDropped) && at.seq.is_multiple_of(3) {
                 continue;
             }
@@ -421,7 +450,8 @@ impl SoftSync {
     fn of_another(&self, point: Point, at: Point) -> Point {
         let others = self.streams.iter().enumerate().map(|(index, state)| {
             let seq = if state.by_event { state.records.last().unwrap_or(0) } else { state.last };
-            Point::new(StreamId(index as u32), seq)
+            let ordered = !state.class.stream_type.is_unordered();
+            Point::new(StreamId(index as u32), if ordered { seq } else { 0 })
         });
         let fits = |other: &Point| other.seq > 0 && other.stream != point.stream && other.stream != at.stream;
         others.into_iter().find(fits).unwrap_or(point)
@@ -430,11 +460,12 @@ impl SoftSync {
 
 /// Enters a use of a resource.
 #[inline]
-fn mark(dependence: &mut Dependence, at: Point, access: Access, planted: Planted) {
+fn mark(dependence: &mut Dependence, at: Point, access: Access, observed: &mut impl Observed, planted: Planted) {
     if planted.is(Mutant::LastUseNotUpdated) && access == Access::Read && at.seq.is_multiple_of(2) {
         return;
     }
     match access {
+        Access::Read if at.stream.is_unordered() => dependence.note_unordered_read(at, observed),
         Access::Read => dependence.note_read(at),
         Access::Write | Access::ReadWrite => dependence.note_write(at),
     }
@@ -479,12 +510,19 @@ impl Needs<'_> {
 
     #[inline]
     fn add(&mut self, point: Point) {
-        if point.stream != self.at.stream && point.seq > 0 {
+        if (point.stream != self.at.stream || point.stream.is_unordered()) && point.seq > 0 {
             self.add_foreign(point);
         }
     }
 
     fn add_foreign(&mut self, point: Point) {
+        if self.at.stream.is_unordered() || point.stream.is_unordered() {
+            // None implies another. The same one twice does no harm; what an instruction uses twice in a row is found here.
+            if self.needs.last() != Some(&point) {
+                self.needs.push(point);
+            }
+            return;
+        }
         if self.mode == SoftSyncMode::Minimal && self.clocks.covers(self.at.stream, point) {
             return;
         }

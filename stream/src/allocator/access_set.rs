@@ -13,26 +13,12 @@ use smallvec::SmallVec;
 
 use crate::{Point, StreamId};
 
-/// One access. A point has room for the flag in its padding, which `Point` itself does not let us use.
-#[derive(Copy, Clone, PartialEq, Eq)]
-struct Access {
-    seq: u64,
-    stream: StreamId,
-    ordered: bool,
-}
-
-impl Access {
-    fn point(self) -> Point {
-        Point { stream: self.stream, seq: self.seq }
-    }
-}
-
 /// Pending points of a block of memory: at most one per ordered stream, the highest; every one of an unordered stream.
 ///
 /// Reads and writes are alike here. Up to two points lie inline, without an allocation.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct AccessSet {
-    entries: SmallVec<[Access; 2]>,
+    entries: SmallVec<[Point; 2]>,
 }
 
 impl AccessSet {
@@ -42,16 +28,16 @@ impl AccessSet {
         AccessSet { entries: SmallVec::new() }
     }
 
-    /// Adds a point of an ordered stream; the highest point of that stream stays.
+    /// Adds a point. Of an ordered stream the highest point stays; those of an unordered one, which say nothing about each
+    /// other, stay until they have been pruned.
     #[inline]
     pub fn add(&mut self, point: Point) {
-        self.insert(Access { seq: point.seq, stream: point.stream, ordered: true });
-    }
-
-    /// Adds a point of an unordered stream, whose points say nothing about each other: each one stays until it has
-    /// been pruned.
-    pub fn add_unordered(&mut self, point: Point) {
-        self.insert(Access { seq: point.seq, stream: point.stream, ordered: false });
+        // Most sets hold one point.
+        if self.entries.is_empty() {
+            self.entries.push(point);
+        } else {
+            self.insert_sorted(point);
+        }
     }
 
     /// Adds every access of `other`.
@@ -60,22 +46,22 @@ impl AccessSet {
             self.entries.extend_from_slice(&other.entries);
             return;
         }
-        for access in &other.entries {
-            self.insert(*access);
+        for point in &other.entries {
+            self.add(*point);
         }
     }
 
     /// Drops the points for which `passed` answers true.
     pub fn prune(&mut self, passed: impl Fn(Point) -> bool) {
         // Mostly nothing has passed or there is one point: moving entries about is the rare case.
-        if self.entries.iter().any(|access| passed(access.point())) {
-            self.entries.retain(|access| !passed(access.point()));
+        if self.entries.iter().any(|point| passed(*point)) {
+            self.entries.retain(|point| !passed(*point));
         }
     }
 
     /// The points, sorted by stream.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Point> + '_ {
-        self.entries.iter().map(|access| access.point())
+        self.entries.iter().copied()
     }
 
     /// The number of points.
@@ -97,7 +83,7 @@ impl AccessSet {
     /// unordered stream never are, not even for itself.
     #[inline]
     pub fn is_ordered_on(&self, stream: StreamId) -> bool {
-        self.entries.iter().all(|access| access.ordered && access.stream == stream)
+        !stream.is_unordered() && self.entries.iter().all(|point| point.stream == stream)
     }
 
     /// Do both sets wait for the same streams, so that their union makes nobody wait for a further one?
@@ -107,23 +93,13 @@ impl AccessSet {
                 .entries
                 .iter()
                 .zip(&other.entries)
-                .all(|(a, b)| a.stream == b.stream && a.ordered == b.ordered && (a.ordered || a.seq == b.seq))
+                .all(|(a, b)| a.stream == b.stream && (!a.stream.is_unordered() || a.seq == b.seq))
     }
 
-    #[inline]
-    fn insert(&mut self, new: Access) {
-        // Most sets hold one point.
-        if self.entries.is_empty() {
-            self.entries.push(new);
-        } else {
-            self.insert_sorted(new);
-        }
-    }
-
-    fn insert_sorted(&mut self, new: Access) {
+    fn insert_sorted(&mut self, new: Point) {
         let mut at = self.entries.len();
         for (index, old) in self.entries.iter_mut().enumerate() {
-            if new.ordered && old.ordered && old.stream == new.stream {
+            if old.stream == new.stream && !new.stream.is_unordered() {
                 old.seq = old.seq.max(new.seq);
                 return;
             }
@@ -140,7 +116,6 @@ impl AccessSet {
 }
 
 impl FromIterator<Point> for AccessSet {
-    /// A set of points of ordered streams.
     fn from_iter<I: IntoIterator<Item = Point>>(points: I) -> AccessSet {
         let mut set = AccessSet::new();
         points.into_iter().for_each(|point| set.add(point));

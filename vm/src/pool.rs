@@ -1,0 +1,335 @@
+//! Pools: workers that run the instructions of one unordered stream, each as soon as what it needs is met.
+//!
+//! What needs nothing when it is submitted comes through the inbox of the pool's door; a worker takes all of it and puts it
+//! into its own queues, from which the others steal. What needs something waits in its cell; the worker that passes the
+//! last of it runs it next, or queues it. Queues hold numbers of cells.
+//!
+//! Each level of urgency has a queue. A worker takes from the most urgent one that has something, and at every
+//! [`SPARED`]th pick from the least urgent one: so what can run is passed over by at most `SPARED` times as many as lie
+//! before it on its level and the levels below.
+//!
+//! [`Worker`] is the logic: [`Worker::step`] does some of the work there is, and never waits. [`serve`] is the thread.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crossbeam_deque as deque;
+use streamvm_ep as ep;
+use streamvm_instructions::Cause;
+
+use crate::beds::Beds;
+use crate::cells::{CellId, Cells, Level, cell_of};
+use crate::context::ContextShared;
+use crate::engine_thread;
+use crate::entry::StreamEntry;
+use crate::job::{Job, Task};
+use crate::progress::Unordered;
+use crate::room::Looks;
+use crate::run;
+use crate::shared::Shared;
+use crate::slot::{Chain, Slot};
+use crate::spin::{self, Spin};
+use crate::sync::{Ordering, fence};
+
+/// Levels of urgency.
+pub(crate) const LEVELS: usize = 3;
+
+/// One pick in so many is from the least urgent queue that has something.
+pub(crate) const SPARED: u32 = 16;
+
+/// So many successors in a row run before what is queued has its turn.
+const IN_A_ROW: u32 = 64;
+
+/// How many instructions a step runs at most.
+const TURN: usize = 64;
+
+/// Slots that a worker keeps before it gives them back in one batch.
+const RETIRED: usize = 64;
+
+/// What others see of a pool.
+pub(crate) struct Pool {
+    /// Where what is ready comes in, and who sleeps.
+    pub(crate) door: Arc<ContextShared>,
+    /// The workers, as reports see them.
+    pub(crate) contexts: Vec<Arc<ContextShared>>,
+    stealers: Vec<[deque::Stealer<CellId>; LEVELS]>,
+}
+
+/// The queues of one worker.
+type Queues = [deque::Worker<CellId>; LEVELS];
+
+impl Pool {
+    /// A pool of workers with these names, and the queues of each.
+    pub(crate) fn new(name: &str, workers: usize) -> (Pool, Vec<Queues>) {
+        let contexts: Vec<_> =
+            (0..workers).map(|worker| Arc::new(ContextShared::new(format!("{name}.{worker}")))).collect();
+        let queues: Vec<Queues> = (0..workers).map(|_| std::array::from_fn(|_| deque::Worker::new_fifo())).collect();
+        let stealers = queues.iter().map(|queues| std::array::from_fn(|level| queues[level].stealer())).collect();
+        let beds = Beds::new(contexts.iter().map(|context| context.sleeper.clone()));
+        (Pool { door: Arc::new(ContextShared::door(name.to_owned(), beds)), contexts, stealers }, queues)
+    }
+
+    /// How many workers there are.
+    pub(crate) fn workers(&self) -> usize {
+        self.contexts.len()
+    }
+
+    /// Brings an instruction that can run, from a thread that is no worker of the pool.
+    pub(crate) fn bring(&self, job: Slot<Job>) {
+        let mut chain = Chain::new();
+        chain.push(job);
+        self.door.inbox.push(&mut chain);
+        self.door.wake();
+    }
+}
+
+/// The logic of one worker. Owned by its thread.
+pub(crate) struct Worker {
+    pool: Arc<Pool>,
+    entry: Arc<StreamEntry>,
+    /// Its place among the workers.
+    me: usize,
+    shared: Arc<ContextShared>,
+    stream: Box<dyn ep::Stream>,
+    queues: Queues,
+    /// A successor that runs next, and how many did in a row.
+    next: Option<(Slot<Job>, Level)>,
+    in_a_row: u32,
+    picks: u32,
+    /// What is being run: what fails if a backend panics where no instruction catches it.
+    in_hand: Option<Slot<Job>>,
+    retired: Chain<Job>,
+    looks: Looks,
+}
+
+impl Worker {
+    /// Worker `me` of the pool of an unordered stream.
+    pub(crate) fn new(
+        entry: Arc<StreamEntry>,
+        me: usize,
+        queues: Queues,
+        stream: Box<dyn ep::Stream>,
+    ) -> Option<Worker> {
+        let pool = entry.unordered()?.pool.clone()?;
+        let shared = pool.contexts[me].clone();
+        let (retired, looks) = (Chain::new(), Looks::default());
+        let (next, in_hand, in_a_row, picks) = (None, None, 0, 0);
+        Some(Worker { pool, entry, me, shared, stream, queues, next, in_a_row, picks, in_hand, retired, looks })
+    }
+
+    /// The worker, as others see it.
+    pub(crate) fn context(&self) -> &Arc<ContextShared> {
+        &self.shared
+    }
+
+    /// Runs at most `most` instructions that can run. Returns whether there was one.
+    pub(crate) fn step(&mut self, most: usize, vm: &Shared) -> bool {
+        let entry = self.entry.clone();
+        let Some(unordered) = entry.unordered() else { return false };
+        let worked = catch_unwind(AssertUnwindSafe(|| {
+            for done in 0..most {
+                let Some(job) = self.pick(unordered) else { return done > 0 };
+                self.run(job, &entry, unordered, vm);
+            }
+            true
+        }));
+        worked.unwrap_or_else(|payload| {
+            self.bury(run::panic_text(payload), &entry, unordered, vm);
+            true
+        })
+    }
+
+    /// Turns its queues, by a number of places below what `draw` is given: in simulated mode, what runs next is drawn.
+    pub(crate) fn turn(&mut self, mut draw: impl FnMut(u64) -> u64) {
+        if let Some(unordered) = self.entry.clone().unordered() {
+            if let Some((job, level)) = self.next.take() {
+                let id = cell_of(job.point.seq);
+                unordered.cells.put(id, job);
+                self.queues[usize::from(level)].push(id);
+            }
+            self.take_in(&unordered.cells);
+        }
+        for queue in &self.queues {
+            for _ in 0..draw(queue.len() as u64 + 1) {
+                queue.pop().into_iter().for_each(|id| queue.push(id));
+            }
+        }
+    }
+
+    #[inline]
+    fn pick(&mut self, unordered: &Unordered) -> Option<Slot<Job>> {
+        if let Some((job, level)) = self.next.take() {
+            if self.in_a_row < IN_A_ROW && self.comes_first(level) {
+                self.in_a_row += 1;
+                return Some(job);
+            }
+            let id = cell_of(job.point.seq);
+            unordered.cells.put(id, job);
+            self.queues[usize::from(level)].push(id);
+        }
+        self.in_a_row = 0;
+        if !self.pool.door.inbox.is_empty() {
+            self.take_in(&unordered.cells);
+        }
+        self.picks = self.picks.wrapping_add(1);
+        let spared = self.picks.is_multiple_of(SPARED);
+        let id = (0..LEVELS).find_map(|place| {
+            let level = if spared { LEVELS - 1 - place } else { place };
+            self.queues[level].pop().or_else(|| self.steal(level))
+        })?;
+        if self.has_queued() && self.pool.door.is_sleeping() {
+            self.pool.door.wake();
+        }
+        unordered.cells.take(id)
+    }
+
+    /// Whether nothing more urgent is there.
+    fn comes_first(&self, level: Level) -> bool {
+        self.pool.door.inbox.is_empty() && self.queues[..usize::from(level)].iter().all(deque::Worker::is_empty)
+    }
+
+    fn has_queued(&self) -> bool {
+        self.queues.iter().any(|queue| !queue.is_empty())
+    }
+
+    /// Takes what was brought into the queues.
+    fn take_in(&mut self, cells: &Cells) {
+        let mut jobs = self.pool.door.inbox.take();
+        while let Some(job) = jobs.pop() {
+            let (id, level) = (cell_of(job.point.seq), job.level);
+            cells.put(id, job);
+            self.queues[usize::from(level)].push(id);
+        }
+        self.queued();
+    }
+
+    /// Something was queued: one that sleeps is to see it.
+    fn queued(&self) {
+        // Behind the pushes and before the look at who sleeps; whoever lies down has a fence the other way round.
+        fence(Ordering::SeqCst);
+        if self.has_queued() && self.pool.door.is_sleeping() {
+            self.pool.door.wake();
+        }
+    }
+
+    #[inline(never)]
+    fn steal(&self, level: usize) -> Option<CellId> {
+        let others = (1..self.pool.stealers.len()).map(|step| (self.me + step) % self.pool.stealers.len());
+        others.map(|other| &self.pool.stealers[other][level]).find_map(|stealer| {
+            loop {
+                match stealer.steal_batch_and_pop(&self.queues[level]) {
+                    deque::Steal::Success(id) => return Some(id),
+                    deque::Steal::Empty => return None,
+                    deque::Steal::Retry => {}
+                }
+            }
+        })
+    }
+
+    /// Runs a job whose needs are met.
+    #[inline]
+    fn run(&mut self, job: Slot<Job>, entry: &StreamEntry, unordered: &Unordered, vm: &Shared) {
+        let job = self.in_hand.insert(job);
+        if job.task != Task::Join {
+            self.shared.running.begin(job);
+            if let Some(monitor) = &vm.monitor {
+                if let Some(more) = job.has_more() {
+                    more.all_waited();
+                }
+                monitor.starts(job, entry, self.stream.as_mut());
+            }
+            run::carry_out(job, entry, self.stream.as_mut(), vm);
+        }
+        self.pass(entry, unordered, vm);
+    }
+
+    /// Publishes that the job in hand has passed, and finds its successors.
+    fn pass(&mut self, entry: &StreamEntry, unordered: &Unordered, vm: &Shared) {
+        let Some(mut job) = self.in_hand.take() else { return };
+        let number = job.point.seq;
+        if job.task != Task::Join {
+            run::settle(&mut job, entry, vm, &self.shared.retired_bytes);
+            unordered.count(self.me);
+        }
+        let (queues, next) = (&self.queues, &mut self.next);
+        let (cells, mut queued) = (&unordered.cells, false);
+        let wanted = cells.pass(number, |id, stream, level| {
+            if stream != entry.id {
+                vm.streams
+                    .get(stream)
+                    .and_then(|other| other.unordered())
+                    .into_iter()
+                    .for_each(|other| other.bring(id));
+            } else if next.is_none() {
+                *next = cells.take(id).map(|job| (job, level));
+            } else {
+                queues[usize::from(level)].push(id);
+                queued = true;
+            }
+        });
+        if wanted {
+            unordered.wake(number);
+        }
+        if queued {
+            self.queued();
+        }
+        vm.room.announce(vm, &mut self.looks);
+        self.retired.push(job);
+        if self.retired.len() >= RETIRED {
+            self.give_back(vm);
+        }
+    }
+
+    #[cold]
+    fn bury(&mut self, text: String, entry: &StreamEntry, unordered: &Unordered, vm: &Shared) {
+        log::error!("worker {}: a backend panicked ({text}); the instruction in hand fails", self.shared.name);
+        let Some(job) = &self.in_hand else { return };
+        if !vm.failures.is_known(job.point) {
+            vm.failures.fail(job.order, Arc::new(run::failure(job, entry, Cause::Panic(text))));
+        }
+        self.pass(entry, unordered, vm);
+    }
+
+    /// Gives the slots of what has passed back to the submitters.
+    pub(crate) fn give_back(&mut self, vm: &Shared) {
+        vm.returned.push(&mut self.retired);
+    }
+
+    fn is_ready(&self) -> bool {
+        !self.pool.door.inbox.is_empty() || self.pool.stealers.iter().flatten().any(|stealer| !stealer.is_empty())
+    }
+
+    /// Sleeps until something is brought or queued.
+    fn sleep(&mut self, vm: &Shared) {
+        let Some(beds) = &self.pool.door.beds else { return };
+        beds.prepare(self.me);
+        let found = !self.pool.door.inbox.is_surely_empty() || vm.is_over();
+        fence(Ordering::SeqCst);
+        if found || self.is_ready() {
+            beds.rise(self.me);
+        } else {
+            beds.sleep(self.me);
+        }
+    }
+}
+
+/// The body of a worker's thread.
+pub(crate) fn serve(mut worker: Worker, vm: Arc<Shared>) {
+    engine_thread::enter();
+    worker.shared.sleeper.belongs_here();
+    loop {
+        if worker.step(TURN, &vm) {
+            continue;
+        }
+        worker.give_back(&vm);
+        if vm.is_over() {
+            vm.wake_all();
+            return;
+        }
+        let mut spin = Spin::new(spin::CONTEXT);
+        while !worker.is_ready() && !vm.is_over() && spin.turn() {}
+        if !worker.is_ready() {
+            worker.sleep(&vm);
+        }
+    }
+}
