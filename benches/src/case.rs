@@ -108,7 +108,7 @@ impl Case {
 }
 
 /// All cases; each floor follows the workload that it is the floor of, so that the two run close in time.
-pub const CASES: [Case; 23] = [
+pub const CASES: [Case; 27] = [
     Case::workload("chain", &["floor/chain"], workloads::graph::chain),
     Case::floor("floor/chain", floors::graph::chain),
     Case::workload("independent", &["floor/independent"], workloads::graph::independent),
@@ -117,6 +117,10 @@ pub const CASES: [Case; 23] = [
     Case::floor("floor/random", floors::graph::random),
     Case::workload("fan", &["floor/fan"], workloads::graph::fan),
     Case::floor("floor/fan", floors::graph::fan),
+    Case::workload("workers_chain", &["floor/chain"], workloads::workers::chain),
+    Case::workload("workers_independent", &["floor/independent"], workloads::workers::independent),
+    Case::workload("workers_random", &["floor/random"], workloads::workers::random),
+    Case::workload("workers_fan", &["floor/fan"], workloads::workers::fan),
     Case::workload("latency", &["floor/spin", PARK], workloads::latency::latency),
     Case::floor("floor/spin", floors::threads::spin),
     Case::floor(PARK, floors::threads::park),

@@ -70,3 +70,75 @@ impl Beds {
         self.asleep.fetch_and(!(1 << one), Ordering::SeqCst)
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+    use crate::inbox::Inbox;
+    use crate::slot::{Chain, Slot};
+
+    type Shared = (Inbox<u32>, Beds);
+
+    fn shared(threads: usize) -> Arc<Shared> {
+        Arc::new((Inbox::new(), Beds::new((0..threads).map(|_| std::sync::Arc::new(Sleeper::new())))))
+    }
+
+    fn bring(shared: &Shared) {
+        let mut chain = Chain::new();
+        chain.push(Slot::new(1));
+        shared.0.push(&mut chain);
+        shared.1.wake_one();
+    }
+
+    /// A worker that decides by `lies_down` whether it may sleep, and one who brings it work.
+    fn never_missed(lies_down: fn(&Shared) -> bool) {
+        loom::model(move || {
+            let shared = shared(1);
+            let bringer = {
+                let shared = shared.clone();
+                thread::spawn(move || bring(&shared))
+            };
+            let sleeps = lies_down(&shared);
+            bringer.join().expect("the bringer does not panic");
+            assert!(!(sleeps && shared.1.sleepers[0].is_sleeping()), "it sleeps and was not woken");
+        });
+    }
+
+    #[test]
+    fn loom_who_brings_work_wakes_one_that_lies_down() {
+        never_missed(|(inbox, beds)| {
+            beds.prepare(0);
+            inbox.is_surely_empty()
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "was not woken")]
+    fn loom_one_that_looks_before_it_announces_itself_is_missed() {
+        never_missed(|(inbox, beds)| {
+            let empty = inbox.is_surely_empty();
+            beds.prepare(0);
+            empty
+        });
+    }
+
+    #[test]
+    fn loom_two_who_bring_work_wake_two() {
+        loom::model(|| {
+            let shared = shared(2);
+            shared.1.prepare(0);
+            shared.1.prepare(1);
+            let bringer = {
+                let shared = shared.clone();
+                thread::spawn(move || bring(&shared))
+            };
+            bring(&shared);
+            bringer.join().expect("the bringer does not panic");
+            assert!(shared.1.sleepers.iter().all(|sleeper| !sleeper.is_sleeping()), "each has one of the two");
+            assert!(!shared.1.somebody_sleeps());
+        });
+    }
+}

@@ -238,3 +238,191 @@ impl Cells {
         })
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const POOL: StreamId = StreamId(0);
+
+    /// Passes a number; the cells that need nothing more, in the order in which they were told.
+    fn pass(cells: &Cells, number: u64) -> Vec<CellId> {
+        let mut ready = Vec::new();
+        assert!(!cells.pass(number, |id, _, _| ready.push(id)), "nobody sleeps");
+        ready
+    }
+
+    #[test]
+    fn a_cell_runs_once_all_it_needs_has_passed() {
+        let cells = Cells::new();
+        let [a, b, c] = std::array::from_fn(|_| cells.begin(cells.add(), POOL, 1));
+        let id = cell_of(c.seq);
+        assert!(cells.needs(id, 0, a.seq) && cells.needs(id, 1, b.seq) && cells.needs_more(id));
+        assert_eq!(cells.meet(id), None, "two are left");
+        assert_eq!(pass(&cells, a.seq), []);
+        assert!(!cells.has_passed(c.seq));
+        assert_eq!(pass(&cells, b.seq), [id]);
+        assert_eq!(pass(&cells, c.seq), []);
+        assert!([a, b, c].iter().all(|point| cells.has_passed(point.seq)));
+    }
+
+    #[test]
+    fn what_has_passed_is_not_needed() {
+        let cells = Cells::new();
+        let [a, b] = std::array::from_fn(|_| cells.begin(cells.add(), POOL, 2));
+        pass(&cells, a.seq);
+        assert!(!cells.needs(cell_of(b.seq), 0, a.seq) && !cells.needs_more(cell_of(b.seq)));
+        assert_eq!(cells.meet(cell_of(b.seq)), Some((POOL, 2)));
+    }
+
+    #[test]
+    fn many_may_need_one_and_each_is_told() {
+        let cells = Cells::new();
+        let source = cells.begin(cells.add(), POOL, 0);
+        let successors: Vec<CellId> = (0..20).map(|_| cell_of(cells.begin(cells.add(), POOL, 0).seq)).collect();
+        for (index, id) in successors.iter().enumerate() {
+            // Any of its edges, and some by two of them.
+            assert!(cells.needs(*id, index % EDGES, source.seq));
+            if index % 3 == 0 {
+                assert!(cells.needs(*id, (index + 1) % EDGES, source.seq));
+            }
+            assert_eq!(cells.meet(*id), None);
+        }
+        let mut told = pass(&cells, source.seq);
+        told.sort_unstable();
+        assert_eq!(told, successors);
+    }
+
+    #[test]
+    fn a_cell_goes_on_to_other_lives_and_old_numbers_stay_passed() {
+        let cells = Cells::new();
+        let id = cells.add();
+        let first = cells.begin(id, POOL, 0);
+        pass(&cells, first.seq);
+        let second = cells.begin(id, StreamId(3), 0);
+        assert_eq!((second.seq, cell_of(second.seq)), (first.seq + CAP, id));
+        assert!(cells.has_passed(first.seq) && !cells.has_passed(second.seq));
+        assert_eq!(cells.pending().collect::<Vec<_>>(), [second]);
+        assert!(cells.want(first.seq), "it has passed");
+        assert!(!cells.want(second.seq));
+        assert!(cells.pass(second.seq, |_, _, _| panic!("nobody needs it")), "somebody asked");
+        assert_eq!(cells.pending().count(), 0);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    const POOL: StreamId = StreamId(0);
+
+    /// A source that passes while a successor links itself in by `needs`. It is told to run exactly once.
+    fn told_once(needs: fn(&Cells, CellId, u64)) {
+        loom::model(move || {
+            let cells = Arc::new(Cells::new());
+            let [source, successor] = std::array::from_fn(|_| cells.begin(cells.add(), POOL, 1));
+            let runner = {
+                let cells = cells.clone();
+                thread::spawn(move || {
+                    let mut told = 0;
+                    let _ = cells.pass(source.seq, |_, _, _| told += 1);
+                    told
+                })
+            };
+            let id = cell_of(successor.seq);
+            needs(&cells, id, source.seq);
+            let here = usize::from(cells.meet(id).is_some());
+            if here == 1 {
+                assert!(cells.has_passed(source.seq), "who is told sees that the source has passed");
+            }
+            let there = runner.join().expect("the runner does not panic");
+            assert_eq!(here + there, 1, "told to run");
+        });
+    }
+
+    #[test]
+    fn loom_a_successor_is_told_to_run_once() {
+        told_once(|cells, id, number| {
+            cells.needs(id, 0, number);
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "told to run")]
+    fn loom_a_successor_that_links_itself_in_by_a_plain_store_is_missed() {
+        told_once(|cells, id, number| {
+            let (cell, source) = (cells.cell(id), cells.cell(cell_of(number)));
+            if source.list.load(Ordering::SeqCst) & CLOSED == 0 {
+                cell.unmet.fetch_add(1, Ordering::SeqCst);
+                source.list.store(id << PLACE, Ordering::SeqCst);
+            }
+        });
+    }
+
+    /// A sleeper asks by `want` for a number whose instruction passes and whose cell may go on to another life.
+    fn never_missed(want: fn(&Cells, u64) -> bool) {
+        loom::model(move || {
+            let cells = Arc::new(Cells::new());
+            let id = cells.add();
+            let first = cells.begin(id, POOL, 1);
+            let runner = {
+                let cells = cells.clone();
+                thread::spawn(move || {
+                    let woken = cells.pass(first.seq, |_, _, _| ());
+                    // The slot has come back: the next life begins behind the end of this one.
+                    cells.begin(id, POOL, 1);
+                    woken
+                })
+            };
+            let sleeps = !want(&cells, first.seq);
+            let woken = runner.join().expect("the runner does not panic");
+            assert!(!sleeps || woken, "it sleeps and was not woken");
+        });
+    }
+
+    #[test]
+    fn loom_a_sleeper_is_never_missed() {
+        never_missed(|cells, number| cells.want(number));
+    }
+
+    #[test]
+    #[should_panic(expected = "was not woken")]
+    fn loom_a_sleeper_that_looks_before_it_asks_is_missed() {
+        never_missed(|cells, number| {
+            let passed = cells.has_passed(number);
+            let _ = cells.want(number);
+            passed
+        });
+    }
+
+    #[test]
+    fn loom_of_two_sources_the_last_tells_and_what_both_wrote_is_seen() {
+        loom::model(|| {
+            let cells = Arc::new(Cells::new());
+            let written = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+            let points: [Point; 3] = std::array::from_fn(|_| cells.begin(cells.add(), POOL, 1));
+            let id = cell_of(points[2].seq);
+            cells.needs(id, 0, points[0].seq);
+            cells.needs(id, 1, points[1].seq);
+            assert_eq!(cells.meet(id), None);
+            let pass = |which: usize| {
+                let (cells, written, number) = (cells.clone(), written.clone(), points[which].seq);
+                move || {
+                    written[which].store(7, Ordering::Relaxed);
+                    let mut told = 0;
+                    let _ = cells.pass(number, |_, _, _| {
+                        told += 1;
+                        assert!(written.iter().all(|value| value.load(Ordering::Relaxed) == 7));
+                    });
+                    told
+                }
+            };
+            let other = thread::spawn(pass(1));
+            let told = pass(0)() + other.join().expect("the runner does not panic");
+            assert_eq!(told, 1);
+        });
+    }
+}

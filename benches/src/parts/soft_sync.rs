@@ -67,7 +67,8 @@ fn run(pass: &mut SoftSync, streams: u32, uses: &[[DependenceUse; 2]], count: us
         pass.begin();
         for op in first..count.min(first + LIST) {
             let stream = StreamId(op as u32 % streams);
-            pass.instruction(stream, &uses[op % OPS], Order::Uses, &mut NothingObserved);
+            let at = pass.number(stream);
+            pass.instruction(at, &uses[op % OPS], Order::Uses, &mut NothingObserved);
         }
         let plan = pass.plan();
         waits += plan.instructions().iter().map(|planned| plan.waits(planned).len()).sum::<usize>();

@@ -120,8 +120,13 @@ impl<E: Fn(&mut InstructionsBuilder, usize) -> Result<(), BuildError>> Emit for 
 /// # Errors
 /// An operation cannot be built; the engine failed.
 pub fn submit(vm: &Vm, ops: usize, list: usize, emit: &impl Emit) -> Result<(), Error> {
+    submit_to(vm, ops, list, false, emit)
+}
+
+fn submit_to(vm: &Vm, ops: usize, list: usize, workers: bool, emit: &impl Emit) -> Result<(), Error> {
     for first in (0..ops).step_by(list) {
         let mut builder = InstructionsBuilder::new();
+        builder.set_workers(workers);
         for op in first..ops.min(first + list) {
             emit(&mut builder, op)?;
         }
@@ -135,6 +140,7 @@ pub struct Graph<E> {
     workload: &'static str,
     vm: Vm,
     emit: E,
+    workers: bool,
 }
 
 impl Graph<()> {
@@ -142,7 +148,7 @@ impl Graph<()> {
     pub fn chain(vm: Vm) -> Graph<impl Emit> {
         let variable = vm.var();
         let emit = move |builder: &mut InstructionsBuilder, _| empty(builder, [variable.update()]);
-        Graph { workload: "chain", vm, emit }
+        Graph { workload: "chain", vm, emit, workers: false }
     }
 
     /// One variable that every operation reads and writes, each on the next of `lanes`.
@@ -152,7 +158,7 @@ impl Graph<()> {
             builder.set_lane((op % lanes) as u32);
             empty(builder, [variable.update()])
         };
-        Graph { workload: "crossing", vm, emit }
+        Graph { workload: "crossing", vm, emit, workers: false }
     }
 
     /// Operations that each write their own variable, round robin.
@@ -161,7 +167,7 @@ impl Graph<()> {
         let emit = move |builder: &mut InstructionsBuilder, op: usize| {
             empty(builder, [variables[op % INDEPENDENT_VARIABLES].write()])
         };
-        Graph { workload: "independent", vm, emit }
+        Graph { workload: "independent", vm, emit, workers: false }
     }
 
     /// The same over `count` variables, each operation on the next of `lanes`: two divisions an operation more. A variable
@@ -172,7 +178,7 @@ impl Graph<()> {
             builder.set_lane((op % lanes) as u32);
             empty(builder, [variables[op % count].write()])
         };
-        Graph { workload: "independent", vm, emit }
+        Graph { workload: "independent", vm, emit, workers: false }
     }
 
     /// Operations over `operands` of the independent workload's variables: each writes one and reads the others.
@@ -183,7 +189,7 @@ impl Graph<()> {
             let reads = (1..operands).map(|operand| variable(operand).read());
             empty(builder, reads.chain([variable(0).write()]))
         };
-        Graph { workload: "operands", vm, emit }
+        Graph { workload: "operands", vm, emit, workers: false }
     }
 
     /// `ops` operations with random reads and writes, each on the next of `lanes`.
@@ -193,7 +199,7 @@ impl Graph<()> {
             builder.set_lane((op % lanes) as u32);
             random_op(builder, &variables, &ops[op])
         };
-        Graph { workload: "random", vm, emit }
+        Graph { workload: "random", vm, emit, workers: false }
     }
 
     /// Rounds of one write on the first lane, then reads, each on the next of `lanes`.
@@ -209,7 +215,7 @@ impl Graph<()> {
                 empty(builder, [variable.read()])
             }
         };
-        Graph { workload: "fan", vm, emit }
+        Graph { workload: "fan", vm, emit, workers: false }
     }
 }
 
@@ -226,7 +232,7 @@ impl<E: Emit> Graph<E> {
     pub fn run(&self, ops: usize, list: usize) -> Result<f64, Error> {
         let before = self.instructions();
         let start = Instant::now();
-        submit(&self.vm, ops, list, &self.emit)?;
+        submit_to(&self.vm, ops, list, self.workers, &self.emit)?;
         self.vm.wait_all()?;
         let ns = start.elapsed().as_nanos() as f64 / ops as f64;
         let ran = self.instructions() - before;
@@ -234,6 +240,12 @@ impl<E: Emit> Graph<E> {
             return Err(Error::Wrong { workload: self.workload, found: format!("{ran} instructions, not {ops}") });
         }
         Ok(ns)
+    }
+
+    /// The same on workers, which run each operation as soon as what it uses is ready.
+    #[must_use]
+    pub fn on_workers(self) -> Graph<E> {
+        Graph { workers: true, ..self }
     }
 
     /// The engine.

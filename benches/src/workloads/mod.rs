@@ -9,6 +9,7 @@ pub mod memory;
 pub mod small_op;
 pub mod threads;
 pub mod waits;
+pub mod workers;
 
 use streamvm::DeviceId;
 

@@ -1,0 +1,60 @@
+//! The graphs of empty functions on workers: unordered, each function as soon as what it uses is ready.
+//!
+//! One function a submission, as a program pushes them, and lists of 64 or a round.
+
+use streamvm::Vm;
+
+use super::graph::{Emit, Graph, LIST, ROUND};
+use crate::case::{Sample, Sizes};
+use crate::error::Error;
+
+/// Workers of the pool: as many as the peers have on the machine that the figures are from.
+const WORKERS: usize = 2;
+
+/// One variable that every function reads and writes.
+///
+/// # Errors
+/// The engine failed, or ran another number of instructions.
+pub fn chain(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
+    measured(&Graph::chain(engine()?).on_workers(), sizes.ops, sizes.warm_up().ops, LIST)
+}
+
+/// Functions that each write their own variable, round robin.
+///
+/// # Errors
+/// The engine failed, or ran another number of instructions.
+pub fn independent(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
+    measured(&Graph::independent(engine()?).on_workers(), sizes.ops, sizes.warm_up().ops, LIST)
+}
+
+/// Random reads and writes.
+///
+/// # Errors
+/// The engine failed, or ran another number of instructions.
+pub fn random(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
+    let graph = Graph::random(engine()?, sizes.random, 1).on_workers();
+    measured(&graph, sizes.random, sizes.warm_up().random, LIST)
+}
+
+/// One write, then 64 reads; a list is one such round.
+///
+/// # Errors
+/// The engine failed, or ran another number of instructions.
+pub fn fan(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
+    let graph = Graph::fan(engine()?, 1).on_workers();
+    measured(&graph, sizes.rounds * ROUND, sizes.warm_up().rounds * ROUND, ROUND)
+}
+
+fn measured<E: Emit>(graph: &Graph<E>, ops: usize, warm_up: usize, list: usize) -> Result<Vec<Sample>, Error> {
+    let mut samples = Vec::new();
+    for (metric, list) in [("ns_per_op_lists", list), ("ns_per_op_single", 1)] {
+        graph.run(warm_up, list)?;
+        samples.push(Sample::ns(metric, graph.run(ops, list)?));
+    }
+    Ok(samples)
+}
+
+fn engine() -> Result<Vm, Error> {
+    let w = std::env::var("W").map_or(WORKERS, |w| w.parse().unwrap());
+    Ok(Vm::builder().workers(w).build()?)
+}
