@@ -4,6 +4,8 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
+use crate::races::ActorId;
+
 /// Which instruction a command belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Label {
@@ -17,13 +19,15 @@ pub struct Label {
     pub site: &'static Location<'static>,
     /// For each operand, the life of the memory that it belongs to; empty where nobody keeps lives.
     pub lives: Arc<[u64]>,
+    /// Who makes its accesses, for the race detector, where the stream is unordered.
+    pub actor: Option<ActorId>,
 }
 
 impl Label {
     /// A label of an instruction whose operands' lives are not told.
     #[track_caller]
     pub fn new(stream: u32, seq: u64, what: &str) -> Label {
-        Label { stream, seq, what: what.into(), site: Location::caller(), lives: Arc::from([]) }
+        Label { stream, seq, what: what.into(), site: Location::caller(), lives: Arc::from([]), actor: None }
     }
 }
 

@@ -292,7 +292,14 @@ impl Context {
             let Point { stream: id, seq } = job.point;
             if vm.tells_ops {
                 let what = job.name().into();
-                stream.begin(&ep::Label { stream: id.0, seq, what, site: job.site, lives: Arc::default() });
+                stream.begin(&ep::Label {
+                    stream: id.0,
+                    seq,
+                    what,
+                    site: job.site,
+                    lives: Arc::default(),
+                    actor: None,
+                });
             } else {
                 stream.number(id.0, seq);
             }

@@ -5,6 +5,7 @@
 //! inside captures go and memory pass; give cached memory of the device back to the driver and ask again; fail, with a
 //! typed error. A thread of the engine does not drain: it would wait for itself. Draining ends at the thread's deadline.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use streamvm_ep as ep;
@@ -90,18 +91,26 @@ fn ask_driver(vm: &Shared, pool: PoolId, bytes: usize) -> Result<(), Error> {
 /// Returns how many bytes that were.
 pub(crate) fn give_back(vm: &Shared) -> u64 {
     let mut regions = Vec::new();
+    // Of unordered streams, where no number stands for others.
+    let single = RefCell::new(Vec::new());
     {
         let mut state = unpoisoned(vm.state.lock());
-        let passed = |point| vm.streams.has_passed(point);
+        let passed = |point: Point| {
+            let passed = vm.streams.has_passed(point);
+            if passed && point.stream.is_unordered() && vm.monitor.is_some() {
+                single.borrow_mut().push(point);
+            }
+            passed
+        };
         for (id, pool) in state.pools.iter_mut() {
             let given = pool.allocator.shrink(&passed);
             regions.extend(given.into_iter().filter_map(|number| vm.heap.take(id, number)));
         }
     }
     if let Some(monitor) = &vm.monitor {
-        // What passed on unordered streams was told when it was looked at.
+        let single = single.into_inner();
         let ordered = || vm.streams.iter().filter(|entry| !entry.id.is_unordered());
-        let passed = || ordered().map(|entry| Point::new(entry.id, entry.passed()));
+        let passed = || ordered().map(|entry| Point::new(entry.id, entry.passed())).chain(single.iter().copied());
         regions.iter().for_each(|kept| monitor.unmapped(kept.range(), passed()));
     }
     regions.into_iter().map(|kept| vm.heap.free(kept)).sum()

@@ -82,6 +82,7 @@ mod shared;
 #[cfg(all(test, shuttle))]
 mod shuttle_tests;
 mod simulated;
+mod singles;
 mod site;
 mod sleep;
 mod slot;

@@ -13,6 +13,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
+use smallvec::SmallVec;
 use streamvm_ep::races::{ActorId, Detector, Moment, Role, Touch, act_as};
 use streamvm_ep::{self as ep, DeviceKind, Label, MemoryKind, sim};
 use streamvm_instructions::{
@@ -24,6 +25,7 @@ use streamvm_stream::{Point, Shows, StreamId, StreamKey};
 use crate::entry::StreamEntry;
 use crate::job::Job;
 use crate::moments::Moments;
+use crate::singles::Singles;
 use crate::state::State;
 use crate::sync::{Mutex, MutexGuard, unpoisoned};
 use crate::trace::{InstructionLine, OrderLine, Recorder, TraceWriter, UseLine, WaitLine};
@@ -33,6 +35,8 @@ pub(crate) struct Monitor {
     detector: Arc<Detector>,
     /// Whom the submission lock stands for: who holds it knows what was observed under it.
     lock: ActorId,
+    /// Who made the variables: it knows nothing else.
+    maker: ActorId,
     /// The thread contexts, when one thread steps everything: it knows nothing that a stream should not.
     contexts: ActorId,
     /// The completion, when one thread steps everything: it has seen what devices finished.
@@ -43,23 +47,52 @@ pub(crate) struct Monitor {
 
 #[derive(Default)]
 struct Inner {
+    /// Of ordered streams.
     moments: Vec<Moments<Moment>>,
-    /// What was known when each pending instruction was submitted, and whose memory it uses.
-    pending: HashMap<Point, (Moment, Arc<[u64]>)>,
+    unordered: Singles,
+    /// What is known of each pending instruction since it was submitted.
+    pending: HashMap<Point, Pending>,
     /// The life of each resource's memory.
     lives: HashMap<ResourceId, u64>,
+    /// Where each variable lies, and how many there were.
+    variables: HashMap<ResourceId, usize>,
+    variables_ever: usize,
     /// Lives of released resources whose handles are still there.
     ended: HashSet<u64>,
     trace: Option<Recorder>,
 }
 
+/// An instruction that is to start.
+struct Pending {
+    /// What was known when it was submitted.
+    moment: Moment,
+    /// Whose memory it uses.
+    lives: Arc<[u64]>,
+    /// The variables that it uses.
+    variables: SmallVec<[Touch; 2]>,
+}
+
+/// Where variables lie, for the detector: addresses that no memory has, the next for each variable. Many, so that what used
+/// a variable is long over when another one lies there.
+const VARIABLES: Range<usize> = usize::MAX - (1 << 20)..usize::MAX;
+
 impl Monitor {
     pub(crate) fn new(detector: Arc<Detector>, trace: Option<Box<dyn Write + Send>>) -> Monitor {
         let lock = detector.actor("the submission lock");
+        let maker = detector.actor("a variable's maker");
         let contexts = detector.thread_actor("the thread contexts");
         let completion = detector.thread_actor("the completion");
+        detector.map(VARIABLES, "variables", MemoryKind::Pageable);
         let inner = Inner { trace: trace.as_ref().map(|_| Recorder::new()), ..Inner::default() };
-        Monitor { detector, lock, contexts, completion, inner: Mutex::new(inner), writer: trace.map(TraceWriter::new) }
+        Monitor {
+            detector,
+            lock,
+            maker,
+            contexts,
+            completion,
+            inner: Mutex::new(inner),
+            writer: trace.map(TraceWriter::new),
+        }
     }
 
     /// The detector.
@@ -81,11 +114,13 @@ impl Monitor {
     /// A stream got its number; `actor` is the one that it was [watched](Monitor::watch) as.
     pub(crate) fn opened(&self, id: StreamId, key: StreamKey, actor: Option<ActorId>) {
         let mut inner = self.inner();
-        if let Some(actor) = actor {
+        if id.is_unordered() {
+            inner.unordered.open(id, || self.detector.actor(&key.to_string()));
+        } else if let Some(actor) = actor {
             self.detector.bind(id.0, actor);
         }
         if let Some(trace) = &mut inner.trace {
-            trace.stream(id, key, true);
+            trace.stream(id, key);
         }
         inner.moments.resize_with(id.index() + 1, Moments::new);
     }
@@ -128,10 +163,11 @@ impl Monitor {
     pub(crate) fn submits(&self, state: &State, list: &InstructionList, observed: impl Iterator<Item = Point>) {
         let thread = self.detector.this_thread();
         self.looked(observed);
-        self.knows_what_the_lock_knows(thread);
-        let moment = self.detector.release(thread);
         let mut inner = self.inner();
         let inner = &mut *inner;
+        self.begin_variables(inner, state, list);
+        self.knows_what_the_lock_knows(thread);
+        let moment = self.detector.release(thread);
         if let Some(trace) = &mut inner.trace {
             records(trace, state, RecordPlace::Start);
         }
@@ -139,13 +175,14 @@ impl Monitor {
             let point = state.sync.plan().instructions()[line].point;
             let uses = list.uses(instruction);
             let resources = &state.scratch.uses[instruction.use_range()];
-            let mut label = Label::new(point.stream.0, point.seq, instruction.kind.name());
+            let mut label = Label::new(point.stream.index() as u32, point.seq, instruction.kind.name());
             label.site = instruction.site;
-            let mut lives = Vec::new();
+            let (mut lives, mut variables) = (Vec::new(), SmallVec::new());
             for (u, DependenceUse { resource, .. }) in uses.iter().zip(resources) {
                 let life = self.life(inner, *resource, u.resource(), state, &label);
-                if let Target::Tensor(_) = u.target() {
-                    lives.push(life);
+                match u.target() {
+                    Target::Tensor(_) => lives.push(life),
+                    Target::Var(_) => variables.push(Touch::new([inner.variable(*resource)], u.access(), Some(life))),
                 }
             }
             if let Some(trace) = &mut inner.trace {
@@ -157,7 +194,25 @@ impl Monitor {
             {
                 self.end(inner, life, &label);
             }
-            inner.pending.insert(point, (moment.clone(), lives.into()));
+            inner.pending.insert(point, Pending { moment: moment.clone(), lives: lives.into(), variables });
+        }
+    }
+
+    /// The variables that a list is the first to use begin before it: what they stand for was there, and all who use them come
+    /// after that.
+    fn begin_variables(&self, inner: &mut Inner, state: &State, list: &InstructionList) {
+        for instruction in list.instructions() {
+            let mut label = Label::new(0, 0, "a variable's beginning");
+            label.site = instruction.site;
+            let resources = &state.scratch.uses[instruction.use_range()];
+            for (u, DependenceUse { resource, .. }) in list.uses(instruction).iter().zip(resources) {
+                if matches!(u.target(), Target::Var(_)) && !inner.lives.contains_key(resource) {
+                    let life = self.life(inner, *resource, u.resource(), state, &label);
+                    let touch = Touch::new([inner.variable(*resource)], ep::Access::Write, Some(life));
+                    self.detector.access(self.maker, &label, &[touch]);
+                    self.detector.acquire(self.lock, &self.detector.release(self.maker));
+                }
+            }
         }
     }
 
@@ -167,7 +222,10 @@ impl Monitor {
             return *life;
         }
         let known = state.resources.get(id.index()).and_then(Option::as_ref);
-        let range = known.map_or(0..0, |known| known.memory.range());
+        let range = match resource.kind() {
+            ResourceKind::Var => inner.variable(id),
+            ResourceKind::Storage { .. } => known.map_or(0..0, |known| known.memory.range()),
+        };
         let life = self.detector.begin_life(range.clone(), label);
         inner.lives.insert(id, life);
         if let Some(trace) = &mut inner.trace {
@@ -221,6 +279,7 @@ impl Monitor {
     /// The handles of a resource are gone.
     pub(crate) fn forgets(&self, resource: ResourceId) {
         let mut inner = self.inner();
+        inner.variables.remove(&resource);
         if let Some(life) = inner.lives.remove(&resource) {
             self.end(&mut inner, life, &Label::new(0, 0, "the last handle's drop"));
             inner.ended.remove(&life);
@@ -229,28 +288,40 @@ impl Monitor {
 
     /// `job` is about to run, or to be launched.
     pub(crate) fn starts(&self, job: &Job, entry: &StreamEntry, stream: &mut dyn ep::Stream) {
-        let Some((moment, lives)) = self.inner().pending.remove(&job.point) else {
-            return;
+        let (pending, actor) = {
+            let mut inner = self.inner();
+            let Some(pending) = inner.pending.remove(&job.point) else { return };
+            (pending, inner.unordered.start(job.point, || self.detector.actor(&entry.key.to_string())))
         };
+        let Pending { moment, lives, variables } = pending;
         let Point { stream: id, seq } = job.point;
-        let label = Label { stream: id.0, seq, what: job.name().into(), site: job.site, lives };
+        let label = Label { stream: id.index() as u32, seq, what: job.name().into(), site: job.site, lives, actor };
+        actor.into_iter().for_each(|actor| self.detector.restart(actor));
         // A wait by event is told by the device, which knows what the event really shows.
         let comes_after = |actor| {
             self.detector.acquire(actor, &moment);
             job.waited_by_number().iter().for_each(|point| self.acquire(actor, *point));
         };
         // Before the label, behind which a backend may fail: soft sync counts on this order from here on.
-        let known = self.detector.bound(entry.id.0);
+        let known = actor.or_else(|| self.detector.bound(entry.id.0));
         known.into_iter().for_each(comes_after);
         stream.begin(&label);
         if known.is_none() {
             self.detector.bound(entry.id.0).into_iter().for_each(comes_after);
+        }
+        // What a device runs later comes after waits that only the device makes: its variables are not judged.
+        if let Some(actor) = known.filter(|_| entry.flight.is_none() && !variables.is_empty()) {
+            self.detector.access(actor, &label, &variables);
         }
     }
 
     /// Everything on `stream` up to `seq` is issued, and is over once the number has passed. Before the number is
     /// published.
     pub(crate) fn passes(&self, stream: StreamId, seq: u64) {
+        if stream.is_unordered() {
+            let mut inner = self.inner();
+            return inner.unordered.pass(Point::new(stream, seq), |actor| self.detector.release(actor));
+        }
         let Some(actor) = self.detector.bound(stream.0) else {
             return;
         };
@@ -296,7 +367,12 @@ impl Monitor {
         if point.seq == 0 {
             return;
         }
-        let moment = self.inner().moments[point.stream.index()].find(point.seq).cloned();
+        let inner = self.inner();
+        let moment = match point.stream.is_unordered() {
+            true => inner.unordered.find(point),
+            false => inner.moments[point.stream.index()].find(point.seq).cloned(),
+        };
+        drop(inner);
         if let Some(moment) = moment {
             self.detector.acquire(actor, &moment);
         }
@@ -307,9 +383,20 @@ impl Monitor {
     }
 }
 
+impl Inner {
+    /// Where a variable lies.
+    fn variable(&mut self, resource: ResourceId) -> Range<usize> {
+        let at = *self.variables.entry(resource).or_insert_with(|| {
+            self.variables_ever += 1;
+            VARIABLES.start + self.variables_ever % VARIABLES.len()
+        });
+        at..at + 1
+    }
+}
+
 /// The number that a trace calls the record behind `point` by.
 fn event(point: Point) -> u64 {
-    (u64::from(point.stream.0) << 48) | point.seq
+    ((point.stream.index() as u64) << 48) | point.seq
 }
 
 fn records(trace: &mut Recorder, state: &State, at: RecordPlace) {

@@ -36,12 +36,14 @@ impl Scheduler {
     }
 
     /// Takes `incoming` and dispatches every instruction whose predecessors on its stream are dispatched and whose
-    /// host waits have passed. Returns whether anything was dispatched.
+    /// host waits have passed. Returns whether anything was dispatched, or put where it waits.
     pub(crate) fn step(&mut self, mut incoming: Chain<Job>, vm: &Shared) -> bool {
+        let mut progress = false;
         while let Some(job) = incoming.pop() {
             let stream = job.point.stream;
             if stream.is_unordered() {
                 hold_back(job, vm);
+                progress = true;
                 continue;
             }
             match self.held.iter_mut().find(|(id, _)| *id == stream) {
@@ -92,7 +94,7 @@ impl Scheduler {
         }
         self.outbox.wake();
         self.held.retain(|(_, queue)| !queue.is_empty());
-        !self.dispatched.is_empty()
+        progress | !self.dispatched.is_empty()
     }
 
     /// What the oldest held-back instruction of each ordered stream waits for.

@@ -309,7 +309,11 @@ impl Shared {
         let refused = |reason: String| Error::NoStream { stream: key, reason };
         let at = if key.device.kind == DeviceKind::Cpu { device } else { &self.host };
         let (pool, queues) = Pool::new(&key.to_string(), self.threads.workers());
-        let streams = queues.iter().map(|_| at.create_stream()).collect::<Result<Vec<_>, _>>()?;
+        let watched = |stream| match &self.monitor {
+            Some(monitor) => monitor.watch(stream, key).0,
+            None => stream,
+        };
+        let streams = queues.iter().map(|_| at.create_stream().map(watched)).collect::<Result<Vec<_>, _>>()?;
         let pool = Arc::new(pool);
         let mut state = unpoisoned(self.state.lock());
         if state.names.find(&key).is_some() {

@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::TryLockError;
 
+use hashbrown::HashMap;
 use streamvm_ep::Access;
 use streamvm_stream::{Point, StreamId, StreamKey, WaitKind};
 
@@ -78,22 +79,47 @@ pub(crate) struct Recorder {
     pending: String,
     lines: u64,
     ended: bool,
+    singles: SingleNumbers,
+}
+
+/// In a trace the instructions of every stream count from 1 in program order; the engine gives those of an unordered stream
+/// other numbers. Grows with the trace, of which it is a small part.
+#[derive(Debug, Default)]
+struct SingleNumbers {
+    counts: HashMap<StreamId, u64>,
+    numbers: HashMap<Point, u64>,
+}
+
+impl SingleNumbers {
+    fn add(&mut self, point: Point) {
+        if point.stream.is_unordered() {
+            let count = self.counts.entry(point.stream).or_default();
+            *count += 1;
+            self.numbers.insert(point, *count);
+        }
+    }
+
+    /// The point as a trace names it.
+    fn of(&self, point: Point) -> Point {
+        Point { seq: self.numbers.get(&point).copied().unwrap_or(point.seq), ..point }
+    }
 }
 
 impl Recorder {
     /// A recorder whose first line is the header.
     pub(crate) fn new() -> Recorder {
-        let mut recorder = Recorder { pending: String::new(), lines: 0, ended: false };
+        let mut recorder =
+            Recorder { pending: String::new(), lines: 0, ended: false, singles: SingleNumbers::default() };
         recorder.line(|text| write!(text, "{{\"streamvm_trace\":{VERSION}}}"));
         recorder
     }
 
     /// A stream, before the first line that names it. The instructions of an ordered stream come one after the other.
-    pub(crate) fn stream(&mut self, id: StreamId, key: StreamKey, ordered: bool) {
+    pub(crate) fn stream(&mut self, id: StreamId, key: StreamKey) {
         self.line(|text| {
-            write!(text, "{{\"stream\":{{\"id\":{},\"name\":", id.0)?;
+            write!(text, "{{\"stream\":{{\"id\":{},\"name\":", id.index())?;
             quoted(text, &key)?;
-            text.push_str(if ordered { "}}" } else { ",\"ordered\":false}}" });
+            text.push_str(if id.is_unordered() { ",\"ordered\":false}}" } else { "}}" });
             Ok(())
         });
     }
@@ -133,8 +159,8 @@ impl Recorder {
 
     /// The host has seen these points pass: all that it does later, and all that is submitted later, comes after them.
     pub(crate) fn observed(&mut self, points: impl IntoIterator<Item = Point>) {
-        let mut points = points.into_iter().peekable();
-        if points.peek().is_none() {
+        let points: Vec<Point> = points.into_iter().map(|point| self.singles.of(point)).collect();
+        if points.is_empty() {
             return;
         }
         self.line(|text| {
@@ -148,13 +174,20 @@ impl Recorder {
     /// An instruction, in program order.
     pub(crate) fn instruction(&mut self, instruction: &InstructionLine<'_>) {
         let InstructionLine { at, op, site, uses, waits, order } = *instruction;
+        self.singles.add(at);
+        let name = |point| self.singles.of(point);
+        let waits: Vec<WaitLine> = waits.iter().map(|wait| WaitLine { point: name(wait.point), ..*wait }).collect();
+        let (at, order) = match order {
+            OrderLine::After(point) => (name(at), OrderLine::After(name(point))),
+            order => (name(at), order),
+        };
         self.line(|text| {
             text.push_str("{\"instruction\":{\"at\":");
             pair(text, at)?;
             described(text, op, site, uses)?;
             if !waits.is_empty() {
                 text.push_str(",\"waits\":[");
-                separated(text, waits, wait)?;
+                separated(text, &waits, wait)?;
                 text.push(']');
             }
             match order {
@@ -219,7 +252,7 @@ impl Recorder {
 }
 
 fn pair(text: &mut String, point: Point) -> fmt::Result {
-    write!(text, "[{},{}]", point.stream.0, point.seq)
+    write!(text, "[{},{}]", point.stream.index(), point.seq)
 }
 
 fn separated<T>(

@@ -21,8 +21,8 @@ fn every_line_is_as_the_format_says() {
     let site = Location::caller();
     let mut recorder = Recorder::new();
     let key = StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 1);
-    recorder.stream(StreamId(0), key, true);
-    recorder.stream(StreamId(1), key, false);
+    recorder.stream(StreamId(0), key);
+    recorder.stream(StreamId::unordered(1), key);
     recorder.life(7, &"cpu:0", &"device", 4096, 512);
     recorder.variable(8);
     recorder.host(

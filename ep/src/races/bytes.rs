@@ -22,7 +22,7 @@ pub(super) struct Bytes {
     pub(super) life: u64,
     written: bool,
     last_write: Option<Mark>,
-    /// At most one per actor.
+    /// At most one per actor; more where that was several, one after the other.
     reads: SmallVec<[Mark; 2]>,
 }
 
@@ -53,11 +53,11 @@ pub(super) struct Visit<'a> {
 
 impl Visit<'_> {
     fn comes_after(&self, mark: &Mark) -> bool {
-        mark.actor == self.actor || self.clock.epoch(mark.actor) >= mark.epoch
+        self.clock.covers(mark.actor, mark.epoch)
     }
 
     fn mark(&self, life: u64, writes: bool) -> Mark {
-        Mark { actor: self.actor, label: Arc::clone(self.label), writes, epoch: self.clock.epoch(self.actor), life }
+        Mark { actor: self.actor, label: Arc::clone(self.label), writes, epoch: self.clock.now(), life }
     }
 }
 
@@ -121,7 +121,7 @@ impl Bytes {
             return;
         }
         let mark = visit.mark(life, false);
-        match self.reads.iter_mut().find(|read| read.actor == visit.actor) {
+        match self.reads.iter_mut().find(|read| read.actor == visit.actor && visit.comes_after(read)) {
             Some(read) => *read = mark,
             None => self.reads.push(mark),
         }

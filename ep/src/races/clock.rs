@@ -1,6 +1,7 @@
 //! Vector clocks: what each actor is known to come after.
 //!
-//! An actor is a stream or a host thread: something whose accesses are ordered among themselves. It counts *epochs*, and
+//! An actor is a stream or a host thread: something whose accesses are ordered among themselves; or it is one instruction of
+//! an unordered stream, and [restarts](Clock::restart) as another when that is over. It counts *epochs*, and
 //! an access is named by its actor and the epoch in which it was made. A clock holds, for each actor, the last epoch
 //! whose accesses are known to come before. An actor's own epoch ends at each release, so that a moment never covers
 //! what the actor does after it.
@@ -24,29 +25,59 @@ pub struct Moment {
     epochs: Option<Arc<[u64]>>,
 }
 
+impl Moment {
+    /// Comes after `other` as well.
+    pub fn merge(&mut self, other: &Moment) {
+        let mut clock = Clock::new(ActorId(0));
+        clock.acquire(self);
+        clock.acquire(other);
+        self.epochs = Some(Arc::from(&clock.epochs[..]));
+    }
+}
+
 /// For each actor the last epoch that comes before; missing entries are 0, and no access is made in epoch 0.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Clock {
+    actor: ActorId,
     epochs: SmallVec<[u64; 8]>,
+    /// The epoch at hand, and the first that belongs to whoever the actor is now.
+    now: u64,
+    since: u64,
 }
 
 impl Clock {
     /// The clock of a new actor: its first epoch is 1.
     pub(super) fn new(actor: ActorId) -> Clock {
-        let mut clock = Clock::default();
-        clock.tick(actor);
-        clock
+        Clock { actor, epochs: SmallVec::new(), now: 1, since: 1 }
     }
 
-    pub(super) fn epoch(&self, actor: ActorId) -> u64 {
-        self.epochs.get(actor.0 as usize).copied().unwrap_or(0)
+    /// The epoch at hand.
+    pub(super) fn now(&self) -> u64 {
+        self.now
     }
 
-    /// The moment of now; `actor`, whose clock this is, starts a new epoch.
-    pub(super) fn release(&mut self, actor: ActorId) -> Moment {
-        let moment = Moment { epochs: Some(Arc::from(&self.epochs[..])) };
-        self.tick(actor);
-        moment
+    /// Whether what `actor` did in `epoch` comes before.
+    pub(super) fn covers(&self, actor: ActorId, epoch: u64) -> bool {
+        (actor == self.actor && epoch >= self.since)
+            || self.epochs.get(actor.0 as usize).is_some_and(|known| *known >= epoch)
+    }
+
+    /// From now on it is somebody else, who comes after nothing.
+    pub(super) fn restart(&mut self) {
+        self.epochs.clear();
+        self.now += 1;
+        self.since = self.now;
+    }
+
+    /// The moment of now; the actor starts a new epoch.
+    pub(super) fn release(&mut self) -> Moment {
+        let index = self.actor.0 as usize;
+        if self.epochs.len() <= index {
+            self.epochs.resize(index + 1, 0);
+        }
+        self.epochs[index] = self.now;
+        self.now += 1;
+        Moment { epochs: Some(Arc::from(&self.epochs[..])) }
     }
 
     /// Comes after `moment` as well from now on.
@@ -58,13 +89,5 @@ impl Clock {
         for (own, &other) in self.epochs.iter_mut().zip(other) {
             *own = (*own).max(other);
         }
-    }
-
-    fn tick(&mut self, actor: ActorId) {
-        let index = actor.0 as usize;
-        if self.epochs.len() <= index {
-            self.epochs.resize(index + 1, 0);
-        }
-        self.epochs[index] += 1;
     }
 }

@@ -143,7 +143,14 @@ impl Detector {
     /// What `actor` has done so far and come after, as a moment that others can [acquire](Detector::acquire). What it
     /// does from now on is not part of it.
     pub fn release(&self, actor: ActorId) -> Moment {
-        self.lock().actors[actor.0 as usize].clock.release(actor)
+        self.lock().actors[actor.0 as usize].clock.release()
+    }
+
+    /// From now on `actor` is somebody else, who comes after nothing: the next instruction of an unordered stream. Who comes
+    /// after one of them is taken to come after those that the actor was before, so let many others have their turn in
+    /// between.
+    pub fn restart(&self, actor: ActorId) {
+        self.lock().actors[actor.0 as usize].clock.restart();
     }
 
     /// What `actor` does from now on comes after `moment`.

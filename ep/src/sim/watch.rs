@@ -15,7 +15,7 @@ use crate::sim::accesses::{Labels, touches};
 use crate::stream::Stream;
 
 /// Wraps a stream that runs each command in the call that gives it: the detector is told its accesses, as those of the
-/// actor that comes with it, right before they are made. It is told no order: whoever runs the stream knows what a
+/// actor that comes with it, or of the one that the label names, right before they are made. It is told no order: whoever runs the stream knows what a
 /// command comes after, and releases and acquires for the actor.
 ///
 /// A command that `inner` refuses counts as an access too: it was meant to be one, and its order must be right.
@@ -41,6 +41,7 @@ impl WatchedStream {
 impl Stream for WatchedStream {
     fn begin(&mut self, label: &Label) {
         self.labels.begin(label);
+        self.actor = label.actor.unwrap_or(self.actor);
         self.inner.begin(label);
     }
 

@@ -122,9 +122,10 @@ impl<'vm> Run<'vm> {
     /// When the engine refuses what no engine may refuse.
     pub(crate) fn next(&mut self, step: Step) {
         self.step += 1;
-        // Three bits of the last byte: the lane, and whether the list so far is submitted.
+        // The last byte: the lane, whether workers run it, and whether the list so far is submitted.
         self.lane = u32::from(step[4]) % LANES;
         self.builder.set_lane(self.lane);
+        self.builder.set_workers(step[4] & 0b1100 == 0b1100);
         match self.take(step) {
             // The builder refuses some drawn operands (overlaps), on every engine the same.
             Ok(()) | Err(Error::Build(_)) => {}
