@@ -1,7 +1,7 @@
 //! The pass against its rules in the plainest form, over random programs: the same waits, in the same order.
 //!
 //! The plain form keeps whole clocks of 64-bit numbers, copies one for every pair that it remembers, compares each need
-//! with each other one, and merges the clocks of all needs, the implied ones too.
+//! with each other one, and merges the clocks of all needs, the implied ones too. Of unordered streams it keeps every point.
 
 use std::collections::HashMap;
 
@@ -25,6 +25,7 @@ type Clock = HashMap<StreamId, u64>;
 
 #[derive(Default)]
 struct PlainStream {
+    unordered: bool,
     last: u64,
     now: Clock,
     /// From which number on each clock held, oldest first.
@@ -32,6 +33,10 @@ struct PlainStream {
 }
 
 impl PlainStream {
+    fn id(&self, index: u32) -> StreamId {
+        if self.unordered { StreamId::unordered(index) } else { StreamId(index) }
+    }
+
     fn as_of(&self, seq: u64) -> Clock {
         self.history.iter().rfind(|(since, _)| *since <= seq).map(|(_, clock)| clock.clone()).unwrap_or_default()
     }
@@ -54,7 +59,10 @@ impl Plain {
         let at = Point::new(stream, source.last);
         let mut all = Vec::new();
         if step.after_all {
-            all.extend((0..).zip(&self.streams).map(|(id, other)| Point::new(StreamId(id), other.last)));
+            for (id, other) in (0..).zip(&self.streams) {
+                let first = if other.unordered { 1 } else { other.last };
+                all.extend((first..=other.last).map(|seq| Point::new(other.id(id), seq)));
+            }
         }
         for &(resource, access) in &step.uses {
             let PlainResource { write, reads } = &self.resources[resource];
@@ -62,7 +70,15 @@ impl Plain {
         }
         let mut needs: Vec<Point> = Vec::new();
         for point in all {
-            if point.stream == stream || point.seq == 0 || covers(&self.streams[stream.index()].now, point) {
+            let alone = stream.is_unordered() || point.stream.is_unordered();
+            let own = point.stream == stream && !stream.is_unordered();
+            if own || point == at || point.seq == 0 || covers(&self.streams[stream.index()].now, point) {
+                continue;
+            }
+            if alone {
+                if needs.last() != Some(&point) {
+                    needs.push(point);
+                }
                 continue;
             }
             match needs.iter_mut().find(|need| need.stream == point.stream) {
@@ -72,16 +88,18 @@ impl Plain {
         }
         needs.retain(|need| passed.of(need.stream) < need.seq);
         let clocks: Vec<Clock> = needs.iter().map(|need| self.streams[need.stream.index()].as_of(need.seq)).collect();
-        let implied = |need: &&Point| !clocks.iter().any(|clock| covers(clock, **need));
+        // Who has no clock does not find out what one need implies of another.
+        let implied = |need: &&Point| stream.is_unordered() || !clocks.iter().any(|clock| covers(clock, **need));
         let waits = needs.iter().filter(implied).copied().collect();
         let target = &mut self.streams[stream.index()];
-        for (need, clock) in needs.iter().zip(&clocks) {
+        let in_clocks = |need: &Point| !stream.is_unordered() && !need.stream.is_unordered();
+        for (need, clock) in needs.iter().zip(&clocks).filter(|(need, _)| in_clocks(need)) {
             for (&stream, &seq) in clock.iter().chain([(&need.stream, &need.seq)]) {
                 let known = target.now.entry(stream).or_default();
                 *known = seq.max(*known);
             }
         }
-        if !needs.is_empty() {
+        if !needs.is_empty() && !stream.is_unordered() {
             target.history.push((at.seq, target.now.clone()));
             if target.history.len() > HISTORY {
                 target.history.remove(0);
@@ -90,7 +108,7 @@ impl Plain {
         for &(resource, access) in &step.uses {
             let known = &mut self.resources[resource];
             if access == Access::Read {
-                match known.reads.iter_mut().find(|read| read.stream == stream) {
+                match known.reads.iter_mut().find(|read| read.stream == stream && !stream.is_unordered()) {
                     Some(read) => *read = at,
                     None => known.reads.push(at),
                 }
@@ -107,7 +125,11 @@ impl Plain {
 struct Passed(Vec<u64>);
 
 impl Passed {
+    /// Of an unordered stream nothing is seen to pass.
     fn of(&self, stream: StreamId) -> u64 {
+        if stream.is_unordered() {
+            return 0;
+        }
         self.0.get(stream.index()).copied().unwrap_or(0)
     }
 }
@@ -143,10 +165,14 @@ fn step() -> impl Strategy<Value = Step> {
     )
 }
 
+/// Opens a stream; every third is unordered.
 fn open(sync: &mut SoftSync, plain: &mut Plain) {
-    let key: StreamKey = "compute@cpu:0:0".parse().expect("a stream");
-    sync.add_stream(StreamClass::of(&key));
-    plain.streams.push(PlainStream::default());
+    let unordered = plain.streams.len() % 3 == 2;
+    let key = if unordered { "workers@cpu:0:0" } else { "compute@cpu:0:0" };
+    let key: StreamKey = key.parse().expect("a stream");
+    let id = sync.add_stream(StreamClass::of(&key));
+    plain.streams.push(PlainStream { unordered, ..PlainStream::default() });
+    assert_eq!(id.is_unordered(), unordered);
 }
 
 fn check(streams: usize, steps: &[Step]) -> Result<(), TestCaseError> {
@@ -166,11 +192,15 @@ fn check(streams: usize, steps: &[Step]) -> Result<(), TestCaseError> {
         }
         // Low numbers more often: busy streams wait more than is remembered between two waits of others for them.
         let below = step.stream.0.index(plain.streams.len());
-        let stream = StreamId(step.stream.1.index(below + 1) as u32);
+        let index = step.stream.1.index(below + 1);
+        let stream = plain.streams[index].id(index as u32);
+        // What comes after all stands on an ordered stream.
+        let stream = if step.after_all { StreamId(0) } else { stream };
         let resource = |&(resource, access): &(usize, Access)| DependenceUse { resource: resources[resource], access };
         let uses: Vec<DependenceUse> = step.uses.iter().map(resource).collect();
         let order = if step.after_all { Order::AfterAll } else { Order::Uses };
-        let (point, waits) = sync.number(stream, &uses, order, &mut &passed, |_| ());
+        let point = sync.number(stream);
+        let waits = sync.order(point, &uses, order, &mut &passed, |_| ());
         let waits: Vec<Point> = sync.plan().waits_in(&waits).iter().map(|wait| wait.point).collect();
         let expected = plain.instruction(stream, step, &passed);
         prop_assert_eq!(waits, expected, "line {}, {}: {:?}", line, point, step);

@@ -52,11 +52,15 @@ fn run_observed(
     observed: &mut impl Observed,
 ) -> Point {
     let uses: Vec<_> = uses.iter().map(|&(resource, access)| DependenceUse { resource, access }).collect();
-    sync.instruction(StreamId(stream), &uses, Order::Uses, observed)
+    let at = sync.number(StreamId(stream));
+    sync.instruction(at, &uses, Order::Uses, observed);
+    at
 }
 
 fn ask(sync: &mut SoftSync, stream: u32, order: Order) -> Point {
-    sync.instruction(StreamId(stream), &[], order, &mut NothingObserved)
+    let at = sync.number(StreamId(stream));
+    sync.instruction(at, &[], order, &mut NothingObserved);
+    at
 }
 
 /// The points that the last instruction waits for.

@@ -14,7 +14,7 @@ const UNORDERED: u32 = 1 << 31;
 
 impl StreamId {
     /// The id of the unordered stream with this place in per-stream tables.
-    pub fn unordered(index: u32) -> StreamId {
+    pub const fn unordered(index: u32) -> StreamId {
         StreamId(index | UNORDERED)
     }
 

@@ -13,7 +13,7 @@ use streamvm_stream::{Point, StreamId};
 const ALIGNMENT: usize = 16;
 const STREAMS: u32 = 4;
 /// Points of this stream say nothing about each other.
-const UNORDERED: StreamId = StreamId(STREAMS - 1);
+const UNORDERED: StreamId = StreamId::unordered(STREAMS - 1);
 const MAX_REGIONS: usize = 4;
 
 #[derive(Clone, Debug)]
@@ -233,8 +233,9 @@ impl World {
         let mut accesses = if touched && !streams.is_empty() { AccessSet::new() } else { live.accesses.clone() };
         for &stream in streams {
             self.launched[stream as usize] += 1;
-            let point = Point::new(StreamId(stream), self.launched[stream as usize]);
-            if point.stream == UNORDERED { accesses.add_unordered(point) } else { accesses.add(point) }
+            let stream_id = if stream == STREAMS - 1 { UNORDERED } else { StreamId(stream) };
+            let point = Point::new(stream_id, self.launched[stream as usize]);
+            accesses.add(point)
         }
         self.sets.push(accesses.iter().map(|point| (point.stream, point.seq)).collect());
         self.allocator.free(live.block.id, accesses).unwrap();

@@ -129,7 +129,8 @@ fn waited_for(planted: Planted) -> Point {
     for list in lists {
         sync.begin();
         for (stream, resource, access) in list.iter().copied() {
-            sync.instruction(stream, &[DependenceUse { resource, access }], Order::Uses, &mut NothingObserved);
+            let at = sync.number(stream);
+            sync.instruction(at, &[DependenceUse { resource, access }], Order::Uses, &mut NothingObserved);
         }
     }
     let plan = sync.plan();

@@ -143,8 +143,10 @@ pub trait Observed {
     /// stream all through one list.
     fn passed(&mut self, stream: StreamId) -> u64;
 
-    /// Whether the point, of any stream, was seen to have passed.
-    fn has_passed(&mut self, point: Point) -> bool;
+    /// Whether the point was seen to have passed. As it stands it knows ordered streams alone.
+    fn has_passed(&mut self, point: Point) -> bool {
+        !point.stream.is_unordered() && self.passed(point.stream) >= point.seq
+    }
 }
 
 /// Nothing was seen to pass: every wait that the data needs appears.
@@ -154,10 +156,6 @@ pub struct NothingObserved;
 impl Observed for NothingObserved {
     fn passed(&mut self, _: StreamId) -> u64 {
         0
-    }
-
-    fn has_passed(&mut self, _: Point) -> bool {
-        false
     }
 }
 
