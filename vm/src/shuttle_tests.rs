@@ -87,6 +87,38 @@ fn shuttle_the_right_to_dispatch_comes_back_in_order() {
     });
 }
 
+/// Workers, a stream in order, and workers again: edges between cells, stolen work, waits in both directions, beds.
+#[test]
+fn shuttle_workers_and_streams_wait_for_each_other() {
+    drawn(|| {
+        let vm = engine(|builder| builder.workers(2).cpu_threads(1));
+        let (variable, count) = (vm.var(), Arc::new(AtomicU64::new(0)));
+        let step = |b: &mut InstructionsBuilder, uses, expected: std::ops::Range<u64>| {
+            let count = count.clone();
+            b.call_fn("step", CPU, [uses], move |_| {
+                assert!(expected.contains(&count.fetch_add(1, Ordering::SeqCst)));
+                Ok(())
+            })
+            .expect("a function");
+        };
+        submit(&vm, |b| {
+            b.set_workers(true);
+            step(b, variable.write(), 0..1);
+            (0..3).for_each(|_| step(b, variable.read(), 1..4));
+        });
+        submit(&vm, |b| {
+            b.set_workers(true);
+            step(b, variable.update(), 4..5);
+            b.set_workers(false);
+            step(b, variable.update(), 5..6);
+            b.set_workers(true);
+            step(b, variable.read(), 6..7);
+        });
+        vm.wait_all().expect("nothing fails");
+        assert_eq!(count.load(Ordering::SeqCst), 7);
+    });
+}
+
 /// Two submitters and a queue of two: back-pressure, and a wake for each of them.
 #[test]
 fn shuttle_blocked_submitters_go_on() {
