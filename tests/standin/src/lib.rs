@@ -40,6 +40,7 @@ mod code;
 mod command;
 mod config;
 mod context;
+mod cublas;
 mod driver;
 mod entry;
 mod event;
