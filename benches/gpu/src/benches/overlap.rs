@@ -3,7 +3,7 @@
 use streamvm::{InstructionsBuilder, Tensor, Vm};
 
 use super::batches::close;
-use super::{Batches, HOSTS, Settings, Sizes, engine};
+use super::{Batches, HOSTS, Settings, Sizes, engine, products_of};
 use crate::CUDA;
 use crate::contest::{Contender, Outcome, Ratio};
 use crate::error::Error;
@@ -43,6 +43,7 @@ pub fn overlap(settings: &Settings) -> Result<Outcome, Error> {
     ];
     contenders.extend(settings.torch.contender(&mut outcome, PYTORCH, "overlap.py", &[n, products, batches, HOSTS]));
     outcome.contest(settings.runs, batches as f64, contenders);
+    outcome.notes.push(products_of(&vm)?);
     outcome.compare(STREAMVM, &[THREE, SERIAL, PYTORCH]);
     if let (Some(copy), Some(compute)) = (outcome.median(COPY), outcome.median(COMPUTE)) {
         for of in [STREAMVM, THREE, PYTORCH] {
