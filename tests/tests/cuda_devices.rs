@@ -143,14 +143,14 @@ fn a_wait_with_a_deadline_ends_at_it() {
     let device = &open(CudaConfig::default())[0];
     let mut stream = device.create_stream().expect("a stream");
     let region = memory(device);
-    driver.hold(true);
+    let held = driver.hold();
     fill(&mut *stream, &region, 1).expect("a fill");
     let event = record(device, &mut *stream);
     let start = Instant::now();
     assert_eq!(device.wait(event, start.checked_add(Duration::from_millis(20))), Ok(false));
     assert!(start.elapsed() >= Duration::from_millis(20));
     assert_eq!(device.query(event), Ok(false));
-    driver.hold(false);
+    drop(held);
     assert_eq!(device.wait(event, Instant::now().checked_add(Duration::from_secs(60))), Ok(true));
     free(device, region);
 }
@@ -204,23 +204,26 @@ fn a_thread_that_launches_frees_what_it_left_before_it_runs_out() {
     }
 }
 
-/// Two threads use two devices for the first time: whoever comes second sees the other, so that both reach each other.
+/// Four threads use two devices for the first time: each is opened once, and the second sees the first, so that both reach
+/// each other.
 #[test]
-fn devices_that_are_used_first_at_once_reach_each_other() {
-    for round in 0..10 {
+fn devices_that_are_used_first_at_once_are_opened_once_and_reach_each_other() {
+    for round in 0..5 {
         let driver = standin("delay=0");
         let devices = open(CudaConfig::default());
-        let both = Barrier::new(2);
+        let all = Barrier::new(4);
         thread::scope(|scope| {
-            for device in &devices {
-                scope.spawn(|| {
-                    both.wait();
+            for device in devices.iter().chain(&devices) {
+                let all = &all;
+                scope.spawn(move || {
+                    all.wait();
                     drop(device.create_stream().expect("a stream"));
                 });
             }
         });
         assert!(devices[0].reaches(&devices[1]) && devices[1].reaches(&devices[0]), "round {round}");
-        assert_eq!(driver.calls("cuCtxEnablePeerAccess"), 2);
+        let made = ["cuDevicePrimaryCtxRetain", "cuCtxEnablePeerAccess"].map(|name| driver.calls(name));
+        assert_eq!(made, [2, 2], "round {round}");
     }
 }
 
@@ -283,11 +286,12 @@ fn an_event_that_is_released_while_it_is_waited_for_is_no_answer() {
     let device = &open(CudaConfig::default())[0];
     let mut stream = device.create_stream().expect("a stream");
     let region = memory(device);
-    driver.hold(true);
+    let held = driver.hold();
     fill(&mut *stream, &region, 1).expect("a fill");
     let event = record(device, &mut *stream);
     let asked = driver.calls("cuEventSynchronize");
     thread::scope(|scope| {
+        let held = held;
         let waiting = scope.spawn(|| device.wait(event, None));
         while driver.calls("cuEventSynchronize") == asked {
             thread::yield_now();
@@ -295,7 +299,7 @@ fn an_event_that_is_released_while_it_is_waited_for_is_no_answer() {
         device.events().release(event).expect("it is live");
         let next = record(device, &mut *stream);
         assert_eq!(next.index, event.index, "its place is taken first");
-        driver.hold(false);
+        drop(held);
         let answer = waiting.join().expect("it does not panic");
         assert!(matches!(answer, Err(Error::StaleEvent { .. })), "{answer:?}");
     });
@@ -439,7 +443,7 @@ fn of_kernels_under_way_only_the_oldest_of_a_stream_is_asked_for() {
     let mut streams = [(); 3].map(|()| device.create_stream().expect("a stream"));
     let regions = [(); 5].map(|()| memory(device));
     let [a, b, outs @ ..] = &regions;
-    driver.hold(true);
+    let held = driver.hold();
     let launches = 50;
     for seq in 1..=launches {
         for (id, (stream, out)) in (0..).zip(streams.iter_mut().zip(outs)) {
@@ -451,7 +455,7 @@ fn of_kernels_under_way_only_the_oldest_of_a_stream_is_asked_for() {
     let before = asked();
     assert_eq!(device.take_failures(), []);
     assert_eq!(asked() - before, 3, "one for each stream");
-    driver.hold(false);
+    drop(held);
     for stream in &mut streams {
         stream.synchronize().expect("it is over");
     }

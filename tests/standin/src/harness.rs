@@ -98,11 +98,12 @@ impl Standin {
         assert_eq!(self.with_text("standin_fault", text), 0, "`{text}` is no fault");
     }
 
-    /// Lets streams begin no other command, or lets them go on.
-    pub fn hold(&self, shut: bool) {
-        // SAFETY: the library exports the function with this type.
-        let hold = unsafe { self.library.get::<extern "C" fn(c_int)>(b"standin_hold") };
-        hold.expect("the library is the stand-in")(c_int::from(shut));
+    /// Lets streams begin no other command until what this gives is dropped. A test that fails meanwhile lets them go on, rather
+    /// than wait for them for ever.
+    #[must_use = "dropped, it holds nothing"]
+    pub fn hold(&self) -> Held<'_> {
+        shut(true);
+        Held { _driver: self }
     }
 
     /// How often a function of the driver was called since [`load`](Standin::load); `cuStreamCreateWithPriority, greatest` is
@@ -168,9 +169,27 @@ impl Standin {
     }
 }
 
+/// Streams begin no command while this lives.
+#[derive(Debug)]
+pub struct Held<'d> {
+    _driver: &'d Standin,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        shut(false);
+    }
+}
+
+/// Shuts the gate of the streams, or opens it.
+fn shut(shut: bool) {
+    // SAFETY: the library exports the function with this type.
+    let hold = unsafe { loaded().get::<extern "C" fn(c_int)>(b"standin_hold") };
+    hold.expect("the library is the stand-in")(c_int::from(shut));
+}
+
 impl Drop for Standin {
     fn drop(&mut self) {
-        self.hold(false);
         if std::thread::panicking() {
             return;
         }
