@@ -144,7 +144,9 @@ cublas_calls! {
             return Err(wrong(format!("sums of {dtype} in the math mode {math}, which keeps them in fewer bits")));
         }
         // SAFETY: the caller gives scales of the type that is computed in.
-        let (alpha, beta) = unsafe { (scale(dtype, alpha), scale(dtype, beta)) };
+        let alpha = unsafe { scale(dtype, alpha) };
+        // SAFETY: as above.
+        let beta = unsafe { scale(dtype, beta) };
         if (alpha, beta) != (Some(1.0), Some(0.0)) {
             return Err(wrong(format!("the scales {alpha:?} and {beta:?}; the stand-in knows 1 and 0")));
         }
