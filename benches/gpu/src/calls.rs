@@ -2,7 +2,7 @@
 //! and counts its calls. Which calls a program makes does not hang on the device; only what a driver itself counts is told of
 //! all alike, code that cannot count its own among it.
 //!
-//! The driver takes the place of the process's own, so the program `gpu-calls` is a process of its own ([`of_program`]).
+//! The driver takes the place of the process's own, so the program `gpu-calls` is a process of its own ([`Counted::of_program`]).
 
 use std::cell::Cell;
 use std::path::Path;
