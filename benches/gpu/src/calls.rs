@@ -1,6 +1,5 @@
 //! How many records and waits the batches of `overlap` take, counted where they arrive: by a driver that stands in for NVIDIA's
-//! and counts its calls. Which calls a program makes does not hang on the device; only what a driver itself counts is told of
-//! all alike, code that cannot count its own among it.
+//! and counts its calls. That tells of all alike, code that cannot count its own among it.
 //!
 //! The driver takes the place of the process's own, so the program `gpu-calls` is a process of its own ([`Counted::of_program`]).
 
@@ -8,14 +7,18 @@ use std::cell::Cell;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DriverError, PinnedHostSlice};
 use serde_json::{Value, json};
 use streamvm_standin::Standin;
 
-use crate::benches::{BUFFERS, Batches, HOSTS, Sizes, waits_of_streamvm};
+use crate::benches::{BUFFERS, Batches, HOSTS, Sizes, calls_of_streamvm};
 use crate::error::Error;
 use crate::hand::Cuda;
+
+/// The longest that a program of streamvm takes to be given to a device.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Calls of one contender.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -55,9 +58,7 @@ impl Counted {
     /// # Errors
     /// The driver's; what it objects to; somebody computes the wrong thing.
     pub fn over(driver: &Standin, sizes: Sizes) -> Result<Counted, Error> {
-        let start = Cell::new(Calls::default());
-        waits_of_streamvm(sizes, || start.set(Calls::so_far()))?;
-        let streamvm = Calls::since(start.get());
+        let streamvm = streamvm(driver, sizes)?;
 
         let cuda = Cuda::open()?;
         let batches = Batches::new(&cuda, sizes)?;
@@ -114,6 +115,31 @@ impl Counted {
         };
         Some(Counted { streamvm: of("streamvm")?, by_hand: of("by hand")?, cudarc: of("cudarc")? })
     }
+}
+
+/// The batches as a program of streamvm, over a device that finishes nothing until all of it has been given: streamvm waits for
+/// nothing that it has seen to be over, and what it sees would hang on the time.
+fn streamvm(driver: &Standin, sizes: Sizes) -> Result<Calls, Error> {
+    let copies = || Standin::count("cuMemcpyAsync");
+    let (start, before, held) = (Cell::new(Calls::default()), Cell::new(0), Cell::new(None));
+    let all_given = |most: Instant| {
+        while copies() < before.get() + 2 * sizes.batches as u64 && Instant::now() < most {
+            std::thread::yield_now();
+        }
+    };
+    calls_of_streamvm(
+        sizes,
+        || {
+            held.set(Some(driver.hold()));
+            before.set(copies());
+            start.set(Calls::so_far());
+        },
+        || {
+            all_given(Instant::now() + PATIENCE);
+            drop(held.take());
+        },
+    )?;
+    Ok(Calls::since(start.get()))
 }
 
 /// The batches on three streams that cudarc keeps in order by itself. What computes is a copy within the device, which touches

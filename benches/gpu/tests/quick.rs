@@ -83,8 +83,7 @@ fn every_bench_is_measured_beside_its_references() {
     for what in ["waits", "records"] {
         let counted = |who: &str| figure(&format!("{who}, {what}, counted by the stand-in"));
         assert_eq!(figure(&format!("by hand, {what}")), counted("by hand"), "{what}");
-        // What is over by then is not waited for.
-        assert!(counted("streamvm") <= figure(&format!("streamvm, {what}")), "{waits}");
+        assert!(counted("streamvm") > 0.0, "a pipeline without any is none; {waits}");
         assert!(counted("streamvm") <= counted("by hand"), "{waits}");
         assert!(counted("cudarc's automatic tracking") > counted("by hand"), "{waits}");
     }

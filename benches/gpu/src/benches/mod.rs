@@ -13,7 +13,7 @@ pub use allocator::allocator;
 pub use batches::{BUFFERS, Batches, HOSTS};
 pub use launch::launch;
 pub use overlap::overlap;
-pub use waits::{waits, waits_of_streamvm};
+pub use waits::{calls_of_streamvm, waits};
 pub use weights::weights;
 
 use streamvm::ep::cuda::CudaProducts;

@@ -75,8 +75,14 @@ impl Pipeline {
         Ok(Pipeline { sizes, inputs, outputs, weights })
     }
 
-    /// One list a batch, in program order; nothing says what waits for what.
+    /// Issues all batches, and waits for them.
     pub(super) fn run(&self, vm: &Vm) -> Result<(), Error> {
+        self.issue(vm)?;
+        Ok(vm.wait_all()?)
+    }
+
+    /// One list a batch, in program order; nothing says what waits for what.
+    pub(super) fn issue(&self, vm: &Vm) -> Result<(), Error> {
         for batch in 0..self.sizes.batches {
             let mut builder = InstructionsBuilder::new();
             let mut x = builder.copy(&self.inputs[batch % HOSTS], CUDA)?;
@@ -86,7 +92,7 @@ impl Pipeline {
             builder.copy_into(&x, &self.outputs[batch % HOSTS])?;
             vm.submit(builder.finish())?;
         }
-        Ok(vm.wait_all()?)
+        Ok(())
     }
 
     fn check(&self) -> Result<(), Error> {

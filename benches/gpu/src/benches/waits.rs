@@ -11,23 +11,26 @@ use crate::hand::Cuda;
 
 const CUDARC: &str = "cudarc's automatic tracking";
 
-/// Device waits of streamvm in one run of the pipeline, behind a first one. Calls `at_the_start` in between, for who counts on
-/// the side.
+/// Records and device waits of streamvm in one run of the pipeline, behind a first one. Calls `at_the_start` in between, and
+/// `issued` when all of it is submitted, for who counts on the side.
 ///
 /// # Errors
 /// There is no device.
-pub fn waits_of_streamvm(sizes: Sizes, at_the_start: impl FnOnce()) -> Result<u64, Error> {
-    Ok(of_streamvm(sizes, at_the_start)?.1)
-}
-
-/// Records and device waits.
-fn of_streamvm(sizes: Sizes, at_the_start: impl FnOnce()) -> Result<(u64, u64), Error> {
+pub fn calls_of_streamvm(
+    sizes: Sizes,
+    at_the_start: impl FnOnce(),
+    issued: impl FnOnce(),
+) -> Result<(u64, u64), Error> {
     let vm = engine()?;
     let pipeline = Pipeline::new(&vm, sizes)?;
     pipeline.run(&vm)?;
     let before = records_and_waits(&vm.stats());
     at_the_start();
-    pipeline.run(&vm)?;
+    let all = pipeline.issue(&vm);
+    // Also where that failed: what was issued may be held up until then.
+    issued();
+    all?;
+    vm.wait_all()?;
     let after = records_and_waits(&vm.stats());
     Ok((after.0 - before.0, after.1 - before.1))
 }
@@ -46,7 +49,7 @@ pub fn waits(settings: &Settings) -> Result<Outcome, Error> {
     let sizes = settings.sizes;
     let work = format!("one run of {} batches of `overlap`", sizes.batches);
     let mut outcome = Outcome::new("waits", "calls", work);
-    let ours = of_streamvm(sizes, || {})?;
+    let ours = calls_of_streamvm(sizes, || {}, || {})?;
     let cuda = Cuda::open()?;
     let by_hand = Batches::new(&cuda, sizes)?;
     let before = cuda.records_and_waits();
