@@ -70,7 +70,7 @@ faults: ## every fault at every kind of instruction on every type of stream: a t
 
 gpu-build: ## what `make gpu` runs, stripped, in target/gpu (no GPU)
 	$(CARGO) build --quiet --release -p streamvm-gpu -p streamvm-tests -p streamvm-cli \
-	    --bin gpu-bench --bin gpu-faults --bin conformance --bin cuda_programs --bin streamvm
+	    --bin gpu-bench --bin gpu-calls --bin gpu-faults --bin conformance --bin cuda_programs --bin streamvm
 	benches/gpu/collect.sh $(TARGET)/release target/gpu
 
 gpu: ## on a machine with a GPU and target/gpu, no Rust: all suites and benches, a table, gpu.json in $$OUT or target/gpu

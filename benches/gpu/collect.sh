@@ -7,20 +7,23 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 from=${1:?called as: collect.sh BINARIES FOLDER}
 to=${2:?called as: collect.sh BINARIES FOLDER}
 mkdir -p "$to"
-for binary in conformance cuda_programs streamvm gpu-faults gpu-bench; do
+files="conformance cuda_programs streamvm gpu-faults gpu-bench gpu-calls libstreamvm_standin.so"
+for file in $files; do
+  # A library that others depend on lies one folder down.
+  built=$from/$file
+  [ -f "$built" ] || built=$from/deps/$file
   # Beside it and moved over: a program that runs stays what it is.
-  cp "$from/$binary" "$to/$binary.new"
-  strip "$to/$binary.new"
-  mv "$to/$binary.new" "$to/$binary"
+  cp "$built" "$to/$file.new"
+  strip "$to/$file.new"
+  mv "$to/$file.new" "$to/$file"
 done
 rm -rf "$to/examples" "$to/torch"
 mkdir -p "$to/examples" "$to/torch"
 cp -R "$root"/examples/*.svm "$root/examples/data" "$to/examples"
 cp "$root"/benches/gpu/torch/*.py "$to/torch"
 cp "$root/benches/gpu/run.sh" "$to/run.sh"
-du -k "$to"/conformance "$to"/cuda_programs "$to"/streamvm "$to"/gpu-faults "$to"/gpu-bench "$to"/examples "$to"/torch
-kilobytes=$(du -sk "$to/conformance" "$to/cuda_programs" "$to/streamvm" "$to/gpu-faults" "$to/gpu-bench" "$to/examples" \
-  "$to/torch" | awk '{ sum += $1 } END { print sum }')
+# shellcheck disable=SC2086
+kilobytes=$(cd "$to" && du -sk $files examples torch | tee /dev/stderr | awk '{ sum += $1 } END { print sum }')
 echo "$kilobytes kB in $to"
 # They travel to the machine with the GPU.
 [ "$kilobytes" -lt 61440 ] || { echo "that is 60 MB or more" >&2; exit 1; }

@@ -12,7 +12,8 @@ use crate::ast::Block;
 use crate::check::check;
 use crate::devices::{Available, Devices};
 use crate::diagnostic::{Diagnostic, render_all};
-use crate::engine::{CudaConfig, DeviceId, Mode, Vm, VmBuilder};
+use crate::engine::{CudaConfig, DeviceId, DeviceKind, Mode, Vm, VmBuilder};
+use crate::lexer::{TokenKind, tokenize};
 use crate::parser::parse;
 use crate::plan::{Plan, plan};
 use crate::races;
@@ -106,7 +107,8 @@ fn machine_memory() -> Option<u64> {
 /// What both commands over a script share: reading, parsing, devices, checking.
 fn prepare(
     options: &ScriptOptions,
-    available: Available,
+    engine: &EngineOptions,
+    planning: bool,
     err: &mut dyn Write,
 ) -> io::Result<Option<(Source, Block, Devices)>> {
     let source = match Source::read(&options.file) {
@@ -122,7 +124,10 @@ fn prepare(
         }
     };
     let checked = parse(&source).and_then(|script| {
-        let devices = Devices::resolve(&script, available)?;
+        let chosen = options.devices.clone();
+        // A driver takes its time to start.
+        let cuda = names_cuda(&source) || chosen.iter().any(|(_, device)| device.kind == DeviceKind::Cuda);
+        let devices = Devices::resolve(&script, Available { chosen, planning, ..there(engine, cuda) })?;
         check(&source, &script, &devices)?;
         Ok((script, devices))
     });
@@ -145,8 +150,7 @@ pub fn run_script(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<Exit> {
-    let available = Available { chosen: options.devices.clone(), planning: false, ..there(engine) };
-    let Some((source, script, devices)) = prepare(options, available, err)? else {
+    let Some((source, script, devices)) = prepare(options, engine, false, err)? else {
         return Ok(Exit::Rejected);
     };
     let dump = match options.dump_ir.as_ref().map(|path| Dump::create(path)).transpose() {
@@ -249,8 +253,7 @@ pub fn check_script(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<Exit> {
-    let available = Available { chosen: options.devices.clone(), planning: true, ..there(engine) };
-    let Some((source, script, devices)) = prepare(options, available, err)? else {
+    let Some((source, script, devices)) = prepare(options, engine, true, err)? else {
         return Ok(Exit::Rejected);
     };
     let plan = match plan(&source, &script, &devices) {
@@ -298,13 +301,23 @@ fn tell_races(
     Ok(if races.found.is_empty() { Exit::Fine } else { Exit::Failed })
 }
 
-/// The devices that a run would find. Without one to ask, a plan takes the first that the script names.
-fn there(engine: &EngineOptions) -> Available {
+/// Is there a CUDA device in the text of a script?
+fn names_cuda(source: &Source) -> bool {
+    let is_cuda = |token: &TokenKind| match token {
+        TokenKind::Device(name) => name.parse().is_ok_and(|device: DeviceId| device.kind == DeviceKind::Cuda),
+        _ => false,
+    };
+    tokenize(source).0.iter().any(|token| is_cuda(&token.kind))
+}
+
+/// The devices that a run would find; those of CUDA are looked for where `cuda` says so. Without one to ask, a plan takes the
+/// first that the script names.
+fn there(engine: &EngineOptions, cuda: bool) -> Available {
     let options = EngineOptions { mode: Mode::Inline, ..engine.clone() };
-    match options.build(|builder| builder) {
+    match options.build(|builder| if cuda { builder } else { builder.cuda(None) }) {
         Ok(vm) => Available {
             devices: vm.devices().iter().map(|device| device.id).collect(),
-            no_cuda: vm.find_cuda().err().map(|reason| reason.to_string()),
+            no_cuda: vm.find_cuda().err().filter(|_| cuda).map(|reason| reason.to_string()),
             ..Available::default()
         },
         Err(error) => {

@@ -16,7 +16,7 @@ use crate::source::{Span, Spanned};
 pub struct Available {
     /// The devices that are there.
     pub devices: Vec<DeviceId>,
-    /// Why no CUDA device is, where one was looked for.
+    /// Why no CUDA device is, where one was looked for. Without a reason and without such a device none was.
     pub no_cuda: Option<String>,
     /// `--device NAME=DEVICE`.
     pub chosen: Vec<(String, DeviceId)>,
@@ -109,8 +109,11 @@ impl Devices {
 
     /// What is there in place of what was tried, and why not that, where it is known.
     fn there(&self, tried: &[DeviceId]) -> String {
-        let there = format!("but only these devices are there: {}", listed(&self.available.devices));
-        match &self.available.no_cuda {
+        let Available { devices, no_cuda, .. } = &self.available;
+        let looked = no_cuda.is_some() || devices.iter().any(|device| device.kind == DeviceKind::Cuda);
+        let but = if looked { "but only" } else { "but besides GPUs only" };
+        let there = format!("{but} these devices are there: {}", listed(devices));
+        match no_cuda {
             Some(reason) if tried.iter().any(|device| device.kind == DeviceKind::Cuda) => {
                 format!("{there}; no CUDA device: {reason}")
             }

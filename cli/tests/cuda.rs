@@ -224,6 +224,32 @@ fn devices_that_are_not_there_are_told_before_anything_runs() {
     assert_eq!((output.code, output.stderr.as_str()), (0, ""));
 }
 
+/// A driver takes its time to start, so it is left alone by scripts without a GPU. This one says on stderr that it was asked.
+#[test]
+fn a_driver_is_looked_for_where_a_script_names_a_gpu() {
+    let tell = "no such setting";
+    let folder = TempDir::new().expect("a folder");
+    let cpu = "device acc = cpu:0\nprint fill f32 1 value 1 on acc # cuda:0\nprint \"cuda:0\"\n";
+    for (script, args, asked) in [
+        (cpu, &["run"][..], false),
+        (cpu, &["check"], false),
+        (cpu, &["check", "--races"], false),
+        (cpu, &["run", "--device", "acc=cuda:0"], true),
+        ("device acc = cuda:0 else cpu:0\nprint fill f32 1 value 1 on acc\n", &["run"], true),
+        ("device acc = cuda:0 else cpu:0\nprint fill f32 1 value 1 on acc\n", &["check"], true),
+        ("repeat 2 {\n  let a = fill f32 1 value 1 on cuda:0\n}\n", &["run"], true),
+    ] {
+        fs::write(folder.path().join("script.svm"), script).expect("a script");
+        let output = run_on(tell, folder.path(), &[args, &["script.svm"]].concat());
+        assert_eq!(output.stderr.contains("is no setting of the stand-in"), asked, "{args:?}: {}", output.stderr);
+        assert!(asked || output.code == 0, "{args:?}: {}", output.stderr);
+    }
+    // What is there is told as far as it was looked for.
+    let output = run_script(ONE, "device acc = cpu:9\n", &[]);
+    assert!(output.stderr.contains("but besides GPUs only these devices are there: cpu:0\n"), "{}", output.stderr);
+    assert!(run_on(tell, folder.path(), &["devices"]).stderr.contains("is no setting"), "devices are listed whole");
+}
+
 #[test]
 fn a_script_that_needs_more_memory_than_the_device_has_is_told_where() {
     let script = "device acc = cuda:0\nprint \"before\"\nlet a = fill f32 1024 1024 32 value 1 on acc\nprint a\n";

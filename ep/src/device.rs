@@ -192,8 +192,10 @@ pub trait Device: Send + Sync + fmt::Debug {
     }
 
     /// The calling thread is an engine's own and will give this device's streams commands: what the device's driver keeps
-    /// for each thread is set up once, for as long as the thread or the device lives. Any other thread may give commands
-    /// too, and is left as it was found, which costs each call a little. Devices without such state do nothing.
+    /// for each thread is set up, for as long as the thread or the device lives, or until a caller's code runs in the thread,
+    /// which may change it: behind that, and behind the drops of what it has captured or returned, the thread says so again.
+    /// Any other thread may give commands too, and is left as it was found, which costs each call a little. Devices without
+    /// such state do nothing.
     ///
     /// # Errors
     ///

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use streamvm::ep::cuda::{CudaGrid, Ptx};
+use streamvm::ep::faults::{Fault, FaultPlan, Point, Rule};
 use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Vm};
 use streamvm_standin::{EMPTY, EMPTY_PTX, Standin};
 use streamvm_tests::CPU;
@@ -92,6 +93,89 @@ fn wrong_devices_and_kernels_are_typed_errors() {
     let _ = vm.wait_all();
     drop((vm, x));
     assert_eq!(standin.findings(), "");
+}
+
+/// What makes another context current when it goes, as a guard of another library may.
+#[derive(Debug)]
+struct Leaves(usize);
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        Standin::make_current(std::ptr::without_provenance_mut(self.0));
+    }
+}
+
+impl std::fmt::Display for Leaves {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("it leaves")
+    }
+}
+
+impl std::error::Error for Leaves {}
+
+/// The contexts of a raw call on this device: its own, and the one that is current when the function begins.
+fn contexts(vm: &Vm, device: DeviceId) -> [usize; 2] {
+    let seen = Arc::new([const { AtomicUsize::new(0) }; 2]);
+    let (told, x) = (seen.clone(), vm.fill(device, DType::F32, &[1], 0.0).expect("memory"));
+    let mut b = InstructionsBuilder::new();
+    b.call_cuda("look", device, [x.update()], move |raw| {
+        told[0].store(raw.context.addr(), Ordering::SeqCst);
+        told[1].store(Standin::current().addr(), Ordering::SeqCst);
+        Ok(())
+    })
+    .expect("a call");
+    vm.submit(b.finish()).expect("it is taken").wait().expect("it ran");
+    [0, 1].map(|which| seen[which].load(Ordering::SeqCst))
+}
+
+/// Whatever of a caller's runs on the thread that launches, and whenever: the commands behind it find their own context.
+#[test]
+fn no_code_of_a_callers_leaves_its_context_to_the_next_command() {
+    let (standin, faults) = (Standin::load("devices=2"), FaultPlan::new());
+    let vm = Vm::builder().faults(faults.clone()).build().expect("an engine");
+    let [there, _] = contexts(&vm, DeviceId::cuda(1));
+    let [here, _] = contexts(&vm, CUDA);
+    assert!(there != here && there != 0);
+    type Body = Box<dyn FnOnce(Leaves) -> Result<(), streamvm::FnError> + Send>;
+    let ways: [(&str, &str, Body); 5] = [
+        (
+            "the function",
+            "",
+            Box::new(move |_| {
+                Standin::make_current(std::ptr::without_provenance_mut(there));
+                Ok(())
+            }),
+        ),
+        (
+            "a capture that it drops",
+            "",
+            Box::new(|leaves| {
+                drop(leaves);
+                Ok(())
+            }),
+        ),
+        ("its error", "it leaves", Box::new(|leaves| Err(leaves.into()))),
+        ("what it panics with", "a value that is no text", Box::new(|leaves| std::panic::panic_any(leaves))),
+        ("a capture of one that is refused", "injected", Box::new(|_| unreachable!("it does not run"))),
+    ];
+    for (way, fails, body) in ways {
+        let (leaves, x) = (Leaves(there), vm.fill(CUDA, DType::F32, &[4], 1.0).expect("memory"));
+        if fails == "injected" {
+            faults.add(Rule::new(Point::Call, Fault::Error).nth(0)).expect("a rule");
+        }
+        let mut b = InstructionsBuilder::new();
+        b.call_cuda(way, CUDA, [x.update()], move |_| body(leaves)).expect("a call");
+        let ended = vm.submit(b.finish()).expect("it is taken").wait().map_err(|error| error.to_string());
+        match ended {
+            Ok(()) => assert_eq!(fails, "", "{way} fails"),
+            Err(text) => assert!(!fails.is_empty() && text.contains(fails), "{way}: {text}"),
+        }
+        // The same thread, and nothing in between.
+        assert_eq!(contexts(&vm, CUDA), [here; 2], "{way} left another context current");
+        assert_eq!(vm.fill(CUDA, DType::F32, &[2], 5.0).expect("memory").to_vec::<f32>(), Ok(vec![5.0; 2]), "{way}");
+        assert_eq!(standin.findings(), "", "{way}");
+    }
+    let _ = vm.wait_all();
 }
 
 /// One record and one wait for each copy that a computation needs, and no more.

@@ -3,7 +3,7 @@
 
 #![cfg(target_os = "linux")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,10 +27,7 @@ const ELEMENTS: usize = 64;
 
 /// A vector of `i32` at the start of a region.
 fn vector(region: &Region, access: Access) -> Operand {
-    view(region, Layout::contiguous(Shape::new(&[ELEMENTS]).expect("a small shape")), access)
-}
-
-fn view(region: &Region, layout: Layout, access: Access) -> Operand {
+    let layout = Layout::contiguous(Shape::new(&[ELEMENTS]).expect("a small shape"));
     assert!(layout.span_elements().end * 4 <= region.bytes());
     // SAFETY: it lies within the region, which is zeroed and freed behind a synchronize of the streams that use it.
     unsafe { Operand::new(region.base(), DType::I32, layout, access) }
@@ -146,14 +143,14 @@ fn a_wait_with_a_deadline_ends_at_it() {
     let device = &open(CudaConfig::default())[0];
     let mut stream = device.create_stream().expect("a stream");
     let region = memory(device);
-    driver.hold(true);
+    let held = driver.hold();
     fill(&mut *stream, &region, 1).expect("a fill");
     let event = record(device, &mut *stream);
     let start = Instant::now();
     assert_eq!(device.wait(event, start.checked_add(Duration::from_millis(20))), Ok(false));
     assert!(start.elapsed() >= Duration::from_millis(20));
     assert_eq!(device.query(event), Ok(false));
-    driver.hold(false);
+    drop(held);
     assert_eq!(device.wait(event, Instant::now().checked_add(Duration::from_secs(60))), Ok(true));
     free(device, region);
 }
@@ -176,6 +173,138 @@ fn memory_that_a_launching_thread_gives_back_is_freed_by_another() {
     assert_eq!(driver.calls("cuMemFree_v2"), freed + 1);
     free(device, next);
     assert_eq!(device.memory(MemoryKind::Device).regions, 0);
+}
+
+/// A thread that launches leaves freeing to others, but not where it is itself short of memory: of what it may have, and of
+/// what there is.
+#[test]
+fn a_thread_that_launches_frees_what_it_left_before_it_runs_out() {
+    let [size, limit] = [1usize << 20, 3 << 19];
+    for (settings, memory_limit) in [("", Some(limit as u64)), ("memory=1536K", None)] {
+        let driver = standin(settings);
+        let device = &open(CudaConfig { memory_limit, ..CudaConfig::default() })[0];
+        let first = device.allocate(MemoryKind::Device, size).expect("there is memory");
+        let before = driver.calls("cuMemFree_v2");
+        // The harness stays with its thread.
+        let freed = || Standin::count("cuMemFree_v2") - before;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                device.bind_thread().expect("it is bound");
+                free(device, first);
+                assert_eq!(freed(), 0, "it may wait for the device");
+                let next = device.allocate(MemoryKind::Device, size).expect("what was left is freed first");
+                assert_eq!(freed(), 1);
+                let error = device.allocate(MemoryKind::Device, size).map(drop).unwrap_err();
+                assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+                free(device, next);
+            });
+        });
+        let stats = device.memory(MemoryKind::Device);
+        assert_eq!((stats.regions, stats.in_use), (1, size as u64), "the last one, until somebody frees it");
+    }
+}
+
+/// Four threads use two devices for the first time: each is opened once, and the second sees the first, so that both reach
+/// each other.
+#[test]
+fn devices_that_are_used_first_at_once_are_opened_once_and_reach_each_other() {
+    for round in 0..5 {
+        let driver = standin("delay=0");
+        let devices = open(CudaConfig::default());
+        let all = Barrier::new(4);
+        thread::scope(|scope| {
+            for device in devices.iter().chain(&devices) {
+                let all = &all;
+                scope.spawn(move || {
+                    all.wait();
+                    drop(device.create_stream().expect("a stream"));
+                });
+            }
+        });
+        assert!(devices[0].reaches(&devices[1]) && devices[1].reaches(&devices[0]), "round {round}");
+        let made = ["cuDevicePrimaryCtxRetain", "cuCtxEnablePeerAccess"].map(|name| driver.calls(name));
+        assert_eq!(made, [2, 2], "round {round}");
+    }
+}
+
+/// Commands run on when streams and devices are dropped: all of it is waited for, on every device, before any of it ends.
+#[test]
+fn what_runs_when_the_last_device_goes_is_waited_for_first() {
+    let driver = standin("slow=1:300;slow=2:50");
+    let devices = open(CudaConfig::default());
+    let mut streams = [0, 1].map(|device: usize| devices[device].create_stream().expect("a stream"));
+    // Never given back, as by an engine that is left behind while its devices run.
+    let lost = memory(&devices[0]);
+    let there = memory(&devices[1]);
+    fill(&mut *streams[1], &there, 3).expect("a fill");
+    streams[1].copy(&vector(&lost, Access::Read), &mut vector(&there, Access::Write)).expect("a copy between devices");
+    let (a, out) = (memory(&devices[0]), memory(&devices[0]));
+    divide(&mut *streams[0], &a, &lost, &out).expect("a launch");
+    drop((streams, devices));
+    drop((lost, there, a, out));
+    let findings = driver.findings();
+    assert!(findings.lines().all(|line| line.starts_with("leak: ")), "{findings}");
+    assert_eq!(findings.lines().count(), 4, "the regions: {findings}");
+    assert_eq!(driver.leaks(), "");
+}
+
+/// An id that was released means nothing any more, whatever has become of its place.
+#[test]
+fn an_event_that_was_released_is_refused_before_the_driver_is_asked() {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let mut stream = device.create_stream().expect("a stream");
+    let event = record(device, &mut *stream);
+    let asked =
+        || ["cuEventRecord", "cuStreamWaitEvent", "cuEventQuery", "cuEventSynchronize"].map(|name| driver.calls(name));
+    device.events().release(event).expect("it is live");
+    for round in ["free", "taken by another", "recorded by another"] {
+        let before = asked();
+        let stale =
+            |error: Result<(), Error>| assert!(matches!(error, Err(Error::StaleEvent { .. })), "{round}: {error:?}");
+        stale(stream.record(event));
+        stale(stream.wait(event));
+        stale(device.query(event).map(drop));
+        stale(device.wait(event, None).map(drop));
+        stale(device.wait(event, Instant::now().checked_add(Duration::from_millis(1))).map(drop));
+        assert_eq!(asked(), before, "{round}");
+        match round {
+            "free" => assert_eq!(device.events().acquire().index, event.index, "its place is taken first"),
+            "taken by another" => {
+                let next = EventId { generation: event.generation + 1, ..event };
+                stream.record(next).expect("a record");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Its place has been taken and recorded by another meanwhile: what has passed by then may be the other's.
+#[test]
+fn an_event_that_is_released_while_it_is_waited_for_is_no_answer() {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let mut stream = device.create_stream().expect("a stream");
+    let region = memory(device);
+    let held = driver.hold();
+    fill(&mut *stream, &region, 1).expect("a fill");
+    let event = record(device, &mut *stream);
+    let asked = driver.calls("cuEventSynchronize");
+    thread::scope(|scope| {
+        let held = held;
+        let waiting = scope.spawn(|| device.wait(event, None));
+        while driver.calls("cuEventSynchronize") == asked {
+            thread::yield_now();
+        }
+        device.events().release(event).expect("it is live");
+        let next = record(device, &mut *stream);
+        assert_eq!(next.index, event.index, "its place is taken first");
+        drop(held);
+        let answer = waiting.join().expect("it does not panic");
+        assert!(matches!(answer, Err(Error::StaleEvent { .. })), "{answer:?}");
+    });
+    stream.synchronize().expect("it is over");
+    free(device, region);
 }
 
 #[test]
@@ -306,6 +435,89 @@ fn a_failure_is_told_where_its_event_is_not_recorded() {
     regions.into_iter().for_each(|region| free(device, region));
 }
 
+/// A loop of divisions with nobody looking leaves many under way: only the oldest of each stream is asked for.
+#[test]
+fn of_kernels_under_way_only_the_oldest_of_a_stream_is_asked_for() {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let mut streams = [(); 3].map(|()| device.create_stream().expect("a stream"));
+    let regions = [(); 5].map(|()| memory(device));
+    let [a, b, outs @ ..] = &regions;
+    let held = driver.hold();
+    let launches = 50;
+    for seq in 1..=launches {
+        for (id, (stream, out)) in (0..).zip(streams.iter_mut().zip(outs)) {
+            stream.number(id, seq);
+            divide(&mut **stream, a, b, out).expect("a launch");
+        }
+    }
+    let asked = || driver.calls("cuEventQuery");
+    let before = asked();
+    assert_eq!(device.take_failures(), []);
+    assert_eq!(asked() - before, 3, "one for each stream");
+    drop(held);
+    for stream in &mut streams {
+        stream.synchronize().expect("it is over");
+    }
+    let mut failures: Vec<_> = device.take_failures().iter().map(|failure| (failure.stream, failure.seq)).collect();
+    failures.sort_unstable();
+    assert_eq!(failures, (0..3).flat_map(|id| (1..=launches).map(move |seq| (id, seq))).collect::<Vec<_>>());
+    assert_eq!(asked() - before, 3 + 3 * launches, "and each launch once");
+    assert_eq!(device.take_failures(), []);
+    regions.into_iter().for_each(|region| free(device, region));
+}
+
+/// What is over on one stream is told though another stream, which was given its kernel before, still runs.
+#[test]
+fn a_stream_that_takes_long_holds_up_no_failure_of_another() {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let mut streams = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let regions = [(); 4].map(|()| memory(device));
+    let [a, b, outs @ ..] = &regions;
+    driver.fault("slow=1:2000");
+    let [slow, quick] = &mut streams;
+    // They have the same number, as nobody has given them one.
+    divide(&mut **slow, a, b, &outs[0]).expect("a launch");
+    divide(&mut **quick, a, b, &outs[1]).expect("a launch");
+    quick.synchronize().expect("it is over");
+    assert_eq!(device.take_failures().len(), 1);
+    // A stream that is gone is still looked at.
+    let event = record(device, &mut **slow);
+    drop(streams);
+    assert_eq!(device.wait(event, None), Ok(true));
+    assert_eq!(device.take_failures().len(), 1);
+    regions.into_iter().for_each(|region| free(device, region));
+}
+
+/// What cannot be asked cannot be told: an outcome that hangs on it would be taken for fine.
+#[test]
+fn a_device_that_cannot_tell_which_kernels_have_failed_is_lost() {
+    let driver = standin("");
+    let devices = open(CudaConfig::default());
+    let device = &devices[0];
+    let mut stream = device.create_stream().expect("a stream");
+    let regions = [(); 3].map(|()| memory(device));
+    let [a, b, out] = &regions;
+    divide(&mut *stream, a, b, out).expect("a launch");
+    stream.synchronize().expect("it is over");
+    // By itself this code ends no device.
+    driver.fault("fail=cuEventQuery:1:UNKNOWN");
+    assert_eq!(device.take_failures(), []);
+    let error = stream.synchronize().unwrap_err();
+    let Error::DeviceLost { reason, .. } = &error else { panic!("{error}") };
+    assert!(
+        reason.contains("cannot be told which kernels have failed: ") && reason.contains("cuEventQuery"),
+        "{reason}"
+    );
+    assert_eq!(device.allocate(MemoryKind::Device, 8).map(drop), Err(error));
+    regions.into_iter().for_each(|region| free(device, region));
+    drop((stream, devices));
+    // Nothing is given back on it, and this driver's is not broken.
+    let findings = driver.findings();
+    assert!(findings.lines().all(|line| line.starts_with("leak: memory ")), "{findings}");
+}
+
 #[test]
 fn copies_tell_what_they_cannot_reach() {
     let _driver = standin("pageable=1");
@@ -327,18 +539,12 @@ fn copies_tell_what_they_cannot_reach() {
     assert_eq!(vector(&back, Access::Read).slice::<i32>().expect("host memory")[0], 7);
     let error = stream.copy(&pageable(gaps), &mut vector(&target, Access::Write)).unwrap_err();
     assert!(matches!(error, Error::OutOfReach { .. }), "{error}");
-    let upload = device.allocate_upload(2 * ELEMENTS * 4).expect("write-combined memory");
-    stream.copy(&view(&upload, row, Access::Read), &mut vector(&target, Access::Write)).expect("a copy");
-    let error = stream.copy(&view(&upload, gaps, Access::Read), &mut vector(&target, Access::Write)).unwrap_err();
-    assert!(matches!(error, Error::OutOfReach { .. }), "{error}");
-    stream.synchronize().expect("it is over");
-    assert_eq!(device.memory(MemoryKind::Pinned).regions, 2);
     let mut careful = strict[0].create_stream().expect("a stream");
     let there = memory(&strict[0]);
     let error = careful.copy(&pageable(row), &mut vector(&there, Access::Write)).unwrap_err();
     assert!(matches!(error, Error::Pageable { .. }), "{error}");
     free(&strict[0], there);
-    [target, back, upload].into_iter().for_each(|region| free(device, region));
+    [target, back].into_iter().for_each(|region| free(device, region));
 }
 
 #[test]

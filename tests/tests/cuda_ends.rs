@@ -102,7 +102,7 @@ fn while_nobody_waits_the_driver_is_not_asked() {
     assert_eq!(x.to_vec::<f32>(), Ok(vec![1.0; 4]));
     // Memory and streams that are made now wait for nothing below.
     assert_eq!(x.neg().expect("an op").to(OTHER).expect("a copy").to_vec::<f32>(), Ok(vec![-1.0; 4]));
-    driver.hold(true);
+    let held = driver.hold();
     let y = x.neg().expect("an op");
     // With an event recorded behind it.
     let there = y.to(OTHER).expect("a copy");
@@ -112,7 +112,7 @@ fn while_nobody_waits_the_driver_is_not_asked() {
     let before = asked();
     thread::sleep(Duration::from_millis(100));
     assert_eq!(asked(), before, "calls that ask how far the device is");
-    driver.hold(false);
+    drop(held);
     assert_eq!(there.to_vec::<f32>(), Ok(vec![-1.0; 4]));
 }
 

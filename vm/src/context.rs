@@ -18,7 +18,7 @@ use crate::beds::Beds;
 use crate::entry::StreamEntry;
 use crate::flight::{Flight, Shown};
 use crate::inbox::Inbox;
-use crate::job::Job;
+use crate::job::{Job, Task};
 use crate::launch;
 use crate::room::Looks;
 use crate::run;
@@ -238,11 +238,8 @@ impl Context {
             if self.index.len() <= id {
                 self.index.resize(id + 1, None);
             }
-            if let Some(flight) = entry.flight.as_ref().filter(|_| self.has_thread)
-                && let Err(error) = flight.device.bind_thread()
-            {
-                // Its commands do without, or fail for the same reason and say so.
-                log::warn!("thread context {}: {} was not bound: {error}", self.shared.name, entry.key.device);
+            if let Some(flight) = entry.flight.as_ref().filter(|_| self.has_thread) {
+                bind(flight);
             }
             self.index[id] = Some(self.lanes.len());
             self.lanes.push(Lane { entry, stream, queue: Chain::new() });
@@ -325,7 +322,12 @@ impl Context {
     fn launch(&mut self, vm: &Shared) {
         let Lane { entry, stream, .. } = &mut self.lanes[self.lane_in_hand];
         let (Some(flight), Some(job)) = (&entry.flight, &mut self.in_hand) else { return };
+        let raw = job.task == Task::Raw;
         launch::carry_out(job, entry, flight, stream.as_mut(), vm);
+        if raw && job.task != Task::Raw && self.has_thread {
+            // It was not skipped, and all of the caller's has run: the function, the drops of its captures and of its error.
+            bind(flight);
+        }
         if let Some(job) = self.in_hand.take()
             && let Some(mark) = launch::hand_over(job, entry, flight, stream.as_mut(), vm)
         {
@@ -403,6 +405,14 @@ impl Context {
                 entry.forget(point.seq, id);
             }
         }
+    }
+}
+
+/// Sets up what the device keeps for the thread that launches its commands, which is this one.
+fn bind(flight: &Flight) {
+    if let Err(error) = flight.device.bind_thread() {
+        // Its commands do without, or fail for the same reason and say so.
+        log::warn!("the thread that launches for {} was not bound: {error}", flight.device.id());
     }
 }
 

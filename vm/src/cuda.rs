@@ -55,12 +55,23 @@ impl crate::Vm {
         ptx: &cuda::Ptx,
         kernel: &str,
     ) -> Result<cuda::CudaFunction, crate::Error> {
+        Ok(self.cuda(device)?.load(ptx, kernel)?)
+    }
+
+    /// How many matrix products a CUDA device was given by this engine, by what computes them: cuBLAS, or streamvm's own
+    /// kernel. What was submitted and not launched yet does not count. Blocks on nothing.
+    ///
+    /// # Errors
+    /// No such device; a forked child.
+    pub fn cuda_products(&self, device: crate::DeviceId) -> Result<cuda::CudaProducts, crate::Error> {
+        Ok(self.cuda(device)?.products())
+    }
+
+    fn cuda(&self, device: crate::DeviceId) -> Result<&cuda::CudaDevice, crate::Error> {
         let shared = &self.shared;
         shared.fork.check()?;
         shared.devices.get(device)?;
-        let Some(cuda) = shared.cuda.get(device) else {
-            return Err(streamvm_ep::Error::WrongDevice { kernel: crate::DeviceKind::Cuda, device }.into());
-        };
-        Ok(cuda.load(ptx, kernel)?)
+        let found = shared.cuda.get(device);
+        Ok(found.ok_or(streamvm_ep::Error::WrongDevice { kernel: crate::DeviceKind::Cuda, device })?)
     }
 }

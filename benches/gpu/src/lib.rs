@@ -9,6 +9,8 @@
 //! others where it says no memory pools are there: so all but the figures is tested without a GPU.
 
 pub mod benches;
+#[cfg(target_os = "linux")]
+pub mod calls;
 pub mod contest;
 pub mod error;
 pub mod faults;

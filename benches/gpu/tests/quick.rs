@@ -67,6 +67,26 @@ fn every_bench_is_measured_beside_its_references() {
         }
         assert!(!bench["ratios"].as_array().expect("ratios").is_empty(), "{bench}");
     }
+    let bench = |name: &str| json["benches"].as_array().expect("benches").iter().find(|bench| bench["bench"] == name);
+    // Who has multiplied: no cuBLAS is there.
+    for name in ["overlap", "weights"] {
+        let notes = bench(name).expect("it ran")["notes"].to_string();
+        let own = notes.split("products by streamvm: 0 by cuBLAS, ").nth(1).and_then(|rest| rest.split(' ').next());
+        assert!(own.and_then(|count| count.parse::<u64>().ok()).is_some_and(|count| count > 0), "{notes}");
+    }
+    let waits = bench("waits").expect("it ran");
+    assert_eq!(waits["missing"], Value::Array(vec![]), "{waits}");
+    let figure = |name: &str| {
+        let of = waits["figures"].as_array().expect("figures").iter().find(|figure| figure["name"] == name);
+        of.unwrap_or_else(|| panic!("no {name}: {waits}"))["median"].as_f64().expect("a number")
+    };
+    for what in ["waits", "records"] {
+        let counted = |who: &str| figure(&format!("{who}, {what}, counted by the stand-in"));
+        assert_eq!(figure(&format!("by hand, {what}")), counted("by hand"), "{what}");
+        assert!(counted("streamvm") > 0.0, "a pipeline without any is none; {waits}");
+        assert!(counted("streamvm") <= counted("by hand"), "{waits}");
+        assert!(counted("cudarc's automatic tracking") > counted("by hand"), "{waits}");
+    }
 }
 
 #[test]

@@ -2,6 +2,9 @@
 //!
 //! Like the driver it is looked for before cudarc looks for it and panics: the library first, then every function that is
 //! called, and only then is there a [`Blas`]. This is the one file through which every call of it goes.
+//!
+//! A stream that may multiply gets its [`Blas`] when it is made, by whoever asks for the stream: the thread that launches
+//! neither loads a library nor waits for a device at the first product.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -33,6 +36,14 @@ pub(super) enum BlasError {
     Incomplete { library: String, function: &'static str },
     #[error("{call} failed: {text}")]
     Failed { call: &'static str, text: String },
+}
+
+impl BlasError {
+    /// Says that cuBLAS is not used, and why. Nothing is wrong: our own kernel does the same.
+    #[cold]
+    pub(super) fn log(&self) {
+        log::debug!("matrices are multiplied by streamvm's own kernel: {self}");
+    }
 }
 
 /// Calls a function of cuBLAS and names it in what fails.

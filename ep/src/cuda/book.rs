@@ -13,8 +13,6 @@ pub(super) enum Home {
     Device(usize),
     /// Page-locked memory of the host, which every device reaches under its address.
     Host,
-    /// Write-combined memory of the host, which kernels may find at another address.
-    Upload,
 }
 
 #[derive(Clone, Debug)]

@@ -1,9 +1,9 @@
 //! The context that is current in a thread.
 //!
 //! The driver keeps one current context for each thread, and most calls go by it. A thread of the engine that launches
-//! says so once ([`bind`]): the context stays current there, and its calls pay a look at a number. Every other thread may
-//! be a caller's, with a context of its own current: there each of our calls pushes ours and pops it again, so that the
-//! thread is left as it was found.
+//! says so ([`bind`](Context::bind)), first of all and behind each code of a caller's that has run in it: the context stays
+//! current there, and its calls pay a look at a number. Every other thread may be a caller's, with a context of its own
+//! current: there each of our calls pushes ours and pops it again, so that the thread is left as it was found.
 //!
 //! The thread-local number owns nothing: it names the context that was bound, by a number that no other context of this
 //! process gets, so that one that has ended is never taken for bound.
@@ -47,21 +47,12 @@ impl Context {
         Ok(Entered { driver, pushed, of_this_thread: PhantomData })
     }
 
-    /// Makes the context current in this thread for good, unless it was bound already.
+    /// Makes the context current in this thread for good: in place of what a caller's code may have left current, too. A
+    /// thread where this fails pushes and pops like any other.
     ///
     /// # Safety
     /// * The thread gives no commands to this context once it is released.
     pub(super) unsafe fn bind(self, driver: Driver) -> Result<(), DriverFailure> {
-        if BOUND.get() == self.number {
-            return Ok(());
-        }
-        // SAFETY: the caller's duty.
-        unsafe { self.make_current(driver) }
-    }
-
-    /// # Safety
-    /// * As [`bind`](Context::bind).
-    unsafe fn make_current(self, driver: Driver) -> Result<(), DriverFailure> {
         BOUND.set(0);
         // SAFETY: the caller's duty. A released context may stay current; a later call that goes by it is refused.
         unsafe { driver.set_current(self.handle) }?;
@@ -76,7 +67,7 @@ impl Context {
     pub(super) unsafe fn bind_again(self, driver: Driver) -> Result<(), DriverFailure> {
         if BOUND.get() == self.number {
             // SAFETY: the caller's duty.
-            unsafe { self.make_current(driver) }?;
+            unsafe { self.bind(driver) }?;
         }
         Ok(())
     }

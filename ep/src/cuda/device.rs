@@ -2,12 +2,14 @@
 
 use std::ptr::{with_exposed_provenance_mut, without_provenance_mut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::absent::CudaAbsent;
+use super::blas::{Blas, BlasError};
 use super::book::Home;
 use super::config::CudaConfig;
-use super::driver::{DriverFailure, HostMemory};
+use super::driver::DriverFailure;
 use super::error::OUT_OF_MEMORY;
 use super::marks::Mark;
 use super::stream::CudaStream;
@@ -27,6 +29,15 @@ const SPIN: Duration = Duration::from_micros(20);
 
 /// The first and the longest sleep between two looks.
 const SLEEP: (Duration, Duration) = (Duration::from_micros(10), Duration::from_micros(500));
+
+/// Matrix products that a device was given, by what computes them. A product without elements is none.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct CudaProducts {
+    /// Products, or whole batches of them, by cuBLAS.
+    pub cublas: u64,
+    /// By streamvm's own kernel.
+    pub own: u64,
+}
 
 /// An NVIDIA GPU.
 ///
@@ -68,15 +79,11 @@ impl CudaDevice {
         Ok((free as u64, total as u64))
     }
 
-    /// Pinned memory for what the host writes and the device copies from: write-combined, which spares the processor's
-    /// caches and is very slow for the host to read. Only copies use it: kernels may find it at another address, so views
-    /// of it with gaps are out of reach. Counted as pinned memory, zeroed, and given back by [`Device::free`] as any other.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`allocate`](Device::allocate).
-    pub fn allocate_upload(&self, bytes: usize) -> Result<Region, Error> {
-        self.allocate_as(MemoryKind::Pinned, HostMemory::WriteCombined, bytes)
+    /// How many matrix products the device was given since [`open`](CudaDevice::open), by what computes them.
+    pub fn products(&self) -> CudaProducts {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let products = &self.core().products;
+        CudaProducts { cublas: of(&products.cublas), own: of(&products.own) }
     }
 
     /// May kernels here use the memory of the other device, of the same [`open`](CudaDevice::open) call? Known once both
@@ -97,56 +104,8 @@ impl CudaDevice {
         &self.world.cores[self.index]
     }
 
-    fn allocate_as(&self, kind: MemoryKind, host: HostMemory, bytes: usize) -> Result<Region, Error> {
-        let (core, requested) = (self.core(), bytes as u64);
-        let known = self.world.opened_already(self.index);
-        known.inspect(|opened| core.empty_trash(opened));
-        // What launching threads have left counts until it is freed; short of memory, they free it themselves.
-        core.accounts.charge(kind, requested).or_else(|error| {
-            core.free_trash(known.ok_or(error)?);
-            core.accounts.charge(kind, requested)
-        })?;
-        if bytes == 0 {
-            return Ok(Region::new(without_provenance_mut(ALIGNMENT), 0, kind, self.id()));
-        }
-        let fresh = || -> Result<*mut u8, Error> {
-            if isize::try_from(bytes).is_err() {
-                return Err(core.accounts.refuse(kind, requested));
-            }
-            let uncharged = |error| {
-                core.accounts.refuse(kind, requested);
-                error
-            };
-            let opened = self.world.opened(self.index).map_err(uncharged)?;
-            let _current = core.enter(opened).map_err(uncharged)?;
-            let allocate = || self.allocate_zeroed(opened, kind, host, bytes);
-            let allocated = allocate().or_else(|failure| match failure.code() {
-                OUT_OF_MEMORY if core.free_trash(opened) => allocate(),
-                _ => Err(failure),
-            });
-            allocated.map_err(|failure| {
-                let refused = core.accounts.refuse(kind, requested);
-                if failure.code() == OUT_OF_MEMORY { refused } else { core.fail(failure) }
-            })
-        };
-        let base = fresh()?;
-        let home = match (kind, host) {
-            (MemoryKind::Device, _) => Home::Device(self.index),
-            (MemoryKind::Pinned | MemoryKind::Pageable, HostMemory::Plain) => Home::Host,
-            (MemoryKind::Pinned | MemoryKind::Pageable, HostMemory::WriteCombined) => Home::Upload,
-        };
-        self.world.book.enter(base.addr(), bytes, home);
-        Ok(Region::new(base, bytes, kind, self.id()))
-    }
-
     /// Fresh memory of `bytes` bytes, zeroed.
-    fn allocate_zeroed(
-        &self,
-        opened: &Opened,
-        kind: MemoryKind,
-        host: HostMemory,
-        bytes: usize,
-    ) -> Result<*mut u8, DriverFailure> {
+    fn allocate_zeroed(&self, opened: &Opened, kind: MemoryKind, bytes: usize) -> Result<*mut u8, DriverFailure> {
         let (core, driver) = (self.core(), self.world.driver);
         match kind {
             MemoryKind::Device => {
@@ -160,7 +119,7 @@ impl CudaDevice {
                 Ok(with_exposed_provenance_mut(address as usize))
             }
             MemoryKind::Pinned | MemoryKind::Pageable => {
-                let address = driver.allocate_host(bytes, host)?;
+                let address = driver.allocate_host(bytes)?;
                 // SAFETY: it has just been allocated with that many bytes, which the host may write.
                 unsafe { address.write_bytes(0, bytes) };
                 // Given back by its number.
@@ -230,7 +189,44 @@ impl Device for CudaDevice {
     }
 
     fn allocate(&self, kind: MemoryKind, bytes: usize) -> Result<Region, Error> {
-        self.allocate_as(kind, HostMemory::Plain, bytes)
+        let (core, requested) = (self.core(), bytes as u64);
+        let known = self.world.opened_already(self.index);
+        known.inspect(|opened| core.empty_trash(opened));
+        // What launching threads have left counts until it is freed; short of memory, they free it themselves.
+        core.accounts.charge(kind, requested).or_else(|error| {
+            core.free_trash(known.ok_or(error)?);
+            core.accounts.charge(kind, requested)
+        })?;
+        if bytes == 0 {
+            return Ok(Region::new(without_provenance_mut(ALIGNMENT), 0, kind, self.id()));
+        }
+        let fresh = || -> Result<*mut u8, Error> {
+            if isize::try_from(bytes).is_err() {
+                return Err(core.accounts.refuse(kind, requested));
+            }
+            let uncharged = |error| {
+                core.accounts.refuse(kind, requested);
+                error
+            };
+            let opened = self.world.opened(self.index).map_err(uncharged)?;
+            let _current = core.enter(opened).map_err(uncharged)?;
+            let allocate = || self.allocate_zeroed(opened, kind, bytes);
+            let allocated = allocate().or_else(|failure| match failure.code() {
+                OUT_OF_MEMORY if core.free_trash(opened) => allocate(),
+                _ => Err(failure),
+            });
+            allocated.map_err(|failure| {
+                let refused = core.accounts.refuse(kind, requested);
+                if failure.code() == OUT_OF_MEMORY { refused } else { core.fail(failure) }
+            })
+        };
+        let base = fresh()?;
+        let home = match kind {
+            MemoryKind::Device => Home::Device(self.index),
+            MemoryKind::Pinned | MemoryKind::Pageable => Home::Host,
+        };
+        self.world.book.enter(base.addr(), bytes, home);
+        Ok(Region::new(base, bytes, kind, self.id()))
     }
 
     unsafe fn free(&self, region: Region) {
@@ -249,18 +245,24 @@ impl Device for CudaDevice {
         self.create_stream_with(Priority::Normal)
     }
 
+    /// Where cuBLAS is found and wanted, a stream gets a handle of it, with memory of the device of its own; one of high
+    /// priority gets none, as copies ask for that, and multiplies by our own kernel.
     fn create_stream_with(&self, priority: Priority) -> Result<Box<dyn Stream>, Error> {
         let opened = self.world.opened(self.index)?;
         let _current = self.core().enter(opened)?;
         // Lower numbers come first, and 0 is the ordinary one, which every device has.
         let (lowest, highest) = opened.priorities;
-        let priority = match priority {
+        let number = match priority {
             Priority::Low => lowest,
             Priority::Normal => 0.clamp(highest.min(lowest), lowest.max(highest)),
             Priority::High => highest,
         };
-        let handle = self.world.driver.create_stream(priority).map_err(|failure| self.core().fail(failure))?;
-        Ok(Box::new(CudaStream::new(self.index, Arc::clone(&self.world), handle)))
+        let handle = self.world.driver.create_stream(number).map_err(|failure| self.core().fail(failure))?;
+        let blas = (priority != Priority::High && !self.world.config.own_matmul).then(|| {
+            // SAFETY: both are the new stream's, which drops this first; its context is current.
+            unsafe { Blas::new(handle) }.inspect_err(BlasError::log).ok()
+        });
+        Ok(Box::new(CudaStream::new(self.index, Arc::clone(&self.world), handle, blas.flatten())))
     }
 
     fn events(&self) -> &EventPool {

@@ -135,15 +135,6 @@ impl StreamHandle {
     }
 }
 
-/// Page-locked memory, by how the host uses it.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum HostMemory {
-    /// Read and written by the host.
-    Plain,
-    /// Written by the host and read by devices; slow for the host to read.
-    WriteCombined,
-}
-
 /// Grid, block and dynamic shared memory of one launch.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Extent {
@@ -410,14 +401,11 @@ impl Driver {
         call!(cuMemFree_v2(address))
     }
 
-    /// Page-locked memory that every device can copy from and to; not zeroed. May wait for the device.
-    pub(super) fn allocate_host(self, bytes: usize, kind: HostMemory) -> Result<*mut u8, DriverFailure> {
+    /// Page-locked memory that every device can copy from and to, cached by the host as any other; not zeroed. May wait for
+    /// the device.
+    pub(super) fn allocate_host(self, bytes: usize) -> Result<*mut u8, DriverFailure> {
         let mut address = ptr::null_mut();
-        let combined = match kind {
-            HostMemory::Plain => 0,
-            HostMemory::WriteCombined => sys::CU_MEMHOSTALLOC_WRITECOMBINED,
-        };
-        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP | combined;
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         call!(cuMemHostAlloc(&mut address, bytes, flags))?;
         Ok(address.cast())
     }

@@ -70,7 +70,7 @@ use std::sync::Arc;
 pub use absent::{CudaAbsent, CudaVersion};
 pub use config::CudaConfig;
 #[cfg(feature = "cuda")]
-pub use device::CudaDevice;
+pub use device::{CudaDevice, CudaProducts};
 pub use error::DriverError;
 pub use function::{FunctionName, Module};
 #[cfg(feature = "cuda")]

@@ -96,6 +96,9 @@ mod tests {
         assert_eq!(Ptx::compile("a", "b", &["\0"]), Err(CompileError::Nul { what: "an option" }));
     }
 
+    /// Set where a compiler is known to be: then it must be found.
+    const NEEDED: &str = "STREAMVM_NEEDS_NVRTC";
+
     /// With a compiler the source becomes PTX, and without one that is what is told.
     #[test]
     fn source_compiles_where_there_is_a_compiler() {
@@ -106,7 +109,12 @@ mod tests {
                 let log = Ptx::compile("twice.cu", "__global__ void f() { wrong }", &[]).unwrap_err().to_string();
                 assert!(log.contains("twice.cu(1)") && log.contains("wrong"), "{log}");
             }
-            Err(CompileError::NoCompiler { reason, .. }) => assert!(!reason.is_empty()),
+            Err(error @ CompileError::NoCompiler { .. }) => {
+                assert!(std::env::var_os(NEEDED).is_none(), "{NEEDED} is set: {error}");
+                // Past what catches the output of tests: a test that tried nothing says so.
+                let told = format!("nothing was compiled by NVRTC: {error}; {NEEDED}=1 makes that a failure\n");
+                std::io::Write::write_all(&mut std::io::stderr(), told.as_bytes()).unwrap();
+            }
             Err(CompileError::NotBuilt) if !cfg!(feature = "cuda") => {}
             Err(error) => panic!("{error}"),
         }

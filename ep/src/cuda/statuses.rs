@@ -5,15 +5,19 @@
 //! place passed, on this stream or through a wait on another, finds this event passed too, as the driver's order is one
 //! order. Kernels that cannot fail have neither.
 //!
+//! Launches of one stream are over in their order, so each stream has a queue of its own, and only its head is asked for.
+//!
 //! A status is, in turn, free, under way (written by the device alone) and free again once it has been read. What is under
 //! way when its device is lost stays so: the device may still write it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
 
 use super::abi::Status;
-use super::driver::{Driver, DriverFailure, EventHandle, HostMemory};
+use super::driver::{Driver, DriverFailure, EventHandle};
 use super::function::FunctionName;
 use crate::device::{LateCause, LateFailure};
 use crate::error::Error;
@@ -63,12 +67,19 @@ struct UnderWay {
     seq: u64,
 }
 
+/// The launches of one stream that are under way, the oldest first. Its stream adds, whoever collects takes.
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct Watched(Mutex<VecDeque<UnderWay>>);
+
+impl Watched {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<UnderWay>> {
+        whole(&self.0)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Slots {
     free: Vec<Slot>,
-    /// In the order of the launches.
-    under_way: VecDeque<UnderWay>,
-    told: Vec<LateFailure>,
     pages: Vec<Page>,
 }
 
@@ -78,37 +89,46 @@ struct Page(*mut u8);
 // SAFETY: an address, which the slots made of it use as they may.
 unsafe impl Send for Page {}
 
-/// The statuses of one device.
+/// The statuses of one device. No driver is called under a lock that a launch takes.
 #[derive(Debug, Default)]
 pub(super) struct Statuses {
-    state: Mutex<State>,
+    slots: Mutex<Slots>,
+    /// One for each stream; one whose stream is gone stays until all in it is over.
+    streams: Mutex<Vec<Arc<Watched>>>,
+    told: Mutex<Vec<LateFailure>>,
+    /// Held by whoever asks the driver: the head of a stream is then taken by nobody else.
+    collecting: Mutex<()>,
     /// Launches under way and failures not told: what there is to look at.
     open: AtomicUsize,
 }
 
 impl Statuses {
+    /// What a new stream keeps its launches in.
+    pub(super) fn watch(&self) -> Arc<Watched> {
+        let watched = Arc::new(Watched::default());
+        let mut streams = whole(&self.streams);
+        streams.retain(|known| Arc::strong_count(known) > 1 || !known.lock().is_empty());
+        streams.push(Arc::clone(&watched));
+        watched
+    }
+
     /// A cleared slot. The device's context is current.
     pub(super) fn acquire(&self, driver: Driver) -> Result<Slot, DriverFailure> {
-        let mut state = self.lock();
-        if state.free.is_empty() {
-            grow(&mut state, driver)?;
-        }
-        // `grow` leaves at least one.
-        let mut slot = state.free.pop().unwrap_or_else(|| unreachable!("a page holds a status"));
+        let free = whole(&self.slots).free.pop();
+        let mut slot = free.map_or_else(|| self.grow(driver), Ok)?;
         slot.clear();
         Ok(slot)
     }
 
     /// Takes back a slot whose kernel was not launched.
     pub(super) fn give_back(&self, slot: Slot) {
-        self.lock().free.push(slot);
+        whole(&self.slots).free.push(slot);
     }
 
-    /// A kernel has been launched with the slot, and its event recorded behind it.
-    pub(super) fn launched(&self, slot: Slot, function: FunctionName, stream: u32, seq: u64) {
-        let mut state = self.lock();
-        state.under_way.push_back(UnderWay { slot, function, stream, seq });
-        self.count(&state);
+    /// A kernel has been launched with the slot, and its event recorded behind it, on the stream of `watched`.
+    pub(super) fn launched(&self, watched: &Watched, slot: Slot, function: FunctionName, stream: u32, seq: u64) {
+        self.open.fetch_add(1, Ordering::AcqRel);
+        watched.lock().push_back(UnderWay { slot, function, stream, seq });
     }
 
     /// Is there something to look at?
@@ -116,93 +136,82 @@ impl Statuses {
         self.open.load(Ordering::Acquire) > 0
     }
 
-    /// Reads what has passed. The device's context is current.
+    /// Reads what has passed: asks of each stream for the oldest, until one has not passed. The device's context is current.
     ///
     /// # Errors
     /// The driver cannot tell what has passed; what was read is kept.
     pub(super) fn collect(&self, driver: Driver) -> Result<(), DriverFailure> {
-        let mut state = self.lock();
-        let State { free, under_way, told, .. } = &mut *state;
-        let mut result = Ok(());
-        // Each launch is looked at once and kept in its place if it is still under way.
-        for _ in 0..under_way.len() {
-            let Some(launch) = under_way.pop_front() else { break };
-            // SAFETY: events of slots live as long as the statuses.
-            let passed = result.is_ok()
-                && unsafe { driver.query_event(launch.slot.passed) }.unwrap_or_else(|failure| {
-                    result = Err(failure);
-                    false
-                });
-            if !passed {
-                under_way.push_back(launch);
-                continue;
+        let _alone = whole(&self.collecting);
+        let streams: SmallVec<[Arc<Watched>; 8]> = whole(&self.streams).iter().cloned().collect();
+        for watched in &streams {
+            let oldest = || watched.lock().front().map(|launch| launch.slot.passed);
+            while let Some(passed) = oldest() {
+                // SAFETY: events of slots live as long as the statuses.
+                if !unsafe { driver.query_event(passed) }? {
+                    break;
+                }
+                // The same: streams add behind it, and nobody else takes.
+                let Some(UnderWay { slot, function, stream, seq }) = watched.lock().pop_front() else { break };
+                self.over(slot, function, stream, seq);
+                self.open.fetch_sub(1, Ordering::AcqRel);
             }
-            let UnderWay { slot, function, stream, seq } = launch;
-            told.extend(failure(function, &slot, stream, seq));
-            free.push(slot);
         }
-        self.count(&state);
-        result
+        Ok(())
     }
 
     /// Reads the slot of a launch that is known to be over.
     pub(super) fn over(&self, slot: Slot, function: FunctionName, stream: u32, seq: u64) {
-        let mut state = self.lock();
-        state.told.extend(failure(function, &slot, stream, seq));
-        state.free.push(slot);
-        self.count(&state);
+        if let Some(failure) = failure(function, &slot, stream, seq) {
+            self.open.fetch_add(1, Ordering::AcqRel);
+            whole(&self.told).push(failure);
+        }
+        self.give_back(slot);
     }
 
     /// What was read and not told yet.
     pub(super) fn take(&self) -> Vec<LateFailure> {
-        let mut state = self.lock();
-        let told = std::mem::take(&mut state.told);
-        self.count(&state);
+        let told = std::mem::take(&mut *whole(&self.told));
+        self.open.fetch_sub(told.len(), Ordering::AcqRel);
         told
     }
 
     /// Gives everything back to the driver. Its context is current, nothing is running.
     pub(super) fn end(&mut self, driver: Driver) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let under_way = state.under_way.drain(..).map(|launch| launch.slot);
-        for slot in state.free.drain(..).chain(under_way) {
+        let Slots { free, pages } = std::mem::take(&mut *whole(&self.slots));
+        let streams = std::mem::take(&mut *whole(&self.streams));
+        let under_way = streams.iter().flat_map(|watched| std::mem::take(&mut *watched.lock()));
+        for slot in free.into_iter().chain(under_way.map(|launch| launch.slot)) {
             // SAFETY: the event is the slot's own, and the slot is gone with this.
             let _ = unsafe { driver.destroy_event(slot.passed) };
         }
-        for page in state.pages.drain(..) {
+        for page in pages {
             // SAFETY: the page came from `allocate_host`; no slot of it is left, and nothing is running.
             let _ = unsafe { driver.free_host(page.0) };
         }
     }
 
-    fn count(&self, state: &State) {
-        self.open.store(state.under_way.len() + state.told.len(), Ordering::Release);
+    /// A page more of slots; one of them.
+    fn grow(&self, driver: Driver) -> Result<Slot, DriverFailure> {
+        let page = driver.allocate_host(PAGE)?;
+        whole(&self.slots).pages.push(Page(page));
+        let slot = |at: usize| -> Result<Slot, DriverFailure> {
+            let status = page.wrapping_add(at * size_of::<Status>()).cast();
+            Ok(Slot { status, passed: driver.create_event()? })
+        };
+        let first = slot(0)?;
+        // If the driver has no more events, what there is will do.
+        let others: Vec<Slot> = (1..PAGE / size_of::<Status>()).map_while(|at| slot(at).ok()).collect();
+        whole(&self.slots).free.extend(others);
+        Ok(first)
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // No code here panics half way through a change, so a poisoned lock guards whole state.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// No code here panics half way through a change, so a poisoned lock guards whole state.
+fn whole<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn failure(function: FunctionName, slot: &Slot, stream: u32, seq: u64) -> Option<LateFailure> {
     let error = function.failure(&slot.read()).err()?;
     Some(LateFailure { stream, seq, cause: LateCause::Device(Error::Kernel(error)) })
-}
-
-/// A page more of free slots.
-fn grow(state: &mut State, driver: Driver) -> Result<(), DriverFailure> {
-    let page = driver.allocate_host(PAGE, HostMemory::Plain)?;
-    state.pages.push(Page(page));
-    for at in 0..PAGE / size_of::<Status>() {
-        let passed = match driver.create_event() {
-            Ok(passed) => passed,
-            // What there is will do.
-            Err(_) if at > 0 => break,
-            Err(failure) => return Err(failure),
-        };
-        let status = page.wrapping_add(at * size_of::<Status>()).cast();
-        state.free.push(Slot { status, passed });
-    }
-    Ok(())
 }

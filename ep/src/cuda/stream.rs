@@ -7,12 +7,14 @@
 use std::panic::Location;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use super::blas::{Blas, BlasError};
+use super::blas::Blas;
 use super::driver::{Driver, DriverFailure, Extent, FunctionHandle, StreamHandle};
 use super::gemm::Gemm;
 use super::plan::{Launch, plan, plan_copy, plan_fill};
 use super::progress::Progress;
+use super::statuses::Watched;
 use super::world::{Core, Opened, World};
 use crate::closure::InlineFn;
 use crate::cpu;
@@ -29,8 +31,8 @@ use crate::raw::{RawCall, RawFn};
 use crate::scalar::Scalar;
 use crate::stream::Stream;
 
-/// A stream of a [`CudaDevice`](super::CudaDevice). Dropping it leaves what it has been given to run; one that has
-/// multiplied by cuBLAS waits for the device first, as cuBLAS does.
+/// A stream of a [`CudaDevice`](super::CudaDevice). Dropping it leaves what it has been given to run; one with cuBLAS waits
+/// for the device first, as cuBLAS does.
 #[derive(Debug)]
 pub(super) struct CudaStream {
     /// Of its device.
@@ -38,20 +40,25 @@ pub(super) struct CudaStream {
     world: Arc<World>,
     handle: StreamHandle,
     progress: Arc<Progress>,
+    /// Its kernels under way that may fail.
+    watched: Arc<Watched>,
     /// The engine's numbers of the instruction that is being given.
     stream: u32,
     seq: u64,
-    /// cuBLAS, if it is there; looked for at the first product of floats.
-    blas: Option<Result<Blas, BlasError>>,
+    /// What multiplies floats, where cuBLAS is there and wanted.
+    blas: Option<Blas>,
     /// What it is and where it was issued, where somebody has said so.
     told: Option<(Arc<str>, &'static Location<'static>)>,
 }
 
 impl CudaStream {
-    pub(super) fn new(index: usize, world: Arc<World>, handle: StreamHandle) -> CudaStream {
+    /// The stream of this handle, which belongs to it from now on, as does `blas`.
+    pub(super) fn new(index: usize, world: Arc<World>, handle: StreamHandle, blas: Option<Blas>) -> CudaStream {
         let progress = Arc::new(Progress::default());
-        world.cores[index].join(&progress);
-        CudaStream { index, world, handle, progress, stream: 0, seq: 0, blas: None, told: None }
+        let core = &world.cores[index];
+        core.join(&progress);
+        let watched = core.statuses.watch();
+        CudaStream { index, world, handle, progress, watched, stream: 0, seq: 0, blas, told: None }
     }
 
     fn core(&self) -> &Core {
@@ -101,29 +108,26 @@ impl CudaStream {
     }
 
     /// Multiplies matrices by cuBLAS, if that is there and can; else by the kernel that was planned.
-    fn multiply(&mut self, dtype: DType, launch: Launch) -> Result<(), Error> {
-        let gemm = Gemm::of(dtype, &launch.arguments).filter(|_| !self.world.config.own_matmul);
-        if let Some(gemm) = gemm {
+    fn multiply(&self, dtype: DType, launch: Launch) -> Result<(), Error> {
+        let products = &self.core().products;
+        if let (Some(blas), Some(gemm)) = (&self.blas, Gemm::of(dtype, &launch.arguments)) {
             let mut multiplied = false;
-            let mut blas = self.blas.take();
-            let given = self.give("matmul", |_, _, stream| {
-                // SAFETY: the stream is alive as long as this is, and its context is current.
-                let blas = blas.get_or_insert_with(|| unsafe { Blas::new(stream) }.inspect_err(told));
-                let Ok(blas) = blas else { return Ok(()) };
+            self.give("matmul", |_, _, _| {
                 // SAFETY: the plan was made of operands of this dtype that are as their maker promised; the context is current.
                 match unsafe { blas.multiply(dtype, &gemm) } {
                     Ok(()) => multiplied = true,
-                    Err(why) => told(&why),
+                    Err(why) => why.log(),
                 }
                 Ok(())
-            });
-            self.blas = blas;
-            given?;
+            })?;
             if multiplied {
+                products.cublas.fetch_add(1, Ordering::Relaxed);
                 return Ok(());
             }
         }
-        self.launch_planned("matmul", launch)
+        self.launch_planned("matmul", launch)?;
+        products.own.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Launches a kernel of ours that may fail, with a status to tell of it.
@@ -140,7 +144,7 @@ impl CudaStream {
             }
             // SAFETY: the event is the slot's, made in this context; the stream is alive.
             match unsafe { driver.record(slot.passed(), stream) } {
-                Ok(()) => statuses.launched(slot, name, self.stream, self.seq),
+                Ok(()) => statuses.launched(&self.watched, slot, name, self.stream, self.seq),
                 // Nothing shows when it is over, so it is waited for.
                 // SAFETY: the stream is alive.
                 Err(_) => match unsafe { driver.synchronize_stream(stream) } {
@@ -173,12 +177,6 @@ impl CudaStream {
             Err(Error::OutOfReach { device: self.core().id, address })
         }
     }
-}
-
-/// Says that cuBLAS is not used, and why. Nothing is wrong: our own kernel does the same.
-#[cold]
-fn told(why: &BlasError) {
-    log::debug!("matrices are multiplied by streamvm's own kernel: {why}");
 }
 
 /// Makes the context of a bound thread current again when it is dropped.

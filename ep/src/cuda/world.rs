@@ -54,6 +54,7 @@ pub(super) struct Core {
     pub(super) units: usize,
     pub(super) accounts: Accounts,
     pub(super) statuses: Statuses,
+    pub(super) products: Products,
     opened: OnceLock<Opened>,
     lost: OnceLock<Error>,
     /// Which devices' memory its kernels reach, one bit for each index.
@@ -63,6 +64,13 @@ pub(super) struct Core {
     modules: Mutex<Vec<ModuleHandle>>,
     /// What a launching thread has given back, to be freed by another.
     trash: Mutex<Vec<Trash>>,
+}
+
+/// How many matrix products a device was given, by what computes them.
+#[derive(Debug, Default)]
+pub(super) struct Products {
+    pub(super) cublas: AtomicU64,
+    pub(super) own: AtomicU64,
 }
 
 /// What a device has from its first use on.
@@ -131,7 +139,7 @@ impl World {
         match self.book.home(address) {
             Some(Home::Host) => true,
             Some(Home::Device(home)) => home == index || self.has_peer(index, home),
-            Some(Home::Upload) | None => false,
+            None => false,
         }
     }
 
@@ -156,6 +164,7 @@ impl Core {
             units,
             accounts: Accounts::new(id, config.memory_limit),
             statuses: Statuses::default(),
+            products: Products::default(),
             opened: OnceLock::new(),
             lost: OnceLock::new(),
             peers: AtomicU64::new(0),

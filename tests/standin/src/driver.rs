@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::code::{Code, Outcome};
 use crate::config::Config;
 use crate::context::{self, Context};
+use crate::cublas::Cublas;
 use crate::event::Event;
 use crate::faults::Faults;
 use crate::findings::{FILE, Findings, Kind};
@@ -51,6 +52,7 @@ pub(crate) struct Tables {
     pub(crate) events: Handles<Event>,
     pub(crate) modules: Handles<Module>,
     pub(crate) functions: Handles<Function>,
+    pub(crate) cublas: Handles<Cublas>,
 }
 
 /// A loaded module.
@@ -91,6 +93,7 @@ impl Driver {
             events: Handles::new(3, turn),
             modules: Handles::new(4, turn),
             functions: Handles::new(5, turn),
+            cublas: Handles::new(6, turn),
         };
         let memory = Memory { heap: Heap::new(devices)?, in_use: vec![0; devices], pinned_in_use: 0 };
         Some(Driver {
@@ -250,6 +253,8 @@ impl Driver {
         leaks.extend(events.map(|(handle, event)| format!("event {handle:#x} of cuda:{}", event.context.device)));
         let modules = tables.modules.live().filter(|(_, module)| here(module.context.handle));
         leaks.extend(modules.map(|(handle, module)| format!("module {handle:#x} of cuda:{}", module.context.device)));
+        let handles = tables.cublas.live().filter(|(_, cublas)| here(cublas.context.handle));
+        leaks.extend(handles.map(|(handle, cublas)| format!("cuBLAS {handle:#x} of cuda:{}", cublas.context.device)));
         let allocations = memory.heap.live().filter(|allocation| here(allocation.context as usize));
         leaks.extend(allocations.map(|allocation| allocation.to_string()));
         leaks
@@ -262,6 +267,7 @@ impl Driver {
         tables.streams.retain(|stream| stream.context.handle != context);
         tables.events.retain(|event| event.context.handle != context);
         tables.modules.retain(|module| module.context.handle != context);
+        tables.cublas.retain(|cublas| cublas.context.handle != context);
         let mut memory = self.memory();
         let memory = &mut *memory;
         let gone: Vec<usize> =
@@ -271,6 +277,11 @@ impl Driver {
             match gone.home {
                 Home::Device(device) => memory.in_use[device] -= gone.range.len() as u64,
                 Home::Pinned(_) | Home::Host => memory.pinned_in_use -= gone.range.len() as u64,
+            }
+            if Arc::strong_count(&gone) > 1 {
+                let text =
+                    format!("{gone} goes with its context while a command is queued that uses it; wait for that first");
+                self.findings.add(Kind::AfterFree, text);
             }
             memory.heap.close(&gone);
         }

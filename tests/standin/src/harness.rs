@@ -1,13 +1,14 @@
 //! Loads the stand-in into a test process, and asks it what it has found.
 
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libloading::Library;
 
-/// Name of the library as cargo builds it.
+/// Names of the libraries as cargo builds them.
 const FILE: &str = "libstreamvm_standin.so";
+const CUBLAS: &str = "libstreamvm_standin_cublas.so";
 
 /// The stand-in, loaded into this process as its CUDA driver and set up for one test.
 ///
@@ -52,7 +53,7 @@ impl Standin {
     }
 
     fn make_folder() -> PathBuf {
-        let library = path();
+        let library = path(FILE);
         let folder = library.with_file_name("standin-driver");
         std::fs::create_dir_all(&folder).expect("the folder of the test's binary can be written");
         for name in ["libcuda.so", "libcuda.so.1"] {
@@ -65,6 +66,22 @@ impl Standin {
             }
         }
         folder
+    }
+
+    /// Loads the stand-in for cuBLAS into this process, where cudarc finds it from then on. Its calls are counted, and fail on
+    /// demand, like those of the driver, under their own names. To be called before anything multiplies: cuBLAS is looked
+    /// for once in a process.
+    ///
+    /// # Panics
+    ///
+    /// If the library is not beside this test: building `streamvm-standin-cublas` makes it.
+    pub fn load_cublas() {
+        static LIBRARY: OnceLock<Library> = OnceLock::new();
+        LIBRARY.get_or_init(|| {
+            let path = path(CUBLAS);
+            // SAFETY: it does nothing when it is loaded.
+            unsafe { Library::new(&path) }.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        });
     }
 
     /// Takes out what was found so far, one a line.
@@ -87,22 +104,48 @@ impl Standin {
         assert_eq!(self.with_text("standin_fault", text), 0, "`{text}` is no fault");
     }
 
-    /// Lets streams begin no other command, or lets them go on.
-    pub fn hold(&self, shut: bool) {
-        // SAFETY: the library exports the function with this type.
-        let hold = unsafe { self.library.get::<extern "C" fn(c_int)>(b"standin_hold") };
-        hold.expect("the library is the stand-in")(c_int::from(shut));
+    /// Lets streams begin no other command until what this gives is dropped. A test that fails meanwhile lets them go on, rather
+    /// than wait for them for ever.
+    #[must_use = "dropped, it holds nothing"]
+    pub fn hold(&self) -> Held<'_> {
+        shut(true);
+        Held { _driver: self }
     }
 
     /// How often a function of the driver was called since [`load`](Standin::load); `cuStreamCreateWithPriority, greatest` is
     /// how many streams of the greatest priority were made.
     pub fn calls(&self, name: &str) -> u64 {
+        Standin::count(name)
+    }
+
+    /// [`calls`](Standin::calls), for a thread that the stand-in was not loaded by.
+    pub fn count(name: &str) -> u64 {
         let name = CString::new(name).expect("no function has a NUL in its name");
         // SAFETY: the library exports the function with this type.
-        let calls = unsafe { self.library.get::<unsafe extern "C" fn(*const c_char) -> u64>(b"standin_calls") };
+        let calls = unsafe { loaded().get::<unsafe extern "C" fn(*const c_char) -> u64>(b"standin_calls") };
         let calls = calls.expect("the library is the stand-in");
         // SAFETY: the name is a C string.
         unsafe { calls(name.as_ptr()) }
+    }
+
+    /// Makes a context (a `CUcontext`) the calling thread's current one, as code beside streamvm may.
+    pub fn make_current(context: *mut c_void) {
+        // SAFETY: the library exports the function with this type.
+        let set = unsafe { loaded().get::<unsafe extern "C" fn(*mut c_void) -> c_int>(b"cuCtxSetCurrent") };
+        let set = set.expect("the library is the stand-in");
+        // SAFETY: it checks the handle.
+        assert_eq!(unsafe { set(context) }, 0, "{context:?} is no context");
+    }
+
+    /// The calling thread's current context; null for none.
+    pub fn current() -> *mut c_void {
+        let mut context = std::ptr::null_mut();
+        // SAFETY: the library exports the function with this type.
+        let get = unsafe { loaded().get::<unsafe extern "C" fn(*mut *mut c_void) -> c_int>(b"cuCtxGetCurrent") };
+        let get = get.expect("the library is the stand-in");
+        // SAFETY: there is room for the handle.
+        assert_eq!(unsafe { get(&raw mut context) }, 0, "the driver is not ready");
+        context
     }
 
     fn with_text(&self, function: &str, text: &str) -> c_int {
@@ -132,9 +175,27 @@ impl Standin {
     }
 }
 
+/// Streams begin no command while this lives.
+#[derive(Debug)]
+pub struct Held<'d> {
+    _driver: &'d Standin,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        shut(false);
+    }
+}
+
+/// Shuts the gate of the streams, or opens it.
+fn shut(shut: bool) {
+    // SAFETY: the library exports the function with this type.
+    let hold = unsafe { loaded().get::<extern "C" fn(c_int)>(b"standin_hold") };
+    hold.expect("the library is the stand-in")(c_int::from(shut));
+}
+
 impl Drop for Standin {
     fn drop(&mut self) {
-        self.hold(false);
         if std::thread::panicking() {
             return;
         }
@@ -149,20 +210,23 @@ impl Drop for Standin {
 fn loaded() -> &'static Library {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        let path = path();
+        let path = path(FILE);
         // SAFETY: the stand-in does nothing when it is loaded.
         unsafe { Library::new(&path) }.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     })
 }
 
-/// Where cargo has put the library: beside this process's binary, one folder up or down from it, or, for examples in
+/// Where cargo has put a library: beside this process's binary, one folder up or down from it, or, for examples in
 /// documentation, in a folder of `LD_LIBRARY_PATH`, which cargo sets.
-fn path() -> PathBuf {
+fn path(file: &str) -> PathBuf {
     let binary = std::env::current_exe().expect("a process has a binary");
     let near = binary.ancestors().skip(1).take(3).flat_map(|folder| [folder.join("deps"), folder.to_owned()]);
     let listed = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let found = near.chain(std::env::split_paths(&listed)).map(|folder| folder.join(FILE)).find(|path| path.is_file());
+    let found = near.chain(std::env::split_paths(&listed)).map(|folder| folder.join(file)).find(|path| path.is_file());
     found.unwrap_or_else(|| {
-        panic!("there is no {FILE} near {}; run `cargo build -p streamvm-standin`", binary.display())
+        panic!(
+            "there is no {file} near {}; run `cargo build -p streamvm-standin -p streamvm-standin-cublas`",
+            binary.display()
+        )
     })
 }

@@ -23,7 +23,7 @@
 //!
 //! The library calls itself `libcuda.so`, the first name that cudarc asks for, so a test loads it by its path and
 //! everything after finds it: [`Standin::load`]. A process that a test starts finds it by `LD_LIBRARY_PATH`:
-//! [`Standin::folder`].
+//! [`Standin::folder`]. [`Standin::load_cublas`] loads a library in cuBLAS's place as well, which hands its calls on to here.
 //!
 //! ```
 //! use streamvm_standin::Standin;
@@ -40,6 +40,7 @@ mod code;
 mod command;
 mod config;
 mod context;
+mod cublas;
 mod driver;
 mod entry;
 mod event;
@@ -56,6 +57,6 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use harness::Standin;
+pub use harness::{Held, Standin};
 pub use kernel::{EMPTY, EMPTY_PTX};
 pub use out::Out;

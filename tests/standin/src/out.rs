@@ -36,9 +36,8 @@ impl<T> Out<T> {
     }
 }
 
-#[cfg(test)]
 impl<T> Out<T> {
-    /// A place of a test.
+    /// A place of a caller within this library.
     pub(crate) fn to(place: &mut T) -> Out<T> {
         Out(place)
     }

@@ -78,10 +78,10 @@ fn a_held_driver_has_passed_nothing() {
     let context = CudaContext::new(0).unwrap();
     let stream = stream();
     let event = result::event::create(CUevent_flags::CU_EVENT_DISABLE_TIMING).unwrap();
-    driver.hold(true);
+    let held = driver.hold();
     call!(result::event::record(event, stream)).unwrap();
     assert_eq!(call!(result::event::query(event)).unwrap_err().0, CUresult::CUDA_ERROR_NOT_READY);
-    driver.hold(false);
+    drop(held);
     call!(result::event::synchronize(event)).unwrap();
     call!(result::event::destroy(event)).unwrap();
     call!(result::stream::destroy(stream)).unwrap();

@@ -13,11 +13,13 @@ pub use allocator::allocator;
 pub use batches::{BUFFERS, Batches, HOSTS};
 pub use launch::launch;
 pub use overlap::overlap;
-pub use waits::{waits, waits_of_streamvm};
+pub use waits::{calls_of_streamvm, waits};
 pub use weights::weights;
 
+use streamvm::ep::cuda::CudaProducts;
 use streamvm::{InstructionsBuilder, Vm};
 
+use crate::CUDA;
 use crate::contest::Outcome;
 use crate::error::Error;
 use crate::torch::Torch;
@@ -91,6 +93,12 @@ const LIST: usize = 64;
 /// An engine as it comes.
 fn engine() -> Result<Vm, Error> {
     Ok(Vm::builder().build()?)
+}
+
+/// What has computed the engine's products, for the report.
+fn products_of(vm: &Vm) -> Result<String, Error> {
+    let CudaProducts { cublas, own } = vm.cuda_products(CUDA)?;
+    Ok(format!("products by streamvm: {cublas} by cuBLAS, {own} by its own kernel"))
 }
 
 /// Issues `count` instructions in lists of `size`, and waits for all of them.

@@ -3,7 +3,7 @@
 use streamvm::{InstructionsBuilder, Tensor, Vm};
 
 use super::batches::close;
-use super::{Batches, HOSTS, Settings, Sizes, engine};
+use super::{Batches, HOSTS, Settings, Sizes, engine, products_of};
 use crate::CUDA;
 use crate::contest::{Contender, Outcome, Ratio};
 use crate::error::Error;
@@ -43,6 +43,7 @@ pub fn overlap(settings: &Settings) -> Result<Outcome, Error> {
     ];
     contenders.extend(settings.torch.contender(&mut outcome, PYTORCH, "overlap.py", &[n, products, batches, HOSTS]));
     outcome.contest(settings.runs, batches as f64, contenders);
+    outcome.notes.push(products_of(&vm)?);
     outcome.compare(STREAMVM, &[THREE, SERIAL, PYTORCH]);
     if let (Some(copy), Some(compute)) = (outcome.median(COPY), outcome.median(COMPUTE)) {
         for of in [STREAMVM, THREE, PYTORCH] {
@@ -74,8 +75,14 @@ impl Pipeline {
         Ok(Pipeline { sizes, inputs, outputs, weights })
     }
 
-    /// One list a batch, in program order; nothing says what waits for what.
+    /// Issues all batches, and waits for them.
     pub(super) fn run(&self, vm: &Vm) -> Result<(), Error> {
+        self.issue(vm)?;
+        Ok(vm.wait_all()?)
+    }
+
+    /// One list a batch, in program order; nothing says what waits for what.
+    pub(super) fn issue(&self, vm: &Vm) -> Result<(), Error> {
         for batch in 0..self.sizes.batches {
             let mut builder = InstructionsBuilder::new();
             let mut x = builder.copy(&self.inputs[batch % HOSTS], CUDA)?;
@@ -85,7 +92,7 @@ impl Pipeline {
             builder.copy_into(&x, &self.outputs[batch % HOSTS])?;
             vm.submit(builder.finish())?;
         }
-        Ok(vm.wait_all()?)
+        Ok(())
     }
 
     fn check(&self) -> Result<(), Error> {

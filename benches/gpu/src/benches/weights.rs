@@ -4,7 +4,7 @@ use streamvm::ep::cuda::CudaConfig;
 use streamvm::{DType, InstructionsBuilder, Tensor, Vm};
 
 use super::batches::close;
-use super::{Settings, Sizes};
+use super::{Settings, Sizes, products_of};
 use crate::CUDA;
 use crate::contest::{Contender, Outcome};
 use crate::error::Error;
@@ -63,6 +63,7 @@ pub fn weights(settings: &Settings) -> Result<Outcome, Error> {
         vec![Contender::timed(STREAMVM, || streamed().map(drop)), Contender::timed(BY_HAND, || by_hand.run())];
     contenders.extend(settings.torch.contender(&mut outcome, PYTORCH, "weights.py", &[n, rows, layers]));
     outcome.contest(settings.runs, layers as f64, contenders);
+    outcome.notes.push(products_of(&vm)?);
     outcome.compare(STREAMVM, &[BY_HAND, PYTORCH]);
     Ok(outcome)
 }

@@ -14,9 +14,10 @@ use crate::command::{Command, HostFunction, Job, Work};
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::findings::Kind;
-use crate::kernel::{Decoding, Kernel, decode};
+use crate::kernel::{Decoded, Decoding, Kernel, decode};
 use crate::memory::{Missing, Span};
 use crate::order::label;
+use crate::stream::Stream;
 
 /// What each device can do at least, and no more is to be relied on.
 const MAX_BLOCK: u64 = 1024;
@@ -61,19 +62,20 @@ driver_calls! {
                     let text = format!("{CALL} of {name} without its parameter");
                     driver.refuse(Kind::BadArguments, text, Code::INVALID_VALUE)
                 })?;
-                job(driver, &stream.context, name, &arguments)
+                match decode(name, &arguments) {
+                    Ok(decoded) => job(driver, &stream.context, name, decoded),
+                    Err(text) => {
+                        driver.findings.add(Kind::BadArguments, format!("{name}: {text}"));
+                        (Job::Broken(Code::LAUNCH_FAILED), Vec::new())
+                    }
+                }
             }
         };
-        let fate = driver.faults.kernel(stream.context.device);
         let what = match kernel {
             Kernel::Empty => crate::EMPTY.to_owned(),
             Kernel::Ours(name) => name.to_string(),
         };
-        stream.give(|number| {
-            driver.order.given_by_host(stream.actor);
-            driver.order.touch(&driver.findings, stream.actor, &label(stream.number, number, &what), &touches);
-            Command::new(CALL, Work::Kernel { job, fate })
-        });
+        queue(driver, &stream, CALL, &what, job, &touches);
         Ok(())
     }
 
@@ -87,6 +89,16 @@ driver_calls! {
         });
         Ok(())
     }
+}
+
+/// Queues a kernel, which touches what it says.
+pub(super) fn queue(driver: &Driver, stream: &Stream, call: &'static str, what: &str, job: Job, touches: &[Touch]) {
+    let fate = driver.faults.kernel(stream.context.device);
+    stream.give(|number| {
+        driver.order.given_by_host(stream.actor);
+        driver.order.touch(&driver.findings, stream.actor, &label(stream.number, number, what), touches);
+        Command::new(call, Work::Kernel { job, fate })
+    });
 }
 
 /// Errs with what no device can do.
@@ -127,14 +139,7 @@ unsafe fn parameter(parameters: *const *const c_void) -> Option<Arguments> {
 
 /// What a launch does and which bytes it touches. One that cannot work is found now, and breaks its context when it runs,
 /// as it does on a device.
-fn job(driver: &Driver, context: &Context, name: FunctionName, arguments: &Arguments) -> (Job, Vec<Touch>) {
-    let decoded = match decode(name, arguments) {
-        Ok(decoded) => decoded,
-        Err(text) => {
-            driver.findings.add(Kind::BadArguments, format!("{name}: {text}"));
-            return (Job::Broken(Code::LAUNCH_FAILED), Vec::new());
-        }
-    };
+pub(super) fn job(driver: &Driver, context: &Context, name: FunctionName, decoded: Decoded) -> (Job, Vec<Touch>) {
     let mut touches = Vec::new();
     let mut spans = Vec::new();
     for (number, operand) in decoded.operands.iter().enumerate() {

@@ -29,6 +29,7 @@ macro_rules! driver_calls {
 
 pub mod context;
 pub mod copy;
+pub mod cublas;
 pub mod device;
 pub mod event;
 pub mod init;

@@ -1,0 +1,209 @@
+//! The functions of cuBLAS that streamvm calls. A library of that name hands them on to here (`tests/standin/cublas`), so
+//! that what is multiplied is ordered, checked and computed like a kernel.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use streamvm_ep::DType;
+
+use super::launch;
+use super::memory::{cuMemAlloc_v2, cuMemFree_v2};
+use crate::code::{Code, Outcome};
+use crate::cublas::{Cublas, FULL_PRECISION, Matrix, Product, Set};
+use crate::driver::Driver;
+use crate::findings::Kind;
+use crate::out::Out;
+
+/// Bytes of the memory that a handle has on its device.
+const WORKSPACE: usize = 4096;
+
+/// Exports calls of cuBLAS, each with a body over the driver, which counts them and lets them fail like its own.
+macro_rules! cublas_calls {
+    ($($(#[$doc:meta])* fn $name:ident($driver:ident $(, $argument:ident: $type:ty)* $(,)?) $body:block)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        ///
+        /// * The duties of the function of this name in cuBLAS, as far as they are about memory of the caller: each pointer
+        ///   to it is null or points to what the function reads or writes there.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+            status(crate::entry::enter(stringify!($name), |$driver| $body))
+        }
+    )*};
+}
+
+/// What cuBLAS calls a result of the driver.
+fn status(code: c_int) -> c_int {
+    match Code(code) {
+        Code(0) => 0,
+        Code::INVALID_CONTEXT | Code::NOT_INITIALIZED => 1,
+        Code::OUT_OF_MEMORY => 3,
+        Code::INVALID_VALUE | Code::INVALID_HANDLE => 7,
+        Code::NOT_SUPPORTED => 15,
+        _ => 13,
+    }
+}
+
+/// What cuBLAS says of a status.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasGetStatusString(status: c_int) -> *const c_char {
+    let text = match status {
+        0 => c"success",
+        1 => c"the library was not initialized",
+        3 => c"the resource allocation failed",
+        7 => c"an unsupported value or parameter was passed to the function",
+        15 => c"the functionality requested is not supported",
+        _ => c"the function failed to launch on the GPU",
+    };
+    text.as_ptr()
+}
+
+cublas_calls! {
+    /// A handle in the current context, with memory on its device.
+    fn cublasCreate_v2(driver, place: Out<usize>) {
+        let context = driver.current("cublasCreate_v2")?;
+        place.check()?;
+        let mut workspace = 0;
+        // SAFETY: the place is a local's.
+        done(unsafe { cuMemAlloc_v2(Out::to(&mut workspace), WORKSPACE) })?;
+        let cublas = Cublas { context, workspace, set: Mutex::default() };
+        let handle = driver.tables().cublas.add(Arc::new(cublas));
+        place.put(handle)
+    }
+
+    /// Ends a handle, once all in its context is over.
+    fn cublasDestroy_v2(driver, handle: usize) {
+        const CALL: &str = "cublasDestroy_v2";
+        let cublas = cublas(driver, CALL, handle)?;
+        let _ = driver.tables().cublas.remove(handle);
+        // SAFETY: it checks the address.
+        done(unsafe { cuMemFree_v2(cublas.workspace) })
+    }
+
+    /// Sets the stream of later calls.
+    fn cublasSetStream_v2(driver, handle: usize, stream: usize) {
+        const CALL: &str = "cublasSetStream_v2";
+        let cublas = cublas(driver, CALL, handle)?;
+        let stream = driver.stream_here(CALL, stream)?;
+        cublas.set.lock().unwrap_or_else(PoisonError::into_inner).stream = Some(stream);
+        Ok(())
+    }
+
+    /// Sets the precision of later calls.
+    fn cublasSetMathMode(driver, handle: usize, math: c_int) {
+        let cublas = cublas(driver, "cublasSetMathMode", handle)?;
+        cublas.set.lock().unwrap_or_else(PoisonError::into_inner).math = math;
+        Ok(())
+    }
+
+    /// Queues products on the handle's stream.
+    #[allow(clippy::too_many_arguments, reason = "the signature of cuBLAS")]
+    fn cublasGemmStridedBatchedEx(
+        driver,
+        handle: usize,
+        op_a: c_int,
+        op_b: c_int,
+        rows: c_int,
+        columns: c_int,
+        depth: c_int,
+        alpha: *const c_void,
+        a: u64,
+        type_a: c_int,
+        leading_a: c_int,
+        stride_a: i64,
+        b: u64,
+        type_b: c_int,
+        leading_b: c_int,
+        stride_b: i64,
+        beta: *const c_void,
+        c: u64,
+        type_c: c_int,
+        leading_c: c_int,
+        stride_c: i64,
+        count: c_int,
+        compute: c_int,
+        _algorithm: c_int,
+    ) {
+        const CALL: &str = "cublasGemmStridedBatchedEx";
+        let cublas = cublas(driver, CALL, handle)?;
+        let Set { stream, math } = cublas.set.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let wrong = |text: String| driver.refuse(Kind::BadArguments, format!("{CALL}: {text}"), Code::INVALID_VALUE);
+        let stream = stream.ok_or_else(|| driver.refuse(Kind::NullStream, CALL, Code::NOT_SUPPORTED))?;
+        let dtype = match (type_a, compute) {
+            (0, 68) => DType::F32,
+            (1, 70) => DType::F64,
+            (2, 68) => DType::F16,
+            (14, 68) => DType::BF16,
+            _ => return Err(wrong(format!("elements of type {type_a} computed as {compute}"))),
+        };
+        if (type_b, type_c) != (type_a, type_a) {
+            return Err(wrong(format!("products of types {type_a} and {type_b} to {type_c}")));
+        }
+        if dtype.size() == 2 && math != FULL_PRECISION {
+            return Err(wrong(format!("sums of {dtype} in the math mode {math}, which keeps them in fewer bits")));
+        }
+        // SAFETY: the caller gives scales of the type that is computed in.
+        let alpha = unsafe { scale(dtype, alpha) };
+        // SAFETY: as above.
+        let beta = unsafe { scale(dtype, beta) };
+        if (alpha, beta) != (Some(1.0), Some(0.0)) {
+            return Err(wrong(format!("the scales {alpha:?} and {beta:?}; the stand-in knows 1 and 0")));
+        }
+        let transposed = |operation: c_int| match operation {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(wrong(format!("the operation {operation}"))),
+        };
+        let product = Product {
+            dtype,
+            rows,
+            columns,
+            depth,
+            a: Matrix { base: a, transposed: transposed(op_a)?, leading: leading_a, stride: stride_a },
+            b: Matrix { base: b, transposed: transposed(op_b)?, leading: leading_b, stride: stride_b },
+            c: Matrix { base: c, transposed: false, leading: leading_c, stride: stride_c },
+            count,
+        };
+        let decoded = product.decode().map_err(wrong)?;
+        let name = decoded.function;
+        let (job, touches) = launch::job(driver, &stream.context, name, decoded);
+        launch::queue(driver, &stream, CALL, &name.to_string(), job, &touches);
+        Ok(())
+    }
+}
+
+/// What the handle names; its context must be current.
+fn cublas(driver: &Driver, call: &str, handle: usize) -> Outcome<Arc<Cublas>> {
+    let current = driver.current(call)?;
+    let found = driver.tables().cublas.get(handle).cloned();
+    let cublas = found.map_err(|why| driver.bad_handle(call, "cuBLAS handle", handle, why, Code::INVALID_HANDLE))?;
+    if cublas.context.handle != current.handle {
+        let text =
+            format!("{call} of a handle of cuda:{} in a context of cuda:{}", cublas.context.device, current.device);
+        return Err(driver.refuse(Kind::WrongContext, text, Code::INVALID_HANDLE));
+    }
+    Ok(cublas)
+}
+
+/// A scale, if there is one.
+///
+/// # Safety
+///
+/// * `place` is null, or points to an `f64` for products of these, else to an `f32`.
+unsafe fn scale(dtype: DType, place: *const c_void) -> Option<f64> {
+    if place.is_null() {
+        return None;
+    }
+    Some(match dtype {
+        // SAFETY: the caller's promise.
+        DType::F64 => unsafe { place.cast::<f64>().read_unaligned() },
+        // SAFETY: the caller's promise.
+        _ => f64::from(unsafe { place.cast::<f32>().read_unaligned() }),
+    })
+}
+
+/// A driver's result as an outcome.
+fn done(code: c_int) -> Outcome {
+    if code == 0 { Ok(()) } else { Err(Code(code)) }
+}

@@ -1,0 +1,168 @@
+//! Matrix products by cuBLAS, over libraries that stand in for the driver's and for it: who multiplies what, that it comes out
+//! as on a CPU, and what becomes of a cuBLAS that fails.
+
+#![cfg(target_os = "linux")]
+
+use streamvm::ep::cuda::{CudaConfig, CudaProducts};
+use streamvm::{DType, DeviceId, InstructionsBuilder, Op, Params, Tensor, Vm};
+use streamvm_standin::Standin;
+use streamvm_tests::CPU;
+use streamvm_tests::conformance::{Backend, run};
+
+type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
+
+const CUDA: DeviceId = DeviceId::cuda(0);
+
+/// Every test of this process has as many, as a driver is asked once, and cuBLAS.
+const DEVICES: usize = 3;
+
+fn standin(settings: &str) -> Standin {
+    Standin::load_cublas();
+    Standin::load(&format!("devices={DEVICES};{settings}"))
+}
+
+fn engine() -> Vm {
+    Vm::builder().build().expect("an engine")
+}
+
+const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+
+/// Small whole numbers: exact in every dtype, sums too.
+fn numbers(vm: &Vm, device: DeviceId, dtype: DType, dims: &[usize], from: usize) -> Outcome<Tensor> {
+    let count = dims.iter().product::<usize>();
+    let values: Vec<f32> = (0..count).map(|at| ((at * 7 + from) % 9) as f32 - 4.0).collect();
+    Ok(vm.tensor(&values, dims)?.to(device)?.cast(dtype)?)
+}
+
+/// Tensors of these dims on a device: one as it comes, one transposed, and a part of a wider one.
+fn views(vm: &Vm, device: DeviceId, dtype: DType, dims: &[usize], from: usize) -> Outcome<[Tensor; 3]> {
+    let (rank, mut turned, mut wide) = (dims.len(), dims.to_vec(), dims.to_vec());
+    turned.swap(rank - 2, rank - 1);
+    wide[rank - 1] += 3;
+    let mut axes: Vec<usize> = (0..rank).collect();
+    axes.swap(rank - 2, rank - 1);
+    let transposed = numbers(vm, device, dtype, &turned, from)?.permute(&axes)?;
+    let part = numbers(vm, device, dtype, &wide, from)?.slice(rank - 1, 1..1 + dims[rank - 1])?;
+    Ok([numbers(vm, device, dtype, dims, from)?, transposed, part])
+}
+
+/// What comes out: of a product, written into `out`, and what is beside it.
+fn into(vm: &Vm, a: &Tensor, b: &Tensor, out: &Tensor) -> Outcome<Vec<f64>> {
+    let mut list = InstructionsBuilder::new();
+    list.op_into(Op::MatMul, &[a, b], Params::default(), out)?;
+    vm.submit(list.finish())?;
+    Ok(out.to(CPU)?.cast(DType::F64)?.to_vec()?)
+}
+
+#[test]
+fn products_of_every_dtype_and_layout_are_those_of_the_cpu() -> Outcome {
+    let driver = standin("delay=0");
+    let vm = engine();
+    let mut asked = 0;
+    for dtype in FLOATS {
+        for (batch, [m, n, k]) in [(0, [3, 4, 5]), (0, [1, 4, 5]), (0, [3, 1, 5]), (0, [3, 4, 1]), (2, [3, 4, 5])] {
+            let dims = |rows, columns| if batch == 0 { vec![rows, columns] } else { vec![batch, rows, columns] };
+            let of = |device| -> Outcome<_> {
+                let (a, b) = (views(&vm, device, dtype, &dims(m, k), 1)?, views(&vm, device, dtype, &dims(k, n), 5)?);
+                Ok((a, b, views(&vm, device, dtype, &dims(m, n), 0)?))
+            };
+            let (here, there) = (of(CPU)?, of(CUDA)?);
+            for (one, two, three) in (0..27).map(|at| (at / 9, at / 3 % 3, at % 3)) {
+                let expected = into(&vm, &here.0[one], &here.1[two], &here.2[three])?;
+                let found = into(&vm, &there.0[one], &there.1[two], &there.2[three])?;
+                asked += 1;
+                let layouts = [there.0[one].layout(), there.1[two].layout(), there.2[three].layout()];
+                assert_eq!(found, expected, "{dtype}, {layouts:?}");
+            }
+        }
+        // One factor for all of a batch.
+        let of = |device| -> Outcome<_> {
+            let (a, b) = (numbers(&vm, device, dtype, &[2, 3, 4], 1)?, numbers(&vm, device, dtype, &[4, 5], 5)?);
+            Ok(a.matmul(&b)?.cast(DType::F64)?.to_vec::<f64>()?)
+        };
+        asked += 1;
+        assert_eq!(of(CUDA)?, of(CPU)?, "{dtype}, broadcast");
+    }
+    assert_eq!(vm.cuda_products(CUDA)?, CudaProducts { cublas: asked, own: 0 });
+    assert_eq!(driver.calls("cublasGemmStridedBatchedEx"), asked);
+    assert_eq!(driver.calls("cublasCreate_v2"), 1, "for the one stream of kernels");
+    Ok(())
+}
+
+#[test]
+fn what_cublas_does_not_take_is_multiplied_by_the_kernel() -> Outcome {
+    let driver = standin("");
+    let vm = engine();
+    let product = |device| -> Outcome<Vec<Vec<f64>>> {
+        let whole = numbers(&vm, device, DType::I32, &[4, 4], 3)?;
+        // Elements of both its rows and its columns have others between them.
+        let gaps = numbers(&vm, device, DType::F32, &[4, 4, 2], 3)?.permute(&[2, 0, 1])?.slice(0, 1..2)?;
+        let value = |tensor: Tensor| -> Outcome<_> { Ok(tensor.cast(DType::F64)?.to_vec::<f64>()?) };
+        Ok(vec![value(whole.matmul(&whole)?)?, value(gaps.matmul(&gaps)?)?])
+    };
+    assert_eq!(product(CUDA)?, product(CPU)?);
+    assert_eq!(vm.cuda_products(CUDA)?, CudaProducts { cublas: 0, own: 2 });
+    assert_eq!(driver.calls("cublasGemmStridedBatchedEx"), 0);
+    Ok(())
+}
+
+/// By whoever asks for the stream: the thread that launches does not wait for it at the first product.
+#[test]
+fn a_stream_of_kernels_has_its_cublas_before_it_runs_anything() -> Outcome {
+    let driver = standin("");
+    let vm = engine();
+    let made = || driver.calls("cublasCreate_v2");
+    let host = vm.tensor(&[1.0f32; 4], &[2, 2])?;
+    let x = host.to(CUDA)?;
+    x.to_vec::<f32>()?;
+    assert_eq!(made(), 0, "copies have none");
+    let held = driver.hold();
+    let mut list = InstructionsBuilder::new();
+    let y = list.neg(&x)?;
+    vm.submit(list.finish())?;
+    assert_eq!(made(), 1, "made with the stream, whatever it is for");
+    drop(held);
+    let mut list = InstructionsBuilder::new();
+    let z = list.matmul(&y, &x)?;
+    list.set_lane(1);
+    let w = list.matmul(&y, &x)?;
+    vm.submit(list.finish())?;
+    assert_eq!(made(), 2, "one for each lane");
+    assert_eq!((z.to_vec::<f32>()?, w.to_vec::<f32>()?), (vec![-2.0; 4], vec![-2.0; 4]));
+    assert_eq!(vm.cuda_products(CUDA)?, CudaProducts { cublas: 2, own: 0 });
+    assert_eq!(made(), 2);
+    Ok(())
+}
+
+#[test]
+fn without_cublas_products_are_the_kernels() -> Outcome {
+    let own = CudaConfig { own_matmul: true, ..CudaConfig::default() };
+    for (settings, config, asked) in [
+        ("", own, 0),
+        ("fail=cublasCreate_v2:1:OUT_OF_MEMORY", CudaConfig::default(), 0),
+        ("fail=cublasSetMathMode:1:INVALID_VALUE", CudaConfig::default(), 0),
+        ("fail=cublasGemmStridedBatchedEx:1:NOT_SUPPORTED", CudaConfig::default(), 1),
+    ] {
+        let driver = standin(settings);
+        let vm = Vm::builder().cuda(Some(config)).build()?;
+        let x = vm.tensor(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?.to(CUDA)?;
+        assert_eq!(x.matmul(&x)?.to_vec::<f32>()?, [7.0, 10.0, 15.0, 22.0], "{settings}");
+        assert_eq!(vm.cuda_products(CUDA)?, CudaProducts { cublas: 0, own: 1 }, "{settings}");
+        assert_eq!(driver.calls("cublasGemmStridedBatchedEx"), asked, "{settings}");
+        // One call that is refused is one call.
+        if asked == 1 {
+            x.matmul(&x)?.wait()?;
+            assert_eq!(vm.cuda_products(CUDA)?, CudaProducts { cublas: 1, own: 1 }, "{settings}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn cuda_devices_with_cublas_conform() {
+    let driver = standin("delay=20");
+    let report = run(&Backend::cuda(DEVICES));
+    assert!(report.is_ok(), "{report}\n{}", driver.findings());
+    assert!(driver.calls("cublasGemmStridedBatchedEx") > 0, "no case multiplies");
+    assert_eq!(driver.findings(), "");
+}
