@@ -156,8 +156,10 @@ pub enum ExprKind {
         axes: Vec<Spanned<i64>>,
         /// `keep`.
         keep: bool,
-        /// The target of `cast`.
+        /// The target of `cast` and `one_hot`.
         to: Option<DType>,
+        /// What only one op has.
+        extra: ExtraRef,
     },
     /// A view or a reshape.
     View {
@@ -166,6 +168,24 @@ pub enum ExprKind {
         /// Which.
         view: View,
     },
+}
+
+/// What only one op has, as written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExtraRef {
+    /// Of most ops.
+    None,
+    /// `pad`.
+    Pad {
+        /// Elements before the input.
+        before: u32,
+        /// Elements after the input.
+        after: u32,
+        /// Each of them; zero if not given.
+        value: Option<Spanned<Number>>,
+    },
+    /// `one_hot`: how many classes.
+    Classes(usize),
 }
 
 /// The kinds of views.

@@ -24,6 +24,10 @@ pub enum Form {
     Softmax,
     /// `f a f64`
     Cast,
+    /// `pad a 1 2`, with `axis 1` or `axes 0 1` and `value 0` if wanted
+    Pad,
+    /// `one_hot a 10 f32`
+    OneHot,
     /// `load "file"` and a tensor name
     Load,
     /// `copy a to place`
@@ -72,6 +76,8 @@ pub const FUNCTIONS: &[(&str, Form)] = &[
     ("matmul", Form::Binary(Op::MatMul)),
     ("softmax", Form::Softmax),
     ("cast", Form::Cast),
+    ("pad", Form::Pad),
+    ("one_hot", Form::OneHot),
     ("load", Form::Load),
     ("copy", Form::Copy),
     ("empty", Form::Empty),
@@ -150,7 +156,7 @@ mod tests {
     #[test]
     fn every_op_has_a_function() {
         use std::collections::HashSet;
-        let mut ops: HashSet<Op> = HashSet::from([Op::Where, Op::ArgMax, Op::Softmax, Op::Cast]);
+        let mut ops: HashSet<Op> = HashSet::from([Op::Where, Op::ArgMax, Op::Softmax, Op::Cast, Op::Pad, Op::OneHot]);
         for (_, form) in FUNCTIONS {
             match form {
                 Form::Unary(op) | Form::Binary(op) | Form::Reduce(op) => {

@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::error::{OpError, ShapeError};
 use crate::op::Op;
-use crate::params::Params;
+use crate::params::{Extra, Params};
 use crate::shape::{MAX_RANK, Shape, broadcast_shapes};
 
 use DType::{BF16, Bool, F16, F32, F64, I32, I64, U8};
@@ -27,7 +27,9 @@ pub const fn supported_dtypes(op: Op) -> &'static [DType] {
         | Op::ReduceMax
         | Op::ReduceMin
         | Op::ArgMax
+        | Op::Pad
         | Op::Cast => &[F32, F64, F16, BF16, I32, I64, U8, Bool],
+        Op::OneHot => &[I32, I64, U8],
     }
 }
 
@@ -44,6 +46,8 @@ pub fn supports(op: Op, dtype: DType) -> bool {
 /// * Reductions over [`Params::axes`] (none: all axes): the axes go, or stay with size 1 if
 ///   [`Params::keep_dims`]. The dtype stays; [`Op::ArgMax`] takes exactly one axis and gives i64.
 /// * [`Op::Softmax`]: exactly one axis, shape and dtype stay.
+/// * [`Op::Pad`]: [`Params::axes`] (none: all axes) grow by both margins, the dtype stays.
+/// * [`Op::OneHot`]: one more axis, innermost, in the dtype of [`Params::to`].
 /// * [`Op::MatMul`]: `[.., m, k]` by `[.., k, n]` gives `[.., m, n]`, where `..` broadcasts.
 ///
 /// # Errors
@@ -59,7 +63,7 @@ pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DTy
         return Err(OpError::DType { op, dtype, available: supported_dtypes(op) });
     }
     match op {
-        Op::Cast => Ok((params.to.ok_or(OpError::MissingTarget)?, *shape)),
+        Op::Cast => Ok((params.to.ok_or(OpError::MissingTarget { op })?, *shape)),
         Op::Where => {
             if inputs[0].0 != Bool {
                 return Err(OpError::Condition { op, found: inputs[0].0 });
@@ -76,6 +80,8 @@ pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DTy
             Ok((I64, reduced(op, shape, params)?))
         }
         Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin => Ok((dtype, reduced(op, shape, params)?)),
+        Op::Pad => Ok((dtype, padded(dtype, shape, params)?)),
+        Op::OneHot => one_hot(shape, params),
         Op::MatMul => matmul(inputs[0], inputs[1]),
         _ if op.is_comparison() => Ok((Bool, pair(op, inputs[0], inputs[1])?.1)),
         _ if op.arity() == 2 => pair(op, inputs[0], inputs[1]),
@@ -132,6 +138,38 @@ fn reduced(op: Op, shape: &Shape, params: &Params) -> Result<Shape, OpError> {
         rank += 1;
     }
     Shape::new(&dims[..rank]).map_err(shape_error(op))
+}
+
+fn padded(dtype: DType, shape: &Shape, params: &Params) -> Result<Shape, OpError> {
+    let op = Op::Pad;
+    let Extra::Pad { before, after, value } = params.extra else {
+        return Err(OpError::MissingExtra { op, expected: "Extra::Pad" });
+    };
+    if !value.fits(dtype) {
+        return Err(OpError::Value { op, value, dtype });
+    }
+    check_axes(op, shape, params)?;
+    let mut dims = [0; MAX_RANK];
+    let rank = shape.rank();
+    dims[..rank].copy_from_slice(shape.dims());
+    for axis in params.axes.or_all(rank).iter() {
+        // No shape has a size that saturates.
+        dims[axis] = dims[axis].saturating_add(before as usize).saturating_add(after as usize);
+    }
+    Shape::new(&dims[..rank]).map_err(shape_error(op))
+}
+
+fn one_hot(shape: &Shape, params: &Params) -> Result<(DType, Shape), OpError> {
+    let op = Op::OneHot;
+    let Extra::Classes(classes) = params.extra else {
+        return Err(OpError::MissingExtra { op, expected: "Extra::Classes" });
+    };
+    let dtype = params.to.ok_or(OpError::MissingTarget { op })?;
+    let mut dims = [0; MAX_RANK + 1];
+    let rank = shape.rank();
+    dims[..rank].copy_from_slice(shape.dims());
+    dims[rank] = classes;
+    Ok((dtype, Shape::new(&dims[..rank + 1]).map_err(shape_error(op))?))
 }
 
 fn matmul(left: (DType, &Shape), right: (DType, &Shape)) -> Result<(DType, Shape), OpError> {

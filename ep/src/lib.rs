@@ -97,7 +97,7 @@ pub use layout::Layout;
 pub use memory::{MemoryKind, MemoryStats, Region};
 pub use op::Op;
 pub use operand::{Access, Operand};
-pub use params::{Axes, Params};
+pub use params::{Axes, Extra, Params};
 pub use raw::{RawCall, RawFn};
 pub use registry::DeviceRegistry;
 pub use scalar::Scalar;

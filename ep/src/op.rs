@@ -97,6 +97,13 @@ ops! {
     MatMul "matmul" 2,
     /// `exp(x) / sum(exp(x))` over one axis, without overflow.
     Softmax "softmax" 1,
+    /// The input with margins of one value on [`Params::axes`](crate::Params::axes), as wide as
+    /// [`Extra::Pad`](crate::Extra::Pad) says.
+    Pad "pad" 1,
+    /// 1 at the class that the index (an integer) names, else 0, on a new innermost axis of
+    /// [`Extra::Classes`](crate::Extra::Classes) elements, in the dtype [`Params::to`](crate::Params::to). An index that
+    /// names no class gives zeros alone.
+    OneHot "one_hot" 1,
     /// To another dtype: float to integer truncates and saturates (NaN gives 0), a wider integer
     /// keeps its low bits, anything to bool is `!= 0`. To a float that has not the value: the nearest,
     /// ties to even, an infinity past the range.
@@ -107,7 +114,7 @@ impl Op {
     /// Is each output element made from the input elements at its own (broadcast) index alone? Then
     /// the output may be exactly the view of an input.
     pub const fn is_elementwise(self) -> bool {
-        !matches!(self, Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin | Op::ArgMax | Op::MatMul | Op::Softmax)
+        !(self.is_reduction() || matches!(self, Op::MatMul | Op::Softmax | Op::Pad | Op::OneHot))
     }
 
     /// Does it combine elements along [`Params::axes`](crate::Params::axes)?

@@ -5,7 +5,7 @@ mod reference;
 mod tensors;
 
 use proptest::prelude::*;
-use reference::{Dense, Margin, Value, agrees, evaluate};
+use reference::{Dense, Margin, Value, agrees, evaluate, extra};
 use streamvm_ep::*;
 use tensors::{Pool, Rng, Tensor, VIEWS, View};
 
@@ -73,8 +73,12 @@ fn launch(op: Op, dtype: DType, operands: &mut [Operand], params: &Params) -> Re
 fn run_case(op: Op, dtype: DType, to: DType, case: &Case, views: &[View], seed: u64) {
     let what = format!("{op} of {dtype} to {to}, {case:?}, {views:?}, seed {seed}");
     let mut rng = Rng(seed);
-    let params =
-        Params { axes: Axes::new(&case.axes).unwrap(), keep_dims: case.keep_dims, to: (op == Op::Cast).then_some(to) };
+    let params = Params {
+        axes: Axes::new(&case.axes).unwrap(),
+        keep_dims: case.keep_dims,
+        to: matches!(op, Op::Cast | Op::OneHot).then_some(to),
+        extra: extra(op, dtype, seed),
+    };
     let pools = pools(op, dtype);
     let mut inputs: Vec<Tensor> = (0..op.arity())
         .map(|input| {
@@ -218,15 +222,16 @@ fn cases(op: Op) -> Vec<Case> {
             cases.retain(|case| case.axes.len() == 1);
             cases
         }
+        Op::Pad => axis_cases(),
         _ if op.is_reduction() => axis_cases(),
         _ => elementwise_cases(),
     }
 }
 
-/// Targets of a cast; for other ops the dtype itself, once.
+/// Targets of a cast or one-hot; for other ops the dtype itself, once.
 fn targets(op: Op, dtype: DType) -> Vec<DType> {
     match op {
-        Op::Cast => DType::ALL.to_vec(),
+        Op::Cast | Op::OneHot => DType::ALL.to_vec(),
         _ => vec![dtype],
     }
 }
@@ -317,16 +322,19 @@ proptest! {
     }
 
     #[test]
-    fn reductions_agree_on_random_shapes(
+    fn ops_over_axes_agree_on_random_shapes(
         case in random_axes(), views in random_views(), seed in any::<u64>(),
     ) {
-        for op in Op::ALL.into_iter().filter(|op| op.is_reduction() || *op == Op::Softmax) {
+        let others = [Op::Softmax, Op::Pad, Op::OneHot];
+        for op in Op::ALL.into_iter().filter(|op| op.is_reduction() || others.contains(op)) {
             let mut case = case.clone();
             if matches!(op, Op::ArgMax | Op::Softmax) {
                 case.axes = vec![(seed % case.dims[0].len() as u64) as usize];
             }
             for &dtype in supported_dtypes(op) {
-                run_case(op, dtype, dtype, &case, &views, seed);
+                for to in targets(op, dtype) {
+                    run_case(op, dtype, to, &case, &views, seed);
+                }
             }
         }
     }

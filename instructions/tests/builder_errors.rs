@@ -71,6 +71,13 @@ fn operands_fit_their_op() {
     assert!(matches!(error, BuildError::Op(OpError::MatMulSizes { .. })), "{error}");
     let error = refused(|b| b.where_(&f32s(&[2]), &f32s(&[2]), &f32s(&[2])));
     assert!(matches!(error, BuildError::Op(OpError::Condition { .. })), "{error}");
+    let error = refused(|b| b.pad(&f32s(&[2]), &[], 1, 1, true));
+    assert!(matches!(error, BuildError::Op(OpError::Value { op: Op::Pad, .. })), "{error}");
+    let error = refused(|b| b.one_hot(&f32s(&[2]), 3, DType::F32));
+    assert!(matches!(error, BuildError::Op(OpError::DType { op: Op::OneHot, .. })), "{error}");
+    let x = f32s(&[4]);
+    let error = refused(|b| b.op_into(Op::Pad, &[&x], Params::pad(Axes::NONE, 0, 0, 1.0), &x));
+    assert!(matches!(error, BuildError::Overlap { .. }), "{error}");
     let error = refused(|b| b.max(&f32s(&[0]), &[]));
     assert!(matches!(error, BuildError::Op(OpError::EmptyReduction { .. })), "{error}");
 }

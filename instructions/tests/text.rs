@@ -49,7 +49,7 @@ fn call() -> impl Strategy<Value = Call> {
     ];
     let name = prop_oneof!["[ -~]{0,12}", any::<String>()];
     (
-        0..18u8,
+        0..20u8,
         any::<(prop::sample::Index, prop::sample::Index)>(),
         (0..DEVICES.len(), any::<bool>(), 0..3u32),
         prop::collection::vec(0..4usize, 0..4),
@@ -123,6 +123,8 @@ fn build(calls: &[Call]) -> InstructionList {
                 }
                 None
             }
+            17 => builder.pad(&a, &[0][..call.lane.min(1) as usize], call.lane, call.what.into(), call.value).ok(),
+            18 => builder.one_hot(&a, call.dims.len(), dtype).ok(),
             _ => {
                 builder.barrier();
                 builder.barrier_with(call.name.clone(), || Ok(()));

@@ -106,8 +106,8 @@ pub use streamvm_ep as ep;
 pub use streamvm_ep::faults::FaultPlan;
 pub use streamvm_ep::races::Finding;
 pub use streamvm_ep::{
-    Access, Axes, DType, DeviceId, DeviceInfo, DeviceKind, Element, FnContext, FnError, Layout, MemoryKind, Op, Params,
-    RawCall, Scalar, Shape,
+    Access, Axes, DType, DeviceId, DeviceInfo, DeviceKind, Element, Extra, FnContext, FnError, Layout, MemoryKind, Op,
+    Params, RawCall, Scalar, Shape,
 };
 pub use streamvm_instructions as instructions;
 pub use streamvm_instructions::{

@@ -214,9 +214,9 @@ impl<'a> Emitter<'a> {
                 self.builder.set_lane(lane);
                 self.builder.copy_into(&from, &target).map_err(at)
             }
-            ExprKind::Call { op, inputs, axes, keep, to } => {
+            ExprKind::Call { op, inputs, axes, keep, to, extra } => {
                 let inputs = self.inputs(*op, inputs, lane)?;
-                let params = value::params(&inputs, axes, *keep, *to)?;
+                let params = value::params(&inputs, axes, *keep, *to, extra)?;
                 let target = self.target(target)?;
                 self.builder.set_lane(lane);
                 let inputs: Vec<&Tensor> = inputs.iter().collect();

@@ -1,9 +1,9 @@
 //! Values: loads, copies, fills, kernels, and the numbers among their operands.
 
 use super::{Emitter, view};
-use crate::ast::{Expr, ExprKind, Number};
+use crate::ast::{Expr, ExprKind, ExtraRef, Number};
 use crate::diagnostic::Diagnostic;
-use crate::engine::{Axes, BuildError, DType, Op, Params, Scalar, Shape, Tensor};
+use crate::engine::{Axes, BuildError, DType, Extra, Op, Params, Scalar, Shape, Tensor};
 use crate::source::{Span, Spanned};
 
 impl Emitter<'_> {
@@ -35,14 +35,14 @@ impl Emitter<'_> {
                 let shape = sizes(dims, expr.span)?;
                 let value = match value {
                     Some(value) => scalar(value, *dtype)?,
-                    None => zero(*dtype),
+                    None => Scalar::zero(*dtype),
                 };
                 self.builder.set_lane(lane);
                 self.builder.fill(place, *dtype, shape.dims(), value).map_err(at)
             }
-            ExprKind::Call { op, inputs, axes, keep, to } => {
+            ExprKind::Call { op, inputs, axes, keep, to, extra } => {
                 let inputs = self.inputs(*op, inputs, lane)?;
-                let params = params(&inputs, axes, *keep, *to)?;
+                let params = params(&inputs, axes, *keep, *to, extra)?;
                 self.builder.set_lane(lane);
                 let inputs: Vec<&Tensor> = inputs.iter().collect();
                 self.builder.op(*op, &inputs, params).map_err(at)
@@ -109,14 +109,6 @@ pub(crate) fn scalar(number: &Spanned<Number>, dtype: DType) -> Result<Scalar, D
     Err(Diagnostic::new(number.span, format!("{value} does not fit {dtype}, {expected}")))
 }
 
-fn zero(dtype: DType) -> Scalar {
-    match dtype {
-        DType::Bool => Scalar::Bool(false),
-        dtype if dtype.is_float() => Scalar::F64(0.0),
-        _ => Scalar::I64(0),
-    }
-}
-
 /// Sizes as written, as a shape.
 fn sizes(dims: &[Spanned<i64>], span: Span) -> Result<Shape, Diagnostic> {
     let sizes: Vec<usize> = dims
@@ -135,6 +127,7 @@ pub(super) fn params(
     axes: &[Spanned<i64>],
     keep: bool,
     to: Option<DType>,
+    extra: &ExtraRef,
 ) -> Result<Params, Diagnostic> {
     let shape = inputs.first().map_or(Shape::SCALAR, Tensor::shape);
     let mut resolved = Vec::with_capacity(axes.len());
@@ -143,5 +136,14 @@ pub(super) fn params(
     }
     let span = axes.iter().map(|axis| axis.span).reduce(Span::to).unwrap_or_default();
     let axes = Axes::new(&resolved).map_err(|error| Diagnostic::new(span, error.to_string()))?;
-    Ok(Params { axes, keep_dims: keep, to })
+    let dtype = inputs.first().map_or(DType::F32, Tensor::dtype);
+    let extra = match extra {
+        ExtraRef::None => Extra::None,
+        ExtraRef::Pad { before, after, value } => {
+            let value = value.as_ref().map_or(Ok(Scalar::zero(dtype)), |value| scalar(value, dtype))?;
+            Extra::Pad { before: *before, after: *after, value }
+        }
+        ExtraRef::Classes(classes) => Extra::Classes(*classes),
+    };
+    Ok(Params { axes, keep_dims: keep, to, extra })
 }

@@ -5,6 +5,7 @@ use crate::cpu;
 use crate::cuda::abi::{Arguments, MAX_VIEWS, View};
 use crate::cuda::axes::{Axes, Order, stride_to};
 use crate::cuda::function::FunctionName;
+use crate::cuda::plan_place::{one_hot, pad};
 use crate::cuda::plan_reduce::{matmul, reduction, softmax};
 use crate::dtype::DType;
 use crate::error::{Error, KernelError, OpError};
@@ -59,7 +60,7 @@ pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
     let name = FunctionName::Op(op, dtype);
     match op {
         Op::Cast => {
-            let to = call.params.to.ok_or(OpError::MissingTarget)?;
+            let to = call.params.to.ok_or(OpError::MissingTarget { op })?;
             let ([a], out) = operands(call, [dtype], to, InPlace::Allowed)?;
             inferred(op, [a], out, call)?;
             Ok(elementwise(FunctionName::Cast(dtype, to), [out, a]))
@@ -78,6 +79,17 @@ pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
             let ([a], out) = operands(call, [dtype], dtype, InPlace::Refused)?;
             inferred(op, [a], out, call)?;
             Ok(softmax(name, a, out, call.params))
+        }
+        Op::Pad => {
+            let ([a], out) = operands(call, [dtype], dtype, InPlace::Refused)?;
+            inferred(op, [a], out, call)?;
+            Ok(pad(a, out, call.params)?)
+        }
+        Op::OneHot => {
+            let to = call.params.to.ok_or(OpError::MissingTarget { op })?;
+            let ([a], out) = operands(call, [dtype], to, InPlace::Refused)?;
+            inferred(op, [a], out, call)?;
+            Ok(one_hot(a, out)?)
         }
         _ if op.is_reduction() => {
             let output_dtype = if op == Op::ArgMax { DType::I64 } else { dtype };
@@ -114,7 +126,15 @@ pub fn plan_copy(source: &Operand, target: &Operand) -> Option<Launch> {
 /// Those of [`Stream::fill`](crate::Stream::fill) on a CPU.
 pub fn plan_fill(target: &Operand, value: Scalar) -> Result<Option<Launch>, Error> {
     cpu::check_fill(target, value)?;
-    let dtype = target.dtype();
+    let mut launch = elementwise(FunctionName::Fill(target.dtype().size()), [target]);
+    if let Some(launch) = &mut launch {
+        launch.arguments.value = bits(value, target.dtype())?;
+    }
+    Ok(launch)
+}
+
+/// The bits of `value` as an element of `dtype`.
+pub(super) fn bits(value: Scalar, dtype: DType) -> Result<u64, Error> {
     let mut bits = 0u64;
     let scalar = Layout::contiguous(Shape::SCALAR);
     // SAFETY: one element of any dtype lies in the 8 bytes of `bits`, at a multiple of its size; it is gone before `bits`
@@ -122,11 +142,7 @@ pub fn plan_fill(target: &Operand, value: Scalar) -> Result<Option<Launch>, Erro
     let mut one = unsafe { Operand::new((&raw mut bits).cast(), dtype, scalar, Access::Write) };
     // The CPU's own fill: the same rounding for every dtype.
     cpu::fill(&mut one, value)?;
-    let mut launch = elementwise(FunctionName::Fill(dtype.size()), [target]);
-    if let Some(launch) = &mut launch {
-        launch.arguments.value = bits;
-    }
-    Ok(launch)
+    Ok(bits)
 }
 
 /// An elementwise kernel: the output first, then the inputs, which broadcast to it.
@@ -185,7 +201,7 @@ pub(super) fn blank() -> Arguments {
         vectors: 0,
         lanes: 0,
         across: 0,
-        reserved: 0,
+        before: 0,
     }
 }
 

@@ -92,7 +92,11 @@ fn input_dims(rng: &mut Rng, op: Op) -> (Vec<Vec<usize>>, Params) {
         return (vec![with(rng, m, k), with(rng, k, n)], params);
     }
     let one_axis = matches!(op, Op::ArgMax | Op::Softmax);
-    let rank = if one_axis { 1 + rng.below(MAX_RANK) } else { rng.below(MAX_RANK + 1) };
+    let rank = match op {
+        Op::OneHot => rng.below(MAX_RANK),
+        _ if one_axis => 1 + rng.below(MAX_RANK),
+        _ => rng.below(MAX_RANK + 1),
+    };
     let budget = if op.is_elementwise() { 6000 } else { 20_000 };
     let mut whole = dims(rng, rank, budget);
     if !op.is_elementwise() {
@@ -100,7 +104,7 @@ fn input_dims(rng: &mut Rng, op: Op) -> (Vec<Vec<usize>>, Params) {
         if one_axis {
             axes = vec![rng.below(rank)];
         }
-        if !matches!(op, Op::Sum | Op::Softmax) {
+        if !matches!(op, Op::Sum | Op::Softmax | Op::Pad | Op::OneHot) {
             // No elements have no mean and no largest.
             for (axis, dim) in whole.iter_mut().enumerate() {
                 if (axes.contains(&axis) || axes.is_empty()) && *dim == 0 {
@@ -129,14 +133,33 @@ fn draw_output_view(rng: &mut Rng) -> View {
     }
 }
 
+/// The op that a kernel is for, if it is for one.
+fn op_of(name: FunctionName) -> Option<Op> {
+    match name {
+        FunctionName::Op(op, _) => Some(op),
+        FunctionName::Cast(..) => Some(Op::Cast),
+        FunctionName::Pad(_) => Some(Op::Pad),
+        FunctionName::OneHot(..) => Some(Op::OneHot),
+        FunctionName::Copy(_) | FunctionName::Fill(_) => None,
+    }
+}
+
 fn draw_call(rng: &mut Rng, name: FunctionName) -> Call {
-    let (op, dtype, to) = match name {
-        FunctionName::Op(op, dtype) => (op, dtype, None),
-        FunctionName::Cast(from, to) => (Op::Cast, from, Some(to)),
-        _ => panic!("{name} is no op"),
+    // Any of the dtypes of a size.
+    let of_size = |rng: &mut Rng, bytes: usize| {
+        let all: Vec<DType> = DType::ALL.into_iter().filter(|dtype| dtype.size() == bytes).collect();
+        all[rng.below(all.len())]
     };
+    let (dtype, to) = match name {
+        FunctionName::Op(_, dtype) => (dtype, None),
+        FunctionName::Cast(from, to) => (from, Some(to)),
+        FunctionName::Pad(bytes) => (of_size(rng, bytes), None),
+        FunctionName::OneHot(from, bytes) => (from, Some(of_size(rng, bytes))),
+        FunctionName::Copy(_) | FunctionName::Fill(_) => panic!("{name} is no op"),
+    };
+    let op = op_of(name).unwrap();
     let (dims, params) = input_dims(rng, op);
-    let params = Params { to, ..params };
+    let params = Params { to, extra: reference::extra(op, dtype, rng.next()), ..params };
     let pools = pools(op, dtype);
     let inputs: Vec<Tensor> = (0..op.arity())
         .map(|input| {
@@ -274,12 +297,7 @@ fn compare(call: &Call, found: &Tensor, expected: &Tensor, before: &Tensor, what
 /// `cases` calls of each kernel that `which` picks.
 fn compare_all(cases: u64, which: impl Fn(Op) -> bool) {
     for name in FunctionName::all() {
-        let op = match name {
-            FunctionName::Op(op, _) => op,
-            FunctionName::Cast(..) => Op::Cast,
-            _ => continue,
-        };
-        if !which(op) {
+        if !op_of(name).is_some_and(&which) {
             continue;
         }
         for case in 0..cases {
@@ -335,6 +353,16 @@ fn comparisons_do_what_the_cpu_does() {
 #[test]
 fn where_does_what_the_cpu_does() {
     compare_all(60, |op| op == Op::Where);
+}
+
+#[test]
+fn pads_do_what_the_cpu_does() {
+    compare_all(200, |op| op == Op::Pad);
+}
+
+#[test]
+fn one_hot_does_what_the_cpu_does() {
+    compare_all(60, |op| op == Op::OneHot);
 }
 
 #[test]

@@ -17,6 +17,8 @@ mod elementwise;
 mod matmul;
 mod narrow;
 mod number;
+mod one_hot;
+mod pad;
 mod panels;
 mod reduce;
 mod rows;

@@ -6,6 +6,8 @@ use crate::cpu::kernels::argmax::argmax;
 use crate::cpu::kernels::cast::cast_from;
 use crate::cpu::kernels::elementwise::{binary, compare, select, unary};
 use crate::cpu::kernels::matmul::matmul;
+use crate::cpu::kernels::one_hot::one_hot;
+use crate::cpu::kernels::pad::pad;
 use crate::cpu::kernels::reduce::{Largest, Mean, Smallest, Sum, reduce};
 use crate::cpu::kernels::softmax::softmax;
 use crate::cpu::kernels::{arith, number::Tag};
@@ -61,7 +63,9 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
 
     kernels!(MatMul [f32, f64, f16, bf16, i32, i64] matmul);
     kernels!(Softmax [f32, f64, f16, bf16] softmax);
+    kernels!(OneHot [i32, i64, u8] one_hot);
     for dtype in DType::ALL {
+        add(Op::Pad, dtype, pad);
         add(Op::Cast, dtype, cast_from(dtype));
     }
 }

@@ -31,7 +31,7 @@ struct Arguments {
     u32 vectors;
     u32 lanes;
     u32 across;
-    u32 reserved;
+    u32 before;
 };
 
 struct Status {

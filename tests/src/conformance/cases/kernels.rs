@@ -7,7 +7,7 @@ use crate::Random;
 use crate::conformance::host::{HostTensor, Pool, View, WRITABLE};
 use crate::conformance::lab::{Bench, Fail, Lab, ensure, ensure_eq, ensure_matches};
 use crate::conformance::lane::Lane;
-use crate::conformance::reference::{Dense, Margin, Value, agrees, evaluate};
+use crate::conformance::reference::{Dense, Margin, Value, agrees, evaluate, extra};
 
 macro_rules! ops {
     ($($name:ident $op:ident,)*; $($extra:ident [$($tag:ident)*],)*) => {
@@ -27,7 +27,7 @@ ops! {
     add Add, sub Sub, mul Mul, div Div, min Min, max Max, pow Pow,
     eq Eq, ne Ne, lt Lt, le Le, gt Gt, ge Ge, select Where,
     sum Sum, mean Mean, reduce_max ReduceMax, reduce_min ReduceMin, argmax ArgMax,
-    matmul MatMul, softmax Softmax, cast Cast,;
+    matmul MatMul, softmax Softmax, pad Pad, one_hot OneHot, cast Cast,;
     elementwise_in_place [],
     in_place_through_any_view [],
     others_refuse_to_run_in_place [],
@@ -56,6 +56,13 @@ fn forms(op: Op) -> &'static [Form] {
             (&[&[3, 4]], &[1], true),
             (&[&[2, 3, 4]], &[0, 2], false),
             (&[&[2, 3, 4]], &[], true),
+            (&[&[]], &[], false),
+        ],
+        Op::Pad => &[
+            (&[&[7]], &[], false),
+            (&[&[3, 4]], &[1], false),
+            (&[&[2, 3, 4]], &[0, 2], false),
+            (&[&[2, 0, 3]], &[1], false),
             (&[&[]], &[], false),
         ],
         Op::MatMul => &[
@@ -98,11 +105,11 @@ fn against_reference(bench: &Bench, op: Op) -> Result<(), Fail> {
     for dtype in dtypes {
         for form in forms(op) {
             for round in 0..3 {
-                let target = if op == Op::Cast { DType::ALL[rng.below(DType::ALL.len())] } else { dtype };
+                let target = if takes_target(op) { DType::ALL[rng.below(DType::ALL.len())] } else { dtype };
                 one_call(&lab, &mut lane, &mut rng, op, dtype, target, form, round == 0)?;
             }
         }
-        if op == Op::Cast {
+        if takes_target(op) {
             for target in DType::ALL {
                 one_call(&lab, &mut lane, &mut rng, op, dtype, target, &forms(op)[0], true)?;
             }
@@ -110,6 +117,11 @@ fn against_reference(bench: &Bench, op: Op) -> Result<(), Fail> {
     }
     ensure_eq!(lab.device.take_failures(), [], "failures of calls that are right");
     Ok(())
+}
+
+/// Is its output of any dtype that is asked for?
+fn takes_target(op: Op) -> bool {
+    matches!(op, Op::Cast | Op::OneHot)
 }
 
 /// One call on fresh inputs: the output, the bytes around it and the inputs are compared.
@@ -124,7 +136,9 @@ fn one_call(
     &(dims, axes, keep_dims): &Form,
     plain: bool,
 ) -> Result<(), Fail> {
-    let params = Params { axes: Axes::new(axes)?, keep_dims, to: (op == Op::Cast).then_some(target) };
+    let pick = rng.below(1 << 16) as u64;
+    let to = takes_target(op).then_some(target);
+    let params = Params { axes: Axes::new(axes)?, keep_dims, to, extra: extra(op, dtype, pick) };
     let mut views = Vec::new();
     let inputs: Vec<HostTensor> = (0..op.arity())
         .map(|input| {

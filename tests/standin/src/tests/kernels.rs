@@ -28,7 +28,7 @@ fn arguments(views: &[(u64, &[i64])], shape: &[i64], inner: &[i64]) -> Arguments
         vectors: 0,
         lanes: 1,
         across: 0,
-        reserved: 0,
+        before: 0,
     }
 }
 
