@@ -21,7 +21,9 @@ pub enum Form {
     /// `f a axis 1`, exactly one axis, with `keep` if wanted
     ArgMax,
     /// `f a axis 1`, exactly one axis
-    Softmax,
+    AlongAxis(Op),
+    /// `f a b axis 1`, exactly one axis
+    BinaryAlongAxis(Op),
     /// `f a f64`
     Cast,
     /// `pad a 1 2`, with `axis 1` or `axes 0 1` and `value 0` if wanted
@@ -74,7 +76,10 @@ pub const FUNCTIONS: &[(&str, Form)] = &[
     ("mean", Form::Reduce(Op::Mean)),
     ("argmax", Form::ArgMax),
     ("matmul", Form::Binary(Op::MatMul)),
-    ("softmax", Form::Softmax),
+    ("softmax", Form::AlongAxis(Op::Softmax)),
+    ("log_softmax", Form::AlongAxis(Op::LogSoftmax)),
+    ("softmax_backward", Form::BinaryAlongAxis(Op::SoftmaxBackward)),
+    ("log_softmax_backward", Form::BinaryAlongAxis(Op::LogSoftmaxBackward)),
     ("cast", Form::Cast),
     ("pad", Form::Pad),
     ("one_hot", Form::OneHot),
@@ -156,10 +161,14 @@ mod tests {
     #[test]
     fn every_op_has_a_function() {
         use std::collections::HashSet;
-        let mut ops: HashSet<Op> = HashSet::from([Op::Where, Op::ArgMax, Op::Softmax, Op::Cast, Op::Pad, Op::OneHot]);
+        let mut ops: HashSet<Op> = HashSet::from([Op::Where, Op::ArgMax, Op::Cast, Op::Pad, Op::OneHot]);
         for (_, form) in FUNCTIONS {
             match form {
-                Form::Unary(op) | Form::Binary(op) | Form::Reduce(op) => {
+                Form::Unary(op)
+                | Form::Binary(op)
+                | Form::Reduce(op)
+                | Form::AlongAxis(op)
+                | Form::BinaryAlongAxis(op) => {
                     ops.insert(*op);
                 }
                 Form::BinaryOrReduce(binary, reduction) => ops.extend([*binary, *reduction]),

@@ -115,6 +115,8 @@ const WORDS: &[&str] = &[
     "matmul",
     "argmax",
     "softmax",
+    "log_softmax",
+    "softmax_backward",
     "pad",
     "one_hot",
     "to",

@@ -102,6 +102,9 @@ pub enum OpError {
     /// Two inputs that need the same dtype.
     #[error("{op} needs inputs of one dtype, found {left} and {right}; cast one of them first")]
     MixedDTypes { op: Op, left: DType, right: DType },
+    /// Two inputs that need the same shape.
+    #[error("{op} needs inputs of one shape, found {left} and {right}")]
+    MixedShapes { op: Op, left: Box<Shape>, right: Box<Shape> },
     /// A condition that is not bool.
     #[error("the condition of {op} must be bool, found {found}; cast it or compare first")]
     Condition { op: Op, found: DType },

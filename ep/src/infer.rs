@@ -13,7 +13,8 @@ use DType::{BF16, Bool, F16, F32, F64, I32, I64, U8};
 pub const fn supported_dtypes(op: Op) -> &'static [DType] {
     match op {
         Op::Neg | Op::Abs | Op::Relu | Op::MatMul => &[F32, F64, F16, BF16, I32, I64],
-        Op::Exp | Op::Log | Op::Sqrt | Op::Tanh | Op::Sigmoid | Op::Mean | Op::Softmax => &[F32, F64, F16, BF16],
+        Op::Exp | Op::Log | Op::Sqrt | Op::Tanh | Op::Sigmoid | Op::Mean => &[F32, F64, F16, BF16],
+        Op::Softmax | Op::LogSoftmax | Op::SoftmaxBackward | Op::LogSoftmaxBackward => &[F32, F64, F16, BF16],
         Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Pow | Op::Sum => &[F32, F64, F16, BF16, I32, I64, U8],
         Op::Min
         | Op::Max
@@ -45,7 +46,8 @@ pub fn supports(op: Op, dtype: DType) -> bool {
 /// * [`Op::Where`]: a bool condition and two inputs of one dtype, all three broadcast.
 /// * Reductions over [`Params::axes`] (none: all axes): the axes go, or stay with size 1 if
 ///   [`Params::keep_dims`]. The dtype stays; [`Op::ArgMax`] takes exactly one axis and gives i64.
-/// * [`Op::Softmax`]: exactly one axis, shape and dtype stay.
+/// * [`Op::Softmax`], [`Op::LogSoftmax`]: exactly one axis, shape and dtype stay. Their gradients: two inputs of one dtype
+///   and shape.
 /// * [`Op::Pad`]: [`Params::axes`] (none: all axes) grow by both margins, the dtype stays.
 /// * [`Op::OneHot`]: one more axis, innermost, in the dtype of [`Params::to`].
 /// * [`Op::MatMul`]: `[.., m, k]` by `[.., k, n]` gives `[.., m, n]`, where `..` broadcasts.
@@ -71,7 +73,16 @@ pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DTy
             let (dtype, shape) = pair(op, inputs[1], inputs[2])?;
             Ok((dtype, broadcast(op, inputs[0].1, &shape)?))
         }
-        Op::Softmax => {
+        Op::Softmax | Op::LogSoftmax => {
+            one_axis(op, shape, params)?;
+            Ok((dtype, *shape))
+        }
+        Op::SoftmaxBackward | Op::LogSoftmaxBackward => {
+            let dtype = same_dtype(op, dtype, inputs[1].0)?;
+            if shape != inputs[1].1 {
+                let (left, right) = (Box::new(*shape), Box::new(*inputs[1].1));
+                return Err(OpError::MixedShapes { op, left, right });
+            }
             one_axis(op, shape, params)?;
             Ok((dtype, *shape))
         }

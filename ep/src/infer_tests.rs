@@ -97,7 +97,7 @@ fn an_empty_reduction_is_refused_unless_it_is_a_sum() {
 #[test]
 fn softmax_and_argmax_need_exactly_one_axis() {
     let input = [given(F32, &[2, 3])];
-    for op in [Op::Softmax, Op::ArgMax] {
+    for op in [Op::Softmax, Op::LogSoftmax, Op::ArgMax] {
         for axes in [&[][..], &[0, 1]] {
             let refused = infer(op, &input, &over(axes));
             assert!(matches!(refused, Err(OpError::OneAxis { .. })), "{op}");
@@ -105,6 +105,20 @@ fn softmax_and_argmax_need_exactly_one_axis() {
         assert!(infer(op, &input, &over(&[2])).is_err());
     }
     assert_eq!(infer(Op::Softmax, &input, &over(&[1])), Ok(input[0]));
+}
+
+#[test]
+fn gradients_of_softmax_need_two_inputs_of_one_shape_and_exactly_one_axis() {
+    let (y, turned) = (given(F32, &[2, 3]), given(F32, &[3, 2]));
+    for op in [Op::SoftmaxBackward, Op::LogSoftmaxBackward] {
+        assert_eq!(infer(op, &[y, y], &over(&[1])), Ok(y));
+        let text = infer(op, &[y, turned], &over(&[1])).unwrap_err().to_string();
+        assert_eq!(text, format!("{op} needs inputs of one shape, found [2,3] and [3,2]"));
+        let mixed = infer(op, &[y, given(F64, &[2, 3])], &over(&[1]));
+        assert!(matches!(mixed, Err(OpError::MixedDTypes { .. })));
+        assert!(matches!(plain(op, &[y, y]), Err(OpError::OneAxis { .. })));
+        assert!(infer(op, &[y, y], &over(&[2])).is_err());
+    }
 }
 
 #[test]

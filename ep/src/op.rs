@@ -97,6 +97,15 @@ ops! {
     MatMul "matmul" 2,
     /// `exp(x) / sum(exp(x))` over one axis, without overflow.
     Softmax "softmax" 1,
+    /// `x - log(sum(exp(x)))` over one axis: the logarithm of the softmax, without overflow, and exact where that is
+    /// nearly 0.
+    LogSoftmax "log_softmax" 1,
+    /// The gradient of the softmax over one axis: given what it gave and the gradient of that, the gradient of its input,
+    /// `y * (dy - sum(y * dy))`.
+    SoftmaxBackward "softmax_backward" 2,
+    /// The gradient of the log-softmax over one axis: given what it gave and the gradient of that, the gradient of its
+    /// input, `dy - exp(y) * sum(dy)`.
+    LogSoftmaxBackward "log_softmax_backward" 2,
     /// The input with margins of one value on [`Params::axes`](crate::Params::axes), as wide as
     /// [`Extra::Pad`](crate::Extra::Pad) says.
     Pad "pad" 1,
@@ -114,12 +123,17 @@ impl Op {
     /// Is each output element made from the input elements at its own (broadcast) index alone? Then
     /// the output may be exactly the view of an input.
     pub const fn is_elementwise(self) -> bool {
-        !(self.is_reduction() || matches!(self, Op::MatMul | Op::Softmax | Op::Pad | Op::OneHot))
+        !(self.is_reduction() || self.is_softmax() || matches!(self, Op::MatMul | Op::Pad | Op::OneHot))
     }
 
     /// Does it combine elements along [`Params::axes`](crate::Params::axes)?
     pub const fn is_reduction(self) -> bool {
         matches!(self, Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin | Op::ArgMax)
+    }
+
+    /// Is it of the softmax family: rows along one axis, each made from all of a row?
+    pub const fn is_softmax(self) -> bool {
+        matches!(self, Op::Softmax | Op::LogSoftmax | Op::SoftmaxBackward | Op::LogSoftmaxBackward)
     }
 
     /// Is it a comparison: two inputs of one dtype to bool?

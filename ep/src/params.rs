@@ -109,7 +109,7 @@ impl FromStr for Axes {
 #[derive(Copy, Clone, Debug, PartialEq, Default)]
 pub struct Params {
     /// Axes of a reduction and of [`Op::Pad`](crate::Op::Pad) (none: all), of [`Op::ArgMax`](crate::Op::ArgMax) and
-    /// [`Op::Softmax`](crate::Op::Softmax) (exactly one).
+    /// the [softmax family](crate::Op::is_softmax) (exactly one).
     pub axes: Axes,
     /// Do reduced axes stay, with size 1?
     pub keep_dims: bool,

@@ -20,7 +20,8 @@ struct Case {
 fn pools(op: Op, dtype: DType) -> [Pool; 3] {
     let wild = [Pool::Wild; 3];
     match op {
-        Op::Sum | Op::Mean | Op::MatMul | Op::Softmax => [Pool::Tame; 3],
+        Op::Sum | Op::Mean | Op::MatMul => [Pool::Tame; 3],
+        _ if op.is_softmax() => [Pool::Tame; 3],
         Op::Div if !dtype.is_float() => [Pool::Wild, Pool::NonZero, Pool::Wild],
         Op::Pow if !dtype.is_float() => [Pool::Wild, Pool::Small, Pool::Wild],
         _ => wild,
@@ -31,13 +32,17 @@ fn pools(op: Op, dtype: DType) -> [Pool; 3] {
 fn margin(op: Op) -> Margin {
     let units = match op {
         Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow => 8.0,
-        Op::Sum | Op::Mean | Op::MatMul | Op::Softmax => 64.0,
+        Op::Sum | Op::Mean | Op::MatMul => 64.0,
+        _ if op.is_softmax() => 64.0,
         _ => 0.0,
     };
     // Terms of sums and products are at most 16 in size, and there are few.
     let scale = match op {
         Op::Sum | Op::MatMul => 64.0,
         Op::Mean => 4.0,
+        // Differences that may cancel; the elements of gradients' inputs are any, not those of a softmax.
+        Op::LogSoftmax => 8.0,
+        Op::SoftmaxBackward | Op::LogSoftmaxBackward => 256.0,
         _ => 0.0,
     };
     // Subnormal results are correct to their last bit only.
@@ -217,9 +222,12 @@ fn matmul_cases() -> Vec<Case> {
 fn cases(op: Op) -> Vec<Case> {
     match op {
         Op::MatMul => matmul_cases(),
-        Op::Softmax | Op::ArgMax => {
+        _ if op == Op::ArgMax || op.is_softmax() => {
             let mut cases = axis_cases();
             cases.retain(|case| case.axes.len() == 1);
+            for case in &mut cases {
+                case.dims.resize(op.arity(), case.dims[0].clone());
+            }
             cases
         }
         Op::Pad => axis_cases(),
@@ -325,10 +333,11 @@ proptest! {
     fn ops_over_axes_agree_on_random_shapes(
         case in random_axes(), views in random_views(), seed in any::<u64>(),
     ) {
-        let others = [Op::Softmax, Op::Pad, Op::OneHot];
-        for op in Op::ALL.into_iter().filter(|op| op.is_reduction() || others.contains(op)) {
+        let others = [Op::Pad, Op::OneHot];
+        for op in Op::ALL.into_iter().filter(|op| op.is_reduction() || op.is_softmax() || others.contains(op)) {
             let mut case = case.clone();
-            if matches!(op, Op::ArgMax | Op::Softmax) {
+            case.dims.resize(op.arity(), case.dims[0].clone());
+            if op == Op::ArgMax || op.is_softmax() {
                 case.axes = vec![(seed % case.dims[0].len() as u64) as usize];
             }
             for &dtype in supported_dtypes(op) {

@@ -130,6 +130,35 @@ impl InstructionsBuilder {
         self.op(Op::Softmax, &[input], Params::over(Axes::new(&[axis])?))
     }
 
+    /// x - log(sum(exp(x))) along `axis`.
+    ///
+    /// # Errors
+    /// There is no such axis, or the dtype is no float.
+    #[track_caller]
+    pub fn log_softmax(&mut self, input: &Tensor, axis: usize) -> Result<Tensor, BuildError> {
+        self.op(Op::LogSoftmax, &[input], Params::over(Axes::new(&[axis])?))
+    }
+
+    /// The gradient of a softmax's input: `y` is what [`softmax`](InstructionsBuilder::softmax) gave along `axis`, `dy` the
+    /// gradient of that, of the same shape.
+    ///
+    /// # Errors
+    /// There is no such axis, the dtype is no float, or the two differ in dtype or shape.
+    #[track_caller]
+    pub fn softmax_backward(&mut self, y: &Tensor, dy: &Tensor, axis: usize) -> Result<Tensor, BuildError> {
+        self.op(Op::SoftmaxBackward, &[y, dy], Params::over(Axes::new(&[axis])?))
+    }
+
+    /// The gradient of a log-softmax's input: `y` is what [`log_softmax`](InstructionsBuilder::log_softmax) gave along
+    /// `axis`, `dy` the gradient of that, of the same shape.
+    ///
+    /// # Errors
+    /// As [`softmax_backward`](InstructionsBuilder::softmax_backward).
+    #[track_caller]
+    pub fn log_softmax_backward(&mut self, y: &Tensor, dy: &Tensor, axis: usize) -> Result<Tensor, BuildError> {
+        self.op(Op::LogSoftmaxBackward, &[y, dy], Params::over(Axes::new(&[axis])?))
+    }
+
     /// The input with `before` and `after` elements of `value` around it on each of `axes` (none: all). Axes with margins of
     /// other sizes take a call of their own.
     ///

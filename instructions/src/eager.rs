@@ -351,6 +351,38 @@ impl Tensor {
         self.op(Op::Softmax, &[], Params::over(axes))
     }
 
+    /// x - log(sum(exp(x))) along `axis`.
+    ///
+    /// # Errors
+    /// As [`Tensor::op`].
+    #[track_caller]
+    pub fn log_softmax(&self, axis: usize) -> Result<Tensor, Error> {
+        let axes = Axes::new(&[axis]).map_err(crate::BuildError::from)?;
+        self.op(Op::LogSoftmax, &[], Params::over(axes))
+    }
+
+    /// The gradient of a softmax's input: this is what [`softmax`](Tensor::softmax) gave along `axis`, `dy` the gradient of
+    /// it, of the same shape.
+    ///
+    /// # Errors
+    /// As [`Tensor::op`].
+    #[track_caller]
+    pub fn softmax_backward(&self, dy: &Tensor, axis: usize) -> Result<Tensor, Error> {
+        let axes = Axes::new(&[axis]).map_err(crate::BuildError::from)?;
+        self.op(Op::SoftmaxBackward, &[dy], Params::over(axes))
+    }
+
+    /// The gradient of a log-softmax's input: this is what [`log_softmax`](Tensor::log_softmax) gave along `axis`, `dy` the
+    /// gradient of it, of the same shape.
+    ///
+    /// # Errors
+    /// As [`Tensor::op`].
+    #[track_caller]
+    pub fn log_softmax_backward(&self, dy: &Tensor, axis: usize) -> Result<Tensor, Error> {
+        let axes = Axes::new(&[axis]).map_err(crate::BuildError::from)?;
+        self.op(Op::LogSoftmaxBackward, &[dy], Params::over(axes))
+    }
+
     /// The tensor with `before` and `after` elements of `value` around it on each of `axes` (none: all). Axes with margins
     /// of other sizes take a call of their own.
     ///

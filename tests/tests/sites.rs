@@ -102,6 +102,9 @@ fn every_eager_call_is_issued_at_its_own_line() {
         x.min(&[1]),
         x.argmax(0),
         x.softmax(1),
+        x.log_softmax(1),
+        x.softmax_backward(&y, 1),
+        x.log_softmax_backward(&y, 1),
         x.pad(&[0], 1, 0, 0.5),
         indices.one_hot(3, DType::F32),
         x.cast(DType::F64),
@@ -112,7 +115,7 @@ fn every_eager_call_is_issued_at_its_own_line() {
         &x / &y,
         -&x,
     }
-    assert_eq!(checked, 47);
+    assert_eq!(checked, 50);
 }
 
 /// Builds one instruction; the line is this function's caller's where the builder's call is written.
@@ -150,6 +153,9 @@ fn every_instruction_kind_is_issued_at_its_own_line() {
         ("sum", line!(), &|b| drop(b.sum(&x, &[]))),
         ("argmax", line!(), &|b| drop(b.argmax(&x, 0))),
         ("softmax", line!(), &|b| drop(b.softmax(&x, 0))),
+        ("log_softmax", line!(), &|b| drop(b.log_softmax(&x, 0))),
+        ("softmax_backward", line!(), &|b| drop(b.softmax_backward(&x, &y, 0))),
+        ("log_softmax_backward", line!(), &|b| drop(b.log_softmax_backward(&x, &y, 0))),
         ("pad", line!(), &|b| drop(b.pad(&x, &[0], 1, 0, 0.5))),
         ("one_hot", line!(), &|b| drop(b.one_hot(&indices, 3, DType::F32))),
         ("cast", line!(), &|b| drop(b.cast(&x, DType::F64))),

@@ -18,6 +18,7 @@ fn built() -> InstructionList {
         b.set_lane(2);
         let sums = b.sum(&product, &[1])?;
         let soft = b.softmax(&product, 1)?;
+        let soft = b.softmax_backward(&soft, &product, 1)?;
         let memory = b.allocate(other, DType::F32, &[3, 3])?;
         b.copy_into(&soft, &memory)?;
         b.barrier();

@@ -108,17 +108,15 @@ impl Parser {
                 let keep = self.take_word("keep");
                 ExprKind::Call { op: Op::ArgMax, inputs: vec![input], axes, keep, to: None, extra: ExtraRef::None }
             }
-            Form::Softmax => {
-                let input = self.atom("an operand")?;
+            Form::AlongAxis(op) => {
+                let inputs = vec![self.atom("an operand")?];
                 let axes = vec![self.one_axis()?];
-                ExprKind::Call {
-                    op: Op::Softmax,
-                    inputs: vec![input],
-                    axes,
-                    keep: false,
-                    to: None,
-                    extra: ExtraRef::None,
-                }
+                ExprKind::Call { op, inputs, axes, keep: false, to: None, extra: ExtraRef::None }
+            }
+            Form::BinaryAlongAxis(op) => {
+                let inputs = vec![self.atom("what the op gave")?, self.atom("its gradient")?];
+                let axes = vec![self.one_axis()?];
+                ExprKind::Call { op, inputs, axes, keep: false, to: None, extra: ExtraRef::None }
             }
             Form::Cast => {
                 let input = self.atom("an operand")?;

@@ -9,7 +9,7 @@
 //! | pad | the output's axes | those of the input, as many | input and output: one per axis of `shape` |
 //! | one-hot | the axes of the indices | the classes | indices: those of `shape`; output: those of `shape`, then that of `inner` |
 //! | sum, mean, largest, smallest, argmax | the kept axes | the reduced axes | input: those of `shape`, then those of `inner`; output: those of `shape` |
-//! | softmax | the other axes | the axis | those of `shape`, then that of `inner` |
+//! | softmax, log-softmax, their gradients | the other axes | the axis | those of `shape`, then that of `inner` |
 //! | matmul | the batch axes | `[m, n, k]` | those of `shape`, then of a row and of a column |
 //!
 //! So a view of `shape` followed by `inner` (for matmul by two of `[m, k]`, `[k, n]`, `[m, n]`) is the operand again, as

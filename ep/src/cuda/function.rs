@@ -83,8 +83,7 @@ impl FunctionName {
             FunctionName::Op(Op::Where, _) => Module::Move,
             FunctionName::Cast(..) => Module::Cast,
             FunctionName::Op(Op::MatMul, _) => Module::MatMul,
-            FunctionName::Op(Op::Softmax, _) => Module::Reduce,
-            FunctionName::Op(op, _) if op.is_reduction() => Module::Reduce,
+            FunctionName::Op(op, _) if op.is_reduction() || op.is_softmax() => Module::Reduce,
             FunctionName::Op(op, _) if op.is_comparison() => Module::Compare,
             FunctionName::Op(op, _) if op.arity() == 2 => Module::Binary,
             FunctionName::Op(..) => Module::Unary,
@@ -173,7 +172,7 @@ pub enum Module {
     Cast,
     /// What computes nothing: copy, fill, where, pad, one-hot.
     Move,
-    /// Reductions and softmax.
+    /// Reductions, softmax and its gradients.
     Reduce,
     /// Matrix products.
     MatMul,

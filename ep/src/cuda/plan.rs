@@ -75,10 +75,15 @@ pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
             inferred(op, [a, b], out, call)?;
             Ok(matmul(name, a, b, out))
         }
-        Op::Softmax => {
+        Op::Softmax | Op::LogSoftmax => {
             let ([a], out) = operands(call, [dtype], dtype, InPlace::Refused)?;
             inferred(op, [a], out, call)?;
-            Ok(softmax(name, a, out, call.params))
+            Ok(softmax(name, [out, a], call.params))
+        }
+        Op::SoftmaxBackward | Op::LogSoftmaxBackward => {
+            let ([y, dy], out) = operands(call, [dtype; 2], dtype, InPlace::Refused)?;
+            inferred(op, [y, dy], out, call)?;
+            Ok(softmax(name, [out, y, dy], call.params))
         }
         Op::Pad => {
             let ([a], out) = operands(call, [dtype], dtype, InPlace::Refused)?;
@@ -153,8 +158,7 @@ fn elementwise<const N: usize>(function: FunctionName, operands: [&Operand; N]) 
         return None;
     }
     let mut arguments = blank();
-    // The output is the last view.
-    let views: [usize; N] = std::array::from_fn(|operand| (operand + N - 1) % N);
+    let views: [usize; N] = views();
     for (view, operand) in views.into_iter().zip(operands) {
         arguments.views[view].base = operand.ptr().addr() as u64;
     }
@@ -184,6 +188,11 @@ fn elementwise_axes<const N: usize>(function: FunctionName, layouts: [&Layout; N
     let rank = shape.rank();
     let axis = |axis| (shape.dims()[axis], layouts.map(|layout| stride_to(layout, axis, rank)));
     Axes::new(order, (0..rank).map(axis))
+}
+
+/// The view of each operand where the output comes first: it is the last view.
+pub(super) fn views<const N: usize>() -> [usize; N] {
+    std::array::from_fn(|operand| (operand + N - 1) % N)
 }
 
 /// Arguments without operands.

@@ -35,7 +35,8 @@ struct Call {
 
 fn pools(op: Op, dtype: DType) -> [Pool; 3] {
     match op {
-        Op::Sum | Op::Mean | Op::MatMul | Op::Softmax => [Pool::Tame; 3],
+        Op::Sum | Op::Mean | Op::MatMul => [Pool::Tame; 3],
+        _ if op.is_softmax() => [Pool::Tame; 3],
         Op::Div if !dtype.is_float() => [Pool::Wild, Pool::NonZero, Pool::Wild],
         Op::Pow if !dtype.is_float() => [Pool::Wild, Pool::Small, Pool::Wild],
         _ => [Pool::Wild; 3],
@@ -91,7 +92,7 @@ fn input_dims(rng: &mut Rng, op: Op) -> (Vec<Vec<usize>>, Params) {
         };
         return (vec![with(rng, m, k), with(rng, k, n)], params);
     }
-    let one_axis = matches!(op, Op::ArgMax | Op::Softmax);
+    let one_axis = op == Op::ArgMax || op.is_softmax();
     let rank = match op {
         Op::OneHot => rng.below(MAX_RANK),
         _ if one_axis => 1 + rng.below(MAX_RANK),
@@ -104,7 +105,7 @@ fn input_dims(rng: &mut Rng, op: Op) -> (Vec<Vec<usize>>, Params) {
         if one_axis {
             axes = vec![rng.below(rank)];
         }
-        if !matches!(op, Op::Sum | Op::Softmax | Op::Pad | Op::OneHot) {
+        if op != Op::Sum && op.is_reduction() {
             // No elements have no mean and no largest.
             for (axis, dim) in whole.iter_mut().enumerate() {
                 if (axes.contains(&axis) || axes.is_empty()) && *dim == 0 {
@@ -113,7 +114,7 @@ fn input_dims(rng: &mut Rng, op: Op) -> (Vec<Vec<usize>>, Params) {
             }
         }
         params.axes = Axes::new(&axes).unwrap();
-        return (vec![whole], params);
+        return (vec![whole; op.arity()], params);
     }
     if op.arity() == 1 {
         return (vec![whole], params);
@@ -266,6 +267,13 @@ fn tolerance(op: Op, dtype: DType) -> (f64, f64) {
     match (op, dtype) {
         (Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow, _) => (4.0 * epsilon, 0.0),
         (Op::Softmax, _) => (16.0 * epsilon, 0.0),
+        // Differences: as far apart as what they are made from.
+        (Op::LogSoftmax, DType::F64) => (16.0 * epsilon, 1e-14),
+        (Op::LogSoftmax, _) => (16.0 * epsilon, 1e-5),
+        (Op::SoftmaxBackward, DType::F64) => (64.0 * epsilon, 1e-11),
+        (Op::SoftmaxBackward, _) => (4.0 * epsilon, 1e-11),
+        (Op::LogSoftmaxBackward, DType::F64) => (64.0 * epsilon, 1e-10),
+        (Op::LogSoftmaxBackward, _) => (4.0 * epsilon, 0.02),
         // Kept in `f64` and rounded once.
         (Op::Sum | Op::Mean, DType::F32) => (epsilon, 1e-11),
         (Op::Sum | Op::Mean, DType::F64) => (16.0 * epsilon, 1e-12),
@@ -342,7 +350,7 @@ fn casts_do_what_the_cpu_does() {
 
 #[test]
 fn binary_ops_do_what_the_cpu_does() {
-    compare_all(60, |op| op.arity() == 2 && op != Op::MatMul && !op.is_comparison());
+    compare_all(60, |op| op.arity() == 2 && op.is_elementwise() && !op.is_comparison());
 }
 
 #[test]
@@ -371,8 +379,8 @@ fn reductions_do_what_the_cpu_does() {
 }
 
 #[test]
-fn softmax_does_what_the_cpu_does() {
-    compare_all(60, |op| op == Op::Softmax);
+fn softmax_and_its_gradients_do_what_the_cpu_does() {
+    compare_all(60, Op::is_softmax);
 }
 
 #[test]

@@ -120,7 +120,7 @@ pub(crate) fn extra(op: Op, dtype: DType, pick: u64) -> Extra {
 pub(crate) fn evaluate(op: Op, inputs: &[Dense], params: &Params) -> Dense {
     match op {
         Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin | Op::ArgMax => reduction(op, &inputs[0], params),
-        Op::Softmax => softmax(&inputs[0], params),
+        _ if op.is_softmax() => softmax(op, inputs, params),
         Op::MatMul => matmul(&inputs[0], &inputs[1]),
         Op::Pad => pad(&inputs[0], params),
         Op::OneHot => one_hot(&inputs[0], params),
@@ -322,24 +322,28 @@ fn reduce(op: Op, dtype: DType, group: &[Value]) -> Value {
     }
 }
 
-fn softmax(input: &Dense, params: &Params) -> Dense {
+/// Other formulas than the kernels': no largest element is subtracted, and gradients are products with the Jacobian.
+fn softmax(op: Op, inputs: &[Dense], params: &Params) -> Dense {
     let axis = params.axes.iter().next().unwrap();
-    let values = indices(&input.dims)
-        .iter()
-        .map(|index| {
-            // 1 / sum(exp(other - own)): another formula than the kernel's.
-            let own = input.at(index).float();
-            let sum: f64 = (0..input.dims[axis])
-                .map(|place| {
-                    let mut other = index.clone();
-                    other[axis] = place;
-                    (input.at(&other).float() - own).exp()
-                })
-                .sum();
-            Value::Float(1.0 / sum)
+    let value = |index: &Vec<usize>| {
+        let row = |input: &Dense| -> Vec<f64> {
+            let other = |place| [&index[..axis], &[place], &index[axis + 1..]].concat();
+            (0..input.dims[axis]).map(|place| input.at(&other(place)).float()).collect()
+        };
+        let (own, first) = (index[axis], row(&inputs[0]));
+        let sum = || first.iter().map(|other| (other - first[own]).exp()).sum::<f64>();
+        // The derivative of element `j` by that of the index.
+        let derivative = |j: usize| match op {
+            Op::SoftmaxBackward => first[j] * (f64::from(j == own) - first[own]),
+            _ => f64::from(j == own) - first[own].exp(),
+        };
+        Value::Float(match op {
+            Op::Softmax => 1.0 / sum(),
+            Op::LogSoftmax => -sum().ln(),
+            _ => row(&inputs[1]).into_iter().enumerate().map(|(j, dy)| dy * derivative(j)).sum(),
         })
-        .collect();
-    Dense { values, ..input.clone() }
+    };
+    Dense { values: indices(&inputs[0].dims).iter().map(value).collect(), ..inputs[0].clone() }
 }
 
 fn pad(input: &Dense, params: &Params) -> Dense {

@@ -175,6 +175,7 @@ impl<'vm> Run<'vm> {
         match op {
             Op::Tanh if self.machine.exact => Op::Abs,
             Op::MatMul if self.machine.exact => Op::Sub,
+            Op::SoftmaxBackward if self.machine.exact => Op::Mul,
             op => op,
         }
     }
@@ -232,14 +233,17 @@ impl<'vm> Run<'vm> {
                 self.keep(y);
             }
             Action::Binary | Action::MatMul => {
-                let op = match action(kind) {
-                    Action::MatMul => self.exactly(Op::MatMul),
-                    _ => [Op::Add, Op::Sub, Op::Mul, Op::Max][usize::from(c) % 4],
+                // One in four is a gradient, by rows or by columns.
+                let along = Params::over(Axes::new(&[usize::from(c) % 2]).expect("an axis"));
+                let (op, params) = match action(kind) {
+                    Action::MatMul => (self.exactly(Op::MatMul), Params::default()),
+                    _ if c >> 6 == 1 => (self.exactly(Op::SoftmaxBackward), along),
+                    _ => ([Op::Add, Op::Sub, Op::Mul, Op::Max][usize::from(c) % 4], Params::default()),
                 };
                 let Some(x) = self.view(a, Some(device), c) else { return Ok(()) };
                 let Some(y) = self.like(&x, b.wrapping_add(c), c >> 4) else { return Ok(()) };
-                let run = |_: &mut Run<'_>| x.op(op, &[&y], Params::default());
-                let z = self.eager_or(eager, run, |b| b.op(op, &[&x, &y], Params::default()))?;
+                let run = |_: &mut Run<'_>| x.op(op, &[&y], params);
+                let z = self.eager_or(eager, run, |b| b.op(op, &[&x, &y], params))?;
                 self.keep(z);
             }
             Action::InPlace => {

@@ -9,7 +9,7 @@ use crate::cpu::kernels::matmul::matmul;
 use crate::cpu::kernels::one_hot::one_hot;
 use crate::cpu::kernels::pad::pad;
 use crate::cpu::kernels::reduce::{Largest, Mean, Smallest, Sum, reduce};
-use crate::cpu::kernels::softmax::softmax;
+use crate::cpu::kernels::softmax::{self, backward, forward};
 use crate::cpu::kernels::{arith, number::Tag};
 use crate::device::DeviceKind;
 use crate::dtype::DType;
@@ -62,7 +62,10 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     kernels!(ArgMax [f32, f64, f16, bf16, i32, i64, u8, bool] argmax);
 
     kernels!(MatMul [f32, f64, f16, bf16, i32, i64] matmul);
-    kernels!(Softmax [f32, f64, f16, bf16] softmax);
+    kernels!(Softmax [f32, f64, f16, bf16] forward of softmax::Softmax);
+    kernels!(LogSoftmax [f32, f64, f16, bf16] forward of softmax::LogSoftmax);
+    kernels!(SoftmaxBackward [f32, f64, f16, bf16] backward of softmax::SoftmaxBackward);
+    kernels!(LogSoftmaxBackward [f32, f64, f16, bf16] backward of softmax::LogSoftmaxBackward);
     kernels!(OneHot [i32, i64, u8] one_hot);
     for dtype in DType::ALL {
         add(Op::Pad, dtype, pad);

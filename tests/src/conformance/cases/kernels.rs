@@ -27,7 +27,8 @@ ops! {
     add Add, sub Sub, mul Mul, div Div, min Min, max Max, pow Pow,
     eq Eq, ne Ne, lt Lt, le Le, gt Gt, ge Ge, select Where,
     sum Sum, mean Mean, reduce_max ReduceMax, reduce_min ReduceMin, argmax ArgMax,
-    matmul MatMul, softmax Softmax, pad Pad, one_hot OneHot, cast Cast,;
+    matmul MatMul, softmax Softmax, log_softmax LogSoftmax, softmax_backward SoftmaxBackward,
+    log_softmax_backward LogSoftmaxBackward, pad Pad, one_hot OneHot, cast Cast,;
     elementwise_in_place [],
     in_place_through_any_view [],
     others_refuse_to_run_in_place [],
@@ -48,7 +49,14 @@ type Form = (&'static [&'static [usize]], &'static [usize], bool);
 
 fn forms(op: Op) -> &'static [Form] {
     match op {
-        Op::Softmax => &[(&[&[5]], &[0], false), (&[&[3, 4]], &[1], false), (&[&[2, 3, 4]], &[1], false)],
+        Op::SoftmaxBackward | Op::LogSoftmaxBackward => &[
+            (&[&[5], &[5]], &[0], false),
+            (&[&[3, 4], &[3, 4]], &[1], false),
+            (&[&[2, 3, 4], &[2, 3, 4]], &[1], false),
+        ],
+        Op::Softmax | Op::LogSoftmax => {
+            &[(&[&[5]], &[0], false), (&[&[3, 4]], &[1], false), (&[&[2, 3, 4]], &[1], false)]
+        }
         Op::ArgMax => &[(&[&[6]], &[0], false), (&[&[3, 4]], &[0], true), (&[&[2, 3, 4]], &[2], false)],
         Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin => &[
             (&[&[7]], &[], false),
@@ -88,7 +96,8 @@ fn forms(op: Op) -> &'static [Form] {
 
 fn pool(op: Op, dtype: DType, input: usize) -> Pool {
     match op {
-        Op::Sum | Op::Mean | Op::MatMul | Op::Softmax => Pool::Tame,
+        Op::Sum | Op::Mean | Op::MatMul => Pool::Tame,
+        _ if op.is_softmax() => Pool::Tame,
         Op::Div if !dtype.is_float() && input == 1 => Pool::NonZero,
         Op::Pow if !dtype.is_float() && input == 1 => Pool::Small,
         Op::Pow if dtype.is_float() => Pool::Small,
@@ -174,13 +183,17 @@ fn one_call(
 fn margin(op: Op) -> Margin {
     let units = match op {
         Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow => 16.0,
-        Op::Sum | Op::Mean | Op::MatMul | Op::Softmax => 64.0,
+        Op::Sum | Op::Mean | Op::MatMul => 64.0,
+        _ if op.is_softmax() => 64.0,
         _ => 0.0,
     };
     // What is summed is at most 4 (16 for products) in size, and there is little of it.
     let scale = match op {
         Op::Sum | Op::MatMul => 64.0,
         Op::Mean => 4.0,
+        // Differences that may cancel; the elements of gradients' inputs are any, not those of a softmax.
+        Op::LogSoftmax => 8.0,
+        Op::SoftmaxBackward | Op::LogSoftmaxBackward => 256.0,
         _ => 0.0,
     };
     Margin { units, scale, least: 1e-37 }
@@ -236,8 +249,10 @@ fn others_refuse_to_run_in_place(bench: &Bench) -> Result<(), Fail> {
     let square = lab.vector(&mut lane, &[1f32, 2.0, 3.0, 4.0])?.with(Layout::contiguous(Shape::new(&[2, 2])?));
     let other = lab.vector(&mut lane, &[0f32; 4])?.with(square.layout);
     let softmax = Params::over(Axes::new(&[1])?);
-    let launches: [(Op, Vec<_>, Params); 3] = [
+    let launches: [(Op, Vec<_>, Params); 5] = [
         (Op::Softmax, vec![&square], softmax),
+        (Op::SoftmaxBackward, vec![&other, &square], softmax),
+        (Op::Pad, vec![&square], Params::pad(Axes::NONE, 0, 0, 0.5)),
         (Op::MatMul, vec![&square, &other], Params::default()),
         (Op::MatMul, vec![&other, &square], Params::default()),
     ];

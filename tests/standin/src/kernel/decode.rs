@@ -116,9 +116,11 @@ pub(crate) fn decode(function: FunctionName, arguments: &Arguments) -> Result<De
             let inner = if inner.is_empty() { vec![1] } else { inner.clone() };
             let over: Vec<usize> = (outer.len()..outer.len() + inner.len()).collect();
             params = Params::over(Axes::new(&over).map_err(|error| error.to_string())?);
-            reader.operand(dtype, &inner, Access::Read)?;
+            for _ in 0..op.arity() {
+                reader.operand(dtype, &inner, Access::Read)?;
+            }
             let output = reader.output_dtype(op, &params)?;
-            let kept: &[usize] = if op == Op::Softmax { &inner } else { &[] };
+            let kept: &[usize] = if op.is_softmax() { &inner } else { &[] };
             reader.operand(output, kept, Access::Write)?;
         }
         FunctionName::Op(op, dtype) => {
@@ -136,9 +138,9 @@ pub(crate) fn decode(function: FunctionName, arguments: &Arguments) -> Result<De
     Ok(Decoded { function, operands, params, value: arguments.value, before, status })
 }
 
-/// Is it a reduction or softmax, which share their inner elements out?
+/// Is it a reduction or of the softmax family, which share their inner elements out?
 fn has_lanes(function: FunctionName) -> bool {
-    matches!(function, FunctionName::Op(op, _) if op.is_reduction() || op == Op::Softmax)
+    matches!(function, FunctionName::Op(op, _) if op.is_reduction() || op.is_softmax())
 }
 
 /// Sizes of axes, checked.

@@ -131,7 +131,11 @@ fn reductions_over_any_axes() {
     let first = Params::over(Axes::new(&[1]).unwrap());
     op(&bench, Op::ArgMax, DType::F64, &[all], dense(&[2, 4]), first);
     op(&bench, Op::Mean, DType::F64, &[all], dense(&[2, 4]), first);
+    let moved = dense(&[3, 4, 2]).permute(&[2, 0, 1]).unwrap();
     op(&bench, Op::Softmax, DType::F32, &[all], all, first);
+    op(&bench, Op::LogSoftmax, DType::F32, &[all], moved, first);
+    op(&bench, Op::SoftmaxBackward, DType::F64, &[all, moved], all, first);
+    op(&bench, Op::LogSoftmaxBackward, DType::F32, &[moved, all], all, first);
     op(
         &bench,
         Op::Softmax,
