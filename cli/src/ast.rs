@@ -146,6 +146,19 @@ pub enum ExprKind {
         /// Where.
         on: PlaceRef,
     },
+    /// `uniform f32 2 3 seed 7 on acc`
+    Random {
+        /// Which.
+        op: Op,
+        /// Element type.
+        dtype: DType,
+        /// Sizes.
+        dims: Vec<Spanned<i64>>,
+        /// Which numbers.
+        seed: u64,
+        /// Where.
+        on: PlaceRef,
+    },
     /// A kernel.
     Call {
         /// Which.

@@ -38,6 +38,8 @@ pub enum Form {
     Empty,
     /// `fill dtype dims value v on place`
     Fill,
+    /// `uniform dtype dims seed 7 on place`
+    Random(Op),
     /// `reshape a 4 -1`
     Reshape,
     /// `broadcast a 4 10`
@@ -87,6 +89,8 @@ pub const FUNCTIONS: &[(&str, Form)] = &[
     ("copy", Form::Copy),
     ("empty", Form::Empty),
     ("fill", Form::Fill),
+    ("uniform", Form::Random(Op::Uniform)),
+    ("normal", Form::Random(Op::Normal)),
     ("reshape", Form::Reshape),
     ("broadcast", Form::Broadcast),
     ("permute", Form::Permute),
@@ -99,7 +103,7 @@ pub const STATEMENTS: &[&str] = &["device", "let", "print", "save", "expect", "r
 /// Words that are part of a statement or an expression and therefore name nothing.
 const OTHER_WORDS: &[&str] = &[
     "else", "to", "into", "on", "lane", "value", "axis", "axes", "rows", "cols", "keep", "tol", "accuracy", "host",
-    "true", "false", "inf", "nan", "f32", "f64", "f16", "bf16", "i32", "i64", "u8", "bool",
+    "true", "false", "inf", "nan", "seed", "f32", "f64", "f16", "bf16", "i32", "i64", "u8", "bool",
 ];
 
 /// The function of a name.
@@ -168,7 +172,8 @@ mod tests {
                 | Form::Binary(op)
                 | Form::Reduce(op)
                 | Form::AlongAxis(op)
-                | Form::BinaryAlongAxis(op) => {
+                | Form::BinaryAlongAxis(op)
+                | Form::Random(op) => {
                     ops.insert(*op);
                 }
                 Form::BinaryOrReduce(binary, reduction) => ops.extend([*binary, *reduction]),

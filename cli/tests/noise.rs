@@ -117,6 +117,8 @@ const WORDS: &[&str] = &[
     "softmax",
     "log_softmax",
     "softmax_backward",
+    "uniform",
+    "seed",
     "pad",
     "one_hot",
     "to",

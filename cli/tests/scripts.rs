@@ -45,6 +45,7 @@ fn both_modes_give_the_same() {
         "ops_reduce",
         "ops_place",
         "ops_softmax",
+        "ops_random",
         "half",
         "files",
         "into",

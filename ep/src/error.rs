@@ -99,6 +99,9 @@ pub enum OpError {
     /// A dtype that the op is not made for.
     #[error("{op} takes {}, found {dtype}; cast first", listed(available))]
     DType { op: Op, dtype: DType, available: &'static [DType] },
+    /// An output that does not follow from inputs.
+    #[error("{op} has no inputs that its output would follow from: give it the output")]
+    NoInputs { op: Op },
     /// Two inputs that need the same dtype.
     #[error("{op} needs inputs of one dtype, found {left} and {right}; cast one of them first")]
     MixedDTypes { op: Op, left: DType, right: DType },

@@ -31,6 +31,7 @@ pub const fn supported_dtypes(op: Op) -> &'static [DType] {
         | Op::Pad
         | Op::Cast => &[F32, F64, F16, BF16, I32, I64, U8, Bool],
         Op::OneHot => &[I32, I64, U8],
+        Op::Uniform | Op::Normal => &[F32, F64, F16, BF16],
     }
 }
 
@@ -54,11 +55,15 @@ pub fn supports(op: Op, dtype: DType) -> bool {
 ///
 /// # Errors
 ///
-/// An [`OpError`] that says what would work. Reductions other than [`Op::Sum`] refuse axes whose
+/// An [`OpError`] that says what would work; [`OpError::NoInputs`] for ops [without inputs](Op::is_source), whose output is
+/// given ([`check_source`]). Reductions other than [`Op::Sum`] refuse axes whose
 /// sizes have the product 0.
 pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DType, Shape), OpError> {
     if inputs.len() != op.arity() {
         return Err(OpError::Arity { op, found: inputs.len() });
+    }
+    if op.is_source() {
+        return Err(OpError::NoInputs { op });
     }
     let (dtype, shape) = inputs[op.key_input()];
     if !supports(op, dtype) {
@@ -97,6 +102,24 @@ pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DTy
         _ if op.is_comparison() => Ok((Bool, pair(op, inputs[0], inputs[1])?.1)),
         _ if op.arity() == 2 => pair(op, inputs[0], inputs[1]),
         _ => Ok((dtype, *shape)),
+    }
+}
+
+/// Can an op [without inputs](Op::is_source) make an output of `dtype`? Then the seed and the counter of its parameters.
+///
+/// # Errors
+///
+/// [`OpError::DType`], [`OpError::MissingExtra`]; [`OpError::Arity`] for an op with inputs.
+pub fn check_source(op: Op, dtype: DType, params: &Params) -> Result<(u64, u64), OpError> {
+    if !op.is_source() {
+        return Err(OpError::Arity { op, found: 0 });
+    }
+    if !supports(op, dtype) {
+        return Err(OpError::DType { op, dtype, available: supported_dtypes(op) });
+    }
+    match params.extra {
+        Extra::Random { seed, counter } => Ok((seed, counter)),
+        _ => Err(OpError::MissingExtra { op, expected: "Extra::Random" }),
     }
 }
 

@@ -122,6 +122,19 @@ fn gradients_of_softmax_need_two_inputs_of_one_shape_and_exactly_one_axis() {
 }
 
 #[test]
+fn random_ops_take_their_output_and_a_seed() {
+    for op in [Op::Uniform, Op::Normal] {
+        assert_eq!(plain(op, &[]), Err(OpError::NoInputs { op }));
+        assert_eq!(plain(op, &[given(F32, &[2])]), Err(OpError::Arity { op, found: 1 }));
+        assert_eq!(check_source(op, F16, &Params::random(7, 9)), Ok((7, 9)));
+        assert!(matches!(check_source(op, I32, &Params::random(7, 9)), Err(OpError::DType { .. })));
+        let text = check_source(op, F16, &Params::default()).unwrap_err().to_string();
+        assert_eq!(text, format!("{op} needs Extra::Random: set Params::extra"));
+    }
+    assert_eq!(check_source(Op::Neg, F32, &Params::random(7, 9)), Err(OpError::Arity { op: Op::Neg, found: 0 }));
+}
+
+#[test]
 fn pad_grows_its_axes_and_its_value_fits() {
     let input = [given(I32, &[2, 0, 3])];
     let pad = |axes: &[usize], value: crate::Scalar| {

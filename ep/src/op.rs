@@ -117,13 +117,21 @@ ops! {
     /// keeps its low bits, anything to bool is `!= 0`. To a float that has not the value: the nearest,
     /// ties to even, an infinity past the range.
     Cast "cast" 1,
+    /// Random numbers, evenly from `[0, 1)`, by [`Extra::Random`](crate::Extra::Random): every multiple of the smallest step
+    /// below 1 that the dtype has. The same bits on every device.
+    Uniform "uniform" 0,
+    /// Random numbers from the normal distribution of mean 0 and variance 1, by [`Extra::Random`](crate::Extra::Random).
+    Normal "normal" 0,
 }
 
 impl Op {
     /// Is each output element made from the input elements at its own (broadcast) index alone? Then
     /// the output may be exactly the view of an input.
     pub const fn is_elementwise(self) -> bool {
-        !(self.is_reduction() || self.is_softmax() || matches!(self, Op::MatMul | Op::Pad | Op::OneHot))
+        !(self.is_reduction()
+            || self.is_softmax()
+            || self.is_source()
+            || matches!(self, Op::MatMul | Op::Pad | Op::OneHot))
     }
 
     /// Does it combine elements along [`Params::axes`](crate::Params::axes)?
@@ -136,13 +144,18 @@ impl Op {
         matches!(self, Op::Softmax | Op::LogSoftmax | Op::SoftmaxBackward | Op::LogSoftmaxBackward)
     }
 
+    /// Has it no inputs? Then its output is given, and says dtype and shape.
+    pub const fn is_source(self) -> bool {
+        self.arity() == 0
+    }
+
     /// Is it a comparison: two inputs of one dtype to bool?
     pub const fn is_comparison(self) -> bool {
         matches!(self, Op::Eq | Op::Ne | Op::Lt | Op::Le | Op::Gt | Op::Ge)
     }
 
     /// Index of the input whose dtype picks the kernel: the second for [`Op::Where`], whose first is
-    /// always bool, else the first.
+    /// always bool, else the first. Of an op without inputs, the output.
     pub const fn key_input(self) -> usize {
         matches!(self, Op::Where) as usize
     }

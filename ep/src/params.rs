@@ -8,6 +8,9 @@ use crate::error::{ParseError, ShapeError};
 use crate::scalar::Scalar;
 use crate::shape::MAX_RANK;
 
+// Every instruction has room for the parameters of any op, in the builder's list and in the engine's slot.
+const _: () = assert!(size_of::<Params>() <= 32);
+
 /// A set of axes, one bit each.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Axes(u8);
@@ -138,6 +141,14 @@ pub enum Extra {
     },
     /// Of [`Op::OneHot`](crate::Op::OneHot): how many classes there are.
     Classes(usize),
+    /// Of [`Op::Uniform`](crate::Op::Uniform) and [`Op::Normal`](crate::Op::Normal): which numbers. Blocks of Philox 4x32-10
+    /// with this key, from this counter on: one for four elements in a row, row-major, or two of `f64`.
+    Random {
+        /// The key.
+        seed: u64,
+        /// The first block; behind `u64::MAX` comes 0.
+        counter: u64,
+    },
 }
 
 impl Params {
@@ -155,6 +166,11 @@ impl Params {
     pub fn pad(axes: Axes, before: u32, after: u32, value: impl Into<Scalar>) -> Params {
         let extra = Extra::Pad { before, after, value: value.into() };
         Params { axes, extra, ..Params::default() }
+    }
+
+    /// Parameters of random numbers: those of `seed` from block `counter` on.
+    pub fn random(seed: u64, counter: u64) -> Params {
+        Params { extra: Extra::Random { seed, counter }, ..Params::default() }
     }
 
     /// Parameters of a one-hot of so many classes, in `dtype`.

@@ -247,7 +247,8 @@ fn targets(op: Op, dtype: DType) -> Vec<DType> {
 #[test]
 fn every_kernel_agrees_with_the_reference() {
     let mut seed = 0;
-    for op in Op::ALL {
+    // What has no inputs has a suite of its own.
+    for op in Op::ALL.into_iter().filter(|op| !op.is_source()) {
         for &dtype in supported_dtypes(op) {
             for to in targets(op, dtype) {
                 for case in cases(op) {

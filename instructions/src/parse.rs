@@ -490,6 +490,12 @@ fn params(words: &mut Words<'_>) -> Result<Params, ParseListError> {
         words.expect("value")?;
         params.extra = Extra::Pad { before, after, value: words.parse("a value such as 0.5, 3 or true")? };
     }
+    if words.peek() == "seed" {
+        words.next();
+        let seed = words.parse("a seed")?;
+        words.expect("at")?;
+        params.extra = Extra::Random { seed, counter: words.parse("the number of a block")? };
+    }
     if words.peek() == "classes" {
         words.next();
         params.extra = Extra::Classes(words.parse("how many classes there are")?);

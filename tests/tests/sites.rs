@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use streamvm::instructions::{Engine, ResourceId};
-use streamvm::{DType, InstructionsBuilder, MemoryKind, Op, Params, Place, Shape, Tensor, Use, Var};
+use streamvm::{DType, Generator, InstructionsBuilder, MemoryKind, Op, Params, Place, Shape, Tensor, Use, Var};
 use streamvm_tests::{CPU, Notes, Site};
 
 struct Eager {
@@ -126,7 +126,7 @@ fn every_instruction_kind_is_issued_at_its_own_line() {
     let eager = Eager::new();
     let x = eager.tensor(DType::F32, &[2, 2]);
     let (y, bools, token) = (eager.tensor(DType::F32, &[2, 2]), eager.tensor(DType::Bool, &[2, 2]), Var::new());
-    let indices = eager.tensor(DType::I32, &[2]);
+    let (indices, generator) = (eager.tensor(DType::I32, &[2]), Generator::new(7));
     let stream = "compute@cpu:0:0".parse().expect("a stream");
     let uses = || -> [Use; 2] { [x.read(), token.write()] };
     #[rustfmt::skip]
@@ -156,6 +156,10 @@ fn every_instruction_kind_is_issued_at_its_own_line() {
         ("log_softmax", line!(), &|b| drop(b.log_softmax(&x, 0))),
         ("softmax_backward", line!(), &|b| drop(b.softmax_backward(&x, &y, 0))),
         ("log_softmax_backward", line!(), &|b| drop(b.log_softmax_backward(&x, &y, 0))),
+        ("uniform", line!(), &|b| drop(b.uniform(&generator, CPU, DType::F32, &[2]))),
+        ("normal", line!(), &|b| drop(b.normal(&generator, CPU, DType::F32, &[2]))),
+        ("uniform", line!(), &|b| drop(b.uniform_into(&generator, &x))),
+        ("normal", line!(), &|b| drop(b.normal_into(&generator, &x))),
         ("pad", line!(), &|b| drop(b.pad(&x, &[0], 1, 0, 0.5))),
         ("one_hot", line!(), &|b| drop(b.one_hot(&indices, 3, DType::F32))),
         ("cast", line!(), &|b| drop(b.cast(&x, DType::F64))),

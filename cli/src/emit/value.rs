@@ -3,7 +3,7 @@
 use super::{Emitter, view};
 use crate::ast::{Expr, ExprKind, ExtraRef, Number};
 use crate::diagnostic::Diagnostic;
-use crate::engine::{Axes, BuildError, DType, Extra, Op, Params, Scalar, Shape, Tensor};
+use crate::engine::{Axes, BuildError, DType, Extra, Generator, Op, Params, Scalar, Shape, Tensor};
 use crate::source::{Span, Spanned};
 
 impl Emitter<'_> {
@@ -39,6 +39,21 @@ impl Emitter<'_> {
                 };
                 self.builder.set_lane(lane);
                 self.builder.fill(place, *dtype, shape.dims(), value).map_err(at)
+            }
+            ExprKind::Random { op, dtype, dims, seed, on } => {
+                let place = self.devices.place(on)?;
+                let Some(device) = place.device() else {
+                    let help = "draw on a device such as `cpu:0`, and copy from there";
+                    return Err(Diagnostic::new(expr.span, format!("{op} runs on devices alone")).with_help(help));
+                };
+                let shape = sizes(dims, expr.span)?;
+                let generator = self.generators.entry(*seed).or_insert_with(|| Generator::new(*seed));
+                self.builder.set_lane(lane);
+                match op {
+                    Op::Normal => self.builder.normal(generator, device, *dtype, shape.dims()),
+                    _ => self.builder.uniform(generator, device, *dtype, shape.dims()),
+                }
+                .map_err(at)
             }
             ExprKind::Call { op, inputs, axes, keep, to, extra } => {
                 let inputs = self.inputs(*op, inputs, lane)?;

@@ -168,6 +168,14 @@ impl Parser {
                 self.require_word("on")?;
                 ExprKind::Fill { dtype, dims, value, on: self.place()? }
             }
+            Form::Random(op) => {
+                let dtype = self.dtype()?;
+                let dims = self.integers(MAX_RANK)?;
+                self.require_word("seed")?;
+                let seed = self.size("the seed")?;
+                self.require_word("on")?;
+                ExprKind::Random { op, dtype, dims, seed, on: self.place()? }
+            }
             Form::Reshape | Form::Broadcast | Form::Permute | Form::Slice => self.view(form)?,
         })
     }

@@ -8,6 +8,7 @@
 //! | elementwise, copy, fill | what is walked | – | one per axis of `shape` |
 //! | pad | the output's axes | those of the input, as many | input and output: one per axis of `shape` |
 //! | one-hot | the axes of the indices | the classes | indices: those of `shape`; output: those of `shape`, then that of `inner` |
+//! | random | the output's, in their order | – | one per axis of `shape` |
 //! | sum, mean, largest, smallest, argmax | the kept axes | the reduced axes | input: those of `shape`, then those of `inner`; output: those of `shape` |
 //! | softmax, log-softmax, their gradients | the other axes | the axis | those of `shape`, then that of `inner` |
 //! | matmul | the batch axes | `[m, n, k]` | those of `shape`, then of a row and of a column |
@@ -50,8 +51,10 @@ pub struct Arguments {
     pub elements: u64,
     /// Reductions, softmax and one-hot: elements of `inner`, the product of its sizes. Others do not read it.
     pub inner_elements: u64,
-    /// Fill and pad: the bits of one element, in the low bytes. One-hot: those of 1.
+    /// Fill and pad: the bits of one element, in the low bytes. One-hot: those of 1. Random: the seed.
     pub value: u64,
+    /// Random: the first block.
+    pub counter: u64,
     /// Address of a [`Status`], aligned to 8 bytes, that the device may read and write, or 0: then a kernel tells nobody
     /// of what fails. [`plan()`](crate::cuda::plan()) leaves it 0; who launches sets it where
     /// [`FunctionName::can_fail`](crate::cuda::FunctionName::can_fail) says so.
@@ -128,7 +131,7 @@ mod tests {
     fn what_the_kernels_are_given_is_laid_out_as_they_read_it() {
         same_fields!(View: base strides);
         same_fields!(Status: index exponent);
-        same_fields!(Arguments: views shape inner rank inner_rank elements inner_elements value status vectors lanes across
+        same_fields!(Arguments: views shape inner rank inner_rank elements inner_elements value counter status vectors lanes across
             before);
         let source = include_str!("kernels/abi.cuh");
         assert!(source.contains(&format!("#define MAX_RANK {MAX_RANK}\n#define MAX_VIEWS {MAX_VIEWS}\n")));

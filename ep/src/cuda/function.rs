@@ -83,6 +83,7 @@ impl FunctionName {
             FunctionName::Op(Op::Where, _) => Module::Move,
             FunctionName::Cast(..) => Module::Cast,
             FunctionName::Op(Op::MatMul, _) => Module::MatMul,
+            FunctionName::Op(op, _) if op.is_source() => Module::Random,
             FunctionName::Op(op, _) if op.is_reduction() || op.is_softmax() => Module::Reduce,
             FunctionName::Op(op, _) if op.is_comparison() => Module::Compare,
             FunctionName::Op(op, _) if op.arity() == 2 => Module::Binary,
@@ -176,6 +177,8 @@ pub enum Module {
     Reduce,
     /// Matrix products.
     MatMul,
+    /// Random numbers.
+    Random,
 }
 
 /// The text of a module, ended by the NUL that a driver wants.
@@ -187,8 +190,16 @@ macro_rules! ptx {
 
 impl Module {
     /// Every module, in the order of the enum.
-    pub const ALL: [Module; 7] =
-        [Module::Unary, Module::Binary, Module::Compare, Module::Cast, Module::Move, Module::Reduce, Module::MatMul];
+    pub const ALL: [Module; 8] = [
+        Module::Unary,
+        Module::Binary,
+        Module::Compare,
+        Module::Cast,
+        Module::Move,
+        Module::Reduce,
+        Module::MatMul,
+        Module::Random,
+    ];
 
     /// Its name, for people; its source is `kernels/<name>.cu`.
     pub const fn name(self) -> &'static str {
@@ -200,6 +211,7 @@ impl Module {
             Module::Move => "move",
             Module::Reduce => "reduce",
             Module::MatMul => "matmul",
+            Module::Random => "random",
         }
     }
 
@@ -213,6 +225,7 @@ impl Module {
             Module::Move => ptx!("move"),
             Module::Reduce => ptx!("reduce"),
             Module::MatMul => ptx!("matmul"),
+            Module::Random => ptx!("random"),
         };
         CStr::from_bytes_until_nul(text.as_bytes()).unwrap_or_default()
     }

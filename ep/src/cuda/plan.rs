@@ -5,11 +5,11 @@ use crate::cpu;
 use crate::cuda::abi::{Arguments, MAX_VIEWS, View};
 use crate::cuda::axes::{Axes, Order, stride_to};
 use crate::cuda::function::FunctionName;
-use crate::cuda::plan_place::{one_hot, pad};
+use crate::cuda::plan_place::{one_hot, pad, random};
 use crate::cuda::plan_reduce::{matmul, reduction, softmax};
 use crate::dtype::DType;
 use crate::error::{Error, KernelError, OpError};
-use crate::infer::{supported_dtypes, supports};
+use crate::infer::{check_source, supported_dtypes, supports};
 use crate::kernel::KernelCall;
 use crate::layout::Layout;
 use crate::op::Op;
@@ -84,6 +84,11 @@ pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
             let ([y, dy], out) = operands(call, [dtype; 2], dtype, InPlace::Refused)?;
             inferred(op, [y, dy], out, call)?;
             Ok(softmax(name, [out, y, dy], call.params))
+        }
+        Op::Uniform | Op::Normal => {
+            let ([], out) = operands(call, [], dtype, InPlace::Refused)?;
+            let (seed, counter) = check_source(op, dtype, call.params)?;
+            Ok(random(name, out, seed, counter))
         }
         Op::Pad => {
             let ([a], out) = operands(call, [dtype], dtype, InPlace::Refused)?;
@@ -206,6 +211,7 @@ pub(super) fn blank() -> Arguments {
         elements: 0,
         inner_elements: 1,
         value: 0,
+        counter: 0,
         status: 0,
         vectors: 0,
         lanes: 0,

@@ -1,4 +1,4 @@
-//! Launches that put elements elsewhere: pad and one-hot.
+//! Launches whose threads look for the place of what they write: pad, one-hot, random numbers.
 
 use crate::cuda::axes::{Axes, Order};
 use crate::cuda::function::FunctionName;
@@ -65,4 +65,19 @@ pub(super) fn one_hot(a: &Operand, out: &Operand) -> Result<Option<Launch>, Erro
     arguments.value = bits(Scalar::one(out.dtype()), out.dtype())?;
     let function = FunctionName::OneHot(a.dtype(), out.dtype().size());
     Ok(Some(launch(function, elements.div_ceil(BLOCK as usize), BLOCK, 0, arguments)))
+}
+
+/// Random numbers: a thread for each block of Philox. The axes keep their order, as an index says which numbers are its own.
+pub(super) fn random(function: FunctionName, out: &Operand, seed: u64, counter: u64) -> Option<Launch> {
+    let (layout, elements) = (out.layout(), out.layout().elements());
+    if elements == 0 {
+        return None;
+    }
+    let dims = layout.shape().dims().iter().zip(layout.strides());
+    let mut arguments = blank();
+    arguments.views[0].base = out.ptr().addr() as u64;
+    Axes::new(Order::Kept, dims.map(|(&size, &stride)| (size, [stride]))).write_outer(&mut arguments, [0]);
+    (arguments.value, arguments.counter) = (seed, counter);
+    let each = if out.dtype().size() == 8 { 2 } else { 4 };
+    Some(launch(function, elements.div_ceil(each).div_ceil(BLOCK as usize), BLOCK, 0, arguments))
 }

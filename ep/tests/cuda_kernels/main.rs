@@ -100,6 +100,9 @@ fn input_dims(rng: &mut Rng, op: Op) -> (Vec<Vec<usize>>, Params) {
     };
     let budget = if op.is_elementwise() { 6000 } else { 20_000 };
     let mut whole = dims(rng, rank, budget);
+    if op.is_source() {
+        return (vec![whole], params);
+    }
     if !op.is_elementwise() {
         let mut axes: Vec<usize> = (0..rank).filter(|_| rng.below(2) == 0).collect();
         if one_axis {
@@ -170,7 +173,10 @@ fn draw_call(rng: &mut Rng, name: FunctionName) -> Call {
         })
         .collect();
     let given: Vec<(DType, &Shape)> = inputs.iter().map(|input| (input.dtype, input.layout.shape())).collect();
-    let (out_dtype, out_shape) = infer(op, &given, &params).unwrap();
+    let (out_dtype, out_shape) = match op.is_source() {
+        true => (dtype, Shape::new(&dims[0]).unwrap()),
+        false => infer(op, &given, &params).unwrap(),
+    };
     let view = draw_output_view(rng);
     let out = Tensor::new(rng, out_dtype, out_shape.dims(), view, Pool::Tame);
     Call { name, op, dtype, params, inputs, out }
@@ -266,6 +272,9 @@ fn tolerance(op: Op, dtype: DType) -> (f64, f64) {
     };
     match (op, dtype) {
         (Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow, _) => (4.0 * epsilon, 0.0),
+        // The sine and cosine of an angle that is rounded.
+        (Op::Normal, DType::F64) => (4.0 * epsilon, 1e-14),
+        (Op::Normal, _) => (4.0 * epsilon, 4e-6),
         (Op::Softmax, _) => (16.0 * epsilon, 0.0),
         // Differences: as far apart as what they are made from.
         (Op::LogSoftmax, DType::F64) => (16.0 * epsilon, 1e-14),
@@ -371,6 +380,11 @@ fn pads_do_what_the_cpu_does() {
 #[test]
 fn one_hot_does_what_the_cpu_does() {
     compare_all(60, |op| op == Op::OneHot);
+}
+
+#[test]
+fn random_numbers_are_those_of_the_cpu() {
+    compare_all(60, Op::is_source);
 }
 
 #[test]

@@ -112,6 +112,7 @@ pub(crate) fn extra(op: Op, dtype: DType, pick: u64) -> Extra {
             Extra::Pad { before: small.0 as u32, after: small.1 as u32, value: values[pick as usize / 9 % 2] }
         }
         Op::OneHot => Extra::Classes(pick as usize % 7),
+        Op::Uniform | Op::Normal => Extra::Random { seed: pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), counter: pick },
         _ => Extra::None,
     }
 }

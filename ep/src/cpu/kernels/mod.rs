@@ -20,6 +20,8 @@ mod number;
 mod one_hot;
 mod pad;
 mod panels;
+mod philox;
+mod random;
 mod reduce;
 mod rows;
 mod softmax;

@@ -27,6 +27,7 @@ struct Arguments {
     u64 elements;
     u64 inner_elements;
     u64 value;
+    u64 counter;
     u64 status;
     u32 vectors;
     u32 lanes;

@@ -123,6 +123,10 @@ pub(crate) fn decode(function: FunctionName, arguments: &Arguments) -> Result<De
             let kept: &[usize] = if op.is_softmax() { &inner } else { &[] };
             reader.operand(output, kept, Access::Write)?;
         }
+        FunctionName::Op(op, dtype) if op.is_source() => {
+            params = Params::random(arguments.value, arguments.counter);
+            reader.operand(dtype, &[], Access::Write)?;
+        }
         FunctionName::Op(op, dtype) => {
             for input in 0..op.arity() {
                 let dtype = if op == Op::Where && input == 0 { DType::Bool } else { dtype };
@@ -221,6 +225,7 @@ mod tests {
             elements: shape.iter().product::<i64>() as u64,
             inner_elements: if inner.len() == 1 { inner[0] as u64 } else { 0 },
             value: 0,
+            counter: 0,
             status: 0,
             vectors: 0,
             lanes: 1,

@@ -175,6 +175,18 @@ fn pads_and_one_hots_of_every_size() {
 }
 
 #[test]
+fn random_numbers_of_any_layout() {
+    let bench = Bench::new("delay=0");
+    let turned = dense(&[4, 3]).permute(&[1, 0]).unwrap();
+    for of in [Op::Uniform, Op::Normal] {
+        for dtype in DType::ALL.into_iter().filter(|&dtype| supports(of, dtype)) {
+            op(&bench, of, dtype, &[], turned, Params::random(1 << 40, 3));
+            op(&bench, of, dtype, &[], dense(&[3, 8]).slice(1, 2..6).unwrap(), Params::random(5, u64::MAX));
+        }
+    }
+}
+
+#[test]
 fn copies_and_fills_of_every_size() {
     let bench = Bench::new("delay=0");
     let turned = dense(&[4, 3]).permute(&[1, 0]).unwrap();
