@@ -146,6 +146,19 @@ pub enum ExprKind {
         /// Where.
         on: PlaceRef,
     },
+    /// `uniform f32 2 3 seed 7 on acc`
+    Random {
+        /// Which.
+        op: Op,
+        /// Element type.
+        dtype: DType,
+        /// Sizes.
+        dims: Vec<Spanned<i64>>,
+        /// Which numbers.
+        seed: u64,
+        /// Where.
+        on: PlaceRef,
+    },
     /// A kernel.
     Call {
         /// Which.
@@ -156,8 +169,10 @@ pub enum ExprKind {
         axes: Vec<Spanned<i64>>,
         /// `keep`.
         keep: bool,
-        /// The target of `cast`.
+        /// The target of `cast` and `one_hot`.
         to: Option<DType>,
+        /// What only one op has.
+        extra: ExtraRef,
     },
     /// A view or a reshape.
     View {
@@ -166,6 +181,24 @@ pub enum ExprKind {
         /// Which.
         view: View,
     },
+}
+
+/// What only one op has, as written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExtraRef {
+    /// Of most ops.
+    None,
+    /// `pad`.
+    Pad {
+        /// Elements before the input.
+        before: u32,
+        /// Elements after the input.
+        after: u32,
+        /// Each of them; zero if not given.
+        value: Option<Spanned<Number>>,
+    },
+    /// `one_hot`: how many classes.
+    Classes(usize),
 }
 
 /// The kinds of views.

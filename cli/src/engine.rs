@@ -2,13 +2,13 @@
 
 pub(crate) use streamvm::ep::cuda::CudaConfig;
 pub(crate) use streamvm::ep::{
-    Access, Axes, DType, DeviceId, DeviceInfo, DeviceKind, Error as DeviceError, Label, MAX_RANK, MemoryKind, Op,
-    Params, Scalar, Shape,
+    Access, Axes, DType, DeviceId, DeviceInfo, DeviceKind, Error as DeviceError, Extra, Label, MAX_RANK, MemoryKind,
+    Op, Params, Scalar, Shape,
 };
 pub(crate) use streamvm::instructions::{Instruction, Kind};
 pub(crate) use streamvm::{
-    BuildError, Error, Failure, Finding, InstructionList, InstructionsBuilder, Mode, Place, PlanOptions, StreamKey,
-    StreamType, SyncCounts, Tensor, Vm, VmBuilder, bf16, f16, plan,
+    BuildError, Error, Failure, Finding, Generator, InstructionList, InstructionsBuilder, Mode, Place, PlanOptions,
+    StreamKey, StreamType, SyncCounts, Tensor, Vm, VmBuilder, bf16, f16, plan,
 };
 
 #[cfg(test)]

@@ -21,9 +21,15 @@ pub enum Form {
     /// `f a axis 1`, exactly one axis, with `keep` if wanted
     ArgMax,
     /// `f a axis 1`, exactly one axis
-    Softmax,
+    AlongAxis(Op),
+    /// `f a b axis 1`, exactly one axis
+    BinaryAlongAxis(Op),
     /// `f a f64`
     Cast,
+    /// `pad a 1 2`, with `axis 1` or `axes 0 1` and `value 0` if wanted
+    Pad,
+    /// `one_hot a 10 f32`
+    OneHot,
     /// `load "file"` and a tensor name
     Load,
     /// `copy a to place`
@@ -32,6 +38,8 @@ pub enum Form {
     Empty,
     /// `fill dtype dims value v on place`
     Fill,
+    /// `uniform dtype dims seed 7 on place`
+    Random(Op),
     /// `reshape a 4 -1`
     Reshape,
     /// `broadcast a 4 10`
@@ -70,12 +78,19 @@ pub const FUNCTIONS: &[(&str, Form)] = &[
     ("mean", Form::Reduce(Op::Mean)),
     ("argmax", Form::ArgMax),
     ("matmul", Form::Binary(Op::MatMul)),
-    ("softmax", Form::Softmax),
+    ("softmax", Form::AlongAxis(Op::Softmax)),
+    ("log_softmax", Form::AlongAxis(Op::LogSoftmax)),
+    ("softmax_backward", Form::BinaryAlongAxis(Op::SoftmaxBackward)),
+    ("log_softmax_backward", Form::BinaryAlongAxis(Op::LogSoftmaxBackward)),
     ("cast", Form::Cast),
+    ("pad", Form::Pad),
+    ("one_hot", Form::OneHot),
     ("load", Form::Load),
     ("copy", Form::Copy),
     ("empty", Form::Empty),
     ("fill", Form::Fill),
+    ("uniform", Form::Random(Op::Uniform)),
+    ("normal", Form::Random(Op::Normal)),
     ("reshape", Form::Reshape),
     ("broadcast", Form::Broadcast),
     ("permute", Form::Permute),
@@ -88,7 +103,7 @@ pub const STATEMENTS: &[&str] = &["device", "let", "print", "save", "expect", "r
 /// Words that are part of a statement or an expression and therefore name nothing.
 const OTHER_WORDS: &[&str] = &[
     "else", "to", "into", "on", "lane", "value", "axis", "axes", "rows", "cols", "keep", "tol", "accuracy", "host",
-    "true", "false", "inf", "nan", "f32", "f64", "f16", "bf16", "i32", "i64", "u8", "bool",
+    "true", "false", "inf", "nan", "seed", "f32", "f64", "f16", "bf16", "i32", "i64", "u8", "bool",
 ];
 
 /// The function of a name.
@@ -150,10 +165,15 @@ mod tests {
     #[test]
     fn every_op_has_a_function() {
         use std::collections::HashSet;
-        let mut ops: HashSet<Op> = HashSet::from([Op::Where, Op::ArgMax, Op::Softmax, Op::Cast]);
+        let mut ops: HashSet<Op> = HashSet::from([Op::Where, Op::ArgMax, Op::Cast, Op::Pad, Op::OneHot]);
         for (_, form) in FUNCTIONS {
             match form {
-                Form::Unary(op) | Form::Binary(op) | Form::Reduce(op) => {
+                Form::Unary(op)
+                | Form::Binary(op)
+                | Form::Reduce(op)
+                | Form::AlongAxis(op)
+                | Form::BinaryAlongAxis(op)
+                | Form::Random(op) => {
                     ops.insert(*op);
                 }
                 Form::BinaryOrReduce(binary, reduction) => ops.extend([*binary, *reduction]),

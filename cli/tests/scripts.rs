@@ -40,7 +40,19 @@ fn scripts_give_what_is_written_beside_them() {
 fn both_modes_give_the_same() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
     let folder = scratch(&here);
-    for script in ["ops_elementwise", "ops_reduce", "half", "files", "into", "accuracy", "fail_kernel", "fail_end"] {
+    for script in [
+        "ops_elementwise",
+        "ops_reduce",
+        "ops_place",
+        "ops_softmax",
+        "ops_random",
+        "half",
+        "files",
+        "into",
+        "accuracy",
+        "fail_kernel",
+        "fail_end",
+    ] {
         let name = format!("{script}.svm");
         let threaded = streamvm(folder.path(), ["run", &name]);
         let inline = streamvm(folder.path(), ["run", "--mode", "inline", &name]);

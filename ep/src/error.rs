@@ -89,7 +89,7 @@ pub enum ShapeError {
 }
 
 /// An op that does not take these inputs or parameters.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the text of each variant says what its fields are")]
 pub enum OpError {
@@ -99,9 +99,15 @@ pub enum OpError {
     /// A dtype that the op is not made for.
     #[error("{op} takes {}, found {dtype}; cast first", listed(available))]
     DType { op: Op, dtype: DType, available: &'static [DType] },
+    /// An output that does not follow from inputs.
+    #[error("{op} has no inputs that its output would follow from: give it the output")]
+    NoInputs { op: Op },
     /// Two inputs that need the same dtype.
     #[error("{op} needs inputs of one dtype, found {left} and {right}; cast one of them first")]
     MixedDTypes { op: Op, left: DType, right: DType },
+    /// Two inputs that need the same shape.
+    #[error("{op} needs inputs of one shape, found {left} and {right}")]
+    MixedShapes { op: Op, left: Box<Shape>, right: Box<Shape> },
     /// A condition that is not bool.
     #[error("the condition of {op} must be bool, found {found}; cast it or compare first")]
     Condition { op: Op, found: DType },
@@ -120,9 +126,15 @@ pub enum OpError {
     /// No elements where at least one is needed.
     #[error("{op} over no elements: shape {shape} has size 0 on a reduced axis")]
     EmptyReduction { op: Op, shape: Box<Shape> },
-    /// A cast to nothing.
-    #[error("cast needs a target dtype: set Params::to")]
-    MissingTarget,
+    /// A cast or one-hot to nothing.
+    #[error("{op} needs a target dtype: set Params::to")]
+    MissingTarget { op: Op },
+    /// Parameters of another op.
+    #[error("{op} needs {expected}: set Params::extra")]
+    MissingExtra { op: Op, expected: &'static str },
+    /// A value that the dtype cannot hold.
+    #[error("{op} of {dtype}: the value {value} does not fit it")]
+    Value { op: Op, value: Scalar, dtype: DType },
 }
 
 /// A kernel that refused its operands or failed.

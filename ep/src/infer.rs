@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::error::{OpError, ShapeError};
 use crate::op::Op;
-use crate::params::Params;
+use crate::params::{Extra, Params};
 use crate::shape::{MAX_RANK, Shape, broadcast_shapes};
 
 use DType::{BF16, Bool, F16, F32, F64, I32, I64, U8};
@@ -13,7 +13,8 @@ use DType::{BF16, Bool, F16, F32, F64, I32, I64, U8};
 pub const fn supported_dtypes(op: Op) -> &'static [DType] {
     match op {
         Op::Neg | Op::Abs | Op::Relu | Op::MatMul => &[F32, F64, F16, BF16, I32, I64],
-        Op::Exp | Op::Log | Op::Sqrt | Op::Tanh | Op::Sigmoid | Op::Mean | Op::Softmax => &[F32, F64, F16, BF16],
+        Op::Exp | Op::Log | Op::Sqrt | Op::Tanh | Op::Sigmoid | Op::Mean => &[F32, F64, F16, BF16],
+        Op::Softmax | Op::LogSoftmax | Op::SoftmaxBackward | Op::LogSoftmaxBackward => &[F32, F64, F16, BF16],
         Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Pow | Op::Sum => &[F32, F64, F16, BF16, I32, I64, U8],
         Op::Min
         | Op::Max
@@ -27,7 +28,10 @@ pub const fn supported_dtypes(op: Op) -> &'static [DType] {
         | Op::ReduceMax
         | Op::ReduceMin
         | Op::ArgMax
+        | Op::Pad
         | Op::Cast => &[F32, F64, F16, BF16, I32, I64, U8, Bool],
+        Op::OneHot => &[I32, I64, U8],
+        Op::Uniform | Op::Normal => &[F32, F64, F16, BF16],
     }
 }
 
@@ -43,23 +47,30 @@ pub fn supports(op: Op, dtype: DType) -> bool {
 /// * [`Op::Where`]: a bool condition and two inputs of one dtype, all three broadcast.
 /// * Reductions over [`Params::axes`] (none: all axes): the axes go, or stay with size 1 if
 ///   [`Params::keep_dims`]. The dtype stays; [`Op::ArgMax`] takes exactly one axis and gives i64.
-/// * [`Op::Softmax`]: exactly one axis, shape and dtype stay.
+/// * [`Op::Softmax`], [`Op::LogSoftmax`]: exactly one axis, shape and dtype stay. Their gradients: two inputs of one dtype
+///   and shape.
+/// * [`Op::Pad`]: [`Params::axes`] (none: all axes) grow by both margins, the dtype stays.
+/// * [`Op::OneHot`]: one more axis, innermost, in the dtype of [`Params::to`].
 /// * [`Op::MatMul`]: `[.., m, k]` by `[.., k, n]` gives `[.., m, n]`, where `..` broadcasts.
 ///
 /// # Errors
 ///
-/// An [`OpError`] that says what would work. Reductions other than [`Op::Sum`] refuse axes whose
+/// An [`OpError`] that says what would work; [`OpError::NoInputs`] for ops [without inputs](Op::is_source), whose output is
+/// given ([`check_source`]). Reductions other than [`Op::Sum`] refuse axes whose
 /// sizes have the product 0.
 pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DType, Shape), OpError> {
     if inputs.len() != op.arity() {
         return Err(OpError::Arity { op, found: inputs.len() });
+    }
+    if op.is_source() {
+        return Err(OpError::NoInputs { op });
     }
     let (dtype, shape) = inputs[op.key_input()];
     if !supports(op, dtype) {
         return Err(OpError::DType { op, dtype, available: supported_dtypes(op) });
     }
     match op {
-        Op::Cast => Ok((params.to.ok_or(OpError::MissingTarget)?, *shape)),
+        Op::Cast => Ok((params.to.ok_or(OpError::MissingTarget { op })?, *shape)),
         Op::Where => {
             if inputs[0].0 != Bool {
                 return Err(OpError::Condition { op, found: inputs[0].0 });
@@ -67,7 +78,16 @@ pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DTy
             let (dtype, shape) = pair(op, inputs[1], inputs[2])?;
             Ok((dtype, broadcast(op, inputs[0].1, &shape)?))
         }
-        Op::Softmax => {
+        Op::Softmax | Op::LogSoftmax => {
+            one_axis(op, shape, params)?;
+            Ok((dtype, *shape))
+        }
+        Op::SoftmaxBackward | Op::LogSoftmaxBackward => {
+            let dtype = same_dtype(op, dtype, inputs[1].0)?;
+            if shape != inputs[1].1 {
+                let (left, right) = (Box::new(*shape), Box::new(*inputs[1].1));
+                return Err(OpError::MixedShapes { op, left, right });
+            }
             one_axis(op, shape, params)?;
             Ok((dtype, *shape))
         }
@@ -76,10 +96,30 @@ pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DTy
             Ok((I64, reduced(op, shape, params)?))
         }
         Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin => Ok((dtype, reduced(op, shape, params)?)),
+        Op::Pad => Ok((dtype, padded(dtype, shape, params)?)),
+        Op::OneHot => one_hot(shape, params),
         Op::MatMul => matmul(inputs[0], inputs[1]),
         _ if op.is_comparison() => Ok((Bool, pair(op, inputs[0], inputs[1])?.1)),
         _ if op.arity() == 2 => pair(op, inputs[0], inputs[1]),
         _ => Ok((dtype, *shape)),
+    }
+}
+
+/// Can an op [without inputs](Op::is_source) make an output of `dtype`? Then the seed and the counter of its parameters.
+///
+/// # Errors
+///
+/// [`OpError::DType`], [`OpError::MissingExtra`]; [`OpError::Arity`] for an op with inputs.
+pub fn check_source(op: Op, dtype: DType, params: &Params) -> Result<(u64, u64), OpError> {
+    if !op.is_source() {
+        return Err(OpError::Arity { op, found: 0 });
+    }
+    if !supports(op, dtype) {
+        return Err(OpError::DType { op, dtype, available: supported_dtypes(op) });
+    }
+    match params.extra {
+        Extra::Random { seed, counter } => Ok((seed, counter)),
+        _ => Err(OpError::MissingExtra { op, expected: "Extra::Random" }),
     }
 }
 
@@ -132,6 +172,38 @@ fn reduced(op: Op, shape: &Shape, params: &Params) -> Result<Shape, OpError> {
         rank += 1;
     }
     Shape::new(&dims[..rank]).map_err(shape_error(op))
+}
+
+fn padded(dtype: DType, shape: &Shape, params: &Params) -> Result<Shape, OpError> {
+    let op = Op::Pad;
+    let Extra::Pad { before, after, value } = params.extra else {
+        return Err(OpError::MissingExtra { op, expected: "Extra::Pad" });
+    };
+    if !value.fits(dtype) {
+        return Err(OpError::Value { op, value, dtype });
+    }
+    check_axes(op, shape, params)?;
+    let mut dims = [0; MAX_RANK];
+    let rank = shape.rank();
+    dims[..rank].copy_from_slice(shape.dims());
+    for axis in params.axes.or_all(rank).iter() {
+        // No shape has a size that saturates.
+        dims[axis] = dims[axis].saturating_add(before as usize).saturating_add(after as usize);
+    }
+    Shape::new(&dims[..rank]).map_err(shape_error(op))
+}
+
+fn one_hot(shape: &Shape, params: &Params) -> Result<(DType, Shape), OpError> {
+    let op = Op::OneHot;
+    let Extra::Classes(classes) = params.extra else {
+        return Err(OpError::MissingExtra { op, expected: "Extra::Classes" });
+    };
+    let dtype = params.to.ok_or(OpError::MissingTarget { op })?;
+    let mut dims = [0; MAX_RANK + 1];
+    let rank = shape.rank();
+    dims[..rank].copy_from_slice(shape.dims());
+    dims[rank] = classes;
+    Ok((dtype, Shape::new(&dims[..rank + 1]).map_err(shape_error(op))?))
 }
 
 fn matmul(left: (DType, &Shape), right: (DType, &Shape)) -> Result<(DType, Shape), OpError> {

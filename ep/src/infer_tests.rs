@@ -23,7 +23,7 @@ fn unary_and_cast_keep_the_shape() {
     assert_eq!(plain(Op::Exp, &[input]), Ok(input));
     let cast = infer(Op::Cast, &[input], &Params::to(Bool));
     assert_eq!(cast, Ok(given(Bool, &[2, 3])));
-    assert_eq!(plain(Op::Cast, &[input]), Err(OpError::MissingTarget));
+    assert_eq!(plain(Op::Cast, &[input]), Err(OpError::MissingTarget { op: Op::Cast }));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn an_empty_reduction_is_refused_unless_it_is_a_sum() {
 #[test]
 fn softmax_and_argmax_need_exactly_one_axis() {
     let input = [given(F32, &[2, 3])];
-    for op in [Op::Softmax, Op::ArgMax] {
+    for op in [Op::Softmax, Op::LogSoftmax, Op::ArgMax] {
         for axes in [&[][..], &[0, 1]] {
             let refused = infer(op, &input, &over(axes));
             assert!(matches!(refused, Err(OpError::OneAxis { .. })), "{op}");
@@ -105,6 +105,65 @@ fn softmax_and_argmax_need_exactly_one_axis() {
         assert!(infer(op, &input, &over(&[2])).is_err());
     }
     assert_eq!(infer(Op::Softmax, &input, &over(&[1])), Ok(input[0]));
+}
+
+#[test]
+fn gradients_of_softmax_need_two_inputs_of_one_shape_and_exactly_one_axis() {
+    let (y, turned) = (given(F32, &[2, 3]), given(F32, &[3, 2]));
+    for op in [Op::SoftmaxBackward, Op::LogSoftmaxBackward] {
+        assert_eq!(infer(op, &[y, y], &over(&[1])), Ok(y));
+        let text = infer(op, &[y, turned], &over(&[1])).unwrap_err().to_string();
+        assert_eq!(text, format!("{op} needs inputs of one shape, found [2,3] and [3,2]"));
+        let mixed = infer(op, &[y, given(F64, &[2, 3])], &over(&[1]));
+        assert!(matches!(mixed, Err(OpError::MixedDTypes { .. })));
+        assert!(matches!(plain(op, &[y, y]), Err(OpError::OneAxis { .. })));
+        assert!(infer(op, &[y, y], &over(&[2])).is_err());
+    }
+}
+
+#[test]
+fn random_ops_take_their_output_and_a_seed() {
+    for op in [Op::Uniform, Op::Normal] {
+        assert_eq!(plain(op, &[]), Err(OpError::NoInputs { op }));
+        assert_eq!(plain(op, &[given(F32, &[2])]), Err(OpError::Arity { op, found: 1 }));
+        assert_eq!(check_source(op, F16, &Params::random(7, 9)), Ok((7, 9)));
+        assert!(matches!(check_source(op, I32, &Params::random(7, 9)), Err(OpError::DType { .. })));
+        let text = check_source(op, F16, &Params::default()).unwrap_err().to_string();
+        assert_eq!(text, format!("{op} needs Extra::Random: set Params::extra"));
+    }
+    assert_eq!(check_source(Op::Neg, F32, &Params::random(7, 9)), Err(OpError::Arity { op: Op::Neg, found: 0 }));
+}
+
+#[test]
+fn pad_grows_its_axes_and_its_value_fits() {
+    let input = [given(I32, &[2, 0, 3])];
+    let pad = |axes: &[usize], value: crate::Scalar| {
+        infer(Op::Pad, &input, &Params::pad(crate::Axes::new(axes).unwrap(), 1, 2, value))
+    };
+    assert_eq!(pad(&[1], 7.into()), Ok(given(I32, &[2, 3, 3])));
+    assert_eq!(pad(&[], 7.into()), Ok(given(I32, &[5, 3, 6])));
+    assert!(matches!(pad(&[3], 7.into()), Err(OpError::Shape { op: Op::Pad, .. })));
+    let text = pad(&[1], 0.5.into()).unwrap_err().to_string();
+    assert_eq!(text, "pad of i32: the value 0.5 does not fit it");
+    let text = plain(Op::Pad, &input).unwrap_err().to_string();
+    assert_eq!(text, "pad needs Extra::Pad: set Params::extra");
+    let huge = Params::pad(crate::Axes::NONE, u32::MAX, u32::MAX, 0);
+    let refused = infer(Op::Pad, &[given(I32, &[1, 1])], &huge);
+    assert!(matches!(refused, Err(OpError::Shape { source: ShapeError::TooLarge { .. }, .. })), "{refused:?}");
+}
+
+#[test]
+fn one_hot_adds_an_axis_of_classes_in_another_dtype() {
+    let hot = |dims: &[usize], params: Params| infer(Op::OneHot, &[given(I64, dims)], &params);
+    assert_eq!(hot(&[2, 3], Params::one_hot(5, BF16)), Ok(given(BF16, &[2, 3, 5])));
+    assert_eq!(hot(&[], Params::one_hot(0, Bool)), Ok(given(Bool, &[0])));
+    let no_dtype = Params { to: None, ..Params::one_hot(5, F32) };
+    assert_eq!(hot(&[2], no_dtype), Err(OpError::MissingTarget { op: Op::OneHot }));
+    assert!(matches!(hot(&[2], Params::to(F32)), Err(OpError::MissingExtra { op: Op::OneHot, .. })));
+    let full = hot(&[1; MAX_RANK], Params::one_hot(5, F32));
+    assert!(matches!(full, Err(OpError::Shape { source: ShapeError::Rank { .. }, .. })), "{full:?}");
+    let floats = infer(Op::OneHot, &[given(F32, &[2])], &Params::one_hot(5, F32));
+    assert!(matches!(floats, Err(OpError::DType { .. })));
 }
 
 #[test]

@@ -97,22 +97,56 @@ ops! {
     MatMul "matmul" 2,
     /// `exp(x) / sum(exp(x))` over one axis, without overflow.
     Softmax "softmax" 1,
+    /// `x - log(sum(exp(x)))` over one axis: the logarithm of the softmax, without overflow, and exact where that is
+    /// nearly 0.
+    LogSoftmax "log_softmax" 1,
+    /// The gradient of the softmax over one axis: given what it gave and the gradient of that, the gradient of its input,
+    /// `y * (dy - sum(y * dy))`.
+    SoftmaxBackward "softmax_backward" 2,
+    /// The gradient of the log-softmax over one axis: given what it gave and the gradient of that, the gradient of its
+    /// input, `dy - exp(y) * sum(dy)`.
+    LogSoftmaxBackward "log_softmax_backward" 2,
+    /// The input with margins of one value on [`Params::axes`](crate::Params::axes), as wide as
+    /// [`Extra::Pad`](crate::Extra::Pad) says.
+    Pad "pad" 1,
+    /// 1 at the class that the index (an integer) names, else 0, on a new innermost axis of
+    /// [`Extra::Classes`](crate::Extra::Classes) elements, in the dtype [`Params::to`](crate::Params::to). An index that
+    /// names no class gives zeros alone.
+    OneHot "one_hot" 1,
     /// To another dtype: float to integer truncates and saturates (NaN gives 0), a wider integer
     /// keeps its low bits, anything to bool is `!= 0`. To a float that has not the value: the nearest,
     /// ties to even, an infinity past the range.
     Cast "cast" 1,
+    /// Random numbers, evenly from `[0, 1)`, by [`Extra::Random`](crate::Extra::Random): every multiple of the smallest step
+    /// below 1 that the dtype has. The same bits on every device.
+    Uniform "uniform" 0,
+    /// Random numbers from the normal distribution of mean 0 and variance 1, by [`Extra::Random`](crate::Extra::Random).
+    Normal "normal" 0,
 }
 
 impl Op {
     /// Is each output element made from the input elements at its own (broadcast) index alone? Then
     /// the output may be exactly the view of an input.
     pub const fn is_elementwise(self) -> bool {
-        !matches!(self, Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin | Op::ArgMax | Op::MatMul | Op::Softmax)
+        !(self.is_reduction()
+            || self.is_softmax()
+            || self.is_source()
+            || matches!(self, Op::MatMul | Op::Pad | Op::OneHot))
     }
 
     /// Does it combine elements along [`Params::axes`](crate::Params::axes)?
     pub const fn is_reduction(self) -> bool {
         matches!(self, Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin | Op::ArgMax)
+    }
+
+    /// Is it of the softmax family: rows along one axis, each made from all of a row?
+    pub const fn is_softmax(self) -> bool {
+        matches!(self, Op::Softmax | Op::LogSoftmax | Op::SoftmaxBackward | Op::LogSoftmaxBackward)
+    }
+
+    /// Has it no inputs? Then its output is given, and says dtype and shape.
+    pub const fn is_source(self) -> bool {
+        self.arity() == 0
     }
 
     /// Is it a comparison: two inputs of one dtype to bool?
@@ -121,7 +155,7 @@ impl Op {
     }
 
     /// Index of the input whose dtype picks the kernel: the second for [`Op::Where`], whose first is
-    /// always bool, else the first.
+    /// always bool, else the first. Of an op without inputs, the output.
     pub const fn key_input(self) -> usize {
         matches!(self, Op::Where) as usize
     }

@@ -1,11 +1,15 @@
-//! What an op call needs besides its operands: axes, whether they stay, the target of a cast.
+//! What an op call needs besides its operands: axes, whether they stay, the target of a cast, what only one op has.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::dtype::DType;
 use crate::error::{ParseError, ShapeError};
+use crate::scalar::Scalar;
 use crate::shape::MAX_RANK;
+
+// Every instruction has room for the parameters of any op, in the builder's list and in the engine's slot.
+const _: () = assert!(size_of::<Params>() <= 32);
 
 /// A set of axes, one bit each.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Default)]
@@ -105,15 +109,46 @@ impl FromStr for Axes {
 }
 
 /// Parameters of an op call. An op ignores those it has no use for.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Copy, Clone, Debug, PartialEq, Default)]
 pub struct Params {
-    /// Axes of a reduction (none: all), of [`Op::ArgMax`](crate::Op::ArgMax) and
-    /// [`Op::Softmax`](crate::Op::Softmax) (exactly one).
+    /// Axes of a reduction and of [`Op::Pad`](crate::Op::Pad) (none: all), of [`Op::ArgMax`](crate::Op::ArgMax) and
+    /// the [softmax family](crate::Op::is_softmax) (exactly one).
     pub axes: Axes,
     /// Do reduced axes stay, with size 1?
     pub keep_dims: bool,
-    /// Target of [`Op::Cast`](crate::Op::Cast).
+    /// Target of [`Op::Cast`](crate::Op::Cast) and [`Op::OneHot`](crate::Op::OneHot).
     pub to: Option<DType>,
+    /// What only one op has.
+    pub extra: Extra,
+}
+
+/// Parameters that only one op has. A few words, as every instruction has room for them.
+#[derive(Copy, Clone, Debug, PartialEq, Default)]
+pub enum Extra {
+    /// Of most ops.
+    #[default]
+    None,
+    /// Of [`Op::Pad`](crate::Op::Pad): how many elements come before and after the input on each of
+    /// [`Params::axes`], and their value, which must fit the dtype. Axes with margins of other sizes take a call of
+    /// their own.
+    Pad {
+        /// Elements before the input.
+        before: u32,
+        /// Elements after the input.
+        after: u32,
+        /// Each of them.
+        value: Scalar,
+    },
+    /// Of [`Op::OneHot`](crate::Op::OneHot): how many classes there are.
+    Classes(usize),
+    /// Of [`Op::Uniform`](crate::Op::Uniform) and [`Op::Normal`](crate::Op::Normal): which numbers. Blocks of Philox 4x32-10
+    /// with this key, from this counter on: one for four elements in a row, row-major, or two of `f64`.
+    Random {
+        /// The key.
+        seed: u64,
+        /// The first block; behind `u64::MAX` comes 0.
+        counter: u64,
+    },
 }
 
 impl Params {
@@ -125,6 +160,22 @@ impl Params {
     /// Parameters of a cast to `dtype`.
     pub fn to(dtype: DType) -> Params {
         Params { to: Some(dtype), ..Params::default() }
+    }
+
+    /// Parameters of a pad of `axes` (none: all), each with so many elements of `value` before and after it.
+    pub fn pad(axes: Axes, before: u32, after: u32, value: impl Into<Scalar>) -> Params {
+        let extra = Extra::Pad { before, after, value: value.into() };
+        Params { axes, extra, ..Params::default() }
+    }
+
+    /// Parameters of random numbers: those of `seed` from block `counter` on.
+    pub fn random(seed: u64, counter: u64) -> Params {
+        Params { extra: Extra::Random { seed, counter }, ..Params::default() }
+    }
+
+    /// Parameters of a one-hot of so many classes, in `dtype`.
+    pub fn one_hot(classes: usize, dtype: DType) -> Params {
+        Params { to: Some(dtype), extra: Extra::Classes(classes), ..Params::default() }
     }
 }
 

@@ -22,6 +22,24 @@ pub enum Scalar {
 }
 
 impl Scalar {
+    /// The zero of `dtype`, or false: what fits it.
+    pub fn zero(dtype: DType) -> Scalar {
+        match dtype {
+            DType::Bool => Scalar::Bool(false),
+            dtype if dtype.is_float() => Scalar::F64(0.0),
+            _ => Scalar::I64(0),
+        }
+    }
+
+    /// The one of `dtype`, or true: what fits it.
+    pub fn one(dtype: DType) -> Scalar {
+        match dtype {
+            DType::Bool => Scalar::Bool(true),
+            dtype if dtype.is_float() => Scalar::F64(1.0),
+            _ => Scalar::I64(1),
+        }
+    }
+
     /// Can a tensor of `dtype` be filled with this value?
     ///
     /// Floats go into float dtypes, integers into integer dtypes whose range holds them and into float
@@ -142,6 +160,14 @@ mod tests {
         assert_eq!(Scalar::from(f16::MAX), Scalar::F64(65504.0));
         assert_eq!(Scalar::from(bf16::from_f32(0.1)), Scalar::F64(0.10009765625));
         assert!(Scalar::F64(0.1).fits(DType::F16) && Scalar::F64(1e300).fits(DType::BF16));
+    }
+
+    #[test]
+    fn every_dtype_has_a_zero_and_a_one() {
+        for dtype in DType::ALL {
+            assert!(Scalar::zero(dtype).fits(dtype) && Scalar::one(dtype).fits(dtype), "{dtype}");
+        }
+        assert_eq!((Scalar::zero(DType::U8), Scalar::one(DType::BF16)), (Scalar::I64(0), Scalar::F64(1.0)));
     }
 
     #[test]

@@ -265,7 +265,7 @@ fn partial_overlap_is_refused() {
 #[test]
 fn ops_that_combine_elements_do_not_run_in_place() {
     for op in [Op::Sum, Op::Mean, Op::ReduceMax, Op::ReduceMin, Op::Softmax] {
-        let params = Params { axes: Axes::new(&[0]).unwrap(), keep_dims: true, to: None };
+        let params = Params { keep_dims: true, ..Params::over(Axes::new(&[0]).unwrap()) };
         let (_memory, mut operands) = shared(&[(0, 1, Access::Read), (0, 1, Access::Write)]);
         // Under another name too: the code knows what it is.
         for name in [op, Op::Neg] {
@@ -339,7 +339,7 @@ fn bad_parameters_are_refused() {
     let (mut a, mut out) = ([1f32; 4], [0f32; 4]);
     let mut operands = [view(&mut a, dense(&[4]), Access::Read), view(&mut out, dense(&[4]), Access::Write)];
     let mut refused = |op, params: &Params| launch(kernel(op, DType::F32), &mut operands, params).unwrap_err();
-    assert_eq!(refused(Op::Cast, &Params::default()), KernelError::Op(OpError::MissingTarget));
+    assert_eq!(refused(Op::Cast, &Params::default()), KernelError::Op(OpError::MissingTarget { op: Op::Cast }));
     let elsewhere = Params::over(Axes::new(&[1]).unwrap());
     assert!(refused(Op::Sum, &elsewhere).to_string().contains("no axis 1"));
     let text = refused(Op::Softmax, &Params::default()).to_string();

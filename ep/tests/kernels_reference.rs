@@ -5,7 +5,7 @@ mod reference;
 mod tensors;
 
 use proptest::prelude::*;
-use reference::{Dense, Margin, Value, agrees, evaluate};
+use reference::{Dense, Margin, Value, agrees, evaluate, extra};
 use streamvm_ep::*;
 use tensors::{Pool, Rng, Tensor, VIEWS, View};
 
@@ -20,7 +20,8 @@ struct Case {
 fn pools(op: Op, dtype: DType) -> [Pool; 3] {
     let wild = [Pool::Wild; 3];
     match op {
-        Op::Sum | Op::Mean | Op::MatMul | Op::Softmax => [Pool::Tame; 3],
+        Op::Sum | Op::Mean | Op::MatMul => [Pool::Tame; 3],
+        _ if op.is_softmax() => [Pool::Tame; 3],
         Op::Div if !dtype.is_float() => [Pool::Wild, Pool::NonZero, Pool::Wild],
         Op::Pow if !dtype.is_float() => [Pool::Wild, Pool::Small, Pool::Wild],
         _ => wild,
@@ -31,13 +32,17 @@ fn pools(op: Op, dtype: DType) -> [Pool; 3] {
 fn margin(op: Op) -> Margin {
     let units = match op {
         Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow => 8.0,
-        Op::Sum | Op::Mean | Op::MatMul | Op::Softmax => 64.0,
+        Op::Sum | Op::Mean | Op::MatMul => 64.0,
+        _ if op.is_softmax() => 64.0,
         _ => 0.0,
     };
     // Terms of sums and products are at most 16 in size, and there are few.
     let scale = match op {
         Op::Sum | Op::MatMul => 64.0,
         Op::Mean => 4.0,
+        // Differences that may cancel; the elements of gradients' inputs are any, not those of a softmax.
+        Op::LogSoftmax => 8.0,
+        Op::SoftmaxBackward | Op::LogSoftmaxBackward => 256.0,
         _ => 0.0,
     };
     // Subnormal results are correct to their last bit only.
@@ -73,8 +78,12 @@ fn launch(op: Op, dtype: DType, operands: &mut [Operand], params: &Params) -> Re
 fn run_case(op: Op, dtype: DType, to: DType, case: &Case, views: &[View], seed: u64) {
     let what = format!("{op} of {dtype} to {to}, {case:?}, {views:?}, seed {seed}");
     let mut rng = Rng(seed);
-    let params =
-        Params { axes: Axes::new(&case.axes).unwrap(), keep_dims: case.keep_dims, to: (op == Op::Cast).then_some(to) };
+    let params = Params {
+        axes: Axes::new(&case.axes).unwrap(),
+        keep_dims: case.keep_dims,
+        to: matches!(op, Op::Cast | Op::OneHot).then_some(to),
+        extra: extra(op, dtype, seed),
+    };
     let pools = pools(op, dtype);
     let mut inputs: Vec<Tensor> = (0..op.arity())
         .map(|input| {
@@ -213,20 +222,24 @@ fn matmul_cases() -> Vec<Case> {
 fn cases(op: Op) -> Vec<Case> {
     match op {
         Op::MatMul => matmul_cases(),
-        Op::Softmax | Op::ArgMax => {
+        _ if op == Op::ArgMax || op.is_softmax() => {
             let mut cases = axis_cases();
             cases.retain(|case| case.axes.len() == 1);
+            for case in &mut cases {
+                case.dims.resize(op.arity(), case.dims[0].clone());
+            }
             cases
         }
+        Op::Pad => axis_cases(),
         _ if op.is_reduction() => axis_cases(),
         _ => elementwise_cases(),
     }
 }
 
-/// Targets of a cast; for other ops the dtype itself, once.
+/// Targets of a cast or one-hot; for other ops the dtype itself, once.
 fn targets(op: Op, dtype: DType) -> Vec<DType> {
     match op {
-        Op::Cast => DType::ALL.to_vec(),
+        Op::Cast | Op::OneHot => DType::ALL.to_vec(),
         _ => vec![dtype],
     }
 }
@@ -234,7 +247,8 @@ fn targets(op: Op, dtype: DType) -> Vec<DType> {
 #[test]
 fn every_kernel_agrees_with_the_reference() {
     let mut seed = 0;
-    for op in Op::ALL {
+    // What has no inputs has a suite of its own.
+    for op in Op::ALL.into_iter().filter(|op| !op.is_source()) {
         for &dtype in supported_dtypes(op) {
             for to in targets(op, dtype) {
                 for case in cases(op) {
@@ -317,16 +331,20 @@ proptest! {
     }
 
     #[test]
-    fn reductions_agree_on_random_shapes(
+    fn ops_over_axes_agree_on_random_shapes(
         case in random_axes(), views in random_views(), seed in any::<u64>(),
     ) {
-        for op in Op::ALL.into_iter().filter(|op| op.is_reduction() || *op == Op::Softmax) {
+        let others = [Op::Pad, Op::OneHot];
+        for op in Op::ALL.into_iter().filter(|op| op.is_reduction() || op.is_softmax() || others.contains(op)) {
             let mut case = case.clone();
-            if matches!(op, Op::ArgMax | Op::Softmax) {
+            case.dims.resize(op.arity(), case.dims[0].clone());
+            if op == Op::ArgMax || op.is_softmax() {
                 case.axes = vec![(seed % case.dims[0].len() as u64) as usize];
             }
             for &dtype in supported_dtypes(op) {
-                run_case(op, dtype, dtype, &case, &views, seed);
+                for to in targets(op, dtype) {
+                    run_case(op, dtype, to, &case, &views, seed);
+                }
             }
         }
     }

@@ -53,14 +53,15 @@ fn launching_allocates_nothing() {
         (Op::Sum, &[8, 4], &[], &[8]),
         (Op::ReduceMax, &[8, 4], &[], &[8]),
         (Op::Softmax, &[8, 4], &[], &[8, 4]),
+        (Op::Pad, &[8, 4], &[], &[8, 6]),
     ];
-    let mut memory = vec![1f32; 96];
-    let params = Params::over(Axes::new(&[1]).unwrap());
+    let mut memory = vec![1f32; 112];
+    let params = Params::pad(Axes::new(&[1]).unwrap(), 1, 1, 0.5);
     for (op, left, right, result) in ops {
         let base = memory.as_mut_ptr().cast::<u8>();
         let operand = |at: usize, dims: &[usize], access| {
             let layout = Layout::contiguous(Shape::new(dims).unwrap());
-            // SAFETY: each operand has at most 32 elements, 32 apart, in a memory of 96.
+            // SAFETY: each operand has at most 32 elements, the last 48, 32 apart, in a memory of 112.
             unsafe { Operand::new(base.wrapping_add(at * 128), DType::F32, layout, access) }
         };
         let found = allocations(|| {
@@ -82,7 +83,7 @@ fn launching_allocates_nothing() {
 fn planning_a_launch_allocates_nothing() {
     let transposed = Layout::contiguous(Shape::new(&[4, 8]).unwrap()).permute(&[1, 0]).unwrap();
     let dense = |dims: &[usize]| Layout::contiguous(Shape::new(dims).unwrap());
-    let (whole, over_last) = (dense(&[8, 4]), Params::over(Axes::new(&[1]).unwrap()));
+    let (whole, over_last) = (dense(&[8, 4]), Params::pad(Axes::new(&[1]).unwrap(), 1, 1, 0.5));
     let calls = [
         (Op::Add, whole, whole, whole),
         (Op::Mul, whole, dense(&[4]), whole),
@@ -91,6 +92,7 @@ fn planning_a_launch_allocates_nothing() {
         (Op::Sum, whole, whole, dense(&[8])),
         (Op::ArgMax, whole, whole, dense(&[8])),
         (Op::Softmax, transposed, whole, whole),
+        (Op::Pad, transposed, whole, dense(&[8, 6])),
         (Op::MatMul, whole, transposed.permute(&[1, 0]).unwrap(), dense(&[8, 8])),
     ];
     // A plan reads no element.

@@ -11,7 +11,7 @@ use streamvm_ep::{
 };
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::check::{check_copy, check_fill, check_function, check_in_place, check_op, check_output};
+use crate::check::{check_copy, check_fill, check_function, check_in_place, check_op, check_op_into, check_output};
 use crate::{BuildError, Event, InstructionList, Kind, Place, Role, Tensor, Use, WaitFor, current_lane};
 
 /// Builds an [`InstructionList`] in program order.
@@ -88,21 +88,27 @@ impl InstructionsBuilder {
         Ok(output)
     }
 
-    /// Runs `op` over `inputs` into `output`, which may be a view, and for elementwise ops exactly an input.
+    /// A tensor for an instruction of this builder to make on `device`.
+    pub(crate) fn output(&self, device: DeviceId, dtype: DType, shape: Shape) -> Tensor {
+        Tensor::unbound(device.into(), self.compute.output_memory(), dtype, shape)
+    }
+
+    /// Runs `op` over `inputs` into `output`, which may be a view, and for elementwise ops exactly an input. Ops without
+    /// inputs run on the device of `output`.
     ///
     /// # Errors
     /// As [`InstructionsBuilder::op`]; `output` has another shape, dtype or device, broadcasts, or overlaps an input
     /// without being the same view of an elementwise op.
     #[track_caller]
     pub fn op_into(&mut self, op: Op, inputs: &[&Tensor], params: Params, output: &Tensor) -> Result<(), BuildError> {
-        let (device, dtype, shape) = check_op(op, inputs, params)?;
+        let (device, dtype, shape) = check_op_into(op, inputs, params, output)?;
         check_output(op.name(), output, device.into(), dtype, &shape)?;
         check_in_place(op, inputs, output)?;
         self.push_op(device, op, params, inputs, output, Location::caller());
         Ok(())
     }
 
-    fn push_op(
+    pub(crate) fn push_op(
         &mut self,
         device: DeviceId,
         op: Op,

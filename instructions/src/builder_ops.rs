@@ -1,6 +1,6 @@
 //! Names for ops: each is [`InstructionsBuilder::op`] with the op filled in.
 
-use streamvm_ep::{Axes, DType, Op, Params};
+use streamvm_ep::{Axes, DType, Op, Params, Scalar};
 
 use crate::{BuildError, InstructionsBuilder, Tensor};
 
@@ -128,6 +128,62 @@ impl InstructionsBuilder {
     #[track_caller]
     pub fn softmax(&mut self, input: &Tensor, axis: usize) -> Result<Tensor, BuildError> {
         self.op(Op::Softmax, &[input], Params::over(Axes::new(&[axis])?))
+    }
+
+    /// x - log(sum(exp(x))) along `axis`.
+    ///
+    /// # Errors
+    /// There is no such axis, or the dtype is no float.
+    #[track_caller]
+    pub fn log_softmax(&mut self, input: &Tensor, axis: usize) -> Result<Tensor, BuildError> {
+        self.op(Op::LogSoftmax, &[input], Params::over(Axes::new(&[axis])?))
+    }
+
+    /// The gradient of a softmax's input: `y` is what [`softmax`](InstructionsBuilder::softmax) gave along `axis`, `dy` the
+    /// gradient of that, of the same shape.
+    ///
+    /// # Errors
+    /// There is no such axis, the dtype is no float, or the two differ in dtype or shape.
+    #[track_caller]
+    pub fn softmax_backward(&mut self, y: &Tensor, dy: &Tensor, axis: usize) -> Result<Tensor, BuildError> {
+        self.op(Op::SoftmaxBackward, &[y, dy], Params::over(Axes::new(&[axis])?))
+    }
+
+    /// The gradient of a log-softmax's input: `y` is what [`log_softmax`](InstructionsBuilder::log_softmax) gave along
+    /// `axis`, `dy` the gradient of that, of the same shape.
+    ///
+    /// # Errors
+    /// As [`softmax_backward`](InstructionsBuilder::softmax_backward).
+    #[track_caller]
+    pub fn log_softmax_backward(&mut self, y: &Tensor, dy: &Tensor, axis: usize) -> Result<Tensor, BuildError> {
+        self.op(Op::LogSoftmaxBackward, &[y, dy], Params::over(Axes::new(&[axis])?))
+    }
+
+    /// The input with `before` and `after` elements of `value` around it on each of `axes` (none: all). Axes with margins of
+    /// other sizes take a call of their own.
+    ///
+    /// # Errors
+    /// There is no such axis, or the value does not fit the dtype.
+    #[track_caller]
+    pub fn pad(
+        &mut self,
+        input: &Tensor,
+        axes: &[usize],
+        before: u32,
+        after: u32,
+        value: impl Into<Scalar>,
+    ) -> Result<Tensor, BuildError> {
+        self.op(Op::Pad, &[input], Params::pad(Axes::new(axes)?, before, after, value))
+    }
+
+    /// For each index (i32, i64 or u8) a row of `classes` elements of `dtype`, on a new last axis: 1 at the index, else 0.
+    /// An index that is negative or not below `classes` gives zeros alone.
+    ///
+    /// # Errors
+    /// The indices are no integers, or have as many axes as a tensor can have.
+    #[track_caller]
+    pub fn one_hot(&mut self, indices: &Tensor, classes: usize, dtype: DType) -> Result<Tensor, BuildError> {
+        self.op(Op::OneHot, &[indices], Params::one_hot(classes, dtype))
     }
 
     /// The elements in another dtype.

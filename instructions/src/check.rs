@@ -2,7 +2,8 @@
 //! that a list read from text promises what a built one does.
 
 use streamvm_ep::{
-    Access, DType, DeviceId, DeviceKind, MAX_WRITES, MemoryKind, Op, OpError, Params, Scalar, Shape, infer,
+    Access, DType, DeviceId, DeviceKind, MAX_WRITES, MemoryKind, Op, OpError, Params, Scalar, Shape, check_source,
+    infer,
 };
 use streamvm_stream::StreamKey;
 
@@ -26,6 +27,21 @@ pub(crate) fn check_op(op: Op, inputs: &[&Tensor], params: Params) -> Result<(De
         on(op.name(), input, device.into())?;
     }
     Ok((device, dtype, shape))
+}
+
+/// As [`check_op`], of an op whose output is given: that of one without inputs follows from nothing else.
+pub(crate) fn check_op_into(
+    op: Op,
+    inputs: &[&Tensor],
+    params: Params,
+    output: &Tensor,
+) -> Result<(DeviceId, DType, Shape), BuildError> {
+    if !op.is_source() || !inputs.is_empty() {
+        return check_op(op, inputs, params);
+    }
+    check_source(op, output.dtype(), &params)?;
+    let device = output.place().device().ok_or(BuildError::OnHost { op })?;
+    Ok((device, output.dtype(), output.shape()))
 }
 
 /// An op may write exactly the view that it reads if it is elementwise, and share no byte with its inputs otherwise.
@@ -67,7 +83,7 @@ pub(crate) fn check(stream: StreamKey, kind: &Kind, uses: &[Use]) -> Result<(), 
     let tensors: Vec<&Tensor> = uses.iter().filter_map(Use::as_tensor).collect();
     match (kind, tensors.split_last()) {
         (Kind::Call { op, params }, Some((output, inputs))) => {
-            let (place, dtype, shape) = check_op(*op, inputs, *params)?;
+            let (place, dtype, shape) = check_op_into(*op, inputs, *params, output)?;
             if place != device {
                 let (found, expected) = (place.into(), device.into());
                 return Err(BuildError::Place { what: op.name().to_owned(), found, expected });

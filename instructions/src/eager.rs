@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use streamvm_ep::{Axes, DType, DeviceKind, Element, FnContext, FnError, Op, Params};
+use streamvm_ep::{Axes, DType, DeviceKind, Element, FnContext, FnError, Op, Params, Scalar};
 
 use crate::engine::{Engine, ResourceId};
 use crate::{Deadline, Error, InstructionsBuilder, Place, Tensor, Var};
@@ -349,6 +349,59 @@ impl Tensor {
     pub fn softmax(&self, axis: usize) -> Result<Tensor, Error> {
         let axes = Axes::new(&[axis]).map_err(crate::BuildError::from)?;
         self.op(Op::Softmax, &[], Params::over(axes))
+    }
+
+    /// x - log(sum(exp(x))) along `axis`.
+    ///
+    /// # Errors
+    /// As [`Tensor::op`].
+    #[track_caller]
+    pub fn log_softmax(&self, axis: usize) -> Result<Tensor, Error> {
+        let axes = Axes::new(&[axis]).map_err(crate::BuildError::from)?;
+        self.op(Op::LogSoftmax, &[], Params::over(axes))
+    }
+
+    /// The gradient of a softmax's input: this is what [`softmax`](Tensor::softmax) gave along `axis`, `dy` the gradient of
+    /// it, of the same shape.
+    ///
+    /// # Errors
+    /// As [`Tensor::op`].
+    #[track_caller]
+    pub fn softmax_backward(&self, dy: &Tensor, axis: usize) -> Result<Tensor, Error> {
+        let axes = Axes::new(&[axis]).map_err(crate::BuildError::from)?;
+        self.op(Op::SoftmaxBackward, &[dy], Params::over(axes))
+    }
+
+    /// The gradient of a log-softmax's input: this is what [`log_softmax`](Tensor::log_softmax) gave along `axis`, `dy` the
+    /// gradient of it, of the same shape.
+    ///
+    /// # Errors
+    /// As [`Tensor::op`].
+    #[track_caller]
+    pub fn log_softmax_backward(&self, dy: &Tensor, axis: usize) -> Result<Tensor, Error> {
+        let axes = Axes::new(&[axis]).map_err(crate::BuildError::from)?;
+        self.op(Op::LogSoftmaxBackward, &[dy], Params::over(axes))
+    }
+
+    /// The tensor with `before` and `after` elements of `value` around it on each of `axes` (none: all). Axes with margins
+    /// of other sizes take a call of their own.
+    ///
+    /// # Errors
+    /// As [`Tensor::op`].
+    #[track_caller]
+    pub fn pad(&self, axes: &[usize], before: u32, after: u32, value: impl Into<Scalar>) -> Result<Tensor, Error> {
+        let axes = Axes::new(axes).map_err(crate::BuildError::from)?;
+        self.op(Op::Pad, &[], Params::pad(axes, before, after, value))
+    }
+
+    /// For each of these indices (i32, i64 or u8) a row of `classes` elements of `dtype`, on a new last axis: 1 at the
+    /// index, else 0. An index that is negative or not below `classes` gives zeros alone.
+    ///
+    /// # Errors
+    /// As [`Tensor::op`].
+    #[track_caller]
+    pub fn one_hot(&self, classes: usize, dtype: DType) -> Result<Tensor, Error> {
+        self.op(Op::OneHot, &[], Params::one_hot(classes, dtype))
     }
 
     /// The elements in another dtype.

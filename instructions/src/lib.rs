@@ -41,6 +41,7 @@ mod parse;
 mod place;
 mod plan;
 mod print;
+mod random;
 mod soft_sync;
 mod stage;
 mod tensor;
@@ -56,6 +57,7 @@ pub use list::{Body, Instruction, InstructionList, Kind, Line, Role, WaitFor};
 pub use parse::ParseListError;
 pub use place::{ParsePlaceError, Place};
 pub use plan::{PlanOptions, PlannedList, SyncCounts, plan, wait_error};
+pub use random::Generator;
 pub use soft_sync::{
     Dependence, DependenceUse, NothingObserved, Observed, Order, Plan, Planned, PlannedRecord, RecordPlace, SoftSync,
     SoftSyncMode, Wait,

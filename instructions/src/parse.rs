@@ -12,7 +12,7 @@ use std::panic::Location;
 use std::str::FromStr;
 
 use hashbrown::HashMap;
-use streamvm_ep::{Access, DType, Layout, MemoryKind, Op, Params, Scalar, Shape};
+use streamvm_ep::{Access, DType, Extra, Layout, MemoryKind, Op, Params, Scalar, Shape};
 use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
 use crate::check::check;
@@ -481,6 +481,24 @@ fn params(words: &mut Words<'_>) -> Result<Params, ParseListError> {
     if words.peek() == "to" {
         words.next();
         params.to = Some(words.parse("a dtype")?);
+    }
+    if words.peek() == "before" {
+        words.next();
+        let before = words.parse("how many elements come before the input")?;
+        words.expect("after")?;
+        let after = words.parse("how many elements come after the input")?;
+        words.expect("value")?;
+        params.extra = Extra::Pad { before, after, value: words.parse("a value such as 0.5, 3 or true")? };
+    }
+    if words.peek() == "seed" {
+        words.next();
+        let seed = words.parse("a seed")?;
+        words.expect("at")?;
+        params.extra = Extra::Random { seed, counter: words.parse("the number of a block")? };
+    }
+    if words.peek() == "classes" {
+        words.next();
+        params.extra = Extra::Classes(words.parse("how many classes there are")?);
     }
     Ok(params)
 }

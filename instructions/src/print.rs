@@ -17,7 +17,7 @@ use std::fmt::{self, Write as _};
 use std::ptr;
 
 use hashbrown::HashMap;
-use streamvm_ep::{Access, Layout, MemoryKind};
+use streamvm_ep::{Access, Extra, Layout, MemoryKind, Params};
 
 use crate::{Event, Instruction, InstructionList, Kind, Place, Resource, Target, Tensor, Use, Var, WaitFor};
 
@@ -45,15 +45,7 @@ fn describe(list: &InstructionList, instruction: &Instruction, names: &mut Names
     match &instruction.kind {
         Kind::Call { op, params } => {
             text.push_str(op.name());
-            if !params.axes.is_empty() {
-                let _ = write!(text, " axes {}", params.axes);
-            }
-            if params.keep_dims {
-                text.push_str(" keep");
-            }
-            if let Some(dtype) = params.to {
-                let _ = write!(text, " to {dtype}");
-            }
+            describe_params(params, &mut text);
             result = arrow(uses, home, names, &mut text);
         }
         Kind::Copy | Kind::Allocate => result = arrow(uses, home, names, &mut text),
@@ -86,6 +78,25 @@ fn describe(list: &InstructionList, instruction: &Instruction, names: &mut Names
         Kind::Barrier { .. } | Kind::GlobalSync => {}
     }
     (text.trim_start().to_owned(), result)
+}
+
+/// The parameters that are not as in most calls, each behind a word.
+fn describe_params(params: &Params, text: &mut String) {
+    if !params.axes.is_empty() {
+        let _ = write!(text, " axes {}", params.axes);
+    }
+    if params.keep_dims {
+        text.push_str(" keep");
+    }
+    if let Some(dtype) = params.to {
+        let _ = write!(text, " to {dtype}");
+    }
+    let _ = match params.extra {
+        Extra::None => Ok(()),
+        Extra::Pad { before, after, value } => write!(text, " before {before} after {after} value {value}"),
+        Extra::Classes(classes) => write!(text, " classes {classes}"),
+        Extra::Random { seed, counter } => write!(text, " seed {seed} at {counter}"),
+    };
 }
 
 pub(crate) fn access_word(access: Access) -> &'static str {

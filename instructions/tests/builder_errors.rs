@@ -1,7 +1,7 @@
 //! What the builder refuses, and that a refused call adds nothing.
 
 use streamvm_ep::{Axes, DType, DeviceId, FnError, Layout, MemoryKind, Op, OpError, Params, Scalar, Shape, ShapeError};
-use streamvm_instructions::{BuildError, InstructionsBuilder, Place, Tensor, Var};
+use streamvm_instructions::{BuildError, Generator, InstructionsBuilder, Place, Tensor, Var};
 
 const CPU: DeviceId = DeviceId::cpu(0);
 const CUDA: DeviceId = DeviceId::cuda(0);
@@ -65,14 +65,40 @@ fn operands_fit_their_op() {
     let x = f32s(&[2]);
     let error = refused(|b| b.op(Op::Where, &[&x; 4], plain()));
     assert!(matches!(error, BuildError::Op(OpError::Arity { .. })), "{error}");
+    let error = refused(|b| b.op_into(Op::Uniform, &[&x], Params::random(1, 2), &x));
+    assert!(matches!(error, BuildError::Op(OpError::Arity { .. })), "{error}");
     let error = refused(|b| b.op(Op::Neg, &[], plain()));
     assert!(matches!(error, BuildError::Op(OpError::Arity { found: 0, .. })), "{error}");
     let error = refused(|b| b.matmul(&f32s(&[2, 3]), &f32s(&[2, 3])));
     assert!(matches!(error, BuildError::Op(OpError::MatMulSizes { .. })), "{error}");
     let error = refused(|b| b.where_(&f32s(&[2]), &f32s(&[2]), &f32s(&[2])));
     assert!(matches!(error, BuildError::Op(OpError::Condition { .. })), "{error}");
+    let error = refused(|b| b.op(Op::Uniform, &[], Params::random(1, 2)));
+    assert!(matches!(error, BuildError::Op(OpError::NoInputs { .. })), "{error}");
+    let error = refused(|b| b.pad(&f32s(&[2]), &[], 1, 1, true));
+    assert!(matches!(error, BuildError::Op(OpError::Value { op: Op::Pad, .. })), "{error}");
+    let error = refused(|b| b.one_hot(&f32s(&[2]), 3, DType::F32));
+    assert!(matches!(error, BuildError::Op(OpError::DType { op: Op::OneHot, .. })), "{error}");
+    let x = f32s(&[4]);
+    let error = refused(|b| b.op_into(Op::Pad, &[&x], Params::pad(Axes::NONE, 0, 0, 1.0), &x));
+    assert!(matches!(error, BuildError::Overlap { .. }), "{error}");
     let error = refused(|b| b.max(&f32s(&[0]), &[]));
     assert!(matches!(error, BuildError::Op(OpError::EmptyReduction { .. })), "{error}");
+}
+
+#[test]
+fn what_is_refused_takes_no_random_numbers() {
+    let generator = Generator::at(7, 40);
+    let error = refused(|b| b.uniform(&generator, CPU, DType::I32, &[2]));
+    assert!(matches!(error, BuildError::Op(OpError::DType { op: Op::Uniform, .. })), "{error}");
+    assert_eq!(
+        refused(|b| b.normal_into(&generator, &tensor(Place::Host, DType::F32, &[2]))),
+        BuildError::OnHost { op: Op::Normal }
+    );
+    let repeated = f32s(&[1]).broadcast_to(&[3]).expect("a view");
+    assert!(matches!(refused(|b| b.uniform_into(&generator, &repeated)), BuildError::WritesBroadcast { .. }));
+    assert!(matches!(refused(|b| b.uniform(&generator, CPU, DType::F32, &[0; 9])), BuildError::Shape(_)));
+    assert_eq!((generator.seed(), generator.position()), (7, 40));
 }
 
 #[test]

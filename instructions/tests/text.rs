@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 use streamvm_ep::{DType, DeviceId, MemoryKind, Op, Scalar, Shape};
 use streamvm_instructions::{
-    InstructionList, InstructionsBuilder, Kind, ParseListError, Place, PlanOptions, Tensor, Var, plan,
+    Generator, InstructionList, InstructionsBuilder, Kind, ParseListError, Place, PlanOptions, Tensor, Var, plan,
 };
 
 const DEVICES: [DeviceId; 4] = [DeviceId::cpu(0), DeviceId::cpu(1), DeviceId::cuda(0), DeviceId::sim(7)];
@@ -49,7 +49,7 @@ fn call() -> impl Strategy<Value = Call> {
     ];
     let name = prop_oneof!["[ -~]{0,12}", any::<String>()];
     (
-        0..18u8,
+        0..21u8,
         any::<(prop::sample::Index, prop::sample::Index)>(),
         (0..DEVICES.len(), any::<bool>(), 0..3u32),
         prop::collection::vec(0..4usize, 0..4),
@@ -123,6 +123,13 @@ fn build(calls: &[Call]) -> InstructionList {
                 }
                 None
             }
+            17 => builder.pad(&a, &[0][..call.lane.min(1) as usize], call.lane, call.what.into(), call.value).ok(),
+            19 => {
+                let generator = Generator::at(call.dims.len() as u64, u64::MAX - 1);
+                let _ = builder.normal_into(&generator, &a);
+                builder.uniform(&generator, DEVICES[call.device], dtype, &call.dims).ok()
+            }
+            18 => builder.one_hot(&a, call.dims.len(), dtype).ok(),
             _ => {
                 builder.barrier();
                 builder.barrier_with(call.name.clone(), || Ok(()));
@@ -291,6 +298,11 @@ fn a_text_is_held_to_the_rules_of_the_builder() {
             "broadcasts",
         ),
         ("t0 = tensor cpu:0 f32[2]\n%0 call compute@cpu:0:0 sum axes 3 t0 -> t1 f32[]", "axis"),
+        ("%0 call compute@cpu:0:0 uniform -> t0 f32[2]", "Extra::Random"),
+        ("%0 call compute@cpu:0:0 uniform seed 1 at 2 -> t0 i32[2]", "uniform takes f32"),
+        ("%0 call compute@cpu:0:0 uniform seed 1 at 2 -> host:t0 f32[2]", "host memory"),
+        ("%0 call compute@cpu:0:0 uniform seed 1 at 2 -> cpu:1:t0 f32[2]", "lives on cpu:1"),
+        ("%0 call compute@cpu:0:0 uniform seed 1 at -2 -> t0 f32[2]", "the number of a block"),
         ("%0 barrier compute@cpu:0:0", "barrier on compute@cpu:0:0"),
         ("%0 host barrier@cpu:0:0 \"f\"", "host on barrier@cpu:0:0"),
         ("t0 = tensor cpu:0 f32[2]\n%0 host compute@cpu:0:0 \"f\" read t0", "the end of the line"),

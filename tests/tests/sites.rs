@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use streamvm::instructions::{Engine, ResourceId};
-use streamvm::{DType, InstructionsBuilder, MemoryKind, Op, Params, Place, Shape, Tensor, Use, Var};
+use streamvm::{DType, Generator, InstructionsBuilder, MemoryKind, Op, Params, Place, Shape, Tensor, Use, Var};
 use streamvm_tests::{CPU, Notes, Site};
 
 struct Eager {
@@ -61,6 +61,7 @@ fn every_eager_call_is_issued_at_its_own_line() {
     let eager = Eager::new();
     let (x, y) = (eager.tensor(DType::F32, &[2, 2]), eager.tensor(DType::F32, &[2, 2]));
     let (bools, flat) = (eager.tensor(DType::Bool, &[2, 2]), x.permute(&[1, 0]).expect("a view"));
+    let indices = eager.tensor(DType::I32, &[2]);
     let mut checked = 0;
     each_at_its_line! { eager, checked:
         x.op(Op::Exp, &[], Params::default()),
@@ -101,6 +102,11 @@ fn every_eager_call_is_issued_at_its_own_line() {
         x.min(&[1]),
         x.argmax(0),
         x.softmax(1),
+        x.log_softmax(1),
+        x.softmax_backward(&y, 1),
+        x.log_softmax_backward(&y, 1),
+        x.pad(&[0], 1, 0, 0.5),
+        indices.one_hot(3, DType::F32),
         x.cast(DType::F64),
         bools.where_(&x, &y),
         &x + &y,
@@ -109,7 +115,7 @@ fn every_eager_call_is_issued_at_its_own_line() {
         &x / &y,
         -&x,
     }
-    assert_eq!(checked, 45);
+    assert_eq!(checked, 50);
 }
 
 /// Builds one instruction; the line is this function's caller's where the builder's call is written.
@@ -120,6 +126,7 @@ fn every_instruction_kind_is_issued_at_its_own_line() {
     let eager = Eager::new();
     let x = eager.tensor(DType::F32, &[2, 2]);
     let (y, bools, token) = (eager.tensor(DType::F32, &[2, 2]), eager.tensor(DType::Bool, &[2, 2]), Var::new());
+    let (indices, generator) = (eager.tensor(DType::I32, &[2]), Generator::new(7));
     let stream = "compute@cpu:0:0".parse().expect("a stream");
     let uses = || -> [Use; 2] { [x.read(), token.write()] };
     #[rustfmt::skip]
@@ -146,6 +153,15 @@ fn every_instruction_kind_is_issued_at_its_own_line() {
         ("sum", line!(), &|b| drop(b.sum(&x, &[]))),
         ("argmax", line!(), &|b| drop(b.argmax(&x, 0))),
         ("softmax", line!(), &|b| drop(b.softmax(&x, 0))),
+        ("log_softmax", line!(), &|b| drop(b.log_softmax(&x, 0))),
+        ("softmax_backward", line!(), &|b| drop(b.softmax_backward(&x, &y, 0))),
+        ("log_softmax_backward", line!(), &|b| drop(b.log_softmax_backward(&x, &y, 0))),
+        ("uniform", line!(), &|b| drop(b.uniform(&generator, CPU, DType::F32, &[2]))),
+        ("normal", line!(), &|b| drop(b.normal(&generator, CPU, DType::F32, &[2]))),
+        ("uniform", line!(), &|b| drop(b.uniform_into(&generator, &x))),
+        ("normal", line!(), &|b| drop(b.normal_into(&generator, &x))),
+        ("pad", line!(), &|b| drop(b.pad(&x, &[0], 1, 0, 0.5))),
+        ("one_hot", line!(), &|b| drop(b.one_hot(&indices, 3, DType::F32))),
         ("cast", line!(), &|b| drop(b.cast(&x, DType::F64))),
         ("where", line!(), &|b| drop(b.where_(&bools, &x, &y))),
     ];

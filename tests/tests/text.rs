@@ -18,6 +18,7 @@ fn built() -> InstructionList {
         b.set_lane(2);
         let sums = b.sum(&product, &[1])?;
         let soft = b.softmax(&product, 1)?;
+        let soft = b.softmax_backward(&soft, &product, 1)?;
         let memory = b.allocate(other, DType::F32, &[3, 3])?;
         b.copy_into(&soft, &memory)?;
         b.barrier();
@@ -26,6 +27,9 @@ fn built() -> InstructionList {
         b.wait(key, source, &event);
         b.set_lane(0);
         let whole = b.cast(&memory, DType::I64)?;
+        let framed = b.pad(&whole, &[1], 1, 2, -7)?;
+        let chosen_class = b.one_hot(&framed, 4, DType::I64)?;
+        let whole = b.sum(&chosen_class, &[2])?;
         let compared = b.gt(&product, &product.slice(0, 0..1)?)?;
         let chosen = b.where_(&compared, &product, &soft)?;
         b.touch(CPU, &[&chosen]);

@@ -111,14 +111,14 @@ pub use streamvm_ep as ep;
 pub use streamvm_ep::faults::FaultPlan;
 pub use streamvm_ep::races::Finding;
 pub use streamvm_ep::{
-    Access, Axes, DType, DeviceId, DeviceInfo, DeviceKind, Element, FnContext, FnError, Layout, MemoryKind, Op, Params,
-    RawCall, Scalar, Shape,
+    Access, Axes, DType, DeviceId, DeviceInfo, DeviceKind, Element, Extra, FnContext, FnError, Layout, MemoryKind, Op,
+    Params, RawCall, Scalar, Shape,
 };
 pub use streamvm_instructions as instructions;
 pub use streamvm_instructions::{
-    BuildError, Cause, Deadline, DeadlineGuard, Error, Event, Failure, InstructionList, InstructionsBuilder, LaneGuard,
-    ParseListError, Passed, Place, PlanOptions, PlannedList, SoftSyncMode, SyncCounts, Tensor, Use, Var, current_lane,
-    deadline, lane, plan,
+    BuildError, Cause, Deadline, DeadlineGuard, Error, Event, Failure, Generator, InstructionList, InstructionsBuilder,
+    LaneGuard, ParseListError, Passed, Place, PlanOptions, PlannedList, SoftSyncMode, SyncCounts, Tensor, Use, Var,
+    current_lane, deadline, lane, plan,
 };
 pub use streamvm_stream as stream;
 pub use streamvm_stream::{Capabilities, StreamKey, StreamType};

@@ -9,7 +9,8 @@ use streamvm_ep::cuda::CudaAbsent;
 use streamvm_ep::races::Finding;
 use streamvm_ep::{DType, DeviceId, DeviceInfo, Element, MemoryKind, Scalar, Shape};
 use streamvm_instructions::{
-    BuildError, Deadline, Engine, Error, InstructionList, InstructionsBuilder, Place, SyncCounts, Tensor, Var, deadline,
+    BuildError, Deadline, Engine, Error, Generator, InstructionList, InstructionsBuilder, Place, SyncCounts, Tensor,
+    Var, deadline,
 };
 
 use crate::config::VmBuilder;
@@ -143,6 +144,43 @@ impl Vm {
     ) -> Result<Tensor, Error> {
         let mut builder = InstructionsBuilder::new();
         let tensor = builder.fill(place, dtype, shape, value)?;
+        self.submit(builder.finish())?;
+        Ok(tensor)
+    }
+
+    /// A tensor on `device` of random numbers, evenly from `[0, 1)`; see [`InstructionsBuilder::uniform`].
+    ///
+    /// # Errors
+    /// The shape is impossible, or the dtype is no float; the engine refused.
+    #[track_caller]
+    pub fn uniform(
+        &self,
+        generator: &Generator,
+        device: DeviceId,
+        dtype: DType,
+        shape: &[usize],
+    ) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let tensor = builder.uniform(generator, device, dtype, shape)?;
+        self.submit(builder.finish())?;
+        Ok(tensor)
+    }
+
+    /// A tensor on `device` of random numbers from the normal distribution of mean 0 and variance 1; see
+    /// [`InstructionsBuilder::normal`].
+    ///
+    /// # Errors
+    /// As [`Vm::uniform`].
+    #[track_caller]
+    pub fn normal(
+        &self,
+        generator: &Generator,
+        device: DeviceId,
+        dtype: DType,
+        shape: &[usize],
+    ) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let tensor = builder.normal(generator, device, dtype, shape)?;
         self.submit(builder.finish())?;
         Ok(tensor)
     }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use crate::ast::{Expr, ExprKind, Statement, StatementKind, Target};
 use crate::devices::Devices;
 use crate::diagnostic::Diagnostic;
-use crate::engine::{DType, InstructionList, InstructionsBuilder, MemoryKind, Place, Shape, Tensor};
+use crate::engine::{DType, Generator, InstructionList, InstructionsBuilder, MemoryKind, Place, Shape, Tensor};
 use crate::files::{TensorFile, check_savable};
 use crate::functions::did_you_mean;
 use crate::source::{Source, Span, Spanned};
@@ -85,6 +85,8 @@ pub struct Emitter<'a> {
     loader: Box<dyn Loader + 'a>,
     builder: InstructionsBuilder,
     names: HashMap<String, Binding>,
+    /// Those of each seed, which go on from call to call.
+    generators: HashMap<u64, Generator>,
     /// Names whose `let` was wrong: what uses them is not an error of its own.
     poisoned: HashSet<String>,
 }
@@ -98,6 +100,7 @@ impl<'a> Emitter<'a> {
             loader: Box::new(loader),
             builder: InstructionsBuilder::new(),
             names: HashMap::new(),
+            generators: HashMap::new(),
             poisoned: HashSet::new(),
         }
     }
@@ -214,9 +217,9 @@ impl<'a> Emitter<'a> {
                 self.builder.set_lane(lane);
                 self.builder.copy_into(&from, &target).map_err(at)
             }
-            ExprKind::Call { op, inputs, axes, keep, to } => {
+            ExprKind::Call { op, inputs, axes, keep, to, extra } => {
                 let inputs = self.inputs(*op, inputs, lane)?;
-                let params = value::params(&inputs, axes, *keep, *to)?;
+                let params = value::params(&inputs, axes, *keep, *to, extra)?;
                 let target = self.target(target)?;
                 self.builder.set_lane(lane);
                 let inputs: Vec<&Tensor> = inputs.iter().collect();

@@ -1,9 +1,9 @@
 //! Values: loads, copies, fills, kernels, and the numbers among their operands.
 
 use super::{Emitter, view};
-use crate::ast::{Expr, ExprKind, Number};
+use crate::ast::{Expr, ExprKind, ExtraRef, Number};
 use crate::diagnostic::Diagnostic;
-use crate::engine::{Axes, BuildError, DType, Op, Params, Scalar, Shape, Tensor};
+use crate::engine::{Axes, BuildError, DType, Extra, Generator, Op, Params, Scalar, Shape, Tensor};
 use crate::source::{Span, Spanned};
 
 impl Emitter<'_> {
@@ -35,14 +35,29 @@ impl Emitter<'_> {
                 let shape = sizes(dims, expr.span)?;
                 let value = match value {
                     Some(value) => scalar(value, *dtype)?,
-                    None => zero(*dtype),
+                    None => Scalar::zero(*dtype),
                 };
                 self.builder.set_lane(lane);
                 self.builder.fill(place, *dtype, shape.dims(), value).map_err(at)
             }
-            ExprKind::Call { op, inputs, axes, keep, to } => {
+            ExprKind::Random { op, dtype, dims, seed, on } => {
+                let place = self.devices.place(on)?;
+                let Some(device) = place.device() else {
+                    let help = "draw on a device such as `cpu:0`, and copy from there";
+                    return Err(Diagnostic::new(expr.span, format!("{op} runs on devices alone")).with_help(help));
+                };
+                let shape = sizes(dims, expr.span)?;
+                let generator = self.generators.entry(*seed).or_insert_with(|| Generator::new(*seed));
+                self.builder.set_lane(lane);
+                match op {
+                    Op::Normal => self.builder.normal(generator, device, *dtype, shape.dims()),
+                    _ => self.builder.uniform(generator, device, *dtype, shape.dims()),
+                }
+                .map_err(at)
+            }
+            ExprKind::Call { op, inputs, axes, keep, to, extra } => {
                 let inputs = self.inputs(*op, inputs, lane)?;
-                let params = params(&inputs, axes, *keep, *to)?;
+                let params = params(&inputs, axes, *keep, *to, extra)?;
                 self.builder.set_lane(lane);
                 let inputs: Vec<&Tensor> = inputs.iter().collect();
                 self.builder.op(*op, &inputs, params).map_err(at)
@@ -109,14 +124,6 @@ pub(crate) fn scalar(number: &Spanned<Number>, dtype: DType) -> Result<Scalar, D
     Err(Diagnostic::new(number.span, format!("{value} does not fit {dtype}, {expected}")))
 }
 
-fn zero(dtype: DType) -> Scalar {
-    match dtype {
-        DType::Bool => Scalar::Bool(false),
-        dtype if dtype.is_float() => Scalar::F64(0.0),
-        _ => Scalar::I64(0),
-    }
-}
-
 /// Sizes as written, as a shape.
 fn sizes(dims: &[Spanned<i64>], span: Span) -> Result<Shape, Diagnostic> {
     let sizes: Vec<usize> = dims
@@ -135,6 +142,7 @@ pub(super) fn params(
     axes: &[Spanned<i64>],
     keep: bool,
     to: Option<DType>,
+    extra: &ExtraRef,
 ) -> Result<Params, Diagnostic> {
     let shape = inputs.first().map_or(Shape::SCALAR, Tensor::shape);
     let mut resolved = Vec::with_capacity(axes.len());
@@ -143,5 +151,14 @@ pub(super) fn params(
     }
     let span = axes.iter().map(|axis| axis.span).reduce(Span::to).unwrap_or_default();
     let axes = Axes::new(&resolved).map_err(|error| Diagnostic::new(span, error.to_string()))?;
-    Ok(Params { axes, keep_dims: keep, to })
+    let dtype = inputs.first().map_or(DType::F32, Tensor::dtype);
+    let extra = match extra {
+        ExtraRef::None => Extra::None,
+        ExtraRef::Pad { before, after, value } => {
+            let value = value.as_ref().map_or(Ok(Scalar::zero(dtype)), |value| scalar(value, dtype))?;
+            Extra::Pad { before: *before, after: *after, value }
+        }
+        ExtraRef::Classes(classes) => Extra::Classes(*classes),
+    };
+    Ok(Params { axes, keep_dims: keep, to, extra })
 }

@@ -4,7 +4,7 @@ use super::{
     DType, Diagnostic, Expr, ExprKind, FUNCTIONS, MAX_LANE, Number, Parsed, Parser, PlaceRef, SliceSpec, Span, Spanned,
     TokenKind, did_you_mean, function, is_reserved,
 };
-use crate::ast::View;
+use crate::ast::{ExtraRef, View};
 use crate::engine::{MAX_RANK, Op};
 use crate::functions::Form;
 
@@ -77,7 +77,8 @@ impl Parser {
     }
 
     fn call(&mut self, form: Form) -> Parsed<ExprKind> {
-        let plain = |op, inputs| ExprKind::Call { op, inputs, axes: Vec::new(), keep: false, to: None };
+        let plain =
+            |op, inputs| ExprKind::Call { op, inputs, axes: Vec::new(), keep: false, to: None, extra: ExtraRef::None };
         Ok(match form {
             Form::Unary(op) => plain(op, vec![self.atom("an operand")?]),
             Form::Binary(op) => plain(op, vec![self.atom("the first operand")?, self.atom("the second operand")?]),
@@ -105,17 +106,38 @@ impl Parser {
                 let input = self.atom("an operand")?;
                 let axes = vec![self.one_axis()?];
                 let keep = self.take_word("keep");
-                ExprKind::Call { op: Op::ArgMax, inputs: vec![input], axes, keep, to: None }
+                ExprKind::Call { op: Op::ArgMax, inputs: vec![input], axes, keep, to: None, extra: ExtraRef::None }
             }
-            Form::Softmax => {
-                let input = self.atom("an operand")?;
+            Form::AlongAxis(op) => {
+                let inputs = vec![self.atom("an operand")?];
                 let axes = vec![self.one_axis()?];
-                ExprKind::Call { op: Op::Softmax, inputs: vec![input], axes, keep: false, to: None }
+                ExprKind::Call { op, inputs, axes, keep: false, to: None, extra: ExtraRef::None }
+            }
+            Form::BinaryAlongAxis(op) => {
+                let inputs = vec![self.atom("what the op gave")?, self.atom("its gradient")?];
+                let axes = vec![self.one_axis()?];
+                ExprKind::Call { op, inputs, axes, keep: false, to: None, extra: ExtraRef::None }
             }
             Form::Cast => {
                 let input = self.atom("an operand")?;
                 let to = Some(self.dtype()?);
-                ExprKind::Call { op: Op::Cast, inputs: vec![input], axes: Vec::new(), keep: false, to }
+                let (axes, extra) = (Vec::new(), ExtraRef::None);
+                ExprKind::Call { op: Op::Cast, inputs: vec![input], axes, keep: false, to, extra }
+            }
+            Form::Pad => {
+                let input = self.atom("an operand")?;
+                let before = self.size("how many elements come before the operand")?;
+                let after = self.size("how many elements come after the operand")?;
+                let axes = self.axes()?;
+                let value = if self.take_word("value") { Some(self.number("the value of the margins")?) } else { None };
+                let extra = ExtraRef::Pad { before, after, value };
+                ExprKind::Call { op: Op::Pad, inputs: vec![input], axes, keep: false, to: None, extra }
+            }
+            Form::OneHot => {
+                let input = self.atom("the indices")?;
+                let extra = ExtraRef::Classes(self.size("how many classes there are")?);
+                let (axes, to) = (Vec::new(), Some(self.dtype()?));
+                ExprKind::Call { op: Op::OneHot, inputs: vec![input], axes, keep: false, to, extra }
             }
             Form::Load => {
                 let path = self.text("the path of a file in quotes")?;
@@ -146,6 +168,14 @@ impl Parser {
                 self.require_word("on")?;
                 ExprKind::Fill { dtype, dims, value, on: self.place()? }
             }
+            Form::Random(op) => {
+                let dtype = self.dtype()?;
+                let dims = self.integers(MAX_RANK)?;
+                self.require_word("seed")?;
+                let seed = self.size("the seed")?;
+                self.require_word("on")?;
+                ExprKind::Random { op, dtype, dims, seed, on: self.place()? }
+            }
             Form::Reshape | Form::Broadcast | Form::Permute | Form::Slice => self.view(form)?,
         })
     }
@@ -168,17 +198,35 @@ impl Parser {
     }
 
     fn reduction(&mut self, op: Op, input: Expr) -> Parsed<ExprKind> {
-        let mut axes = Vec::new();
-        if self.at_word("axis") {
-            axes.push(self.one_axis()?);
-        } else if self.take_word("axes") {
-            axes = self.integers(MAX_RANK)?;
-            if axes.is_empty() {
-                return Err(self.expected("the numbers of the axes"));
-            }
-        }
+        let axes = self.axes()?;
         let keep = self.take_word("keep");
-        Ok(ExprKind::Call { op, inputs: vec![input], axes, keep, to: None })
+        Ok(ExprKind::Call { op, inputs: vec![input], axes, keep, to: None, extra: ExtraRef::None })
+    }
+
+    /// `axis 1` or `axes 0 1`, if it stands here.
+    fn axes(&mut self) -> Parsed<Vec<Spanned<i64>>> {
+        if self.at_word("axis") {
+            return Ok(vec![self.one_axis()?]);
+        }
+        if !self.take_word("axes") {
+            return Ok(Vec::new());
+        }
+        let axes = self.integers(MAX_RANK)?;
+        if axes.is_empty() {
+            return Err(self.expected("the numbers of the axes"));
+        }
+        Ok(axes)
+    }
+
+    /// A whole number that is not negative.
+    fn size<T: TryFrom<i64>>(&mut self, what: &str) -> Parsed<T> {
+        let TokenKind::Int(number) = *self.peek() else {
+            return Err(self.expected(what));
+        };
+        let range = || format!("expected {what}, found {number}, which is out of range");
+        let size = T::try_from(number).map_err(|_| Diagnostic::new(self.span(), range()))?;
+        self.advance();
+        Ok(size)
     }
 
     fn one_axis(&mut self) -> Parsed<Spanned<i64>> {

@@ -6,14 +6,17 @@
 //! | family | `shape[..rank]` | `inner[..inner_rank]` | strides of a view |
 //! |---|---|---|---|
 //! | elementwise, copy, fill | what is walked | – | one per axis of `shape` |
+//! | pad | the output's axes | those of the input, as many | input and output: one per axis of `shape` |
+//! | one-hot | the axes of the indices | the classes | indices: those of `shape`; output: those of `shape`, then that of `inner` |
+//! | random | the output's, in their order | – | one per axis of `shape` |
 //! | sum, mean, largest, smallest, argmax | the kept axes | the reduced axes | input: those of `shape`, then those of `inner`; output: those of `shape` |
-//! | softmax | the other axes | the axis | those of `shape`, then that of `inner` |
+//! | softmax, log-softmax, their gradients | the other axes | the axis | those of `shape`, then that of `inner` |
 //! | matmul | the batch axes | `[m, n, k]` | those of `shape`, then of a row and of a column |
 //!
 //! So a view of `shape` followed by `inner` (for matmul by two of `[m, k]`, `[k, n]`, `[m, n]`) is the operand again, as
 //! far as its op can tell: axes of size 1 are gone, neighbours that advance evenly in every operand are one axis, and
 //! the axes of an op that cannot fail may stand in another order. Strides of repeated elements are 0. A reduction over no
-//! elements has `inner = [0]`.
+//! elements has `inner = [0]`. Pad merges axes without margins alone.
 
 use crate::shape::MAX_RANK;
 
@@ -42,14 +45,16 @@ pub struct Arguments {
     pub inner: [i64; MAX_RANK],
     /// Number of outer axes.
     pub rank: u32,
-    /// Number of inner axes: 3 for matmul, 1 for argmax and softmax.
+    /// Number of inner axes: 3 for matmul, 1 for argmax, softmax and one-hot, `rank` for pad.
     pub inner_rank: u32,
     /// Elements of `shape`: the product of its sizes.
     pub elements: u64,
-    /// Reductions and softmax: elements of `inner`, the product of its sizes. Else 0.
+    /// Reductions, softmax and one-hot: elements of `inner`, the product of its sizes. Others do not read it.
     pub inner_elements: u64,
-    /// Fill: the bits of one element, in the low bytes.
+    /// Fill and pad: the bits of one element, in the low bytes. One-hot: those of 1. Random: the seed.
     pub value: u64,
+    /// Random: the first block.
+    pub counter: u64,
     /// Address of a [`Status`], aligned to 8 bytes, that the device may read and write, or 0: then a kernel tells nobody
     /// of what fails. [`plan()`](crate::cuda::plan()) leaves it 0; who launches sets it where
     /// [`FunctionName::can_fail`](crate::cuda::FunctionName::can_fail) says so.
@@ -62,8 +67,9 @@ pub struct Arguments {
     /// Reductions and softmax: 1 if neighbouring threads work on neighbouring outputs or rows, 0 if on neighbouring
     /// elements of one of them.
     pub across: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Pad: how many elements of the output come before the input, on each axis whose size in `inner` is not that in
+    /// `shape`.
+    pub before: u32,
 }
 
 /// Where a kernel tells of what failed. Begins as [`Status::CLEAR`].
@@ -125,8 +131,8 @@ mod tests {
     fn what_the_kernels_are_given_is_laid_out_as_they_read_it() {
         same_fields!(View: base strides);
         same_fields!(Status: index exponent);
-        same_fields!(Arguments: views shape inner rank inner_rank elements inner_elements value status vectors lanes across
-            reserved);
+        same_fields!(Arguments: views shape inner rank inner_rank elements inner_elements value counter status vectors lanes across
+            before);
         let source = include_str!("kernels/abi.cuh");
         assert!(source.contains(&format!("#define MAX_RANK {MAX_RANK}\n#define MAX_VIEWS {MAX_VIEWS}\n")));
     }

@@ -13,10 +13,10 @@ use crate::op::Op;
 /// A kernel of ours.
 ///
 /// [`Display`](fmt::Display) gives its name in PTX and [`FromStr`] reads it: `sv_add_f32`, `sv_cast_f32_i64`, `sv_copy_4`,
-/// `sv_fill_8`.
+/// `sv_one_hot_i64_4`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FunctionName {
-    /// An op but [`Op::Cast`], for a dtype of its [key input](Op::key_input).
+    /// An op but those below, for a dtype of its [key input](Op::key_input).
     Op(Op, DType),
     /// [`Op::Cast`] from the first dtype to the second.
     Cast(DType, DType),
@@ -24,6 +24,10 @@ pub enum FunctionName {
     Copy(usize),
     /// Fill of elements of so many bytes: 1, 2, 4 or 8.
     Fill(usize),
+    /// [`Op::Pad`] of elements of so many bytes: 1, 2, 4 or 8.
+    Pad(usize),
+    /// [`Op::OneHot`] of indices of this dtype, to elements of so many bytes: 1, 2, 4 or 8.
+    OneHot(DType, usize),
 }
 
 const OPS: usize = Op::ALL.len();
@@ -33,22 +37,24 @@ const SIZES: usize = 4;
 
 impl FunctionName {
     /// [`index`](FunctionName::index) is below this.
-    pub const INDICES: usize = (OPS + DTYPES) * DTYPES + 2 * SIZES;
+    pub const INDICES: usize = (OPS + DTYPES) * DTYPES + (3 + DTYPES) * SIZES;
 
     /// Every kernel that there is.
     pub fn all() -> impl Iterator<Item = FunctionName> {
-        let ops = Op::ALL.into_iter().filter(|&op| op != Op::Cast);
-        let ops = ops.flat_map(|op| DType::ALL.into_iter().map(move |dtype| FunctionName::Op(op, dtype)));
+        let ops = Op::ALL.into_iter().flat_map(|op| DType::ALL.map(|dtype| FunctionName::Op(op, dtype)));
         let casts = DType::ALL.into_iter().flat_map(|from| DType::ALL.map(|to| FunctionName::Cast(from, to)));
-        let sizes = (0..SIZES).flat_map(|log| [FunctionName::Copy(1 << log), FunctionName::Fill(1 << log)]);
-        ops.chain(casts).chain(sizes).filter(|name| name.exists())
+        let of_size = [FunctionName::Copy as fn(usize) -> FunctionName, FunctionName::Fill, FunctionName::Pad];
+        let sizes = (0..SIZES).flat_map(move |log| of_size.map(|name| name(1 << log)));
+        let hot = (0..SIZES).flat_map(|log| DType::ALL.map(|dtype| FunctionName::OneHot(dtype, 1 << log)));
+        ops.chain(casts).chain(sizes).chain(hot).filter(|name| name.exists())
     }
 
     fn exists(self) -> bool {
         match self {
-            FunctionName::Op(op, dtype) => op != Op::Cast && supports(op, dtype),
+            FunctionName::Op(op, dtype) => !matches!(op, Op::Cast | Op::Pad | Op::OneHot) && supports(op, dtype),
             FunctionName::Cast(from, _) => supports(Op::Cast, from),
-            FunctionName::Copy(bytes) | FunctionName::Fill(bytes) => matches!(bytes, 1 | 2 | 4 | 8),
+            FunctionName::Copy(bytes) | FunctionName::Fill(bytes) | FunctionName::Pad(bytes) => is_size(bytes),
+            FunctionName::OneHot(from, bytes) => supports(Op::OneHot, from) && is_size(bytes),
         }
     }
 
@@ -60,6 +66,10 @@ impl FunctionName {
             FunctionName::Cast(from, to) => (OPS + from as usize) * DTYPES + to as usize,
             FunctionName::Copy(bytes) => (OPS + DTYPES) * DTYPES + bytes.ilog2() as usize,
             FunctionName::Fill(bytes) => (OPS + DTYPES) * DTYPES + SIZES + bytes.ilog2() as usize,
+            FunctionName::Pad(bytes) => (OPS + DTYPES) * DTYPES + 2 * SIZES + bytes.ilog2() as usize,
+            FunctionName::OneHot(from, bytes) => {
+                (OPS + DTYPES) * DTYPES + (3 + from as usize) * SIZES + bytes.ilog2() as usize
+            }
         }
     }
 
@@ -67,11 +77,14 @@ impl FunctionName {
     #[inline]
     pub fn module(self) -> Module {
         match self {
-            FunctionName::Copy(_) | FunctionName::Fill(_) | FunctionName::Op(Op::Where, _) => Module::Move,
+            FunctionName::Copy(_) | FunctionName::Fill(_) | FunctionName::Pad(_) | FunctionName::OneHot(..) => {
+                Module::Move
+            }
+            FunctionName::Op(Op::Where, _) => Module::Move,
             FunctionName::Cast(..) => Module::Cast,
             FunctionName::Op(Op::MatMul, _) => Module::MatMul,
-            FunctionName::Op(Op::Softmax, _) => Module::Reduce,
-            FunctionName::Op(op, _) if op.is_reduction() => Module::Reduce,
+            FunctionName::Op(op, _) if op.is_source() => Module::Random,
+            FunctionName::Op(op, _) if op.is_reduction() || op.is_softmax() => Module::Reduce,
             FunctionName::Op(op, _) if op.is_comparison() => Module::Compare,
             FunctionName::Op(op, _) if op.arity() == 2 => Module::Binary,
             FunctionName::Op(..) => Module::Unary,
@@ -108,6 +121,11 @@ impl FunctionName {
     }
 }
 
+/// Have elements of some dtype so many bytes?
+fn is_size(bytes: usize) -> bool {
+    matches!(bytes, 1 | 2 | 4 | 8)
+}
+
 impl fmt::Display for FunctionName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -115,6 +133,8 @@ impl fmt::Display for FunctionName {
             FunctionName::Cast(from, to) => write!(f, "sv_cast_{}_{}", from.name(), to.name()),
             FunctionName::Copy(bytes) => write!(f, "sv_copy_{bytes}"),
             FunctionName::Fill(bytes) => write!(f, "sv_fill_{bytes}"),
+            FunctionName::Pad(bytes) => write!(f, "sv_pad_{bytes}"),
+            FunctionName::OneHot(from, bytes) => write!(f, "sv_one_hot_{}_{bytes}", from.name()),
         }
     }
 }
@@ -126,12 +146,13 @@ impl FromStr for FunctionName {
         let refused = || ParseError::new("CUDA kernel", text, "the name of one, such as sv_add_f32 or sv_copy_4");
         // A name of an op has an underscore itself, a name of a dtype has none.
         let (work, last) = text.strip_prefix("sv_").and_then(|rest| rest.rsplit_once('_')).ok_or_else(refused)?;
-        let sizes = [FunctionName::Copy as fn(usize) -> FunctionName, FunctionName::Fill];
+        let bytes =
+            || ["1", "2", "4", "8"].into_iter().position(|size| size == last).map(|log| 1 << log).ok_or_else(refused);
         let name = match work.rsplit_once('_') {
-            None if work == "copy" || work == "fill" => {
-                let bytes = ["1", "2", "4", "8"].into_iter().position(|size| size == last).ok_or_else(refused)?;
-                sizes[usize::from(work == "fill")](1 << bytes)
-            }
+            None if work == "copy" => FunctionName::Copy(bytes()?),
+            None if work == "fill" => FunctionName::Fill(bytes()?),
+            None if work == "pad" => FunctionName::Pad(bytes()?),
+            Some(("one_hot", from)) => FunctionName::OneHot(from.parse()?, bytes()?),
             Some(("cast", from)) => FunctionName::Cast(from.parse()?, last.parse()?),
             _ => FunctionName::Op(work.parse()?, last.parse()?),
         };
@@ -150,12 +171,14 @@ pub enum Module {
     Compare,
     /// Casts.
     Cast,
-    /// What computes nothing: copy, fill, where.
+    /// What computes nothing: copy, fill, where, pad, one-hot.
     Move,
-    /// Reductions and softmax.
+    /// Reductions, softmax and its gradients.
     Reduce,
     /// Matrix products.
     MatMul,
+    /// Random numbers.
+    Random,
 }
 
 /// The text of a module, ended by the NUL that a driver wants.
@@ -167,8 +190,16 @@ macro_rules! ptx {
 
 impl Module {
     /// Every module, in the order of the enum.
-    pub const ALL: [Module; 7] =
-        [Module::Unary, Module::Binary, Module::Compare, Module::Cast, Module::Move, Module::Reduce, Module::MatMul];
+    pub const ALL: [Module; 8] = [
+        Module::Unary,
+        Module::Binary,
+        Module::Compare,
+        Module::Cast,
+        Module::Move,
+        Module::Reduce,
+        Module::MatMul,
+        Module::Random,
+    ];
 
     /// Its name, for people; its source is `kernels/<name>.cu`.
     pub const fn name(self) -> &'static str {
@@ -180,6 +211,7 @@ impl Module {
             Module::Move => "move",
             Module::Reduce => "reduce",
             Module::MatMul => "matmul",
+            Module::Random => "random",
         }
     }
 
@@ -193,6 +225,7 @@ impl Module {
             Module::Move => ptx!("move"),
             Module::Reduce => ptx!("reduce"),
             Module::MatMul => ptx!("matmul"),
+            Module::Random => ptx!("random"),
         };
         CStr::from_bytes_until_nul(text.as_bytes()).unwrap_or_default()
     }

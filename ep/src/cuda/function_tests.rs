@@ -30,9 +30,9 @@ fn names_round_trip_and_have_indices_of_their_own() {
         assert_eq!(name.to_string().parse::<FunctionName>(), Ok(name));
         assert!(name.index() < FunctionName::INDICES && indices.insert(name.index()), "{name}");
     }
-    let supported = Op::ALL.into_iter().filter(|&op| op != Op::Cast);
+    let supported = Op::ALL.into_iter().filter(|op| ![Op::Cast, Op::Pad, Op::OneHot].contains(op));
     let pairs: usize = supported.map(|op| crate::infer::supported_dtypes(op).len()).sum();
-    assert_eq!(indices.len(), pairs + DTYPES * DTYPES + 2 * SIZES);
+    assert_eq!(indices.len(), pairs + DTYPES * DTYPES + 3 * SIZES + 3 * SIZES);
 }
 
 #[test]
@@ -51,6 +51,11 @@ fn a_name_of_no_kernel_is_refused() {
         "sv_copy_3",
         "sv_copy_16",
         "sv_copy_f32",
+        "sv_pad_f32",
+        "sv_pad_16",
+        "sv_one_hot_i64",
+        "sv_one_hot_i64_f32",
+        "sv_one_hot_f32_4",
         "sv_fill_0",
         "sv_add_f32_i32",
         "sv_ADD_f32",
@@ -58,6 +63,7 @@ fn a_name_of_no_kernel_is_refused() {
         assert!(text.parse::<FunctionName>().is_err(), "{text}");
     }
     assert_eq!("sv_reduce_max_u8".parse(), Ok(FunctionName::Op(Op::ReduceMax, DType::U8)));
+    assert_eq!("sv_one_hot_u8_8".parse(), Ok(FunctionName::OneHot(DType::U8, 8)));
     assert_eq!("sv_cast_bool_i64".parse(), Ok(FunctionName::Cast(DType::Bool, DType::I64)));
 }
 

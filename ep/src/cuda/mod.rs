@@ -52,6 +52,7 @@ mod marks;
 #[cfg(feature = "cuda")]
 mod own;
 mod plan;
+mod plan_place;
 mod plan_reduce;
 #[cfg(feature = "cuda")]
 mod probe;

@@ -5,10 +5,11 @@ use crate::cpu;
 use crate::cuda::abi::{Arguments, MAX_VIEWS, View};
 use crate::cuda::axes::{Axes, Order, stride_to};
 use crate::cuda::function::FunctionName;
+use crate::cuda::plan_place::{one_hot, pad, random};
 use crate::cuda::plan_reduce::{matmul, reduction, softmax};
 use crate::dtype::DType;
 use crate::error::{Error, KernelError, OpError};
-use crate::infer::{supported_dtypes, supports};
+use crate::infer::{check_source, supported_dtypes, supports};
 use crate::kernel::KernelCall;
 use crate::layout::Layout;
 use crate::op::Op;
@@ -59,7 +60,7 @@ pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
     let name = FunctionName::Op(op, dtype);
     match op {
         Op::Cast => {
-            let to = call.params.to.ok_or(OpError::MissingTarget)?;
+            let to = call.params.to.ok_or(OpError::MissingTarget { op })?;
             let ([a], out) = operands(call, [dtype], to, InPlace::Allowed)?;
             inferred(op, [a], out, call)?;
             Ok(elementwise(FunctionName::Cast(dtype, to), [out, a]))
@@ -74,10 +75,31 @@ pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
             inferred(op, [a, b], out, call)?;
             Ok(matmul(name, a, b, out))
         }
-        Op::Softmax => {
+        Op::Softmax | Op::LogSoftmax => {
             let ([a], out) = operands(call, [dtype], dtype, InPlace::Refused)?;
             inferred(op, [a], out, call)?;
-            Ok(softmax(name, a, out, call.params))
+            Ok(softmax(name, [out, a], call.params))
+        }
+        Op::SoftmaxBackward | Op::LogSoftmaxBackward => {
+            let ([y, dy], out) = operands(call, [dtype; 2], dtype, InPlace::Refused)?;
+            inferred(op, [y, dy], out, call)?;
+            Ok(softmax(name, [out, y, dy], call.params))
+        }
+        Op::Uniform | Op::Normal => {
+            let ([], out) = operands(call, [], dtype, InPlace::Refused)?;
+            let (seed, counter) = check_source(op, dtype, call.params)?;
+            Ok(random(name, out, seed, counter))
+        }
+        Op::Pad => {
+            let ([a], out) = operands(call, [dtype], dtype, InPlace::Refused)?;
+            inferred(op, [a], out, call)?;
+            Ok(pad(a, out, call.params)?)
+        }
+        Op::OneHot => {
+            let to = call.params.to.ok_or(OpError::MissingTarget { op })?;
+            let ([a], out) = operands(call, [dtype], to, InPlace::Refused)?;
+            inferred(op, [a], out, call)?;
+            Ok(one_hot(a, out)?)
         }
         _ if op.is_reduction() => {
             let output_dtype = if op == Op::ArgMax { DType::I64 } else { dtype };
@@ -114,7 +136,15 @@ pub fn plan_copy(source: &Operand, target: &Operand) -> Option<Launch> {
 /// Those of [`Stream::fill`](crate::Stream::fill) on a CPU.
 pub fn plan_fill(target: &Operand, value: Scalar) -> Result<Option<Launch>, Error> {
     cpu::check_fill(target, value)?;
-    let dtype = target.dtype();
+    let mut launch = elementwise(FunctionName::Fill(target.dtype().size()), [target]);
+    if let Some(launch) = &mut launch {
+        launch.arguments.value = bits(value, target.dtype())?;
+    }
+    Ok(launch)
+}
+
+/// The bits of `value` as an element of `dtype`.
+pub(super) fn bits(value: Scalar, dtype: DType) -> Result<u64, Error> {
     let mut bits = 0u64;
     let scalar = Layout::contiguous(Shape::SCALAR);
     // SAFETY: one element of any dtype lies in the 8 bytes of `bits`, at a multiple of its size; it is gone before `bits`
@@ -122,11 +152,7 @@ pub fn plan_fill(target: &Operand, value: Scalar) -> Result<Option<Launch>, Erro
     let mut one = unsafe { Operand::new((&raw mut bits).cast(), dtype, scalar, Access::Write) };
     // The CPU's own fill: the same rounding for every dtype.
     cpu::fill(&mut one, value)?;
-    let mut launch = elementwise(FunctionName::Fill(dtype.size()), [target]);
-    if let Some(launch) = &mut launch {
-        launch.arguments.value = bits;
-    }
-    Ok(launch)
+    Ok(bits)
 }
 
 /// An elementwise kernel: the output first, then the inputs, which broadcast to it.
@@ -137,8 +163,7 @@ fn elementwise<const N: usize>(function: FunctionName, operands: [&Operand; N]) 
         return None;
     }
     let mut arguments = blank();
-    // The output is the last view.
-    let views: [usize; N] = std::array::from_fn(|operand| (operand + N - 1) % N);
+    let views: [usize; N] = views();
     for (view, operand) in views.into_iter().zip(operands) {
         arguments.views[view].base = operand.ptr().addr() as u64;
     }
@@ -170,6 +195,11 @@ fn elementwise_axes<const N: usize>(function: FunctionName, layouts: [&Layout; N
     Axes::new(order, (0..rank).map(axis))
 }
 
+/// The view of each operand where the output comes first: it is the last view.
+pub(super) fn views<const N: usize>() -> [usize; N] {
+    std::array::from_fn(|operand| (operand + N - 1) % N)
+}
+
 /// Arguments without operands.
 pub(super) fn blank() -> Arguments {
     Arguments {
@@ -181,11 +211,12 @@ pub(super) fn blank() -> Arguments {
         elements: 0,
         inner_elements: 1,
         value: 0,
+        counter: 0,
         status: 0,
         vectors: 0,
         lanes: 0,
         across: 0,
-        reserved: 0,
+        before: 0,
     }
 }
 

@@ -1,9 +1,9 @@
-//! Launches whose blocks work together: reductions, softmax, matrix products.
+//! Launches whose blocks work together: reductions, softmax and its gradients, matrix products.
 
 use crate::cuda::abi::Arguments;
 use crate::cuda::axes::{Axes, Axis, Order, stride_to};
 use crate::cuda::function::FunctionName;
-use crate::cuda::plan::{BLOCK, Launch, blank, launch};
+use crate::cuda::plan::{BLOCK, Launch, blank, launch, views};
 use crate::dtype::DType;
 use crate::layout::Layout;
 use crate::op::Op;
@@ -47,43 +47,48 @@ pub(super) fn reduction(function: FunctionName, a: &Operand, out: &Operand, para
         }),
     );
     let inner = Axes::new(Order::OfMemory, reduced.iter().map(|axis| (dims[axis], [from.strides()[axis]])));
-    shared_out(function, a, out, kept, &inner.or_one(), |inner, arguments| {
+    shared_out(function, [out, a], kept, &inner.or_one(), |inner, arguments| {
         inner.write_inner(arguments, [0]);
     })
 }
 
-/// Softmax: the rows are the outer axes, the axis the inner one.
-pub(super) fn softmax(function: FunctionName, a: &Operand, out: &Operand, params: &Params) -> Option<Launch> {
-    let (from, to) = (a.layout(), out.layout());
-    let (dims, rank) = (from.shape().dims(), from.shape().rank());
-    let axis_strides = |axis: usize| [to.strides()[axis], from.strides()[axis]];
+/// Softmax, log-softmax and their gradients, the output first: the rows are the outer axes, the axis the inner one.
+pub(super) fn softmax<const N: usize>(
+    function: FunctionName,
+    operands: [&Operand; N],
+    params: &Params,
+) -> Option<Launch> {
+    let layouts = operands.map(Operand::layout);
+    let (dims, rank) = (layouts[0].shape().dims(), layouts[0].shape().rank());
+    let strides = |axis: usize| layouts.map(|layout| layout.strides()[axis]);
     let others = (0..rank).filter(|&axis| !params.axes.contains(axis));
-    let rows = Axes::new(Order::OfMemory, others.map(|axis| (dims[axis], axis_strides(axis))));
-    let mut inner = Axes::single(1, [0; 2]);
+    let rows = Axes::new(Order::OfMemory, others.map(|axis| (dims[axis], strides(axis))));
+    let mut inner = Axes::single(1, [0; N]);
     for axis in params.axes.iter() {
-        inner = Axes::single(dims[axis], axis_strides(axis));
+        inner = Axes::single(dims[axis], strides(axis));
     }
     let along = Axes::single(inner.elements(), [inner.innermost().strides[1]]);
-    shared_out(function, a, out, rows, &along, |_, arguments| inner.write_inner(arguments, [1, 0]))
+    shared_out(function, operands, rows, &along, |_, arguments| inner.write_inner(arguments, views()))
 }
 
-/// A launch in which threads share outputs (or rows): `kept` has strides of the output and the input, `inner` of the input.
-fn shared_out(
+/// A launch in which threads share outputs (or rows): `kept` has strides of the output and the inputs, `inner` of the first
+/// input.
+fn shared_out<const N: usize>(
     function: FunctionName,
-    a: &Operand,
-    out: &Operand,
-    kept: Axes<2>,
+    operands: [&Operand; N],
+    kept: Axes<N>,
     inner: &Axes<1>,
     write_inner: impl FnOnce(&Axes<1>, &mut Arguments),
 ) -> Option<Launch> {
     let outputs = kept.elements();
-    if outputs == 0 || out.layout().elements() == 0 {
+    if outputs == 0 || operands[0].layout().elements() == 0 {
         return None;
     }
     let mut arguments = blank();
-    arguments.views[0].base = a.ptr().addr() as u64;
-    arguments.views[1].base = out.ptr().addr() as u64;
-    kept.write_outer(&mut arguments, [1, 0]);
+    for (view, operand) in views::<N>().into_iter().zip(operands) {
+        arguments.views[view].base = operand.ptr().addr() as u64;
+    }
+    kept.write_outer(&mut arguments, views());
     write_inner(inner, &mut arguments);
     let team = Team::of(outputs, inner.elements(), kept.innermost(), inner.innermost());
     arguments.lanes = team.lanes as u32;
@@ -102,9 +107,9 @@ struct Team {
 }
 
 impl Team {
-    /// For so many outputs of so many elements each. The innermost kept axis (strides of the output and the input) and the
-    /// innermost reduced axis say along which neighbouring threads read neighbouring elements.
-    fn of(outputs: usize, elements: usize, kept: Axis<2>, reduced: Axis<1>) -> Team {
+    /// For so many outputs of so many elements each. The innermost kept axis (strides of the output and the inputs) and the
+    /// innermost reduced axis, both in the first input, say along which neighbouring threads read neighbouring elements.
+    fn of<const N: usize>(outputs: usize, elements: usize, kept: Axis<N>, reduced: Axis<1>) -> Team {
         let across = kept.size > 1 && kept.strides[1] != 0 && kept.strides[1] < reduced.strides[0];
         let most = match (across, outputs) {
             (true, outputs) if outputs >= MANY * WARP => 1,

@@ -25,7 +25,8 @@ pub(crate) struct Guarded {
 fn sizes(function: FunctionName) -> Vec<usize> {
     match function {
         FunctionName::Cast(from, to) => vec![from.size(), to.size()],
-        FunctionName::Copy(bytes) => vec![bytes; 2],
+        FunctionName::Copy(bytes) | FunctionName::Pad(bytes) => vec![bytes; 2],
+        FunctionName::OneHot(from, bytes) => vec![from.size(), bytes],
         FunctionName::Fill(bytes) => vec![bytes],
         FunctionName::Op(op, dtype) => {
             let mut sizes = vec![dtype.size(); op.arity() + 1];
@@ -50,6 +51,9 @@ fn span(function: FunctionName, arguments: &Arguments, view: usize, size: usize)
             let (m, n, k) = (inner[0], inner[1], inner[2]);
             axes.extend([[m, k], [k, n], [m, n]][view]);
         }
+        FunctionName::Pad(_) if view == 0 => axes = inner.to_vec(),
+        FunctionName::Pad(_) => {}
+        FunctionName::OneHot(..) if view == 0 => {}
         // The output of a reduction has the kept axes alone.
         FunctionName::Op(op, _) if op.is_reduction() && view == 1 => {}
         _ => axes.extend(inner),

@@ -35,7 +35,8 @@ struct Call {
 
 fn pools(op: Op, dtype: DType) -> [Pool; 3] {
     match op {
-        Op::Sum | Op::Mean | Op::MatMul | Op::Softmax => [Pool::Tame; 3],
+        Op::Sum | Op::Mean | Op::MatMul => [Pool::Tame; 3],
+        _ if op.is_softmax() => [Pool::Tame; 3],
         Op::Div if !dtype.is_float() => [Pool::Wild, Pool::NonZero, Pool::Wild],
         Op::Pow if !dtype.is_float() => [Pool::Wild, Pool::Small, Pool::Wild],
         _ => [Pool::Wild; 3],
@@ -91,16 +92,23 @@ fn input_dims(rng: &mut Rng, op: Op) -> (Vec<Vec<usize>>, Params) {
         };
         return (vec![with(rng, m, k), with(rng, k, n)], params);
     }
-    let one_axis = matches!(op, Op::ArgMax | Op::Softmax);
-    let rank = if one_axis { 1 + rng.below(MAX_RANK) } else { rng.below(MAX_RANK + 1) };
+    let one_axis = op == Op::ArgMax || op.is_softmax();
+    let rank = match op {
+        Op::OneHot => rng.below(MAX_RANK),
+        _ if one_axis => 1 + rng.below(MAX_RANK),
+        _ => rng.below(MAX_RANK + 1),
+    };
     let budget = if op.is_elementwise() { 6000 } else { 20_000 };
     let mut whole = dims(rng, rank, budget);
+    if op.is_source() {
+        return (vec![whole], params);
+    }
     if !op.is_elementwise() {
         let mut axes: Vec<usize> = (0..rank).filter(|_| rng.below(2) == 0).collect();
         if one_axis {
             axes = vec![rng.below(rank)];
         }
-        if !matches!(op, Op::Sum | Op::Softmax) {
+        if op != Op::Sum && op.is_reduction() {
             // No elements have no mean and no largest.
             for (axis, dim) in whole.iter_mut().enumerate() {
                 if (axes.contains(&axis) || axes.is_empty()) && *dim == 0 {
@@ -109,7 +117,7 @@ fn input_dims(rng: &mut Rng, op: Op) -> (Vec<Vec<usize>>, Params) {
             }
         }
         params.axes = Axes::new(&axes).unwrap();
-        return (vec![whole], params);
+        return (vec![whole; op.arity()], params);
     }
     if op.arity() == 1 {
         return (vec![whole], params);
@@ -129,14 +137,33 @@ fn draw_output_view(rng: &mut Rng) -> View {
     }
 }
 
+/// The op that a kernel is for, if it is for one.
+fn op_of(name: FunctionName) -> Option<Op> {
+    match name {
+        FunctionName::Op(op, _) => Some(op),
+        FunctionName::Cast(..) => Some(Op::Cast),
+        FunctionName::Pad(_) => Some(Op::Pad),
+        FunctionName::OneHot(..) => Some(Op::OneHot),
+        FunctionName::Copy(_) | FunctionName::Fill(_) => None,
+    }
+}
+
 fn draw_call(rng: &mut Rng, name: FunctionName) -> Call {
-    let (op, dtype, to) = match name {
-        FunctionName::Op(op, dtype) => (op, dtype, None),
-        FunctionName::Cast(from, to) => (Op::Cast, from, Some(to)),
-        _ => panic!("{name} is no op"),
+    // Any of the dtypes of a size.
+    let of_size = |rng: &mut Rng, bytes: usize| {
+        let all: Vec<DType> = DType::ALL.into_iter().filter(|dtype| dtype.size() == bytes).collect();
+        all[rng.below(all.len())]
     };
+    let (dtype, to) = match name {
+        FunctionName::Op(_, dtype) => (dtype, None),
+        FunctionName::Cast(from, to) => (from, Some(to)),
+        FunctionName::Pad(bytes) => (of_size(rng, bytes), None),
+        FunctionName::OneHot(from, bytes) => (from, Some(of_size(rng, bytes))),
+        FunctionName::Copy(_) | FunctionName::Fill(_) => panic!("{name} is no op"),
+    };
+    let op = op_of(name).unwrap();
     let (dims, params) = input_dims(rng, op);
-    let params = Params { to, ..params };
+    let params = Params { to, extra: reference::extra(op, dtype, rng.next()), ..params };
     let pools = pools(op, dtype);
     let inputs: Vec<Tensor> = (0..op.arity())
         .map(|input| {
@@ -146,7 +173,10 @@ fn draw_call(rng: &mut Rng, name: FunctionName) -> Call {
         })
         .collect();
     let given: Vec<(DType, &Shape)> = inputs.iter().map(|input| (input.dtype, input.layout.shape())).collect();
-    let (out_dtype, out_shape) = infer(op, &given, &params).unwrap();
+    let (out_dtype, out_shape) = match op.is_source() {
+        true => (dtype, Shape::new(&dims[0]).unwrap()),
+        false => infer(op, &given, &params).unwrap(),
+    };
     let view = draw_output_view(rng);
     let out = Tensor::new(rng, out_dtype, out_shape.dims(), view, Pool::Tame);
     Call { name, op, dtype, params, inputs, out }
@@ -242,7 +272,17 @@ fn tolerance(op: Op, dtype: DType) -> (f64, f64) {
     };
     match (op, dtype) {
         (Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow, _) => (4.0 * epsilon, 0.0),
+        // The sine and cosine of an angle that is rounded.
+        (Op::Normal, DType::F64) => (4.0 * epsilon, 1e-14),
+        (Op::Normal, _) => (4.0 * epsilon, 4e-6),
         (Op::Softmax, _) => (16.0 * epsilon, 0.0),
+        // Differences: as far apart as what they are made from.
+        (Op::LogSoftmax, DType::F64) => (16.0 * epsilon, 1e-14),
+        (Op::LogSoftmax, _) => (16.0 * epsilon, 1e-5),
+        (Op::SoftmaxBackward, DType::F64) => (64.0 * epsilon, 1e-11),
+        (Op::SoftmaxBackward, _) => (4.0 * epsilon, 1e-11),
+        (Op::LogSoftmaxBackward, DType::F64) => (64.0 * epsilon, 1e-10),
+        (Op::LogSoftmaxBackward, _) => (4.0 * epsilon, 0.02),
         // Kept in `f64` and rounded once.
         (Op::Sum | Op::Mean, DType::F32) => (epsilon, 1e-11),
         (Op::Sum | Op::Mean, DType::F64) => (16.0 * epsilon, 1e-12),
@@ -274,12 +314,7 @@ fn compare(call: &Call, found: &Tensor, expected: &Tensor, before: &Tensor, what
 /// `cases` calls of each kernel that `which` picks.
 fn compare_all(cases: u64, which: impl Fn(Op) -> bool) {
     for name in FunctionName::all() {
-        let op = match name {
-            FunctionName::Op(op, _) => op,
-            FunctionName::Cast(..) => Op::Cast,
-            _ => continue,
-        };
-        if !which(op) {
+        if !op_of(name).is_some_and(&which) {
             continue;
         }
         for case in 0..cases {
@@ -324,7 +359,7 @@ fn casts_do_what_the_cpu_does() {
 
 #[test]
 fn binary_ops_do_what_the_cpu_does() {
-    compare_all(60, |op| op.arity() == 2 && op != Op::MatMul && !op.is_comparison());
+    compare_all(60, |op| op.arity() == 2 && op.is_elementwise() && !op.is_comparison());
 }
 
 #[test]
@@ -338,13 +373,28 @@ fn where_does_what_the_cpu_does() {
 }
 
 #[test]
+fn pads_do_what_the_cpu_does() {
+    compare_all(200, |op| op == Op::Pad);
+}
+
+#[test]
+fn one_hot_does_what_the_cpu_does() {
+    compare_all(60, |op| op == Op::OneHot);
+}
+
+#[test]
+fn random_numbers_are_those_of_the_cpu() {
+    compare_all(60, Op::is_source);
+}
+
+#[test]
 fn reductions_do_what_the_cpu_does() {
     compare_all(60, Op::is_reduction);
 }
 
 #[test]
-fn softmax_does_what_the_cpu_does() {
-    compare_all(60, |op| op == Op::Softmax);
+fn softmax_and_its_gradients_do_what_the_cpu_does() {
+    compare_all(60, Op::is_softmax);
 }
 
 #[test]

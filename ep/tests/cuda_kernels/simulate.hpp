@@ -145,6 +145,15 @@ inline u64 atomicMin(u64 *address, u64 value) {
     return before;
 }
 
+// Sine and cosine of pi times `x`.
+inline void sincospi(f64 x, f64 *sine, f64 *cosine) {
+    *sine = sin(M_PI * x);
+    *cosine = cos(M_PI * x);
+}
+inline void sincospif(f32 x, f32 *sine, f32 *cosine) {
+    *sine = (f32)sin(M_PI * (f64)x);
+    *cosine = (f32)cos(M_PI * (f64)x);
+}
 inline u32 bits_of(f32 x) {
     u32 bits;
     memcpy(&bits, &x, 4);

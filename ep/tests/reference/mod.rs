@@ -5,7 +5,7 @@ mod rounding;
 
 #[allow(unused_imports, reason = "not every suite that takes this file compares rounded values")]
 pub(crate) use rounding::{Margin, agrees, rounded};
-use streamvm_ep::{DType, Op, Params};
+use streamvm_ep::{DType, Extra, Op, Params, Scalar};
 
 /// One element.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -99,12 +99,32 @@ fn broadcast_dims(all: &[&Dense]) -> Vec<usize> {
     dims
 }
 
+/// Parameters that only `op` has, picked by a number: margins of 0 to 2 elements, up to 6 classes.
+pub(crate) fn extra(op: Op, dtype: DType, pick: u64) -> Extra {
+    let small = (pick % 3, pick / 3 % 3);
+    match op {
+        Op::Pad => {
+            let values = match dtype {
+                DType::Bool => [Scalar::Bool(false), Scalar::Bool(true)],
+                dtype if dtype.is_float() => [Scalar::F64(0.1), Scalar::F64(f64::NEG_INFINITY)],
+                _ => [Scalar::I64(0), Scalar::I64(101)],
+            };
+            Extra::Pad { before: small.0 as u32, after: small.1 as u32, value: values[pick as usize / 9 % 2] }
+        }
+        Op::OneHot => Extra::Classes(pick as usize % 7),
+        Op::Uniform | Op::Normal => Extra::Random { seed: pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), counter: pick },
+        _ => Extra::None,
+    }
+}
+
 /// The output of `op`.
 pub(crate) fn evaluate(op: Op, inputs: &[Dense], params: &Params) -> Dense {
     match op {
         Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin | Op::ArgMax => reduction(op, &inputs[0], params),
-        Op::Softmax => softmax(&inputs[0], params),
+        _ if op.is_softmax() => softmax(op, inputs, params),
         Op::MatMul => matmul(&inputs[0], &inputs[1]),
+        Op::Pad => pad(&inputs[0], params),
+        Op::OneHot => one_hot(&inputs[0], params),
         _ => elementwise(op, inputs, params),
     }
 }
@@ -303,24 +323,59 @@ fn reduce(op: Op, dtype: DType, group: &[Value]) -> Value {
     }
 }
 
-fn softmax(input: &Dense, params: &Params) -> Dense {
+/// Other formulas than the kernels': no largest element is subtracted, and gradients are products with the Jacobian.
+fn softmax(op: Op, inputs: &[Dense], params: &Params) -> Dense {
     let axis = params.axes.iter().next().unwrap();
-    let values = indices(&input.dims)
-        .iter()
-        .map(|index| {
-            // 1 / sum(exp(other - own)): another formula than the kernel's.
-            let own = input.at(index).float();
-            let sum: f64 = (0..input.dims[axis])
-                .map(|place| {
-                    let mut other = index.clone();
-                    other[axis] = place;
-                    (input.at(&other).float() - own).exp()
-                })
-                .sum();
-            Value::Float(1.0 / sum)
+    let value = |index: &Vec<usize>| {
+        let row = |input: &Dense| -> Vec<f64> {
+            let other = |place| [&index[..axis], &[place], &index[axis + 1..]].concat();
+            (0..input.dims[axis]).map(|place| input.at(&other(place)).float()).collect()
+        };
+        let (own, first) = (index[axis], row(&inputs[0]));
+        let sum = || first.iter().map(|other| (other - first[own]).exp()).sum::<f64>();
+        // The derivative of element `j` by that of the index.
+        let derivative = |j: usize| match op {
+            Op::SoftmaxBackward => first[j] * (f64::from(j == own) - first[own]),
+            _ => f64::from(j == own) - first[own].exp(),
+        };
+        Value::Float(match op {
+            Op::Softmax => 1.0 / sum(),
+            Op::LogSoftmax => -sum().ln(),
+            _ => row(&inputs[1]).into_iter().enumerate().map(|(j, dy)| dy * derivative(j)).sum(),
         })
-        .collect();
-    Dense { values, ..input.clone() }
+    };
+    Dense { values: indices(&inputs[0].dims).iter().map(value).collect(), ..inputs[0].clone() }
+}
+
+fn pad(input: &Dense, params: &Params) -> Dense {
+    let Extra::Pad { before, after, value } = params.extra else { panic!("pad of {:?}", params.extra) };
+    let value = match value {
+        Scalar::F64(value) => Value::Float(rounded(input.dtype, value)),
+        Scalar::I64(value) => Value::Int(value.into()),
+        Scalar::Bool(value) => Value::Int(value.into()),
+    };
+    let padded = |axis: usize| params.axes.is_empty() || params.axes.contains(axis);
+    let margins = (before + after) as usize;
+    let grown = |(axis, &dim): (usize, &usize)| if padded(axis) { dim + margins } else { dim };
+    let dims: Vec<usize> = input.dims.iter().enumerate().map(grown).collect();
+    let inside = |(axis, &i): (usize, &usize)| {
+        let own = if padded(axis) { i.checked_sub(before as usize)? } else { i };
+        (own < input.dims[axis]).then_some(own)
+    };
+    let element = |index: &Vec<usize>| {
+        let own: Option<Vec<usize>> = index.iter().enumerate().map(inside).collect();
+        own.map_or(value, |own| input.at(&own))
+    };
+    Dense { dtype: input.dtype, values: indices(&dims).iter().map(element).collect(), dims }
+}
+
+fn one_hot(input: &Dense, params: &Params) -> Dense {
+    let Extra::Classes(classes) = params.extra else { panic!("one-hot of {:?}", params.extra) };
+    let dtype = params.to.unwrap();
+    let number = |hit: bool| if dtype.is_float() { Value::Float(hit.into()) } else { Value::Int(hit.into()) };
+    let row = |index: &Value| (0..classes as i128).map(|class| number(class == index.int())).collect::<Vec<_>>();
+    let dims = [&input.dims[..], &[classes]].concat();
+    Dense { dtype, dims, values: input.values.iter().flat_map(row).collect() }
 }
 
 fn matmul(a: &Dense, b: &Dense) -> Dense {

@@ -69,9 +69,9 @@ impl Lane {
     #[track_caller]
     pub(super) fn op(&mut self, op: Op, inputs: &[&Buffer], output: &Buffer, params: &Params) -> Result<(), Error> {
         let kind = self.device.id().kind;
-        let kernel = KernelRegistry::builtin().get(op, kind, inputs[op.key_input()].dtype)?;
         let mut all: Vec<(&Buffer, Access)> = inputs.iter().map(|&input| (input, Access::Read)).collect();
         all.push((output, Access::Write));
+        let kernel = KernelRegistry::builtin().get(op, kind, all[op.key_input()].0.dtype)?;
         self.launch(kernel, &all, inputs.len(), params)
     }
 

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::hint::spin_loop;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use streamvm::{
-    BuildError, DType, DeviceId, Element, Error, FnContext, FnError, InstructionsBuilder, Op, Params, Place, StreamKey,
-    StreamType, Tensor, Ticket, Use, Var, Vm, bf16, f16,
+    Axes, BuildError, DType, DeviceId, Element, Error, FnContext, FnError, InstructionsBuilder, Op, Params, Place,
+    StreamKey, StreamType, Tensor, Ticket, Use, Var, Vm, bf16, f16,
 };
 
 use super::seen::{Contents, Seen};
@@ -175,6 +176,7 @@ impl<'vm> Run<'vm> {
         match op {
             Op::Tanh if self.machine.exact => Op::Abs,
             Op::MatMul if self.machine.exact => Op::Sub,
+            Op::SoftmaxBackward if self.machine.exact => Op::Mul,
             op => op,
         }
     }
@@ -214,24 +216,35 @@ impl<'vm> Run<'vm> {
             }
             Action::Unary => {
                 let Some(x) = self.view(a, Some(device), c) else { return Ok(()) };
-                // One in four is a cast to a dtype that the step draws.
-                let (op, params) = match c >> 6 {
-                    0 => (Op::Cast, Params::to(dtype(c))),
-                    _ => (self.exactly([Op::Neg, Op::Relu, Op::Tanh, Op::Abs][usize::from(c) % 4]), Params::default()),
+                // One in four is a cast to a dtype that the step draws, one in four a part with margins instead of the rest.
+                let (x, op, params) = match c >> 6 {
+                    0 => (x, Op::Cast, Params::to(dtype(c))),
+                    1 => {
+                        let (axis, rows) = part(&x, b, c);
+                        let (before, after) = (rows.start as u32, (x.shape().dims()[axis] - rows.end) as u32);
+                        let margins = Params::pad(Axes::new(&[axis]).expect("an axis"), before, after, value);
+                        (cut(&x, b, c), Op::Pad, margins)
+                    }
+                    _ => {
+                        (x, self.exactly([Op::Neg, Op::Relu, Op::Tanh, Op::Abs][usize::from(c) % 4]), Params::default())
+                    }
                 };
                 let run = |_: &mut Run<'_>| x.op(op, &[], params);
                 let y = self.eager_or(eager, run, |b| b.op(op, &[&x], params))?;
                 self.keep(y);
             }
             Action::Binary | Action::MatMul => {
-                let op = match action(kind) {
-                    Action::MatMul => self.exactly(Op::MatMul),
-                    _ => [Op::Add, Op::Sub, Op::Mul, Op::Max][usize::from(c) % 4],
+                // One in four is a gradient, by rows or by columns.
+                let along = Params::over(Axes::new(&[usize::from(c) % 2]).expect("an axis"));
+                let (op, params) = match action(kind) {
+                    Action::MatMul => (self.exactly(Op::MatMul), Params::default()),
+                    _ if c >> 6 == 1 => (self.exactly(Op::SoftmaxBackward), along),
+                    _ => ([Op::Add, Op::Sub, Op::Mul, Op::Max][usize::from(c) % 4], Params::default()),
                 };
                 let Some(x) = self.view(a, Some(device), c) else { return Ok(()) };
                 let Some(y) = self.like(&x, b.wrapping_add(c), c >> 4) else { return Ok(()) };
-                let run = |_: &mut Run<'_>| x.op(op, &[&y], Params::default());
-                let z = self.eager_or(eager, run, |b| b.op(op, &[&x, &y], Params::default()))?;
+                let run = |_: &mut Run<'_>| x.op(op, &[&y], params);
+                let z = self.eager_or(eager, run, |b| b.op(op, &[&x, &y], params))?;
                 self.keep(z);
             }
             Action::InPlace => {
@@ -460,8 +473,14 @@ fn flipped(tensor: &Tensor) -> Tensor {
 
 /// Some rows or columns of a matrix.
 fn cut(tensor: &Tensor, start: u8, how: u8) -> Tensor {
+    let (axis, range) = part(tensor, start, how);
+    tensor.slice(axis, range).expect("within the matrix")
+}
+
+/// Which axis of a matrix is cut, and what of it stays.
+fn part(tensor: &Tensor, start: u8, how: u8) -> (usize, Range<usize>) {
     let n = tensor.shape().dims()[0];
     let first = usize::from(start) % n;
     let last = (first + 1 + usize::from(how >> 2) % n).min(n);
-    tensor.slice(usize::from(how % 2), first..last).expect("within the matrix")
+    (usize::from(how % 2), first..last)
 }

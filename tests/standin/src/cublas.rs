@@ -68,7 +68,7 @@ impl Product {
             return Err(format!("the products lie on each other: a stride of {}", c.stride));
         }
         let function = FunctionName::Op(Op::MatMul, dtype);
-        Ok(Decoded { function, operands, params: Params::default(), value: 0, status: None })
+        Ok(Decoded { function, operands, params: Params::default(), value: 0, before: Vec::new(), status: None })
     }
 
     fn operand(

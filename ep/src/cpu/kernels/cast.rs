@@ -17,7 +17,7 @@ macro_rules! casts {
     ($($name:ident: $dtype:ident, $store:ty, $value:expr;)*) => {
         $(
             fn $name(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
-                let to = call.params.to.ok_or(OpError::MissingTarget)?;
+                let to = call.params.to.ok_or(OpError::MissingTarget { op: Op::Cast })?;
                 let ([a], out) = operands(call, [DType::$dtype], to, InPlace::Allowed)?;
                 inferred(Op::Cast, [a], out, call)?;
                 let value = $value;

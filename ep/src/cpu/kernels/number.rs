@@ -91,7 +91,7 @@ pub(super) trait Number: Copy + PartialOrd + 'static {
 /// A floating-point element.
 pub(super) trait Float: Number {
     /// What it is computed in: itself, or `f32` if it has 16 bits.
-    type Wide: Float;
+    type Wide: Float<Sum = f64>;
     /// Is [`Wide`](Float::Wide) another type, so that each step that is stored is rounded?
     const IS_NARROW: bool;
 

@@ -263,6 +263,50 @@ pub(super) unsafe fn fold<A: Copy, S: Copy>(
     folded
 }
 
+/// As [`fold`], of the elements of `a` and `b` at the same index.
+///
+/// # Safety
+///
+/// * Each of these elements of `a` and `b` may be read as [`In::get`] asks.
+#[inline]
+pub(super) unsafe fn fold2<A: Copy, B: Copy, S: Copy>(
+    length: usize,
+    a: In<A>,
+    b: In<B>,
+    start: S,
+    neutral: S,
+    step: impl Fn(S, A, B) -> S,
+    join: impl Fn(S, S) -> S,
+) -> S {
+    let mut folded = start;
+    let mut i = 0;
+    if (a.stride, b.stride) == (1, 1) && length >= 2 * LANES {
+        let mut parts = [neutral; LANES];
+        while i + LANES <= length {
+            // SAFETY: the caller's duty, as the strides are 1 and the block ends within `length`.
+            let x = unsafe { a.block(i) };
+            // SAFETY: likewise.
+            let y = unsafe { b.block(i) };
+            for lane in 0..LANES {
+                parts[lane] = step(parts[lane], x[lane], y[lane]);
+            }
+            i += LANES;
+        }
+        for part in parts {
+            folded = join(folded, part);
+        }
+    }
+    while i < length {
+        // SAFETY: the caller's duty, as `i < length`.
+        let x = unsafe { a.get(i) };
+        // SAFETY: likewise.
+        let y = unsafe { b.get(i) };
+        folded = step(folded, x, y);
+        i += 1;
+    }
+    folded
+}
+
 /// `states[i] = step(states[i], a[i])` for every state, with `a` side by side (stride 1).
 ///
 /// # Safety

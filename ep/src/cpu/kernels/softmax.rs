@@ -1,6 +1,8 @@
-//! Softmax over one axis. The largest element is subtracted first, so that no exponential overflows;
-//! the sum is kept in `f64`. Of 16-bit floats the exponentials are taken twice, as they could only be
-//! kept rounded: each result is rounded once. A NaN or `+inf`, or nothing but `-inf`, gives NaN for its row.
+//! Softmax and log-softmax over one axis, and their gradients. Sums are kept in `f64`.
+//!
+//! The largest element is subtracted first, so that no exponential overflows. Of 16-bit floats the exponentials are taken
+//! twice, as they could only be kept rounded: each result is rounded once. A NaN or `+inf`, or nothing but `-inf`, gives NaN
+//! for its row.
 
 use crate::check::{InPlace, inferred, operands};
 use crate::cpu::kernels::elementwise::{input, output};
@@ -10,63 +12,165 @@ use crate::cpu::kernels::walk::Walk;
 use crate::error::KernelError;
 use crate::kernel::KernelCall;
 use crate::op::Op;
+use crate::operand::Operand;
+use crate::params::Axes;
 
-/// The kernel of [`Op::Softmax`].
-pub(super) fn softmax<D>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
+/// What becomes of a row.
+pub(super) trait Forward {
+    const OP: Op;
+
+    /// # Safety
+    ///
+    /// * As many elements of `row` and `out` as `length` says may be read and written as [`In::get`] and [`Out::set`] ask.
+    unsafe fn row<T: Float>(length: usize, out: Out<T>, row: In<T>);
+}
+
+/// What becomes of the row that [`Forward`] gave and the gradient of it: the gradient of what it was given.
+pub(super) trait Backward {
+    const OP: Op;
+
+    /// # Safety
+    ///
+    /// * As many elements of `y`, `dy` and `out` as `length` says may be read and written as [`In::get`] and [`Out::set`]
+    ///   ask.
+    unsafe fn row<T: Float>(length: usize, out: Out<T>, y: In<T>, dy: In<T>);
+}
+
+/// The kernel of [`Op::Softmax`] and [`Op::LogSoftmax`].
+pub(super) fn forward<D, F: Forward>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
 where
     D: Tag,
     D::Store: Float,
 {
     let ([a], out) = operands(call, [D::DTYPE], D::DTYPE, InPlace::Refused)?;
-    inferred(Op::Softmax, [a], out, call)?;
-    let dims = a.layout().shape().dims();
-    for axis in call.params.axes.iter() {
-        let length = dims[axis];
-        if length == 0 {
-            continue;
-        }
+    inferred(F::OP, [a], out, call)?;
+    each_row([out, a], call.params.axes, |length, [to, from], [out_stride, a_stride]| {
+        let (out, row) = (output::<D::Store>(out, to, out_stride), input::<D::Store>(a, from, a_stride));
+        // SAFETY: the row lies within both operands, which hold `D`; the output may be written and does not meet the input.
+        unsafe { F::row(length, out, row) };
+    });
+    Ok(())
+}
+
+/// The kernel of [`Op::SoftmaxBackward`] and [`Op::LogSoftmaxBackward`].
+pub(super) fn backward<D, B: Backward>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
+where
+    D: Tag,
+    D::Store: Float,
+{
+    let ([y, dy], out) = operands(call, [D::DTYPE; 2], D::DTYPE, InPlace::Refused)?;
+    inferred(B::OP, [y, dy], out, call)?;
+    each_row([out, y, dy], call.params.axes, |length, [to, from_y, from_dy], [out_stride, y_stride, dy_stride]| {
+        let out = output::<D::Store>(out, to, out_stride);
+        let (y, dy) = (input::<D::Store>(y, from_y, y_stride), input::<D::Store>(dy, from_dy, dy_stride));
+        // SAFETY: the row lies within the operands, which hold `D`; the output may be written and meets no input.
+        unsafe { B::row(length, out, y, dy) };
+    });
+    Ok(())
+}
+
+/// Calls `row` for each row along the one axis of `axes`, with its length, and the offset of its first element and its
+/// stride in each operand, which are all of one shape.
+fn each_row<const N: usize>(operands: [&Operand; N], axes: Axes, mut row: impl FnMut(usize, [usize; N], [usize; N])) {
+    let layouts = operands.map(Operand::layout);
+    let dims = layouts[0].shape().dims();
+    for axis in axes.iter().filter(|&axis| dims[axis] > 0) {
+        let strides = |axis: usize| layouts.map(|layout| layout.strides()[axis]);
         let others = (0..dims.len()).filter(|&other| other != axis);
-        let walk = Walk::over(others.map(|other| {
-            let strides = [out.layout().strides()[other], a.layout().strides()[other]];
-            (dims[other], strides)
-        }));
-        let [to_next, from_next] = walk.row_strides();
-        let (out_stride, a_stride) = (out.layout().strides()[axis], a.layout().strides()[axis]);
-        walk.rows(|[to, from]| {
+        let walk = Walk::over(others.map(|other| (dims[other], strides(other))));
+        let next = walk.row_strides();
+        walk.rows(|first| {
             for place in 0..walk.row_length() {
-                let row = input::<D::Store>(a, from + place * from_next, a_stride);
-                let out = output::<D::Store>(out, to + place * to_next, out_stride);
-                // SAFETY: the walk and the axis stay within both operands, which hold `D`; the
-                // output may be written and does not meet the input.
-                unsafe { softmax_row(length, out, row) };
+                let first = std::array::from_fn(|operand| first[operand] + place * next[operand]);
+                row(dims[axis], first, strides(axis));
             }
         });
     }
-    Ok(())
+}
+
+/// `exp(x) / sum(exp(x))`.
+pub(super) struct Softmax;
+
+impl Forward for Softmax {
+    const OP: Op = Op::Softmax;
+
+    unsafe fn row<T: Float>(length: usize, out: Out<T>, row: In<T>) {
+        // SAFETY: the caller's duty.
+        let largest = unsafe { largest(length, row) };
+        let exp = |x: T| x.wide().sub(largest).exp();
+        if T::IS_NARROW {
+            // SAFETY: the caller's duty.
+            let sum = T::Wide::narrow(unsafe { sum(length, row, exp) });
+            // SAFETY: the caller's duty.
+            unsafe { rows::map1(length, out, row, |x| T::rounded(exp(x).div(sum))) };
+            return;
+        }
+        // SAFETY: the caller's duty.
+        unsafe { rows::map1(length, out, row, |x| T::rounded(exp(x))) };
+        let written = In { first: out.first.cast_const(), stride: out.stride };
+        // SAFETY: the output holds what has just been written, and nothing else touches it.
+        let sum = T::Wide::narrow(unsafe { sum(length, written, T::wide) });
+        // SAFETY: likewise; each element is read before it is written.
+        unsafe { rows::map1(length, out, written, |x| T::rounded(x.wide().div(sum))) };
+    }
+}
+
+/// `x - log(sum(exp(x)))`, where the logarithm is taken of the sum in `f64`: of a row that one element fills, the sum is
+/// 1 and little more.
+pub(super) struct LogSoftmax;
+
+impl Forward for LogSoftmax {
+    const OP: Op = Op::LogSoftmax;
+
+    unsafe fn row<T: Float>(length: usize, out: Out<T>, row: In<T>) {
+        // SAFETY: the caller's duty.
+        let largest = unsafe { largest(length, row) };
+        // SAFETY: the caller's duty.
+        let sum = unsafe { sum(length, row, |x| x.wide().sub(largest).exp()) };
+        let log = T::Wide::narrow(sum.ln());
+        // SAFETY: the caller's duty.
+        unsafe { rows::map1(length, out, row, |x| T::rounded(x.wide().sub(largest).sub(log))) };
+    }
+}
+
+/// `y * (dy - sum(y * dy))`.
+pub(super) struct SoftmaxBackward;
+
+impl Backward for SoftmaxBackward {
+    const OP: Op = Op::SoftmaxBackward;
+
+    unsafe fn row<T: Float>(length: usize, out: Out<T>, y: In<T>, dy: In<T>) {
+        let step = |sum: f64, y: T, dy: T| sum + y.wide().widen() * dy.wide().widen();
+        // SAFETY: the caller's duty.
+        let sum = unsafe { rows::fold2(length, y, dy, 0.0, 0.0, step, Number::add) };
+        let gradient = |y: T, dy: T| T::rounded(y.wide().mul(T::Wide::narrow(dy.wide().widen() - sum)));
+        // SAFETY: the caller's duty.
+        unsafe { rows::map2(length, out, y, dy, gradient) };
+    }
+}
+
+/// `dy - exp(y) * sum(dy)`.
+pub(super) struct LogSoftmaxBackward;
+
+impl Backward for LogSoftmaxBackward {
+    const OP: Op = Op::LogSoftmaxBackward;
+
+    unsafe fn row<T: Float>(length: usize, out: Out<T>, y: In<T>, dy: In<T>) {
+        // SAFETY: the caller's duty.
+        let sum = unsafe { sum(length, dy, T::wide) };
+        let gradient = |y: T, dy: T| T::rounded(T::Wide::narrow(dy.wide().widen() - y.wide().exp().widen() * sum));
+        // SAFETY: the caller's duty.
+        unsafe { rows::map2(length, out, y, dy, gradient) };
+    }
 }
 
 /// # Safety
 ///
-/// * As many elements of `row` and `out` as `length` says may be read and written as [`In::get`] and
-///   [`Out::set`] ask.
-unsafe fn softmax_row<T: Float>(length: usize, out: Out<T>, row: In<T>) {
+/// * As many elements of `row` as `length` says may be read as [`In::get`] asks.
+#[inline(always)]
+unsafe fn largest<T: Float>(length: usize, row: In<T>) -> T::Wide {
     // SAFETY: the caller's duty.
-    let largest = unsafe { rows::fold(length, row, T::LOWEST, T::LOWEST, T::max, T::max) }.wide();
-    let exp = |x: T| x.wide().sub(largest).exp();
-    if T::IS_NARROW {
-        // SAFETY: the caller's duty.
-        let sum = unsafe { sum(length, row, exp) };
-        // SAFETY: the caller's duty.
-        unsafe { rows::map1(length, out, row, |x| T::rounded(exp(x).div(sum))) };
-        return;
-    }
-    // SAFETY: the caller's duty.
-    unsafe { rows::map1(length, out, row, |x| T::rounded(exp(x))) };
-    let written = In { first: out.first.cast_const(), stride: out.stride };
-    // SAFETY: the output holds what has just been written, and nothing else touches it.
-    let sum = unsafe { sum(length, written, T::wide) };
-    // SAFETY: likewise; each element is read before it is written.
-    unsafe { rows::map1(length, out, written, |x| T::rounded(x.wide().div(sum))) };
+    unsafe { rows::fold(length, row, T::LOWEST, T::LOWEST, T::max, T::max) }.wide()
 }
 
 /// The sum of `f` of each element of a row.
@@ -75,8 +179,7 @@ unsafe fn softmax_row<T: Float>(length: usize, out: Out<T>, row: In<T>) {
 ///
 /// * As many elements of `row` as `length` says may be read as [`In::get`] asks.
 #[inline(always)]
-unsafe fn sum<A: Copy, W: Float>(length: usize, row: In<A>, f: impl Fn(A) -> W) -> W {
-    let step = |sum: W::Sum, x: A| sum.add(f(x).widen());
+unsafe fn sum<A: Copy, W: Float<Sum = f64>>(length: usize, row: In<A>, f: impl Fn(A) -> W) -> f64 {
     // SAFETY: the caller's duty.
-    W::narrow(unsafe { rows::fold(length, row, W::Sum::ZERO, W::Sum::ZERO, step, W::Sum::add) })
+    unsafe { rows::fold(length, row, 0.0, 0.0, |sum, x| sum + f(x).widen(), Number::add) }
 }

@@ -6,8 +6,11 @@ use crate::cpu::kernels::argmax::argmax;
 use crate::cpu::kernels::cast::cast_from;
 use crate::cpu::kernels::elementwise::{binary, compare, select, unary};
 use crate::cpu::kernels::matmul::matmul;
+use crate::cpu::kernels::one_hot::one_hot;
+use crate::cpu::kernels::pad::pad;
+use crate::cpu::kernels::random::{self, random};
 use crate::cpu::kernels::reduce::{Largest, Mean, Smallest, Sum, reduce};
-use crate::cpu::kernels::softmax::softmax;
+use crate::cpu::kernels::softmax::{self, backward, forward};
 use crate::cpu::kernels::{arith, number::Tag};
 use crate::device::DeviceKind;
 use crate::dtype::DType;
@@ -60,8 +63,15 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     kernels!(ArgMax [f32, f64, f16, bf16, i32, i64, u8, bool] argmax);
 
     kernels!(MatMul [f32, f64, f16, bf16, i32, i64] matmul);
-    kernels!(Softmax [f32, f64, f16, bf16] softmax);
+    kernels!(Softmax [f32, f64, f16, bf16] forward of softmax::Softmax);
+    kernels!(LogSoftmax [f32, f64, f16, bf16] forward of softmax::LogSoftmax);
+    kernels!(SoftmaxBackward [f32, f64, f16, bf16] backward of softmax::SoftmaxBackward);
+    kernels!(LogSoftmaxBackward [f32, f64, f16, bf16] backward of softmax::LogSoftmaxBackward);
+    kernels!(Uniform [f32, f64, f16, bf16] random of random::Uniform);
+    kernels!(Normal [f32, f64, f16, bf16] random of random::Normal);
+    kernels!(OneHot [i32, i64, u8] one_hot);
     for dtype in DType::ALL {
+        add(Op::Pad, dtype, pad);
         add(Op::Cast, dtype, cast_from(dtype));
     }
 }

@@ -27,11 +27,12 @@ struct Arguments {
     u64 elements;
     u64 inner_elements;
     u64 value;
+    u64 counter;
     u64 status;
     u32 vectors;
     u32 lanes;
     u32 across;
-    u32 reserved;
+    u32 before;
 };
 
 struct Status {

@@ -1,5 +1,5 @@
-// What moves bits and computes nothing: copy, fill, where. One kernel for each size of element would do for all; `where` has
-// one for each dtype, so that its name says its operands.
+// What moves bits and computes nothing: copy, fill, where, pad, one-hot. One kernel for each size of element would do for all;
+// `where` has one for each dtype, so that its name says its operands.
 #include "elementwise.cuh"
 
 template <class T> struct Same {
@@ -11,9 +11,50 @@ template <class T> struct Pick {
     static __device__ __forceinline__ T apply(u8 condition, T x, T y) { return condition != 0 ? x : y; }
 };
 
+// An axis whose sizes differ has margins.
+template <class T> __device__ __forceinline__ void pad(const Arguments &arguments) {
+    for (u64 element = first_thread(); element < arguments.elements; element += all_threads()) {
+        u64 index = element;
+        i64 from = 0, to = 0;
+        bool inside = true;
+#pragma unroll 1
+        for (u32 axis = arguments.rank; axis > 0;) {
+            --axis;
+            // The outermost needs no division.
+            u64 next = axis > 0 ? index / (u64)arguments.shape[axis] : 0;
+            i64 here = (i64)(index - next * (u64)arguments.shape[axis]);
+            i64 own = arguments.inner[axis] == arguments.shape[axis] ? here : here - (i64)arguments.before;
+            inside = inside && own >= 0 && own < arguments.inner[axis];
+            from += own * arguments.views[0].strides[axis];
+            to += here * arguments.views[1].strides[axis];
+            index = next;
+        }
+        at<T>(arguments.views[1])[to] = inside ? at<const T>(arguments.views[0])[from] : (T)arguments.value;
+    }
+}
+
+// I is the dtype of the indices, O of the output; `value` has the bits of 1.
+template <class I, class O> __device__ __forceinline__ void one_hot(const Arguments &arguments) {
+    u64 classes = arguments.inner_elements;
+    u64 elements = arguments.elements * classes;
+    i64 step = arguments.views[1].strides[arguments.rank];
+    for (u64 element = first_thread(); element < elements; element += all_threads()) {
+        u64 row = element / classes;
+        i64 which = (i64)(element - row * classes);
+        i64 offsets[2];
+        place(arguments, row, offsets);
+        i64 index = (i64)at<const I>(arguments.views[0])[offsets[0]];
+        at<O>(arguments.views[1])[offsets[1] + which * step] = index == which ? (O)arguments.value : (O)0;
+    }
+}
+
 #define OF_SIZE(bytes, type)                                      \
     KERNEL(sv_copy_##bytes) { map1<type, type, Same<type>>(arguments); } \
-    KERNEL(sv_fill_##bytes) { map0<type>(arguments, (type)arguments.value); }
+    KERNEL(sv_fill_##bytes) { map0<type>(arguments, (type)arguments.value); } \
+    KERNEL(sv_pad_##bytes) { pad<type>(arguments); } \
+    KERNEL(sv_one_hot_i32_##bytes) { one_hot<i32, type>(arguments); } \
+    KERNEL(sv_one_hot_i64_##bytes) { one_hot<i64, type>(arguments); } \
+    KERNEL(sv_one_hot_u8_##bytes) { one_hot<u8, type>(arguments); }
 
 OF_SIZE(1, u8)
 OF_SIZE(2, u16)

@@ -1,4 +1,4 @@
-// Reductions over the inner axes, argmax, and softmax.
+// Reductions over the inner axes, argmax, softmax, log-softmax and their gradients.
 //
 // `lanes` threads share one output element (of softmax: one row): each folds every `lanes`-th element, then the states are
 // joined as a tree in shared memory. The order is always the same, so the result is too. Neighbouring threads are lanes of
@@ -128,35 +128,115 @@ template <class T, class O, class F> __device__ __forceinline__ void reduce(cons
 __device__ __forceinline__ f32 exponential(f32 x) { return expf(x); }
 __device__ __forceinline__ f64 exponential(f64 x) { return exp(x); }
 
-// The largest element of a row is subtracted first, so that no exponential overflows. The sum is kept in f64.
-template <class T> __device__ __forceinline__ void softmax(const Arguments &arguments) {
-    typedef Wide<T> W;
-    Team team(arguments);
-    u64 rounds = (arguments.elements + team.teams - 1) / team.teams;
-    i64 from = arguments.views[0].strides[arguments.rank], to = arguments.views[1].strides[arguments.rank];
-    for (u64 round = blockIdx.x; round < rounds; round += gridDim.x) {
-        u64 row = round * team.teams + team.team;
-        i64 offsets[2] = {0, 0};
-        // A thread without a row has no elements, but joins.
-        u64 elements = row < arguments.elements ? arguments.inner_elements : 0;
-        if (elements > 0) place(arguments, row, offsets);
-        const T *input = at<const T>(arguments.views[0]) + offsets[0];
-        T *output = at<T>(arguments.views[1]) + offsets[1];
+// The rows that a team works on, one after the other, in N operands. A thread without a row has no elements, but joins.
+template <int N> struct Rows {
+    const Arguments &arguments;
+    Team team;
+    u64 round;
+    u64 elements;
+    i64 offsets[N];
 
-        W largest = Largest<T>::start();
+    __device__ __forceinline__ Rows(const Arguments &arguments) : arguments(arguments), team(arguments), round(blockIdx.x) {}
+
+    // Is there another round? Then the team's row of it, if it has one.
+    __device__ __forceinline__ bool next() {
+        u64 row = round * team.teams + team.team;
+        if (round * team.teams >= arguments.elements) return false;
+        round += gridDim.x;
+#pragma unroll
+        for (int view = 0; view < N; ++view) offsets[view] = 0;
+        elements = row < arguments.elements ? arguments.inner_elements : 0;
+        if (elements > 0) place(arguments, row, offsets);
+        return true;
+    }
+
+    // Element `index` of the row of an operand.
+    template <class T> __device__ __forceinline__ T &of(int view, u64 index) const {
+        const View &whole = arguments.views[view];
+        return at<T>(whole)[offsets[view] + (i64)index * whole.strides[arguments.rank]];
+    }
+
+    // The largest element of the row of the first operand.
+    template <class T> __device__ __forceinline__ Wide<T> largest() const {
+        Wide<T> found = Largest<T>::start();
         for (u64 index = team.lane; index < elements; index += team.lanes) {
-            largest = Largest<T>::join(largest, wide(input[(i64)index * from]));
+            found = Largest<T>::join(found, wide(of<const T>(0, index)));
         }
-        largest = team.join<Largest<T>>(largest);
+        return team.join<Largest<T>>(found);
+    }
+
+    // The sum of the exponentials of the elements of the row of the first operand less `less`, in f64.
+    template <class T> __device__ __forceinline__ f64 exponentials(Wide<T> less) const {
         f64 sum = 0;
 #pragma unroll 1
         for (u64 index = team.lane; index < elements; index += team.lanes) {
-            sum += (f64)exponential(wide(input[(i64)index * from]) - largest);
+            sum += (f64)exponential(wide(of<const T>(0, index)) - less);
         }
-        W total = (W)team.join<Sum<f64>>(sum);
+        return team.join<Sum<f64>>(sum);
+    }
+};
+
+// The largest element of a row is subtracted first, so that no exponential overflows. Sums are kept in f64.
+template <class T> __device__ __forceinline__ void softmax(const Arguments &arguments) {
+    Rows<2> rows(arguments);
+    while (rows.next()) {
+        Wide<T> largest = rows.template largest<T>();
+        Wide<T> total = (Wide<T>)rows.template exponentials<T>(largest);
 #pragma unroll 1
-        for (u64 index = team.lane; index < elements; index += team.lanes) {
-            output[(i64)index * to] = To<T>::from(exponential(wide(input[(i64)index * from]) - largest) / total);
+        for (u64 index = rows.team.lane; index < rows.elements; index += rows.team.lanes) {
+            Wide<T> x = wide(rows.template of<const T>(0, index));
+            rows.template of<T>(1, index) = To<T>::from(exponential(x - largest) / total);
+        }
+    }
+}
+
+template <class T> __device__ __forceinline__ void log_softmax(const Arguments &arguments) {
+    Rows<2> rows(arguments);
+    while (rows.next()) {
+        Wide<T> largest = rows.template largest<T>();
+        Wide<T> total = (Wide<T>)log(rows.template exponentials<T>(largest));
+#pragma unroll 1
+        for (u64 index = rows.team.lane; index < rows.elements; index += rows.team.lanes) {
+            Wide<T> x = wide(rows.template of<const T>(0, index));
+            rows.template of<T>(1, index) = To<T>::from(x - largest - total);
+        }
+    }
+}
+
+// Gradients: the first operand is what was given, the second the gradient of that. A difference that may cancel is made in
+// f64.
+template <class T> __device__ __forceinline__ void softmax_backward(const Arguments &arguments) {
+    typedef Wide<T> W;
+    Rows<3> rows(arguments);
+    while (rows.next()) {
+        f64 sum = 0;
+        for (u64 index = rows.team.lane; index < rows.elements; index += rows.team.lanes) {
+            f64 y = (f64)wide(rows.template of<const T>(0, index));
+            sum += y * (f64)wide(rows.template of<const T>(1, index));
+        }
+        sum = rows.team.template join<Sum<f64>>(sum);
+        for (u64 index = rows.team.lane; index < rows.elements; index += rows.team.lanes) {
+            W y = wide(rows.template of<const T>(0, index));
+            W less = (W)((f64)wide(rows.template of<const T>(1, index)) - sum);
+            rows.template of<T>(2, index) = To<T>::from(y * less);
+        }
+    }
+}
+
+template <class T> __device__ __forceinline__ void log_softmax_backward(const Arguments &arguments) {
+    typedef Wide<T> W;
+    Rows<3> rows(arguments);
+    while (rows.next()) {
+        f64 sum = 0;
+        for (u64 index = rows.team.lane; index < rows.elements; index += rows.team.lanes) {
+            sum += (f64)wide(rows.template of<const T>(1, index));
+        }
+        sum = rows.team.template join<Sum<f64>>(sum);
+#pragma unroll 1
+        for (u64 index = rows.team.lane; index < rows.elements; index += rows.team.lanes) {
+            f64 probability = (f64)exponential(wide(rows.template of<const T>(0, index)));
+            f64 dy = (f64)wide(rows.template of<const T>(1, index));
+            rows.template of<T>(2, index) = To<T>::from((W)(dy - probability * sum));
         }
     }
 }
@@ -178,7 +258,10 @@ OF_ALL(Smallest, reduce_min)
 #define ARGMAX(type, stored) \
     LARGE_KERNEL(sv_argmax_##type) { reduce<stored, i64, ArgMax<stored>>(arguments); }
 #define SOFTMAX(type) \
-    LARGE_KERNEL(sv_softmax_##type) { softmax<type>(arguments); }
+    LARGE_KERNEL(sv_softmax_##type) { softmax<type>(arguments); } \
+    LARGE_KERNEL(sv_log_softmax_##type) { log_softmax<type>(arguments); } \
+    LARGE_KERNEL(sv_softmax_backward_##type) { softmax_backward<type>(arguments); } \
+    LARGE_KERNEL(sv_log_softmax_backward_##type) { log_softmax_backward<type>(arguments); }
 
 ARGMAX(f32, f32)
 ARGMAX(f64, f64)

@@ -7,7 +7,7 @@ use crate::Random;
 use crate::conformance::host::{HostTensor, Pool, View, WRITABLE};
 use crate::conformance::lab::{Bench, Fail, Lab, ensure, ensure_eq, ensure_matches};
 use crate::conformance::lane::Lane;
-use crate::conformance::reference::{Dense, Margin, Value, agrees, evaluate};
+use crate::conformance::reference::{Dense, Margin, Value, agrees, evaluate, extra};
 
 macro_rules! ops {
     ($($name:ident $op:ident,)*; $($extra:ident [$($tag:ident)*],)*) => {
@@ -27,13 +27,15 @@ ops! {
     add Add, sub Sub, mul Mul, div Div, min Min, max Max, pow Pow,
     eq Eq, ne Ne, lt Lt, le Le, gt Gt, ge Ge, select Where,
     sum Sum, mean Mean, reduce_max ReduceMax, reduce_min ReduceMin, argmax ArgMax,
-    matmul MatMul, softmax Softmax, cast Cast,;
+    matmul MatMul, softmax Softmax, log_softmax LogSoftmax, softmax_backward SoftmaxBackward,
+    log_softmax_backward LogSoftmaxBackward, pad Pad, one_hot OneHot, cast Cast,;
     elementwise_in_place [],
     in_place_through_any_view [],
     others_refuse_to_run_in_place [],
     of_no_elements [],
     of_many_elements [],
     broadcasts_its_inputs [],
+    random_numbers_are_the_published_ones [],
     division_by_zero_is_told [],
     a_negative_exponent_is_told [],
     integers_wrap [],
@@ -48,7 +50,14 @@ type Form = (&'static [&'static [usize]], &'static [usize], bool);
 
 fn forms(op: Op) -> &'static [Form] {
     match op {
-        Op::Softmax => &[(&[&[5]], &[0], false), (&[&[3, 4]], &[1], false), (&[&[2, 3, 4]], &[1], false)],
+        Op::SoftmaxBackward | Op::LogSoftmaxBackward => &[
+            (&[&[5], &[5]], &[0], false),
+            (&[&[3, 4], &[3, 4]], &[1], false),
+            (&[&[2, 3, 4], &[2, 3, 4]], &[1], false),
+        ],
+        Op::Softmax | Op::LogSoftmax => {
+            &[(&[&[5]], &[0], false), (&[&[3, 4]], &[1], false), (&[&[2, 3, 4]], &[1], false)]
+        }
         Op::ArgMax => &[(&[&[6]], &[0], false), (&[&[3, 4]], &[0], true), (&[&[2, 3, 4]], &[2], false)],
         Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin => &[
             (&[&[7]], &[], false),
@@ -56,6 +65,13 @@ fn forms(op: Op) -> &'static [Form] {
             (&[&[3, 4]], &[1], true),
             (&[&[2, 3, 4]], &[0, 2], false),
             (&[&[2, 3, 4]], &[], true),
+            (&[&[]], &[], false),
+        ],
+        Op::Pad => &[
+            (&[&[7]], &[], false),
+            (&[&[3, 4]], &[1], false),
+            (&[&[2, 3, 4]], &[0, 2], false),
+            (&[&[2, 0, 3]], &[1], false),
             (&[&[]], &[], false),
         ],
         Op::MatMul => &[
@@ -81,7 +97,8 @@ fn forms(op: Op) -> &'static [Form] {
 
 fn pool(op: Op, dtype: DType, input: usize) -> Pool {
     match op {
-        Op::Sum | Op::Mean | Op::MatMul | Op::Softmax => Pool::Tame,
+        Op::Sum | Op::Mean | Op::MatMul => Pool::Tame,
+        _ if op.is_softmax() => Pool::Tame,
         Op::Div if !dtype.is_float() && input == 1 => Pool::NonZero,
         Op::Pow if !dtype.is_float() && input == 1 => Pool::Small,
         Op::Pow if dtype.is_float() => Pool::Small,
@@ -98,11 +115,11 @@ fn against_reference(bench: &Bench, op: Op) -> Result<(), Fail> {
     for dtype in dtypes {
         for form in forms(op) {
             for round in 0..3 {
-                let target = if op == Op::Cast { DType::ALL[rng.below(DType::ALL.len())] } else { dtype };
+                let target = if takes_target(op) { DType::ALL[rng.below(DType::ALL.len())] } else { dtype };
                 one_call(&lab, &mut lane, &mut rng, op, dtype, target, form, round == 0)?;
             }
         }
-        if op == Op::Cast {
+        if takes_target(op) {
             for target in DType::ALL {
                 one_call(&lab, &mut lane, &mut rng, op, dtype, target, &forms(op)[0], true)?;
             }
@@ -110,6 +127,11 @@ fn against_reference(bench: &Bench, op: Op) -> Result<(), Fail> {
     }
     ensure_eq!(lab.device.take_failures(), [], "failures of calls that are right");
     Ok(())
+}
+
+/// Is its output of any dtype that is asked for?
+fn takes_target(op: Op) -> bool {
+    matches!(op, Op::Cast | Op::OneHot)
 }
 
 /// One call on fresh inputs: the output, the bytes around it and the inputs are compared.
@@ -124,7 +146,9 @@ fn one_call(
     &(dims, axes, keep_dims): &Form,
     plain: bool,
 ) -> Result<(), Fail> {
-    let params = Params { axes: Axes::new(axes)?, keep_dims, to: (op == Op::Cast).then_some(target) };
+    let pick = rng.below(1 << 16) as u64;
+    let to = takes_target(op).then_some(target);
+    let params = Params { axes: Axes::new(axes)?, keep_dims, to, extra: extra(op, dtype, pick) };
     let mut views = Vec::new();
     let inputs: Vec<HostTensor> = (0..op.arity())
         .map(|input| {
@@ -160,13 +184,17 @@ fn one_call(
 fn margin(op: Op) -> Margin {
     let units = match op {
         Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow => 16.0,
-        Op::Sum | Op::Mean | Op::MatMul | Op::Softmax => 64.0,
+        Op::Sum | Op::Mean | Op::MatMul => 64.0,
+        _ if op.is_softmax() => 64.0,
         _ => 0.0,
     };
     // What is summed is at most 4 (16 for products) in size, and there is little of it.
     let scale = match op {
         Op::Sum | Op::MatMul => 64.0,
         Op::Mean => 4.0,
+        // Differences that may cancel; the elements of gradients' inputs are any, not those of a softmax.
+        Op::LogSoftmax => 8.0,
+        Op::SoftmaxBackward | Op::LogSoftmaxBackward => 256.0,
         _ => 0.0,
     };
     Margin { units, scale, least: 1e-37 }
@@ -222,8 +250,10 @@ fn others_refuse_to_run_in_place(bench: &Bench) -> Result<(), Fail> {
     let square = lab.vector(&mut lane, &[1f32, 2.0, 3.0, 4.0])?.with(Layout::contiguous(Shape::new(&[2, 2])?));
     let other = lab.vector(&mut lane, &[0f32; 4])?.with(square.layout);
     let softmax = Params::over(Axes::new(&[1])?);
-    let launches: [(Op, Vec<_>, Params); 3] = [
+    let launches: [(Op, Vec<_>, Params); 5] = [
         (Op::Softmax, vec![&square], softmax),
+        (Op::SoftmaxBackward, vec![&other, &square], softmax),
+        (Op::Pad, vec![&square], Params::pad(Axes::NONE, 0, 0, 0.5)),
         (Op::MatMul, vec![&square, &other], Params::default()),
         (Op::MatMul, vec![&other, &square], Params::default()),
     ];
@@ -288,6 +318,41 @@ fn broadcasts_its_inputs(bench: &Bench) -> Result<(), Fail> {
     let sum = lab.tensor(DType::I32, &[2, 3])?;
     lane.op(Op::Add, &[&column, &row], &sum, &Params::default())?;
     lab.expect(&mut lane, &sum, &[11i32, 12, 13, 21, 22, 23], "a column and a row")
+}
+
+fn random_numbers_are_the_published_ones(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let zero = Params::random(0, 0);
+    let drawn = lab.vector(&mut lane, &[-1f32; 6])?;
+    lane.op(Op::Uniform, &[], &drawn, &zero)?;
+    // The words of counter 0 and key 0 of Philox, and by a program of their own those of counter 1.
+    let words = [0x6627_e8d5u32, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8];
+    let found = lab.read::<f32>(&mut lane, &drawn)?;
+    let unit = |word: u32| (word >> 8) as f32 / (1 << 24) as f32;
+    ensure_eq!(found[..4], words.map(unit), "the first block of seed 0");
+    let rest = lab.vector(&mut lane, &[-1f32; 2])?;
+    lane.op(Op::Uniform, &[], &rest, &Params::random(0, 1))?;
+    lab.expect(&mut lane, &rest, &found[4..], "the block behind it")?;
+    // Through a view that is not in order, and of every dtype.
+    let turned = Layout::contiguous(Shape::new(&[2, 3])?).permute(&[1, 0])?;
+    let there = lab.vector(&mut lane, &[-1f32; 6])?;
+    lane.op(Op::Uniform, &[], &there.with(turned), &zero)?;
+    let expected = [0, 2, 4, 1, 3, 5].map(|index| found[index]);
+    lab.expect(&mut lane, &there, &expected, "the same numbers through a permuted view")?;
+    let normal = lab.vector(&mut lane, &[-9f64; 1000])?;
+    lane.op(Op::Normal, &[], &normal, &zero)?;
+    let normal = lab.read::<f64>(&mut lane, &normal)?;
+    let mean = normal.iter().sum::<f64>() / 1000.0;
+    let variance = normal.iter().map(|x| x * x).sum::<f64>() / 1000.0;
+    ensure!(mean.abs() < 0.2 && (variance - 1.0).abs() < 0.3, "mean {mean} and variance {variance}");
+    for dtype in lab.kernels.dtypes(Op::Normal, lab.kind()) {
+        for op in [Op::Uniform, Op::Normal] {
+            lane.op(op, &[], &lab.tensor(dtype, &[5, 3])?, &zero)?;
+        }
+    }
+    ensure_eq!(lab.device.take_failures(), [], "failures of calls that are right");
+    Ok(())
 }
 
 fn division_by_zero_is_told(bench: &Bench) -> Result<(), Fail> {
@@ -397,7 +462,7 @@ mod tests {
 
     #[test]
     fn every_op_has_a_case() {
-        for op in Op::ALL {
+        for op in Op::ALL.into_iter().filter(|op| !op.is_source()) {
             assert!(TESTED.contains(&op), "{op} has no case");
         }
     }

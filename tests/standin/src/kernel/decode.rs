@@ -15,8 +15,10 @@ pub(crate) struct Decoded {
     /// Inputs first, then the output.
     pub(crate) operands: Vec<Decoding>,
     pub(crate) params: Params,
-    /// Fill: the bits of one element.
+    /// Fill and pad: the bits of one element; one-hot: those of 1.
     pub(crate) value: u64,
+    /// Pad: elements of the output before the input, by axis.
+    pub(crate) before: Vec<usize>,
     /// Where the kernel tells of what fails, if anywhere.
     pub(crate) status: Option<Range<usize>>,
 }
@@ -54,7 +56,11 @@ pub(crate) fn decode(function: FunctionName, arguments: &Arguments) -> Result<De
     let inner = axes("inner", &arguments.inner, arguments.inner_rank)?;
     let count = |dims: &[usize]| dims.iter().try_fold(1usize, |all, &dim| all.checked_mul(dim)).map(|all| all as u64);
     // Other kernels do not read how many inner elements there are.
-    let inner_elements = if has_lanes(function) { count(&inner) } else { Some(arguments.inner_elements) };
+    let inner_elements = if has_lanes(function) || matches!(function, FunctionName::OneHot(..)) {
+        count(&inner)
+    } else {
+        Some(arguments.inner_elements)
+    };
     for (name, expected, said, dims) in [
         ("elements", count(&outer), arguments.elements, &outer),
         ("inner_elements", inner_elements, arguments.inner_elements, &inner),
@@ -65,14 +71,34 @@ pub(crate) fn decode(function: FunctionName, arguments: &Arguments) -> Result<De
     }
     let mut reader = Reader { arguments, outer: &outer, next: 0, operands: Vec::new() };
     let mut params = Params::default();
+    let mut before = Vec::new();
+    let sized = |bytes| dtype_of(bytes).ok_or("no element has that many bytes");
     match function {
         FunctionName::Copy(bytes) => {
-            let dtype = dtype_of(bytes).ok_or("no element has that many bytes")?;
-            reader.operand(dtype, &[], Access::Read)?;
-            reader.operand(dtype, &[], Access::Write)?;
+            reader.operand(sized(bytes)?, &[], Access::Read)?;
+            reader.operand(sized(bytes)?, &[], Access::Write)?;
         }
         FunctionName::Fill(bytes) => {
-            reader.operand(dtype_of(bytes).ok_or("no element has that many bytes")?, &[], Access::Write)?;
+            reader.operand(sized(bytes)?, &[], Access::Write)?;
+        }
+        FunctionName::Pad(bytes) => {
+            if inner.len() != outer.len() {
+                return Err(format!("pad of {inner:?} to {outer:?}"));
+            }
+            let margin = |(&inside, &size)| if inside == size { 0 } else { arguments.before as usize };
+            before = inner.iter().zip(&outer).map(margin).collect();
+            if (0..outer.len()).any(|axis| before[axis] + inner[axis] > outer[axis]) {
+                return Err(format!("pad of {inner:?} to {outer:?} behind {before:?}"));
+            }
+            reader.operand_of(sized(bytes)?, &inner, Access::Read)?;
+            reader.operand(sized(bytes)?, &[], Access::Write)?;
+        }
+        FunctionName::OneHot(from, bytes) => {
+            if inner.len() != 1 {
+                return Err(format!("one-hot with the inner axes {inner:?}"));
+            }
+            reader.operand(from, &[], Access::Read)?;
+            reader.operand(sized(bytes)?, &inner, Access::Write)?;
         }
         FunctionName::Cast(from, to) => {
             params = Params::to(to);
@@ -90,10 +116,16 @@ pub(crate) fn decode(function: FunctionName, arguments: &Arguments) -> Result<De
             let inner = if inner.is_empty() { vec![1] } else { inner.clone() };
             let over: Vec<usize> = (outer.len()..outer.len() + inner.len()).collect();
             params = Params::over(Axes::new(&over).map_err(|error| error.to_string())?);
-            reader.operand(dtype, &inner, Access::Read)?;
+            for _ in 0..op.arity() {
+                reader.operand(dtype, &inner, Access::Read)?;
+            }
             let output = reader.output_dtype(op, &params)?;
-            let kept: &[usize] = if op == Op::Softmax { &inner } else { &[] };
+            let kept: &[usize] = if op.is_softmax() { &inner } else { &[] };
             reader.operand(output, kept, Access::Write)?;
+        }
+        FunctionName::Op(op, dtype) if op.is_source() => {
+            params = Params::random(arguments.value, arguments.counter);
+            reader.operand(dtype, &[], Access::Write)?;
         }
         FunctionName::Op(op, dtype) => {
             for input in 0..op.arity() {
@@ -107,12 +139,12 @@ pub(crate) fn decode(function: FunctionName, arguments: &Arguments) -> Result<De
     let operands = reader.finish()?;
     let start = arguments.status as usize;
     let status = (start != 0 && function.can_fail()).then(|| start..start.saturating_add(size_of::<Status>()));
-    Ok(Decoded { function, operands, params, value: arguments.value, status })
+    Ok(Decoded { function, operands, params, value: arguments.value, before, status })
 }
 
-/// Is it a reduction or softmax, which share their inner elements out?
+/// Is it a reduction or of the softmax family, which share their inner elements out?
 fn has_lanes(function: FunctionName) -> bool {
-    matches!(function, FunctionName::Op(op, _) if op.is_reduction() || op == Op::Softmax)
+    matches!(function, FunctionName::Op(op, _) if op.is_reduction() || op.is_softmax())
 }
 
 /// Sizes of axes, checked.
@@ -133,12 +165,17 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// The next view, as an operand with the outer axes and these behind them.
     fn operand(&mut self, dtype: DType, inner: &[usize], access: Access) -> Result<(), String> {
+        let dims: Vec<usize> = self.outer.iter().chain(inner).copied().collect();
+        self.operand_of(dtype, &dims, access)
+    }
+
+    /// The next view, as an operand of these axes.
+    fn operand_of(&mut self, dtype: DType, dims: &[usize], access: Access) -> Result<(), String> {
         let number = self.next;
         let view = self.arguments.views.get(number).ok_or("more operands than there are views")?;
         self.next += 1;
         let wrong = |error: &dyn std::fmt::Display| format!("view {number}: {error}");
-        let dims: Vec<usize> = self.outer.iter().chain(inner).copied().collect();
-        let shape = Shape::new(&dims).map_err(|error| wrong(&error))?;
+        let shape = Shape::new(dims).map_err(|error| wrong(&error))?;
         let layout = Layout::with_strides(shape, &strides(view, dims.len()).map_err(|error| wrong(&error))?, 0)
             .map_err(|error| wrong(&error))?;
         self.operands.push(Decoding { base: view.base as usize, dtype, layout, access });
@@ -188,11 +225,12 @@ mod tests {
             elements: shape.iter().product::<i64>() as u64,
             inner_elements: if inner.len() == 1 { inner[0] as u64 } else { 0 },
             value: 0,
+            counter: 0,
             status: 0,
             vectors: 0,
             lanes: 1,
             across: 0,
-            reserved: 0,
+            before: 0,
         }
     }
 
@@ -211,6 +249,13 @@ mod tests {
             shapes("sv_softmax_f32", &arguments(&[view(64, &[4, 1]), view(256, &[4, 1])], &[3], &[4])).unwrap(),
             ["f32[3,4]", "f32[3,4]"]
         );
+        let margins = arguments(&[view(64, &[4, 1]), view(256, &[7, 1])], &[3, 7], &[3, 4]);
+        let margins = Arguments { before: 2, ..margins };
+        assert_eq!(shapes("sv_pad_8", &margins).unwrap(), ["f64[3,4]", "f64[3,7]"]);
+        assert_eq!(decode("sv_pad_8".parse().unwrap(), &margins).unwrap().before, [0, 2]);
+        assert!(shapes("sv_pad_8", &Arguments { before: 4, ..margins }).is_err());
+        let hot = arguments(&[view(64, &[1]), view(256, &[5, 1])], &[3], &[5]);
+        assert_eq!(shapes("sv_one_hot_i64_4", &hot).unwrap(), ["i64[3]", "f32[3,5]"]);
         let product = arguments(&[view(64, &[6, 3, 1]), view(64, &[0, 4, 1]), view(256, &[8, 4, 1])], &[5], &[2, 4, 3]);
         assert_eq!(shapes("sv_matmul_f64", &product).unwrap(), ["f64[5,2,3]", "f64[5,3,4]", "f64[5,2,4]"]);
     }

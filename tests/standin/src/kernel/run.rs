@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use streamvm_ep::cuda::FunctionName;
 use streamvm_ep::cuda::abi::Status;
 use streamvm_ep::{
-    CpuConfig, Device, DeviceKind, Error, Kernel as CpuKernel, KernelCall, KernelError, KernelRegistry, Layout, Op,
-    Operand, Params, Stream,
+    Access, CpuConfig, Device, DeviceKind, Error, Kernel as CpuKernel, KernelCall, KernelError, KernelRegistry, Layout,
+    Op, Operand, Params, Stream,
 };
 use streamvm_ep::{CpuDevice, DType};
 
@@ -34,6 +34,17 @@ pub(crate) unsafe fn run(
         FunctionName::Fill(_) => {
             let [target] = operands else { return Err(String::from("a fill has one operand")) };
             fill(target, decoded.value);
+            None
+        }
+        FunctionName::Pad(_) => {
+            let [source, target] = operands else { return Err(String::from("a pad has two operands")) };
+            fill(target, decoded.value);
+            stream()?.copy(source, &mut inside(target, source, &decoded.before)?).err()
+        }
+        FunctionName::OneHot(..) => {
+            let [indices, target] = operands else { return Err(String::from("a one-hot has two operands")) };
+            fill(target, 0);
+            mark(indices, target, decoded.value)?;
             None
         }
         FunctionName::Cast(from, _) => launch(Op::Cast, from, operands, &decoded.params)?,
@@ -84,6 +95,44 @@ fn fill(target: &Operand, value: u64) {
         // SAFETY: the element is one of the target's, which its maker promises may be written; it has `size` bytes.
         unsafe { element.copy_from_nonoverlapping(bits.as_ptr(), size) };
     }
+}
+
+/// The part of the output of a pad that the input goes to.
+fn inside(target: &Operand, source: &Operand, before: &[usize]) -> Result<Operand, String> {
+    let mut layout = *target.layout();
+    for (axis, (&first, &size)) in before.iter().zip(source.layout().shape().dims()).enumerate() {
+        layout = layout.slice(axis, first..first + size).map_err(|error| error.to_string())?;
+    }
+    // SAFETY: a part of the target's view, which counts from its first element; its maker promises that it may be written,
+    // and the target is not used meanwhile.
+    Ok(unsafe { Operand::new(target.ptr(), target.dtype(), layout, Access::Write) })
+}
+
+/// Writes the low bytes of `one` to the element of each row of `target` that its index names.
+fn mark(indices: &Operand, target: &Operand, one: u64) -> Result<(), String> {
+    let (size, layout) = (target.dtype().size(), target.layout());
+    let last = layout.shape().rank() - 1;
+    let (classes, step) = (layout.shape().dims()[last], layout.strides()[last]);
+    let rows = layout.slice(last, 0..classes.min(1)).map_err(|error| error.to_string())?;
+    let bits = one.to_le_bytes();
+    for (row, from) in offsets(&rows).zip(offsets(indices.layout())) {
+        let element = indices.ptr().wrapping_add(from * indices.dtype().size());
+        let class = match indices.dtype() {
+            // SAFETY: an element of this dtype, which the operand's maker promises may be read.
+            DType::I32 => i64::from(unsafe { element.cast::<i32>().read_unaligned() }),
+            // SAFETY: likewise.
+            DType::I64 => unsafe { element.cast::<i64>().read_unaligned() },
+            // SAFETY: likewise.
+            DType::U8 => i64::from(unsafe { element.read() }),
+            dtype => return Err(format!("one-hot of {dtype}")),
+        };
+        if let Some(class) = usize::try_from(class).ok().filter(|&class| class < classes) {
+            let marked = target.ptr().wrapping_add((row + class * step) * size);
+            // SAFETY: an element of the target, which its maker promises may be written; it has `size` bytes.
+            unsafe { marked.copy_from_nonoverlapping(bits.as_ptr(), size) };
+        }
+    }
+    Ok(())
 }
 
 /// The place of each element, in elements from the first, row-major.

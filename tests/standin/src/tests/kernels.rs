@@ -24,11 +24,12 @@ fn arguments(views: &[(u64, &[i64])], shape: &[i64], inner: &[i64]) -> Arguments
         // Of a reduction; matmul has three.
         inner_elements: if inner.len() == 1 { inner[0] as u64 } else { 0 },
         value: 0,
+        counter: 0,
         status: 0,
         vectors: 0,
         lanes: 1,
         across: 0,
-        reserved: 0,
+        before: 0,
     }
 }
 

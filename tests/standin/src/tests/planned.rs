@@ -80,7 +80,7 @@ fn both(
 fn op(bench: &Bench, op: Op, dtype: DType, inputs: &[Layout], output: Layout, params: Params) {
     let of = |at: usize| if op == Op::Where && at == 0 { DType::Bool } else { dtype };
     let output_dtype = match op {
-        Op::Cast => params.to.unwrap(),
+        Op::Cast | Op::OneHot => params.to.unwrap(),
         Op::ArgMax => DType::I64,
         _ if op.is_comparison() => DType::Bool,
         _ => dtype,
@@ -131,7 +131,11 @@ fn reductions_over_any_axes() {
     let first = Params::over(Axes::new(&[1]).unwrap());
     op(&bench, Op::ArgMax, DType::F64, &[all], dense(&[2, 4]), first);
     op(&bench, Op::Mean, DType::F64, &[all], dense(&[2, 4]), first);
+    let moved = dense(&[3, 4, 2]).permute(&[2, 0, 1]).unwrap();
     op(&bench, Op::Softmax, DType::F32, &[all], all, first);
+    op(&bench, Op::LogSoftmax, DType::F32, &[all], moved, first);
+    op(&bench, Op::SoftmaxBackward, DType::F64, &[all, moved], all, first);
+    op(&bench, Op::LogSoftmaxBackward, DType::F32, &[moved, all], all, first);
     op(
         &bench,
         Op::Softmax,
@@ -151,6 +155,35 @@ fn products_of_batches() {
     let turned = dense(&[4, 3]).permute(&[1, 0]).unwrap();
     op(&bench, Op::MatMul, DType::I64, &[dense(&[2, 2, 3]), turned], dense(&[2, 2, 4]), none);
     op(&bench, Op::MatMul, DType::F64, &[dense(&[1, 3]), dense(&[3, 1])], dense(&[1, 1]), none);
+}
+
+#[test]
+fn pads_and_one_hots_of_every_size() {
+    let bench = Bench::new("delay=0");
+    let turned = dense(&[4, 3]).permute(&[1, 0]).unwrap();
+    for dtype in DType::ALL {
+        let value = Scalar::one(dtype);
+        let columns = Params::pad(Axes::new(&[1]).unwrap(), 2, 1, value);
+        op(&bench, Op::Pad, dtype, &[turned], dense(&[3, 7]), columns);
+        op(&bench, Op::Pad, dtype, &[dense(&[2, 2])], dense(&[5, 5]), Params::pad(Axes::NONE, 0, 3, value));
+        op(&bench, Op::Pad, dtype, &[dense(&[0, 2])], dense(&[1, 3]), Params::pad(Axes::NONE, 1, 0, value));
+        for from in [DType::I32, DType::I64, DType::U8] {
+            let output = dense(&[4, 3, 3]).permute(&[2, 1, 0]).unwrap();
+            op(&bench, Op::OneHot, from, &[dense(&[3, 3])], output, Params::one_hot(4, dtype));
+        }
+    }
+}
+
+#[test]
+fn random_numbers_of_any_layout() {
+    let bench = Bench::new("delay=0");
+    let turned = dense(&[4, 3]).permute(&[1, 0]).unwrap();
+    for of in [Op::Uniform, Op::Normal] {
+        for dtype in DType::ALL.into_iter().filter(|&dtype| supports(of, dtype)) {
+            op(&bench, of, dtype, &[], turned, Params::random(1 << 40, 3));
+            op(&bench, of, dtype, &[], dense(&[3, 8]).slice(1, 2..6).unwrap(), Params::random(5, u64::MAX));
+        }
+    }
 }
 
 #[test]

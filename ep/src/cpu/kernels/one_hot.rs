@@ -1,0 +1,73 @@
+//! One-hot: zeros, and a one at the class that each index names.
+
+use half::{bf16, f16};
+
+use crate::check::{InPlace, inferred, operands};
+use crate::cpu::kernels::copy::fill;
+use crate::cpu::kernels::elementwise::{input, output};
+use crate::cpu::kernels::number::Tag;
+use crate::cpu::kernels::walk::Walk;
+use crate::dtype::DType;
+use crate::error::{KernelError, OpError};
+use crate::kernel::KernelCall;
+use crate::op::Op;
+use crate::operand::Operand;
+use crate::scalar::Scalar;
+
+/// The kernel of [`Op::OneHot`], of indices stored as `D`.
+pub(super) fn one_hot<D>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
+where
+    D: Tag,
+    D::Store: Into<i64>,
+{
+    let to = call.params.to.ok_or(OpError::MissingTarget { op: Op::OneHot })?;
+    let ([a], out) = operands(call, [D::DTYPE], to, InPlace::Refused)?;
+    inferred(Op::OneHot, [a], out, call)?;
+    // The output once more, as it is only lent here; it is not used meanwhile.
+    fill(&mut out.again(), Scalar::zero(to))?;
+    // In every arm: the input holds `D`, the output elements stored as the one, and both have been checked.
+    match to {
+        // SAFETY: see above.
+        DType::F32 => unsafe { ones::<D::Store, _>(a, out, 1f32) },
+        // SAFETY: see above.
+        DType::F64 => unsafe { ones::<D::Store, _>(a, out, 1f64) },
+        // SAFETY: see above.
+        DType::F16 => unsafe { ones::<D::Store, _>(a, out, f16::ONE) },
+        // SAFETY: see above.
+        DType::BF16 => unsafe { ones::<D::Store, _>(a, out, bf16::ONE) },
+        // SAFETY: see above.
+        DType::I32 => unsafe { ones::<D::Store, _>(a, out, 1i32) },
+        // SAFETY: see above.
+        DType::I64 => unsafe { ones::<D::Store, _>(a, out, 1i64) },
+        // SAFETY: see above.
+        DType::U8 | DType::Bool => unsafe { ones::<D::Store, _>(a, out, 1u8) },
+    }
+    Ok(())
+}
+
+/// Writes `one` at the class that each index names.
+///
+/// # Safety
+///
+/// * `a` holds elements stored as `I`, `out` as `O`, both aligned; `out` may be written, does not meet `a`, and has the
+///   shape of `a` and one more axis.
+unsafe fn ones<I: Copy + Into<i64>, O: Copy>(a: &Operand, out: &Operand, one: O) {
+    let (dims, (steps, from)) = (a.layout().shape().dims(), (out.layout().strides(), a.layout().strides()));
+    let rank = dims.len();
+    let (classes, class) = (out.layout().shape().dims()[rank], steps[rank]);
+    let walk = Walk::over((0..rank).map(|axis| (dims[axis], [steps[axis], from[axis]])));
+    let [to_next, from_next] = walk.row_strides();
+    walk.rows(|[to, from]| {
+        let indices = input::<I>(a, from, from_next);
+        for place in 0..walk.row_length() {
+            // SAFETY: the walk stays within the input; the rest is the caller's duty.
+            let index: i64 = unsafe { indices.get(place) }.into();
+            if let Ok(index) = usize::try_from(index)
+                && index < classes
+            {
+                // SAFETY: the walk and the class stay within the output; the rest is the caller's duty.
+                unsafe { output::<O>(out, to + place * to_next, class).set(index, one) };
+            }
+        }
+    });
+}

@@ -1,0 +1,153 @@
+//! Random numbers: element `i`, row-major, is made from its share of block `counter + i / n` of Philox, where a block is
+//! enough for `n` elements. So it depends on the seed, the counter and its index alone: not on strides, nor on who computes
+//! it, nor on what else is drawn.
+
+use half::{bf16, f16};
+
+use crate::check::{InPlace, operands};
+use crate::cpu::kernels::elementwise::output;
+use crate::cpu::kernels::number::{Float, Tag};
+use crate::cpu::kernels::philox::block;
+use crate::error::KernelError;
+use crate::infer::check_source;
+use crate::kernel::KernelCall;
+use crate::layout::Layout;
+
+/// An element that is drawn: `random` of a block are the first [`Draw::OF_A_BLOCK`] of four.
+pub(super) trait Draw: Float {
+    /// Elements that a block is enough for.
+    const OF_A_BLOCK: usize;
+
+    /// Evenly from `[0, 1)`: every multiple of the smallest step below 1 is as likely.
+    fn uniform(words: [u32; 4]) -> [Self; 4];
+
+    /// From the normal distribution of mean 0 and variance 1, by the transform of Box and Muller (1958).
+    fn normal(words: [u32; 4]) -> [Self; 4];
+}
+
+/// 2 to the power -24: the step of an `f32` below 1.
+const STEP_F32: f32 = 1.0 / (1 << 24) as f32;
+/// 2 to the power -53: the step of an `f64` below 1.
+const STEP_F64: f64 = 1.0 / (1u64 << 53) as f64;
+
+macro_rules! pair {
+    ($name:ident $float:ident) => {
+        /// Two normal numbers from one of `(0, 1]` and one of `[0, 1)`.
+        fn $name(size: $float, turn: $float) -> [$float; 2] {
+            let (radius, angle) = ((-2.0 * size.ln()).sqrt(), std::$float::consts::TAU * turn);
+            [radius * angle.cos(), radius * angle.sin()]
+        }
+    };
+}
+
+pair!(pair_f32 f32);
+pair!(pair_f64 f64);
+
+impl Draw for f32 {
+    const OF_A_BLOCK: usize = 4;
+
+    fn uniform(words: [u32; 4]) -> [f32; 4] {
+        words.map(|word| (word >> 8) as f32 * STEP_F32)
+    }
+
+    fn normal(words: [u32; 4]) -> [f32; 4] {
+        let [a, turn, b, turn2] = words.map(|word| word >> 8);
+        let pair = |size: u32, turn: u32| pair_f32((size + 1) as f32 * STEP_F32, turn as f32 * STEP_F32);
+        let ([x, y], [z, w]) = (pair(a, turn), pair(b, turn2));
+        [x, y, z, w]
+    }
+}
+
+impl Draw for f64 {
+    const OF_A_BLOCK: usize = 2;
+
+    fn uniform(words: [u32; 4]) -> [f64; 4] {
+        let [x, y] = wide(words).map(|word| word as f64 * STEP_F64);
+        [x, y, 0.0, 0.0]
+    }
+
+    fn normal(words: [u32; 4]) -> [f64; 4] {
+        let [size, turn] = wide(words);
+        let [x, y] = pair_f64((size + 1) as f64 * STEP_F64, turn as f64 * STEP_F64);
+        [x, y, 0.0, 0.0]
+    }
+}
+
+/// Two numbers of 53 bits: the low word comes first.
+fn wide([low, high, low2, high2]: [u32; 4]) -> [u64; 2] {
+    [(low, high), (low2, high2)].map(|(low, high)| (u64::from(high) << 32 | u64::from(low)) >> 11)
+}
+
+macro_rules! narrow {
+    ($float:ident $bits:literal) => {
+        impl Draw for $float {
+            const OF_A_BLOCK: usize = 4;
+
+            fn uniform(words: [u32; 4]) -> [$float; 4] {
+                words.map(|word| $float::rounded((word >> (32 - $bits)) as f32 / (1 << $bits) as f32))
+            }
+
+            fn normal(words: [u32; 4]) -> [$float; 4] {
+                f32::normal(words).map($float::rounded)
+            }
+        }
+    };
+}
+
+narrow!(f16 11);
+narrow!(bf16 8);
+
+/// How the words of a block become elements.
+pub(super) trait Distribution {
+    fn of<T: Draw>(words: [u32; 4]) -> [T; 4];
+}
+
+pub(super) struct Uniform;
+
+impl Distribution for Uniform {
+    fn of<T: Draw>(words: [u32; 4]) -> [T; 4] {
+        T::uniform(words)
+    }
+}
+
+pub(super) struct Normal;
+
+impl Distribution for Normal {
+    fn of<T: Draw>(words: [u32; 4]) -> [T; 4] {
+        T::normal(words)
+    }
+}
+
+/// The kernel of [`Op::Uniform`](crate::Op::Uniform) and [`Op::Normal`](crate::Op::Normal).
+pub(super) fn random<D, F: Distribution>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
+where
+    D: Tag,
+    D::Store: Draw,
+{
+    let ([], out) = operands(call, [], D::DTYPE, InPlace::Refused)?;
+    let (seed, counter) = check_source(call.kernel.op, D::DTYPE, call.params)?;
+    let (layout, elements) = (out.layout(), out.layout().elements());
+    let whole = layout.is_contiguous();
+    let target = output::<D::Store>(out, 0, 1);
+    let each = D::Store::OF_A_BLOCK;
+    for first in (0..elements).step_by(each) {
+        let drawn = F::of::<D::Store>(block(seed, counter.wrapping_add((first / each) as u64)));
+        for (index, element) in (first..elements).zip(&drawn[..each]) {
+            let place = if whole { index } else { offset(layout, index) };
+            // SAFETY: the place of an index of the output, which holds `D` and may be written.
+            unsafe { target.set(place, *element) };
+        }
+    }
+    Ok(())
+}
+
+/// Where the element of a row-major index lies, counted from the first.
+fn offset(layout: &Layout, index: usize) -> usize {
+    let mut left = index;
+    let axes = layout.shape().dims().iter().zip(layout.strides()).rev();
+    axes.fold(0, |offset, (&size, &stride)| {
+        let step = left % size;
+        left /= size;
+        offset + step * stride
+    })
+}
