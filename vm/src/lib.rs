@@ -74,6 +74,7 @@ mod outbox;
 mod pool;
 mod prepare;
 mod progress;
+mod push;
 mod releases;
 mod room;
 mod run;
@@ -101,6 +102,7 @@ mod waiters;
 
 pub use config::{Mode, VmBuilder};
 pub use entry::MAX_STREAMS;
+pub use push::{Bulk, OnComplete, Pool, PoolConfig, Pusher};
 pub use stall_report::{StallReport, StallState, StalledInstruction};
 pub use stats::{PoolStats, Stats};
 pub use ticket::Ticket;
@@ -111,7 +113,7 @@ pub use streamvm_ep::faults::FaultPlan;
 pub use streamvm_ep::races::Finding;
 pub use streamvm_ep::{
     Access, Axes, DType, DeviceId, DeviceInfo, DeviceKind, Element, FnContext, FnError, Layout, MemoryKind, Op, Params,
-    RawCall, Scalar, Shape,
+    Priority, RawCall, Scalar, Shape,
 };
 pub use streamvm_instructions as instructions;
 pub use streamvm_instructions::{
