@@ -371,6 +371,17 @@ impl InstructionList {
         Line(self.parts_mut().0.get_mut(line)?).body()?.take()
     }
 
+    /// Gives the last instruction its code again, if it is a caller's function: an engine takes that out, and leaves the rest. From
+    /// now on it was issued at `site`.
+    pub fn refill(&mut self, code: InlineFn, site: &'static Location<'static>) {
+        if let Some(last) = self.parts_mut().0.last_mut()
+            && let Kind::Function { body, .. } = &mut last.kind
+        {
+            last.site = site;
+            *body = Some(code);
+        }
+    }
+
     /// Appends an instruction that no builder call makes, on a stream of one's choice.
     ///
     /// # Errors

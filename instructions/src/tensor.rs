@@ -395,8 +395,8 @@ impl Var {
         Var(Arc::new(Resource::new(ResourceKind::Var, None)))
     }
 
-    /// A fresh variable that counts its writes: see [`Var::version`]. Each write of it costs an instruction some nanoseconds
-    /// more, so others do not count.
+    /// A fresh variable that counts its writes: see [`Var::version`]. A write of it costs an
+    /// instruction more, so others do not count.
     pub fn counted() -> Var {
         let mut resource = Resource::new(ResourceKind::Var, None);
         resource.version = Some(Version::default());

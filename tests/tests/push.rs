@@ -310,3 +310,50 @@ fn a_device_that_is_not_there_and_a_closed_engine_are_refused() {
     let refused = vm.pusher().device(DeviceId::cpu(7)).push("nowhere", [], || Ok(())).map(drop);
     assert!(matches!(refused, Err(Error::Device(_))), "{refused:?}");
 }
+
+#[test]
+fn an_operator_runs_each_time_that_it_is_pushed_by_any_thread() {
+    for (name, vm) in engines() {
+        let (v, w, at) = (Var::counted(), vm.var(), Arc::new(AtomicU64::new(0)));
+        let count = at.clone();
+        let step = vm.operator("step", [v.update(), w.read()], move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| (0..200).for_each(|_| drop(vm.push_operator(&step).expect("it is taken"))));
+            }
+        });
+        vm.push("between", [w.write()], || Ok(())).expect("it is taken");
+        assert_eq!(vm.wait(&w), Ok(()), "{name}: the write is behind all reads");
+        assert_eq!((at.load(Ordering::Relaxed), v.version()), (600, Some(600)), "{name}");
+        drop(step);
+        assert_eq!(Arc::strong_count(&at), 1, "{name}: what it has captured is gone with it");
+    }
+}
+
+#[test]
+fn an_operator_fails_where_it_is_pushed_and_goes_with_its_last_run() {
+    for (name, builder) in threaded() {
+        let vm = builder.workers(1).build().expect("an engine");
+        let (v, gate, kept) = (vm.var(), ClosedGate::new(), Arc::new(()));
+        let (held, capture) = (gate.clone(), kept.clone());
+        let fails = vm.operator("fails", [v.update()], move || {
+            let _ = &capture;
+            held.pass();
+            Err("no".into())
+        });
+        let line = line!() + 1;
+        let ticket = vm.push_operator(&fails).expect("it is taken");
+        vm.push("heals", [v.write()], || Ok(())).expect("it is taken");
+        let again = vm.push_operator(&fails).expect("it is taken");
+        drop(fails);
+        assert_eq!(Arc::strong_count(&kept), 2, "{name}: two runs are to come");
+        gate.open();
+        let failure = failure_of(ticket.wait());
+        assert_eq!((failure.what.as_str(), failure.site.line()), ("fails", line), "{name}");
+        assert_eq!(failure_of(again.wait()).site.line(), line + 2, "{name}");
+        assert_eq!(Arc::strong_count(&kept), 1, "{name}: gone before it counts as passed");
+    }
+}

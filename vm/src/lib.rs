@@ -102,7 +102,7 @@ mod waiters;
 
 pub use config::{Mode, VmBuilder};
 pub use entry::MAX_STREAMS;
-pub use push::{Bulk, OnComplete, Pool, PoolConfig, Pusher};
+pub use push::{Bulk, OnComplete, Operator, Pool, PoolConfig, Pusher};
 pub use stall_report::{StallReport, StallState, StalledInstruction};
 pub use stats::{PoolStats, Stats};
 pub use ticket::Ticket;

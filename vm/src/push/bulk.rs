@@ -12,7 +12,7 @@ use crate::run::{panic_text, text_of};
 use crate::ticket::Ticket;
 use crate::vm::Vm;
 
-/// Gathers small functions and pushes up to so many of them as one instruction, which costs about as much as one function; made by
+/// Gathers small functions and pushes up to so many of them as one instruction; made by
 /// [`Vm::bulk`] and [`Pusher::bulk`]. What is gathered is pushed when it is full, when [`Bulk::flush`] or [`Bulk::wait`] is
 /// called, and when this is dropped: nothing else sees it before, so other waits do not wait for it.
 ///

@@ -7,6 +7,7 @@ mod affinity;
 mod answer;
 mod bulk;
 mod on_complete;
+mod operator;
 mod pools;
 
 use std::borrow::Cow;
@@ -14,7 +15,8 @@ use std::fmt;
 use std::time::Duration;
 
 use streamvm_ep::{DeviceId, FnError, Priority};
-use streamvm_instructions::{Deadline, Error, InstructionsBuilder, Manner, Passed, ResourceId, Use, Var};
+use streamvm_instructions::{self as instructions, Deadline, Error, InstructionsBuilder, Passed, ResourceId, Use, Var};
+use streamvm_stream::StreamKey;
 
 use crate::state::Contents;
 use crate::sync::unpoisoned;
@@ -25,6 +27,7 @@ pub(crate) use answer::Answer;
 pub use bulk::Bulk;
 pub(crate) use on_complete::Later;
 pub use on_complete::OnComplete;
+pub use operator::Operator;
 pub(crate) use pools::{Crew, PoolConfigs};
 pub use pools::{Pool, PoolConfig};
 
@@ -32,10 +35,32 @@ pub use pools::{Pool, PoolConfig};
 #[derive(Copy, Clone)]
 pub struct Pusher<'vm> {
     vm: &'vm Vm,
+    manner: Manner,
+}
+
+/// What a [`Pusher`] was told.
+#[derive(Copy, Clone, Debug)]
+struct Manner {
     device: DeviceId,
     pool: Pool,
     priority: Priority,
     clean_up: bool,
+}
+
+impl Manner {
+    fn stream(self) -> StreamKey {
+        self.pool.stream(self.device)
+    }
+
+    /// A builder of functions in this manner.
+    fn builder(self) -> InstructionsBuilder {
+        let Manner { pool, priority, clean_up, .. } = self;
+        let mut builder = InstructionsBuilder::new();
+        builder.set_workers(true);
+        builder.set_lane(self.stream().lane);
+        builder.set_manner(instructions::Manner { priority, clean_up, direct: pool == Pool::Inline });
+        builder
+    }
 }
 
 impl Vm {
@@ -89,8 +114,8 @@ impl Vm {
 
     /// Pushes in another manner than [`Vm::push`] does: on another device or pool, at another priority, as a clean-up.
     pub fn pusher(&self) -> Pusher<'_> {
-        let (pool, priority) = (Pool::Normal, Priority::Normal);
-        Pusher { vm: self, device: DeviceId::cpu(0), pool, priority, clean_up: false }
+        let (device, pool, priority) = (DeviceId::cpu(0), Pool::Normal, Priority::Normal);
+        Pusher { vm: self, manner: Manner { device, pool, priority, clean_up: false } }
     }
 
     /// Blocks until all writes of `var` that were submitted so far, by any thread, have passed. Reads are not waited for; a
@@ -157,7 +182,7 @@ impl Vm {
     /// As [`Vm::submit`]; [`Error::Released`] if it was deleted before. `on_delete` is dropped then.
     #[track_caller]
     pub fn delete(&self, var: &Var, on_delete: impl FnOnce() + Send + 'static) -> Result<Ticket<'_>, Error> {
-        let mut builder = self.pusher().priority(Priority::High).clean_up(true).builder();
+        let mut builder = self.pusher().priority(Priority::High).clean_up(true).manner.builder();
         builder.push("delete", DeviceId::cpu(0), [var.write()], move || {
             on_delete();
             Ok(())
@@ -171,14 +196,14 @@ impl<'vm> Pusher<'vm> {
     /// For which device: its workers are threads of the host, also where it is a GPU. Default: `cpu:0`.
     #[must_use]
     pub fn device(mut self, device: DeviceId) -> Pusher<'vm> {
-        self.device = device;
+        self.manner.device = device;
         self
     }
 
     /// On which pool. Default: [`Pool::Normal`].
     #[must_use]
     pub fn pool(mut self, pool: Pool) -> Pusher<'vm> {
-        self.pool = pool;
+        self.manner.pool = pool;
         self
     }
 
@@ -186,7 +211,7 @@ impl<'vm> Pusher<'vm> {
     /// queued is of the least urgent. Default: [`Priority::Normal`].
     #[must_use]
     pub fn priority(mut self, priority: Priority) -> Pusher<'vm> {
-        self.priority = priority;
+        self.manner.priority = priority;
         self
     }
 
@@ -196,7 +221,7 @@ impl<'vm> Pusher<'vm> {
     /// shut down. Default: no.
     #[must_use]
     pub fn clean_up(mut self, clean_up: bool) -> Pusher<'vm> {
-        self.clean_up = clean_up;
+        self.manner.clean_up = clean_up;
         self
     }
 
@@ -219,8 +244,8 @@ impl<'vm> Pusher<'vm> {
         uses: impl IntoIterator<Item = Use>,
         f: impl FnOnce() -> Result<(), FnError> + Send + 'static,
     ) -> Result<Ticket<'vm>, Error> {
-        let mut builder = self.builder();
-        builder.push(name, self.pool.stream(self.device).device, uses, f);
+        let mut builder = self.manner.builder();
+        builder.push(name, self.manner.stream().device, uses, f);
         self.vm.submit(builder.finish())
     }
 
@@ -245,22 +270,10 @@ impl<'vm> Pusher<'vm> {
     ) -> Result<Ticket<'vm>, Error> {
         self.push(name, uses, move || Later::call(f))
     }
-
-    fn builder(&self) -> InstructionsBuilder {
-        let mut builder = InstructionsBuilder::new();
-        builder.set_workers(true);
-        builder.set_lane(self.pool.stream(self.device).lane);
-        let direct = self.pool == Pool::Inline;
-        builder.set_manner(Manner { priority: self.priority, clean_up: self.clean_up, direct });
-        builder
-    }
 }
 
 impl fmt::Debug for Pusher<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Pusher { device, pool, priority, clean_up, .. } = self;
-        let mut f = f.debug_struct("Pusher");
-        f.field("device", device).field("pool", pool).field("priority", priority);
-        f.field("clean_up", clean_up).finish_non_exhaustive()
+        f.debug_struct("Pusher").field("manner", &self.manner).finish_non_exhaustive()
     }
 }
