@@ -199,6 +199,19 @@ fn a_failure_in_a_bulk_has_the_name_and_the_line_of_the_function_that_failed() {
 }
 
 #[test]
+fn a_bulk_writes_what_any_of_its_functions_writes() {
+    for (name, vm) in engines() {
+        let (v, w) = (Var::counted(), Var::counted());
+        let mut bulk = vm.bulk(3);
+        bulk.push("reads", [v.read(), w.write()], || Ok(())).expect("it is gathered");
+        bulk.push("writes", [v.write(), w.read()], || Ok(())).expect("it is gathered");
+        bulk.push("reads", [w.read(), v.read()], || Ok(())).expect("it is taken");
+        assert_eq!((vm.wait(&v), vm.wait(&w)), (Ok(()), Ok(())), "{name}");
+        assert_eq!((v.version(), w.version()), (Some(1), Some(1)), "{name}");
+    }
+}
+
+#[test]
 fn a_bulk_comes_after_all_that_any_of_its_functions_needs() {
     for (name, vm) in engines() {
         let (vars, seen) = ([vm.var(), vm.var(), vm.var()], Arc::new(Mutex::new(Vec::new())));

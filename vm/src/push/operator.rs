@@ -74,7 +74,7 @@ impl Vm {
         };
         match operator.list.try_lock() {
             Ok(mut list) => submit(&mut list)?,
-            Err(_) => submit(&mut list_of(&operator.name, &operator.uses, operator.manner))?,
+            Err(_) => submit(&mut list_of(operator.name.clone(), &operator.uses, operator.manner))?,
         }
         self.shared.failures.log_unseen();
         Ok(ticket)
@@ -90,14 +90,14 @@ impl Pusher<'_> {
         f: impl Fn() -> Result<(), FnError> + Send + Sync + 'static,
     ) -> Operator {
         let (name, uses, manner) = (name.into(), Vec::from_iter(uses), self.manner);
-        let list = Mutex::new(list_of(&name, &uses, manner));
+        let list = Mutex::new(list_of(name.clone(), &uses, manner));
         Operator { code: Arc::new(f), list, name, uses, manner }
     }
 }
 
-fn list_of(name: &Cow<'static, str>, uses: &[Use], manner: Manner) -> InstructionList {
+fn list_of(name: Cow<'static, str>, uses: &[Use], manner: Manner) -> InstructionList {
     let mut builder = manner.builder();
-    builder.push(name.clone(), manner.stream().device, uses.iter().cloned(), || Ok(()));
+    builder.push(name, manner.stream().device, uses.iter().cloned(), || Ok(()));
     builder.finish()
 }
 
