@@ -249,9 +249,10 @@ fn a_function_that_pushes_the_next_one_goes_on_as_long_as_it_wants() {
         vm.push("next", [v.update()], move || {
             count.fetch_add(1, Ordering::Relaxed);
             let vm = weak.upgrade().ok_or("gone")?;
-            Ok(if left > 1 {
-                next(&vm, &var, left - 1, &count)?
-            })
+            if left > 1 {
+                next(&vm, &var, left - 1, &count)?;
+            }
+            Ok(())
         })
         .map(drop)
     }

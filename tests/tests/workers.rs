@@ -27,9 +27,7 @@ fn random_functions_give_what_they_give_one_after_the_other() {
         for _ in 0..2_000 {
             let reads: Vec<usize> = (0..random.below(19)).map(|_| random.below(VARS)).collect();
             let write = random.below(VARS);
-            let mean =
-                |read: &dyn Fn(usize) -> f64| reads.iter().map(|at| read(*at)).sum::<f64>() / (reads.len() + 1) as f64;
-            serial[write] = mean(&|at| serial[at]);
+            serial[write] = reads.iter().map(|at| serial[*at]).sum::<f64>() / (reads.len() + 1) as f64;
             let uses: Vec<Use> = reads.iter().map(|at| vars[*at].read()).chain([vars[write].write()]).collect();
             let (reads, values) = (reads.clone(), values.clone());
             push(&vm, uses, move || {
