@@ -105,6 +105,7 @@ fn what_deletes_a_variable_runs_after_all_that_used_it_and_ahead_of_the_queue() 
             .expect("it is taken");
         }
         let deleted = vm.delete(&v, note(5)).expect("it is taken");
+        vm.delete(&vm.var(), note(6)).expect("it is taken");
         gate.open();
         assert_eq!(deleted.wait(), Ok(()), "{name}");
         vm.wait_all().expect("all passed");
@@ -112,6 +113,7 @@ fn what_deletes_a_variable_runs_after_all_that_used_it_and_ahead_of_the_queue() 
         let at = seen.iter().position(|number| *number == 5).expect("it ran");
         assert!(at >= 2 && seen[..at].contains(&0) && seen[..at].contains(&1), "{name}: {seen:?}");
         assert!(at < 10, "{name}: ahead of what is queued: {seen:?}");
+        assert!(seen[..2].contains(&6), "{name}: at once where nothing uses it: {seen:?}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::thread;
 
 use log::Level;
 use streamvm::{Mode, Pool, PoolConfig, Priority, Vm};
-use streamvm_tests::{CPU, ClosedGate, engines, logged, threaded};
+use streamvm_tests::{CPU, ClosedGate, engines, logged};
 
 const POOLS: [Pool; 5] = [Pool::Normal, Pool::Urgent, Pool::CopyIn, Pool::CopyOut, Pool::Inline];
 
@@ -145,51 +145,37 @@ fn what_is_least_urgent_is_passed_over_so_often_and_no_more() {
 }
 
 #[test]
-fn an_inline_function_runs_on_the_worker_that_passes_what_it_waits_for_before_what_is_queued() {
-    for (name, builder) in threaded() {
-        let vm = builder.build().expect("an engine");
-        let (v, gate, seen) = (vm.var(), ClosedGate::new(), Arc::new(Mutex::new(Vec::new())));
-        let (held, note) = (gate.clone(), seen.clone());
-        vm.push("first", [v.write()], move || {
-            held.pass();
-            note.lock().unwrap().push((0, thread::current().id()));
+fn inline_functions_run_on_the_worker_that_passes_what_they_wait_for_before_what_is_queued() {
+    let vm = Vm::builder().workers(1).build().expect("an engine");
+    let (v, gate, seen) = (vm.var(), ClosedGate::new(), Arc::new(Mutex::new(Vec::new())));
+    let note = |number: u32| {
+        let seen = seen.clone();
+        move || {
+            seen.lock().unwrap().push(number);
             Ok(())
-        })
-        .expect("it is taken");
-        gate.wait_entered(1);
-        let note = |number: u32| {
-            let seen = seen.clone();
-            move || {
-                seen.lock().unwrap().push((number, thread::current().id()));
-                Ok(())
-            }
-        };
-        // The other workers are kept busy, so that all that is queued is queued here.
-        for _ in 1..vm.stats().threads - 1 {
-            let held = gate.clone();
-            vm.push("busy", [], move || {
-                held.pass();
-                Ok(())
-            })
-            .expect("it is taken");
         }
-        vm.pusher().priority(Priority::High).push("queued", [], note(1)).expect("it is taken");
-        vm.pusher().push("normal", [v.read()], note(2)).expect("it is taken");
-        for number in [3, 4] {
-            vm.pusher().pool(Pool::Inline).push("inline", [v.read()], note(number)).expect("it is taken");
-        }
-        gate.open();
-        vm.wait_all().expect("all passed");
-        let seen = seen.lock().unwrap();
-        let first = seen.iter().position(|(number, _)| *number == 0).expect("it ran");
-        let worker = seen[first].1;
-        let there: Vec<u32> = seen.iter().filter(|(_, thread)| *thread == worker).map(|(number, _)| *number).collect();
-        let at = there.iter().position(|number| *number == 0).expect("it ran");
-        // The worker that was held may have run others only before, not in between.
-        let mut inline = there[at + 1..at + 3].to_vec();
-        inline.sort_unstable();
-        assert_eq!(inline, [3, 4], "{name}: {there:?}");
+    };
+    let held = gate.clone();
+    vm.push("hold", [], move || {
+        held.pass();
+        Ok(())
+    })
+    .expect("it is taken");
+    gate.wait_entered(1);
+    let high = vm.pusher().priority(Priority::High);
+    high.push("first", [v.write()], note(0)).expect("it is taken");
+    for number in 10..15 {
+        high.push("queued", [], note(number)).expect("it is taken");
+        high.push("behind", [v.read()], note(number + 10)).expect("it is taken");
     }
+    for number in 1..4 {
+        vm.pusher().pool(Pool::Inline).push("inline", [v.read()], note(number)).expect("it is taken");
+    }
+    gate.open();
+    vm.wait_all().expect("all passed");
+    let mut seen = seen.lock().unwrap().clone();
+    seen[1..4].sort_unstable();
+    assert_eq!(seen[..4], [0, 1, 2, 3], "{seen:?}");
 }
 
 #[test]
