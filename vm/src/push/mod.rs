@@ -123,7 +123,8 @@ impl Vm {
     ///
     /// # Errors
     /// The root cause of the last write's failure, each time it is asked, until a later write heals it; [`Error::WouldDeadlock`] on a
-    /// thread of an engine, so also in every function; [`Error::Foreign`] for a variable of another engine.
+    /// thread of an engine, so also in every function; [`Error::Foreign`] for a variable of another engine, [`Error::Released`] for a
+    /// deleted one.
     pub fn wait(&self, var: &Var) -> Result<(), Error> {
         self.wait_until(var, Deadline::current())
     }
@@ -148,7 +149,7 @@ impl Vm {
     /// cancels nothing.
     ///
     /// # Errors
-    /// [`Error::Forked`]; [`Error::Foreign`] for a variable of another engine.
+    /// [`Error::Forked`]; [`Error::Foreign`] for a variable of another engine, [`Error::Released`] for a deleted one.
     pub fn ready(&self, var: &Var) -> Result<Passed, Error> {
         self.shared.fork.check()?;
         let (passed, callback) = Passed::new(self.engine.clone());
