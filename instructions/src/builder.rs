@@ -12,7 +12,7 @@ use streamvm_ep::{
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::check::{check_copy, check_fill, check_function, check_in_place, check_op, check_op_into, check_output};
-use crate::{BuildError, Event, InstructionList, Kind, Place, Role, Tensor, Use, WaitFor, current_lane};
+use crate::{BuildError, Event, InstructionList, Kind, Manner, Place, Role, Tensor, Use, Var, WaitFor, current_lane};
 
 /// Builds an [`InstructionList`] in program order.
 ///
@@ -23,14 +23,14 @@ pub struct InstructionsBuilder {
     list: InstructionList,
     lane: u32,
     compute: StreamType,
-    priority: Priority,
+    manner: Manner,
 }
 
 impl InstructionsBuilder {
     /// A builder of an empty list, on the lane of the thread's [`lane`](crate::lane) guard.
     pub fn new() -> InstructionsBuilder {
-        let (list, compute, priority) = (InstructionList::new(), StreamType::Compute, Priority::Normal);
-        InstructionsBuilder { list, lane: current_lane(), compute, priority }
+        let (list, compute, manner) = (InstructionList::new(), StreamType::Compute, Manner::default());
+        InstructionsBuilder { list, lane: current_lane(), compute, manner }
     }
 
     /// The lane of the calls that follow.
@@ -52,7 +52,12 @@ impl InstructionsBuilder {
     /// Which of the functions that can run goes first on workers: those that follow have this priority. Streams run in order
     /// whatever it is.
     pub fn set_priority(&mut self, priority: Priority) {
-        self.priority = priority;
+        self.manner.priority = priority;
+    }
+
+    /// How the functions that follow are run.
+    pub fn set_manner(&mut self, manner: Manner) {
+        self.manner = manner;
     }
 
     /// The stream of what a device computes.
@@ -264,6 +269,31 @@ impl InstructionsBuilder {
         self.push_on(device.into(), kind, [], Location::caller());
     }
 
+    /// Runs a caller's code in the order that `uses` ask for, on the compute stream of `device`. It is shown none of them, so
+    /// tensors may live anywhere, the same one may be used twice, and the stronger use counts. As it writes no byte of a tensor,
+    /// [`Tensor::write`] counts as [`Tensor::update`] here.
+    #[track_caller]
+    pub fn push<F>(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        device: DeviceId,
+        uses: impl IntoIterator<Item = Use>,
+        f: F,
+    ) where
+        F: FnOnce() -> Result<(), FnError> + Send + 'static,
+    {
+        let body = || Some(InlineFn::new(move |_: &mut FnContext<'_>| f()));
+        let uses = uses.into_iter().map(Use::of_order);
+        let pushed = self.push_function(name, Role::Push, device, uses, body, Location::caller());
+        debug_assert!(pushed.is_ok(), "nothing that it is given can be wrong: {pushed:?}");
+    }
+
+    /// Ends a variable: later lists that use it are refused, and what was submitted before goes on.
+    #[track_caller]
+    pub fn release_var(&mut self, var: &Var) {
+        self.push_on(Place::Host, Kind::Release, [var.write()], Location::caller());
+    }
+
     /// Looks at the bytes of one tensor (declared by [`Tensor::read`], [`Tensor::write`] or [`Tensor::update`]) by a
     /// callback that runs on the stream. No borrowed view of live storage leaves it.
     ///
@@ -326,11 +356,11 @@ impl InstructionsBuilder {
         let stream = StreamKey::new(device, compute, self.lane);
         let make = || Kind::Function { role, name: name.into(), body: body() };
         self.list.push_made(stream, make, uses, site);
-        if self.priority != Priority::Normal {
-            self.list.prioritise(self.priority);
+        if self.manner != Manner::default() {
+            self.list.set_manner(self.manner);
         }
         match self.list.instructions().last() {
-            Some(last) if last.has_tensors() => self.check_last_function(device),
+            Some(last) if last.has_more() => self.check_last_function(device),
             _ => Ok(()),
         }
     }

@@ -193,6 +193,11 @@ pub(crate) fn check_function(what: &str, role: Role, device: DeviceId, uses: &[U
     if uses.iter().all(|u| u.as_tensor().is_none()) {
         return Ok(());
     }
+    if role == Role::Push {
+        // It is shown no bytes, so none that it claims to overwrite would have a value.
+        let overwrites = uses.iter().any(|u| u.as_tensor().is_some() && u.access() == Access::Write);
+        return if overwrites { Err(BuildError::OrderAlone { what: what.to_owned() }) } else { Ok(()) };
+    }
     check_tensors(what, role, device, uses)
 }
 

@@ -84,6 +84,12 @@ pub enum BuildError {
         /// The instruction.
         what: String,
     },
+    /// A function that is shown no memory claims to overwrite a tensor.
+    #[error("{what} is shown no memory, so it cannot overwrite a tensor; declare it by update()")]
+    OrderAlone {
+        /// The function.
+        what: String,
+    },
     /// A function writes to more operands than it can be given.
     #[error("{what} writes {found} operands; a function writes at most {most}: write fewer, or use several functions")]
     TooManyWrites {
@@ -273,8 +279,10 @@ pub enum Error {
         /// The instruction.
         what: String,
     },
-    /// A tensor is used after it was released.
-    #[error("instruction {line} ({what}) uses a tensor after its release")]
+    /// A tensor is used after it was released, or a variable after it was deleted.
+    #[error(
+        "instruction {line} ({what}) uses a tensor after its release, or a variable after it was deleted; make a new one"
+    )]
     Released {
         /// The line of the list.
         line: usize,

@@ -53,7 +53,7 @@ pub use engine::{Callback, Engine, ResourceId};
 pub use error::{BuildError, Cause, Error, Failure};
 pub use event::Event;
 pub use lane::{LaneGuard, current_lane, lane};
-pub use list::{Body, Instruction, InstructionList, Kind, Line, Role, WaitFor};
+pub use list::{Body, Instruction, InstructionList, Kind, Line, Manner, Role, WaitFor};
 pub use parse::ParseListError;
 pub use place::{ParsePlaceError, Place};
 pub use plan::{PlanOptions, PlannedList, SyncCounts, plan, wait_error};
@@ -63,4 +63,4 @@ pub use soft_sync::{
     SoftSyncMode, Wait,
 };
 pub use stage::Staged;
-pub use tensor::{Foreign, Resource, ResourceKind, Target, Tensor, Use, Var};
+pub use tensor::{Foreign, Resource, ResourceKind, Target, Tensor, Use, Var, Version};

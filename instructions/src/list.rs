@@ -31,6 +31,19 @@ pub enum Role {
     Access,
     /// Gives a GPU's own stream commands: kernels of the caller's, libraries.
     Cuda,
+    /// Does anything, in the order that its uses ask for: it is shown none of them.
+    Push,
+}
+
+/// How a function is run, beside what it uses.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Manner {
+    /// Which of what can run on an unordered stream goes first.
+    pub priority: Priority,
+    /// It runs also when what it reads has failed.
+    pub clean_up: bool,
+    /// On an unordered stream, the worker that finds that it can run runs it next, before all that is queued.
+    pub direct: bool,
 }
 
 /// What a `wait` instruction waits for.
@@ -112,6 +125,7 @@ impl Kind {
             Kind::Function { role: Role::Host, .. } => "host",
             Kind::Function { role: Role::Access, .. } => "access",
             Kind::Function { role: Role::Cuda, .. } => "cuda",
+            Kind::Function { role: Role::Push, .. } => "push",
             Kind::Record(_) => "record",
             Kind::Wait { kind: WaitKind::Device, .. } => "wait",
             Kind::Wait { kind: WaitKind::Host, .. } => "hostwait",
@@ -157,10 +171,10 @@ pub struct Instruction {
     pub kind: Kind,
     /// Where the caller issued it.
     pub site: &'static Location<'static>,
-    /// Which of what can run on an unordered stream goes first.
-    pub priority: Priority,
+    /// How it is run.
+    pub manner: Manner,
     pub(crate) uses: Range<u32>,
-    has_tensors: bool,
+    has_more: bool,
 }
 
 /// The kind of a new or emptied place: it holds nothing. A place that held nothing to drop keeps its kind.
@@ -169,8 +183,8 @@ pub(crate) const BLANK: Kind = Kind::GlobalSync;
 impl Instruction {
     fn blank() -> Instruction {
         let stream = StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 0);
-        let priority = Priority::Normal;
-        Instruction { stream, kind: BLANK, site: Location::caller(), priority, uses: 0..0, has_tensors: false }
+        let manner = Manner::default();
+        Instruction { stream, kind: BLANK, site: Location::caller(), manner, uses: 0..0, has_more: false }
     }
 
     /// Which of its list's uses are its own. The uses of a list lie in the order of its instructions, without gaps.
@@ -179,10 +193,10 @@ impl Instruction {
         self.uses.start as usize..self.uses.end as usize
     }
 
-    /// Whether it uses a tensor.
+    /// Whether it uses more than plain variables: tensors, or variables that count their writes.
     #[inline]
-    pub fn has_tensors(&self) -> bool {
-        self.has_tensors
+    pub fn has_more(&self) -> bool {
+        self.has_more
     }
 
     /// What it uses, out of all uses of its list: inputs, then outputs.
@@ -357,6 +371,17 @@ impl InstructionList {
         Line(self.parts_mut().0.get_mut(line)?).body()?.take()
     }
 
+    /// Gives the last instruction its code again, if it is a caller's function: an engine takes that out, and leaves the rest. From
+    /// now on it was issued at `site`.
+    pub fn refill(&mut self, code: InlineFn, site: &'static Location<'static>) {
+        if let Some(last) = self.parts_mut().0.last_mut()
+            && let Kind::Function { body, .. } = &mut last.kind
+        {
+            last.site = site;
+            *body = Some(code);
+        }
+    }
+
     /// Appends an instruction that no builder call makes, on a stream of one's choice.
     ///
     /// # Errors
@@ -420,24 +445,24 @@ impl InstructionList {
         let first = buffers.end_of_uses();
         // Looked at where they lie: looked at on the way, each would be put together on the stack first.
         uses.into_iter().for_each(|u| buffers.uses.push(u));
-        let has_tensors = buffers.uses[first as usize..].iter().any(|u| u.as_tensor().is_some());
+        let has_more = buffers.uses[first as usize..].iter().any(Use::has_more);
         let uses = first..buffers.uses.len() as u32;
         let place = buffers.blank();
         // What was there holds nothing, and dropping it would do nothing.
         mem::forget(mem::replace(&mut place.kind, make()));
         place.stream = stream;
         place.site = site;
-        place.priority = Priority::Normal;
+        place.manner = Manner::default();
         place.uses = uses;
-        place.has_tensors = has_tensors;
+        place.has_more = has_more;
         buffers.len += 1;
     }
 
-    /// Gives the last instruction a priority.
-    pub(crate) fn prioritise(&mut self, priority: Priority) {
+    /// Says how the last instruction is run.
+    pub(crate) fn set_manner(&mut self, manner: Manner) {
         let buffers = self.buffers();
         if let Some(last) = buffers.places[..buffers.len].last_mut() {
-            last.priority = priority;
+            last.manner = manner;
         }
     }
 

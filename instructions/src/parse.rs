@@ -383,16 +383,17 @@ impl Parser {
                 }
                 Kind::Touch
             }
-            "fn" | "host" | "access" | "cuda" => {
+            "fn" | "host" | "access" | "cuda" | "push" => {
                 let role = match word {
                     "fn" => Role::Function,
                     "host" => Role::Host,
                     "cuda" => Role::Cuda,
+                    "push" => Role::Push,
                     _ => Role::Access,
                 };
                 let name = words.quoted()?.into();
                 match role {
-                    Role::Function | Role::Cuda => {
+                    Role::Function | Role::Cuda | Role::Push => {
                         while !words.peek().is_empty() {
                             uses.push(self.declared_use(words)?);
                         }

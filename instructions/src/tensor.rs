@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use streamvm_ep::{Access, DType, Layout, MemoryKind, Shape, ShapeError};
@@ -27,6 +27,8 @@ pub struct Resource {
     /// Its number in the engine with what is said of it, or [`NO_NUMBER`]. Written under the engine's submission lock, or
     /// while nobody else has a handle.
     number: AtomicU32,
+    /// Of a variable that counts, how many of its writes have passed.
+    version: Option<Version>,
 }
 
 /// No engine has given a number yet.
@@ -54,6 +56,28 @@ pub enum ResourceKind {
     Var,
 }
 
+/// How many writes of a variable have passed without a failure. Clones are the same number.
+#[derive(Clone, Debug, Default)]
+pub struct Version(Arc<AtomicU64>);
+
+impl Version {
+    /// The number now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// One write more has passed. For engines, before they publish that it has.
+    pub fn advance(&self) {
+        // Writes of one variable come one after the other, so nobody else does this meanwhile.
+        self.0.store(self.0.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
+    /// Whether two are the same number.
+    pub fn is(&self, other: &Version) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 /// A resource belongs to another engine.
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct Foreign;
@@ -61,7 +85,13 @@ pub struct Foreign;
 impl Resource {
     /// One of `engine`, or of whichever engine gets it first.
     fn new(kind: ResourceKind, engine: Option<&Arc<dyn Engine>>) -> Resource {
-        Resource { kind, engine: engine.cloned(), claimed: OnceLock::new(), number: AtomicU32::new(NO_NUMBER) }
+        let (engine, claimed, number) = (engine.cloned(), OnceLock::new(), AtomicU32::new(NO_NUMBER));
+        Resource { kind, engine, claimed, number, version: None }
+    }
+
+    /// Its version, if it counts.
+    pub fn version(&self) -> Option<&Version> {
+        self.version.as_ref()
     }
 
     /// What it holds.
@@ -365,6 +395,21 @@ impl Var {
         Var(Arc::new(Resource::new(ResourceKind::Var, None)))
     }
 
+    /// A fresh variable that counts its writes: see [`Var::version`]. A write of it costs an
+    /// instruction more, so others do not count.
+    pub fn counted() -> Var {
+        let mut resource = Resource::new(ResourceKind::Var, None);
+        resource.version = Some(Version::default());
+        Var(Arc::new(resource))
+    }
+
+    /// How many instructions that write it have passed without a failure: what was skipped or failed does not count, and one
+    /// that declares several writes of it counts once. `None` for a variable that does not [count](Var::counted). Never blocks.
+    /// Whoever has waited for a write sees it counted.
+    pub fn version(&self) -> Option<u64> {
+        self.0.version.as_ref().map(Version::get)
+    }
+
     /// The variable's resource.
     pub fn resource(&self) -> &Resource {
         &self.0
@@ -412,6 +457,9 @@ enum Used {
     VarRead(Var),
     VarWrite(Var),
     VarUpdate(Var),
+    /// Of a variable that counts: told apart without a look at it.
+    CountedWrite(Var),
+    CountedUpdate(Var),
 }
 
 /// What is used.
@@ -439,6 +487,8 @@ impl Use {
         let var = var.clone();
         Use(match access {
             Access::Read => Used::VarRead(var),
+            Access::Write if var.0.version.is_some() => Used::CountedWrite(var),
+            Access::ReadWrite if var.0.version.is_some() => Used::CountedUpdate(var),
             Access::Write => Used::VarWrite(var),
             Access::ReadWrite => Used::VarUpdate(var),
         })
@@ -449,7 +499,11 @@ impl Use {
     pub fn target(&self) -> Target<'_> {
         match &self.0 {
             Used::TensorRead(tensor) | Used::TensorWrite(tensor) | Used::TensorUpdate(tensor) => Target::Tensor(tensor),
-            Used::VarRead(var) | Used::VarWrite(var) | Used::VarUpdate(var) => Target::Var(var),
+            Used::VarRead(var)
+            | Used::VarWrite(var)
+            | Used::VarUpdate(var)
+            | Used::CountedWrite(var)
+            | Used::CountedUpdate(var) => Target::Var(var),
         }
     }
 
@@ -467,8 +521,23 @@ impl Use {
     pub fn access(&self) -> Access {
         match &self.0 {
             Used::TensorRead(_) | Used::VarRead(_) => Access::Read,
-            Used::TensorWrite(_) | Used::VarWrite(_) => Access::Write,
-            Used::TensorUpdate(_) | Used::VarUpdate(_) => Access::ReadWrite,
+            Used::TensorWrite(_) | Used::VarWrite(_) | Used::CountedWrite(_) => Access::Write,
+            Used::TensorUpdate(_) | Used::VarUpdate(_) | Used::CountedUpdate(_) => Access::ReadWrite,
+        }
+    }
+
+    /// Whether it is more than the use of a plain variable: of a tensor, or a write of a variable that counts.
+    #[inline]
+    pub fn has_more(&self) -> bool {
+        !matches!(self.0, Used::VarRead(_) | Used::VarWrite(_) | Used::VarUpdate(_))
+    }
+
+    /// The use of who is shown no bytes: it overwrites none.
+    #[inline]
+    pub(crate) fn of_order(self) -> Use {
+        match self.0 {
+            Used::TensorWrite(tensor) => Use(Used::TensorUpdate(tensor)),
+            _ => self,
         }
     }
 

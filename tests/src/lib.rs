@@ -15,6 +15,7 @@
 
 pub mod conformance;
 pub mod corpus;
+mod engines;
 pub mod faults;
 mod gate;
 pub mod hazards;
@@ -27,6 +28,7 @@ pub mod program;
 mod random;
 mod setup;
 
+pub use engines::{engines, threaded};
 pub use gate::{ClosedGate, Gate};
 pub use logged::logged;
 pub use many::each_seed;

@@ -3,22 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use streamvm::{DeviceId, InstructionsBuilder, Mode, Use, Var, Vm};
-use streamvm_tests::Random;
+use streamvm::{DeviceId, InstructionsBuilder, Use, Var, Vm};
+use streamvm_tests::{Random, engines};
 
 const CPU: DeviceId = DeviceId::cpu(0);
-
-fn engines() -> Vec<(String, Vm)> {
-    let mut engines = vec![("inline".to_owned(), Vm::builder().mode(Mode::Inline).build().expect("an engine"))];
-    for workers in [1, 2, 4] {
-        engines.push((format!("{workers} workers"), Vm::builder().workers(workers).build().expect("an engine")));
-    }
-    for seed in 0..8 {
-        let simulated = Vm::builder().mode(Mode::Simulated { seed }).workers(3).build();
-        engines.push((format!("seed {seed}"), simulated.expect("an engine")));
-    }
-    engines
-}
 
 /// A function on workers.
 fn push(vm: &Vm, uses: impl IntoIterator<Item = Use>, f: impl FnOnce() -> Result<(), String> + Send + 'static) {
@@ -39,9 +27,7 @@ fn random_functions_give_what_they_give_one_after_the_other() {
         for _ in 0..2_000 {
             let reads: Vec<usize> = (0..random.below(19)).map(|_| random.below(VARS)).collect();
             let write = random.below(VARS);
-            let mean =
-                |read: &dyn Fn(usize) -> f64| reads.iter().map(|at| read(*at)).sum::<f64>() / (reads.len() + 1) as f64;
-            serial[write] = mean(&|at| serial[at]);
+            serial[write] = reads.iter().map(|at| serial[*at]).sum::<f64>() / (reads.len() + 1) as f64;
             let uses: Vec<Use> = reads.iter().map(|at| vars[*at].read()).chain([vars[write].write()]).collect();
             let (reads, values) = (reads.clone(), values.clone());
             push(&vm, uses, move || {

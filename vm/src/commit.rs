@@ -12,14 +12,15 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 use streamvm_ep::Priority;
 use streamvm_instructions::{
-    Dependence, DependenceUse, Engine, Event, Instruction, InstructionList, Kind, Line, Order, PlannedRecord,
+    Dependence, DependenceUse, Engine, Event, Instruction, InstructionList, Kind, Line, Manner, Order, PlannedRecord,
     RecordPlace, Role, Target, Use, Wait, WaitFor,
 };
 use streamvm_stream::{Point, StreamId, WaitKind};
 
 use crate::cells::{CellId, Cells, EDGES, Level, cell_of};
 use crate::context::ContextShared;
-use crate::job::{Job, Task};
+use crate::job::{CleanUp, Job, Task};
+use crate::pool::DIRECT;
 use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::state::{Contents, State, Undo};
@@ -213,7 +214,7 @@ impl State {
         self.spare_cell(job);
         job.point = next;
         if stream.is_unordered() {
-            job.level = level_of(instruction.priority);
+            job.level = level_of(instruction.manner);
             self.number_by_cell(job, vm);
         }
     }
@@ -368,14 +369,35 @@ impl State {
                 return;
             }
         }
-        if instruction.has_tensors() {
+        if instruction.manner.clean_up {
+            job.more().clean_up = Some(self.clean_up(&instruction));
+        }
+        if instruction.has_more() {
             self.add_operands(job, &instruction, uses);
         }
     }
 
+    /// How far a clean-up heals: by what it overwrites, unless it keeps something too.
+    fn clean_up(&self, instruction: &Instruction) -> CleanUp {
+        let uses = &self.scratch.uses[instruction.use_range()];
+        let writes = |u: &&DependenceUse| u.access.writes();
+        let keeps = |written: &DependenceUse| uses.iter().any(|u| u.resource == written.resource && u.access.reads());
+        if uses.iter().filter(writes).any(keeps) { CleanUp::PassesOn } else { CleanUp::Heals }
+    }
+
     #[inline(never)]
     fn add_operands(&self, job: &mut Job, instruction: &Instruction, uses: &[Use]) {
-        let operands = &mut job.more().operands;
+        let more = job.more();
+        let written = instruction.uses_of(uses).iter().filter(|u| u.has_more() && u.access().writes());
+        for version in written.filter_map(|u| u.resource().version()) {
+            if !more.versions.iter().any(|other| other.is(version)) {
+                more.versions.push(version.clone());
+            }
+        }
+        if matches!(instruction.kind, Kind::Function { role: Role::Push, .. }) {
+            return;
+        }
+        let operands = &mut more.operands;
         let resources = &self.scratch.uses[instruction.use_range()];
         for (u, DependenceUse { resource, .. }) in instruction.uses_of(uses).iter().zip(resources) {
             if let (Target::Tensor(tensor), Some(Some(known))) = (u.target(), self.resources.get(resource.index())) {
@@ -488,9 +510,10 @@ fn need_all(cells: &Cells, id: CellId, numbers: &[u64]) {
     numbers.iter().fold(0, |place, number| place + usize::from(cells.needs(id, place, *number)));
 }
 
-/// The level that an unordered stream gives to a priority.
-fn level_of(priority: Priority) -> Level {
-    match priority {
+/// The level that an unordered stream gives to an instruction.
+fn level_of(manner: Manner) -> Level {
+    match manner.priority {
+        _ if manner.direct => DIRECT,
         Priority::High => 0,
         Priority::Normal => 1,
         Priority::Low => 2,

@@ -24,6 +24,7 @@ use crate::handle::Handle;
 use crate::inbox::Inbox;
 use crate::memory::Heap;
 use crate::monitor::Monitor;
+use crate::push::{Pool, PoolConfig, PoolConfigs};
 use crate::room::{Limits, Room};
 use crate::scheduler;
 use crate::shared::{Inline, Shared};
@@ -77,6 +78,7 @@ pub struct VmBuilder {
     host: CpuConfig,
     cpu_threads: Option<usize>,
     workers: Option<usize>,
+    pools: PoolConfigs,
     limits: Limits,
     stall_after: Duration,
 }
@@ -99,6 +101,7 @@ impl VmBuilder {
             host: CpuConfig::default(),
             cpu_threads: None,
             workers: None,
+            pools: PoolConfigs::default(),
             limits: Limits { instructions: INSTRUCTIONS, bytes: BYTES },
             stall_after: STALL_AFTER,
         }
@@ -253,11 +256,20 @@ impl VmBuilder {
         self
     }
 
-    /// How many workers each pool has: those of one device and lane. Default: one per core; 1 to 64. They are started when the
+    /// How many workers each pool has: those of one device and lane, unless [`VmBuilder::pool`] says otherwise. Default: one per
+    /// core; 1 to 64. They are started when the
     /// first instruction comes to the pool.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> VmBuilder {
         self.workers = Some(workers);
+        self
+    }
+
+    /// How the workers of a pool are set up; those of [`Pool::Normal`], [`Pool::CopyIn`] and [`Pool::CopyOut`] are set up alike on every
+    /// device, and [`Pool::Inline`] has those of [`Pool::Normal`]. Default: as [`PoolConfig::new`] says.
+    #[must_use]
+    pub fn pool(mut self, pool: Pool, config: PoolConfig) -> VmBuilder {
+        self.pools.set(pool, config);
         self
     }
 
@@ -278,7 +290,8 @@ impl VmBuilder {
             let context = Arc::new(ContextShared::new("inline".to_owned()));
             Inline { jobs: Inbox::new(), driver: Mutex::new(Context::new(context.clone())), context }
         });
-        let threads = Threads::new(contexts, self.workers.unwrap_or(cores));
+        let pools = PoolConfigs { workers: self.workers.unwrap_or(cores), ..self.pools };
+        let threads = Threads::new(contexts, pools);
         if let Some(inline) = &inline {
             threads.adopt(DeviceId::cpu(0), inline.context.clone());
         }

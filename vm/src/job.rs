@@ -8,6 +8,7 @@ use std::panic::Location;
 
 use smallvec::SmallVec;
 use streamvm_ep::{self as ep, CallError, FnContext, InlineFn, Kernel, KernelCall, Operand, Params, RawCall, Scalar};
+use streamvm_instructions::Version;
 use streamvm_stream::{Point, StreamId, Work};
 
 use crate::cells::Level;
@@ -107,6 +108,19 @@ pub(crate) struct More {
     pub(crate) by_event: usize,
     /// A name that is not a constant of the program.
     pub(crate) name: Option<Box<str>>,
+    /// It runs also when what it reads has failed.
+    pub(crate) clean_up: Option<CleanUp>,
+    /// What counts its success.
+    pub(crate) versions: SmallVec<[Version; 1]>,
+}
+
+/// What a clean-up makes of the failures of what it reads.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum CleanUp {
+    /// All that it writes is whole again.
+    Heals,
+    /// It keeps a part of something, so all that it writes has failed still.
+    PassesOn,
 }
 
 /// Operands in places that stay from life to life: each is described in place, and only as far as it has axes.
@@ -235,6 +249,22 @@ impl Job {
         self.has_more && self.more.record
     }
 
+    /// What it makes of failures of what it reads, if it runs all the same.
+    pub(crate) fn clean_up(&self) -> Option<CleanUp> {
+        if self.has_more { self.more.clean_up } else { None }
+    }
+
+    /// What counts its success.
+    pub(crate) fn versions(&self) -> &[Version] {
+        if self.has_more { &self.more.versions } else { &[] }
+    }
+
+    /// Has it answer what is known by now, when it runs once more: its function was called before.
+    pub(crate) fn resume(&mut self, outcome: impl FnOnce() -> Result<(), ep::FnError> + Send + 'static) {
+        self.function = InlineFn::new(move |_: &mut FnContext<'_>| outcome());
+        self.task = Task::Function;
+    }
+
     /// Whether some host wait is open.
     pub(crate) fn has_host_waits(&self) -> bool {
         self.has_more && !self.more.host_waits.is_empty()
@@ -267,14 +297,14 @@ impl Job {
     pub(crate) fn clear(&mut self) {
         if self.has_more {
             self.has_more = false;
-            let More { name, device_waits, host_waits, waited, by_event, record, by_number, operands } = &mut self.more;
-            *name = None;
-            (*record, *by_number) = (false, false);
+            let More { device_waits, host_waits, waited, operands, versions, .. } = &mut self.more;
+            versions.clear();
             waited.clear();
-            *by_event = 0;
             device_waits.clear();
             host_waits.clear();
             operands.clear();
+            let more = &mut self.more;
+            (more.record, more.by_number, more.by_event, more.name, more.clean_up) = (false, false, 0, None, None);
         }
         if self.has_other_reads {
             self.has_other_reads = false;

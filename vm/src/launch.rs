@@ -23,7 +23,10 @@ pub(crate) fn carry_out(job: &mut Job, entry: &StreamEntry, flight: &Flight, str
     }
     match flight.lost() {
         Some(error) => run::refuse(job, entry, error, &vm.failures),
-        None => run::carry_out(job, entry, stream, vm),
+        None => {
+            let later = run::carry_out(job, entry, stream, vm);
+            debug_assert!(later.is_none(), "functions that are over later run on workers");
+        }
     }
 }
 

@@ -74,6 +74,7 @@ mod outbox;
 mod pool;
 mod prepare;
 mod progress;
+mod push;
 mod releases;
 mod room;
 mod run;
@@ -102,6 +103,7 @@ mod waiters;
 
 pub use config::{Mode, VmBuilder};
 pub use entry::MAX_STREAMS;
+pub use push::{Bulk, OnComplete, Operator, Pool, PoolConfig, Pusher};
 pub use stall_report::{StallReport, StallState, StalledInstruction};
 pub use stats::{PoolStats, Stats};
 pub use ticket::Ticket;
@@ -112,7 +114,7 @@ pub use streamvm_ep::faults::FaultPlan;
 pub use streamvm_ep::races::Finding;
 pub use streamvm_ep::{
     Access, Axes, DType, DeviceId, DeviceInfo, DeviceKind, Element, Extra, FnContext, FnError, Layout, MemoryKind, Op,
-    Params, RawCall, Scalar, Shape,
+    Params, Priority, RawCall, Scalar, Shape,
 };
 pub use streamvm_instructions as instructions;
 pub use streamvm_instructions::{

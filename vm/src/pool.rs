@@ -34,6 +34,15 @@ use crate::sync::{Ordering, fence};
 /// Levels of urgency.
 pub(crate) const LEVELS: usize = 3;
 
+/// The level of what the worker that meets its last need runs next, before all that is queued. Brought from elsewhere it is as
+/// urgent as can be.
+pub(crate) const DIRECT: Level = LEVELS as Level;
+
+/// The queue of a level.
+fn queue_of(level: Level) -> usize {
+    if level == DIRECT { 0 } else { usize::from(level) }
+}
+
 /// One pick in so many is from the least urgent queue that has something.
 pub(crate) const SPARED: u32 = 16;
 
@@ -95,6 +104,8 @@ pub(crate) struct Worker {
     /// A successor that runs next, and how many did in a row.
     next: Option<(Slot<Job>, Level)>,
     in_a_row: u32,
+    /// What is run before that.
+    direct: Chain<Job>,
     picks: u32,
     /// What is being run: what fails if a backend panics where no instruction catches it.
     in_hand: Option<Slot<Job>>,
@@ -113,8 +124,8 @@ impl Worker {
         let pool = entry.unordered()?.pool.clone()?;
         let shared = pool.contexts[me].clone();
         let (retired, looks) = (Chain::new(), Looks::default());
-        let (next, in_hand, in_a_row, picks) = (None, None, 0, 0);
-        Some(Worker { pool, entry, me, shared, stream, queues, next, in_a_row, picks, in_hand, retired, looks })
+        let (next, in_hand, in_a_row, picks, direct) = (None, None, 0, 0, Chain::new());
+        Some(Worker { pool, entry, me, shared, stream, queues, next, in_a_row, direct, picks, in_hand, retired, looks })
     }
 
     /// The worker, as others see it.
@@ -158,6 +169,9 @@ impl Worker {
 
     #[inline]
     fn pick(&mut self, unordered: &Unordered) -> Option<Slot<Job>> {
+        if let Some(job) = self.direct.pop() {
+            return Some(job);
+        }
         if let Some((job, level)) = self.next.take() {
             if self.in_a_row < IN_A_ROW && self.comes_first(level) {
                 self.in_a_row += 1;
@@ -198,7 +212,7 @@ impl Worker {
         while let Some(job) = jobs.pop() {
             let (id, level) = (cell_of(job.point.seq), job.level);
             cells.put(id, job);
-            self.queues[usize::from(level)].push(id);
+            self.queues[queue_of(level)].push(id);
         }
         self.queued();
     }
@@ -238,7 +252,9 @@ impl Worker {
                 }
                 monitor.starts(job, entry, self.stream.as_mut());
             }
-            run::carry_out(job, entry, self.stream.as_mut(), vm);
+            if let Some(later) = run::carry_out(job, entry, self.stream.as_mut(), vm) {
+                return self.in_hand.take().into_iter().for_each(|job| later.park(job, &self.pool));
+            }
         }
         self.pass(entry, unordered, vm);
     }
@@ -251,7 +267,7 @@ impl Worker {
             run::settle(&mut job, entry, vm, &self.shared.retired_bytes);
             unordered.count(self.me);
         }
-        let (queues, next) = (&self.queues, &mut self.next);
+        let (queues, next, direct) = (&self.queues, &mut self.next, &mut self.direct);
         let (cells, mut queued) = (&unordered.cells, false);
         let wanted = cells.pass(number, |id, stream, level| {
             if stream != entry.id {
@@ -260,6 +276,8 @@ impl Worker {
                     .and_then(|other| other.unordered())
                     .into_iter()
                     .for_each(|other| other.bring(id));
+            } else if level == DIRECT {
+                cells.take(id).into_iter().for_each(|job| direct.push(job));
             } else if next.is_none() {
                 *next = cells.take(id).map(|job| (job, level));
             } else {

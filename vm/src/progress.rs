@@ -16,6 +16,10 @@ use crate::sync::{AtomicU64, Mutex, Ordering, unpoisoned};
 use crate::waiters::{Waiters, Wake};
 
 /// See the module's comment.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all streams are ordered, and each instruction of theirs looks here"
+)]
 pub(crate) enum Progress {
     /// In order.
     Ordered(Ordered),

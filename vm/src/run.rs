@@ -8,12 +8,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use streamvm_ep as ep;
-use streamvm_instructions::{Cause, Failure};
+use streamvm_instructions::{Cause, Deadline, Failure, Version};
 use streamvm_stream::mutant::Mutant;
 
 use crate::entry::StreamEntry;
 use crate::failures::Failures;
-use crate::job::{Job, Task};
+use crate::job::{CleanUp, Job, Task};
+use crate::push::{Answer, Later};
 use crate::shared::Shared;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -27,7 +28,11 @@ pub(crate) fn run(
     vm: &Shared,
     retired_bytes: &AtomicU64,
 ) {
-    carry_out(job, entry, stream, vm);
+    if let Some(later) = carry_out(job, entry, stream, vm) {
+        // Everything in order, and nobody else to go on meanwhile: inline mode.
+        later.block(job, Deadline::current());
+        let _over = carry_out(job, entry, stream, vm);
+    }
     finish(job, entry, vm, retired_bytes);
 }
 
@@ -40,6 +45,11 @@ pub(crate) fn finish(job: &mut Job, entry: &StreamEntry, vm: &Shared, retired_by
 /// Drops what `job` holds: what is to be done before it is published that it has passed.
 pub(crate) fn settle(job: &mut Job, entry: &StreamEntry, vm: &Shared, retired_bytes: &AtomicU64) {
     let (seq, bytes) = (job.point.seq, job.bytes);
+    if let [_, ..] = job.versions()
+        && !vm.failures.is_known(job.point)
+    {
+        job.versions().iter().for_each(Version::advance);
+    }
     clear(job);
     if bytes > 0 {
         // This thread is the only writer. Who sees it sees the charge before it, and who sees the number below sees it.
@@ -50,8 +60,15 @@ pub(crate) fn settle(job: &mut Job, entry: &StreamEntry, vm: &Shared, retired_by
     }
 }
 
-/// Runs or launches `job`, or skips it because of what it reads, and enters its failure if there is one by now.
-pub(crate) fn carry_out(job: &mut Job, entry: &StreamEntry, stream: &mut dyn ep::Stream, vm: &Shared) {
+/// Runs or launches `job`, or skips it because of what it reads, and enters its failure if there is one by now. What it
+/// returns says that the job is not over: it is carried out once more when that is.
+#[must_use = "what is not over must not pass"]
+pub(crate) fn carry_out(
+    job: &mut Job,
+    entry: &StreamEntry,
+    stream: &mut dyn ep::Stream,
+    vm: &Shared,
+) -> Option<Arc<Later>> {
     let failures = &vm.failures;
     let too_early = |job: &Job| {
         if vm.planted.is(Mutant::NotifiedBeforePublished) && entry.flight.is_none() {
@@ -62,17 +79,43 @@ pub(crate) fn carry_out(job: &mut Job, entry: &StreamEntry, stream: &mut dyn ep:
     if failures.any()
         && let Some(root) = failures.poison(job.reads())
     {
+        if let Some(clean_up) = job.clean_up() {
+            return clean(job, entry, stream, vm, (clean_up, root));
+        }
         log::debug!("{} on {} is skipped: {root}", job.name(), entry.key);
         too_early(job);
         if !vm.planted.is(Mutant::PoisonNotCarried) {
             failures.pass_on(job.point, job.order, root);
         }
-    } else if job.task != Task::Nothing
-        && let Some(cause) = attempt(job, entry, stream)
-    {
-        too_early(job);
-        failures.fail(job.order, Arc::new(failure(job, entry, cause)));
+    } else if job.task != Task::Nothing {
+        match attempt(job, entry, stream) {
+            Outcome::Fine => {}
+            Outcome::Later(later) => return Some(later),
+            Outcome::Failed(failure) => {
+                too_early(job);
+                failures.fail(job.order, failure);
+            }
+        }
     }
+    None
+}
+
+/// Runs a clean-up although what it reads has failed, because of `root`.
+#[cold]
+fn clean(
+    job: &mut Job,
+    entry: &StreamEntry,
+    stream: &mut dyn ep::Stream,
+    vm: &Shared,
+    (clean_up, root): (CleanUp, Arc<Failure>),
+) -> Option<Arc<Later>> {
+    match attempt(job, entry, stream) {
+        Outcome::Fine if clean_up == CleanUp::Heals => {}
+        Outcome::Fine => vm.failures.pass_on(job.point, job.order, root),
+        Outcome::Later(later) => return Some(later),
+        Outcome::Failed(failure) => vm.failures.fail(job.order, failure),
+    }
+    None
 }
 
 /// Skips `job`, whose device is lost.
@@ -106,17 +149,41 @@ fn clear_caught(job: &mut Job) {
     }
 }
 
-fn attempt(job: &mut Job, entry: &StreamEntry, stream: &mut dyn ep::Stream) -> Option<Cause> {
+/// How running a job went.
+enum Outcome {
+    Fine,
+    Failed(Arc<Failure>),
+    /// Its function was called, and it is over when that is.
+    Later(Arc<Later>),
+}
+
+#[inline]
+fn attempt(job: &mut Job, entry: &StreamEntry, stream: &mut dyn ep::Stream) -> Outcome {
     match catch_unwind(AssertUnwindSafe(|| entry.policy.run(job, stream))) {
-        Ok(Ok(())) => None,
-        Ok(Err(ep::CallError::Device(error))) => Some(Cause::Device(error)),
-        Ok(Err(ep::CallError::Function(error))) => Some(Cause::Function(text_of(error))),
-        Err(payload) => Some(Cause::Panic(panic_text(payload))),
+        Ok(Ok(())) => Outcome::Fine,
+        Ok(Err(error)) => outcome_of(error, job, entry),
+        Err(payload) => Outcome::Failed(Arc::new(failure(job, entry, Cause::Panic(panic_text(payload))))),
+    }
+}
+
+#[cold]
+fn outcome_of(error: ep::CallError, job: &Job, entry: &StreamEntry) -> Outcome {
+    let error = match error {
+        ep::CallError::Device(error) => return Outcome::Failed(Arc::new(failure(job, entry, Cause::Device(error)))),
+        ep::CallError::Function(error) => error,
+    };
+    match error.downcast::<Answer>().map(|answer| *answer) {
+        Ok(Answer::Later(later)) => Outcome::Later(later),
+        Ok(Answer::Part { name, site, cause }) => {
+            let what = name.into_owned();
+            Outcome::Failed(Arc::new(Failure { what, site, ..failure(job, entry, cause) }))
+        }
+        Err(error) => Outcome::Failed(Arc::new(failure(job, entry, Cause::Function(text_of(error))))),
     }
 }
 
 /// An error's text; formatting and dropping it are user code.
-fn text_of(error: ep::FnError) -> String {
+pub(crate) fn text_of(error: ep::FnError) -> String {
     let text = catch_unwind(AssertUnwindSafe(move || {
         let mut text = error.to_string();
         let mut source = error.source();

@@ -25,6 +25,7 @@ use crate::ladder::Ladder;
 use crate::pool::{Pool, Worker};
 use crate::prepare::Obstacle;
 use crate::progress::Unordered;
+use crate::push::Crew;
 use crate::room::Pending;
 use crate::shared::{Inline, Shared};
 use crate::spin;
@@ -308,7 +309,8 @@ impl Shared {
     ) -> Result<(), Error> {
         let refused = |reason: String| Error::NoStream { stream: key, reason };
         let at = if key.device.kind == DeviceKind::Cpu { device } else { &self.host };
-        let (pool, queues) = Pool::new(&key.to_string(), self.threads.workers());
+        let Crew { workers, name, cores } = self.threads.crew(key);
+        let (pool, queues) = Pool::new(&name, workers);
         let watched = |stream| match &self.monitor {
             Some(monitor) => monitor.watch(stream, key).0,
             None => stream,
@@ -334,7 +336,7 @@ impl Shared {
         let workers = queues.into_iter().zip(streams).enumerate();
         let workers = workers.filter_map(|(me, (queues, stream))| Worker::new(entry.clone(), me, queues, stream));
         self.threads
-            .employ(key.device, workers, self)
+            .employ(key.device, &cores, workers, self)
             .map_err(|error| refused(format!("no thread could be started: {error}")))
     }
 

@@ -8,12 +8,12 @@ use std::io;
 use std::sync::Arc;
 
 use streamvm_ep::DeviceId;
-use streamvm_stream::Threads as Wanted;
+use streamvm_stream::{StreamKey, Threads as Wanted};
 
-use crate::beds;
 use crate::completion;
 use crate::context::{self, ContextShared};
 use crate::pool::{self, Worker};
+use crate::push::{Crew, PoolConfigs, pin};
 use crate::shared::Shared;
 use crate::sync::{Builder, JoinHandle, Mutex, Ordering, unpoisoned};
 
@@ -21,8 +21,7 @@ use crate::sync::{Builder, JoinHandle, Mutex, Ordering, unpoisoned};
 pub(crate) struct Threads {
     /// Contexts that the streams of one device share.
     shared_per_device: usize,
-    /// Workers of each pool.
-    workers: usize,
+    pools: PoolConfigs,
     state: Mutex<State>,
 }
 
@@ -42,26 +41,28 @@ struct Known {
 }
 
 impl Threads {
-    pub(crate) fn new(shared_per_device: usize, workers: usize) -> Threads {
-        let (shared_per_device, workers) = (shared_per_device.max(1), workers.clamp(1, beds::MOST));
-        Threads { shared_per_device, workers, state: Mutex::default() }
+    pub(crate) fn new(shared_per_device: usize, pools: PoolConfigs) -> Threads {
+        Threads { shared_per_device: shared_per_device.max(1), pools, state: Mutex::default() }
     }
 
-    /// How many workers a pool has.
-    pub(crate) fn workers(&self) -> usize {
-        self.workers
+    /// How the workers of an unordered stream are set up.
+    pub(crate) fn crew(&self, stream: StreamKey) -> Crew {
+        self.pools.of(stream)
     }
 
     /// Starts the workers of a pool. One is enough; with fewer than wanted it goes on.
     pub(crate) fn employ(
         &self,
         device: DeviceId,
+        cores: &[usize],
         workers: impl Iterator<Item = Worker>,
         vm: &Arc<Shared>,
     ) -> io::Result<()> {
         let mut state = unpoisoned(self.state.lock());
         let (mut employed, mut failed) = (0, None);
+        let mut cores = cores.iter().copied().cycle();
         for worker in workers {
+            let core = cores.next();
             let context = worker.context().clone();
             state.contexts.push(Known { device, wanted: Wanted::Pool, streams: 1, context: context.clone() });
             if let Some(simulated) = &vm.simulated {
@@ -70,7 +71,7 @@ impl Threads {
                 continue;
             }
             let engine = vm.clone();
-            match Builder::new().name(context.name.clone()).spawn(move || pool::serve(worker, engine)) {
+            match Builder::new().name(context.name.clone()).spawn(move || serve_on(core, worker, engine)) {
                 Ok(handle) => {
                     state.handles.push(handle);
                     employed += 1;
@@ -178,4 +179,14 @@ impl Threads {
     pub(crate) fn take_handles(&self) -> Vec<JoinHandle<()>> {
         std::mem::take(&mut unpoisoned(self.state.lock()).handles)
     }
+}
+
+/// The body of a worker's thread, on a core of its own if there is one for it.
+fn serve_on(core: Option<usize>, worker: Worker, vm: Arc<Shared>) {
+    if let Some(core) = core
+        && let Err(error) = pin(core)
+    {
+        log::warn!("worker {} is not pinned to core {core}: {error}", worker.context().name);
+    }
+    pool::serve(worker, vm);
 }

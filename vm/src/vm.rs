@@ -36,7 +36,7 @@ use crate::ticket::Ticket;
 /// [`Error::Forked`], counters are zero, and whatever is dropped is left as it is; nothing blocks.
 pub struct Vm {
     pub(crate) shared: Arc<Shared>,
-    engine: Arc<dyn Engine>,
+    pub(crate) engine: Arc<dyn Engine>,
 }
 
 /// Where tensors of a caller's data live that no device was named for.

@@ -1,0 +1,360 @@
+//! Functions pushed over variables and tensors: their order, what may be used, waiting, versions.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use streamvm::{Cause, DType, DeviceId, Error, InstructionsBuilder, Mode, Place, Use, Var, Vm, deadline};
+use streamvm_tests::{CPU, ClosedGate, Random, block_on, engines, failure_of, threaded};
+
+/// The scenario of MXNet's engine test: each writes the mean of what it reads, with duplicates, and of itself.
+#[test]
+fn random_functions_with_duplicates_give_what_they_give_one_after_the_other() {
+    const VARS: usize = 100;
+    for (name, vm) in engines() {
+        let mut random = Random::new(11, 0);
+        let vars: Vec<Var> = (0..VARS).map(|_| vm.var()).collect();
+        let values: Arc<Vec<Mutex<f64>>> = Arc::new((0..VARS).map(|i| Mutex::new(i as f64)).collect());
+        let mut serial: Vec<f64> = (0..VARS).map(|i| i as f64).collect();
+        for _ in 0..1_000 {
+            let reads: Vec<usize> = (0..2 + random.below(18)).map(|_| random.below(VARS)).collect();
+            let write = random.below(VARS);
+            serial[write] = reads.iter().map(|at| serial[*at]).sum::<f64>() / (reads.len() + 1) as f64;
+            // The written one lies anywhere among those that are read, which may hold it too.
+            let mut uses: Vec<Use> = reads.iter().map(|at| vars[*at].read()).collect();
+            uses.insert(random.below(uses.len() + 1), vars[write].write());
+            let values = values.clone();
+            vm.push("mean", uses, move || {
+                let sum: f64 = reads.iter().map(|at| *values[*at].lock().unwrap()).sum();
+                *values[write].lock().unwrap() = sum / (reads.len() + 1) as f64;
+                Ok(())
+            })
+            .expect("it is taken");
+        }
+        vm.wait_all().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let found: Vec<f64> = values.iter().map(|value| *value.lock().unwrap()).collect();
+        assert_eq!(found, serial, "{name}");
+    }
+}
+
+/// A read and a write of one variable in one function: MXNet's engine hangs there.
+#[test]
+fn the_same_variable_used_twice_is_used_once_by_the_stronger_use() {
+    for (name, vm) in engines() {
+        let (v, w) = (vm.var(), vm.var());
+        let at = Arc::new(AtomicU64::new(0));
+        let step = |uses: Vec<Use>, expected: u64| {
+            let at = at.clone();
+            vm.push("step", uses, move || {
+                let before = at.fetch_add(1, Ordering::Relaxed);
+                if before == expected { Ok(()) } else { Err(format!("step {expected} after {before}").into()) }
+            })
+            .expect("it is taken")
+        };
+        for round in 0..50 {
+            let duplicates = [
+                vec![v.read(), v.write()],
+                vec![v.write(), v.read(), v.read()],
+                vec![v.write(), v.write()],
+                vec![v.read(), w.read(), v.update(), w.write(), v.read()],
+                vec![w.update(), v.write(), w.read(), w.update()],
+            ];
+            for (place, uses) in duplicates.into_iter().enumerate() {
+                step(uses, round * 5 + place as u64);
+            }
+        }
+        vm.wait(&v).unwrap_or_else(|error| panic!("{name}: {error}"));
+        vm.wait_all().unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(at.load(Ordering::Relaxed), 250, "{name}");
+    }
+}
+
+/// MXNet's test of argument counts: however what is used is split into reads and writes, it is one function after the other.
+#[test]
+fn five_variables_split_every_way_into_reads_and_writes() {
+    for (name, vm) in engines() {
+        let vars: Vec<Var> = (0..5).map(|_| vm.var()).collect();
+        let at = Arc::new(AtomicU64::new(0));
+        for split in 1..32_u64 {
+            let uses: Vec<Use> = (0..5)
+                .map(|i| if split >> i & 1 == 1 { vars[i].write() } else { vars[i].read() })
+                .chain([vars[4].update()])
+                .collect();
+            let at = at.clone();
+            vm.push("split", uses, move || {
+                let before = at.fetch_add(1, Ordering::Relaxed);
+                if before + 1 == split { Ok(()) } else { Err(format!("{split} after {before}").into()) }
+            })
+            .expect("it is taken");
+        }
+        vm.wait_all().unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+#[test]
+fn tensors_give_order_alone_wherever_they_live_and_are_not_written_by_it() {
+    for (name, vm) in engines() {
+        let x = vm.tensor(&[1.0_f32, 2.0], &[2]).expect("a tensor").to(CPU).expect("a copy");
+        let seen = Arc::new(AtomicU64::new(0));
+        let view = x.slice(0, 0..1).expect("a view");
+        for expected in 0..20 {
+            let seen = seen.clone();
+            vm.push("order", [x.read(), view.write(), x.write()], move || {
+                let before = seen.fetch_add(1, Ordering::Relaxed);
+                if before == expected { Ok(()) } else { Err("out of order".into()) }
+            })
+            .expect("it is taken");
+        }
+        assert_eq!(x.to_vec::<f32>(), Ok(vec![1.0, 2.0]), "{name}: a read comes after all of them");
+        assert_eq!(seen.load(Ordering::Relaxed), 20, "{name}");
+
+        let mut builder = InstructionsBuilder::new();
+        let fresh = builder.allocate(Place::Host, DType::F32, &[2]).expect("a tensor");
+        vm.submit(builder.finish()).expect("it is taken");
+        let refused = vm.push("order", [fresh.write()], || Ok(())).map(drop);
+        let expected = Error::NeverWritten { line: 0, what: "order".to_owned() };
+        assert_eq!(refused, Err(expected), "{name}: memory that nothing wrote stays unreadable");
+    }
+}
+
+#[test]
+fn a_list_may_hold_a_pushed_function_and_prints_it() {
+    let v = Var::new();
+    let mut builder = InstructionsBuilder::new();
+    builder.set_workers(true);
+    builder.push("tidy up", CPU, [v.read(), v.write()], || Ok(()));
+    let text = builder.list().to_string();
+    assert!(text.contains("%0 push     workers@cpu:0:0       \"tidy up\" read v0 write v0"), "{text}");
+    let again: streamvm::InstructionList = text.parse().expect("it parses");
+    assert_eq!(again.to_string(), text);
+}
+
+#[test]
+fn waiting_for_a_variable_waits_for_its_writes_and_not_for_its_reads() {
+    for (name, builder) in threaded() {
+        let vm = builder.workers(2).build().expect("an engine");
+        let (v, gate) = (vm.var(), ClosedGate::new());
+        assert_eq!(vm.wait(&v), Ok(()), "{name}: nothing has used it");
+        let held = gate.clone();
+        vm.push("read", [v.read()], move || {
+            held.pass();
+            Ok(())
+        })
+        .expect("it is taken");
+        assert_eq!(vm.wait(&v), Ok(()), "{name}: a read is not waited for");
+        vm.push("write", [v.write()], || Ok(())).expect("it is taken");
+        let before = Instant::now();
+        let timeout = Duration::from_millis(20);
+        assert_eq!(vm.wait_timeout(&v, timeout), Err(Error::Timeout(timeout)), "{name}: the write is behind the read");
+        assert!(before.elapsed() >= timeout);
+        {
+            let _guard = deadline(timeout);
+            assert_eq!(vm.wait(&v), Err(Error::Timeout(timeout)), "{name}");
+        }
+        let ready = vm.ready(&v).expect("a future");
+        gate.open();
+        assert_eq!(vm.wait(&v), Ok(()), "{name}");
+        assert_eq!(block_on(ready), Ok(()), "{name}");
+    }
+}
+
+#[test]
+fn who_waits_sees_a_failure_each_time_until_a_write_heals_it() {
+    for (name, vm) in engines() {
+        let v = vm.var();
+        let line = line!() + 1;
+        vm.push("breaks", [v.write()], || Err("out of luck".into())).expect("it is taken");
+        vm.push("behind", [v.read()], || Ok(())).expect("it is taken");
+        for _ in 0..2 {
+            let failure = failure_of(vm.wait(&v));
+            assert_eq!((failure.what.as_str(), failure.site.line()), ("breaks", line), "{name}");
+            assert_eq!(failure.cause, Cause::Function("out of luck".to_owned()), "{name}");
+            assert_eq!(block_on(vm.ready(&v).expect("a future")), Err(Error::Failed(failure)), "{name}");
+        }
+        let update = vm.push("skipped", [v.update()], || Ok(())).expect("it is taken");
+        assert_eq!(failure_of(update.wait()).what, "breaks", "{name}: an update reads");
+        let both = vm.push("skipped too", [v.write(), v.read()], || Ok(())).expect("it is taken");
+        assert_eq!(failure_of(both.wait()).what, "breaks", "{name}: so do a write and a read");
+        vm.push("heals", [v.write()], || Ok(())).expect("it is taken");
+        assert_eq!(vm.wait(&v), Ok(()), "{name}");
+        vm.push("breaks again", [v.write()], || panic!("no luck at all")).expect("it is taken");
+        let failure = failure_of(vm.wait(&v));
+        assert_eq!(failure.cause, Cause::Panic("no luck at all".to_owned()), "{name}: a new failure is told");
+        assert_eq!(vm.wait_all(), Ok(()), "{name}: all was collected");
+    }
+}
+
+#[test]
+fn a_version_counts_writes_that_passed_without_a_failure() {
+    for (name, vm) in engines() {
+        let (v, plain) = (Var::counted(), vm.var());
+        assert_eq!((v.version(), plain.version()), (Some(0), None), "{name}");
+        for _ in 0..10 {
+            vm.push("read", [v.read()], || Ok(())).expect("it is taken");
+        }
+        vm.wait_all().expect("all passed");
+        assert_eq!(v.version(), Some(0), "{name}");
+        for write in 0..10 {
+            let version = v.clone();
+            vm.push("write", [v.write(), plain.write()], move || {
+                if version.version() == Some(write) { Ok(()) } else { Err("counted too early or late".into()) }
+            })
+            .expect("it is taken");
+        }
+        assert_eq!(vm.wait(&v), Ok(()), "{name}");
+        assert_eq!(v.version(), Some(10), "{name}");
+        vm.push("twice", [v.write(), v.update(), v.read()], || Ok(())).expect("it is taken");
+        vm.push("fails", [v.write()], || Err("no".into())).expect("it is taken");
+        vm.push("skipped", [v.update()], || Ok(())).expect("it is taken");
+        assert!(vm.wait(&v).is_err(), "{name}");
+        assert_eq!(v.version(), Some(11), "{name}: neither what failed nor what was skipped");
+        let mut ordered = InstructionsBuilder::new();
+        ordered.call_fn("on a stream", CPU, [v.write()], |_| Ok(())).expect("a function");
+        vm.submit(ordered.finish()).expect("it is taken");
+        assert_eq!(vm.wait(&v), Ok(()), "{name}");
+        assert_eq!(v.version(), Some(12), "{name}: whatever runs it");
+    }
+}
+
+#[test]
+fn a_function_may_push_and_not_wait() {
+    for (name, vm) in engines() {
+        let vm = Arc::new(vm);
+        let (v, found) = (vm.var(), Arc::new(Mutex::new(Vec::new())));
+        let (inner, var, note) = (Arc::downgrade(&vm), v.clone(), found.clone());
+        let ticket = vm.push("outer", [v.write()], move || {
+            let vm = inner.upgrade().ok_or("the engine is there while it is used")?;
+            note.lock().unwrap().push(vm.wait(&var));
+            note.lock().unwrap().push(vm.wait(&vm.var()));
+            note.lock().unwrap().push(vm.wait_all());
+            let behind = note.clone();
+            let pushed = vm.push("inner", [var.update()], move || {
+                behind.lock().unwrap().push(Ok(()));
+                Ok(())
+            })?;
+            note.lock().unwrap().push(pushed.wait());
+            Ok(())
+        });
+        ticket.expect("it is taken").wait().unwrap_or_else(|error| panic!("{name}: {error}"));
+        vm.wait_all().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let no = || Err(Error::WouldDeadlock);
+        assert_eq!(*found.lock().unwrap(), [no(), no(), no(), no(), Ok(())], "{name}");
+    }
+}
+
+#[test]
+fn a_function_that_pushes_the_next_one_goes_on_as_long_as_it_wants() {
+    fn next(vm: &Arc<Vm>, v: &Var, left: u64, at: &Arc<AtomicU64>) -> Result<(), Error> {
+        let (weak, var, count) = (Arc::downgrade(vm), v.clone(), at.clone());
+        vm.push("next", [v.update()], move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            let vm = weak.upgrade().ok_or("gone")?;
+            if left > 1 {
+                next(&vm, &var, left - 1, &count)?;
+            }
+            Ok(())
+        })
+        .map(drop)
+    }
+    for (name, vm) in engines() {
+        let (vm, v, at) = (Arc::new(vm), Var::new(), Arc::new(AtomicU64::new(0)));
+        next(&vm, &v, 500, &at).expect("it is taken");
+        while at.load(Ordering::Relaxed) < 500 {
+            vm.wait(&v).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+        vm.wait_all().expect("all passed");
+    }
+}
+
+#[test]
+fn readers_run_side_by_side_and_writers_one_after_the_other() {
+    let vm = Vm::builder().workers(4).build().expect("an engine");
+    let (v, gate) = (vm.var(), ClosedGate::new());
+    for _ in 0..4 {
+        let gate = gate.clone();
+        vm.push("reader", [v.read()], move || {
+            gate.pass();
+            Ok(())
+        })
+        .expect("it is taken");
+    }
+    // All four are inside at once, or this gives up.
+    gate.wait_entered(4);
+    let inside = Arc::new(AtomicU64::new(0));
+    for _ in 0..100 {
+        let inside = inside.clone();
+        vm.push("writer", [v.write()], move || {
+            let before = inside.fetch_add(1, Ordering::SeqCst);
+            std::thread::yield_now();
+            inside.fetch_sub(1, Ordering::SeqCst);
+            if before == 0 { Ok(()) } else { Err("two writers at once".into()) }
+        })
+        .expect("it is taken");
+    }
+    gate.open();
+    assert_eq!(vm.wait(&v), Ok(()));
+}
+
+#[test]
+fn a_variable_of_another_engine_is_refused() {
+    let (one, other) = (Vm::builder().build().expect("an engine"), Vm::builder().build().expect("an engine"));
+    let v = one.var();
+    one.push("mine", [v.write()], || Ok(())).expect("it is taken");
+    assert!(matches!(other.wait(&v), Err(Error::Foreign { .. })));
+    assert!(matches!(other.ready(&v).map(drop), Err(Error::Foreign { .. })));
+    assert!(matches!(other.push("theirs", [v.read()], || Ok(())).map(drop), Err(Error::Foreign { .. })));
+}
+
+#[test]
+fn a_device_that_is_not_there_and_a_closed_engine_are_refused() {
+    let vm = Vm::builder().mode(Mode::Threaded).build().expect("an engine");
+    let refused = vm.pusher().device(DeviceId::cpu(7)).push("nowhere", [], || Ok(())).map(drop);
+    assert!(matches!(refused, Err(Error::Device(_))), "{refused:?}");
+}
+
+#[test]
+fn an_operator_runs_each_time_that_it_is_pushed_by_any_thread() {
+    for (name, vm) in engines() {
+        let (v, w, at) = (Var::counted(), vm.var(), Arc::new(AtomicU64::new(0)));
+        let count = at.clone();
+        let step = vm.operator("step", [v.update(), w.read()], move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| (0..200).for_each(|_| drop(vm.push_operator(&step).expect("it is taken"))));
+            }
+        });
+        vm.push("between", [w.write()], || Ok(())).expect("it is taken");
+        assert_eq!(vm.wait(&w), Ok(()), "{name}: the write is behind all reads");
+        assert_eq!((at.load(Ordering::Relaxed), v.version()), (600, Some(600)), "{name}");
+        drop(step);
+        assert_eq!(Arc::strong_count(&at), 1, "{name}: what it has captured is gone with it");
+    }
+}
+
+#[test]
+fn an_operator_fails_where_it_is_pushed_and_goes_with_its_last_run() {
+    for (name, builder) in threaded() {
+        let vm = builder.workers(1).build().expect("an engine");
+        let (v, gate, kept) = (vm.var(), ClosedGate::new(), Arc::new(()));
+        let (held, capture) = (gate.clone(), kept.clone());
+        let fails = vm.operator("fails", [v.update()], move || {
+            let _ = &capture;
+            held.pass();
+            Err("no".into())
+        });
+        let line = line!() + 1;
+        let ticket = vm.push_operator(&fails).expect("it is taken");
+        vm.push("heals", [v.write()], || Ok(())).expect("it is taken");
+        let again = vm.push_operator(&fails).expect("it is taken");
+        drop(fails);
+        assert_eq!(Arc::strong_count(&kept), 2, "{name}: two runs are to come");
+        gate.open();
+        let failure = failure_of(ticket.wait());
+        assert_eq!((failure.what.as_str(), failure.site.line()), ("fails", line), "{name}");
+        assert_eq!(failure_of(again.wait()).site.line(), line + 2, "{name}");
+        assert_eq!(Arc::strong_count(&kept), 1, "{name}: gone before it counts as passed");
+    }
+}

@@ -1,0 +1,224 @@
+//! Pools of workers, how they are set up, and who goes first on them.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use log::Level;
+use streamvm::{Mode, Pool, PoolConfig, Priority, Vm};
+use streamvm_tests::{CPU, ClosedGate, engines, logged};
+
+const POOLS: [Pool; 5] = [Pool::Normal, Pool::Urgent, Pool::CopyIn, Pool::CopyOut, Pool::Inline];
+
+/// The name of the thread that a function of `pool` runs on.
+fn thread_of(vm: &Vm, pool: Pool) -> String {
+    let name = Arc::new(Mutex::new(String::new()));
+    let found = name.clone();
+    let ticket = vm.pusher().device(CPU).pool(pool).push("who", [], move || {
+        *found.lock().unwrap() = thread::current().name().unwrap_or_default().to_owned();
+        Ok(())
+    });
+    ticket.expect("it is taken").wait().expect("it passed");
+    let name = name.lock().unwrap();
+    name.clone()
+}
+
+#[test]
+fn every_pool_runs_functions_in_the_order_of_what_they_use_together() {
+    for (name, vm) in engines() {
+        let (v, seen) = (vm.var(), Arc::new(Mutex::new(Vec::new())));
+        for step in 0..100 {
+            let seen = seen.clone();
+            vm.pusher()
+                .pool(POOLS[step % POOLS.len()])
+                .push("step", [v.update()], move || {
+                    seen.lock().unwrap().push(step);
+                    Ok(())
+                })
+                .expect("it is taken");
+        }
+        assert_eq!(vm.wait(&v), Ok(()), "{name}");
+        assert_eq!(*seen.lock().unwrap(), (0..100).collect::<Vec<_>>(), "{name}");
+    }
+}
+
+#[test]
+fn each_pool_has_workers_of_its_own_as_many_and_called_as_is_said() {
+    let vm = Vm::builder()
+        .cpu_devices(2)
+        .workers(2)
+        .pool(Pool::Normal, PoolConfig::new().name("normal"))
+        .pool(Pool::Urgent, PoolConfig::new().name("urgent").workers(1))
+        .pool(Pool::CopyIn, PoolConfig::new().workers(1).name("copies\0in"))
+        .build()
+        .expect("an engine");
+    let before = vm.stats().threads;
+    assert!(thread_of(&vm, Pool::Normal).starts_with("normal."));
+    assert_eq!(vm.stats().threads, before + 2);
+    assert_eq!(thread_of(&vm, Pool::Urgent), "urgent.0");
+    assert_eq!(thread_of(&vm, Pool::CopyIn), "copies.0");
+    assert!(thread_of(&vm, Pool::CopyOut).starts_with("workers@cpu:0:"));
+    assert!(thread_of(&vm, Pool::Inline).starts_with("normal."), "it has none of its own");
+    assert_eq!(vm.stats().threads, before + 6);
+    for pool in [Pool::Urgent, Pool::CopyIn] {
+        vm.pusher().device(streamvm::DeviceId::cpu(1)).pool(pool).push("there", [], || Ok(())).expect("it is taken");
+    }
+    assert_eq!(vm.stats().threads, before + 7, "the urgent pool is for all devices, copies are each device's");
+    vm.wait_all().expect("all passed");
+}
+
+#[test]
+fn a_pool_that_is_full_of_long_functions_holds_up_no_other() {
+    let vm = Vm::builder().workers(1).build().expect("an engine");
+    let gate = ClosedGate::new();
+    for pool in [Pool::Normal, Pool::CopyIn] {
+        let gate = gate.clone();
+        vm.pusher()
+            .pool(pool)
+            .push("long", [], move || {
+                gate.pass();
+                Ok(())
+            })
+            .expect("it is taken");
+    }
+    gate.wait_entered(2);
+    for pool in [Pool::Urgent, Pool::CopyOut] {
+        vm.pusher().pool(pool).push("short", [], || Ok(())).expect("it is taken").wait().expect("it passed");
+    }
+}
+
+/// In which order functions run, by the number each was given, on one worker that is held until all are pushed.
+fn order(functions: impl IntoIterator<Item = (u32, Priority)>) -> Vec<u32> {
+    let vm = Vm::builder().workers(1).build().expect("an engine");
+    let (gate, seen) = (ClosedGate::new(), Arc::new(Mutex::new(Vec::new())));
+    let held = gate.clone();
+    vm.push("hold", [], move || {
+        held.pass();
+        Ok(())
+    })
+    .expect("it is taken");
+    gate.wait_entered(1);
+    for (number, priority) in functions {
+        let seen = seen.clone();
+        vm.pusher()
+            .priority(priority)
+            .push("one", [], move || {
+                seen.lock().unwrap().push(number);
+                Ok(())
+            })
+            .expect("it is taken");
+    }
+    gate.open();
+    vm.wait_all().expect("all passed");
+    let seen = seen.lock().unwrap();
+    seen.clone()
+}
+
+/// One pick in so many is of the least urgent.
+const SPARED: usize = 16;
+
+#[test]
+fn what_is_more_urgent_goes_first_among_what_can_run() {
+    let order = order([
+        (0, Priority::Low),
+        (1, Priority::Normal),
+        (2, Priority::High),
+        (3, Priority::Normal),
+        (4, Priority::High),
+    ]);
+    // One of the five picks may be the one that is spared for the least urgent.
+    let but_low: Vec<u32> = order.into_iter().filter(|number| *number != 0).collect();
+    assert_eq!(but_low, [2, 4, 1, 3]);
+}
+
+#[test]
+fn what_is_least_urgent_is_passed_over_so_often_and_no_more() {
+    let functions =
+        (0..3).map(|number| (number, Priority::Low)).chain((10..210).map(|number| (number, Priority::High)));
+    let order = order(functions);
+    let low: Vec<usize> = (0..3).map(|low| order.iter().position(|number| *number == low).expect("it ran")).collect();
+    for (place, at) in low.iter().enumerate() {
+        assert!(*at < (place + 1) * SPARED, "{low:?}");
+        assert!(*at >= place * SPARED, "{low:?}: it is urgent that the others go first");
+    }
+    let high: Vec<u32> = order.into_iter().filter(|number| *number >= 10).collect();
+    assert!(high.is_sorted(), "in the order of their pushes");
+}
+
+#[test]
+fn inline_functions_run_on_the_worker_that_passes_what_they_wait_for_before_what_is_queued() {
+    let vm = Vm::builder().workers(1).build().expect("an engine");
+    let (v, gate, seen) = (vm.var(), ClosedGate::new(), Arc::new(Mutex::new(Vec::new())));
+    let note = |number: u32| {
+        let seen = seen.clone();
+        move || {
+            seen.lock().unwrap().push(number);
+            Ok(())
+        }
+    };
+    let held = gate.clone();
+    vm.push("hold", [], move || {
+        held.pass();
+        Ok(())
+    })
+    .expect("it is taken");
+    gate.wait_entered(1);
+    let high = vm.pusher().priority(Priority::High);
+    high.push("first", [v.write()], note(0)).expect("it is taken");
+    for number in 10..15 {
+        high.push("queued", [], note(number)).expect("it is taken");
+        high.push("behind", [v.read()], note(number + 10)).expect("it is taken");
+    }
+    for number in 1..4 {
+        vm.pusher().pool(Pool::Inline).push("inline", [v.read()], note(number)).expect("it is taken");
+    }
+    gate.open();
+    vm.wait_all().expect("all passed");
+    let mut seen = seen.lock().unwrap().clone();
+    seen[1..4].sort_unstable();
+    assert_eq!(seen[..4], [0, 1, 2, 3], "{seen:?}");
+}
+
+#[test]
+fn an_inline_function_never_runs_in_the_thread_that_pushes() {
+    let vm = Vm::builder().mode(Mode::Threaded).build().expect("an engine");
+    let (me, ran) = (thread::current().id(), Arc::new(Mutex::new(None)));
+    let found = ran.clone();
+    let ticket = vm.pusher().pool(Pool::Inline).push("who", [], move || {
+        *found.lock().unwrap() = Some(thread::current().id());
+        Ok(())
+    });
+    ticket.expect("it is taken").wait().expect("it passed");
+    assert_ne!(*ran.lock().unwrap(), Some(me));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn workers_are_pinned_to_their_cores_and_run_anywhere_where_that_is_impossible() {
+    let allowed = || std::fs::read_to_string("/proc/thread-self/status").expect("Linux says what a thread is allowed");
+    let cores = move || {
+        let status = allowed();
+        let line = status.lines().find(|line| line.starts_with("Cpus_allowed_list:")).expect("a line").to_owned();
+        line.split_whitespace().last().expect("a list").to_owned()
+    };
+    let mine = cores();
+    let core: usize = mine.split([',', '-']).next().and_then(|first| first.parse().ok()).expect("a core");
+    let missing = 1_000_000;
+    let vm = Vm::builder()
+        .pool(Pool::Normal, PoolConfig::new().workers(1).cores([core]))
+        .pool(Pool::Urgent, PoolConfig::new().workers(1).cores([missing]).name("lost"))
+        .build()
+        .expect("an engine");
+    let found = Arc::new(Mutex::new(Vec::new()));
+    let told = || logged(Level::Warn, "worker lost.0 is not pinned to core 1000000").len();
+    assert_eq!(told(), 0);
+    for pool in [Pool::Normal, Pool::Urgent] {
+        let found = found.clone();
+        let ticket = vm.pusher().pool(pool).push("where", [], move || {
+            found.lock().unwrap().push(cores());
+            Ok(())
+        });
+        ticket.expect("it is taken").wait().expect("it passed");
+    }
+    assert_eq!(*found.lock().unwrap(), [core.to_string(), mine]);
+    assert_eq!(told(), 1);
+}
