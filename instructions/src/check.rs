@@ -110,6 +110,8 @@ fn check_form(kind: &Kind, uses: &[Use]) -> Result<(), BuildError> {
     let inputs = match kind {
         Kind::Call { op, .. } => op.arity(),
         Kind::Copy => 1,
+        // Variables end too.
+        Kind::Release if matches!(uses, [only] if only.access() == Access::Write) => return Ok(()),
         Kind::Fill(_) | Kind::Allocate | Kind::Release => 0,
         Kind::Function { .. } => return Ok(()),
         Kind::Touch | Kind::Record(_) | Kind::Wait { .. } | Kind::Barrier { .. } | Kind::GlobalSync => {

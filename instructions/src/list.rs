@@ -73,7 +73,7 @@ pub enum Kind {
     Fill(Scalar),
     /// Gives its use memory.
     Allocate,
-    /// Gives the memory of its use back, ahead of the last handle.
+    /// Gives the memory of its use back, ahead of the last handle; a variable is at its end.
     Release,
     /// Orders its stream after its uses and does nothing.
     Touch,

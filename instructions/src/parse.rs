@@ -374,7 +374,8 @@ impl Parser {
                 Kind::Allocate
             }
             "release" => {
-                uses.push(self.known_tensor(words)?.owner().write());
+                let used = self.known(words, Access::Write)?;
+                uses.push(used.as_tensor().map_or(used.clone(), |tensor| tensor.owner().write()));
                 Kind::Release
             }
             "touch" => {

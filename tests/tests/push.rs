@@ -125,6 +125,9 @@ fn a_list_may_hold_a_pushed_function_and_prints_it() {
     builder.push("tidy up", CPU, [v.read(), v.write()], || Ok(()));
     let text = builder.list().to_string();
     assert!(text.contains("%0 push     workers@cpu:0:0       \"tidy up\" read v0 write v0"), "{text}");
+    builder.release_var(&v);
+    let text = builder.list().to_string();
+    assert!(text.contains("release") && text.trim_end().ends_with("v0"), "{text}");
     let again: streamvm::InstructionList = text.parse().expect("it parses");
     assert_eq!(again.to_string(), text);
 }
