@@ -214,13 +214,13 @@ impl State {
         self.spare_cell(job);
         job.point = next;
         if stream.is_unordered() {
-            job.level = level_of(instruction.manner);
-            self.number_by_cell(job, vm);
+            self.number_by_cell(job, level_of(instruction.manner), vm);
         }
     }
 
     #[inline(never)]
-    fn number_by_cell(&mut self, job: &mut Job, vm: &Shared) {
+    fn number_by_cell(&mut self, job: &mut Job, level: Level, vm: &Shared) {
+        job.level = level;
         let cells = vm.streams.cells();
         let id = self.spare_cells.pop().unwrap_or_else(|| cells.add());
         job.point = cells.begin(id, job.point.stream, job.level);
@@ -230,8 +230,13 @@ impl State {
     #[inline]
     pub(crate) fn spare_cell(&mut self, job: &Job) {
         if job.point.stream.is_unordered() {
-            self.spare_cells.push(cell_of(job.point.seq));
+            self.keep_cell(cell_of(job.point.seq));
         }
+    }
+
+    #[inline(never)]
+    fn keep_cell(&mut self, id: CellId) {
+        self.spare_cells.push(id);
     }
 
     /// Runs soft sync over the instruction of a job: it gets its number and its waits.
@@ -406,7 +411,7 @@ impl State {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn dispatch(&mut self, job: Slot<Job>, vm: &Shared) {
         let stream = &mut self.streams[job.point.stream.index()];
         if vm.inline.is_some() {
@@ -490,8 +495,8 @@ impl State {
         self.spare_cell(&join);
         join.point.stream = job.point.stream;
         join.forget_reads();
-        (join.what, join.task, join.bytes, join.level) = ("join", Task::Join, 0, job.level);
-        self.number_by_cell(&mut join, vm);
+        (join.what, join.task, join.bytes) = ("join", Task::Join, 0);
+        self.number_by_cell(&mut join, job.level, vm);
         let (cells, number) = (vm.streams.cells(), join.point.seq);
         need_all(cells, cell_of(number), numbers);
         cells.put(cell_of(number), join);

@@ -43,20 +43,27 @@ pub(crate) fn finish(job: &mut Job, entry: &StreamEntry, vm: &Shared, retired_by
 }
 
 /// Drops what `job` holds: what is to be done before it is published that it has passed.
+#[inline(always)]
 pub(crate) fn settle(job: &mut Job, entry: &StreamEntry, vm: &Shared, retired_bytes: &AtomicU64) {
     let (seq, bytes) = (job.point.seq, job.bytes);
-    if let [_, ..] = job.versions()
-        && !vm.failures.is_known(job.point)
-    {
-        job.versions().iter().for_each(Version::advance);
+    if !job.is_clear() {
+        count_versions(job, vm);
+        clear_caught(job);
     }
-    clear(job);
     if bytes > 0 {
         // This thread is the only writer. Who sees it sees the charge before it, and who sees the number below sees it.
         retired_bytes.store(retired_bytes.load(Ordering::Relaxed) + bytes, Ordering::Release);
     }
     if let Some(monitor) = &vm.monitor {
         monitor.passes(entry.id, seq);
+    }
+}
+
+fn count_versions(job: &Job, vm: &Shared) {
+    if let [_, ..] = job.versions()
+        && !vm.failures.is_known(job.point)
+    {
+        job.versions().iter().for_each(Version::advance);
     }
 }
 
@@ -157,7 +164,7 @@ enum Outcome {
     Later(Arc<Later>),
 }
 
-#[inline]
+#[inline(always)]
 fn attempt(job: &mut Job, entry: &StreamEntry, stream: &mut dyn ep::Stream) -> Outcome {
     match catch_unwind(AssertUnwindSafe(|| entry.policy.run(job, stream))) {
         Ok(Ok(())) => Outcome::Fine,

@@ -55,6 +55,5 @@ fn measured<E: Emit>(graph: &Graph<E>, ops: usize, warm_up: usize, list: usize) 
 }
 
 fn engine() -> Result<Vm, Error> {
-    let w = std::env::var("W").map_or(WORKERS, |w| w.parse().unwrap());
-    Ok(Vm::builder().workers(w).build()?)
+    Ok(Vm::builder().workers(WORKERS).build()?)
 }

@@ -114,6 +114,7 @@ impl Dependence {
 
     /// A read on an unordered stream: the others say nothing about it, so it is kept beside them, until it was seen to have
     /// passed.
+    #[inline(never)]
     pub(super) fn note_unordered_read(&mut self, at: Point, observed: &mut impl Observed) {
         self.last_use = at;
         if self.reads.last() == Some(&at) {

@@ -457,7 +457,7 @@ impl SoftSync {
 }
 
 /// Enters a use of a resource.
-#[inline]
+#[inline(always)]
 fn mark(dependence: &mut Dependence, at: Point, access: Access, observed: &mut impl Observed, planted: Planted) {
     if planted.is(Mutant::LastUseNotUpdated) && access == Access::Read && at.seq.is_multiple_of(2) {
         return;
