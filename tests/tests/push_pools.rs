@@ -1,5 +1,6 @@
 //! Pools of workers, how they are set up, and who goes first on them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -113,7 +114,7 @@ fn order(functions: impl IntoIterator<Item = (u32, Priority)>) -> Vec<u32> {
     seen.clone()
 }
 
-/// One pick in so many is of the least urgent.
+/// One pick in so many is of the less urgent, in turn.
 const SPARED: usize = 16;
 
 #[test]
@@ -142,6 +143,45 @@ fn what_is_least_urgent_is_passed_over_so_often_and_no_more() {
     }
     let high: Vec<u32> = order.into_iter().filter(|number| *number >= 10).collect();
     assert!(high.is_sorted(), "in the order of their pushes");
+}
+
+#[test]
+fn neither_what_is_least_urgent_nor_what_never_ends_keeps_the_ordinary_from_running() {
+    let of = |numbers: std::ops::Range<u32>, priority| numbers.map(move |number| (number, priority));
+    let functions = of(0..100, Priority::Low).chain(of(100..300, Priority::High)).chain([(300, Priority::Normal)]);
+    let at = order(functions).iter().position(|number| *number == 300).expect("it ran");
+    assert!((SPARED..2 * SPARED).contains(&at), "{at}: the second of the picks that are spared");
+}
+
+#[test]
+fn a_chain_of_urgent_functions_is_no_reason_to_wait_for_its_end() {
+    let vm = Vm::builder().workers(1).build().expect("an engine");
+    let (chain, gate, count) = (vm.var(), ClosedGate::new(), Arc::new(AtomicU64::new(0)));
+    let held = gate.clone();
+    let hold = move || {
+        held.pass();
+        Ok(())
+    };
+    vm.push("hold", [chain.update()], hold).expect("it is taken");
+    gate.wait_entered(1);
+    for _ in 0..500 {
+        let count = count.clone();
+        let link = move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        };
+        vm.pusher().priority(Priority::High).push("link", [chain.update()], link).expect("it is taken");
+    }
+    let (at, seen) = (Arc::new(AtomicU64::new(u64::MAX)), count.clone());
+    let noted = at.clone();
+    let low = move || {
+        noted.store(seen.load(Ordering::Relaxed), Ordering::Relaxed);
+        Ok(())
+    };
+    vm.pusher().priority(Priority::Low).push("low", [], low).expect("it is taken");
+    gate.open();
+    vm.wait_all().expect("all passed");
+    assert!(at.load(Ordering::Relaxed) < 2 * SPARED as u64, "{at:?}");
 }
 
 #[test]

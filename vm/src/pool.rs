@@ -4,9 +4,9 @@
 //! into its own queues, from which the others steal. What needs something waits in its cell; the worker that passes the
 //! last of it runs it next, or queues it. Queues hold numbers of cells.
 //!
-//! Each level of urgency has a queue. A worker takes from the most urgent one that has something, and at every
-//! [`SPARED`]th pick from the least urgent one: so what can run is passed over by at most `SPARED` times as many as lie
-//! before it on its level and the levels below.
+//! Each level of urgency has a queue. A worker takes from the most urgent one that has something, and a successor of what it
+//! has just passed before all that are no more urgent; but every [`SPARED`]th time from one of the less urgent queues, in turn.
+//! So what can run is passed over at most `SPARED` times for each of the less urgent levels and each that lies before it.
 //!
 //! [`Worker`] is the logic: [`Worker::step`] does some of the work there is, and never waits. [`serve`] is the thread.
 
@@ -43,11 +43,12 @@ fn queue_of(level: Level) -> usize {
     if level == DIRECT { 0 } else { usize::from(level) }
 }
 
-/// One pick in so many is from the least urgent queue that has something.
+/// One pick in so many is from a less urgent queue, if one has something.
 pub(crate) const SPARED: u32 = 16;
 
-/// So many successors in a row run before what is queued has its turn.
-const IN_A_ROW: u32 = 64;
+/// The order in which queues are looked at: as a rule, and at the picks that are spared.
+const BY_URGENCY: [usize; LEVELS] = [0, 1, 2];
+const BY_TURNS: [[usize; LEVELS]; 2] = [[2, 1, 0], [1, 2, 0]];
 
 /// How many instructions a step runs at most.
 const TURN: usize = 64;
@@ -101,9 +102,8 @@ pub(crate) struct Worker {
     shared: Arc<ContextShared>,
     stream: Box<dyn ep::Stream>,
     queues: Queues,
-    /// A successor that runs next, and how many did in a row.
+    /// A successor that runs next, unless something else comes first.
     next: Option<(Slot<Job>, Level)>,
-    in_a_row: u32,
     /// What is run before that.
     direct: Chain<Job>,
     picks: u32,
@@ -124,8 +124,8 @@ impl Worker {
         let pool = entry.unordered()?.pool.clone()?;
         let shared = pool.contexts[me].clone();
         let (retired, looks) = (Chain::new(), Looks::default());
-        let (next, in_hand, in_a_row, picks, direct) = (None, None, 0, 0, Chain::new());
-        Some(Worker { pool, entry, me, shared, stream, queues, next, in_a_row, direct, picks, in_hand, retired, looks })
+        let (next, in_hand, picks, direct) = (None, None, 0, Chain::new());
+        Some(Worker { pool, entry, me, shared, stream, queues, next, direct, picks, in_hand, retired, looks })
     }
 
     /// The worker, as others see it.
@@ -172,25 +172,22 @@ impl Worker {
         if let Some(job) = self.direct.pop() {
             return Some(job);
         }
+        let spared = self.picks % SPARED == SPARED - 1;
         if let Some((job, level)) = self.next.take() {
-            if self.in_a_row < IN_A_ROW && self.comes_first(level) {
-                self.in_a_row += 1;
+            if !spared && self.comes_first(level) {
+                self.picks = self.picks.wrapping_add(1);
                 return Some(job);
             }
             let id = cell_of(job.point.seq);
             unordered.cells.put(id, job);
             self.queues[usize::from(level)].push(id);
         }
-        self.in_a_row = 0;
         if !self.pool.door.inbox.is_empty() {
             self.take_in(&unordered.cells);
         }
+        let order = if spared { BY_TURNS[(self.picks / SPARED % 2) as usize] } else { BY_URGENCY };
+        let id = order.into_iter().find_map(|level| self.queues[level].pop().or_else(|| self.steal(level)))?;
         self.picks = self.picks.wrapping_add(1);
-        let spared = self.picks.is_multiple_of(SPARED);
-        let id = (0..LEVELS).find_map(|place| {
-            let level = if spared { LEVELS - 1 - place } else { place };
-            self.queues[level].pop().or_else(|| self.steal(level))
-        })?;
         if self.has_queued() && self.pool.door.is_sleeping() {
             self.pool.door.wake();
         }

@@ -208,8 +208,8 @@ impl<'vm> Pusher<'vm> {
         self
     }
 
-    /// Which of what can run on the pool goes first. What is less urgent is not starved: every 16th that a worker takes from what is
-    /// queued is of the least urgent. Default: [`Priority::Normal`].
+    /// Which of what can run on the pool goes first. What is less urgent is not starved: every 16th that a worker takes
+    /// is of the lower priorities, in turn. Default: [`Priority::Normal`].
     #[must_use]
     pub fn priority(mut self, priority: Priority) -> Pusher<'vm> {
         self.manner.priority = priority;
