@@ -161,6 +161,30 @@ fn what_a_device_was_given_is_launched_and_named() {
 }
 
 #[test]
+fn what_waits_for_workers_leads_to_what_one_of_them_runs() {
+    let vm = Vm::builder().workers(2).build().expect("an engine");
+    let (gate, variable) = (ClosedGate::new(), vm.var());
+    let held = gate.clone();
+    let hold = move || {
+        held.pass();
+        Ok(())
+    };
+    vm.push("held up", [variable.update()], hold).expect("it is taken");
+    vm.push("behind", [variable.update()], || Ok(())).expect("it is taken");
+    submit(&vm, |b| b.call_fn("ordered", CPU, [variable.read()], |_| Ok(())));
+    gate.wait_entered(1);
+    until("the scheduler sleeps", || vm.stall_report().streams.len() == 2 && vm.stall_report().roots().count() == 1);
+    let report = vm.stall_report();
+    let root = report.roots().next().expect("a root");
+    assert_eq!((root.what.as_deref(), root.state, root.pending), (Some("held up"), StallState::Running, 2), "{report}");
+    assert!(root.site.is_some_and(|site| site.file().ends_with("stalls.rs")), "{report}");
+    let ordered = report.streams.iter().find(|stalled| stalled.stream == compute(0)).expect("it is held back");
+    assert_eq!(report.chain(ordered).len(), 1, "{report}");
+    gate.open();
+    vm.wait_all().expect("it passes");
+}
+
+#[test]
 fn a_report_counts_blocked_submitters() {
     let vm = Vm::builder().max_instructions(1).build().expect("an engine");
     let gate = ClosedGate::new();

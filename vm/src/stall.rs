@@ -26,6 +26,7 @@ use streamvm_stream::{Point, StreamId};
 
 use crate::entry::StreamEntry;
 use crate::job::Job;
+use crate::progress::Unordered;
 use crate::shared::Shared;
 use crate::site::AtomicSite;
 use crate::stall_report::{StallReport, StallState, StalledInstruction};
@@ -187,7 +188,10 @@ impl Shared {
         };
         let stalled = self.streams.iter().filter_map(|entry| {
             let (point, pending) = pending(entry)?;
-            Some(self.look_at(entry, point, pending))
+            match entry.unordered() {
+                Some(unordered) => self.look_at_workers(entry, unordered, pending),
+                None => Some(self.look_at(entry, point, pending)),
+            }
         });
         StallReport::new(stalled.collect(), self.room.blocked())
     }
@@ -214,6 +218,16 @@ impl Shared {
             }
         };
         self.describe(entry, point, pending, found)
+    }
+
+    /// One of the pending instructions of an unordered stream, none of which is the oldest: one that a worker runs, if there is.
+    fn look_at_workers(&self, entry: &StreamEntry, unordered: &Unordered, pending: u64) -> Option<StalledInstruction> {
+        let workers = unordered.pool.iter().flat_map(|pool| &pool.contexts).chain([&entry.context]);
+        let is_open = |noted: &Noted| noted.point.stream == entry.id && !entry.has_passed(noted.point.seq);
+        let running = workers.filter_map(|worker| worker.running.last()).find(is_open);
+        let point = running.as_ref().map(|noted| noted.point).or_else(|| entry.open_points().next())?;
+        let state = if running.is_some() { StallState::Running } else { StallState::Waiting };
+        Some(self.describe(entry, point, pending, (running, state, SmallVec::new())))
     }
 
     fn describe(&self, entry: &StreamEntry, point: Point, pending: u64, found: Found) -> StalledInstruction {

@@ -18,7 +18,8 @@ pub struct StallReport {
     pub blocked_submitters: usize,
 }
 
-/// The oldest instruction of one stream that has not passed.
+/// The oldest instruction of one stream that has not passed. On workers, whose instructions have no order, one that is being
+/// run, or one of the others, of which it is not known what it is or waits for.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StalledInstruction {
@@ -88,7 +89,8 @@ impl StallReport {
     /// The instructions of this report that `stalled` waits for, each the oldest of its stream.
     pub fn blockers<'a>(&'a self, stalled: &'a StalledInstruction) -> impl Iterator<Item = &'a StalledInstruction> {
         let first = move |(stream, seq): &(StreamKey, u64)| {
-            self.streams.iter().find(|other| other.stream == *stream && other.seq <= *seq)
+            let before = |other: u64| other <= *seq || stream.stream_type.is_unordered();
+            self.streams.iter().find(|other| other.stream == *stream && before(other.seq))
         };
         stalled.waits_for.iter().filter_map(first)
     }
