@@ -3,7 +3,7 @@
 use streamvm_benches::case::{Sample, Sizes};
 use streamvm_benches::error::Error;
 
-use streamvm_benches::workloads::{graph, latency};
+use streamvm_benches::workloads::{graph, latency, workers};
 
 use crate::against::Against;
 use crate::driver::Driver;
@@ -45,7 +45,7 @@ impl Engine {
 ///
 /// Two cores are the least that an engine is used on: one for the program that asks, one that works. So peers have one
 /// worker, and two where that may gain them something.
-pub static ENGINES: [Engine; 16] = [
+pub static ENGINES: [Engine; 17] = [
     here(
         "streamvm",
         Against::Nothing,
@@ -55,6 +55,18 @@ pub static ENGINES: [Engine; 16] = [
             (Random, graph::random),
             (Fan, graph::fan),
             (Latency, latency::latency),
+        ],
+    ),
+    // Functions on two workers, which is how peers run them.
+    here(
+        "streamvm workers",
+        Against::Nothing,
+        &[
+            (Chain, workers::chain),
+            (Independent, workers::independent),
+            (Random, workers::random),
+            (Fan, workers::fan),
+            (Latency, workers::latency),
         ],
     ),
     here(

@@ -59,7 +59,8 @@ fn a_quick_run_has_streamvm_and_every_peer_that_needs_no_driver() {
     let names = |workload: &str| -> Vec<&str> {
         cases.iter().filter(|[of, _]| *of == workload).map(|[_, engine]| *engine).collect()
     };
-    let (streamvm, tokio) = (["streamvm", "streamvm inline"], ["tokio 1 thread", "tokio 2 threads"]);
+    let (streamvm, tokio) =
+        (["streamvm", "streamvm workers", "streamvm inline"], ["tokio 1 thread", "tokio 2 threads"]);
     let pools = [&["rayon 1 thread", "rayon 2 threads"], &tokio[..], &["crossbeam-channel"]].concat();
     assert_eq!(names("chain"), [&streamvm[..], &tokio].concat());
     assert_eq!(names("independent"), [&streamvm[..], &pools].concat());

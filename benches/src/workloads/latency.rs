@@ -34,7 +34,7 @@ pub fn latency(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     ])
 }
 
-fn round_trips(
+pub(super) fn round_trips(
     vm: &Vm,
     sizes: &Sizes,
     emit: impl Fn(&mut InstructionsBuilder) -> Result<(), BuildError>,

@@ -4,7 +4,9 @@
 
 use streamvm::Vm;
 
+use super::DEVICE;
 use super::graph::{Emit, Graph, LIST, ROUND};
+use super::latency::round_trips;
 use crate::case::{Sample, Sizes};
 use crate::error::Error;
 
@@ -43,6 +45,20 @@ pub fn random(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
 pub fn fan(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     let graph = Graph::fan(engine()?, 1).on_workers();
     measured(&graph, sizes.rounds * ROUND, sizes.warm_up().rounds * ROUND, ROUND)
+}
+
+/// Median and p99 of an empty function that is pushed and waited for.
+///
+/// # Errors
+/// The engine failed.
+pub fn latency(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
+    let vm = engine()?;
+    let variable = vm.var();
+    let (median, p99) = round_trips(&vm, sizes, |builder| {
+        builder.set_workers(true);
+        builder.call_fn("empty", DEVICE, [variable.update()], |_| Ok(()))
+    })?;
+    Ok(vec![Sample::ns("median_function", median), Sample::ns("p99_function", p99)])
 }
 
 fn measured<E: Emit>(graph: &Graph<E>, ops: usize, warm_up: usize, list: usize) -> Result<Vec<Sample>, Error> {
