@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use streamvm::{DeviceId, InstructionsBuilder, Use, Var, Vm};
-use streamvm_tests::{Random, engines};
+use streamvm::{DeviceId, InstructionsBuilder, Pool, Use, Var, Vm};
+use streamvm_tests::{ClosedGate, PATIENCE, Random, engines};
 
 const CPU: DeviceId = DeviceId::cpu(0);
 
@@ -91,5 +91,90 @@ fn ordered_and_unordered_streams_wait_for_each_other() {
         }
         vm.wait_all().unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(at.load(Ordering::Relaxed), 300, "{name}");
+    }
+}
+
+/// What joins many needs of one instruction is no instruction, and leaves nothing behind in what it ran in.
+#[test]
+fn instructions_without_a_task_are_counted_whatever_ran_in_their_slots_before() {
+    for (name, vm) in engines() {
+        for _ in 0..4 {
+            let var = vm.var();
+            let (gate, first) = (ClosedGate::new(), vm.var());
+            let held = gate.clone();
+            // Inline, everything has passed when it is read again.
+            if name != "inline" && !name.starts_with("seed") {
+                push(&vm, [first.write()], move || {
+                    held.pass();
+                    Ok(())
+                });
+            }
+            (0..20).for_each(|_| push(&vm, [var.read(), first.read()], || Ok(())));
+            push(&vm, [var.write()], || Ok(()));
+            gate.open();
+            vm.wait_all().unwrap_or_else(|error| panic!("{name}: {error}"));
+            let tensors: Vec<_> = (0..40).map(|_| vm.tensor(&[1.0f32], &[1]).expect("a tensor")).collect();
+            let mut builder = InstructionsBuilder::new();
+            builder.set_workers(true);
+            tensors.iter().for_each(|tensor| builder.touch(CPU, &[tensor]));
+            tensors.iter().for_each(|tensor| builder.release(tensor));
+            vm.submit(builder.finish()).expect("it is taken").wait().unwrap_or_else(|error| panic!("{name}: {error}"));
+            vm.wait_all().unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(vm.stats().in_flight, 0, "{name}");
+        }
+        vm.shutdown(PATIENCE).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+#[test]
+fn everything_that_can_run_runs_while_workers_are_idle() {
+    const FUNCTIONS: usize = 6;
+    for together in [false, true] {
+        let vm = Vm::builder().workers(8).build().expect("an engine");
+        for _ in 0..20 {
+            // Long enough for all to fall asleep.
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            let (first, gate) = (vm.var(), ClosedGate::new());
+            if together {
+                push(&vm, [first.write()], || Ok(()));
+            }
+            let mut builder = InstructionsBuilder::new();
+            builder.set_workers(true);
+            for _ in 0..FUNCTIONS {
+                builder.call_fn("held", CPU, [first.read()], gate.function()).expect("a function");
+            }
+            vm.submit(builder.finish()).expect("it is taken");
+            gate.wait_entered(FUNCTIONS);
+            gate.open();
+            vm.wait_all().expect("all passed");
+        }
+    }
+}
+
+#[test]
+fn what_runs_inline_keeps_no_other_successor_to_its_worker() {
+    let vm = Vm::builder().workers(2).build().expect("an engine");
+    for _ in 0..50 {
+        let (first, open, inline) = (vm.var(), ClosedGate::new(), ClosedGate::new());
+        let (hold, held) = (open.clone(), inline.clone());
+        push(&vm, [first.write()], move || {
+            hold.pass();
+            Ok(())
+        });
+        open.wait_entered(1);
+        let done = inline.clone();
+        vm.push("ordinary", [first.read()], move || {
+            done.open();
+            Ok(())
+        })
+        .expect("it is taken");
+        // It ends when the other has run.
+        let direct = move || {
+            held.pass();
+            Ok(())
+        };
+        vm.pusher().pool(Pool::Inline).push("inline", [first.read()], direct).expect("it is taken");
+        open.open();
+        vm.wait_all_timeout(PATIENCE).expect("both passed");
     }
 }

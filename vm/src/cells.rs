@@ -57,7 +57,7 @@ pub(crate) type Level = u8;
 struct Cell {
     /// The highest number of this cell that has passed.
     passed: AtomicU64,
-    /// The number of the life at hand.
+    /// The number of the last life that was told of.
     number: AtomicU64,
     /// The stream of the life at hand.
     stream: AtomicU32,
@@ -136,7 +136,7 @@ impl Cells {
     }
 
     /// Starts a new life of a cell, whose last one has passed: the number of its instruction. That needs one thing, which
-    /// [`Cells::meet`] has to say is met.
+    /// [`Cells::meet`] has to say is met. [`Cells::tell`] makes it known.
     pub(crate) fn begin(&self, id: CellId, stream: StreamId, level: Level) -> Point {
         let cell = self.cell(id);
         let number = match cell.passed.load(Ordering::Relaxed) {
@@ -147,8 +147,12 @@ impl Cells {
         cell.unmet.store(u32::from(level) << LEVEL | 1, Ordering::Relaxed);
         // Behind the end of the life before: who finds this finds that it has passed.
         cell.list.store(0, Ordering::Release);
-        cell.number.store(number, Ordering::Release);
         Point::new(stream, number)
+    }
+
+    /// From now on an instruction is among those that are pending. A join never is: nobody waits for it but its successor.
+    pub(crate) fn tell(&self, point: Point) {
+        self.cell(cell_of(point.seq)).number.store(point.seq, Ordering::Release);
     }
 
     /// One thing more is needed by a cell that has not been told yet that all is met.
@@ -182,7 +186,8 @@ impl Cells {
 
     /// Whether a cell needs more than what [`Cells::begin`] gave it.
     pub(crate) fn needs_more(&self, id: CellId) -> bool {
-        self.cell(id).unmet.load(Ordering::Relaxed) & ((1 << LEVEL) - 1) > 1
+        // Acquires: what it needed and has passed by now is not met again by the caller.
+        self.cell(id).unmet.load(Ordering::Acquire) & ((1 << LEVEL) - 1) > 1
     }
 
     /// Puts the instruction of a cell in, to be taken out once it can run.
@@ -229,7 +234,7 @@ impl Cells {
         cell.passed.load(Ordering::Acquire) >= number
     }
 
-    /// The points of all cells that have not passed.
+    /// The points of all instructions that were [told](Cells::tell) of and have not passed.
     pub(crate) fn pending(&self) -> impl Iterator<Item = Point> + '_ {
         (1..=self.count.load(Ordering::Acquire)).map(|id| self.cell(id)).filter_map(|cell| {
             let number = cell.number.load(Ordering::Acquire);
@@ -300,6 +305,8 @@ mod tests {
         let first = cells.begin(id, POOL, 0);
         pass(&cells, first.seq);
         let second = cells.begin(id, StreamId(3), 0);
+        assert_eq!(cells.pending().count(), 0, "nobody was told");
+        cells.tell(second);
         assert_eq!((second.seq, cell_of(second.seq)), (first.seq + CAP, id));
         assert!(cells.has_passed(first.seq) && !cells.has_passed(second.seq));
         assert_eq!(cells.pending().collect::<Vec<_>>(), [second]);
@@ -360,6 +367,40 @@ mod loom_tests {
                 source.list.store(id << PLACE, Ordering::SeqCst);
             }
         });
+    }
+
+    /// A submitter that finds that nothing is needed any more sends the instruction off without another look: what the source
+    /// wrote is seen.
+    fn seen_by_who_needs_nothing(needs_more: fn(&Cells, CellId) -> bool) {
+        loom::model(move || {
+            let cells = Arc::new(Cells::new());
+            let written = Arc::new(AtomicU32::new(0));
+            let [source, successor] = std::array::from_fn(|_| cells.begin(cells.add(), POOL, 1));
+            let id = cell_of(successor.seq);
+            assert!(cells.needs(id, 0, source.seq));
+            let runner = {
+                let (cells, written) = (cells.clone(), written.clone());
+                thread::spawn(move || {
+                    written.store(7, Ordering::Relaxed);
+                    let _ = cells.pass(source.seq, |_, _, _| ());
+                })
+            };
+            if !needs_more(&cells, id) {
+                assert_eq!(written.load(Ordering::Relaxed), 7, "what the source wrote");
+            }
+            runner.join().expect("the runner does not panic");
+        });
+    }
+
+    #[test]
+    fn loom_who_needs_nothing_any_more_sees_what_was_needed() {
+        seen_by_who_needs_nothing(Cells::needs_more);
+    }
+
+    #[test]
+    #[should_panic(expected = "what the source wrote")]
+    fn loom_a_look_that_acquires_nothing_is_a_race() {
+        seen_by_who_needs_nothing(|cells, id| cells.cell(id).unmet.load(Ordering::Relaxed) & ((1 << LEVEL) - 1) > 1);
     }
 
     /// A sleeper asks by `want` for a number whose instruction passes and whose cell may go on to another life.

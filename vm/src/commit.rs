@@ -215,6 +215,7 @@ impl State {
         job.point = next;
         if stream.is_unordered() {
             self.number_by_cell(job, level_of(instruction.manner), vm);
+            vm.streams.cells().tell(job.point);
         }
     }
 
@@ -505,7 +506,10 @@ impl State {
         }
         // Nobody knows of it.
         let _ = cells.pass(number, |id, _, _| unreachable!("cell {id} needs what was never told"));
-        cells.take(cell_of(number)).into_iter().for_each(|join| self.free.push(join));
+        if let Some(mut join) = cells.take(cell_of(number)) {
+            join.task = Task::Nothing;
+            self.free.push(join);
+        }
         None
     }
 }

@@ -178,20 +178,31 @@ impl Worker {
                 self.picks = self.picks.wrapping_add(1);
                 return Some(job);
             }
-            let id = cell_of(job.point.seq);
-            unordered.cells.put(id, job);
-            self.queues[usize::from(level)].push(id);
+            self.queue(job, level, &unordered.cells);
+            self.queued();
         }
         if !self.pool.door.inbox.is_empty() {
             self.take_in(&unordered.cells);
         }
         let order = if spared { BY_TURNS[(self.picks / SPARED % 2) as usize] } else { BY_URGENCY };
-        let id = order.into_iter().find_map(|level| self.queues[level].pop().or_else(|| self.steal(level)))?;
+        let mut stolen = false;
+        let id = order.into_iter().find_map(|level| {
+            let own = self.queues[level].pop();
+            own.or_else(|| self.steal(level).inspect(|_| stolen = true))
+        })?;
         self.picks = self.picks.wrapping_add(1);
-        if self.has_queued() && self.pool.door.is_sleeping() {
+        // Who has found work wakes the next while there is more, in its own queues or where it stole some.
+        if self.pool.door.is_sleeping() && (self.has_queued() || (stolen && self.is_ready())) {
             self.pool.door.wake();
         }
         unordered.cells.take(id)
+    }
+
+    /// Puts what can run into a queue, from which others may take it.
+    fn queue(&self, job: Slot<Job>, level: Level, cells: &Cells) {
+        let id = cell_of(job.point.seq);
+        cells.put(id, job);
+        self.queues[queue_of(level)].push(id);
     }
 
     /// Whether nothing more urgent is there.
@@ -207,9 +218,8 @@ impl Worker {
     fn take_in(&mut self, cells: &Cells) {
         let mut jobs = self.pool.door.inbox.take();
         while let Some(job) = jobs.pop() {
-            let (id, level) = (cell_of(job.point.seq), job.level);
-            cells.put(id, job);
-            self.queues[queue_of(level)].push(id);
+            let level = job.level;
+            self.queue(job, level, cells);
         }
         self.queued();
     }
@@ -229,7 +239,11 @@ impl Worker {
         others.map(|other| &self.pool.stealers[other][level]).find_map(|stealer| {
             loop {
                 match stealer.steal_batch_and_pop(&self.queues[level]) {
-                    deque::Steal::Success(id) => return Some(id),
+                    deque::Steal::Success(id) => {
+                        // Behind what came with it, and before the look at who sleeps: see `queued`.
+                        fence(Ordering::SeqCst);
+                        return Some(id);
+                    }
                     deque::Steal::Empty => return None,
                     deque::Steal::Retry => {}
                 }
@@ -260,7 +274,10 @@ impl Worker {
     fn pass(&mut self, entry: &StreamEntry, unordered: &Unordered, vm: &Shared) {
         let Some(mut job) = self.in_hand.take() else { return };
         let number = job.point.seq;
-        if job.task != Task::Join {
+        if job.task == Task::Join {
+            // Its slot is the next instruction's, which may have no task of its own to put there.
+            job.task = Task::Nothing;
+        } else {
             run::settle(&mut job, entry, vm, &self.shared.retired_bytes);
             unordered.count(self.me);
         }
@@ -284,6 +301,13 @@ impl Worker {
         });
         if wanted {
             unordered.wake(number);
+        }
+        // What runs directly may take its time, and have successors of its kind: the rest is for others.
+        if !self.direct.is_empty()
+            && let Some((job, level)) = self.next.take()
+        {
+            self.queue(job, level, cells);
+            queued = true;
         }
         if queued {
             self.queued();
