@@ -178,3 +178,21 @@ fn what_runs_inline_keeps_no_other_successor_to_its_worker() {
         vm.wait_all_timeout(PATIENCE).expect("both passed");
     }
 }
+
+#[test]
+fn a_list_that_is_too_long_for_workers_is_refused_whole() {
+    let vm = Vm::builder().workers(1).build().expect("an engine");
+    let list = |length: usize| {
+        let mut builder = InstructionsBuilder::new();
+        builder.set_workers(true);
+        (0..length).for_each(|_| builder.call_fn("f", CPU, [], |_| Ok(())).expect("a function"));
+        builder.finish()
+    };
+    let error = vm.submit(list((1 << 20) + 1)).expect_err("it is too long").to_string();
+    assert!(
+        error.contains("1048577 instructions is too long for workers") && error.contains("at most 1048576"),
+        "{error}"
+    );
+    assert_eq!(vm.stats().in_flight, 0);
+    vm.submit(list(20_000)).expect("longer than the queue, let in alone").wait().expect("it passes");
+}

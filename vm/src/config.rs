@@ -24,6 +24,7 @@ use crate::handle::Handle;
 use crate::inbox::Inbox;
 use crate::memory::Heap;
 use crate::monitor::Monitor;
+use crate::prepare::MOST_ON_WORKERS;
 use crate::push::{Pool, PoolConfig, PoolConfigs};
 use crate::room::{Limits, Room};
 use crate::scheduler;
@@ -224,10 +225,10 @@ impl VmBuilder {
         self
     }
 
-    /// The most instructions pending before a submitter blocks. Default: 16,384; at least 1.
+    /// The most instructions pending before a submitter blocks. Default: 16,384; at least 1, and at most 1,048,576.
     #[must_use]
     pub fn max_instructions(mut self, instructions: u64) -> VmBuilder {
-        self.limits.instructions = instructions.max(1);
+        self.limits.instructions = instructions.clamp(1, MOST_ON_WORKERS as u64);
         self
     }
 

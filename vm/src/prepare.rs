@@ -20,6 +20,9 @@ use crate::state::{Contents, Handed, Known, Prepared, Recorded, State, Undo, Use
 /// A block of a page changes hands whatever is asked for: less is not worth a wait.
 const SMALL_BLOCK: usize = 4096;
 
+/// The longest list with an instruction on workers: a quarter of the cells that there may be.
+pub(crate) const MOST_ON_WORKERS: usize = 1 << 20;
+
 /// Why a submission cannot go on under the lock.
 pub(crate) enum Obstacle {
     /// The list is refused.
@@ -73,6 +76,13 @@ impl State {
         engine: &Arc<dyn Engine>,
     ) -> Result<(), Box<Obstacle>> {
         let stream = self.stream(instruction.stream).ok_or_else(|| Box::new(Obstacle::Stream(instruction.stream)))?;
+        if stream.is_unordered() && list.len() > MOST_ON_WORKERS {
+            let reason = format!(
+                "a list of {} instructions is too long for workers; submit it in parts of at most {MOST_ON_WORKERS}",
+                list.len()
+            );
+            return Err(Error::NoStream { stream: instruction.stream, reason }.into());
+        }
         let uses = list.uses(instruction);
         let (mut bytes, mut kernel, mut releases) = (0, None, false);
         match &instruction.kind {
