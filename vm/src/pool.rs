@@ -7,6 +7,8 @@
 //! Each level of urgency has a queue. A worker takes from the most urgent one that has something, and a successor of what it
 //! has just passed before all that are no more urgent; but every [`SPARED`]th time from one of the less urgent queues, in turn.
 //! So what can run is passed over at most `SPARED` times for each of the less urgent levels and each that lies before it.
+//! Only what is to run on the very worker that meets its last need ([`DIRECT`]) goes before all of that; nothing else is kept
+//! to that worker.
 //!
 //! [`Worker`] is the logic: [`Worker::step`] does some of the work there is, and never waits. [`serve`] is the thread.
 

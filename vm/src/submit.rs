@@ -13,7 +13,7 @@ use streamvm_instructions::{
 };
 use streamvm_stream::allocator::Want;
 use streamvm_stream::{
-    Passing, StreamClass, StreamKey, StreamPolicy, StreamType, Threads as WantedThreads, policy_for,
+    Passing, StreamClass, StreamId, StreamKey, StreamPolicy, StreamType, Threads as WantedThreads, policy_for,
 };
 
 use crate::commit::{Submitted, ToWake};
@@ -275,15 +275,7 @@ impl Shared {
         }
         let flight = later.then(|| Flight::new(device.clone(), self.completion.sleeper.clone()));
         let mut state = unpoisoned(self.state.lock());
-        if state.names.find(&key).is_some() {
-            // Another thread was faster.
-            return Ok(());
-        }
-        if state.streams.len() == MAX_STREAMS {
-            return Err(refused(format!("an engine has at most {MAX_STREAMS} streams; use fewer lanes")));
-        }
-        let id = state.names.intern(key);
-        state.sync.add_stream(StreamClass::of(&key));
+        let Some(id) = state.new_stream(key)? else { return Ok(()) };
         let unordered = id.is_unordered().then(|| Unordered::new(self.streams.cells().clone(), None));
         let entry = Arc::new(StreamEntry::new(id, key, policy, context.clone(), flight, unordered));
         if let Some(monitor) = &self.monitor {
@@ -318,14 +310,7 @@ impl Shared {
         let streams = queues.iter().map(|_| at.create_stream().map(watched)).collect::<Result<Vec<_>, _>>()?;
         let pool = Arc::new(pool);
         let mut state = unpoisoned(self.state.lock());
-        if state.names.find(&key).is_some() {
-            return Ok(());
-        }
-        if state.streams.len() == MAX_STREAMS {
-            return Err(refused(format!("an engine has at most {MAX_STREAMS} streams; use fewer lanes")));
-        }
-        let id = state.names.intern(key);
-        state.sync.add_stream(StreamClass::of(&key));
+        let Some(id) = state.new_stream(key)? else { return Ok(()) };
         let unordered = Unordered::new(self.streams.cells().clone(), Some(pool.clone()));
         let entry = Arc::new(StreamEntry::new(id, key, policy, pool.door.clone(), None, Some(unordered)));
         if let Some(monitor) = &self.monitor {
@@ -433,6 +418,19 @@ fn run_turn(mut context: MutexGuard<'_, Context>, inline: &Inline, vm: &Shared) 
 }
 
 impl State {
+    /// The id of a stream that is being opened; `None` if another thread was faster.
+    fn new_stream(&mut self, key: StreamKey) -> Result<Option<StreamId>, Error> {
+        if self.names.find(&key).is_some() {
+            return Ok(None);
+        }
+        if self.streams.len() == MAX_STREAMS {
+            let reason = format!("an engine has at most {MAX_STREAMS} streams; use fewer lanes");
+            return Err(Error::NoStream { stream: key, reason });
+        }
+        self.sync.add_stream(StreamClass::of(&key));
+        Ok(Some(self.names.intern(key)))
+    }
+
     fn create_passed(&mut self, tensor: &Tensor, vm: &Shared) -> Result<ResourceId, Box<Obstacle>> {
         let kind = tensor.resource().kind();
         let memory = match kind {

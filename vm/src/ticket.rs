@@ -13,7 +13,7 @@ use crate::shared::Shared;
 
 /// Stands for one submission: tells when all its instructions have passed, and whether one failed.
 ///
-/// A ticket is free: it allocates nothing for lists on up to two streams, and dropping it cancels nothing. A failure
+/// A ticket is free: it allocates nothing for lists on up to two streams, where each instruction on workers counts as one, and dropping it cancels nothing. A failure
 /// that nobody asks for is reported by `wait_all` and `shutdown`.
 pub struct Ticket<'vm> {
     vm: &'vm Arc<Shared>,

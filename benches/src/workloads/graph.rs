@@ -89,7 +89,6 @@ fn engine() -> Result<Vm, Error> {
     Ok(Vm::builder().build()?)
 }
 
-/// An instruction that does nothing, over `uses`.
 /// An instruction that does not end before what is returned is dropped.
 pub(crate) fn blocked(builder: &mut InstructionsBuilder, held: Use) -> Result<mpsc::Sender<()>, BuildError> {
     let (release, released) = mpsc::channel();
@@ -101,6 +100,7 @@ pub(crate) fn blocked(builder: &mut InstructionsBuilder, held: Use) -> Result<mp
     Ok(release)
 }
 
+/// An instruction that does nothing, over `uses`.
 pub(crate) fn empty(builder: &mut InstructionsBuilder, uses: impl IntoIterator<Item = Use>) -> Result<(), BuildError> {
     builder.call_fn("empty", DEVICE, uses, |_| Ok(()))
 }

@@ -21,7 +21,7 @@ use crate::slot::Slot;
 use crate::sync::{Condvar, Mutex, unpoisoned};
 
 /// What says that an asynchronous function is over; see [`Vm::push_async`](crate::Vm::push_async). `Send`: it may be moved to
-/// any thread, and used there once. Dropped unused it fails the function.
+/// any thread, and used there once. Dropped unused it fails the function. Not for a forked child, which it may block.
 #[must_use = "dropped, it fails its function"]
 pub struct OnComplete {
     later: Option<Arc<Later>>,
