@@ -49,10 +49,10 @@ doc: ## the documentation of all crates, in target/doc
 	$(CARGO) doc --quiet --workspace --no-deps
 
 loom: ## every interleaving of the lock-free pieces, and broken twins that must fail
-	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --quiet --release -p streamvm-stream -p streamvm --lib --target-dir target/loom loom_
+	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --quiet --profile model -p streamvm-stream -p streamvm --lib --target-dir target/loom loom_
 
 shuttle: ## small programs on whole engines under drawn schedules; a failure prints the schedule that replays it
-	RUSTFLAGS="--cfg shuttle" $(CARGO) test --quiet --release -p streamvm --lib --target-dir target/shuttle shuttle_
+	RUSTFLAGS="--cfg shuttle" $(CARGO) test --quiet --profile model -p streamvm --lib --target-dir target/shuttle shuttle_
 
 miri: ## undefined behaviour in the files that use unsafe code (needs the nightly toolchain)
 	rustup component add --toolchain nightly miri rust-src
