@@ -17,7 +17,7 @@ use crate::lexer::{TokenKind, tokenize};
 use crate::parser::parse;
 use crate::plan::{Plan, plan};
 use crate::races;
-use crate::report::{StreamRow, device_table, devices_json, stream_table};
+use crate::report::{StreamRow, device_table, devices_json, profile_json, stream_table};
 use crate::run::{Dump, Engine, Stop, run};
 use crate::sites::{SiteWriter, Sites, Written};
 use crate::source::{ReadError, Source};
@@ -90,6 +90,10 @@ pub struct ScriptOptions {
     pub dump_ir: Option<PathBuf>,
     /// Print counts per stream at the end?
     pub stats: bool,
+    /// Print what ran and how long that took at the end?
+    pub profile: bool,
+    /// Where that is written to as JSON.
+    pub profile_json: Option<PathBuf>,
     /// Where the trace is written to.
     pub record: Option<PathBuf>,
     /// Run it on simulated devices too and tell what races?
@@ -164,11 +168,20 @@ pub fn run_script(
             return Ok(Exit::Failed);
         }
     };
-    let recording = |builder: VmBuilder| match file {
-        Some(file) => builder.record(file),
-        None => builder,
+    // Before the run: a file that cannot be made is told at once.
+    let mut profile = match options.profile_json.as_deref().map(|path| (path, File::create(path))) {
+        Some((path, Err(error))) => return cannot_profile(path, &error, err),
+        Some((path, Ok(file))) => Some((path, BufWriter::new(file))),
+        None => None,
     };
-    let vm = match engine.build(recording) {
+    let watching = |builder: VmBuilder| {
+        let builder = builder.profile(options.profile || options.profile_json.is_some());
+        match file {
+            Some(file) => builder.record(file),
+            None => builder,
+        }
+    };
+    let vm = match engine.build(watching) {
         Ok(vm) => vm,
         Err(error) => {
             writeln!(err, "error: the engine cannot be started: {error}")?;
@@ -182,6 +195,16 @@ pub fn run_script(
         let rows: Vec<StreamRow> = vm.stats().streams.iter().map(StreamRow::from).collect();
         let written = write!(out, "\n{}", stream_table(&rows)).map_err(Stop::Output);
         result = result.and(written);
+    }
+    if options.profile && !matches!(result, Err(Stop::Output(_))) {
+        let written = write!(out, "\n{}", vm.profile().unwrap_or_default()).map_err(Stop::Output);
+        result = result.and(written);
+    }
+    if let Some((path, file)) = &mut profile
+        && let Err(error) =
+            writeln!(file, "{}", profile_json(&vm.profile().unwrap_or_default())).and_then(|()| file.flush())
+    {
+        return cannot_profile(path, &error, err);
     }
     // The trace ends with the engine.
     drop(vm);
@@ -219,6 +242,11 @@ impl TraceFile {
 
 fn cannot_record(path: &Path, error: &io::Error) -> String {
     format!("{}: error: cannot write the trace: {error}", path.display())
+}
+
+fn cannot_profile(path: &Path, error: &io::Error, err: &mut dyn Write) -> io::Result<Exit> {
+    writeln!(err, "{}: error: cannot write the profile: {error}", path.display())?;
+    Ok(Exit::Failed)
 }
 
 fn cannot_dump(options: &ScriptOptions, error: &io::Error, err: &mut dyn Write) -> io::Result<Exit> {

@@ -42,6 +42,12 @@ enum Command {
         /// Print how many instructions and syncs ran on each stream
         #[arg(long)]
         stats: bool,
+        /// Print how often each op and function ran, how long it waited and how long it took
+        #[arg(long)]
+        profile: bool,
+        /// Write that to a file, as a JSON array
+        #[arg(long, value_name = "FILE")]
+        profile_json: Option<PathBuf>,
         #[command(flatten)]
         engine: EngineArgs,
         #[command(flatten)]
@@ -156,8 +162,9 @@ fn main() -> ExitCode {
 
     let (out, err) = (&mut io::stdout().lock(), &mut io::stderr());
     let result = match cli.command {
-        Command::Run { script, mode, stats, record, engine, .. } => {
-            run_script(&ScriptOptions { stats, record, ..script.options() }, &engine.options(mode), out, err)
+        Command::Run { script, mode, stats, record, profile, profile_json, engine, .. } => {
+            let options = ScriptOptions { stats, record, profile, profile_json, ..script.options() };
+            run_script(&options, &engine.options(mode), out, err)
         }
         Command::Check { script, races, engine, .. } => {
             check_script(&ScriptOptions { races, ..script.options() }, &engine.options(Mode::Inline), out, err)

@@ -1,10 +1,11 @@
 //! Tables: streams with their counts, and devices.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use serde_json::json;
 
-use crate::engine::{DeviceInfo, SyncCounts};
+use crate::engine::{DeviceInfo, OpProfile, Profile, SyncCounts, Times, WorkerProfile};
 
 /// Instructions and syncs of one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +97,32 @@ fn size(bytes: u64) -> String {
         return format!("{bytes} B");
     }
     format!("{:.1} {}", bytes as f64 / (1_u64 << (10 * power)) as f64, UNITS[power])
+}
+
+/// A JSON array with one object per op and stream: `op`, `stream`, `count`, `failed`, `skipped`, `queued` and `ran` (each
+/// `total`, `min`, `max`, `p50`, `p99` in nanoseconds), and `workers` (each `worker`, `count`, `total`).
+#[must_use]
+pub fn profile_json(profile: &Profile) -> String {
+    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let times = |times: &Times| {
+        let Times { total, min, max, p50, p99, .. } = *times;
+        let [total, min, max, p50, p99] = [total, min, max, p50, p99].map(nanos);
+        json!({ "total": total, "min": min, "max": max, "p50": p50, "p99": p99 })
+    };
+    let op = |op: &OpProfile| {
+        let worker = |by: &WorkerProfile| json!({ "worker": by.worker, "count": by.count, "total": nanos(by.total) });
+        json!({
+            "op": op.name,
+            "stream": op.stream.to_string(),
+            "count": op.count,
+            "failed": op.failed,
+            "skipped": op.skipped,
+            "queued": times(&op.queued),
+            "ran": times(&op.ran),
+            "workers": op.workers.iter().map(worker).collect::<Vec<_>>(),
+        })
+    };
+    format!("{:#}", serde_json::Value::from_iter(profile.ops.iter().map(op)))
 }
 
 /// Aligned columns, two spaces apart; the first `left` are aligned left, the others right.

@@ -145,6 +145,26 @@ fn stats_are_printed_for_a_failed_run_too() {
 }
 
 #[test]
+fn a_profile_is_a_table_for_people_and_an_array_for_programs() {
+    let folder = TempDir::new().unwrap();
+    let script = "let a = fill f32 2 value 1 on cpu:0\nlet b = neg a\nlet c = neg b\nexpect a == c\n";
+    fs::write(folder.path().join("a.svm"), script).unwrap();
+    let output = streamvm(folder.path(), ["run", "--profile", "--profile-json", "p.json", "a.svm"]);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let neg = output.stdout.lines().find(|line| line.starts_with("neg ")).expect("a line");
+    assert_eq!(neg.split_whitespace().collect::<Vec<_>>()[..5], ["neg", "compute@cpu:0:0", "2", "0", "0"], "{neg}");
+    let text = fs::read_to_string(folder.path().join("p.json")).unwrap();
+    let ops: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    let neg = ops.iter().find(|op| op["op"] == "neg").expect("an object");
+    assert_eq!((&neg["stream"], &neg["count"]), (&"compute@cpu:0:0".into(), &2.into()));
+    assert_eq!(neg["workers"][0]["total"], neg["ran"]["total"], "one thread has run it");
+    assert!(neg["ran"]["total"].as_u64() >= neg["ran"]["max"].as_u64() && neg["queued"]["max"].is_u64(), "{neg}");
+    let output = streamvm(folder.path(), ["run", "--profile-json", "no/p.json", "a.svm"]);
+    assert_eq!((output.code, output.stdout.as_str()), (1, ""));
+    assert!(output.stderr.starts_with("no/p.json: error: cannot write the profile: "), "{}", output.stderr);
+}
+
+#[test]
 fn verbose_says_what_runs() {
     let output = run_text("print \"x\"\n", &["run", "--verbose"]);
     assert_eq!(output.stdout, "x\n");

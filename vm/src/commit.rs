@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use smallvec::SmallVec;
 use streamvm_ep::Priority;
@@ -24,6 +25,7 @@ use crate::pool::DIRECT;
 use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::state::{Contents, State, Undo};
+use crate::tally::Stamp;
 
 /// What one submission put on one stream.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -88,6 +90,7 @@ impl State {
         if !at_once {
             self.order_all(list, vm, engine);
         }
+        let submitted_at = vm.profiles.then(Instant::now);
         let mut plain = true;
         let (lines, uses) = list.lines();
         for (line, instruction) in lines.enumerate() {
@@ -99,6 +102,11 @@ impl State {
                 self.planned_job(line, vm)
             };
             self.fill(&mut job, line, instruction, uses);
+            if let Some(submitted) = submitted_at
+                && job.task != Task::Nothing
+            {
+                job.more().stamp = Some(Stamp { submitted, started: None });
+            }
             plain &= job.is_plain();
             submitted.add(job.point);
             bytes += job.bytes;

@@ -28,6 +28,7 @@ use crate::slot::{Chain, Slot};
 use crate::spin::Spin;
 use crate::stall::{Board, Running};
 use crate::sync::{AtomicU64, Mutex, Ordering, unpoisoned};
+use crate::tally::Tallies;
 use crate::waiters::Wake;
 use crate::{engine_thread, spin};
 
@@ -51,6 +52,8 @@ pub(crate) struct ContextShared {
     pub(crate) heads: Board,
     /// Where several threads sleep that serve one inbox.
     pub(crate) beds: Option<Beds>,
+    /// What it has run, where somebody asks.
+    pub(crate) tallies: Mutex<Tallies>,
     /// Bytes that passed instructions no longer keep. Written by the context alone, before it publishes their numbers.
     pub(crate) retired_bytes: CachePadded<AtomicU64>,
 }
@@ -70,6 +73,7 @@ impl ContextShared {
             running: Running::default(),
             heads: Board::default(),
             beds: None,
+            tallies: Mutex::default(),
             retired_bytes: CachePadded::new(AtomicU64::new(0)),
         }
     }
@@ -187,7 +191,7 @@ impl Context {
                 }
             }
             None => {
-                run::finish(&mut job, entry, vm, &self.shared.retired_bytes);
+                run::finish(&mut job, entry, vm, &self.shared);
                 vm.room.announce(vm, &mut self.looks);
                 self.retired.push(job);
             }
@@ -307,7 +311,7 @@ impl Context {
         if entry.flight.is_some() {
             return self.launch(vm);
         }
-        run::run(job, entry, stream.as_mut(), vm, &self.shared.retired_bytes);
+        run::run(job, entry, stream.as_mut(), vm, &self.shared);
         vm.room.announce(vm, &mut self.looks);
         if let Some(job) = self.in_hand.take() {
             self.retired.push(job);
@@ -327,6 +331,9 @@ impl Context {
         if raw && job.task != Task::Raw && self.has_thread {
             // It was not skipped, and all of the caller's has run: the function, the drops of its captures and of its error.
             bind(flight);
+        }
+        if let Some(job) = &self.in_hand {
+            run::tally(job, vm, &self.shared);
         }
         if let Some(job) = self.in_hand.take()
             && let Some(mark) = launch::hand_over(job, entry, flight, stream.as_mut(), vm)

@@ -5,6 +5,7 @@
 //! vectors keep their capacity from life to life.
 
 use std::panic::Location;
+use std::time::Instant;
 
 use smallvec::SmallVec;
 use streamvm_ep::{self as ep, CallError, FnContext, InlineFn, Kernel, KernelCall, Operand, Params, RawCall, Scalar};
@@ -13,6 +14,7 @@ use streamvm_stream::{Point, StreamId, Work};
 
 use crate::cells::Level;
 use crate::slot::{LINES, LINES_WITH_MORE, value_offset};
+use crate::tally::Stamp;
 
 /// The device part of a job.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -93,6 +95,8 @@ const _: () = assert!(
 #[repr(C)]
 pub(crate) struct More {
     pub(crate) operands: Operands,
+    /// When it was submitted and begun, where somebody asks.
+    pub(crate) stamp: Option<Stamp>,
     /// Points that the thread context waits for.
     pub(crate) device_waits: SmallVec<[Point; 2]>,
     /// Points that the scheduler waits for.
@@ -259,6 +263,11 @@ impl Job {
         if self.has_more { &self.more.versions } else { &[] }
     }
 
+    /// When it was submitted and begun, where somebody asks.
+    pub(crate) fn stamp(&self) -> Option<Stamp> {
+        if self.has_more { self.more.stamp } else { None }
+    }
+
     /// Has it answer what is known by now, when it runs once more: its function was called before.
     pub(crate) fn resume(&mut self, outcome: impl FnOnce() -> Result<(), ep::FnError> + Send + 'static) {
         self.function = InlineFn::new(move |_: &mut FnContext<'_>| outcome());
@@ -297,7 +306,8 @@ impl Job {
     pub(crate) fn clear(&mut self) {
         if self.has_more {
             self.has_more = false;
-            let More { device_waits, host_waits, waited, operands, versions, .. } = &mut self.more;
+            let More { device_waits, host_waits, waited, operands, versions, stamp, .. } = &mut self.more;
+            *stamp = None;
             versions.clear();
             waited.clear();
             device_waits.clear();
@@ -318,7 +328,14 @@ impl Job {
 
 impl Work for Job {
     fn run(&mut self, stream: &mut dyn ep::Stream) -> Result<(), CallError> {
-        let operands = if self.has_more { self.more.operands.as_mut_slice() } else { &mut [] };
+        let operands = if self.has_more {
+            if let Some(stamp) = &mut self.more.stamp {
+                stamp.started.get_or_insert_with(Instant::now);
+            }
+            self.more.operands.as_mut_slice()
+        } else {
+            &mut []
+        };
         match (std::mem::replace(&mut self.task, Task::Nothing), operands) {
             (Task::Nothing | Task::Mark | Task::Join, _) => Ok(()),
             (Task::Function, operands) => stream.call(std::mem::take(&mut self.function), operands),

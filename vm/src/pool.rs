@@ -280,7 +280,7 @@ impl Worker {
             // Its slot is the next instruction's, which may have no task of its own to put there.
             job.task = Task::Nothing;
         } else {
-            run::settle(&mut job, entry, vm, &self.shared.retired_bytes);
+            run::settle(&mut job, entry, vm, &self.shared);
             unordered.count(self.me);
         }
         let (queues, next, direct) = (&self.queues, &mut self.next, &mut self.direct);

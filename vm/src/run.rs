@@ -11,12 +11,14 @@ use streamvm_ep as ep;
 use streamvm_instructions::{Cause, Deadline, Failure, Version};
 use streamvm_stream::mutant::Mutant;
 
+use crate::context::ContextShared;
 use crate::entry::StreamEntry;
 use crate::failures::Failures;
 use crate::job::{CleanUp, Job, Task};
 use crate::push::{Answer, Later};
 use crate::shared::Shared;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{Ordering, unpoisoned};
+use crate::tally::Ended;
 
 /// Runs `job` on its stream and publishes that it has passed. The outcome is entered before that, and the captures are
 /// dropped before that, by this thread.
@@ -26,44 +28,55 @@ pub(crate) fn run(
     entry: &StreamEntry,
     stream: &mut dyn ep::Stream,
     vm: &Shared,
-    retired_bytes: &AtomicU64,
+    context: &ContextShared,
 ) {
     if let Some(later) = carry_out(job, entry, stream, vm) {
         // Everything in order, and nobody else to go on meanwhile: inline mode.
         later.block(job, Deadline::current());
         let _over = carry_out(job, entry, stream, vm);
     }
-    finish(job, entry, vm, retired_bytes);
+    finish(job, entry, vm, context);
 }
 
 /// Drops what `job` holds and publishes that it has passed. Its outcome is entered.
-pub(crate) fn finish(job: &mut Job, entry: &StreamEntry, vm: &Shared, retired_bytes: &AtomicU64) {
-    settle(job, entry, vm, retired_bytes);
+pub(crate) fn finish(job: &mut Job, entry: &StreamEntry, vm: &Shared, context: &ContextShared) {
+    settle(job, entry, vm, context);
     entry.pass(job.point.seq);
 }
 
 /// Drops what `job` holds: what is to be done before it is published that it has passed.
 #[inline(always)]
-pub(crate) fn settle(job: &mut Job, entry: &StreamEntry, vm: &Shared, retired_bytes: &AtomicU64) {
+pub(crate) fn settle(job: &mut Job, entry: &StreamEntry, vm: &Shared, context: &ContextShared) {
     let (seq, bytes) = (job.point.seq, job.bytes);
     if !job.is_clear() {
-        count_versions(job, vm);
+        note_over(job, vm, context);
         clear_caught(job);
     }
     if bytes > 0 {
         // This thread is the only writer. Who sees it sees the charge before it, and who sees the number below sees it.
-        retired_bytes.store(retired_bytes.load(Ordering::Relaxed) + bytes, Ordering::Release);
+        let retired = &context.retired_bytes;
+        retired.store(retired.load(Ordering::Relaxed) + bytes, Ordering::Release);
     }
     if let Some(monitor) = &vm.monitor {
         monitor.passes(entry.id, seq);
     }
 }
 
-fn count_versions(job: &Job, vm: &Shared) {
+/// Counts what is to be counted of an instruction whose outcome is entered.
+fn note_over(job: &Job, vm: &Shared, context: &ContextShared) {
     if let [_, ..] = job.versions()
         && !vm.failures.is_known(job.point)
     {
         job.versions().iter().for_each(Version::advance);
+    }
+    tally(job, vm, context);
+}
+
+/// Counts an instruction in the tally of the thread that has run, launched or skipped it.
+pub(crate) fn tally(job: &Job, vm: &Shared, context: &ContextShared) {
+    if let Some(stamp) = job.stamp() {
+        let ended = if vm.failures.is_known(job.point) { Ended::Failed } else { Ended::Fine };
+        unpoisoned(context.tallies.lock()).add(job, stamp, ended);
     }
 }
 

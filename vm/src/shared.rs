@@ -75,6 +75,8 @@ pub(crate) struct Shared {
     pub(crate) completion: Completion,
     /// Who is told what is issued and what happens, if anybody.
     pub(crate) monitor: Option<Monitor>,
+    /// Instructions are stamped and counted.
+    pub(crate) profiles: bool,
     /// Nothing more is submitted.
     pub(crate) closed: AtomicBool,
     /// Last: the memory outlives everything that may point into it.

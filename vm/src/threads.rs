@@ -161,6 +161,11 @@ impl Threads {
         state.contexts.iter().map(|known| known.context.retired_bytes.load(Ordering::Acquire)).sum()
     }
 
+    /// All contexts, workers included.
+    pub(crate) fn contexts(&self) -> Vec<Arc<ContextShared>> {
+        unpoisoned(self.state.lock()).contexts.iter().map(|known| known.context.clone()).collect()
+    }
+
     /// How many threads pass instructions: contexts, and whoever completes.
     pub(crate) fn passing(&self) -> u64 {
         unpoisoned(self.state.lock()).contexts.len() as u64 + 1

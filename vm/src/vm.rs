@@ -17,6 +17,7 @@ use crate::config::VmBuilder;
 use crate::engine_thread;
 use crate::failures::Uncollected;
 use crate::ladder;
+use crate::profile::Profile;
 use crate::shared::Shared;
 use crate::stall_report::StallReport;
 use crate::state::StreamState;
@@ -261,6 +262,21 @@ impl Vm {
             return Vec::new();
         }
         self.shared.monitor.as_ref().map_or_else(Vec::new, |monitor| monitor.detector().findings())
+    }
+
+    /// What has run, how long it waited and how long it took; `None` unless that was [asked for](VmBuilder::profile). What is
+    /// pending is not in it. Never blocks for long, and may be called on any thread, also on one of the engine's.
+    ///
+    /// ```
+    /// let vm = streamvm::Vm::builder().profile(true).build()?;
+    /// vm.push("step", [], || Ok(()))?;
+    /// vm.wait_all()?;
+    /// let profile = vm.profile().expect("it was asked for");
+    /// assert_eq!((profile.ops[0].name.as_str(), profile.ops[0].count), ("step", 1));
+    /// # Ok::<(), streamvm::Error>(())
+    /// ```
+    pub fn profile(&self) -> Option<Profile> {
+        (self.shared.profiles && !self.shared.fork.is_child()).then(|| self.shared.profile())
     }
 
     /// What every stream with pending work is at, and what it waits for. Never blocks for long, and may be called on any
