@@ -36,6 +36,8 @@ pub struct Sizes {
     pub ops: usize,
     /// Random.
     pub random: usize,
+    /// Irregular: random operations that work for some microseconds.
+    pub irregular: usize,
     /// Fan: rounds of one write and 64 reads.
     pub rounds: usize,
     /// Latency and round trips: submissions. Waits.
@@ -51,6 +53,7 @@ impl Sizes {
     pub const FULL: Sizes = Sizes {
         ops: 1_000_000,
         random: 500_000,
+        irregular: 50_000,
         rounds: 5_000,
         trips: 20_000,
         small: 100_000,
@@ -58,16 +61,24 @@ impl Sizes {
     };
 
     /// Enough to see that every case works; the figures mean nothing.
-    pub const QUICK: Sizes =
-        Sizes { ops: 20_000, random: 2_000, rounds: 20, trips: 100, small: 500, idle: Duration::from_millis(50) };
+    pub const QUICK: Sizes = Sizes {
+        ops: 20_000,
+        random: 2_000,
+        irregular: 500,
+        rounds: 20,
+        trips: 100,
+        small: 500,
+        idle: Duration::from_millis(50),
+    };
 
     /// What runs before the clock starts: streams are opened, slots and memory are there, branches are learnt.
     #[must_use]
     pub fn warm_up(&self) -> Sizes {
-        let Sizes { ops, random, rounds, trips, small, idle } = *self;
+        let Sizes { ops, random, irregular, rounds, trips, small, idle } = *self;
         Sizes {
             ops: ops / 10,
             random: random / 10,
+            irregular: irregular / 10,
             rounds: rounds / 10,
             trips: trips / 10,
             small: small / 10,
@@ -108,7 +119,7 @@ impl Case {
 }
 
 /// All cases; each floor follows the workload that it is the floor of, so that the two run close in time.
-pub const CASES: [Case; 27] = [
+pub const CASES: [Case; 28] = [
     Case::workload("chain", &["floor/chain"], workloads::graph::chain),
     Case::floor("floor/chain", floors::graph::chain),
     Case::workload("independent", &["floor/independent"], workloads::graph::independent),
@@ -121,6 +132,7 @@ pub const CASES: [Case; 27] = [
     Case::workload("workers_independent", &["floor/independent"], workloads::workers::independent),
     Case::workload("workers_random", &["floor/random"], workloads::workers::random),
     Case::workload("workers_fan", &["floor/fan"], workloads::workers::fan),
+    Case::workload("workers_irregular", &[], workloads::workers::irregular),
     Case::workload("latency", &["floor/spin", PARK], workloads::latency::latency),
     Case::floor("floor/spin", floors::threads::spin),
     Case::floor(PARK, floors::threads::park),

@@ -26,10 +26,14 @@ impl RandomOp {
 struct Xorshift(u64);
 
 impl Xorshift {
-    fn below(&mut self, bound: u64) -> u64 {
+    fn step(&mut self) {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.step();
         (self.0 >> 16) % bound
     }
 }
@@ -54,9 +58,40 @@ pub fn random_ops(count: usize) -> Vec<RandomOp> {
     (0..count).map(op).collect()
 }
 
+/// Steps of [`work`] that take about a microsecond: one depends on the one before.
+const STEPS: u32 = 500;
+
+/// How many steps the operation of a number works in the irregular workload: 1 to 9 times [`STEPS`], mixed as MurmurHash3
+/// ends.
+pub fn steps_of(op: usize) -> u32 {
+    let mut mixed = op as u32 + 1;
+    mixed = (mixed ^ mixed >> 16).wrapping_mul(0x85EB_CA6B);
+    mixed = (mixed ^ mixed >> 13).wrapping_mul(0xC2B2_AE35);
+    (1 + (mixed ^ mixed >> 16) % 9) * STEPS
+}
+
+/// Works so many steps, on any machine and in any language; the compiler keeps them.
+pub fn work(steps: u32) {
+    let mut random = Xorshift(u64::from(steps) | 1);
+    for _ in 0..steps {
+        random.step();
+    }
+    std::hint::black_box(random.0);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_is_irregular_and_five_times_the_least_on_average() {
+        let steps: Vec<u32> = (0..90_000).map(steps_of).collect();
+        for times in 1..=9 {
+            let count = steps.iter().filter(|steps| **steps == times * STEPS).count();
+            assert!((9_000..=11_000).contains(&count), "{count} of {times}");
+        }
+        assert!((0..1_000).any(|op| steps_of(op) > 8 * steps_of(op + 1)), "long beside short");
+    }
 
     #[test]
     fn operations_are_well_formed_and_always_the_same() {

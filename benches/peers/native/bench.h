@@ -67,6 +67,30 @@ static inline RandomOp *random_ops(size_t count) {
   return ops;
 }
 
+// ---- the irregular workload: as in src/generate.rs of streamvm-benches
+
+enum { STEPS = 500 };
+
+// How many steps the operation of a number works: 1 to 9 times what takes about a microsecond; mixed as
+// MurmurHash3 ends.
+static inline uint32_t steps_of(size_t op) {
+  uint32_t mixed = (uint32_t)op + 1;
+  mixed = (mixed ^ mixed >> 16) * 0x85EBCA6Bu;
+  mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35u;
+  return (1 + (mixed ^ mixed >> 16) % 9) * STEPS;
+}
+
+static inline void work(uint32_t steps) {
+  uint64_t state = steps | 1;
+  for (uint32_t i = 0; i < steps; i++) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+  }
+  // The compiler keeps it.
+  __asm__ volatile("" : : "r"(state));
+}
+
 // ---- counts: what the operations do, about 1 ns each
 
 // A line each, so that two workers do not fight over one.

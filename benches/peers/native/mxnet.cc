@@ -98,15 +98,24 @@ struct Op {
   uint32_t reads[RANDOM_READS];
   int read_count;
   int write;
+  uint32_t steps;
 };
 
 Count *count_of(const Op &op) { return op.write < 0 ? nullptr : &written[op.write]; }
+
+void run_irregular(void *, void *parameter) {
+  const Op &op = *static_cast<const Op *>(parameter);
+  work(op.steps);
+  operation(count_of(op));
+}
 
 void push(const Op &op) {
   static const int normal = 0;
   Variable *reads[RANDOM_READS], *write = op.write < 0 ? nullptr : variables[op.write];
   for (int k = 0; k < op.read_count; k++) reads[k] = variables[op.reads[k]];
-  if (MXEnginePushSync(run_pushed, count_of(op), nullptr, &cpu, reads, op.read_count, &write, op.write >= 0, &normal, 0,
+  const SyncFunction function = op.steps ? run_irregular : run_pushed;
+  void *parameter = op.steps ? static_cast<void *>(const_cast<Op *>(&op)) : count_of(op);
+  if (MXEnginePushSync(function, parameter, nullptr, &cpu, reads, op.read_count, &write, op.write >= 0, &normal, 0,
                        nullptr))
     fail(MXGetLastError());
 }
@@ -145,21 +154,22 @@ struct Workload {
 std::vector<Op> ops_of(const std::string &name, size_t count) {
   std::vector<Op> ops;
   if (name == "chain" || name == "latency") {
-    ops.push_back({{}, 0, 0});
+    ops.push_back({{}, 0, 0, 0});
   } else if (name == "independent") {
-    for (int i = 0; i < INDEPENDENT_VARIABLES; i++) ops.push_back({{}, 0, i});
-  } else if (name == "random") {
+    for (int i = 0; i < INDEPENDENT_VARIABLES; i++) ops.push_back({{}, 0, i, 0});
+  } else if (name == "random" || name == "irregular") {
     const RandomOp *random = random_ops(count);
     for (size_t i = 0; i < count; i++) {
-      Op op = {{}, static_cast<int>(random[i].count), static_cast<int>(random[i].write)};
+      Op op = {{}, static_cast<int>(random[i].count), static_cast<int>(random[i].write), 0};
       memcpy(op.reads, random[i].reads, sizeof op.reads);
+      if (name == "irregular") op.steps = steps_of(i);
       ops.push_back(op);
     }
   } else if (name == "fan") {
-    ops.push_back({{}, 0, 0});
-    for (int i = 0; i < READERS; i++) ops.push_back({{0}, 1, -1});
+    ops.push_back({{}, 0, 0, 0});
+    for (int i = 0; i < READERS; i++) ops.push_back({{0}, 1, -1, 0});
   } else {
-    fail("the workloads are chain, independent, random, fan and latency");
+    fail("the workloads are chain, independent, random, irregular, fan and latency");
   }
   return ops;
 }

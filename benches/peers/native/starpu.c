@@ -12,6 +12,18 @@ static void run(void *buffers[], void *writes) {
   operation((Count *)writes);
 }
 
+// What an operation of the irregular workload is given.
+typedef struct {
+  Count *writes;
+  uint32_t steps;
+} Work;
+
+static void run_irregular(void *buffers[], void *argument) {
+  const Work *given = (const Work *)argument;
+  work(given->steps);
+  run(buffers, given->writes);
+}
+
 enum { MOST_HANDLES = RANDOM_READS + 1 };
 
 // The kinds of operations: what each does to its handles, in order.
@@ -24,9 +36,17 @@ static struct starpu_codelet reads_and_write[RANDOM_READS] = {
     {.cpu_funcs = {run}, .nbuffers = 4, .modes = {STARPU_R, STARPU_R, STARPU_R, STARPU_W}},
 };
 
+static struct starpu_codelet irregular[RANDOM_READS] = {
+    {.cpu_funcs = {run_irregular}, .nbuffers = 2, .modes = {STARPU_R, STARPU_W}},
+    {.cpu_funcs = {run_irregular}, .nbuffers = 3, .modes = {STARPU_R, STARPU_R, STARPU_W}},
+    {.cpu_funcs = {run_irregular}, .nbuffers = 4, .modes = {STARPU_R, STARPU_R, STARPU_R, STARPU_W}},
+};
+
 typedef struct {
   struct starpu_codelet *codelet;
   Count *writes;
+  // Of the irregular workload; what a task is given is not copied.
+  Work *work;
   uint32_t variables[MOST_HANDLES];
 } Op;
 
@@ -34,24 +54,34 @@ static RandomOp *random_sequence;
 
 static Op chain_op(size_t i) {
   (void)i;
-  return (Op){&update, &written[0], {0}};
+  return (Op){&update, &written[0], NULL, {0}};
 }
 
 static Op independent_op(size_t i) {
   const uint32_t variable = i % INDEPENDENT_VARIABLES;
-  return (Op){&write_one, &written[variable], {variable}};
+  return (Op){&write_one, &written[variable], NULL, {variable}};
 }
 
 static Op random_op(size_t i) {
   const RandomOp *random = &random_sequence[i];
-  Op op = {&reads_and_write[random->count - 1], &written[random->write], {0}};
+  Op op = {&reads_and_write[random->count - 1], &written[random->write], NULL, {0}};
   memcpy(op.variables, random->reads, sizeof random->reads);
   op.variables[random->count] = random->write;
   return op;
 }
 
+static Work *works;
+
+static Op irregular_op(size_t i) {
+  Op op = random_op(i);
+  op.codelet = &irregular[random_sequence[i].count - 1];
+  op.work = &works[i];
+  *op.work = (Work){op.writes, steps_of(i)};
+  return op;
+}
+
 static Op fan_op(size_t i) {
-  return i % ROUND ? (Op){&read_one, NULL, {0}} : (Op){&write_one, &written[0], {0}};
+  return i % ROUND ? (Op){&read_one, NULL, NULL, {0}} : (Op){&write_one, &written[0], NULL, {0}};
 }
 
 // Hands an operation over, and waits for it if asked to.
@@ -60,7 +90,8 @@ static void insert(Op op, int wait) {
   const enum starpu_data_access_mode *modes = codelet->modes;
   starpu_data_handle_t h[MOST_HANDLES];
   for (int k = 0; k < codelet->nbuffers; k++) h[k] = handles[op.variables[k]];
-#define LAST STARPU_CL_ARGS_NFREE, op.writes, sizeof(Count), STARPU_TASK_SYNCHRONOUS, wait, 0
+  void *argument = op.work ? (void *)op.work : (void *)op.writes;
+#define LAST STARPU_CL_ARGS_NFREE, argument, op.work ? sizeof(Work) : sizeof(Count), STARPU_TASK_SYNCHRONOUS, wait, 0
   int refused = 0;
   switch (codelet->nbuffers) {
     case 1: refused = starpu_task_insert(codelet, modes[0], h[0], LAST); break;
@@ -105,9 +136,11 @@ int main(int argc, char **argv) {
   if (!strcmp(workload, "chain") || !strcmp(workload, "latency")) op_of = chain_op;
   if (!strcmp(workload, "independent")) op_of = independent_op;
   if (!strcmp(workload, "random")) op_of = random_op;
+  if (!strcmp(workload, "irregular")) op_of = irregular_op;
   if (!strcmp(workload, "fan")) op_of = fan_op;
-  if (!op_of) fail("the workloads are chain, independent, random, fan and latency");
-  random_sequence = random_ops(op_of == random_op ? count : 0);
+  if (!op_of) fail("the workloads are chain, independent, random, irregular, fan and latency");
+  random_sequence = random_ops(op_of == random_op || op_of == irregular_op ? count : 0);
+  works = (Work *)zeroed(op_of == irregular_op ? count : 0, sizeof *works);
 
   if (starpu_init(NULL)) fail("StarPU did not start");
   for (int i = 0; i < INDEPENDENT_VARIABLES; i++) starpu_void_data_register(&handles[i]);

@@ -53,6 +53,7 @@ impl Against {
         let (lists, lists_on_lanes) = match workload {
             Workload::Random => ("ns_per_op_one_lane", "ns_per_op_four_lanes"),
             Workload::Fan => ("ns_per_op_one_lane", "ns_per_op_two_lanes"),
+            Workload::Irregular => ("ns_per_op_lists", "ns_per_op_lists"),
             _ => ("ns_per_op_lists_of_64", "ns_per_op_lists_of_64"),
         };
         match self {

@@ -8,7 +8,7 @@ use streamvm_benches::workloads::{graph, latency, workers};
 use crate::against::Against;
 use crate::driver::Driver;
 use crate::engines::{channel, inline, rayon, tokio};
-use crate::workload::Workload::{self, Chain, Fan, Independent, Latency, Random};
+use crate::workload::Workload::{self, Chain, Fan, Independent, Irregular, Latency, Random};
 
 /// streamvm, or a peer, at some settings.
 pub struct Engine {
@@ -65,6 +65,7 @@ pub static ENGINES: [Engine; 17] = [
             (Chain, workers::chain),
             (Independent, workers::independent),
             (Random, workers::random),
+            (Irregular, workers::irregular),
             (Fan, workers::fan),
             (Latency, workers::latency),
         ],
@@ -76,13 +77,14 @@ pub static ENGINES: [Engine; 17] = [
             (Chain, inline::chain),
             (Independent, inline::independent),
             (Random, inline::random),
+            (Irregular, inline::irregular),
             (Fan, inline::fan),
             (Latency, inline::latency),
         ],
     ),
     // One call of the C API an operation, as a program does that pushes functions of its own.
     mxnet("mxnet 1 worker", ALL, Against::OneWorker, "push", &[ONE_WORKER]),
-    mxnet("mxnet 2 workers", GRAPHS, Against::Workers, "push", &[("MXNET_CPU_WORKER_NTHREADS", "2")]),
+    mxnet("mxnet 2 workers", TWO_WORKERS, Against::Workers, "push", &[("MXNET_CPU_WORKER_NTHREADS", "2")]),
     // Bulks gain it the most: it runs up to so many operations as one. 15 is what its executors use; 64 are streamvm's
     // lists.
     mxnet("mxnet bulk of 15", GRAPHS, Against::Lists, "bulk:15", &[ONE_WORKER]),
@@ -94,7 +96,7 @@ pub static ENGINES: [Engine; 17] = [
     starpu("starpu 1 worker", ALL, Against::OneWorker, &[("STARPU_NCPU", "1")]),
     // Memory of pending tasks is what its time goes to; a bound keeps them in the cache.
     starpu("starpu bounded", GRAPHS, Against::OneWorker, &[("STARPU_NCPU", "1"), MOST_TASKS, FEWEST_TASKS]),
-    starpu("starpu 2 workers", GRAPHS, Against::Workers, &[("STARPU_NCPU", "2"), MOST_TASKS, FEWEST_TASKS]),
+    starpu("starpu 2 workers", TWO_WORKERS, Against::Workers, &[("STARPU_NCPU", "2"), MOST_TASKS, FEWEST_TASKS]),
     here(
         "rayon 1 thread",
         Against::OneWorker,
@@ -119,7 +121,8 @@ pub static ENGINES: [Engine; 17] = [
 ];
 
 const GRAPHS: &[Workload] = &[Chain, Independent, Random, Fan];
-const ALL: &[Workload] = &Workload::ALL;
+const ALL: &[Workload] = &[Chain, Independent, Random, Fan, Latency];
+const TWO_WORKERS: &[Workload] = &[Chain, Independent, Random, Irregular, Fan, Latency];
 
 const ONE_WORKER: (&str, &str) = ("MXNET_CPU_WORKER_NTHREADS", "1");
 

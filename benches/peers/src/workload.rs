@@ -12,6 +12,8 @@ pub enum Workload {
     /// Each operation reads 1 to 3 of 256 variables and writes another: the fixed sequence of
     /// [`streamvm_benches::generate`].
     Random,
+    /// The same, and each operation works for 1 to 9 µs: what counts is when the last one ends. For engines with two workers.
+    Irregular,
     /// Rounds of one write of a variable, then 64 reads of it.
     Fan,
     /// One operation is handed over and waited for, then the next.
@@ -20,8 +22,14 @@ pub enum Workload {
 
 impl Workload {
     /// All workloads.
-    pub const ALL: [Workload; 5] =
-        [Workload::Chain, Workload::Independent, Workload::Random, Workload::Fan, Workload::Latency];
+    pub const ALL: [Workload; 6] = [
+        Workload::Chain,
+        Workload::Independent,
+        Workload::Random,
+        Workload::Irregular,
+        Workload::Fan,
+        Workload::Latency,
+    ];
 
     /// Its name in reports, and as a case of [`streamvm_benches::case`].
     pub fn name(self) -> &'static str {
@@ -29,6 +37,7 @@ impl Workload {
             Workload::Chain => "chain",
             Workload::Independent => "independent",
             Workload::Random => "random",
+            Workload::Irregular => "irregular",
             Workload::Fan => "fan",
             Workload::Latency => "latency",
         }
@@ -39,6 +48,7 @@ impl Workload {
         match self {
             Workload::Chain | Workload::Independent => sizes.ops,
             Workload::Random => sizes.random,
+            Workload::Irregular => sizes.irregular,
             Workload::Fan => sizes.rounds,
             Workload::Latency => sizes.trips,
         }

@@ -65,6 +65,7 @@ fn a_quick_run_has_streamvm_and_every_peer_that_needs_no_driver() {
     assert_eq!(names("chain"), [&streamvm[..], &tokio].concat());
     assert_eq!(names("independent"), [&streamvm[..], &pools].concat());
     assert_eq!(names("random"), streamvm);
+    assert_eq!(names("irregular"), streamvm[1..], "lanes have one thread each");
     assert_eq!(names("fan"), streamvm);
     assert_eq!(names("latency"), [&streamvm[..], &pools].concat());
     let pinned = rows.iter().filter(|row| row["metric"].as_str().unwrap().ends_with("_one_core")).count();

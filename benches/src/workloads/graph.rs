@@ -10,7 +10,7 @@ use streamvm::{BuildError, InstructionsBuilder, Use, Var, Vm};
 use super::DEVICE;
 use crate::case::{Sample, Sizes};
 use crate::error::Error;
-use crate::generate::{RandomOp, VARIABLES, random_ops};
+use crate::generate::{RandomOp, VARIABLES, random_ops, steps_of, work};
 
 /// Instructions of a list, where nothing else is said.
 pub const LIST: usize = 64;
@@ -106,8 +106,12 @@ pub(crate) fn empty(builder: &mut InstructionsBuilder, uses: impl IntoIterator<I
 }
 
 fn random_op(builder: &mut InstructionsBuilder, variables: &[Var], op: &RandomOp) -> Result<(), BuildError> {
+    empty(builder, uses_of(variables, op))
+}
+
+fn uses_of(variables: &[Var], op: &RandomOp) -> impl Iterator<Item = Use> {
     let reads = op.reads().iter().map(|read| variables[*read as usize].read());
-    empty(builder, reads.chain([variables[op.write as usize].write()]))
+    reads.chain([variables[op.write as usize].write()])
 }
 
 /// Emits the operation of a number.
@@ -200,6 +204,19 @@ impl Graph<()> {
             random_op(builder, &variables, &ops[op])
         };
         Graph { workload: "random", vm, emit, workers: false }
+    }
+
+    /// `ops` operations with random reads and writes, each of which works for 1 to 9 µs.
+    pub fn irregular(vm: Vm, ops: usize) -> Graph<impl Emit> {
+        let (variables, ops) = (variables(&vm, VARIABLES), random_ops(ops));
+        let emit = move |builder: &mut InstructionsBuilder, op: usize| {
+            let steps = steps_of(op);
+            builder.call_fn("works", DEVICE, uses_of(&variables, &ops[op]), move |_| {
+                work(steps);
+                Ok(())
+            })
+        };
+        Graph { workload: "irregular", vm, emit, workers: false }
     }
 
     /// Rounds of one write on the first lane, then reads, each on the next of `lanes`.

@@ -47,6 +47,16 @@ pub fn fan(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     measured(&graph, sizes.rounds * ROUND, sizes.warm_up().rounds * ROUND, ROUND)
 }
 
+/// Random reads and writes, each with 1 to 9 µs of work: the makespan, for one operation. Two workers cannot take less than
+/// half of what one thread takes that does nothing else.
+///
+/// # Errors
+/// The engine failed, or ran another number of instructions.
+pub fn irregular(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
+    let graph = Graph::irregular(engine()?, sizes.irregular).on_workers();
+    measured(&graph, sizes.irregular, sizes.warm_up().irregular, LIST)
+}
+
 /// Median and p99 of an empty function that is pushed and waited for.
 ///
 /// # Errors

@@ -40,6 +40,15 @@ pub fn fan(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     lists_and_single(&Graph::fan(engine()?, 1), ops, ("ns_per_op_one_lane", ROUND))
 }
 
+/// Random reads and writes with 1 to 9 µs of work each: what all of it takes on one thread.
+///
+/// # Errors
+/// The engine failed, or ran another number of instructions.
+pub fn irregular(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
+    let graph = Graph::irregular(engine()?, sizes.irregular);
+    lists_and_single(&graph, [sizes.warm_up().irregular, sizes.irregular], ("ns_per_op_lists", LIST))
+}
+
 /// One instruction is built, submitted and waited for, then the next.
 ///
 /// # Errors
