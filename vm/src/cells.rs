@@ -24,11 +24,16 @@ use crossbeam_utils::atomic::AtomicCell;
 use streamvm_stream::{Point, StreamId};
 
 use crate::job::Job;
+use crate::prepare::MOST_ON_WORKERS;
 use crate::slot::Slot;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Numbers of one cell are so far apart: the most cells that there may be.
 pub(crate) const CAP: u64 = if cfg!(loom) { 16 } else { 1 << 22 };
+
+/// No more are made for joins than this leaves: each instruction that may be pending gets one.
+const JOINABLE: u64 = if cfg!(all(test, not(loom))) { 256 } else { CAP / 2 };
+const _: () = assert!(JOINABLE + 2 * MOST_ON_WORKERS as u64 <= CAP || cfg!(loom), "what is pending, and one list more");
 
 /// Cells are made so many at a time.
 const CHUNK: usize = if cfg!(loom) { 4 } else { 1024 };
@@ -121,6 +126,18 @@ impl Cells {
         self.chunks[id as usize / CHUNK].get_or_init(|| (0..CHUNK).map(|_| Cell::new()).collect());
         self.count.store(id, Ordering::Release);
         id
+    }
+
+    /// How many there are.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn made(&self) -> usize {
+        self.count.load(Ordering::Relaxed) as usize
+    }
+
+    /// Whether there are cells for the joins of so many needs, with `spare` that are used by nobody.
+    pub(crate) fn suffice(&self, needs: usize, spare: usize) -> bool {
+        let joins = needs.div_ceil(EDGES - 1);
+        joins <= spare || u64::from(self.count.load(Ordering::Relaxed)) + joins as u64 <= JOINABLE
     }
 
     fn cell(&self, id: CellId) -> &Cell {

@@ -471,9 +471,13 @@ impl State {
 
     /// [`State::add_waits`] on an unordered stream: what it needs of its like tells it so by itself.
     fn add_needs(&mut self, job: &mut Job, vm: &Shared) {
+        let (cells, id) = (vm.streams.cells(), cell_of(job.point.seq));
         let mut numbers = std::mem::take(&mut self.scratch.numbers);
+        let needs = self.scratch.waits.len();
+        // What cannot be joined any more is seen to by the scheduler.
+        let too_many = needs > EDGES && !cells.suffice(needs, self.spare_cells.len());
         for Wait { point, .. } in &self.scratch.waits {
-            if !point.stream.is_unordered() {
+            if !point.stream.is_unordered() || (too_many && vm.inline.is_none()) {
                 job.more().host_waits.push(*point);
                 continue;
             }
@@ -485,7 +489,6 @@ impl State {
                 numbers.push(point.seq);
             }
         }
-        let (cells, id) = (vm.streams.cells(), cell_of(job.point.seq));
         while numbers.len() > EDGES {
             let first = numbers.len() - EDGES;
             let joined = self.join(job, &numbers[first..], vm);
@@ -544,5 +547,47 @@ fn ordered_uses<'a>(uses: &'a [DependenceUse], instruction: &Instruction) -> &'a
         // Freeing waits for nothing, and memory waits for its former lives at its first access.
         Kind::Release | Kind::Allocate => &[],
         _ => &uses[instruction.use_range()],
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    use crate::{Mode, Var, Vm};
+
+    /// Each needs more than a cell counts; the joins of all of them are more than tests leave cells for.
+    #[test]
+    fn what_cannot_be_joined_any_more_is_waited_for_all_the_same() {
+        const READS: usize = 4_000;
+        for mode in [Mode::Threaded, Mode::Simulated { seed: 3 }] {
+            let vm = Vm::builder().mode(mode).workers(2).build().expect("an engine");
+            let (x, read) = (Var::new(), Arc::new(AtomicUsize::new(0)));
+            let (open, gate) = mpsc::channel::<()>();
+            if mode == Mode::Threaded {
+                vm.push("gate", [x.write()], move || Ok(gate.recv()?)).expect("a push");
+            }
+            for _ in 0..READS {
+                let read = read.clone();
+                let f = move || {
+                    read.fetch_add(1, Ordering::Relaxed);
+                    Ok(())
+                };
+                vm.push("read", [x.read()], f).expect("a push");
+            }
+            let at_write = read.clone();
+            vm.push("write", [x.write()], move || match at_write.load(Ordering::Relaxed) {
+                READS => Ok(()),
+                early => Err(format!("{early} of {READS} reads were over").into()),
+            })
+            .expect("a push");
+            let cells = vm.shared.streams.cells();
+            assert!(cells.made() <= READS + 2, "{} cells: none went to a join", cells.made());
+            // Where nobody waits for it, it is closed.
+            let _ = open.send(());
+            vm.wait_all().expect("the write comes last");
+        }
     }
 }

@@ -279,9 +279,9 @@ impl Job {
         self.has_more && !self.more.host_waits.is_empty()
     }
 
-    /// The first point that the scheduler still waits for.
-    pub(crate) fn first_host_wait(&self) -> Option<Point> {
-        if self.has_more { self.more.host_waits.first().copied() } else { None }
+    /// The point that the scheduler waits for next.
+    pub(crate) fn next_host_wait(&self) -> Option<Point> {
+        if self.has_more { self.more.host_waits.last().copied() } else { None }
     }
 
     /// The first point that the thread context still waits for.

@@ -64,14 +64,14 @@ impl Scheduler {
                         more.host_waits.clear();
                     }
                     let (waits, waited) = (&mut more.host_waits, &mut more.waited);
-                    waits.retain(|point| {
-                        let met = vm.streams.has_passed(*point);
-                        if met && vm.monitor.is_some() {
-                            waited.push(*point);
+                    // Behind one that is open nothing is looked for: all must be met, and there may be thousands.
+                    while let Some(point) = waits.last().copied().filter(|point| vm.streams.has_passed(*point)) {
+                        waits.pop();
+                        if vm.monitor.is_some() {
+                            waited.push(point);
                         }
-                        !met
-                    });
-                    if !more.host_waits.is_empty() {
+                    }
+                    if !waits.is_empty() {
                         break;
                     }
                 }
@@ -99,7 +99,7 @@ impl Scheduler {
 
     /// What the oldest held-back instruction of each ordered stream waits for.
     pub(crate) fn blocked(&self) -> impl Iterator<Item = Point> + '_ {
-        self.held.iter().filter_map(|(_, queue)| queue.front()?.first_host_wait())
+        self.held.iter().filter_map(|(_, queue)| queue.front()?.next_host_wait())
     }
 
     /// Writes down, for reports, what is held back.

@@ -97,21 +97,16 @@ impl AccessSet {
     }
 
     fn insert_sorted(&mut self, new: Point) {
-        let mut at = self.entries.len();
-        for (index, old) in self.entries.iter_mut().enumerate() {
-            if old.stream == new.stream && !new.stream.is_unordered() {
-                old.seq = old.seq.max(new.seq);
-                return;
-            }
-            if *old == new {
-                return;
-            }
-            if (old.stream, old.seq) > (new.stream, new.seq) {
-                at = index;
-                break;
-            }
+        let before = |old: &Point| match old.stream == new.stream {
+            true => new.stream.is_unordered() && old.seq < new.seq,
+            false => old.stream < new.stream,
+        };
+        let at = self.entries.partition_point(before);
+        match self.entries.get_mut(at) {
+            Some(old) if old.stream == new.stream && !new.stream.is_unordered() => old.seq = old.seq.max(new.seq),
+            Some(old) if *old == new => {}
+            _ => self.entries.insert(at, new),
         }
-        self.entries.insert(at, new);
     }
 }
 
