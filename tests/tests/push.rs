@@ -5,37 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use streamvm::{Cause, DType, DeviceId, Error, InstructionsBuilder, Mode, Place, Use, Var, Vm, deadline};
-use streamvm_tests::{CPU, ClosedGate, Random, block_on, engines, failure_of, threaded};
-
-/// The scenario of MXNet's engine test: each writes the mean of what it reads, with duplicates, and of itself.
-#[test]
-fn random_functions_with_duplicates_give_what_they_give_one_after_the_other() {
-    const VARS: usize = 100;
-    for (name, vm) in engines() {
-        let mut random = Random::new(11, 0);
-        let vars: Vec<Var> = (0..VARS).map(|_| vm.var()).collect();
-        let values: Arc<Vec<Mutex<f64>>> = Arc::new((0..VARS).map(|i| Mutex::new(i as f64)).collect());
-        let mut serial: Vec<f64> = (0..VARS).map(|i| i as f64).collect();
-        for _ in 0..1_000 {
-            let reads: Vec<usize> = (0..2 + random.below(18)).map(|_| random.below(VARS)).collect();
-            let write = random.below(VARS);
-            serial[write] = reads.iter().map(|at| serial[*at]).sum::<f64>() / (reads.len() + 1) as f64;
-            // The written one lies anywhere among those that are read, which may hold it too.
-            let mut uses: Vec<Use> = reads.iter().map(|at| vars[*at].read()).collect();
-            uses.insert(random.below(uses.len() + 1), vars[write].write());
-            let values = values.clone();
-            vm.push("mean", uses, move || {
-                let sum: f64 = reads.iter().map(|at| *values[*at].lock().unwrap()).sum();
-                *values[write].lock().unwrap() = sum / (reads.len() + 1) as f64;
-                Ok(())
-            })
-            .expect("it is taken");
-        }
-        vm.wait_all().unwrap_or_else(|error| panic!("{name}: {error}"));
-        let found: Vec<f64> = values.iter().map(|value| *value.lock().unwrap()).collect();
-        assert_eq!(found, serial, "{name}");
-    }
-}
+use streamvm_tests::{CPU, ClosedGate, block_on, engines, failure_of, threaded};
 
 /// A read and a write of one variable in one function: MXNet's engine hangs there.
 #[test]
