@@ -1,6 +1,6 @@
-//! Engines of every kind and mode, for suites about workers.
+//! Engines of every kind and mode, for suites that hold on all of them.
 
-use streamvm::{EngineKind, Mode, Vm, VmBuilder};
+use streamvm::{Capabilities, EngineKind, Mode, SoftSyncMode, Vm, VmBuilder};
 
 /// What runs functions in the thread that pushes, on threads ([`threaded`]), and stepped with several seeds, over a pool for
 /// each device and over one; each with its name.
@@ -30,4 +30,16 @@ pub fn threaded() -> Vec<(String, VmBuilder)> {
     let per_device = |workers| (format!("{workers} workers"), EngineKind::PerDevice, workers);
     let kinds = [1, 2, 4].map(per_device).into_iter().chain([("one pool".to_owned(), EngineKind::Shared, 2)]);
     kinds.map(|(name, kind, workers)| (name, Vm::builder().engine(kind).workers(workers))).collect()
+}
+
+/// Engines that must agree on what ordered streams do, to be built.
+pub fn with_streams() -> Vec<(&'static str, VmBuilder)> {
+    let host_waits = Capabilities::standard().host_waits_only();
+    vec![
+        ("inline", Vm::builder().mode(Mode::Inline)),
+        ("threaded", Vm::builder()),
+        ("threaded, coarser rule", Vm::builder().soft_sync(SoftSyncMode::LastUsedStream)),
+        ("threaded, host waits", Vm::builder().capabilities(host_waits)),
+        ("threaded, one context, short queue", Vm::builder().cpu_threads(1).max_instructions(16)),
+    ]
 }

@@ -39,28 +39,6 @@ fn the_same_variable_used_twice_is_used_once_by_the_stronger_use() {
     }
 }
 
-/// MXNet's test of argument counts: however what is used is split into reads and writes, it is one function after the other.
-#[test]
-fn five_variables_split_every_way_into_reads_and_writes() {
-    for (name, vm) in engines() {
-        let vars: Vec<Var> = (0..5).map(|_| vm.var()).collect();
-        let at = Arc::new(AtomicU64::new(0));
-        for split in 1..32_u64 {
-            let uses: Vec<Use> = (0..5)
-                .map(|i| if split >> i & 1 == 1 { vars[i].write() } else { vars[i].read() })
-                .chain([vars[4].update()])
-                .collect();
-            let at = at.clone();
-            vm.push("split", uses, move || {
-                let before = at.fetch_add(1, Ordering::Relaxed);
-                if before + 1 == split { Ok(()) } else { Err(format!("{split} after {before}").into()) }
-            })
-            .expect("it is taken");
-        }
-        vm.wait_all().unwrap_or_else(|error| panic!("{name}: {error}"));
-    }
-}
-
 #[test]
 fn tensors_give_order_alone_wherever_they_live_and_are_not_written_by_it() {
     for (name, vm) in engines() {
@@ -237,35 +215,6 @@ fn a_function_that_pushes_the_next_one_goes_on_as_long_as_it_wants() {
         }
         vm.wait_all().expect("all passed");
     }
-}
-
-#[test]
-fn readers_run_side_by_side_and_writers_one_after_the_other() {
-    let vm = Vm::builder().workers(4).build().expect("an engine");
-    let (v, gate) = (vm.var(), ClosedGate::new());
-    for _ in 0..4 {
-        let gate = gate.clone();
-        vm.push("reader", [v.read()], move || {
-            gate.pass();
-            Ok(())
-        })
-        .expect("it is taken");
-    }
-    // All four are inside at once, or this gives up.
-    gate.wait_entered(4);
-    let inside = Arc::new(AtomicU64::new(0));
-    for _ in 0..100 {
-        let inside = inside.clone();
-        vm.push("writer", [v.write()], move || {
-            let before = inside.fetch_add(1, Ordering::SeqCst);
-            std::thread::yield_now();
-            inside.fetch_sub(1, Ordering::SeqCst);
-            if before == 0 { Ok(()) } else { Err("two writers at once".into()) }
-        })
-        .expect("it is taken");
-    }
-    gate.open();
-    assert_eq!(vm.wait(&v), Ok(()));
 }
 
 #[test]

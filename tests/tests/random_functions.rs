@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use streamvm::stream::mutant::Mutant;
 use streamvm::{DeviceId, EngineKind, Mode, Pool, Use, Var, Vm, VmBuilder};
 use streamvm_tests::Random;
 
@@ -118,5 +119,16 @@ fn stepped_in_a_drawn_order() {
     for (seed, kind) in [(1, EngineKind::Shared), (2, EngineKind::PerDevice)] {
         let builder = Vm::builder().mode(Mode::Simulated { seed }).engine(kind).workers(3);
         is_equal_to_a_loop(&format!("seed {seed}, {kind:?}"), builder);
+    }
+}
+
+/// One that leaves out every third wait gives something else, so the equality above says something.
+#[test]
+fn an_engine_that_leaves_waits_out_is_found() {
+    let functions = functions(0);
+    for kind in [EngineKind::Shared, EngineKind::PerDevice] {
+        let broken = Vm::builder().mode(Mode::Simulated { seed: 1 }).engine(kind).mutant(Mutant::WaitDropped);
+        let vm = broken.workers(3).cpu_devices(2).build().expect("an engine");
+        assert_ne!(pushed(&vm, &functions), serial(&functions), "{kind:?}");
     }
 }

@@ -318,12 +318,13 @@ impl Shared {
             monitor.opened(id, key, None);
         }
         self.add_stream(&mut state, entry.clone());
-        drop(state);
+        // Those that are stepped must be there before others use the stream, and look in vain; threads start without the lock.
+        let state = self.simulated.is_some().then_some(state);
         let workers = queues.into_iter().zip(streams).enumerate();
         let workers = workers.filter_map(|(me, (queues, stream))| Worker::new(entry.clone(), me, queues, stream));
-        self.threads
-            .employ(key.device, &cores, workers, self)
-            .map_err(|error| refused(format!("no thread could be started: {error}")))
+        let employed = self.threads.employ(key.device, &cores, workers, self);
+        drop(state);
+        employed.map_err(|error| refused(format!("no thread could be started: {error}")))
     }
 
     /// Has what is for the workers of `key` run on those of `pool`.
