@@ -23,6 +23,10 @@ run: ## run the digits example: loads data, computes, compares, prints the accur
 test: ## every test: units, suites, documentation examples, example programs
 	$(CARGO) test --quiet --workspace
 	for example in eager builder custom pipeline; do $(TARGET)/debug/examples/$$example || exit 1; done
+	for engine in inline shared per-device; do for example in build_files producer_consumer; do \
+	    STREAMVM_ENGINE=$$engine $(TARGET)/debug/examples/$$example || exit 1; done; done
+	$(TARGET)/debug/examples/build_files examples
+	$(TARGET)/debug/examples/producer_consumer examples
 
 lint: ## formatting, clippy and documentation, warnings are errors
 	$(CARGO) fmt --all --check

@@ -235,6 +235,17 @@ pub enum Error {
         /// What the device said.
         source: Box<ep::Error>,
     },
+    /// The environment names an engine that there is not.
+    #[error(
+        "{variable} is {found:?}, and no engine is called so; set it to inline, shared or per-device, or to nothing for the \
+         default"
+    )]
+    UnknownEngine {
+        /// The variable of the environment.
+        variable: &'static str,
+        /// What it holds.
+        found: String,
+    },
     /// A thread could not be started.
     #[error("no thread could be started for the engine: {reason}")]
     NoThread {

@@ -148,7 +148,12 @@ impl Streams {
         })
     }
 
-    /// The id of `key` if it was interned before.
+    /// Has `key`, which was never seen, stand for the stream of `id`. The id's own key stays what it is.
+    pub fn alias(&mut self, key: StreamKey, id: StreamId) {
+        self.ids.entry(key).or_insert(id);
+    }
+
+    /// The id of `key` if it was interned before, or stands for another's.
     pub fn find(&self, key: &StreamKey) -> Option<StreamId> {
         self.ids.get(key).copied()
     }

@@ -1,21 +1,45 @@
-//! Engines of every mode, for suites about workers.
+//! Engines of every kind and mode, for suites that hold on all of them.
 
-use streamvm::{Mode, Vm, VmBuilder};
+use streamvm::{Capabilities, EngineKind, Mode, SoftSyncMode, Vm, VmBuilder};
 
-/// Inline, threaded with 1, 2 and 4 workers, and simulated with several seeds, each with its name.
+/// What runs functions in the thread that pushes, on threads ([`threaded`]), and stepped with several seeds, over a pool for
+/// each device and over one; each with its name.
 ///
 /// # Panics
 /// When an engine cannot be built.
 pub fn engines() -> Vec<(String, Vm)> {
-    let mut engines = vec![("inline".to_owned(), Vm::builder().mode(Mode::Inline))];
-    engines.extend(threaded());
-    for seed in 0..8 {
-        engines.push((format!("seed {seed}"), Vm::builder().mode(Mode::Simulated { seed }).workers(3)));
-    }
-    engines.into_iter().map(|(name, builder)| (name, builder.build().expect("an engine"))).collect()
+    builders().into_iter().map(|(name, builder)| (name, builder.build().expect("an engine"))).collect()
 }
 
-/// Threaded engines with 1, 2 and 4 workers a pool, to be built.
+/// [`engines`], to be built.
+pub fn builders() -> Vec<(String, VmBuilder)> {
+    let mut engines = vec![("inline".to_owned(), Vm::builder().engine(EngineKind::Inline))];
+    engines.extend(threaded());
+    for seed in 0..8 {
+        let (kind, name) = match seed % 2 {
+            0 => (EngineKind::PerDevice, format!("seed {seed}")),
+            _ => (EngineKind::Shared, format!("seed {seed}, one pool")),
+        };
+        engines.push((name, Vm::builder().mode(Mode::Simulated { seed }).engine(kind).workers(3)));
+    }
+    engines
+}
+
+/// Engines with 1, 2 and 4 workers a pool, and with one pool for all, to be built.
 pub fn threaded() -> Vec<(String, VmBuilder)> {
-    [1, 2, 4].map(|workers| (format!("{workers} workers"), Vm::builder().workers(workers))).into()
+    let per_device = |workers| (format!("{workers} workers"), EngineKind::PerDevice, workers);
+    let kinds = [1, 2, 4].map(per_device).into_iter().chain([("one pool".to_owned(), EngineKind::Shared, 2)]);
+    kinds.map(|(name, kind, workers)| (name, Vm::builder().engine(kind).workers(workers))).collect()
+}
+
+/// Engines that must agree on what ordered streams do, to be built.
+pub fn with_streams() -> Vec<(&'static str, VmBuilder)> {
+    let host_waits = Capabilities::standard().host_waits_only();
+    vec![
+        ("inline", Vm::builder().mode(Mode::Inline)),
+        ("threaded", Vm::builder()),
+        ("threaded, coarser rule", Vm::builder().soft_sync(SoftSyncMode::LastUsedStream)),
+        ("threaded, host waits", Vm::builder().capabilities(host_waits)),
+        ("threaded, one context, short queue", Vm::builder().cpu_threads(1).max_instructions(16)),
+    ]
 }

@@ -28,7 +28,7 @@ pub mod program;
 mod random;
 mod setup;
 
-pub use engines::{engines, threaded};
+pub use engines::{builders, engines, threaded, with_streams};
 pub use gate::{ClosedGate, Gate};
 pub use logged::logged;
 pub use many::each_seed;

@@ -57,7 +57,7 @@ fn files_with_unsafe_code_are_named() {
 #[test]
 fn links_of_the_documents_lead_to_files() {
     let root = root();
-    let mut pages: Vec<_> = ["cuda.md", "language.md", "trace.md", "reliability.md", "adr/README.md"]
+    let mut pages: Vec<_> = ["cuda.md", "functions.md", "language.md", "trace.md", "reliability.md", "adr/README.md"]
         .iter()
         .map(|name| root.join("docs").join(name))
         .collect();

@@ -1,24 +1,12 @@
-//! What other engines check of themselves, written anew: random operations over doubles, every split of operands into
+//! What other engines check of themselves over ordered streams, written anew: random operations over doubles, every split of operands into
 //! reads and writes, readers side by side, waits in the middle, values that only the right order gives.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use streamvm::{Capabilities, DType, DeviceId, Mode, Place, SoftSyncMode, Tensor, Use, Var, Vm, VmBuilder};
-use streamvm_tests::{CPU, ClosedGate, list, on_device, submit};
-
-/// Engines that must all agree.
-fn engines() -> Vec<(&'static str, VmBuilder)> {
-    let host_waits = Capabilities::standard().host_waits_only();
-    vec![
-        ("inline", Vm::builder().mode(Mode::Inline)),
-        ("threaded", Vm::builder()),
-        ("threaded, coarser rule", Vm::builder().soft_sync(SoftSyncMode::LastUsedStream)),
-        ("threaded, host waits", Vm::builder().capabilities(host_waits)),
-        ("threaded, one context, short queue", Vm::builder().cpu_threads(1).max_instructions(16)),
-    ]
-}
+use streamvm::{DType, DeviceId, Mode, Place, Tensor, Use, Var, Vm};
+use streamvm_tests::{CPU, ClosedGate, list, on_device, submit, with_streams};
 
 /// xorshift64: a fixed sequence for a fixed seed.
 struct Random(u64);
@@ -57,7 +45,7 @@ fn apply(operation: &Operation, mut read: impl FnMut(usize) -> f64) -> f64 {
 #[test]
 fn random_operations_over_doubles_give_what_a_loop_gives() {
     const CELLS: usize = 100;
-    for (name, builder) in engines() {
+    for (name, builder) in with_streams() {
         let vm = builder.build().expect("an engine");
         for repeat in 0..5u64 {
             let operations = operations(10_000, CELLS as u64, 0x9E37_79B9 + repeat);
@@ -94,7 +82,7 @@ fn random_operations_over_doubles_give_what_a_loop_gives() {
 /// Five operands, each read or written: every split runs, and each write is seen.
 #[test]
 fn five_operands_split_every_way_into_reads_and_writes() {
-    for (name, builder) in engines() {
+    for (name, builder) in with_streams() {
         let vm = builder.build().expect("an engine");
         let tensors: Vec<Tensor> = (0..5).map(|i| on_device(&vm, &[i as f32])).collect();
         let mut expected: Vec<f32> = (0..5).map(|i| i as f32).collect();
@@ -195,7 +183,7 @@ fn waits_take_as_long_as_what_they_wait_for() {
 /// Lists of ten with waits in the middle, and the count is right whenever it is looked at: 4, then 104.
 #[test]
 fn a_count_is_right_at_every_wait() {
-    for (name, builder) in engines() {
+    for (name, builder) in with_streams() {
         let vm = builder.build().expect("an engine");
         let count = on_device(&vm, &[0.0]);
         let add = |b: &mut streamvm::InstructionsBuilder| {
@@ -216,7 +204,7 @@ fn a_count_is_right_at_every_wait() {
 /// 1,500 operations on one stream overwrite what another reads, three steps, right every time.
 #[test]
 fn a_stream_that_overwrites_what_another_reads_is_held_back_each_time() {
-    for (name, builder) in engines() {
+    for (name, builder) in with_streams() {
         let vm = builder.build().expect("an engine");
         for step in 0..3 {
             let x = on_device(&vm, &[0.0; 16]);
@@ -257,7 +245,7 @@ fn batches_that_overlap_are_equal_to_batches_one_by_one() {
     };
     let inline = Vm::builder().mode(Mode::Inline).cpu_devices(2).build().expect("an engine");
     let expected: Vec<_> = (0..20).map(|number| bits(&batch(&inline, number, 0))).collect();
-    for (name, builder) in engines() {
+    for (name, builder) in with_streams() {
         let vm = builder.cpu_devices(2).build().expect("an engine");
         let batches: Vec<Tensor> = (0..20).map(|number| batch(&vm, number, number % 4)).collect();
         for (number, found) in batches.iter().enumerate() {
@@ -269,7 +257,7 @@ fn batches_that_overlap_are_equal_to_batches_one_by_one() {
 /// Write after write on two streams: the later one stays.
 #[test]
 fn of_two_writes_the_later_one_stays() {
-    for (name, builder) in engines() {
+    for (name, builder) in with_streams() {
         let vm = builder.build().expect("an engine");
         for round in 0..200 {
             let mut x = None;

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use streamvm::{DType, Error, Mode, Tensor, Vm};
+use streamvm::{DType, EngineKind, Error, Mode, Pool, Tensor, Vm};
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, list, on_device, poll_once, submit};
 
 /// Which process this is after a fork.
@@ -119,6 +119,7 @@ fn every_call(vm: Vm, x: Tensor, bools: Tensor) -> Result<(), String> {
     expect_forked("to", x.to(streamvm::Place::Host))?;
     expect_forked("on_passed", x.on_passed(|_| ()))?;
     expect_forked("ready", x.ready())?;
+    functions(&vm)?;
     require("empty_cache gives back", vm.empty_cache() == 0)?;
     require("stats count", vm.stats().in_flight == 0 && vm.stats().streams.is_empty())?;
     require("a stall report finds something", vm.stall_report().is_empty())?;
@@ -127,6 +128,64 @@ fn every_call(vm: Vm, x: Tensor, bools: Tensor) -> Result<(), String> {
     require("no debug text", format!("{vm:?}").contains("Vm"))?;
     drop((x, bools));
     expect_forked("shutdown", vm.shutdown(PATIENCE))
+}
+
+/// Makes every call that functions and variables have.
+fn functions(vm: &Vm) -> Result<(), String> {
+    let v = vm.var();
+    expect_forked("push", vm.push("f", [v.write()], || Ok(())))?;
+    expect_forked("push_async", vm.push_async("f", [v.write()], |handle| handle.complete(Ok(()))))?;
+    for pool in [Pool::Normal, Pool::Urgent, Pool::CopyIn, Pool::CopyOut, Pool::Inline] {
+        expect_forked("a pusher's push", vm.pusher().pool(pool).clean_up(true).push("f", [v.update()], || Ok(())))?;
+    }
+    let operator = vm.operator("f", [v.read()], || Ok(()));
+    expect_forked("push_operator", vm.push_operator(&operator))?;
+    let mut bulk = vm.bulk(2);
+    require("a bulk gathers", bulk.push("f", [v.update()], || Ok(())).is_ok())?;
+    expect_forked("a full bulk", bulk.push("f", [v.update()], || Ok(())))?;
+    require("a bulk gathers", bulk.push("f", [v.update()], || Ok(())).is_ok())?;
+    expect_forked("flush", bulk.flush())?;
+    expect_forked("wait of a variable", vm.wait(&v))?;
+    expect_forked("wait_timeout of a variable", vm.wait_timeout(&v, PATIENCE))?;
+    expect_forked("ready of a variable", vm.ready(&v))?;
+    expect_forked("delete", vm.delete(&v, || ()))
+}
+
+/// A child of an engine whose workers are at work, of either kind, may not use it, and builds one of its own.
+#[test]
+fn a_child_of_an_engine_with_workers_is_told_and_has_functions_of_its_own() {
+    for kind in [EngineKind::Shared, EngineKind::PerDevice] {
+        let vm = Vm::builder().engine(kind).workers(2).build().expect("an engine");
+        let (v, gate) = (vm.var(), ClosedGate::new());
+        let held = gate.clone();
+        let hold = move || {
+            held.pass();
+            Ok(())
+        };
+        vm.push("held", [v.write()], hold).expect("it is taken");
+        gate.wait_entered(1);
+        match fork() {
+            Side::Child(child) => {
+                let own = || {
+                    functions(&vm)?;
+                    expect_forked("wait of what is pending", vm.wait(&v))?;
+                    let own = Vm::builder().engine(kind).workers(2).build().map_err(|error| error.to_string())?;
+                    let w = streamvm::Var::counted();
+                    for _ in 0..10 {
+                        own.push("own", [w.update()], || Ok(())).map_err(|error| error.to_string())?;
+                    }
+                    own.wait(&w).map_err(|error| error.to_string())?;
+                    require("the child's own functions did not run", w.version() == Some(10))
+                };
+                let checked = own();
+                drop(vm);
+                child.ends(checked)
+            }
+            Side::Parent(parent) => assert_eq!(parent.joins(), "fine", "{kind:?}"),
+        }
+        gate.open();
+        assert_eq!(vm.wait(&v), Ok(()), "{kind:?}: the parent goes on");
+    }
 }
 
 #[test]

@@ -5,37 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use streamvm::{Cause, DType, DeviceId, Error, InstructionsBuilder, Mode, Place, Use, Var, Vm, deadline};
-use streamvm_tests::{CPU, ClosedGate, Random, block_on, engines, failure_of, threaded};
-
-/// The scenario of MXNet's engine test: each writes the mean of what it reads, with duplicates, and of itself.
-#[test]
-fn random_functions_with_duplicates_give_what_they_give_one_after_the_other() {
-    const VARS: usize = 100;
-    for (name, vm) in engines() {
-        let mut random = Random::new(11, 0);
-        let vars: Vec<Var> = (0..VARS).map(|_| vm.var()).collect();
-        let values: Arc<Vec<Mutex<f64>>> = Arc::new((0..VARS).map(|i| Mutex::new(i as f64)).collect());
-        let mut serial: Vec<f64> = (0..VARS).map(|i| i as f64).collect();
-        for _ in 0..1_000 {
-            let reads: Vec<usize> = (0..2 + random.below(18)).map(|_| random.below(VARS)).collect();
-            let write = random.below(VARS);
-            serial[write] = reads.iter().map(|at| serial[*at]).sum::<f64>() / (reads.len() + 1) as f64;
-            // The written one lies anywhere among those that are read, which may hold it too.
-            let mut uses: Vec<Use> = reads.iter().map(|at| vars[*at].read()).collect();
-            uses.insert(random.below(uses.len() + 1), vars[write].write());
-            let values = values.clone();
-            vm.push("mean", uses, move || {
-                let sum: f64 = reads.iter().map(|at| *values[*at].lock().unwrap()).sum();
-                *values[write].lock().unwrap() = sum / (reads.len() + 1) as f64;
-                Ok(())
-            })
-            .expect("it is taken");
-        }
-        vm.wait_all().unwrap_or_else(|error| panic!("{name}: {error}"));
-        let found: Vec<f64> = values.iter().map(|value| *value.lock().unwrap()).collect();
-        assert_eq!(found, serial, "{name}");
-    }
-}
+use streamvm_tests::{CPU, ClosedGate, block_on, engines, failure_of, threaded};
 
 /// A read and a write of one variable in one function: MXNet's engine hangs there.
 #[test]
@@ -66,28 +36,6 @@ fn the_same_variable_used_twice_is_used_once_by_the_stronger_use() {
         vm.wait(&v).unwrap_or_else(|error| panic!("{name}: {error}"));
         vm.wait_all().unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(at.load(Ordering::Relaxed), 250, "{name}");
-    }
-}
-
-/// MXNet's test of argument counts: however what is used is split into reads and writes, it is one function after the other.
-#[test]
-fn five_variables_split_every_way_into_reads_and_writes() {
-    for (name, vm) in engines() {
-        let vars: Vec<Var> = (0..5).map(|_| vm.var()).collect();
-        let at = Arc::new(AtomicU64::new(0));
-        for split in 1..32_u64 {
-            let uses: Vec<Use> = (0..5)
-                .map(|i| if split >> i & 1 == 1 { vars[i].write() } else { vars[i].read() })
-                .chain([vars[4].update()])
-                .collect();
-            let at = at.clone();
-            vm.push("split", uses, move || {
-                let before = at.fetch_add(1, Ordering::Relaxed);
-                if before + 1 == split { Ok(()) } else { Err(format!("{split} after {before}").into()) }
-            })
-            .expect("it is taken");
-        }
-        vm.wait_all().unwrap_or_else(|error| panic!("{name}: {error}"));
     }
 }
 
@@ -267,35 +215,6 @@ fn a_function_that_pushes_the_next_one_goes_on_as_long_as_it_wants() {
         }
         vm.wait_all().expect("all passed");
     }
-}
-
-#[test]
-fn readers_run_side_by_side_and_writers_one_after_the_other() {
-    let vm = Vm::builder().workers(4).build().expect("an engine");
-    let (v, gate) = (vm.var(), ClosedGate::new());
-    for _ in 0..4 {
-        let gate = gate.clone();
-        vm.push("reader", [v.read()], move || {
-            gate.pass();
-            Ok(())
-        })
-        .expect("it is taken");
-    }
-    // All four are inside at once, or this gives up.
-    gate.wait_entered(4);
-    let inside = Arc::new(AtomicU64::new(0));
-    for _ in 0..100 {
-        let inside = inside.clone();
-        vm.push("writer", [v.write()], move || {
-            let before = inside.fetch_add(1, Ordering::SeqCst);
-            std::thread::yield_now();
-            inside.fetch_sub(1, Ordering::SeqCst);
-            if before == 0 { Ok(()) } else { Err("two writers at once".into()) }
-        })
-        .expect("it is taken");
-    }
-    gate.open();
-    assert_eq!(vm.wait(&v), Ok(()));
 }
 
 #[test]

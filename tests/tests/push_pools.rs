@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use log::Level;
-use streamvm::{Mode, Pool, PoolConfig, Priority, Vm};
+use streamvm::{EngineKind, Mode, Pool, PoolConfig, Priority, Vm};
 use streamvm_tests::{CPU, ClosedGate, engines, logged};
 
 const POOLS: [Pool; 5] = [Pool::Normal, Pool::Urgent, Pool::CopyIn, Pool::CopyOut, Pool::Inline];
@@ -45,6 +45,7 @@ fn every_pool_runs_functions_in_the_order_of_what_they_use_together() {
 #[test]
 fn each_pool_has_workers_of_its_own_as_many_and_called_as_is_said() {
     let vm = Vm::builder()
+        .engine(EngineKind::PerDevice)
         .cpu_devices(2)
         .workers(2)
         .pool(Pool::Normal, PoolConfig::new().name("normal"))
@@ -69,7 +70,7 @@ fn each_pool_has_workers_of_its_own_as_many_and_called_as_is_said() {
 
 #[test]
 fn a_pool_that_is_full_of_long_functions_holds_up_no_other() {
-    let vm = Vm::builder().workers(1).build().expect("an engine");
+    let vm = Vm::builder().engine(EngineKind::PerDevice).workers(1).build().expect("an engine");
     let gate = ClosedGate::new();
     for pool in [Pool::Normal, Pool::CopyIn] {
         let gate = gate.clone();
@@ -244,6 +245,7 @@ fn workers_are_pinned_to_their_cores_and_run_anywhere_where_that_is_impossible()
     let core: usize = mine.split([',', '-']).next().and_then(|first| first.parse().ok()).expect("a core");
     let missing = 1_000_000;
     let vm = Vm::builder()
+        .engine(EngineKind::PerDevice)
         .pool(Pool::Normal, PoolConfig::new().workers(1).cores([core]))
         .pool(Pool::Urgent, PoolConfig::new().workers(1).cores([missing]).name("lost"))
         .build()

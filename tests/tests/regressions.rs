@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use streamvm::{DType, Error, MemoryKind, Vm};
+use streamvm::{DType, EngineKind, Error, MemoryKind, Mode, Vm};
 use streamvm_tests::{CPU, submit, used_bytes, within};
 
 /// A list whose outputs fit one by one, but not together, climbed the out-of-memory ladder for ever: giving cached
@@ -76,4 +76,29 @@ fn a_small_output_does_not_get_a_large_released_block_whole() {
     });
     assert!(used_bytes(&vm, CPU, MemoryKind::Device) < 1 << 20);
     assert_eq!(output.map(|output| output.to_vec::<f32>()), Some(Ok(vec![2.0; 16])));
+}
+
+/// A submitter that had stepped a simulated engine until there was room asked once more whether there is. Another thread could have
+/// taken that room meanwhile, and the first was told that the engine had stalled, with everything ready to run. So was who came
+/// between the opening of a pool and the coming of its workers.
+#[test]
+fn a_submitter_whose_room_another_takes_steps_on() {
+    for round in 0..100_u64 {
+        let kind = if round % 2 == 0 { EngineKind::PerDevice } else { EngineKind::Shared };
+        let builder = Vm::builder().mode(Mode::Simulated { seed: round }).engine(kind).max_instructions(64);
+        let vm = builder.build().expect("an engine");
+        let (v, w) = (vm.var(), vm.var());
+        std::thread::scope(|scope| {
+            for uses in [[v.write(), w.read()], [w.write(), v.read()], [v.read(), w.read()]] {
+                let vm = &vm;
+                scope.spawn(move || {
+                    for step in 0..400 {
+                        let pushed = vm.push("step", uses.clone(), || Ok(()));
+                        assert_eq!(pushed.map(drop), Ok(()), "round {round}, step {step}");
+                    }
+                });
+            }
+        });
+        assert_eq!(vm.wait_all(), Ok(()), "round {round}");
+    }
 }

@@ -1,10 +1,10 @@
 //! Functions on workers, in no order but that of what they read and write.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
-use streamvm::{DeviceId, InstructionsBuilder, Pool, Use, Var, Vm};
-use streamvm_tests::{ClosedGate, PATIENCE, Random, engines};
+use streamvm::{DeviceId, InstructionsBuilder, Pool, Use, Vm};
+use streamvm_tests::{ClosedGate, PATIENCE, engines};
 
 const CPU: DeviceId = DeviceId::cpu(0);
 
@@ -14,33 +14,6 @@ fn push(vm: &Vm, uses: impl IntoIterator<Item = Use>, f: impl FnOnce() -> Result
     builder.set_workers(true);
     builder.call_fn("f", CPU, uses, move |_| Ok(f()?)).expect("a function");
     vm.submit(builder.finish()).expect("it is taken");
-}
-
-#[test]
-fn random_functions_give_what_they_give_one_after_the_other() {
-    const VARS: usize = 20;
-    for (name, vm) in engines() {
-        let mut random = Random::new(7, 0);
-        let vars: Vec<Var> = (0..VARS).map(|_| vm.var()).collect();
-        let values: Arc<Vec<Mutex<f64>>> = Arc::new((0..VARS).map(|i| Mutex::new(i as f64)).collect());
-        let mut serial: Vec<f64> = (0..VARS).map(|i| i as f64).collect();
-        for _ in 0..2_000 {
-            let reads: Vec<usize> = (0..random.below(19)).map(|_| random.below(VARS)).collect();
-            let write = random.below(VARS);
-            serial[write] = reads.iter().map(|at| serial[*at]).sum::<f64>() / (reads.len() + 1) as f64;
-            let uses: Vec<Use> = reads.iter().map(|at| vars[*at].read()).chain([vars[write].write()]).collect();
-            let (reads, values) = (reads.clone(), values.clone());
-            push(&vm, uses, move || {
-                let sum: f64 = reads.iter().map(|at| *values[*at].lock().unwrap()).sum();
-                *values[write].lock().unwrap() = sum / (reads.len() + 1) as f64;
-                Ok(())
-            });
-        }
-        vm.wait_all().expect("all passed");
-        let found: Vec<f64> = values.iter().map(|value| *value.lock().unwrap()).collect();
-        assert_eq!(found, serial, "{name}");
-        assert_eq!(vm.stats().in_flight, 0, "{name}");
-    }
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::callbacks::Callbacks;
 use crate::completion::Completion;
 use crate::context::{Context, ContextShared};
 use crate::cuda::CudaDevices;
+use crate::engine_kind::EngineKind;
 use crate::entry::StreamTable;
 use crate::fork::Fork;
 use crate::handle::Handle;
@@ -64,7 +65,8 @@ const BYTES: u64 = 1 << 30;
 
 /// Sets an engine up; made by [`Vm::builder`].
 pub struct VmBuilder {
-    mode: Mode,
+    /// What the environment says, if the program does not.
+    mode: Option<Mode>,
     in_order: bool,
     soft_sync: SoftSyncMode,
     capabilities: Capabilities,
@@ -88,7 +90,7 @@ pub struct VmBuilder {
 impl VmBuilder {
     pub(crate) fn new() -> VmBuilder {
         VmBuilder {
-            mode: Mode::default(),
+            mode: None,
             in_order: false,
             soft_sync: SoftSyncMode::default(),
             capabilities: Capabilities::standard(),
@@ -110,10 +112,38 @@ impl VmBuilder {
         }
     }
 
-    /// How instructions run. Default: [`Mode::Threaded`].
+    /// How instructions run. Default: what the engine that the environment names does (see [`VmBuilder::engine`]), else
+    /// [`Mode::Threaded`].
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> VmBuilder {
-        self.mode = mode;
+        self.mode = Some(mode);
+        self
+    }
+
+    /// Which engine runs functions. Sets the [mode](VmBuilder::mode) with it, so of the two the later call counts; but a
+    /// simulated engine stays one, and [`EngineKind::Shared`] and [`EngineKind::PerDevice`] say which workers it steps.
+    ///
+    /// Default: the one that the environment variable `STREAMVM_ENGINE` names (`inline`, `shared` or `per-device`), else
+    /// [`EngineKind::PerDevice`]. What a program says here or by [`VmBuilder::mode`] it says on purpose: the variable is not
+    /// looked at then.
+    ///
+    /// ```
+    /// use streamvm::{EngineKind, Vm};
+    ///
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// let vm = Vm::builder().engine(EngineKind::Shared).workers(2).build()?;
+    /// vm.push("hello", [], || Ok(()))?.wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn engine(mut self, kind: EngineKind) -> VmBuilder {
+        self.mode = match (kind, self.mode) {
+            (EngineKind::Inline, _) => Some(Mode::Inline),
+            (_, stepped @ Some(Mode::Simulated { .. })) => stepped,
+            _ => Some(Mode::Threaded),
+        };
+        self.pools.one = kind == EngineKind::Shared;
         self
     }
 
@@ -267,9 +297,8 @@ impl VmBuilder {
         self
     }
 
-    /// How many workers each pool has: those of one device and lane, unless [`VmBuilder::pool`] says otherwise. Default: one per
-    /// core; 1 to 64. They are started when the
-    /// first instruction comes to the pool.
+    /// How many workers each pool has: those of one device and lane, unless [`VmBuilder::pool`] says otherwise, or the one pool
+    /// of [`EngineKind::Shared`]. Default: one per core; 1 to 64. They are started when the first instruction comes to the pool.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> VmBuilder {
         self.workers = Some(workers);
@@ -287,17 +316,22 @@ impl VmBuilder {
     /// Builds the engine.
     ///
     /// # Errors
-    /// The scheduler's thread could not be started.
+    /// The scheduler's thread could not be started; [`Error::UnknownEngine`] if nothing was said of engine and mode, and
+    /// `STREAMVM_ENGINE` holds something else than the name of an engine.
     pub fn build(self) -> Result<Vm, Error> {
         let shared = self.build_shared()?;
         let engine: Arc<dyn Engine> = Arc::new(Handle(shared.clone()));
         Ok(Vm::new(shared, engine))
     }
 
-    pub(crate) fn build_shared(self) -> Result<Arc<Shared>, Error> {
+    pub(crate) fn build_shared(mut self) -> Result<Arc<Shared>, Error> {
+        if self.mode.is_none() {
+            self = self.engine(EngineKind::of_environment()?.unwrap_or_default());
+        }
+        let mode = self.mode.unwrap_or_default();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let contexts = self.cpu_threads.unwrap_or(cores).clamp(1, cores);
-        let inline = (self.mode == Mode::Inline).then(|| {
+        let inline = (mode == Mode::Inline).then(|| {
             let context = Arc::new(ContextShared::new("inline".to_owned()));
             Inline { jobs: Inbox::new(), driver: Mutex::new(Context::new(context.clone())), context }
         });
@@ -309,13 +343,13 @@ impl VmBuilder {
         let callbacks = Arc::new(Callbacks::default());
         let (mut sim, mut capabilities) = (self.sim, self.capabilities);
         capabilities.set_pinned_only(DeviceKind::Sim, sim.strict_pinned);
-        if let Mode::Simulated { seed } = self.mode {
+        if let Mode::Simulated { seed } = mode {
             sim.seed = seed;
             callbacks.be_stepped();
         }
         let detector = (self.races || sim.devices > 0 || self.trace.is_some()).then(|| Arc::new(Detector::new()));
         let world = detector.clone().filter(|_| sim.devices > 0).map(|detector| SimWorld::new(sim, detector));
-        let simulated = match self.mode {
+        let simulated = match mode {
             Mode::Simulated { seed } => Some(Simulated::new(seed, self.in_order, world.clone())),
             Mode::Threaded | Mode::Inline => None,
         };

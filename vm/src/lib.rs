@@ -49,6 +49,11 @@ struct Readme;
 #[doc = include_str!("../../docs/cuda.md")]
 struct CudaPage;
 
+/// The programs of the page about functions run.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/functions.md")]
+struct FunctionsPage;
+
 mod beds;
 mod callbacks;
 mod cells;
@@ -57,6 +62,7 @@ mod completion;
 mod config;
 mod context;
 mod cuda;
+mod engine_kind;
 mod engine_thread;
 mod entry;
 mod failures;
@@ -104,6 +110,7 @@ mod wait;
 mod waiters;
 
 pub use config::{Mode, VmBuilder};
+pub use engine_kind::EngineKind;
 pub use entry::MAX_STREAMS;
 pub use profile::{OpProfile, Profile, Times, WorkerProfile};
 pub use push::{Bulk, OnComplete, Operator, Pool, PoolConfig, Pusher};

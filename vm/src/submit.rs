@@ -249,7 +249,8 @@ impl Shared {
         let device = self.devices.get(key.device)?;
         let policy = policy_for(StreamClass::of(&key));
         if policy.threads() == WantedThreads::Pool && self.inline.is_none() {
-            return self.open_workers(key, device, policy);
+            let pool = self.threads.pools.stream_for(key);
+            return if pool == key { self.open_workers(key, device, policy) } else { self.share_workers(key, pool) };
         }
         let refused = |reason: String| Error::NoStream { stream: key, reason };
         // What passes at once runs on the host, whatever the device.
@@ -301,7 +302,7 @@ impl Shared {
     ) -> Result<(), Error> {
         let refused = |reason: String| Error::NoStream { stream: key, reason };
         let at = if key.device.kind == DeviceKind::Cpu { device } else { &self.host };
-        let Crew { workers, name, cores } = self.threads.crew(key);
+        let Crew { workers, name, cores } = self.threads.pools.of(key);
         let (pool, queues) = Pool::new(&name, workers);
         let watched = |stream| match &self.monitor {
             Some(monitor) => monitor.watch(stream, key).0,
@@ -317,12 +318,26 @@ impl Shared {
             monitor.opened(id, key, None);
         }
         self.add_stream(&mut state, entry.clone());
-        drop(state);
+        // Those that are stepped must be there before others use the stream, and look in vain; threads start without the lock.
+        let state = self.simulated.is_some().then_some(state);
         let workers = queues.into_iter().zip(streams).enumerate();
         let workers = workers.filter_map(|(me, (queues, stream))| Worker::new(entry.clone(), me, queues, stream));
-        self.threads
-            .employ(key.device, &cores, workers, self)
-            .map_err(|error| refused(format!("no thread could be started: {error}")))
+        let employed = self.threads.employ(key.device, &cores, workers, self);
+        drop(state);
+        employed.map_err(|error| refused(format!("no thread could be started: {error}")))
+    }
+
+    /// Has what is for the workers of `key` run on those of `pool`.
+    fn share_workers(self: &Arc<Self>, key: StreamKey, pool: StreamKey) -> Result<(), Error> {
+        loop {
+            let mut state = unpoisoned(self.state.lock());
+            if let Some(id) = state.names.find(&pool) {
+                state.names.alias(key, id);
+                return Ok(());
+            }
+            drop(state);
+            self.open_stream(pool)?;
+        }
     }
 
     /// Makes the pool for a kind of memory that is needed for the first time.

@@ -8,12 +8,12 @@ use std::io;
 use std::sync::Arc;
 
 use streamvm_ep::DeviceId;
-use streamvm_stream::{StreamKey, Threads as Wanted};
+use streamvm_stream::Threads as Wanted;
 
 use crate::completion;
 use crate::context::{self, ContextShared};
 use crate::pool::{self, Worker};
-use crate::push::{Crew, PoolConfigs, pin};
+use crate::push::{PoolConfigs, pin};
 use crate::shared::Shared;
 use crate::sync::{Builder, JoinHandle, Mutex, Ordering, unpoisoned};
 
@@ -21,7 +21,7 @@ use crate::sync::{Builder, JoinHandle, Mutex, Ordering, unpoisoned};
 pub(crate) struct Threads {
     /// Contexts that the streams of one device share.
     shared_per_device: usize,
-    pools: PoolConfigs,
+    pub(crate) pools: PoolConfigs,
     state: Mutex<State>,
 }
 
@@ -43,11 +43,6 @@ struct Known {
 impl Threads {
     pub(crate) fn new(shared_per_device: usize, pools: PoolConfigs) -> Threads {
         Threads { shared_per_device: shared_per_device.max(1), pools, state: Mutex::default() }
-    }
-
-    /// How the workers of an unordered stream are set up.
-    pub(crate) fn crew(&self, stream: StreamKey) -> Crew {
-        self.pools.of(stream)
     }
 
     /// Starts the workers of a pool. One is enough; with fewer than wanted it goes on.

@@ -3,6 +3,7 @@
 //! A thread of an engine must not wait: the thread that it waits for may be itself. In a child of the engine's process
 //! nobody waits either: no thread of the engine is there.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use streamvm_instructions::{Callback, Deadline, Error};
@@ -102,8 +103,13 @@ impl Shared {
         enough: impl Fn() -> bool,
         deadline: Option<Deadline>,
     ) -> Result<(), Error> {
-        simulated.step_until(self, || enough() || deadline.is_some_and(|deadline| deadline.is_over()));
-        match (enough(), deadline) {
+        // Not asked again at the end: what was enough may be so no more, where other threads submit.
+        let was_enough = Cell::new(false);
+        simulated.step_until(self, || {
+            was_enough.set(enough());
+            was_enough.get() || deadline.is_some_and(|deadline| deadline.is_over())
+        });
+        match (was_enough.get(), deadline) {
             (true, _) => Ok(()),
             (false, Some(deadline)) => Err(deadline.error()),
             (false, None) => Err(Error::Stalled { report: self.stall_report().to_string() }),

@@ -45,6 +45,8 @@ struct Manner {
     pool: Pool,
     priority: Priority,
     clean_up: bool,
+    /// There are no workers of the urgent pool's own.
+    one_pool: bool,
 }
 
 impl Manner {
@@ -55,6 +57,7 @@ impl Manner {
     /// A builder of functions in this manner.
     fn builder(self) -> InstructionsBuilder {
         let Manner { pool, priority, clean_up, .. } = self;
+        let priority = if self.one_pool && pool == Pool::Urgent { Priority::High } else { priority };
         let mut builder = InstructionsBuilder::new();
         builder.set_workers(true);
         builder.set_lane(self.stream().lane);
@@ -115,7 +118,8 @@ impl Vm {
     /// Pushes in another manner than [`Vm::push`] does: on another device or pool, at another priority, as a clean-up.
     pub fn pusher(&self) -> Pusher<'_> {
         let (device, pool, priority) = (DeviceId::cpu(0), Pool::Normal, Priority::Normal);
-        Pusher { vm: self, manner: Manner { device, pool, priority, clean_up: false } }
+        let one_pool = self.shared.threads.pools.one;
+        Pusher { vm: self, manner: Manner { device, pool, priority, clean_up: false, one_pool } }
     }
 
     /// Blocks until all writes of `var` that were submitted so far, by any thread, have passed. Reads are not waited for; a

@@ -86,6 +86,8 @@ impl PoolConfig {
 pub(crate) struct PoolConfigs {
     /// Workers of a pool of which nothing else is said.
     pub(crate) workers: usize,
+    /// All functions run on one pool.
+    pub(crate) one: bool,
     pub(crate) own: [PoolConfig; 4],
 }
 
@@ -93,6 +95,11 @@ impl PoolConfigs {
     /// Sets one up.
     pub(crate) fn set(&mut self, pool: Pool, config: PoolConfig) {
         self.own[index(pool)] = config;
+    }
+
+    /// The unordered stream whose workers run what is for those of `stream`.
+    pub(crate) fn stream_for(&self, stream: StreamKey) -> StreamKey {
+        if self.one { Pool::Normal.stream(DeviceId::cpu(0)) } else { stream }
     }
 
     /// How the pool of an unordered stream is set up.

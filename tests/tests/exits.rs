@@ -1,0 +1,112 @@
+//! Processes that end while an engine is at work, or while statics hold parts of one. Each runs in a process of its own: one of the
+//! ignored tests here.
+
+#![cfg(unix)]
+
+use std::env;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, OnceLock};
+use std::thread;
+use std::time::Instant;
+
+use streamvm::{EngineKind, Error, OnComplete, Tensor, Var, Vm};
+use streamvm_tests::{CPU, ClosedGate, PATIENCE, on_device, submit};
+
+/// Runs an ignored test of this program in a process of its own, and ends it if it does not end by itself.
+fn ends_by_itself(test: &str) {
+    let mut command = Command::new(env::current_exe().expect("this program"));
+    command.args(["--exact", test, "--ignored"]).stdout(Stdio::null());
+    let mut child = command.spawn().expect("it runs");
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().expect("it is a child of this process") {
+            return assert!(status.success(), "{test}: {status}");
+        }
+        if start.elapsed() > PATIENCE {
+            child.kill().expect("it is ended");
+            let _ = child.wait();
+            panic!("{test}: the process is not over after {PATIENCE:?}");
+        }
+        thread::yield_now();
+    }
+}
+
+/// What the statics of a program may hold of its engine: nobody drops them.
+#[derive(Default)]
+struct Kept {
+    vm: Option<Vm>,
+    gate: Option<ClosedGate>,
+    var: Option<Var>,
+    tensor: Option<Tensor>,
+    handles: Vec<OnComplete>,
+}
+
+static KEPT: OnceLock<Vec<Mutex<Kept>>> = OnceLock::new();
+
+/// Engines with a function that runs and does not end, more behind it, and a handle that nobody uses.
+fn at_work(held_back: usize) -> Vec<Mutex<Kept>> {
+    let engine = |kind| {
+        let vm = Vm::builder().engine(kind).workers(2).build().expect("an engine");
+        let (var, gate) = (vm.var(), ClosedGate::new());
+        let hold = gate.clone();
+        let held = move || {
+            hold.pass();
+            Ok(())
+        };
+        vm.push("held", [var.update()], held).expect("it is taken");
+        gate.wait_entered(1);
+        (0..held_back).for_each(|_| drop(vm.push("behind", [var.update()], || Ok(())).expect("it is taken")));
+        let (sender, handles) = std::sync::mpsc::channel();
+        vm.push_async("later", [], move |handle| sender.send(handle).expect("it is kept")).expect("it is taken");
+        let handles = vec![handles.recv().expect("it was called")];
+        let tensor = on_device(&vm, &[1.0]);
+        submit(&vm, |b| b.call_fn("on a stream", CPU, [tensor.update(), var.read()], |_| Ok(())));
+        Mutex::new(Kept { vm: Some(vm), gate: Some(gate), var: Some(var), tensor: Some(tensor), handles })
+    };
+    [EngineKind::Shared, EngineKind::PerDevice].map(engine).into()
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn the_end_of_a_process_whose_statics_hold_engines_at_work() {
+    assert!(KEPT.set(at_work(100)).is_ok());
+}
+
+/// Other engines hang there.
+#[test]
+fn a_process_ends_without_a_wait_for_the_engine_in_its_statics() {
+    ends_by_itself("the_end_of_a_process_whose_statics_hold_engines_at_work");
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn the_end_of_a_process_whose_engines_are_forgotten() {
+    std::mem::forget(at_work(100));
+}
+
+#[test]
+fn a_process_ends_without_a_wait_for_an_engine_that_was_forgotten() {
+    ends_by_itself("the_end_of_a_process_whose_engines_are_forgotten");
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn the_end_of_a_process_whose_statics_outlive_their_engines() {
+    let kept = KEPT.get_or_init(|| at_work(10));
+    for kept in kept {
+        let mut kept = kept.lock().unwrap();
+        kept.gate.take();
+        kept.handles.drain(..).for_each(|handle| handle.complete(Ok(())));
+        assert_eq!(kept.vm.take().expect("an engine").shutdown(PATIENCE), Ok(()));
+        let (var, tensor) = (kept.var.as_ref().expect("a variable"), kept.tensor.as_ref().expect("a tensor"));
+        assert_eq!(tensor.neg().map(drop), Err(Error::Shutdown));
+        let vm = Vm::builder().build().expect("another engine starts");
+        assert!(matches!(vm.push("theirs", [var.update()], || Ok(())).map(drop), Err(Error::Foreign { .. })));
+        vm.push("its own", [vm.var().update()], || Ok(())).expect("it is taken").wait().expect("it passes");
+    }
+}
+
+#[test]
+fn a_process_ends_whose_statics_outlive_their_engines() {
+    ends_by_itself("the_end_of_a_process_whose_statics_outlive_their_engines");
+}
