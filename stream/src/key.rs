@@ -140,12 +140,17 @@ impl Streams {
 
     /// The id of `key`, new if it was never seen.
     pub fn intern(&mut self, key: StreamKey) -> StreamId {
+        let new = self.next(key);
         *self.ids.entry(key).or_insert_with(|| {
-            let index = self.keys.len() as u32;
-            let id = if key.stream_type.is_unordered() { StreamId::unordered(index) } else { StreamId(index) };
             self.keys.push(key);
-            id
+            new
         })
+    }
+
+    /// The id that `key` would get if it was never seen.
+    pub fn next(&self, key: StreamKey) -> StreamId {
+        let index = self.keys.len() as u32;
+        if key.stream_type.is_unordered() { StreamId::unordered(index) } else { StreamId(index) }
     }
 
     /// Has `key`, which was never seen, stand for the stream of `id`. The id's own key stays what it is.
@@ -208,6 +213,7 @@ mod tests {
         let keys: Vec<StreamKey> =
             (0..4).map(|lane| StreamKey::new(DeviceId::cpu(0), StreamType::Compute, lane)).collect();
         for (i, key) in keys.iter().enumerate() {
+            assert_eq!((streams.next(*key), streams.find(key)), (StreamId(i as u32), None));
             assert_eq!(streams.intern(*key), StreamId(i as u32));
         }
         assert_eq!(streams.intern(keys[2]), StreamId(2));

@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::Instant;
 
-use streamvm::{EngineKind, Error, OnComplete, Tensor, Var, Vm};
+use streamvm::{EngineKind, Error, OnComplete, Pool, Tensor, Var, Vm};
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, on_device, submit};
 
 /// Runs an ignored test of this program in a process of its own, and ends it if it does not end by itself.
@@ -64,6 +64,42 @@ fn at_work(held_back: usize) -> Vec<Mutex<Kept>> {
         Mutex::new(Kept { vm: Some(vm), gate: Some(gate), var: Some(var), tensor: Some(tensor), handles })
     };
     [EngineKind::Shared, EngineKind::PerDevice].map(engine).into()
+}
+
+/// Lets the process have so many bytes of addresses.
+#[cfg(target_os = "linux")]
+fn limit_addresses(bytes: libc::rlim_t) {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the limit is there for the length of the call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "another test runs it"]
+fn a_pool_whose_threads_find_no_room() {
+    let vm = Vm::builder().engine(EngineKind::PerDevice).workers(2).build().expect("an engine");
+    // One that has its workers goes on.
+    let other = vm.pusher().pool(Pool::CopyIn);
+    other.push("other", [], || Ok(())).expect("it is taken").wait().expect("no failure");
+    let pages = std::fs::read_to_string("/proc/self/statm").expect("it is Linux");
+    let pages: libc::rlim_t = pages.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
+    // Less than a thread's stack is left.
+    limit_addresses(pages * 4096 + (1 << 20));
+    for _ in 0..2 {
+        let error = vm.push("step", [], || Ok(())).expect_err("there is no room for a stack");
+        assert!(matches!(&error, Error::NoStream { stream, .. } if stream.to_string() == "workers@cpu:0:0"), "{error}");
+    }
+    other.push("other", [], || Ok(())).expect("it is taken").wait().expect("no failure");
+    limit_addresses(libc::RLIM_INFINITY);
+    vm.push("step", [], || Ok(())).expect("it is taken").wait().expect("no failure");
+    vm.wait_all().expect("no failure");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pool_without_a_thread_is_refused_until_one_can_be_started() {
+    ends_by_itself("a_pool_whose_threads_find_no_room");
 }
 
 #[test]

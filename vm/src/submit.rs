@@ -288,6 +288,8 @@ impl Shared {
     }
 
     fn add_stream(&self, state: &mut State, entry: Arc<StreamEntry>) {
+        state.sync.add_stream(StreamClass::of(&entry.key));
+        state.names.intern(entry.key);
         self.streams.add(entry.clone());
         let (batch, counts) = (state.outbox.batch_for(&entry.context), SyncCounts::none(entry.key));
         state.streams.push(StreamState { entry, sent: 0, counts, batch });
@@ -314,17 +316,16 @@ impl Shared {
         let Some(id) = state.new_stream(key)? else { return Ok(()) };
         let unordered = Unordered::new(self.streams.cells().clone(), Some(pool.clone()));
         let entry = Arc::new(StreamEntry::new(id, key, policy, pool.door.clone(), None, Some(unordered)));
+        let workers = queues.into_iter().zip(streams).enumerate();
+        let workers = workers.filter_map(|(me, (queues, stream))| Worker::new(entry.clone(), me, queues, stream));
+        // Before others can use the stream: one without workers would serve nobody.
+        let employed = self.threads.employ(key.device, &cores, workers, self);
+        employed.map_err(|error| refused(format!("no thread could be started: {error}")))?;
         if let Some(monitor) = &self.monitor {
             monitor.opened(id, key, None);
         }
-        self.add_stream(&mut state, entry.clone());
-        // Those that are stepped must be there before others use the stream, and look in vain; threads start without the lock.
-        let state = self.simulated.is_some().then_some(state);
-        let workers = queues.into_iter().zip(streams).enumerate();
-        let workers = workers.filter_map(|(me, (queues, stream))| Worker::new(entry.clone(), me, queues, stream));
-        let employed = self.threads.employ(key.device, &cores, workers, self);
-        drop(state);
-        employed.map_err(|error| refused(format!("no thread could be started: {error}")))
+        self.add_stream(&mut state, entry);
+        Ok(())
     }
 
     /// Has what is for the workers of `key` run on those of `pool`.
@@ -442,8 +443,7 @@ impl State {
             let reason = format!("an engine has at most {MAX_STREAMS} streams; use fewer lanes");
             return Err(Error::NoStream { stream: key, reason });
         }
-        self.sync.add_stream(StreamClass::of(&key));
-        Ok(Some(self.names.intern(key)))
+        Ok(Some(self.names.next(key)))
     }
 
     fn create_passed(&mut self, tensor: &Tensor, vm: &Shared) -> Result<ResourceId, Box<Obstacle>> {

@@ -59,20 +59,20 @@ impl Threads {
         for worker in workers {
             let core = cores.next();
             let context = worker.context().clone();
-            state.contexts.push(Known { device, wanted: Wanted::Pool, streams: 1, context: context.clone() });
             if let Some(simulated) = &vm.simulated {
                 simulated.employ(worker);
-                employed += 1;
-                continue;
-            }
-            let engine = vm.clone();
-            match Builder::new().name(context.name.clone()).spawn(move || serve_on(core, worker, engine)) {
-                Ok(handle) => {
-                    state.handles.push(handle);
-                    employed += 1;
+            } else {
+                let engine = vm.clone();
+                match Builder::new().name(context.name.clone()).spawn(move || serve_on(core, worker, engine)) {
+                    Ok(handle) => state.handles.push(handle),
+                    Err(error) => {
+                        failed = Some(error);
+                        continue;
+                    }
                 }
-                Err(error) => failed = Some(error),
             }
+            employed += 1;
+            state.contexts.push(Known { device, wanted: Wanted::Pool, streams: 1, context });
         }
         drop(state);
         vm.room.void_shares();
