@@ -5,9 +5,12 @@
 //! any others: ordered by soft sync, failing singly, and the pinned memory is reused when both have passed.
 //!
 //! ```text
-//! copy h2d@cuda:0:0 host:t0 -> t1        copy h2d@cpu:0:0  host:t0 -> cuda:0:t2      t2: pinned
-//!                                        copy h2d@cuda:0:0 pinned:t2 -> t1
+//! copy h2d@cuda:0:0 host:t0 -> t1        copy h2d@cpu:0:0  host:t0 -> cuda:0:t2      t2: upload
+//!                                        copy h2d@cuda:0:0 upload:t2 -> t1
 //! ```
+//!
+//! On the way to a device it is memory that the host only writes ([`MemoryKind::Upload`]), on the way back the plain kind,
+//! which it reads. A pool has one kind, so no block of the one is ever handed out as the other.
 
 use std::mem;
 
@@ -109,14 +112,13 @@ fn halves(stream: StreamKey, source: &Tensor, target: &Tensor) -> (StreamKey, Te
     let host = |tensor: &Tensor, stream_type| {
         StreamKey::new(tensor.place().device().unwrap_or(HOST_DEVICE), stream_type, stream.lane)
     };
-    let (first, second) = if is_pageable(source) {
-        (host(source, StreamType::HostToDevice), stream)
+    let (first, memory, second) = if is_pageable(source) {
+        (host(source, StreamType::HostToDevice), MemoryKind::Upload, stream)
     } else {
-        (stream, host(target, StreamType::DeviceToHost))
+        (stream, MemoryKind::Pinned, host(target, StreamType::DeviceToHost))
     };
     let engine = source.resource().engine().or(target.resource().engine());
-    let pinned = MemoryKind::Pinned;
-    let halfway = Tensor::unbound_of(engine, stream.device.into(), pinned, source.dtype(), source.shape());
+    let halfway = Tensor::unbound_of(engine, stream.device.into(), memory, source.dtype(), source.shape());
     (first, halfway, second)
 }
 
@@ -159,9 +161,9 @@ t0 = tensor host f32[2,3]
             &text,
             snapbox::str![[r#"
 t0 = tensor host f32[2,3]
-t1 = tensor cuda:0 pinned f32[2,3]
+t1 = tensor cuda:0 upload f32[2,3]
 %0 copy     h2d@cpu:0:1           host:t0 -> cuda:0:t1                      f32[2,3]
-%1 copy     h2d@cuda:0:1          pinned:t1 -> t2                           f32[2,3]
+%1 copy     h2d@cuda:0:1          upload:t1 -> t2                           f32[2,3]
 %2 call     compute@cuda:0:1      relu t2 -> t3                             f32[2,3]
 %3 copy     d2h@cuda:0:1          t3 -> pinned:t4                           f32[2,3]
 %4 copy     d2h@cpu:0:1           cuda:0:t4 -> host:t5                      f32[2,3]

@@ -2,7 +2,7 @@
 
 use std::ptr::{with_exposed_provenance_mut, without_provenance_mut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use super::absent::CudaAbsent;
@@ -41,8 +41,9 @@ pub struct CudaProducts {
 
 /// An NVIDIA GPU.
 ///
-/// Device memory comes from `cuMemAlloc`, zeroed by the device, which [`allocate`](Device::allocate) waits for. Pinned and
-/// pageable memory both are page-locked host memory, zeroed by the host, so that every command reaches it.
+/// Device memory comes from `cuMemAlloc`, zeroed by the device, which [`allocate`](Device::allocate) waits for. Pinned,
+/// upload and pageable memory all are page-locked host memory, zeroed by the host, so that every command reaches it; upload
+/// memory is write-combined.
 ///
 /// Its context is the device's primary one, retained at first use and released when the last device and stream of the
 /// same [`open`](CudaDevice::open) call are gone.
@@ -118,10 +119,12 @@ impl CudaDevice {
                 }
                 Ok(with_exposed_provenance_mut(address as usize))
             }
-            MemoryKind::Pinned | MemoryKind::Pageable => {
-                let address = driver.allocate_host(bytes)?;
+            MemoryKind::Pinned | MemoryKind::Upload | MemoryKind::Pageable => {
+                let address = driver.allocate_host(bytes, kind == MemoryKind::Upload)?;
                 // SAFETY: it has just been allocated with that many bytes, which the host may write.
                 unsafe { address.write_bytes(0, bytes) };
+                // Zeros that are still on their way from this core would come behind what another one writes next.
+                fence(Ordering::SeqCst);
                 // Given back by its number.
                 address.expose_provenance();
                 Ok(address)
@@ -223,7 +226,7 @@ impl Device for CudaDevice {
         let base = fresh()?;
         let home = match kind {
             MemoryKind::Device => Home::Device(self.index),
-            MemoryKind::Pinned | MemoryKind::Pageable => Home::Host,
+            MemoryKind::Pinned | MemoryKind::Upload | MemoryKind::Pageable => Home::Host,
         };
         self.world.book.enter(base.addr(), bytes, home);
         Ok(Region::new(base, bytes, kind, self.id()))

@@ -401,11 +401,13 @@ impl Driver {
         call!(cuMemFree_v2(address))
     }
 
-    /// Page-locked memory that every device can copy from and to, cached by the host as any other; not zeroed. May wait for
-    /// the device.
-    pub(super) fn allocate_host(self, bytes: usize) -> Result<*mut u8, DriverFailure> {
+    /// Page-locked memory that every device can copy from and to; not zeroed. The host caches it as any other, unless it is
+    /// `write_combined`: then its writes go past the caches, weakly ordered, and its reads are very slow. May wait for the
+    /// device.
+    pub(super) fn allocate_host(self, bytes: usize, write_combined: bool) -> Result<*mut u8, DriverFailure> {
         let mut address = ptr::null_mut();
-        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        let plain = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        let flags = if write_combined { plain | sys::CU_MEMHOSTALLOC_WRITECOMBINED } else { plain };
         call!(cuMemHostAlloc(&mut address, bytes, flags))?;
         Ok(address.cast())
     }

@@ -13,7 +13,7 @@
 //! | stream | a non-blocking stream with a priority; a queue of its own, never the default one |
 //! | event | an event without timing for each device that has recorded it, kept for reuse |
 //! | device memory | `cuMemAlloc`, zeroed by the device: asked for in large regions by an allocator above |
-//! | pinned and pageable memory | page-locked host memory, reached by every device under one address |
+//! | pinned, upload and pageable memory | page-locked host memory, reached by every device under one address; upload memory is write-combined |
 //! | copy | `cuMemcpyAsync`, which sees from the addresses what it copies between; views with gaps by a kernel |
 //! | kernel | one launch with one parameter, planned in the thread that launches |
 //! | a kernel's own failure | a status in page-locked memory, read once the launch is over |

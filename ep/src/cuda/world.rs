@@ -353,7 +353,7 @@ impl Core {
         let freed = match kind {
             // SAFETY: the caller's promise.
             MemoryKind::Device => unsafe { self.driver.free(address as u64) },
-            MemoryKind::Pinned | MemoryKind::Pageable => {
+            MemoryKind::Pinned | MemoryKind::Upload | MemoryKind::Pageable => {
                 let address = std::ptr::with_exposed_provenance_mut(address);
                 // SAFETY: the caller's promise.
                 unsafe { self.driver.free_host(address) }

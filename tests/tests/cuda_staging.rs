@@ -1,0 +1,104 @@
+//! Copies between host tensors and GPUs, by way of page-locked memory. Over a driver that stands in for NVIDIA's, to which a
+//! device's write into write-combined memory is a finding.
+
+#![cfg(target_os = "linux")]
+
+use std::time::Duration;
+
+use streamvm::ep::cuda::CudaConfig;
+use streamvm::{DType, DeviceId, Error, MemoryKind, Mode, Vm, VmBuilder};
+use streamvm_standin::Standin;
+
+const CUDA: DeviceId = DeviceId::cuda(0);
+
+/// All tests of one process see the same number of devices.
+fn standin(settings: &str) -> Standin {
+    Standin::load(&format!("devices=1;{settings}"))
+}
+
+fn end(vm: Vm) {
+    vm.shutdown(Duration::from_secs(60)).expect("it ends");
+}
+
+/// Bytes that the engine has of this kind, in use and cached.
+fn reserved(vm: &Vm, kind: MemoryKind) -> usize {
+    let stats = vm.stats();
+    let pools = stats.memory.iter().filter(|pool| pool.place == CUDA.into() && pool.kind == kind);
+    pools.map(|pool| pool.allocator.reserved).sum()
+}
+
+fn round_trip(vm: &Vm, elements: usize) -> Result<(), Error> {
+    let there = vm.tensor(&vec![-2.0f32; elements], &[elements])?.to(CUDA)?;
+    assert_eq!(there.neg()?.to_vec::<f32>()?, vec![2.0; elements]);
+    Ok(())
+}
+
+#[test]
+fn uploads_go_through_write_combined_memory_and_downloads_through_plain() -> Result<(), Error> {
+    for mode in [Mode::Threaded, Mode::Inline] {
+        let driver = standin("");
+        let allocated = || ["cuMemHostAlloc, write-combined", "cuMemHostAlloc"].map(|name| driver.calls(name));
+        let vm = Vm::builder().mode(mode).build()?;
+        let there = vm.tensor(&[1.0f32, 2.0], &[2])?.to(CUDA)?;
+        there.wait()?;
+        assert_eq!(allocated(), [1, 1], "{mode:?}: the way there");
+        assert_eq!(there.to_vec::<f32>()?, [1.0, 2.0]);
+        assert_eq!(allocated(), [1, 2], "{mode:?}: the way back");
+        // Blocks are used again, each the way that it was made for: others would be a finding.
+        for _ in 0..20 {
+            round_trip(&vm, 2)?;
+        }
+        assert_eq!(allocated(), [1, 2], "{mode:?}");
+        // What a caller may read is plain.
+        let own = vm.pinned_tensor(CUDA, &[3.0f32; 4], &[4])?;
+        assert_eq!(own.to(CUDA)?.neg()?.to_vec::<f32>()?, [-3.0; 4]);
+        assert_eq!(allocated()[0], 1, "{mode:?}");
+        drop((there, own));
+        end(vm);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_one_way_has_cached_is_given_back_for_the_other() -> Result<(), Error> {
+    let bytes = 1 << 20;
+    // Of the machine's memory, or of what the engine may have.
+    let limits: [(&str, fn(usize) -> VmBuilder); 2] = [
+        ("pinned=1100K", |_| Vm::builder()),
+        ("", |bytes| {
+            // The tensor, its copy, and memory for one way.
+            let memory_limit = Some(7 * bytes as u64 / 2);
+            Vm::builder().cuda(Some(CudaConfig { memory_limit, ..CudaConfig::default() }))
+        }),
+    ];
+    for (settings, builder) in limits {
+        let _driver = standin(settings);
+        let vm = builder(bytes).build()?;
+        let there = vm.fill(CUDA, DType::U8, &[bytes], 1)?;
+        for round in 0..3 {
+            let kinds = || [MemoryKind::Upload, MemoryKind::Pinned].map(|kind| reserved(&vm, kind));
+            assert_eq!(there.to_vec::<u8>()?, vec![1; bytes], "{settings} {round}");
+            assert_eq!(kinds(), [0, bytes], "{settings} {round}");
+            vm.tensor(&vec![2u8; bytes], &[bytes])?.to(CUDA)?.wait()?;
+            assert_eq!(kinds(), [bytes, 0], "{settings} {round}");
+        }
+        // More than there is, either way, is an error that says so; what was there stays.
+        let error = vm.tensor(&vec![0u8; 4 * bytes], &[4 * bytes])?.to(CUDA).map(drop).unwrap_err();
+        assert!(error.to_string().contains("memory"), "{settings}: {error}");
+        assert_eq!(there.to_vec::<u8>()?, vec![1; bytes], "{settings}");
+        drop(there);
+        end(vm);
+    }
+    Ok(())
+}
+
+#[test]
+fn memory_that_the_driver_refuses_once_is_asked_for_again() -> Result<(), Error> {
+    for nth in [1, 2] {
+        let _driver = standin(&format!("fail=cuMemHostAlloc:{nth}:OUT_OF_MEMORY"));
+        let vm = Vm::builder().build()?;
+        round_trip(&vm, 100)?;
+        end(vm);
+    }
+    Ok(())
+}
