@@ -14,7 +14,7 @@ use super::error::OUT_OF_MEMORY;
 use super::marks::Mark;
 use super::stream::CudaStream;
 use super::world::{Core, Opened, World};
-use crate::device::{Device, DeviceId, DeviceInfo, LateFailure, Priority};
+use crate::device::{Device, DeviceId, DeviceInfo, LateFailure, Priority, Ran};
 use crate::error::Error;
 use crate::event::{EventId, EventPool};
 use crate::memory::{MemoryKind, MemoryStats, Region};
@@ -265,7 +265,8 @@ impl Device for CudaDevice {
             // SAFETY: both are the new stream's, which drops this first; its context is current.
             unsafe { Blas::new(handle) }.inspect_err(BlasError::log).ok()
         });
-        Ok(Box::new(CudaStream::new(self.index, Arc::clone(&self.world), handle, blas.flatten())))
+        let timed = self.world.config.timed.then(|| self.core().time(opened, handle));
+        Ok(Box::new(CudaStream::new(self.index, Arc::clone(&self.world), handle, blas.flatten(), timed.flatten())))
     }
 
     fn events(&self) -> &EventPool {
@@ -325,5 +326,15 @@ impl Device for CudaDevice {
             }
         }
         core.statuses.take()
+    }
+
+    fn take_times(&self) -> Vec<Ran> {
+        let core = self.core();
+        match self.world.opened_already(self.index) {
+            Some(opened) if self.world.config.timed && !core.is_lost() => {
+                core.enter(opened).map(|_current| core.times.take(self.world.driver)).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        }
     }
 }

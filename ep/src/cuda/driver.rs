@@ -10,6 +10,7 @@
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
+use std::sync::OnceLock;
 
 use cudarc::driver::sys;
 
@@ -105,7 +106,7 @@ handles! {
     ContextHandle: sys::CUcontext;
     /// A stream.
     StreamHandle: sys::CUstream;
-    /// An event without timing.
+    /// An event.
     EventHandle: sys::CUevent;
     /// A loaded module.
     ModuleHandle: sys::CUmodule;
@@ -341,11 +342,12 @@ impl Driver {
         call!(cuStreamWaitEvent(stream.0, event.0, 0))
     }
 
-    /// An event of the current context, without timing; a thread that waits for it sleeps.
-    pub(super) fn create_event(self) -> Result<EventHandle, DriverFailure> {
+    /// An event of the current context; a thread that waits for it sleeps. One that is `timed` notes when it passes, which
+    /// costs the device a little.
+    pub(super) fn create_event(self, timed: bool) -> Result<EventHandle, DriverFailure> {
         let mut event = ptr::null_mut();
-        let flags =
-            sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32 | sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32;
+        let untimed = if timed { 0 } else { sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32 };
+        let flags = untimed | sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32;
         call!(cuEventCreate(&mut event, flags))?;
         Ok(EventHandle(event))
     }
@@ -384,6 +386,27 @@ impl Driver {
     /// * The event is alive.
     pub(super) unsafe fn synchronize_event(self, event: EventHandle) -> Result<(), DriverFailure> {
         call!(cuEventSynchronize(event.0))
+    }
+
+    /// Milliseconds between the last records of two timed events of one device, both of which have passed; as fine as the
+    /// device's clock and an `f32` are.
+    ///
+    /// # Safety
+    /// * The events are alive.
+    pub(super) unsafe fn elapsed(self, start: EventHandle, end: EventHandle) -> Result<f32, DriverFailure> {
+        type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
+        const CALL: &str = "cuEventElapsedTime";
+        // cudarc has it only under a name that drivers before 12.8 lack. So it is looked for here, and a driver that lacks
+        // this one has no times.
+        static FOUND: OnceLock<Option<Elapsed>> = OnceLock::new();
+        // SAFETY: the library exports the function with this type.
+        let find = || unsafe { library().get::<Elapsed>(CALL.as_bytes()) }.ok().map(|found| *found);
+        let missing = DriverFailure { call: CALL, result: sys::CUresult::CUDA_ERROR_NOT_FOUND };
+        let elapsed = FOUND.get_or_init(find).ok_or(missing)?;
+        let mut milliseconds = 0.0;
+        // SAFETY: the library is loaded for good, the pointer is to a local, and the caller promises the events.
+        done(CALL, unsafe { elapsed(&mut milliseconds, start.0, end.0) })?;
+        Ok(milliseconds)
     }
 
     /// Device memory of the current context, at a multiple of 256 bytes at least; not zeroed. May wait for the device.
