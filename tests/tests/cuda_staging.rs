@@ -3,11 +3,15 @@
 
 #![cfg(target_os = "linux")]
 
-use std::time::Duration;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use streamvm::ep::cuda::CudaConfig;
-use streamvm::{DType, DeviceId, Error, MemoryKind, Mode, Vm, VmBuilder};
+use streamvm::{DType, DeviceId, Error, InstructionsBuilder, MemoryKind, Mode, Vm, VmBuilder};
 use streamvm_standin::Standin;
+use streamvm_verify::{Trace, verify};
 
 const CUDA: DeviceId = DeviceId::cuda(0);
 
@@ -99,6 +103,93 @@ fn memory_that_the_driver_refuses_once_is_asked_for_again() -> Result<(), Error>
         let vm = Vm::builder().build()?;
         round_trip(&vm, 100)?;
         end(vm);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_large_copy_takes_memory_for_two_pieces() -> Result<(), Error> {
+    let (piece, bytes) = (1 << 20, 12 << 20);
+    for mode in [Mode::Threaded, Mode::Inline] {
+        // For two pieces of one way and two of the other, and no more.
+        let _driver = standin("pinned=4100K");
+        let vm = Vm::builder().mode(mode).staging_piece(piece).build()?;
+        let elements: Vec<u8> = (0..bytes).map(|i| (i / 4099) as u8).collect();
+        let there = vm.tensor(&elements, &[bytes])?.to(CUDA)?;
+        assert!(there.to_vec::<u8>()? == elements, "{mode:?}");
+        let kinds = [MemoryKind::Upload, MemoryKind::Pinned].map(|kind| reserved(&vm, kind));
+        assert!(kinds.iter().all(|&reserved| reserved <= 2 * piece), "{mode:?}: {kinds:?}");
+        drop(there);
+        end(vm);
+    }
+    Ok(())
+}
+
+/// While the device has not run the copy of the first piece, the host has copied the second and the device has been given it;
+/// the third waits for the block of the first.
+#[test]
+fn the_host_copies_a_piece_while_the_device_copies_another() -> Result<(), Error> {
+    let driver = standin("");
+    let copies = || driver.calls("cuMemcpyAsync");
+    let vm = Vm::builder().staging_piece(400).build()?;
+    let x = vm.tensor(&[1.0f32; 600], &[600])?;
+    let there = x.to(CUDA)?;
+    assert_eq!(there.to_vec::<f32>()?, [1.0; 600]);
+    for up in [true, false] {
+        let before = copies();
+        let held = driver.hold();
+        let mut b = InstructionsBuilder::new();
+        let (source, target) = if up { (&x, &there) } else { (&there, &x) };
+        b.copy_into(source, target)?;
+        vm.submit(b.finish())?;
+        let patience = Instant::now() + Duration::from_secs(60);
+        while copies() < before + 2 {
+            assert!(Instant::now() < patience, "up {up}: the second piece waits for the first");
+            thread::yield_now();
+        }
+        thread::sleep(Duration::from_millis(30));
+        assert_eq!(copies(), before + 2, "up {up}: the third has no block");
+        drop(held);
+        target.wait()?;
+        assert_eq!(copies(), before + 6, "up {up}");
+    }
+    drop((x, there));
+    end(vm);
+    Ok(())
+}
+
+/// A trace that can be looked at.
+#[derive(Clone, Default)]
+struct Text(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn pieces_are_ordered_by_no_wait_too_few_and_none_too_many() -> Result<(), Error> {
+    for mode in [Mode::Threaded, Mode::Inline] {
+        let _driver = standin("");
+        let text = Text::default();
+        let vm = Vm::builder().mode(mode).staging_piece(400).record(text.clone()).build()?;
+        let x = vm.tensor(&[1.0f32; 600], &[600])?;
+        for _ in 0..3 {
+            let there = x.to(CUDA)?;
+            assert_eq!((&there + &there)?.to_vec::<f32>()?, [2.0; 600]);
+        }
+        drop(x);
+        end(vm);
+        let text = text.0.lock().unwrap();
+        let report = verify(&Trace::read(&text[..]).expect("a trace")).expect("small enough");
+        assert!(report.is_ok() && report.complete, "{mode:?}: {report}");
+        assert_eq!(report.excess.waits.total, 0, "{mode:?}: {report}");
     }
     Ok(())
 }

@@ -65,6 +65,8 @@ pub(crate) struct Shared {
     pub(crate) cuda: Arc<CudaDevices>,
     /// What soft sync goes by as well.
     pub(crate) capabilities: Capabilities,
+    /// The most bytes that are staged in one piece.
+    pub(crate) staging_piece: usize,
     /// In inline mode: jobs in program order, and who runs them.
     pub(crate) inline: Option<Inline>,
     /// In simulated mode: what is stepped, and in which order.
