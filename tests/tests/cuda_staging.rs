@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use streamvm::ep::cuda::CudaConfig;
-use streamvm::{DType, DeviceId, Error, InstructionsBuilder, MemoryKind, Mode, Vm, VmBuilder};
+use streamvm::{DType, DeviceId, Error, InstructionsBuilder, MemoryKind, Mode, Vm};
 use streamvm_standin::Standin;
 use streamvm_verify::{Trace, verify};
 
@@ -66,18 +66,11 @@ fn uploads_go_through_write_combined_memory_and_downloads_through_plain() -> Res
 #[test]
 fn what_one_way_has_cached_is_given_back_for_the_other() -> Result<(), Error> {
     let bytes = 1 << 20;
-    // Of the machine's memory, or of what the engine may have.
-    let limits: [(&str, fn(usize) -> VmBuilder); 2] = [
-        ("pinned=1100K", |_| Vm::builder()),
-        ("", |bytes| {
-            // The tensor, its copy, and memory for one way.
-            let memory_limit = Some(7 * bytes as u64 / 2);
-            Vm::builder().cuda(Some(CudaConfig { memory_limit, ..CudaConfig::default() }))
-        }),
-    ];
-    for (settings, builder) in limits {
+    // Of the machine's memory; or of what the engine may have: for the tensor, its copy, and one way.
+    for (settings, memory_limit) in [("pinned=1100K", None), ("", Some(7 * bytes as u64 / 2))] {
         let _driver = standin(settings);
-        let vm = builder(bytes).build()?;
+        let config = CudaConfig { memory_limit, ..CudaConfig::default() };
+        let vm = Vm::builder().cuda(Some(config)).build()?;
         let there = vm.fill(CUDA, DType::U8, &[bytes], 1)?;
         for round in 0..3 {
             let kinds = || [MemoryKind::Upload, MemoryKind::Pinned].map(|kind| reserved(&vm, kind));
