@@ -139,6 +139,20 @@ pub enum LateCause {
     Panic(String),
 }
 
+/// When a device ran what it was given for one instruction, by its own clock: in nanoseconds since its *zero*, a time shortly
+/// after its first use. Of one stream no two overlap; times of the streams of one device can be compared.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// The stream and the number that its [`Label`](crate::Label) named.
+    pub stream: u32,
+    /// See `stream`.
+    pub seq: u64,
+    /// When it began.
+    pub start: u64,
+    /// When it was over.
+    pub end: u64,
+}
+
 /// A place with memory, streams and events.
 ///
 /// Thread safe: any method may be called from any thread.
@@ -224,6 +238,12 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// The failures of queued commands since the last call, in the order in which they happened. A
     /// failure is here before [`query`](Device::query) calls a later place passed. Never blocks.
     fn take_failures(&self) -> Vec<LateFailure>;
+
+    /// When instructions ran, of those that are over and have not been told before: of each stream in its order. None where
+    /// the device has no clock, or was not asked to look at it. What cannot be read is left out. Never blocks.
+    fn take_times(&self) -> Vec<Ran> {
+        Vec::new()
+    }
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ mod stream;
 
 pub use closure::{FnError, INLINE_BYTES, InlineFn};
 pub use cpu::{CpuConfig, CpuDevice};
-pub use device::{Device, DeviceId, DeviceInfo, DeviceKind, LateCause, LateFailure, Priority};
+pub use device::{Device, DeviceId, DeviceInfo, DeviceKind, LateCause, LateFailure, Priority, Ran};
 pub use dtype::{DType, Element};
 pub use error::{CallError, Error, KernelError, OpError, ParseError, ShapeError};
 pub use event::{EventId, EventPool};

@@ -11,13 +11,21 @@ pub enum MemoryKind {
     Device,
     /// Host memory that the device can copy from and to without staging.
     Pinned,
+    /// Host memory that the device can copy from without staging, and that the host only writes: where the device's driver
+    /// knows such memory, the host's caches are left out, so reading it is correct and very slow.
+    Upload,
     /// Ordinary host memory.
     Pageable,
 }
 
 impl MemoryKind {
     /// Every kind, in the order of the enum.
-    pub const ALL: [MemoryKind; 3] = [MemoryKind::Device, MemoryKind::Pinned, MemoryKind::Pageable];
+    pub const ALL: [MemoryKind; 4] = [MemoryKind::Device, MemoryKind::Pinned, MemoryKind::Upload, MemoryKind::Pageable];
+
+    /// Is it host memory that the device can copy from and to?
+    pub const fn is_page_locked(self) -> bool {
+        matches!(self, MemoryKind::Pinned | MemoryKind::Upload)
+    }
 }
 
 impl fmt::Display for MemoryKind {
@@ -25,6 +33,7 @@ impl fmt::Display for MemoryKind {
         f.pad(match self {
             MemoryKind::Device => "device",
             MemoryKind::Pinned => "pinned",
+            MemoryKind::Upload => "upload",
             MemoryKind::Pageable => "pageable",
         })
     }

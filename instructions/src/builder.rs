@@ -452,8 +452,7 @@ fn cpu_of(place: Place) -> Option<DeviceId> {
 
 /// Whether the tensor lies in memory that both the host and a device other than a CPU reach.
 pub(crate) fn is_pinned(tensor: &Tensor) -> bool {
-    tensor.memory() == MemoryKind::Pinned
-        && tensor.place().device().is_some_and(|device| device.kind != DeviceKind::Cpu)
+    tensor.memory().is_page_locked() && tensor.place().device().is_some_and(|device| device.kind != DeviceKind::Cpu)
 }
 
 /// The device whose threads reach host memory.

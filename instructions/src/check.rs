@@ -2,8 +2,7 @@
 //! that a list read from text promises what a built one does.
 
 use streamvm_ep::{
-    Access, DType, DeviceId, DeviceKind, MAX_WRITES, MemoryKind, Op, OpError, Params, Scalar, Shape, check_source,
-    infer,
+    Access, DType, DeviceId, DeviceKind, MAX_WRITES, Op, OpError, Params, Scalar, Shape, check_source, infer,
 };
 use streamvm_stream::StreamKey;
 
@@ -218,7 +217,7 @@ fn check_tensors(what: &str, role: Role, device: DeviceId, uses: &[Use]) -> Resu
             }
             Place::Device(_) if is_pinned(tensor) && device.kind == DeviceKind::Cpu => {}
             // A simulated device runs functions over copies that the host can reach.
-            Place::Device(place) if place.kind == DeviceKind::Cuda && tensor.memory() != MemoryKind::Pinned => {
+            Place::Device(place) if place.kind == DeviceKind::Cuda && !tensor.memory().is_page_locked() => {
                 return on(what, tensor, Place::Host);
             }
             Place::Device(_) => on(what, tensor, device.into())?,

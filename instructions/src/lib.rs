@@ -62,5 +62,5 @@ pub use soft_sync::{
     Dependence, DependenceUse, NothingObserved, Observed, Order, Plan, Planned, PlannedRecord, RecordPlace, SoftSync,
     SoftSyncMode, Wait,
 };
-pub use stage::Staged;
+pub use stage::{STAGING_PIECE, Staged};
 pub use tensor::{Foreign, Resource, ResourceKind, Target, Tensor, Use, Var, Version};

@@ -423,9 +423,9 @@ impl InstructionList {
     }
 
     /// Moves everything into a list in which each copy between pageable memory and a device that reaches none goes by way of
-    /// pinned memory. `None`, and nothing is moved, if there is no such copy.
-    pub fn staged(&mut self, capabilities: &Capabilities) -> Option<Staged> {
-        stage::stage(self, capabilities)
+    /// pinned memory, in pieces of at most `piece` bytes. `None`, and nothing is moved, if there is no such copy.
+    pub fn staged(&mut self, capabilities: &Capabilities, piece: usize) -> Option<Staged> {
+        stage::stage(self, capabilities, piece)
     }
 
     /// [`InstructionList::push_unchecked`] of a kind that `make` makes.

@@ -188,11 +188,16 @@ fn split_prefix(word: &str) -> (Option<&str>, &str) {
     }
 }
 
+/// The page-locked memory that a word names.
+fn page_locked(word: &str) -> Option<MemoryKind> {
+    MemoryKind::ALL.into_iter().find(|memory| memory.is_page_locked() && memory.to_string() == word)
+}
+
 /// A prefix may be left out; one that is there must be true.
 fn lives_at(words: &Words<'_>, tensor: &Tensor, prefix: Option<&str>, word: &str) -> Result<(), ParseListError> {
-    let (place, pinned) = (tensor.place().to_string(), tensor.memory() == MemoryKind::Pinned);
+    let (place, memory) = (tensor.place().to_string(), tensor.memory());
     match prefix {
-        Some(prefix) if prefix != place && !(pinned && prefix == "pinned") => {
+        Some(prefix) if prefix != place && page_locked(prefix) != Some(memory) => {
             Err(words.error(&format!("the place where the tensor lives, {place}"), word))
         }
         _ => Ok(()),
@@ -225,11 +230,11 @@ impl Parser {
         match words.next() {
             "tensor" => {
                 let place: Place = words.parse("a place such as host or cuda:0")?;
-                let pinned = words.peek() == "pinned";
-                if pinned {
+                let page_locked = page_locked(words.peek());
+                if page_locked.is_some() {
                     words.next();
                 }
-                let memory = if pinned { MemoryKind::Pinned } else { MemoryKind::Device };
+                let memory = page_locked.unwrap_or(MemoryKind::Device);
                 let (dtype, shape) = typed(words)?;
                 self.tensors.insert(name, Tensor::unbound(place, memory, dtype, shape));
             }
@@ -326,7 +331,7 @@ impl Parser {
                 self.fresh(words, name)?;
                 let (place, memory) = match prefix {
                     None => (home, MemoryKind::Device),
-                    Some("pinned") => (home, MemoryKind::Pinned),
+                    Some(prefix) if let Some(memory) = page_locked(prefix) => (home, memory),
                     Some(place) => {
                         let place = place.parse().map_err(|_| words.error("a place before the tensor's name", word))?;
                         (place, MemoryKind::Device)

@@ -153,7 +153,7 @@ impl Names {
         if let Some(tensor) = u.as_tensor().map(named)
             && self.find(tensor).is_none()
             && !tensor.is_view()
-            && (tensor.memory() != MemoryKind::Pinned || tensor.place() == home)
+            && (!tensor.memory().is_page_locked() || tensor.place() == home)
         {
             let name = self.introduce(tensor);
             return prefixed(tensor, home, &name);
@@ -191,9 +191,10 @@ impl Names {
             return name;
         }
         let name = self.introduce(tensor);
-        let pinned = if tensor.memory() == MemoryKind::Pinned { " pinned" } else { "" };
+        let memory = tensor.memory();
+        let memory = if memory.is_page_locked() { format!(" {memory}") } else { String::new() };
         let (place, dtype) = (tensor.place(), tensor.dtype());
-        let _ = writeln!(self.declarations, "{name} = tensor {place}{pinned} {dtype}{}", shape(tensor));
+        let _ = writeln!(self.declarations, "{name} = tensor {place}{memory} {dtype}{}", shape(tensor));
         name
     }
 
@@ -236,7 +237,7 @@ pub(crate) fn prefixed(tensor: &Tensor, home: Place, name: &str) -> String {
         return format!("{}:{name}", tensor.place());
     }
     match tensor.memory() {
-        MemoryKind::Pinned => format!("pinned:{name}"),
+        memory @ (MemoryKind::Pinned | MemoryKind::Upload) => format!("{memory}:{name}"),
         MemoryKind::Device | MemoryKind::Pageable => name.to_owned(),
     }
 }

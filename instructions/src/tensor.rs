@@ -376,6 +376,12 @@ impl Tensor {
     pub fn update(&self) -> Use {
         Use::tensor(self, Access::ReadWrite)
     }
+
+    /// Declares that an instruction overwrites all of this tensor, a part of its storage, and that those behind it in the same
+    /// list overwrite the rest: what was there before counts for nothing.
+    pub(crate) fn begin(&self) -> Use {
+        Use(Used::TensorBegin(self.clone()))
+    }
 }
 
 impl fmt::Debug for Tensor {
@@ -454,6 +460,8 @@ enum Used {
     TensorRead(Tensor),
     TensorWrite(Tensor),
     TensorUpdate(Tensor),
+    /// The first of several writes that together cover the storage.
+    TensorBegin(Tensor),
     VarRead(Var),
     VarWrite(Var),
     VarUpdate(Var),
@@ -498,7 +506,10 @@ impl Use {
     #[inline]
     pub fn target(&self) -> Target<'_> {
         match &self.0 {
-            Used::TensorRead(tensor) | Used::TensorWrite(tensor) | Used::TensorUpdate(tensor) => Target::Tensor(tensor),
+            Used::TensorRead(tensor)
+            | Used::TensorWrite(tensor)
+            | Used::TensorUpdate(tensor)
+            | Used::TensorBegin(tensor) => Target::Tensor(tensor),
             Used::VarRead(var)
             | Used::VarWrite(var)
             | Used::VarUpdate(var)
@@ -521,7 +532,7 @@ impl Use {
     pub fn access(&self) -> Access {
         match &self.0 {
             Used::TensorRead(_) | Used::VarRead(_) => Access::Read,
-            Used::TensorWrite(_) | Used::VarWrite(_) | Used::CountedWrite(_) => Access::Write,
+            Used::TensorWrite(_) | Used::TensorBegin(_) | Used::VarWrite(_) | Used::CountedWrite(_) => Access::Write,
             Used::TensorUpdate(_) | Used::VarUpdate(_) | Used::CountedUpdate(_) => Access::ReadWrite,
         }
     }

@@ -81,7 +81,7 @@ fn build(calls: &[Call]) -> InstructionList {
         builder.set_lane(call.lane);
         builder.set_pinned(call.what == 3);
         if tensors.is_empty() || call.what == 0 {
-            let memory = [MemoryKind::Device, MemoryKind::Pinned, MemoryKind::Pageable][call.lane as usize];
+            let memory = MemoryKind::ALL[(call.lane as usize + call.dims.len()) % MemoryKind::ALL.len()];
             tensors.push(Tensor::unbound(place, memory, dtype, Shape::new(&call.dims).expect("small")));
         }
         let (a, b) = (call.a.get(&tensors).clone(), call.b.get(&tensors).clone());

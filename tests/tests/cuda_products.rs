@@ -3,6 +3,9 @@
 
 #![cfg(target_os = "linux")]
 
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
 use streamvm::ep::cuda::{CudaConfig, CudaProducts};
 use streamvm::{DType, DeviceId, InstructionsBuilder, Op, Params, Tensor, Vm};
 use streamvm_standin::Standin;
@@ -158,9 +161,41 @@ fn without_cublas_products_are_the_kernels() -> Outcome {
     Ok(())
 }
 
+/// Text that can be looked at.
+#[derive(Clone, Default)]
+struct Text(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whoever has multiplied: what cuBLAS was asked for and refused is no time of its own.
+#[test]
+fn a_product_has_one_time_in_a_trace() -> Outcome {
+    for settings in ["", "fail=cublasGemmStridedBatchedEx:1:NOT_SUPPORTED"] {
+        let _driver = standin(settings);
+        let text = Text::default();
+        let vm = Vm::builder().record(text.clone()).build()?;
+        let x = vm.fill(CUDA, DType::F32, &[4, 4], 1.0)?;
+        x.matmul(&x)?.wait()?;
+        drop((x, vm));
+        let text = String::from_utf8(text.0.lock().unwrap().clone())?;
+        assert_eq!(text.matches("{\"ran\":").count(), 2, "{settings}: a fill and a product\n{text}");
+    }
+    Ok(())
+}
+
 #[test]
 fn cuda_devices_with_cublas_conform() {
-    let driver = standin("delay=20");
+    // Devices can write every kind of memory, also one that is not for that.
+    let driver = standin("delay=20;combined=1");
     let report = run(&Backend::cuda(DEVICES));
     assert!(report.is_ok(), "{report}\n{}", driver.findings());
     assert!(driver.calls("cublasGemmStridedBatchedEx") > 0, "no case multiplies");

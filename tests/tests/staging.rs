@@ -1,8 +1,8 @@
 //! Copies from and to pageable memory, on devices that reach pinned memory only.
 
 use streamvm::ep::faults::{Fault, FaultPlan, Point, Rule};
-use streamvm::{DType, DeviceId, Error, InstructionsBuilder, MemoryKind, Tensor, Vm, VmBuilder};
-use streamvm_tests::{CPU, within};
+use streamvm::{DType, DeviceId, Error, InstructionsBuilder, MemoryKind, Mode, Tensor, Vm, VmBuilder};
+use streamvm_tests::{CPU, no_races, submit, within};
 
 const SIM: DeviceId = DeviceId::sim(0);
 
@@ -90,4 +90,100 @@ fn a_half_that_fails_poisons_the_target() {
         assert_eq!((failure.site.file(), failure.site.line()), (file!(), line));
         assert_eq!(x.to(SIM).expect("a copy").to_vec::<f32>(), Ok(vec![1.0; 4]), "the next one is fine");
     }
+}
+
+/// What tensors hold is the same, however small the pieces are, in every mode; whatever their views are.
+#[test]
+fn copies_in_pieces_hold_what_copies_of_a_whole_do() -> Result<(), Error> {
+    for (mode, piece) in [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 3 }, Mode::Simulated { seed: 8 }]
+        .into_iter()
+        .flat_map(|mode| [1, 4, 12, 20, 64, 1000].map(|piece| (mode, piece)))
+    {
+        let vm = builder().mode(mode).staging_piece(piece).build()?;
+        let elements: Vec<f32> = (0..24).map(|i| i as f32).collect();
+        let x = vm.tensor(&elements, &[2, 3, 4])?;
+        let turned = x.permute(&[2, 0, 1]).expect("a view");
+        let wide = vm.tensor(&[5.0f32, 6.0], &[2, 1])?.broadcast_to(&[2, 7]).expect("a view");
+        // Up and down, of views, with what is empty, has one element and is a scalar between.
+        let nothing = vm.tensor::<f32>(&[], &[0, 9])?.to(SIM)?;
+        let scalar = vm.tensor(&[7.0f32], &[])?.to(SIM)?;
+        let (there, turned, wide) = (x.to(SIM)?, turned.to(SIM)?, wide.to(SIM)?);
+        // Into a part of a tensor, and from one with gaps.
+        let all = vm.fill(SIM, DType::F32, &[4, 6], -1.0)?;
+        let part = all.slice(0, 1..3).and_then(|rows| rows.slice(1, 2..5)).expect("a view");
+        submit(&vm, |b| {
+            b.copy_into(
+                &x.slice(2, 1..2).and_then(|x| x.try_reshape(&[2, 3])).expect("a view").expect("strides"),
+                &part,
+            )?;
+            b.touch(SIM, &[&part]);
+            Ok(())
+        });
+        let case = format!("{mode:?}, pieces of {piece} bytes");
+        assert_eq!(there.to_vec::<f32>()?, elements, "{case}");
+        assert_eq!(turned.to_vec::<f32>()?[..7], [0.0, 4.0, 8.0, 12.0, 16.0, 20.0, 1.0], "{case}");
+        assert_eq!(wide.to_vec::<f32>()?, [[5.0; 7], [6.0; 7]].concat(), "{case}");
+        assert_eq!(there.permute(&[1, 2, 0]).expect("a view").to_vec::<f32>()?[..4], [0.0, 12.0, 1.0, 13.0], "{case}");
+        let mut expected = [[-1.0; 6]; 4];
+        expected[1][2..5].copy_from_slice(&[1.0, 5.0, 9.0]);
+        expected[2][2..5].copy_from_slice(&[13.0, 17.0, 21.0]);
+        assert_eq!(all.to_vec::<f32>()?, expected.concat(), "{case}");
+        assert_eq!((nothing.to_vec::<f32>()?, scalar.to_vec::<f32>()?), (vec![], vec![7.0]), "{case}");
+        no_races(&vm);
+    }
+    Ok(())
+}
+
+/// Whichever half of whichever piece fails, the target fails as a whole, with the place of the copy in the program; the next
+/// copy of all of it heals.
+#[test]
+fn a_piece_that_fails_poisons_all_of_the_target_and_a_copy_heals_it() -> Result<(), Error> {
+    const PIECES: u64 = 5;
+    let halves = || [(CPU, Fault::Error), (SIM, Fault::Error), (SIM, Fault::Late)];
+    let cases = [true, false].into_iter().flat_map(|up| halves().map(|(half, fault)| (up, half, fault)));
+    for ((up, half, fault), nth) in cases.flat_map(|case| (0..PIECES).map(move |nth| (case.clone(), nth))) {
+        let plan = FaultPlan::new();
+        let vm = builder().faults(plan.clone()).staging_piece(8).build()?;
+        let (host, device) = (vm.tensor(&[1.0f32; 10], &[10])?, vm.fill(SIM, DType::F32, &[10], 2.0)?);
+        let (source, target) = if up { (&host, &device) } else { (&device, &host) };
+        vm.wait_all()?;
+        plan.add(Rule::new(Point::Copy, fault.clone()).device(half).nth(nth)).expect("a rule");
+        let case = format!("up {up}, {fault:?} in the half of {half}, piece {nth}");
+        submit(&vm, |b| b.copy_into(source, target));
+        let line = line!() - 1;
+        let Err(Error::Failed(failure)) = target.wait() else { panic!("{case}: it must fail") };
+        assert_eq!((failure.what.as_str(), failure.stream.device), ("copy", half), "{case}");
+        assert_eq!((failure.site.file(), failure.site.line()), (file!(), line), "{case}");
+        // A part says the same, whichever it is: they are one storage.
+        for part in [0..2, 8..10] {
+            let Err(Error::Failed(part)) = target.slice(0, part).expect("a view").to(CPU).and_then(|part| part.wait())
+            else {
+                panic!("{case}: a part of it must fail")
+            };
+            assert_eq!(part.point, failure.point, "{case}");
+        }
+        assert_eq!(source.to(CPU)?.wait(), Ok(()), "{case}: the source is fine");
+        // A copy of a part does not heal it, one of all of it does.
+        let part = |tensor: &Tensor| tensor.slice(0, 0..7).expect("a view");
+        submit(&vm, |b| b.copy_into(&part(source), &part(target)));
+        assert!(target.wait().is_err(), "{case}");
+        submit(&vm, |b| b.copy_into(source, target));
+        assert_eq!(target.wait(), Ok(()), "{case}");
+        assert_eq!(target.to_vec::<f32>()?, vec![if up { 1.0 } else { 2.0 }; 10], "{case}");
+        no_races(&vm);
+    }
+    Ok(())
+}
+
+/// What is to be copied has failed: so has the copy, with that cause, and its pieces are not run.
+#[test]
+fn a_copy_in_pieces_of_what_has_failed_is_skipped() -> Result<(), Error> {
+    let vm = builder().staging_piece(8).build()?;
+    let (zero, one) = (vm.fill(SIM, DType::I32, &[6], 0i64)?, vm.fill(SIM, DType::I32, &[6], 1i64)?);
+    let bad = (&one / &zero)?;
+    for tensor in [bad.to(CPU)?, bad.to(CPU)?.to(SIM)?] {
+        let Err(Error::Failed(failure)) = tensor.wait() else { panic!("it must fail") };
+        assert_eq!(failure.what, "div");
+    }
+    Ok(())
 }

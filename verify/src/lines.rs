@@ -31,6 +31,7 @@ pub(crate) enum Line<'a> {
     Instruction(InstructionLine<'a>),
     #[serde(borrow)]
     Host(HostLine<'a>),
+    Ran(RanLine),
     End(EndLine),
 }
 
@@ -84,6 +85,14 @@ pub(crate) struct ObservedLine {
 pub(crate) struct RecordLine {
     pub(crate) event: u64,
     pub(crate) point: (u64, u64),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RanLine {
+    pub(crate) at: (u64, u64),
+    pub(crate) start: u64,
+    pub(crate) end: u64,
 }
 
 #[derive(Deserialize)]

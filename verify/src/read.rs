@@ -9,8 +9,8 @@ use std::io::{self, BufRead, Read};
 use std::ops::Range;
 
 use crate::lines::{
-    AccessLine, ByLine, Header, HostLine, InstructionLine, LifeLine, Line, OrderLine, StreamLine, UseLine, VERSION,
-    WaitLine,
+    AccessLine, ByLine, Header, HostLine, InstructionLine, LifeLine, Line, OrderLine, RanLine, StreamLine, UseLine,
+    VERSION, WaitLine,
 };
 use crate::trace::{Action, At, Instruction, Life, Order, Stream, Text, Trace, Use, Wait, What};
 
@@ -111,6 +111,8 @@ struct Reader {
     streams: HashMap<u64, u32>,
     /// The last number on each stream.
     last: Vec<u32>,
+    /// The last number on each stream that has a time, and when that ended.
+    ran: Vec<(u32, u64)>,
     lives: HashMap<u64, u32>,
     texts: HashMap<Box<str>, Text>,
 }
@@ -129,6 +131,7 @@ impl Reader {
         let line: Line<'_> = serde_json::from_slice(line).map_err(|error| json_error(&error))?;
         let what = match line {
             Line::Stream(stream) => return self.stream(stream),
+            Line::Ran(ran) => return self.ran(&ran),
             Line::End(end) if end.lines == self.lines => {
                 self.trace.complete = true;
                 return Ok(());
@@ -160,6 +163,32 @@ impl Reader {
         }
         self.trace.streams.push(Stream { id: line.id, name: line.name.into(), ordered: line.ordered });
         self.last.push(0);
+        self.ran.push((0, 0));
+        Ok(())
+    }
+
+    /// Times are read and not judged: one that cannot be is a mistake of whoever wrote it.
+    fn ran(&mut self, line: &RanLine) -> Result<(), String> {
+        let ((stream, seq), at) = (line.at, self.point(line.at)?);
+        let last = self.last[at.stream as usize];
+        if at.seq == 0 || at.seq > last {
+            return Err(format!(
+                "[{stream},{seq}] is said to have run, but only {last} instructions of the stream stand \
+                                before this line"
+            ));
+        }
+        if line.end < line.start {
+            return Err(format!("[{stream},{seq}] is said to end at {}, before it starts at {}", line.end, line.start));
+        }
+        let (before, ended) = self.ran[at.stream as usize];
+        if self.trace.streams[at.stream as usize].ordered && (at.seq <= before || line.start < ended) {
+            return Err(format!(
+                "[{stream},{seq}] is said to start at {}, behind [{stream},{before}], which ended at \
+                                {ended}: a stream runs one instruction after the other",
+                line.start
+            ));
+        }
+        self.ran[at.stream as usize] = (at.seq, line.end);
         Ok(())
     }
 

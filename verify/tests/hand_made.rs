@@ -435,6 +435,20 @@ fn what_is_no_trace_is_refused_with_line_and_reason() {
         ("{\"stream\":{\"id\":1,\"name\":\"x\"}}", "stream 1 is there already"),
         ("{\"end\":{\"lines\":3}}", "written with 3 lines, and 8 are here"),
         ("{\"end\":{\"lines\":8}}\n{\"free\":{\"life\":1}}", "stands behind the \"end\" line"),
+        (
+            "{\"ran\":{\"at\":[0,1],\"start\":1,\"end\":2}}",
+            "but only 0 instructions of the stream stand before this line",
+        ),
+        ("i 0 1\n{\"ran\":{\"at\":[0,1],\"start\":2,\"end\":1}}", "end at 1, before it starts at 2"),
+        ("i 0 1\n{\"ran\":{\"at\":[0,1],\"start\":2}}", "missing field `end`"),
+        (
+            "i 0 1\ni 0 2\n{\"ran\":{\"at\":[0,1],\"start\":2,\"end\":4}}\n{\"ran\":{\"at\":[0,2],\"start\":3,\"end\":5}}",
+            "[0,2] is said to start at 3, behind [0,1], which ended at 4",
+        ),
+        (
+            "i 0 1\n{\"ran\":{\"at\":[0,1],\"start\":2,\"end\":4}}\n{\"ran\":{\"at\":[0,1],\"start\":5,\"end\":6}}",
+            "one instruction after the other",
+        ),
         ("[[[[", "column"),
         ("nonsense", "column 1: expected value"),
     ] {
@@ -444,6 +458,23 @@ fn what_is_no_trace_is_refused_with_line_and_reason() {
     }
     let cut = trace("i 0 1");
     assert!(refused(&cut[..cut.len() - 1]).1.contains("the file ends in the middle of this line"));
+}
+
+#[test]
+fn times_are_read_and_change_no_judgement() {
+    let race = "i 0 1 1:w:4096-4160\ni 1 1 1:r:4096-4160\n";
+    // On an unordered stream instructions may overlap; of an ordered one some may have no time.
+    let times = "i 0 2\ni 0 3\ni 2 1\ni 2 2\n";
+    let ran = |at: &str, start: u64, end: u64| format!("{{\"ran\":{{\"at\":{at},\"start\":{start},\"end\":{end}}}}}\n");
+    let told =
+        [ran("[0,1]", 0, 7), ran("[0,3]", 7, 7), ran("[1,1]", 9, 10), ran("[2,2]", 1, 9), ran("[2,1]", 2, 8)].concat();
+    let judged = |text: &str| {
+        let read = Trace::read(trace(text).as_bytes()).expect("a trace");
+        let report = verify(&read).expect("small enough");
+        (report.instructions, report.missing.total, report.is_ok(), report.complete)
+    };
+    assert_eq!(judged(&format!("{race}{times}{told}")), judged(&format!("{race}{times}")));
+    assert_eq!(judged(&format!("{race}{times}{told}")), (6, 1, false, true));
 }
 
 #[test]

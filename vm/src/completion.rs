@@ -87,6 +87,9 @@ impl Completion {
             // Behind the taking: a failure is told before its place is known to be over.
             for device in vm.devices.iter() {
                 turn.late.extend(device.take_failures().into_iter().map(|late| ((late.stream, late.seq), late.cause)));
+                if let Some(monitor) = vm.monitor.as_ref().filter(|monitor| monitor.traces()) {
+                    monitor.ran(device.take_times());
+                }
             }
             self.finish(&mut turn, vm);
         }

@@ -10,7 +10,7 @@ use streamvm_ep::faults::{FaultPlan, FaultyDevice};
 use streamvm_ep::races::Detector;
 use streamvm_ep::sim::{SimConfig, SimWorld};
 use streamvm_ep::{CpuConfig, CpuDevice, Device, DeviceId, DeviceKind, DeviceRegistry, KernelRegistry};
-use streamvm_instructions::{Engine, Error, SoftSync, SoftSyncMode};
+use streamvm_instructions::{Engine, Error, STAGING_PIECE, SoftSync, SoftSyncMode};
 use streamvm_stream::Capabilities;
 use streamvm_stream::mutant::Planted;
 
@@ -70,6 +70,7 @@ pub struct VmBuilder {
     in_order: bool,
     soft_sync: SoftSyncMode,
     capabilities: Capabilities,
+    staging_piece: usize,
     cpu_devices: u32,
     cuda: Option<CudaConfig>,
     sim: SimConfig,
@@ -94,6 +95,7 @@ impl VmBuilder {
             in_order: false,
             soft_sync: SoftSyncMode::default(),
             capabilities: Capabilities::standard(),
+            staging_piece: STAGING_PIECE,
             cpu_devices: 1,
             cuda: Some(CudaConfig::default()),
             sim: SimConfig { devices: 0, ..SimConfig::default() },
@@ -208,6 +210,15 @@ impl VmBuilder {
     #[must_use]
     pub fn sim_pinned_only(mut self, on: bool) -> VmBuilder {
         self.sim.strict_pinned = on;
+        self
+    }
+
+    /// The most bytes of a copy between pageable memory and a GPU, or a simulated device like one, that are staged in one piece.
+    /// A larger copy goes in pieces, so that the host copies one while the device copies another, and takes pinned memory for
+    /// two of them; a smaller one takes pinned memory of its size. Default: [`STAGING_PIECE`]; at least one element.
+    #[must_use]
+    pub fn staging_piece(mut self, bytes: usize) -> VmBuilder {
+        self.staging_piece = bytes;
         self
     }
 
@@ -358,6 +369,7 @@ impl VmBuilder {
         let tells_ops = self.cuda.as_ref().is_some_and(|config| config.sync_each_op);
         if let Some(mut config) = self.cuda.filter(|_| simulated.is_none()) {
             // What goes past staging would hold up the thread that launches.
+            config.timed = self.trace.is_some();
             config.strict_pinned |= capabilities.pinned_only(DeviceKind::Cuda);
             let (faults, cuda) = (self.faults.clone(), cuda.clone());
             devices = devices.with_cuda(move || {
@@ -390,6 +402,7 @@ impl VmBuilder {
             cuda,
             tells_ops,
             capabilities,
+            staging_piece: self.staging_piece,
             inline,
             simulated,
             planted: self.planted,

@@ -339,6 +339,18 @@ impl Monitor {
         }
     }
 
+    /// Whether what happens is written down.
+    pub(crate) fn traces(&self) -> bool {
+        self.writer.is_some()
+    }
+
+    /// A device has told when instructions ran.
+    pub(crate) fn ran(&self, times: Vec<ep::Ran>) {
+        if let Some(trace) = &mut self.inner().trace {
+            times.iter().for_each(|ran| trace.ran(Point::new(StreamId(ran.stream), ran.seq), ran.start..ran.end));
+        }
+    }
+
     /// Hands what was recorded to the caller's writer. Under no lock: that is user code.
     pub(crate) fn pass_trace_on(&self) {
         if let Some(writer) = &self.writer {

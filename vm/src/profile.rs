@@ -35,7 +35,7 @@ pub struct OpProfile {
     /// From submission until it was begun.
     pub queued: Times,
     /// From there until it was over: for an asynchronous function until its handle was used and a worker has seen to that. On
-    /// a device that runs commands later: until it was launched.
+    /// a device that runs commands later: until it was launched. A trace tells when a GPU ran it.
     pub ran: Times,
     /// Who ran it, by name.
     pub workers: Vec<WorkerProfile>,

@@ -62,9 +62,15 @@ pub(crate) struct Shared {
     /// Devices are told of each instruction by name and source line, for what they report.
     pub(crate) tells_ops: bool,
     /// Those of the devices that are CUDA's.
+    #[cfg_attr(
+        not(feature = "cuda"),
+        expect(dead_code, reason = "without CUDA nobody asks for a kernel of their own")
+    )]
     pub(crate) cuda: Arc<CudaDevices>,
     /// What soft sync goes by as well.
     pub(crate) capabilities: Capabilities,
+    /// The most bytes that are staged in one piece.
+    pub(crate) staging_piece: usize,
     /// In inline mode: jobs in program order, and who runs them.
     pub(crate) inline: Option<Inline>,
     /// In simulated mode: what is stepped, and in which order.

@@ -86,7 +86,7 @@ impl Shared {
         full: Full,
         submitted: &mut Submitted,
     ) -> Result<(), Error> {
-        let Some(mut staged) = list.staged(&self.capabilities) else {
+        let Some(mut staged) = list.staged(&self.capabilities, self.staging_piece) else {
             return self.submit_staged(engine, list, full, submitted);
         };
         let outcome = self.submit_staged(engine, &mut staged.list, full, submitted);

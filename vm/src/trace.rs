@@ -215,6 +215,15 @@ impl Recorder {
         });
     }
 
+    /// When the device ran an instruction, in nanoseconds by its own clock.
+    pub(crate) fn ran(&mut self, at: Point, time: Range<u64>) {
+        self.line(|text| {
+            text.push_str("{\"ran\":{\"at\":");
+            pair(text, at)?;
+            write!(text, ",\"start\":{},\"end\":{}}}}}", time.start, time.end)
+        });
+    }
+
     /// The host itself touches memory, at this place of the program, and is over with it when the call returns.
     pub(crate) fn host(&mut self, op: &str, site: &Location<'_>, uses: &[UseLine<'_>]) {
         self.line(|text| {

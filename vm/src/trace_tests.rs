@@ -50,6 +50,7 @@ fn every_line_is_as_the_format_says() {
     for (seq, order) in [(2, OrderLine::AfterAll), (3, OrderLine::Barrier), (4, OrderLine::Uses)] {
         recorder.instruction(&InstructionLine { at: point(0, seq), op: "sync", site, uses: &[], waits: &[], order });
     }
+    recorder.ran(point(0, 1), 1500..2500);
     recorder.free(7);
     recorder.unmap(4096, 512);
     recorder.end();
@@ -67,9 +68,10 @@ fn every_line_is_as_the_format_says() {
 {"instruction":{"at":[0,2],"op":"sync","site":"SITE","order":"all"}}
 {"instruction":{"at":[0,3],"op":"sync","site":"SITE","order":"barrier"}}
 {"instruction":{"at":[0,4],"op":"sync","site":"SITE"}}
+{"ran":{"at":[0,1],"start":1500,"end":2500}}
 {"free":{"life":7}}
 {"unmap":{"base":4096,"bytes":512}}
-{"end":{"lines":14}}
+{"end":{"lines":15}}
 "#;
     assert_eq!(recorder.take(), expected.replace("SITE", &text_of(site)));
     assert_eq!(recorder.take(), "");

@@ -4,6 +4,7 @@
 //! `synchronize` has nothing to wait for.
 
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use crate::closure::InlineFn;
 use crate::cpu::kernels;
@@ -44,7 +45,11 @@ impl Stream for CpuStream {
     }
 
     fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
-        kernels::copy(source, target)
+        kernels::copy(source, target)?;
+        // The target may be write-combined memory, whose writes no ordinary store of the same core waits for: they are there
+        // before anybody hears that the copy is over, and lets a device read it.
+        fence(Ordering::SeqCst);
+        Ok(())
     }
 
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {

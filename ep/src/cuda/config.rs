@@ -11,6 +11,10 @@ pub struct CudaConfig {
     /// Refuses copies that touch pageable memory ([`Error::Pageable`](crate::Error::Pageable)), rather than have the driver
     /// stage them, which holds the calling thread up.
     pub strict_pinned: bool,
+    /// Notes when each instruction runs, by the device's clock, for [`Device::take_times`](crate::Device::take_times): two events
+    /// more for each, and whoever sets this takes the times again and again. An engine sets it by itself, where it writes a
+    /// trace and nowhere else.
+    pub timed: bool,
     /// Multiplies matrices by our own kernel where cuBLAS is found, too.
     pub own_matmul: bool,
 }

@@ -2,7 +2,7 @@
 
 use std::ptr::{with_exposed_provenance_mut, without_provenance_mut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use super::absent::CudaAbsent;
@@ -14,7 +14,7 @@ use super::error::OUT_OF_MEMORY;
 use super::marks::Mark;
 use super::stream::CudaStream;
 use super::world::{Core, Opened, World};
-use crate::device::{Device, DeviceId, DeviceInfo, LateFailure, Priority};
+use crate::device::{Device, DeviceId, DeviceInfo, LateFailure, Priority, Ran};
 use crate::error::Error;
 use crate::event::{EventId, EventPool};
 use crate::memory::{MemoryKind, MemoryStats, Region};
@@ -41,8 +41,9 @@ pub struct CudaProducts {
 
 /// An NVIDIA GPU.
 ///
-/// Device memory comes from `cuMemAlloc`, zeroed by the device, which [`allocate`](Device::allocate) waits for. Pinned and
-/// pageable memory both are page-locked host memory, zeroed by the host, so that every command reaches it.
+/// Device memory comes from `cuMemAlloc`, zeroed by the device, which [`allocate`](Device::allocate) waits for. Pinned,
+/// upload and pageable memory all are page-locked host memory, zeroed by the host, so that every command reaches it; upload
+/// memory is write-combined.
 ///
 /// Its context is the device's primary one, retained at first use and released when the last device and stream of the
 /// same [`open`](CudaDevice::open) call are gone.
@@ -118,10 +119,12 @@ impl CudaDevice {
                 }
                 Ok(with_exposed_provenance_mut(address as usize))
             }
-            MemoryKind::Pinned | MemoryKind::Pageable => {
-                let address = driver.allocate_host(bytes)?;
+            MemoryKind::Pinned | MemoryKind::Upload | MemoryKind::Pageable => {
+                let address = driver.allocate_host(bytes, kind == MemoryKind::Upload)?;
                 // SAFETY: it has just been allocated with that many bytes, which the host may write.
                 unsafe { address.write_bytes(0, bytes) };
+                // Zeros that are still on their way from this core would come behind what another one writes next.
+                fence(Ordering::SeqCst);
                 // Given back by its number.
                 address.expose_provenance();
                 Ok(address)
@@ -223,7 +226,7 @@ impl Device for CudaDevice {
         let base = fresh()?;
         let home = match kind {
             MemoryKind::Device => Home::Device(self.index),
-            MemoryKind::Pinned | MemoryKind::Pageable => Home::Host,
+            MemoryKind::Pinned | MemoryKind::Upload | MemoryKind::Pageable => Home::Host,
         };
         self.world.book.enter(base.addr(), bytes, home);
         Ok(Region::new(base, bytes, kind, self.id()))
@@ -262,7 +265,8 @@ impl Device for CudaDevice {
             // SAFETY: both are the new stream's, which drops this first; its context is current.
             unsafe { Blas::new(handle) }.inspect_err(BlasError::log).ok()
         });
-        Ok(Box::new(CudaStream::new(self.index, Arc::clone(&self.world), handle, blas.flatten())))
+        let timed = self.world.config.timed.then(|| self.core().time(opened, handle));
+        Ok(Box::new(CudaStream::new(self.index, Arc::clone(&self.world), handle, blas.flatten(), timed.flatten())))
     }
 
     fn events(&self) -> &EventPool {
@@ -322,5 +326,15 @@ impl Device for CudaDevice {
             }
         }
         core.statuses.take()
+    }
+
+    fn take_times(&self) -> Vec<Ran> {
+        let core = self.core();
+        match self.world.opened_already(self.index) {
+            Some(opened) if self.world.config.timed && !core.is_lost() => {
+                core.enter(opened).map(|_current| core.times.take(self.world.driver)).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        }
     }
 }

@@ -10,6 +10,7 @@
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
+use std::sync::OnceLock;
 
 use cudarc::driver::sys;
 
@@ -105,7 +106,7 @@ handles! {
     ContextHandle: sys::CUcontext;
     /// A stream.
     StreamHandle: sys::CUstream;
-    /// An event without timing.
+    /// An event.
     EventHandle: sys::CUevent;
     /// A loaded module.
     ModuleHandle: sys::CUmodule;
@@ -341,11 +342,12 @@ impl Driver {
         call!(cuStreamWaitEvent(stream.0, event.0, 0))
     }
 
-    /// An event of the current context, without timing; a thread that waits for it sleeps.
-    pub(super) fn create_event(self) -> Result<EventHandle, DriverFailure> {
+    /// An event of the current context; a thread that waits for it sleeps. One that is `timed` notes when it passes, which
+    /// costs the device a little.
+    pub(super) fn create_event(self, timed: bool) -> Result<EventHandle, DriverFailure> {
         let mut event = ptr::null_mut();
-        let flags =
-            sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32 | sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32;
+        let untimed = if timed { 0 } else { sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32 };
+        let flags = untimed | sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32;
         call!(cuEventCreate(&mut event, flags))?;
         Ok(EventHandle(event))
     }
@@ -386,6 +388,27 @@ impl Driver {
         call!(cuEventSynchronize(event.0))
     }
 
+    /// Milliseconds between the last records of two timed events of one device, both of which have passed; as fine as the
+    /// device's clock and an `f32` are.
+    ///
+    /// # Safety
+    /// * The events are alive.
+    pub(super) unsafe fn elapsed(self, start: EventHandle, end: EventHandle) -> Result<f32, DriverFailure> {
+        type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
+        const CALL: &str = "cuEventElapsedTime";
+        // cudarc has it only under a name that drivers before 12.8 lack. So it is looked for here, and a driver that lacks
+        // this one has no times.
+        static FOUND: OnceLock<Option<Elapsed>> = OnceLock::new();
+        // SAFETY: the library exports the function with this type.
+        let find = || unsafe { library().get::<Elapsed>(CALL.as_bytes()) }.ok().map(|found| *found);
+        let missing = DriverFailure { call: CALL, result: sys::CUresult::CUDA_ERROR_NOT_FOUND };
+        let elapsed = FOUND.get_or_init(find).ok_or(missing)?;
+        let mut milliseconds = 0.0;
+        // SAFETY: the library is loaded for good, the pointer is to a local, and the caller promises the events.
+        done(CALL, unsafe { elapsed(&mut milliseconds, start.0, end.0) })?;
+        Ok(milliseconds)
+    }
+
     /// Device memory of the current context, at a multiple of 256 bytes at least; not zeroed. May wait for the device.
     pub(super) fn allocate(self, bytes: usize) -> Result<u64, DriverFailure> {
         let mut address = 0;
@@ -401,11 +424,13 @@ impl Driver {
         call!(cuMemFree_v2(address))
     }
 
-    /// Page-locked memory that every device can copy from and to, cached by the host as any other; not zeroed. May wait for
-    /// the device.
-    pub(super) fn allocate_host(self, bytes: usize) -> Result<*mut u8, DriverFailure> {
+    /// Page-locked memory that every device can copy from and to; not zeroed. The host caches it as any other, unless it is
+    /// `write_combined`: then its writes go past the caches, weakly ordered, and its reads are very slow. May wait for the
+    /// device.
+    pub(super) fn allocate_host(self, bytes: usize, write_combined: bool) -> Result<*mut u8, DriverFailure> {
         let mut address = ptr::null_mut();
-        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        let plain = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        let flags = if write_combined { plain | sys::CU_MEMHOSTALLOC_WRITECOMBINED } else { plain };
         call!(cuMemHostAlloc(&mut address, bytes, flags))?;
         Ok(address.cast())
     }

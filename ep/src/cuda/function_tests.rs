@@ -139,6 +139,9 @@ fn the_compiler_is_the_one_that_is_pinned() {
     }
 }
 
+/// Where this is reached: look first whether a source made more code than it means to (a loop unrolled, a case of a template
+/// that no op has). What is meant is then worth its place in every binary that links this crate, and the bound is raised
+/// with the kernels that raise it, or it is not, and a dtype of the op goes.
 #[test]
 fn what_is_embedded_stays_small() {
     let bytes: usize = Module::ALL.into_iter().map(|module| text(module).len()).sum();

@@ -12,8 +12,9 @@
 //! | device | its primary context, retained at first use |
 //! | stream | a non-blocking stream with a priority; a queue of its own, never the default one |
 //! | event | an event without timing for each device that has recorded it, kept for reuse |
+//! | when an instruction ran | two events with timing around it, where that is wanted |
 //! | device memory | `cuMemAlloc`, zeroed by the device: asked for in large regions by an allocator above |
-//! | pinned and pageable memory | page-locked host memory, reached by every device under one address |
+//! | pinned, upload and pageable memory | page-locked host memory, reached by every device under one address; upload memory is write-combined |
 //! | copy | `cuMemcpyAsync`, which sees from the addresses what it copies between; views with gaps by a kernel |
 //! | kernel | one launch with one parameter, planned in the thread that launches |
 //! | a kernel's own failure | a status in page-locked memory, read once the launch is over |
@@ -63,6 +64,8 @@ mod source;
 mod statuses;
 #[cfg(feature = "cuda")]
 mod stream;
+#[cfg(feature = "cuda")]
+mod times;
 #[cfg(feature = "cuda")]
 mod world;
 

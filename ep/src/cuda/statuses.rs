@@ -192,11 +192,11 @@ impl Statuses {
 
     /// A page more of slots; one of them.
     fn grow(&self, driver: Driver) -> Result<Slot, DriverFailure> {
-        let page = driver.allocate_host(PAGE)?;
+        let page = driver.allocate_host(PAGE, false)?;
         whole(&self.slots).pages.push(Page(page));
         let slot = |at: usize| -> Result<Slot, DriverFailure> {
             let status = page.wrapping_add(at * size_of::<Status>()).cast();
-            Ok(Slot { status, passed: driver.create_event()? })
+            Ok(Slot { status, passed: driver.create_event(false)? })
         };
         let first = slot(0)?;
         // If the driver has no more events, what there is will do.

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::blas::Blas;
-use super::driver::{Driver, DriverFailure, Extent, FunctionHandle, StreamHandle};
+use super::driver::{Driver, DriverFailure, EventHandle, Extent, FunctionHandle, StreamHandle};
 use super::gemm::Gemm;
 use super::plan::{Launch, plan, plan_copy, plan_fill};
 use super::progress::Progress;
 use super::statuses::Watched;
+use super::times::Timed;
 use super::world::{Core, Opened, World};
 use crate::closure::InlineFn;
 use crate::cpu;
@@ -45,6 +46,8 @@ pub(super) struct CudaStream {
     /// The engine's numbers of the instruction that is being given.
     stream: u32,
     seq: u64,
+    /// Its instructions that have no time yet, where times are wanted.
+    timed: Option<Arc<Timed>>,
     /// What multiplies floats, where cuBLAS is there and wanted.
     blas: Option<Blas>,
     /// What it is and where it was issued, where somebody has said so.
@@ -53,12 +56,18 @@ pub(super) struct CudaStream {
 
 impl CudaStream {
     /// The stream of this handle, which belongs to it from now on, as does `blas`.
-    pub(super) fn new(index: usize, world: Arc<World>, handle: StreamHandle, blas: Option<Blas>) -> CudaStream {
+    pub(super) fn new(
+        index: usize,
+        world: Arc<World>,
+        handle: StreamHandle,
+        blas: Option<Blas>,
+        timed: Option<Arc<Timed>>,
+    ) -> CudaStream {
         let progress = Arc::new(Progress::default());
         let core = &world.cores[index];
         core.join(&progress);
         let watched = core.statuses.watch();
-        CudaStream { index, world, handle, progress, watched, stream: 0, seq: 0, blas, told: None }
+        CudaStream { index, world, handle, progress, watched, stream: 0, seq: 0, timed, blas, told: None }
     }
 
     fn core(&self) -> &Core {
@@ -84,6 +93,45 @@ impl CudaStream {
         Ok(())
     }
 
+    /// [`give`](CudaStream::give) of what an instruction is there for: when it runs is noted, where that is wanted.
+    #[inline]
+    fn give_work(
+        &self,
+        what: &str,
+        command: impl FnOnce(Driver, &Opened, StreamHandle) -> Result<(), DriverFailure>,
+    ) -> Result<(), Error> {
+        self.give(what, |driver, opened, stream| {
+            let begun = self.begin_time();
+            let given = command(driver, opened, stream);
+            self.end_time(begun, given.is_ok());
+            given
+        })
+    }
+
+    /// Marks the begin of what comes next, where times are wanted. The device's context is current.
+    #[inline]
+    fn begin_time(&self) -> Option<EventHandle> {
+        self.timed.as_ref().and_then(|_| self.mark_time())
+    }
+
+    /// Marks the end of what began there, if anything was given since. The device's context is current.
+    #[inline]
+    fn end_time(&self, begun: Option<EventHandle>, given: bool) {
+        let (Some(timed), Some(start)) = (&self.timed, begun) else { return };
+        let times = &self.core().times;
+        match given.then(|| self.mark_time()).flatten() {
+            Some(end) => times.marked(timed, (start, end), self.stream, self.seq),
+            None => times.give_back(start),
+        }
+    }
+
+    /// Where the stream is now; nothing where that fails, as no instruction fails for want of a time.
+    #[cold]
+    fn mark_time(&self) -> Option<EventHandle> {
+        let marked = self.core().times.mark(self.world.driver, self.handle);
+        marked.inspect_err(|failure| log::debug!("no time: {} gave code {}", failure.call, failure.code())).ok()
+    }
+
     /// The instruction that is being given, for people.
     #[cold]
     fn instruction(&self, what: &str) -> String {
@@ -100,7 +148,7 @@ impl CudaStream {
         if launch.function.can_fail() {
             return self.launch_watched(what, launch);
         }
-        self.give(what, |driver, opened, stream| {
+        self.give_work(what, |driver, opened, stream| {
             let function = function(opened, &launch)?;
             // SAFETY: the plan was made for this kernel, of operands that are as their maker promised.
             unsafe { launch_kernel(driver, function, stream, launch) }
@@ -113,11 +161,13 @@ impl CudaStream {
         if let (Some(blas), Some(gemm)) = (&self.blas, Gemm::of(dtype, &launch.arguments)) {
             let mut multiplied = false;
             self.give("matmul", |_, _, _| {
+                let begun = self.begin_time();
                 // SAFETY: the plan was made of operands of this dtype that are as their maker promised; the context is current.
                 match unsafe { blas.multiply(dtype, &gemm) } {
                     Ok(()) => multiplied = true,
                     Err(why) => why.log(),
                 }
+                self.end_time(begun, multiplied);
                 Ok(())
             })?;
             if multiplied {
@@ -133,7 +183,7 @@ impl CudaStream {
     /// Launches a kernel of ours that may fail, with a status to tell of it.
     fn launch_watched(&self, what: &str, mut launch: Launch) -> Result<(), Error> {
         let (name, statuses) = (launch.function, &self.core().statuses);
-        self.give(what, |driver, opened, stream| {
+        self.give_work(what, |driver, opened, stream| {
             let function = function(opened, &launch)?;
             let slot = statuses.acquire(driver)?;
             launch.arguments.status = slot.address();
@@ -266,7 +316,7 @@ impl Stream for CudaStream {
         let (from, to) = (source.ptr().addr() as u64, target.ptr().addr() as u64);
         // SAFETY: operands promise their memory for as long as the command needs it; both were checked to have these
         // bytes and not to overlap; the stream is alive and its context is current.
-        self.give("copy", |driver, _, stream| unsafe { driver.copy(to, from, bytes, stream) })
+        self.give_work("copy", |driver, _, stream| unsafe { driver.copy(to, from, bytes, stream) })
     }
 
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
@@ -292,15 +342,23 @@ impl Stream for CudaStream {
         let opened = self.world.opened(self.index)?;
         let current = core.enter(opened)?;
         let (context, stream) = (opened.context.handle.raw(), self.handle.raw());
+        let begun = self.begin_time();
         let result = {
             // Also where the function panics.
             let _again = Again { driver: self.world.driver, opened };
             function(&RawCall { device: core.id, context, stream, operands })
         };
         drop(current);
-        result.map_err(CallError::Function)?;
+        if let Err(error) = result {
+            self.end_time(begun, false);
+            return Err(CallError::Function(error));
+        }
         // The function's commands count as one of this stream.
-        self.give("call", |_, _, _| Ok(())).map_err(CallError::Device)
+        let counted = self.give("call", |_, _, _| {
+            self.end_time(begun, true);
+            Ok(())
+        });
+        counted.map_err(CallError::Device)
     }
 
     fn record(&mut self, event: EventId) -> Result<(), Error> {
@@ -308,7 +366,7 @@ impl Stream for CudaStream {
         // A released event is refused before the driver is told.
         events.is_recorded(event)?;
         self.give("record", |driver, _, stream| {
-            let raw = marks.raw(event, self.index, || driver.create_event())?;
+            let raw = marks.raw(event, self.index, || driver.create_event(false))?;
             // SAFETY: the event lives as long as the world and was made in this context; the stream is alive.
             unsafe { driver.record(raw, stream) }?;
             marks.note(event, raw, self.index, &self.progress);

@@ -24,6 +24,7 @@ use super::marks::Marks;
 use super::probe::{self, Found};
 use super::progress::Progress;
 use super::statuses::Statuses;
+use super::times::{Timed, Times};
 use crate::accounts::Accounts;
 use crate::device::DeviceId;
 use crate::error::Error;
@@ -54,6 +55,7 @@ pub(super) struct Core {
     pub(super) units: usize,
     pub(super) accounts: Accounts,
     pub(super) statuses: Statuses,
+    pub(super) times: Times,
     pub(super) products: Products,
     opened: OnceLock<Opened>,
     lost: OnceLock<Error>,
@@ -164,6 +166,7 @@ impl Core {
             units,
             accounts: Accounts::new(id, config.memory_limit),
             statuses: Statuses::default(),
+            times: Times::default(),
             products: Products::default(),
             opened: OnceLock::new(),
             lost: OnceLock::new(),
@@ -298,6 +301,12 @@ impl Core {
         streams.push(Arc::clone(progress));
     }
 
+    /// What a new stream keeps its times in; without where that fails. The device's context is current.
+    pub(super) fn time(&self, opened: &Opened, stream: StreamHandle) -> Option<Arc<Timed>> {
+        let timed = self.times.open(self.driver, stream, opened.zeroing);
+        timed.inspect_err(|failure| log::warn!("{} tells no times: {}", self.id, self.fail(*failure))).ok()
+    }
+
     /// A module of a caller's stays loaded until the world ends: who knows what still runs of it?
     pub(super) fn keep(&self, module: ModuleHandle) {
         self.modules.lock().unwrap_or_else(PoisonError::into_inner).push(module);
@@ -353,7 +362,7 @@ impl Core {
         let freed = match kind {
             // SAFETY: the caller's promise.
             MemoryKind::Device => unsafe { self.driver.free(address as u64) },
-            MemoryKind::Pinned | MemoryKind::Pageable => {
+            MemoryKind::Pinned | MemoryKind::Upload | MemoryKind::Pageable => {
                 let address = std::ptr::with_exposed_provenance_mut(address);
                 // SAFETY: the caller's promise.
                 unsafe { self.driver.free_host(address) }
@@ -405,6 +414,7 @@ impl Drop for World {
                     let _ = unsafe { driver.unload_module(module) };
                 }
                 core.statuses.end(*driver);
+                core.times.end(*driver);
                 drop(current);
             }
             // SAFETY: it was retained once, and all that was made in it is given back.

@@ -4,7 +4,7 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crate::device::{Device, DeviceId, DeviceInfo, LateFailure, Priority};
+use crate::device::{Device, DeviceId, DeviceInfo, LateFailure, Priority, Ran};
 use crate::error::Error;
 use crate::event::{EventId, EventPool};
 use crate::faults::plan::FaultPlan;
@@ -158,5 +158,9 @@ impl Device for FaultyDevice {
         let mut failures = self.inner.take_failures();
         failures.extend(self.plan.take_late(self.id()));
         failures
+    }
+
+    fn take_times(&self) -> Vec<Ran> {
+        self.inner.take_times()
     }
 }

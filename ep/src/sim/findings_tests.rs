@@ -282,9 +282,11 @@ fn pageable_copies_are_found_where_that_is_asked_for() {
         let mut stream = bench.stream();
         let vectors = MemoryKind::ALL.map(|kind| bench.vector_in(kind, 1));
         vectors.iter().for_each(|vector| fill(&mut *stream, vector, 1));
-        copy(&mut *stream, &vectors[1], &vectors[0]);
+        let [device, pinned, upload, pageable] = &vectors;
+        copy(&mut *stream, pinned, device);
+        copy(&mut *stream, upload, device);
         assert_eq!(bench.kinds(), []);
-        copy(&mut *stream, &vectors[2], &vectors[1]);
+        copy(&mut *stream, pageable, pinned);
         let expected: &[FindingKind] = if strict_pinned { &[FindingKind::PageableCopy] } else { &[] };
         assert_eq!(bench.kinds(), expected);
     }

@@ -106,6 +106,7 @@ pub fn judge_on_cuda(script: &Script, machine: Machine, mutant: Option<Mutant>) 
             .cpu_devices(machine.cpus)
             .cuda(Some(config))
             .soft_sync(setup.soft_sync)
+            .staging_piece(setup.staging_piece)
             .cpu_memory_limit(setup.memory);
         if setup.host_waits_only {
             builder = builder.capabilities(Capabilities::standard().host_waits_only());
@@ -145,6 +146,7 @@ pub(super) fn engine(script: &Script, mutant: Option<Mutant>) -> VmBuilder {
         .detect_races(true)
         .soft_sync(setup.soft_sync)
         .sim_pinned_only(setup.pinned_only)
+        .staging_piece(setup.staging_piece)
         .cpu_memory_limit(setup.memory)
         .sim_memory_limit(setup.memory);
     if setup.host_waits_only {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use streamvm::{SoftSyncMode, Vm};
+use streamvm::{STAGING_PIECE, SoftSyncMode, Vm};
 
 use super::Machine;
 use super::run::{Run, shared_tensors};
@@ -45,6 +45,8 @@ pub struct Setup {
     pub memory: u64,
     /// Whether simulated devices reach no pageable memory.
     pub pinned_only: bool,
+    /// The most bytes that are staged in one piece, for them and for GPUs.
+    pub staging_piece: usize,
 }
 
 impl Setup {
@@ -55,6 +57,7 @@ impl Setup {
         max_instructions: None,
         memory: 768 << 10,
         pinned_only: false,
+        staging_piece: STAGING_PIECE,
     };
 }
 
@@ -94,6 +97,9 @@ impl Script {
         });
         let turns = turns.collect();
         setup.pinned_only = random.once_in(3);
+        if random.once_in(2) {
+            setup.staging_piece = 16 << random.below(4);
+        }
         Script { seed, setup, turns }
     }
 

@@ -29,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) peer: bool,
     /// `pageable=1`: a copy of pageable memory is no finding. It is made before its call returns, as a driver may.
     pub(crate) pageable: bool,
+    /// `combined=1`: a command that writes write-combined memory is no finding.
+    pub(crate) combined: bool,
     /// `unwritten=0`: reading memory that nothing has written is no finding.
     pub(crate) unwritten: bool,
     /// `order=0`: accesses that nothing orders are no finding.
@@ -54,6 +56,7 @@ impl Default for Config {
             capability: (8, 0),
             peer: true,
             pageable: false,
+            combined: false,
             unwritten: true,
             order: true,
             leaks: false,
@@ -71,7 +74,7 @@ pub(crate) struct ConfigError {
     expected: &'static str,
 }
 
-const SETTINGS: &str = "devices, memory, pinned, seed, delay, version, capability, peer, pageable, unwritten, order, leaks, ready, \
+const SETTINGS: &str = "devices, memory, pinned, seed, delay, version, capability, peer, pageable, combined, unwritten, order, leaks, ready, \
                         fail, illegal or slow, each as name=value, with semicolons between";
 
 impl FromStr for Config {
@@ -95,6 +98,7 @@ impl FromStr for Config {
                 "peer" => config.peer = flag(value).ok_or_else(|| refused("0 or 1"))?,
                 "unwritten" => config.unwritten = flag(value).ok_or_else(|| refused("0 or 1"))?,
                 "pageable" => config.pageable = flag(value).ok_or_else(|| refused("0 or 1"))?,
+                "combined" => config.combined = flag(value).ok_or_else(|| refused("0 or 1"))?,
                 "ready" => config.ready = flag(value).ok_or_else(|| refused("0 or 1"))?,
                 "leaks" => config.leaks = flag(value).ok_or_else(|| refused("0 or 1"))?,
                 "order" => config.order = flag(value).ok_or_else(|| refused("0 or 1"))?,

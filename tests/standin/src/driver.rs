@@ -227,6 +227,14 @@ impl Driver {
         })
     }
 
+    /// A command will write these bytes: for memory that the host hardly can read again, that is a finding.
+    pub(crate) fn check_written(&self, call: &str, target: &Span) {
+        if !self.config.combined && matches!(target.allocation.home, Home::Combined(_)) {
+            let text = format!("{call} to {}; write-combined memory is for copies to a device", target.allocation);
+            self.findings.add(Kind::WriteCombined, text);
+        }
+    }
+
     /// Reports something that is wrong with a call.
     pub(crate) fn refuse(&self, kind: Kind, text: impl Display, code: Code) -> Code {
         self.findings.add(kind, text);
@@ -276,7 +284,7 @@ impl Driver {
             let Some(gone) = memory.heap.free(start) else { continue };
             match gone.home {
                 Home::Device(device) => memory.in_use[device] -= gone.range.len() as u64,
-                Home::Pinned(_) | Home::Host => memory.pinned_in_use -= gone.range.len() as u64,
+                Home::Pinned(_) | Home::Combined(_) | Home::Host => memory.pinned_in_use -= gone.range.len() as u64,
             }
             if Arc::strong_count(&gone) > 1 {
                 let text =

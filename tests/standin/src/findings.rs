@@ -39,6 +39,8 @@ pub(crate) enum Kind {
     Pageable,
     /// Memory of the wrong kind for the call, such as a device address where a host's is due.
     WrongMemory,
+    /// A command writes memory that the host reads very slowly.
+    WriteCombined,
     /// Source and target of a copy share bytes.
     Overlap,
     /// Memory of a device that this one may not reach.
@@ -73,6 +75,7 @@ impl Kind {
             Kind::UnknownMemory => "unknown memory",
             Kind::Pageable => "asynchronous copy of pageable memory",
             Kind::WrongMemory => "wrong kind of memory",
+            Kind::WriteCombined => "write-combined memory written by a device",
             Kind::Overlap => "copy onto itself",
             Kind::NoPeerAccess => "no peer access",
             Kind::SourceChanged => "source of a queued copy changed",

@@ -81,7 +81,7 @@ impl Order {
     pub(crate) fn map(&self, allocation: &Allocation) {
         let (kind, writable) = match allocation.home {
             Home::Device(_) => (MemoryKind::Device, false),
-            Home::Pinned(_) => (MemoryKind::Pinned, true),
+            Home::Pinned(_) | Home::Combined(_) => (MemoryKind::Pinned, true),
             Home::Host => (MemoryKind::Pageable, true),
         };
         self.detector.map(allocation.range.clone(), &allocation.to_string(), kind);

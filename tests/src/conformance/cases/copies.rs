@@ -295,7 +295,7 @@ fn in_a_chain(bench: &Bench) -> Result<(), Fail> {
     let first = lab.vector(&mut lane, &[5i64, 6, 7])?;
     let mut last = first.clone();
     for link in 0..40 {
-        let next = lab.tensor_in(MemoryKind::ALL[link % 3], DType::I64, &[3])?;
+        let next = lab.tensor_in(MemoryKind::ALL[link % MemoryKind::ALL.len()], DType::I64, &[3])?;
         lane.copy(&last, &next)?;
         last = next;
     }

@@ -151,7 +151,7 @@ fn use_is_counted(bench: &Bench) -> Result<(), Fail> {
 
 fn kinds_are_counted_apart(bench: &Bench) -> Result<(), Fail> {
     let lab = bench.lab()?;
-    let sizes = [100, 20, 3];
+    let sizes = [100, 20, 7, 3];
     let mut held = Vec::new();
     for (kind, bytes) in MemoryKind::ALL.into_iter().zip(sizes) {
         held.push(lab.allocate(kind, bytes)?);

@@ -109,6 +109,7 @@ fn copy(driver: &Driver, call: &'static str, target: Side, source: Side, bytes: 
     }
     let target = target.find(driver, call, "the target", bytes)?;
     let source = source.find(driver, call, "the source", bytes)?;
+    driver.check_written(call, &target);
     if target.range.start < source.range.end && source.range.start < target.range.end {
         let text = format!("{call}: source and target meet in {}", target.allocation);
         return Err(driver.refuse(Kind::Overlap, text, Code::INVALID_VALUE));
@@ -118,7 +119,7 @@ fn copy(driver: &Driver, call: &'static str, target: Side, source: Side, bytes: 
     let known = sides.into_iter().filter(|(side, _)| side.allocation.home != Home::Host);
     let touches: Vec<_> = known.map(|(side, access)| (side.range.clone(), access)).collect();
     // Only the host can change pinned memory that no command is to write.
-    let settled = matches!(source.allocation.home, Home::Pinned(_)) && !source.is_written();
+    let settled = source.allocation.home.is_pinned() && !source.is_written();
     let before = settled.then(|| fingerprint(&source));
     let number = stream.give(|number| {
         driver.order.given_by_host(stream.actor);

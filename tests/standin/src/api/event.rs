@@ -13,6 +13,9 @@ use crate::out::Out;
 /// The flag of an event that does not note when it passes.
 const DISABLE_TIMING: c_uint = 2;
 
+/// Under which events that note when they pass are counted among the calls.
+const TIMED: &str = "cuEventCreate, timed";
+
 /// All flags that an event can have; the others say how the host waits, and with which processes it is shared.
 const FLAGS: c_uint = 7;
 
@@ -24,7 +27,12 @@ driver_calls! {
         if flags & !FLAGS != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let new = Event::new(context, flags & DISABLE_TIMING == 0);
+        let timed = flags & DISABLE_TIMING == 0;
+        if timed {
+            // No fault is of this name, which is no function's.
+            let _ = driver.faults.call(TIMED);
+        }
+        let new = Event::new(context, timed);
         event.put(driver.tables().events.add(Arc::new(new)))
     }
 

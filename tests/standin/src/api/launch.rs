@@ -147,6 +147,9 @@ pub(super) fn job(driver: &Driver, context: &Context, name: FunctionName, decode
         match reach(driver, context, name, &what, operand) {
             Ok(None) => spans.push(None),
             Ok(Some(span)) => {
+                if operand.access.writes() {
+                    driver.check_written(&format!("{name}: operand {number}"), &span);
+                }
                 touches.push(touch(operand));
                 spans.push(Some(span));
             }

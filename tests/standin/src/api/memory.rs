@@ -13,6 +13,12 @@ use crate::out::Out;
 /// All flags of pinned memory: portable, mapped, write-combined. The first two hold anyway where addresses are one space.
 const HOST_FLAGS: c_uint = 7;
 
+/// The flag of memory that the host writes past its caches.
+const WRITE_COMBINED: c_uint = 4;
+
+/// Under which write-combined allocations are counted among the calls.
+const COMBINED: &str = "cuMemHostAlloc, write-combined";
+
 driver_calls! {
     /// Memory of the current context's device.
     fn cuMemAlloc_v2(driver, address: Out<u64>, bytes: usize) {
@@ -35,14 +41,19 @@ driver_calls! {
         if flags & !HOST_FLAGS != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let new = allocate(driver, Home::Pinned(context.device), context.handle, bytes)?;
+        let home = if flags & WRITE_COMBINED == 0 { Home::Pinned } else { Home::Combined };
+        let new = allocate(driver, home(context.device), context.handle, bytes)?;
+        if new.home == Home::Combined(context.device) {
+            // No fault is of this name, which is no function's.
+            let _ = driver.faults.call(COMBINED);
+        }
         address.put(with_exposed_provenance_mut(new.range.start))
     }
 
     /// Gives pinned memory back, once everything in its context is over. The host cannot reach it from then on.
     fn cuMemFreeHost(driver, address: *mut c_void) {
         driver.current("cuMemFreeHost")?;
-        free(driver, "cuMemFreeHost", address.addr(), |home| matches!(home, Home::Pinned(_)))
+        free(driver, "cuMemFreeHost", address.addr(), Home::is_pinned)
     }
 
     /// The address by which devices know pinned memory: the same.
@@ -76,7 +87,7 @@ fn allocate(driver: &Driver, home: Home, context: usize, bytes: usize) -> Outcom
     let memory = &mut *memory;
     let (in_use, limit) = match home {
         Home::Device(device) => (&mut memory.in_use[device], driver.config.memory),
-        Home::Pinned(_) | Home::Host => (&mut memory.pinned_in_use, driver.config.pinned),
+        Home::Pinned(_) | Home::Combined(_) | Home::Host => (&mut memory.pinned_in_use, driver.config.pinned),
     };
     if limit.saturating_sub(*in_use) < bytes as u64 {
         return Err(Code::OUT_OF_MEMORY);
@@ -111,7 +122,7 @@ fn free(driver: &Driver, call: &str, address: usize, is_due: impl Fn(Home) -> bo
     };
     match gone.home {
         Home::Device(device) => memory.in_use[device] -= gone.range.len() as u64,
-        Home::Pinned(_) | Home::Host => memory.pinned_in_use -= gone.range.len() as u64,
+        Home::Pinned(_) | Home::Combined(_) | Home::Host => memory.pinned_in_use -= gone.range.len() as u64,
     }
     driver.order.unmap(&driver.findings, &gone, call);
     drop(memory);

@@ -37,6 +37,7 @@ fn set(driver: &Driver, call: &'static str, target: u64, pattern: Pattern, count
         return Err(driver.refuse(Kind::WrongMemory, text, Code::INVALID_VALUE));
     }
     let target = driver.span(call, "the target", target as usize, count.saturating_mul(pattern.bytes))?;
+    driver.check_written(call, &target);
     let touches = [(target.range.clone(), Access::Write)];
     stream.give(|number| {
         driver.order.given_by_host(stream.actor);

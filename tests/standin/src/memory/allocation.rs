@@ -19,8 +19,17 @@ pub(crate) enum Home {
     Device(usize),
     /// Pinned memory of the host, allocated while this device was current.
     Pinned(usize),
+    /// Pinned memory that is write-combined: the host writes it past its caches, and reads it very slowly.
+    Combined(usize),
     /// Pageable memory of the host, which the driver has not given out: for the time of one call.
     Host,
+}
+
+impl Home {
+    /// Is it pinned memory, of either kind?
+    pub(crate) fn is_pinned(self) -> bool {
+        matches!(self, Home::Pinned(_) | Home::Combined(_))
+    }
 }
 
 /// Memory that was given out. Commands that use it keep it, so its bytes outlive a call that gives it back too early.
@@ -57,9 +66,9 @@ impl Allocation {
     }
 
     /// Pinned memory: the bytes are at the addresses, which the host can reach already.
-    pub(super) fn pinned(device: usize, context: u64, range: Range<usize>, number: u64) -> Option<Allocation> {
+    pub(super) fn pinned(home: Home, context: u64, range: Range<usize>, number: u64) -> Option<Allocation> {
         let bytes = NonNull::new(with_exposed_provenance_mut::<u8>(range.start))?;
-        let (home, writers) = (Home::Pinned(device), AtomicUsize::new(0));
+        let writers = AtomicUsize::new(0);
         let new = Allocation { home, context, range, number, writers, bytes, backing: None };
         new.poison();
         Some(new)
@@ -81,7 +90,7 @@ impl Allocation {
     pub(crate) fn device_number(&self) -> Option<usize> {
         match self.home {
             Home::Device(device) => Some(device),
-            Home::Pinned(_) | Home::Host => None,
+            Home::Pinned(_) | Home::Combined(_) | Home::Host => None,
         }
     }
 
@@ -102,6 +111,7 @@ impl fmt::Display for Allocation {
         match self.home {
             Home::Device(device) => write!(f, "memory #{} of cuda:{device}", self.number)?,
             Home::Pinned(_) => write!(f, "pinned memory #{}", self.number)?,
+            Home::Combined(_) => write!(f, "write-combined memory #{}", self.number)?,
             Home::Host => write!(f, "pageable memory")?,
         }
         write!(f, " ({} bytes at {:#x})", self.range.len(), self.range.start)

@@ -65,10 +65,10 @@ impl Heap {
                 let range = self.devices.get_mut(device)?.piece(bytes, STEP, SHIFT, taken)?;
                 Allocation::device(device, context, range, number)?
             }
-            Home::Pinned(device) => {
+            Home::Pinned(_) | Home::Combined(_) => {
                 let range = self.pinned.piece(bytes, 1 << 12, 0, taken)?;
                 self.pinned.open(pages(&range)).then_some(())?;
-                Allocation::pinned(device, context, range, number)?
+                Allocation::pinned(home, context, range, number)?
             }
             Home::Host => return None,
         };
@@ -93,7 +93,7 @@ impl Heap {
 
     /// Makes the addresses of pinned memory that was taken back unreachable; no command uses it any more.
     pub(crate) fn close(&self, gone: &Allocation) {
-        if let Home::Pinned(_) = gone.home {
+        if gone.home.is_pinned() {
             self.pinned.close(pages(&gone.range));
         }
     }
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn what_was_given_back_is_not_given_out_again_at_once() {
         let mut heap = Heap::new(1).unwrap();
-        for home in [Home::Device(0), Home::Pinned(0)] {
+        for home in [Home::Device(0), Home::Pinned(0), Home::Combined(0)] {
             let starts: Vec<usize> = (0..4)
                 .map(|_| {
                     let given = heap.allocate(home, 1, 5000).unwrap();

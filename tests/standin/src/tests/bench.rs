@@ -1,6 +1,6 @@
 //! A driver that is set up for one test, with a context of its first device current.
 
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{CString, c_int, c_uint, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::Out;
@@ -96,8 +96,17 @@ impl Bench {
     }
 
     pub(super) fn pinned(&self, bytes: usize) -> *mut u8 {
+        self.pinned_with(bytes, 0)
+    }
+
+    /// Memory that the host writes past its caches.
+    pub(super) fn write_combined(&self, bytes: usize) -> *mut u8 {
+        self.pinned_with(bytes, 4)
+    }
+
+    fn pinned_with(&self, bytes: usize, flags: c_uint) -> *mut u8 {
         let mut address: *mut c_void = std::ptr::null_mut();
-        call!(memory::cuMemHostAlloc(Out::to(&mut address), bytes, 0)).unwrap();
+        call!(memory::cuMemHostAlloc(Out::to(&mut address), bytes, flags)).unwrap();
         address.cast()
     }
 

@@ -89,6 +89,22 @@ fn a_copy_stays_within_one_allocation() {
 }
 
 #[test]
+fn write_combined_memory_is_copied_from_and_not_written_by_a_device() {
+    let bench = Bench::new("");
+    let stream = bench.stream();
+    let (device, combined) = (bench.written(&[1, 2, 3, 4], stream), bench.write_combined(4));
+    bench.to_device(device, combined, 4, stream).unwrap();
+    bench.synchronize(stream).unwrap();
+    bench.to_host(combined, device, 4, stream).unwrap();
+    let finding = bench.found("write-combined memory written by a device");
+    assert!(finding.contains("cuMemcpyDtoHAsync_v2 to write-combined memory #"), "{finding}");
+    bench.set(combined.addr() as u64, 0, 4, stream).unwrap();
+    bench.found("write-combined memory written by a device");
+    bench.synchronize(stream).unwrap();
+    call!(memory::cuMemFreeHost(combined.cast())).unwrap();
+}
+
+#[test]
 fn pageable_memory_is_refused() {
     let bench = Bench::new("");
     let (stream, device) = (bench.stream(), bench.device(8));
