@@ -7,6 +7,7 @@
 //! Each level of urgency has a queue. A worker takes from the most urgent one that has something, and a successor of what it
 //! has just passed before all that are no more urgent; but every [`SPARED`]th time from one of the less urgent queues, in turn.
 //! So what can run is passed over at most `SPARED` times for each of the less urgent levels and each that lies before it.
+//! What was brought is taken in within [`spin::INBOX_EVERY`] picks.
 //! Only what is to run on the very worker that meets its last need ([`DIRECT`]) goes before all of that; nothing else is kept
 //! to that worker.
 //!
@@ -183,7 +184,7 @@ impl Worker {
             self.queue(job, level, &unordered.cells);
             self.queued();
         }
-        if !self.pool.door.inbox.is_empty() {
+        if self.looks_in() && !self.pool.door.inbox.is_empty() {
             self.take_in(&unordered.cells);
         }
         let order = if spared { BY_TURNS[(self.picks / SPARED % 2) as usize] } else { BY_URGENCY };
@@ -207,9 +208,15 @@ impl Worker {
         self.queues[queue_of(level)].push(id);
     }
 
+    /// Whether this pick looks into the inbox: each look takes its line, and those of what is in it, away from who pushes.
+    fn looks_in(&self) -> bool {
+        self.picks.is_multiple_of(spin::INBOX_EVERY) || !self.has_queued()
+    }
+
     /// Whether nothing more urgent is there.
     fn comes_first(&self, level: Level) -> bool {
-        self.pool.door.inbox.is_empty() && self.queues[..usize::from(level)].iter().all(deque::Worker::is_empty)
+        let nothing_new = !self.picks.is_multiple_of(spin::INBOX_EVERY) || self.pool.door.inbox.is_empty();
+        nothing_new && self.queues[..usize::from(level)].iter().all(deque::Worker::is_empty)
     }
 
     fn has_queued(&self) -> bool {
@@ -368,7 +375,12 @@ pub(crate) fn serve(mut worker: Worker, vm: Arc<Shared>) {
             return;
         }
         let mut spin = Spin::new(spin::CONTEXT);
-        while !worker.is_ready() && !vm.is_over() && spin.turn() {}
+        loop {
+            let looks = spin.is_nth(spin::INBOX_EVERY) || vm.waiting.load(Ordering::Relaxed) > 0;
+            if (looks && worker.is_ready()) || vm.is_over() || !spin.turn() {
+                break;
+            }
+        }
         if !worker.is_ready() {
             worker.sleep(&vm);
         }
