@@ -119,7 +119,7 @@ impl Case {
 }
 
 /// All cases; each floor follows the workload that it is the floor of, so that the two run close in time.
-pub const CASES: [Case; 28] = [
+pub const CASES: [Case; 29] = [
     Case::workload("chain", &["floor/chain"], workloads::graph::chain),
     Case::floor("floor/chain", floors::graph::chain),
     Case::workload("independent", &["floor/independent"], workloads::graph::independent),
@@ -132,6 +132,7 @@ pub const CASES: [Case; 28] = [
     Case::workload("workers_independent", &["floor/independent"], workloads::workers::independent),
     Case::workload("workers_random", &["floor/random"], workloads::workers::random),
     Case::workload("workers_fan", &["floor/fan"], workloads::workers::fan),
+    Case::workload("workers_operator", &["floor/chain"], workloads::workers::operator),
     Case::workload("workers_irregular", &[], workloads::workers::irregular),
     Case::workload("latency", &["floor/spin", PARK], workloads::latency::latency),
     Case::floor("floor/spin", floors::threads::spin),

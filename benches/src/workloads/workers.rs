@@ -2,7 +2,9 @@
 //!
 //! One function a submission, as a program pushes them, and lists of 64 or a round.
 
-use streamvm::Vm;
+use std::time::Instant;
+
+use streamvm::{Var, Vm};
 
 use super::DEVICE;
 use super::graph::{Emit, Graph, LIST, ROUND};
@@ -55,6 +57,38 @@ pub fn fan(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
 pub fn irregular(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     let graph = Graph::irregular(engine()?, sizes.irregular).on_workers();
     measured(&graph, sizes.irregular, sizes.warm_up().irregular, LIST)
+}
+
+/// The chain by the calls that a program makes, over three more variables that each function reads: a fresh one each time, and
+/// one operator again and again.
+///
+/// # Errors
+/// The engine failed, or ran another number of functions.
+pub fn operator(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
+    let vm = engine()?;
+    let variables: [Var; 4] = std::array::from_fn(|_| vm.var());
+    let [changed, a, b, c] = &variables;
+    let uses = || [changed.update(), a.read(), b.read(), c.read()];
+    let operator = vm.operator("empty", uses(), || Ok(()));
+    let push = || vm.push("empty", uses(), || Ok(())).map(drop);
+    let again = || vm.push_operator(&operator).map(drop);
+    let calls: [(_, &dyn Fn() -> _); 2] = [("ns_per_op_push", &push), ("ns_per_op_operator", &again)];
+    let mut samples = Vec::new();
+    for (metric, call) in calls {
+        let run = |ops: usize| {
+            let start = Instant::now();
+            (0..ops).try_for_each(|_| call())?;
+            vm.wait_all()?;
+            Ok::<_, Error>(start.elapsed().as_nanos() as f64 / ops as f64)
+        };
+        run(sizes.warm_up().ops)?;
+        samples.push(Sample::ns(metric, run(sizes.ops)?));
+    }
+    let (ran, expected) = (vm.stats().streams[0].instructions, 2 * (sizes.warm_up().ops + sizes.ops) as u64);
+    if ran != expected {
+        return Err(Error::Wrong { workload: "operator", found: format!("{ran} functions, not {expected}") });
+    }
+    Ok(samples)
 }
 
 /// Median and p99 of an empty function that is pushed and waited for.
