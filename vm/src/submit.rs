@@ -312,15 +312,16 @@ impl Shared {
         };
         let streams = queues.iter().map(|_| at.create_stream().map(watched)).collect::<Result<Vec<_>, _>>()?;
         let pool = Arc::new(pool);
+        // Before others can use the stream: one without workers would serve nobody.
+        let hired = self.threads.hire(&name, &pool.contexts, &cores, self);
+        let hired = hired.map_err(|error| refused(format!("no thread could be started: {error}")))?;
         let mut state = unpoisoned(self.state.lock());
         let Some(id) = state.new_stream(key)? else { return Ok(()) };
         let unordered = Unordered::new(self.streams.cells().clone(), Some(pool.clone()));
         let entry = Arc::new(StreamEntry::new(id, key, policy, pool.door.clone(), None, Some(unordered)));
         let workers = queues.into_iter().zip(streams).enumerate();
         let workers = workers.filter_map(|(me, (queues, stream))| Worker::new(entry.clone(), me, queues, stream));
-        // Before others can use the stream: one without workers would serve nobody.
-        let employed = self.threads.employ(key.device, &cores, workers, self);
-        employed.map_err(|error| refused(format!("no thread could be started: {error}")))?;
+        self.threads.employ(key.device, hired, workers, self);
         if let Some(monitor) = &self.monitor {
             monitor.opened(id, key, None);
         }

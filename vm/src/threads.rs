@@ -15,7 +15,7 @@ use crate::context::{self, ContextShared};
 use crate::pool::{self, Worker};
 use crate::push::{PoolConfigs, pin};
 use crate::shared::Shared;
-use crate::sync::{Builder, JoinHandle, Mutex, Ordering, unpoisoned};
+use crate::sync::{Builder, Condvar, JoinHandle, Mutex, Ordering, unpoisoned};
 
 /// The threads of one engine.
 pub(crate) struct Threads {
@@ -45,45 +45,52 @@ impl Threads {
         Threads { shared_per_device: shared_per_device.max(1), pools, state: Mutex::default() }
     }
 
-    /// Starts the workers of a pool. One is enough; with fewer than wanted it goes on.
+    /// Starts threads for the workers of a pool, each of which waits for [`Threads::employ`]. One is enough; with fewer than wanted it
+    /// goes on. None where one thread steps everything.
+    pub(crate) fn hire(
+        &self,
+        pool: &str,
+        contexts: &[Arc<ContextShared>],
+        cores: &[usize],
+        vm: &Arc<Shared>,
+    ) -> io::Result<Vec<Hired>> {
+        let (mut hired, mut failed) = (Vec::new(), None);
+        let mut cores = cores.iter().copied().cycle();
+        for context in contexts.iter().filter(|_| vm.simulated.is_none()) {
+            match Hired::new(&context.name, cores.next(), vm) {
+                Ok(one) => hired.push(one),
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if hired.is_empty() => return Err(error),
+            Some(error) => log::warn!("{pool} has {} workers: {error}", hired.len()),
+            None => {}
+        }
+        Ok(hired)
+    }
+
+    /// Has the threads that were hired be these workers. Waits for nothing.
     pub(crate) fn employ(
         &self,
         device: DeviceId,
-        cores: &[usize],
+        hired: Vec<Hired>,
         workers: impl Iterator<Item = Worker>,
-        vm: &Arc<Shared>,
-    ) -> io::Result<()> {
+        vm: &Shared,
+    ) {
         let mut state = unpoisoned(self.state.lock());
-        let (mut employed, mut failed) = (0, None);
-        let mut cores = cores.iter().copied().cycle();
+        let mut hired = hired.into_iter();
         for worker in workers {
-            let core = cores.next();
             let context = worker.context().clone();
-            if let Some(simulated) = &vm.simulated {
-                simulated.employ(worker);
-            } else {
-                let engine = vm.clone();
-                match Builder::new().name(context.name.clone()).spawn(move || serve_on(core, worker, engine)) {
-                    Ok(handle) => state.handles.push(handle),
-                    Err(error) => {
-                        failed = Some(error);
-                        continue;
-                    }
-                }
+            match (&vm.simulated, hired.next()) {
+                (Some(simulated), _) => simulated.employ(worker),
+                (None, Some(thread)) => state.handles.extend(thread.be(worker)),
+                (None, None) => break,
             }
-            employed += 1;
             state.contexts.push(Known { device, wanted: Wanted::Pool, streams: 1, context });
         }
         drop(state);
         vm.room.void_shares();
-        match failed {
-            Some(error) if employed == 0 => Err(error),
-            Some(error) => {
-                log::warn!("a pool of {device} has {employed} workers: {error}");
-                Ok(())
-            }
-            None => Ok(()),
-        }
     }
 
     /// The context for one more stream of `device`: a new one while there may be more, else the one with the fewest
@@ -181,7 +188,78 @@ impl Threads {
     }
 }
 
-/// The body of a worker's thread, on a core of its own if there is one for it.
+/// A thread that waits for the worker that it is to be. Dropped, it ends.
+pub(crate) struct Hired {
+    desk: Arc<Desk>,
+    handle: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Desk {
+    seat: Mutex<Seat>,
+    taken: Condvar,
+}
+
+#[derive(Default)]
+enum Seat {
+    #[default]
+    Free,
+    Taken(Box<Worker>),
+    /// Nobody comes any more.
+    Gone,
+}
+
+impl Hired {
+    /// A thread of this name, on a core of its own if there is one for it.
+    fn new(name: &str, core: Option<usize>, vm: &Arc<Shared>) -> io::Result<Hired> {
+        let desk = Arc::new(Desk::default());
+        let (of_thread, vm) = (desk.clone(), vm.clone());
+        let body = move || {
+            if let Some(worker) = of_thread.wait() {
+                serve_on(core, worker, vm);
+            }
+        };
+        let handle = Builder::new().name(name.to_owned()).spawn(body)?;
+        Ok(Hired { desk, handle: Some(handle) })
+    }
+
+    /// Has it be `worker`.
+    fn be(mut self, worker: Worker) -> Option<JoinHandle<()>> {
+        self.desk.put(Seat::Taken(Box::new(worker)));
+        self.handle.take()
+    }
+}
+
+impl Drop for Hired {
+    fn drop(&mut self) {
+        if self.handle.is_some() {
+            self.desk.put(Seat::Gone);
+        }
+    }
+}
+
+impl Desk {
+    fn put(&self, seat: Seat) {
+        *unpoisoned(self.seat.lock()) = seat;
+        self.taken.notify_one();
+    }
+
+    fn wait(&self) -> Option<Worker> {
+        let mut seat = unpoisoned(self.seat.lock());
+        loop {
+            match std::mem::replace(&mut *seat, Seat::Gone) {
+                Seat::Taken(worker) => return Some(*worker),
+                Seat::Gone => return None,
+                Seat::Free => {
+                    *seat = Seat::Free;
+                    seat = unpoisoned(self.taken.wait(seat));
+                }
+            }
+        }
+    }
+}
+
+/// Is a worker, on this core if one is named.
 fn serve_on(core: Option<usize>, worker: Worker, vm: Arc<Shared>) {
     if let Some(core) = core
         && let Err(error) = pin(core)
