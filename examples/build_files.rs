@@ -77,13 +77,14 @@ impl Target {
         })?;
         let (from, into) = (text.1.clone(), digest.1.clone());
         vm.push(format!("hash {name}"), [text.0.read(), digest.0.write()], move || {
-            let hash = Sha256::digest(&*locked(&from));
+            // Of its own: two readers of a text run side by side, and a lock would keep them apart.
+            let text = locked(&from).clone();
+            let hash = Sha256::digest(&text);
             *locked(&into) = hash.iter().map(|byte| format!("{byte:02x}")).collect();
             Ok(())
         })?;
         let (from, into) = (text.1.clone(), packed.1.clone());
         vm.push(format!("compress {name}"), [text.0.read(), packed.0.write()], move || {
-            // Of its own: two readers of a text run side by side, and a lock would keep them apart.
             let text = locked(&from).clone();
             let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
             encoder.write_all(&text)?;

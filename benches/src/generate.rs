@@ -61,8 +61,8 @@ pub fn random_ops(count: usize) -> Vec<RandomOp> {
 /// Steps of [`work`] that take about a microsecond: one depends on the one before.
 const STEPS: u32 = 500;
 
-/// How many steps the operation of a number works in the irregular workload: 1 to 9 times [`STEPS`], mixed as MurmurHash3
-/// ends.
+/// How many steps the operation of a number works in the irregular workload: 1 to 9 times what takes about a microsecond,
+/// mixed as MurmurHash3 ends.
 pub fn steps_of(op: usize) -> u32 {
     let mut mixed = op as u32 + 1;
     mixed = (mixed ^ mixed >> 16).wrapping_mul(0x85EB_CA6B);

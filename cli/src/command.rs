@@ -200,15 +200,18 @@ pub fn run_script(
         let written = write!(out, "\n{}", vm.profile().unwrap_or_default()).map_err(Stop::Output);
         result = result.and(written);
     }
+    let mut unwritten = false;
     if let Some((path, file)) = &mut profile
         && let Err(error) =
             writeln!(file, "{}", profile_json(&vm.profile().unwrap_or_default())).and_then(|()| file.flush())
     {
-        return cannot_profile(path, &error, err);
+        cannot_profile(path, &error, err)?;
+        unwritten = true;
     }
     // The trace ends with the engine.
     drop(vm);
     let exit = finish(result.and_then(|()| out.flush().map_err(Stop::Output)), &source, err)?;
+    let exit = if unwritten && exit == Exit::Fine { Exit::Failed } else { exit };
     match trace.and_then(|trace| trace.error()) {
         Some(message) => {
             writeln!(err, "{message}")?;

@@ -12,7 +12,8 @@ pub enum MemoryKind {
     /// Host memory that the device can copy from and to without staging.
     Pinned,
     /// Host memory that the device can copy from without staging, and that the host only writes: where the device's driver
-    /// knows such memory, the host's caches are left out, so reading it is correct and very slow.
+    /// knows such memory, the host's caches are left out, so reading it is correct and very slow. Copies alone write it: they see to it that the device
+    /// finds what was written.
     Upload,
     /// Ordinary host memory.
     Pageable,

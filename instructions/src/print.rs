@@ -11,7 +11,7 @@
 //! e0 = event
 //! ```
 //!
-//! An operand is prefixed with its place where that is not the stream's device (`host:t0`), or with `pinned:`.
+//! An operand is prefixed with its place where that is not the stream's device (`host:t0`), or with `pinned:` or `upload:`.
 
 use std::fmt::{self, Write as _};
 use std::ptr;

@@ -216,7 +216,9 @@ fn a_lost_device_tells_no_more_times() -> Result<(), Error> {
         assert!(program(vm).is_err());
         Ok(())
     })?;
-    assert_eq!(told.last().and_then(|told| told.time), None);
+    // The device is lost by the second command that it runs.
+    let timed = told.iter().filter(|told| told.time.is_some()).count();
+    assert!(timed <= 1 && told.len() > 3, "{timed} of {} have a time", told.len());
     // What a lost device had is not given back.
     driver.leaks();
     Ok(())

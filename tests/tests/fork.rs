@@ -107,6 +107,9 @@ fn every_call(vm: Vm, x: Tensor, bools: Tensor) -> Result<(), String> {
     expect_forked("tensor_of_bools", vm.tensor_of_bools(&[true], &[1]))?;
     expect_forked("fill", vm.fill(CPU, DType::F32, &[1], 1.0))?;
     expect_forked("wait_all", vm.wait_all())?;
+    if vm.profile().is_some() {
+        return Err("a profile of the parent's".into());
+    }
     expect_forked("wait_all_timeout", vm.wait_all_timeout(PATIENCE))?;
     expect_forked("wait", x.wait())?;
     expect_forked("wait_timeout", x.wait_timeout(PATIENCE))?;
@@ -191,7 +194,7 @@ fn a_child_of_an_engine_with_workers_is_told_and_has_functions_of_its_own() {
 #[test]
 fn every_call_in_a_child_says_that_it_was_forked_and_the_parent_goes_on() {
     for mode in [Mode::Threaded, Mode::Inline] {
-        let vm = Vm::builder().mode(mode).build().expect("an engine");
+        let vm = Vm::builder().mode(mode).profile(true).build().expect("an engine");
         let x = on_device(&vm, &[1.0, 2.0]);
         let bools = vm.tensor_of_bools(&[true], &[1]).expect("a host tensor");
         let kept = x.clone();

@@ -27,7 +27,10 @@ fn there_is_none_unless_asked_for() {
 fn a_chain_queues_for_what_comes_before_it_and_runs_for_itself() {
     for mode in [Mode::Threaded, Mode::Simulated { seed: 1 }] {
         let vm = Vm::builder().mode(mode).profile(true).workers(2).build().expect("an engine");
-        let x = Var::new();
+        let (x, (all, pushed)) = (Var::new(), std::sync::mpsc::channel::<()>());
+        if mode == Mode::Threaded {
+            vm.push("held", [x.update()], move || Ok(pushed.recv()?)).expect("a push");
+        }
         for _ in 0..3 {
             vm.push("sleeps", [x.update()], || {
                 thread::sleep(LONG);
@@ -35,6 +38,8 @@ fn a_chain_queues_for_what_comes_before_it_and_runs_for_itself() {
             })
             .expect("a push");
         }
+        // Where nobody waits for it, it is closed.
+        let _ = all.send(());
         vm.wait_all().expect("no failure");
         let OpProfile { count, failed, skipped, queued, ran, workers, .. } = op(&vm, "sleeps");
         assert_eq!((count, failed, skipped), (3, 0, 0));
@@ -82,6 +87,11 @@ fn what_fails_and_what_is_skipped_for_it_is_told_apart() {
         let (fails, reads) = (op(&vm, "fails"), op(&vm, "reads"));
         assert_eq!((fails.count, fails.failed, fails.skipped), (1, 1, 0));
         assert_eq!((reads.count, reads.failed, reads.skipped), (1, 0, 2));
+        // A clean-up that passes another's failure on has not failed.
+        vm.pusher().clean_up(true).push("closes", [x.update()], || Ok(())).expect("a push");
+        assert!(vm.wait(&x).is_err());
+        let closes = op(&vm, "closes");
+        assert_eq!((closes.count, closes.failed, closes.skipped), (1, 0, 0));
         if mode == Mode::Inline {
             assert_eq!(reads.workers[0].worker, "inline");
         }

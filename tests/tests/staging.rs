@@ -1,5 +1,7 @@
 //! Copies from and to pageable memory, on devices that reach pinned memory only.
 
+use std::sync::{Arc, Mutex};
+
 use streamvm::ep::faults::{Fault, FaultPlan, Point, Rule};
 use streamvm::{DType, DeviceId, Error, InstructionsBuilder, MemoryKind, Mode, Tensor, Vm, VmBuilder};
 use streamvm_tests::{CPU, no_races, submit, within};
@@ -186,4 +188,22 @@ fn a_copy_in_pieces_of_what_has_failed_is_skipped() -> Result<(), Error> {
         assert_eq!(failure.what, "div");
     }
     Ok(())
+}
+
+/// Many pieces would be more than an engine's thread may add to the queue, and it cannot wait for room.
+#[test]
+fn a_function_may_submit_a_copy_of_any_size() {
+    let vm = Arc::new(builder().max_instructions(8).staging_piece(8).build().expect("an engine"));
+    let numbers: Vec<f32> = (0..100u8).map(f32::from).collect();
+    let x = vm.tensor(&numbers, &[100]).expect("memory");
+    let (of_function, there) = (vm.clone(), Arc::new(Mutex::new(None)));
+    let into = there.clone();
+    let copy = move || {
+        *into.lock().expect("nobody panics") = Some(x.to(SIM)?);
+        drop(of_function);
+        Ok(())
+    };
+    vm.push("copies", [], copy).expect("a push").wait().expect("it is let in");
+    let there = there.lock().expect("nobody panics").take().expect("a tensor");
+    assert_eq!(there.to_vec::<f32>(), Ok(numbers));
 }

@@ -31,8 +31,8 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// Numbers of one cell are so far apart: the most cells that there may be.
 pub(crate) const CAP: u64 = if cfg!(loom) { 16 } else { 1 << 22 };
 
-/// No more are made for joins than this leaves: each instruction that may be pending gets one.
-const JOINABLE: u64 = if cfg!(all(test, not(loom))) { 256 } else { CAP / 2 };
+/// Joins that may be pending: so many that each instruction that may be pending has a cell beside them.
+const JOINABLE: u64 = if cfg!(all(test, not(loom))) { 256 } else { CAP / 4 };
 const _: () = assert!(JOINABLE + 2 * MOST_ON_WORKERS as u64 <= CAP || cfg!(loom), "what is pending, and one list more");
 
 /// Cells are made so many at a time.
@@ -111,13 +111,15 @@ pub(crate) struct Cells {
     chunks: Box<[OnceLock<Box<[Cell]>>]>,
     /// How many there are. Written under the submission lock.
     count: AtomicU32,
+    /// Joins that are pending.
+    joins: AtomicU32,
 }
 
 impl Cells {
     /// None yet.
     pub(crate) fn new() -> Cells {
         let chunks = (0..CAP as usize / CHUNK).map(|_| OnceLock::new()).collect();
-        Cells { chunks, count: AtomicU32::new(0) }
+        Cells { chunks, count: AtomicU32::new(0), joins: AtomicU32::new(0) }
     }
 
     /// Makes one more. Under the submission lock.
@@ -134,10 +136,19 @@ impl Cells {
         self.count.load(Ordering::Relaxed) as usize
     }
 
-    /// Whether there are cells for the joins of so many needs, with `spare` that are used by nobody.
-    pub(crate) fn suffice(&self, needs: usize, spare: usize) -> bool {
-        let joins = needs.div_ceil(EDGES - 1);
-        joins <= spare || u64::from(self.count.load(Ordering::Relaxed)) + joins as u64 <= JOINABLE
+    /// Whether so many needs may be joined, beside what is joined already.
+    pub(crate) fn suffice(&self, needs: usize) -> bool {
+        u64::from(self.joins.load(Ordering::Relaxed)) + needs.div_ceil(EDGES - 1) as u64 <= JOINABLE
+    }
+
+    /// A join is pending.
+    pub(crate) fn join_begins(&self) {
+        self.joins.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A join has passed.
+    pub(crate) fn join_ends(&self) {
+        self.joins.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn cell(&self, id: CellId) -> &Cell {

@@ -25,7 +25,6 @@ use crate::pool::DIRECT;
 use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::state::{Contents, State, Undo};
-use crate::tally::Stamp;
 
 /// What one submission put on one stream.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -105,7 +104,7 @@ impl State {
             if let Some(submitted) = submitted_at
                 && job.task != Task::Nothing
             {
-                job.more().stamp = Some(Stamp { submitted, started: None });
+                job.stamp(submitted);
             }
             plain &= job.is_plain();
             submitted.add(job.point);
@@ -475,7 +474,7 @@ impl State {
         let mut numbers = std::mem::take(&mut self.scratch.numbers);
         let needs = self.scratch.waits.len();
         // What cannot be joined any more is seen to by the scheduler.
-        let too_many = needs > EDGES && !cells.suffice(needs, self.spare_cells.len());
+        let too_many = needs > EDGES && !cells.suffice(needs);
         for Wait { point, .. } in &self.scratch.waits {
             if !point.stream.is_unordered() || (too_many && vm.inline.is_none()) {
                 job.more().host_waits.push(*point);
@@ -510,6 +509,7 @@ impl State {
         (join.what, join.task, join.bytes) = ("join", Task::Join, 0);
         self.number_by_cell(&mut join, job.level, vm);
         let (cells, number) = (vm.streams.cells(), join.point.seq);
+        cells.join_begins();
         need_all(cells, cell_of(number), numbers);
         cells.put(cell_of(number), join);
         if cells.meet(cell_of(number)).is_none() {
@@ -517,6 +517,7 @@ impl State {
         }
         // Nobody knows of it.
         let _ = cells.pass(number, |id, _, _| unreachable!("cell {id} needs what was never told"));
+        cells.join_ends();
         if let Some(mut join) = cells.take(cell_of(number)) {
             join.task = Task::Nothing;
             self.free.push(join);
@@ -588,6 +589,8 @@ mod tests {
             // Where nobody waits for it, it is closed.
             let _ = open.send(());
             vm.wait_all().expect("the write comes last");
+            // What is over keeps nothing from being joined.
+            assert!(cells.suffice(20) && !cells.suffice(READS));
         }
     }
 }

@@ -368,8 +368,8 @@ impl VmBuilder {
         let cuda = Arc::new(CudaDevices::default());
         let tells_ops = self.cuda.as_ref().is_some_and(|config| config.sync_each_op);
         if let Some(mut config) = self.cuda.filter(|_| simulated.is_none()) {
-            // What goes past staging would hold up the thread that launches.
             config.timed = self.trace.is_some();
+            // What goes past staging would hold up the thread that launches.
             config.strict_pinned |= capabilities.pinned_only(DeviceKind::Cuda);
             let (faults, cuda) = (self.faults.clone(), cuda.clone());
             devices = devices.with_cuda(move || {

@@ -332,7 +332,7 @@ impl Context {
             // It was not skipped, and all of the caller's has run: the function, the drops of its captures and of its error.
             bind(flight);
         }
-        if let Some(job) = &self.in_hand {
+        if let Some(job) = &mut self.in_hand {
             run::tally(job, vm, &self.shared);
         }
         if let Some(job) = self.in_hand.take()

@@ -21,8 +21,8 @@ pub enum EngineKind {
     /// Each function runs in the thread that pushes it, before the push returns: for debugging, and for knowing what a
     /// program gives one step after the other.
     Inline,
-    /// One pool of workers runs all functions, of whatever device and [`Pool`](crate::Pool): no more threads than cores,
-    /// however many devices there are. It is set up as [`Pool::Normal`](crate::Pool::Normal) is, and what else was said of
+    /// One pool of workers runs all functions, of whatever device and [`Pool`](crate::Pool): as many as there are
+    /// cores unless said otherwise, however many devices there are. It is set up as [`Pool::Normal`](crate::Pool::Normal) is, and what else was said of
     /// pools says nothing. Functions for [`Pool::Urgent`](crate::Pool::Urgent) go first there, as those of
     /// [`Priority::High`](crate::Priority::High) do.
     Shared,

@@ -95,8 +95,6 @@ const _: () = assert!(
 #[repr(C)]
 pub(crate) struct More {
     pub(crate) operands: Operands,
-    /// When it was submitted and begun, where somebody asks.
-    pub(crate) stamp: Option<Stamp>,
     /// Points that the thread context waits for.
     pub(crate) device_waits: SmallVec<[Point; 2]>,
     /// Points that the scheduler waits for.
@@ -116,6 +114,8 @@ pub(crate) struct More {
     pub(crate) clean_up: Option<CleanUp>,
     /// What counts its success.
     pub(crate) versions: SmallVec<[Version; 1]>,
+    /// When it was submitted and begun, where somebody asks: only then looked at.
+    stamp: Option<Stamp>,
 }
 
 /// What a clean-up makes of the failures of what it reads.
@@ -263,9 +263,21 @@ impl Job {
         if self.has_more { &self.more.versions } else { &[] }
     }
 
-    /// When it was submitted and begun, where somebody asks.
-    pub(crate) fn stamp(&self) -> Option<Stamp> {
-        if self.has_more { self.more.stamp } else { None }
+    /// Notes when it was submitted. In an engine that profiles: what is submitted without a stamp has none there.
+    pub(crate) fn stamp(&mut self, submitted: Instant) {
+        self.more().stamp = Some(Stamp { submitted, started: None });
+    }
+
+    /// Notes that its task begins, or begins again. In an engine that profiles.
+    pub(crate) fn stamp_start(&mut self) {
+        if let Some(stamp) = self.has_more().and_then(|more| more.stamp.as_mut()) {
+            stamp.started.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// When it was submitted and begun, told once. In an engine that profiles.
+    pub(crate) fn take_stamp(&mut self) -> Option<Stamp> {
+        self.has_more()?.stamp.take()
     }
 
     /// Has it answer what is known by now, when it runs once more: its function was called before.
@@ -289,11 +301,11 @@ impl Job {
         if self.has_more { self.more.device_waits.first().copied() } else { None }
     }
 
-    /// The points that whoever has the job still waits for.
+    /// The points that whoever has the job still waits for, the next that the scheduler looks at first.
     pub(crate) fn open_waits(&self) -> impl Iterator<Item = Point> + '_ {
         let (device, host): (&[Point], &[Point]) =
             if self.has_more { (&self.more.device_waits, &self.more.host_waits) } else { (&[], &[]) };
-        host.iter().chain(device).copied()
+        host.iter().rev().chain(device).copied()
     }
 
     /// Whether there is nothing for [`Job::clear`] to drop.
@@ -306,8 +318,7 @@ impl Job {
     pub(crate) fn clear(&mut self) {
         if self.has_more {
             self.has_more = false;
-            let More { device_waits, host_waits, waited, operands, versions, stamp, .. } = &mut self.more;
-            *stamp = None;
+            let More { device_waits, host_waits, waited, operands, versions, .. } = &mut self.more;
             versions.clear();
             waited.clear();
             device_waits.clear();
@@ -328,14 +339,7 @@ impl Job {
 
 impl Work for Job {
     fn run(&mut self, stream: &mut dyn ep::Stream) -> Result<(), CallError> {
-        let operands = if self.has_more {
-            if let Some(stamp) = &mut self.more.stamp {
-                stamp.started.get_or_insert_with(Instant::now);
-            }
-            self.more.operands.as_mut_slice()
-        } else {
-            &mut []
-        };
+        let operands = if self.has_more { self.more.operands.as_mut_slice() } else { &mut [] };
         match (std::mem::replace(&mut self.task, Task::Nothing), operands) {
             (Task::Nothing | Task::Mark | Task::Join, _) => Ok(()),
             (Task::Function, operands) => stream.call(std::mem::take(&mut self.function), operands),

@@ -286,6 +286,7 @@ impl Worker {
         if job.task == Task::Join {
             // Its slot is the next instruction's, which may have no task of its own to put there.
             job.task = Task::Nothing;
+            unordered.cells.join_ends();
         } else {
             run::settle(&mut job, entry, vm, &self.shared);
             unordered.count(self.me);

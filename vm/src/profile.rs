@@ -18,11 +18,13 @@ pub struct Profile {
     pub ops: Vec<OpProfile>,
 }
 
-/// One op or function on one stream.
+/// One op or function on one stream. The functions of a bulk are one function, `bulk`; a copy that is staged is one instruction for
+/// each piece, on each of its streams. On a device that runs commands later all is counted when a command was launched, so failures
+/// that it tells of later, and what is skipped for them, are not in it: those are told to whoever waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpProfile {
-    /// Its name. What has more names than a profile tells apart, about a thousand a thread, is `(other names)`.
+    /// Its name. What has more names than a profile tells apart, 256 a thread, is `(other names)`.
     pub name: String,
     /// The stream.
     pub stream: StreamKey,
@@ -30,7 +32,7 @@ pub struct OpProfile {
     pub count: u64,
     /// How many of these failed.
     pub failed: u64,
-    /// How many were not begun, because something that they read had failed.
+    /// How many were not begun, because something that they read had failed, or their device was lost.
     pub skipped: u64,
     /// From submission until it was begun.
     pub queued: Times,
@@ -49,7 +51,7 @@ pub struct WorkerProfile {
     pub worker: String,
     /// How many it has run.
     pub count: u64,
-    /// How long that took.
+    /// How long that took; of an asynchronous function all of it counts for the worker that has seen its end.
     pub total: Duration,
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn settle(job: &mut Job, entry: &StreamEntry, vm: &Shared, context: &
 }
 
 /// Counts what is to be counted of an instruction whose outcome is entered.
-fn note_over(job: &Job, vm: &Shared, context: &ContextShared) {
+fn note_over(job: &mut Job, vm: &Shared, context: &ContextShared) {
     if let [_, ..] = job.versions()
         && !vm.failures.is_known(job.point)
     {
@@ -73,9 +73,16 @@ fn note_over(job: &Job, vm: &Shared, context: &ContextShared) {
 }
 
 /// Counts an instruction in the tally of the thread that has run, launched or skipped it.
-pub(crate) fn tally(job: &Job, vm: &Shared, context: &ContextShared) {
-    if let Some(stamp) = job.stamp() {
-        let ended = if vm.failures.is_known(job.point) { Ended::Failed } else { Ended::Fine };
+pub(crate) fn tally(job: &mut Job, vm: &Shared, context: &ContextShared) {
+    if vm.profiles
+        && let Some(stamp) = job.take_stamp()
+    {
+        // What a clean-up passes on is another's failure.
+        let ended = match vm.failures.poison(std::iter::once(job.point)) {
+            Some(root) if root.point == job.point => Ended::Failed,
+            Some(_) => Ended::PassedOn,
+            None => Ended::Fine,
+        };
         unpoisoned(context.tallies.lock()).add(job, stamp, ended);
     }
 }
@@ -108,6 +115,9 @@ pub(crate) fn carry_out(
             failures.pass_on(job.point, job.order, root);
         }
     } else if job.task != Task::Nothing {
+        if vm.profiles {
+            job.stamp_start();
+        }
         match attempt(job, entry, stream) {
             Outcome::Fine => {}
             Outcome::Later(later) => return Some(later),
@@ -129,6 +139,9 @@ fn clean(
     vm: &Shared,
     (clean_up, root): (CleanUp, Arc<Failure>),
 ) -> Option<Arc<Later>> {
+    if vm.profiles {
+        job.stamp_start();
+    }
     match attempt(job, entry, stream) {
         Outcome::Fine if clean_up == CleanUp::Heals => {}
         Outcome::Fine => vm.failures.pass_on(job.point, job.order, root),

@@ -36,6 +36,9 @@ use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence, unpoisoned};
 /// sensible instruction, short enough to help whoever looks at a program that hangs.
 pub(crate) const STALL_AFTER: Duration = Duration::from_secs(30);
 
+/// Open waits of an instruction that are written down, those that are looked at next first: there may be thousands.
+const MOST_WAITS: usize = 8;
+
 /// Words of a name that are written down, of 8 bytes each; what is longer is cut off.
 const WORDS: usize = 3;
 
@@ -143,7 +146,7 @@ impl Board {
             point: job.point,
             what: if std::ptr::eq(job.name(), job.what) { job.what.into() } else { job.name().to_owned().into() },
             site: job.site,
-            waits: job.open_waits().collect(),
+            waits: job.open_waits().take(MOST_WAITS).collect(),
         }));
     }
 

@@ -4,6 +4,7 @@
 //! new thread or patience is done outside of the lock, and the submission starts again.
 
 use std::cell::RefCell;
+use std::io;
 use std::panic::Location;
 use std::sync::{Arc, TryLockError};
 
@@ -86,7 +87,9 @@ impl Shared {
         full: Full,
         submitted: &mut Submitted,
     ) -> Result<(), Error> {
-        let Some(mut staged) = list.staged(&self.capabilities, self.staging_piece) else {
+        // What an engine's thread submits is let in up to a bound, and cannot wait for room: there a copy is one piece.
+        let piece = if engine_thread::is_here() { usize::MAX } else { self.staging_piece };
+        let Some(mut staged) = list.staged(&self.capabilities, piece) else {
             return self.submit_staged(engine, list, full, submitted);
         };
         let outcome = self.submit_staged(engine, &mut staged.list, full, submitted);
@@ -266,13 +269,12 @@ impl Shared {
         }
         let context: Arc<ContextShared> = match &self.inline {
             Some(inline) => inline.context.clone(),
-            None => self
-                .threads
-                .context(key.device, policy.threads(), self)
-                .map_err(|error| refused(format!("no thread could be started: {error}")))?,
+            None => {
+                self.threads.context(key.device, policy.threads(), self).map_err(|error| refused(no_thread(&error)))?
+            }
         };
         if later {
-            self.threads.complete(self).map_err(|error| refused(format!("no thread could be started: {error}")))?;
+            self.threads.complete(self).map_err(|error| refused(no_thread(&error)))?;
         }
         let flight = later.then(|| Flight::new(device.clone(), self.completion.sleeper.clone()));
         let mut state = unpoisoned(self.state.lock());
@@ -306,15 +308,15 @@ impl Shared {
         let at = if key.device.kind == DeviceKind::Cpu { device } else { &self.host };
         let Crew { workers, name, cores } = self.threads.pools.of(key);
         let (pool, queues) = Pool::new(&name, workers);
+        // Before others can use the stream: one without workers would serve nobody.
+        let hired =
+            self.threads.hire(&name, &pool.contexts, &cores, self).map_err(|error| refused(no_thread(&error)))?;
         let watched = |stream| match &self.monitor {
             Some(monitor) => monitor.watch(stream, key).0,
             None => stream,
         };
         let streams = queues.iter().map(|_| at.create_stream().map(watched)).collect::<Result<Vec<_>, _>>()?;
         let pool = Arc::new(pool);
-        // Before others can use the stream: one without workers would serve nobody.
-        let hired = self.threads.hire(&name, &pool.contexts, &cores, self);
-        let hired = hired.map_err(|error| refused(format!("no thread could be started: {error}")))?;
         let mut state = unpoisoned(self.state.lock());
         let Some(id) = state.new_stream(key)? else { return Ok(()) };
         let unordered = Unordered::new(self.streams.cells().clone(), Some(pool.clone()));
@@ -432,6 +434,12 @@ fn run_turn(mut context: MutexGuard<'_, Context>, inline: &Inline, vm: &Shared) 
     let _here = engine_thread::visit();
     let jobs = inline.jobs.take();
     context.run_in_order(jobs, vm);
+}
+
+fn no_thread(error: &io::Error) -> String {
+    format!(
+        "no thread could be started ({error}); use fewer streams and workers, or raise the limit of threads or memory"
+    )
 }
 
 impl State {

@@ -13,8 +13,9 @@ use streamvm_stream::StreamId;
 
 use crate::job::Job;
 
-/// Names that one thread tells apart; the rest are counted under [`OTHERS`].
-const NAMES: usize = 1024;
+/// Names that one thread tells apart; the rest are counted under [`OTHERS`]. Two histograms of durations up to seconds are about 30 kB
+/// a name.
+const NAMES: usize = 256;
 
 /// The name of what has one name too many.
 pub(crate) const OTHERS: &str = "(other names)";
@@ -34,6 +35,8 @@ pub(crate) struct Stamp {
 pub(crate) enum Ended {
     Fine,
     Failed,
+    /// It has, or passes on, the failure of another.
+    PassedOn,
 }
 
 /// What one thread has run.
@@ -84,7 +87,7 @@ impl Tallies {
             None => self.by_op.entry(Op { stream, name: name.into() }).or_default(),
         };
         match (stamp.started, ended) {
-            (None, Ended::Failed) => tally.skipped += 1,
+            (None, Ended::Failed | Ended::PassedOn) => tally.skipped += 1,
             (Some(started), ended) => {
                 tally.failed += u64::from(ended == Ended::Failed);
                 tally.queued.add(started.saturating_duration_since(stamp.submitted));

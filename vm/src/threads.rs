@@ -56,8 +56,8 @@ impl Threads {
     ) -> io::Result<Vec<Hired>> {
         let (mut hired, mut failed) = (Vec::new(), None);
         let mut cores = cores.iter().copied().cycle();
-        for context in contexts.iter().filter(|_| vm.simulated.is_none()) {
-            match Hired::new(&context.name, cores.next(), vm) {
+        for (me, context) in contexts.iter().enumerate().filter(|_| vm.simulated.is_none()) {
+            match Hired::new(me, &context.name, cores.next(), vm) {
                 Ok(one) => hired.push(one),
                 Err(error) => failed = Some(error),
             }
@@ -79,13 +79,14 @@ impl Threads {
         vm: &Shared,
     ) {
         let mut state = unpoisoned(self.state.lock());
-        let mut hired = hired.into_iter();
-        for worker in workers {
+        let mut hired = hired.into_iter().peekable();
+        for (me, worker) in workers.enumerate() {
             let context = worker.context().clone();
-            match (&vm.simulated, hired.next()) {
+            match (&vm.simulated, hired.next_if(|thread| thread.me == me)) {
                 (Some(simulated), _) => simulated.employ(worker),
                 (None, Some(thread)) => state.handles.extend(thread.be(worker)),
-                (None, None) => break,
+                // Its thread could not be started.
+                (None, None) => continue,
             }
             state.contexts.push(Known { device, wanted: Wanted::Pool, streams: 1, context });
         }
@@ -190,6 +191,8 @@ impl Threads {
 
 /// A thread that waits for the worker that it is to be. Dropped, it ends.
 pub(crate) struct Hired {
+    /// The place of its worker among those of the pool.
+    me: usize,
     desk: Arc<Desk>,
     handle: Option<JoinHandle<()>>,
 }
@@ -211,7 +214,7 @@ enum Seat {
 
 impl Hired {
     /// A thread of this name, on a core of its own if there is one for it.
-    fn new(name: &str, core: Option<usize>, vm: &Arc<Shared>) -> io::Result<Hired> {
+    fn new(me: usize, name: &str, core: Option<usize>, vm: &Arc<Shared>) -> io::Result<Hired> {
         let desk = Arc::new(Desk::default());
         let (of_thread, vm) = (desk.clone(), vm.clone());
         let body = move || {
@@ -220,7 +223,7 @@ impl Hired {
             }
         };
         let handle = Builder::new().name(name.to_owned()).spawn(body)?;
-        Ok(Hired { desk, handle: Some(handle) })
+        Ok(Hired { me, desk, handle: Some(handle) })
     }
 
     /// Has it be `worker`.
