@@ -27,6 +27,7 @@ mod patience;
 pub mod program;
 mod random;
 mod setup;
+mod written;
 
 pub use engines::{builders, engines, threaded, with_streams};
 pub use gate::{ClosedGate, Gate};
@@ -36,3 +37,4 @@ pub use notes::{Notes, Site};
 pub use patience::{PATIENCE, block_on, poll_once, until, within};
 pub use random::Random;
 pub use setup::{CPU, failure_of, list, no_races, on_device, submit, used_bytes};
+pub use written::Text;

@@ -3,14 +3,11 @@
 
 #![cfg(target_os = "linux")]
 
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
-
 use streamvm::ep::cuda::{CudaConfig, CudaProducts};
 use streamvm::{DType, DeviceId, InstructionsBuilder, Op, Params, Tensor, Vm};
 use streamvm_standin::Standin;
-use streamvm_tests::CPU;
 use streamvm_tests::conformance::{Backend, run};
+use streamvm_tests::{CPU, Text};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
@@ -161,21 +158,6 @@ fn without_cublas_products_are_the_kernels() -> Outcome {
     Ok(())
 }
 
-/// Text that can be looked at.
-#[derive(Clone, Default)]
-struct Text(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Text {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Whoever has multiplied: what cuBLAS was asked for and refused is no time of its own.
 #[test]
 fn a_product_has_one_time_in_a_trace() -> Outcome {
@@ -186,7 +168,7 @@ fn a_product_has_one_time_in_a_trace() -> Outcome {
         let x = vm.fill(CUDA, DType::F32, &[4, 4], 1.0)?;
         x.matmul(&x)?.wait()?;
         drop((x, vm));
-        let text = String::from_utf8(text.0.lock().unwrap().clone())?;
+        let text = text.written();
         assert_eq!(text.matches("{\"ran\":").count(), 2, "{settings}: a fill and a product\n{text}");
     }
     Ok(())

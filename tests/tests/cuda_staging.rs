@@ -3,14 +3,13 @@
 
 #![cfg(target_os = "linux")]
 
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use streamvm::ep::cuda::CudaConfig;
 use streamvm::{DType, DeviceId, Error, InstructionsBuilder, MemoryKind, Mode, Vm};
 use streamvm_standin::Standin;
+use streamvm_tests::Text;
 use streamvm_verify::{Trace, verify};
 
 const CUDA: DeviceId = DeviceId::cuda(0);
@@ -151,21 +150,6 @@ fn the_host_copies_a_piece_while_the_device_copies_another() -> Result<(), Error
     Ok(())
 }
 
-/// A trace that can be looked at.
-#[derive(Clone, Default)]
-struct Text(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Text {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[test]
 fn pieces_are_ordered_by_no_wait_too_few_and_none_too_many() -> Result<(), Error> {
     for mode in [Mode::Threaded, Mode::Inline] {
@@ -179,8 +163,8 @@ fn pieces_are_ordered_by_no_wait_too_few_and_none_too_many() -> Result<(), Error
         }
         drop(x);
         end(vm);
-        let text = text.0.lock().unwrap();
-        let report = verify(&Trace::read(&text[..]).expect("a trace")).expect("small enough");
+        let text = text.written();
+        let report = verify(&Trace::read(text.as_bytes()).expect("a trace")).expect("small enough");
         assert!(report.is_ok() && report.complete, "{mode:?}: {report}");
         assert_eq!(report.excess.waits.total, 0, "{mode:?}: {report}");
     }

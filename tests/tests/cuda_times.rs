@@ -4,13 +4,12 @@
 #![cfg(target_os = "linux")]
 
 use std::collections::HashMap;
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Mode, Vm, VmBuilder};
 use streamvm_standin::Standin;
+use streamvm_tests::Text;
 use streamvm_verify::Trace;
 
 const CUDA: DeviceId = DeviceId::cuda(0);
@@ -21,21 +20,6 @@ const ROUNDED: u64 = 2000;
 /// All tests of one process see the same number of devices.
 fn standin(settings: &str) -> Standin {
     Standin::load(&format!("devices=1;{settings}"))
-}
-
-/// A writer whose text can be looked at.
-#[derive(Clone, Default)]
-struct Text(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Text {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// An instruction of a trace, and when it ran.
@@ -58,13 +42,13 @@ fn traced(builder: VmBuilder, program: impl FnOnce(&Vm) -> Result<(), Error>) ->
     let vm = builder.record(text.clone()).build()?;
     program(&vm)?;
     let _ = vm.shutdown(Duration::from_secs(60));
-    let text = text.0.lock().unwrap();
-    let report = streamvm_verify::verify(&Trace::read(&text[..]).expect("a trace")).expect("small enough");
+    let text = text.written();
+    let report = streamvm_verify::verify(&Trace::read(text.as_bytes()).expect("a trace")).expect("small enough");
     assert!(report.is_ok() && report.complete, "{report}");
     let (mut streams, mut told, mut places) = (HashMap::new(), Vec::<Told>::new(), HashMap::new());
     let number = |value: &Value| value.as_u64().expect("a number");
-    for line in text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
-        let line: Value = serde_json::from_slice(line).expect("a line");
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line).expect("a line");
         if let Some(stream) = line.get("stream") {
             streams.insert(number(&stream["id"]), stream["name"].as_str().expect("a name").to_owned());
         } else if let Some(instruction) = line.get("instruction") {

@@ -240,7 +240,7 @@ impl VmBuilder {
     }
 
     /// Whether it is counted how often each op and function runs, how long it waited for that and how long it took;
-    /// [`Vm::profile`] has it. Costs three looks at the clock an instruction and a lock that nobody else wants. Default: off.
+    /// [`Vm::profile`] has it. Costs two looks at the clock an instruction, one a list, and a lock that nobody else wants. Default: off.
     #[must_use]
     pub fn profile(mut self, on: bool) -> VmBuilder {
         self.profiles = on;

@@ -183,6 +183,7 @@ impl Context {
         }
         match &entry.flight {
             Some(flight) => {
+                run::tally(&mut job, vm, &self.shared);
                 let (seq, records) = (job.point.seq, job.records());
                 flight.add(job);
                 // Who waits for the record waits for the number instead.
