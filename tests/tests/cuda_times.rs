@@ -200,9 +200,9 @@ fn a_lost_device_tells_no_more_times() -> Result<(), Error> {
         assert!(program(vm).is_err());
         Ok(())
     })?;
-    // The device is lost by the second command that it runs.
-    let timed = told.iter().filter(|told| told.time.is_some()).count();
-    assert!(timed <= 1 && told.len() > 3, "{timed} of {} have a time", told.len());
+    // The second kernel breaks it; what was over before may have been seen.
+    let broken = told.iter().position(|told| told.op == "mul").expect("it was submitted");
+    assert!(told[broken..].iter().all(|told| told.time.is_none()), "{told:?}");
     // What a lost device had is not given back.
     driver.leaks();
     Ok(())
