@@ -101,9 +101,10 @@ fn nothing_works_before_the_driver_is_ready() {
     assert_eq!(count, 1);
     drop(bench);
     // Set up anew, it is ready: the process has called `cuInit`.
-    drop(Bench::raw("devices=3"));
+    let bench = Bench::raw("devices=3");
     call!(device::cuDeviceGetCount(Out::to(&mut count))).unwrap();
     assert_eq!(count, 3);
+    drop(bench);
     let _none = Bench::raw("devices=0;ready=0");
     assert_eq!(call!(init::cuInit(0)), Err(Code::NO_DEVICE));
     assert_eq!(call!(device::cuDeviceGetCount(Out::to(&mut count))), Err(Code::NOT_INITIALIZED));
