@@ -17,8 +17,13 @@ limit=${LIMIT:-900}
 python=${PYTHON:-python3}
 mkdir -p "$logs" || exit 1
 
+# limited COMMAND...: no longer than a part may take. What does not end when it is told to is killed.
+limited() {
+  if command -v timeout >/dev/null 2>&1; then timeout -k 2 "$limit" "$@"; else "$@"; fi
+}
+
 if [ -x "$folder/gpu-bench" ]; then
-  "$folder/gpu-bench" --probe >"$logs/devices.json" 2>"$logs/devices.log"
+  limited "$folder/gpu-bench" --probe >"$logs/devices.json" 2>"$logs/devices.log"
   case $? in
     0) ;;
     3) cat "$logs/devices.log"; exit 3 ;;
@@ -28,14 +33,14 @@ else
   echo null >"$logs/devices.json"
 fi
 
-# PyTorch's wheels bring cuBLAS along, where no loader looks for it.
+# PyTorch's wheels bring cuBLAS along, where no loader looks for it. A stub of the driver, in place of the driver, is none.
 if command -v "$python" >/dev/null 2>&1; then
   libraries=$("$python" - 2>/dev/null <<'PYTHON'
 import glob, os, site, sys
 folders = [*site.getsitepackages(), site.getusersitepackages(), *sys.path]
 found = {os.path.dirname(path) for folder in folders if folder
          for path in glob.glob(os.path.join(folder, "nvidia", "*", "lib", "**", "lib*.so*"), recursive=True)}
-print(":".join(sorted(found)))
+print(":".join(sorted(folder for folder in found if os.path.basename(folder) != "stubs")))
 PYTHON
   )
   [ -z "$libraries" ] || export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$libraries"
@@ -57,11 +62,6 @@ told() {
   [ "$2" = passed ] || failed=1
 }
 
-# limited COMMAND...: no longer than a part may take.
-limited() {
-  if command -v timeout >/dev/null 2>&1; then timeout "$limit" "$@"; else "$@"; fi
-}
-
 # suite NAME PROGRAM ARGUMENT...: runs a program of the folder; its last line is the detail.
 suite() {
   name=$1 program=$folder/$2
@@ -77,6 +77,7 @@ suite() {
   case $code in
     0) told "$name" passed "$detail" ;;
     124) told "$name" failed "not over after $limit s; $log" ;;
+    137) told "$name" failed "killed, not over after $limit s or out of memory; $log" ;;
     *) told "$name" failed "exit code $code; $log: $detail" ;;
   esac
 }

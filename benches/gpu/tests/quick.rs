@@ -90,6 +90,39 @@ fn every_bench_is_measured_beside_its_references() {
 }
 
 #[test]
+fn a_cublas_that_does_not_start_leaves_the_products_to_the_kernel() {
+    let folder = TempDir::new().expect("a folder");
+    let out = folder.path().join("bench.json");
+    let (driver, cublas) = (Standin::folder(), folder.path().join("libcublas.so"));
+    symlink(driver.with_file_name("libstreamvm_standin_cublas.so"), cublas).expect("a link");
+    let settings = "delay=5;fail=cublasCreate_v2:*:OUT_OF_MEMORY";
+    let mut command = over_the_standin(BENCH, settings, folder.path());
+    command.env("LD_LIBRARY_PATH", format!("{}:{}", folder.path().display(), driver.display()));
+    command.args(["--quick", "--runs", "1", "--only", "overlap,weights,waits", "--out"]).arg(&out);
+    let output = command.output().expect("it starts");
+    assert!(output.status.success(), "{}", said(&output));
+    for bench in &read(&out)["benches"].as_array().expect("benches")[..2] {
+        let notes = bench["notes"].to_string();
+        assert!(notes.contains("cuBLAS does not start: CUBLAS_STATUS"), "{notes}");
+    }
+}
+
+#[test]
+fn a_bench_that_crashes_leaves_the_figures_of_those_before_it() {
+    let folder = TempDir::new().expect("a folder");
+    let (python, out) = (folder.path().join("python"), folder.path().join("bench.json"));
+    // The child of the second bench ends its parent.
+    script(&python, "case $1 in */overlap.py) kill -KILL $PPID ;; *) echo no PyTorch ;; esac");
+    let mut command = over_the_standin(BENCH, "delay=5", folder.path());
+    command.args(["--quick", "--runs", "1", "--only", "add-chain,overlap", "--python"]).arg(&python);
+    let output = command.arg("--out").arg(&out).output().expect("it starts");
+    assert_eq!(output.status.code(), None, "{}", said(&output));
+    let json = read(&out);
+    let names: Vec<_> = json["benches"].as_array().expect("benches").iter().map(|bench| &bench["bench"]).collect();
+    assert_eq!(names, ["add-chain"], "{json}");
+}
+
+#[test]
 fn torch_answers_line_by_line_or_says_why_not() {
     let folder = TempDir::new().expect("a folder");
     let (python, out) = (folder.path().join("python"), folder.path().join("bench.json"));
@@ -144,6 +177,30 @@ fn without_a_device_one_line_says_so() {
     let output = over_the_standin(RUN, "devices=0", folder.path()).arg(folder.path()).output().expect("it starts");
     assert_eq!((output.status.code(), said(&output).lines().count()), (Some(3), 1), "{}", said(&output));
     assert!(said(&output).starts_with("no CUDA device: "), "{}", said(&output));
+}
+
+/// What does not end is ended, also where it does not listen, and the libraries of PyTorch's wheels are found, without the
+/// stub of a driver that may lie beside them.
+#[test]
+fn a_part_that_hangs_is_ended_and_a_stub_of_the_driver_is_not_taken() {
+    let folder = TempDir::new().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let wheels = at("wheels/nvidia/cublas/lib");
+    fs::create_dir_all(wheels.join("stubs")).expect("a folder");
+    fs::write(wheels.join("libcublas.so.12"), "").expect("a file");
+    fs::write(wheels.join("stubs/libcuda.so"), "").expect("a file");
+    script(&at("gpu-bench"), "trap '' TERM\nwhile :; do sleep 1; done");
+    script(&at("conformance"), "echo $LD_LIBRARY_PATH");
+    let mut command = over_the_standin(RUN, "delay=5", folder.path());
+    let output = command.arg(folder.path()).env("PYTHONPATH", at("wheels")).env("LIMIT", "1").output();
+    let text = said(&output.expect("it starts"));
+    assert!(text.contains("the devices cannot be listed"), "{text}");
+    let json = read(&at("gpu.json"));
+    let libraries = json["suites"][0]["detail"].as_str().unwrap_or_default();
+    let python = Command::new("python3").arg("--version").output().is_ok();
+    assert_eq!(libraries.contains("wheels/nvidia/cublas/lib"), python, "{libraries}");
+    assert!(!libraries.contains("stubs"), "{libraries}");
+    assert_eq!((result(&json, "benches"), &json["devices"]), (&"failed".into(), &Value::Null), "{json}");
 }
 
 /// `run.sh` with benches and faults of its own and other suites as the test says.

@@ -54,7 +54,7 @@ impl<'c> Batches<'c> {
             copied: events()?,
             computed: events()?,
             stored: events()?,
-            products: Products::find(cuda)?,
+            products: Products::find(cuda),
             up: cuda.stream()?,
             compute: cuda.stream()?,
             down: cuda.stream()?,

@@ -91,7 +91,7 @@ impl<'c> Layers<'c> {
             x: cuda.several(2, |cuda| DeviceMemory::new(cuda, rows * n * 4))?,
             loaded: cuda.several(BUFFERS, Cuda::event)?,
             used: cuda.several(BUFFERS, Cuda::event)?,
-            products: Products::find(cuda)?,
+            products: Products::find(cuda),
             up: cuda.stream()?,
             compute: cuda.stream()?,
         };

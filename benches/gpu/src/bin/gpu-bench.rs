@@ -7,7 +7,7 @@
     reason = "a program: its results and its progress are for a terminal"
 )]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -123,16 +123,24 @@ fn main() -> ExitCode {
         });
         print!("{}", to_table(&outcome));
         measured.push(outcome);
-    }
-    if let Some(path) = &args.out {
-        let benches: Vec<_> = measured.iter().map(to_json).collect();
-        let all = json!({ "runs": args.runs, "quick": args.quick, "devices": devices, "benches": benches });
-        if let Err(error) = std::fs::write(path, format!("{all:#}\n")) {
-            eprintln!("cannot write {}: {error}", path.display());
-            return ExitCode::FAILURE;
+        // Behind each bench: one that hangs or crashes takes no figures of those before it along.
+        if let Some(path) = &args.out {
+            let benches: Vec<_> = measured.iter().map(to_json).collect();
+            let all = json!({ "runs": args.runs, "quick": args.quick, "devices": devices, "benches": benches });
+            if let Err(error) = write_whole(path, &format!("{all:#}\n")) {
+                eprintln!("cannot write {}: {error}", path.display());
+                return ExitCode::FAILURE;
+            }
         }
     }
     if measured.iter().all(Outcome::is_ok) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Writes a file beside `path` and moves it there, so that what is there is never a part.
+fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+    let new = path.with_extension("new");
+    std::fs::write(&new, text)?;
+    std::fs::rename(&new, path)
 }
 
 /// The CUDA devices and their driver, or why there are none, in one line.

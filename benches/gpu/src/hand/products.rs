@@ -18,29 +18,29 @@ pub enum Products<'c> {
         /// The stream that the handle is set to.
         stream: Cell<sys::cudaStream_t>,
     },
-    /// streamvm's own kernel.
-    Kernel(Kernels<'c>),
+    /// streamvm's own kernel, and why.
+    Kernel(Kernels<'c>, String),
 }
 
 impl<'c> Products<'c> {
-    /// What there is on this machine.
-    ///
-    /// # Errors
-    /// cuBLAS is there and does not start.
-    pub fn find(cuda: &'c Cuda) -> Result<Products<'c>, Error> {
+    /// What there is on this machine and starts, as streamvm has it.
+    pub fn find(cuda: &'c Cuda) -> Products<'c> {
+        let kernel = |why| Products::Kernel(Kernels::new(cuda), why);
         // SAFETY: looking for the library runs its initialisers, which is what loading it is for.
-        if unsafe { sys::is_culib_present() } {
-            let handle = result::create_handle()?;
-            return Ok(Products::Cublas { handle, stream: Cell::new(std::ptr::null_mut()) });
+        if !unsafe { sys::is_culib_present() } {
+            return kernel("no cuBLAS was found".to_owned());
         }
-        Ok(Products::Kernel(Kernels::new(cuda)))
+        match result::create_handle() {
+            Ok(handle) => Products::Cublas { handle, stream: Cell::new(std::ptr::null_mut()) },
+            Err(error) => kernel(format!("cuBLAS does not start: {:?}", error.0)),
+        }
     }
 
     /// What computes them, for the report.
-    pub fn name(&self) -> &'static str {
+    pub fn name(&self) -> String {
         match self {
-            Products::Cublas { .. } => "cuBLAS sgemm, no TF32",
-            Products::Kernel(_) => "streamvm's own kernel; no cuBLAS was found",
+            Products::Cublas { .. } => "cuBLAS sgemm, no TF32".to_owned(),
+            Products::Kernel(_, why) => format!("streamvm's own kernel; {why}"),
         }
     }
 
@@ -73,7 +73,7 @@ impl<'c> Products<'c> {
                 };
                 Ok(queued?)
             }
-            Products::Kernel(kernels) => {
+            Products::Kernel(kernels, _) => {
                 let a = f32s(a, [rows, inner], Access::Read)?;
                 let b = f32s(b, [inner, columns], Access::Read)?;
                 let out = f32s(out, [rows, columns], Access::Write)?;
