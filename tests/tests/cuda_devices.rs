@@ -323,6 +323,13 @@ fn no_memory_is_out_of_memory_and_any_other_refusal_is_the_drivers() {
             && text.contains("cuda:0: cuMemAlloc_v2 gave CUDA_ERROR_INVALID_VALUE (1)")
     );
     assert_eq!(device.memory(MemoryKind::Device).in_use, 0, "what was refused is not counted");
+    // Of what no address space holds a driver may say anything: it is not asked.
+    for (kind, call) in [(MemoryKind::Device, "cuMemAlloc_v2"), (MemoryKind::Pinned, "cuMemHostAlloc")] {
+        let before = driver.calls(call);
+        let error = device.allocate(kind, isize::MAX as usize - 4096).map(drop).unwrap_err();
+        assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+        assert_eq!(driver.calls(call), before, "{call}");
+    }
     let region = memory(device);
     free(device, region);
 }

@@ -62,6 +62,24 @@ fn uploads_go_through_write_combined_memory_and_downloads_through_plain() -> Res
     Ok(())
 }
 
+/// A kernel, not the driver, copies to a view with gaps: it reads the write-combined memory by the address that kernels have.
+#[test]
+fn a_view_with_gaps_is_uploaded_to() -> Result<(), Error> {
+    let _driver = standin("");
+    let vm = Vm::builder().build()?;
+    let there = vm.fill(CUDA, DType::F32, &[4, 3], 0.0)?;
+    let column = there.slice(1, 1..2).expect("it is there");
+    let mut builder = InstructionsBuilder::new();
+    builder.copy_into(&vm.tensor(&[1.0f32, 2.0, 3.0, 4.0], &[4, 1])?, &column)?;
+    vm.submit(builder.finish())?;
+    let expected = [1.0, 2.0, 3.0, 4.0].map(|element| [0.0, element, 0.0]);
+    assert_eq!(there.to_vec::<f32>()?, expected.concat());
+    assert!(reserved(&vm, MemoryKind::Upload) > 0, "by way of write-combined memory");
+    drop((there, column));
+    end(vm);
+    Ok(())
+}
+
 #[test]
 fn what_one_way_has_cached_is_given_back_for_the_other() -> Result<(), Error> {
     let bytes = 1 << 20;

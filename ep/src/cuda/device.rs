@@ -23,6 +23,10 @@ use crate::stream::Stream;
 /// Alignment of every region in bytes: what the driver promises of device memory, and more than a kernel's widest access.
 const ALIGNMENT: usize = 256;
 
+/// Bytes that no address space holds: a driver is not asked for more, as nothing says what it answers to that. The addresses of a
+/// process have 57 bits at most.
+const MOST_BYTES: usize = 1 << 57;
+
 /// How long a host wait with a deadline asks again and again before it sleeps between two looks: about what waking a
 /// thread costs, so that short waits do not pay for it.
 const SPIN: Duration = Duration::from_micros(20);
@@ -105,8 +109,13 @@ impl CudaDevice {
         &self.world.cores[self.index]
     }
 
-    /// Fresh memory of `bytes` bytes, zeroed.
-    fn allocate_zeroed(&self, opened: &Opened, kind: MemoryKind, bytes: usize) -> Result<*mut u8, DriverFailure> {
+    /// Fresh memory of `bytes` bytes, zeroed, and the address by which kernels reach it.
+    fn allocate_zeroed(
+        &self,
+        opened: &Opened,
+        kind: MemoryKind,
+        bytes: usize,
+    ) -> Result<(*mut u8, usize), DriverFailure> {
         let (core, driver) = (self.core(), self.world.driver);
         match kind {
             MemoryKind::Device => {
@@ -117,17 +126,29 @@ impl CudaDevice {
                     let _ = unsafe { driver.free(address) };
                     return Err(failure);
                 }
-                Ok(with_exposed_provenance_mut(address as usize))
+                Ok((with_exposed_provenance_mut(address as usize), address as usize))
             }
             MemoryKind::Pinned | MemoryKind::Upload | MemoryKind::Pageable => {
                 let address = driver.allocate_host(bytes, kind == MemoryKind::Upload)?;
+                let to_kernels = match kind {
+                    // SAFETY: it has just been allocated.
+                    MemoryKind::Upload => match unsafe { driver.device_address(address) } {
+                        Ok(there) => there as usize,
+                        Err(failure) => {
+                            // SAFETY: as above, and nobody else knows it.
+                            let _ = unsafe { driver.free_host(address) };
+                            return Err(failure);
+                        }
+                    },
+                    _ => address.addr(),
+                };
                 // SAFETY: it has just been allocated with that many bytes, which the host may write.
                 unsafe { address.write_bytes(0, bytes) };
                 // Zeros that are still on their way from this core would come behind what another one writes next.
                 fence(Ordering::SeqCst);
                 // Given back by its number.
                 address.expose_provenance();
-                Ok(address)
+                Ok((address, to_kernels))
             }
         }
     }
@@ -203,8 +224,8 @@ impl Device for CudaDevice {
         if bytes == 0 {
             return Ok(Region::new(without_provenance_mut(ALIGNMENT), 0, kind, self.id()));
         }
-        let fresh = || -> Result<*mut u8, Error> {
-            if isize::try_from(bytes).is_err() {
+        let fresh = || -> Result<(*mut u8, usize), Error> {
+            if bytes > MOST_BYTES {
                 return Err(core.accounts.refuse(kind, requested));
             }
             let uncharged = |error| {
@@ -223,12 +244,12 @@ impl Device for CudaDevice {
                 if failure.code() == OUT_OF_MEMORY { refused } else { core.fail(failure) }
             })
         };
-        let base = fresh()?;
+        let (base, to_kernels) = fresh()?;
         let home = match kind {
             MemoryKind::Device => Home::Device(self.index),
             MemoryKind::Pinned | MemoryKind::Upload | MemoryKind::Pageable => Home::Host,
         };
-        self.world.book.enter(base.addr(), bytes, home);
+        self.world.book.enter(base.addr(), bytes, home, to_kernels);
         Ok(Region::new(base, bytes, kind, self.id()))
     }
 

@@ -63,6 +63,7 @@ pub(super) const SYMBOLS: &[&str] = &[
     "cuMemFree_v2",
     "cuMemGetInfo_v2",
     "cuMemHostAlloc",
+    "cuMemHostGetDevicePointer_v2",
     "cuMemcpyAsync",
     "cuMemsetD8Async",
     "cuModuleGetFunction",
@@ -433,6 +434,17 @@ impl Driver {
         let flags = if write_combined { plain | sys::CU_MEMHOSTALLOC_WRITECOMBINED } else { plain };
         call!(cuMemHostAlloc(&mut address, bytes, flags))?;
         Ok(address.cast())
+    }
+
+    /// The address by which kernels of every device reach page-locked memory. The driver promises that it is the host's own,
+    /// but for memory that is write-combined.
+    ///
+    /// # Safety
+    /// * The address came from [`allocate_host`](Driver::allocate_host).
+    pub(super) unsafe fn device_address(self, address: *mut u8) -> Result<u64, DriverFailure> {
+        let mut there = 0;
+        call!(cuMemHostGetDevicePointer_v2(&mut there, address.cast(), 0))?;
+        Ok(there)
     }
 
     /// Gives page-locked memory back. May wait for the device.

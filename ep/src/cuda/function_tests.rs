@@ -130,6 +130,19 @@ fn the_ptx_was_made_from_the_sources_that_are_here() {
 }
 
 #[test]
+fn the_ptx_is_what_came_out_of_the_compiler() {
+    for module in Module::ALL {
+        let ptx = text(module);
+        let came_out = |ptx: &str| {
+            let body = ptx.split_inclusive('\n').skip_while(|line| line.starts_with("//"));
+            format!("{:016x}", body.fold(0xcbf2_9ce4_8422_2325, |value, line| fnv(value, line.as_bytes())))
+        };
+        assert_eq!(line(ptx, "result"), came_out(ptx), "{}: run `make ptx`", module.name());
+        assert_ne!(line(ptx, "result"), came_out(&ptx.replacen("ret;", "exit;", 1)), "an edit would show");
+    }
+}
+
+#[test]
 fn the_compiler_is_the_one_that_is_pinned() {
     let pinned = std::fs::read_to_string(kernels().join("nvrtc.txt")).unwrap();
     let version = pinned.lines().find_map(|line| line.strip_prefix("nvidia-cuda-nvrtc-cu12==")).unwrap();

@@ -14,7 +14,8 @@
 //! | event | an event without timing for each device that has recorded it, kept for reuse |
 //! | when an instruction ran | two events with timing around it, where that is wanted |
 //! | device memory | `cuMemAlloc`, zeroed by the device: asked for in large regions by an allocator above |
-//! | pinned, upload and pageable memory | page-locked host memory, reached by every device under one address; upload memory is write-combined |
+//! | pinned and pageable memory | page-locked host memory, reached by every device under the host's address |
+//! | upload memory | page-locked and write-combined, reached by every device under one address, which need not be the host's |
 //! | copy | `cuMemcpyAsync`, which sees from the addresses what it copies between; views with gaps by a kernel |
 //! | kernel | one launch with one parameter, planned in the thread that launches |
 //! | a kernel's own failure | a status in page-locked memory, read once the launch is over |

@@ -209,6 +209,15 @@ impl CudaStream {
         })
     }
 
+    /// The launch with the addresses by which kernels reach what its operands name.
+    #[inline]
+    fn to_kernels(&self, mut launch: Launch) -> Launch {
+        for view in &mut launch.arguments.views {
+            view.base = self.world.book.to_kernels(view.base as usize) as u64;
+        }
+        launch
+    }
+
     /// Errs where a copy would be staged by the driver and that is not wanted.
     fn check_pinned(&self, operand: &Operand) -> Result<(), Error> {
         let address = operand.ptr().addr();
@@ -287,7 +296,7 @@ impl Stream for CudaStream {
         self.core().check()?;
         (call.kernel.run)(call)?;
         call.share_overlapping()?;
-        match plan(call)? {
+        match plan(call)?.map(|launch| self.to_kernels(launch)) {
             Some(launch) if call.kernel.op == Op::MatMul => self.multiply(call.kernel.dtype, launch),
             Some(launch) => self.launch_planned(call.kernel.op.name(), launch),
             None => Ok(()),
@@ -308,7 +317,7 @@ impl Stream for CudaStream {
             self.check_reach(source)?;
             self.check_reach(target)?;
             return match plan_copy(source, target) {
-                Some(launch) => self.launch_planned("copy", launch),
+                Some(launch) => self.launch_planned("copy", self.to_kernels(launch)),
                 None => Ok(()),
             };
         }
@@ -323,7 +332,7 @@ impl Stream for CudaStream {
         self.core().check()?;
         cpu::check_fill(target, value)?;
         match plan_fill(target, value)? {
-            Some(launch) => self.launch_planned("fill", launch),
+            Some(launch) => self.launch_planned("fill", self.to_kernels(launch)),
             None => Ok(()),
         }
     }

@@ -3,8 +3,8 @@
 usage: ptx.py OUT
 
 OUT is the folder to write to. NVRTC, and the assembler that tries each result for each of ARCHITECTURES, are those of the
-virtual environment that runs this (nvrtc.txt, ptxas.txt). The first lines of a result say what it was made from; a test
-compares them with the sources, so that nobody forgets to run this.
+virtual environment that runs this (nvrtc.txt, ptxas.txt). The first lines of a result say what it was made from and what came
+out; a test compares them with the sources and with the lines that follow, so that nobody forgets to run this or edits a result.
 """
 
 import ctypes
@@ -20,14 +20,19 @@ OPTIONS = ["--gpu-architecture=compute_70", "--std=c++17", f"--include-path={HER
 ARCHITECTURES = ["sm_70", "sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
 
 
-def fingerprint(module):
-    """FNV-1a, 64 bits, over what the PTX of a module is made from: file by file, in the order of their names."""
-    names = sorted([f"{module}.cu", "nvrtc.txt", "ptx.py"] + [path.name for path in HERE.glob("*.cuh")])
+def fnv(parts):
+    """FNV-1a, 64 bits, over pieces of bytes, one behind the other."""
     value = 0xCBF29CE484222325
-    for name in names:
-        for byte in (HERE / name).read_bytes():
+    for part in parts:
+        for byte in part:
             value = (value ^ byte) * 0x100000001B3 % 2**64
     return f"{value:016x}"
+
+
+def fingerprint(module):
+    """Of what the PTX of a module is made from: file by file, in the order of their names."""
+    names = sorted([f"{module}.cu", "nvrtc.txt", "ptx.py"] + [path.name for path in HERE.glob("*.cuh")])
+    return fnv((HERE / name).read_bytes() for name in names)
 
 
 def installed(path):
@@ -83,10 +88,11 @@ def main():
         ptx = nvrtc.ptx(f"{module}.cu", (HERE / f"{module}.cu").read_bytes())
         # Blank lines and comments say nothing: what is left out is not shipped.
         lines = [line for line in ptx.splitlines() if line.strip() and not line.lstrip().startswith("//")]
+        body = "\n".join(lines) + "\n"
         header = ["// Made by `make ptx` from kernels/: do not edit.", f"// sources: {fingerprint(module)}",
-                  f"// compiler: NVRTC {nvrtc.version()}"]
+                  f"// compiler: NVRTC {nvrtc.version()}", f"// result: {fnv([body.encode()])}"]
         path = out / f"{module}.ptx"
-        path.write_text("\n".join(header + lines) + "\n")
+        path.write_text("\n".join(header) + "\n" + body)
         for architecture in ARCHITECTURES:
             subprocess.run([ptxas, f"--gpu-name={architecture}", "--output-file=/dev/null", path], check=True)
         print(f"{path}: {path.stat().st_size} bytes, {len([line for line in lines if '.entry' in line])} kernels")

@@ -150,7 +150,7 @@ pub(super) fn job(driver: &Driver, context: &Context, name: FunctionName, decode
                 if operand.access.writes() {
                     driver.check_written(&format!("{name}: operand {number}"), &span);
                 }
-                touches.push(touch(operand));
+                touches.push(touch(operand, &span));
                 spans.push(Some(span));
             }
             Err(code) => return (Job::Broken(code), Vec::new()),
@@ -198,7 +198,12 @@ fn within(
     if !aligned {
         return Err(driver.refuse(Kind::BadArguments, format!("{at} is misaligned"), Code::MISALIGNED_ADDRESS));
     }
-    let found = driver.memory().heap.find(range);
+    let given = driver.memory().heap.of_kernels(range.start);
+    let Some(start) = given else {
+        let text = format!("{at} is no address that kernels know pinned memory by; ask for that of the device");
+        return Err(driver.refuse(Kind::WrongMemory, text, Code::ILLEGAL_ADDRESS));
+    };
+    let found = driver.memory().heap.find(start..start + range.len());
     let span = found.map_err(|missing| {
         let kind = match &missing {
             Missing::Freed(_) => Kind::AfterFree,
@@ -216,9 +221,9 @@ fn within(
     }
 }
 
-/// The bytes that the elements of an operand lie in.
-fn touch(operand: &Decoding) -> Touch {
-    let base = std::ptr::without_provenance_mut(operand.base);
+/// The bytes that the elements of an operand, found in `span`, lie in.
+fn touch(operand: &Decoding, span: &Span) -> Touch {
+    let base = std::ptr::without_provenance_mut(span.range.start);
     // SAFETY: an address of the device, which is looked at and never followed.
     let operand = unsafe { Operand::new(base, operand.dtype, operand.layout, operand.access) };
     Touch::of(&operand, None)

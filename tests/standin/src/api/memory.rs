@@ -56,7 +56,7 @@ driver_calls! {
         free(driver, "cuMemFreeHost", address.addr(), Home::is_pinned)
     }
 
-    /// The address by which devices know pinned memory: the same.
+    /// The address by which kernels know pinned memory: another one if it is write-combined.
     fn cuMemHostGetDevicePointer_v2(driver, address: Out<u64>, host: *mut c_void, flags: c_uint) {
         driver.current("cuMemHostGetDevicePointer_v2")?;
         if flags != 0 {
@@ -67,7 +67,8 @@ driver_calls! {
             let text = format!("cuMemHostGetDevicePointer_v2 of {}", span.allocation);
             return Err(driver.refuse(Kind::WrongMemory, text, Code::INVALID_VALUE));
         }
-        address.put(host.addr() as u64)
+        let there = driver.memory().heap.to_kernels(span.allocation.home, host.addr());
+        address.put(there as u64)
     }
 
     /// Free bytes of the current context's device, and all.

@@ -36,6 +36,11 @@ impl Arena {
         None
     }
 
+    /// Where the stretch begins.
+    pub(super) fn start(&self) -> usize {
+        self.range.start
+    }
+
     /// Does the address lie in the stretch?
     pub(super) fn contains(&self, address: usize) -> bool {
         self.range.contains(&address)

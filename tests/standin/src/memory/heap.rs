@@ -38,6 +38,8 @@ pub(crate) enum Missing {
 pub(crate) struct Heap {
     devices: Vec<Arena>,
     pinned: Arena,
+    /// Where kernels find write-combined memory: as far from the begin as the memory is from that of `pinned`.
+    mapped: Arena,
     live: BTreeMap<usize, Arc<Allocation>>,
     /// First address → end and name of what has been given back; forgotten when its addresses are given out again.
     freed: BTreeMap<usize, (usize, String)>,
@@ -48,8 +50,8 @@ impl Heap {
     /// No memory given out yet; `None` if the machine has no addresses.
     pub(crate) fn new(devices: usize) -> Option<Heap> {
         let devices = (0..devices).map(|_| Arena::reserve(DEVICE_ADDRESSES)).collect::<Option<_>>()?;
-        let pinned = Arena::reserve(PINNED_ADDRESSES)?;
-        Some(Heap { devices, pinned, live: BTreeMap::new(), freed: BTreeMap::new(), given: 0 })
+        let (pinned, mapped) = (Arena::reserve(PINNED_ADDRESSES)?, Arena::reserve(PINNED_ADDRESSES)?);
+        Some(Heap { devices, pinned, mapped, live: BTreeMap::new(), freed: BTreeMap::new(), given: 0 })
     }
 
     /// Gives memory out, with poison in it. `None` if the machine has no more.
@@ -121,6 +123,26 @@ impl Heap {
         let arenas = self.devices.iter().chain([&self.pinned]);
         let ours = arenas.into_iter().any(|arena| arena.contains(range.start));
         Err(if ours { Missing::NeverGiven } else { Missing::Host })
+    }
+
+    /// The address by which kernels reach what the host has at `address`, of memory of this home.
+    pub(crate) fn to_kernels(&self, home: Home, address: usize) -> usize {
+        match home {
+            Home::Combined(_) => self.mapped.start().wrapping_add(address.wrapping_sub(self.pinned.start())),
+            Home::Device(_) | Home::Pinned(_) | Home::Host => address,
+        }
+    }
+
+    /// The address that was given out, for one that a kernel has; `None` if kernels know that memory by another.
+    pub(crate) fn of_kernels(&self, address: usize) -> Option<usize> {
+        let mapped = self.mapped.contains(address);
+        let given =
+            if mapped { self.pinned.start().wrapping_add(address.wrapping_sub(self.mapped.start())) } else { address };
+        match self.find(given..given) {
+            Ok(span) if matches!(span.allocation.home, Home::Combined(_)) != mapped => None,
+            // What is not there is for who looks for it to tell.
+            Ok(_) | Err(_) => Some(given),
+        }
     }
 
     /// What has been given out and not come back.

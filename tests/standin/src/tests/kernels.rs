@@ -8,7 +8,7 @@ use crate::api::{context, event, launch};
 use crate::code::Code;
 
 /// The parameter of a kernel with these views, each an address and its strides.
-fn arguments(views: &[(u64, &[i64])], shape: &[i64], inner: &[i64]) -> Arguments {
+pub(super) fn arguments(views: &[(u64, &[i64])], shape: &[i64], inner: &[i64]) -> Arguments {
     let padded = |values: &[i64], with| std::array::from_fn(|at| values.get(at).copied().unwrap_or(with));
     let view = |at: usize| match views.get(at) {
         Some((base, strides)) => View { base: *base, strides: padded(strides, 0) },

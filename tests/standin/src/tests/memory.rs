@@ -105,6 +105,35 @@ fn write_combined_memory_is_copied_from_and_not_written_by_a_device() {
 }
 
 #[test]
+fn kernels_know_write_combined_memory_by_an_address_of_their_own() {
+    let bench = Bench::new("");
+    let (stream, target) = (bench.stream(), bench.device(4));
+    let (combined, plain) = (bench.write_combined(4), bench.pinned(4));
+    let told = |host: *mut u8| {
+        let mut there = 0;
+        call!(memory::cuMemHostGetDevicePointer_v2(Out::to(&mut there), host.cast(), 0)).unwrap();
+        there
+    };
+    assert_eq!(told(plain), plain.addr() as u64);
+    assert_ne!(told(combined), combined.addr() as u64);
+    // SAFETY: there are four bytes, and nothing else knows them.
+    unsafe { combined.copy_from_nonoverlapping([1u8, 2, 3, 4].as_ptr(), 4) };
+    let module = bench.module(&["sv_copy_1"]).unwrap();
+    let function = bench.function(module, "sv_copy_1").unwrap();
+    let copied = |from: u64| {
+        let copy = super::kernels::arguments(&[(from, &[1]), (target, &[1])], &[4], &[]);
+        bench.launch(function, stream, &copy).unwrap();
+        bench.synchronize(stream)
+    };
+    copied(told(combined)).unwrap();
+    assert_eq!(bench.read(target, 4, stream), [1, 2, 3, 4]);
+    // By the host's address it is nobody's.
+    assert_eq!(copied(combined.addr() as u64), Err(Code::ILLEGAL_ADDRESS));
+    let finding = bench.found("wrong kind of memory");
+    assert!(finding.contains("sv_copy_1 on cuda:0: operand 0"), "{finding}");
+}
+
+#[test]
 fn pageable_memory_is_refused() {
     let bench = Bench::new("");
     let (stream, device) = (bench.stream(), bench.device(8));
