@@ -12,12 +12,12 @@ use std::panic::Location;
 use std::str::FromStr;
 
 use hashbrown::HashMap;
-use streamvm_ep::{Access, DType, Extra, Layout, MemoryKind, Op, Params, Scalar, Shape};
+use streamvm_ep::{Access, DType, Extra, Layout, MemoryKind, Op, Params, Priority, Scalar, Shape};
 use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
 use crate::check::check;
 use crate::print::access_word;
-use crate::{Event, InstructionList, Kind, Place, Role, Tensor, Use, Var, WaitFor};
+use crate::{Event, InstructionList, Kind, Manner, Place, Role, Tensor, Use, Var, WaitFor};
 
 /// The longest text that is read, in bytes: about 500,000 instructions.
 const MAX_TEXT: usize = 64 << 20;
@@ -118,6 +118,25 @@ impl<'a> Words<'a> {
     fn expect(&mut self, word: &str) -> Result<(), ParseListError> {
         let found = self.next();
         if found == word { Ok(()) } else { Err(self.error(word, found)) }
+    }
+
+    /// Takes the word if it comes next.
+    fn take(&mut self, word: &str) -> bool {
+        let found = self.peek() == word;
+        if found {
+            self.next();
+        }
+        found
+    }
+
+    /// How a function is run, as it is printed.
+    fn manner(&mut self) -> Manner {
+        let priority = match self.take("high") {
+            true => Priority::High,
+            false if self.take("low") => Priority::Low,
+            false => Priority::Normal,
+        };
+        Manner { priority, clean_up: self.take("cleanup"), direct: self.take("direct") }
     }
 
     fn end(&mut self) -> Result<(), ParseListError> {
@@ -358,6 +377,7 @@ impl Parser {
         let stream: StreamKey = words.parse("a stream such as compute@cpu:0:0")?;
         let home = Place::Device(stream.device);
         let mut uses = Vec::new();
+        let mut manner = Manner::default();
         let kind = match word {
             "call" => {
                 let op: Op = words.parse("the name of an op")?;
@@ -398,6 +418,7 @@ impl Parser {
                     _ => Role::Access,
                 };
                 let name = words.quoted()?.into();
+                manner = words.manner();
                 match role {
                     Role::Function | Role::Cuda | Role::Push => {
                         while !words.peek().is_empty() {
@@ -438,6 +459,7 @@ impl Parser {
             return Err(words.error("an instruction that fits its operands", &error.to_string()));
         }
         self.list.push_unchecked(stream, kind, uses, self.site);
+        self.list.set_manner(manner);
         Ok(())
     }
 

@@ -159,7 +159,7 @@ impl Planner {
             let (instructions, uses) = list.parts_mut();
             let instruction = &mut instructions[line];
             let uses = instruction.uses_of(uses);
-            let (stream, site) = (instruction.stream, instruction.site);
+            let (stream, site, manner) = (instruction.stream, instruction.site, instruction.manner);
             let mut kind = std::mem::replace(&mut instruction.kind, Kind::GlobalSync);
             if let Kind::Wait { target: WaitFor::Line(line), .. } = &mut kind {
                 *line = new_lines[*line];
@@ -187,6 +187,7 @@ impl Planner {
             new_lines.push(out.len());
             let records_itself = matches!(kind, Kind::Record(_));
             out.push_unchecked(stream, kind, uses.iter().cloned(), site);
+            out.set_manner(manner);
             for point in records.remove(&line).unwrap_or_default() {
                 self.counts[point.stream.index()].records += 1;
                 if !records_itself {

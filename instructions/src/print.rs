@@ -11,15 +11,17 @@
 //! e0 = event
 //! ```
 //!
+//! Behind the name of a function stands how it is run, where that is not as usual: `low` or `high`, `cleanup`, `direct`.
+//!
 //! An operand is prefixed with its place where that is not the stream's device (`host:t0`), or with `pinned:` or `upload:`.
 
 use std::fmt::{self, Write as _};
 use std::ptr;
 
 use hashbrown::HashMap;
-use streamvm_ep::{Access, Extra, Layout, MemoryKind, Params};
+use streamvm_ep::{Access, Extra, Layout, MemoryKind, Params, Priority};
 
-use crate::{Event, Instruction, InstructionList, Kind, Place, Resource, Target, Tensor, Use, Var, WaitFor};
+use crate::{Event, Instruction, InstructionList, Kind, Manner, Place, Resource, Target, Tensor, Use, Var, WaitFor};
 
 impl fmt::Display for InstructionList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,6 +35,19 @@ impl fmt::Display for InstructionList {
             writeln!(f, "{}", text.trim_end())?;
         }
         Ok(())
+    }
+}
+
+/// How a function is run, where that is not as usual.
+fn describe_manner(manner: Manner, text: &mut String) {
+    let priority = match manner.priority {
+        Priority::Low => " low",
+        Priority::Normal => "",
+        Priority::High => " high",
+    };
+    text.push_str(priority);
+    for (is_so, word) in [(manner.clean_up, " cleanup"), (manner.direct, " direct")] {
+        text.push_str(if is_so { word } else { "" });
     }
 }
 
@@ -60,6 +75,7 @@ fn describe(list: &InstructionList, instruction: &Instruction, names: &mut Names
         }
         Kind::Function { name, .. } => {
             let _ = write!(text, "{name:?}");
+            describe_manner(instruction.manner, &mut text);
             for u in uses {
                 let _ = write!(text, " {} {}", access_word(u.access()), names.of(u, home));
             }

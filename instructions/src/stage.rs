@@ -146,6 +146,7 @@ impl Staged {
             *source = self.list.instructions()[*earlier].stream;
         }
         self.list.push_unchecked(stream, kind, uses.iter().cloned(), site);
+        self.list.set_manner(instruction.manner);
         self.lines.push(line);
     }
 }
@@ -431,6 +432,15 @@ t10 = view t3 f32[1,2] strides 2,1 offset 8
             let written: Vec<_> = written.skip(1).step_by(2).collect();
             assert_eq!(written, [first, streamvm_ep::Access::ReadWrite], "{target}");
         }
+    }
+
+    #[test]
+    fn how_functions_are_run_is_kept() {
+        let text = "t0 = tensor host f32[4]\nv0 = var\n%0 copy h2d@cuda:0:0 host:t0 -> t1 f32[4]\n\
+                    %1 push workers@cpu:0:0 \"tidy\" high cleanup direct write v0\n";
+        let mut list = InstructionList::parse(text).expect("a list");
+        let staged = list.staged(&Capabilities::standard(), STAGING_PIECE).expect("a copy that is staged").list;
+        assert!(staged.to_string().contains("\"tidy\" high cleanup direct write v0"), "{staged}");
     }
 
     #[test]

@@ -4,9 +4,10 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
-use streamvm_ep::{DType, DeviceId, MemoryKind, Op, Scalar, Shape};
+use streamvm_ep::{DType, DeviceId, MemoryKind, Op, Priority, Scalar, Shape};
 use streamvm_instructions::{
-    Generator, InstructionList, InstructionsBuilder, Kind, ParseListError, Place, PlanOptions, Tensor, Var, plan,
+    Generator, InstructionList, InstructionsBuilder, Kind, Manner, ParseListError, Place, PlanOptions, Tensor, Var,
+    plan,
 };
 
 const DEVICES: [DeviceId; 4] = [DeviceId::cpu(0), DeviceId::cpu(1), DeviceId::cuda(0), DeviceId::sim(7)];
@@ -80,6 +81,8 @@ fn build(calls: &[Call]) -> InstructionList {
         let dtype = DType::ALL[call.dtype];
         builder.set_lane(call.lane);
         builder.set_pinned(call.what == 3);
+        let priority = [Priority::Low, Priority::Normal, Priority::High][call.lane as usize];
+        builder.set_manner(Manner { priority, clean_up: call.host, direct: call.device == 1 });
         if tensors.is_empty() || call.what == 0 {
             let memory = MemoryKind::ALL[(call.lane as usize + call.dims.len()) % MemoryKind::ALL.len()];
             tensors.push(Tensor::unbound(place, memory, dtype, Shape::new(&call.dims).expect("small")));
@@ -153,6 +156,7 @@ fn a_built_list_reads_back_as_itself() {
         for (mine, theirs) in list.instructions().iter().zip(again.instructions()) {
             prop_assert_eq!(mine.stream, theirs.stream);
             prop_assert_eq!(mine.kind.name(), theirs.kind.name());
+            prop_assert_eq!(mine.manner, theirs.manner);
             let (mine, theirs) = (list.uses(mine), again.uses(theirs));
             prop_assert_eq!(mine.len(), theirs.len());
             for (mine, theirs) in mine.iter().zip(theirs) {
@@ -194,7 +198,7 @@ const WORDS: &str = r#"
     host access record wait hostwait barrier sync compute@cpu:0:0 h2d@cuda:0:0 barrier@cpu:0:0 add relu
     sum axes 0,1 keep to f32 f32[2] f32[] f32[0] bool[2,2] f32[4294967296,4294967296] -> t0 host:t0
     pinned:t1 cuda:0:t1 :t0 : v0 e0 by #3 # % %99999999999999999999 "a" " \ "\u{110000}" "\u{41}"
-    strides 2,1 , offset 18446744073709551615 -1 1.0 nan inf true read write update cpu:0 pinned
+    strides 2,1 , offset 18446744073709551615 -1 1.0 nan inf true read write update cpu:0 pinned push workers@cpu:0:0 low high cleanup direct
 "#;
 
 #[test]
@@ -326,6 +330,34 @@ fn names_of_functions_keep_every_character() {
     let list: InstructionList = builder.finish().to_string().parse().expect("it was printed");
     assert_eq!(list.instructions()[0].kind.name(), name);
     assert!(matches!(&list.instructions()[1].kind, Kind::Barrier { name: found, calls: true, .. } if found == name));
+}
+
+#[test]
+fn how_a_function_is_run_is_kept() {
+    for (name, priority) in [("", Priority::Normal), (" low", Priority::Low), (" high", Priority::High)] {
+        for (clean_up, direct) in [(false, false), (true, false), (false, true), (true, true)] {
+            let manner = Manner { priority, clean_up, direct };
+            let (mut builder, variable) = (InstructionsBuilder::new(), Var::new());
+            builder.set_workers(true);
+            builder.set_manner(manner);
+            let cpu = DeviceId::cpu(0);
+            builder.push("first", cpu, [variable.write()], || Ok(()));
+            builder.set_manner(Manner::default());
+            builder.push("next", cpu, [variable.read()], || Ok(()));
+            let text = builder.finish().to_string();
+            let words =
+                [(clean_up, " cleanup"), (direct, " direct")].map(|(is_so, word)| if is_so { word } else { "" });
+            assert!(text.contains(&format!("\"first\"{name}{} write v0", words.concat())), "{text}");
+            let list: InstructionList = text.parse().expect("it was printed");
+            let manners: Vec<Manner> = list.instructions().iter().map(|instruction| instruction.manner).collect();
+            assert_eq!((&manners, list.to_string()), (&vec![manner, Manner::default()], text));
+            let planned = plan(list, &PlanOptions::default()).expect("it is planned").list;
+            let functions = planned.instructions().iter().filter(|line| matches!(line.kind, Kind::Function { .. }));
+            assert!(functions.map(|line| line.manner).eq(manners), "{planned}");
+        }
+    }
+    let twice = "v0 = var\n%0 push workers@cpu:0:0 \"f\" low high write v0";
+    assert_eq!(error(twice).expected, "read, write or update");
 }
 
 #[test]
