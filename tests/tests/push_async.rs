@@ -166,6 +166,37 @@ fn shutdown_waits_for_outstanding_handles_up_to_its_deadline() {
     }
 }
 
+/// Whoever has the handle has what it is for, and nothing of what else the engine was to run.
+#[test]
+fn what_an_engine_leaves_undone_goes_with_it_although_a_handle_is_kept() {
+    let (kept, mut undone) = (Arc::new(()), 0);
+    for seed in 0..20 {
+        let vm = Vm::builder().mode(Mode::Simulated { seed }).workers(1).build().expect("an engine");
+        let (sender, handles) = channel();
+        vm.push_async("later", [], move |handle| sender.send(handle).expect("it is kept")).expect("it is taken");
+        assert!(matches!(vm.wait_all(), Err(Error::Stalled { .. })));
+        let handle: OnComplete = handles.recv().expect("it was called");
+        let probe = vm.var();
+        vm.push("probe", [probe.write()], || Ok(())).expect("it is taken");
+        for _ in 0..4 {
+            let kept = kept.clone();
+            let work = move || {
+                drop(kept);
+                Ok(())
+            };
+            vm.push("work", [], work).expect("it is taken");
+        }
+        // What runs before the probe is drawn; what does not lies in a queue.
+        vm.wait(&probe).expect("it runs");
+        undone += Arc::strong_count(&kept) - 1;
+        drop(probe);
+        assert!(matches!(vm.shutdown(Duration::ZERO), Ok(()) | Err(Error::Timeout(_))));
+        assert_eq!(Arc::strong_count(&kept), 1, "seed {seed}");
+        handle.complete(Ok(()));
+    }
+    assert!(undone > 0, "nothing was left");
+}
+
 #[test]
 fn a_simulated_engine_stalls_until_the_handle_is_used() {
     for seed in 0..8 {

@@ -1,8 +1,11 @@
 //! Stalls: reports that name what blocks the engine, and the log that a waiter leaves when nothing passes.
 
+use std::sync::mpsc;
 use std::time::Duration;
 
-use streamvm::{Capabilities, DType, DeviceId, Error, Mode, StallState, StalledInstruction, StreamKey, Var, Vm};
+use streamvm::{
+    Capabilities, DType, DeviceId, Error, Mode, OnComplete, StallState, StalledInstruction, StreamKey, Var, Vm,
+};
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, list, logged, submit, until};
 
 fn compute(lane: u32) -> StreamKey {
@@ -181,6 +184,75 @@ fn what_waits_for_workers_leads_to_what_one_of_them_runs() {
     let ordered = report.streams.iter().find(|stalled| stalled.stream == compute(0)).expect("it is held back");
     assert_eq!(report.chain(ordered).len(), 1, "{report}");
     gate.open();
+    vm.wait_all().expect("it passes");
+}
+
+/// Pushes a function whose handle is kept, with something behind it; its line.
+fn ask(vm: &Vm, name: &'static str, handles: &mpsc::Sender<OnComplete>) -> u32 {
+    let (handles, answer) = (handles.clone(), vm.var());
+    vm.push_async(name, [answer.write()], move |handle| drop(handles.send(handle))).expect("it is taken");
+    let line = line!() - 1;
+    vm.push("behind", [answer.read()], || Ok(())).expect("it is taken");
+    line
+}
+
+#[test]
+fn a_function_whose_handle_nobody_uses_is_named() {
+    let vm = Vm::builder().workers(1).build().expect("an engine");
+    let (handles, kept) = mpsc::channel();
+    for name in ["asks a server", "asks another"] {
+        let line = ask(&vm, name, &handles);
+        let handle = kept.recv_timeout(PATIENCE).expect("it was called");
+        let left = |stalled: &StalledInstruction| stalled.state == StallState::Incomplete;
+        until("the worker has left it", || vm.stall_report().streams.iter().all(left));
+        let report = vm.stall_report();
+        let [stalled] = report.streams.as_slice() else { panic!("{report}") };
+        assert_eq!((stalled.what.as_deref(), stalled.pending), (Some(name), 2), "{report}");
+        assert!(stalled.site.is_some_and(|site| site.line() == line), "{report}");
+        assert!(report.to_string().contains("incomplete"), "{report}");
+        handle.complete(Ok(()));
+        vm.wait_all().expect("it passes");
+        assert!(vm.stall_report().is_empty());
+    }
+}
+
+#[test]
+fn what_a_worker_runs_is_named_before_what_another_has_left() {
+    let vm = Vm::builder().workers(2).build().expect("an engine");
+    let (handles, kept) = mpsc::channel();
+    let asking: Vec<OnComplete> = (0..4)
+        .map(|_| {
+            ask(&vm, "asks a server", &handles);
+            kept.recv_timeout(PATIENCE).expect("it was called")
+        })
+        .collect();
+    let gate = ClosedGate::new();
+    let held = gate.clone();
+    let hold = move || {
+        held.pass();
+        Ok(())
+    };
+    vm.push("held up", [], hold).expect("it is taken");
+    gate.wait_entered(1);
+    until("it is named", || {
+        let report = vm.stall_report();
+        let [stalled] = report.streams.as_slice() else { panic!("{report}") };
+        (stalled.what.as_deref(), stalled.state) == (Some("held up"), StallState::Running)
+    });
+    gate.open();
+    asking.into_iter().for_each(|handle| handle.complete(Ok(())));
+    vm.wait_all().expect("it passes");
+}
+
+#[test]
+fn a_simulated_engine_that_stands_still_names_the_handle() {
+    let vm = Vm::builder().mode(Mode::Simulated { seed: 1 }).workers(1).build().expect("an engine");
+    let (handles, kept) = mpsc::channel();
+    ask(&vm, "asks a server", &handles);
+    assert!(matches!(vm.wait_all(), Err(Error::Stalled { .. })));
+    let report = vm.stall_report();
+    assert!(report.roots().any(|root| root.what.as_deref() == Some("asks a server")), "{report}");
+    kept.recv_timeout(PATIENCE).expect("it was called").complete(Ok(()));
     vm.wait_all().expect("it passes");
 }
 

@@ -20,12 +20,12 @@
 
 use std::sync::OnceLock;
 
-use crossbeam_utils::atomic::AtomicCell;
 use streamvm_stream::{Point, StreamId};
 
+use crate::berth::Berth;
 use crate::job::Job;
 use crate::prepare::MOST_ON_WORKERS;
-use crate::slot::Slot;
+use crate::slot::{self, Slot};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Numbers of one cell are so far apart: the most cells that there may be.
@@ -72,8 +72,8 @@ struct Cell {
     unmet: AtomicU32,
     /// Where this cell's own edges lead: the edge that was linked in before it.
     next: [AtomicU32; EDGES],
-    /// The instruction, while it needs something or lies in a worker's queue.
-    job: AtomicCell<Option<Slot<Job>>>,
+    /// The instruction, while it needs something.
+    job: Berth<Job>,
 }
 
 impl Cell {
@@ -85,7 +85,7 @@ impl Cell {
             list: AtomicU32::new(CLOSED),
             unmet: AtomicU32::new(0),
             next: std::array::from_fn(|_| AtomicU32::new(0)),
-            job: AtomicCell::new(None),
+            job: Berth::new(),
         }
     }
 
@@ -188,16 +188,30 @@ impl Cells {
         self.cell(id).unmet.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Has `id` need what has this number, by its edge `place`, unless that has passed. Under the submission lock, while
-    /// the cell still needs what [`Cells::begin`] gave it. Returns whether the edge was used.
-    pub(crate) fn needs(&self, id: CellId, place: usize, number: u64) -> bool {
-        let (cell, source) = (self.cell(id), self.cell(cell_of(number)));
+    /// Has `id` need what has these numbers, at most [`EDGES`], but for what has passed. Once in a life, under the submission
+    /// lock, while nobody else can meet or add a need of it: no edge of this life is linked in, and the caller has its job.
+    pub(crate) fn needs(&self, id: CellId, numbers: &[u64]) {
+        debug_assert!(numbers.len() <= EDGES, "an edge each");
+        let cell = self.cell(id);
+        // All at once, before somebody can meet one.
+        let unmet = cell.unmet.load(Ordering::Relaxed);
+        cell.unmet.store(unmet + numbers.len() as u32, Ordering::Relaxed);
+        let missed =
+            numbers.iter().enumerate().filter(|(place, number)| !self.link(cell, id, *place, **number)).count();
+        if missed > 0 {
+            // Not the last: what `begin` gave it is still needed.
+            cell.unmet.fetch_sub(missed as u32, Ordering::Relaxed);
+        }
+    }
+
+    /// Links a cell in by its edge `place`, unless what has this number has passed. Returns whether it is told when that passes.
+    fn link(&self, cell: &Cell, id: CellId, place: usize, number: u64) -> bool {
+        let source = self.cell(cell_of(number));
         if source.passed.load(Ordering::Acquire) >= number {
             return false;
         }
         // It is of this life: a new one would begin under the lock that the caller holds.
         let edge = id << PLACE | place as u32;
-        cell.unmet.fetch_add(1, Ordering::Relaxed);
         let mut list = source.list.load(Ordering::Acquire);
         while list & CLOSED == 0 {
             cell.next[place].store(list & !WANTED, Ordering::Relaxed);
@@ -207,8 +221,6 @@ impl Cells {
                 Err(now) => list = now,
             }
         }
-        // Not the last: what `begin` gave it is still needed.
-        cell.unmet.fetch_sub(1, Ordering::Relaxed);
         false
     }
 
@@ -220,7 +232,7 @@ impl Cells {
 
     /// Puts the instruction of a cell in, to be taken out once it can run.
     pub(crate) fn put(&self, id: CellId, job: Slot<Job>) {
-        self.cell(id).job.store(Some(job));
+        self.cell(id).job.put(job);
     }
 
     /// Takes it out.
@@ -232,6 +244,33 @@ impl Cells {
     #[must_use = "it can run now"]
     pub(crate) fn meet(&self, id: CellId) -> Option<(StreamId, Level)> {
         self.cell(id).meet()
+    }
+
+    /// Asks for a cell, which will be written to soon.
+    #[inline]
+    pub(crate) fn fetch(&self, id: CellId) {
+        if let Some(cell) = self.known(id) {
+            slot::fetch(std::ptr::from_ref(cell).addr(), 1);
+        }
+    }
+
+    /// Asks for what runs once the instruction of this number has passed, if a successor does, and for the cell of who comes
+    /// behind that: each leads to the next, and comes from the submitter's core. Who is about to run it.
+    #[inline]
+    pub(crate) fn fetch_successors(&self, number: u64) {
+        let newest = |cell: &Cell| (cell.list.load(Ordering::Relaxed) & !(CLOSED | WANTED)) >> PLACE;
+        if let Some(cell) = self.known(newest(self.cell(cell_of(number)))) {
+            cell.job.fetch();
+            self.fetch(newest(cell));
+        }
+    }
+
+    /// The cell of a number that was read without order, which only a hint may be: 0, and a cell that this thread does not see
+    /// yet, are none.
+    #[inline]
+    fn known(&self, id: CellId) -> Option<&Cell> {
+        let chunk = if id == 0 { None } else { self.chunks[id as usize / CHUNK].get() };
+        chunk.map(|chunk| &chunk[id as usize % CHUNK])
     }
 
     /// Publishes that the instruction of this number has passed, and calls `ready` for each successor that needs nothing
@@ -290,7 +329,8 @@ mod tests {
         let cells = Cells::new();
         let [a, b, c] = std::array::from_fn(|_| cells.begin(cells.add(), POOL, 1));
         let id = cell_of(c.seq);
-        assert!(cells.needs(id, 0, a.seq) && cells.needs(id, 1, b.seq) && cells.needs_more(id));
+        cells.needs(id, &[a.seq, b.seq]);
+        assert!(cells.needs_more(id));
         assert_eq!(cells.meet(id), None, "two are left");
         assert_eq!(pass(&cells, a.seq), []);
         assert!(!cells.has_passed(c.seq));
@@ -304,8 +344,21 @@ mod tests {
         let cells = Cells::new();
         let [a, b] = std::array::from_fn(|_| cells.begin(cells.add(), POOL, 2));
         pass(&cells, a.seq);
-        assert!(!cells.needs(cell_of(b.seq), 0, a.seq) && !cells.needs_more(cell_of(b.seq)));
+        cells.needs(cell_of(b.seq), &[a.seq]);
+        assert!(!cells.needs_more(cell_of(b.seq)));
         assert_eq!(cells.meet(cell_of(b.seq)), Some((POOL, 2)));
+    }
+
+    #[test]
+    fn of_many_needs_those_that_have_not_passed_are_counted() {
+        let cells = Cells::new();
+        let points: [Point; 5] = std::array::from_fn(|_| cells.begin(cells.add(), POOL, 1));
+        let [gone, open, over, last, b] = points.map(|point| point.seq);
+        [gone, over].iter().for_each(|number| assert_eq!(pass(&cells, *number), []));
+        cells.needs(cell_of(b), &[gone, open, over, last]);
+        assert_eq!(cells.meet(cell_of(b)), None, "two are left");
+        assert_eq!(pass(&cells, open), []);
+        assert_eq!(pass(&cells, last), [cell_of(b)]);
     }
 
     #[test]
@@ -314,11 +367,9 @@ mod tests {
         let source = cells.begin(cells.add(), POOL, 0);
         let successors: Vec<CellId> = (0..20).map(|_| cell_of(cells.begin(cells.add(), POOL, 0).seq)).collect();
         for (index, id) in successors.iter().enumerate() {
-            // Any of its edges, and some by two of them.
-            assert!(cells.needs(*id, index % EDGES, source.seq));
-            if index % 3 == 0 {
-                assert!(cells.needs(*id, (index + 1) % EDGES, source.seq));
-            }
+            // By one to all of its edges.
+            cells.needs(*id, &[source.seq; EDGES][index % EDGES..]);
+            assert!(cells.needs_more(*id));
             assert_eq!(cells.meet(*id), None);
         }
         let mut told = pass(&cells, source.seq);
@@ -381,7 +432,7 @@ mod loom_tests {
     #[test]
     fn loom_a_successor_is_told_to_run_once() {
         told_once(|cells, id, number| {
-            cells.needs(id, 0, number);
+            cells.needs(id, &[number]);
         });
     }
 
@@ -405,7 +456,7 @@ mod loom_tests {
             let written = Arc::new(AtomicU32::new(0));
             let [source, successor] = std::array::from_fn(|_| cells.begin(cells.add(), POOL, 1));
             let id = cell_of(successor.seq);
-            assert!(cells.needs(id, 0, source.seq));
+            cells.needs(id, &[source.seq]);
             let runner = {
                 let (cells, written) = (cells.clone(), written.clone());
                 thread::spawn(move || {
@@ -474,8 +525,7 @@ mod loom_tests {
             let written = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
             let points: [Point; 3] = std::array::from_fn(|_| cells.begin(cells.add(), POOL, 1));
             let id = cell_of(points[2].seq);
-            cells.needs(id, 0, points[0].seq);
-            cells.needs(id, 1, points[1].seq);
+            cells.needs(id, &[points[0].seq, points[1].seq]);
             assert_eq!(cells.meet(id), None);
             let pass = |which: usize| {
                 let (cells, written, number) = (cells.clone(), written.clone(), points[which].seq);

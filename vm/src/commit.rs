@@ -18,7 +18,7 @@ use streamvm_instructions::{
 };
 use streamvm_stream::{Point, StreamId, WaitKind};
 
-use crate::cells::{CellId, Cells, EDGES, Level, cell_of};
+use crate::cells::{CellId, EDGES, Level, cell_of};
 use crate::context::ContextShared;
 use crate::job::{CleanUp, Job, Task};
 use crate::pool::DIRECT;
@@ -232,6 +232,12 @@ impl State {
         let cells = vm.streams.cells();
         let id = self.spare_cells.pop().unwrap_or_else(|| cells.add());
         job.point = cells.begin(id, job.point.stream, job.level);
+        // The next slot brings its cell along, which lies in the cache of the worker that passed it.
+        if let Some(next) = self.free.front()
+            && next.point.stream.is_unordered()
+        {
+            cells.fetch(cell_of(next.point.seq));
+        }
     }
 
     /// Keeps the cell of a slot that came back, if it has one, for whoever needs one next.
@@ -494,7 +500,7 @@ impl State {
             numbers.truncate(first);
             numbers.extend(joined);
         }
-        need_all(cells, id, &numbers);
+        cells.needs(id, &numbers);
         numbers.clear();
         self.scratch.numbers = numbers;
     }
@@ -510,7 +516,7 @@ impl State {
         self.number_by_cell(&mut join, job.level, vm);
         let (cells, number) = (vm.streams.cells(), join.point.seq);
         cells.join_begins();
-        need_all(cells, cell_of(number), numbers);
+        cells.needs(cell_of(number), numbers);
         cells.put(cell_of(number), join);
         if cells.meet(cell_of(number)).is_none() {
             return Some(number);
@@ -524,11 +530,6 @@ impl State {
         }
         None
     }
-}
-
-/// Has a cell need what has these numbers, at most [`EDGES`], and has not passed.
-fn need_all(cells: &Cells, id: CellId, numbers: &[u64]) {
-    numbers.iter().fold(0, |place, number| place + usize::from(cells.needs(id, place, *number)));
 }
 
 /// The level that an unordered stream gives to an instruction.

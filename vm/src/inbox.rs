@@ -213,7 +213,7 @@ mod loom_tests {
 
     /// The same stack with a push that does not release what it links.
     #[test]
-    #[should_panic]
+    #[should_panic(expected = "Causality violation")]
     fn loom_a_push_that_does_not_release_is_a_race() {
         loom::model(|| {
             let inbox = Arc::new(Inbox::new());

@@ -1,9 +1,13 @@
 //! The out-of-memory ladder, outside of the submission lock.
 //!
-//! A submission has tried its stream's own free blocks, what its own list releases, and other streams' blocks with a
-//! wait. Then, one rung a time, each followed by another try: ask the driver; drain what is pending, which lets handles
-//! inside captures go and memory pass; give cached memory of the device back to the driver and ask again; fail, with a
-//! typed error. A thread of the engine does not drain: it would wait for itself. Draining ends at the thread's deadline.
+//! A submission has tried free blocks that need no wait, what its own list releases, fresh memory while a pool has little
+//! to spare ([`grow`]), and blocks with a wait. Then, one rung a time, each followed by another try: ask the driver; drain
+//! what is pending, which lets handles inside captures go and memory pass; give cached memory of the device back to the
+//! driver and ask again; fail, with a typed error. A thread of the engine does not drain: it would wait for itself.
+//! Draining ends at the thread's deadline.
+//!
+//! Fresh memory in place of a wait is no rung: refused, it fails nothing, and the ladder stands where it stood. It ends,
+//! as each time the pool has grown or asks no more.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -64,6 +68,15 @@ impl Ladder {
     }
 }
 
+/// Asks the device for `bytes` that need no wait. Without them the submission goes on with what needs one, and the pool asks no
+/// more: what is really in the way is met again.
+pub(crate) fn grow(vm: &Shared, pool: PoolId, bytes: usize) {
+    if let Err(error) = ask_driver(vm, pool, bytes) {
+        log::debug!("no fresh memory: {error}");
+        unpoisoned(vm.state.lock()).pools.get(pool).full = true;
+    }
+}
+
 /// Asks the device for a region that holds `bytes`: a comfortable one, or else just enough.
 fn ask_driver(vm: &Shared, pool: PoolId, bytes: usize) -> Result<(), Error> {
     let (device, kind, place, comfortable, least) = {
@@ -105,6 +118,9 @@ pub(crate) fn give_back(vm: &Shared) -> u64 {
         for (id, pool) in state.pools.iter_mut() {
             let given = pool.allocator.shrink(&passed);
             regions.extend(given.into_iter().filter_map(|number| vm.heap.take(id, number)));
+        }
+        if !regions.is_empty() {
+            state.pools.iter_mut().for_each(|(_, pool)| pool.full = false);
         }
     }
     if let Some(monitor) = &vm.monitor {

@@ -55,6 +55,7 @@ struct CudaPage;
 struct FunctionsPage;
 
 mod beds;
+mod berth;
 mod callbacks;
 mod cells;
 mod commit;

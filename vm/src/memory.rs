@@ -86,6 +86,22 @@ pub(crate) struct Pool {
     pub(crate) allocator: Allocator,
     /// Where each region starts.
     bases: Vec<Base>,
+    /// The device has refused fresh memory, and nothing was given back since.
+    pub(crate) full: bool,
+}
+
+/// How many blocks of the wanted size may be free, each for a stream that does not want it, before one of them is taken with
+/// a wait: what a pipeline has that works on two buffers and has two more in flight each way (docs/adr/0026).
+const SPARE: usize = 4;
+
+impl Pool {
+    /// Whether the device is asked for fresh memory before a block of `bytes` is taken that needs a wait. Only where streams
+    /// run beside the host, and the device says by itself how much there is.
+    pub(crate) fn may_grow(&self, bytes: usize) -> bool {
+        // With less there is no such block, and nothing to wait for.
+        let some = bytes..bytes.saturating_mul(SPARE);
+        !self.full && !self.device.host_accessible() && some.contains(&self.allocator.stats().cached)
+    }
 }
 
 /// The host has one kind of memory, whatever a tensor on it is called.
@@ -126,7 +142,7 @@ impl Pools {
         let config = AllocatorConfig { alignment: device.alignment(), ..AllocatorConfig::default() };
         let mut allocator = Allocator::new(config)?;
         allocator.plant(self.planted);
-        self.pools.push(Pool { place, kind, device, allocator, bases: Vec::new() });
+        self.pools.push(Pool { place, kind, device, allocator, bases: Vec::new(), full: false });
         Ok(PoolId(self.pools.len() - 1))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! What needs nothing when it is submitted comes through the inbox of the pool's door; a worker takes all of it and puts it
 //! into its own queues, from which the others steal. What needs something waits in its cell; the worker that passes the
-//! last of it runs it next, or queues it. Queues hold numbers of cells.
+//! last of it runs it next, or queues it. Queues hold slots.
 //!
 //! Each level of urgency has a queue. A worker takes from the most urgent one that has something, and a successor of what it
 //! has just passed before all that are no more urgent; but every [`SPARED`]th time from one of the less urgent queues, in turn.
@@ -21,7 +21,7 @@ use streamvm_ep as ep;
 use streamvm_instructions::Cause;
 
 use crate::beds::Beds;
-use crate::cells::{CellId, Cells, Level, cell_of};
+use crate::cells::{Cells, Level, cell_of};
 use crate::context::ContextShared;
 use crate::engine_thread;
 use crate::entry::StreamEntry;
@@ -32,6 +32,7 @@ use crate::run;
 use crate::shared::Shared;
 use crate::slot::{Chain, Slot};
 use crate::spin::{self, Spin};
+use crate::stall::Incomplete;
 use crate::sync::{Ordering, fence};
 
 /// Levels of urgency.
@@ -65,11 +66,13 @@ pub(crate) struct Pool {
     pub(crate) door: Arc<ContextShared>,
     /// The workers, as reports see them.
     pub(crate) contexts: Vec<Arc<ContextShared>>,
-    stealers: Vec<[deque::Stealer<CellId>; LEVELS]>,
+    /// What was called and is over later, as reports see it.
+    pub(crate) incomplete: Incomplete,
+    stealers: Vec<[deque::Stealer<Slot<Job>>; LEVELS]>,
 }
 
 /// The queues of one worker.
-type Queues = [deque::Worker<CellId>; LEVELS];
+type Queues = [deque::Worker<Slot<Job>>; LEVELS];
 
 impl Pool {
     /// A pool of workers with these names, and the queues of each.
@@ -79,7 +82,8 @@ impl Pool {
         let queues: Vec<Queues> = (0..workers).map(|_| std::array::from_fn(|_| deque::Worker::new_fifo())).collect();
         let stealers = queues.iter().map(|queues| std::array::from_fn(|level| queues[level].stealer())).collect();
         let beds = Beds::new(contexts.iter().map(|context| context.sleeper.clone()));
-        (Pool { door: Arc::new(ContextShared::door(name.to_owned(), beds)), contexts, stealers }, queues)
+        let (door, incomplete) = (Arc::new(ContextShared::door(name.to_owned(), beds)), Incomplete::default());
+        (Pool { door, contexts, incomplete, stealers }, queues)
     }
 
     /// How many workers there are.
@@ -155,17 +159,14 @@ impl Worker {
 
     /// Turns its queues, by a number of places below what `draw` is given: in simulated mode, what runs next is drawn.
     pub(crate) fn turn(&mut self, mut draw: impl FnMut(u64) -> u64) {
-        if let Some(unordered) = self.entry.clone().unordered() {
-            if let Some((job, level)) = self.next.take() {
-                let id = cell_of(job.point.seq);
-                unordered.cells.put(id, job);
-                self.queues[usize::from(level)].push(id);
-            }
-            self.take_in(&unordered.cells);
+        if let Some((job, level)) = self.next.take() {
+            self.queues[queue_of(level)].push(job);
         }
+        let entry = self.entry.clone();
+        entry.unordered().into_iter().for_each(|unordered| self.take_in(&unordered.cells));
         for queue in &self.queues {
             for _ in 0..draw(queue.len() as u64 + 1) {
-                queue.pop().into_iter().for_each(|id| queue.push(id));
+                queue.pop().into_iter().for_each(|job| queue.push(job));
             }
         }
     }
@@ -181,7 +182,7 @@ impl Worker {
                 self.picks = self.picks.wrapping_add(1);
                 return Some(job);
             }
-            self.queue(job, level, &unordered.cells);
+            self.queues[queue_of(level)].push(job);
             self.queued();
         }
         if self.looks_in() && !self.pool.door.inbox.is_empty() {
@@ -189,7 +190,7 @@ impl Worker {
         }
         let order = if spared { BY_TURNS[(self.picks / SPARED % 2) as usize] } else { BY_URGENCY };
         let mut stolen = false;
-        let id = order.into_iter().find_map(|level| {
+        let job = order.into_iter().find_map(|level| {
             let own = self.queues[level].pop();
             own.or_else(|| self.steal(level).inspect(|_| stolen = true))
         })?;
@@ -198,14 +199,7 @@ impl Worker {
         if self.pool.door.is_sleeping() && (self.has_queued() || (stolen && self.is_ready())) {
             self.pool.door.wake();
         }
-        unordered.cells.take(id)
-    }
-
-    /// Puts what can run into a queue, from which others may take it.
-    fn queue(&self, job: Slot<Job>, level: Level, cells: &Cells) {
-        let id = cell_of(job.point.seq);
-        cells.put(id, job);
-        self.queues[queue_of(level)].push(id);
+        Some(job)
     }
 
     /// Whether this pick looks into the inbox: each look takes its line, and those of what is in it, away from who pushes.
@@ -227,8 +221,8 @@ impl Worker {
     fn take_in(&mut self, cells: &Cells) {
         let mut jobs = self.pool.door.inbox.take();
         while let Some(job) = jobs.pop() {
-            let level = job.level;
-            self.queue(job, level, cells);
+            cells.fetch(cell_of(job.point.seq));
+            self.queues[queue_of(job.level)].push(job);
         }
         self.queued();
     }
@@ -243,15 +237,15 @@ impl Worker {
     }
 
     #[inline(never)]
-    fn steal(&self, level: usize) -> Option<CellId> {
+    fn steal(&self, level: usize) -> Option<Slot<Job>> {
         let others = (1..self.pool.stealers.len()).map(|step| (self.me + step) % self.pool.stealers.len());
         others.map(|other| &self.pool.stealers[other][level]).find_map(|stealer| {
             loop {
                 match stealer.steal_batch_and_pop(&self.queues[level]) {
-                    deque::Steal::Success(id) => {
+                    deque::Steal::Success(job) => {
                         // Behind what came with it, and before the look at who sleeps: see `queued`.
                         fence(Ordering::SeqCst);
-                        return Some(id);
+                        return Some(job);
                     }
                     deque::Steal::Empty => return None,
                     deque::Steal::Retry => {}
@@ -264,6 +258,7 @@ impl Worker {
     #[inline]
     fn run(&mut self, job: Slot<Job>, entry: &StreamEntry, unordered: &Unordered, vm: &Shared) {
         let job = self.in_hand.insert(job);
+        unordered.cells.fetch_successors(job.point.seq);
         if job.task != Task::Join {
             self.shared.running.begin(job);
             if let Some(monitor) = &vm.monitor {
@@ -305,7 +300,7 @@ impl Worker {
             } else if next.is_none() {
                 *next = cells.take(id).map(|job| (job, level));
             } else {
-                queues[usize::from(level)].push(id);
+                cells.take(id).into_iter().for_each(|job| queues[usize::from(level)].push(job));
                 queued = true;
             }
         });
@@ -316,7 +311,7 @@ impl Worker {
         if !self.direct.is_empty()
             && let Some((job, level)) = self.next.take()
         {
-            self.queue(job, level, cells);
+            self.queues[queue_of(level)].push(job);
             queued = true;
         }
         if queued {
@@ -359,6 +354,16 @@ impl Worker {
         } else {
             beds.sleep(self.me);
         }
+    }
+}
+
+impl Drop for Worker {
+    /// What nobody will run is dropped here: who has a handle holds on to the pool, with its inbox and queues.
+    fn drop(&mut self) {
+        let queued = self.queues.iter().flat_map(|queue| std::iter::from_fn(|| queue.pop()));
+        queued.for_each(|mut job| run::clear(&mut job));
+        let mut brought = self.pool.door.inbox.take();
+        std::iter::from_fn(|| brought.pop()).for_each(|mut job| run::clear(&mut job));
     }
 }
 

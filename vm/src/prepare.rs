@@ -33,6 +33,8 @@ pub(crate) enum Obstacle {
     Pool(ResourceKind),
     /// A pool has no block of so many bytes.
     Memory(PoolId, usize),
+    /// Every block of so many bytes that a pool may have needs a wait, and the device may have one that needs none.
+    Fresh(PoolId, usize),
 }
 
 impl From<Error> for Box<Obstacle> {
@@ -267,7 +269,8 @@ impl State {
         Ok((id, taken))
     }
 
-    /// The first rungs of the ladder: own free blocks, what the list itself releases, other streams' blocks.
+    /// The first rungs of the ladder: what needs no wait, what the list itself releases, a little fresh memory, what needs
+    /// a wait.
     fn take(
         &mut self,
         id: PoolId,
@@ -287,7 +290,11 @@ impl State {
         if let Some(block) = handed(&self.scratch.handed, id, bytes, bytes.saturating_mul(2)) {
             return Ok((self.pools.memory(id, block, bytes), AccessSet::new()));
         }
-        let any = self.pools.get(id).allocator.alloc(bytes, Want::Any { stream }, &passed);
+        let pool = self.pools.get(id);
+        if pool.may_grow(bytes) {
+            return Err(Box::new(Obstacle::Fresh(id, bytes)));
+        }
+        let any = pool.allocator.alloc(bytes, Want::Any { stream }, &passed);
         if let Some(allocated) = any {
             return Ok((self.pools.memory(id, allocated.block, bytes), allocated.accesses));
         }

@@ -4,8 +4,8 @@
 //! length moves in O(1) and moving it allocates nothing. Whoever holds a slot may touch its cell, and nobody else
 //! can: the type is the proof. A free slot keeps the capacity of the vectors inside it.
 //!
-//! Invariants, which this file and `inbox.rs` alone can break:
-//! * A cell is owned by exactly one of: a `Slot`, a `Chain` that links it, an `Inbox` that links it.
+//! Invariants, which this file, `inbox.rs` and `berth.rs` alone can break:
+//! * A cell is owned by exactly one of: a `Slot`, a `Chain` that links it, an `Inbox` that links it, a `Berth`.
 //! * What a chain has pushed leaves it at the front only, and an inbox fills none but a fresh chain: so of a chain with as
 //!   many cells, the last `AHEAD` are the last that were pushed.
 //! * `next` of the last cell of a chain is null; the batch fields mean something only while a cell is the first of a
@@ -63,10 +63,20 @@ impl<T> Slot<T> {
         Slot { cell: NonNull::from(cell), owns: PhantomData }
     }
 
-    fn into_raw(self) -> *mut Cell<T> {
+    /// Gives the cell up without dropping it.
+    pub(crate) fn into_raw(self) -> *mut Cell<T> {
         let cell = self.cell.as_ptr();
         std::mem::forget(self);
         cell
+    }
+
+    /// The owner of a cell that was given up.
+    ///
+    /// # Safety
+    /// `cell` came from [`Slot::into_raw`], and nothing else owns it.
+    pub(crate) unsafe fn from_raw(cell: *mut Cell<T>) -> Slot<T> {
+        // SAFETY: what `into_raw` gave was not null.
+        Slot { cell: unsafe { NonNull::new_unchecked(cell) }, owns: PhantomData }
     }
 }
 
@@ -198,10 +208,10 @@ impl<T> Chain<T> {
     }
 }
 
-/// Asks for the lines of the cell at an address, to write to them. Cells travel between cores, so the first write to each
+/// Asks for the lines at an address, to write to them. Cells travel between cores, so the first write to each
 /// line waits for the other core; asked for ahead, the waits overlap with the work on the cells before.
 #[inline]
-fn fetch(address: usize, lines: usize) {
+pub(crate) fn fetch(address: usize, lines: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     for line in 0..lines {
         let address = address.wrapping_add(line * 64);

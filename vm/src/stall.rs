@@ -9,9 +9,11 @@
 //!   else writes, kept consistent by a version, as in a sequence lock.
 //! * A thread context or the scheduler that falls asleep writes down the instructions that it cannot go on with
 //!   ([`Board`]). That is off the hot path: such a sleeper registers with the streams it waits for anyway.
+//! * What a pool has called and waits for its handle is kept in a table ([`Incomplete`]), until the handle is used.
 //!
-//! Nothing is ever wiped: what is written down counts only while its point has not passed, and only if it is the oldest
-//! of its stream. So old notes do no harm, and a report made while work goes on is only out of date.
+//! What a context runs, or cannot go on with, is never wiped: what is written down counts only while its point has not passed,
+//! and only if it is the oldest of its stream, or none is. So old notes do no harm, and a report made while work goes on is only
+//! out of date.
 //!
 //! [`VmBuilder::stall_after`]: crate::VmBuilder::stall_after
 
@@ -20,6 +22,7 @@ use std::panic::Location;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
+use hashbrown::HashMap;
 use smallvec::SmallVec;
 use streamvm_instructions::Deadline;
 use streamvm_stream::{Point, StreamId};
@@ -60,10 +63,41 @@ struct Note {
     constant: AtomicUsize,
 }
 
+/// The asynchronous functions of a pool that were called and are not over, by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Incomplete(Mutex<HashMap<u64, Noted>>);
+
+impl Incomplete {
+    /// Writes down that `job` waits for its handle.
+    pub(crate) fn begin(&self, job: &Job) {
+        let noted = Noted { point: job.point, what: name_of(job), site: job.site };
+        unpoisoned(self.0.lock()).insert(job.point.seq, noted);
+    }
+
+    /// Its handle was used.
+    pub(crate) fn end(&self, job: &Job) {
+        unpoisoned(self.0.lock()).remove(&job.point.seq);
+    }
+
+    fn has(&self, noted: &Noted) -> bool {
+        unpoisoned(self.0.lock()).contains_key(&noted.point.seq)
+    }
+
+    fn any(&self) -> Option<Noted> {
+        unpoisoned(self.0.lock()).values().next().cloned()
+    }
+}
+
+/// The name of a job, which mostly is a constant of the program.
+fn name_of(job: &Job) -> Cow<'static, str> {
+    if std::ptr::eq(job.name(), job.what) { job.what.into() } else { job.name().to_owned().into() }
+}
+
 /// An instruction that somebody wrote down.
+#[derive(Clone, Debug)]
 struct Noted {
     point: Point,
-    what: String,
+    what: Cow<'static, str>,
     site: &'static Location<'static>,
 }
 
@@ -119,7 +153,7 @@ impl Running {
             what.push('…');
         }
         let stream = StreamId((stream_and_length & u64::from(u32::MAX)) as u32);
-        Some(Noted { point: Point::new(stream, seq), what, site: site? })
+        Some(Noted { point: Point::new(stream, seq), what: what.into(), site: site? })
     }
 }
 
@@ -144,7 +178,7 @@ impl Board {
         heads.clear();
         heads.extend(jobs.map(|job| Head {
             point: job.point,
-            what: if std::ptr::eq(job.name(), job.what) { job.what.into() } else { job.name().to_owned().into() },
+            what: name_of(job),
             site: job.site,
             waits: job.open_waits().take(MOST_WAITS).collect(),
         }));
@@ -153,8 +187,7 @@ impl Board {
     fn find(&self, point: Point) -> Option<(Noted, SmallVec<[Point; 2]>)> {
         let heads = unpoisoned(self.heads.lock());
         let head = heads.iter().find(|head| head.point == point)?;
-        let what = head.what.clone().into_owned();
-        Some((Noted { point, what, site: head.site }, head.waits.clone()))
+        Some((Noted { point, what: head.what.clone(), site: head.site }, head.waits.clone()))
     }
 }
 
@@ -223,21 +256,31 @@ impl Shared {
         self.describe(entry, point, pending, found)
     }
 
-    /// One of the pending instructions of an unordered stream, none of which is the oldest: one that a worker runs, if there is.
+    /// One of the pending instructions of an unordered stream, none of which is the oldest: one that a worker runs, if there is, or
+    /// else one whose handle was not used.
     fn look_at_workers(&self, entry: &StreamEntry, unordered: &Unordered, pending: u64) -> Option<StalledInstruction> {
         let workers = unordered.pool.iter().flat_map(|pool| &pool.contexts).chain([&entry.context]);
         let is_open = |noted: &Noted| noted.point.stream == entry.id && !entry.has_passed(noted.point.seq);
-        let running = workers.filter_map(|worker| worker.running.last()).find(is_open);
-        let point = running.as_ref().map(|noted| noted.point).or_else(|| entry.open_points().next())?;
-        let state = if running.is_some() { StallState::Running } else { StallState::Waiting };
-        Some(self.describe(entry, point, pending, (running, state, SmallVec::new())))
+        let incomplete = unordered.pool.as_ref().map(|pool| &pool.incomplete);
+        // A worker has left what waits for its handle, but that may still be what it noted last.
+        let has_left = |noted: &Noted| incomplete.is_some_and(|incomplete| incomplete.has(noted));
+        let mut running = workers.filter_map(|worker| worker.running.last());
+        let running =
+            running.find(|noted| is_open(noted) && !has_left(noted)).map(|noted| (noted, StallState::Running));
+        let incomplete = || Some((incomplete?.any().filter(is_open)?, StallState::Incomplete));
+        let (noted, state) = match running.or_else(incomplete) {
+            Some((noted, state)) => (Some(noted), state),
+            None => (None, StallState::Waiting),
+        };
+        let point = noted.as_ref().map(|noted| noted.point).or_else(|| entry.open_points().next())?;
+        Some(self.describe(entry, point, pending, (noted, state, SmallVec::new())))
     }
 
     fn describe(&self, entry: &StreamEntry, point: Point, pending: u64, found: Found) -> StalledInstruction {
         let (noted, state, waits) = found;
         let named = waits.iter().filter_map(|wait| Some((*wait, self.streams.get(wait.stream)?.key)));
         let waits_for = named.map(|(wait, key)| (key, wait.seq)).collect();
-        let (what, site) = noted.map(|noted| (noted.what, noted.site)).unzip();
+        let (what, site) = noted.map(|noted| (noted.what.into_owned(), noted.site)).unzip();
         StalledInstruction { stream: entry.key, seq: point.seq, pending, what, site, state, waits_for }
     }
 }
@@ -249,7 +292,7 @@ type Found = (Option<Noted>, StallState, SmallVec<[Point; 2]>);
 fn launched(entry: &StreamEntry, point: Point) -> Option<(Noted, SmallVec<[Point; 2]>)> {
     let flight = entry.flight.as_ref().filter(|flight| flight.launched() >= point.seq)?;
     let first = flight.with_first(|job| {
-        let noted = Noted { point: job.point, what: job.name().to_owned(), site: job.site };
+        let noted = Noted { point: job.point, what: name_of(job), site: job.site };
         (noted, SmallVec::from_slice(job.waited()))
     });
     first.filter(|(noted, _)| noted.point == point)
@@ -320,7 +363,7 @@ mod tests {
             running.begin(&job(7, seq as u64, what, name));
             let noted = running.last().expect("something was");
             let expected = if name == Some(long) { "a name that is longer th…" } else { name.unwrap_or(what) };
-            assert_eq!((noted.point, noted.what.as_str()), (Point::new(StreamId(7), seq as u64), expected));
+            assert_eq!((noted.point, noted.what.as_ref()), (Point::new(StreamId(7), seq as u64), expected));
             assert_eq!(noted.site.file(), file!());
         }
     }
@@ -329,9 +372,9 @@ mod tests {
     fn a_name_that_is_cut_within_a_character_loses_all_of_it() {
         let running = Running::default();
         running.begin(&job(0, 1, "", Some("twenty-three bytes long é and more")));
-        assert_eq!(running.last().map(|noted| noted.what), Some("twenty-three bytes long …".to_owned()));
+        assert_eq!(running.last().map(|noted| noted.what), Some("twenty-three bytes long …".into()));
         running.begin(&job(0, 1, "", Some("exactly 23 bytes long..é and more")));
-        assert_eq!(running.last().map(|noted| noted.what), Some("exactly 23 bytes long..…".to_owned()));
+        assert_eq!(running.last().map(|noted| noted.what), Some("exactly 23 bytes long..…".into()));
     }
 
     /// A reader never sees parts of two instructions as one.
@@ -354,7 +397,7 @@ mod tests {
                 if let Some(noted) = running.last() {
                     seen.fetch_add(1, Ordering::Relaxed);
                     let which = noted.point.seq as usize;
-                    if (noted.point.stream.0 as usize, noted.what.as_str()) != (which, names[which]) {
+                    if (noted.point.stream.0 as usize, noted.what.as_ref()) != (which, names[which]) {
                         torn = Some((noted.point, noted.what));
                     }
                 }
@@ -370,8 +413,8 @@ mod tests {
         first.more().device_waits.push(Point::new(StreamId(2), 9));
         board.write([&first, &second].into_iter());
         let (noted, waits) = board.find(first.point).expect("it was written down");
-        assert_eq!((noted.what.as_str(), waits.as_slice()), ("add", &[Point::new(StreamId(2), 9)][..]));
-        assert_eq!(board.find(second.point).map(|(noted, _)| noted.what), Some("mine".to_owned()));
+        assert_eq!((noted.what.as_ref(), waits.as_slice()), ("add", &[Point::new(StreamId(2), 9)][..]));
+        assert_eq!(board.find(second.point).map(|(noted, _)| noted.what), Some("mine".into()));
         board.write(std::iter::once(&second));
         assert!(board.find(first.point).is_none());
     }

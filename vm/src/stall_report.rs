@@ -19,7 +19,7 @@ pub struct StallReport {
 }
 
 /// The oldest instruction of one stream that has not passed. On workers, whose instructions have no order, one that is being
-/// run, or one of the others, of which it is not known what it is or waits for.
+/// run, or one that waits for its handle, or one of the others, of which it is not known what it is or waits for.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StalledInstruction {
@@ -52,6 +52,8 @@ pub enum StallState {
     Queued,
     /// Its thread runs it.
     Running,
+    /// Its function has returned, and its handle ([`OnComplete`](crate::OnComplete)) was not used yet.
+    Incomplete,
     /// Its device was given it, and has not finished it.
     Launched,
     /// Nothing is in its way.
@@ -65,6 +67,7 @@ impl fmt::Display for StallState {
             StallState::Waiting => "waiting",
             StallState::Queued => "queued",
             StallState::Running => "running",
+            StallState::Incomplete => "incomplete",
             StallState::Launched => "launched",
             StallState::Ready => "ready",
         })

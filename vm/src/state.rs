@@ -13,7 +13,7 @@ use streamvm_stream::allocator::Block;
 use streamvm_stream::mutant::Planted;
 use streamvm_stream::{Point, StreamId, StreamKey, Streams};
 
-use crate::cells::CellId;
+use crate::cells::{CellId, cell_of};
 use crate::entry::{StreamEntry, StreamTable};
 use crate::job::Job;
 use crate::memory::{Memory, PoolId, Pools};
@@ -331,7 +331,10 @@ impl Observed for SnapshotOf<'_> {
         if !point.stream.is_unordered() {
             return self.passed(point.stream) >= point.seq;
         }
-        let passed = self.streams.has_passed(point);
+        let cells = self.streams.cells();
+        // To be written to: who needs it links itself in next, and if nobody does, the cell soon comes back for another life.
+        cells.fetch(cell_of(point.seq));
+        let passed = cells.has_passed(point.seq);
         if passed && self.snapshot.keeps {
             self.snapshot.single.push(point);
         }

@@ -22,7 +22,7 @@ use crate::context::{Context, ContextShared};
 use crate::engine_thread;
 use crate::entry::{MAX_STREAMS, StreamEntry};
 use crate::flight::Flight;
-use crate::ladder::Ladder;
+use crate::ladder::{self, Ladder};
 use crate::pool::{Pool, Worker};
 use crate::prepare::Obstacle;
 use crate::progress::Unordered;
@@ -244,6 +244,10 @@ impl Shared {
             Obstacle::Stream(key) => self.open_stream(key),
             Obstacle::Pool(kind) => self.open_pool(kind),
             Obstacle::Memory(pool, bytes) => ladder.climb(self, pool, bytes),
+            Obstacle::Fresh(pool, bytes) => {
+                ladder::grow(self, pool, bytes);
+                Ok(())
+            }
         }
     }
 

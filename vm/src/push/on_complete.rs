@@ -3,7 +3,7 @@
 //! The function is called by a worker like any other, with a handle. If that has not been used when the function returns, the
 //! instruction is parked, and the worker goes on. Whoever uses the handle gives the instruction back to the pool, with what it
 //! is to answer in place of its function; a worker then carries it out once more, and it passes like any other. So the thread
-//! that completes does little more than a push into a queue, runs no code of anybody's and takes no lock of the engine's.
+//! that completes does little more than a push into a queue, and runs no code of anybody's.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -118,7 +118,10 @@ impl Later {
                 job.resume(answer(result, panic));
                 pool.bring(job);
             }
-            _ => state.stage = Stage::Parked(job, pool.clone()),
+            _ => {
+                pool.incomplete.begin(&job);
+                state.stage = Stage::Parked(job, pool.clone());
+            }
         }
     }
 
@@ -153,6 +156,7 @@ impl Later {
             Stage::Parked(mut job, pool) => {
                 let panic = state.panic.take();
                 drop(state);
+                pool.incomplete.end(&job);
                 job.resume(answer(result, panic));
                 pool.bring(job);
             }
