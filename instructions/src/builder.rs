@@ -85,10 +85,7 @@ impl InstructionsBuilder {
     /// The shapes, dtypes or parameters do not fit the op, or the inputs do not live on one device.
     #[track_caller]
     pub fn op(&mut self, op: Op, inputs: &[&Tensor], params: Params) -> Result<Tensor, BuildError> {
-        let (device, dtype, shape) = check_op(op, inputs, params)?;
-        // What reads a tensor of an engine can run nowhere else.
-        let engine = inputs.iter().find_map(|input| input.resource().engine());
-        let output = Tensor::unbound_of(engine, device.into(), self.compute.output_memory(), dtype, shape);
+        let (device, output) = output_of(op, inputs, params, self.compute)?;
         self.push_op(device, op, params, inputs, &output, Location::caller());
         Ok(output)
     }
@@ -232,7 +229,7 @@ impl InstructionsBuilder {
     /// Orders the compute stream of `place` after the last writes of `tensors`, and does nothing.
     #[track_caller]
     pub fn touch(&mut self, place: impl Into<Place>, tensors: &[&Tensor]) {
-        let uses = tensors.iter().map(|tensor| tensor.read()).collect::<Vec<_>>();
+        let uses = tensors.iter().map(|tensor| tensor.read());
         self.push_on(place.into(), Kind::Touch, uses, Location::caller());
     }
 
@@ -245,11 +242,11 @@ impl InstructionsBuilder {
     /// # Errors
     /// A written operand shares bytes with another operand or broadcasts, or an operand lives on another device.
     #[track_caller]
-    pub fn call_fn<F>(
+    pub fn call_fn<'u, F>(
         &mut self,
         name: impl Into<Cow<'static, str>>,
         device: DeviceId,
-        uses: impl IntoIterator<Item = Use>,
+        uses: impl IntoIterator<Item = Use<'u>>,
         f: F,
     ) -> Result<(), BuildError>
     where
@@ -273,11 +270,11 @@ impl InstructionsBuilder {
     /// tensors may live anywhere, the same one may be used twice, and the stronger use counts. As it writes no byte of a tensor,
     /// [`Tensor::write`] counts as [`Tensor::update`] here.
     #[track_caller]
-    pub fn push<F>(
+    pub fn push<'u, F>(
         &mut self,
         name: impl Into<Cow<'static, str>>,
         device: DeviceId,
-        uses: impl IntoIterator<Item = Use>,
+        uses: impl IntoIterator<Item = Use<'u>>,
         f: F,
     ) where
         F: FnOnce() -> Result<(), FnError> + Send + 'static,
@@ -300,7 +297,7 @@ impl InstructionsBuilder {
     /// # Errors
     /// The tensor lives on a device whose memory the host cannot reach, or is a written view that broadcasts.
     #[track_caller]
-    pub fn access<F>(&mut self, name: impl Into<Cow<'static, str>>, tensor: Use, f: F) -> Result<(), BuildError>
+    pub fn access<F>(&mut self, name: impl Into<Cow<'static, str>>, tensor: Use<'_>, f: F) -> Result<(), BuildError>
     where
         F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
     {
@@ -324,11 +321,11 @@ impl InstructionsBuilder {
     /// # Errors
     /// An operand lives elsewhere; a written operand shares bytes with another operand or broadcasts.
     #[track_caller]
-    pub fn call_cuda<F>(
+    pub fn call_cuda<'u, F>(
         &mut self,
         name: impl Into<Cow<'static, str>>,
         device: DeviceId,
-        uses: impl IntoIterator<Item = Use>,
+        uses: impl IntoIterator<Item = Use<'u>>,
         f: F,
     ) -> Result<(), BuildError>
     where
@@ -342,12 +339,12 @@ impl InstructionsBuilder {
     }
 
     #[inline(always)]
-    pub(crate) fn push_function(
+    pub(crate) fn push_function<'u>(
         &mut self,
         name: impl Into<Cow<'static, str>>,
         role: Role,
         device: DeviceId,
-        uses: impl IntoIterator<Item = Use>,
+        uses: impl IntoIterator<Item = Use<'u>>,
         body: impl FnOnce() -> Option<InlineFn>,
         site: &'static Location<'static>,
     ) -> Result<(), BuildError> {
@@ -424,11 +421,11 @@ impl InstructionsBuilder {
         self.list.push_unchecked(BARRIER, Kind::GlobalSync, [], Location::caller());
     }
 
-    fn push_on(
+    fn push_on<'u>(
         &mut self,
         place: Place,
         kind: Kind,
-        uses: impl IntoIterator<Item = Use>,
+        uses: impl IntoIterator<Item = Use<'u>>,
         site: &'static Location<'static>,
     ) {
         let device = place.device().unwrap_or(HOST_DEVICE);
@@ -440,6 +437,19 @@ impl Default for InstructionsBuilder {
     fn default() -> Self {
         InstructionsBuilder::new()
     }
+}
+
+/// Where an op runs, and a new tensor for what it gives: of the engine of its inputs, if they have one.
+pub(crate) fn output_of(
+    op: Op,
+    inputs: &[&Tensor],
+    params: Params,
+    on: StreamType,
+) -> Result<(DeviceId, Tensor), BuildError> {
+    let (device, dtype, shape) = check_op(op, inputs, params)?;
+    // What reads a tensor of an engine can run nowhere else.
+    let engine = inputs.iter().find_map(|input| input.resource().engine());
+    Ok((device, Tensor::unbound_of(engine, device.into(), on.output_memory(), dtype, shape)))
 }
 
 /// The CPU device whose threads reach ordinary memory of this place, if it is such.

@@ -1,13 +1,15 @@
 //! What makes an instruction well formed: shapes, dtypes, places, overlaps. Shared by the builder and the parser, so
 //! that a list read from text promises what a built one does.
 
+use std::borrow::Borrow;
+
 use streamvm_ep::{
     Access, DType, DeviceId, DeviceKind, MAX_WRITES, Op, OpError, Params, Scalar, Shape, check_source, infer,
 };
 use streamvm_stream::StreamKey;
 
 use crate::builder::is_pinned;
-use crate::{BuildError, Kind, Place, Role, Tensor, Use};
+use crate::{BuildError, Declared, HeldUse, Kind, Place, Role, Tensor, Var};
 
 /// The device, dtype and shape of an op's output.
 pub(crate) fn check_op(op: Op, inputs: &[&Tensor], params: Params) -> Result<(DeviceId, DType, Shape), BuildError> {
@@ -76,10 +78,10 @@ pub(crate) fn check_fill(value: Scalar, target: &Tensor) -> Result<(), BuildErro
 }
 
 /// Checks an instruction that did not come from a builder call.
-pub(crate) fn check(stream: StreamKey, kind: &Kind, uses: &[Use]) -> Result<(), BuildError> {
+pub(crate) fn check(stream: StreamKey, kind: &Kind, uses: &[HeldUse]) -> Result<(), BuildError> {
     let device = stream.device;
     check_form(kind, uses)?;
-    let tensors: Vec<&Tensor> = uses.iter().filter_map(Use::as_tensor).collect();
+    let tensors: Vec<&Tensor> = uses.iter().filter_map(HeldUse::as_tensor).collect();
     match (kind, tensors.split_last()) {
         (Kind::Call { op, params }, Some((output, inputs))) => {
             let (place, dtype, shape) = check_op_into(*op, inputs, *params, output)?;
@@ -105,7 +107,7 @@ pub(crate) fn check(stream: StreamKey, kind: &Kind, uses: &[Use]) -> Result<(), 
 }
 
 /// How many uses a kind has, and how it uses them: tensors that are read, and last the one that is written.
-fn check_form(kind: &Kind, uses: &[Use]) -> Result<(), BuildError> {
+fn check_form(kind: &Kind, uses: &[HeldUse]) -> Result<(), BuildError> {
     let inputs = match kind {
         Kind::Call { op, .. } => op.arity(),
         Kind::Copy => 1,
@@ -121,7 +123,7 @@ fn check_form(kind: &Kind, uses: &[Use]) -> Result<(), BuildError> {
     };
     let accesses =
         uses.iter().enumerate().map(|(place, u)| (u, if place < inputs { Access::Read } else { Access::Write }));
-    let fits = |(u, access): (&Use, Access)| u.as_tensor().is_some() && u.access() == access;
+    let fits = |(u, access): (&HeldUse, Access)| u.as_tensor().is_some() && u.access() == access;
     if uses.len() == inputs + 1 && accesses.into_iter().all(fits) {
         return Ok(());
     }
@@ -189,7 +191,12 @@ pub(crate) fn check_output(
 /// A function may touch host memory and the memory of a device that the host reaches, one for a GPU's stream the memory of
 /// that GPU. It gets `&mut` slices of what it writes: no two of those may share a byte with anything.
 #[inline]
-pub(crate) fn check_function(what: &str, role: Role, device: DeviceId, uses: &[Use]) -> Result<(), BuildError> {
+pub(crate) fn check_function<T: Borrow<Tensor>, V: Borrow<Var>>(
+    what: &str,
+    role: Role,
+    device: DeviceId,
+    uses: &[Declared<T, V>],
+) -> Result<(), BuildError> {
     // Variables have no bytes.
     if uses.iter().all(|u| u.as_tensor().is_none()) {
         return Ok(());
@@ -202,7 +209,12 @@ pub(crate) fn check_function(what: &str, role: Role, device: DeviceId, uses: &[U
     check_tensors(what, role, device, uses)
 }
 
-fn check_tensors(what: &str, role: Role, device: DeviceId, uses: &[Use]) -> Result<(), BuildError> {
+fn check_tensors<T: Borrow<Tensor>, V: Borrow<Var>>(
+    what: &str,
+    role: Role,
+    device: DeviceId,
+    uses: &[Declared<T, V>],
+) -> Result<(), BuildError> {
     let found = uses.iter().filter(|u| u.as_tensor().is_some() && u.access() != Access::Read).count();
     if found > MAX_WRITES {
         return Err(BuildError::TooManyWrites { what: what.to_owned(), found, most: MAX_WRITES });

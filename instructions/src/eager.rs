@@ -7,15 +7,18 @@
 use std::fmt;
 use std::future::Future;
 use std::ops;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use streamvm_ep::{Axes, DType, DeviceKind, Element, FnContext, FnError, Op, Params, Scalar};
+use streamvm_stream::{StreamKey, StreamType};
 
+use crate::builder::output_of;
 use crate::engine::{Engine, ResourceId};
-use crate::{Deadline, Error, InstructionsBuilder, Place, Tensor, Var};
+use crate::{Deadline, Error, InstructionsBuilder, Kind, Place, Single, Tensor, Var, current_lane};
 
 impl Tensor {
     fn engine(&self) -> Result<(&Arc<dyn Engine>, ResourceId), Error> {
@@ -33,17 +36,29 @@ impl Tensor {
     /// The inputs do not fit the op; the engine refused (out of memory, shut down).
     #[track_caller]
     pub fn op(&self, op: Op, others: &[&Tensor], params: Params) -> Result<Tensor, Error> {
-        let mut builder = InstructionsBuilder::new();
-        let output = match others {
-            [] => builder.op(op, &[self], params)?,
-            [second] => builder.op(op, &[self, second], params)?,
-            [second, third] => builder.op(op, &[self, second, third], params)?,
+        match others {
+            [] => self.op_over(op, &[self], params, Location::caller()),
+            [second] => self.op_over(op, &[self, second], params, Location::caller()),
+            [second, third] => self.op_over(op, &[self, second, third], params, Location::caller()),
             _ => {
                 let inputs: Vec<&Tensor> = std::iter::once(self).chain(others.iter().copied()).collect();
-                builder.op(op, &inputs, params)?
+                self.op_over(op, &inputs, params, Location::caller())
             }
-        };
-        self.submit(builder)?;
+        }
+    }
+
+    fn op_over(
+        &self,
+        op: Op,
+        inputs: &[&Tensor],
+        params: Params,
+        site: &'static Location<'static>,
+    ) -> Result<Tensor, Error> {
+        let (device, output) = output_of(op, inputs, params, StreamType::Compute)?;
+        let (engine, _) = self.engine()?;
+        let stream = StreamKey::new(device, StreamType::Compute, current_lane());
+        let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
+        Single::submit(stream, || Kind::Call { op, params }, uses, site, |single| engine.submit_one(engine, single))?;
         Ok(output)
     }
 

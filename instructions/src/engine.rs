@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::{Deadline, Error, InstructionList};
+use crate::{Deadline, Error, InstructionList, Single};
 
 /// The number of a resource within its engine.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -29,6 +29,12 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// Nothing of the list runs when it is refused. See [`Error`].
     fn submit(&self, me: &Arc<dyn Engine>, list: &mut InstructionList) -> Result<(), Error>;
+
+    /// [`Engine::submit`] of one instruction.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`].
+    fn submit_one(&self, me: &Arc<dyn Engine>, single: &mut Single<'_>) -> Result<(), Error>;
 
     /// Blocks until the last submitted write of the resource has passed, or the deadline.
     ///

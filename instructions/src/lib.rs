@@ -27,6 +27,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod batch;
 mod builder;
 mod builder_ops;
 mod check;
@@ -45,7 +46,9 @@ mod random;
 mod soft_sync;
 mod stage;
 mod tensor;
+mod uses;
 
+pub use batch::{Batch, Issued, Single, UseOf};
 pub use builder::InstructionsBuilder;
 pub use deadline::{Deadline, DeadlineGuard, deadline};
 pub use eager::Passed;
@@ -63,4 +66,5 @@ pub use soft_sync::{
     SoftSyncMode, Wait,
 };
 pub use stage::{STAGING_PIECE, Staged};
-pub use tensor::{Foreign, Resource, ResourceKind, Target, Tensor, Use, Var, Version};
+pub use tensor::{Foreign, Resource, ResourceKind, Tensor, Var, Version};
+pub use uses::{Declared, HeldUse, Target, Use};

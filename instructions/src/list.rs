@@ -15,7 +15,7 @@ use streamvm_stream::{Capabilities, StreamKey, StreamType, WaitKind};
 
 use crate::check::check;
 use crate::stage::{self, Staged};
-use crate::{BuildError, Event, Use};
+use crate::{BuildError, Declared, Event, HeldUse, Use};
 
 /// A caller's code inside an instruction; `None` once parsed from text or taken by an engine.
 pub type Body = Option<InlineFn>;
@@ -181,10 +181,23 @@ pub struct Instruction {
 pub(crate) const BLANK: Kind = Kind::GlobalSync;
 
 impl Instruction {
+    /// One that does nothing yet.
+    #[inline(always)]
+    pub(crate) fn new(stream: StreamKey, site: &'static Location<'static>) -> Instruction {
+        Instruction { stream, kind: BLANK, site, manner: Manner::default(), uses: 0..0, has_more: false }
+    }
+
     fn blank() -> Instruction {
-        let stream = StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 0);
-        let manner = Manner::default();
-        Instruction { stream, kind: BLANK, site: Location::caller(), manner, uses: 0..0, has_more: false }
+        Instruction::new(StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 0), Location::caller())
+    }
+
+    /// Makes it of the kind that `make` makes. What was there holds nothing.
+    #[inline(always)]
+    pub(crate) fn made(&mut self, make: impl FnOnce() -> Kind, uses: Range<u32>, has_more: bool) {
+        // Dropping what was there would do nothing.
+        mem::forget(mem::replace(&mut self.kind, make()));
+        self.uses = uses;
+        self.has_more = has_more;
     }
 
     /// Which of its list's uses are its own. The uses of a list lie in the order of its instructions, without gaps.
@@ -201,7 +214,7 @@ impl Instruction {
 
     /// What it uses, out of all uses of its list: inputs, then outputs.
     #[inline]
-    pub fn uses_of<'a>(&self, uses: &'a [Use]) -> &'a [Use] {
+    pub fn uses_of<'a, T, V>(&self, uses: &'a [Declared<T, V>]) -> &'a [Declared<T, V>] {
         uses.get(self.use_range()).unwrap_or_default()
     }
 }
@@ -211,7 +224,7 @@ struct Buffers {
     /// Places of instructions; those from `len` on hold nothing.
     places: Vec<Instruction>,
     len: usize,
-    uses: Vec<Use>,
+    uses: Vec<HeldUse>,
     /// A device other than a CPU makes a copy.
     copies_by_devices: bool,
 }
@@ -258,7 +271,7 @@ impl Buffers {
 
 /// An instruction of a list, of which only the code can be taken: the rest was checked, and engines rely on it.
 #[derive(Debug)]
-pub struct Line<'a>(&'a mut Instruction);
+pub struct Line<'a>(pub(crate) &'a mut Instruction);
 
 impl Line<'_> {
     fn body(&mut self) -> Option<&mut Body> {
@@ -345,25 +358,19 @@ impl InstructionList {
 
     /// What an instruction of this list uses: inputs, then outputs.
     #[inline]
-    pub fn uses(&self, instruction: &Instruction) -> &[Use] {
+    pub fn uses(&self, instruction: &Instruction) -> &[HeldUse] {
         self.buffers.as_deref().map_or(&[], |buffers| instruction.uses_of(&buffers.uses))
     }
 
     /// What all instructions use; each knows its own part, see [`Instruction::use_range`].
-    pub fn all_uses(&self) -> &[Use] {
+    pub fn all_uses(&self) -> &[HeldUse] {
         self.buffers.as_deref().map_or(&[], |buffers| &buffers.uses)
     }
 
-    /// All instructions and all their uses, for the planner, which writes them into another list.
-    pub(crate) fn parts_mut(&mut self) -> (&mut [Instruction], &[Use]) {
+    /// All instructions and all their uses, for who takes the instructions out.
+    pub(crate) fn parts_mut(&mut self) -> (&mut [Instruction], &[HeldUse]) {
         let Some(buffers) = self.buffers.as_deref_mut() else { return (&mut [], &[]) };
         (&mut buffers.places[..buffers.len], &buffers.uses)
-    }
-
-    /// All instructions and all their uses, for an engine that takes their code.
-    pub fn lines(&mut self) -> (impl Iterator<Item = Line<'_>>, &[Use]) {
-        let (instructions, uses) = self.parts_mut();
-        (instructions.iter_mut().map(Line), uses)
     }
 
     /// Takes the code out of a function or barrier, to run it: `None` where there is none, or no more.
@@ -371,26 +378,15 @@ impl InstructionList {
         Line(self.parts_mut().0.get_mut(line)?).body()?.take()
     }
 
-    /// Gives the last instruction its code again, if it is a caller's function: an engine takes that out, and leaves the rest. From
-    /// now on it was issued at `site`.
-    pub fn refill(&mut self, code: InlineFn, site: &'static Location<'static>) {
-        if let Some(last) = self.parts_mut().0.last_mut()
-            && let Kind::Function { body, .. } = &mut last.kind
-        {
-            last.site = site;
-            *body = Some(code);
-        }
-    }
-
     /// Appends an instruction that no builder call makes, on a stream of one's choice.
     ///
     /// # Errors
     /// Its uses are not what its kind needs: their number, access, shapes, dtypes or places.
-    pub fn push(
+    pub fn push<'u>(
         &mut self,
         stream: StreamKey,
         kind: Kind,
-        uses: impl IntoIterator<Item = Use>,
+        uses: impl IntoIterator<Item = Use<'u>>,
         site: &'static Location<'static>,
     ) -> Result<(), BuildError> {
         self.push_unchecked(stream, kind, uses, site);
@@ -403,11 +399,11 @@ impl InstructionList {
 
     /// Appends an instruction that was checked, or is right by the way it was made. Engines rely on it.
     #[inline(always)]
-    pub(crate) fn push_unchecked(
+    pub(crate) fn push_unchecked<'u>(
         &mut self,
         stream: StreamKey,
         kind: Kind,
-        uses: impl IntoIterator<Item = Use>,
+        uses: impl IntoIterator<Item = Use<'u>>,
         site: &'static Location<'static>,
     ) {
         if matches!(kind, Kind::Copy) && stream.device.kind != DeviceKind::Cpu {
@@ -434,27 +430,26 @@ impl InstructionList {
     /// may panic, so it would lie on the stack, and be copied from there by wide loads right behind the narrow stores that
     /// made it: such a load waits until those, and every store before them, have reached the cache.
     #[inline(always)]
-    pub(crate) fn push_made(
+    pub(crate) fn push_made<'u>(
         &mut self,
         stream: StreamKey,
         make: impl FnOnce() -> Kind,
-        uses: impl IntoIterator<Item = Use>,
+        uses: impl IntoIterator<Item = Use<'u>>,
         site: &'static Location<'static>,
     ) {
         let buffers = self.buffers();
         let first = buffers.end_of_uses();
         // Looked at where they lie: looked at on the way, each would be put together on the stack first.
-        uses.into_iter().for_each(|u| buffers.uses.push(u));
-        let has_more = buffers.uses[first as usize..].iter().any(Use::has_more);
+        for u in uses {
+            buffers.uses.push(u.hold());
+        }
+        let has_more = buffers.uses[first as usize..].iter().any(HeldUse::has_more);
         let uses = first..buffers.uses.len() as u32;
         let place = buffers.blank();
-        // What was there holds nothing, and dropping it would do nothing.
-        mem::forget(mem::replace(&mut place.kind, make()));
+        place.made(make, uses, has_more);
         place.stream = stream;
         place.site = site;
         place.manner = Manner::default();
-        place.uses = uses;
-        place.has_more = has_more;
         buffers.len += 1;
     }
 

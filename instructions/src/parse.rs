@@ -17,7 +17,7 @@ use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
 use crate::check::check;
 use crate::print::access_word;
-use crate::{Event, InstructionList, Kind, Manner, Place, Role, Tensor, Use, Var, WaitFor};
+use crate::{Event, HeldUse, InstructionList, Kind, Manner, Place, Role, Tensor, Use, Var, WaitFor};
 
 /// The longest text that is read, in bytes: about 500,000 instructions.
 const MAX_TEXT: usize = 64 << 20;
@@ -311,28 +311,28 @@ impl Parser {
         Ok(tensor.clone())
     }
 
-    fn known(&self, words: &mut Words<'_>, access: Access) -> Result<Use, ParseListError> {
+    fn known(&self, words: &mut Words<'_>, access: Access) -> Result<HeldUse, ParseListError> {
         match self.vars.get(words.peek()) {
             Some(var) => {
                 words.next();
                 Ok(match access {
-                    Access::Read => var.read(),
-                    Access::Write => var.write(),
-                    Access::ReadWrite => var.update(),
+                    Access::Read => var.read().hold(),
+                    Access::Write => var.write().hold(),
+                    Access::ReadWrite => var.update().hold(),
                 })
             }
-            None => Ok(Use::tensor(&self.known_tensor(words)?, access)),
+            None => Ok(Use::tensor(&self.known_tensor(words)?, access).hold()),
         }
     }
 
     /// `inputs -> output type`: the uses, and the output made if it is new.
-    fn arrow(&mut self, words: &mut Words<'_>, home: Place, inputs: usize) -> Result<Vec<Use>, ParseListError> {
+    fn arrow(&mut self, words: &mut Words<'_>, home: Place, inputs: usize) -> Result<Vec<HeldUse>, ParseListError> {
         let mut uses = Vec::new();
         while words.peek() != "->" {
             if words.peek().is_empty() {
                 return Err(words.error("-> and an output", ""));
             }
-            uses.push(self.known_tensor(words)?.read());
+            uses.push(self.known_tensor(words)?.read().hold());
         }
         words.expect("->")?;
         if uses.len() != inputs {
@@ -365,7 +365,7 @@ impl Parser {
             let expected = format!("the output's type {}{}", output.dtype(), output.shape());
             return Err(words.error(&expected, &format!("{dtype}{shape}")));
         }
-        uses.push(output.write());
+        uses.push(output.write().hold());
         Ok(uses)
     }
 
@@ -400,7 +400,7 @@ impl Parser {
             }
             "release" => {
                 let used = self.known(words, Access::Write)?;
-                uses.push(used.as_tensor().map_or(used.clone(), |tensor| tensor.owner().write()));
+                uses.push(used.as_tensor().map_or(used.seen(), |tensor| tensor.owner().write()).hold());
                 Kind::Release
             }
             "touch" => {
@@ -458,12 +458,12 @@ impl Parser {
         if let Err(error) = check(stream, &kind, &uses) {
             return Err(words.error("an instruction that fits its operands", &error.to_string()));
         }
-        self.list.push_unchecked(stream, kind, uses, self.site);
+        self.list.push_unchecked(stream, kind, uses.iter().map(HeldUse::seen), self.site);
         self.list.set_manner(manner);
         Ok(())
     }
 
-    fn declared_use(&self, words: &mut Words<'_>) -> Result<Use, ParseListError> {
+    fn declared_use(&self, words: &mut Words<'_>) -> Result<HeldUse, ParseListError> {
         let word = words.next();
         let access = [Access::Read, Access::Write, Access::ReadWrite].into_iter().find(|a| access_word(*a) == word);
         self.known(words, access.ok_or_else(|| words.error("read, write or update", word))?)

@@ -10,7 +10,7 @@ use hashbrown::{HashMap, HashSet};
 use streamvm_stream::{Capabilities, Point, Shows, StreamClass, StreamKey, Streams, WaitKind};
 
 use crate::soft_sync::{DependenceUse, NothingObserved, Order, RecordPlace, SoftSync, SoftSyncMode, Wait};
-use crate::{Dependence, Error, Event, Instruction, InstructionList, Kind, Resource, ResourceId, WaitFor};
+use crate::{Dependence, Error, Event, HeldUse, Instruction, InstructionList, Kind, Resource, ResourceId, WaitFor};
 
 /// What a plan is made for.
 #[derive(Clone, Debug, Default)]
@@ -186,7 +186,7 @@ impl Planner {
             }
             new_lines.push(out.len());
             let records_itself = matches!(kind, Kind::Record(_));
-            out.push_unchecked(stream, kind, uses.iter().cloned(), site);
+            out.push_unchecked(stream, kind, uses.iter().map(HeldUse::seen), site);
             out.set_manner(manner);
             for point in records.remove(&line).unwrap_or_default() {
                 self.counts[point.stream.index()].records += 1;

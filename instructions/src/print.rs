@@ -21,7 +21,9 @@ use std::ptr;
 use hashbrown::HashMap;
 use streamvm_ep::{Access, Extra, Layout, MemoryKind, Params, Priority};
 
-use crate::{Event, Instruction, InstructionList, Kind, Manner, Place, Resource, Target, Tensor, Use, Var, WaitFor};
+use crate::{
+    Event, HeldUse, Instruction, InstructionList, Kind, Manner, Place, Resource, Target, Tensor, Var, WaitFor,
+};
 
 impl fmt::Display for InstructionList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -124,7 +126,7 @@ pub(crate) fn access_word(access: Access) -> &'static str {
 }
 
 /// Writes `inputs -> output`, and returns the type of the output.
-fn arrow(uses: &[Use], home: Place, names: &mut Names, text: &mut String) -> String {
+fn arrow(uses: &[HeldUse], home: Place, names: &mut Names, text: &mut String) -> String {
     let Some((output, inputs)) = uses.split_last() else {
         return String::new();
     };
@@ -154,7 +156,7 @@ struct Names {
 }
 
 impl Names {
-    fn of(&mut self, u: &Use, home: Place) -> String {
+    fn of(&mut self, u: &HeldUse, home: Place) -> String {
         match u.target() {
             Target::Tensor(tensor) => {
                 let name = self.tensor(named(tensor));
@@ -165,7 +167,7 @@ impl Names {
     }
 
     /// An output may be introduced by its line: when it is new, owns its storage, and its prefix tells where it lives.
-    fn output(&mut self, u: &Use, home: Place) -> String {
+    fn output(&mut self, u: &HeldUse, home: Place) -> String {
         if let Some(tensor) = u.as_tensor().map(named)
             && self.find(tensor).is_none()
             && !tensor.is_view()

@@ -40,7 +40,7 @@ use streamvm_stream::{Capabilities, StreamKey, StreamType};
 use crate::builder::HOST_DEVICE;
 use crate::engine::Engine;
 use crate::list::{BLANK, Instruction};
-use crate::{InstructionList, Kind, Tensor, Use, WaitFor};
+use crate::{HeldUse, InstructionList, Kind, Tensor, Use, WaitFor};
 
 /// The most bytes that are staged in one piece, unless an engine was built otherwise: 8 MiB. Sixteen lanes of PCIe 4.0, 32 GB/s by
 /// their specification, take a quarter of a millisecond for that at best, which is long against handing a piece from one stream to
@@ -92,7 +92,7 @@ pub(crate) fn stage(list: &mut InstructionList, capabilities: &Capabilities, pie
 /// The source and the target of a copy that has to be staged.
 fn ends<'a>(
     instruction: &Instruction,
-    uses: &'a [Use],
+    uses: &'a [HeldUse],
     capabilities: &Capabilities,
 ) -> Option<(&'a Tensor, &'a Tensor)> {
     if !matches!(instruction.kind, Kind::Copy) || !capabilities.pinned_only(instruction.stream.device.kind) {
@@ -113,14 +113,14 @@ impl Staged {
         &mut self,
         line: usize,
         instruction: &mut Instruction,
-        uses: &[Use],
+        uses: &[HeldUse],
         moved: &[usize],
         (capabilities, piece): (&Capabilities, usize),
     ) {
         let Instruction { stream, site, .. } = *instruction;
         if let Some((source, target)) = ends(instruction, uses, capabilities) {
             let halves = Halves::of(stream, source, target);
-            let mut copy = |source: &Tensor, halfway: &Tensor, written: Use| {
+            let mut copy = |source: &Tensor, halfway: &Tensor, written: Use<'_>| {
                 self.list.push_unchecked(halves.first, Kind::Copy, [source.read(), halfway.write()], site);
                 self.list.push_unchecked(halves.second, Kind::Copy, [halfway.read(), written], site);
                 self.lines.extend([line, line]);
@@ -145,7 +145,7 @@ impl Staged {
             // The last half of a copy may run on another stream than the copy was to.
             *source = self.list.instructions()[*earlier].stream;
         }
-        self.list.push_unchecked(stream, kind, uses.iter().cloned(), site);
+        self.list.push_unchecked(stream, kind, uses.iter().map(HeldUse::seen), site);
         self.list.set_manner(instruction.manner);
         self.lines.push(line);
     }

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use streamvm_ep::{Access, DType, Layout, MemoryKind, Shape, ShapeError};
 
 use crate::engine::{Engine, ResourceId};
-use crate::{BuildError, Place};
+use crate::{BuildError, Place, Use};
 
 /// What a dependence is kept for: the storage of tensors, or a variable.
 ///
@@ -363,24 +363,24 @@ impl Tensor {
     }
 
     /// Declares that an instruction reads this tensor.
-    pub fn read(&self) -> Use {
+    pub fn read(&self) -> Use<'_> {
         Use::tensor(self, Access::Read)
     }
 
     /// Declares that an instruction overwrites all of this tensor.
-    pub fn write(&self) -> Use {
+    pub fn write(&self) -> Use<'_> {
         Use::tensor(self, Access::Write)
     }
 
     /// Declares that an instruction reads and writes this tensor.
-    pub fn update(&self) -> Use {
+    pub fn update(&self) -> Use<'_> {
         Use::tensor(self, Access::ReadWrite)
     }
 
     /// Declares that an instruction overwrites all of this tensor, a part of its storage, and that those behind it in the same
     /// list overwrite the rest: what was there before counts for nothing.
-    pub(crate) fn begin(&self) -> Use {
-        Use(Used::TensorBegin(self.clone()))
+    pub(crate) fn begin(&self) -> Use<'_> {
+        Use::begin(self)
     }
 }
 
@@ -422,17 +422,17 @@ impl Var {
     }
 
     /// Declares that an instruction reads what the variable stands for.
-    pub fn read(&self) -> Use {
+    pub fn read(&self) -> Use<'_> {
         Use::var(self, Access::Read)
     }
 
     /// Declares that an instruction overwrites what the variable stands for.
-    pub fn write(&self) -> Use {
+    pub fn write(&self) -> Use<'_> {
         Use::var(self, Access::Write)
     }
 
     /// Declares that an instruction reads and writes what the variable stands for.
-    pub fn update(&self) -> Use {
+    pub fn update(&self) -> Use<'_> {
         Use::var(self, Access::ReadWrite)
     }
 }
@@ -446,127 +446,5 @@ impl Default for Var {
 impl fmt::Debug for Var {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Var")
-    }
-}
-
-/// A declared use of a tensor or variable by one instruction; made by [`Tensor::read`] and its kin.
-#[derive(Clone, Debug)]
-pub struct Use(Used);
-
-/// What is used and how, in one tag and one pointer: two words that a compiler keeps in registers from where a use is declared
-/// to where it lies in its list. With the access apart they were three, and copied through the stack.
-#[derive(Clone, Debug)]
-enum Used {
-    TensorRead(Tensor),
-    TensorWrite(Tensor),
-    TensorUpdate(Tensor),
-    /// The first of several writes that together cover the storage.
-    TensorBegin(Tensor),
-    VarRead(Var),
-    VarWrite(Var),
-    VarUpdate(Var),
-    /// Of a variable that counts: told apart without a look at it.
-    CountedWrite(Var),
-    CountedUpdate(Var),
-}
-
-/// What is used.
-#[derive(Copy, Clone, Debug)]
-pub enum Target<'a> {
-    /// A tensor.
-    Tensor(&'a Tensor),
-    /// A variable.
-    Var(&'a Var),
-}
-
-impl Use {
-    #[inline]
-    pub(crate) fn tensor(tensor: &Tensor, access: Access) -> Use {
-        let tensor = tensor.clone();
-        Use(match access {
-            Access::Read => Used::TensorRead(tensor),
-            Access::Write => Used::TensorWrite(tensor),
-            Access::ReadWrite => Used::TensorUpdate(tensor),
-        })
-    }
-
-    #[inline]
-    pub(crate) fn var(var: &Var, access: Access) -> Use {
-        let var = var.clone();
-        Use(match access {
-            Access::Read => Used::VarRead(var),
-            Access::Write if var.0.version.is_some() => Used::CountedWrite(var),
-            Access::ReadWrite if var.0.version.is_some() => Used::CountedUpdate(var),
-            Access::Write => Used::VarWrite(var),
-            Access::ReadWrite => Used::VarUpdate(var),
-        })
-    }
-
-    /// What is used.
-    #[inline]
-    pub fn target(&self) -> Target<'_> {
-        match &self.0 {
-            Used::TensorRead(tensor)
-            | Used::TensorWrite(tensor)
-            | Used::TensorUpdate(tensor)
-            | Used::TensorBegin(tensor) => Target::Tensor(tensor),
-            Used::VarRead(var)
-            | Used::VarWrite(var)
-            | Used::VarUpdate(var)
-            | Used::CountedWrite(var)
-            | Used::CountedUpdate(var) => Target::Var(var),
-        }
-    }
-
-    /// The tensor, unless a variable is used.
-    #[inline]
-    pub fn as_tensor(&self) -> Option<&Tensor> {
-        match self.target() {
-            Target::Tensor(tensor) => Some(tensor),
-            Target::Var(_) => None,
-        }
-    }
-
-    /// How it was declared.
-    #[inline]
-    pub fn access(&self) -> Access {
-        match &self.0 {
-            Used::TensorRead(_) | Used::VarRead(_) => Access::Read,
-            Used::TensorWrite(_) | Used::TensorBegin(_) | Used::VarWrite(_) | Used::CountedWrite(_) => Access::Write,
-            Used::TensorUpdate(_) | Used::VarUpdate(_) | Used::CountedUpdate(_) => Access::ReadWrite,
-        }
-    }
-
-    /// Whether it is more than the use of a plain variable: of a tensor, or a write of a variable that counts.
-    #[inline]
-    pub fn has_more(&self) -> bool {
-        !matches!(self.0, Used::VarRead(_) | Used::VarWrite(_) | Used::VarUpdate(_))
-    }
-
-    /// The use of who is shown no bytes: it overwrites none.
-    #[inline]
-    pub(crate) fn of_order(self) -> Use {
-        match self.0 {
-            Used::TensorWrite(tensor) => Use(Used::TensorUpdate(tensor)),
-            _ => self,
-        }
-    }
-
-    /// How order must treat it: a write that does not cover the whole storage keeps the rest, so it also reads.
-    #[inline]
-    pub fn ordering_access(&self) -> Access {
-        match &self.0 {
-            Used::TensorWrite(tensor) if !tensor.covers_storage() => Access::ReadWrite,
-            _ => self.access(),
-        }
-    }
-
-    /// The resource that order is kept for.
-    #[inline]
-    pub fn resource(&self) -> &Resource {
-        match self.target() {
-            Target::Tensor(tensor) => tensor.resource(),
-            Target::Var(var) => var.resource(),
-        }
     }
 }

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 use streamvm_ep::{Access, DType, DeviceId, DeviceKind, MemoryKind, Shape};
 use streamvm_instructions::{
-    Event, InstructionList, Kind, Place, PlanOptions, Role, SoftSyncMode, Tensor, Use, Var, WaitFor, plan,
+    Event, HeldUse, InstructionList, Kind, Place, PlanOptions, Role, SoftSyncMode, Tensor, Var, WaitFor, plan,
 };
 use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
@@ -91,10 +91,11 @@ fn view(tensor: &Tensor, which: usize) -> Tensor {
     }
 }
 
-/// Tells a record or wait that the program asked for from one that the pass added: it uses a variable of its own, which
-/// orders nothing.
-fn asked() -> Use {
-    Var::new().read()
+/// Appends a record or wait that the program asks for. It uses a variable of its own, which orders nothing and tells it from one that
+/// the pass added.
+fn asked(list: &mut InstructionList, stream: StreamKey, kind: Kind) {
+    let own = Var::new();
+    list.push(stream, kind, [own.read()], Location::caller()).expect("well formed");
 }
 
 fn build(steps: &[Step], devices: Devices) -> InstructionList {
@@ -118,13 +119,12 @@ fn build(steps: &[Step], devices: Devices) -> InstructionList {
                         own.push((tensor, which, access));
                     }
                 }
-                let uses = own.into_iter().map(|(tensor, which, access)| {
-                    let view = view(&tensors[tensor], which);
-                    match access {
-                        Access::Read => view.read(),
-                        Access::Write => view.write(),
-                        Access::ReadWrite => view.update(),
-                    }
+                let own = own.into_iter().map(|(tensor, which, access)| (view(&tensors[tensor], which), access));
+                let views = Vec::from_iter(own);
+                let uses = views.iter().map(|(view, access)| match access {
+                    Access::Read => view.read(),
+                    Access::Write => view.write(),
+                    Access::ReadWrite => view.update(),
                 });
                 let kind = Kind::Function { role: Role::Function, name: "work".into(), body: None };
                 list.push(streams[*stream], kind, uses, site).expect("well formed");
@@ -132,7 +132,7 @@ fn build(steps: &[Step], devices: Devices) -> InstructionList {
             Step::Record { stream } => {
                 let event = Event::new();
                 events.push((streams[*stream], event.clone()));
-                list.push(streams[*stream], Kind::Record(event), [asked()], site).expect("well formed");
+                asked(&mut list, streams[*stream], Kind::Record(event));
             }
             Step::Wait { stream, at, line } => {
                 let (source, target) = if *line && lines > 0 {
@@ -145,7 +145,7 @@ fn build(steps: &[Step], devices: Devices) -> InstructionList {
                     continue;
                 };
                 let kind = Kind::Wait { source, target, kind: WaitKind::Device };
-                list.push(streams[*stream], kind, [asked()], site).expect("well formed");
+                asked(&mut list, streams[*stream], kind);
             }
             Step::Barrier => {
                 let kind = Kind::Barrier { name: "b".into(), body: None, calls: false };
@@ -235,7 +235,7 @@ fn lines(list: &InstructionList) -> Result<Vec<Line>, TestCaseError> {
             }
             _ => {}
         }
-        let resource = |u: &Use| std::ptr::from_ref(u.resource()) as usize;
+        let resource = |u: &HeldUse| std::ptr::from_ref(u.resource()) as usize;
         lines.push(Line {
             stream: instruction.stream,
             waits_for,

@@ -3,7 +3,7 @@
 use std::panic::Location;
 use std::sync::{Arc, Mutex};
 
-use streamvm::instructions::{Callback, Engine, ResourceId};
+use streamvm::instructions::{Batch, Callback, Engine, ResourceId, Single};
 use streamvm::{Deadline, Error, InstructionList};
 
 /// A line of a program.
@@ -18,18 +18,27 @@ impl Notes {
     pub fn taken(&self) -> Vec<(String, Site)> {
         std::mem::take(&mut self.0.lock().expect("not poisoned"))
     }
-}
 
-impl Engine for Notes {
-    fn submit(&self, me: &Arc<dyn Engine>, list: &mut InstructionList) -> Result<(), Error> {
+    fn note(&self, me: &Arc<dyn Engine>, batch: &impl Batch) {
         let mut notes = self.0.lock().expect("not poisoned");
-        for instruction in list.instructions() {
+        for instruction in batch.instructions() {
             notes.push((instruction.kind.name().to_owned(), instruction.site));
-            for u in list.uses(instruction) {
+            for u in batch.uses(instruction) {
                 assert!(u.resource().claim(me).is_ok());
                 u.resource().keep(me, ResourceId(0), true);
             }
         }
+    }
+}
+
+impl Engine for Notes {
+    fn submit(&self, me: &Arc<dyn Engine>, list: &mut InstructionList) -> Result<(), Error> {
+        self.note(me, list);
+        Ok(())
+    }
+
+    fn submit_one(&self, me: &Arc<dyn Engine>, single: &mut Single<'_>) -> Result<(), Error> {
+        self.note(me, single);
         Ok(())
     }
 

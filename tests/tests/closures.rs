@@ -80,7 +80,7 @@ fn a_list_put_together_by_hand_gives_no_function_overlapping_slices() {
 fn a_malformed_list_is_an_error_and_the_engine_goes_on() {
     let add = || Kind::Call { op: streamvm::Op::Add, params: Default::default() };
     let fill = || Kind::Fill(3.0.into());
-    type Uses = fn(x: &Tensor, one: &Tensor, host: &Tensor, token: &Var) -> Vec<Use>;
+    type Uses = for<'a> fn(x: &'a Tensor, one: &'a Tensor, host: &'a Tensor, token: &'a Var) -> Vec<Use<'a>>;
     let cases: Vec<(&str, Kind, Uses)> = vec![
         ("a release of nothing", Kind::Release, |_, _, _, _| vec![]),
         ("a release of two", Kind::Release, |_, one, host, _| vec![one.write(), host.write()]),

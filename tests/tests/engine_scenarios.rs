@@ -88,8 +88,9 @@ fn five_operands_split_every_way_into_reads_and_writes() {
         let mut expected: Vec<f32> = (0..5).map(|i| i as f32).collect();
         for split in 0u32..32 {
             let writes = |i: usize| split & (1 << i) != 0;
-            let declare = |(i, tensor): (usize, &Tensor)| if writes(i) { tensor.update() } else { tensor.read() };
-            let uses: Vec<Use> = tensors.iter().enumerate().map(declare).collect();
+            let declared = tensors.iter().enumerate();
+            let declared = declared.map(|(i, tensor)| if writes(i) { tensor.update() } else { tensor.read() });
+            let uses: Vec<Use<'_>> = declared.collect();
             submit(&vm, |b| {
                 b.set_lane(split % 3);
                 b.call_fn("split", CPU, uses, move |context| {

@@ -9,7 +9,7 @@ use streamvm_tests::{ClosedGate, PATIENCE, engines};
 const CPU: DeviceId = DeviceId::cpu(0);
 
 /// A function on workers.
-fn push(vm: &Vm, uses: impl IntoIterator<Item = Use>, f: impl FnOnce() -> Result<(), String> + Send + 'static) {
+fn push<'u>(vm: &Vm, uses: impl IntoIterator<Item = Use<'u>>, f: impl FnOnce() -> Result<(), String> + Send + 'static) {
     let mut builder = InstructionsBuilder::new();
     builder.set_workers(true);
     builder.call_fn("f", CPU, uses, move |_| Ok(f()?)).expect("a function");

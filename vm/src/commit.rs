@@ -5,7 +5,7 @@
 //! to the scheduler, and so does everything behind it until the scheduler has dispatched all that was sent to it. So
 //! the right to dispatch a stream lies in one place at a time (`docs/adr/0003-who-dispatches.md` has the measurement).
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -13,8 +13,8 @@ use std::time::Instant;
 use smallvec::SmallVec;
 use streamvm_ep::Priority;
 use streamvm_instructions::{
-    Dependence, DependenceUse, Engine, Event, Instruction, InstructionList, Kind, Line, Manner, Order, PlannedRecord,
-    RecordPlace, Role, Target, Use, Wait, WaitFor,
+    Batch, Declared, Dependence, DependenceUse, Engine, Event, Instruction, Kind, Line, Manner, Order, PlannedRecord,
+    RecordPlace, Role, Target, Tensor, Var, Wait, WaitFor,
 };
 use streamvm_stream::{Point, StreamId, WaitKind};
 
@@ -41,7 +41,7 @@ pub(crate) struct Submitted {
 }
 
 impl Submitted {
-    #[inline]
+    #[inline(always)]
     fn add(&mut self, point: Point) {
         if point.stream.is_unordered() {
             // Its points say nothing about each other.
@@ -71,9 +71,9 @@ impl State {
     /// Numbers, orders and publishes a prepared list, and takes its functions out. Returns whom to wake: nearly always
     /// everybody is awake.
     #[inline(never)]
-    pub(crate) fn commit(
+    pub(crate) fn commit<B: Batch>(
         &mut self,
-        list: &mut InstructionList,
+        list: &mut B,
         vm: &Shared,
         engine: &Arc<dyn Engine>,
         submitted: &mut Submitted,
@@ -161,7 +161,7 @@ impl State {
 
     /// Tells the handles of new resources their numbers, and all whose contents changed what became of them.
     #[inline(never)]
-    fn settle_resources(&mut self, list: &InstructionList, engine: &Arc<dyn Engine>) {
+    fn settle_resources<B: Batch>(&mut self, list: &B, engine: &Arc<dyn Engine>) {
         for undo in &self.scratch.undo {
             let (Undo::Created(id, place) | Undo::Contents(id, place, _)) = *undo;
             let resource = list.all_uses()[place].resource();
@@ -178,7 +178,7 @@ impl State {
 
     /// Orders the whole list before anything of it is sent.
     #[inline(never)]
-    fn order_all(&mut self, list: &InstructionList, vm: &Shared, engine: &Arc<dyn Engine>) {
+    fn order_all<B: Batch>(&mut self, list: &B, vm: &Shared, engine: &Arc<dyn Engine>) {
         for (line, instruction) in list.instructions().iter().enumerate() {
             let stream = self.scratch.prepared[line].stream;
             let order = self.order_of(line, instruction, engine);
@@ -215,7 +215,7 @@ impl State {
     }
 
     /// Gives a job its number: the next of its stream, or on an unordered one that of a cell.
-    #[inline]
+    #[inline(always)]
     fn number(&mut self, job: &mut Job, stream: StreamId, instruction: &Instruction, vm: &Shared) {
         let next = self.sync.number(stream);
         self.spare_cell(job);
@@ -346,7 +346,11 @@ impl State {
     }
 
     #[inline(always)]
-    fn fill(&mut self, job: &mut Job, line: usize, mut instruction: Line<'_>, uses: &[Use]) {
+    fn fill<T, V>(&mut self, job: &mut Job, line: usize, mut instruction: Line<'_>, uses: &[Declared<T, V>])
+    where
+        T: Borrow<Tensor>,
+        V: Borrow<Var>,
+    {
         let prepared = &self.scratch.prepared[line];
         self.submitted += 1;
         job.order = self.submitted;
@@ -405,7 +409,11 @@ impl State {
     }
 
     #[inline(never)]
-    fn add_operands(&self, job: &mut Job, instruction: &Instruction, uses: &[Use]) {
+    fn add_operands<T, V>(&self, job: &mut Job, instruction: &Instruction, uses: &[Declared<T, V>])
+    where
+        T: Borrow<Tensor>,
+        V: Borrow<Var>,
+    {
         let more = job.more();
         let written = instruction.uses_of(uses).iter().filter(|u| u.has_more() && u.access().writes());
         for version in written.filter_map(|u| u.resource().version()) {

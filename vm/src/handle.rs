@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use streamvm_instructions::{Callback, Deadline, Engine, Error, InstructionList, ResourceId};
+use streamvm_instructions::{Callback, Deadline, Engine, Error, InstructionList, ResourceId, Single};
 use streamvm_stream::Point;
 
 use crate::commit::Submitted;
@@ -22,6 +22,12 @@ impl Handle {
 impl Engine for Handle {
     fn submit(&self, me: &Arc<dyn Engine>, list: &mut InstructionList) -> Result<(), Error> {
         self.0.submit(me, list, Full::Blocks, &mut Submitted::default())?;
+        self.0.failures.log_unseen();
+        Ok(())
+    }
+
+    fn submit_one(&self, me: &Arc<dyn Engine>, single: &mut Single<'_>) -> Result<(), Error> {
+        self.0.submit_one(me, single, &mut Submitted::default())?;
         self.0.failures.log_unseen();
         Ok(())
     }

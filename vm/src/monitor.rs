@@ -7,6 +7,7 @@
 //! A *moment* is kept for every number of every stream: what is known to be over when that number has passed. It is
 //! entered before the number is published, so whoever sees the number finds it.
 
+use std::borrow::Borrow;
 use std::io::Write;
 use std::ops::Range;
 use std::panic::Location;
@@ -17,8 +18,8 @@ use smallvec::SmallVec;
 use streamvm_ep::races::{ActorId, Detector, Moment, Role, Touch, act_as};
 use streamvm_ep::{self as ep, DeviceKind, Label, MemoryKind, sim};
 use streamvm_instructions::{
-    DependenceUse, Instruction, InstructionList, Kind, Place, RecordPlace, Resource, ResourceId, ResourceKind, Target,
-    Use,
+    Batch, Declared, DependenceUse, Instruction, Kind, Place, RecordPlace, Resource, ResourceId, ResourceKind, Target,
+    Tensor, Var,
 };
 use streamvm_stream::{Point, Shows, StreamId, StreamKey};
 
@@ -160,7 +161,7 @@ impl Monitor {
     }
 
     /// A list is being committed, with what its submitter has seen to have passed.
-    pub(crate) fn submits(&self, state: &State, list: &InstructionList, observed: impl Iterator<Item = Point>) {
+    pub(crate) fn submits<B: Batch>(&self, state: &State, list: &B, observed: impl Iterator<Item = Point>) {
         let thread = self.detector.this_thread();
         self.looked(observed);
         let mut inner = self.inner();
@@ -200,7 +201,7 @@ impl Monitor {
 
     /// The variables that a list is the first to use begin before it: what they stand for was there, and all who use them come
     /// after that.
-    fn begin_variables(&self, inner: &mut Inner, state: &State, list: &InstructionList) {
+    fn begin_variables<B: Batch>(&self, inner: &mut Inner, state: &State, list: &B) {
         for instruction in list.instructions() {
             let mut label = Label::new(0, 0, "a variable's beginning");
             label.site = instruction.site;
@@ -417,12 +418,12 @@ fn records(trace: &mut Recorder, state: &State, at: RecordPlace) {
 }
 
 /// Writes an instruction of the list that is being committed.
-fn issue(
+fn issue<T: Borrow<Tensor>, V: Borrow<Var>>(
     trace: &mut Recorder,
     state: &State,
     line: usize,
     instruction: &Instruction,
-    uses: &[Use],
+    uses: &[Declared<T, V>],
     lives: &HashMap<ResourceId, u64>,
 ) {
     let plan = state.sync.plan();

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use streamvm_ep::Op;
 use streamvm_instructions::{
-    Dependence, DependenceUse, Engine, Error, Instruction, InstructionList, Kind, Observed, Resource, ResourceId,
-    ResourceKind, Use, WaitFor, wait_error,
+    Batch, Declared, Dependence, DependenceUse, Engine, Error, Instruction, Kind, Observed, Resource, ResourceId,
+    ResourceKind, Tensor, Use, WaitFor, wait_error,
 };
 use streamvm_stream::allocator::{AccessSet, Block, Want};
 use streamvm_stream::{Point, StreamId, StreamKey};
@@ -47,9 +47,9 @@ impl State {
     /// Checks `list` and takes memory for what it creates. On an obstacle, which comes with its line, no tensor and no
     /// mark has changed.
     #[inline(never)]
-    pub(crate) fn prepare(
+    pub(crate) fn prepare<B: Batch>(
         &mut self,
-        list: &InstructionList,
+        list: &B,
         vm: &Shared,
         engine: &Arc<dyn Engine>,
     ) -> Result<(), (usize, Box<Obstacle>)> {
@@ -69,19 +69,20 @@ impl State {
     }
 
     #[inline]
-    fn prepare_one(
+    fn prepare_one<B: Batch>(
         &mut self,
         line: usize,
         instruction: &Instruction,
-        list: &InstructionList,
+        list: &B,
         vm: &Shared,
         engine: &Arc<dyn Engine>,
     ) -> Result<(), Box<Obstacle>> {
         let stream = self.stream(instruction.stream).ok_or_else(|| Box::new(Obstacle::Stream(instruction.stream)))?;
-        if stream.is_unordered() && list.len() > MOST_ON_WORKERS {
+        let lines = list.instructions();
+        if stream.is_unordered() && lines.len() > MOST_ON_WORKERS {
             let reason = format!(
                 "a list of {} instructions is too long for workers; submit it in parts of at most {MOST_ON_WORKERS}",
-                list.len()
+                lines.len()
             );
             return Err(Error::NoStream { stream: instruction.stream, reason }.into());
         }
@@ -89,14 +90,16 @@ impl State {
         let (mut bytes, mut kernel, mut releases) = (0, None, false);
         match &instruction.kind {
             Kind::Function { body: Some(body), .. } => bytes = body.heap_bytes() as u64,
-            Kind::Call { op, .. } => kernel = self.kernel(*op, instruction, uses, vm)?,
+            Kind::Call { op, .. } => {
+                kernel = self.kernel(*op, instruction, uses.get(op.key_input()).and_then(Declared::as_tensor), vm)?
+            }
             Kind::Copy | Kind::Fill(_) => {}
             Kind::Barrier { body, .. } => {
                 bytes = body.as_ref().map_or(0, |body| body.heap_bytes() as u64);
-                self.check(line, instruction, engine, list)?;
+                self.check(line, instruction, engine, lines)?;
             }
             Kind::Release => releases = true,
-            _ => self.check(line, instruction, engine, list)?,
+            _ => self.check(line, instruction, engine, lines)?,
         }
         debug_assert_eq!(self.scratch.uses.len(), instruction.use_range().start, "uses lie in order, without gaps");
         for (offset, u) in uses.iter().enumerate() {
@@ -107,7 +110,7 @@ impl State {
                 }
                 _ => {
                     let place = instruction.use_range().start + offset;
-                    let (id, taken) = self.change(line, instruction, (place, u), stream, vm, engine)?;
+                    let (id, taken) = self.change(line, instruction, (place, u.seen()), stream, vm, engine)?;
                     bytes += taken;
                     id
                 }
@@ -118,16 +121,16 @@ impl State {
         Ok(())
     }
 
-    /// Notes the kernel of a call; gives its place.
+    /// Notes the kernel of a call, which the input that is its key decides; gives its place.
     #[inline(never)]
     fn kernel(
         &mut self,
         op: Op,
         instruction: &Instruction,
-        uses: &[Use],
+        key: Option<&Tensor>,
         vm: &Shared,
     ) -> Result<Option<u32>, Box<Obstacle>> {
-        let Some(tensor) = uses.get(op.key_input()).and_then(Use::as_tensor) else { return Ok(None) };
+        let Some(tensor) = key else { return Ok(None) };
         let kernel = vm.kernels.get(op, instruction.stream.device.kind, tensor.dtype()).map_err(Error::from)?;
         self.scratch.kernels.push(kernel);
         Ok(Some(self.scratch.kernels.len() as u32 - 1))
@@ -140,7 +143,7 @@ impl State {
         line: usize,
         instruction: &Instruction,
         engine: &Arc<dyn Engine>,
-        list: &InstructionList,
+        lines: &[Instruction],
     ) -> Result<(), Error> {
         match &instruction.kind {
             kind @ (Kind::Record(_) | Kind::Wait { .. } | Kind::Barrier { .. } | Kind::GlobalSync)
@@ -167,7 +170,7 @@ impl State {
                     },
                     WaitFor::Line(earlier) => {
                         self.scratch.by_line = true;
-                        list.instructions()[..line].get(*earlier).map(|other| other.stream)
+                        lines[..line].get(*earlier).map(|other| other.stream)
                     }
                     WaitFor::Number(seq) => {
                         // Numbers of an unordered stream say nothing about what was submitted.
@@ -188,7 +191,7 @@ impl State {
         &mut self,
         line: usize,
         instruction: &Instruction,
-        (place, u): (UsePlace, &Use),
+        (place, u): (UsePlace, Use<'_>),
         stream: StreamId,
         vm: &Shared,
         engine: &Arc<dyn Engine>,
@@ -305,7 +308,7 @@ impl State {
     }
 
     #[cold]
-    fn undo(&mut self, list: &InstructionList, engine: &Arc<dyn Engine>) {
+    fn undo<B: Batch>(&mut self, list: &B, engine: &Arc<dyn Engine>) {
         while let Some(undo) = self.scratch.undo.pop() {
             match undo {
                 Undo::Contents(id, place, before) => {

@@ -10,7 +10,7 @@ use std::sync::{Arc, TryLockError};
 
 use streamvm_ep::{Device, DeviceKind, Priority};
 use streamvm_instructions::{
-    Deadline, Engine, Error, InstructionList, Place, ResourceId, ResourceKind, SyncCounts, Tensor,
+    Batch, Deadline, Engine, Error, InstructionList, Place, ResourceId, ResourceKind, Single, SyncCounts, Tensor,
 };
 use streamvm_stream::allocator::Want;
 use streamvm_stream::{
@@ -96,12 +96,24 @@ impl Shared {
         outcome.map_err(|error| error.by_lines(&staged.lines))
     }
 
-    /// [`Shared::submit`] of a list whose copies the devices can make.
+    /// [`Shared::submit`] of an instruction that is no copy.
     #[inline]
-    fn submit_staged(
+    pub(crate) fn submit_one(
         self: &Arc<Self>,
         engine: &Arc<dyn Engine>,
-        list: &mut InstructionList,
+        single: &mut Single<'_>,
+        submitted: &mut Submitted,
+    ) -> Result<(), Error> {
+        self.fork.check()?;
+        self.submit_staged(engine, single, Full::Blocks, submitted)
+    }
+
+    /// [`Shared::submit`] of what has no copies but those that the devices can make.
+    #[inline]
+    fn submit_staged<B: Batch>(
+        self: &Arc<Self>,
+        engine: &Arc<dyn Engine>,
+        list: &mut B,
         full: Full,
         submitted: &mut Submitted,
     ) -> Result<(), Error> {
@@ -112,10 +124,10 @@ impl Shared {
     }
 
     /// Submits `list` unless something is in the way.
-    fn attempt(
+    fn attempt<B: Batch>(
         self: &Arc<Self>,
         engine: &Arc<dyn Engine>,
-        list: &mut InstructionList,
+        list: &mut B,
         submitted: &mut Submitted,
     ) -> Result<(), Hindrance> {
         let mut state = unpoisoned(self.state.lock());
@@ -131,7 +143,7 @@ impl Shared {
         if self.failures.any() {
             state.forget_failures(self);
         }
-        if !self.admit(&mut state, list.len() as u64) {
+        if !self.admit(&mut state, list.instructions().len() as u64) {
             return Err(Hindrance::Full);
         }
         if let Err((line, obstacle)) = state.prepare(list, self, engine) {
@@ -157,10 +169,10 @@ impl Shared {
 
     /// Removes what is in the way and tries again, until nothing is.
     #[cold]
-    fn insist(
+    fn insist<B: Batch>(
         self: &Arc<Self>,
         engine: &Arc<dyn Engine>,
-        list: &mut InstructionList,
+        list: &mut B,
         full: Full,
         submitted: &mut Submitted,
         mut hindrance: Hindrance,
@@ -169,7 +181,7 @@ impl Shared {
         loop {
             match hindrance {
                 Hindrance::Closed => return Err(Error::Shutdown),
-                Hindrance::Full => self.wait_for_room(list.len() as u64, full)?,
+                Hindrance::Full => self.wait_for_room(list.instructions().len() as u64, full)?,
                 Hindrance::Obstacle(line, obstacle) => {
                     let instruction = &list.instructions()[line];
                     let about = |error: Error| error.about(Some(line), instruction.kind.name(), instruction.site);

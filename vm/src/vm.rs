@@ -1,5 +1,6 @@
 //! The engine's front: what a program holds.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
@@ -7,11 +8,12 @@ use std::time::Duration;
 
 use streamvm_ep::cuda::CudaAbsent;
 use streamvm_ep::races::Finding;
-use streamvm_ep::{DType, DeviceId, DeviceInfo, Element, MemoryKind, Scalar, Shape};
+use streamvm_ep::{DType, DeviceId, DeviceInfo, Element, FnContext, FnError, InlineFn, MemoryKind, Scalar, Shape};
 use streamvm_instructions::{
-    BuildError, Deadline, Engine, Error, Generator, InstructionList, InstructionsBuilder, Place, SyncCounts, Tensor,
-    Var, deadline,
+    BuildError, Deadline, Engine, Error, Generator, InstructionList, InstructionsBuilder, Issued, Manner, Place, Role,
+    Single, SyncCounts, Tensor, Use, Var, current_lane, deadline,
 };
+use streamvm_stream::{StreamKey, StreamType};
 
 use crate::config::VmBuilder;
 use crate::engine_thread;
@@ -201,6 +203,50 @@ impl Vm {
         self.shared.submit(&self.engine, &mut list, full, &mut ticket.submitted)?;
         self.shared.failures.log_unseen();
         Ok(ticket)
+    }
+
+    /// [`Vm::submit`] of one instruction that borrows what it uses.
+    #[inline]
+    pub(crate) fn submit_one(&self, single: &mut Single<'_>) -> Result<Ticket<'_>, Error> {
+        let mut ticket = Ticket::new(&self.shared);
+        self.shared.submit_one(&self.engine, single, &mut ticket.submitted)?;
+        self.shared.failures.log_unseen();
+        Ok(ticket)
+    }
+
+    /// Runs a caller's function over declared reads and writes, on the compute stream of `device` and the lane of the thread's
+    /// [`lane`](crate::lane) guard: [`InstructionsBuilder::call_fn`] and [`Vm::submit`] in one, without a list. It borrows what it uses
+    /// for the length of the call.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// let vm = streamvm::Vm::builder().build()?;
+    /// let x = vm.tensor(&[1.0f32, 2.0], &[2])?;
+    /// vm.call_fn("twice", streamvm::DeviceId::cpu(0), [x.update()], |context| {
+    ///     context.writes.get::<f32>(0)?.iter_mut().for_each(|x| *x *= 2.0);
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(x.to_vec::<f32>()?, [2.0, 4.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`InstructionsBuilder::call_fn`] and [`Vm::submit`]: nothing runs then.
+    #[track_caller]
+    pub fn call_fn<'u, F>(
+        &self,
+        name: impl Into<Cow<'static, str>>,
+        device: DeviceId,
+        uses: impl IntoIterator<Item = Use<'u>>,
+        f: F,
+    ) -> Result<Ticket<'_>, Error>
+    where
+        F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
+    {
+        let (role, manner, site) = (Role::Function, Manner::default(), Location::caller());
+        let issued = Issued { stream: StreamKey::new(device, StreamType::Compute, current_lane()), role, manner, site };
+        Single::submit_function(issued, name, uses, || InlineFn::new(f), |single| self.submit_one(single))?
     }
 
     /// [`Vm::submit`] that never blocks on a full queue.

@@ -7,7 +7,7 @@ use streamvm::{DType, InstructionsBuilder, Op, Params, Tensor, Vm};
 use crate::case::Sample;
 use crate::error::Error;
 use crate::workloads::DEVICE;
-use crate::workloads::graph::{LIST, submit};
+use crate::workloads::graph::LIST;
 
 /// Elements of a tensor, f32: one block of the smallest size, so that a million of them are 64 MB.
 const ELEMENTS: [usize; 1] = [16];
@@ -24,14 +24,18 @@ pub fn tensors(count: usize, ops: usize) -> Result<Vec<Sample>, Error> {
     // Whole rounds, so that every sum is known.
     let (rounds, ops) = (ops.div_ceil(count), ops.next_multiple_of(count));
 
-    let in_place = |builder: &mut InstructionsBuilder, op: usize| {
-        let tensor = &tensors[op % count];
-        builder.op_into(Op::Add, &[tensor, &one], Params::default(), tensor)
+    let in_place = |first: usize| {
+        let mut builder = InstructionsBuilder::new();
+        for op in first..ops.min(first + LIST) {
+            let tensor = &tensors[op % count];
+            builder.op_into(Op::Add, &[tensor, &one], Params::default(), tensor)?;
+        }
+        vm.submit(builder.finish()).map(drop)
     };
     let mut in_lists = 0.0;
     for _warm in [false, true] {
         let start = Instant::now();
-        submit(&vm, ops, LIST, &in_place)?;
+        (0..ops).step_by(LIST).try_for_each(in_place)?;
         vm.wait_all()?;
         in_lists = start.elapsed().as_nanos() as f64 / ops as f64;
     }

@@ -5,7 +5,7 @@
 use std::sync::mpsc;
 use std::time::Instant;
 
-use streamvm::{BuildError, InstructionsBuilder, Use, Var, Vm};
+use streamvm::{BuildError, InstructionsBuilder, LaneGuard, Use, Var, Vm, current_lane};
 
 use super::DEVICE;
 use crate::case::{Sample, Sizes};
@@ -90,7 +90,7 @@ fn engine() -> Result<Vm, Error> {
 }
 
 /// An instruction that does not end before what is returned is dropped.
-pub(crate) fn blocked(builder: &mut InstructionsBuilder, held: Use) -> Result<mpsc::Sender<()>, BuildError> {
+pub(crate) fn blocked(builder: &mut InstructionsBuilder, held: Use<'_>) -> Result<mpsc::Sender<()>, BuildError> {
     let (release, released) = mpsc::channel();
     builder.call_fn("blocked", DEVICE, [held], move |_| {
         // An error means that the sender is gone, which is the sign to go on.
@@ -100,26 +100,94 @@ pub(crate) fn blocked(builder: &mut InstructionsBuilder, held: Use) -> Result<mp
     Ok(release)
 }
 
-/// An instruction that does nothing, over `uses`.
-pub(crate) fn empty(builder: &mut InstructionsBuilder, uses: impl IntoIterator<Item = Use>) -> Result<(), BuildError> {
-    builder.call_fn("empty", DEVICE, uses, |_| Ok(()))
+/// Where operations go: into a list, or to the engine one by one, by the calls that a program makes.
+pub enum Sink<'a> {
+    /// Into a list.
+    List(InstructionsBuilder),
+    /// To the engine's streams.
+    Streams {
+        /// The engine.
+        vm: &'a Vm,
+        /// The lane, where it is not that of the thread.
+        lane: Option<LaneGuard>,
+    },
+    /// To the engine's workers.
+    Workers(&'a Vm),
 }
 
-fn random_op(builder: &mut InstructionsBuilder, variables: &[Var], op: &RandomOp) -> Result<(), BuildError> {
-    empty(builder, uses_of(variables, op))
+impl Sink<'_> {
+    /// The lane of what follows.
+    pub fn set_lane(&mut self, number: u32) {
+        match self {
+            Sink::List(builder) => builder.set_lane(number),
+            Sink::Streams { lane, .. } if current_lane() != number => {
+                *lane = None;
+                *lane = Some(streamvm::lane(number));
+            }
+            Sink::Streams { .. } | Sink::Workers(_) => {}
+        }
+    }
+
+    /// An operation that runs `f`.
+    ///
+    /// # Errors
+    /// It cannot be built; the engine failed.
+    #[inline(always)]
+    pub fn call<'u>(
+        &mut self,
+        name: &'static str,
+        uses: impl IntoIterator<Item = Use<'u>>,
+        f: impl FnOnce() + Send + 'static,
+    ) -> Result<(), Error> {
+        let Sink::List(builder) = self else { return self.call_at_once(name, uses, f) };
+        builder.call_fn(name, DEVICE, uses, move |_| {
+            f();
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// Apart, so that a program that makes lists needs no room for what this does.
+    #[inline(never)]
+    fn call_at_once<'u>(
+        &mut self,
+        name: &'static str,
+        uses: impl IntoIterator<Item = Use<'u>>,
+        f: impl FnOnce() + Send + 'static,
+    ) -> Result<(), Error> {
+        let function = move || {
+            f();
+            Ok(())
+        };
+        match self {
+            Sink::List(_) => {}
+            Sink::Streams { vm, .. } => drop(vm.call_fn(name, DEVICE, uses, move |_| function())?),
+            Sink::Workers(vm) => drop(vm.push(name, uses, function)?),
+        }
+        Ok(())
+    }
+
+    /// An operation that does nothing.
+    ///
+    /// # Errors
+    /// As [`Sink::call`].
+    #[inline(always)]
+    pub fn empty<'u>(&mut self, uses: impl IntoIterator<Item = Use<'u>>) -> Result<(), Error> {
+        self.call("empty", uses, || ())
+    }
 }
 
-fn uses_of(variables: &[Var], op: &RandomOp) -> impl Iterator<Item = Use> {
+fn uses_of<'a>(variables: &'a [Var], op: &'a RandomOp) -> impl Iterator<Item = Use<'a>> {
     let reads = op.reads().iter().map(|read| variables[*read as usize].read());
     reads.chain([variables[op.write as usize].write()])
 }
 
 /// Emits the operation of a number.
-pub trait Emit: Fn(&mut InstructionsBuilder, usize) -> Result<(), BuildError> {}
+pub trait Emit: Fn(&mut Sink<'_>, usize) -> Result<(), Error> {}
 
-impl<E: Fn(&mut InstructionsBuilder, usize) -> Result<(), BuildError>> Emit for E {}
+impl<E: Fn(&mut Sink<'_>, usize) -> Result<(), Error>> Emit for E {}
 
-/// Emits operations from 0 to `ops` in lists of `list`, and submits each.
+/// Emits operations from 0 to `ops` in lists of `list`, and submits each; of 1, by calls that need no list.
 ///
 /// # Errors
 /// An operation cannot be built; the engine failed.
@@ -128,13 +196,18 @@ pub fn submit(vm: &Vm, ops: usize, list: usize, emit: &impl Emit) -> Result<(), 
 }
 
 fn submit_to(vm: &Vm, ops: usize, list: usize, workers: bool, emit: &impl Emit) -> Result<(), Error> {
+    if list == 1 {
+        let mut sink = if workers { Sink::Workers(vm) } else { Sink::Streams { vm, lane: None } };
+        return (0..ops).try_for_each(|op| emit(&mut sink, op));
+    }
     for first in (0..ops).step_by(list) {
         let mut builder = InstructionsBuilder::new();
         builder.set_workers(workers);
-        for op in first..ops.min(first + list) {
-            emit(&mut builder, op)?;
+        let mut sink = Sink::List(builder);
+        (first..ops.min(first + list)).try_for_each(|op| emit(&mut sink, op))?;
+        if let Sink::List(builder) = sink {
+            vm.submit(builder.finish())?;
         }
-        vm.submit(builder.finish())?;
     }
     Ok(())
 }
@@ -151,16 +224,16 @@ impl Graph<()> {
     /// One variable that every operation reads and writes.
     pub fn chain(vm: Vm) -> Graph<impl Emit> {
         let variable = vm.var();
-        let emit = move |builder: &mut InstructionsBuilder, _| empty(builder, [variable.update()]);
+        let emit = move |sink: &mut Sink<'_>, _| sink.empty([variable.update()]);
         Graph { workload: "chain", vm, emit, workers: false }
     }
 
     /// One variable that every operation reads and writes, each on the next of `lanes`.
     pub fn crossing(vm: Vm, lanes: usize) -> Graph<impl Emit> {
         let variable = vm.var();
-        let emit = move |builder: &mut InstructionsBuilder, op: usize| {
-            builder.set_lane((op % lanes) as u32);
-            empty(builder, [variable.update()])
+        let emit = move |sink: &mut Sink<'_>, op: usize| {
+            sink.set_lane((op % lanes) as u32);
+            sink.empty([variable.update()])
         };
         Graph { workload: "crossing", vm, emit, workers: false }
     }
@@ -168,9 +241,7 @@ impl Graph<()> {
     /// Operations that each write their own variable, round robin.
     pub fn independent(vm: Vm) -> Graph<impl Emit> {
         let variables = variables(&vm, INDEPENDENT_VARIABLES);
-        let emit = move |builder: &mut InstructionsBuilder, op: usize| {
-            empty(builder, [variables[op % INDEPENDENT_VARIABLES].write()])
-        };
+        let emit = move |sink: &mut Sink<'_>, op: usize| sink.empty([variables[op % INDEPENDENT_VARIABLES].write()]);
         Graph { workload: "independent", vm, emit, workers: false }
     }
 
@@ -178,9 +249,9 @@ impl Graph<()> {
     /// stays on its lane where `lanes` divides `count`.
     pub fn independent_over(vm: Vm, count: usize, lanes: usize) -> Graph<impl Emit> {
         let variables = variables(&vm, count);
-        let emit = move |builder: &mut InstructionsBuilder, op: usize| {
-            builder.set_lane((op % lanes) as u32);
-            empty(builder, [variables[op % count].write()])
+        let emit = move |sink: &mut Sink<'_>, op: usize| {
+            sink.set_lane((op % lanes) as u32);
+            sink.empty([variables[op % count].write()])
         };
         Graph { workload: "independent", vm, emit, workers: false }
     }
@@ -188,10 +259,10 @@ impl Graph<()> {
     /// Operations over `operands` of the independent workload's variables: each writes one and reads the others.
     pub fn operands(vm: Vm, operands: usize) -> Graph<impl Emit> {
         let variables = variables(&vm, INDEPENDENT_VARIABLES);
-        let emit = move |builder: &mut InstructionsBuilder, op: usize| {
+        let emit = move |sink: &mut Sink<'_>, op: usize| {
             let variable = |operand: usize| &variables[(op * operands + operand) % INDEPENDENT_VARIABLES];
             let reads = (1..operands).map(|operand| variable(operand).read());
-            empty(builder, reads.chain([variable(0).write()]))
+            sink.empty(reads.chain([variable(0).write()]))
         };
         Graph { workload: "operands", vm, emit, workers: false }
     }
@@ -199,9 +270,9 @@ impl Graph<()> {
     /// `ops` operations with random reads and writes, each on the next of `lanes`.
     pub fn random(vm: Vm, ops: usize, lanes: usize) -> Graph<impl Emit> {
         let (variables, ops) = (variables(&vm, VARIABLES), random_ops(ops));
-        let emit = move |builder: &mut InstructionsBuilder, op: usize| {
-            builder.set_lane((op % lanes) as u32);
-            random_op(builder, &variables, &ops[op])
+        let emit = move |sink: &mut Sink<'_>, op: usize| {
+            sink.set_lane((op % lanes) as u32);
+            sink.empty(uses_of(&variables, &ops[op]))
         };
         Graph { workload: "random", vm, emit, workers: false }
     }
@@ -209,12 +280,9 @@ impl Graph<()> {
     /// `ops` operations with random reads and writes, each of which works for 1 to 9 µs.
     pub fn irregular(vm: Vm, ops: usize) -> Graph<impl Emit> {
         let (variables, ops) = (variables(&vm, VARIABLES), random_ops(ops));
-        let emit = move |builder: &mut InstructionsBuilder, op: usize| {
+        let emit = move |sink: &mut Sink<'_>, op: usize| {
             let steps = steps_of(op);
-            builder.call_fn("works", DEVICE, uses_of(&variables, &ops[op]), move |_| {
-                work(steps);
-                Ok(())
-            })
+            sink.call("works", uses_of(&variables, &ops[op]), move || work(steps))
         };
         Graph { workload: "irregular", vm, emit, workers: false }
     }
@@ -222,14 +290,14 @@ impl Graph<()> {
     /// Rounds of one write on the first lane, then reads, each on the next of `lanes`.
     pub fn fan(vm: Vm, lanes: usize) -> Graph<impl Emit> {
         let variable = vm.var();
-        let emit = move |builder: &mut InstructionsBuilder, op: usize| match op % ROUND {
+        let emit = move |sink: &mut Sink<'_>, op: usize| match op % ROUND {
             0 => {
-                builder.set_lane(0);
-                empty(builder, [variable.write()])
+                sink.set_lane(0);
+                sink.empty([variable.write()])
             }
             reader => {
-                builder.set_lane((reader % lanes) as u32);
-                empty(builder, [variable.read()])
+                sink.set_lane((reader % lanes) as u32);
+                sink.empty([variable.read()])
             }
         };
         Graph { workload: "fan", vm, emit, workers: false }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use streamvm::{BuildError, InstructionsBuilder, Op, Params, Vm};
+use streamvm::{InstructionsBuilder, Op, Params, Ticket, Vm};
 
 use super::DEVICE;
 use crate::case::{Sample, Sizes};
@@ -16,12 +16,15 @@ use crate::stats::median_and_p99;
 pub fn latency(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     let vm = Vm::builder().build()?;
     let variable = vm.var();
-    let function =
-        round_trips(&vm, sizes, |builder| builder.call_fn("empty", DEVICE, [variable.update()], |_| Ok(())))?;
+    let function = round_trips(sizes, || Ok(vm.call_fn("empty", DEVICE, [variable.update()], |_| Ok(()))?))?;
 
     let one = vm.tensor(&[1.0f32], &[1])?.to(DEVICE)?;
     let sum = vm.tensor(&[0.0f32], &[1])?.to(DEVICE)?;
-    let kernel = round_trips(&vm, sizes, |builder| builder.op_into(Op::Add, &[&sum, &one], Params::default(), &sum))?;
+    let kernel = round_trips(sizes, || {
+        let mut builder = InstructionsBuilder::new();
+        builder.op_into(Op::Add, &[&sum, &one], Params::default(), &sum)?;
+        Ok(vm.submit(builder.finish())?)
+    })?;
     let (sums, expected) = (sum.to_vec::<f32>()?, (sizes.warm_up().trips + sizes.trips) as f32);
     if sums != [expected] {
         return Err(Error::Wrong { workload: "latency", found: format!("the sum is {sums:?}, not {expected}") });
@@ -34,16 +37,13 @@ pub fn latency(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     ])
 }
 
-pub(super) fn round_trips(
-    vm: &Vm,
+pub(super) fn round_trips<'vm>(
     sizes: &Sizes,
-    emit: impl Fn(&mut InstructionsBuilder) -> Result<(), BuildError>,
+    submit: impl Fn() -> Result<Ticket<'vm>, Error>,
 ) -> Result<(f64, f64), Error> {
     let trip = || -> Result<u64, Error> {
         let start = Instant::now();
-        let mut builder = InstructionsBuilder::new();
-        emit(&mut builder)?;
-        vm.submit(builder.finish())?.wait()?;
+        submit()?.wait()?;
         Ok(start.elapsed().as_nanos() as u64)
     };
     for _ in 0..sizes.warm_up().trips {

@@ -35,9 +35,8 @@ const MIB: f64 = 1_048_576.0;
 pub fn memory(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     let vm = Vm::builder().max_instructions(BOUND).build()?;
     let variable = vm.var();
-    let mut first = InstructionsBuilder::new();
-    first.call_fn("empty", DEVICE, [variable.update()], |_| Ok(()))?;
-    vm.submit(first.finish())?.wait()?;
+    let one_more = || vm.call_fn("empty", DEVICE, [variable.update()], |_| Ok(()));
+    one_more()?.wait()?;
 
     let before = resident("VmRSS:")?;
     let mut block = InstructionsBuilder::new();
@@ -55,11 +54,7 @@ pub fn memory(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
             drop(release);
             pending
         });
-        let submitted = (0..sizes.ops).try_for_each(|_| {
-            let mut builder = InstructionsBuilder::new();
-            builder.call_fn("empty", DEVICE, [variable.update()], |_| Ok(()))?;
-            vm.submit(builder.finish()).map(drop).map_err(Error::from)
-        });
+        let submitted = (0..sizes.ops).try_for_each(|_| one_more().map(drop).map_err(Error::from));
         finished.store(true, Ordering::Release);
         let pending = releaser.join().unwrap_or(0);
         submitted.map(|()| pending)

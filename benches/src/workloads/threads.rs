@@ -4,9 +4,9 @@ use std::panic::resume_unwind;
 use std::thread;
 use std::time::Instant;
 
-use streamvm::{InstructionsBuilder, Vm};
+use streamvm::Vm;
 
-use super::graph::{LIST, empty, submit, variables};
+use super::graph::{LIST, Sink, submit, variables};
 use crate::case::{Sample, Sizes};
 use crate::error::Error;
 
@@ -56,6 +56,6 @@ fn together(vm: &Vm, threads: usize, ops: usize, list: usize) -> Result<f64, Err
 fn submit_on(vm: &Vm, lane: u32, ops: usize, list: usize) -> Result<(), Error> {
     let _lane = streamvm::lane(lane);
     let variables = variables(vm, VARIABLES);
-    let emit = |builder: &mut InstructionsBuilder, op: usize| empty(builder, [variables[op % VARIABLES].write()]);
+    let emit = |sink: &mut Sink<'_>, op: usize| sink.empty([variables[op % VARIABLES].write()]);
     submit(vm, ops, list, &emit)
 }

@@ -2,11 +2,11 @@
 //!
 //! One function a submission, as a program pushes them, and lists of 64 or a round.
 
+use std::hint::black_box;
 use std::time::Instant;
 
 use streamvm::{Var, Vm};
 
-use super::DEVICE;
 use super::graph::{Emit, Graph, LIST, ROUND};
 use super::latency::round_trips;
 use crate::case::{Sample, Sizes};
@@ -59,8 +59,8 @@ pub fn irregular(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     measured(&graph, sizes.irregular, sizes.warm_up().irregular, LIST)
 }
 
-/// The chain by the calls that a program makes, over three more variables that each function reads: a fresh one each time, and
-/// one operator again and again.
+/// The chain over three more variables that each function reads: a fresh function each time, and one operator again and again; both
+/// without captures, and with more of them than are stored without an allocation.
 ///
 /// # Errors
 /// The engine failed, or ran another number of functions.
@@ -69,10 +69,24 @@ pub fn operator(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     let variables: [Var; 4] = std::array::from_fn(|_| vm.var());
     let [changed, a, b, c] = &variables;
     let uses = || [changed.update(), a.read(), b.read(), c.read()];
+    let over = |captured: [u64; 8]| {
+        move || {
+            black_box(&captured);
+            Ok(())
+        }
+    };
     let operator = vm.operator("empty", uses(), || Ok(()));
+    let operator_over = vm.operator("empty", uses(), over([0; 8]));
     let push = || vm.push("empty", uses(), || Ok(())).map(drop);
+    let push_over = || vm.push("empty", uses(), over(black_box([0; 8]))).map(drop);
     let again = || vm.push_operator(&operator).map(drop);
-    let calls: [(_, &dyn Fn() -> _); 2] = [("ns_per_op_push", &push), ("ns_per_op_operator", &again)];
+    let again_over = || vm.push_operator(&operator_over).map(drop);
+    let calls: [(_, &dyn Fn() -> _); 4] = [
+        ("ns_per_op_push", &push),
+        ("ns_per_op_operator", &again),
+        ("ns_per_op_push_64_bytes", &push_over),
+        ("ns_per_op_operator_64_bytes", &again_over),
+    ];
     let mut samples = Vec::new();
     for (metric, call) in calls {
         let run = |ops: usize| {
@@ -84,7 +98,8 @@ pub fn operator(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
         run(sizes.warm_up().ops)?;
         samples.push(Sample::ns(metric, run(sizes.ops)?));
     }
-    let (ran, expected) = (vm.stats().streams[0].instructions, 2 * (sizes.warm_up().ops + sizes.ops) as u64);
+    let expected = (calls.len() * (sizes.warm_up().ops + sizes.ops)) as u64;
+    let ran = vm.stats().streams[0].instructions;
     if ran != expected {
         return Err(Error::Wrong { workload: "operator", found: format!("{ran} functions, not {expected}") });
     }
@@ -98,10 +113,7 @@ pub fn operator(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
 pub fn latency(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     let vm = engine()?;
     let variable = vm.var();
-    let (median, p99) = round_trips(&vm, sizes, |builder| {
-        builder.set_workers(true);
-        builder.call_fn("empty", DEVICE, [variable.update()], |_| Ok(()))
-    })?;
+    let (median, p99) = round_trips(sizes, || Ok(vm.push("empty", [variable.update()], || Ok(()))?))?;
     Ok(vec![Sample::ns("median_function", median), Sample::ns("p99_function", p99)])
 }
 

@@ -298,7 +298,7 @@ impl SoftSync {
 
     /// [`SoftSync::instruction`] for who needs no plan of the whole list: its waits are returned, and the points that wrote
     /// what it reads are told to `read`. Lists whose lines name each other, and engines that place records, need the plan.
-    #[inline]
+    #[inline(always)]
     pub fn order(
         &mut self,
         at: Point,

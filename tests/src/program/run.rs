@@ -335,20 +335,19 @@ impl<'vm> Run<'vm> {
     fn function(&mut self, a: u8, b: u8, c: u8) -> Result<(), Error> {
         let Some(target) = self.reachable(a) else { return Ok(()) };
         let device = target.place().device().unwrap_or(self.machine.calls(self.machine.compute(b)));
-        let mut uses: Vec<Use> = Vec::new();
-        for index in 0..c % 4 {
-            if let Some(read) = self.like(&target, b.wrapping_add(index), 0)
-                && !read.shares_storage(&target)
-            {
-                uses.push(read.read());
-            }
-        }
+        let read: Vec<Tensor> = (0..c % 4)
+            .filter_map(|index| {
+                self.like(&target, b.wrapping_add(index), 0).filter(|read| !read.shares_storage(&target))
+            })
+            .collect();
+        let mut uses: Vec<Use<'_>> = read.iter().map(Tensor::read).collect();
         let (reads, update) = (uses.len(), c & 0b100 != 0);
         uses.push(if update { target.update() } else { target.write() });
         let var = &self.vars[usize::from(b) % VARS];
         uses.extend((c & 0b1000 != 0).then(|| var.read()));
         let (base, spins, held) = (self.step as f32, u32::from(c) * 8, (c & 0b1_0000 != 0).then(|| target.clone()));
-        self.builder.call_fn(format!("function {}", self.step), device, uses, move |context| {
+        let name = format!("function {}", self.step);
+        let function = move |context: &mut FnContext<'_>| {
             let _held = held;
             (0..spins).for_each(|_| spin_loop());
             match context.writes.dtype(0)? {
@@ -356,8 +355,11 @@ impl<'vm> Run<'vm> {
                 DType::BF16 => combine(context, reads, update, base, bf16::from_f32),
                 _ => combine(context, reads, update, base, |sum: f32| sum),
             }
-        })?;
-        Ok(())
+        };
+        if c & 0b10_0000 == 0 {
+            return Ok(self.builder.call_fn(name, device, uses, function)?);
+        }
+        self.vm.call_fn(name, device, uses, function).map(drop)
     }
 
     /// A function over a variable alone: readers and writers note which write came last.
@@ -393,7 +395,8 @@ impl<'vm> Run<'vm> {
             return Ok(());
         };
         let device = target.place().device().unwrap_or(self.machine.calls(self.machine.compute(c)));
-        let declared = if c % 4 == 1 { cut(&target, c, c).update() } else { target.write() };
+        let part = (c % 4 == 1).then(|| cut(&target, c, c));
+        let declared = part.as_ref().map_or(target.write(), Tensor::update);
         self.builder.call_fn(name, device, [declared], |_| Err("a function's failure".into()))?;
         Ok(())
     }

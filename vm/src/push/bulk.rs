@@ -5,7 +5,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use streamvm_ep::{Access, FnContext, FnError, InlineFn};
-use streamvm_instructions::{Cause, Error, Target, Use, Var};
+use streamvm_instructions::{Cause, Error, HeldUse, Target, Use, Var};
 
 use crate::push::{Answer, Pusher};
 use crate::run::{panic_text, text_of};
@@ -35,7 +35,7 @@ struct Part {
 
 /// How the functions gathered so far use one thing, seen from outside.
 struct Used {
-    by: Use,
+    by: HeldUse,
     /// The place of the last function that uses it.
     last: usize,
 }
@@ -74,10 +74,10 @@ impl<'vm> Bulk<'vm> {
     /// # Errors
     /// It was the last that fits, and the engine refused all that was gathered: see [`Bulk::flush`].
     #[track_caller]
-    pub fn push(
+    pub fn push<'u>(
         &mut self,
         name: impl Into<Cow<'static, str>>,
-        uses: impl IntoIterator<Item = Use>,
+        uses: impl IntoIterator<Item = Use<'u>>,
         f: impl FnOnce() -> Result<(), FnError> + Send + 'static,
     ) -> Result<(), Error> {
         let f = InlineFn::new(move |_: &mut FnContext<'_>| f());
@@ -87,10 +87,10 @@ impl<'vm> Bulk<'vm> {
     }
 
     /// Enters a use by the function that is being gathered.
-    fn add(&mut self, u: Use) {
+    fn add(&mut self, u: Use<'_>) {
         let part = self.parts.len();
         let Some(used) = self.used.iter_mut().find(|used| std::ptr::eq(used.by.resource(), u.resource())) else {
-            self.used.push(Used { by: u, last: part });
+            self.used.push(Used { by: u.hold(), last: part });
             return;
         };
         let (before, now) = (used.by.access(), u.access());
@@ -98,10 +98,11 @@ impl<'vm> Bulk<'vm> {
         let reads = (before.reads() && now.writes()) || (used.last == part && before.writes() && now.reads());
         used.last = part;
         if reads && before != Access::ReadWrite {
-            used.by = match u.target() {
+            let update = match u.target() {
                 Target::Tensor(tensor) => tensor.update(),
                 Target::Var(var) => var.update(),
             };
+            used.by = update.hold();
         }
     }
 
@@ -115,7 +116,8 @@ impl<'vm> Bulk<'vm> {
             return Ok(None);
         }
         let parts = std::mem::take(&mut self.parts);
-        let uses = std::mem::take(&mut self.used).into_iter().map(|used| used.by);
+        let used = std::mem::take(&mut self.used);
+        let uses = used.iter().map(|used| used.by.seen());
         self.pusher.push("bulk", uses, move || parts.into_iter().try_for_each(run)).map(Some)
     }
 

@@ -12,10 +12,13 @@ mod pools;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::panic::Location;
 use std::time::Duration;
 
-use streamvm_ep::{DeviceId, FnError, Priority};
-use streamvm_instructions::{self as instructions, Deadline, Error, InstructionsBuilder, Passed, ResourceId, Use, Var};
+use streamvm_ep::{DeviceId, FnContext, FnError, InlineFn, Priority};
+use streamvm_instructions::{
+    self as instructions, Deadline, Error, InstructionsBuilder, Issued, Passed, ResourceId, Role, Single, Use, Var,
+};
 use streamvm_stream::StreamKey;
 
 use crate::state::Contents;
@@ -54,14 +57,19 @@ impl Manner {
         self.pool.stream(self.device)
     }
 
-    /// A builder of functions in this manner.
-    fn builder(self) -> InstructionsBuilder {
+    /// How an instruction in this manner is run.
+    fn of_instruction(self) -> instructions::Manner {
         let Manner { pool, priority, clean_up, .. } = self;
         let priority = if self.one_pool && pool == Pool::Urgent { Priority::High } else { priority };
+        instructions::Manner { priority, clean_up, direct: pool == Pool::Inline }
+    }
+
+    /// A builder of functions in this manner.
+    fn builder(self) -> InstructionsBuilder {
         let mut builder = InstructionsBuilder::new();
         builder.set_workers(true);
         builder.set_lane(self.stream().lane);
-        builder.set_manner(instructions::Manner { priority, clean_up, direct: pool == Pool::Inline });
+        builder.set_manner(self.of_instruction());
         builder
     }
 }
@@ -92,10 +100,10 @@ impl Vm {
     /// # Errors
     /// As [`Vm::submit`]: nothing runs then.
     #[track_caller]
-    pub fn push(
+    pub fn push<'u>(
         &self,
         name: impl Into<Cow<'static, str>>,
-        uses: impl IntoIterator<Item = Use>,
+        uses: impl IntoIterator<Item = Use<'u>>,
         f: impl FnOnce() -> Result<(), FnError> + Send + 'static,
     ) -> Result<Ticket<'_>, Error> {
         self.pusher().push(name, uses, f)
@@ -106,10 +114,10 @@ impl Vm {
     /// # Errors
     /// As [`Vm::submit`]: nothing runs then.
     #[track_caller]
-    pub fn push_async(
+    pub fn push_async<'u>(
         &self,
         name: impl Into<Cow<'static, str>>,
-        uses: impl IntoIterator<Item = Use>,
+        uses: impl IntoIterator<Item = Use<'u>>,
         f: impl FnOnce(OnComplete) + Send + 'static,
     ) -> Result<Ticket<'_>, Error> {
         self.pusher().push_async(name, uses, f)
@@ -120,6 +128,20 @@ impl Vm {
         let (device, pool, priority) = (DeviceId::cpu(0), Pool::Normal, Priority::Normal);
         let one_pool = self.shared.threads.pools.one;
         Pusher { vm: self, manner: Manner { device, pool, priority, clean_up: false, one_pool } }
+    }
+
+    /// Pushes code over uses that give order alone.
+    #[inline(always)]
+    fn push_in<'u>(
+        &self,
+        manner: Manner,
+        name: impl Into<Cow<'static, str>>,
+        uses: impl IntoIterator<Item = Use<'u>>,
+        code: impl FnOnce() -> InlineFn,
+        site: &'static Location<'static>,
+    ) -> Result<Ticket<'_>, Error> {
+        let issued = Issued { stream: manner.stream(), role: Role::Push, manner: manner.of_instruction(), site };
+        Single::submit_function(issued, name, uses, code, |single| self.submit_one(single))?
     }
 
     /// Blocks until all writes of `var` that were submitted so far, by any thread, have passed. Reads are not waited for; a
@@ -243,15 +265,15 @@ impl<'vm> Pusher<'vm> {
     /// # Errors
     /// As [`Vm::submit`]: nothing runs then.
     #[track_caller]
-    pub fn push(
+    pub fn push<'u>(
         self,
         name: impl Into<Cow<'static, str>>,
-        uses: impl IntoIterator<Item = Use>,
+        uses: impl IntoIterator<Item = Use<'u>>,
         f: impl FnOnce() -> Result<(), FnError> + Send + 'static,
     ) -> Result<Ticket<'vm>, Error> {
-        let mut builder = self.manner.builder();
-        builder.push(name, self.manner.stream().device, uses, f);
-        self.vm.submit(builder.finish())
+        let code = || InlineFn::new(move |_: &mut FnContext<'_>| f());
+        let uses = uses.into_iter().map(Use::of_order);
+        self.vm.push_in(self.manner, name, uses, code, Location::caller())
     }
 
     /// [`Pusher::push`] of a function that is over when its handle is used ([`OnComplete::complete`]), on any thread: until then
@@ -267,10 +289,10 @@ impl<'vm> Pusher<'vm> {
     /// # Errors
     /// As [`Vm::submit`]: nothing runs then.
     #[track_caller]
-    pub fn push_async(
+    pub fn push_async<'u>(
         self,
         name: impl Into<Cow<'static, str>>,
-        uses: impl IntoIterator<Item = Use>,
+        uses: impl IntoIterator<Item = Use<'u>>,
         f: impl FnOnce(OnComplete) + Send + 'static,
     ) -> Result<Ticket<'vm>, Error> {
         self.push(name, uses, move || Later::call(f))

@@ -1,8 +1,6 @@
 //! Operators: functions that are pushed many times over the same uses.
 //!
-//! An operator keeps its list from push to push: an engine takes the code out of a list and leaves the rest, so a push gives it
-//! code again and submits it, and no use is declared, counted or dropped anew. Where two threads push one operator at the same
-//! moment the second makes a list of its own: it must not wait for the first, which may wait for room in the queue.
+//! A fresh push is made of the caller's captures each time; an operator has them once, and a push of it counts one reference.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,25 +8,22 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use streamvm_ep::{FnContext, FnError, InlineFn};
-use streamvm_instructions::{Error, InstructionList, Use};
+use streamvm_instructions::{Error, HeldUse, Use};
 
 use crate::push::{Manner, Pusher};
-use crate::submit::Full;
-use crate::sync::Mutex;
 use crate::ticket::Ticket;
 use crate::vm::Vm;
+
+type Code = Arc<dyn Fn() -> Result<(), FnError> + Send + Sync>;
 
 /// A function that is made once and pushed many times; made by [`Vm::operator`] and [`Pusher::operator`]. `Send + Sync`.
 ///
 /// Dropping it deletes it: its code and what that has captured go once all pushes so far have run or been skipped, on the worker
 /// that did the last of them, or at once where there is none left.
 pub struct Operator {
-    code: Arc<dyn Fn() -> Result<(), FnError> + Send + Sync>,
-    /// What it is pushed by, but for the code.
-    list: Mutex<InstructionList>,
-    /// What a list is made of where that one is in use.
+    code: Code,
     name: Cow<'static, str>,
-    uses: Vec<Use>,
+    uses: Vec<HeldUse>,
     manner: Manner,
 }
 
@@ -49,10 +44,10 @@ impl Vm {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn operator(
+    pub fn operator<'u>(
         &self,
         name: impl Into<Cow<'static, str>>,
-        uses: impl IntoIterator<Item = Use>,
+        uses: impl IntoIterator<Item = Use<'u>>,
         f: impl Fn() -> Result<(), FnError> + Send + Sync + 'static,
     ) -> Operator {
         self.pusher().operator(name, uses, f)
@@ -65,40 +60,24 @@ impl Vm {
     /// As [`Vm::submit`]: nothing runs then.
     #[track_caller]
     pub fn push_operator(&self, operator: &Operator) -> Result<Ticket<'_>, Error> {
-        let (code, site) = (operator.code.clone(), Location::caller());
-        let body = InlineFn::new(move |_: &mut FnContext<'_>| code());
-        let mut ticket = Ticket::new(&self.shared);
-        let submit = |list: &mut InstructionList| {
-            list.refill(body, site);
-            self.shared.submit(&self.engine, list, Full::Blocks, &mut ticket.submitted)
-        };
-        match operator.list.try_lock() {
-            Ok(mut list) => submit(&mut list)?,
-            Err(_) => submit(&mut list_of(operator.name.clone(), &operator.uses, operator.manner))?,
-        }
-        self.shared.failures.log_unseen();
-        Ok(ticket)
+        let (code, manner) = (operator.code.clone(), operator.manner);
+        let f = || InlineFn::new(move |_: &mut FnContext<'_>| code());
+        let uses = operator.uses.iter().map(HeldUse::seen);
+        self.push_in(manner, operator.name.clone(), uses, f, Location::caller())
     }
 }
 
 impl Pusher<'_> {
     /// [`Vm::operator`] in this manner.
-    pub fn operator(
+    pub fn operator<'u>(
         self,
         name: impl Into<Cow<'static, str>>,
-        uses: impl IntoIterator<Item = Use>,
+        uses: impl IntoIterator<Item = Use<'u>>,
         f: impl Fn() -> Result<(), FnError> + Send + Sync + 'static,
     ) -> Operator {
-        let (name, uses, manner) = (name.into(), Vec::from_iter(uses), self.manner);
-        let list = Mutex::new(list_of(name.clone(), &uses, manner));
-        Operator { code: Arc::new(f), list, name, uses, manner }
+        let uses = uses.into_iter().map(|u| u.of_order().hold()).collect();
+        Operator { code: Arc::new(f), name: name.into(), uses, manner: self.manner }
     }
-}
-
-fn list_of(name: Cow<'static, str>, uses: &[Use], manner: Manner) -> InstructionList {
-    let mut builder = manner.builder();
-    builder.push(name, manner.stream().device, uses.iter().cloned(), || Ok(()));
-    builder.finish()
 }
 
 impl fmt::Debug for Operator {

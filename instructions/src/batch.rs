@@ -1,0 +1,159 @@
+//! What an engine takes: a list, or one instruction that borrows what it uses.
+
+use std::borrow::{Borrow, Cow};
+use std::panic::Location;
+use std::slice;
+
+use smallvec::SmallVec;
+use streamvm_ep::InlineFn;
+use streamvm_stream::StreamKey;
+
+use crate::check::check_function;
+use crate::list::{Instruction, InstructionList, Kind, Line, Manner, Role};
+use crate::{BuildError, Declared, HeldUse, Tensor, Use, Var};
+
+/// Instructions in program order, with what they use. Engines rely on what builders and lists have checked, so nobody else
+/// can make one.
+pub trait Batch: sealed::Sealed {
+    /// How its uses hold a tensor.
+    type Tensor: Borrow<Tensor>;
+    /// How its uses hold a variable.
+    type Var: Borrow<Var>;
+
+    /// The instructions.
+    fn instructions(&self) -> &[Instruction];
+
+    /// What all instructions use; each knows its own part, see [`Instruction::use_range`].
+    fn all_uses(&self) -> &[UseOf<Self>];
+
+    /// All instructions and all their uses, for an engine that takes their code.
+    fn lines(&mut self) -> (impl Iterator<Item = Line<'_>>, &[UseOf<Self>]);
+
+    /// What an instruction of this batch uses: inputs, then outputs.
+    #[inline]
+    fn uses(&self, instruction: &Instruction) -> &[UseOf<Self>] {
+        instruction.uses_of(self.all_uses())
+    }
+}
+
+/// The uses of a batch.
+pub type UseOf<B> = Declared<<B as Batch>::Tensor, <B as Batch>::Var>;
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::InstructionList {}
+    impl Sealed for super::Single<'_> {}
+}
+
+impl Batch for InstructionList {
+    type Tensor = Tensor;
+    type Var = Var;
+
+    #[inline]
+    fn instructions(&self) -> &[Instruction] {
+        InstructionList::instructions(self)
+    }
+
+    #[inline]
+    fn all_uses(&self) -> &[HeldUse] {
+        InstructionList::all_uses(self)
+    }
+
+    #[inline]
+    fn lines(&mut self) -> (impl Iterator<Item = Line<'_>>, &[HeldUse]) {
+        let (instructions, uses) = self.parts_mut();
+        (instructions.iter_mut().map(Line), uses)
+    }
+}
+
+/// One instruction on its own, for the length of a call: it counts no reference and takes no buffer.
+#[derive(Debug)]
+pub struct Single<'a> {
+    instruction: Instruction,
+    uses: SmallVec<[Use<'a>; 4]>,
+}
+
+/// What is said of a caller's function that is submitted alone, beside its name, its uses and its code.
+#[derive(Copy, Clone, Debug)]
+pub struct Issued {
+    /// The stream.
+    pub stream: StreamKey,
+    /// What it is for.
+    pub role: Role,
+    /// How it is run.
+    pub manner: Manner,
+    /// Where the caller issued it.
+    pub site: &'static Location<'static>,
+}
+
+impl<'a> Single<'a> {
+    /// Makes an instruction that is right, and hands it to `submit`. It is written where it lies, its kind last, for the reason
+    /// that [`InstructionList::push_made`] gives.
+    #[inline(always)]
+    pub(crate) fn submit<R>(
+        stream: StreamKey,
+        make: impl FnOnce() -> Kind,
+        uses: impl IntoIterator<Item = Use<'a>>,
+        site: &'static Location<'static>,
+        submit: impl FnOnce(&mut Single<'a>) -> R,
+    ) -> R {
+        let mut single = Single { instruction: Instruction::new(stream, site), uses: SmallVec::new() };
+        single.uses.extend(uses);
+        let has_more = single.uses.iter().any(Use::has_more);
+        single.instruction.made(make, 0..single.uses.len() as u32, has_more);
+        submit(&mut single)
+    }
+
+    /// Makes an instruction that runs a caller's function, and hands it to `submit`.
+    ///
+    /// # Errors
+    /// As [`InstructionsBuilder::call_fn`](crate::InstructionsBuilder::call_fn); `submit` is not called then.
+    #[inline(always)]
+    pub fn submit_function<R>(
+        issued: Issued,
+        name: impl Into<Cow<'static, str>>,
+        uses: impl IntoIterator<Item = Use<'a>>,
+        code: impl FnOnce() -> InlineFn,
+        submit: impl FnOnce(&mut Single<'a>) -> R,
+    ) -> Result<R, BuildError> {
+        let Issued { stream, role, manner, site } = issued;
+        let make = || Kind::Function { role, name: name.into(), body: Some(code()) };
+        Single::submit(stream, make, uses, site, |single| {
+            single.instruction.manner = manner;
+            if single.instruction.has_more() {
+                single.check()?;
+            }
+            Ok(submit(single))
+        })
+    }
+
+    #[inline(never)]
+    fn check(&self) -> Result<(), BuildError> {
+        match &self.instruction.kind {
+            Kind::Function { role, name, .. } => {
+                check_function(name, *role, self.instruction.stream.device, &self.uses)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<'a> Batch for Single<'a> {
+    type Tensor = &'a Tensor;
+    type Var = &'a Var;
+
+    #[inline]
+    fn instructions(&self) -> &[Instruction] {
+        slice::from_ref(&self.instruction)
+    }
+
+    #[inline]
+    fn all_uses(&self) -> &[Use<'a>] {
+        &self.uses
+    }
+
+    #[inline]
+    fn lines(&mut self) -> (impl Iterator<Item = Line<'_>>, &[Use<'a>]) {
+        (std::iter::once(Line(&mut self.instruction)), &self.uses)
+    }
+}

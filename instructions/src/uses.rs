@@ -1,0 +1,183 @@
+//! Declared uses: what an instruction reads and writes, and whether it keeps that alive.
+
+use std::borrow::Borrow;
+
+use streamvm_ep::Access;
+
+use crate::{Resource, Tensor, Var};
+
+/// A declared use of a tensor or variable by one instruction; made by [`Tensor::read`] and its kin.
+///
+/// By handles ([`HeldUse`]) it keeps what is used alive, by references ([`Use`]) it costs nothing to make or to drop.
+#[derive(Copy, Clone, Debug)]
+pub struct Declared<T, V>(Used<T, V>);
+
+/// A use that borrows the handle it was made of.
+pub type Use<'a> = Declared<&'a Tensor, &'a Var>;
+
+/// A use that has a handle of its own, in an [`InstructionList`](crate::InstructionList).
+pub type HeldUse = Declared<Tensor, Var>;
+
+/// What is used and how, in one tag and one pointer: two words that a compiler keeps in registers from where a use is declared
+/// to where it lies in its list. With the access apart they were three, and copied through the stack.
+#[derive(Copy, Clone, Debug)]
+enum Used<T, V> {
+    TensorRead(T),
+    TensorWrite(T),
+    TensorUpdate(T),
+    /// The first of several writes that together cover the storage.
+    TensorBegin(T),
+    VarRead(V),
+    VarWrite(V),
+    VarUpdate(V),
+    /// Of a variable that counts: told apart without a look at it.
+    CountedWrite(V),
+    CountedUpdate(V),
+}
+
+/// What is used.
+#[derive(Copy, Clone, Debug)]
+pub enum Target<'a> {
+    /// A tensor.
+    Tensor(&'a Tensor),
+    /// A variable.
+    Var(&'a Var),
+}
+
+impl<'a> Use<'a> {
+    #[inline]
+    pub(crate) fn tensor(tensor: &'a Tensor, access: Access) -> Use<'a> {
+        Declared(match access {
+            Access::Read => Used::TensorRead(tensor),
+            Access::Write => Used::TensorWrite(tensor),
+            Access::ReadWrite => Used::TensorUpdate(tensor),
+        })
+    }
+
+    /// The first of several writes that together cover the storage.
+    pub(crate) fn begin(tensor: &'a Tensor) -> Use<'a> {
+        Declared(Used::TensorBegin(tensor))
+    }
+
+    #[inline]
+    pub(crate) fn var(var: &'a Var, access: Access) -> Use<'a> {
+        let counts = var.resource().version().is_some();
+        Declared(match access {
+            Access::Read => Used::VarRead(var),
+            Access::Write if counts => Used::CountedWrite(var),
+            Access::ReadWrite if counts => Used::CountedUpdate(var),
+            Access::Write => Used::VarWrite(var),
+            Access::ReadWrite => Used::VarUpdate(var),
+        })
+    }
+
+    /// The same with a handle of its own.
+    #[inline]
+    pub fn hold(self) -> HeldUse {
+        self.map(Tensor::clone, Var::clone)
+    }
+
+    /// The use of who is shown no bytes: it overwrites none.
+    #[inline]
+    pub fn of_order(self) -> Use<'a> {
+        match self.0 {
+            Used::TensorWrite(tensor) => Declared(Used::TensorUpdate(tensor)),
+            _ => self,
+        }
+    }
+}
+
+impl<T, V> Declared<T, V> {
+    #[inline(always)]
+    fn map<U, W>(self, tensor: impl FnOnce(T) -> U, var: impl FnOnce(V) -> W) -> Declared<U, W> {
+        Declared(match self.0 {
+            Used::TensorRead(it) => Used::TensorRead(tensor(it)),
+            Used::TensorWrite(it) => Used::TensorWrite(tensor(it)),
+            Used::TensorUpdate(it) => Used::TensorUpdate(tensor(it)),
+            Used::TensorBegin(it) => Used::TensorBegin(tensor(it)),
+            Used::VarRead(it) => Used::VarRead(var(it)),
+            Used::VarWrite(it) => Used::VarWrite(var(it)),
+            Used::VarUpdate(it) => Used::VarUpdate(var(it)),
+            Used::CountedWrite(it) => Used::CountedWrite(var(it)),
+            Used::CountedUpdate(it) => Used::CountedUpdate(var(it)),
+        })
+    }
+
+    /// How it was declared.
+    #[inline]
+    pub fn access(&self) -> Access {
+        match &self.0 {
+            Used::TensorRead(_) | Used::VarRead(_) => Access::Read,
+            Used::TensorWrite(_) | Used::TensorBegin(_) | Used::VarWrite(_) | Used::CountedWrite(_) => Access::Write,
+            Used::TensorUpdate(_) | Used::VarUpdate(_) | Used::CountedUpdate(_) => Access::ReadWrite,
+        }
+    }
+
+    /// Whether it is more than the use of a plain variable: of a tensor, or a write of a variable that counts.
+    #[inline]
+    pub fn has_more(&self) -> bool {
+        !matches!(self.0, Used::VarRead(_) | Used::VarWrite(_) | Used::VarUpdate(_))
+    }
+}
+
+impl<T: Borrow<Tensor>, V: Borrow<Var>> Declared<T, V> {
+    /// The same without a handle of its own.
+    #[inline]
+    pub fn seen(&self) -> Use<'_> {
+        let by_reference = Declared(match &self.0 {
+            Used::TensorRead(it) => Used::TensorRead(it),
+            Used::TensorWrite(it) => Used::TensorWrite(it),
+            Used::TensorUpdate(it) => Used::TensorUpdate(it),
+            Used::TensorBegin(it) => Used::TensorBegin(it),
+            Used::VarRead(it) => Used::VarRead(it),
+            Used::VarWrite(it) => Used::VarWrite(it),
+            Used::VarUpdate(it) => Used::VarUpdate(it),
+            Used::CountedWrite(it) => Used::CountedWrite(it),
+            Used::CountedUpdate(it) => Used::CountedUpdate(it),
+        });
+        by_reference.map(T::borrow, V::borrow)
+    }
+
+    /// What is used.
+    #[inline]
+    pub fn target(&self) -> Target<'_> {
+        match &self.0 {
+            Used::TensorRead(tensor)
+            | Used::TensorWrite(tensor)
+            | Used::TensorUpdate(tensor)
+            | Used::TensorBegin(tensor) => Target::Tensor(tensor.borrow()),
+            Used::VarRead(var)
+            | Used::VarWrite(var)
+            | Used::VarUpdate(var)
+            | Used::CountedWrite(var)
+            | Used::CountedUpdate(var) => Target::Var(var.borrow()),
+        }
+    }
+
+    /// The tensor, unless a variable is used.
+    #[inline]
+    pub fn as_tensor(&self) -> Option<&Tensor> {
+        match self.target() {
+            Target::Tensor(tensor) => Some(tensor),
+            Target::Var(_) => None,
+        }
+    }
+
+    /// How order must treat it: a write that does not cover the whole storage keeps the rest, so it also reads.
+    #[inline]
+    pub fn ordering_access(&self) -> Access {
+        match &self.0 {
+            Used::TensorWrite(tensor) if !tensor.borrow().covers_storage() => Access::ReadWrite,
+            _ => self.access(),
+        }
+    }
+
+    /// The resource that order is kept for.
+    #[inline]
+    pub fn resource(&self) -> &Resource {
+        match self.target() {
+            Target::Tensor(tensor) => tensor.resource(),
+            Target::Var(var) => var.resource(),
+        }
+    }
+}
