@@ -31,7 +31,8 @@ test: ## every test: units, suites, documentation examples, example programs
 lint: ## formatting, clippy and documentation, warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --workspace --no-deps
+	# With the examples come the dependencies of tests, so that what clippy has checked is not checked anew with other features.
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --workspace --no-deps --lib --bins --examples
 
 bench: bench-engine bench-curves ## workloads beside their floors, and growth curves: tables, and JSON and SVG plots in target/bench
 
@@ -47,7 +48,8 @@ bench-peers: ## streamvm beside MXNet, StarPU, rayon, tokio and crossbeam-channe
 bench-instr: ## instructions of the processor per operation, counted under valgrind, beside the committed counts (needs valgrind and gungraun-runner)
 	rm -rf $(TARGET)/gungraun
 	$(CARGO) bench --quiet -p streamvm-benches --bench instructions -- --save-summary=json >$(TARGET)/gungraun.log 2>&1 || { cat $(TARGET)/gungraun.log; exit 1; }
-	$(CARGO) run --quiet --release -p streamvm-benches --bin instructions -- --from $(TARGET)/gungraun/streamvm-benches $(WRITE)
+	# A bench is built with the programs of its crate: `cargo run` would build them again, with other features.
+	$(TARGET)/release/instructions --from $(TARGET)/gungraun/streamvm-benches $(WRITE)
 
 doc: ## the documentation of all crates, in target/doc
 	$(CARGO) doc --quiet --workspace --no-deps
@@ -115,6 +117,8 @@ ptx: ## compile the CUDA kernels to the PTX that is committed, and try it for ea
 deny: ## licences and sources of dependencies (needs cargo-deny)
 	$(CARGO) deny check licenses bans sources
 
-ci: lint test loom shuttle run bench-instr ## what CI runs
-	$(CARGO) run --quiet --release -p streamvm-benches --bin engine -- --quick --out target/bench/quick.json
-	$(CARGO) run --quiet --release -p streamvm-benches --bin curves -- --quick --out target/bench/quick-curves.json
+# Programs are run as `test` and `bench-instr` have built them.
+ci: lint test loom shuttle bench-instr ## what CI runs
+	$(TARGET)/debug/streamvm run --stats examples/digits.svm
+	$(TARGET)/release/engine --quick --out target/bench/quick.json
+	$(TARGET)/release/curves --quick --out target/bench/quick-curves.json

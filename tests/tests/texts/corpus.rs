@@ -31,7 +31,7 @@ fn every_committed_input_holds() {
 
 #[test]
 fn every_target_has_its_binary_and_every_corpus_its_target() {
-    let manifest = include_str!("../../fuzz/Cargo.toml");
+    let manifest = include_str!("../../../fuzz/Cargo.toml");
     for target in TARGETS {
         assert!(manifest.contains(&format!("name = \"{}\"", target.name)), "{} is not fuzzed", target.name);
     }

@@ -402,7 +402,7 @@ fn synchronizing_each_op_names_the_instruction() {
     fill(&mut *stream, &region, 1).expect("the first");
     stream.begin(&Label::new(4, 2, "second"));
     let error = fill(&mut *stream, &region, 1).unwrap_err().to_string();
-    assert!(error.contains("in second (fill), instruction 4:2, issued at tests/tests/cuda_devices.rs"), "{error}");
+    assert!(error.contains("in second (fill), instruction 4:2, issued at tests/tests/cuda/devices.rs"), "{error}");
     free(&devices[0], region);
     drop(stream);
     drop(devices);

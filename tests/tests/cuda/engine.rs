@@ -58,7 +58,7 @@ fn a_kernel_that_fails_late_names_its_instruction_and_what_reads_it_is_skipped()
         let fine = (&ones + &ones)?;
         let error = after.to_vec::<i32>().unwrap_err().to_string();
         assert!(error.contains("div divides by zero at element 1"), "{mode:?}: {error}");
-        assert!(error.contains(&format!("cuda_engine.rs:{line}")), "{mode:?}: {error}");
+        assert!(error.contains(&format!("cuda/engine.rs:{line}")), "{mode:?}: {error}");
         assert_eq!(fine.to_vec::<i32>()?, [2, 4], "{mode:?}");
         drop((ones, zeros, quotient, after, fine));
         let _ = vm.shutdown(Duration::from_secs(60));

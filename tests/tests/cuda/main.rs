@@ -1,0 +1,8 @@
+//! CUDA devices, two of them, over a driver that stands in for NVIDIA's. A process asks a driver once how many there are.
+
+#![cfg(target_os = "linux")]
+
+mod calls;
+mod devices;
+mod ends;
+mod engine;

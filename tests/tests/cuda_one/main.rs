@@ -1,0 +1,7 @@
+//! One CUDA device, over a driver that stands in for NVIDIA's. A process asks a driver once how many there are.
+
+#![cfg(target_os = "linux")]
+
+mod pipeline;
+mod staging;
+mod times;

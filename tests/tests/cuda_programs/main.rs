@@ -1,0 +1,6 @@
+//! Random programs on CUDA devices, and the suites as programs, over a driver that stands in for NVIDIA's.
+
+#![cfg(target_os = "linux")]
+
+mod programs;
+mod suites;

@@ -1,0 +1,12 @@
+//! Order and waiting: what runs when, who waits for what, and how engines start and stop.
+
+mod back_pressure;
+mod completion;
+mod engine_scenarios;
+mod executor_scenarios;
+mod holes;
+mod lifecycle;
+mod order;
+mod simulated;
+mod submission;
+mod waiting;
