@@ -181,3 +181,59 @@ impl<T: Borrow<Tensor>, V: Borrow<Var>> Declared<T, V> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use streamvm_ep::{DType, MemoryKind, Shape};
+
+    use super::*;
+    use crate::Place;
+
+    #[test]
+    fn a_use_is_the_same_whether_it_borrows_or_holds() {
+        let shape = Shape::new(&[4]).expect("a shape");
+        let tensor = Tensor::unbound(Place::Host, MemoryKind::Device, DType::F32, shape);
+        let part = tensor.slice(0, 1..2).expect("a part");
+        let (plain, counted) = (Var::new(), Var::counted());
+        let vars = [plain.read(), plain.write(), plain.update(), counted.read(), counted.write(), counted.update()];
+        let tensors = [tensor.read(), tensor.write(), tensor.update(), tensor.begin(), part.write(), part.begin()];
+        let mut seen = Vec::new();
+        for by_reference in vars.into_iter().chain(tensors) {
+            let held = by_reference.hold();
+            let looks = |u: &Use<'_>| {
+                let resource = std::ptr::from_ref(u.resource()) as usize;
+                (u.access(), u.ordering_access(), u.has_more(), resource, u.as_tensor().is_some())
+            };
+            assert_eq!(looks(&by_reference), looks(&held.seen()), "{held:?}");
+            assert_eq!(
+                (held.access(), held.ordering_access(), held.has_more()),
+                (by_reference.access(), by_reference.ordering_access(), by_reference.has_more())
+            );
+            seen.push((held.access(), held.ordering_access(), held.has_more()));
+        }
+        use Access::{Read, ReadWrite, Write};
+        let expected = [
+            (Read, Read, false),
+            (Write, Write, false),
+            (ReadWrite, ReadWrite, false),
+            (Read, Read, false),
+            (Write, Write, true),
+            (ReadWrite, ReadWrite, true),
+            (Read, Read, true),
+            (Write, Write, true),
+            (ReadWrite, ReadWrite, true),
+            (Write, Write, true),
+            (Write, ReadWrite, true),
+            (Write, Write, true),
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn of_order_a_write_of_a_tensor_is_an_update() {
+        let shape = Shape::new(&[4]).expect("a shape");
+        let (tensor, var) = (Tensor::unbound(Place::Host, MemoryKind::Device, DType::F32, shape), Var::new());
+        let accesses = [tensor.write(), tensor.read(), var.write()].map(|u| u.of_order().access());
+        assert_eq!(accesses, [Access::ReadWrite, Access::Read, Access::Write]);
+    }
+}

@@ -223,7 +223,7 @@ impl Vm {
     /// let vm = streamvm::Vm::builder().build()?;
     /// let x = vm.tensor(&[1.0f32, 2.0], &[2])?;
     /// vm.call_fn("twice", streamvm::DeviceId::cpu(0), [x.update()], |context| {
-    ///     context.writes.get::<f32>(0)?.iter_mut().for_each(|x| *x *= 2.0);
+    ///     context.writes.take::<f32>(0)?.iter_mut().for_each(|x| *x *= 2.0);
     ///     Ok(())
     /// })?;
     /// assert_eq!(x.to_vec::<f32>()?, [2.0, 4.0]);

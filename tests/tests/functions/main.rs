@@ -1,5 +1,6 @@
 //! Functions: what callers give an engine to run, and how it runs them.
 
+mod calls;
 mod closures;
 mod profile;
 mod push;
