@@ -334,6 +334,10 @@ impl<'vm> Run<'vm> {
     /// A function that reads up to three tensors and writes or updates one, all contiguous and on one device.
     fn function(&mut self, a: u8, b: u8, c: u8) -> Result<(), Error> {
         let Some(target) = self.reachable(a) else { return Ok(()) };
+        let eager = c & 0b10_0000 != 0;
+        if eager {
+            self.flush();
+        }
         let device = target.place().device().unwrap_or(self.machine.calls(self.machine.compute(b)));
         let read: Vec<Tensor> = (0..c % 4)
             .filter_map(|index| {
@@ -356,9 +360,10 @@ impl<'vm> Run<'vm> {
                 _ => combine(context, reads, update, base, |sum: f32| sum),
             }
         };
-        if c & 0b10_0000 == 0 {
+        if !eager {
             return Ok(self.builder.call_fn(name, device, uses, function)?);
         }
+        let _lane = streamvm::lane(self.lane);
         self.vm.call_fn(name, device, uses, function).map(drop)
     }
 
