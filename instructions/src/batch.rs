@@ -1,6 +1,7 @@
 //! What an engine takes: a list, or one instruction that borrows what it uses.
 
 use std::borrow::{Borrow, Cow};
+use std::iter::FusedIterator;
 use std::panic::Location;
 use std::slice;
 
@@ -12,8 +13,8 @@ use crate::check::check_function;
 use crate::list::{Instruction, InstructionList, Kind, Line, Manner, Role};
 use crate::{BuildError, Declared, HeldUse, Tensor, Use, Var};
 
-/// Instructions in program order, with what they use. Engines rely on what builders and lists have checked, so nobody else
-/// can make one.
+/// Instructions in program order, with what they use. Engines rely on what was checked when they were made, so there are no others than
+/// lists and [`Single`].
 pub trait Batch: sealed::Sealed {
     /// How its uses hold a tensor.
     type Tensor: Borrow<Tensor>;
@@ -27,7 +28,7 @@ pub trait Batch: sealed::Sealed {
     fn all_uses(&self) -> &[UseOf<Self>];
 
     /// All instructions and all their uses, for an engine that takes their code.
-    fn lines(&mut self) -> (impl Iterator<Item = Line<'_>>, &[UseOf<Self>]);
+    fn lines(&mut self) -> (Lines<'_>, &[UseOf<Self>]);
 
     /// What an instruction of this batch uses: inputs, then outputs.
     #[inline]
@@ -35,6 +36,27 @@ pub trait Batch: sealed::Sealed {
         instruction.uses_of(self.all_uses())
     }
 }
+
+/// The instructions of a batch, for an engine that takes their code.
+#[derive(Debug)]
+pub struct Lines<'a>(slice::IterMut<'a, Instruction>);
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = Line<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Line<'a>> {
+        self.0.next().map(Line)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Lines<'_> {}
+impl FusedIterator for Lines<'_> {}
 
 /// The uses of a batch.
 pub type UseOf<B> = Declared<<B as Batch>::Tensor, <B as Batch>::Var>;
@@ -60,17 +82,20 @@ impl Batch for InstructionList {
     }
 
     #[inline]
-    fn lines(&mut self) -> (impl Iterator<Item = Line<'_>>, &[HeldUse]) {
+    fn lines(&mut self) -> (Lines<'_>, &[HeldUse]) {
         let (instructions, uses) = self.parts_mut();
-        (instructions.iter_mut().map(Line), uses)
+        (Lines(instructions.iter_mut()), uses)
     }
 }
 
-/// One instruction on its own, for the length of a call: it counts no reference and takes no buffer.
+/// Uses that a single instruction may have without an allocation.
+const USES: usize = 16;
+
+/// One instruction on its own, for the length of a call: it counts no reference, and up to 16 uses need no buffer.
 #[derive(Debug)]
 pub struct Single<'a> {
     instruction: Instruction,
-    uses: SmallVec<[Use<'a>; 4]>,
+    uses: SmallVec<[Use<'a>; USES]>,
 }
 
 /// What is said of a caller's function that is submitted alone, beside its name, its uses and its code.
@@ -153,7 +178,7 @@ impl<'a> Batch for Single<'a> {
     }
 
     #[inline]
-    fn lines(&mut self) -> (impl Iterator<Item = Line<'_>>, &[Use<'a>]) {
-        (std::iter::once(Line(&mut self.instruction)), &self.uses)
+    fn lines(&mut self) -> (Lines<'_>, &[Use<'a>]) {
+        (Lines(slice::from_mut(&mut self.instruction).iter_mut()), &self.uses)
     }
 }

@@ -1,5 +1,5 @@
-//! The eager calls of a tensor: each builds a list of one or a few instructions and submits it to the engine that the
-//! tensor is bound to, on the lane of the thread's [`lane`](crate::lane) guard.
+//! The eager calls of a tensor: each submits one instruction, or a list of a few, to the engine that the tensor is bound to, on the
+//! lane of the thread's [`lane`](crate::lane) guard.
 //!
 //! None of them waits for the work, but [`Tensor::to_vec`], [`Tensor::to_bools`] and the `wait` calls. A call may block
 //! while the engine's queue is full, and no longer than the thread's [`deadline`](crate::deadline) guard allows.

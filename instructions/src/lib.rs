@@ -48,7 +48,7 @@ mod stage;
 mod tensor;
 mod uses;
 
-pub use batch::{Batch, Issued, Single, UseOf};
+pub use batch::{Batch, Issued, Lines, Single, UseOf};
 pub use builder::InstructionsBuilder;
 pub use deadline::{Deadline, DeadlineGuard, deadline};
 pub use eager::Passed;

@@ -1,8 +1,8 @@
 //! Harness of the cross-crate suites of streamvm.
 //!
 //! The suites lie in `tests/`, one behaviour a file, and use only what users of the crate `streamvm` can. Files of one
-//! subject are one program, which is linked once; a file that is about its process is one by itself: environment, log,
-//! forks, threads, how it ends. What they share is here:
+//! subject are one program, which is linked once; a file that others would disturb is one by itself: environment, log,
+//! threads, how it ends. What they share is here:
 //!
 //! * [`Gate`]: holds a function inside the engine until the test lets it go, so that no test relies on sleeping;
 //! * [`within`] and [`block_on`]: give up on what should end and does not, so that a hang is a failure;

@@ -160,7 +160,7 @@ impl Sink<'_> {
             Ok(())
         };
         match self {
-            Sink::List(_) => {}
+            Sink::List(_) => unreachable!("a list takes it itself"),
             Sink::Streams { vm, .. } => drop(vm.call_fn(name, DEVICE, uses, move |_| function())?),
             Sink::Workers(vm) => drop(vm.push(name, uses, function)?),
         }

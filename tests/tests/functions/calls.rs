@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use streamvm::{BuildError, DType, Error, FnContext, FnError, MemoryKind, Place, Tensor, Var, Vm, lane};
 use streamvm_tests::{CPU, ClosedGate, engines, failure_of, on_device, submit, used_bytes};
@@ -82,22 +83,31 @@ fn what_a_call_used_may_be_dropped_when_it_has_returned() {
     assert_eq!(used_bytes(&vm, CPU, MemoryKind::Device), 0, "a call keeps nothing");
 }
 
-/// A call takes the ladder's rungs as a list does: it needs memory that only comes back when others have passed.
+/// A call takes the ladder's rungs as a list does: the memory that it needs is held by what has not run.
 #[test]
 fn a_call_waits_for_memory_that_others_give_back() {
     let vm = Vm::builder().cpu_memory_limit(1 << 20).build().expect("an engine");
     let fill = |value| vm.fill(CPU, DType::F32, &[1 << 17], value).expect("there is room");
-    let mut tensors = vec![fill(0.0), fill(0.0)];
-    for step in 0..50 {
-        let x = tensors.swap_remove(0);
-        let sum = x.add(&tensors[0]).map(drop);
-        assert!(matches!(sum, Err(Error::OutOfMemory { .. })), "step {step}: both are in use, {sum:?}");
-        drop(x);
-        tensors.push(tensors[0].add(&tensors[0]).expect("one was given back"));
-        vm.call_fn("add", CPU, [tensors[1].update()], add(1.0)).expect("it is taken");
-        tensors[0] = tensors.remove(1);
-        tensors.push(fill(0.0));
-    }
+    let (x, y, gate) = (fill(1.0), fill(2.0), ClosedGate::new());
+    let (held, captured) = (gate.function(), x.clone());
+    vm.call_fn("holder", CPU, [x.read()], move |context| {
+        held(context)?;
+        drop(captured);
+        Ok(())
+    })
+    .expect("it is taken");
+    let refused = {
+        let _soon = streamvm::deadline(Duration::from_millis(20));
+        y.add(&y).map(drop)
+    };
+    assert!(matches!(refused, Err(Error::Timeout(_) | Error::OutOfMemory { .. })), "both are in use: {refused:?}");
+    drop(x);
+    let sum = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| y.add(&y));
+        gate.open();
+        waiting.join().expect("no panic")
+    });
+    assert_eq!(sum.expect("drained and tried again").to_vec::<f32>().map(|sum| sum[0]), Ok(4.0));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Operators: functions that are pushed many times over the same uses.
 //!
-//! A fresh push is made of the caller's captures each time; an operator has them once, and a push of it counts one reference.
+//! A fresh push is made of the caller's captures each time; an operator has them once, and a push of it counts one reference. A name
+//! that is not `'static` is copied by both.
 
 use std::borrow::Cow;
 use std::fmt;
