@@ -196,16 +196,23 @@ pub fn submit(vm: &Vm, ops: usize, list: usize, emit: &impl Emit) -> Result<(), 
 }
 
 fn submit_to(vm: &Vm, ops: usize, list: usize, workers: bool, emit: &impl Emit) -> Result<(), Error> {
-    if list == 1 {
-        let mut sink = if workers { Sink::Workers(vm) } else { Sink::Streams { vm, lane: None } };
-        return (0..ops).try_for_each(|op| emit(&mut sink, op));
-    }
+    let mut at_once = match (list, workers) {
+        (1, true) => Some(Sink::Workers(vm)),
+        (1, false) => Some(Sink::Streams { vm, lane: None }),
+        _ => None,
+    };
+    let mut made = None;
     for first in (0..ops).step_by(list) {
-        let mut builder = InstructionsBuilder::new();
-        builder.set_workers(workers);
-        let mut sink = Sink::List(builder);
-        (first..ops.min(first + list)).try_for_each(|op| emit(&mut sink, op))?;
-        if let Sink::List(builder) = sink {
+        let sink = at_once.as_mut().unwrap_or_else(|| {
+            let mut builder = InstructionsBuilder::new();
+            builder.set_workers(workers);
+            made.insert(Sink::List(builder))
+        });
+        // In one place for all, so that it is compiled into the loop.
+        for op in first..ops.min(first + list) {
+            emit(sink, op)?;
+        }
+        if let Some(Sink::List(builder)) = made.take() {
             vm.submit(builder.finish())?;
         }
     }
