@@ -199,7 +199,7 @@ fn a_function_gets_no_two_slices_of_one_byte() {
         [low.update(), high.read()],
     ];
     for uses in pairs {
-        let error = refused(|b| b.call_fn("f", CPU, uses.clone(), |_| Ok(())));
+        let error = refused(|b| b.call_fn("f", CPU, uses, |_| Ok(())));
         assert!(matches!(error, BuildError::Overlap { .. }), "{uses:?}: {error}");
     }
     let mut b = InstructionsBuilder::new();

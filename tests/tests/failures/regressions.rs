@@ -93,7 +93,7 @@ fn a_submitter_whose_room_another_takes_steps_on() {
                 let vm = &vm;
                 scope.spawn(move || {
                     for step in 0..400 {
-                        let pushed = vm.push("step", uses.clone(), || Ok(()));
+                        let pushed = vm.push("step", uses, || Ok(()));
                         assert_eq!(pushed.map(drop), Ok(()), "round {round}, step {step}");
                     }
                 });
