@@ -216,7 +216,7 @@ impl Vm {
 
     /// Runs a caller's function over declared reads and writes, on the compute stream of `device` and the lane of the thread's
     /// [`lane`](crate::lane) guard: [`InstructionsBuilder::call_fn`] and [`Vm::submit`] in one, without a list. It borrows what it uses
-    /// for the length of the call.
+    /// for the length of the call. Blocks while the queue is full, as [`Vm::submit`] does. May be called by several threads at once.
     ///
     /// ```
     /// # fn main() -> Result<(), streamvm::Error> {

@@ -6,3 +6,4 @@ mod calls;
 mod devices;
 mod ends;
 mod engine;
+mod failures;
