@@ -23,7 +23,9 @@ pub struct Layout {
 impl Layout {
     /// Row-major: the innermost axis has stride 1, and there are no gaps.
     pub fn contiguous(shape: Shape) -> Layout {
-        Layout { shape, strides: row_major(&shape), offset: 0 }
+        let mut layout = Layout { shape, strides: [0; MAX_RANK], offset: 0 };
+        row_major(&mut layout.strides, shape.dims());
+        layout
     }
 
     /// A layout with the strides and offset given, in elements; stride 0 repeats an element.
@@ -52,7 +54,7 @@ impl Layout {
     #[inline]
     pub(crate) fn set(&mut self, other: &Layout) {
         self.offset = other.offset;
-        self.shape.set(&other.shape);
+        self.shape.set(other.shape.dims());
         for axis in 0..other.shape.rank() {
             self.strides[axis] = other.strides[axis];
         }
@@ -96,6 +98,28 @@ impl Layout {
             expected *= dim;
         }
         in_order
+    }
+
+    /// The number of elements, if they lie from the start of the storage, row-major and without gaps, exactly as in
+    /// [`contiguous`](Layout::contiguous).
+    #[inline]
+    pub fn row_major_elements(&self) -> Option<usize> {
+        let (mut step, mut elements) = (1, 1);
+        let mut in_order = self.offset == 0;
+        for (&dim, &stride) in self.shape.dims().iter().zip(self.strides()).rev() {
+            in_order &= stride == step;
+            step *= dim.max(1);
+            elements *= dim;
+        }
+        in_order.then_some(elements)
+    }
+
+    /// Becomes the row-major layout of a shape with these sizes; touches no more than its axes.
+    #[inline]
+    pub(crate) fn set_row_major(&mut self, dims: &[usize]) {
+        self.offset = 0;
+        self.shape.set(dims);
+        row_major(&mut self.strides, dims);
     }
 
     /// The view with its axes in another order: axis `i` of the result is axis `axes[i]` of this.
@@ -290,15 +314,14 @@ impl PartialEq for Layout {
 
 impl Eq for Layout {}
 
-/// Strides of a row-major layout; an axis of size 0 counts as 1, so that no stride is 0.
-fn row_major(shape: &Shape) -> [usize; MAX_RANK] {
-    let mut strides = [0; MAX_RANK];
+/// Writes the strides of a row-major layout; an axis of size 0 counts as 1, so that no stride is 0.
+#[inline]
+fn row_major(strides: &mut [usize; MAX_RANK], dims: &[usize]) {
     let mut step = 1;
-    for (stride, &dim) in strides[..shape.rank()].iter_mut().zip(shape.dims()).rev() {
+    for (stride, &dim) in strides[..dims.len()].iter_mut().zip(dims).rev() {
         *stride = step;
         step *= dim.max(1);
     }
-    strides
 }
 
 impl fmt::Debug for Layout {

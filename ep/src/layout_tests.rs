@@ -27,6 +27,24 @@ fn contiguous_layouts_are_row_major() {
 }
 
 #[test]
+fn only_what_is_exactly_the_contiguous_layout_is_row_major_from_the_start() {
+    for dims in [&[2, 3, 4][..], &[], &[7], &[3, 0, 2], &[1, 1]] {
+        assert_eq!(dense(dims).row_major_elements(), Some(dense(dims).elements()));
+    }
+    let matrix = dense(&[4, 1]);
+    let others = [
+        matrix.slice(0, 1..3).unwrap(),
+        dense(&[4, 2]).permute(&[1, 0]).unwrap(),
+        dense(&[1]).broadcast_to(&shape(&[3])).unwrap(),
+        // Contiguous, but not with the strides that its sizes give.
+        Layout::with_strides(shape(&[4, 1]), &[1, 5], 0).unwrap(),
+    ];
+    for layout in others {
+        assert_eq!(layout.row_major_elements(), None, "{layout:?}");
+    }
+}
+
+#[test]
 fn a_scalar_has_one_element() {
     let layout = dense(&[]);
     assert_eq!((layout.elements(), layout.span_elements()), (1, 0..1));

@@ -106,6 +106,24 @@ impl Operand {
         self.layout.set(layout);
     }
 
+    /// Becomes a row-major view without gaps of the storage that starts at `base`, with axes of these sizes: as by
+    /// [`set`](Operand::set) with [`Layout::contiguous`].
+    ///
+    /// # Safety
+    ///
+    /// * The duties of [`new`](Operand::new).
+    /// * `dims` are the sizes of a [`Shape`].
+    #[inline]
+    pub unsafe fn set_whole(&mut self, base: *mut u8, dtype: DType, dims: &[usize], access: Access) {
+        self.layout.set_row_major(dims);
+        let (start, bytes) = (base.addr(), self.layout.elements() * dtype.size());
+        self.ptr = base;
+        self.span = start..start.wrapping_add(bytes);
+        self.dtype = dtype;
+        self.access = access;
+        self.shared = false;
+    }
+
     /// The dtype.
     #[inline]
     pub fn dtype(&self) -> DType {

@@ -131,4 +131,9 @@ fn a_place_that_held_three_axes_holds_one() {
     assert_eq!(*operand.layout(), one);
     operand.slice_mut::<f64>().unwrap()[4] = 1.0;
     assert_eq!(operand.slice::<f64>().unwrap(), [0.0, 0.0, 0.0, 0.0, 1.0]);
+    // SAFETY: as above, and these are the sizes of a shape.
+    unsafe { operand.set_whole(base, DType::I32, &[2, 3], Access::Read) };
+    // SAFETY: as above.
+    let expected = unsafe { Operand::new(base, DType::I32, dense(&[2, 3]), Access::Read) };
+    assert_eq!(format!("{operand:?}"), format!("{expected:?}"));
 }

@@ -367,7 +367,7 @@ impl State {
             job.more().clean_up = Some(self.clean_up(&instruction));
         }
         if instruction.has_more() {
-            self.add_operands(job, &instruction, uses);
+            self.add_uses(job, &instruction, uses);
         }
     }
 
@@ -379,27 +379,27 @@ impl State {
         if uses.iter().filter(writes).any(keeps) { CleanUp::PassesOn } else { CleanUp::Heals }
     }
 
+    /// Adds what only uses of tensors and of variables that count have.
     #[inline(never)]
-    fn add_operands<T, V>(&self, job: &mut Job, instruction: &Instruction, uses: &[Declared<T, V>])
+    fn add_uses<T, V>(&self, job: &mut Job, instruction: &Instruction, uses: &[Declared<T, V>])
     where
         T: Borrow<Tensor>,
         V: Borrow<Var>,
     {
-        let more = job.more();
-        let written = instruction.uses_of(uses).iter().filter(|u| u.has_more() && u.access().writes());
-        for version in written.filter_map(|u| u.resource().version()) {
-            if !more.versions.iter().any(|other| other.is(version)) {
-                more.versions.push(version.clone());
-            }
-        }
-        if matches!(instruction.kind, Kind::Function { role: Role::Push, .. }) {
-            return;
-        }
-        let operands = &mut more.operands;
+        // Who pushes is shown no memory.
+        let shown = !matches!(instruction.kind, Kind::Function { role: Role::Push, .. });
         let resources = &self.scratch.uses[instruction.use_range()];
         for (u, DependenceUse { resource, .. }) in instruction.uses_of(uses).iter().zip(resources) {
-            if let (Target::Tensor(tensor), Some(Some(known))) = (u.target(), self.resources.get(resource.index())) {
-                known.memory.describe(tensor, u.access(), operands.more());
+            match u.target() {
+                Target::Tensor(tensor) if shown => {
+                    if let Some(Some(known)) = self.resources.get(resource.index()) {
+                        job.views_mut().add(&known.memory, tensor, u.access());
+                    }
+                }
+                Target::Var(var) if u.access().writes() => {
+                    var.resource().version().into_iter().for_each(|version| job.more().count(version));
+                }
+                _ => {}
             }
         }
     }

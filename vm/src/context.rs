@@ -22,6 +22,7 @@ use crate::job::{Job, Task};
 use crate::launch;
 use crate::room::Looks;
 use crate::run;
+use crate::runner::Runner;
 use crate::shared::Shared;
 use crate::sleep::Sleeper;
 use crate::slot::{Chain, Slot};
@@ -115,7 +116,7 @@ impl ContextShared {
 /// One stream as its context runs it.
 struct Lane {
     entry: Arc<StreamEntry>,
-    stream: Box<dyn ep::Stream>,
+    runner: Runner,
     queue: Chain<Job>,
 }
 
@@ -215,9 +216,9 @@ impl Context {
             }
             self.lane_in_hand = lane;
             self.run(job, vm);
-            let Lane { entry, stream, .. } = &mut self.lanes[lane];
+            let Lane { entry, runner, .. } = &mut self.lanes[lane];
             if let Some(flight) = &entry.flight {
-                launch::prove(flight, seq, stream.as_mut());
+                launch::prove(flight, seq, runner.stream());
                 vm.completion.poll(vm);
             }
         }
@@ -247,7 +248,7 @@ impl Context {
                 bind(flight);
             }
             self.index[id] = Some(self.lanes.len());
-            self.lanes.push(Lane { entry, stream, queue: Chain::new() });
+            self.lanes.push(Lane { entry, runner: Runner::new(stream), queue: Chain::new() });
         }
         // A stream is opened before its first job is sent, so the number is there now.
         self.index.get(stream).copied().flatten().unwrap_or_else(|| unreachable!("stream {stream} was never opened"))
@@ -257,11 +258,11 @@ impl Context {
     fn run_turn(&mut self, lane: usize, most: usize, vm: &Shared) -> bool {
         self.lane_in_hand = lane;
         for done in 0..most {
-            let Lane { entry, stream, queue } = &mut self.lanes[lane];
+            let Lane { entry, runner, queue } = &mut self.lanes[lane];
             if let Some(flight) = &entry.flight
                 && flight.needs_attention()
             {
-                launch::record_tail(flight, stream.as_mut());
+                launch::record_tail(flight, runner.stream());
                 continue;
             }
             let Some(head) = queue.front_mut() else {
@@ -271,7 +272,7 @@ impl Context {
                 && !more.device_waits.is_empty()
             {
                 // Waits that are met are not looked at again.
-                launch::settle_waits(more, entry, stream.as_mut(), vm);
+                launch::settle_waits(more, entry, runner.stream(), vm);
                 if !more.device_waits.is_empty() {
                     return done > 0;
                 }
@@ -286,7 +287,7 @@ impl Context {
     /// Runs a job of the lane in hand.
     #[inline]
     fn run(&mut self, job: Slot<Job>, vm: &Shared) {
-        let Lane { entry, stream, .. } = &mut self.lanes[self.lane_in_hand];
+        let Lane { entry, runner, .. } = &mut self.lanes[self.lane_in_hand];
         let job = self.in_hand.insert(job);
         self.shared.running.begin(job);
         if entry.flight.is_some() {
@@ -294,7 +295,7 @@ impl Context {
             let Point { stream: id, seq } = job.point;
             if vm.tells_ops {
                 let what = job.name().into();
-                stream.begin(&ep::Label {
+                runner.stream().begin(&ep::Label {
                     stream: id.0,
                     seq,
                     what,
@@ -303,16 +304,16 @@ impl Context {
                     actor: None,
                 });
             } else {
-                stream.number(id.0, seq);
+                runner.stream().number(id.0, seq);
             }
         }
         if let Some(monitor) = &vm.monitor {
-            monitor.starts(job, entry, stream.as_mut());
+            monitor.starts(job, entry, runner.stream());
         }
         if entry.flight.is_some() {
             return self.launch(vm);
         }
-        run::run(job, entry, stream.as_mut(), vm, &self.shared);
+        run::run(job, entry, runner, vm, &self.shared);
         vm.room.announce(vm, &mut self.looks);
         if let Some(job) = self.in_hand.take() {
             self.retired.push(job);
@@ -325,10 +326,10 @@ impl Context {
     /// Launches the job in hand, whose device runs it later.
     #[inline(never)]
     fn launch(&mut self, vm: &Shared) {
-        let Lane { entry, stream, .. } = &mut self.lanes[self.lane_in_hand];
+        let Lane { entry, runner, .. } = &mut self.lanes[self.lane_in_hand];
         let (Some(flight), Some(job)) = (&entry.flight, &mut self.in_hand) else { return };
         let raw = job.task == Task::Raw;
-        launch::carry_out(job, entry, flight, stream.as_mut(), vm);
+        launch::carry_out(job, entry, flight, runner, vm);
         if raw && job.task != Task::Raw && self.has_thread {
             // It was not skipped, and all of the caller's has run: the function, the drops of its captures and of its error.
             bind(flight);
@@ -337,7 +338,7 @@ impl Context {
             run::tally(job, vm, &self.shared);
         }
         if let Some(job) = self.in_hand.take()
-            && let Some(mark) = launch::hand_over(job, entry, flight, stream.as_mut(), vm)
+            && let Some(mark) = launch::hand_over(job, entry, flight, runner.stream(), vm)
         {
             self.retired.push(mark);
         }

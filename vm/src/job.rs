@@ -1,20 +1,21 @@
 //! Jobs: instructions as the engine runs them.
 //!
-//! A job lives in a slot. It is filled by the submitter and belongs from then on to whoever holds the slot. Operands are
-//! raw views, waits are numbers, a caller's code is stored inline: nothing in a job is shared with another thread. The
+//! A job lives in a slot. It is filled by the submitter and belongs from then on to whoever holds the slot. What it works on
+//! are raw views, waits are numbers, a caller's code is stored inline: nothing in a job is shared with another thread. The
 //! vectors keep their capacity from life to life.
 
 use std::panic::Location;
 use std::time::Instant;
 
 use smallvec::SmallVec;
-use streamvm_ep::{self as ep, CallError, FnContext, InlineFn, Kernel, KernelCall, Operand, Params, RawCall, Scalar};
+use streamvm_ep::{FnContext, FnError, InlineFn, Kernel, Params, Scalar};
 use streamvm_instructions::Version;
-use streamvm_stream::{Point, StreamId, Work};
+use streamvm_stream::{Point, StreamId};
 
 use crate::cells::Level;
 use crate::slot::{LINES, LINES_WITH_MORE, value_offset};
 use crate::tally::Stamp;
+use crate::view::Views;
 
 /// The device part of a job.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -40,6 +41,7 @@ pub(crate) enum Task {
 
 /// What only tasks of a device have.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct Computing {
     pub(crate) kernel: Option<Kernel>,
     pub(crate) params: Params,
@@ -67,34 +69,41 @@ pub(crate) struct Job {
     /// The point that wrote the first thing that it reads, in two parts, for what fits between them; number 0 if it reads
     /// nothing that was written.
     first_read: StreamId,
-    has_other_reads: bool,
-    has_more: bool,
+    /// What lies behind the function and is looked at: [`OTHER_READS`], [`VIEWS`], [`MORE`].
+    has: u8,
     pub(crate) task: Task,
     /// How urgent it is among what can run on an unordered stream.
     pub(crate) level: Level,
     first_read_seq: u64,
     /// A caller's code; without a job's task being that, it does nothing.
     pub(crate) function: InlineFn,
-    /// The points that wrote the other things that it reads; looked at only if there are some.
+    /// The points that wrote the other things that it reads.
     other_reads: SmallVec<[Point; 2]>,
     pub(crate) computing: Computing,
+    /// What it is shown of memory.
+    views: Views,
     more: More,
 }
+
+/// It reads more than one thing that was written.
+const OTHER_READS: u8 = 1;
+/// It is shown memory.
+const VIEWS: u8 = 2;
+/// It has what only some instructions have.
+const MORE: u8 = 4;
 
 const _: () = assert!(
     value_offset::<Job>() + std::mem::offset_of!(Job, function) + 2 * size_of::<usize>() <= LINES * 64,
     "the links of a slot, the fields that every job has, and a function of one word fit the lines that are fetched"
 );
 const _: () = assert!(
-    value_offset::<Job>() + std::mem::offset_of!(Job, more) + size_of::<Operands>() <= LINES_WITH_MORE * 64,
+    value_offset::<Job>() + std::mem::offset_of!(Job, views) + Views::NEAR <= LINES_WITH_MORE * 64,
     "what a kernel needs lies in the lines that are fetched for it"
 );
 
-/// What only some instructions have; what most of those have comes first.
+/// What only some instructions have.
 #[derive(Default)]
-#[repr(C)]
 pub(crate) struct More {
-    pub(crate) operands: Operands,
     /// Points that the thread context waits for.
     pub(crate) device_waits: SmallVec<[Point; 2]>,
     /// Points that the scheduler waits for.
@@ -127,34 +136,14 @@ pub(crate) enum CleanUp {
     PassesOn,
 }
 
-/// Operands in places that stay from life to life: each is described in place, and only as far as it has axes.
-#[derive(Default)]
-pub(crate) struct Operands {
-    places: Vec<Operand>,
-    len: usize,
-}
-
-impl Operands {
-    /// The place of one more.
-    #[inline]
-    pub(crate) fn more(&mut self) -> &mut Operand {
-        if self.len == self.places.len() {
-            self.places.push(Operand::blank());
-        }
-        self.len += 1;
-        &mut self.places[self.len - 1]
-    }
-
-    fn as_mut_slice(&mut self) -> &mut [Operand] {
-        &mut self.places[..self.len]
-    }
-
-    fn clear(&mut self) {
-        self.len = 0;
-    }
-}
-
 impl More {
+    /// Has the success of the job counted in `version`, once.
+    pub(crate) fn count(&mut self, version: &Version) {
+        if !self.versions.iter().any(|other| other.is(version)) {
+            self.versions.push(version.clone());
+        }
+    }
+
     /// Notes that all waits are met.
     pub(crate) fn all_waited(&mut self) {
         self.waited.extend(self.device_waits.drain(..));
@@ -174,33 +163,49 @@ impl Job {
             what: "",
             bytes: 0,
             first_read: NO_POINT.stream,
-            has_other_reads: false,
-            has_more: false,
+            has: 0,
             task: Task::Nothing,
             level: 0,
             first_read_seq: NO_POINT.seq,
             function: InlineFn::default(),
             other_reads: SmallVec::new(),
             computing: Computing::default(),
+            views: Views::default(),
             more: More::default(),
         }
     }
 
-    /// What not every instruction has; from now on looked at.
+    /// What only some instructions have; from now on looked at.
     pub(crate) fn more(&mut self) -> &mut More {
-        self.has_more = true;
+        self.has |= MORE;
         &mut self.more
     }
 
-    /// What not every instruction has, if this one does.
+    /// What only some instructions have, if this one does.
     pub(crate) fn has_more(&mut self) -> Option<&mut More> {
-        self.has_more.then_some(&mut self.more)
+        (self.has & MORE != 0).then_some(&mut self.more)
+    }
+
+    /// What only some instructions have, if this one does, to look at.
+    fn seen_more(&self) -> Option<&More> {
+        (self.has & MORE != 0).then_some(&self.more)
+    }
+
+    /// What it is shown of memory; from now on looked at.
+    pub(crate) fn views_mut(&mut self) -> &mut Views {
+        self.has |= VIEWS;
+        &mut self.views
+    }
+
+    /// What it is shown of memory, if it is.
+    pub(crate) fn views(&self) -> Option<&Views> {
+        (self.has & VIEWS != 0).then_some(&self.views)
     }
 
     /// Whether it has nothing but what every instruction has, whatever its captures.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        !self.has_more && !self.has_other_reads && self.task != Task::Kernel
+        self.has == 0
     }
 
     /// Reads nothing, until [`Job::add_read`].
@@ -215,52 +220,51 @@ impl Job {
         if self.first_read_seq == NO_POINT.seq {
             (self.first_read, self.first_read_seq) = (point.stream, point.seq);
         } else {
-            self.has_other_reads = true;
+            self.has |= OTHER_READS;
             self.other_reads.push(point);
         }
     }
 
     /// The points that wrote what it reads.
     pub(crate) fn reads(&self) -> impl Iterator<Item = Point> + '_ {
-        let others: &[Point] = if self.has_other_reads { &self.other_reads } else { &[] };
+        let others: &[Point] = if self.has & OTHER_READS != 0 { &self.other_reads } else { &[] };
         let first = Point::new(self.first_read, self.first_read_seq);
         (first.seq > 0).then_some(first).into_iter().chain(others.iter().copied())
     }
 
     /// What runs.
     pub(crate) fn name(&self) -> &str {
-        let name = if self.has_more { self.more.name.as_deref() } else { None };
-        name.unwrap_or(self.what)
+        self.seen_more().and_then(|more| more.name.as_deref()).unwrap_or(self.what)
     }
 
     /// The points that were waited for, where they are kept.
     pub(crate) fn waited(&self) -> &[Point] {
-        if self.has_more { &self.more.waited } else { &[] }
+        self.seen_more().map_or(&[], |more| &more.waited)
     }
 
     /// The points among them that were seen to have passed.
     pub(crate) fn waited_by_number(&self) -> &[Point] {
-        if self.has_more { &self.more.waited[self.more.by_event..] } else { &[] }
+        self.seen_more().map_or(&[], |more| &more.waited[more.by_event..])
     }
 
     /// Whether what is left of its device waits is waited for by number.
     pub(crate) fn waits_by_number(&self) -> bool {
-        self.has_more && self.more.by_number
+        self.seen_more().is_some_and(|more| more.by_number)
     }
 
     /// Whether the device records behind it.
     pub(crate) fn records(&self) -> bool {
-        self.has_more && self.more.record
+        self.seen_more().is_some_and(|more| more.record)
     }
 
     /// What it makes of failures of what it reads, if it runs all the same.
     pub(crate) fn clean_up(&self) -> Option<CleanUp> {
-        if self.has_more { self.more.clean_up } else { None }
+        self.seen_more().and_then(|more| more.clean_up)
     }
 
     /// What counts its success.
     pub(crate) fn versions(&self) -> &[Version] {
-        if self.has_more { &self.more.versions } else { &[] }
+        self.seen_more().map_or(&[], |more| &more.versions)
     }
 
     /// Notes when it was submitted. In an engine that profiles: what is submitted without a stamp has none there.
@@ -281,90 +285,59 @@ impl Job {
     }
 
     /// Has it answer what is known by now, when it runs once more: its function was called before.
-    pub(crate) fn resume(&mut self, outcome: impl FnOnce() -> Result<(), ep::FnError> + Send + 'static) {
+    pub(crate) fn resume(&mut self, outcome: impl FnOnce() -> Result<(), FnError> + Send + 'static) {
         self.function = InlineFn::new(move |_: &mut FnContext<'_>| outcome());
         self.task = Task::Function;
     }
 
     /// Whether some host wait is open.
     pub(crate) fn has_host_waits(&self) -> bool {
-        self.has_more && !self.more.host_waits.is_empty()
+        self.seen_more().is_some_and(|more| !more.host_waits.is_empty())
     }
 
     /// The point that the scheduler waits for next.
     pub(crate) fn next_host_wait(&self) -> Option<Point> {
-        if self.has_more { self.more.host_waits.last().copied() } else { None }
+        self.seen_more().and_then(|more| more.host_waits.last().copied())
     }
 
     /// The first point that the thread context still waits for.
     pub(crate) fn first_device_wait(&self) -> Option<Point> {
-        if self.has_more { self.more.device_waits.first().copied() } else { None }
+        self.seen_more().and_then(|more| more.device_waits.first().copied())
     }
 
     /// The points that whoever has the job still waits for, the next that the scheduler looks at first.
     pub(crate) fn open_waits(&self) -> impl Iterator<Item = Point> + '_ {
         let (device, host): (&[Point], &[Point]) =
-            if self.has_more { (&self.more.device_waits, &self.more.host_waits) } else { (&[], &[]) };
+            self.seen_more().map_or((&[], &[]), |more| (&more.device_waits, &more.host_waits));
         host.iter().rev().chain(device).copied()
     }
 
     /// Whether there is nothing for [`Job::clear`] to drop.
     #[inline]
     pub(crate) fn is_clear(&self) -> bool {
-        !self.has_more && !self.has_other_reads && self.task == Task::Nothing
+        self.has == 0 && self.task == Task::Nothing
     }
 
     /// Drops what the job holds and keeps the capacity. User code (the captures' drops) may run, and panic.
     pub(crate) fn clear(&mut self) {
-        if self.has_more {
-            self.has_more = false;
-            let More { device_waits, host_waits, waited, operands, versions, .. } = &mut self.more;
+        let has = std::mem::take(&mut self.has);
+        if has & MORE != 0 {
+            let More { device_waits, host_waits, waited, versions, .. } = &mut self.more;
             versions.clear();
             waited.clear();
             device_waits.clear();
             host_waits.clear();
-            operands.clear();
             let more = &mut self.more;
             (more.record, more.by_number, more.by_event, more.name, more.clean_up) = (false, false, 0, None, None);
         }
-        if self.has_other_reads {
-            self.has_other_reads = false;
+        if has & VIEWS != 0 {
+            self.views.clear();
+        }
+        if has & OTHER_READS != 0 {
             self.other_reads.clear();
         }
         self.task = Task::Nothing;
         // Last: whatever a capture's drop does, the rest is clean.
         self.function.clear();
-    }
-}
-
-impl Work for Job {
-    fn run(&mut self, stream: &mut dyn ep::Stream) -> Result<(), CallError> {
-        let operands = if self.has_more { self.more.operands.as_mut_slice() } else { &mut [] };
-        match (std::mem::replace(&mut self.task, Task::Nothing), operands) {
-            (Task::Nothing | Task::Mark | Task::Join, _) => Ok(()),
-            (Task::Function, operands) => stream.call(std::mem::take(&mut self.function), operands),
-            (Task::Raw, operands) => {
-                let mut function = std::mem::take(&mut self.function);
-                let mut call = |raw: &RawCall<'_>| std::mem::take(&mut function).call(&mut FnContext::of_raw(raw));
-                stream.call_raw(&mut call, operands)
-            }
-            (Task::Kernel, operands) => {
-                let Computing { kernel: Some(kernel), params, .. } = &self.computing else {
-                    unreachable!("a kernel's task is given with the kernel: see State::fill")
-                };
-                let inputs = operands.len().saturating_sub(1);
-                Ok(stream.launch(&mut KernelCall { kernel: *kernel, operands, inputs, params })?)
-            }
-            (Task::Copy, [source, target]) => Ok(stream.copy(source, target)?),
-            (Task::Fill, [target]) => {
-                let Some(value) = self.computing.value else {
-                    unreachable!("a fill's task is given with the value: see State::fill")
-                };
-                Ok(stream.fill(target, value)?)
-            }
-            (Task::Copy | Task::Fill, operands) => {
-                unreachable!("lists are checked: no copy or fill has {} operands", operands.len())
-            }
-        }
     }
 }

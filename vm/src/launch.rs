@@ -13,18 +13,19 @@ use crate::entry::StreamEntry;
 use crate::flight::{Flight, Shown};
 use crate::job::{Job, More, Task};
 use crate::run;
+use crate::runner::Runner;
 use crate::shared::Shared;
 use crate::slot::Slot;
 
 /// Gives the work of `job` to the device, or skips it. A mark has none.
-pub(crate) fn carry_out(job: &mut Job, entry: &StreamEntry, flight: &Flight, stream: &mut dyn ep::Stream, vm: &Shared) {
+pub(crate) fn carry_out(job: &mut Job, entry: &StreamEntry, flight: &Flight, runner: &mut Runner, vm: &Shared) {
     if job.task == Task::Mark {
         return;
     }
     match flight.lost() {
         Some(error) => run::refuse(job, entry, error, &vm.failures),
         None => {
-            let later = run::carry_out(job, entry, stream, vm);
+            let later = run::carry_out(job, entry, runner, vm);
             debug_assert!(later.is_none(), "functions that are over later run on workers");
         }
     }

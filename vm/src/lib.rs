@@ -87,6 +87,7 @@ mod push;
 mod releases;
 mod room;
 mod run;
+mod runner;
 mod scheduler;
 mod shared;
 #[cfg(all(test, shuttle))]
@@ -107,6 +108,7 @@ mod tally;
 mod threads;
 mod ticket;
 mod trace;
+mod view;
 mod vm;
 mod wait;
 mod waiters;

@@ -4,14 +4,14 @@
 //! all streams. [`Heap`] owns the regions and gives them back to their devices, when the allocator says that nothing
 //! pending uses them, or when the engine with all its threads is gone.
 
-#![allow(unsafe_code, reason = "makes operands from addresses, and gives regions back")]
+#![allow(unsafe_code, reason = "fills memory at addresses, and gives regions back")]
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use streamvm_ep::{Access, Device, MemoryKind, Operand, Region};
-use streamvm_instructions::{Place, Tensor};
+use streamvm_ep::{Device, MemoryKind, Region};
+use streamvm_instructions::Place;
 use streamvm_stream::allocator::{Allocator, AllocatorConfig, AllocatorError, Block, BlockId, RegionId};
 use streamvm_stream::mutant::Planted;
 
@@ -43,19 +43,19 @@ impl Memory {
         Memory { base: Base(std::ptr::without_provenance_mut(256)), bytes: 0, block: None }
     }
 
-    /// Makes `operand` a raw view for one job. Soft sync has ordered the job after everything that conflicts with it, and
-    /// the block is not handed out again before this job's point is among its accesses: this is where the engine's
-    /// promise to the devices is made.
+    /// Where it starts: allocated and initialised bytes, as devices zero their regions.
     #[inline]
-    pub(crate) fn describe(&self, tensor: &Tensor, access: Access, operand: &mut Operand) {
-        let layout = tensor.layout();
-        let span = layout.span_elements();
-        let inside = span.is_empty() || span.end.saturating_mul(tensor.dtype().size()) <= self.bytes;
-        // A view is made within its storage, and the memory has the storage's size.
-        assert!(inside, "a view of {} bytes of memory reaches past them", self.bytes);
-        // SAFETY: `base` is the start of `bytes` allocated and initialised bytes (devices zero their regions), in
-        // bounds by the check above; conflicts are ordered as said in the function's comment.
-        unsafe { operand.set(self.base.0, tensor.dtype(), layout, access) }
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base.0
+    }
+
+    /// A view is made within its storage, and the memory has the storage's size.
+    ///
+    /// # Panics
+    /// If a view would reach so many bytes from the start, and there are less.
+    #[inline]
+    pub(crate) fn check_reach(&self, bytes: usize) {
+        assert!(bytes <= self.bytes, "a view of {} bytes of memory reaches past them", self.bytes);
     }
 
     /// Fills the memory from the caller's own thread, before any instruction knows it. The block was handed out with
@@ -70,6 +70,12 @@ impl Memory {
     pub(crate) fn range(&self) -> Range<usize> {
         let start = self.base.0.addr();
         start..start + self.bytes
+    }
+
+    /// So many bytes at an address that a test has.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn at(base: *mut u8, bytes: usize) -> Memory {
+        Memory { base: Base(base), bytes, block: None }
     }
 
     /// The same memory, for filling it outside of the submission lock.

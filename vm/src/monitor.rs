@@ -30,6 +30,7 @@ use crate::singles::Singles;
 use crate::state::State;
 use crate::sync::{Mutex, MutexGuard, unpoisoned};
 use crate::trace::{InstructionLine, OrderLine, Recorder, TraceWriter, UseLine, WaitLine};
+use crate::view::{Operands, Views};
 
 /// See the module's comment. Shared by all threads of the engine.
 pub(crate) struct Monitor {
@@ -437,9 +438,9 @@ fn issue<T: Borrow<Tensor>, V: Borrow<Var>>(
             let known = state.resources.get(resource.index()).and_then(Option::as_ref);
             let touch = match (u.target(), known) {
                 (Target::Tensor(tensor), Some(known)) => {
-                    let mut operand = ep::Operand::blank();
-                    known.memory.describe(tensor, u.access(), &mut operand);
-                    Touch::of(&operand, None)
+                    let (mut views, mut operands) = (Views::default(), Operands::default());
+                    views.add(&known.memory, tensor, u.access());
+                    Touch::of(&operands.of(&views)[0], None)
                 }
                 _ => Touch::new([], u.access(), None),
             };

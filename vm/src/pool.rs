@@ -29,6 +29,7 @@ use crate::job::{Job, Task};
 use crate::progress::Unordered;
 use crate::room::Looks;
 use crate::run;
+use crate::runner::Runner;
 use crate::shared::Shared;
 use crate::slot::{Chain, Slot};
 use crate::spin::{self, Spin};
@@ -107,7 +108,7 @@ pub(crate) struct Worker {
     /// Its place among the workers.
     me: usize,
     shared: Arc<ContextShared>,
-    stream: Box<dyn ep::Stream>,
+    runner: Runner,
     queues: Queues,
     /// A successor that runs next, unless something else comes first.
     next: Option<(Slot<Job>, Level)>,
@@ -132,7 +133,8 @@ impl Worker {
         let shared = pool.contexts[me].clone();
         let (retired, looks) = (Chain::new(), Looks::default());
         let (next, in_hand, picks, direct) = (None, None, 0, Chain::new());
-        Some(Worker { pool, entry, me, shared, stream, queues, next, direct, picks, in_hand, retired, looks })
+        let runner = Runner::new(stream);
+        Some(Worker { pool, entry, me, shared, runner, queues, next, direct, picks, in_hand, retired, looks })
     }
 
     /// The worker, as others see it.
@@ -265,9 +267,9 @@ impl Worker {
                 if let Some(more) = job.has_more() {
                     more.all_waited();
                 }
-                monitor.starts(job, entry, self.stream.as_mut());
+                monitor.starts(job, entry, self.runner.stream());
             }
-            if let Some(later) = run::carry_out(job, entry, self.stream.as_mut(), vm) {
+            if let Some(later) = run::carry_out(job, entry, &mut self.runner, vm) {
                 return self.in_hand.take().into_iter().for_each(|job| later.park(job, &self.pool));
             }
         }

@@ -16,6 +16,7 @@ use crate::entry::StreamEntry;
 use crate::failures::Failures;
 use crate::job::{CleanUp, Job, Task};
 use crate::push::{Answer, Later};
+use crate::runner::Runner;
 use crate::shared::Shared;
 use crate::sync::{Ordering, unpoisoned};
 use crate::tally::Ended;
@@ -26,14 +27,14 @@ use crate::tally::Ended;
 pub(crate) fn run(
     job: &mut Job,
     entry: &StreamEntry,
-    stream: &mut dyn ep::Stream,
+    runner: &mut Runner,
     vm: &Shared,
     context: &ContextShared,
 ) {
-    if let Some(later) = carry_out(job, entry, stream, vm) {
+    if let Some(later) = carry_out(job, entry, runner, vm) {
         // Everything in order, and nobody else to go on meanwhile: inline mode.
         later.block(job, Deadline::current());
-        let _over = carry_out(job, entry, stream, vm);
+        let _over = carry_out(job, entry, runner, vm);
     }
     finish(job, entry, vm, context);
 }
@@ -93,7 +94,7 @@ pub(crate) fn tally(job: &mut Job, vm: &Shared, context: &ContextShared) {
 pub(crate) fn carry_out(
     job: &mut Job,
     entry: &StreamEntry,
-    stream: &mut dyn ep::Stream,
+    runner: &mut Runner,
     vm: &Shared,
 ) -> Option<Arc<Later>> {
     let failures = &vm.failures;
@@ -107,7 +108,7 @@ pub(crate) fn carry_out(
         && let Some(root) = failures.poison(job.reads())
     {
         if let Some(clean_up) = job.clean_up() {
-            return clean(job, entry, stream, vm, (clean_up, root));
+            return clean(job, entry, runner, vm, (clean_up, root));
         }
         log::debug!("{} on {} is skipped: {root}", job.name(), entry.key);
         too_early(job);
@@ -118,7 +119,7 @@ pub(crate) fn carry_out(
         if vm.profiles {
             job.stamp_start();
         }
-        match attempt(job, entry, stream) {
+        match attempt(job, entry, runner) {
             Outcome::Fine => {}
             Outcome::Later(later) => return Some(later),
             Outcome::Failed(failure) => {
@@ -135,14 +136,14 @@ pub(crate) fn carry_out(
 fn clean(
     job: &mut Job,
     entry: &StreamEntry,
-    stream: &mut dyn ep::Stream,
+    runner: &mut Runner,
     vm: &Shared,
     (clean_up, root): (CleanUp, Arc<Failure>),
 ) -> Option<Arc<Later>> {
     if vm.profiles {
         job.stamp_start();
     }
-    match attempt(job, entry, stream) {
+    match attempt(job, entry, runner) {
         Outcome::Fine if clean_up == CleanUp::Heals => {}
         Outcome::Fine => vm.failures.pass_on(job.point, job.order, root),
         Outcome::Later(later) => return Some(later),
@@ -191,8 +192,8 @@ enum Outcome {
 }
 
 #[inline(always)]
-fn attempt(job: &mut Job, entry: &StreamEntry, stream: &mut dyn ep::Stream) -> Outcome {
-    match catch_unwind(AssertUnwindSafe(|| entry.policy.run(job, stream))) {
+fn attempt(job: &mut Job, entry: &StreamEntry, runner: &mut Runner) -> Outcome {
+    match catch_unwind(AssertUnwindSafe(|| runner.run(job, entry.policy))) {
         Ok(Ok(())) => Outcome::Fine,
         Ok(Err(error)) => outcome_of(error, job, entry),
         Err(payload) => Outcome::Failed(Arc::new(failure(job, entry, Cause::Panic(panic_text(payload))))),

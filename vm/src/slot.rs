@@ -226,8 +226,8 @@ pub(crate) fn fetch(address: usize, lines: usize) {
 /// Lines of a cell that every instruction touches: the links, and the fields that every job has (`job.rs` holds to it).
 pub(crate) const LINES: usize = 2;
 
-/// Lines that an instruction touches which has more: those before, other reads, a kernel, and its operands' place.
-pub(crate) const LINES_WITH_MORE: usize = 5;
+/// Lines that an instruction touches which has more: those before, other reads, a kernel, and what it is shown of memory.
+pub(crate) const LINES_WITH_MORE: usize = 7;
 
 /// Where a cell's value starts, behind its links.
 pub(crate) const fn value_offset<T>() -> usize {

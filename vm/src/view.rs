@@ -1,0 +1,169 @@
+//! What an instruction is shown of memory, as it crosses to the thread that runs it.
+//!
+//! An operand has room for any layout, in three lines; most views lie from the start of their memory without gaps, and their
+//! sizes say all. So that is what travels, most often three of them in two lines, and the runner makes operands of it in
+//! places of its own.
+
+#![allow(unsafe_code, reason = "makes operands from addresses")]
+
+use smallvec::SmallVec;
+use streamvm_ep::{Access, DType, Layout, Operand};
+use streamvm_instructions::Tensor;
+
+use crate::memory::Memory;
+
+/// Sizes that a view says in place.
+const SIZES: usize = 3;
+
+/// Views that a job has in place: two inputs and an output.
+const IN_PLACE: usize = 3;
+
+/// The part of some memory that one use is shown.
+#[derive(Copy, Clone, Debug)]
+struct View {
+    base: *mut u8,
+    /// Of each axis, if the layout is [`Form::Whole`].
+    sizes: [usize; SIZES],
+    form: Form,
+    dtype: DType,
+    access: Access,
+}
+
+// SAFETY: an address may be known anywhere; what is done at it is ordered by whoever made the view.
+unsafe impl Send for View {}
+
+/// How a view says its layout.
+#[derive(Copy, Clone, Debug)]
+enum Form {
+    /// From the start, row-major, without gaps: so many sizes.
+    Whole(u8),
+    /// The next of the layouts.
+    Other,
+}
+
+/// What an instruction is shown of memory: inputs, then outputs.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Views {
+    views: SmallVec<[View; IN_PLACE]>,
+    /// Those that a view cannot say in place, in order.
+    layouts: Vec<Layout>,
+}
+
+impl Views {
+    /// Bytes at the start that are touched where no layout is out of the ordinary.
+    pub(crate) const NEAR: usize = size_of::<SmallVec<[View; IN_PLACE]>>();
+
+    /// Adds the view that `tensor` is of `memory`. Soft sync has ordered the instruction after everything that conflicts with
+    /// it, and the block is not handed out again before its point is among the block's accesses: this is where the engine's
+    /// promise to the devices is made.
+    #[inline]
+    pub(crate) fn add(&mut self, memory: &Memory, tensor: &Tensor, access: Access) {
+        let (layout, dtype) = (tensor.layout(), tensor.dtype());
+        let mut view = View { base: memory.base(), sizes: [0; SIZES], form: Form::Other, dtype, access };
+        let dims = layout.shape().dims();
+        let end = match layout.row_major_elements() {
+            Some(elements) if dims.len() <= SIZES => {
+                view.sizes.iter_mut().zip(dims).for_each(|(size, dim)| *size = *dim);
+                view.form = Form::Whole(dims.len() as u8);
+                elements
+            }
+            _ => {
+                self.layouts.push(*layout);
+                let span = layout.span_elements();
+                if span.is_empty() { 0 } else { span.end }
+            }
+        };
+        memory.check_reach(end.saturating_mul(dtype.size()));
+        self.views.push(view);
+    }
+
+    /// Forgets all, and keeps the capacity.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.views.clear();
+        if !self.layouts.is_empty() {
+            self.layouts.clear();
+        }
+    }
+}
+
+/// Places for the operands of one job at a time. They stay: each is described in place, and only as far as it has axes.
+#[derive(Debug, Default)]
+pub(crate) struct Operands(Vec<Operand>);
+
+impl Operands {
+    /// The operands that `views` describe.
+    #[inline]
+    pub(crate) fn of(&mut self, views: &Views) -> &mut [Operand] {
+        let Views { views, layouts } = views;
+        if self.0.len() < views.len() {
+            self.0.resize_with(views.len(), Operand::blank);
+        }
+        let mut layouts = layouts.iter();
+        for (place, View { base, sizes, form, dtype, access }) in self.0.iter_mut().zip(views) {
+            match (form, layouts.as_slice()) {
+                // SAFETY: `base` is the start of allocated and initialised bytes (devices zero their regions), which the layout
+                // stays within by the check in `Views::add`; conflicts are ordered as said there.
+                (Form::Whole(axes), _) => unsafe {
+                    place.set_whole(*base, *dtype, &sizes[..usize::from(*axes)], *access);
+                },
+                (Form::Other, [layout, ..]) => {
+                    // SAFETY: as above.
+                    unsafe { place.set(*base, *dtype, layout, *access) };
+                    layouts.next();
+                }
+                (Form::Other, []) => unreachable!("each other layout was added with its view"),
+            }
+        }
+        &mut self.0[..views.len()]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use streamvm_ep::{MemoryKind, Shape};
+    use streamvm_instructions::Place;
+
+    use super::*;
+
+    fn tensor(dims: &[usize]) -> Tensor {
+        let shape = Shape::new(dims).expect("a shape");
+        Tensor::unbound(Place::Host, MemoryKind::Device, DType::F32, shape)
+    }
+
+    /// What travels says the same as the tensor did, whatever was in the places before.
+    #[test]
+    fn operands_are_as_their_tensors_were() {
+        let mut bytes = vec![0_u64; 240];
+        let memory = Memory::at(bytes.as_mut_ptr().cast(), 1_920);
+        let (matrix, deep) = (tensor(&[6, 4]), tensor(&[2, 3, 4, 5]));
+        let lists: [Vec<Tensor>; 5] = [
+            vec![tensor(&[4]), tensor(&[]), tensor(&[0, 3])],
+            vec![matrix.permute(&[1, 0]).expect("a view"), matrix.clone(), matrix.slice(0, 2..3).expect("a view")],
+            vec![],
+            vec![deep.clone(), tensor(&[2, 3, 1]), deep.slice(3, 1..2).expect("a view"), deep.clone(), matrix.clone()],
+            vec![tensor(&[1, 1]), matrix.slice(1, 1..4).expect("a view")],
+        ];
+        let (mut views, mut operands) = (Views::default(), Operands::default());
+        for list in lists.iter().chain(lists.iter().rev()) {
+            views.clear();
+            for tensor in list {
+                views.add(&memory, tensor, Access::Write);
+            }
+            let found = operands.of(&views);
+            assert_eq!(found.len(), list.len());
+            for (found, tensor) in found.iter().zip(list) {
+                // SAFETY: nothing is done at it.
+                let expected = unsafe { Operand::new(memory.base(), DType::F32, *tensor.layout(), Access::Write) };
+                assert_eq!(format!("{found:?}"), format!("{expected:?}"));
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a view of 92 bytes of memory reaches past them")]
+    fn a_view_that_reaches_past_its_memory_is_refused() {
+        Views::default().add(&Memory::at(std::ptr::without_provenance_mut(64), 92), &tensor(&[6, 4]), Access::Read);
+    }
+}
