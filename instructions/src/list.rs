@@ -134,6 +134,16 @@ impl Kind {
         }
     }
 
+    /// Whether it asks of order, or changes of memory, more than its uses say.
+    #[inline]
+    pub fn asks(&self) -> bool {
+        match self {
+            Kind::Call { .. } | Kind::Copy | Kind::Fill(_) | Kind::Touch | Kind::Function { .. } => false,
+            Kind::Allocate | Kind::Release => true,
+            Kind::Record(_) | Kind::Wait { .. } | Kind::Barrier { .. } | Kind::GlobalSync => true,
+        }
+    }
+
     /// Whether dropping it would do anything.
     #[inline]
     fn holds_something(&self) -> bool {

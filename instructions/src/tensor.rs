@@ -261,6 +261,7 @@ impl Tensor {
     }
 
     /// Shape, strides and offset, in elements.
+    #[inline]
     pub fn layout(&self) -> &Layout {
         &self.0.layout
     }
@@ -290,7 +291,14 @@ impl Tensor {
     }
 
     /// Whether a write through this tensor covers every byte of the storage.
+    #[inline]
     pub fn covers_storage(&self) -> bool {
+        // The storage of one that owns it was made for its elements.
+        !self.is_view() || self.view_covers_storage()
+    }
+
+    #[inline(never)]
+    fn view_covers_storage(&self) -> bool {
         let layout = &self.0.layout;
         layout.offset() == 0
             && layout.is_contiguous()
@@ -310,6 +318,7 @@ impl Tensor {
     }
 
     /// Whether this tensor is a view rather than the owner of its storage.
+    #[inline]
     pub fn is_view(&self) -> bool {
         matches!(self.0.backing, Backing::View(_))
     }

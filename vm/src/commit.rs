@@ -6,6 +6,7 @@
 //! the right to dispatch a stream lies in one place at a time (`docs/adr/0003-who-dispatches.md` has the measurement).
 
 use std::borrow::{Borrow, Cow};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -51,6 +52,14 @@ impl Submitted {
         }
     }
 
+    #[inline]
+    pub(crate) fn add_row(&mut self, stream: StreamId, first: u64, last: u64) {
+        match self.spans.iter_mut().find(|span| span.stream == stream) {
+            Some(span) => span.last = last,
+            None => self.spans.push(Span { stream, first, last }),
+        }
+    }
+
     fn add_apart(&mut self, point: Point) {
         match self.spans.iter_mut().find(|span| span.stream == point.stream) {
             Some(span) => span.last = point.seq,
@@ -90,13 +99,17 @@ impl State {
         let submitted_at = vm.profiles.then(Instant::now);
         let mut plain = true;
         let (lines, uses) = list.lines();
+        let mut row = None;
         for (line, instruction) in lines.enumerate() {
-            let mut job = if at_once {
-                let mut job = self.slot(&vm.returned);
-                self.order_job(&mut job, line, &instruction, vm, engine);
-                job
-            } else {
-                self.planned_job(line, vm)
+            let stream = self.scratch.prepared[line].stream;
+            let asks = !at_once || instruction.kind.asks();
+            if asks || !self.is_in_row(&mut row, stream, vm, submitted) {
+                self.end_row(&mut row, submitted);
+            }
+            let mut job = match &mut row {
+                Some(row) => self.next_in_row(row, &instruction, vm),
+                None if at_once => self.ordered_job(line, &instruction, vm, engine),
+                None => self.planned_job(line, vm),
             };
             self.fill(&mut job, line, instruction, uses);
             if let Some(submitted) = submitted_at
@@ -105,10 +118,17 @@ impl State {
                 job.stamp(submitted);
             }
             plain &= job.is_plain();
-            submitted.add(job.point);
             bytes += job.bytes;
-            self.dispatch(job, vm);
+            match &row {
+                Some(row) if !job.has_host_waits() => self.outbox.add(row.batch, job),
+                _ => {
+                    self.end_row(&mut row, submitted);
+                    submitted.add(job.point);
+                    self.dispatch(job, vm);
+                }
+            }
         }
+        self.end_row(&mut row, submitted);
         self.plain = plain;
         for span in &submitted.spans {
             let entry = &self.streams[span.stream.index()].entry;
@@ -224,36 +244,36 @@ impl State {
         }
     }
 
-    /// Runs soft sync over the instruction of a job: it gets its number and its waits.
-    #[inline(always)]
-    fn order_job(
+    /// A slot for an instruction that is ordered by itself, with its number and its waits.
+    #[inline(never)]
+    fn ordered_job(
         &mut self,
-        job: &mut Job,
         line: usize,
         instruction: &Instruction,
         vm: &Shared,
         engine: &Arc<dyn Engine>,
-    ) {
+    ) -> Slot<Job> {
         let stream = self.scratch.prepared[line].stream;
-        let order = match instruction.kind {
-            Kind::Barrier { .. } | Kind::GlobalSync | Kind::Wait { .. } | Kind::Record(_) => {
-                self.order_of(line, instruction, engine)
-            }
-            _ => Order::Uses,
-        };
-        self.number(job, stream, instruction, vm);
+        let order = self.order_of(line, instruction, engine);
+        let mut job = self.slot(&vm.returned);
+        self.number(&mut job, stream, instruction, vm);
         let point = job.point;
         let uses = ordered_uses(&self.scratch.uses, instruction);
         job.forget_reads();
         let mut observed = self.snapshot.of(&vm.streams);
         let waits = self.sync.order(point, uses, order, &mut observed, |point| job.add_read(point));
-        if !waits.is_empty() {
+        self.add_planned_waits(&mut job, &waits, vm);
+        self.note_ordered(instruction, point, engine);
+        job
+    }
+
+    /// Gives an instruction the waits of the plan in `range`.
+    #[inline]
+    pub(crate) fn add_planned_waits(&mut self, job: &mut Job, range: &Range<u32>, vm: &Shared) {
+        if !range.is_empty() {
             self.scratch.waits.clear();
-            self.scratch.waits.extend_from_slice(self.sync.plan().waits_in(&waits));
+            self.scratch.waits.extend_from_slice(self.sync.plan().waits_in(range));
             self.add_waits(job, vm);
-        }
-        if matches!(instruction.kind, Kind::Record(_) | Kind::Release) {
-            self.note_ordered(instruction, point, engine);
         }
     }
 

@@ -59,6 +59,7 @@ mod berth;
 mod callbacks;
 mod cells;
 mod commit;
+mod commit_row;
 mod commit_unordered;
 mod completion;
 mod config;

@@ -18,7 +18,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 
 /// A linked cell. On lines of its own, so that two cells in flight never share one.
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 pub(crate) struct Cell<T> {
     pub(crate) next: *mut Cell<T>,
     /// The address of the cell [`AHEAD`] places behind this one, or 0. Only ever fetched.

@@ -62,7 +62,8 @@ impl Views {
         let (layout, dtype) = (tensor.layout(), tensor.dtype());
         let mut view = View { base: memory.base(), sizes: [0; SIZES], form: Form::Other, dtype, access };
         let dims = layout.shape().dims();
-        let end = match layout.row_major_elements() {
+        let whole = if tensor.is_view() { layout.row_major_elements() } else { Some(layout.elements()) };
+        let end = match whole {
             Some(elements) if dims.len() <= SIZES => {
                 view.sizes.iter_mut().zip(dims).for_each(|(size, dim)| *size = *dim);
                 view.form = Form::Whole(dims.len() as u8);

@@ -286,6 +286,18 @@ impl SoftSync {
         Point::new(stream, state.last)
     }
 
+    /// Notes that the numbers of an ordered stream up to this one are given.
+    #[inline]
+    pub fn give_numbers(&mut self, last: Point) {
+        self.streams[last.stream.index()].last = last.seq;
+    }
+
+    /// Whether everything that is submitted comes after a barrier that was not seen to have passed.
+    #[inline]
+    pub fn has_barrier(&self) -> bool {
+        self.barrier.is_some()
+    }
+
     /// Takes the next instruction of the list, which was given its number: decides its waits, and enters it into the plan.
     pub fn instruction(&mut self, at: Point, uses: &[DependenceUse], order: Order, observed: &mut impl Observed) {
         let mut reads = std::mem::take(&mut self.plan.reads);
@@ -307,32 +319,14 @@ impl SoftSync {
         observed: &mut impl Observed,
         mut read: impl FnMut(Point),
     ) -> Range<u32> {
-        let by_event = self.streams[at.stream.index()].by_event;
         let first_wait = self.plan.waits.len() as u32;
         self.needs.clear();
         if !matches!(order, Order::Uses) || self.barrier.is_some() {
             self.needs_of_order(at, order, observed);
         }
-        let planted = self.planted;
-        let mut needs = Needs { at, mode: self.mode, clocks: &self.clocks, needs: &mut self.needs };
-        if let [only] = uses {
-            let dependence = &mut self.dependences[only.resource.index()];
-            needs.of_use(dependence, only.access, &mut read);
-            mark(dependence, at, only.access, observed, planted);
-        } else {
-            // All needs before any mark, so that no use of a resource finds a mark of another use by the same instruction.
-            for u in uses {
-                needs.of_use(&self.dependences[u.resource.index()], u.access, &mut read);
-            }
-            for u in uses {
-                mark(&mut self.dependences[u.resource.index()], at, u.access, observed, planted);
-            }
-        }
-        if !self.needs.is_empty() {
-            self.settle(at, observed);
-        }
+        self.needs_of_uses(at, uses, observed, &mut read);
         let waits = first_wait..self.plan.waits.len() as u32;
-        if by_event {
+        if self.streams[at.stream.index()].by_event {
             self.record_around(at, order, waits.clone());
         }
         if at.stream.is_unordered() {
@@ -342,6 +336,52 @@ impl SoftSync {
             self.barrier = Some(at);
         }
         waits
+    }
+
+    /// [`SoftSync::order`] of an instruction of an ordered stream that asks nothing but its uses, where no records are placed and
+    /// no barrier is open.
+    #[inline(always)]
+    pub fn order_uses(
+        &mut self,
+        at: Point,
+        uses: &[DependenceUse],
+        observed: &mut impl Observed,
+        mut read: impl FnMut(Point),
+    ) -> Range<u32> {
+        debug_assert!(!at.stream.is_unordered() && !self.places_records && !self.has_barrier());
+        let first_wait = self.plan.waits.len() as u32;
+        self.needs.clear();
+        self.needs_of_uses(at, uses, observed, &mut read);
+        first_wait..self.plan.waits.len() as u32
+    }
+
+    /// Finds what an instruction needs by its uses, enters them, and turns all that it needs into waits.
+    #[inline(always)]
+    fn needs_of_uses(
+        &mut self,
+        at: Point,
+        uses: &[DependenceUse],
+        observed: &mut impl Observed,
+        read: &mut impl FnMut(Point),
+    ) {
+        let planted = self.planted;
+        let mut needs = Needs { at, mode: self.mode, clocks: &self.clocks, needs: &mut self.needs };
+        if let [only] = uses {
+            let dependence = &mut self.dependences[only.resource.index()];
+            needs.of_use(dependence, only.access, read);
+            mark(dependence, at, only.access, observed, planted);
+        } else {
+            // All needs before any mark, so that no use of a resource finds a mark of another use by the same instruction.
+            for u in uses {
+                needs.of_use(&self.dependences[u.resource.index()], u.access, read);
+            }
+            for u in uses {
+                mark(&mut self.dependences[u.resource.index()], at, u.access, observed, planted);
+            }
+        }
+        if !self.needs.is_empty() {
+            self.settle(at, observed);
+        }
     }
 
     /// Places the records that an instruction asks for unasked: before it, when its stream is held back, so that
