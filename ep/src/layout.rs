@@ -54,7 +54,7 @@ impl Layout {
     #[inline]
     pub(crate) fn set(&mut self, other: &Layout) {
         self.offset = other.offset;
-        self.shape.set(other.shape.dims());
+        self.shape.set(&other.shape);
         for axis in 0..other.shape.rank() {
             self.strides[axis] = other.strides[axis];
         }
@@ -114,12 +114,18 @@ impl Layout {
         in_order.then_some(elements)
     }
 
-    /// Becomes the row-major layout of a shape with these sizes; touches no more than its axes.
+    /// Becomes the row-major layout of a shape with the first `rank` of these sizes; gives its number of elements.
     #[inline]
-    pub(crate) fn set_row_major(&mut self, dims: &[usize]) {
+    pub(crate) fn set_row_major<const N: usize>(&mut self, dims: [usize; N], rank: u8) -> usize {
         self.offset = 0;
-        self.shape.set(dims);
-        row_major(&mut self.strides, dims);
+        self.shape.set_first_dims(dims, rank);
+        let (mut step, mut elements) = (1, 1);
+        for axis in (0..usize::from(rank).min(N)).rev() {
+            self.strides[axis] = step;
+            step *= dims[axis].max(1);
+            elements *= dims[axis];
+        }
+        elements
     }
 
     /// The view with its axes in another order: axis `i` of the result is axis `axes[i]` of this.

@@ -106,17 +106,23 @@ impl Operand {
         self.layout.set(layout);
     }
 
-    /// Becomes a row-major view without gaps of the storage that starts at `base`, with axes of these sizes: as by
-    /// [`set`](Operand::set) with [`Layout::contiguous`].
+    /// Becomes a row-major view without gaps of the storage that starts at `base`, with `rank` axes of the first of these sizes: as
+    /// by [`set`](Operand::set) with [`Layout::contiguous`].
     ///
     /// # Safety
     ///
     /// * The duties of [`new`](Operand::new).
-    /// * `dims` are the sizes of a [`Shape`].
+    /// * `dims` are, up to `rank`, the sizes of a [`Shape`], and `rank` is at most `N`.
     #[inline]
-    pub unsafe fn set_whole(&mut self, base: *mut u8, dtype: DType, dims: &[usize], access: Access) {
-        self.layout.set_row_major(dims);
-        let (start, bytes) = (base.addr(), self.layout.elements() * dtype.size());
+    pub unsafe fn set_whole<const N: usize>(
+        &mut self,
+        base: *mut u8,
+        dtype: DType,
+        (dims, rank): ([usize; N], u8),
+        access: Access,
+    ) {
+        let bytes = self.layout.set_row_major(dims, rank) * dtype.size();
+        let start = base.addr();
         self.ptr = base;
         self.span = start..start.wrapping_add(bytes);
         self.dtype = dtype;

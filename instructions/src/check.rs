@@ -154,11 +154,14 @@ fn on_or_host(what: &str, device: DeviceId, tensor: &Tensor) -> Result<(), Build
     if reaches(device, tensor) { Ok(()) } else { on(what, tensor, device.into()) }
 }
 
+#[inline]
 fn on(what: &str, tensor: &Tensor, expected: Place) -> Result<(), BuildError> {
-    if tensor.place() == expected {
-        return Ok(());
-    }
-    Err(BuildError::Place { what: what.to_owned(), found: tensor.place(), expected })
+    if tensor.place() == expected { Ok(()) } else { Err(elsewhere(what, tensor, expected)) }
+}
+
+#[cold]
+fn elsewhere(what: &str, tensor: &Tensor, expected: Place) -> BuildError {
+    BuildError::Place { what: what.to_owned(), found: tensor.place(), expected }
 }
 
 fn writable(what: &str, tensor: &Tensor) -> Result<(), BuildError> {

@@ -251,6 +251,7 @@ impl Tensor {
     }
 
     /// The element type.
+    #[inline]
     pub fn dtype(&self) -> DType {
         self.0.dtype
     }
@@ -267,6 +268,7 @@ impl Tensor {
     }
 
     /// Where the bytes live.
+    #[inline]
     pub fn place(&self) -> Place {
         match self.resource().kind {
             ResourceKind::Storage { place, .. } => place,
@@ -324,6 +326,7 @@ impl Tensor {
     }
 
     /// The tensor that owns the storage: itself unless it is a view.
+    #[inline]
     pub fn owner(&self) -> &Tensor {
         match &self.0.backing {
             Backing::Own(_) => self,
@@ -332,6 +335,7 @@ impl Tensor {
     }
 
     /// The storage's resource.
+    #[inline]
     pub fn resource(&self) -> &Resource {
         match &self.owner().0.backing {
             Backing::Own(resource) => resource,

@@ -35,7 +35,7 @@ unsafe impl Send for View {}
 /// How a view says its layout.
 #[derive(Copy, Clone, Debug)]
 enum Form {
-    /// From the start, row-major, without gaps: so many sizes.
+    /// From the start, row-major, without gaps, with so many axes.
     Whole(u8),
     /// The next of the layouts.
     Other,
@@ -61,12 +61,12 @@ impl Views {
     pub(crate) fn add(&mut self, memory: &Memory, tensor: &Tensor, access: Access) {
         let (layout, dtype) = (tensor.layout(), tensor.dtype());
         let mut view = View { base: memory.base(), sizes: [0; SIZES], form: Form::Other, dtype, access };
-        let dims = layout.shape().dims();
+        let (shape, rank) = (layout.shape(), layout.shape().rank());
         let whole = if tensor.is_view() { layout.row_major_elements() } else { Some(layout.elements()) };
         let end = match whole {
-            Some(elements) if dims.len() <= SIZES => {
-                view.sizes.iter_mut().zip(dims).for_each(|(size, dim)| *size = *dim);
-                view.form = Form::Whole(dims.len() as u8);
+            Some(elements) if rank <= SIZES => {
+                view.sizes = shape.first_dims();
+                view.form = Form::Whole(rank as u8);
                 elements
             }
             _ => {
@@ -105,10 +105,8 @@ impl Operands {
         for (place, View { base, sizes, form, dtype, access }) in self.0.iter_mut().zip(views) {
             match (form, layouts.as_slice()) {
                 // SAFETY: `base` is the start of allocated and initialised bytes (devices zero their regions), which the layout
-                // stays within by the check in `Views::add`; conflicts are ordered as said there.
-                (Form::Whole(axes), _) => unsafe {
-                    place.set_whole(*base, *dtype, &sizes[..usize::from(*axes)], *access);
-                },
+                // stays within by the check in `Views::add`; conflicts are ordered as said there. The sizes are a shape's.
+                (Form::Whole(rank), _) => unsafe { place.set_whole(*base, *dtype, (*sizes, *rank), *access) },
                 (Form::Other, [layout, ..]) => {
                     // SAFETY: as above.
                     unsafe { place.set(*base, *dtype, layout, *access) };
