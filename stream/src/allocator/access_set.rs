@@ -32,15 +32,16 @@ impl AccessSet {
     /// other, stay until they have been pruned.
     #[inline]
     pub fn add(&mut self, point: Point) {
-        // Most sets hold one point.
-        if self.entries.is_empty() {
-            self.entries.push(point);
-        } else {
-            self.insert_sorted(point);
+        // Most sets hold one point, and the next is of the same stream.
+        match self.entries.as_mut_slice() {
+            [] => self.entries.push(point),
+            [only] if only.stream == point.stream && !point.stream.is_unordered() => only.seq = only.seq.max(point.seq),
+            _ => self.insert_sorted(point),
         }
     }
 
     /// Adds every access of `other`.
+    #[inline]
     pub fn merge(&mut self, other: &AccessSet) {
         if self.entries.is_empty() {
             self.entries.extend_from_slice(&other.entries);
@@ -96,6 +97,7 @@ impl AccessSet {
                 .all(|(a, b)| a.stream == b.stream && (!a.stream.is_unordered() || a.seq == b.seq))
     }
 
+    #[inline(never)]
     fn insert_sorted(&mut self, new: Point) {
         let before = |old: &Point| match old.stream == new.stream {
             true => new.stream.is_unordered() && old.seq < new.seq,

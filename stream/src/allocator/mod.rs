@@ -220,19 +220,17 @@ impl Allocator {
     fn split(&mut self, index: u32, granules: usize) -> Result<u32, AllocatorError> {
         let rest = self.records.take()?;
         self.counters.splits += 1;
-        let front = &mut self.records[index];
-        let (region, next, accesses) = (front.region, front.next, front.accesses.clone());
-        let (offset, rest_granules) = (front.offset + granules, front.granules - granules);
-        front.granules = granules;
-        front.next = rest;
-        let record = &mut self.records[rest];
+        let (front, record) = self.records.pair(index, rest);
+        let next = front.next;
         record.state = State::Free;
-        record.region = region;
+        record.region = front.region;
         record.previous = index;
         record.next = next;
-        record.offset = offset;
-        record.granules = rest_granules;
-        record.accesses = accesses;
+        record.offset = front.offset + granules;
+        record.granules = front.granules - granules;
+        record.accesses.merge(&front.accesses);
+        front.granules = granules;
+        front.next = rest;
         if next != NONE {
             self.records[next].previous = rest;
         }
@@ -243,13 +241,12 @@ impl Allocator {
     /// record never changes.
     fn absorb(&mut self, lower: u32, upper: u32) {
         self.counters.coalesced += 1;
-        let record = &mut self.records[upper];
-        let (granules, next, accesses) = (record.granules, record.next, std::mem::take(&mut record.accesses));
+        let (low, up) = self.records.pair(lower, upper);
+        low.granules += up.granules;
+        low.next = up.next;
+        low.accesses.merge(&up.accesses);
+        let next = up.next;
         self.records.vacate(upper);
-        let record = &mut self.records[lower];
-        record.granules += granules;
-        record.next = next;
-        record.accesses.merge(&accesses);
         if next != NONE {
             self.records[next].previous = lower;
         }

@@ -64,7 +64,7 @@ impl Records {
         0..self.records.len() as u32
     }
 
-    /// A record to fill in: a vacant one, else a new one. Its state is still Vacant, its links are stale.
+    /// A record to fill in: a vacant one, else a new one. Its state is still Vacant, its links are stale, it has no accesses.
     pub(super) fn take(&mut self) -> Result<u32, AllocatorError> {
         if self.vacant != NONE {
             let index = self.vacant;
@@ -106,6 +106,15 @@ impl Records {
             Some(record) if record.state == State::Used && record.generation == id.generation => Ok(id.index),
             Some(_) => Err(AllocatorError::NotInUse { id }),
         }
+    }
+
+    /// Two different records.
+    pub(super) fn pair(&mut self, one: u32, other: u32) -> (&mut Record, &mut Record) {
+        let [one, other] = self
+            .records
+            .get_disjoint_mut([one as usize, other as usize])
+            .unwrap_or_else(|_| unreachable!("links name records that are there, and no block is its own neighbour"));
+        (one, other)
     }
 
     /// Is there a free block at this link?
