@@ -23,7 +23,7 @@ pub(crate) struct Row {
 impl State {
     /// Whether the next instruction of `stream`, which asks nothing but its uses, goes into a row: `row` is one of that stream
     /// then, and else there is none.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_in_row(
         &mut self,
         row: &mut Option<Row>,
@@ -31,17 +31,16 @@ impl State {
         vm: &Shared,
         submitted: &mut Submitted,
     ) -> bool {
-        match row {
-            Some(row) if row.stream == stream => true,
-            _ => {
-                self.end_row(row, submitted);
-                *row = self.begin_row(stream, vm);
-                row.is_some()
-            }
+        if row.as_ref().is_some_and(|row| row.stream == stream) {
+            return true;
         }
+        self.end_row(row, submitted);
+        *row = self.begin_row(stream, vm);
+        row.is_some()
     }
 
     /// A row on `stream`, unless the scheduler holds something back there, which nothing may get ahead of, or a barrier is open.
+    #[inline]
     fn begin_row(&self, stream: StreamId, vm: &Shared) -> Option<Row> {
         let state = &self.streams[stream.index()];
         let straight = vm.inline.is_none()

@@ -79,7 +79,7 @@ impl State {
     ) -> Result<(), Box<Obstacle>> {
         let stream = self.stream(instruction.stream).ok_or_else(|| Box::new(Obstacle::Stream(instruction.stream)))?;
         let lines = list.instructions();
-        if stream.is_unordered() && lines.len() > MOST_ON_WORKERS {
+        if lines.len() > MOST_ON_WORKERS && stream.is_unordered() {
             let reason = format!(
                 "a list of {} instructions is too long for workers; submit it in parts of at most {MOST_ON_WORKERS}",
                 lines.len()

@@ -365,15 +365,22 @@ impl SoftSync {
         read: &mut impl FnMut(Point),
     ) {
         let planted = self.planted;
-        let mut needs = Needs { at, mode: self.mode, clocks: &self.clocks, needs: &mut self.needs };
+        let (mode, clocks, needs) = (self.mode, &self.clocks, &mut self.needs);
         if let [only] = uses {
             let dependence = &mut self.dependences[only.resource.index()];
-            needs.of_use(dependence, only.access, read);
+            tell_read(dependence, only.access, read);
+            if !dependence.is_of(at.stream) {
+                Needs { at, mode, clocks, needs }.of_use(dependence, only.access);
+            }
             mark(dependence, at, only.access, observed, planted);
         } else {
             // All needs before any mark, so that no use of a resource finds a mark of another use by the same instruction.
             for u in uses {
-                needs.of_use(&self.dependences[u.resource.index()], u.access, read);
+                let dependence = &self.dependences[u.resource.index()];
+                tell_read(dependence, u.access, read);
+                if !dependence.is_of(at.stream) {
+                    Needs { at, mode, clocks, needs }.of_use(dependence, u.access);
+                }
             }
             for u in uses {
                 mark(&mut self.dependences[u.resource.index()], at, u.access, observed, planted);
@@ -496,6 +503,16 @@ impl SoftSync {
     }
 }
 
+/// Poison belongs to points: what is read is told to `read` as the point that wrote it.
+#[inline(always)]
+fn tell_read(dependence: &Dependence, access: Access, read: &mut impl FnMut(Point)) {
+    if access != Access::Write
+        && let Some(point) = dependence.last_write()
+    {
+        read(point);
+    }
+}
+
 /// Enters a use of a resource.
 #[inline(always)]
 fn mark(dependence: &mut Dependence, at: Point, access: Access, observed: &mut impl Observed, planted: Planted) {
@@ -519,22 +536,9 @@ struct Needs<'a> {
 }
 
 impl Needs<'_> {
-    /// What a use of a resource must come after. Poison belongs to points: what is read is told to `read` as the point that
-    /// wrote it.
-    #[inline(always)]
-    fn of_use(&mut self, dependence: &Dependence, access: Access, read: &mut impl FnMut(Point)) {
-        if access != Access::Write
-            && let Some(point) = dependence.last_write()
-        {
-            read(point);
-        }
-        if !dependence.is_of(self.at.stream) {
-            self.of_streams(dependence, access);
-        }
-    }
-
+    /// What a use of a resource must come after, of other streams.
     #[inline(never)]
-    fn of_streams(&mut self, dependence: &Dependence, access: Access) {
+    fn of_use(&mut self, dependence: &Dependence, access: Access) {
         if self.mode == SoftSyncMode::LastUsedStream
             && let Some(point) = dependence.last_use()
         {
