@@ -225,13 +225,31 @@ impl Context {
         self.give_back(vm);
     }
 
-    /// Takes what was sent into the queues of its streams.
+    /// Takes what was sent into the queues of its streams. A list for one of them goes there as it is: its slots know what to fetch
+    /// ahead. Measured on 2 cores, ns, medians of 7 runs in turns, one by one / as it is: independent in lists 61 / 53, fan over two
+    /// lanes 132 / 119. What comes singly knows nothing ahead, and would be slower by it, 76 / 100 in a chain.
     pub(crate) fn take_in(&mut self) {
         let mut jobs = self.shared.inbox.take();
+        if jobs.knows_ahead()
+            && let Some(lane) = self.lane_of_all(&jobs)
+        {
+            return self.lanes[lane].queue.append(&mut jobs);
+        }
         while let Some(job) = jobs.pop() {
             let lane = self.lane_of(&job);
             self.lanes[lane].queue.push(job);
         }
+    }
+
+    /// The lane of all that was taken in, if that can be told without a look at each: a stream's instructions come in the order of
+    /// their numbers, without gaps, so those from the first to the last are here, and nothing else is if there are as many. A mark
+    /// has another's number.
+    fn lane_of_all(&mut self, jobs: &Chain<Job>) -> Option<usize> {
+        let (first, last) = (jobs.front()?, jobs.back()?);
+        let marks = first.task == Task::Mark || last.task == Task::Mark;
+        let between = last.point.seq.wrapping_sub(first.point.seq);
+        let all = first.point.stream == last.point.stream && between == jobs.len() as u64 - 1;
+        (all && !marks).then(|| self.lane_of(first))
     }
 
     fn lane_of(&mut self, job: &Job) -> usize {

@@ -24,13 +24,7 @@ use crate::tally::Ended;
 /// Runs `job` on its stream and publishes that it has passed. The outcome is entered before that, and the captures are
 /// dropped before that, by this thread.
 #[inline]
-pub(crate) fn run(
-    job: &mut Job,
-    entry: &StreamEntry,
-    runner: &mut Runner,
-    vm: &Shared,
-    context: &ContextShared,
-) {
+pub(crate) fn run(job: &mut Job, entry: &StreamEntry, runner: &mut Runner, vm: &Shared, context: &ContextShared) {
     if let Some(later) = carry_out(job, entry, runner, vm) {
         // Everything in order, and nobody else to go on meanwhile: inline mode.
         later.block(job, Deadline::current());
@@ -91,12 +85,7 @@ pub(crate) fn tally(job: &mut Job, vm: &Shared, context: &ContextShared) {
 /// Runs or launches `job`, or skips it because of what it reads, and enters its failure if there is one by now. What it
 /// returns says that the job is not over: it is carried out once more when that is.
 #[must_use = "what is not over must not pass"]
-pub(crate) fn carry_out(
-    job: &mut Job,
-    entry: &StreamEntry,
-    runner: &mut Runner,
-    vm: &Shared,
-) -> Option<Arc<Later>> {
+pub(crate) fn carry_out(job: &mut Job, entry: &StreamEntry, runner: &mut Runner, vm: &Shared) -> Option<Arc<Later>> {
     let failures = &vm.failures;
     let too_early = |job: &Job| {
         if vm.planted.is(Mutant::NotifiedBeforePublished) && entry.flight.is_none() {

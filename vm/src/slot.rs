@@ -6,8 +6,9 @@
 //!
 //! Invariants, which this file, `inbox.rs` and `berth.rs` alone can break:
 //! * A cell is owned by exactly one of: a `Slot`, a `Chain` that links it, an `Inbox` that links it, a `Berth`.
-//! * What a chain has pushed leaves it at the front only, and an inbox fills none but a fresh chain: so of a chain with as
-//!   many cells, the last `AHEAD` are the last that were pushed.
+//! * What a chain has pushed leaves it at the front only, an inbox fills none but a fresh chain, and what is appended to a chain
+//!   has it forget what it pushed: so of a chain with as many cells, the last `AHEAD` are the last that were pushed, as far as
+//!   they are known.
 //! * `next` of the last cell of a chain is null; the batch fields mean something only while a cell is the first of a
 //!   batch in an inbox.
 
@@ -108,7 +109,8 @@ pub(crate) struct Chain<T> {
     pub(crate) first: *mut Cell<T>,
     pub(crate) last: *mut Cell<T>,
     pub(crate) len: usize,
-    /// The last cells that were pushed, each at its number of pushes, which count on for ever; null before.
+    /// The last cells that were pushed, each at its number of pushes, which count on for ever; null before, and where it was
+    /// forgotten.
     recent: [*mut Cell<T>; AHEAD],
     pushes: usize,
     pub(crate) owns: PhantomData<Box<Cell<T>>>,
@@ -160,6 +162,24 @@ impl<T> Chain<T> {
         self.len += 1;
     }
 
+    /// Adds all slots of another chain behind the last, in the time of one.
+    #[inline]
+    pub(crate) fn append(&mut self, other: &mut Chain<T>) {
+        let (first, last, len) = other.take_parts();
+        if first.is_null() {
+            return;
+        }
+        if self.last.is_null() {
+            self.first = first;
+        } else {
+            // SAFETY: the chain owns its last cell.
+            unsafe { (*self.last).next = first };
+        }
+        self.last = last;
+        self.len += len;
+        self.recent = [ptr::null_mut(); AHEAD];
+    }
+
     /// Takes the first slot, and fetches what every instruction touches of those behind it.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Slot<T>> {
@@ -189,6 +209,18 @@ impl<T> Chain<T> {
     pub(crate) fn front(&self) -> Option<&T> {
         // SAFETY: the pointer is null or a cell that the chain owns, and `self` is borrowed while the reference lives.
         unsafe { self.first.as_ref() }.map(|cell| &cell.value)
+    }
+
+    /// Whether the first slot knows the one that is taken some places later: it was pushed with others behind it.
+    pub(crate) fn knows_ahead(&self) -> bool {
+        // SAFETY: as for the first.
+        unsafe { self.first.as_ref() }.is_some_and(|cell| cell.ahead != 0)
+    }
+
+    /// Looks at the last slot.
+    pub(crate) fn back(&self) -> Option<&T> {
+        // SAFETY: as for the first.
+        unsafe { self.last.as_ref() }.map(|cell| &cell.value)
     }
 
     /// Looks at the first slot.
@@ -288,7 +320,7 @@ mod tests {
     fn a_cell_knows_the_one_that_is_taken_four_later() {
         let inbox = crate::inbox::Inbox::new();
         let (mut chain, mut kept) = (Chain::new(), Chain::new());
-        let mut known = 0;
+        let (mut known, mut appended) = (0, 0);
         let mut drawn = 1_u64;
         for value in 0..if cfg!(miri) { 300 } else { 20_000 } {
             drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -297,16 +329,26 @@ mod tests {
                 1 => chain = inbox.take(),
                 2 => kept = std::mem::take(&mut chain),
                 3 => drop(std::mem::take(&mut kept)),
-                4..=14 => drop(chain.pop()),
+                4 => {
+                    let len = chain.len() + kept.len();
+                    appended += kept.len();
+                    chain.append(&mut kept);
+                    assert_eq!((chain.len(), kept.len(), kept.is_empty()), (len, 0, true));
+                }
+                5..=14 => drop(chain.pop()),
                 _ => chain.push(Slot::new(value)),
             }
             let links = links(&chain);
+            assert_eq!(
+                (links.len(), links.last().map(|(last, _)| *last)),
+                (chain.len(), Some(chain.last.addr()).filter(|last| *last != 0))
+            );
             for (place, (_, ahead)) in links.iter().enumerate().filter(|(_, (_, ahead))| *ahead != 0) {
                 assert_eq!(links.get(place + AHEAD).map(|(address, _)| *address), Some(*ahead), "step {value}");
                 known += 1;
             }
         }
-        assert!(known > 0, "nothing was known ahead");
+        assert!(known > 0 && appended > 0, "{known} were known ahead, {appended} were appended");
     }
 
     #[test]
