@@ -123,6 +123,8 @@ fn every_call(vm: Vm, x: Tensor, bools: Tensor) -> Result<(), String> {
     expect_forked("on_passed", x.on_passed(|_| ()))?;
     expect_forked("ready", x.ready())?;
     functions(&vm)?;
+    vm.close();
+    require("it takes work", vm.is_closed())?;
     require("empty_cache gives back", vm.empty_cache() == 0)?;
     require("stats count", vm.stats().in_flight == 0 && vm.stats().streams.is_empty())?;
     require("a stall report finds something", vm.stall_report().is_empty())?;

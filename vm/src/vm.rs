@@ -25,14 +25,14 @@ use crate::stall_report::StallReport;
 use crate::state::StreamState;
 use crate::stats::{PoolStats, Stats};
 use crate::submit::Full;
-use crate::sync::unpoisoned;
+use crate::sync::{Ordering, unpoisoned};
 use crate::ticket::Ticket;
 
 /// An engine: its devices, streams, memory and threads. Any number of them live in one process. `Send + Sync`: several
 /// threads may submit at once.
 ///
 /// Dropping it waits for everything submitted, and ends its threads. Tensors that outlive it give
-/// [`Error::Shutdown`].
+/// [`Error::Shutdown`]. Threads that share one end it by [`Vm::close`].
 ///
 /// Every wait has a limit for who wants one: calls with a `timeout`, and the [`deadline`] guard for all
 /// others, eager ones included. In a child of the process that built it, every call that can fail gives
@@ -40,6 +40,8 @@ use crate::ticket::Ticket;
 pub struct Vm {
     pub(crate) shared: Arc<Shared>,
     pub(crate) engine: Arc<dyn Engine>,
+    /// [`Vm::shutdown`] has waited, or given up: a drop waits for nothing.
+    shut_down: bool,
 }
 
 /// Where tensors of a caller's data live that no device was named for.
@@ -47,7 +49,7 @@ const HOST: (Place, MemoryKind) = (Place::Host, MemoryKind::Pageable);
 
 impl Vm {
     pub(crate) fn new(shared: Arc<Shared>, engine: Arc<dyn Engine>) -> Vm {
-        Vm { shared, engine }
+        Vm { shared, engine, shut_down: false }
     }
 
     /// Sets an engine up.
@@ -369,14 +371,44 @@ impl Vm {
         }
     }
 
+    /// Refuses new work from now on: whatever any thread submits or pushes gives [`Error::Shutdown`], also one that waits for room
+    /// just now. What was submitted before goes on, clean-ups and callbacks included, and can be waited for as ever; the threads that
+    /// run it end by themselves once all of it has passed. [`Vm::shutdown`] and dropping the engine wait for it all the same.
+    ///
+    /// Waits for no work, and has no error. May be called by any thread, also by a function of this engine, and again, which does
+    /// nothing; in a forked child it does nothing either.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// let vm = streamvm::Vm::builder().build()?;
+    /// let v = vm.var();
+    /// vm.push("before", [v.write()], || Ok(()))?;
+    /// vm.close();
+    /// assert_eq!(vm.push("after", [], || Ok(())).map(drop), Err(streamvm::Error::Shutdown));
+    /// vm.wait(&v)
+    /// # }
+    /// ```
+    pub fn close(&self) {
+        if !self.is_closed() {
+            self.shared.close();
+        }
+    }
+
+    /// Whether new work is refused: after [`Vm::close`], and in a forked child. A function that goes on for long asks this to learn
+    /// that the engine is about to end. Never blocks, and may be called on any thread.
+    pub fn is_closed(&self) -> bool {
+        self.shared.fork.is_child() || self.shared.closed.load(Ordering::SeqCst)
+    }
+
     /// Refuses new work, waits for what is submitted, and ends the threads.
     ///
     /// # Errors
     /// [`Error::Timeout`] past `deadline`: threads that still run, and the memory that they can touch, are left alone
     /// and go when they are over. Else the first root cause that nobody collected. [`Error::WouldDeadlock`] on a
     /// thread of an engine, which only closes.
-    pub fn shutdown(self, deadline: Duration) -> Result<(), Error> {
+    pub fn shutdown(mut self, deadline: Duration) -> Result<(), Error> {
         self.shared.fork.check()?;
+        self.shut_down = true;
         self.shared.close();
         let until = Deadline::after(deadline);
         self.shared.drain(until)?;
@@ -393,11 +425,10 @@ impl Drop for Vm {
             self.shared.leak_in_child();
             return;
         }
-        let closed_before = self.shared.closed.load(std::sync::atomic::Ordering::SeqCst);
         self.shared.close();
         // After a shutdown there is nothing left to do, or it has given up waiting. On a thread of an engine nothing is
         // waited for: the threads end by themselves.
-        if closed_before || engine_thread::is_here() || self.shared.drain(None).is_err() {
+        if self.shut_down || engine_thread::is_here() || self.shared.drain(None).is_err() {
             self.shared.leave_threads();
             return;
         }

@@ -2,6 +2,7 @@
 
 mod calls;
 mod closures;
+mod ends;
 mod profile;
 mod push;
 mod push_async;
