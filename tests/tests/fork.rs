@@ -10,11 +10,12 @@ use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use streamvm::{DType, EngineKind, Error, Mode, Pool, Tensor, Vm};
+use streamvm::{DType, EngineKind, Error, Mode, OnComplete, Pool, Tensor, Vm};
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, list, on_device, poll_once, submit};
 
 /// Which process this is after a fork.
@@ -191,6 +192,101 @@ fn a_child_of_an_engine_with_workers_is_told_and_has_functions_of_its_own() {
         gate.open();
         assert_eq!(vm.wait(&v), Ok(()), "{kind:?}: the parent goes on");
     }
+}
+
+/// What a handle is completed with.
+#[derive(Debug)]
+struct Told;
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("told")
+    }
+}
+
+impl std::error::Error for Told {}
+
+/// Handles are used by threads that hold no engine, so they look for a fork by themselves.
+#[test]
+fn a_handle_does_nothing_in_a_child_and_is_used_in_the_parent() {
+    for kind in [EngineKind::Shared, EngineKind::PerDevice] {
+        let vm = Vm::builder().engine(kind).workers(2).build().expect("an engine");
+        let (v, (sender, handles)) = (streamvm::Var::counted(), channel());
+        let push = |name: &'static str| {
+            let sender = sender.clone();
+            vm.push_async(name, [], move |handle| sender.send(handle).expect("it is kept")).expect("it is taken");
+            handles.recv().expect("it was called")
+        };
+        // Parked, and given away by a function that is still at work.
+        let [used, dropped]: [OnComplete; 2] = ["used", "dropped"].map(push);
+        let (gate, give) = (ClosedGate::new(), sender.clone());
+        let held = gate.clone();
+        let works_on = move |handle| {
+            give.send(handle).expect("it is kept");
+            held.pass();
+        };
+        vm.push_async("works on", [v.write()], works_on).expect("it is taken");
+        let early: OnComplete = handles.recv().expect("it was called");
+        gate.wait_entered(1);
+        match fork() {
+            Side::Child(child) => {
+                let results = [Arc::new(Told), Arc::new(Told)];
+                for (handle, result) in [used, early].into_iter().zip(&results) {
+                    handle.complete(Err(result.clone().into()));
+                }
+                drop(dropped);
+                drop(vm);
+                let kept = results.iter().map(Arc::strong_count).max();
+                child.ends(require("something takes the result", kept == Some(1)))
+            }
+            Side::Parent(parent) => assert_eq!(parent.joins(), "fine", "{kind:?}"),
+        }
+        assert_eq!(vm.stats().in_flight, 3, "{kind:?}: nothing is over in the parent");
+        for handle in [used, dropped, early] {
+            handle.complete(Ok(()));
+        }
+        gate.open();
+        assert_eq!((vm.wait_all(), v.version()), (Ok(()), Some(1)), "{kind:?}");
+    }
+}
+
+/// Reports look at what waits for its handle, under the lock that a handle takes; of a name this long they make a copy there, so that
+/// the lock is held at many a fork.
+#[test]
+fn a_handle_in_a_child_blocks_nobody_while_another_thread_holds_its_lock() {
+    let vm = Vm::builder().workers(1).build().expect("an engine");
+    let (over, (sender, handles)) = (AtomicBool::new(false), channel());
+    let keep = move |handle| sender.send(handle).expect("it is kept");
+    vm.push_async("long".repeat(1 << 20), [], keep).expect("it is taken");
+    let mut kept: Option<OnComplete> = Some(handles.recv().expect("it was called"));
+    vm.push("other", [], || Ok(())).and_then(|other| other.wait()).expect("it waits for its handle by now");
+    let found: Vec<String> = std::thread::scope(|scope| {
+        let (vm, over) = (&vm, &over);
+        scope.spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                assert!(!vm.stall_report().is_empty());
+            }
+        });
+        let mut found = Vec::new();
+        while found.len() < 20 && found.last().is_none_or(|last| last == "fine") {
+            match fork() {
+                Side::Child(child) => {
+                    match kept.take() {
+                        Some(handle) if found.len() % 2 == 0 => handle.complete(Ok(())),
+                        handle => drop(handle),
+                    }
+                    child.ends(Ok(()))
+                }
+                // One that is stuck has panicked here; the reports are to end before that is told.
+                Side::Parent(parent) => found.push(std::panic::catch_unwind(|| parent.joins()).unwrap_or_default()),
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        found
+    });
+    assert_eq!(found, vec!["fine"; 20]);
+    kept.take().into_iter().for_each(|handle| handle.complete(Ok(())));
+    assert_eq!(vm.wait_all(), Ok(()));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Forks: whether this process is the one that built the engine.
 //!
 //! A child of `fork` has the engine's memory and none of its threads, and any lock may be held by a thread that is not
-//! there. So every public call looks here before it takes a lock.
+//! there. So every public call looks here before it takes a lock, and so does whatever outlives the engine and has a lock.
 //!
 //! On Linux each engine has a page that the kernel wipes in a child (`MADV_WIPEONFORK`, Linux 4.14, made for this: the
 //! random generators of BoringSSL and AWS-LC detect forks so). The engine writes a mark to it and a look is one plain
@@ -15,8 +15,8 @@ use streamvm_instructions::Error;
 
 use crate::shared::Shared;
 
-/// Tells the process that built an engine from its children.
-#[derive(Debug)]
+/// Tells the process that built an engine from its children. A clone is for what outlives the engine.
+#[derive(Clone, Debug)]
 pub(crate) enum Fork {
     #[cfg(target_os = "linux")]
     Page(page::Page),
@@ -62,6 +62,7 @@ impl Shared {
 #[cfg(target_os = "linux")]
 mod page {
     use std::ptr::{self, NonNull};
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicU8, Ordering};
 
     use rustix::io::Errno;
@@ -70,14 +71,26 @@ mod page {
     /// The kernel maps, advises and unmaps whole pages, of which one byte is used.
     const BYTES: usize = 1;
 
-    /// A page with a mark that a child does not have.
-    #[derive(Debug)]
-    pub(crate) struct Page(NonNull<AtomicU8>);
+    /// A page with a mark that a child does not have. Clones are the same page.
+    #[derive(Clone, Debug)]
+    pub(crate) struct Page {
+        /// In the mapping. Kept here too, so that a look touches no count of clones.
+        mark: NonNull<AtomicU8>,
+        _mapping: Arc<Mapping>,
+    }
 
-    // SAFETY: the page holds an atomic, which any thread may read, and lives until it is dropped.
+    /// The page itself, unmapped with the last of its clones.
+    #[derive(Debug)]
+    struct Mapping(NonNull<AtomicU8>);
+
+    // SAFETY: the page holds an atomic, which any thread may read, and lives until the mapping is dropped.
     unsafe impl Send for Page {}
     // SAFETY: as above.
     unsafe impl Sync for Page {}
+    // SAFETY: any thread may unmap the page, and what is dropped is used by nobody.
+    unsafe impl Send for Mapping {}
+    // SAFETY: a shared mapping gives access to nothing.
+    unsafe impl Sync for Mapping {}
 
     impl Page {
         pub(super) fn new() -> Result<Page, Errno> {
@@ -85,7 +98,8 @@ mod page {
             // SAFETY: a null address lets the kernel choose, so no other mapping is touched.
             let address = unsafe { mmap_anonymous(ptr::null_mut(), BYTES, access, MapFlags::PRIVATE) }?;
             // The kernel does not choose address 0.
-            let page = Page(NonNull::new(address.cast()).ok_or(Errno::NOMEM)?);
+            let mark = NonNull::new(address.cast()).ok_or(Errno::NOMEM)?;
+            let page = Page { mark, _mapping: Arc::new(Mapping(mark)) };
             // SAFETY: the page was mapped above, is private and anonymous, and nothing is in it yet.
             unsafe { madvise(address, BYTES, Advice::LinuxWipeOnFork) }?;
             page.mark().store(1, Ordering::Relaxed);
@@ -93,9 +107,9 @@ mod page {
         }
 
         fn mark(&self) -> &AtomicU8 {
-            // SAFETY: the page is mapped and zeroed, so it holds an atomic, and stays until `self` is dropped. The kernel
-            // changes it in a child alone, where no other thread is.
-            unsafe { self.0.as_ref() }
+            // SAFETY: the page is mapped and zeroed, so it holds an atomic, and stays until the mapping is dropped, which `self`
+            // keeps. The kernel changes it in a child alone, where no other thread is.
+            unsafe { self.mark.as_ref() }
         }
 
         pub(super) fn is_wiped(&self) -> bool {
@@ -103,9 +117,9 @@ mod page {
         }
     }
 
-    impl Drop for Page {
+    impl Drop for Mapping {
         fn drop(&mut self) {
-            // SAFETY: `new` mapped it, and no reference outlives `self`.
+            // SAFETY: `Page::new` mapped it, and no page that looks at it is left.
             if let Err(error) = unsafe { munmap(self.0.as_ptr().cast(), BYTES) } {
                 log::error!("the page that tells forks apart could not be unmapped: {error}");
             }

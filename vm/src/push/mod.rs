@@ -278,7 +278,8 @@ impl<'vm> Pusher<'vm> {
 
     /// [`Pusher::push`] of a function that is over when its handle is used ([`OnComplete::complete`]), on any thread: until then
     /// it has not passed, and its worker does other work. A handle that is dropped unused fails it. If `f` panics, it fails by that;
-    /// it passes when the handle is used or dropped all the same, as whoever has it may still be at work.
+    /// it passes when the handle is used or dropped all the same, as whoever has it may still be at work. Captures of up to 32 bytes
+    /// are stored without an allocation.
     ///
     /// Shutdown waits for outstanding handles up to its deadline, and a drop of the engine without limit. In
     /// [`Mode::Inline`](crate::Mode::Inline) the thread that pushes waits for the handle, so another thread must use it, unless `f` did; a
@@ -295,7 +296,8 @@ impl<'vm> Pusher<'vm> {
         uses: impl IntoIterator<Item = Use<'u>>,
         f: impl FnOnce(OnComplete) + Send + 'static,
     ) -> Result<Ticket<'vm>, Error> {
-        self.push(name, uses, move || Later::call(f))
+        let fork = self.vm.shared.fork.clone();
+        self.push(name, uses, move || Later::call(fork, f))
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use streamvm_ep::FnError;
 use streamvm_instructions::Deadline;
 
+use crate::fork::Fork;
 use crate::job::Job;
 use crate::pool::Pool;
 use crate::push::Answer;
@@ -21,7 +22,8 @@ use crate::slot::Slot;
 use crate::sync::{Condvar, Mutex, unpoisoned};
 
 /// What says that an asynchronous function is over; see [`Vm::push_async`](crate::Vm::push_async). `Send`: it may be moved to
-/// any thread, and used there once. Dropped unused it fails the function. Not for a forked child, which it may block.
+/// any thread, and used there once. Dropped unused it fails the function. In a forked child neither does anything: the function
+/// goes on in the parent alone.
 #[must_use = "dropped, it fails its function"]
 pub struct OnComplete {
     later: Option<Arc<Later>>,
@@ -31,15 +33,25 @@ impl OnComplete {
     /// The function is over, with this result: an error fails what it should have written. Never blocks, and may be called on
     /// any thread, also after the engine was closed; it runs nothing that waits for the function here.
     pub fn complete(mut self, result: Result<(), FnError>) {
-        if let Some(later) = self.later.take() {
+        if let Some(later) = self.take() {
             later.complete(result);
         }
+    }
+
+    /// What it completes, once. None in a child, where it is leaked: its lock may be held by a thread that is not there.
+    fn take(&mut self) -> Option<Arc<Later>> {
+        let later = self.later.take()?;
+        if later.fork.is_child() {
+            std::mem::forget(later);
+            return None;
+        }
+        Some(later)
     }
 }
 
 impl Drop for OnComplete {
     fn drop(&mut self) {
-        if let Some(later) = self.later.take() {
+        if let Some(later) = self.take() {
             later.complete(Err("its handle was dropped without completing it".into()));
         }
     }
@@ -52,8 +64,9 @@ impl fmt::Debug for OnComplete {
 }
 
 /// One asynchronous function that was called.
-#[derive(Default)]
 pub(crate) struct Later {
+    /// Whether this process is the one that runs the function.
+    fork: Fork,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -80,9 +93,9 @@ enum Stage {
 }
 
 impl Later {
-    /// Calls `f` with a handle. What is over when `f` returns needs nothing more.
-    pub(crate) fn call(f: impl FnOnce(OnComplete)) -> Result<(), FnError> {
-        let later = Arc::new(Later::default());
+    /// Calls `f` with a handle, for an engine of the process that `fork` tells. What is over when `f` returns needs nothing more.
+    pub(crate) fn call(fork: Fork, f: impl FnOnce(OnComplete)) -> Result<(), FnError> {
+        let later = Arc::new(Later { fork, state: Mutex::default(), changed: Condvar::new() });
         let handle = OnComplete { later: Some(later.clone()) };
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| f(handle))) {
             // Whoever has the handle may still be at work, so what follows waits for that all the same.
