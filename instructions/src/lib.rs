@@ -56,7 +56,7 @@ pub use engine::{Callback, Engine, ResourceId};
 pub use error::{BuildError, Cause, Error, Failure};
 pub use event::Event;
 pub use lane::{LaneGuard, current_lane, lane};
-pub use list::{Body, Instruction, InstructionList, Kind, Line, Manner, Role, WaitFor};
+pub use list::{Ahead, Body, Instruction, InstructionList, Kind, Line, Manner, Role, WaitFor};
 pub use parse::ParseListError;
 pub use place::{ParsePlaceError, Place};
 pub use plan::{PlanOptions, PlannedList, SyncCounts, plan, wait_error};

@@ -42,8 +42,20 @@ pub struct Manner {
     pub priority: Priority,
     /// It runs also when what it reads has failed.
     pub clean_up: bool,
-    /// On an unordered stream, the worker that finds that it can run runs it next, before all that is queued.
-    pub direct: bool,
+    /// Whether it goes before all that is queued, whatever its priority.
+    pub ahead: Ahead,
+}
+
+/// Whether a function on an unordered stream goes before what is queued at any priority.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum Ahead {
+    /// It does not: its priority says when.
+    #[default]
+    No,
+    /// The worker that finds that it can run runs it next, and no other does.
+    Direct,
+    /// Whichever worker comes first runs it: for the end of what it uses.
+    First,
 }
 
 /// What a `wait` instruction waits for.

@@ -17,7 +17,7 @@ use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
 use crate::check::check;
 use crate::print::access_word;
-use crate::{Event, HeldUse, InstructionList, Kind, Manner, Place, Role, Tensor, Use, Var, WaitFor};
+use crate::{Ahead, Event, HeldUse, InstructionList, Kind, Manner, Place, Role, Tensor, Use, Var, WaitFor};
 
 /// The longest text that is read, in bytes: about 500,000 instructions.
 const MAX_TEXT: usize = 64 << 20;
@@ -136,7 +136,13 @@ impl<'a> Words<'a> {
             false if self.take("low") => Priority::Low,
             false => Priority::Normal,
         };
-        Manner { priority, clean_up: self.take("cleanup"), direct: self.take("direct") }
+        let clean_up = self.take("cleanup");
+        let ahead = match self.take("direct") {
+            true => Ahead::Direct,
+            false if self.take("first") => Ahead::First,
+            false => Ahead::No,
+        };
+        Manner { priority, clean_up, ahead }
     }
 
     fn end(&mut self) -> Result<(), ParseListError> {

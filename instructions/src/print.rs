@@ -11,7 +11,8 @@
 //! e0 = event
 //! ```
 //!
-//! Behind the name of a function stands how it is run, where that is not as usual: `low` or `high`, `cleanup`, `direct`.
+//! Behind the name of a function stands how it is run, where that is not as usual: `low` or `high`, `cleanup`,
+//! `direct` or `first`.
 //!
 //! An operand is prefixed with its place where that is not the stream's device (`host:t0`), or with `pinned:` or `upload:`.
 
@@ -22,7 +23,7 @@ use hashbrown::HashMap;
 use streamvm_ep::{Access, Extra, Layout, MemoryKind, Params, Priority};
 
 use crate::{
-    Event, HeldUse, Instruction, InstructionList, Kind, Manner, Place, Resource, Target, Tensor, Var, WaitFor,
+    Ahead, Event, HeldUse, Instruction, InstructionList, Kind, Manner, Place, Resource, Target, Tensor, Var, WaitFor,
 };
 
 impl fmt::Display for InstructionList {
@@ -48,9 +49,12 @@ fn describe_manner(manner: Manner, text: &mut String) {
         Priority::High => " high",
     };
     text.push_str(priority);
-    for (is_so, word) in [(manner.clean_up, " cleanup"), (manner.direct, " direct")] {
-        text.push_str(if is_so { word } else { "" });
-    }
+    text.push_str(if manner.clean_up { " cleanup" } else { "" });
+    text.push_str(match manner.ahead {
+        Ahead::No => "",
+        Ahead::Direct => " direct",
+        Ahead::First => " first",
+    });
 }
 
 /// The operand column and the result column of an instruction.

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 use streamvm_ep::{DType, DeviceId, MemoryKind, Op, Priority, Scalar, Shape};
 use streamvm_instructions::{
-    Generator, InstructionList, InstructionsBuilder, Kind, Manner, ParseListError, Place, PlanOptions, Tensor, Var,
-    plan,
+    Ahead, Generator, InstructionList, InstructionsBuilder, Kind, Manner, ParseListError, Place, PlanOptions, Tensor,
+    Var, plan,
 };
 
 const DEVICES: [DeviceId; 4] = [DeviceId::cpu(0), DeviceId::cpu(1), DeviceId::cuda(0), DeviceId::sim(7)];
@@ -82,7 +82,8 @@ fn build(calls: &[Call]) -> InstructionList {
         builder.set_lane(call.lane);
         builder.set_pinned(call.what == 3);
         let priority = [Priority::Low, Priority::Normal, Priority::High][call.lane as usize];
-        builder.set_manner(Manner { priority, clean_up: call.host, direct: call.device == 1 });
+        let ahead = [Ahead::No, Ahead::Direct, Ahead::First, Ahead::No][call.device];
+        builder.set_manner(Manner { priority, clean_up: call.host, ahead });
         if tensors.is_empty() || call.what == 0 {
             let memory = MemoryKind::ALL[(call.lane as usize + call.dims.len()) % MemoryKind::ALL.len()];
             tensors.push(Tensor::unbound(place, memory, dtype, Shape::new(&call.dims).expect("small")));
@@ -198,7 +199,7 @@ const WORDS: &str = r#"
     host access record wait hostwait barrier sync compute@cpu:0:0 h2d@cuda:0:0 barrier@cpu:0:0 add relu
     sum axes 0,1 keep to f32 f32[2] f32[] f32[0] bool[2,2] f32[4294967296,4294967296] -> t0 host:t0
     pinned:t1 cuda:0:t1 :t0 : v0 e0 by #3 # % %99999999999999999999 "a" " \ "\u{110000}" "\u{41}"
-    strides 2,1 , offset 18446744073709551615 -1 1.0 nan inf true read write update cpu:0 pinned push workers@cpu:0:0 low high cleanup direct
+    strides 2,1 , offset 18446744073709551615 -1 1.0 nan inf true read write update cpu:0 pinned push workers@cpu:0:0 low high cleanup direct first
 "#;
 
 #[test]
@@ -335,25 +336,25 @@ fn names_of_functions_keep_every_character() {
 #[test]
 fn how_a_function_is_run_is_kept() {
     for (name, priority) in [("", Priority::Normal), (" low", Priority::Low), (" high", Priority::High)] {
-        for (clean_up, direct) in [(false, false), (true, false), (false, true), (true, true)] {
-            let manner = Manner { priority, clean_up, direct };
-            let (mut builder, variable) = (InstructionsBuilder::new(), Var::new());
-            builder.set_workers(true);
-            builder.set_manner(manner);
-            let cpu = DeviceId::cpu(0);
-            builder.push("first", cpu, [variable.write()], || Ok(()));
-            builder.set_manner(Manner::default());
-            builder.push("next", cpu, [variable.read()], || Ok(()));
-            let text = builder.finish().to_string();
-            let words =
-                [(clean_up, " cleanup"), (direct, " direct")].map(|(is_so, word)| if is_so { word } else { "" });
-            assert!(text.contains(&format!("\"first\"{name}{} write v0", words.concat())), "{text}");
-            let list: InstructionList = text.parse().expect("it was printed");
-            let manners: Vec<Manner> = list.instructions().iter().map(|instruction| instruction.manner).collect();
-            assert_eq!((&manners, list.to_string()), (&vec![manner, Manner::default()], text));
-            let planned = plan(list, &PlanOptions::default()).expect("it is planned").list;
-            let functions = planned.instructions().iter().filter(|line| matches!(line.kind, Kind::Function { .. }));
-            assert!(functions.map(|line| line.manner).eq(manners), "{planned}");
+        for (clean_up, cleans) in [(false, ""), (true, " cleanup")] {
+            for (ahead, goes) in [(Ahead::No, ""), (Ahead::Direct, " direct"), (Ahead::First, " first")] {
+                let manner = Manner { priority, clean_up, ahead };
+                let (mut builder, variable) = (InstructionsBuilder::new(), Var::new());
+                builder.set_workers(true);
+                builder.set_manner(manner);
+                let cpu = DeviceId::cpu(0);
+                builder.push("first", cpu, [variable.write()], || Ok(()));
+                builder.set_manner(Manner::default());
+                builder.push("next", cpu, [variable.read()], || Ok(()));
+                let text = builder.finish().to_string();
+                assert!(text.contains(&format!("\"first\"{name}{cleans}{goes} write v0")), "{text}");
+                let list: InstructionList = text.parse().expect("it was printed");
+                let manners: Vec<Manner> = list.instructions().iter().map(|instruction| instruction.manner).collect();
+                assert_eq!((&manners, list.to_string()), (&vec![manner, Manner::default()], text));
+                let planned = plan(list, &PlanOptions::default()).expect("it is planned").list;
+                let functions = planned.instructions().iter().filter(|line| matches!(line.kind, Kind::Function { .. }));
+                assert!(functions.map(|line| line.manner).eq(manners), "{planned}");
+            }
         }
     }
     let twice = "v0 = var\n%0 push workers@cpu:0:0 \"f\" low high write v0";

@@ -2,11 +2,11 @@
 //! workers once that has passed.
 
 use streamvm_ep::Priority;
-use streamvm_instructions::{Manner, Wait};
+use streamvm_instructions::{Ahead, Manner, Wait};
 
 use crate::cells::{CellId, EDGES, Level, cell_of};
 use crate::job::{Job, Task};
-use crate::pool::DIRECT;
+use crate::pool::{DIRECT, FIRST, HIGH};
 use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::state::State;
@@ -115,11 +115,12 @@ impl State {
 
 /// The level that an unordered stream gives to an instruction.
 pub(crate) fn level_of(manner: Manner) -> Level {
-    match manner.priority {
-        _ if manner.direct => DIRECT,
-        Priority::High => 0,
-        Priority::Normal => 1,
-        Priority::Low => 2,
+    match (manner.ahead, manner.priority) {
+        (Ahead::Direct, _) => DIRECT,
+        (Ahead::First, _) => FIRST,
+        (Ahead::No, Priority::High) => HIGH,
+        (Ahead::No, Priority::Normal) => 1,
+        (Ahead::No, Priority::Low) => 2,
     }
 }
 

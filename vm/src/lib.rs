@@ -69,6 +69,7 @@ mod engine_kind;
 mod engine_thread;
 mod entry;
 mod failures;
+mod first;
 mod flight;
 mod fork;
 mod handle;

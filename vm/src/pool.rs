@@ -5,11 +5,13 @@
 //! last of it runs it next, or queues it. Queues hold slots.
 //!
 //! Each level of urgency has a queue. A worker takes from the most urgent one that has something, and a successor of what it
-//! has just passed before all that are no more urgent; but every [`SPARED`]th time from one of the less urgent queues, in turn.
-//! So what can run is passed over at most `SPARED` times for each of the less urgent levels and each that lies before it.
-//! What was brought is taken in within [`spin::INBOX_EVERY`] picks.
-//! Only what is to run on the very worker that meets its last need ([`DIRECT`]) goes before all of that; nothing else is kept
-//! to that worker.
+//! has just passed before all that are no more urgent. What is to run on the very worker that meets its last need ([`DIRECT`])
+//! goes before all of that, in the order in which it was found; nothing else is kept to that worker. The ends of variables
+//! ([`First`]) go before all that is queued, and at one pick in [`spin::INBOX_EVERY`] before what runs directly.
+//!
+//! But every [`SPARED`]th pick is from a queue below the most urgent thing that there is: each of them in its turn.
+//! So what can run is passed over at most `SPARED` times for each of these queues and each that lies before it. What was
+//! brought is taken in within [`spin::INBOX_EVERY`] picks.
 //!
 //! [`Worker`] is the logic: [`Worker::step`] does some of the work there is, and never waits. [`serve`] is the thread.
 
@@ -17,6 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crossbeam_deque as deque;
+use crossbeam_utils::CachePadded;
 use streamvm_ep as ep;
 use streamvm_instructions::Cause;
 
@@ -25,6 +28,7 @@ use crate::cells::{Cells, Level, cell_of};
 use crate::context::ContextShared;
 use crate::engine_thread;
 use crate::entry::StreamEntry;
+use crate::first::First;
 use crate::job::{Job, Task};
 use crate::progress::Unordered;
 use crate::room::Looks;
@@ -36,24 +40,26 @@ use crate::spin::{self, Spin};
 use crate::stall::Incomplete;
 use crate::sync::{Ordering, fence};
 
-/// Levels of urgency.
+/// Levels of urgency that have a queue.
 pub(crate) const LEVELS: usize = 3;
 
-/// The level of what the worker that meets its last need runs next, before all that is queued. Brought from elsewhere it is as
-/// urgent as can be.
+/// The level of the highest priority.
+pub(crate) const HIGH: Level = 0;
+
+/// The level of what the worker that meets its last need runs next, before all that is queued. Brought from elsewhere it has the
+/// highest priority.
 pub(crate) const DIRECT: Level = LEVELS as Level;
 
-/// The queue of a level.
+/// The level of what goes before every priority; see [`First`].
+pub(crate) const FIRST: Level = DIRECT + 1;
+
+/// The queue of a level that has one, or of what is not run directly.
 fn queue_of(level: Level) -> usize {
-    if level == DIRECT { 0 } else { usize::from(level) }
+    usize::from(if level == DIRECT { HIGH } else { level })
 }
 
 /// One pick in so many is from a less urgent queue, if one has something.
 pub(crate) const SPARED: u32 = 16;
-
-/// The order in which queues are looked at: as a rule, and at the picks that are spared.
-const BY_URGENCY: [usize; LEVELS] = [0, 1, 2];
-const BY_TURNS: [[usize; LEVELS]; 2] = [[2, 1, 0], [1, 2, 0]];
 
 /// How many instructions a step runs at most.
 const TURN: usize = 64;
@@ -69,6 +75,7 @@ pub(crate) struct Pool {
     pub(crate) contexts: Vec<Arc<ContextShared>>,
     /// What was called and is over later, as reports see it.
     pub(crate) incomplete: Incomplete,
+    first: CachePadded<First>,
     stealers: Vec<[deque::Stealer<Slot<Job>>; LEVELS]>,
 }
 
@@ -84,7 +91,8 @@ impl Pool {
         let stealers = queues.iter().map(|queues| std::array::from_fn(|level| queues[level].stealer())).collect();
         let beds = Beds::new(contexts.iter().map(|context| context.sleeper.clone()));
         let (door, incomplete) = (Arc::new(ContextShared::door(name.to_owned(), beds)), Incomplete::default());
-        (Pool { door, contexts, incomplete, stealers }, queues)
+        let first = CachePadded::new(First::new());
+        (Pool { door, contexts, incomplete, first, stealers }, queues)
     }
 
     /// How many workers there are.
@@ -115,6 +123,8 @@ pub(crate) struct Worker {
     /// What is run before that.
     direct: Chain<Job>,
     picks: u32,
+    /// The queue that the last pick that was spared was from.
+    turn: usize,
     /// What is being run: what fails if a backend panics where no instruction catches it.
     in_hand: Option<Slot<Job>>,
     retired: Chain<Job>,
@@ -132,9 +142,9 @@ impl Worker {
         let pool = entry.unordered()?.pool.clone()?;
         let shared = pool.contexts[me].clone();
         let (retired, looks) = (Chain::new(), Looks::default());
-        let (next, in_hand, picks, direct) = (None, None, 0, Chain::new());
-        let runner = Runner::new(stream);
-        Some(Worker { pool, entry, me, shared, runner, queues, next, direct, picks, in_hand, retired, looks })
+        let (next, in_hand, direct) = (None, None, Chain::new());
+        let (runner, picks, turn) = (Runner::new(stream), 0, 0);
+        Some(Worker { pool, entry, me, shared, runner, queues, next, direct, picks, turn, in_hand, retired, looks })
     }
 
     /// The worker, as others see it.
@@ -175,10 +185,10 @@ impl Worker {
 
     #[inline]
     fn pick(&mut self, unordered: &Unordered) -> Option<Slot<Job>> {
-        if let Some(job) = self.direct.pop() {
-            return Some(job);
-        }
         let spared = self.picks % SPARED == SPARED - 1;
+        if !spared && !self.direct.is_empty() {
+            return self.pick_direct(unordered);
+        }
         if let Some((job, level)) = self.next.take() {
             if !spared && self.comes_first(level) {
                 self.picks = self.picks.wrapping_add(1);
@@ -190,18 +200,49 @@ impl Worker {
         if self.looks_in() && !self.pool.door.inbox.is_empty() {
             self.take_in(&unordered.cells);
         }
-        let order = if spared { BY_TURNS[(self.picks / SPARED % 2) as usize] } else { BY_URGENCY };
         let mut stolen = false;
-        let job = order.into_iter().find_map(|level| {
-            let own = self.queues[level].pop();
-            own.or_else(|| self.steal(level).inspect(|_| stolen = true))
-        })?;
+        let mut job = if spared { self.pick_spared(&mut stolen) } else { None };
+        job = job.or_else(|| self.pool.first.pop());
+        job = job.or_else(|| (0..LEVELS).find_map(|level| self.pick_from(level, &mut stolen)));
+        // Nothing else at a pick that was spared.
+        let job = job.or_else(|| self.direct.pop())?;
         self.picks = self.picks.wrapping_add(1);
         // Who has found work wakes the next while there is more, in its own queues or where it stole some.
         if self.pool.door.is_sleeping() && (self.has_queued() || (stolen && self.is_ready())) {
             self.pool.door.wake();
         }
         Some(job)
+    }
+
+    /// What runs directly. Now and then what was brought is taken in all the same, and the end of a variable goes before.
+    #[inline(never)]
+    fn pick_direct(&mut self, unordered: &Unordered) -> Option<Slot<Job>> {
+        let looks = self.picks.is_multiple_of(spin::INBOX_EVERY);
+        self.picks = self.picks.wrapping_add(1);
+        if looks && !self.pool.door.inbox.is_empty() {
+            self.take_in(&unordered.cells);
+        }
+        let first = if looks { self.pool.first.pop() } else { None };
+        first.or_else(|| self.direct.pop())
+    }
+
+    /// From the queues below the most urgent thing that there is, which has all the other picks. They take turns, from the least
+    /// urgent upwards.
+    #[inline(never)]
+    fn pick_spared(&mut self, stolen: &mut bool) -> Option<Slot<Job>> {
+        let all = !self.direct.is_empty() || self.pool.first.any();
+        let urgent = self.queues.iter().position(|queue| !queue.is_empty()).filter(|_| !all);
+        let turns = (1..=LEVELS).map(|step| (self.turn + LEVELS - step) % LEVELS);
+        let mut below = turns.filter(|level| urgent.is_none_or(|urgent| *level > urgent));
+        let (level, job) = below.find_map(|level| Some((level, self.pick_from(level, stolen)?)))?;
+        self.turn = level;
+        Some(job)
+    }
+
+    /// From the queue of a level, its own or another's.
+    #[inline]
+    fn pick_from(&self, level: usize, stolen: &mut bool) -> Option<Slot<Job>> {
+        self.queues[level].pop().or_else(|| self.steal(level).inspect(|_| *stolen = true))
     }
 
     /// Whether this pick looks into the inbox: each look takes its line, and those of what is in it, away from who pushes.
@@ -212,11 +253,11 @@ impl Worker {
     /// Whether nothing more urgent is there.
     fn comes_first(&self, level: Level) -> bool {
         let nothing_new = !self.picks.is_multiple_of(spin::INBOX_EVERY) || self.pool.door.inbox.is_empty();
-        nothing_new && self.queues[..usize::from(level)].iter().all(deque::Worker::is_empty)
+        nothing_new && !self.pool.first.any() && self.queues[..usize::from(level)].iter().all(deque::Worker::is_empty)
     }
 
     fn has_queued(&self) -> bool {
-        self.queues.iter().any(|queue| !queue.is_empty())
+        self.queues.iter().any(|queue| !queue.is_empty()) || self.pool.first.any()
     }
 
     /// Takes what was brought into the queues.
@@ -224,7 +265,10 @@ impl Worker {
         let mut jobs = self.pool.door.inbox.take();
         while let Some(job) = jobs.pop() {
             cells.fetch(cell_of(job.point.seq));
-            self.queues[queue_of(job.level)].push(job);
+            match job.level {
+                FIRST => self.pool.first.push(job),
+                level => self.queues[queue_of(level)].push(job),
+            }
         }
         self.queued();
     }
@@ -288,7 +332,7 @@ impl Worker {
             run::settle(&mut job, entry, vm, &self.shared);
             unordered.count(self.me);
         }
-        let (queues, next, direct) = (&self.queues, &mut self.next, &mut self.direct);
+        let (queues, next, direct, first) = (&self.queues, &mut self.next, &mut self.direct, &self.pool.first);
         let (cells, mut queued) = (&unordered.cells, false);
         let wanted = cells.pass(number, |id, stream, level| {
             if stream != entry.id {
@@ -299,6 +343,9 @@ impl Worker {
                     .for_each(|other| other.bring(id));
             } else if level == DIRECT {
                 cells.take(id).into_iter().for_each(|job| direct.push(job));
+            } else if level == FIRST {
+                cells.take(id).into_iter().for_each(|job| first.push(job));
+                queued = true;
             } else if next.is_none() {
                 *next = cells.take(id).map(|job| (job, level));
             } else {
@@ -342,7 +389,8 @@ impl Worker {
     }
 
     fn is_ready(&self) -> bool {
-        !self.pool.door.inbox.is_empty() || self.pool.stealers.iter().flatten().any(|stealer| !stealer.is_empty())
+        let pool = &self.pool;
+        !pool.door.inbox.is_empty() || pool.first.any() || pool.stealers.iter().flatten().any(|queue| !queue.is_empty())
     }
 
     /// Sleeps until something is brought or queued.
@@ -364,6 +412,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         let queued = self.queues.iter().flat_map(|queue| std::iter::from_fn(|| queue.pop()));
         queued.for_each(|mut job| run::clear(&mut job));
+        std::iter::from_fn(|| self.pool.first.pop()).for_each(|mut job| run::clear(&mut job));
         let mut brought = self.pool.door.inbox.take();
         std::iter::from_fn(|| brought.pop()).for_each(|mut job| run::clear(&mut job));
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use streamvm::{Cause, DType, Error, Var, Vm};
+use streamvm::{Cause, DType, Error, Priority, Var, Vm};
 use streamvm_tests::{CPU, ClosedGate, engines, failure_of, threaded};
 
 fn count(counter: &Arc<AtomicU64>) -> impl FnOnce() -> Result<(), streamvm::FnError> + Send + 'static {
@@ -71,7 +71,7 @@ fn clean_ups_and_all_that_was_pushed_run_before_the_engine_has_shut_down() {
 }
 
 #[test]
-fn what_deletes_a_variable_runs_after_all_that_used_it_and_ahead_of_the_queue() {
+fn what_deletes_a_variable_runs_after_all_that_used_it_and_ahead_of_all_that_is_queued() {
     for (name, builder) in threaded() {
         let vm = builder.workers(1).build().expect("an engine");
         let (v, gate, seen) = (vm.var(), ClosedGate::new(), Arc::new(Mutex::new(Vec::new())));
@@ -88,9 +88,10 @@ fn what_deletes_a_variable_runs_after_all_that_used_it_and_ahead_of_the_queue() 
         })
         .expect("it is taken");
         gate.wait_entered(1);
+        let high = vm.pusher().priority(Priority::High);
         for number in 0..2 {
             let f = note(number);
-            vm.push("uses it", [v.read()], move || {
+            high.push("uses it", [v.read()], move || {
                 f();
                 Ok(())
             })
@@ -98,11 +99,12 @@ fn what_deletes_a_variable_runs_after_all_that_used_it_and_ahead_of_the_queue() 
         }
         for number in 10..110 {
             let f = note(number);
-            vm.push("queued", [], move || {
+            let pusher = if number % 2 == 0 { high } else { vm.pusher() };
+            let queued = pusher.push("queued", [], move || {
                 f();
                 Ok(())
-            })
-            .expect("it is taken");
+            });
+            queued.expect("it is taken");
         }
         let deleted = vm.delete(&v, note(5)).expect("it is taken");
         vm.delete(&vm.var(), note(6)).expect("it is taken");
@@ -114,6 +116,45 @@ fn what_deletes_a_variable_runs_after_all_that_used_it_and_ahead_of_the_queue() 
         assert!(at >= 2 && seen[..at].contains(&0) && seen[..at].contains(&1), "{name}: {seen:?}");
         assert!(at < 10, "{name}: ahead of what is queued: {seen:?}");
         assert!(seen[..2].contains(&6), "{name}: at once where nothing uses it: {seen:?}");
+    }
+}
+
+#[test]
+fn many_deletions_starve_nobody() {
+    const SPARED: usize = 16;
+    for (name, builder) in threaded() {
+        let vm = builder.workers(1).build().expect("an engine");
+        let (gate, seen) = (ClosedGate::new(), Arc::new(Mutex::new(Vec::new())));
+        let held = gate.clone();
+        let hold = move || {
+            held.pass();
+            Ok(())
+        };
+        vm.push("hold", [], hold).expect("it is taken");
+        gate.wait_entered(1);
+        let note = |what: Option<Priority>| {
+            let seen = seen.clone();
+            move || seen.lock().unwrap().push(what)
+        };
+        for _ in 0..300 {
+            vm.delete(&vm.var(), note(None)).expect("it is taken");
+        }
+        let priorities = [Priority::Low, Priority::Normal, Priority::High];
+        for priority in priorities.into_iter().cycle().take(30) {
+            let f = note(Some(priority));
+            let function = move || {
+                f();
+                Ok(())
+            };
+            vm.pusher().priority(priority).push("queued", [], function).expect("it is taken");
+        }
+        gate.open();
+        vm.wait_all().expect("all passed");
+        let seen = seen.lock().unwrap();
+        let at = priorities.map(|priority| seen.iter().position(|what| *what == Some(priority)).expect("it ran"));
+        // Each deletion is two instructions, one of which runs nothing of ours.
+        assert!(at.is_sorted() && at[2] < 2 * SPARED, "{name}: each in its turn: {at:?}");
+        assert!(seen[..SPARED / 4].iter().all(Option::is_none), "{name}: deletions go first: {at:?}");
     }
 }
 

@@ -185,6 +185,78 @@ fn a_chain_of_urgent_functions_is_no_reason_to_wait_for_its_end() {
     assert!(at.load(Ordering::Relaxed) < 2 * SPARED as u64, "{at:?}");
 }
 
+/// The worker that runs such a chain has all of its links at hand, so that it need never look for something else.
+#[test]
+fn a_chain_of_inline_functions_is_no_reason_to_wait_for_its_end() {
+    let vm = Vm::builder().engine(EngineKind::PerDevice).workers(1).build().expect("an engine");
+    let (chain, gate, count) = (vm.var(), ClosedGate::new(), Arc::new(AtomicU64::new(0)));
+    let held = gate.clone();
+    let hold = move || {
+        held.pass();
+        Ok(())
+    };
+    vm.push("hold", [chain.update()], hold).expect("it is taken");
+    gate.wait_entered(1);
+    for _ in 0..500 {
+        let count = count.clone();
+        let link = move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        };
+        vm.pusher().pool(Pool::Inline).push("link", [chain.update()], link).expect("it is taken");
+    }
+    let priorities = [Priority::Low, Priority::Normal, Priority::High];
+    let seen: Vec<_> = priorities.map(|_| Arc::new(AtomicU64::new(u64::MAX))).to_vec();
+    for round in 0..10 {
+        for (at, priority) in seen.iter().zip(priorities) {
+            let (at, count) = (at.clone(), count.clone());
+            let note = move || {
+                at.fetch_min(count.load(Ordering::Relaxed), Ordering::Relaxed);
+                Ok(())
+            };
+            vm.pusher().priority(priority).push("queued", [], note).expect("it is taken");
+        }
+        assert_eq!(count.load(Ordering::Relaxed), 0, "round {round}: the chain is held");
+    }
+    let (at, links) = (Arc::new(AtomicU64::new(u64::MAX)), count.clone());
+    let noted = at.clone();
+    vm.delete(&vm.var(), move || noted.store(links.load(Ordering::Relaxed), Ordering::Relaxed)).expect("it is taken");
+    gate.open();
+    vm.wait_all().expect("all passed");
+    let seen: Vec<u64> = seen.iter().map(|at| at.load(Ordering::Relaxed)).collect();
+    for (place, at) in seen.iter().enumerate() {
+        assert!(*at <= (place + 1) as u64 * SPARED as u64, "{seen:?}: each in its turn");
+    }
+    assert!(seen[0] >= SPARED as u64 / 2, "{seen:?}: inline functions go first");
+    assert!(at.load(Ordering::Relaxed) <= SPARED as u64, "{at:?}: so does what deletes");
+}
+
+#[test]
+fn inline_functions_that_come_free_one_after_the_other_run_in_that_order() {
+    let vm = Vm::builder().engine(EngineKind::PerDevice).workers(1).build().expect("an engine");
+    let (vars, gate, seen) = ([vm.var(), vm.var()], ClosedGate::new(), Arc::new(Mutex::new(Vec::new())));
+    let held = gate.clone();
+    let hold = move || {
+        held.pass();
+        Ok(())
+    };
+    vm.push("hold", [vars[0].write(), vars[1].write()], hold).expect("it is taken");
+    gate.wait_entered(1);
+    // The first links come free at once, each of the others by the one before it.
+    for number in 0..6 {
+        let seen = seen.clone();
+        let link = move || {
+            seen.lock().unwrap().push(number);
+            Ok(())
+        };
+        vm.pusher().pool(Pool::Inline).push("link", [vars[number % 2].update()], link).expect("it is taken");
+    }
+    gate.open();
+    vm.wait_all().expect("all passed");
+    let seen: Vec<usize> = seen.lock().unwrap().iter().map(|number| number / 2).collect();
+    assert_eq!(seen, [0, 0, 1, 1, 2, 2], "by turns");
+}
+
 #[test]
 fn inline_functions_run_on_the_worker_that_passes_what_they_wait_for_before_what_is_queued() {
     let vm = Vm::builder().workers(1).build().expect("an engine");
@@ -232,16 +304,50 @@ fn an_inline_function_never_runs_in_the_thread_that_pushes() {
     assert_ne!(*ran.lock().unwrap(), Some(me));
 }
 
+/// The cores that the calling thread may run on, as Linux writes them.
+#[cfg(target_os = "linux")]
+fn allowed() -> String {
+    let status = std::fs::read_to_string("/proc/thread-self/status").expect("Linux says what a thread is allowed");
+    let line = status.lines().find(|line| line.starts_with("Cpus_allowed_list:")).expect("a line");
+    line.split_whitespace().last().expect("a list").to_owned()
+}
+
+/// Needs two cores; on a machine with one all workers are pinned to that.
+#[cfg(target_os = "linux")]
+#[test]
+fn each_worker_is_pinned_to_a_core_of_its_own_and_begins_again_where_there_are_no_more() {
+    let all = allowed();
+    let number = |text: &str| text.parse::<usize>().expect("the number of a core");
+    let ranges = all.split(',').map(|range| range.split_once('-').unwrap_or((range, range)));
+    let cores: Vec<usize> = ranges.flat_map(|(first, last)| number(first)..=number(last)).take(2).collect();
+    for workers in [2, 3] {
+        let config = PoolConfig::new().workers(workers).cores(cores.iter().copied()).name("pinned");
+        let vm = Vm::builder().engine(EngineKind::PerDevice).pool(Pool::Normal, config).build().expect("an engine");
+        let (gate, found) = (ClosedGate::new(), Arc::new(Mutex::new(Vec::new())));
+        for _ in 0..workers {
+            let (held, found) = (gate.clone(), found.clone());
+            let look = move || {
+                found.lock().unwrap().push((thread::current().name().unwrap_or_default().to_owned(), allowed()));
+                held.pass();
+                Ok(())
+            };
+            vm.push("where", [], look).expect("it is taken");
+        }
+        // Each is held by one of them.
+        gate.wait_entered(workers);
+        gate.open();
+        vm.wait_all().expect("all passed");
+        let mut found = found.lock().unwrap().clone();
+        found.sort();
+        let pinned = (0..workers).map(|worker| (format!("pinned.{worker}"), cores[worker % cores.len()].to_string()));
+        assert_eq!(found, pinned.collect::<Vec<_>>(), "{workers} workers on {cores:?}");
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn workers_are_pinned_to_their_cores_and_run_anywhere_where_that_is_impossible() {
-    let allowed = || std::fs::read_to_string("/proc/thread-self/status").expect("Linux says what a thread is allowed");
-    let cores = move || {
-        let status = allowed();
-        let line = status.lines().find(|line| line.starts_with("Cpus_allowed_list:")).expect("a line").to_owned();
-        line.split_whitespace().last().expect("a list").to_owned()
-    };
-    let mine = cores();
+    let mine = allowed();
     let core: usize = mine.split([',', '-']).next().and_then(|first| first.parse().ok()).expect("a core");
     let missing = 1_000_000;
     let vm = Vm::builder()
@@ -256,7 +362,7 @@ fn workers_are_pinned_to_their_cores_and_run_anywhere_where_that_is_impossible()
     for pool in [Pool::Normal, Pool::Urgent] {
         let found = found.clone();
         let ticket = vm.pusher().pool(pool).push("where", [], move || {
-            found.lock().unwrap().push(cores());
+            found.lock().unwrap().push(allowed());
             Ok(())
         });
         ticket.expect("it is taken").wait().expect("it passed");

@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use streamvm_ep::{DeviceId, FnContext, FnError, InlineFn, Priority};
 use streamvm_instructions::{
-    self as instructions, Deadline, Error, InstructionsBuilder, Issued, Passed, ResourceId, Role, Single, Use, Var,
+    self as instructions, Ahead, Deadline, Error, InstructionsBuilder, Issued, Passed, ResourceId, Role, Single, Use,
+    Var,
 };
 use streamvm_stream::StreamKey;
 
@@ -48,6 +49,8 @@ struct Manner {
     pool: Pool,
     priority: Priority,
     clean_up: bool,
+    /// It goes before all priorities: the end of a variable.
+    first: bool,
     /// There are no workers of the urgent pool's own.
     one_pool: bool,
 }
@@ -59,9 +62,14 @@ impl Manner {
 
     /// How an instruction in this manner is run.
     fn of_instruction(self) -> instructions::Manner {
-        let Manner { pool, priority, clean_up, .. } = self;
+        let Manner { pool, priority, clean_up, first, .. } = self;
         let priority = if self.one_pool && pool == Pool::Urgent { Priority::High } else { priority };
-        instructions::Manner { priority, clean_up, direct: pool == Pool::Inline }
+        let ahead = match pool {
+            Pool::Inline => Ahead::Direct,
+            _ if first => Ahead::First,
+            _ => Ahead::No,
+        };
+        instructions::Manner { priority, clean_up, ahead }
     }
 
     /// A builder of functions in this manner.
@@ -127,7 +135,7 @@ impl Vm {
     pub fn pusher(&self) -> Pusher<'_> {
         let (device, pool, priority) = (DeviceId::cpu(0), Pool::Normal, Priority::Normal);
         let one_pool = self.shared.threads.pools.one;
-        Pusher { vm: self, manner: Manner { device, pool, priority, clean_up: false, one_pool } }
+        Pusher { vm: self, manner: Manner { device, pool, priority, clean_up: false, first: false, one_pool } }
     }
 
     /// Pushes code over uses that give order alone.
@@ -201,15 +209,15 @@ impl Vm {
     }
 
     /// Deletes a variable: from now on lists that use it are refused, and waits for it. `on_delete` runs after all that was
-    /// submitted before and uses it, failed or not, ahead of what is queued on the normal pool of `cpu:0`: there goes what the
-    /// variable stands for. Its captures are dropped there too. The ticket tells when it is over. A variable that is merely
+    /// submitted before and uses it, failed or not, on the normal pool of `cpu:0`, ahead of what is queued there at any priority,
+    /// but for one of 16 that a worker takes: there goes what the variable stands for. Its captures are dropped there too. The ticket tells when it is over. A variable that is merely
     /// dropped runs nothing.
     ///
     /// # Errors
     /// As [`Vm::submit`]; [`Error::Released`] if it was deleted before. `on_delete` is dropped then.
     #[track_caller]
     pub fn delete(&self, var: &Var, on_delete: impl FnOnce() + Send + 'static) -> Result<Ticket<'_>, Error> {
-        let mut builder = self.pusher().priority(Priority::High).clean_up(true).manner.builder();
+        let mut builder = Manner { first: true, clean_up: true, ..self.pusher().manner }.builder();
         builder.push("delete", DeviceId::cpu(0), [var.write()], move || {
             on_delete();
             Ok(())
@@ -235,7 +243,8 @@ impl<'vm> Pusher<'vm> {
     }
 
     /// Which of what can run on the pool goes first. What is less urgent is not starved: every 16th that a worker takes
-    /// is of the lower priorities, in turn. Default: [`Priority::Normal`].
+    /// is of the lower priorities, in turn, whatever it takes otherwise ([`Pool::Inline`] and [`Vm::delete`] included). Default:
+    /// [`Priority::Normal`].
     #[must_use]
     pub fn priority(mut self, priority: Priority) -> Pusher<'vm> {
         self.manner.priority = priority;

@@ -19,8 +19,9 @@ pub enum Pool {
     CopyOut,
     /// Those of [`Pool::Normal`], without a hand-over: the worker of theirs that passes the last thing that the function waits for
     /// runs it next, itself, before all that is queued. Where nobody of theirs does (nothing is waited for, or another pool or a
-    /// stream passes it), it is brought to them as urgently as can be. Never in the thread that pushes. For functions that are
-    /// shorter than a hand-over: while one such function follows another, nothing else runs on that worker.
+    /// stream passes it), it is brought to them as if at [`Priority::High`](crate::Priority::High). Never in the thread that pushes. For
+    /// functions that are shorter than a hand-over: while one such function follows another, that worker takes one in 16 from what is
+    /// queued, of each priority in turn. Those that come free at once, by the end of one instruction, run in no particular order.
     Inline,
 }
 
