@@ -154,6 +154,7 @@ fn functions(vm: &Vm) -> Result<(), String> {
     expect_forked("wait of a variable", vm.wait(&v))?;
     expect_forked("wait_timeout of a variable", vm.wait_timeout(&v, PATIENCE))?;
     expect_forked("ready of a variable", vm.ready(&v))?;
+    expect_forked("on_passed of a variable", vm.on_passed(&v, |_| ()))?;
     expect_forked("delete", vm.delete(&v, || ()))
 }
 

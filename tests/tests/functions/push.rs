@@ -1,11 +1,13 @@
 //! Functions pushed over variables and tensors: their order, what may be used, waiting, versions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use streamvm::{Cause, DType, DeviceId, Error, InstructionsBuilder, Mode, Place, Use, Var, Vm, deadline};
-use streamvm_tests::{CPU, ClosedGate, block_on, engines, failure_of, threaded};
+use streamvm_tests::{CPU, ClosedGate, PATIENCE, block_on, engines, failure_of, threaded};
 
 /// A read and a write of one variable in one function: MXNet's engine hangs there.
 #[test]
@@ -132,6 +134,54 @@ fn who_waits_sees_a_failure_each_time_until_a_write_heals_it() {
         let failure = failure_of(vm.wait(&v));
         assert_eq!(failure.cause, Cause::Panic("no luck at all".to_owned()), "{name}: a new failure is told");
         assert_eq!(vm.wait_all(), Ok(()), "{name}: all was collected");
+    }
+}
+
+#[test]
+fn a_callback_of_a_variable_is_told_what_a_wait_would_be() {
+    for (name, vm) in engines() {
+        let (v, (tell, told)) = (vm.var(), channel());
+        let ask = |var: &Var| {
+            let tell = tell.clone();
+            vm.on_passed(var, move |result| tell.send((result, thread::current().id())).expect("the test listens"))
+        };
+        let answer = || told.recv_timeout(PATIENCE).expect("it is called").0;
+        ask(&v).expect("also one that nothing has used");
+        assert_eq!(answer(), Ok(()), "{name}");
+        vm.push("breaks", [v.write()], || Err("no".into())).expect("it is taken");
+        ask(&v).expect("it was used");
+        assert_eq!(failure_of(answer()).what, "breaks", "{name}");
+        vm.push("heals", [v.write()], || Ok(())).expect("it is taken");
+        ask(&v).expect("it was used");
+        assert_eq!(answer(), Ok(()), "{name}");
+        vm.delete(&v, || ()).expect("it is taken");
+        assert!(matches!(ask(&v), Err(Error::Released { .. })), "{name}");
+        let _ = vm.wait_all();
+        assert!(told.try_recv().is_err(), "{name}: each was called once");
+    }
+}
+
+#[test]
+fn a_callback_of_a_variable_comes_after_its_writes_on_a_thread_of_its_own() {
+    for (name, builder) in threaded() {
+        let (vm, gate) = (builder.build().expect("an engine"), ClosedGate::new());
+        let (v, (tell, told)) = (vm.var(), channel());
+        let (held, worker) = (gate.clone(), Arc::new(Mutex::new(None)));
+        let note = worker.clone();
+        let hold = move || {
+            *note.lock().unwrap() = Some(thread::current().id());
+            held.pass();
+            Ok(())
+        };
+        vm.push("held", [v.write()], hold).expect("it is taken");
+        vm.on_passed(&v, move |result| tell.send((result, thread::current().id())).expect("the test listens"))
+            .expect("it was used");
+        gate.wait_entered(1);
+        assert!(told.try_recv().is_err(), "{name}: not before");
+        gate.open();
+        let (result, thread) = told.recv_timeout(PATIENCE).expect("it is called");
+        assert_eq!(result, Ok(()), "{name}");
+        assert!(![Some(thread::current().id()), *worker.lock().unwrap()].contains(&Some(thread)), "{name}");
     }
 }
 

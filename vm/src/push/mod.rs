@@ -194,6 +194,21 @@ impl Vm {
         Ok(passed)
     }
 
+    /// Calls `callback` with what [`Vm::wait`] would return, on a thread made for callbacks, once the writes of `var` that were submitted
+    /// before this call have passed: at once, on that thread, where there is none. Waits for nothing, and may be called on any thread.
+    /// Callbacks that are due run before the engine has shut down.
+    ///
+    /// # Errors
+    /// As [`Vm::ready`]: the callback is dropped.
+    pub fn on_passed(&self, var: &Var, callback: impl FnOnce(Result<(), Error>) + Send + 'static) -> Result<(), Error> {
+        self.shared.fork.check()?;
+        match self.id_of(var)? {
+            Some(id) => self.engine.on_passed(id, Box::new(callback)),
+            None => self.shared.call_back(Vec::new(), Box::new(callback)),
+        }
+        Ok(())
+    }
+
     /// The number of a variable that was used.
     fn id_of(&self, var: &Var) -> Result<Option<ResourceId>, Error> {
         let resource = var.resource();
