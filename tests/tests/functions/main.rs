@@ -3,6 +3,7 @@
 mod calls;
 mod closures;
 mod ends;
+mod full_queue;
 mod profile;
 mod push;
 mod push_async;

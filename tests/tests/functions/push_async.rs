@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use streamvm::{Cause, Error, Mode, OnComplete, Pool, Var, Vm, deadline};
-use streamvm_tests::{engines, failure_of, threaded, until};
+use streamvm_tests::{ClosedGate, engines, failure_of, threaded, until};
 
 /// A thread that completes every handle that it is sent, after a while.
 fn completer() -> (Sender<OnComplete>, thread::JoinHandle<()>) {
@@ -75,6 +75,43 @@ fn the_worker_does_other_work_until_the_handle_is_used() {
         assert_eq!(vm.stats().in_flight, 1, "{name}");
         handle.complete(Ok(()));
         assert_eq!(ticket.wait(), Ok(()), "{name}");
+    }
+}
+
+#[test]
+fn the_thread_that_completes_runs_nothing_of_what_waits() {
+    for (name, builder) in threaded() {
+        let (vm, gate) = (builder.workers(1).build().expect("an engine"), ClosedGate::new());
+        let (v, seen, (sender, handles)) = (vm.var(), Arc::new(Mutex::new(Vec::new())), channel());
+        vm.push_async("later", [v.write()], move |handle| sender.send(handle).expect("it is kept"))
+            .expect("it is taken");
+        let handle: OnComplete = handles.recv().expect("it was called");
+        for pool in [Pool::Normal, Pool::Inline] {
+            for _ in 0..10 {
+                let seen = seen.clone();
+                let behind = move || {
+                    seen.lock().unwrap().push(thread::current().id());
+                    Ok(())
+                };
+                vm.pusher().pool(pool).push("behind", [v.read()], behind).expect("it is taken");
+            }
+        }
+        // No worker is left to run them.
+        let held = gate.clone();
+        let hold = move || {
+            held.pass();
+            Ok(())
+        };
+        vm.push("holds the worker", [], hold).expect("it is taken");
+        gate.wait_entered(1);
+        let completes = thread::spawn(move || handle.complete(Ok(())));
+        let completer = completes.thread().id();
+        completes.join().expect("it does not wait for the worker");
+        assert!(seen.lock().unwrap().is_empty(), "{name}: it runs what waits for it");
+        gate.open();
+        assert_eq!(vm.wait_all(), Ok(()), "{name}");
+        let seen = seen.lock().unwrap();
+        assert!(seen.len() == 20 && !seen.contains(&completer) && !seen.contains(&thread::current().id()), "{name}");
     }
 }
 
