@@ -4,10 +4,11 @@
 //! mistake shows only to a thread that looks at the right moment, or makes a program wait for too much, the test says so.
 #![allow(clippy::print_stdout, reason = "with --nocapture it tells what caught each")]
 
+use streamvm::ep::races::FindingKind;
 use streamvm::instructions::{Dependence, DependenceUse, NothingObserved, Order, SoftSync, SoftSyncMode};
 use streamvm::stream::mutant::{Mutant, Planted};
 use streamvm::stream::{Point, StreamClass, StreamId};
-use streamvm::{Access, Capabilities, Vm};
+use streamvm::{Access, Capabilities, Finding, FnError, Mode, Var, Vm, VmBuilder};
 use streamvm_tests::program::{Failing, Script, Verdict, judge};
 use streamvm_tests::{CPU, ClosedGate, Gate, each_seed, failure_of, on_device, submit};
 
@@ -77,9 +78,68 @@ fn poison_that_is_not_carried_is_caught() {
     catch(Mutant::PoisonNotCarried, &[Failing::Differs, Failing::Refused]);
 }
 
+/// Where a function over variables runs.
+#[derive(Copy, Clone, Debug)]
+enum By {
+    /// Pushed to workers.
+    Workers,
+    /// In lists, on two lanes in turn.
+    Lanes,
+}
+
+/// What the detector finds in a program that uses variables and no memory: each function updates one of two behind the last
+/// that did, and two read what nothing has written.
+fn found_on_variables(mode: Mode, by: By, mutant: Option<Mutant>) -> Vec<Finding> {
+    let mut builder = Vm::builder().mode(mode).workers(3).detect_races(true);
+    if let Some(mutant) = mutant {
+        builder = builder.mutant(mutant);
+    }
+    let vm = builder.build().expect("an engine");
+    let (vars, unwritten, gate) = ([vm.var(), vm.var()], vm.var(), ClosedGate::new());
+    if mode != Mode::Threaded {
+        // There nothing runs before it is waited for.
+        gate.open();
+    }
+    let call = |number: usize, uses: [&Var; 2], f: Box<dyn FnOnce() -> Result<(), FnError> + Send>| {
+        let [updated, read] = uses;
+        let uses = [updated.update(), read.read()];
+        match by {
+            By::Workers => vm.push("update", uses, f).map(drop).expect("it is taken"),
+            By::Lanes => drop(submit(&vm, |b| {
+                b.set_lane(number as u32 / 2 % 2);
+                b.call_fn("update", CPU, uses, move |_| f())
+            })),
+        }
+    };
+    // Until all is submitted nothing has passed, so no submission comes after anything.
+    for number in 0..2 {
+        let gate = gate.clone();
+        call(number, [&vars[number], &unwritten], Box::new(move || Ok(gate.pass())));
+    }
+    for number in 2..40 {
+        call(number, [&vars[number % 2], &vars[number % 2]], Box::new(|| Ok(())));
+    }
+    gate.open();
+    vm.wait_all().expect("nothing fails");
+    vm.races()
+}
+
+#[test]
+fn a_dropped_wait_for_a_variable_is_caught_by_the_detector() {
+    for mode in [Mode::Threaded, Mode::Simulated { seed: 1 }, Mode::Simulated { seed: 2 }] {
+        for by in [By::Workers, By::Lanes] {
+            assert_eq!(found_on_variables(mode, by, None), [], "{mode:?}, {by:?}");
+            let found = found_on_variables(mode, by, Some(Mutant::WaitDropped));
+            let is_of_variables =
+                |race: &Finding| race.kind == FindingKind::Conflict && race.memory.contains("variables");
+            assert!(!found.is_empty() && found.iter().all(is_of_variables), "{mode:?}, {by:?}: {found:#?}");
+        }
+    }
+}
+
 /// Whether an instruction that is skipped counts as passed before what it holds is dropped, which its outcome comes
 /// before.
-fn is_passed_early(builder: streamvm::VmBuilder) -> bool {
+fn is_passed_early(builder: VmBuilder) -> bool {
     /// Stands at a gate when it is dropped.
     struct Holds(Gate);
     impl Drop for Holds {
