@@ -7,8 +7,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A seed that takes longer hangs. Far beyond what any takes, also on a machine that does much else.
-const HANG: Duration = Duration::from_secs(120);
+/// A program that takes longer hangs. Far beyond what any takes, also on a machine that does much else.
+pub const HANG: Duration = Duration::from_secs(120);
 
 /// How often hangs are looked for.
 const LOOK: Duration = Duration::from_millis(500);

@@ -18,13 +18,21 @@ pub const PATIENCE: Duration = Duration::from_secs(15);
 /// # Panics
 /// When `f` panics, or is not over within [`PATIENCE`]; its thread is left behind then.
 pub fn within<T: Send + 'static>(what: &str, f: impl FnOnce() -> T + Send + 'static) -> T {
+    within_time(what, PATIENCE, f)
+}
+
+/// [`within`] another time.
+///
+/// # Panics
+/// As it does.
+pub fn within_time<T: Send + 'static>(what: &str, time: Duration, f: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = channel();
     let thread = thread::spawn(move || {
         let _ = sender.send(f());
     });
-    match receiver.recv_timeout(PATIENCE) {
+    match receiver.recv_timeout(time) {
         Ok(value) => value,
-        Err(RecvTimeoutError::Timeout) => panic!("{what} is not over after {PATIENCE:?}"),
+        Err(RecvTimeoutError::Timeout) => panic!("{what} is not over after {time:?}"),
         Err(RecvTimeoutError::Disconnected) => match thread.join() {
             Err(payload) => std::panic::resume_unwind(payload),
             Ok(()) => panic!("{what} returned nothing"),

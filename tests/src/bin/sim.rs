@@ -152,11 +152,11 @@ fn programs(args: &Args) -> bool {
         },
     );
     let well = progress.end(result);
-    let (fine, Counts { instructions, waits, excess }) = (progress.done - progress.failed, counts);
+    let (fine, Counts { instructions, waits, excess, on_workers, .. }) = (progress.done - progress.failed, counts);
     let seconds = progress.start.elapsed().as_secs_f64();
     println!(
         "valid programs without a false finding, equal to the oracle: {fine} of {} in {seconds:.0} s ({instructions} \
-         instructions, {waits} waits, of which {excess} could go)",
+         instructions, {on_workers} of them on workers, {waits} waits, of which {excess} could go)",
         args.programs
     );
     well

@@ -4,11 +4,11 @@ use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
-use streamvm::{Capabilities, Mode, SoftSyncMode, Vm};
+use streamvm::{Capabilities, EngineKind, Mode, SoftSyncMode, Vm};
 
 use super::step::described;
 use super::{Step, run_all};
-use crate::within;
+use crate::{HANG, within_time};
 
 /// An engine to check against the inline one.
 #[derive(Clone, Debug)]
@@ -21,6 +21,10 @@ pub struct Config {
     pub cpu_threads: Option<usize>,
     /// Instructions pending; `None` for the default.
     pub max_instructions: Option<u64>,
+    /// Whether one pool or several run what is for workers.
+    pub engine: EngineKind,
+    /// Workers of a pool; `None` for the default.
+    pub workers: Option<usize>,
     /// Programs at a time, each on a thread of its own.
     pub submitters: usize,
 }
@@ -35,16 +39,22 @@ impl Config {
         host_waits_only: false,
         cpu_threads: None,
         max_instructions: None,
+        engine: EngineKind::PerDevice,
+        workers: None,
         submitters: 1,
     };
 
     /// # Panics
     /// When no thread can be started.
     fn build(&self, mode: Mode) -> Vm {
-        let mut builder = Vm::builder().mode(mode).cpu_devices(2).soft_sync(self.soft_sync);
+        let mut builder = Vm::builder().engine(self.engine).mode(mode);
+        builder = builder.cpu_devices(2).soft_sync(self.soft_sync);
         builder = builder.cpu_memory_limit(MEMORY * self.submitters as u64);
         if self.host_waits_only {
             builder = builder.capabilities(Capabilities::standard().host_waits_only());
+        }
+        if let Some(workers) = self.workers {
+            builder = builder.workers(workers);
         }
         if let Some(threads) = self.cpu_threads {
             builder = builder.cpu_threads(threads);
@@ -80,7 +90,7 @@ pub fn check(cases: u32, config: &Config) {
     let programs = vec(program, config.submitters..=config.submitters);
     let result = runner.run(&programs, |programs| {
         let (own, engine) = (programs.clone(), config.clone());
-        let seen = within("a program", move || run_all(&engine.build(Mode::Threaded), &own));
+        let seen = within_time("a program", HANG, move || run_all(&engine.build(Mode::Threaded), &own));
         for (thread, program) in programs.iter().enumerate() {
             let expected = run_all(&Config::DEFAULT.build(Mode::Inline), std::slice::from_ref(program));
             if let Some(difference) = seen[thread].difference(&expected[0]) {

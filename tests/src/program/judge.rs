@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use streamvm::ep::cuda::CudaConfig;
 use streamvm::stream::mutant::Mutant;
-use streamvm::{Capabilities, Mode, Vm, VmBuilder};
+use streamvm::{Capabilities, Mode, StreamType, Vm, VmBuilder};
 use streamvm_verify::{Trace, verify};
 
 use super::script::{Lists, Script, caught};
@@ -46,6 +46,10 @@ pub struct Counts {
     pub waits: u64,
     /// Waits that no dependence needs, as the verifier counts them.
     pub excess: u64,
+    /// Instructions that workers ran.
+    pub on_workers: u64,
+    /// Pools that had any.
+    pub pools: u64,
 }
 
 impl Counts {
@@ -54,6 +58,8 @@ impl Counts {
         self.instructions += other.instructions;
         self.waits += other.waits;
         self.excess += other.excess;
+        self.on_workers += other.on_workers;
+        self.pools += other.pools;
     }
 }
 
@@ -74,11 +80,13 @@ fn judged(script: &Script, mutant: Option<Mutant>, lists: Option<Lists>) -> Resu
     let verdict = |failing| move |text| Verdict { failing, text };
     let expected = oracle(script)?;
     let trace = Buffer::default();
-    let (seen, races) = caught(|| {
+    let (seen, races, pools) = caught(|| {
         let vm = engine(script, mutant).record(trace.clone()).build().map_err(|error| error.to_string())?;
         let seen = script.play(&vm, Machine::SIMS, true, lists);
+        let streams = vm.stats().streams.into_iter();
+        let pools = streams.filter(|at| at.stream.stream_type == StreamType::Workers).map(|at| at.instructions);
         // What was found says more than the panic that it led to.
-        Ok((seen, vm.races()))
+        Ok((seen, vm.races(), pools.filter(|count| *count > 0).collect::<Vec<_>>()))
     })
     .map_err(verdict(Failing::Refused))?;
     if let Some(race) = races.first() {
@@ -88,7 +96,8 @@ fn judged(script: &Script, mutant: Option<Mutant>, lists: Option<Lists>) -> Resu
     if let Some(difference) = seen.difference(&expected) {
         return Err(verdict(Failing::Differs)(difference));
     }
-    trace.judge().map_err(verdict(Failing::Unordered))
+    let counts = trace.judge().map_err(verdict(Failing::Unordered))?;
+    Ok(Counts { on_workers: pools.iter().sum(), pools: pools.len() as u64, ..counts })
 }
 
 /// Runs `script` on CUDA devices, on an engine with threads and with a rule of it broken, or none, and compares what is seen
@@ -103,6 +112,8 @@ pub fn judge_on_cuda(script: &Script, machine: Machine, mutant: Option<Mutant>) 
     let seen = caught(|| {
         let config = CudaConfig { memory_limit: Some(setup.memory), ..CudaConfig::default() };
         let mut builder = Vm::builder()
+            .engine(setup.engine)
+            .workers(setup.workers)
             .cpu_devices(machine.cpus)
             .cuda(Some(config))
             .soft_sync(setup.soft_sync)
@@ -141,6 +152,8 @@ pub(super) fn engine(script: &Script, mutant: Option<Mutant>) -> VmBuilder {
     let (setup, machine) = (script.setup, Machine::SIMS);
     let mut builder = Vm::builder()
         .mode(Mode::Simulated { seed: script.seed })
+        .engine(setup.engine)
+        .workers(setup.workers)
         .cpu_devices(machine.cpus)
         .sim_devices(machine.others)
         .detect_races(true)
@@ -204,6 +217,6 @@ impl Buffer {
             return Err(report.to_string());
         }
         let waits = report.device_waits + report.host_waits;
-        Ok(Counts { instructions: report.instructions, waits, excess: report.excess.waits.total })
+        Ok(Counts { instructions: report.instructions, waits, excess: report.excess.waits.total, ..Counts::default() })
     }
 }

@@ -17,6 +17,7 @@ mod config;
 mod faulty;
 mod judge;
 mod machine;
+mod manner;
 mod run;
 mod script;
 mod seen;

@@ -10,6 +10,7 @@ use streamvm::{
     StreamKey, StreamType, Tensor, Ticket, Use, Var, Vm, bf16, f16,
 };
 
+use super::manner::Manner;
 use super::seen::{Contents, Seen};
 use super::step::{Action, Step, action};
 use super::{Lists, Machine};
@@ -79,8 +80,8 @@ fn read(tensor: &Tensor) -> Result<Vec<f32>, Error> {
     })
 }
 
-/// Which function wrote each variable last. Written by functions, so by the engine's threads.
-type Log = Arc<Mutex<(Vec<usize>, BTreeMap<usize, usize>)>>;
+/// Which step wrote each variable last, and which had when a step looked at it. Written by functions, so by the engine's threads.
+type Log = Arc<Mutex<(Vec<usize>, BTreeMap<(usize, usize), usize>)>>;
 
 /// A program at work.
 pub(crate) struct Run<'vm> {
@@ -275,6 +276,7 @@ impl<'vm> Run<'vm> {
             Action::Drop => drop(self.remove(a)),
             Action::Function => self.function(a, b, c)?,
             Action::Variable => self.variable(b, c)?,
+            Action::Push => self.push([kind, a, b, c, flags])?,
             Action::Fail => self.fail(a, c)?,
             Action::Barrier => match c % 4 {
                 0 => self.builder.barrier(),
@@ -370,7 +372,7 @@ impl<'vm> Run<'vm> {
     /// A function over a variable alone: readers and writers note which write came last.
     fn variable(&mut self, b: u8, c: u8) -> Result<(), Error> {
         let index = usize::from(b) % VARS;
-        let (log, step, writes) = (self.log.clone(), self.step, c.is_multiple_of(3));
+        let (step, note) = (self.step, self.note(index, c.is_multiple_of(3)));
         let var = &self.vars[index];
         let declared = match c % 6 {
             0 => var.write(),
@@ -378,16 +380,53 @@ impl<'vm> Run<'vm> {
             _ => var.read(),
         };
         let device = self.machine.calls(self.machine.device(u32::from(c >> 6)));
-        let note = move |_: &mut FnContext<'_>| -> Result<(), FnError> {
+        self.builder.call_fn(format!("variable {step}"), device, [declared], move |_| {
+            note();
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// What a function does that uses a variable.
+    fn note(&self, index: usize, writes: bool) -> impl FnOnce() + Send + 'static {
+        let (log, step) = (self.log.clone(), self.step);
+        move || {
             let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
             let last = log.0[index];
-            log.1.insert(step, last);
+            log.1.insert((step, index), last);
             if writes {
                 log.0[index] = step;
             }
-            Ok(())
-        };
-        self.builder.call_fn(format!("variable {step}"), device, [declared], note)?;
+        }
+    }
+
+    /// A function that is pushed to workers, over one variable or two, which may be the same, and tensors, which give it order
+    /// alone: it may read one and write a part of another, on any device. One in eight fails.
+    fn push(&mut self, bytes: Step) -> Result<(), Error> {
+        let [_, a, b, c, _] = bytes;
+        self.flush();
+        let (first, second) = (usize::from(b) % VARS, usize::from(b >> 2) % VARS);
+        let writes = c % 4 < 2;
+        let read = self.any(a >> 2).filter(|_| a & 0b1 != 0);
+        let written = self.owned(a >> 2, None).filter(|_| a & 0b10 != 0).map(|x| cut(&x, b, c));
+        let mut uses = vec![match c % 4 {
+            0 => self.vars[first].write(),
+            1 => self.vars[first].update(),
+            _ => self.vars[first].read(),
+        }];
+        uses.extend((b & 0b10_0000 != 0).then(|| self.vars[second].read()));
+        uses.extend(read.as_ref().map(Tensor::read));
+        uses.extend(written.as_ref().map(Tensor::write));
+        let (name, note, fails) = (format!("push {}", self.step), self.note(first, writes), c >> 5 == 0b111);
+        let manner = Manner::of(bytes, self.machine);
+        if let Some(lists) = &self.lists {
+            lists.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{name} {manner}\n"));
+        }
+        let ticket = manner.pusher(self.vm).push(name, uses, move || {
+            note();
+            if fails { Err("a pushed function's failure".into()) } else { Ok(()) }
+        })?;
+        self.tickets.push(ticket);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use streamvm::{STAGING_PIECE, SoftSyncMode, Vm};
+use streamvm::{EngineKind, STAGING_PIECE, SoftSyncMode, Vm};
 
 use super::Machine;
 use super::run::{Run, shared_tensors};
@@ -47,6 +47,10 @@ pub struct Setup {
     pub pinned_only: bool,
     /// The most bytes that are staged in one piece, for them and for GPUs.
     pub staging_piece: usize,
+    /// Whether one pool or several run what is for workers.
+    pub engine: EngineKind,
+    /// The workers of a pool: so many on every machine.
+    pub workers: usize,
 }
 
 impl Setup {
@@ -58,6 +62,8 @@ impl Setup {
         memory: 768 << 10,
         pinned_only: false,
         staging_piece: STAGING_PIECE,
+        engine: EngineKind::PerDevice,
+        workers: 2,
     };
 }
 
@@ -100,6 +106,10 @@ impl Script {
         if random.once_in(2) {
             setup.staging_piece = 16 << random.below(4);
         }
+        if random.once_in(4) {
+            setup.engine = EngineKind::Shared;
+        }
+        setup.workers = 1 + random.below(4);
         Script { seed, setup, turns }
     }
 
@@ -212,7 +222,7 @@ mod tests {
     #[test]
     fn scripts_work_on_every_float_that_is_drawn() {
         let lists = Lists::default();
-        for seed in 0..300 {
+        for seed in 0..500 {
             let vm = Vm::builder().mode(Mode::Inline).cpu_devices(2).build().expect("an engine");
             Script::draw(seed).play(&vm, Machine::CPUS, false, Some(lists.clone())).expect("it runs");
         }
@@ -224,6 +234,42 @@ mod tests {
                 let is_of = |line: &str| line.rsplit(' ').next().unwrap_or("").starts_with(dtype);
                 let found = |line: &str| is_of(line) && what.iter().any(|what| line.contains(what));
                 assert!(text.lines().any(found), "none of {what:?} of {dtype}..] is drawn");
+            }
+        }
+    }
+
+    #[test]
+    fn scripts_run_lists_on_workers_and_push_in_every_manner() {
+        let lists = Lists::default();
+        for seed in 0..300 {
+            let vm = Vm::builder().mode(Mode::Inline).cpu_devices(4).build().expect("an engine");
+            Script::draw(seed).play(&vm, Machine::SIMS.stand_ins(), false, Some(lists.clone())).expect("it runs");
+        }
+        let text = lists.lock().expect("no panic").concat();
+        let (pushed, listed): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with("push "));
+        for what in [" call ", " fill ", " fn "] {
+            assert!(listed.iter().any(|line| line.contains(" workers@") && line.contains(what)), "{what}");
+        }
+        let pools = ["Normal of", "Urgent of", "CopyIn of", "CopyOut of", "Inline of"];
+        let devices = ["cpu:0", "cpu:1", "cpu:2", "cpu:3"];
+        for what in pools.iter().chain(&devices).chain(&["Low", "Normal", "High", "clean-up"]) {
+            assert!(
+                pushed.iter().filter(|line| line.contains(what)).count() > 5,
+                "{what}: {} are pushed",
+                pushed.len()
+            );
+        }
+    }
+
+    #[test]
+    fn scripts_have_engines_of_both_kinds_with_one_to_four_workers() {
+        for engine in [EngineKind::Shared, EngineKind::PerDevice] {
+            for workers in 1..=4 {
+                let is = |seed: &u64| {
+                    let setup = Script::draw(*seed).setup;
+                    (setup.engine, setup.workers) == (engine, workers)
+                };
+                assert!((0..500).filter(is).count() > 5, "{workers} workers, {engine:?}");
             }
         }
     }

@@ -12,8 +12,8 @@ pub struct Seen {
     pub(crate) tensors: Vec<Contents>,
     /// The outcome of each submission.
     pub(crate) tickets: Vec<Result<(), String>>,
-    /// Per function over a variable: which function was the last to write it before.
-    pub(crate) variables: BTreeMap<usize, usize>,
+    /// Per step whose function looked at a variable, and that variable: which step was the last to write it before.
+    pub(crate) variables: BTreeMap<(usize, usize), usize>,
 }
 
 impl Seen {
@@ -27,10 +27,11 @@ impl Seen {
         if self.tickets != other.tickets {
             return Some(format!("tickets: {:?} and not {:?}", self.tickets, other.tickets));
         }
-        let differs = self.variables.iter().find(|(step, last)| other.variables.get(step) != Some(last));
+        let differs = self.variables.iter().find(|(look, last)| other.variables.get(look) != Some(last));
         match differs {
-            Some((step, last)) => {
-                Some(format!("variable {step}: behind {last} and not behind {:?}", other.variables.get(step)))
+            Some((look @ (step, var), last)) => {
+                let other = other.variables.get(look);
+                Some(format!("variable {var} in step {step}: behind {last} and not behind {other:?}"))
             }
             None => (self != other).then(|| "one saw more than the other".to_owned()),
         }

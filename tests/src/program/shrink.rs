@@ -63,13 +63,15 @@ impl<F, R: Fn(&Script) -> Option<F>> Search<F, R> {
             script.turns.iter_mut().filter(|turn| turn.thread == thread).for_each(|turn| turn.thread = 0);
             any |= script != self.best.script && self.take(script);
         }
-        let plain: [fn(&mut Setup); 6] = [
+        let plain: [fn(&mut Setup); 8] = [
             |setup| setup.soft_sync = Setup::DEFAULT.soft_sync,
             |setup| setup.host_waits_only = false,
             |setup| setup.max_instructions = None,
             |setup| setup.memory = Setup::DEFAULT.memory,
             |setup| setup.pinned_only = Setup::DEFAULT.pinned_only,
             |setup| setup.staging_piece = Setup::DEFAULT.staging_piece,
+            |setup| setup.engine = Setup::DEFAULT.engine,
+            |setup| setup.workers = Setup::DEFAULT.workers,
         ];
         for change in plain {
             let mut script = self.best.script.clone();

@@ -21,6 +21,7 @@ pub(crate) enum Action {
     Drop,
     Function,
     Variable,
+    Push,
     Fail,
     Barrier,
     Events,
@@ -31,22 +32,23 @@ pub(crate) enum Action {
 }
 
 /// How often each action is drawn, in parts of 256.
-const WEIGHTS: [(Action, u8); 22] = [
+const WEIGHTS: [(Action, u8); 23] = [
     (Action::HostTensor, 14),
     (Action::Fill, 12),
     (Action::Allocate, 8),
-    (Action::Copy, 24),
+    (Action::Copy, 20),
     (Action::Unary, 18),
-    (Action::Binary, 24),
+    (Action::Binary, 20),
     (Action::MatMul, 10),
     (Action::InPlace, 20),
-    (Action::WritePart, 16),
+    (Action::WritePart, 14),
     (Action::CopyPart, 12),
     (Action::CopyInto, 12),
     (Action::Release, 8),
     (Action::Drop, 14),
-    (Action::Function, 22),
+    (Action::Function, 18),
     (Action::Variable, 14),
+    (Action::Push, 14),
     (Action::Fail, 5),
     (Action::Barrier, 4),
     (Action::Events, 7),

@@ -1,9 +1,9 @@
 //! Random programs: whatever the engine does side by side, every tensor, every ticket and every variable is as if each
 //! instruction had run to its end before the next.
 
-use streamvm::SoftSyncMode;
+use streamvm::{EngineKind, SoftSyncMode};
 use streamvm_tests::each_seed;
-use streamvm_tests::program::{Config, Script, check, explain, judge};
+use streamvm_tests::program::{Config, Counts, Script, check, explain, judge};
 
 const CASES: u32 = 1000;
 
@@ -12,12 +12,20 @@ const SIMULATED: u64 = 10_000;
 
 #[test]
 fn programs_of_several_threads_on_simulated_devices_without_a_race_or_a_missing_wait() {
-    let mut failed = None;
+    let (mut failed, mut counts, mut most_pools) = (None, Counts::default(), [0, 0]);
     let result = each_seed(
         0..SIMULATED,
         |seed| judge(&Script::draw(seed), None),
         |seed, result| {
-            failed = result.err().map(|verdict| (seed, verdict));
+            let one_pool = Script::draw(seed).setup.engine == EngineKind::Shared;
+            let most = &mut most_pools[usize::from(one_pool)];
+            failed = result
+                .map(|more| {
+                    counts.add(more);
+                    *most = more.pools.max(*most);
+                })
+                .err()
+                .map(|verdict| (seed, verdict));
             failed.is_none()
         },
     );
@@ -25,6 +33,8 @@ fn programs_of_several_threads_on_simulated_devices_without_a_race_or_a_missing_
     if let Some((seed, verdict)) = failed {
         panic!("{}", explain(&Script::draw(seed), verdict, None));
     }
+    assert!(counts.on_workers > 2 * SIMULATED, "workers ran too little: {counts:?}");
+    assert!(most_pools[0] > 4 && most_pools[1] == 1, "pools of a script, and where there is one: {most_pools:?}");
 }
 
 /// What is observed to have passed decides which waits a program gets, so their number tells one run from another.
@@ -74,6 +84,16 @@ fn one_program_on_one_thread_context_that_the_scheduler_orders_alone() {
 #[test]
 fn one_program_behind_a_short_queue() {
     check(CASES, &Config { max_instructions: Some(3), ..Config::DEFAULT });
+}
+
+#[test]
+fn one_program_on_one_pool_of_one_worker() {
+    check(CASES, &Config { engine: EngineKind::Shared, workers: Some(1), ..Config::DEFAULT });
+}
+
+#[test]
+fn two_programs_side_by_side_on_four_workers() {
+    check(CASES / 2, &Config { submitters: 2, workers: Some(4), ..Config::DEFAULT });
 }
 
 #[test]
