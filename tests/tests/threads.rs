@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use streamvm::{Error, Mode, Vm};
+use streamvm::{Error, Mode, OnComplete, Pool, Vm};
 use streamvm_tests::{CPU, ClosedGate, on_device, submit, until};
 
 static ALONE: Mutex<()> = Mutex::new(());
@@ -20,7 +20,7 @@ fn engine_threads() -> Vec<String> {
     tasks
         .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
         .map(|name| name.trim().to_owned())
-        .filter(|name| name.starts_with("streamvm") || name.starts_with("cpu:"))
+        .filter(|name| ["streamvm", "cpu:", "workers@"].iter().any(|first| name.starts_with(first)))
         .collect()
 }
 
@@ -33,7 +33,7 @@ fn ticks() -> u64 {
 }
 
 fn used(mode: Mode) -> Vm {
-    let vm = Vm::builder().mode(mode).cpu_devices(2).build().expect("an engine");
+    let vm = Vm::builder().mode(mode).cpu_devices(2).workers(2).build().expect("an engine");
     let x = on_device(&vm, &[1.0, 2.0]);
     submit(&vm, |b| {
         b.barrier();
@@ -42,7 +42,25 @@ fn used(mode: Mode) -> Vm {
     let (sender, receiver) = channel();
     x.on_passed(move |_| sender.send(()).expect("the test listens")).expect("submitted");
     receiver.recv().expect("called back");
+    // Two of it, so that a worker wakes another.
+    let var = vm.var();
+    for pool in [Pool::Normal, Pool::Urgent] {
+        vm.pusher().pool(pool).push("reads", [var.read(), x.read()], || Ok(())).expect("it is taken");
+        vm.pusher().pool(pool).push("writes", [var.update()], || Ok(())).expect("it is taken");
+    }
+    vm.wait(&var).expect("nothing fails");
     vm
+}
+
+#[test]
+fn threads_of_every_kind_are_counted() {
+    let _alone = alone();
+    let others = engine_threads().len();
+    let vm = used(Mode::Threaded);
+    // Callbacks have a thread that `stats` leaves out; a thread is named by itself, so a little later.
+    until("all threads of the engine are seen", || engine_threads().len() - others == vm.stats().threads + 1);
+    let workers = || engine_threads().iter().filter(|name| name.starts_with("workers@")).count();
+    assert_eq!(workers(), 4, "two of each pool: {:?}", engine_threads());
 }
 
 #[test]
@@ -66,6 +84,21 @@ fn an_engine_dropped_by_its_own_callback_leaves_no_thread_behind() {
     let x = on_device(&vm, &[1.0]);
     x.on_passed(move |_| drop(vm)).expect("submitted");
     drop(x);
+    until("all engine threads have ended", || engine_threads().len() <= before);
+}
+
+#[test]
+fn an_engine_dropped_by_its_own_pushed_function_leaves_no_thread_behind() {
+    let _alone = alone();
+    let before = engine_threads().len();
+    let vm = used(Mode::Threaded);
+    let (sender, receiver) = channel::<Vm>();
+    vm.push("drops its engine", [], move || {
+        drop(receiver.recv()?);
+        Ok(())
+    })
+    .expect("it is taken");
+    sender.send(vm).expect("the function listens");
     until("all engine threads have ended", || engine_threads().len() <= before);
 }
 
@@ -110,6 +143,12 @@ fn an_idle_engine_uses_no_processor_time() {
         b.barrier();
         b.call_fn("behind", CPU, [], |_| Ok(()))
     });
+    // Neither is a pushed function that waits, for another one or for a handle.
+    let (var, handles) = (vms[1].var(), channel::<OnComplete>());
+    let sender = handles.0;
+    vms[1].push_async("later", [var.update()], move |handle| drop(sender.send(handle))).expect("it is taken");
+    vms[1].push("behind", [var.read()], || Ok(())).expect("it is taken");
+    let handle = handles.1.recv().expect("it was called");
     gate.wait_entered(1);
     std::thread::sleep(Duration::from_millis(50));
     let before = ticks();
@@ -117,4 +156,5 @@ fn an_idle_engine_uses_no_processor_time() {
     let spent = ticks() - before;
     assert!(spent <= 2, "{spent} ticks of 10 ms in 300 ms");
     gate.open();
+    handle.complete(Ok(()));
 }
