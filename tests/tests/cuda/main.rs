@@ -7,3 +7,4 @@ mod devices;
 mod ends;
 mod engine;
 mod failures;
+mod functions;

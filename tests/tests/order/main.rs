@@ -4,6 +4,7 @@ mod back_pressure;
 mod completion;
 mod engine_scenarios;
 mod executor_scenarios;
+mod held;
 mod holes;
 mod lifecycle;
 mod order;

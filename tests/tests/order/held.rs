@@ -1,0 +1,61 @@
+//! Pushed functions behind kernels of a simulated device, and kernels behind pushed functions.
+
+use streamvm::ep::faults::{Fault, Gate, Point, Rule};
+use streamvm::stream::mutant::Mutant;
+use streamvm::{DeviceId, EngineKind, FaultPlan, Vm};
+use streamvm_tests::{function_waits_for_a_kernel, kernel_waits_for_a_function, no_races, within};
+
+const SIM: DeviceId = DeviceId::sim(0);
+const KINDS: [EngineKind; 2] = [EngineKind::Shared, EngineKind::PerDevice];
+
+/// Opens a gate when it is dropped.
+struct Opens(Gate);
+
+impl Drop for Opens {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// Runs `f` on an engine of that kind with a simulated device, and with a rule of it broken, or none.
+fn on(kind: EngineKind, mutant: Option<Mutant>, f: fn(&Vm, &FaultPlan) -> bool) -> bool {
+    within("a held program", move || {
+        let plan = FaultPlan::new();
+        let mut builder = Vm::builder().engine(kind).workers(2).sim_devices(1).detect_races(true).faults(plan.clone());
+        if let Some(mutant) = mutant {
+            builder = builder.mutant(mutant);
+        }
+        let vm = builder.build().expect("an engine");
+        let waits = f(&vm, &plan);
+        vm.wait_all().expect("nothing fails");
+        if mutant.is_none() {
+            no_races(&vm);
+        }
+        waits
+    })
+}
+
+fn function_waits(vm: &Vm, plan: &FaultPlan) -> bool {
+    function_waits_for_a_kernel(vm, SIM, || {
+        let gate = Gate::new();
+        plan.add(Rule::new(Point::Fill, Fault::Hold(gate.clone())).device(SIM).nth(0)).expect("it fits");
+        Opens(gate)
+    })
+}
+
+#[test]
+fn a_pushed_function_runs_behind_the_kernel_that_wrote_what_it_reads() {
+    for kind in KINDS {
+        assert!(on(kind, None, function_waits), "{kind:?}");
+        assert!(!on(kind, Some(Mutant::WaitDropped), function_waits), "{kind:?}: a missing wait shows");
+    }
+}
+
+#[test]
+fn a_kernel_is_launched_behind_the_pushed_function_that_writes_what_it_reads() {
+    for kind in KINDS {
+        assert!(on(kind, None, |vm, _| kernel_waits_for_a_function(vm, SIM)), "{kind:?}");
+        let broken = on(kind, Some(Mutant::WaitDropped), |vm, _| kernel_waits_for_a_function(vm, SIM));
+        assert!(!broken, "{kind:?}: a missing wait shows");
+    }
+}
