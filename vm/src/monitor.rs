@@ -184,6 +184,8 @@ impl Monitor {
                 let life = self.life(inner, *resource, u.resource(), state, &label);
                 match u.target() {
                     Target::Tensor(_) => lives.push(life),
+                    // What releases a variable touches nothing.
+                    Target::Var(_) if matches!(instruction.kind, Kind::Release) => {}
                     Target::Var(_) => variables.push(Touch::new([inner.variable(*resource)], u.access(), Some(life))),
                 }
             }

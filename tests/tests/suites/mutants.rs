@@ -88,7 +88,7 @@ enum By {
 }
 
 /// What the detector finds in a program that uses variables and no memory: each function updates one of two behind the last
-/// that did, and two read what nothing has written.
+/// that did, two read what nothing has written, and one that has been used last is deleted.
 fn found_on_variables(mode: Mode, by: By, mutant: Option<Mutant>) -> Vec<Finding> {
     let mut builder = Vm::builder().mode(mode).workers(3).detect_races(true);
     if let Some(mutant) = mutant {
@@ -119,6 +119,7 @@ fn found_on_variables(mode: Mode, by: By, mutant: Option<Mutant>) -> Vec<Finding
     for number in 2..40 {
         call(number, [&vars[number % 2], &vars[number % 2]], Box::new(|| Ok(())));
     }
+    vm.delete(&vars[0], || ()).expect("it is taken");
     gate.open();
     vm.wait_all().expect("nothing fails");
     vm.races()
