@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use streamvm::instructions::Manner;
 use streamvm::{BuildError, DType, DeviceId, InstructionsBuilder, Place, StreamKey, StreamType, Tensor, Vm};
 
 /// The elements of every tensor of a scene.
@@ -36,10 +37,16 @@ pub enum Kind {
     Barrier,
     /// A global sync.
     GlobalSync,
+    /// A caller's function on workers that updates a tensor.
+    WorkerFunction,
+    /// A function that is pushed to workers.
+    Push,
+    /// One that is pushed as a clean-up.
+    CleanUp,
 }
 
 /// All kinds.
-pub fn kinds() -> [Kind; 13] {
+pub fn kinds() -> [Kind; 16] {
     use Kind::*;
     [
         Call,
@@ -55,6 +62,9 @@ pub fn kinds() -> [Kind; 13] {
         AllocateAndRelease,
         Barrier,
         GlobalSync,
+        WorkerFunction,
+        Push,
+        CleanUp,
     ]
 }
 
@@ -64,7 +74,13 @@ impl Kind {
         match self {
             Kind::Call | Kind::PinnedCall => "add",
             Kind::Fill | Kind::RecordAndWait | Kind::AllocateAndRelease => "fill",
-            Kind::Function | Kind::HostFunction | Kind::Access | Kind::Barrier => "subject",
+            Kind::Function
+            | Kind::HostFunction
+            | Kind::Access
+            | Kind::Barrier
+            | Kind::WorkerFunction
+            | Kind::Push
+            | Kind::CleanUp => "subject",
             Kind::CopyIn | Kind::CopyOut => "copy",
             Kind::Touch => "touch",
             Kind::GlobalSync => "global_sync",
@@ -78,6 +94,7 @@ impl Kind {
             Kind::CopyIn => StreamType::HostToDevice,
             Kind::CopyOut => StreamType::DeviceToHost,
             Kind::Barrier | Kind::GlobalSync => StreamType::Barrier,
+            Kind::WorkerFunction | Kind::Push | Kind::CleanUp => StreamType::Workers,
             _ => StreamType::Compute,
         }
     }
@@ -135,7 +152,8 @@ impl Scene {
                 Some((out, 2.0))
             }
             Kind::Fill => Some((b.fill(device, DType::F32, &[ELEMENTS], 7.0)?, 7.0)),
-            Kind::Function => {
+            Kind::Function | Kind::WorkerFunction => {
+                b.set_workers(kind == Kind::WorkerFunction);
                 b.call_fn("subject", device, [self.subject.update()], move |context| {
                     let _held = held;
                     context.writes.take::<f32>(0)?.fill(3.0);
@@ -189,6 +207,15 @@ impl Scene {
             Kind::GlobalSync => {
                 b.global_sync();
                 None
+            }
+            Kind::Push | Kind::CleanUp => {
+                b.set_workers(true);
+                b.set_manner(Manner { clean_up: kind == Kind::CleanUp, ..Manner::default() });
+                b.push("subject", device, [self.subject.update()], move || {
+                    drop(held);
+                    Ok(())
+                });
+                Some((self.subject.clone(), 1.0))
             }
         })
     }

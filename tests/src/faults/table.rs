@@ -152,6 +152,11 @@ fn may_strike(what: What, kind: Kind, device: DeviceId) -> bool {
     if what.is_at_work() && work(kind).is_none() {
         return false;
     }
+    if kind.stream_type() == StreamType::Workers && later {
+        // Workers are the host's, whatever device's memory gives their functions order: faults of that device strike what is
+        // around them, and its memory is out of their reach.
+        return !what.is_at_work() && what != What::ThreadDies && kind != Kind::WorkerFunction;
+    }
     if what.is_later() { later } else { !(later && on_host) }
 }
 
@@ -197,7 +202,12 @@ fn work(kind: Kind) -> Option<Point> {
     match kind {
         Kind::Call | Kind::PinnedCall => Some(Point::Launch),
         Kind::Fill | Kind::RecordAndWait | Kind::AllocateAndRelease => Some(Point::Fill),
-        Kind::Function | Kind::HostFunction | Kind::Access => Some(Point::Call),
+        Kind::Function
+        | Kind::HostFunction
+        | Kind::Access
+        | Kind::WorkerFunction
+        | Kind::Push
+        | Kind::CleanUp => Some(Point::Call),
         Kind::CopyIn | Kind::CopyOut => Some(Point::Copy),
         // The barrier's callback runs on a stream of the host.
         Kind::Barrier | Kind::GlobalSync | Kind::Touch => None,
