@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use streamvm::{Mode, Vm, VmBuilder};
+use streamvm::{EngineKind, Mode, Vm, VmBuilder};
 use streamvm_tests::load::{Load, expect_panics};
 
 /// Threads that load one engine.
@@ -20,9 +20,10 @@ fn main() {
     let turns: u64 = std::env::args().nth(1).map_or(300, |text| text.parse().expect("a number of turns"));
     // Small bounds, so that back-pressure and the out-of-memory ladder have work as well.
     let narrow = || Vm::builder().max_instructions(24).cpu_memory_limit(3 << 20).cpu_devices(2);
-    let engines: [(&str, VmBuilder); 4] = [
+    let engines: [(&str, VmBuilder); 5] = [
         ("threads", Vm::builder().cpu_devices(2)),
         ("narrow", narrow()),
+        ("narrow, one pool", narrow().engine(EngineKind::Shared).workers(2)),
         ("simulated device", Vm::builder().sim_devices(1)),
         ("inline", Vm::builder().mode(Mode::Inline)),
     ];

@@ -202,12 +202,9 @@ fn work(kind: Kind) -> Option<Point> {
     match kind {
         Kind::Call | Kind::PinnedCall => Some(Point::Launch),
         Kind::Fill | Kind::RecordAndWait | Kind::AllocateAndRelease => Some(Point::Fill),
-        Kind::Function
-        | Kind::HostFunction
-        | Kind::Access
-        | Kind::WorkerFunction
-        | Kind::Push
-        | Kind::CleanUp => Some(Point::Call),
+        Kind::Function | Kind::HostFunction | Kind::Access | Kind::WorkerFunction | Kind::Push | Kind::CleanUp => {
+            Some(Point::Call)
+        }
         Kind::CopyIn | Kind::CopyOut => Some(Point::Copy),
         // The barrier's callback runs on a stream of the host.
         Kind::Barrier | Kind::GlobalSync | Kind::Touch => None,

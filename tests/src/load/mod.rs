@@ -3,6 +3,7 @@
 //! `soak` watches that nothing grows; `stress` runs the same load under sanitizers. Every turn checks its results, so a
 //! wrong number ends the program like a crash would.
 
+mod functions;
 mod latencies;
 mod turns;
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Op, Params, Place, Tensor, Ticket, Var, Vm};
 
+use super::functions::Completer;
 use crate::{Random, block_on};
 
 /// What functions that panic on purpose say.
@@ -39,10 +40,12 @@ pub enum Turn {
     Barrier,
     /// An update of what all threads share.
     Shared,
+    /// Functions that are pushed to workers.
+    Functions,
 }
 
 /// Every turn, as often as it comes up.
-const TURNS: [Turn; 12] = [
+const TURNS: [Turn; 14] = [
     Turn::Eager,
     Turn::Eager,
     Turn::List,
@@ -55,6 +58,8 @@ const TURNS: [Turn; 12] = [
     Turn::Callback,
     Turn::Barrier,
     Turn::Shared,
+    Turn::Functions,
+    Turn::Functions,
 ];
 
 /// What happened so far.
@@ -71,7 +76,7 @@ pub struct Counts {
 /// An engine under load, shared by the threads that load it.
 #[derive(Debug)]
 pub struct Load {
-    vm: Vm,
+    pub(super) vm: Vm,
     devices: Vec<DeviceId>,
     /// Any thread reads it and replaces it.
     common: Mutex<Tensor>,
@@ -80,14 +85,15 @@ pub struct Load {
     /// Read and written apart by instructions that declare `var`: without order, updates are lost.
     guarded: Arc<AtomicU64>,
     updates: AtomicU64,
+    pub(super) completer: Completer,
     /// What happened so far.
     pub counts: Arc<Counts>,
 }
 
 /// What one thread keeps between its turns.
 #[derive(Debug)]
-struct Hand {
-    random: Random,
+pub(super) struct Hand {
+    pub(super) random: Random,
     kept: Vec<Tensor>,
 }
 
@@ -100,7 +106,7 @@ impl Load {
         let devices = vm.devices().iter().map(|device| device.id).collect();
         let common = Mutex::new(vm.tensor(&[0.0_f32; 64], &[64])?.to(DeviceId::cpu(0))?);
         let (var, guarded, updates, counts) = (vm.var(), Arc::default(), AtomicU64::new(0), Arc::default());
-        Ok(Load { vm, devices, common, var, guarded, updates, counts })
+        Ok(Load { vm, devices, common, var, guarded, updates, completer: Completer::new(), counts })
     }
 
     /// The engine.
@@ -153,7 +159,10 @@ impl Load {
     /// # Errors
     /// It is not over within `deadline`, or something failed that nobody saw.
     pub fn end(self, deadline: Duration) -> Result<(), Error> {
-        self.vm.shutdown(deadline)
+        let Load { vm, completer, .. } = self;
+        let ended = vm.shutdown(deadline);
+        completer.end();
+        ended
     }
 
     fn take(&self, turn: Turn, hand: &mut Hand) -> Result<Option<Duration>, Error> {
@@ -166,10 +175,11 @@ impl Load {
             Turn::Callback => self.callback(hand),
             Turn::Barrier => self.barrier(hand),
             Turn::Shared => self.shared(),
+            Turn::Functions => self.functions(hand),
         }
     }
 
-    fn device(&self, hand: &mut Hand) -> DeviceId {
+    pub(super) fn device(&self, hand: &mut Hand) -> DeviceId {
         *hand.random.pick(&self.devices)
     }
 
