@@ -7,11 +7,17 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const WORKLOADS: [&str; 12] = [
+const WORKLOADS: [&str; 18] = [
     "chain",
     "independent",
     "random",
     "fan",
+    "workers_chain",
+    "workers_independent",
+    "workers_random",
+    "workers_fan",
+    "workers_operator",
+    "workers_irregular",
     "latency",
     "waits",
     "threads",
