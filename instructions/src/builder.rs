@@ -12,9 +12,7 @@ use streamvm_ep::{
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::check::{check_copy, check_fill, check_function, check_in_place, check_op, check_op_into, check_output};
-use crate::{
-    Ahead, BuildError, Event, InstructionList, Kind, Manner, Place, Role, Tensor, Use, Var, WaitFor, current_lane,
-};
+use crate::{BuildError, Event, InstructionList, Kind, Manner, Place, Role, Tensor, Use, Var, WaitFor, current_lane};
 
 /// Builds an [`InstructionList`] in program order.
 ///
@@ -291,8 +289,6 @@ impl InstructionsBuilder {
     #[track_caller]
     pub fn release_var(&mut self, var: &Var) {
         self.push_on(Place::Host, Kind::Release, [var.write()], Location::caller());
-        // It does nothing and waits for nothing: among what is queued it would take picks away from functions.
-        self.list.set_manner(Manner { ahead: Ahead::First, ..Manner::default() });
     }
 
     /// Looks at the bytes of one tensor (declared by [`Tensor::read`], [`Tensor::write`] or [`Tensor::update`]) by a

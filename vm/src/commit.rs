@@ -52,18 +52,16 @@ impl Submitted {
         }
     }
 
+    fn add_apart(&mut self, point: Point) {
+        self.add_row(point.stream, point.seq, point.seq);
+    }
+
+    /// Adds what lies behind all that was added of an ordered stream.
     #[inline]
     pub(crate) fn add_row(&mut self, stream: StreamId, first: u64, last: u64) {
         match self.spans.iter_mut().find(|span| span.stream == stream) {
             Some(span) => span.last = last,
             None => self.spans.push(Span { stream, first, last }),
-        }
-    }
-
-    fn add_apart(&mut self, point: Point) {
-        match self.spans.iter_mut().find(|span| span.stream == point.stream) {
-            Some(span) => span.last = point.seq,
-            None => self.spans.push(Span { stream: point.stream, first: point.seq, last: point.seq }),
         }
     }
 }
@@ -239,7 +237,7 @@ impl State {
         self.spare_cell(job);
         job.point = next;
         if stream.is_unordered() {
-            self.number_by_cell(job, level_of(instruction.manner), vm);
+            self.number_by_cell(job, level_of(instruction), vm);
             vm.streams.cells().tell(job.point);
         }
     }

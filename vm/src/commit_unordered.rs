@@ -2,7 +2,7 @@
 //! workers once that has passed.
 
 use streamvm_ep::Priority;
-use streamvm_instructions::{Ahead, Manner, Wait};
+use streamvm_instructions::{Ahead, Instruction, Kind, Wait};
 
 use crate::cells::{CellId, EDGES, Level, cell_of};
 use crate::job::{Job, Task};
@@ -114,8 +114,12 @@ impl State {
 }
 
 /// The level that an unordered stream gives to an instruction.
-pub(crate) fn level_of(manner: Manner) -> Level {
-    match (manner.ahead, manner.priority) {
+pub(crate) fn level_of(instruction: &Instruction) -> Level {
+    // It does nothing and waits for nothing: among what is queued it would take picks away from functions.
+    if matches!(instruction.kind, Kind::Release) {
+        return FIRST;
+    }
+    match (instruction.manner.ahead, instruction.manner.priority) {
         (Ahead::Direct, _) => DIRECT,
         (Ahead::First, _) => FIRST,
         (Ahead::No, Priority::High) => HIGH,

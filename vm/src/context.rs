@@ -249,7 +249,12 @@ impl Context {
         let marks = first.task == Task::Mark || last.task == Task::Mark;
         let between = last.point.seq.wrapping_sub(first.point.seq);
         let all = first.point.stream == last.point.stream && between == jobs.len() as u64 - 1;
-        (all && !marks).then(|| self.lane_of(first))
+        let found = (all && !marks).then(|| self.lane_of(first));
+        debug_assert!(
+            found.is_none() || jobs.iter().all(|job| job.point.stream == first.point.stream),
+            "of one stream"
+        );
+        found
     }
 
     fn lane_of(&mut self, job: &Job) -> usize {

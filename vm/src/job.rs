@@ -97,7 +97,7 @@ const _: () = assert!(
     "the links of a slot, the fields that every job has, and a function of one word fit the lines that are fetched"
 );
 const _: () = assert!(
-    value_offset::<Job>() + std::mem::offset_of!(Job, views) + Views::NEAR <= LINES_WITH_MORE * 64,
+    value_offset::<Job>() + std::mem::offset_of!(Job, views) + size_of::<Views>() <= LINES_WITH_MORE * 64,
     "what a kernel needs lies in the lines that are fetched for it"
 );
 

@@ -202,7 +202,8 @@ impl Worker {
         }
         let mut stolen = false;
         let mut job = if spared { self.pick_spared(&mut stolen) } else { None };
-        job = job.or_else(|| self.pool.first.pop());
+        // What everybody may take is taken from others, too: who was woken for more than that is still to be found.
+        job = job.or_else(|| self.pool.first.pop().inspect(|_| stolen = true));
         job = job.or_else(|| (0..LEVELS).find_map(|level| self.pick_from(level, &mut stolen)));
         // Nothing else at a pick that was spared.
         let job = job.or_else(|| self.direct.pop())?;

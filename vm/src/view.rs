@@ -51,9 +51,6 @@ pub(crate) struct Views {
 }
 
 impl Views {
-    /// Bytes at the start that are touched where no layout is out of the ordinary.
-    pub(crate) const NEAR: usize = size_of::<SmallVec<[View; IN_PLACE]>>();
-
     /// Adds the view that `tensor` is of `memory`. Soft sync has ordered the instruction after everything that conflicts with
     /// it, and the block is not handed out again before its point is among the block's accesses: this is where the engine's
     /// promise to the devices is made.

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use log::Level;
 use streamvm::{EngineKind, Mode, Pool, PoolConfig, Priority, Vm};
@@ -289,6 +290,46 @@ fn inline_functions_run_on_the_worker_that_passes_what_they_wait_for_before_what
     let mut seen = seen.lock().unwrap().clone();
     seen[1..4].sort_unstable();
     assert_eq!(seen[..4], [0, 1, 2, 3], "{seen:?}");
+}
+
+/// Two functions and the end of a variable become ready at once, and meet: each needs a worker of its own, whichever is woken by
+/// whom.
+#[test]
+fn a_worker_that_takes_the_end_of_a_variable_wakes_another_for_what_else_there_is() {
+    let vm = Vm::builder().workers(3).build().expect("an engine");
+    for round in 0..500 {
+        let (x, y, met) = (vm.var(), vm.var(), Arc::new(Mutex::new(0)));
+        let gate = ClosedGate::new();
+        let held = (*gate).clone();
+        vm.push("held", [x.update(), y.update()], move || {
+            held.pass();
+            Ok(())
+        })
+        .expect("it is taken");
+        let meet = |met: Arc<Mutex<u32>>| {
+            *met.lock().unwrap() += 1;
+            let late = Instant::now() + Duration::from_secs(30);
+            while *met.lock().unwrap() < 3 && Instant::now() < late {
+                thread::yield_now();
+            }
+        };
+        let functions = [met.clone(), met.clone()].map(|met| {
+            let meets = move || {
+                meet(met);
+                Ok(())
+            };
+            vm.push("meets", [x.read()], meets).expect("it is taken")
+        });
+        let end = met.clone();
+        let deleted = vm.delete(&y, move || meet(end)).expect("it is taken");
+        gate.wait_entered(1);
+        // Until the others sleep: awake, each would find something by itself.
+        thread::sleep(Duration::from_millis(1));
+        let clock = Instant::now();
+        gate.open();
+        functions.into_iter().chain([deleted]).for_each(|ticket| ticket.wait().expect("it passed"));
+        assert!(clock.elapsed() < Duration::from_secs(30), "one waited for a worker that slept, in round {round}");
+    }
 }
 
 #[test]

@@ -388,7 +388,7 @@ fn an_engine_that_claims_a_tensor_too_late_gives_its_memory_back() {
             let long = list(|b| {
                 b.fill_into(&tensor, 1.0)?;
                 // Time between the preparation of the first line and the claim.
-                (0..500).try_for_each(|_| b.call_fn("longer", CPU, [Var::new().write()], |_| Ok(())))
+                (0..5_000).try_for_each(|_| b.call_fn("longer", CPU, [Var::new().write()], |_| Ok(())))
             });
             start.wait();
             match vm.submit(long) {

@@ -225,8 +225,8 @@ impl Vm {
 
     /// Deletes a variable: from now on lists that use it are refused, and waits for it. `on_delete` runs after all that was
     /// submitted before and uses it, failed or not, on the normal pool of `cpu:0`, ahead of what is queued there at any priority,
-    /// but for one of 16 that a worker takes: there goes what the variable stands for. Its captures are dropped there too. The ticket tells when it is over. A variable that is merely
-    /// dropped runs nothing.
+    /// but for one of 16 that a worker takes: there goes what the variable stands for. Its captures are dropped there too. The
+    /// ticket tells when it is over. A variable that is merely dropped runs nothing.
     ///
     /// # Errors
     /// As [`Vm::submit`]; [`Error::Released`] if it was deleted before. `on_delete` is dropped then.
