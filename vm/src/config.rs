@@ -57,7 +57,7 @@ pub enum Mode {
 }
 
 /// Instructions pending by default: deep enough that a submitter that stalls for milliseconds starves nobody, and about
-/// 8 MB of slots.
+/// 15 MiB of slots.
 const INSTRUCTIONS: u64 = 16_384;
 
 /// Bytes that pending instructions keep by default: 1 GiB.
