@@ -119,13 +119,7 @@ impl Layout {
     pub(crate) fn set_row_major<const N: usize>(&mut self, dims: [usize; N], rank: u8) -> usize {
         self.offset = 0;
         self.shape.set_first_dims(dims, rank);
-        let (mut step, mut elements) = (1, 1);
-        for axis in (0..usize::from(rank).min(N)).rev() {
-            self.strides[axis] = step;
-            step *= dims[axis].max(1);
-            elements *= dims[axis];
-        }
-        elements
+        row_major(&mut self.strides, &dims[..usize::from(rank).min(N)])
     }
 
     /// The view with its axes in another order: axis `i` of the result is axis `axes[i]` of this.
@@ -320,14 +314,17 @@ impl PartialEq for Layout {
 
 impl Eq for Layout {}
 
-/// Writes the strides of a row-major layout; an axis of size 0 counts as 1, so that no stride is 0.
+/// Writes the strides of a row-major layout, and gives its number of elements; an axis of size 0 counts as 1 for strides, so that
+/// none is 0.
 #[inline]
-fn row_major(strides: &mut [usize; MAX_RANK], dims: &[usize]) {
-    let mut step = 1;
+fn row_major(strides: &mut [usize; MAX_RANK], dims: &[usize]) -> usize {
+    let (mut step, mut elements) = (1, 1);
     for (stride, &dim) in strides[..dims.len()].iter_mut().zip(dims).rev() {
         *stride = step;
         step *= dim.max(1);
+        elements *= dim;
     }
+    elements
 }
 
 impl fmt::Debug for Layout {

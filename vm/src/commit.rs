@@ -100,8 +100,9 @@ impl State {
         let mut row = None;
         for (line, instruction) in lines.enumerate() {
             let stream = self.scratch.prepared[line].stream;
-            let asks = !at_once || instruction.kind.asks();
-            if asks || !self.is_in_row(&mut row, stream, vm, submitted) {
+            if at_once && !instruction.kind.asks() {
+                self.go_on_with_row(&mut row, stream, vm, submitted);
+            } else {
                 self.end_row(&mut row, submitted);
             }
             let mut job = match &mut row {
@@ -251,8 +252,8 @@ impl State {
         vm: &Shared,
         engine: &Arc<dyn Engine>,
     ) -> Slot<Job> {
-        let stream = self.scratch.prepared[line].stream;
-        let order = self.order_of(line, instruction, engine);
+        let (stream, asks) = (self.scratch.prepared[line].stream, instruction.kind.asks());
+        let order = if asks { self.order_of(line, instruction, engine) } else { Order::Uses };
         let mut job = self.slot(&vm.returned);
         self.number(&mut job, stream, instruction, vm);
         let point = job.point;
@@ -261,7 +262,9 @@ impl State {
         let mut observed = self.snapshot.of(&vm.streams);
         let waits = self.sync.order(point, uses, order, &mut observed, |point| job.add_read(point));
         self.add_planned_waits(&mut job, &waits, vm);
-        self.note_ordered(instruction, point, engine);
+        if asks {
+            self.note_ordered(instruction, point, engine);
+        }
         job
     }
 

@@ -21,22 +21,20 @@ pub(crate) struct Row {
 }
 
 impl State {
-    /// Whether the next instruction of `stream`, which asks nothing but its uses, goes into a row: `row` is one of that stream
-    /// then, and else there is none.
+    /// Has `row` be one of `stream`, for the next instruction, which is of that stream and asks nothing but its uses; where that
+    /// cannot be there is none.
     #[inline(always)]
-    pub(crate) fn is_in_row(
+    pub(crate) fn go_on_with_row(
         &mut self,
         row: &mut Option<Row>,
         stream: StreamId,
         vm: &Shared,
         submitted: &mut Submitted,
-    ) -> bool {
-        if row.as_ref().is_some_and(|row| row.stream == stream) {
-            return true;
+    ) {
+        if row.as_ref().is_none_or(|row| row.stream != stream) {
+            self.end_row(row, submitted);
+            *row = self.begin_row(stream, vm);
         }
-        self.end_row(row, submitted);
-        *row = self.begin_row(stream, vm);
-        row.is_some()
     }
 
     /// A row on `stream`, unless the scheduler holds something back there, which nothing may get ahead of, or a barrier is open.

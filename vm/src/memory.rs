@@ -23,7 +23,7 @@ pub(crate) struct PoolId(usize);
 
 /// The address of some memory of a region.
 #[derive(Copy, Clone, Debug)]
-struct Base(*mut u8);
+pub(crate) struct Base(pub(crate) *mut u8);
 
 // SAFETY: an address may be known anywhere; what is done at it is ordered by whoever makes an operand of it.
 unsafe impl Send for Base {}
@@ -45,8 +45,8 @@ impl Memory {
 
     /// Where it starts: allocated and initialised bytes, as devices zero their regions.
     #[inline]
-    pub(crate) fn base(&self) -> *mut u8 {
-        self.base.0
+    pub(crate) fn base(&self) -> Base {
+        self.base
     }
 
     /// A view is made within its storage, and the memory has the storage's size.

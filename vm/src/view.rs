@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use streamvm_ep::{Access, DType, Layout, Operand};
 use streamvm_instructions::Tensor;
 
-use crate::memory::Memory;
+use crate::memory::{Base, Memory};
 
 /// Sizes that a view says in place.
 const SIZES: usize = 3;
@@ -21,16 +21,13 @@ const IN_PLACE: usize = 3;
 /// The part of some memory that one use is shown.
 #[derive(Copy, Clone, Debug)]
 struct View {
-    base: *mut u8,
+    base: Base,
     /// Of each axis, if the layout is [`Form::Whole`].
     sizes: [usize; SIZES],
     form: Form,
     dtype: DType,
     access: Access,
 }
-
-// SAFETY: an address may be known anywhere; what is done at it is ordered by whoever made the view.
-unsafe impl Send for View {}
 
 /// How a view says its layout.
 #[derive(Copy, Clone, Debug)]
@@ -103,10 +100,10 @@ impl Operands {
             match (form, layouts.as_slice()) {
                 // SAFETY: `base` is the start of allocated and initialised bytes (devices zero their regions), which the layout
                 // stays within by the check in `Views::add`; conflicts are ordered as said there. The sizes are a shape's.
-                (Form::Whole(rank), _) => unsafe { place.set_whole(*base, *dtype, (*sizes, *rank), *access) },
+                (Form::Whole(rank), _) => unsafe { place.set_whole(base.0, *dtype, (*sizes, *rank), *access) },
                 (Form::Other, [layout, ..]) => {
                     // SAFETY: as above.
-                    unsafe { place.set(*base, *dtype, layout, *access) };
+                    unsafe { place.set(base.0, *dtype, layout, *access) };
                     layouts.next();
                 }
                 (Form::Other, []) => unreachable!("each other layout was added with its view"),
@@ -151,7 +148,7 @@ mod tests {
             assert_eq!(found.len(), list.len());
             for (found, tensor) in found.iter().zip(list) {
                 // SAFETY: nothing is done at it.
-                let expected = unsafe { Operand::new(memory.base(), DType::F32, *tensor.layout(), Access::Write) };
+                let expected = unsafe { Operand::new(memory.base().0, DType::F32, *tensor.layout(), Access::Write) };
                 assert_eq!(format!("{found:?}"), format!("{expected:?}"));
             }
         }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use log::Level;
-use streamvm::{EngineKind, Mode, Pool, PoolConfig, Priority, Vm};
+use streamvm::{EngineKind, Mode, Pool, PoolConfig, Priority, Pusher, Vm};
 use streamvm_tests::{CPU, ClosedGate, engines, logged};
 
 const POOLS: [Pool; 5] = [Pool::Normal, Pool::Urgent, Pool::CopyIn, Pool::CopyOut, Pool::Inline];
@@ -155,9 +155,8 @@ fn neither_what_is_least_urgent_nor_what_never_ends_keeps_the_ordinary_from_runn
     assert!((SPARED..2 * SPARED).contains(&at), "{at}: the second of the picks that are spared");
 }
 
-#[test]
-fn a_chain_of_urgent_functions_is_no_reason_to_wait_for_its_end() {
-    let vm = Vm::builder().workers(1).build().expect("an engine");
+/// A chain of 500 functions behind one that is held at a gate; how many of them have run.
+fn held_chain<'vm>(vm: &'vm Vm, pusher: impl Fn() -> Pusher<'vm>) -> (ClosedGate, Arc<AtomicU64>) {
     let (chain, gate, count) = (vm.var(), ClosedGate::new(), Arc::new(AtomicU64::new(0)));
     let held = gate.clone();
     let hold = move || {
@@ -172,8 +171,15 @@ fn a_chain_of_urgent_functions_is_no_reason_to_wait_for_its_end() {
             count.fetch_add(1, Ordering::Relaxed);
             Ok(())
         };
-        vm.pusher().priority(Priority::High).push("link", [chain.update()], link).expect("it is taken");
+        pusher().push("link", [chain.update()], link).expect("it is taken");
     }
+    (gate, count)
+}
+
+#[test]
+fn a_chain_of_urgent_functions_is_no_reason_to_wait_for_its_end() {
+    let vm = Vm::builder().workers(1).build().expect("an engine");
+    let (gate, count) = held_chain(&vm, || vm.pusher().priority(Priority::High));
     let (at, seen) = (Arc::new(AtomicU64::new(u64::MAX)), count.clone());
     let noted = at.clone();
     let low = move || {
@@ -190,22 +196,7 @@ fn a_chain_of_urgent_functions_is_no_reason_to_wait_for_its_end() {
 #[test]
 fn a_chain_of_inline_functions_is_no_reason_to_wait_for_its_end() {
     let vm = Vm::builder().engine(EngineKind::PerDevice).workers(1).build().expect("an engine");
-    let (chain, gate, count) = (vm.var(), ClosedGate::new(), Arc::new(AtomicU64::new(0)));
-    let held = gate.clone();
-    let hold = move || {
-        held.pass();
-        Ok(())
-    };
-    vm.push("hold", [chain.update()], hold).expect("it is taken");
-    gate.wait_entered(1);
-    for _ in 0..500 {
-        let count = count.clone();
-        let link = move || {
-            count.fetch_add(1, Ordering::Relaxed);
-            Ok(())
-        };
-        vm.pusher().pool(Pool::Inline).push("link", [chain.update()], link).expect("it is taken");
-    }
+    let (gate, count) = held_chain(&vm, || vm.pusher().pool(Pool::Inline));
     let priorities = [Priority::Low, Priority::Normal, Priority::High];
     let seen: Vec<_> = priorities.map(|_| Arc::new(AtomicU64::new(u64::MAX))).to_vec();
     for round in 0..10 {
