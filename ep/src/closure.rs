@@ -12,7 +12,7 @@
 //! * moving an `InlineFn` is a plain copy of its bytes, as with any Rust value.
 
 use std::fmt;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::MaybeUninit;
 
 use crate::fn_context::FnContext;
 
@@ -145,18 +145,17 @@ impl InlineFn {
         InlineFn { vtable: &S::VTABLE, storage }
     }
 
-    /// Calls the closure.
+    /// Calls the closure, which is taken out: from now on it does nothing.
     ///
     /// # Errors
     ///
     /// What the closure returns. If it panics its captures are dropped while unwinding.
-    pub fn call(self, context: &mut FnContext<'_>) -> Result<(), FnError> {
-        // The closure is moved out below, even if it panics: `drop` must not run.
-        let mut this = ManuallyDrop::new(self);
-        let call = this.vtable.call;
-        // SAFETY: the storage holds the value that the vtable was made for, and nobody uses it after
-        // this, as `this` is never dropped.
-        unsafe { call(&raw mut this.storage, context) }
+    #[inline]
+    pub fn call(&mut self, context: &mut FnContext<'_>) -> Result<(), FnError> {
+        let vtable = std::mem::replace(&mut self.vtable, InlineFn::NOTHING);
+        // SAFETY: the storage holds the value that the vtable was made for, and nobody uses it after this, even if the call
+        // panics, as the vtable is another by now.
+        unsafe { (vtable.call)(&raw mut self.storage, context) }
     }
 
     /// Drops the captures: from now on it does nothing.
@@ -176,7 +175,12 @@ impl InlineFn {
     pub fn take_from(&mut self, from: &mut InlineFn) {
         self.clear();
         let vtable = std::mem::replace(&mut from.vtable, InlineFn::NOTHING);
-        self.storage.0[..vtable.words].copy_from_slice(&from.storage.0[..vtable.words]);
+        match vtable.words {
+            0 => {}
+            // Most have a handle or nothing: no call for that.
+            1 => self.storage.0[0] = from.storage.0[0],
+            words => self.storage.0[..words].copy_from_slice(&from.storage.0[..words]),
+        }
         self.vtable = vtable;
     }
 

@@ -36,7 +36,18 @@ impl<'a> FnContext<'a> {
     /// [`Error::Overlap`], naming two operands by their index, if they share bytes and one of them is
     /// written (interleaved views whose byte ranges meet count as sharing);
     /// [`Error::TooManyWrites`] past 64 operands to write.
+    #[inline]
     pub fn new(operands: &'a mut [Operand]) -> Result<FnContext<'a>, Error> {
+        if !operands.is_empty() {
+            FnContext::check(operands)?;
+        }
+        // Shared from here on: the exclusive borrow for 'a is what keeps everyone else out.
+        let operands: &'a [Operand] = operands;
+        Ok(FnContext { reads: Reads { operands }, writes: Writes { operands, taken: 0 }, raw: None })
+    }
+
+    #[inline(never)]
+    fn check(operands: &[Operand]) -> Result<(), Error> {
         let mut found = 0;
         for (written, writer) in operands.iter().enumerate() {
             if !writer.access().writes() {
@@ -53,9 +64,7 @@ impl<'a> FnContext<'a> {
         if found > limit {
             return Err(Error::TooManyWrites { found, limit });
         }
-        // Shared from here on: the exclusive borrow for 'a is what keeps everyone else out.
-        let operands: &'a [Operand] = operands;
-        Ok(FnContext { reads: Reads { operands }, writes: Writes { operands, taken: 0 }, raw: None })
+        Ok(())
     }
 
     /// What a function sees that runs on a driver's stream.

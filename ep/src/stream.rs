@@ -54,14 +54,14 @@ pub trait Stream: Send {
     /// [`Error::OverlapsItself`], [`Error::Misaligned`].
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error>;
 
-    /// Runs a caller's code over the operands. A queued call keeps its captures until it has run; a
-    /// call that fails or is skipped drops them.
+    /// Runs a caller's code over the operands, and takes it out of `function`, which then does nothing; with an error it may be
+    /// there still. A queued call keeps its captures until it has run.
     ///
     /// # Errors
     ///
     /// [`CallError::Device`] for operands that overlap, one of them written; [`CallError::Function`]
     /// for what the code returned.
-    fn call(&mut self, function: InlineFn, operands: &mut [Operand]) -> Result<(), CallError>;
+    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError>;
 
     /// Runs a caller's function in the calling thread, now, and gives it the driver's own stream: what it queues there is
     /// ordered behind every command so far and before every later one, as if it were a command of this stream. For

@@ -133,7 +133,7 @@ fn a_small_closure_allocates_nothing() {
     let found = allocations(|| {
         // SAFETY: the memory has eight elements, and only the closure touches it.
         let mut operands = [unsafe { Operand::new(base, DType::F32, layout, Access::ReadWrite) }];
-        let f = InlineFn::new(move |context| {
+        let mut f = InlineFn::new(move |context| {
             for (value, capture) in context.writes.take::<f32>(0)?.iter_mut().zip(captures) {
                 *value += capture;
             }

@@ -118,11 +118,11 @@ fn give(stream: &mut dyn Stream, command: &Command, regions: &[Region], kernels:
             stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params }).unwrap();
         }
         Command::Double { .. } => {
-            let code = InlineFn::new(|context| {
+            let mut code = InlineFn::new(|context| {
                 context.writes.take::<i32>(0)?.iter_mut().for_each(|element| *element = element.wrapping_mul(2));
                 Ok(())
             });
-            stream.call(code, &mut operands).unwrap();
+            stream.call(&mut code, &mut operands).unwrap();
         }
     }
 }

@@ -41,6 +41,14 @@ pub trait Batch: sealed::Sealed {
 #[derive(Debug)]
 pub struct Lines<'a>(slice::IterMut<'a, Instruction>);
 
+impl Lines<'_> {
+    /// Looks at the next instruction.
+    #[inline]
+    pub fn peek(&self) -> Option<&Instruction> {
+        self.0.as_slice().first()
+    }
+}
+
 impl<'a> Iterator for Lines<'a> {
     type Item = Line<'a>;
 

@@ -352,14 +352,8 @@ impl InstructionsBuilder {
         let compute = if on_device { StreamType::Compute } else { self.compute };
         let stream = StreamKey::new(device, compute, self.lane);
         let make = || Kind::Function { role, name: name.into(), body: body() };
-        self.list.push_made(stream, make, uses, site);
-        if self.manner != Manner::default() {
-            self.list.set_manner(self.manner);
-        }
-        match self.list.instructions().last() {
-            Some(last) if last.has_more() => self.check_last_function(device),
-            _ => Ok(()),
-        }
+        let has_more = self.list.push_made(stream, make, uses, site, self.manner);
+        if has_more { self.check_last_function(device) } else { Ok(()) }
     }
 
     #[inline(never)]

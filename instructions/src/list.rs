@@ -247,6 +247,8 @@ struct Buffers {
     places: Vec<Instruction>,
     len: usize,
     uses: Vec<HeldUse>,
+    /// Where the uses of the instructions end. What lies behind was left by a caller's iterator that panicked.
+    end_of_uses: u32,
     /// A device other than a CPU makes a copy.
     copies_by_devices: bool,
 }
@@ -256,12 +258,13 @@ impl Buffers {
         &self.places[..self.len]
     }
 
-    /// Where the next instruction's uses begin: behind those of the last one. What lies there was left by a caller's iterator
-    /// that panicked, and goes.
+    /// Where the next instruction's uses begin: behind those of the last one. What lies there goes.
     #[inline]
     fn end_of_uses(&mut self) -> u32 {
-        let end = self.instructions().last().map_or(0, |last| last.uses.end);
-        self.uses.truncate(end as usize);
+        let end = self.end_of_uses;
+        if self.uses.len() != end as usize {
+            self.uses.truncate(end as usize);
+        }
         end
     }
 
@@ -431,7 +434,7 @@ impl InstructionList {
         if matches!(kind, Kind::Copy) && stream.device.kind != DeviceKind::Cpu {
             self.buffers().copies_by_devices = true;
         }
-        self.push_made(stream, || kind, uses, site);
+        self.push_made(stream, || kind, uses, site, Manner::default());
     }
 
     /// Whether a device other than a CPU makes a copy of this list.
@@ -446,7 +449,8 @@ impl InstructionList {
         stage::stage(self, capabilities, piece)
     }
 
-    /// [`InstructionList::push_unchecked`] of a kind that `make` makes.
+    /// [`InstructionList::push_unchecked`] of a kind that `make` makes, run in this manner. Returns whether it uses more than
+    /// plain variables.
     ///
     /// It is made last, and written field by field into a place that holds nothing. Made before, it would have to outlive calls that
     /// may panic, so it would lie on the stack, and be copied from there by wide loads right behind the narrow stores that
@@ -458,7 +462,8 @@ impl InstructionList {
         make: impl FnOnce() -> Kind,
         uses: impl IntoIterator<Item = Use<'u>>,
         site: &'static Location<'static>,
-    ) {
+        manner: Manner,
+    ) -> bool {
         let buffers = self.buffers();
         let first = buffers.end_of_uses();
         // Looked at where they lie: looked at on the way, each would be put together on the stack first.
@@ -466,13 +471,15 @@ impl InstructionList {
             buffers.uses.push(u.hold());
         }
         let has_more = buffers.uses[first as usize..].iter().any(HeldUse::has_more);
-        let uses = first..buffers.uses.len() as u32;
+        let end = buffers.uses.len() as u32;
         let place = buffers.blank();
-        place.made(make, uses, has_more);
+        place.made(make, first..end, has_more);
         place.stream = stream;
         place.site = site;
-        place.manner = Manner::default();
+        place.manner = manner;
         buffers.len += 1;
+        buffers.end_of_uses = end;
+        has_more
     }
 
     /// Says how the last instruction is run.
@@ -487,8 +494,8 @@ impl InstructionList {
     pub(crate) fn pop(&mut self) {
         let buffers = self.buffers();
         if let Some(last) = buffers.instructions().last() {
-            let first_use = last.uses.start as usize;
-            buffers.uses.truncate(first_use);
+            buffers.end_of_uses = last.uses.start;
+            buffers.end_of_uses();
             buffers.truncate(buffers.len - 1);
         }
     }
@@ -500,6 +507,8 @@ impl InstructionList {
         let offset = buffers.end_of_uses();
         let lines = buffers.len;
         buffers.uses.append(&mut other.uses);
+        buffers.end_of_uses = buffers.uses.len() as u32;
+        other.end_of_uses = 0;
         buffers.copies_by_devices |= other.copies_by_devices;
         for instruction in &mut other.places[..other.len] {
             let place = buffers.blank();
@@ -518,6 +527,7 @@ impl Drop for InstructionList {
         let Some(mut buffers) = self.buffers.take() else { return };
         buffers.truncate(0);
         buffers.uses.clear();
+        buffers.end_of_uses = 0;
         buffers.copies_by_devices = false;
         if buffers.places.len() > KEPT || buffers.uses.capacity() > KEPT * 4 {
             return;

@@ -66,6 +66,16 @@ impl Submitted {
     }
 }
 
+/// What the jobs of a submission have together.
+pub(crate) struct Filled {
+    /// Bytes that they keep until they have passed.
+    bytes: u64,
+    /// Whether none has more than what every job has.
+    plain: bool,
+    /// When they are submitted, where somebody asks.
+    at: Option<Instant>,
+}
+
 /// Threads to wake once the lock is left.
 pub(crate) struct ToWake {
     pub(crate) contexts: SmallVec<[Arc<ContextShared>; 2]>,
@@ -86,7 +96,6 @@ impl State {
         if !self.scratch.undo.is_empty() {
             self.settle_resources(list, engine);
         }
-        let mut bytes = 0;
         self.sync.begin();
         // A record may be planned for an earlier line, lines may name each other, and a monitor is shown the whole plan:
         // without these, a line is sent as soon as it is ordered.
@@ -94,45 +103,30 @@ impl State {
         if !at_once {
             self.order_all(list, vm, engine);
         }
-        let submitted_at = vm.profiles.then(Instant::now);
-        let mut plain = true;
-        let (lines, uses) = list.lines();
-        let mut row = None;
-        for (line, instruction) in lines.enumerate() {
-            let stream = self.scratch.prepared[line].stream;
-            if at_once && !instruction.kind.asks() {
-                self.go_on_with_row(&mut row, stream, vm, submitted);
-            } else {
-                self.end_row(&mut row, submitted);
-            }
-            let mut job = match &mut row {
-                Some(row) => self.next_in_row(row, &instruction, vm),
-                None if at_once => self.ordered_job(line, &instruction, vm, engine),
-                None => self.planned_job(line, vm),
-            };
-            self.fill(&mut job, line, instruction, uses);
-            if let Some(submitted) = submitted_at
-                && job.task != Task::Nothing
-            {
-                job.stamp(submitted);
-            }
-            plain &= job.is_plain();
-            bytes += job.bytes;
-            match &row {
-                Some(row) if !job.has_host_waits() => self.outbox.add(row.batch, job),
-                _ => {
-                    self.end_row(&mut row, submitted);
-                    submitted.add(job.point);
-                    self.dispatch(job, vm);
-                }
+        let mut filled = Filled { bytes: 0, plain: true, at: vm.profiles.then(Instant::now) };
+        let (mut lines, uses) = list.lines();
+        let mut line = 0;
+        while let Some(next) = lines.peek() {
+            let row = if at_once && !next.kind.asks() { self.begin_row(line, vm) } else { None };
+            if let Some(row) = row {
+                line = self.commit_row(row, line, (&mut lines, uses), vm, &mut filled, submitted);
+            } else if let Some(instruction) = lines.next() {
+                let mut job =
+                    if at_once { self.ordered_job(line, &instruction, vm, engine) } else { self.planned_job(line, vm) };
+                self.fill(&mut job, line, instruction, uses, &mut filled);
+                submitted.add(job.point);
+                let entry = &self.streams[job.point.stream.index()].entry;
+                entry.note_submitted(if job.point.stream.is_unordered() {
+                    entry.submitted() + 1
+                } else {
+                    job.point.seq
+                });
+                self.dispatch(job, vm);
+                line += 1;
             }
         }
-        self.end_row(&mut row, submitted);
+        let Filled { bytes, plain, .. } = filled;
         self.plain = plain;
-        for span in &submitted.spans {
-            let entry = &self.streams[span.stream.index()].entry;
-            entry.note_submitted(if span.stream.is_unordered() { entry.submitted() + 1 } else { span.last });
-        }
         if bytes > 0 {
             self.headroom.bytes = self.headroom.bytes.saturating_sub(bytes);
             let charged = vm.charged_bytes.load(Ordering::Relaxed) + bytes;
@@ -143,11 +137,11 @@ impl State {
             return None;
         }
         let scheduler = !self.to_scheduler.is_empty();
-        self.outbox.push();
+        let sleeps = self.outbox.push();
         if scheduler {
             vm.to_scheduler.push(&mut self.to_scheduler);
         }
-        (scheduler || self.outbox.somebody_sleeps()).then(|| self.whom_to_wake(scheduler))
+        (scheduler || sleeps).then(|| self.whom_to_wake(scheduler))
     }
 
     #[inline(never)]
@@ -337,17 +331,58 @@ impl State {
         }
     }
 
+    /// Writes down what a job with its number and its order runs, and what it keeps.
     #[inline(always)]
-    fn fill<T, V>(&mut self, job: &mut Job, line: usize, mut instruction: Line<'_>, uses: &[Declared<T, V>])
-    where
+    pub(crate) fn fill<T, V>(
+        &mut self,
+        job: &mut Job,
+        line: usize,
+        mut instruction: Line<'_>,
+        uses: &[Declared<T, V>],
+        filled: &mut Filled,
+    ) where
         T: Borrow<Tensor>,
         V: Borrow<Var>,
     {
-        let prepared = &self.scratch.prepared[line];
         self.submitted += 1;
         job.order = self.submitted;
-        job.bytes = prepared.bytes;
+        job.bytes = self.scratch.prepared[line].bytes;
         job.site = instruction.site;
+        match &instruction.kind {
+            Kind::Function { name: Cow::Borrowed(name), .. } => {
+                job.what = name;
+                self.fill_code(job, &mut instruction);
+            }
+            _ => self.fill_other(job, line, &mut instruction),
+        }
+        if job.task != Task::Nothing {
+            if instruction.manner.clean_up {
+                job.more().clean_up = Some(self.clean_up(&instruction));
+            }
+            if instruction.has_more() {
+                self.add_uses(job, &instruction, uses);
+            }
+            if let Some(submitted) = filled.at {
+                job.stamp(submitted);
+            }
+        }
+        filled.plain &= job.is_plain();
+        filled.bytes += job.bytes;
+    }
+
+    /// Takes the code of a function or barrier out of its list, if it has one.
+    #[inline(always)]
+    fn fill_code(&self, job: &mut Job, instruction: &mut Line<'_>) {
+        if instruction.take_body(&mut job.function) {
+            let raw = matches!(instruction.kind, Kind::Function { role: Role::Cuda, .. });
+            job.task = if raw { Task::Raw } else { Task::Function };
+        }
+    }
+
+    /// [`State::fill`] for what is no function with a constant's name.
+    #[inline(never)]
+    fn fill_other(&mut self, job: &mut Job, line: usize, instruction: &mut Line<'_>) {
+        let prepared = &self.scratch.prepared[line];
         match &instruction.kind {
             Kind::Function { name, .. } | Kind::Barrier { name, .. } => {
                 match name {
@@ -357,11 +392,7 @@ impl State {
                         job.what = "function";
                     }
                 }
-                if !instruction.take_body(&mut job.function) {
-                    return;
-                }
-                let raw = matches!(instruction.kind, Kind::Function { role: Role::Cuda, .. });
-                job.task = if raw { Task::Raw } else { Task::Function };
+                self.fill_code(job, instruction);
             }
             Kind::Call { op, params } => {
                 job.what = op.name();
@@ -381,14 +412,7 @@ impl State {
                 if matches!(other, Kind::Record(_)) && !prepared.record {
                     self.streams[prepared.stream.index()].counts.records += 1;
                 }
-                return;
             }
-        }
-        if instruction.manner.clean_up {
-            job.more().clean_up = Some(self.clean_up(&instruction));
-        }
-        if instruction.has_more() {
-            self.add_uses(job, &instruction, uses);
         }
     }
 
@@ -425,8 +449,8 @@ impl State {
         }
     }
 
-    #[inline(always)]
-    fn dispatch(&mut self, job: Slot<Job>, vm: &Shared) {
+    #[inline]
+    pub(crate) fn dispatch(&mut self, job: Slot<Job>, vm: &Shared) {
         let stream = &mut self.streams[job.point.stream.index()];
         if vm.inline.is_some() {
             self.in_order.push(job);

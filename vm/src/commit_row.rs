@@ -1,77 +1,84 @@
 //! Committing rows: instructions one behind the other on one ordered stream, that ask nothing but their uses and go straight to
 //! their thread context. Nearly all are such, so what is the same for all of a row is looked at once.
 
-use streamvm_instructions::Instruction;
+use std::borrow::Borrow;
+
+use streamvm_instructions::{Declared, Lines, Tensor, Var};
 use streamvm_stream::{Point, StreamId};
 
-use crate::commit::Submitted;
-use crate::job::Job;
+use crate::commit::{Filled, Submitted};
 use crate::shared::Shared;
-use crate::slot::Slot;
 use crate::state::State;
 
-/// The row at hand.
+/// Where a row goes.
 pub(crate) struct Row {
     stream: StreamId,
     /// The batch of its context.
-    pub(crate) batch: usize,
-    first: u64,
-    /// The last number that was given.
-    last: u64,
+    batch: usize,
 }
 
 impl State {
-    /// Has `row` be one of `stream`, for the next instruction, which is of that stream and asks nothing but its uses; where that
-    /// cannot be there is none.
-    #[inline(always)]
-    pub(crate) fn go_on_with_row(
-        &mut self,
-        row: &mut Option<Row>,
-        stream: StreamId,
-        vm: &Shared,
-        submitted: &mut Submitted,
-    ) {
-        if row.as_ref().is_none_or(|row| row.stream != stream) {
-            self.end_row(row, submitted);
-            *row = self.begin_row(stream, vm);
-        }
-    }
-
-    /// A row on `stream`, unless the scheduler holds something back there, which nothing may get ahead of, or a barrier is open.
+    /// A row that begins with `line`, which asks nothing but its uses; none where the scheduler holds something back on its stream,
+    /// which nothing may get ahead of, or a barrier is open.
     #[inline]
-    fn begin_row(&self, stream: StreamId, vm: &Shared) -> Option<Row> {
+    pub(crate) fn begin_row(&self, line: usize, vm: &Shared) -> Option<Row> {
+        let stream = self.scratch.prepared[line].stream;
         let state = &self.streams[stream.index()];
         let straight = vm.inline.is_none()
             && !stream.is_unordered()
             && state.sent == state.entry.dispatched()
             && !self.sync.has_barrier();
-        let last = self.sync.last_submitted(stream);
-        straight.then_some(Row { stream, batch: state.batch, first: last + 1, last })
+        straight.then_some(Row { stream, batch: state.batch })
     }
 
-    /// Ends the row, if there is one.
+    /// Commits `line` and those behind it that belong to the same row. Returns the line behind them.
     #[inline]
-    pub(crate) fn end_row(&mut self, row: &mut Option<Row>, submitted: &mut Submitted) {
-        if let Some(Row { stream, first, last, .. }) = row.take()
-            && first <= last
+    pub(crate) fn commit_row<T, V>(
+        &mut self,
+        Row { stream, batch }: Row,
+        mut line: usize,
+        (lines, uses): (&mut Lines<'_>, &[Declared<T, V>]),
+        vm: &Shared,
+        filled: &mut Filled,
+        submitted: &mut Submitted,
+    ) -> usize
+    where
+        T: Borrow<Tensor>,
+        V: Borrow<Var>,
+    {
+        let before = self.sync.last_submitted(stream);
+        let mut point = Point::new(stream, before);
+        let mut held = None;
+        while held.is_none()
+            && lines.peek().is_some_and(|next| self.scratch.prepared[line].stream == stream && !next.kind.asks())
+            && let Some(instruction) = lines.next()
         {
-            self.sync.give_numbers(Point::new(stream, last));
-            submitted.add_row(stream, first, last);
+            let mut job = self.slot(&vm.returned);
+            self.spare_cell(&job);
+            point.seq += 1;
+            job.point = point;
+            job.forget_reads();
+            let observed = &mut self.snapshot.of(&vm.streams);
+            let ordered = &self.scratch.uses[instruction.use_range()];
+            let waits = self.sync.order_uses(point, ordered, observed, |read| job.add_read(read));
+            let waits = !waits.is_empty() && {
+                self.add_planned_waits(&mut job, &waits, vm);
+                true
+            };
+            self.fill(&mut job, line, instruction, uses, filled);
+            line += 1;
+            if waits && job.has_host_waits() {
+                held = Some(job);
+            } else {
+                self.outbox.add(batch, job);
+            }
         }
-    }
-
-    /// A slot for the next instruction of a row, with its number and its waits.
-    #[inline(always)]
-    pub(crate) fn next_in_row(&mut self, row: &mut Row, instruction: &Instruction, vm: &Shared) -> Slot<Job> {
-        let mut job = self.slot(&vm.returned);
-        self.spare_cell(&job);
-        row.last += 1;
-        job.point = Point::new(row.stream, row.last);
-        job.forget_reads();
-        let uses = &self.scratch.uses[instruction.use_range()];
-        let observed = &mut self.snapshot.of(&vm.streams);
-        let waits = self.sync.order_uses(job.point, uses, observed, |point| job.add_read(point));
-        self.add_planned_waits(&mut job, &waits, vm);
-        job
+        self.sync.give_numbers(point);
+        self.streams[stream.index()].entry.note_submitted(point.seq);
+        submitted.add_row(stream, before + 1, point.seq);
+        if let Some(job) = held {
+            self.dispatch(job, vm);
+        }
+        line
     }
 }

@@ -257,11 +257,17 @@ impl Context {
         found
     }
 
+    #[inline]
     fn lane_of(&mut self, job: &Job) -> usize {
         let stream = job.point.stream.index();
-        if let Some(Some(lane)) = self.index.get(stream) {
-            return *lane;
+        match self.index.get(stream) {
+            Some(Some(lane)) => *lane,
+            _ => self.open_lane_of(stream),
         }
+    }
+
+    #[cold]
+    fn open_lane_of(&mut self, stream: usize) -> usize {
         for Opened { entry, stream } in unpoisoned(self.shared.opened.lock()).drain(..) {
             let id = entry.id.index();
             if self.index.len() <= id {

@@ -93,7 +93,7 @@ impl StreamEntry {
 
     /// Publishes that everything up to `seq` has passed, and wakes who waits for it. The stream's runner alone; workers, who
     /// have successors to run, do it otherwise.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pass(&self, seq: u64) {
         match &self.progress {
             Progress::Ordered(Ordered { timeline, waiters }) => {
@@ -101,15 +101,7 @@ impl StreamEntry {
                     waiters.wake(timeline, seq);
                 }
             }
-            Progress::Unordered(unordered) => {
-                unordered.count_other();
-                if unordered
-                    .cells
-                    .pass(seq, |id, _, _| unreachable!("cell {id} has needs where everything is in order"))
-                {
-                    unordered.wake(seq);
-                }
-            }
+            Progress::Unordered(unordered) => pass_in_order(unordered, seq),
         }
     }
 
@@ -162,6 +154,15 @@ impl StreamEntry {
 
     pub(crate) fn note_dispatched(&self, count: u64) {
         self.submission.note_dispatched(count);
+    }
+}
+
+/// Passes an instruction of an unordered stream where one thread runs everything in order.
+#[inline(never)]
+fn pass_in_order(unordered: &Unordered, seq: u64) {
+    unordered.count_other();
+    if unordered.cells.pass(seq, |id, _, _| unreachable!("cell {id} has needs where everything is in order")) {
+        unordered.wake(seq);
     }
 }
 

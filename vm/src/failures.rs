@@ -154,12 +154,18 @@ impl Failures {
     }
 
     /// Logs what [`Failures::find_unseen`] has found. Called without locks: loggers are user code.
+    #[inline]
     pub(crate) fn log_unseen(&self) {
         if self.any_to_log.load(Ordering::Relaxed) {
-            self.any_to_log.store(false, Ordering::Relaxed);
-            let to_log = std::mem::take(&mut unpoisoned(self.table.lock()).to_log);
-            to_log.iter().for_each(Uncollected::log);
+            self.log_found();
         }
+    }
+
+    #[cold]
+    fn log_found(&self) {
+        self.any_to_log.store(false, Ordering::Relaxed);
+        let to_log = std::mem::take(&mut unpoisoned(self.table.lock()).to_log);
+        to_log.iter().for_each(Uncollected::log);
     }
 
     /// Enters a point that was skipped because of `root`.

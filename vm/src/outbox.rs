@@ -39,13 +39,20 @@ impl Outbox {
         chain.push(job);
     }
 
-    /// Puts each batch into its context's inbox. Quick: no system call.
+    /// Puts each batch into its context's inbox. Quick: no system call. Returns whether one of the contexts sleeps; if none does,
+    /// nobody has to be woken, and they are forgotten.
     #[inline]
-    pub(crate) fn push(&mut self) {
+    pub(crate) fn push(&mut self) -> bool {
+        let mut sleeps = false;
         for index in &self.filled {
             let (context, batch) = &mut self.batches[*index];
             context.inbox.push(batch);
+            sleeps |= context.is_sleeping();
         }
+        if !sleeps {
+            self.filled.clear();
+        }
+        sleeps
     }
 
     /// Wakes the contexts that got a batch, if they sleep: maybe a system call each.
@@ -53,16 +60,6 @@ impl Outbox {
         for index in self.filled.drain(..) {
             self.batches[index].0.wake();
         }
-    }
-
-    /// Whether a context that got a batch sleeps. If none does, they are forgotten: nobody has to be woken.
-    #[inline]
-    pub(crate) fn somebody_sleeps(&mut self) -> bool {
-        let sleeps = self.filled.iter().any(|index| self.batches[*index].0.is_sleeping());
-        if !sleeps {
-            self.filled.clear();
-        }
-        sleeps
     }
 
     /// The contexts to wake, for a caller that leaves a lock first.

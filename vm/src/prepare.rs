@@ -55,8 +55,9 @@ impl State {
     ) -> Result<(), (usize, Box<Obstacle>)> {
         self.scratch.clear();
         self.snapshot.begin(vm.monitor.is_some());
+        let fits_workers = list.instructions().len() <= MOST_ON_WORKERS;
         for (line, instruction) in list.instructions().iter().enumerate() {
-            if let Err(obstacle) = self.prepare_one(line, instruction, list, vm, engine) {
+            if let Err(obstacle) = self.prepare_one(line, instruction, list, fits_workers, vm, engine) {
                 self.undo(list, engine);
                 // The allocators forget what they saw to have passed, undone or not.
                 if let Some(monitor) = &vm.monitor {
@@ -74,17 +75,14 @@ impl State {
         line: usize,
         instruction: &Instruction,
         list: &B,
+        fits_workers: bool,
         vm: &Shared,
         engine: &Arc<dyn Engine>,
     ) -> Result<(), Box<Obstacle>> {
-        let stream = self.stream(instruction.stream).ok_or_else(|| Box::new(Obstacle::Stream(instruction.stream)))?;
+        let stream = self.stream(&instruction.stream).ok_or_else(|| Box::new(Obstacle::Stream(instruction.stream)))?;
         let lines = list.instructions();
-        if lines.len() > MOST_ON_WORKERS && stream.is_unordered() {
-            let reason = format!(
-                "a list of {} instructions is too long for workers; submit it in parts of at most {MOST_ON_WORKERS}",
-                lines.len()
-            );
-            return Err(Error::NoStream { stream: instruction.stream, reason }.into());
+        if !fits_workers && stream.is_unordered() {
+            return Err(too_long(lines.len(), instruction.stream));
         }
         let uses = list.uses(instruction);
         let (mut bytes, mut kernel, mut releases) = (0, None, false);
@@ -347,6 +345,14 @@ fn handed(handed: &[Handed], pool: PoolId, least: usize, most: usize) -> Option<
 /// The key of an unclaimed resource within one list.
 fn address(resource: &Resource) -> usize {
     std::ptr::from_ref(resource).addr()
+}
+
+#[cold]
+fn too_long(len: usize, stream: StreamKey) -> Box<Obstacle> {
+    let reason = format!(
+        "a list of {len} instructions is too long for workers; submit it in parts of at most {MOST_ON_WORKERS}"
+    );
+    Error::NoStream { stream, reason }.into()
 }
 
 #[cold]

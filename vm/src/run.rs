@@ -23,17 +23,23 @@ use crate::tally::Ended;
 
 /// Runs `job` on its stream and publishes that it has passed. The outcome is entered before that, and the captures are
 /// dropped before that, by this thread.
-#[inline]
+#[inline(always)]
 pub(crate) fn run(job: &mut Job, entry: &StreamEntry, runner: &mut Runner, vm: &Shared, context: &ContextShared) {
     if let Some(later) = carry_out(job, entry, runner, vm) {
-        // Everything in order, and nobody else to go on meanwhile: inline mode.
-        later.block(job, Deadline::current());
-        let _over = carry_out(job, entry, runner, vm);
+        go_on(job, later, entry, runner, vm);
     }
     finish(job, entry, vm, context);
 }
 
+/// Everything in order, and nobody else to go on meanwhile: inline mode.
+#[cold]
+fn go_on(job: &mut Job, later: Arc<Later>, entry: &StreamEntry, runner: &mut Runner, vm: &Shared) {
+    later.block(job, Deadline::current());
+    let _over = carry_out(job, entry, runner, vm);
+}
+
 /// Drops what `job` holds and publishes that it has passed. Its outcome is entered.
+#[inline(always)]
 pub(crate) fn finish(job: &mut Job, entry: &StreamEntry, vm: &Shared, context: &ContextShared) {
     settle(job, entry, vm, context);
     entry.pass(job.point.seq);
@@ -58,6 +64,7 @@ pub(crate) fn settle(job: &mut Job, entry: &StreamEntry, vm: &Shared, context: &
 }
 
 /// Counts what is to be counted of an instruction whose outcome is entered.
+#[inline(never)]
 fn note_over(job: &mut Job, vm: &Shared, context: &ContextShared) {
     if let [_, ..] = job.versions()
         && !vm.failures.is_known(job.point)
@@ -85,6 +92,7 @@ pub(crate) fn tally(job: &mut Job, vm: &Shared, context: &ContextShared) {
 /// Runs or launches `job`, or skips it because of what it reads, and enters its failure if there is one by now. What it
 /// returns says that the job is not over: it is carried out once more when that is.
 #[must_use = "what is not over must not pass"]
+#[inline(always)]
 pub(crate) fn carry_out(job: &mut Job, entry: &StreamEntry, runner: &mut Runner, vm: &Shared) -> Option<Arc<Later>> {
     let failures = &vm.failures;
     let too_early = |job: &Job| {
@@ -166,8 +174,18 @@ pub(crate) fn clear(job: &mut Job) {
     }
 }
 
+#[inline(never)]
 fn clear_caught(job: &mut Job) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| job.clear())) {
+    caught(|| job.clear());
+}
+
+/// Drops the captures of a function that was refused before it was called.
+fn clear_function(job: &mut Job) {
+    caught(|| job.function.clear());
+}
+
+fn caught(drops: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(drops)) {
         log::error!("dropping the captures of an instruction panicked: {}", panic_text(payload));
     }
 }
@@ -185,12 +203,19 @@ fn attempt(job: &mut Job, entry: &StreamEntry, runner: &mut Runner) -> Outcome {
     match catch_unwind(AssertUnwindSafe(|| runner.run(job, entry.policy))) {
         Ok(Ok(())) => Outcome::Fine,
         Ok(Err(error)) => outcome_of(error, job, entry),
-        Err(payload) => Outcome::Failed(Arc::new(failure(job, entry, Cause::Panic(panic_text(payload))))),
+        Err(payload) => panicked(payload, job, entry),
     }
 }
 
 #[cold]
-fn outcome_of(error: ep::CallError, job: &Job, entry: &StreamEntry) -> Outcome {
+fn panicked(payload: Box<dyn Any + Send>, job: &mut Job, entry: &StreamEntry) -> Outcome {
+    clear_function(job);
+    Outcome::Failed(Arc::new(failure(job, entry, Cause::Panic(panic_text(payload)))))
+}
+
+#[cold]
+fn outcome_of(error: ep::CallError, job: &mut Job, entry: &StreamEntry) -> Outcome {
+    clear_function(job);
     let error = match error {
         ep::CallError::Device(error) => return Outcome::Failed(Arc::new(failure(job, entry, Cause::Device(error)))),
         ep::CallError::Function(error) => error,

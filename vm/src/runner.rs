@@ -47,10 +47,10 @@ impl Work for Running<'_> {
         let Running { job, operands } = self;
         match (std::mem::replace(&mut job.task, Task::Nothing), &mut **operands) {
             (Task::Nothing | Task::Mark | Task::Join, _) => Ok(()),
-            (Task::Function, operands) => stream.call(std::mem::take(&mut job.function), operands),
+            (Task::Function, operands) => stream.call(&mut job.function, operands),
             (Task::Raw, operands) => {
                 let mut function = std::mem::take(&mut job.function);
-                let mut call = |raw: &RawCall<'_>| std::mem::take(&mut function).call(&mut FnContext::of_raw(raw));
+                let mut call = |raw: &RawCall<'_>| function.call(&mut FnContext::of_raw(raw));
                 stream.call_raw(&mut call, operands)
             }
             (Task::Kernel, operands) => {

@@ -193,10 +193,10 @@ impl State {
 
     /// The id of a stream that was opened.
     #[inline]
-    pub(crate) fn stream(&mut self, key: StreamKey) -> Option<StreamId> {
-        match self.recent {
-            Some((recent, id)) if recent == key => Some(id),
-            _ => self.another_stream(key),
+    pub(crate) fn stream(&mut self, key: &StreamKey) -> Option<StreamId> {
+        match &self.recent {
+            Some((recent, id)) if recent == key => Some(*id),
+            _ => self.another_stream(*key),
         }
     }
 
@@ -260,7 +260,7 @@ impl State {
     }
 
     /// A slot to fill: one that came back, or a new one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn slot(&mut self, returned: &crate::inbox::Inbox<Job>) -> Slot<Job> {
         let slot = if self.plain { self.free.pop() } else { self.free.pop_and_fetch(LINES_WITH_MORE) };
         slot.unwrap_or_else(|| self.more_slots(returned))

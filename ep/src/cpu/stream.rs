@@ -56,7 +56,7 @@ impl Stream for CpuStream {
         kernels::fill(target, value)
     }
 
-    fn call(&mut self, function: InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
+    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
         let mut context = FnContext::new(operands)?;
         function.call(&mut context).map_err(CallError::Function)
     }

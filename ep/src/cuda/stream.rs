@@ -337,9 +337,8 @@ impl Stream for CudaStream {
         }
     }
 
-    fn call(&mut self, function: InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
+    fn call(&mut self, _: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
         FnContext::new(operands)?;
-        drop(function);
         Err(Error::HostFunction { device: self.core().id }.into())
     }
 

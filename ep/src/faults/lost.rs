@@ -112,7 +112,7 @@ impl FaultPlan {
     }
 
     /// `function`, which is known to be running while it does.
-    pub(super) fn known(self: &Arc<Self>, function: InlineFn) -> InlineFn {
+    pub(super) fn known(self: &Arc<Self>, mut function: InlineFn) -> InlineFn {
         let plan = Arc::clone(self);
         InlineFn::new(move |context: &mut FnContext<'_>| {
             let _inside = Inside::enter(&plan);

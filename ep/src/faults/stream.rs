@@ -141,13 +141,16 @@ impl Stream for FaultyStream {
         }
     }
 
-    fn call(&mut self, function: InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
+    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
         match self.at(Point::Call)? {
             Next::Run => {
-                let function = self.plan.known(function);
-                self.inner(|inner| inner.call(function, operands))
+                let mut known = self.plan.known(std::mem::take(function));
+                self.inner(|inner| inner.call(&mut known, operands))
             }
-            Next::Skip => Ok(()),
+            Next::Skip => {
+                function.clear();
+                Ok(())
+            }
         }
     }
 

@@ -102,7 +102,7 @@ fn an_error_can_be_at_every_point_that_returns_one() {
             Point::Launch => stream.launch(&mut call),
             Point::Copy => stream.copy(&over(&mut memory, Access::Read), &mut over(&mut other, Access::Write)),
             Point::Fill => fill(&mut *stream, &mut memory, 1),
-            Point::Call => match stream.call(InlineFn::new(|_: &mut FnContext<'_>| panic!("ran")), &mut []) {
+            Point::Call => match stream.call(&mut InlineFn::new(|_: &mut FnContext<'_>| panic!("ran")), &mut []) {
                 Err(CallError::Device(error)) => Err(error),
                 other => panic!("{other:?}"),
             },
@@ -140,11 +140,11 @@ fn a_panic_stands_instead_of_the_call_and_drops_captures() {
     begin(&mut *stream, 1, "host");
     let dropped = Arc::new(AtomicBool::new(false));
     let told = Told(Arc::clone(&dropped));
-    let function = InlineFn::new(move |_: &mut FnContext<'_>| {
+    let mut function = InlineFn::new(move |_: &mut FnContext<'_>| {
         let _told = &told;
         panic!("must not run")
     });
-    let payload = catch_unwind(AssertUnwindSafe(|| stream.call(function, &mut []))).unwrap_err();
+    let payload = catch_unwind(AssertUnwindSafe(|| stream.call(&mut function, &mut []))).unwrap_err();
     assert!(payload.downcast_ref::<String>().unwrap().contains("injected panic: call of host"));
     assert!(dropped.load(Ordering::SeqCst));
     assert!(catch_unwind(AssertUnwindSafe(|| begin(&mut *stream, 2, "x"))).is_err());
@@ -267,7 +267,7 @@ fn a_lost_device_says_so_everywhere_and_others_go_on() {
     assert!(is_lost(device.query(event)) && is_lost(device.wait(event, None)));
     assert!(is_lost(device.allocate(MemoryKind::Device, 1)) && is_lost(device.create_stream()));
     assert!(matches!(
-        two.call(InlineFn::new(|_: &mut FnContext<'_>| panic!("ran")), &mut []),
+        two.call(&mut InlineFn::new(|_: &mut FnContext<'_>| panic!("ran")), &mut []),
         Err(CallError::Device(Error::DeviceLost { .. }))
     ));
     begin(&mut *two, 2, "after");
@@ -408,13 +408,13 @@ fn what_is_queued_when_a_device_is_lost_touches_nothing_afterwards() {
     let mut target = unsafe { Operand::new(region.base(), DType::U8, layout, Access::Write) };
     let ran = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&ran);
-    let function = InlineFn::new(move |_: &mut FnContext<'_>| {
+    let mut function = InlineFn::new(move |_: &mut FnContext<'_>| {
         told.store(true, Ordering::SeqCst);
         Ok(())
     });
     begin(&mut *streams[0], 1, "fill");
     streams[0].fill(&mut target, Scalar::from(1u8)).unwrap();
-    streams[0].call(function, &mut []).unwrap();
+    streams[0].call(&mut function, &mut []).unwrap();
     assert!(!ran.load(Ordering::SeqCst), "the simulated device runs nothing before it must");
     plan.lose(device.id(), "unplugged");
     assert!(ran.load(Ordering::SeqCst), "a function is left in the queue of a lost device");
@@ -433,17 +433,17 @@ fn a_device_lost_by_a_function_that_it_runs_is_driven_to_its_end() {
     let event = device.events().acquire();
     let last = Arc::new(AtomicBool::new(false));
     let (unplug, id, told) = (Arc::clone(&plan), device.id(), Arc::clone(&last));
-    let loses = InlineFn::new(move |_: &mut FnContext<'_>| {
+    let mut loses = InlineFn::new(move |_: &mut FnContext<'_>| {
         unplug.lose(id, "unplugged");
         Ok(())
     });
-    let behind = InlineFn::new(move |_: &mut FnContext<'_>| {
+    let mut behind = InlineFn::new(move |_: &mut FnContext<'_>| {
         told.store(true, Ordering::SeqCst);
         Ok(())
     });
-    stream.call(loses, &mut []).unwrap();
+    stream.call(&mut loses, &mut []).unwrap();
     stream.record(event).unwrap();
-    stream.call(behind, &mut []).unwrap();
+    stream.call(&mut behind, &mut []).unwrap();
     // Whoever waits runs the function, and with it loses the device in the middle of a command of it.
     assert!(is_lost(device.wait(event, soon())));
     assert!(is_lost(stream.synchronize()));
@@ -458,8 +458,8 @@ fn a_queued_failure_and_an_injected_one_are_both_told() {
     let mut stream = device.create_stream().unwrap();
     for seq in 1..=3 {
         begin(&mut *stream, seq, "fails");
-        let function = InlineFn::new(move |_: &mut FnContext<'_>| Err(format!("number {seq}").into()));
-        stream.call(function, &mut []).unwrap();
+        let mut function = InlineFn::new(move |_: &mut FnContext<'_>| Err(format!("number {seq}").into()));
+        stream.call(&mut function, &mut []).unwrap();
     }
     let _ = stream.synchronize();
     let mut told: Vec<_> = device.take_failures().into_iter().map(|failure| (failure.seq, failure.cause)).collect();

@@ -117,11 +117,11 @@ pub(super) fn copy(stream: &mut dyn Stream, source: &Vector, target: &Vector) {
 
 /// Adds 1 to each element.
 pub(super) fn bump(stream: &mut dyn Stream, vector: &Vector) {
-    let code = InlineFn::new(|context| {
+    let mut code = InlineFn::new(|context| {
         context.writes.take::<i32>(0)?.iter_mut().for_each(|element| *element += 1);
         Ok(())
     });
-    stream.call(code, &mut [vector.operand(Access::ReadWrite)]).unwrap();
+    stream.call(&mut code, &mut [vector.operand(Access::ReadWrite)]).unwrap();
 }
 
 /// Runs `code` as a kernel of a unary op.

@@ -126,13 +126,13 @@ fn a_call_sees_poison_in_what_it_only_writes_and_keeps_what_it_wrote_when_it_fai
     let bench = Bench::seeded(0);
     let (mut stream, output) = (bench.stream(), bench.vector(2));
     fill(&mut *stream, &output, 2);
-    let code = InlineFn::new(|context| {
+    let mut code = InlineFn::new(|context| {
         let out = context.writes.take::<i32>(0)?;
         assert_eq!(out, [i32::from_ne_bytes([0xA5; 4]); 2]);
         out.copy_from_slice(&[3, 4]);
         Err("after all that")?
     });
-    stream.call(code, &mut [output.operand(Access::Write)]).unwrap();
+    stream.call(&mut code, &mut [output.operand(Access::Write)]).unwrap();
     stream.synchronize().unwrap();
     assert_eq!((bench.kinds(), bench.look(&output)), (vec![], vec![3, 4]));
     assert_eq!(bench.causes(), [LateCause::Function(String::from("after all that"))]);
@@ -144,13 +144,13 @@ fn a_call_cannot_write_what_it_reads() {
     let bench = Bench::seeded(0);
     let (mut stream, input) = (bench.stream(), bench.vector(2));
     fill(&mut *stream, &input, 1);
-    let code = InlineFn::new(|context| {
+    let mut code = InlineFn::new(|context| {
         let input = context.reads.get::<i32>(0)?.as_ptr().cast_mut();
         // SAFETY: none: this is what the check is for. The scratch copy is writable memory.
         unsafe { input.write_volatile(9) };
         Ok(())
     });
-    stream.call(code, &mut [input.operand(Access::Read)]).unwrap();
+    stream.call(&mut code, &mut [input.operand(Access::Read)]).unwrap();
     stream.synchronize().unwrap();
     assert_eq!((bench.kinds(), bench.look(&input)), (vec![FindingKind::UndeclaredWrite], vec![1; 2]));
     assert_eq!(bench.causes(), []);
@@ -204,11 +204,11 @@ fn memory_freed_too_early_is_found_and_not_touched() {
     assert_eq!(bench.one().kind, FindingKind::AfterFree);
     let (dropped, kept) = (Arc::new(()), Arc::new(()));
     let kept_inside = (Arc::clone(&dropped), kept);
-    let code = InlineFn::new(move |_| {
+    let mut code = InlineFn::new(move |_| {
         drop(kept_inside);
         Ok(())
     });
-    stream.call(code, &mut [gone]).unwrap();
+    stream.call(&mut code, &mut [gone]).unwrap();
     stream.synchronize().unwrap();
     assert_eq!((bench.one().kind, Arc::strong_count(&dropped)), (FindingKind::AfterFree, 1));
     assert_eq!(bench.devices[0].memory(MemoryKind::Device).in_use, 0);

@@ -111,7 +111,7 @@ impl Runner {
         None
     }
 
-    fn call(&self, function: InlineFn, operands: &[Operand], breach: impl Fn(Breach, &str)) -> Option<LateCause> {
+    fn call(&self, mut function: InlineFn, operands: &[Operand], breach: impl Fn(Breach, &str)) -> Option<LateCause> {
         let mut scratch = self.load(operands);
         let mut copies = scratch.operands();
         let outcome = guarded(|| {

@@ -118,11 +118,12 @@ impl Stream for SimStream {
         Ok(())
     }
 
-    fn call(&mut self, function: InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
+    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
         FnContext::new(operands)?;
         let label = self.labels.next("call");
         let command = self.told(label, operands.iter());
         let operands = operands.iter().map(Operand::again).collect();
+        let function = std::mem::take(function);
         self.world.push(self.id, Command { work: Work::Call { function, operands }, ..command });
         Ok(())
     }

@@ -67,7 +67,7 @@ impl Stream for WatchedStream {
         self.inner.fill(target, value)
     }
 
-    fn call(&mut self, function: InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
+    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
         self.tell("call", operands.iter());
         self.inner.call(function, operands)
     }

@@ -149,12 +149,12 @@ fn threads_that_wait_share_the_work_and_see_what_others_run() {
     let (entered, has_entered) = mpsc::channel();
     let (release, released) = mpsc::channel::<()>();
     let mut stream = bench.stream();
-    let code = InlineFn::new(move |_| {
+    let mut code = InlineFn::new(move |_| {
         entered.send(())?;
         released.recv()?;
         Ok(())
     });
-    stream.call(code, &mut []).unwrap();
+    stream.call(&mut code, &mut []).unwrap();
     let event = bench.recorded(&mut *stream);
     std::thread::scope(|scope| {
         let first = scope.spawn(|| bench.devices[0].wait(event, None));
@@ -177,9 +177,9 @@ fn a_late_failure_is_told_before_its_place_passes_and_the_stream_goes_on() {
     let (mut stream, vector) = (bench.stream(), bench.vector(1));
     fill(&mut *stream, &vector, 1);
     stream.begin(&Label::new(5, 17, "fails"));
-    stream.call(InlineFn::new(|_| Err("no luck".into())), &mut []).unwrap();
+    stream.call(&mut InlineFn::new(|_| Err("no luck".into())), &mut []).unwrap();
     stream.begin(&Label::new(5, 18, "panics"));
-    stream.call(InlineFn::new(|_| panic!("out of {}", "luck")), &mut []).unwrap();
+    stream.call(&mut InlineFn::new(|_| panic!("out of {}", "luck")), &mut []).unwrap();
     let code: KernelFn = |_| Err(KernelError::Other(String::from("kernel out of luck")));
     let mut operands = [vector.operand(Access::ReadWrite)];
     launch(&mut *stream, code, &mut operands).unwrap();
@@ -230,8 +230,8 @@ fn a_payload_and_an_error_that_panic_when_dropped_are_borne() {
     }
     let bench = Bench::seeded(0);
     let mut stream = bench.stream();
-    stream.call(InlineFn::new(|_| std::panic::panic_any(Bomb)), &mut []).unwrap();
-    stream.call(InlineFn::new(|_| Err(Box::new(Armed))), &mut []).unwrap();
+    stream.call(&mut InlineFn::new(|_| std::panic::panic_any(Bomb)), &mut []).unwrap();
+    stream.call(&mut InlineFn::new(|_| Err(Box::new(Armed))), &mut []).unwrap();
     stream.synchronize().unwrap();
     let causes = bench.causes();
     assert!(
@@ -239,9 +239,9 @@ fn a_payload_and_an_error_that_panic_when_dropped_are_borne() {
         "{causes:?}"
     );
     // And captures that never run.
-    stream.call(capturing(Bomb), &mut []).unwrap();
+    stream.call(&mut capturing(Bomb), &mut []).unwrap();
     let counted = Arc::new(AtomicUsize::new(0));
-    stream.call(capturing(Arc::clone(&counted)), &mut []).unwrap();
+    stream.call(&mut capturing(Arc::clone(&counted)), &mut []).unwrap();
     drop((stream, bench));
     assert_eq!(Arc::strong_count(&counted), 1, "the world that goes drops what it has not run");
 }
@@ -252,21 +252,21 @@ fn code_may_use_the_world_that_runs_it() {
     let mut stream = bench.stream();
     let (world, inner) = (Arc::clone(&bench.world), Arc::new(AtomicUsize::new(0)));
     let seen = Arc::clone(&inner);
-    let code = InlineFn::new(move |_| {
+    let mut code = InlineFn::new(move |_| {
         // Every lock of the world and of the detector is free.
         let device = &world.devices()[0];
         let mut stream = device.create_stream()?;
         let seen_inside = Arc::clone(&seen);
-        let code = InlineFn::new(move |_| {
+        let mut code = InlineFn::new(move |_| {
             seen_inside.fetch_add(1, Ordering::Relaxed);
             Ok(())
         });
-        stream.call(code, &mut []).map_err(|error| error.to_string())?;
+        stream.call(&mut code, &mut []).map_err(|error| error.to_string())?;
         stream.synchronize()?;
         seen.fetch_add(world.detector().findings().len() + world.pending(), Ordering::Relaxed);
         Ok(())
     });
-    stream.call(code, &mut []).unwrap();
+    stream.call(&mut code, &mut []).unwrap();
     stream.synchronize().unwrap();
     assert_eq!((inner.load(Ordering::Relaxed), bench.causes()), (2, vec![]));
 }
@@ -278,7 +278,7 @@ fn bad_commands_are_refused_at_once_and_not_queued() {
     let mismatch = stream.copy(&a.operand(Access::Read), &mut b.operand(Access::Write));
     assert!(matches!(mismatch, Err(Error::CopyMismatch { .. })));
     assert_eq!(stream.fill(&mut a.operand(Access::Read), Scalar::from(1)), Err(Error::NotWritable));
-    let overlap = stream.call(InlineFn::new(|_| Ok(())), &mut [a.operand(Access::Write), a.operand(Access::Read)]);
+    let overlap = stream.call(&mut InlineFn::new(|_| Ok(())), &mut [a.operand(Access::Write), a.operand(Access::Read)]);
     assert!(matches!(overlap, Err(CallError::Device(Error::Overlap { .. }))));
     let kernel = KernelRegistry::builtin().get(Op::Neg, DeviceKind::Cpu, DType::I32).unwrap();
     let mut operands = [a.operand(Access::Read), a.operand(Access::Write)];

@@ -25,11 +25,16 @@ pub struct Dependence {
     /// `reads` holds former lives of the memory, which even a read must wait for.
     reused: bool,
     last_use: Point,
+    /// The ordered stream of all that an access may need, if it is one.
+    only: StreamId,
 }
+
+/// No ordered stream.
+const NOBODY: StreamId = StreamId(u32::MAX);
 
 impl Default for Dependence {
     fn default() -> Dependence {
-        Dependence { write: NONE, reads: SmallVec::new(), reused: false, last_use: NONE }
+        Dependence { write: NONE, reads: SmallVec::new(), reused: false, last_use: NONE, only: NOBODY }
     }
 }
 
@@ -41,7 +46,11 @@ impl Dependence {
     /// A resource whose memory was used before: `accesses` are what is still pending on it.
     pub fn after(accesses: &AccessSet) -> Dependence {
         let reads: SmallVec<[Point; 3]> = accesses.iter().collect();
-        Dependence { reused: !reads.is_empty(), reads, ..Dependence::default() }
+        let only = match reads.as_slice() {
+            [read] if !read.stream.is_unordered() => read.stream,
+            _ => NOBODY,
+        };
+        Dependence { reused: !reads.is_empty(), reads, only, ..Dependence::default() }
     }
 
     /// The last write that was submitted.
@@ -69,13 +78,7 @@ impl Dependence {
     /// Whether every point that an access may need is of `stream`: then it needs nothing, as a stream is ordered.
     #[inline]
     pub(super) fn is_of(&self, stream: StreamId) -> bool {
-        !stream.is_unordered()
-            && self.write.stream == stream
-            && match self.reads.as_slice() {
-                [] => true,
-                [read] => read.stream == stream,
-                _ => false,
-            }
+        self.only == stream
     }
 
     /// Calls `need` for each point that a read must come after; a point of number 0 is none.
@@ -110,6 +113,9 @@ impl Dependence {
             Some(read) => read.seq = at.seq,
             None => self.reads.push(at),
         }
+        if self.only != at.stream {
+            self.only = NOBODY;
+        }
     }
 
     /// A read on an unordered stream: the others say nothing about it, so it is kept beside them, until it was seen to have
@@ -117,6 +123,7 @@ impl Dependence {
     #[inline(never)]
     pub(super) fn note_unordered_read(&mut self, at: Point, observed: &mut impl Observed) {
         self.last_use = at;
+        self.only = NOBODY;
         if self.reads.last() == Some(&at) {
             return;
         }
@@ -134,6 +141,7 @@ impl Dependence {
     pub(super) fn note_write(&mut self, at: Point) {
         self.last_use = at;
         self.write = at;
+        self.only = if at.stream.is_unordered() { NOBODY } else { at.stream };
         self.reads.clear();
         self.reused = false;
     }

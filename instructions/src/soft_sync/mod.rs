@@ -319,13 +319,11 @@ impl SoftSync {
         observed: &mut impl Observed,
         mut read: impl FnMut(Point),
     ) -> Range<u32> {
-        let first_wait = self.plan.waits.len() as u32;
         self.needs.clear();
         if !matches!(order, Order::Uses) || self.barrier.is_some() {
             self.needs_of_order(at, order, observed);
         }
-        self.needs_of_uses(at, uses, observed, &mut read);
-        let waits = first_wait..self.plan.waits.len() as u32;
+        let waits = self.needs_of_uses(at, uses, observed, &mut read);
         if self.streams[at.stream.index()].by_event {
             self.record_around(at, order, waits.clone());
         }
@@ -349,13 +347,11 @@ impl SoftSync {
         mut read: impl FnMut(Point),
     ) -> Range<u32> {
         debug_assert!(!at.stream.is_unordered() && !self.places_records && !self.has_barrier());
-        let first_wait = self.plan.waits.len() as u32;
         self.needs.clear();
-        self.needs_of_uses(at, uses, observed, &mut read);
-        first_wait..self.plan.waits.len() as u32
+        self.needs_of_uses(at, uses, observed, &mut read)
     }
 
-    /// Finds what an instruction needs by its uses, enters them, and turns all that it needs into waits.
+    /// Finds what an instruction needs by its uses, enters them, and turns all that it needs into waits, which are returned.
     #[inline(always)]
     fn needs_of_uses(
         &mut self,
@@ -363,7 +359,7 @@ impl SoftSync {
         uses: &[DependenceUse],
         observed: &mut impl Observed,
         read: &mut impl FnMut(Point),
-    ) {
+    ) -> Range<u32> {
         let planted = self.planted;
         let (mode, clocks, needs) = (self.mode, &self.clocks, &mut self.needs);
         if let [only] = uses {
@@ -386,9 +382,7 @@ impl SoftSync {
                 mark(&mut self.dependences[u.resource.index()], at, u.access, observed, planted);
             }
         }
-        if !self.needs.is_empty() {
-            self.settle(at, observed);
-        }
+        if self.needs.is_empty() { 0..0 } else { self.settle(at, observed) }
     }
 
     /// Places the records that an instruction asks for unasked: before it, when its stream is held back, so that
@@ -443,14 +437,15 @@ impl SoftSync {
         Needs { at, mode, clocks: &self.clocks, needs: &mut self.needs }.add(point);
     }
 
-    /// Turns the needs of the instruction at `at` into its waits.
+    /// Turns the needs of the instruction at `at` into its waits, which are returned.
     #[inline(never)]
-    fn settle(&mut self, at: Point, observed: &mut impl Observed) {
+    fn settle(&mut self, at: Point, observed: &mut impl Observed) -> Range<u32> {
+        let first = self.plan.waits.len() as u32;
         if self.mode == SoftSyncMode::Minimal {
             self.needs.retain(|point| !observed.has_passed(*point));
         }
         if self.needs.is_empty() {
-            return;
+            return first..first;
         }
         if self.places_records {
             for need in &mut self.needs {
@@ -488,6 +483,7 @@ impl SoftSync {
             let shows = if source.by_event { Shows::Event } else { Shows::Number };
             self.plan.waits.push(Wait { point, kind, shows });
         }
+        first..self.plan.waits.len() as u32
     }
 
     /// A point that can be waited for, of another stream than `point` and `at`, if there is one.

@@ -97,7 +97,7 @@ impl Lane {
         let buffers: Vec<&Buffer> = operands.iter().map(|(buffer, _)| *buffer).collect();
         self.begin("call", &buffers);
         let mut operands: Vec<_> = operands.iter().map(|(buffer, access)| buffer.operand(*access)).collect();
-        self.stream.call(InlineFn::new(function), &mut operands)
+        self.stream.call(&mut InlineFn::new(function), &mut operands)
     }
 
     #[track_caller]

@@ -177,7 +177,7 @@ impl Player<'_> {
                 return self.streams[stream].copy(&sources[0], target);
             }
             Work::Call => {
-                let result = self.streams[stream].call(InlineFn::new(write_some), &mut operands);
+                let result = self.streams[stream].call(&mut InlineFn::new(write_some), &mut operands);
                 return result.map_err(|error| match error {
                     streamvm::ep::CallError::Device(error) => error,
                     streamvm::ep::CallError::Function(error) => Error::Injected(error.to_string()),

@@ -342,7 +342,7 @@ fn closures_are_refused_and_a_raw_call_gets_the_stream() {
     let devices = open(CudaConfig::default());
     let device = &devices[0];
     let mut stream = device.create_stream().expect("a stream");
-    let refused = stream.call(InlineFn::new(|_| Ok(())), &mut []);
+    let refused = stream.call(&mut InlineFn::new(|_| Ok(())), &mut []);
     assert!(matches!(refused, Err(CallError::Device(Error::HostFunction { .. }))));
     let function = device.load(&Ptx::new(EMPTY_PTX).expect("a text"), EMPTY).expect("a kernel");
     let grid = CudaGrid { blocks: [1; 3], threads: [32, 1, 1], shared_bytes: 0 };

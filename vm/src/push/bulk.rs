@@ -132,7 +132,7 @@ impl<'vm> Bulk<'vm> {
 }
 
 fn run(part: Part) -> Result<(), FnError> {
-    let Part { name, site, f } = part;
+    let Part { name, site, mut f } = part;
     let called = catch_unwind(AssertUnwindSafe(|| f.call(&mut FnContext::new(&mut [])?)));
     let cause = match called {
         Ok(Ok(())) => return Ok(()),

@@ -186,7 +186,7 @@ impl Stream for BrokenStream {
         self.after(filled)
     }
 
-    fn call(&mut self, function: InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
+    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
         self.owed(Next::Read)?;
         if self.flaw == Flaw::SkipsFunctions {
             return Ok(());
@@ -194,7 +194,7 @@ impl Stream for BrokenStream {
         if self.flaw == Flaw::ForgetsRefusedCaptures
             && let Err(refused) = FnContext::new(operands)
         {
-            std::mem::forget(function);
+            std::mem::forget(std::mem::take(function));
             return Err(refused.into());
         }
         let called = self.inner.call(function, operands);
