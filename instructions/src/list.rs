@@ -228,6 +228,13 @@ impl Instruction {
         self.uses.start as usize..self.uses.end as usize
     }
 
+    /// How many uses it has.
+    #[inline]
+    pub fn use_count(&self) -> u32 {
+        // No instruction has fewer than none.
+        self.uses.end.wrapping_sub(self.uses.start)
+    }
+
     /// Whether it uses more than plain variables: tensors, or variables that count their writes.
     #[inline]
     pub fn has_more(&self) -> bool {

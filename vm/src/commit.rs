@@ -20,9 +20,9 @@ use streamvm_stream::{Point, StreamId, WaitKind};
 
 use crate::commit_unordered::level_of;
 use crate::context::ContextShared;
-use crate::job::{CleanUp, Job, Task};
+use crate::job::{CleanUp, Job, Task, lines_of};
 use crate::shared::Shared;
-use crate::slot::Slot;
+use crate::slot::{LINES, Slot};
 use crate::state::{Contents, State, Undo};
 
 /// What one submission put on one stream.
@@ -70,8 +70,6 @@ impl Submitted {
 pub(crate) struct Filled {
     /// Bytes that they keep until they have passed.
     bytes: u64,
-    /// Whether none has more than what every job has.
-    plain: bool,
     /// When they are submitted, where somebody asks.
     at: Option<Instant>,
 }
@@ -103,7 +101,7 @@ impl State {
         if !at_once {
             self.order_all(list, vm, engine);
         }
-        let mut filled = Filled { bytes: 0, plain: true, at: vm.profiles.then(Instant::now) };
+        let mut filled = Filled { bytes: 0, at: vm.profiles.then(Instant::now) };
         let (mut lines, uses) = list.lines();
         let mut line = 0;
         while let Some(next) = lines.peek() {
@@ -111,22 +109,14 @@ impl State {
             if let Some(row) = row {
                 line = self.commit_row(row, line, (&mut lines, uses), vm, &mut filled, submitted);
             } else if let Some(instruction) = lines.next() {
-                let mut job =
+                let job =
                     if at_once { self.ordered_job(line, &instruction, vm, engine) } else { self.planned_job(line, vm) };
-                self.fill(&mut job, line, instruction, uses, &mut filled);
                 submitted.add(job.point);
-                let entry = &self.streams[job.point.stream.index()].entry;
-                entry.note_submitted(if job.point.stream.is_unordered() {
-                    entry.submitted() + 1
-                } else {
-                    job.point.seq
-                });
-                self.dispatch(job, vm);
+                self.commit_alone(job, line, instruction, uses, vm, &mut filled);
                 line += 1;
             }
         }
-        let Filled { bytes, plain, .. } = filled;
-        self.plain = plain;
+        let bytes = filled.bytes;
         if bytes > 0 {
             self.headroom.bytes = self.headroom.bytes.saturating_sub(bytes);
             let charged = vm.charged_bytes.load(Ordering::Relaxed) + bytes;
@@ -144,6 +134,27 @@ impl State {
         (scheduler || sleeps).then(|| self.whom_to_wake(scheduler))
     }
 
+    /// Commits an instruction that is no part of a row, and was ordered.
+    #[inline(never)]
+    fn commit_alone<T, V>(
+        &mut self,
+        mut job: Slot<Job>,
+        line: usize,
+        instruction: Line<'_>,
+        uses: &[Declared<T, V>],
+        vm: &Shared,
+        filled: &mut Filled,
+    ) where
+        T: Borrow<Tensor>,
+        V: Borrow<Var>,
+    {
+        let (unordered, seq) = (job.point.stream.is_unordered(), job.point.seq);
+        let entry = &self.streams[job.point.stream.index()].entry;
+        entry.note_submitted(if unordered { entry.submitted() + 1 } else { seq });
+        self.fill(&mut job, line, instruction, uses, filled);
+        self.dispatch(job, vm);
+    }
+
     #[inline(never)]
     fn whom_to_wake(&mut self, scheduler: bool) -> ToWake {
         ToWake { contexts: self.outbox.sleepers(), scheduler }
@@ -158,7 +169,7 @@ impl State {
             match place {
                 RecordPlace::Behind(line) => self.scratch.prepared[line].record = true,
                 RecordPlace::Start => {
-                    let mut job = self.slot(&vm.returned);
+                    let mut job = self.slot(LINES, &vm.returned);
                     self.spare_cell(&job);
                     job.point = point;
                     job.what = "record";
@@ -193,7 +204,7 @@ impl State {
         for (line, instruction) in list.instructions().iter().enumerate() {
             let stream = self.scratch.prepared[line].stream;
             let order = self.order_of(line, instruction, engine);
-            let mut job = self.slot(&vm.returned);
+            let mut job = self.slot(lines_of(instruction), &vm.returned);
             self.number(&mut job, stream, instruction, vm);
             let point = job.point;
             self.planned.push(job);
@@ -248,7 +259,7 @@ impl State {
     ) -> Slot<Job> {
         let (stream, asks) = (self.scratch.prepared[line].stream, instruction.kind.asks());
         let order = if asks { self.order_of(line, instruction, engine) } else { Order::Uses };
-        let mut job = self.slot(&vm.returned);
+        let mut job = self.slot(lines_of(instruction), &vm.returned);
         self.number(&mut job, stream, instruction, vm);
         let point = job.point;
         let uses = ordered_uses(&self.scratch.uses, instruction);
@@ -366,7 +377,6 @@ impl State {
                 job.stamp(submitted);
             }
         }
-        filled.plain &= job.is_plain();
         filled.bytes += job.bytes;
     }
 

@@ -7,6 +7,7 @@ use streamvm_instructions::{Declared, Lines, Tensor, Var};
 use streamvm_stream::{Point, StreamId};
 
 use crate::commit::{Filled, Submitted};
+use crate::job::lines_of;
 use crate::shared::Shared;
 use crate::state::State;
 
@@ -53,7 +54,7 @@ impl State {
             && lines.peek().is_some_and(|next| self.scratch.prepared[line].stream == stream && !next.kind.asks())
             && let Some(instruction) = lines.next()
         {
-            let mut job = self.slot(&vm.returned);
+            let mut job = self.slot(lines_of(&instruction), &vm.returned);
             self.spare_cell(&job);
             point.seq += 1;
             job.point = point;

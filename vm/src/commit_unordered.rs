@@ -8,7 +8,7 @@ use crate::cells::{CellId, EDGES, Level, cell_of};
 use crate::job::{Job, Task};
 use crate::pool::{DIRECT, FIRST, HIGH};
 use crate::shared::Shared;
-use crate::slot::Slot;
+use crate::slot::{LINES, Slot};
 use crate::state::State;
 
 impl State {
@@ -89,7 +89,7 @@ impl State {
     /// The number of an instruction that passes once these have, for `job`, which needs more of them than a cell counts. `None`
     /// if they have passed.
     fn join(&mut self, job: &Job, numbers: &[u64], vm: &Shared) -> Option<u64> {
-        let mut join = self.slot(&vm.returned);
+        let mut join = self.slot(LINES, &vm.returned);
         self.spare_cell(&join);
         join.point.stream = job.point.stream;
         join.forget_reads();

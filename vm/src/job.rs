@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 use streamvm_ep::{FnContext, FnError, InlineFn, Kernel, Params, Scalar};
-use streamvm_instructions::Version;
+use streamvm_instructions::{Instruction, Version};
 use streamvm_stream::{Point, StreamId};
 
 use crate::cells::Level;
-use crate::slot::{LINES, LINES_WITH_MORE, value_offset};
+use crate::slot::{LINES, LINES_WITH_MORE, LINES_WITH_READS, value_offset};
 use crate::tally::Stamp;
 use crate::view::Views;
 
@@ -97,6 +97,10 @@ const _: () = assert!(
     "the links of a slot, the fields that every job has, and a function of one word fit the lines that are fetched"
 );
 const _: () = assert!(
+    value_offset::<Job>() + std::mem::offset_of!(Job, computing) <= LINES_WITH_READS * 64,
+    "the points that wrote what an instruction reads lie in the lines that are fetched for one that reads several things"
+);
+const _: () = assert!(
     value_offset::<Job>() + std::mem::offset_of!(Job, views) + size_of::<Views>() <= LINES_WITH_MORE * 64,
     "what a kernel needs lies in the lines that are fetched for it"
 );
@@ -151,6 +155,18 @@ impl More {
     }
 }
 
+/// How many lines of its slot an instruction is expected to touch.
+#[inline(always)]
+pub(crate) fn lines_of(instruction: &Instruction) -> usize {
+    if instruction.has_more() {
+        LINES_WITH_MORE
+    } else if instruction.use_count() > 2 {
+        LINES_WITH_READS
+    } else {
+        LINES
+    }
+}
+
 const NO_POINT: Point = Point { stream: StreamId(0), seq: 0 };
 
 impl Job {
@@ -200,12 +216,6 @@ impl Job {
     /// What it is shown of memory, if it is.
     pub(crate) fn views(&self) -> Option<&Views> {
         (self.has & VIEWS != 0).then_some(&self.views)
-    }
-
-    /// Whether it has nothing but what every instruction has, whatever its captures.
-    #[inline]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.has == 0
     }
 
     /// Reads nothing, until [`Job::add_read`].

@@ -3,12 +3,13 @@
 //! Whatever is in the way is told as an [`Obstacle`] (in a box, so that going on is one word), with everything undone: the
 //! submitter leaves the lock, removes it, and starts again.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use streamvm_ep::Op;
 use streamvm_instructions::{
     Batch, Declared, Dependence, DependenceUse, Engine, Error, Instruction, Kind, Observed, Resource, ResourceId,
-    ResourceKind, Tensor, Use, WaitFor, wait_error,
+    ResourceKind, Tensor, Use, Var, WaitFor, wait_error,
 };
 use streamvm_stream::allocator::{AccessSet, Block, Want};
 use streamvm_stream::{Point, StreamId, StreamKey};
@@ -55,9 +56,9 @@ impl State {
     ) -> Result<(), (usize, Box<Obstacle>)> {
         self.scratch.clear();
         self.snapshot.begin(vm.monitor.is_some());
-        let fits_workers = list.instructions().len() <= MOST_ON_WORKERS;
-        for (line, instruction) in list.instructions().iter().enumerate() {
-            if let Err(obstacle) = self.prepare_one(line, instruction, list, fits_workers, vm, engine) {
+        let (lines, uses) = (list.instructions(), list.all_uses());
+        for line in 0..lines.len() {
+            if let Err(obstacle) = self.prepare_one(line, lines, uses, vm, engine) {
                 self.undo(list, engine);
                 // The allocators forget what they saw to have passed, undone or not.
                 if let Some(monitor) = &vm.monitor {
@@ -69,22 +70,25 @@ impl State {
         Ok(())
     }
 
-    #[inline]
-    fn prepare_one<B: Batch>(
+    #[inline(always)]
+    fn prepare_one<T, V>(
         &mut self,
         line: usize,
-        instruction: &Instruction,
-        list: &B,
-        fits_workers: bool,
+        lines: &[Instruction],
+        uses: &[Declared<T, V>],
         vm: &Shared,
         engine: &Arc<dyn Engine>,
-    ) -> Result<(), Box<Obstacle>> {
+    ) -> Result<(), Box<Obstacle>>
+    where
+        T: Borrow<Tensor>,
+        V: Borrow<Var>,
+    {
+        let instruction = &lines[line];
         let stream = self.stream(&instruction.stream).ok_or_else(|| Box::new(Obstacle::Stream(instruction.stream)))?;
-        let lines = list.instructions();
-        if !fits_workers && stream.is_unordered() {
+        if lines.len() > MOST_ON_WORKERS && stream.is_unordered() {
             return Err(too_long(lines.len(), instruction.stream));
         }
-        let uses = list.uses(instruction);
+        let uses = instruction.uses_of(uses);
         let (mut bytes, mut kernel, mut releases) = (0, None, false);
         match &instruction.kind {
             Kind::Function { body: Some(body), .. } => bytes = body.heap_bytes() as u64,

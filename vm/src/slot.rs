@@ -187,8 +187,8 @@ impl<T> Chain<T> {
         self.pop_and_fetch(LINES)
     }
 
-    /// Takes the first slot, and fetches so many lines of those behind it.
-    #[inline]
+    /// Takes the first slot, and fetches so many lines of those behind it, [`LINES`] at least.
+    #[inline(always)]
     pub(crate) fn pop_and_fetch(&mut self, lines: usize) -> Option<Slot<T>> {
         let mut cell = NonNull::new(self.first)?;
         // SAFETY: the chain owns the cell, so it is alive and nobody else touches it.
@@ -199,9 +199,15 @@ impl<T> Chain<T> {
             self.last = ptr::null_mut();
         }
         self.len -= 1;
-        fetch(self.first.addr(), lines);
+        let next = self.first.addr();
+        fetch(next, LINES);
         if ahead != 0 {
-            fetch(ahead, lines);
+            fetch(ahead, LINES);
+        }
+        if lines > LINES {
+            let (next, ahead) = (next.wrapping_add(LINES * 64), ahead.wrapping_add(LINES * 64));
+            fetch(next, lines - LINES);
+            fetch(ahead, lines - LINES);
         }
         Some(Slot { cell, owns: PhantomData })
     }
@@ -266,6 +272,9 @@ pub(crate) fn fetch(address: usize, lines: usize) {
 
 /// Lines of a cell that every instruction touches: the links, and the fields that every job has (`job.rs` holds to it).
 pub(crate) const LINES: usize = 2;
+
+/// Lines that an instruction touches which reads several things.
+pub(crate) const LINES_WITH_READS: usize = 4;
 
 /// Lines that an instruction touches which has more: those before, other reads, a kernel, and what it is shown of memory.
 pub(crate) const LINES_WITH_MORE: usize = 7;

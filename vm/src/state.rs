@@ -20,7 +20,7 @@ use crate::memory::{Memory, PoolId, Pools};
 use crate::outbox::Outbox;
 use crate::room::Pending;
 use crate::shared::Shared;
-use crate::slot::{Chain, LINES_WITH_MORE, Slot};
+use crate::slot::{Chain, Slot};
 
 /// What is known of a resource's contents.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -144,8 +144,6 @@ pub(crate) struct State {
     pub(crate) spare_cells: Vec<CellId>,
     /// The slots of a list that is ordered before anything of it is sent, numbered, in its order.
     pub(crate) planned: Chain<Job>,
-    /// The last list had instructions without more than every one has; the next one is expected to be alike.
-    pub(crate) plain: bool,
     pub(crate) outbox: Outbox,
     pub(crate) to_scheduler: Chain<Job>,
     /// In inline mode, all jobs of the list at hand.
@@ -173,7 +171,6 @@ impl State {
             free: Chain::new(),
             spare_cells: Vec::new(),
             planned: Chain::new(),
-            plain: true,
             outbox: Outbox::new(),
             to_scheduler: Chain::new(),
             in_order: Chain::new(),
@@ -259,11 +256,11 @@ impl State {
         }
     }
 
-    /// A slot to fill: one that came back, or a new one.
+    /// A slot to fill: one that came back, or a new one. Of those behind it so many lines are fetched: what is alike mostly comes
+    /// together.
     #[inline(always)]
-    pub(crate) fn slot(&mut self, returned: &crate::inbox::Inbox<Job>) -> Slot<Job> {
-        let slot = if self.plain { self.free.pop() } else { self.free.pop_and_fetch(LINES_WITH_MORE) };
-        slot.unwrap_or_else(|| self.more_slots(returned))
+    pub(crate) fn slot(&mut self, lines: usize, returned: &crate::inbox::Inbox<Job>) -> Slot<Job> {
+        self.free.pop_and_fetch(lines).unwrap_or_else(|| self.more_slots(returned))
     }
 
     #[inline(never)]

@@ -53,24 +53,36 @@ impl Views {
     /// promise to the devices is made.
     #[inline]
     pub(crate) fn add(&mut self, memory: &Memory, tensor: &Tensor, access: Access) {
+        let layout = tensor.layout();
+        // What owns its memory lies in it without gaps.
+        if tensor.is_view() || layout.shape().rank() > SIZES {
+            return self.add_other(memory, tensor, access);
+        }
+        self.add_whole(memory, tensor, access, layout.elements());
+    }
+
+    /// A view from the start of its memory, without gaps, of so many elements.
+    #[inline(always)]
+    fn add_whole(&mut self, memory: &Memory, tensor: &Tensor, access: Access, elements: usize) {
+        let (shape, dtype) = (tensor.layout().shape(), tensor.dtype());
+        memory.check_reach(elements.saturating_mul(dtype.size()));
+        let form = Form::Whole(shape.rank() as u8);
+        self.views.push(View { base: memory.base(), sizes: shape.first_dims(), form, dtype, access });
+    }
+
+    #[inline(never)]
+    fn add_other(&mut self, memory: &Memory, tensor: &Tensor, access: Access) {
         let (layout, dtype) = (tensor.layout(), tensor.dtype());
-        let mut view = View { base: memory.base(), sizes: [0; SIZES], form: Form::Other, dtype, access };
-        let (shape, rank) = (layout.shape(), layout.shape().rank());
-        let whole = if tensor.is_view() { layout.row_major_elements() } else { Some(layout.elements()) };
-        let end = match whole {
-            Some(elements) if rank <= SIZES => {
-                view.sizes = shape.first_dims();
-                view.form = Form::Whole(rank as u8);
-                elements
-            }
+        match layout.row_major_elements() {
+            Some(elements) if layout.shape().rank() <= SIZES => self.add_whole(memory, tensor, access, elements),
             _ => {
-                self.layouts.push(*layout);
                 let span = layout.span_elements();
-                if span.is_empty() { 0 } else { span.end }
+                let end = if span.is_empty() { 0 } else { span.end };
+                memory.check_reach(end.saturating_mul(dtype.size()));
+                self.layouts.push(*layout);
+                self.views.push(View { base: memory.base(), sizes: [0; SIZES], form: Form::Other, dtype, access });
             }
-        };
-        memory.check_reach(end.saturating_mul(dtype.size()));
-        self.views.push(view);
+        }
     }
 
     /// Forgets all, and keeps the capacity.
