@@ -18,7 +18,7 @@ fn counted() -> (Counted, Arc<AtomicUsize>) {
     (Counted(drops.clone()), drops)
 }
 
-fn run(f: InlineFn) -> Result<(), FnError> {
+fn run(mut f: InlineFn) -> Result<(), FnError> {
     f.call(&mut FnContext::new(&mut []).unwrap())
 }
 
@@ -93,6 +93,46 @@ fn a_panicking_closure_drops_its_captures_once() {
         assert!(catch_unwind(AssertUnwindSafe(|| run(f))).is_err());
     }
     assert_eq!(drops.load(Ordering::Relaxed), 2);
+}
+
+/// Whatever comes of the call, the cell lives on, and holds nothing.
+#[test]
+fn a_closure_is_called_where_it_lies_and_once() {
+    let mut nothing = FnContext::new(&mut []).unwrap();
+    let (first, drops) = counted();
+    let again = || Counted(first.0.clone());
+    for mut f in both(again, |_| Ok(())) {
+        f.call(&mut nothing).unwrap();
+        f.call(&mut nothing).unwrap();
+    }
+    assert_eq!(drops.load(Ordering::Relaxed), 2);
+    for mut f in both(again, |_| panic!("on purpose")) {
+        assert!(catch_unwind(AssertUnwindSafe(|| f.call(&mut nothing))).is_err());
+        f.call(&mut nothing).unwrap();
+    }
+    assert_eq!(drops.load(Ordering::Relaxed), 4);
+}
+
+/// Nothing, a word, as many as there are: each is moved in its own way.
+#[test]
+fn captures_of_any_number_of_words_are_taken_over() {
+    fn taken_over<const BYTES: usize>() {
+        let captures: [u8; BYTES] = std::array::from_fn(|byte| byte as u8 + 1);
+        let mut from = InlineFn::new(move |_| {
+            assert!(captures.iter().enumerate().all(|(byte, found)| *found == byte as u8 + 1), "{captures:?}");
+            Err("called".into())
+        });
+        let mut to = InlineFn::default();
+        to.take_from(&mut from);
+        assert_eq!(run(to).unwrap_err().to_string(), "called");
+        run(from).unwrap();
+    }
+    taken_over::<0>();
+    taken_over::<1>();
+    taken_over::<8>();
+    taken_over::<9>();
+    taken_over::<16>();
+    taken_over::<INLINE_BYTES>();
 }
 
 #[test]

@@ -42,6 +42,7 @@ impl Outbox {
     /// Puts each batch into its context's inbox. Quick: no system call. Returns whether one of the contexts sleeps; if none does,
     /// nobody has to be woken, and they are forgotten.
     #[inline]
+    #[must_use = "who sleeps must be woken"]
     pub(crate) fn push(&mut self) -> bool {
         let mut sleeps = false;
         for index in &self.filled {

@@ -85,14 +85,16 @@ impl Scheduler {
                 self.dispatched.push((*stream, count));
             }
         }
-        self.outbox.push();
+        let somebody_sleeps = self.outbox.push();
         // Only now: whoever sees the new count may push behind what was pushed above.
         for (stream, count) in &self.dispatched {
             if let Some(entry) = vm.streams.get(*stream) {
                 entry.note_dispatched(*count);
             }
         }
-        self.outbox.wake();
+        if somebody_sleeps {
+            self.outbox.wake();
+        }
         self.held.retain(|(_, queue)| !queue.is_empty());
         progress | !self.dispatched.is_empty()
     }
