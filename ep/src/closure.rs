@@ -6,8 +6,8 @@
 //! [`VTable`] knows their type.
 //!
 //! Invariants:
-//! * `storage` holds a valid value of the type that `vtable` was made for, until `call` or `drop`
-//!   takes it out, exactly once; where it is taken out of what lives on, the table of [`nothing`],
+//! * `storage` holds a valid value of the type that `vtable` was made for, until `call`, `clear`, `take_from`
+//!   or `drop` takes it out, exactly once; where it is taken out of what lives on, the table of [`nothing`],
 //!   which stores nothing, comes first;
 //! * moving an `InlineFn` is a plain copy of its bytes, as with any Rust value.
 
@@ -182,6 +182,12 @@ impl InlineFn {
             words => self.storage.0[..words].copy_from_slice(&from.storage.0[..words]),
         }
         self.vtable = vtable;
+    }
+
+    /// Whether dropping it, or [`InlineFn::clear`], would do anything.
+    #[inline]
+    pub fn holds_something(&self) -> bool {
+        self.vtable.needs_drop
     }
 
     const NOTHING: &'static VTable = table_of(&nothing);

@@ -54,8 +54,8 @@ pub trait Stream: Send {
     /// [`Error::OverlapsItself`], [`Error::Misaligned`].
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error>;
 
-    /// Runs a caller's code over the operands, and takes it out of `function`, which then does nothing; with an error it may be
-    /// there still. A queued call keeps its captures until it has run.
+    /// Runs a caller's code over the operands, and takes it out of `function`, which then does nothing; with an error or a
+    /// panic it may be there still. A queued call keeps its captures until it has run.
     ///
     /// # Errors
     ///

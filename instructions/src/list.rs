@@ -267,7 +267,7 @@ impl Buffers {
 
     /// Where the next instruction's uses begin: behind those of the last one. What lies there goes.
     #[inline]
-    fn end_of_uses(&mut self) -> u32 {
+    fn cut_uses(&mut self) -> u32 {
         let end = self.end_of_uses;
         if self.uses.len() != end as usize {
             self.uses.truncate(end as usize);
@@ -472,7 +472,7 @@ impl InstructionList {
         manner: Manner,
     ) -> bool {
         let buffers = self.buffers();
-        let first = buffers.end_of_uses();
+        let first = buffers.cut_uses();
         // Looked at where they lie: looked at on the way, each would be put together on the stack first.
         for u in uses {
             buffers.uses.push(u.hold());
@@ -502,7 +502,7 @@ impl InstructionList {
         let buffers = self.buffers();
         if let Some(last) = buffers.instructions().last() {
             buffers.end_of_uses = last.uses.start;
-            buffers.end_of_uses();
+            buffers.cut_uses();
             buffers.truncate(buffers.len - 1);
         }
     }
@@ -510,8 +510,8 @@ impl InstructionList {
     /// Moves the instructions of `other` behind those of this list.
     pub fn append(&mut self, mut other: InstructionList) {
         let (buffers, other) = (self.buffers(), other.buffers());
-        other.end_of_uses();
-        let offset = buffers.end_of_uses();
+        other.cut_uses();
+        let offset = buffers.cut_uses();
         let lines = buffers.len;
         buffers.uses.append(&mut other.uses);
         buffers.end_of_uses = buffers.uses.len() as u32;

@@ -464,3 +464,70 @@ fn a_stricter_table_makes_every_wait_a_host_wait() {
     run(&mut sync, 1, &[(x, Read)]);
     assert_eq!(full_waits(&sync), [Wait { point: point(0, 1), kind: WaitKind::Host, shows: Shows::Number }]);
 }
+
+fn reused(sync: &mut SoftSync, accesses: &[Point]) -> ResourceId {
+    let mut set = AccessSet::new();
+    accesses.iter().for_each(|point| set.add(*point));
+    sync.add_dependence(Dependence::after(&set))
+}
+
+/// What only one stream has used needs nothing there; once another has, each waits for the other.
+#[test]
+fn what_one_stream_alone_uses_is_waited_for_by_others() {
+    for mode in [SoftSyncMode::Minimal, SoftSyncMode::LastUsedStream] {
+        for first in [Read, Write, ReadWrite] {
+            let mut sync = pass(mode, &CPU);
+            let x = reused(&mut sync, &[point(0, 1)]);
+            run(&mut sync, 0, &[]);
+            run(&mut sync, 0, &[(x, first)]);
+            assert_eq!(waits(&sync), [], "{mode:?}, {first:?}: the memory was this stream's");
+            run(&mut sync, 0, &[(x, Write)]);
+            run(&mut sync, 0, &[(x, Read)]);
+            assert_eq!(waits(&sync), []);
+            run(&mut sync, 1, &[(x, Read)]);
+            assert_ne!(waits(&sync), []);
+            run(&mut sync, 0, &[(x, Read)]);
+            run(&mut sync, 0, &[(x, Write)]);
+            assert_ne!(waits(&sync), [], "{mode:?}, {first:?}: another stream reads it");
+            run(&mut sync, 1, &[(x, Write)]);
+            assert_ne!(waits(&sync), []);
+        }
+    }
+}
+
+/// A read of what was never written makes it its stream's own, unless its memory was another's.
+#[test]
+fn what_is_only_read_is_waited_for_by_a_write_elsewhere() {
+    let mut sync = pass(SoftSyncMode::Minimal, &CPU);
+    let (fresh, one, two) = (var(&mut sync), reused(&mut sync, &[point(1, 1)]), reused(&mut sync, &[point(0, 1)]));
+    run(&mut sync, 0, &[]);
+    run(&mut sync, 1, &[]);
+    for x in [fresh, two] {
+        run(&mut sync, 0, &[(x, Read)]);
+        run(&mut sync, 0, &[(x, Read)]);
+        assert_eq!(waits(&sync), []);
+    }
+    run(&mut sync, 0, &[(one, Read)]);
+    assert_eq!(waits(&sync), [point(1, 1)]);
+    run(&mut sync, 2, &[(fresh, Write)]);
+    assert_eq!(waits(&sync), [point(0, 3)]);
+    run(&mut sync, 2, &[(two, Write)]);
+    assert_eq!(waits(&sync), [point(0, 5)]);
+    run(&mut sync, 2, &[(one, Write)]);
+    assert_eq!(waits(&sync), [point(0, 6)], "the read came after what the memory was used for before");
+}
+
+/// Nothing on an unordered stream stands for anything else there, so no such stream has anything for itself.
+#[test]
+fn an_unordered_stream_waits_for_its_own() {
+    let mut sync = pass(SoftSyncMode::Minimal, &CPU);
+    let key: StreamKey = "workers@cpu:0:0".parse().expect("a stream");
+    let workers = sync.add_stream(StreamClass::of(&key));
+    let [former, first, second] = [1, 2, 3].map(|seq| Point::new(workers, seq));
+    let x = reused(&mut sync, &[former]);
+    for (at, needs) in [(first, former), (second, first)] {
+        let uses = [DependenceUse { resource: x, access: Write }];
+        sync.instruction(at, &uses, Order::Uses, &mut NothingObserved);
+        assert_eq!(waits(&sync), [needs]);
+    }
+}

@@ -1,5 +1,6 @@
 //! Committing rows: instructions one behind the other on one ordered stream, that ask nothing but their uses and go straight to
-//! their thread context. Nearly all are such, so what is the same for all of a row is looked at once.
+//! their thread context, but for the last, which the scheduler may have to hold back. Nearly all are such, so what is the same for
+//! all of a row is looked at once.
 
 use std::borrow::Borrow;
 
@@ -62,13 +63,10 @@ impl State {
             let observed = &mut self.snapshot.of(&vm.streams);
             let ordered = &self.scratch.uses[instruction.use_range()];
             let waits = self.sync.order_uses(point, ordered, observed, |read| job.add_read(read));
-            let waits = !waits.is_empty() && {
-                self.add_planned_waits(&mut job, &waits, vm);
-                true
-            };
+            self.add_planned_waits(&mut job, &waits, vm);
             self.fill(&mut job, line, instruction, uses, filled);
             line += 1;
-            if waits && job.has_host_waits() {
+            if !waits.is_empty() && job.has_host_waits() {
                 held = Some(job);
             } else {
                 self.outbox.add(batch, job);

@@ -244,7 +244,13 @@ impl Job {
 
     /// What runs.
     pub(crate) fn name(&self) -> &str {
-        self.seen_more().and_then(|more| more.name.as_deref()).unwrap_or(self.what)
+        self.own_name().unwrap_or(self.what)
+    }
+
+    /// What runs, if that is no constant of the program.
+    #[inline]
+    pub(crate) fn own_name(&self) -> Option<&str> {
+        self.seen_more().and_then(|more| more.name.as_deref())
     }
 
     /// The points that were waited for, where they are kept.
@@ -322,10 +328,10 @@ impl Job {
         host.iter().rev().chain(device).copied()
     }
 
-    /// Whether there is nothing for [`Job::clear`] to drop.
+    /// Whether there is nothing for [`Job::clear`] to drop. A function that was refused, or skipped, may be there without the task.
     #[inline]
     pub(crate) fn is_clear(&self) -> bool {
-        self.has == 0 && self.task == Task::Nothing
+        self.has == 0 && self.task == Task::Nothing && !self.function.holds_something()
     }
 
     /// Drops what the job holds and keeps the capacity. User code (the captures' drops) may run, and panic.
@@ -349,5 +355,29 @@ impl Job {
         self.task = Task::Nothing;
         // Last: whatever a capture's drop does, the rest is clean.
         self.function.clear();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Whatever a stream says of a call that it did not make: what it left is dropped before the number is published.
+    #[test]
+    fn a_function_that_was_not_called_is_something_to_drop() {
+        let held = Arc::new(());
+        let captured = held.clone();
+        let mut job = Job::empty();
+        assert!(job.is_clear());
+        job.function = InlineFn::new(move |_: &mut FnContext<'_>| {
+            let _captured = &captured;
+            Ok(())
+        });
+        assert!(job.task == Task::Nothing && !job.is_clear());
+        job.clear();
+        assert!(job.is_clear());
+        assert_eq!(Arc::strong_count(&held), 1);
     }
 }

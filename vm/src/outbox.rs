@@ -69,3 +69,30 @@ impl Outbox {
         contexts.filter(|context| context.is_sleeping()).cloned().collect()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::job::Job;
+
+    /// Whoever sleeps when its batch lies in its inbox is to be woken, and nobody else.
+    #[test]
+    fn who_sleeps_behind_a_push_is_to_be_woken() {
+        let contexts = ["one", "two"].map(|name| Arc::new(ContextShared::new(name.into())));
+        let mut outbox = Outbox::new();
+        let push = |outbox: &mut Outbox| {
+            for context in &contexts {
+                let batch = outbox.batch_for(context);
+                outbox.add(batch, Slot::new(Job::empty()));
+            }
+            outbox.push()
+        };
+        assert!(!push(&mut outbox));
+        contexts[1].sleeper.prepare();
+        assert!(outbox.sleepers().is_empty(), "it was awake, and finds the batch when it looks once more");
+        assert!(push(&mut outbox));
+        let sleepers = outbox.sleepers();
+        assert!(matches!(&*sleepers, [only] if Arc::ptr_eq(only, &contexts[1])));
+        assert!(contexts.iter().all(|context| context.inbox.take().len() == 2));
+    }
+}

@@ -176,16 +176,7 @@ pub(crate) fn clear(job: &mut Job) {
 
 #[inline(never)]
 fn clear_caught(job: &mut Job) {
-    caught(|| job.clear());
-}
-
-/// Drops the captures of a function that was refused before it was called.
-fn clear_function(job: &mut Job) {
-    caught(|| job.function.clear());
-}
-
-fn caught(drops: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(drops)) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| job.clear())) {
         log::error!("dropping the captures of an instruction panicked: {}", panic_text(payload));
     }
 }
@@ -203,19 +194,12 @@ fn attempt(job: &mut Job, entry: &StreamEntry, runner: &mut Runner) -> Outcome {
     match catch_unwind(AssertUnwindSafe(|| runner.run(job, entry.policy))) {
         Ok(Ok(())) => Outcome::Fine,
         Ok(Err(error)) => outcome_of(error, job, entry),
-        Err(payload) => panicked(payload, job, entry),
+        Err(payload) => Outcome::Failed(Arc::new(failure(job, entry, Cause::Panic(panic_text(payload))))),
     }
 }
 
 #[cold]
-fn panicked(payload: Box<dyn Any + Send>, job: &mut Job, entry: &StreamEntry) -> Outcome {
-    clear_function(job);
-    Outcome::Failed(Arc::new(failure(job, entry, Cause::Panic(panic_text(payload)))))
-}
-
-#[cold]
-fn outcome_of(error: ep::CallError, job: &mut Job, entry: &StreamEntry) -> Outcome {
-    clear_function(job);
+fn outcome_of(error: ep::CallError, job: &Job, entry: &StreamEntry) -> Outcome {
     let error = match error {
         ep::CallError::Device(error) => return Outcome::Failed(Arc::new(failure(job, entry, Cause::Device(error)))),
         ep::CallError::Function(error) => error,

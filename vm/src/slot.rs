@@ -199,15 +199,9 @@ impl<T> Chain<T> {
             self.last = ptr::null_mut();
         }
         self.len -= 1;
-        let next = self.first.addr();
-        fetch(next, LINES);
+        fetch_cell(self.first.addr(), lines);
         if ahead != 0 {
-            fetch(ahead, LINES);
-        }
-        if lines > LINES {
-            let (next, ahead) = (next.wrapping_add(LINES * 64), ahead.wrapping_add(LINES * 64));
-            fetch(next, lines - LINES);
-            fetch(ahead, lines - LINES);
+            fetch_cell(ahead, lines);
         }
         Some(Slot { cell, owns: PhantomData })
     }
@@ -268,6 +262,15 @@ pub(crate) fn fetch(address: usize, lines: usize) {
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = (address, lines);
+}
+
+/// Asks for so many lines of a cell, [`LINES`] at least.
+#[inline(always)]
+fn fetch_cell(address: usize, lines: usize) {
+    fetch(address, LINES);
+    if lines > LINES {
+        fetch(address.wrapping_add(LINES * 64), lines - LINES);
+    }
 }
 
 /// Lines of a cell that every instruction touches: the links, and the fields that every job has (`job.rs` holds to it).

@@ -90,7 +90,7 @@ impl Incomplete {
 
 /// The name of a job, which mostly is a constant of the program.
 fn name_of(job: &Job) -> Cow<'static, str> {
-    if std::ptr::eq(job.name(), job.what) { job.what.into() } else { job.name().to_owned().into() }
+    job.own_name().map_or(job.what.into(), |name| name.to_owned().into())
 }
 
 /// An instruction that somebody wrote down.
@@ -104,10 +104,13 @@ struct Noted {
 impl Running {
     /// Writes down that `job` is about to run.
     pub(crate) fn begin(&self, job: &Job) {
-        let (note, name) = (&*self.0, job.name());
+        let note = &*self.0;
+        let (name, constant) = match job.own_name() {
+            None => (job.what, job.what.as_ptr().addr()),
+            Some(name) => (name, 0),
+        };
         let length = (name.len() as u64).min(u64::from(u32::MAX));
         let stream_and_length = u64::from(job.point.stream.0) | length << 32;
-        let constant = if std::ptr::eq(name, job.what) { name.as_ptr().addr() } else { 0 };
         let same_name = constant != 0
             && note.constant.load(Ordering::Relaxed) == constant
             && note.stream_and_length.load(Ordering::Relaxed) >> 32 == length;

@@ -111,7 +111,7 @@ impl Operands {
         for (place, View { base, sizes, form, dtype, access }) in self.0.iter_mut().zip(views) {
             match (form, layouts.as_slice()) {
                 // SAFETY: `base` is the start of allocated and initialised bytes (devices zero their regions), which the layout
-                // stays within by the check in `Views::add`; conflicts are ordered as said there. The sizes are a shape's.
+                // stays within by the check that `Views::add` comes to; conflicts are ordered as said there. The sizes are a shape's.
                 (Form::Whole(rank), _) => unsafe { place.set_whole(base.0, *dtype, (*sizes, *rank), *access) },
                 (Form::Other, [layout, ..]) => {
                     // SAFETY: as above.

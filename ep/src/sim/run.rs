@@ -111,10 +111,12 @@ impl Runner {
         None
     }
 
-    fn call(&self, mut function: InlineFn, operands: &[Operand], breach: impl Fn(Breach, &str)) -> Option<LateCause> {
+    fn call(&self, function: InlineFn, operands: &[Operand], breach: impl Fn(Breach, &str)) -> Option<LateCause> {
         let mut scratch = self.load(operands);
         let mut copies = scratch.operands();
         let outcome = guarded(|| {
+            // Its captures are dropped here, whatever comes.
+            let mut function = function;
             let mut context = FnContext::new(&mut copies).map_err(LateCause::Device)?;
             // The error is dropped here: its drop is callers' code too.
             function.call(&mut context).map_err(|error| LateCause::Function(error.to_string()))

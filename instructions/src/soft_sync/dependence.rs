@@ -114,7 +114,8 @@ impl Dependence {
             None => self.reads.push(at),
         }
         if self.only != at.stream {
-            self.only = NOBODY;
+            let alone = self.write.seq == 0 && self.reads.len() == 1;
+            self.only = if alone { at.stream } else { NOBODY };
         }
     }
 

@@ -94,10 +94,19 @@ impl Lane {
     where
         F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
     {
+        self.call_function(operands, &mut InlineFn::new(function))
+    }
+
+    #[track_caller]
+    pub(super) fn call_function(
+        &mut self,
+        operands: &[(&Buffer, Access)],
+        function: &mut InlineFn,
+    ) -> Result<(), CallError> {
         let buffers: Vec<&Buffer> = operands.iter().map(|(buffer, _)| *buffer).collect();
         self.begin("call", &buffers);
         let mut operands: Vec<_> = operands.iter().map(|(buffer, access)| buffer.operand(*access)).collect();
-        self.stream.call(&mut InlineFn::new(function), &mut operands)
+        self.stream.call(function, &mut operands)
     }
 
     #[track_caller]

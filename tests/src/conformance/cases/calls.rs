@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use streamvm_ep::{Access, CallError, DType, Error, FnContext, LateCause, Layout, MAX_WRITES, Op, Params, Shape};
+use streamvm_ep::{
+    Access, CallError, DType, Error, FnContext, InlineFn, LateCause, Layout, MAX_WRITES, Op, Params, Shape,
+};
 
 use super::table;
 use crate::conformance::lab::{Bench, Fail, ensure, ensure_eq, ensure_matches};
@@ -18,6 +20,7 @@ table! { "call":
     runs_once_each_in_order [Calls],
     keeps_captures_until_it_has_run [Calls],
     drops_captures_once [Calls],
+    takes_the_function_out [Calls],
     drops_captures_when_it_fails [Calls],
     drops_captures_when_it_is_refused [Calls],
     takes_large_captures [Calls],
@@ -184,6 +187,23 @@ fn drops_captures_once(bench: &Bench) -> Result<(), Fail> {
     }
     lane.sync()?;
     ensure_eq!(drops.load(Ordering::SeqCst), 10, "drops of the captures of ten functions that have run");
+    Ok(())
+}
+
+/// Whoever calls keeps the cell, and drops what is in it when it likes.
+fn takes_the_function_out(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let drops = Arc::new(AtomicUsize::new(0));
+    let counted = Counted(Arc::clone(&drops));
+    let mut function = InlineFn::new(move |_: &mut FnContext<'_>| {
+        let _counted = &counted;
+        Ok(())
+    });
+    lane.call_function(&[], &mut function)?;
+    ensure!(!function.holds_something(), "a function that was called is with its caller still");
+    lane.sync()?;
+    ensure_eq!(drops.load(Ordering::SeqCst), 1, "drops of the captures while the cell lives");
     Ok(())
 }
 
