@@ -486,7 +486,6 @@ fn what_one_stream_alone_uses_is_waited_for_by_others() {
             assert_eq!(waits(&sync), []);
             run(&mut sync, 1, &[(x, Read)]);
             assert_ne!(waits(&sync), []);
-            run(&mut sync, 0, &[(x, Read)]);
             run(&mut sync, 0, &[(x, Write)]);
             assert_ne!(waits(&sync), [], "{mode:?}, {first:?}: another stream reads it");
             run(&mut sync, 1, &[(x, Write)]);
