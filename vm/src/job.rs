@@ -328,7 +328,8 @@ impl Job {
         host.iter().rev().chain(device).copied()
     }
 
-    /// Whether there is nothing for [`Job::clear`] to drop. A function that was refused, or skipped, may be there without the task.
+    /// Whether there is nothing for [`Job::clear`] to drop. A stream that called nothing may have left the function
+    /// there without the task.
     #[inline]
     pub(crate) fn is_clear(&self) -> bool {
         self.has == 0 && self.task == Task::Nothing && !self.function.holds_something()

@@ -176,7 +176,17 @@ pub(crate) fn clear(job: &mut Job) {
 
 #[inline(never)]
 fn clear_caught(job: &mut Job) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| job.clear())) {
+    caught(|| job.clear());
+}
+
+/// Drops what a call that failed has left of its function: now and by this thread, as the job may be in flight for long.
+#[cold]
+fn drop_function(job: &mut Job) {
+    caught(|| job.function.clear());
+}
+
+fn caught(drops: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(drops)) {
         log::error!("dropping the captures of an instruction panicked: {}", panic_text(payload));
     }
 }
@@ -193,8 +203,14 @@ enum Outcome {
 fn attempt(job: &mut Job, entry: &StreamEntry, runner: &mut Runner) -> Outcome {
     match catch_unwind(AssertUnwindSafe(|| runner.run(job, entry.policy))) {
         Ok(Ok(())) => Outcome::Fine,
-        Ok(Err(error)) => outcome_of(error, job, entry),
-        Err(payload) => Outcome::Failed(Arc::new(failure(job, entry, Cause::Panic(panic_text(payload))))),
+        Ok(Err(error)) => {
+            drop_function(job);
+            outcome_of(error, job, entry)
+        }
+        Err(payload) => {
+            drop_function(job);
+            Outcome::Failed(Arc::new(failure(job, entry, Cause::Panic(panic_text(payload)))))
+        }
     }
 }
 

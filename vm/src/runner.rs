@@ -49,7 +49,7 @@ impl Work for Running<'_> {
             (Task::Nothing | Task::Mark | Task::Join, _) => Ok(()),
             (Task::Function, operands) => stream.call(&mut job.function, operands),
             (Task::Raw, operands) => {
-                // Taken out first: who skips it does not drop it.
+                // Taken out first: a stream that does not call it cannot drop it, and the job may be in flight for long.
                 let mut function = std::mem::take(&mut job.function);
                 let mut call = |raw: &RawCall<'_>| function.call(&mut FnContext::of_raw(raw));
                 stream.call_raw(&mut call, operands)

@@ -145,6 +145,34 @@ fn an_engine_dropped_inside_its_own_function_finishes_what_is_in_flight() {
     });
 }
 
+/// What a call was refused for keeps nothing of its function, however far the device lags behind: the thread that made the call
+/// drops the captures, not whoever finds later that it is over.
+#[test]
+fn captures_of_a_refused_call_do_not_wait_for_the_device() {
+    for fault in [Fault::Error, Fault::Panic] {
+        within("a refused call behind one that is held", move || {
+            let (plan, gate) = (FaultPlan::new(), Gate::new());
+            plan.add(Rule::new(Point::Fill, Fault::Hold(gate.clone())).nth(0)).expect("it fits");
+            plan.add(Rule::new(Point::Call, fault.clone()).named("refused")).expect("it fits");
+            let vm = Vm::builder().sim_devices(1).faults(plan).build().expect("an engine");
+            let captured = Arc::new(());
+            let kept = captured.clone();
+            let ticket = submit(&vm, |b| {
+                b.fill(SIM, DType::F32, &[1], 0.0)?;
+                b.host_fn("refused", SIM, move || {
+                    let _kept = &kept;
+                    Ok(())
+                });
+                Ok(())
+            });
+            until("its captures are dropped", || Arc::strong_count(&captured) == 1);
+            assert!(!ticket.is_passed());
+            gate.open();
+            ticket.wait().expect_err("it was refused");
+        });
+    }
+}
+
 /// While a submitter is blocked, a thread of the engine adds more than the bound, which nobody asked after.
 #[test]
 fn a_blocked_submitter_hears_of_what_others_added_meanwhile() {
