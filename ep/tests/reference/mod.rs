@@ -317,10 +317,22 @@ fn reduce(op: Op, dtype: DType, group: &[Value]) -> Value {
             negated(&group[largest(&group)])
         }
         Op::Sum if !dtype.is_float() => wrapped(dtype, group.iter().map(|x| x.int()).sum()),
-        Op::Sum => Value::Float(group.iter().map(|x| x.float()).sum()),
-        Op::Mean => Value::Float(group.iter().map(|x| x.float()).sum::<f64>() / group.len() as f64),
+        Op::Sum => Value::Float(exact_sum(group.iter().map(|x| x.float()))),
+        Op::Mean => Value::Float(exact_sum(group.iter().map(|x| x.float())) / group.len() as f64),
         _ => panic!("{op} is no reduction"),
     }
+}
+
+/// The sum to about twice the digits of `f64`, rounded once: what each addition loses is kept, and added at the end
+/// (Neumaier 1974).
+fn exact_sum(terms: impl Iterator<Item = f64>) -> f64 {
+    let (sum, lost) = terms.fold((0.0, 0.0), |(sum, lost): (f64, f64), term| {
+        let next = sum + term;
+        let (large, small) = if sum.abs() >= term.abs() { (sum, term) } else { (term, sum) };
+        (next, lost + (large - next + small))
+    });
+    // What is lost beside an infinity or NaN is no number.
+    if sum.is_finite() { sum + lost } else { sum }
 }
 
 /// Other formulas than the kernels': no largest element is subtracted, and gradients are products with the Jacobian.
@@ -395,7 +407,7 @@ fn matmul(a: &Dense, b: &Dense) -> Dense {
                 (a.at(&left), b.at(&right))
             };
             if a.dtype.is_float() {
-                Value::Float((0..depth).map(term).map(|(x, y)| x.float() * y.float()).sum())
+                Value::Float(exact_sum((0..depth).map(term).map(|(x, y)| x.float() * y.float())))
             } else {
                 let terms = (0..depth).map(term);
                 terms.fold(Value::Int(0), |sum, (x, y)| {
