@@ -171,7 +171,7 @@ impl InlineFn {
 
     /// Takes the closure out of `from`, which does nothing from now on, in place of its own. Copies no more than the
     /// captures: the rest of both cells is not touched.
-    #[inline]
+    #[inline(always)]
     pub fn take_from(&mut self, from: &mut InlineFn) {
         self.clear();
         let vtable = std::mem::replace(&mut from.vtable, InlineFn::NOTHING);

@@ -16,6 +16,8 @@ use crate::{BuildError, Declared, HeldUse, Tensor, Use, Var};
 /// Instructions in program order, with what they use. Engines rely on what was checked when they were made, so there are no others than
 /// lists and [`Single`].
 pub trait Batch: sealed::Sealed {
+    /// Whether it is always one instruction: then nothing is a loop.
+    const ONE: bool;
     /// How its uses hold a tensor.
     type Tensor: Borrow<Tensor>;
     /// How its uses hold a variable.
@@ -76,6 +78,7 @@ mod sealed {
 }
 
 impl Batch for InstructionList {
+    const ONE: bool = false;
     type Tensor = Tensor;
     type Var = Var;
 
@@ -172,6 +175,7 @@ impl<'a> Single<'a> {
 }
 
 impl<'a> Batch for Single<'a> {
+    const ONE: bool = true;
     type Tensor = &'a Tensor;
     type Var = &'a Var;
 

@@ -72,6 +72,8 @@ pub(crate) struct Filled {
     bytes: u64,
     /// When they are submitted, where somebody asks.
     at: Option<Instant>,
+    /// The only job, with the batch of its context, if it goes straight there.
+    pub(crate) only: Option<(usize, Slot<Job>)>,
 }
 
 /// Threads to wake once the lock is left.
@@ -101,19 +103,22 @@ impl State {
         if !at_once {
             self.order_all(list, vm, engine);
         }
-        let mut filled = Filled { bytes: 0, at: vm.profiles.then(Instant::now) };
+        let mut filled = Filled { bytes: 0, at: vm.profiles.then(Instant::now), only: None };
         let (mut lines, uses) = list.lines();
         let mut line = 0;
         while let Some(next) = lines.peek() {
             let row = if at_once && !next.kind.asks() { self.begin_row(line, vm) } else { None };
             if let Some(row) = row {
-                line = self.commit_row(row, line, (&mut lines, uses), vm, &mut filled, submitted);
+                line = self.commit_row::<B>(row, line, (&mut lines, uses), vm, &mut filled, submitted);
             } else if let Some(instruction) = lines.next() {
                 let job =
                     if at_once { self.ordered_job(line, &instruction, vm, engine) } else { self.planned_job(line, vm) };
                 submitted.add(job.point);
                 self.commit_alone(job, line, instruction, uses, vm, &mut filled);
                 line += 1;
+            }
+            if B::ONE {
+                break;
             }
         }
         let bytes = filled.bytes;
@@ -127,7 +132,10 @@ impl State {
             return None;
         }
         let scheduler = !self.to_scheduler.is_empty();
-        let sleeps = self.outbox.push();
+        let sleeps = match filled.only {
+            Some((batch, job)) if B::ONE => self.outbox.push_one(batch, job),
+            _ => self.outbox.push(),
+        };
         if scheduler {
             vm.to_scheduler.push(&mut self.to_scheduler);
         }

@@ -2,9 +2,7 @@
 //! their thread context, but for the last, which the scheduler may have to hold back. Nearly all are such, so what is the same for
 //! all of a row is looked at once.
 
-use std::borrow::Borrow;
-
-use streamvm_instructions::{Declared, Lines, Tensor, Var};
+use streamvm_instructions::{Batch, Instruction, Lines, UseOf};
 use streamvm_stream::{Point, StreamId};
 
 use crate::commit::{Filled, Submitted};
@@ -34,27 +32,20 @@ impl State {
     }
 
     /// Commits `line` and those behind it that belong to the same row. Returns the line behind them.
-    #[inline]
-    pub(crate) fn commit_row<T, V>(
+    #[inline(always)]
+    pub(crate) fn commit_row<B: Batch>(
         &mut self,
         Row { stream, batch }: Row,
         mut line: usize,
-        (lines, uses): (&mut Lines<'_>, &[Declared<T, V>]),
+        (lines, uses): (&mut Lines<'_>, &[UseOf<B>]),
         vm: &Shared,
         filled: &mut Filled,
         submitted: &mut Submitted,
-    ) -> usize
-    where
-        T: Borrow<Tensor>,
-        V: Borrow<Var>,
-    {
+    ) -> usize {
         let before = self.sync.last_submitted(stream);
         let mut point = Point::new(stream, before);
         let mut held = None;
-        while held.is_none()
-            && lines.peek().is_some_and(|next| self.scratch.prepared[line].stream == stream && !next.kind.asks())
-            && let Some(instruction) = lines.next()
-        {
+        while let Some(instruction) = lines.next() {
             let mut job = self.slot(lines_of(&instruction), &vm.returned);
             self.spare_cell(&job);
             point.seq += 1;
@@ -68,8 +59,16 @@ impl State {
             line += 1;
             if !waits.is_empty() && job.has_host_waits() {
                 held = Some(job);
-            } else {
-                self.outbox.add(batch, job);
+                break;
+            }
+            if B::ONE {
+                filled.only = Some((batch, job));
+                break;
+            }
+            self.outbox.add(batch, job);
+            let belongs = |next: &Instruction| self.scratch.prepared[line].stream == stream && !next.kind.asks();
+            if !lines.peek().is_some_and(belongs) {
+                break;
             }
         }
         self.sync.give_numbers(point);

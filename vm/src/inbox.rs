@@ -14,7 +14,7 @@ use std::ptr;
 
 use crossbeam_utils::CachePadded;
 
-use crate::slot::{Cell, Chain};
+use crate::slot::{Cell, Chain, Slot};
 use crate::sync::{AtomicPtr, Ordering};
 
 /// Batches on their way to one thread. Any thread may push; any one thread at a time takes.
@@ -43,7 +43,25 @@ impl<T> Inbox<T> {
             return;
         }
         let (first, last, len) = chain.take_parts();
-        // SAFETY: the chain gave its cells up to us, and until the exchange below succeeds no other thread sees them.
+        // SAFETY: the chain gave its cells up to us.
+        unsafe { self.link(first, last, len) }
+    }
+
+    /// Puts a slot in, as a batch of its own.
+    #[inline]
+    pub(crate) fn push_one(&self, slot: Slot<T>) {
+        let cell = slot.into_raw();
+        // SAFETY: the slot gave its cell up to us.
+        unsafe { self.link(cell, cell, 1) }
+    }
+
+    /// Puts in so many cells, from `first` to `last`.
+    ///
+    /// # Safety
+    /// They are linked in this order, and the inbox's from now on.
+    #[inline]
+    unsafe fn link(&self, first: *mut Cell<T>, last: *mut Cell<T>, len: usize) {
+        // SAFETY: the caller has given the cells up, and until the exchange below succeeds no other thread sees them.
         let batch = unsafe { &mut (*first).batch };
         batch.last = last;
         batch.len = len;
@@ -107,7 +125,6 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::slot::Slot;
 
     fn chain(values: impl IntoIterator<Item = u32>) -> Chain<u32> {
         let mut chain = Chain::new();
@@ -173,7 +190,6 @@ mod loom_tests {
     use loom::thread;
 
     use super::*;
-    use crate::slot::Slot;
 
     /// A value whose every access loom checks for races.
     struct Checked(UnsafeCell<u32>);

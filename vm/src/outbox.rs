@@ -56,6 +56,21 @@ impl Outbox {
         sleeps
     }
 
+    /// Puts a job into a context's inbox at once, where nothing was added. Returns whether the context sleeps, as
+    /// [`Outbox::push`] does.
+    #[inline]
+    #[must_use = "who sleeps must be woken"]
+    pub(crate) fn push_one(&mut self, batch: usize, job: Slot<Job>) -> bool {
+        debug_assert!(self.filled.is_empty(), "nothing is left behind");
+        let context = &self.batches[batch].0;
+        context.inbox.push_one(job);
+        let sleeps = context.is_sleeping();
+        if sleeps {
+            self.filled.push(batch);
+        }
+        sleeps
+    }
+
     /// Wakes the contexts that got a batch, if they sleep: maybe a system call each.
     pub(crate) fn wake(&mut self) {
         for index in self.filled.drain(..) {

@@ -124,6 +124,7 @@ impl Shared {
     }
 
     /// Submits `list` unless something is in the way.
+    #[inline(always)]
     fn attempt<B: Batch>(
         self: &Arc<Self>,
         engine: &Arc<dyn Engine>,
@@ -169,6 +170,7 @@ impl Shared {
 
     /// Removes what is in the way and tries again, until nothing is.
     #[cold]
+    #[inline(never)]
     fn insist<B: Batch>(
         self: &Arc<Self>,
         engine: &Arc<dyn Engine>,
