@@ -15,13 +15,15 @@ use std::ptr;
 use crossbeam_utils::CachePadded;
 
 use crate::slot::{Cell, Chain, Slot};
-use crate::sync::{AtomicPtr, Ordering};
+use crate::sync::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Batches on their way to one thread. Any thread may push; any one thread at a time takes.
 pub(crate) struct Inbox<T> {
     /// The first cell of the newest batch, or null. On a line of its own: pushers and the taker pass it to and fro, and
     /// nothing else should travel with it.
     newest: CachePadded<AtomicPtr<Cell<T>>>,
+    /// The address of the batch that was put in last, be it still there or not. On a line of the pushers.
+    latest: CachePadded<AtomicUsize>,
     owns: PhantomData<Box<Cell<T>>>,
 }
 
@@ -33,7 +35,8 @@ unsafe impl<T: Send> Send for Inbox<T> {}
 impl<T> Inbox<T> {
     /// An empty inbox.
     pub(crate) fn new() -> Inbox<T> {
-        Inbox { newest: CachePadded::new(AtomicPtr::new(ptr::null_mut())), owns: PhantomData }
+        let newest = CachePadded::new(AtomicPtr::new(ptr::null_mut()));
+        Inbox { newest, latest: CachePadded::new(AtomicUsize::new(0)), owns: PhantomData }
     }
 
     /// Puts a batch in, behind those already there, and leaves `chain` empty. An empty chain is not put in.
@@ -65,9 +68,11 @@ impl<T> Inbox<T> {
         let batch = unsafe { &mut (*first).batch };
         batch.last = last;
         batch.len = len;
-        // A taker that keeps up has emptied the inbox. A look before the exchange would fetch the line twice: to read it,
-        // and to write to it.
-        let mut newest = ptr::null_mut();
+        // Either nobody has taken since the last push, or nobody has pushed since: tried in turn. A look before the exchange
+        // would fetch the line twice: to read it, and to write to it. If another cell lies by now where that batch lay, and is
+        // the newest, it is the one that is meant.
+        let mut newest = ptr::with_exposed_provenance_mut(self.latest.load(Ordering::Relaxed));
+        self.latest.store(first.expose_provenance(), Ordering::Relaxed);
         loop {
             batch.next = newest;
             match self.newest.compare_exchange_weak(newest, first, Ordering::SeqCst, Ordering::Relaxed) {
