@@ -105,6 +105,15 @@ pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DTy
     }
 }
 
+/// The dtype of the output of `op` over so many inputs that are all of this dtype and of one shape, if the output has that shape
+/// and nothing else decides: what most calls are. `None` says nothing: ask [`infer`].
+#[inline]
+pub fn infer_alike(op: Op, inputs: usize, dtype: DType) -> Option<DType> {
+    let decides = op.is_elementwise() && !matches!(op, Op::Cast | Op::Where);
+    let fits = inputs == op.arity() && supports(op, dtype);
+    (decides && fits).then_some(if op.is_comparison() { Bool } else { dtype })
+}
+
 /// Can an op [without inputs](Op::is_source) make an output of `dtype`? Then the seed and the counter of its parameters.
 ///
 /// # Errors

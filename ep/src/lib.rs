@@ -89,7 +89,7 @@ pub use dtype::{DType, Element};
 pub use error::{CallError, Error, KernelError, OpError, ParseError, ShapeError};
 pub use event::{EventId, EventPool};
 pub use fn_context::{FnContext, MAX_WRITES, Reads, Writes};
-pub use infer::{check_source, infer, supported_dtypes, supports};
+pub use infer::{check_source, infer, infer_alike, supported_dtypes, supports};
 pub use kernel::{Kernel, KernelCall, KernelFn};
 pub use kernel_registry::KernelRegistry;
 pub use label::Label;

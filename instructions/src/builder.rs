@@ -11,7 +11,9 @@ use streamvm_ep::{
 };
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::check::{check_copy, check_fill, check_function, check_in_place, check_op, check_op_into, check_output};
+use crate::check::{
+    check_alike, check_copy, check_fill, check_function, check_in_place, check_op, check_op_into, check_output,
+};
 use crate::{BuildError, Event, InstructionList, Kind, Manner, Place, Role, Tensor, Use, Var, WaitFor, current_lane};
 
 /// Builds an [`InstructionList`] in program order.
@@ -85,7 +87,7 @@ impl InstructionsBuilder {
     /// The shapes, dtypes or parameters do not fit the op, or the inputs do not live on one device.
     #[track_caller]
     pub fn op(&mut self, op: Op, inputs: &[&Tensor], params: Params) -> Result<Tensor, BuildError> {
-        let (device, output) = output_of(op, inputs, params, self.compute)?;
+        let (device, output) = output_of(op, inputs, &params, self.compute)?;
         self.push_op(device, op, params, inputs, &output, Location::caller());
         Ok(output)
     }
@@ -103,7 +105,7 @@ impl InstructionsBuilder {
     /// without being the same view of an elementwise op.
     #[track_caller]
     pub fn op_into(&mut self, op: Op, inputs: &[&Tensor], params: Params, output: &Tensor) -> Result<(), BuildError> {
-        let (device, dtype, shape) = check_op_into(op, inputs, params, output)?;
+        let (device, dtype, shape) = check_op_into(op, inputs, &params, output)?;
         check_output(op.name(), output, device.into(), dtype, &shape)?;
         check_in_place(op, inputs, output)?;
         self.push_op(device, op, params, inputs, output, Location::caller());
@@ -132,7 +134,7 @@ impl InstructionsBuilder {
     #[track_caller]
     pub fn copy(&mut self, source: &Tensor, place: impl Into<Place>) -> Result<Tensor, BuildError> {
         let (engine, place) = (source.resource().engine(), place.into());
-        let target = Tensor::unbound_of(engine, place, MemoryKind::Device, source.dtype(), source.shape());
+        let target = Tensor::unbound_of(engine, place, MemoryKind::Device, source.dtype(), source.layout().shape());
         self.push_copy(source, &target, Location::caller());
         Ok(target)
     }
@@ -437,13 +439,19 @@ impl Default for InstructionsBuilder {
 pub(crate) fn output_of(
     op: Op,
     inputs: &[&Tensor],
-    params: Params,
+    params: &Params,
     on: StreamType,
 ) -> Result<(DeviceId, Tensor), BuildError> {
-    let (device, dtype, shape) = check_op(op, inputs, params)?;
     // What reads a tensor of an engine can run nowhere else.
     let engine = inputs.iter().find_map(|input| input.resource().engine());
-    Ok((device, Tensor::unbound_of(engine, device.into(), on.output_memory(), dtype, shape)))
+    let output = |device: DeviceId, dtype, shape: &Shape| {
+        (device, Tensor::unbound_of(engine, device.into(), on.output_memory(), dtype, shape))
+    };
+    if let Some((device, dtype)) = check_alike(op, inputs)? {
+        return Ok(output(device, dtype, inputs[0].layout().shape()));
+    }
+    let (device, dtype, shape) = check_op(op, inputs, params)?;
+    Ok(output(device, dtype, &shape))
 }
 
 /// The CPU device whose threads reach ordinary memory of this place, if it is such.

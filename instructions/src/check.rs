@@ -5,6 +5,7 @@ use std::borrow::Borrow;
 
 use streamvm_ep::{
     Access, DType, DeviceId, DeviceKind, MAX_WRITES, Op, OpError, Params, Scalar, Shape, check_source, infer,
+    infer_alike,
 };
 use streamvm_stream::StreamKey;
 
@@ -12,7 +13,7 @@ use crate::builder::is_pinned;
 use crate::{BuildError, Declared, HeldUse, Kind, Place, Role, Tensor, Var};
 
 /// The device, dtype and shape of an op's output.
-pub(crate) fn check_op(op: Op, inputs: &[&Tensor], params: Params) -> Result<(DeviceId, DType, Shape), BuildError> {
+pub(crate) fn check_op(op: Op, inputs: &[&Tensor], params: &Params) -> Result<(DeviceId, DType, Shape), BuildError> {
     if inputs.len() != op.arity() {
         return Err(OpError::Arity { op, found: inputs.len() }.into());
     }
@@ -20,27 +21,46 @@ pub(crate) fn check_op(op: Op, inputs: &[&Tensor], params: Params) -> Result<(De
     for (slot, input) in described.iter_mut().zip(inputs) {
         *slot = (input.dtype(), input.layout().shape());
     }
-    let (dtype, shape) = infer(op, &described[..inputs.len()], &params)?;
+    let (dtype, shape) = infer(op, &described[..inputs.len()], params)?;
+    Ok((check_device(op, inputs)?, dtype, shape))
+}
+
+/// The device and the output's dtype of an op over inputs that are alike, whose output has their shape. `None` says nothing: ask
+/// [`check_op`].
+#[inline]
+pub(crate) fn check_alike(op: Op, inputs: &[&Tensor]) -> Result<Option<(DeviceId, DType)>, BuildError> {
+    let Some((first, others)) = inputs.split_first() else { return Ok(None) };
+    let (dtype, shape) = (first.dtype(), first.layout().shape());
+    if !others.iter().all(|other| other.dtype() == dtype && other.layout().shape() == shape) {
+        return Ok(None);
+    }
+    let Some(dtype) = infer_alike(op, inputs.len(), dtype) else { return Ok(None) };
+    Ok(Some((check_device(op, inputs)?, dtype)))
+}
+
+/// The device that all inputs are on.
+#[inline]
+fn check_device(op: Op, inputs: &[&Tensor]) -> Result<DeviceId, BuildError> {
     let Some(device) = inputs.first().and_then(|input| input.place().device()) else {
         return Err(BuildError::OnHost { op });
     };
     for input in inputs {
         on(op.name(), input, device.into())?;
     }
-    Ok((device, dtype, shape))
+    Ok(device)
 }
 
 /// As [`check_op`], of an op whose output is given: that of one without inputs follows from nothing else.
 pub(crate) fn check_op_into(
     op: Op,
     inputs: &[&Tensor],
-    params: Params,
+    params: &Params,
     output: &Tensor,
 ) -> Result<(DeviceId, DType, Shape), BuildError> {
     if !op.is_source() || !inputs.is_empty() {
         return check_op(op, inputs, params);
     }
-    check_source(op, output.dtype(), &params)?;
+    check_source(op, output.dtype(), params)?;
     let device = output.place().device().ok_or(BuildError::OnHost { op })?;
     Ok((device, output.dtype(), output.shape()))
 }
@@ -84,7 +104,7 @@ pub(crate) fn check(stream: StreamKey, kind: &Kind, uses: &[HeldUse]) -> Result<
     let tensors: Vec<&Tensor> = uses.iter().filter_map(HeldUse::as_tensor).collect();
     match (kind, tensors.split_last()) {
         (Kind::Call { op, params }, Some((output, inputs))) => {
-            let (place, dtype, shape) = check_op_into(*op, inputs, *params, output)?;
+            let (place, dtype, shape) = check_op_into(*op, inputs, params, output)?;
             if place != device {
                 let (found, expected) = (place.into(), device.into());
                 return Err(BuildError::Place { what: op.name().to_owned(), found, expected });

@@ -22,7 +22,7 @@ use crate::{Deadline, Error, InstructionsBuilder, Kind, Place, Single, Tensor, V
 
 impl Tensor {
     fn engine(&self) -> Result<(&Arc<dyn Engine>, ResourceId), Error> {
-        self.resource().bound().ok_or(Error::NotSubmitted)
+        self.resource().bound().ok_or_else(|| Error::NotSubmitted)
     }
 
     fn submit(&self, builder: InstructionsBuilder) -> Result<(), Error> {
@@ -37,12 +37,12 @@ impl Tensor {
     #[track_caller]
     pub fn op(&self, op: Op, others: &[&Tensor], params: Params) -> Result<Tensor, Error> {
         match others {
-            [] => self.op_over(op, &[self], params, Location::caller()),
-            [second] => self.op_over(op, &[self, second], params, Location::caller()),
-            [second, third] => self.op_over(op, &[self, second, third], params, Location::caller()),
+            [] => self.op_over(op, &[self], &params, Location::caller()),
+            [second] => self.op_over(op, &[self, second], &params, Location::caller()),
+            [second, third] => self.op_over(op, &[self, second, third], &params, Location::caller()),
             _ => {
                 let inputs: Vec<&Tensor> = std::iter::once(self).chain(others.iter().copied()).collect();
-                self.op_over(op, &inputs, params, Location::caller())
+                self.op_over(op, &inputs, &params, Location::caller())
             }
         }
     }
@@ -51,14 +51,15 @@ impl Tensor {
         &self,
         op: Op,
         inputs: &[&Tensor],
-        params: Params,
+        params: &Params,
         site: &'static Location<'static>,
     ) -> Result<Tensor, Error> {
         let (device, output) = output_of(op, inputs, params, StreamType::Compute)?;
         let (engine, _) = self.engine()?;
         let stream = StreamKey::new(device, StreamType::Compute, current_lane());
         let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
-        Single::submit(stream, || Kind::Call { op, params }, uses, site, |single| engine.submit_one(engine, single))?;
+        let kind = || Kind::Call { op, params: *params };
+        Single::submit(stream, kind, uses, site, |single| engine.submit_one(engine, single))?;
         Ok(output)
     }
 

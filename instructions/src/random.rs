@@ -130,7 +130,7 @@ impl InstructionsBuilder {
     #[track_caller]
     fn draw(&mut self, op: Op, generator: &Generator, output: &Tensor) -> Result<(), BuildError> {
         // What is refused takes no share: the counter is none that is used.
-        let (device, dtype, shape) = check_op_into(op, &[], Params::random(generator.seed, 0), output)?;
+        let (device, dtype, shape) = check_op_into(op, &[], &Params::random(generator.seed, 0), output)?;
         check_output(op.name(), output, device.into(), dtype, &shape)?;
         let params = generator.take(dtype, shape.elements());
         self.push_op(device, op, params, &[], output, Location::caller());

@@ -176,7 +176,7 @@ impl<'a> Halves<'a> {
 
     /// Pinned memory for all of `source`.
     fn block(&self, source: &Tensor) -> Tensor {
-        Tensor::unbound_of(self.engine, self.device.into(), self.memory, source.dtype(), source.shape())
+        Tensor::unbound_of(self.engine, self.device.into(), self.memory, source.dtype(), source.layout().shape())
     }
 }
 

@@ -213,7 +213,7 @@ enum Backing {
 impl Tensor {
     /// A tensor of its own storage, without memory until an engine runs a list that writes it.
     pub fn unbound(place: Place, memory: MemoryKind, dtype: DType, shape: Shape) -> Tensor {
-        Tensor::unbound_of(None, place, memory, dtype, shape)
+        Tensor::unbound_of(None, place, memory, dtype, &shape)
     }
 
     /// [`Tensor::unbound`], of an engine that is known already.
@@ -222,9 +222,9 @@ impl Tensor {
         place: Place,
         memory: MemoryKind,
         dtype: DType,
-        shape: Shape,
+        shape: &Shape,
     ) -> Tensor {
-        let layout = Layout::contiguous(shape);
+        let layout = Layout::contiguous(*shape);
         let bytes = shape.elements() * dtype.size();
         let backing = Backing::Own(Resource::new(ResourceKind::Storage { place, memory, bytes }, engine));
         Tensor(Arc::new(TensorInner { dtype, layout, backing }))
@@ -285,6 +285,7 @@ impl Tensor {
     }
 
     /// The size of the whole storage in bytes, of which this tensor may view a part.
+    #[inline]
     pub fn storage_bytes(&self) -> usize {
         match self.resource().kind {
             ResourceKind::Storage { bytes, .. } => bytes,

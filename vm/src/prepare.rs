@@ -203,7 +203,8 @@ impl State {
         let foreign = |_| refused(line, instruction, |line, what| Error::Foreign { line, what });
         let resource = u.resource();
         let known = resource.id_in(engine).map_err(foreign)?;
-        let (id, taken) = match known.or_else(|| self.scratch.unclaimed.get(&address(resource)).copied()) {
+        let known = known.or_else(|| self.scratch.unclaimed.get(&address(resource)).copied());
+        let (id, taken) = match known {
             Some(id) => (id, 0),
             None => {
                 let reads = u.access().reads() && resource.kind() != ResourceKind::Var;
@@ -213,6 +214,7 @@ impl State {
                 self.create(resource, place, stream, vm, engine)?
             }
         };
+        let is_new = known.is_none();
         let Some(known) = self.resources.get_mut(id.index()).and_then(Option::as_mut) else {
             return Err(released());
         };
@@ -230,7 +232,10 @@ impl State {
             (_, Contents::Fresh) if u.access().reads() => return Err(never_written()),
             (_, Contents::Fresh) => {
                 known.contents = Contents::Written;
-                self.scratch.undo.push(Undo::Contents(id, place, Contents::Fresh));
+                // What was created by this very use goes, contents and all.
+                if !is_new {
+                    self.scratch.undo.push(Undo::Contents(id, place, Contents::Fresh));
+                }
             }
         }
         Ok((id, taken))

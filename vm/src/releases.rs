@@ -6,34 +6,51 @@
 
 use streamvm_instructions::ResourceId;
 
-use crate::sync::{AtomicBool, Mutex, Ordering, unpoisoned};
+use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, unpoisoned};
 
 /// Dropped resources. Any thread adds, a submitter takes.
 #[derive(Default)]
 pub(crate) struct Releases {
-    dropped: Mutex<Vec<ResourceId>>,
-    any: AtomicBool,
+    /// The first that was dropped since the last look, plus 1, or 0: a program that makes a tensor from another and drops that one
+    /// has no more, and takes no lock for it.
+    first: AtomicU32,
+    others: Mutex<Vec<ResourceId>>,
+    any_others: AtomicBool,
 }
 
 impl Releases {
     pub(crate) fn add(&self, id: ResourceId) {
-        unpoisoned(self.dropped.lock()).push(id);
-        self.any.store(true, Ordering::Release);
+        // Numbers are below 2^30.
+        if self.first.compare_exchange(0, id.0 + 1, Ordering::Release, Ordering::Relaxed).is_ok() {
+            return;
+        }
+        unpoisoned(self.others.lock()).push(id);
+        self.any_others.store(true, Ordering::Release);
     }
 
     /// Whether anything was dropped since the last look: a cheap look.
     #[inline]
     pub(crate) fn any(&self) -> bool {
-        self.any.load(Ordering::Acquire)
+        self.first.load(Ordering::Acquire) != 0 || self.any_others.load(Ordering::Acquire)
     }
 
     /// Moves what was dropped behind what is in `taken`.
+    #[inline]
     pub(crate) fn take(&self, taken: &mut Vec<ResourceId>) {
-        if self.any() {
-            let mut dropped = unpoisoned(self.dropped.lock());
-            self.any.store(false, Ordering::Relaxed);
-            taken.append(&mut dropped);
+        if self.first.load(Ordering::Relaxed) != 0 {
+            let first = self.first.swap(0, Ordering::Acquire).checked_sub(1);
+            taken.extend(first.map(ResourceId));
         }
+        if self.any_others.load(Ordering::Acquire) {
+            self.take_others(taken);
+        }
+    }
+
+    #[inline(never)]
+    fn take_others(&self, taken: &mut Vec<ResourceId>) {
+        let mut others = unpoisoned(self.others.lock());
+        self.any_others.store(false, Ordering::Relaxed);
+        taken.append(&mut others);
     }
 }
 
@@ -44,10 +61,12 @@ mod loom_tests {
 
     use super::*;
 
-    /// Two threads drop handles while a submitter takes what it sees; `take` is how. The next submission gets the rest.
+    /// One handle was dropped, and two threads drop others while a submitter takes what it sees; `take` is how. The next
+    /// submission gets the rest.
     fn each_is_taken_once(take: fn(&Releases, &mut Vec<ResourceId>)) {
         loom::model(move || {
             let releases = Arc::new(Releases::default());
+            releases.add(ResourceId(0));
             let droppers: Vec<_> = [1, 2]
                 .map(|id| {
                     let releases = releases.clone();
@@ -59,7 +78,7 @@ mod loom_tests {
             droppers.into_iter().for_each(|dropper| dropper.join().expect("a drop does not panic"));
             take(&releases, &mut taken);
             taken.sort_by_key(|id| id.0);
-            assert_eq!(taken, [ResourceId(1), ResourceId(2)], "taken");
+            assert_eq!(taken, [0, 1, 2].map(ResourceId), "taken");
         });
     }
 
@@ -72,11 +91,12 @@ mod loom_tests {
     #[should_panic(expected = "taken")]
     fn loom_a_flag_that_is_cleared_behind_the_lock_forgets_a_drop() {
         each_is_taken_once(|releases, taken| {
-            if releases.any.load(Ordering::Acquire) {
-                let mut dropped = unpoisoned(releases.dropped.lock());
-                taken.append(&mut dropped);
-                drop(dropped);
-                releases.any.store(false, Ordering::Relaxed);
+            taken.extend(releases.first.swap(0, Ordering::Acquire).checked_sub(1).map(ResourceId));
+            if releases.any_others.load(Ordering::Acquire) {
+                let mut others = unpoisoned(releases.others.lock());
+                taken.append(&mut others);
+                drop(others);
+                releases.any_others.store(false, Ordering::Relaxed);
             }
         });
     }

@@ -264,12 +264,15 @@ pub(crate) fn fetch(address: usize, lines: usize) {
     let _ = (address, lines);
 }
 
-/// Asks for so many lines of a cell, [`LINES`] at least.
+/// Asks for so many lines of a cell: [`LINES`], [`LINES_WITH_READS`] or [`LINES_WITH_MORE`].
 #[inline(always)]
 fn fetch_cell(address: usize, lines: usize) {
     fetch(address, LINES);
     if lines > LINES {
-        fetch(address.wrapping_add(LINES * 64), lines - LINES);
+        fetch(address.wrapping_add(LINES * 64), LINES_WITH_READS - LINES);
+        if lines > LINES_WITH_READS {
+            fetch(address.wrapping_add(LINES_WITH_READS * 64), LINES_WITH_MORE - LINES_WITH_READS);
+        }
     }
 }
 

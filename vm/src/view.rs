@@ -58,14 +58,15 @@ impl Views {
         if tensor.is_view() || layout.shape().rank() > SIZES {
             return self.add_other(memory, tensor, access);
         }
-        self.add_whole(memory, tensor, access, layout.elements());
+        // It was made for its elements.
+        self.add_whole(memory, tensor, access, tensor.storage_bytes());
     }
 
-    /// A view from the start of its memory, without gaps, of so many elements.
+    /// A view from the start of its memory, without gaps, of so many bytes.
     #[inline(always)]
-    fn add_whole(&mut self, memory: &Memory, tensor: &Tensor, access: Access, elements: usize) {
+    fn add_whole(&mut self, memory: &Memory, tensor: &Tensor, access: Access, bytes: usize) {
         let (shape, dtype) = (tensor.layout().shape(), tensor.dtype());
-        memory.check_reach(elements.saturating_mul(dtype.size()));
+        memory.check_reach(bytes);
         let form = Form::Whole(shape.rank() as u8);
         self.views.push(View { base: memory.base(), sizes: shape.first_dims(), form, dtype, access });
     }
@@ -74,7 +75,9 @@ impl Views {
     fn add_other(&mut self, memory: &Memory, tensor: &Tensor, access: Access) {
         let (layout, dtype) = (tensor.layout(), tensor.dtype());
         match layout.row_major_elements() {
-            Some(elements) if layout.shape().rank() <= SIZES => self.add_whole(memory, tensor, access, elements),
+            Some(elements) if layout.shape().rank() <= SIZES => {
+                self.add_whole(memory, tensor, access, elements.saturating_mul(dtype.size()));
+            }
             _ => {
                 let span = layout.span_elements();
                 let end = if span.is_empty() { 0 } else { span.end };

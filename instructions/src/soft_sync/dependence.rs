@@ -45,12 +45,14 @@ fn some(point: Point) -> Option<Point> {
 impl Dependence {
     /// A resource whose memory was used before: `accesses` are what is still pending on it.
     pub fn after(accesses: &AccessSet) -> Dependence {
-        let reads: SmallVec<[Point; 3]> = accesses.iter().collect();
-        let only = match reads.as_slice() {
-            [read] if !read.stream.is_unordered() => read.stream,
-            _ => NOBODY,
-        };
-        Dependence { reused: !reads.is_empty(), reads, only, ..Dependence::default() }
+        let mut dependence = Dependence { reused: !accesses.is_empty(), ..Dependence::default() };
+        accesses.iter().for_each(|read| dependence.reads.push(read));
+        if let [read] = dependence.reads.as_slice()
+            && !read.stream.is_unordered()
+        {
+            dependence.only = read.stream;
+        }
+        dependence
     }
 
     /// The last write that was submitted.
