@@ -108,6 +108,7 @@ pub(crate) fn give_back(vm: &Shared) -> u64 {
     let single = RefCell::new(Vec::new());
     {
         let mut state = unpoisoned(vm.state.lock());
+        state.end_kept();
         let passed = |point: Point| {
             let passed = vm.streams.has_passed(point);
             if passed && point.stream.is_unordered() && vm.monitor.is_some() {

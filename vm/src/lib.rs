@@ -75,6 +75,7 @@ mod fork;
 mod handle;
 mod inbox;
 mod job;
+mod kept;
 mod ladder;
 mod launch;
 mod memory;

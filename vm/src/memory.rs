@@ -21,6 +21,14 @@ use crate::sync::{Mutex, unpoisoned};
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct PoolId(usize);
 
+impl PoolId {
+    /// That of the first pool.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn first() -> PoolId {
+        PoolId(0)
+    }
+}
+
 /// The address of some memory of a region.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Base(pub(crate) *mut u8);
@@ -41,6 +49,11 @@ impl Memory {
     pub(crate) fn none() -> Memory {
         // Aligned for every dtype, and never read: nothing of it is in bounds.
         Memory { base: Base(std::ptr::without_provenance_mut(256)), bytes: 0, block: None }
+    }
+
+    /// How many bytes it has.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Where it starts: allocated and initialised bytes, as devices zero their regions.

@@ -11,7 +11,7 @@ use streamvm_instructions::{
     Batch, Declared, Dependence, DependenceUse, Engine, Error, Instruction, Kind, Observed, Resource, ResourceId,
     ResourceKind, Tensor, Use, Var, WaitFor, wait_error,
 };
-use streamvm_stream::allocator::{AccessSet, Block, Want};
+use streamvm_stream::allocator::{AccessSet, Allocated, Block, Want};
 use streamvm_stream::{Point, StreamId, StreamKey};
 
 use crate::memory::{Memory, PoolId};
@@ -245,7 +245,7 @@ impl State {
     fn create(
         &mut self,
         resource: &Resource,
-        place: UsePlace,
+        use_place: UsePlace,
         stream: StreamId,
         vm: &Shared,
         engine: &Arc<dyn Engine>,
@@ -255,6 +255,10 @@ impl State {
             ResourceKind::Storage { bytes: 0, .. } => (Memory::none(), Dependence::default(), Contents::Fresh, 0),
             kind @ ResourceKind::Storage { place, memory, bytes } => {
                 let pool = self.pools.find(place, memory).ok_or_else(|| Box::new(Obstacle::Pool(kind)))?;
+                if let Some(id) = self.take_kept(pool, bytes, stream) {
+                    self.note_created(id, resource, use_place, engine);
+                    return Ok((id, bytes as u64));
+                }
                 let (memory, accesses) = self.take(pool, bytes, stream, vm)?;
                 (memory, Dependence::after(&accesses), Contents::Fresh, bytes as u64)
             }
@@ -270,13 +274,19 @@ impl State {
             }
         }
         self.add_resource(id, Known { memory, contents });
+        self.note_created(id, resource, use_place, engine);
+        Ok((id, taken))
+    }
+
+    /// Gives the resource of a use its number, as a draft.
+    #[inline]
+    fn note_created(&mut self, id: ResourceId, resource: &Resource, place: UsePlace, engine: &Arc<dyn Engine>) {
         self.scratch.undo.push(Undo::Created(id, place));
         if resource.is_of(engine) {
             resource.draft(engine, id);
         } else {
             self.scratch.unclaimed.insert(address(resource), id);
         }
-        Ok((id, taken))
     }
 
     /// The first rungs of the ladder: what needs no wait, what the list itself releases, a little fresh memory, what needs
@@ -288,10 +298,10 @@ impl State {
         stream: StreamId,
         vm: &Shared,
     ) -> Result<(Memory, AccessSet), Box<Obstacle>> {
-        let snapshot = std::cell::RefCell::new(self.snapshot.of(&vm.streams));
-        let passed = |point: Point| snapshot.borrow_mut().has_passed(point);
-        let pool = self.pools.get(id);
-        let own = pool.allocator.alloc(bytes, Want::NoWait { stream }, &passed);
+        let mut own = self.alloc(id, bytes, Want::NoWait { stream }, vm);
+        if own.is_none() && self.end_kept() {
+            own = self.alloc(id, bytes, Want::NoWait { stream }, vm);
+        }
         if let Some(allocated) = own {
             return Ok((self.pools.memory(id, allocated.block, bytes), allocated.accesses));
         }
@@ -304,7 +314,7 @@ impl State {
         if pool.may_grow(bytes) {
             return Err(Box::new(Obstacle::Fresh(id, bytes)));
         }
-        let any = pool.allocator.alloc(bytes, Want::Any { stream }, &passed);
+        let any = self.alloc(id, bytes, Want::Any { stream }, vm);
         if let Some(allocated) = any {
             return Ok((self.pools.memory(id, allocated.block, bytes), allocated.accesses));
         }
@@ -312,6 +322,14 @@ impl State {
             Some(block) => Ok((self.pools.memory(id, block, bytes), AccessSet::new())),
             None => Err(Box::new(Obstacle::Memory(id, bytes))),
         }
+    }
+
+    /// Asks an allocator, and tells it what this submission has seen to have passed.
+    #[inline]
+    fn alloc(&mut self, id: PoolId, bytes: usize, want: Want, vm: &Shared) -> Option<Allocated> {
+        let snapshot = std::cell::RefCell::new(self.snapshot.of(&vm.streams));
+        let passed = |point: Point| snapshot.borrow_mut().has_passed(point);
+        self.pools.get(id).allocator.alloc(bytes, want, &passed)
     }
 
     #[cold]

@@ -152,11 +152,12 @@ impl Shared {
         self.threads.wake_all();
     }
 
-    /// Frees what was dropped since the last submission.
+    /// Frees what was dropped since the last submission, and what was kept.
     pub(crate) fn free_dropped(&self) {
         let mut state = unpoisoned(self.state.lock());
         self.releases.take(&mut state.scratch.dropped);
         state.free_dropped(self);
+        state.end_kept();
     }
 
     /// Joins the engine's threads; everything has passed. Contexts first, as the last of them may still be handing a

@@ -16,6 +16,7 @@ use streamvm_stream::{Point, StreamId, StreamKey, Streams};
 use crate::cells::{CellId, cell_of};
 use crate::entry::{StreamEntry, StreamTable};
 use crate::job::Job;
+use crate::kept::Kept;
 use crate::memory::{Memory, PoolId, Pools};
 use crate::outbox::Outbox;
 use crate::room::Pending;
@@ -139,6 +140,8 @@ pub(crate) struct State {
     pub(crate) submitted: u64,
     pub(crate) resources: Vec<Option<Known>>,
     pub(crate) pools: Pools,
+    /// Lives that are over, for others of their size.
+    pub(crate) kept: Kept,
     pub(crate) free: Chain<Job>,
     /// Cells whose slots went to ordered streams.
     pub(crate) spare_cells: Vec<CellId>,
@@ -168,6 +171,7 @@ impl State {
             submitted: 0,
             resources: Vec::new(),
             pools: Pools::default(),
+            kept: Kept::default(),
             free: Chain::new(),
             spare_cells: Vec::new(),
             planned: Chain::new(),
@@ -217,7 +221,7 @@ impl State {
         self.resources.get_mut(id.index()).and_then(Option::as_mut)
     }
 
-    /// Frees the memory behind handles that are gone, ordered after all that was submitted before.
+    /// Frees the memory behind handles that are gone, ordered after all that was submitted before, or keeps it for the next.
     #[inline(never)]
     pub(crate) fn free_dropped(&mut self, vm: &Shared) {
         let mut dropped = std::mem::take(&mut self.scratch.dropped);
@@ -225,13 +229,20 @@ impl State {
             if let Some(monitor) = &vm.monitor {
                 monitor.forgets(id);
             }
-            let accesses = self.sync.remove_dependence(id);
-            let known = self.resources.get_mut(id.index()).and_then(Option::take);
-            if let Some((pool, block)) = known.and_then(|known| known.memory.block) {
-                self.pools.free(pool, block.id, accesses);
+            if !self.keep(id) {
+                self.free(id);
             }
         }
         self.scratch.dropped = dropped;
+    }
+
+    /// Forgets a resource, and frees its memory.
+    pub(crate) fn free(&mut self, id: ResourceId) {
+        let accesses = self.sync.remove_dependence(id);
+        let known = self.resources.get_mut(id.index()).and_then(Option::take);
+        if let Some((pool, block)) = known.and_then(|known| known.memory.block) {
+            self.pools.free(pool, block.id, accesses);
+        }
     }
 
     /// Keeps the table of failures from growing for ever: forgets old points that no resource holds, once everything

@@ -486,7 +486,10 @@ impl State {
                     }
                     passed
                 };
-                let allocated = self.pools.get(pool).allocator.alloc(bytes, Want::Passed, &passed);
+                let mut allocated = self.pools.get(pool).allocator.alloc(bytes, Want::Passed, &passed);
+                if allocated.is_none() && self.end_kept() {
+                    allocated = self.pools.get(pool).allocator.alloc(bytes, Want::Passed, &passed);
+                }
                 if let Some(monitor) = &vm.monitor {
                     monitor.looked(looked.borrow().iter().copied());
                 }

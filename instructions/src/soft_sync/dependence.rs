@@ -55,6 +55,21 @@ impl Dependence {
         dependence
     }
 
+    /// Starts anew, as [`Dependence::after`] what it was. Returns the ordered stream of all that it was, or `None`, and changes
+    /// nothing, if there is no such stream.
+    #[inline]
+    pub(super) fn renew(&mut self) -> Option<StreamId> {
+        if self.only == NOBODY {
+            return None;
+        }
+        // One entry for a stream, and the read came after the write.
+        let last = self.reads.first().copied().unwrap_or(self.write);
+        self.reads.clear();
+        self.reads.push(last);
+        (self.write, self.last_use, self.reused) = (NONE, NONE, true);
+        Some(self.only)
+    }
+
     /// The last write that was submitted.
     #[inline]
     pub fn last_write(&self) -> Option<Point> {

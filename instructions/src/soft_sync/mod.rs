@@ -232,6 +232,14 @@ impl SoftSync {
         self.dependences.remove(id.index()).accesses()
     }
 
+    /// Starts a dependence anew, behind all that it was, for the next life of its memory: what [`SoftSync::remove_dependence`] and
+    /// [`SoftSync::add_dependence`] behind what it gave would come to. Only if one ordered stream has all of it: that stream is
+    /// returned.
+    #[inline]
+    pub fn renew_dependence(&mut self, id: ResourceId) -> Option<StreamId> {
+        self.dependences[id.index()].renew()
+    }
+
     /// The dependence of a resource.
     pub fn dependence(&self, id: ResourceId) -> &Dependence {
         &self.dependences[id.index()]

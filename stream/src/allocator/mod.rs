@@ -177,6 +177,30 @@ impl Allocator {
         Ok(())
     }
 
+    /// Notes that the owner of a block in use, of so many bytes, sets it aside for a later use of its own: it counts as cached
+    /// until [`Allocator::take_up`] or [`Allocator::bring_back`]. The block stays out of reach of others, so it must be brought
+    /// back, and freed, once a request fails.
+    #[inline]
+    pub fn set_aside(&mut self, bytes: usize) {
+        self.counters.in_use -= bytes;
+        self.counters.blocks -= 1;
+    }
+
+    /// Notes that a block that was set aside begins another life with its owner: an allocation that was served.
+    #[inline]
+    pub fn take_up(&mut self, bytes: usize) {
+        self.bring_back(bytes);
+        self.counters.hits += 1;
+        self.counters.peak_in_use = self.counters.peak_in_use.max(self.counters.in_use);
+    }
+
+    /// Notes that a block that was set aside is in use again, so that it can be freed.
+    #[inline]
+    pub fn bring_back(&mut self, bytes: usize) {
+        self.counters.in_use += bytes;
+        self.counters.blocks += 1;
+    }
+
     /// Counters and sizes.
     pub fn stats(&self) -> AllocatorStats {
         AllocatorStats {
