@@ -134,19 +134,28 @@ pub(crate) struct Context {
     lane_in_hand: usize,
     in_hand: Option<Slot<Job>>,
     looks: Looks,
+    /// How many jobs the last look into the inbox has brought.
+    taken: usize,
 }
 
 impl Context {
     pub(crate) fn new(shared: Arc<ContextShared>) -> Context {
         let (lanes, index) = (Vec::new(), Vec::new());
         let (retired, looks) = (Chain::new(), Looks::default());
-        Context { shared, lanes, index, retired, has_thread: false, lane_in_hand: 0, in_hand: None, looks }
+        Context { shared, lanes, index, retired, has_thread: false, lane_in_hand: 0, in_hand: None, looks, taken: 0 }
     }
 
     /// Does what can be done now; returns whether anything was.
     pub(crate) fn step(&mut self, vm: &Shared) -> bool {
+        self.work(true, vm)
+    }
+
+    /// [`Context::step`], with or without a look into the inbox.
+    fn work(&mut self, looks: bool, vm: &Shared) -> bool {
         self.surviving(vm, |context| {
-            context.take_in();
+            if looks {
+                context.take_in();
+            }
             let mut progress = false;
             for lane in 0..context.lanes.len() {
                 progress |= context.run_turn(lane, TURN, vm);
@@ -230,6 +239,7 @@ impl Context {
     /// lanes 132 / 119. What comes singly knows nothing ahead, and would be slower by it, 76 / 100 in a chain.
     pub(crate) fn take_in(&mut self) {
         let mut jobs = self.shared.inbox.take();
+        self.taken = jobs.len();
         if jobs.knows_ahead()
             && let Some(lane) = self.lane_of_all(&jobs)
         {
@@ -459,8 +469,11 @@ pub(crate) fn serve(shared: Arc<ContextShared>, vm: Arc<Shared>) {
     engine_thread::enter();
     shared.sleeper.belongs_here();
     let mut context = Context { has_thread: true, ..Context::new(shared) };
+    let mut looks = true;
     loop {
-        if context.step(&vm) {
+        let worked = context.work(looks, &vm);
+        looks = context.taken >= spin::FEW || somebody_waits(&vm);
+        if worked {
             continue;
         }
         context.give_back(&vm);
@@ -471,13 +484,20 @@ pub(crate) fn serve(shared: Arc<ContextShared>, vm: Arc<Shared>) {
         let mut spin = Spin::new(spin::CONTEXT);
         loop {
             // Each look into an empty inbox takes its line away from whoever pushes next.
-            let looks_in = spin.is_nth(spin::INBOX_EVERY) || vm.waiting.load(Ordering::Relaxed) > 0;
+            let looks_in = spin.is_nth(spin::INBOX_EVERY) || somebody_waits(&vm);
             if context.has_ready_head(&vm) || (looks_in && !context.shared.inbox.is_empty()) || !spin.turn() {
                 break;
             }
         }
+        looks = true;
         if !context.is_ready(&vm) {
             context.sleep(&vm);
         }
     }
+}
+
+/// Whether a caller waits for anything: then a context looks into its inbox as often as it can.
+#[inline]
+fn somebody_waits(vm: &Shared) -> bool {
+    vm.waiting.load(Ordering::Relaxed) > 0
 }

@@ -14,7 +14,7 @@ use std::ptr;
 
 use crossbeam_utils::CachePadded;
 
-use crate::slot::{Cell, Chain, Slot};
+use crate::slot::{AHEAD, Cell, Chain, LINES, Slot, fetch};
 use crate::sync::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Batches on their way to one thread. Any thread may push; any one thread at a time takes.
@@ -22,8 +22,8 @@ pub(crate) struct Inbox<T> {
     /// The first cell of the newest batch, or null. On a line of its own: pushers and the taker pass it to and fro, and
     /// nothing else should travel with it.
     newest: CachePadded<AtomicPtr<Cell<T>>>,
-    /// The address of the batch that was put in last, be it still there or not. On a line of the pushers.
-    latest: CachePadded<AtomicUsize>,
+    /// The addresses of the batches that were put in last, newest first, be they still there or not. On a line of the pushers.
+    latest: CachePadded<[AtomicUsize; AHEAD]>,
     owns: PhantomData<Box<Cell<T>>>,
 }
 
@@ -36,7 +36,7 @@ impl<T> Inbox<T> {
     /// An empty inbox.
     pub(crate) fn new() -> Inbox<T> {
         let newest = CachePadded::new(AtomicPtr::new(ptr::null_mut()));
-        Inbox { newest, latest: CachePadded::new(AtomicUsize::new(0)), owns: PhantomData }
+        Inbox { newest, latest: CachePadded::new([const { AtomicUsize::new(0) }; AHEAD]), owns: PhantomData }
     }
 
     /// Puts a batch in, behind those already there, and leaves `chain` empty. An empty chain is not put in.
@@ -68,11 +68,15 @@ impl<T> Inbox<T> {
         let batch = unsafe { &mut (*first).batch };
         batch.last = last;
         batch.len = len;
+        let (before, far) = self.note(first.expose_provenance());
+        if len == 1 {
+            // SAFETY: as above.
+            unsafe { (*first).ahead = far };
+        }
         // Either nobody has taken since the last push, or nobody has pushed since: tried in turn. A look before the exchange
         // would fetch the line twice: to read it, and to write to it. If another cell lies by now where that batch lay, and is
         // the newest, it is the one that is meant.
-        let mut newest = ptr::with_exposed_provenance_mut(self.latest.load(Ordering::Relaxed));
-        self.latest.store(first.expose_provenance(), Ordering::Relaxed);
+        let mut newest = ptr::with_exposed_provenance_mut(before);
         loop {
             batch.next = newest;
             match self.newest.compare_exchange_weak(newest, first, Ordering::SeqCst, Ordering::Relaxed) {
@@ -80,6 +84,19 @@ impl<T> Inbox<T> {
                 Err(now) => newest = now,
             }
         }
+    }
+
+    /// Notes a batch that is put in. Returns the one before it, and the one that was put in as many before as cells are fetched
+    /// ahead. Of several pushers at once, some may be forgotten.
+    #[inline]
+    fn note(&self, address: usize) -> (usize, usize) {
+        let mut moved = address;
+        for place in &*self.latest {
+            let before = place.load(Ordering::Relaxed);
+            place.store(moved, Ordering::Relaxed);
+            moved = before;
+        }
+        (self.latest[1].load(Ordering::Relaxed), moved)
     }
 
     /// Whether there seems to be nothing to take: a cheap look.
@@ -94,7 +111,8 @@ impl<T> Inbox<T> {
         self.newest.compare_exchange(null, null, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes everything, oldest batch first.
+    /// Takes everything, oldest batch first. Of cells that were put in one by one each is told the one ahead of it, as if they had
+    /// been put in together.
     pub(crate) fn take(&self) -> Chain<T> {
         // A look before the swap: an idle taker does not take the line from the pushers.
         if self.newest.load(Ordering::Relaxed).is_null() {
@@ -102,10 +120,21 @@ impl<T> Inbox<T> {
         }
         let mut batch = self.newest.swap(ptr::null_mut(), Ordering::SeqCst);
         let mut chain = Chain::new();
+        let (mut singles, mut newer) = (0, [0; AHEAD]);
         while !batch.is_null() {
             // SAFETY: the swap made us the owner of every batch, and the pusher's writes happened before it.
-            let fields = unsafe { &(*batch).batch };
-            let (older, last, len) = (fields.next, fields.last, fields.len);
+            let cell = unsafe { &mut *batch };
+            let (older, last, len) = (cell.batch.next, cell.batch.last, cell.batch.len);
+            if len == 1 {
+                // From the newest to the oldest each look would wait for the pusher's core.
+                if cell.ahead != 0 {
+                    fetch(cell.ahead, LINES);
+                }
+                cell.ahead = std::mem::replace(&mut newer[singles % AHEAD], batch.addr());
+                singles += 1;
+            } else {
+                (singles, newer) = (0, [0; AHEAD]);
+            }
             // SAFETY: `last` is the last cell of a batch that we own.
             unsafe { (*last).next = chain.first };
             if chain.last.is_null() {

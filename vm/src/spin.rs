@@ -37,6 +37,10 @@ const YIELD_EVERY: u32 = 4;
 /// single submissions 397 / 248, independent 271 / 244, fan 287 / 266, submit and wait 905 / 1,036.
 pub(crate) const INBOX_EVERY: u32 = 8;
 
+/// A context that has found fewer in its inbox waits for the next look that is spaced out, unless a caller waits. It has caught
+/// up: looking at once it would find less each time, down to one, and each time take the line of the inbox away.
+pub(crate) const FEW: usize = 16;
+
 /// Looks with one core, each of which gives it away. A thread that still looks need not be woken by a system call, after which
 /// the system often lets it run at once, one instruction at a time. Measured on one core, ns, least of 4 runs, none / 1 / 2 / 4:
 /// chain of single submissions 474 / 232 / 223 / 229, in lists of 64 177 / 140 / 134 / 143, random in lists 328 / 276 / 334 / 409,
@@ -45,6 +49,7 @@ const WITH_ONE_CORE: u32 = 1;
 
 /// A bounded number of looks.
 pub(crate) struct Spin {
+    most: u32,
     left: u32,
 }
 
@@ -53,12 +58,13 @@ impl Spin {
     pub(crate) fn new(looks: u32) -> Spin {
         // Where schedules are drawn, a look more is a schedule point more and finds nothing new.
         let most = if cfg!(any(loom, shuttle)) { 0 } else { looks };
-        Spin { left: if has_one_core() { most.min(WITH_ONE_CORE) } else { most } }
+        let most = if has_one_core() { most.min(WITH_ONE_CORE) } else { most };
+        Spin { most, left: most }
     }
 
-    /// Whether this look is one of every `n`.
+    /// Whether this look is one of every `n`, and the last of them.
     pub(crate) fn is_nth(&self, n: u32) -> bool {
-        self.left.is_multiple_of(n)
+        self.left < self.most && self.left.is_multiple_of(n)
     }
 
     /// Pauses before the next look; false once there were enough.
