@@ -176,3 +176,25 @@ fn matmul_multiplies_the_last_two_axes_and_broadcasts_the_others() {
     assert!(text.contains("[2,3] and [2,3]"), "{text}");
     assert!(product(&[2, 2, 3], &[3, 3, 4]).is_err());
 }
+
+#[test]
+fn inputs_that_are_alike_give_what_is_inferred() {
+    let shape = Shape::new(&[2, 3]).unwrap();
+    let mut told = 0;
+    for op in Op::ALL {
+        for dtype in [F32, F64, F16, BF16, I32, I64, U8, Bool] {
+            for count in 0..4 {
+                let inferred = plain(op, &vec![(dtype, shape); count]);
+                let is_plain = op.is_elementwise() && !matches!(op, Op::Cast | Op::Where);
+                match infer_alike(op, count, dtype) {
+                    Some(output) => {
+                        assert_eq!(inferred, Ok((output, shape)), "{op} of {count} {dtype}");
+                        told += 1;
+                    }
+                    None => assert!(!is_plain || inferred.is_err(), "{op} of {count} {dtype}: {inferred:?}"),
+                }
+            }
+        }
+    }
+    assert!(told > 50, "{told}");
+}

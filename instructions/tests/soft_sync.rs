@@ -530,3 +530,38 @@ fn an_unordered_stream_waits_for_its_own() {
         assert_eq!(waits(&sync), [needs]);
     }
 }
+
+/// A life that starts anew is what taking its dependence apart and making another one would come to: the same waits, and the same
+/// looks for poison, from then on.
+#[test]
+fn a_life_that_starts_anew_is_as_one_that_was_made_of_what_it_left() {
+    let (mut drawn, mut renewed, mut others) = (1_u64, 0, 0);
+    let mut below = |n: u64| {
+        drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (drawn >> 33) % n
+    };
+    for program in 0..600 {
+        let mode = [SoftSyncMode::Minimal, SoftSyncMode::LastUsedStream][program % 2];
+        let (mut anew, mut made) = (pass(mode, &CPU), pass(mode, &CPU));
+        let (kept, mut id) = (var(&mut anew), var(&mut made));
+        // Mostly on one stream, so that there are lives to keep.
+        for _ in 0..40 {
+            if below(5) == 0 {
+                match anew.renew_dependence(kept) {
+                    Some(stream) => {
+                        let accesses = made.remove_dependence(id);
+                        assert!(!accesses.is_empty() && accesses.is_ordered_on(stream), "{accesses:?}");
+                        id = made.add_dependence(Dependence::after(&accesses));
+                        renewed += 1;
+                    }
+                    None => others += 1,
+                }
+            }
+            let (stream, access) = (below(9).saturating_sub(6) as u32, [Read, Write, ReadWrite][below(3) as usize]);
+            run(&mut anew, stream, &[(kept, access)]);
+            run(&mut made, stream, &[(id, access)]);
+            assert_eq!((waits(&anew), reads(&anew)), (waits(&made), reads(&made)), "program {program}, {mode:?}");
+        }
+    }
+    assert!(renewed > 1_000 && others > 500, "{renewed} were renewed, {others} were not");
+}

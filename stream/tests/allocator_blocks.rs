@@ -238,3 +238,23 @@ fn a_steady_state_makes_no_new_block_records() {
     }
     assert_eq!(records[1], records[49], "{records:?}");
 }
+
+/// What its owner has set aside counts as cached, and its next life as served.
+#[test]
+fn a_block_that_was_set_aside_counts_as_cached() {
+    let mut allocator = allocator(64, None);
+    allocator.add_region(1 << 20).unwrap();
+    let block = allocator.alloc(1_000, ANY, &pending).unwrap().block;
+    let used = allocator.stats();
+    allocator.set_aside(block.bytes);
+    let aside = allocator.stats();
+    assert_eq!((aside.in_use, aside.blocks, aside.cached), (0, 0, 1 << 20));
+    assert_eq!((aside.free_blocks, aside.hits), (used.free_blocks, 1), "nobody else gets it");
+    allocator.take_up(block.bytes);
+    assert_eq!(allocator.stats(), AllocatorStats { hits: 2, ..used });
+    allocator.set_aside(block.bytes);
+    allocator.bring_back(block.bytes);
+    allocator.free(block.id, own(3)).unwrap();
+    assert_eq!((allocator.stats().in_use, allocator.stats().blocks, allocator.stats().hits), (0, 0, 2));
+    allocator.check().unwrap();
+}

@@ -376,6 +376,32 @@ mod tests {
         assert!(known > 0 && appended > 0, "{known} were known ahead, {appended} were appended");
     }
 
+    /// Put into an inbox one by one, cells know as much as if they had been put in together; around a batch they do not know.
+    #[test]
+    fn cells_that_came_singly_know_those_ahead() {
+        let inbox = crate::inbox::Inbox::new();
+        let single = |value| inbox.push_one(Slot::new(value));
+        (0..10).for_each(single);
+        let mut all = inbox.take();
+        let known = |chain: &Chain<u32>| -> Vec<Option<usize>> {
+            let links = links(chain);
+            let place = |ahead: usize| links.iter().position(|(address, _)| *address == ahead);
+            links.iter().map(|(_, ahead)| place(*ahead)).collect()
+        };
+        let of_ten: Vec<Option<usize>> = (0..10).map(|place| (place < 6).then_some(place + 4)).collect();
+        assert_eq!(known(&all), of_ten);
+        assert_eq!(values(&mut all), (0..10).collect::<Vec<_>>());
+        let mut batch = Chain::new();
+        (6..8).for_each(|value| batch.push(Slot::new(value)));
+        (0..6).for_each(single);
+        inbox.push(&mut batch);
+        (8..14).for_each(single);
+        let mut all = inbox.take();
+        let ahead = |place| matches!(place, 0 | 1 | 8 | 9).then_some(place + 4);
+        assert_eq!(known(&all), (0..14).map(ahead).collect::<Vec<_>>());
+        assert_eq!(values(&mut all), (0..14).collect::<Vec<_>>());
+    }
+
     #[test]
     fn dropping_a_chain_drops_each_value_once() {
         let counted = Arc::new(());
