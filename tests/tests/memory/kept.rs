@@ -73,11 +73,16 @@ fn what_is_kept_is_given_to_others_when_memory_is_short() {
     let vm = Vm::builder().cpu_memory_limit(4 << 20).host_memory_limit(4 << 20).build().expect("an engine");
     for sixteenths in 8..16 {
         drop(fill(&vm, sixteenths * MIB / 16, 1.0));
-        let host = vm.tensor(&vec![1.0f32; sixteenths * MIB / 64], &[sixteenths * MIB / 64]).expect("there is room");
-        drop(host.to(CPU).expect("there is room"));
     }
     let large = fill(&vm, 3 * MIB, 2.0);
-    let host = vm.tensor(&vec![3.0f32; 3 * MIB / 4], &[3 * MIB / 4]).expect("there is room");
+    let host = |bytes: usize, value: f32| vm.tensor(&vec![value; bytes / 4], &[bytes / 4]).expect("there is room");
+    for sixteenths in 8..16 {
+        // Read on one stream, whose life it then is.
+        let tensor = host(sixteenths * MIB / 16, 1.0);
+        submit(&vm, |b| b.call_fn("reads", CPU, [tensor.read()], |_| Ok(())));
+    }
+    look(&vm);
+    let host = host(3 * MIB, 3.0);
     for (tensor, value) in [(large, 2.0), (host, 3.0)] {
         assert_eq!(tensor.slice(0, 0..2).expect("a view").to_vec::<f32>(), Ok(vec![value; 2]));
     }
