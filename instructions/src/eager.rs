@@ -22,7 +22,11 @@ use crate::{Deadline, Error, InstructionsBuilder, Kind, Place, Single, Tensor, V
 
 impl Tensor {
     fn engine(&self) -> Result<(&Arc<dyn Engine>, ResourceId), Error> {
-        self.resource().bound().ok_or_else(|| Error::NotSubmitted)
+        // An error that is made on the way and not given would have to be dropped.
+        match self.resource().bound() {
+            Some(bound) => Ok(bound),
+            None => Err(Error::NotSubmitted),
+        }
     }
 
     fn submit(&self, builder: InstructionsBuilder) -> Result<(), Error> {
