@@ -36,7 +36,7 @@ impl<T> Inbox<T> {
     /// An empty inbox.
     pub(crate) fn new() -> Inbox<T> {
         let newest = CachePadded::new(AtomicPtr::new(ptr::null_mut()));
-        Inbox { newest, latest: CachePadded::new([const { AtomicUsize::new(0) }; AHEAD]), owns: PhantomData }
+        Inbox { newest, latest: CachePadded::new(std::array::from_fn(|_| AtomicUsize::new(0))), owns: PhantomData }
     }
 
     /// Puts a batch in, behind those already there, and leaves `chain` empty. An empty chain is not put in.
