@@ -63,7 +63,7 @@ fn check_operand(op: Op, operand: usize, found: &Operand, expected: DType) -> Re
 #[inline]
 pub(crate) fn check_reach(output: &Operand) -> Result<(), Error> {
     let layout = output.layout();
-    if !layout.is_contiguous() && layout.overlaps_itself() {
+    if !output.is_whole() && layout.overlaps_itself() {
         return Err(Error::OverlapsItself { layout: Box::new(*layout) });
     }
     Ok(())

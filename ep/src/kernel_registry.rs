@@ -7,7 +7,7 @@ use crate::cuda;
 use crate::device::DeviceKind;
 use crate::dtype::DType;
 use crate::error::Error;
-use crate::kernel::{Kernel, KernelFn};
+use crate::kernel::Kernel;
 use crate::op::Op;
 
 const SLOTS: usize = Op::ALL.len() * DeviceKind::ALL.len() * DType::ALL.len();
@@ -16,7 +16,7 @@ const SLOTS: usize = Op::ALL.len() * DeviceKind::ALL.len() * DType::ALL.len();
 #[derive(Clone)]
 pub struct KernelRegistry {
     /// One entry per (op, device kind, dtype), in that order of significance.
-    table: Box<[Option<KernelFn>; SLOTS]>,
+    table: Box<[Option<Kernel>; SLOTS]>,
 }
 
 impl KernelRegistry {
@@ -37,8 +37,7 @@ impl KernelRegistry {
 
     /// Adds a kernel. Returns the one that it takes the place of, if any.
     pub fn register(&mut self, kernel: Kernel) -> Option<Kernel> {
-        let Kernel { op, device, dtype, run } = kernel;
-        self.table[slot(op, device, dtype)].replace(run).map(|run| Kernel { run, ..kernel })
+        self.table[slot(kernel.op, kernel.device, kernel.dtype)].replace(kernel)
     }
 
     /// The kernel for `op` on `device`, where `dtype` is that of the op's
@@ -47,12 +46,14 @@ impl KernelRegistry {
     /// # Errors
     ///
     /// [`Error::MissingKernel`], which lists the dtypes that there is one for.
-    #[inline]
     pub fn get(&self, op: Op, device: DeviceKind, dtype: DType) -> Result<Kernel, Error> {
-        match self.table[slot(op, device, dtype)] {
-            Some(run) => Ok(Kernel { op, device, dtype, run }),
-            None => Err(self.missing(op, device, dtype)),
-        }
+        self.find(op, device, dtype).copied().ok_or_else(|| self.missing(op, device, dtype))
+    }
+
+    /// [`get`](KernelRegistry::get) of where it lies: `None` where there is none.
+    #[inline]
+    pub fn find(&self, op: Op, device: DeviceKind, dtype: DType) -> Option<&Kernel> {
+        self.table[slot(op, device, dtype)].as_ref()
     }
 
     /// The dtypes that `op` has kernels for on `device`.
@@ -60,8 +61,9 @@ impl KernelRegistry {
         DType::ALL.into_iter().filter(|&dtype| self.table[slot(op, device, dtype)].is_some()).collect()
     }
 
+    /// Why there is none where [`find`](KernelRegistry::find) finds none.
     #[cold]
-    fn missing(&self, op: Op, device: DeviceKind, dtype: DType) -> Error {
+    pub fn missing(&self, op: Op, device: DeviceKind, dtype: DType) -> Error {
         Error::MissingKernel { op, device, dtype, available: self.dtypes(op, device) }
     }
 }

@@ -21,6 +21,9 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// That of a scalar.
+    pub const SCALAR: Layout = Layout { offset: 0, shape: Shape::SCALAR, strides: [0; MAX_RANK] };
+
     /// Row-major: the innermost axis has stride 1, and there are no gaps.
     pub fn contiguous(shape: Shape) -> Layout {
         let mut layout = Layout { shape, strides: [0; MAX_RANK], offset: 0 };
@@ -58,6 +61,15 @@ impl Layout {
         for axis in 0..other.shape.rank() {
             self.strides[axis] = other.strides[axis];
         }
+    }
+
+    /// Becomes the row-major layout of a shape, as by [`contiguous`](Layout::contiguous): in place, and without touching more than the
+    /// shape has axes.
+    #[inline]
+    pub fn set_contiguous(&mut self, shape: &Shape) {
+        self.offset = 0;
+        self.shape.set(shape);
+        row_major(&mut self.strides, shape.dims());
     }
 
     /// The shape of the view.
@@ -116,9 +128,13 @@ impl Layout {
 
     /// Becomes the row-major layout of a shape with the first `rank` of these sizes; gives its number of elements.
     #[inline]
-    pub(crate) fn set_row_major<const N: usize>(&mut self, dims: [usize; N], rank: u8) -> usize {
+    pub(crate) fn set_row_major<const N: usize>(&mut self, dims: &[usize; N], rank: u8) -> usize {
         self.offset = 0;
         self.shape.set_first_dims(dims, rank);
+        if let (1, [elements, ..]) = (rank, dims.as_slice()) {
+            self.strides[0] = 1;
+            return *elements;
+        }
         row_major(&mut self.strides, &dims[..usize::from(rank).min(N)])
     }
 

@@ -52,6 +52,8 @@ pub struct Operand {
     /// Another operand of the same call overlaps this one, and one of the two is written: no slice
     /// of it may be made.
     shared: bool,
+    /// Its elements lie in row-major order without gaps: what the layout says, looked at once.
+    whole: bool,
     layout: Layout,
 }
 
@@ -84,7 +86,7 @@ impl Operand {
     pub fn blank() -> Operand {
         let (ptr, span) = (std::ptr::without_provenance_mut(64), 0..0);
         let layout = Layout::contiguous(Shape::EMPTY);
-        Operand { ptr, span, dtype: DType::U8, access: Access::Read, shared: false, layout }
+        Operand { ptr, span, dtype: DType::U8, access: Access::Read, shared: false, whole: true, layout }
     }
 
     /// Becomes a view of the storage that starts at `base`, as by [`new`](Operand::new): in place, and without touching
@@ -103,6 +105,7 @@ impl Operand {
         self.dtype = dtype;
         self.access = access;
         self.shared = false;
+        self.whole = layout.is_contiguous();
         self.layout.set(layout);
     }
 
@@ -118,7 +121,7 @@ impl Operand {
         &mut self,
         base: *mut u8,
         dtype: DType,
-        (dims, rank): ([usize; N], u8),
+        (dims, rank): (&[usize; N], u8),
         access: Access,
     ) {
         let bytes = self.layout.set_row_major(dims, rank) * dtype.size();
@@ -128,6 +131,7 @@ impl Operand {
         self.dtype = dtype;
         self.access = access;
         self.shared = false;
+        self.whole = true;
     }
 
     /// The dtype.
@@ -247,6 +251,12 @@ impl Operand {
         Ok(unsafe { std::slice::from_raw_parts(self.ptr, bytes) })
     }
 
+    /// Do the elements lie in row-major order without gaps?
+    #[inline]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole
+    }
+
     /// The same view once more. The caller sees to it that only one of the two is used.
     pub(crate) fn again(&self) -> Operand {
         Operand { span: self.span.clone(), ..*self }
@@ -290,7 +300,7 @@ impl Operand {
     }
 
     fn check_whole(&self) -> Result<(), Error> {
-        if !self.layout.is_contiguous() {
+        if !self.whole {
             return Err(Error::NotContiguous { layout: Box::new(self.layout) });
         }
         if self.shared {

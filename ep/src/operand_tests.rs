@@ -132,7 +132,7 @@ fn a_place_that_held_three_axes_holds_one() {
     operand.slice_mut::<f64>().unwrap()[4] = 1.0;
     assert_eq!(operand.slice::<f64>().unwrap(), [0.0, 0.0, 0.0, 0.0, 1.0]);
     // SAFETY: as above, and these are the sizes of a shape.
-    unsafe { operand.set_whole(base, DType::I32, ([2, 3, 9], 2), Access::Read) };
+    unsafe { operand.set_whole(base, DType::I32, (&[2, 3, 9], 2), Access::Read) };
     // SAFETY: as above.
     let expected = unsafe { Operand::new(base, DType::I32, dense(&[2, 3]), Access::Read) };
     assert_eq!(format!("{operand:?}"), format!("{expected:?}"));

@@ -75,10 +75,12 @@ impl Shape {
         self.dims().iter().product()
     }
 
-    /// The first `N` sizes; those past the rank mean nothing. Short, of a length that the compiler knows: no call copies it.
+    /// The first `N` sizes, at most [`MAX_RANK`]; those past the rank mean nothing. Short, of a length that the compiler knows: no call
+    /// copies it.
     #[inline]
-    pub fn first_dims<const N: usize>(&self) -> [usize; N] {
-        std::array::from_fn(|axis| self.dims[axis])
+    pub fn first_dims<const N: usize>(&self) -> &[usize; N] {
+        const { assert!(N <= MAX_RANK) };
+        self.dims.first_chunk().unwrap_or_else(|| unreachable!("no shape has fewer places than {MAX_RANK}"))
     }
 
     /// Becomes `other`; touches no more than its axes.
@@ -92,9 +94,9 @@ impl Shape {
 
     /// Becomes the shape with the first `rank` of these sizes, which are those of a shape.
     #[inline]
-    pub(crate) fn set_first_dims<const N: usize>(&mut self, dims: [usize; N], rank: u8) {
+    pub(crate) fn set_first_dims<const N: usize>(&mut self, dims: &[usize; N], rank: u8) {
         self.rank = rank;
-        for (axis, dim) in dims.into_iter().enumerate() {
+        for (axis, &dim) in dims.iter().enumerate() {
             self.dims[axis] = dim;
         }
     }
@@ -187,7 +189,7 @@ mod tests {
     #[test]
     fn what_lies_past_the_rank_means_nothing() {
         let mut reused = shape(&[5, 6, 7]);
-        reused.set_first_dims([2, 3, 9], 2);
+        reused.set_first_dims(&[2, 3, 9], 2);
         assert_eq!(reused, shape(&[2, 3]));
         let hashed = |shape: &Shape| {
             let mut hasher = std::hash::DefaultHasher::new();

@@ -6,11 +6,11 @@ use std::panic::Location;
 use std::slice;
 
 use smallvec::SmallVec;
-use streamvm_ep::InlineFn;
+use streamvm_ep::{InlineFn, Op, Params};
 use streamvm_stream::StreamKey;
 
 use crate::check::check_function;
-use crate::list::{Instruction, InstructionList, Kind, Line, Manner, Role};
+use crate::list::{BLANK, Instruction, InstructionList, Kind, Line, Manner, Role};
 use crate::{BuildError, Declared, HeldUse, Tensor, Use, Var};
 
 /// Instructions in program order, with what they use. Engines rely on what was checked when they were made, so there are no others than
@@ -123,20 +123,22 @@ pub struct Issued {
 }
 
 impl<'a> Single<'a> {
-    /// Makes an instruction that is right, and hands it to `submit`. It is written where it lies, its kind last, for the reason
-    /// that [`InstructionList::push_made`] gives.
+    /// Makes the instruction of an op that is right, and hands it to `submit`. All of it is written where it lies.
     #[inline(always)]
-    pub(crate) fn submit<R>(
+    pub(crate) fn submit_op<R>(
         stream: StreamKey,
-        make: impl FnOnce() -> Kind,
+        (op, params): (Op, &Params),
         uses: impl IntoIterator<Item = Use<'a>>,
         site: &'static Location<'static>,
         submit: impl FnOnce(&mut Single<'a>) -> R,
     ) -> R {
-        let mut single = Single { instruction: Instruction::new(stream, site), uses: SmallVec::new() };
+        let blank = Kind::Call { op, params: Params::default() };
+        let mut single = Single { instruction: Instruction::new(stream, blank, site), uses: SmallVec::new() };
+        if let Kind::Call { params: own, .. } = &mut single.instruction.kind {
+            *own = *params;
+        }
         single.uses.extend(uses);
-        let has_more = single.uses.iter().any(Use::has_more);
-        single.instruction.made(make, 0..single.uses.len() as u32, has_more);
+        single.instruction.set_uses(0..single.uses.len() as u32, single.uses.iter().any(Use::has_more));
         submit(&mut single)
     }
 
@@ -153,14 +155,16 @@ impl<'a> Single<'a> {
         submit: impl FnOnce(&mut Single<'a>) -> R,
     ) -> Result<R, BuildError> {
         let Issued { stream, role, manner, site } = issued;
-        let make = || Kind::Function { role, name: name.into(), body: Some(code()) };
-        Single::submit(stream, make, uses, site, |single| {
-            single.instruction.manner = manner;
-            if single.instruction.has_more() {
-                single.check()?;
-            }
-            Ok(submit(single))
-        })
+        let mut single = Single { instruction: Instruction::new(stream, BLANK, site), uses: SmallVec::new() };
+        single.uses.extend(uses);
+        single.instruction.set_uses(0..single.uses.len() as u32, single.uses.iter().any(Use::has_more));
+        // Last, for the reason that `InstructionList::push_made` gives.
+        single.instruction.make(|| Kind::Function { role, name: name.into(), body: Some(code()) });
+        single.instruction.manner = manner;
+        if single.instruction.has_more() {
+            single.check()?;
+        }
+        Ok(submit(&mut single))
     }
 
     #[inline(never)]

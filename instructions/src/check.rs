@@ -44,10 +44,10 @@ fn check_device(op: Op, inputs: &[&Tensor]) -> Result<DeviceId, BuildError> {
     let Some(device) = inputs.first().and_then(|input| input.place().device()) else {
         return Err(BuildError::OnHost { op });
     };
-    for input in inputs {
-        on(op.name(), input, device.into())?;
+    match inputs.iter().find(|input| input.place() != Place::Device(device)) {
+        Some(elsewhere) => Err(self::elsewhere(op.name(), elsewhere, device.into())),
+        None => Ok(device),
     }
-    Ok(device)
 }
 
 /// As [`check_op`], of an op whose output is given: that of one without inputs follows from nothing else.

@@ -18,7 +18,7 @@ use streamvm_stream::{StreamKey, StreamType};
 
 use crate::builder::output_of;
 use crate::engine::{Engine, ResourceId};
-use crate::{Deadline, Error, InstructionsBuilder, Kind, Place, Single, Tensor, Var, current_lane};
+use crate::{Deadline, Error, InstructionsBuilder, Place, Single, Tensor, Var, current_lane};
 
 impl Tensor {
     fn engine(&self) -> Result<(&Arc<dyn Engine>, ResourceId), Error> {
@@ -62,8 +62,7 @@ impl Tensor {
         let (engine, _) = self.engine()?;
         let stream = StreamKey::new(device, StreamType::Compute, current_lane());
         let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
-        let kind = || Kind::Call { op, params: *params };
-        Single::submit(stream, kind, uses, site, |single| engine.submit_one(engine, single))?;
+        Single::submit_op(stream, (op, params), uses, site, |single| engine.submit_one(engine, single))?;
         Ok(output)
     }
 

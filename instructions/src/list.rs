@@ -203,21 +203,26 @@ pub struct Instruction {
 pub(crate) const BLANK: Kind = Kind::GlobalSync;
 
 impl Instruction {
-    /// One that does nothing yet.
+    /// One without uses.
     #[inline(always)]
-    pub(crate) fn new(stream: StreamKey, site: &'static Location<'static>) -> Instruction {
-        Instruction { stream, kind: BLANK, site, manner: Manner::default(), uses: 0..0, has_more: false }
+    pub(crate) fn new(stream: StreamKey, kind: Kind, site: &'static Location<'static>) -> Instruction {
+        Instruction { stream, kind, site, manner: Manner::default(), uses: 0..0, has_more: false }
     }
 
     fn blank() -> Instruction {
-        Instruction::new(StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 0), Location::caller())
+        Instruction::new(StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 0), BLANK, Location::caller())
     }
 
     /// Makes it of the kind that `make` makes. What was there holds nothing.
     #[inline(always)]
-    pub(crate) fn made(&mut self, make: impl FnOnce() -> Kind, uses: Range<u32>, has_more: bool) {
+    pub(crate) fn make(&mut self, make: impl FnOnce() -> Kind) {
         // Dropping what was there would do nothing.
         mem::forget(mem::replace(&mut self.kind, make()));
+    }
+
+    /// Says which of its list's uses are its own, and whether they are more than plain variables.
+    #[inline(always)]
+    pub(crate) fn set_uses(&mut self, uses: Range<u32>, has_more: bool) {
         self.uses = uses;
         self.has_more = has_more;
     }
@@ -480,7 +485,8 @@ impl InstructionList {
         let has_more = buffers.uses[first as usize..].iter().any(HeldUse::has_more);
         let end = buffers.uses.len() as u32;
         let place = buffers.blank();
-        place.made(make, first..end, has_more);
+        place.make(make);
+        place.set_uses(first..end, has_more);
         place.stream = stream;
         place.site = site;
         place.manner = manner;

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use streamvm_ep::{Access, DType, Layout, MemoryKind, Shape, ShapeError};
+use triomphe::UniqueArc;
 
 use crate::engine::{Engine, ResourceId};
 use crate::{BuildError, Place, Use};
@@ -83,10 +84,9 @@ impl Version {
 pub struct Foreign;
 
 impl Resource {
-    /// One of `engine`, or of whichever engine gets it first.
-    fn new(kind: ResourceKind, engine: Option<&Arc<dyn Engine>>) -> Resource {
-        let (engine, claimed, number) = (engine.cloned(), OnceLock::new(), AtomicU32::new(NO_NUMBER));
-        Resource { kind, engine, claimed, number, version: None }
+    /// One of whichever engine gets it first.
+    const fn new(kind: ResourceKind) -> Resource {
+        Resource { kind, engine: None, claimed: OnceLock::new(), number: AtomicU32::new(NO_NUMBER), version: None }
     }
 
     /// Its version, if it counts.
@@ -196,12 +196,27 @@ impl Drop for Resource {
 /// Making views ([`Tensor::permute`], [`Tensor::slice`], …) queues no work. A tensor made by a builder has no memory
 /// until its list is submitted.
 #[derive(Clone)]
-pub struct Tensor(Arc<TensorInner>);
+pub struct Tensor(Counted<TensorInner>);
+
+/// A handle's counted reference. Nobody asks for weak ones, which std's would pay for with a second locked instruction when the last
+/// handle goes.
+type Counted<T> = triomphe::Arc<T>;
 
 struct TensorInner {
     dtype: DType,
     layout: Layout,
     backing: Backing,
+}
+
+impl TensorInner {
+    /// A scalar without memory.
+    const fn blank() -> TensorInner {
+        TensorInner {
+            dtype: DType::U8,
+            layout: Layout::SCALAR,
+            backing: Backing::Own(Resource::new(ResourceKind::Var)),
+        }
+    }
 }
 
 enum Backing {
@@ -224,10 +239,17 @@ impl Tensor {
         dtype: DType,
         shape: &Shape,
     ) -> Tensor {
-        let layout = Layout::contiguous(*shape);
-        let bytes = shape.elements() * dtype.size();
-        let backing = Backing::Own(Resource::new(ResourceKind::Storage { place, memory, bytes }, engine));
-        Tensor(Arc::new(TensorInner { dtype, layout, backing }))
+        // Filled in where it lies: put together on the stack first, it would be copied by wide loads right behind the narrow stores that
+        // made it, and each such load waits until those have reached the cache. That took a tenth of an eager operation.
+        let mut inner = UniqueArc::new(TensorInner::blank());
+        let TensorInner { dtype: own, layout, backing } = &mut *inner;
+        *own = dtype;
+        layout.set_contiguous(shape);
+        if let Backing::Own(resource) = backing {
+            let bytes = shape.elements() * dtype.size();
+            (resource.kind, resource.engine) = (ResourceKind::Storage { place, memory, bytes }, engine.cloned());
+        }
+        Tensor(inner.shareable())
     }
 
     /// A view of this tensor's storage under another layout of the same dtype.
@@ -247,7 +269,7 @@ impl Tensor {
             Backing::Own(_) => self.clone(),
             Backing::View(owner) => owner.clone(),
         };
-        Tensor(Arc::new(TensorInner { dtype: self.0.dtype, layout, backing: Backing::View(owner) }))
+        Tensor(Counted::new(TensorInner { dtype: self.0.dtype, layout, backing: Backing::View(owner) }))
     }
 
     /// The element type.
@@ -407,20 +429,20 @@ impl fmt::Debug for Tensor {
 /// A token for anything outside the engine (a file, a counter, a model): instructions that declare reads and writes
 /// of it run in that order. `Clone` is cheap; `Send + Sync`.
 #[derive(Clone)]
-pub struct Var(Arc<Resource>);
+pub struct Var(Counted<Resource>);
 
 impl Var {
     /// A fresh variable. It belongs to the first engine that runs an instruction over it.
     pub fn new() -> Var {
-        Var(Arc::new(Resource::new(ResourceKind::Var, None)))
+        Var(Counted::new(Resource::new(ResourceKind::Var)))
     }
 
     /// A fresh variable that counts its writes: see [`Var::version`]. A write of it costs an
     /// instruction more, so others do not count.
     pub fn counted() -> Var {
-        let mut resource = Resource::new(ResourceKind::Var, None);
+        let mut resource = Resource::new(ResourceKind::Var);
         resource.version = Some(Version::default());
-        Var(Arc::new(resource))
+        Var(Counted::new(resource))
     }
 
     /// How many instructions that write it have passed without a failure: what was skipped or failed does not count, and one

@@ -57,6 +57,7 @@ impl State {
         self.scratch.clear();
         self.snapshot.begin(vm.monitor.is_some());
         let (lines, uses) = (list.instructions(), list.all_uses());
+        self.scratch.last_use = lines.last().and_then(|last| last.use_range().last());
         for line in 0..lines.len() {
             if let Err(obstacle) = self.prepare_one(line, lines, uses, vm, engine) {
                 self.undo(list, engine);
@@ -90,10 +91,14 @@ impl State {
         }
         let uses = instruction.uses_of(uses);
         let (mut bytes, mut kernel, mut releases) = (0, None, false);
+        self.scratch.taken = 0;
         match &instruction.kind {
             Kind::Function { body: Some(body), .. } => bytes = body.heap_bytes() as u64,
             Kind::Call { op, .. } => {
-                kernel = self.kernel(*op, instruction, uses.get(op.key_input()).and_then(Declared::as_tensor), vm)?
+                if let Some(key) = uses.get(op.key_input()).and_then(Declared::as_tensor) {
+                    kernel = Some(self.scratch.kernels.len() as u32);
+                    self.kernel(*op, instruction, key, vm)?;
+                }
             }
             Kind::Copy | Kind::Fill(_) => {}
             Kind::Barrier { body, .. } => {
@@ -112,30 +117,24 @@ impl State {
                 }
                 _ => {
                     let place = instruction.use_range().start + offset;
-                    let (id, taken) = self.change(line, instruction, (place, u.seen()), stream, vm, engine)?;
-                    bytes += taken;
-                    id
+                    self.change(line, instruction, (place, u.seen()), stream, vm, engine)?
                 }
             };
             self.scratch.uses.push(DependenceUse { resource, access: u.ordering_access() });
         }
+        bytes += self.scratch.taken;
         self.scratch.prepared.push(Prepared { stream, kernel, bytes, record: false });
         Ok(())
     }
 
-    /// Notes the kernel of a call, which the input that is its key decides; gives its place.
+    /// Notes the kernel of a call, which the input that is its key decides.
     #[inline(never)]
-    fn kernel(
-        &mut self,
-        op: Op,
-        instruction: &Instruction,
-        key: Option<&Tensor>,
-        vm: &Shared,
-    ) -> Result<Option<u32>, Box<Obstacle>> {
-        let Some(tensor) = key else { return Ok(None) };
-        let kernel = vm.kernels.get(op, instruction.stream.device.kind, tensor.dtype()).map_err(Error::from)?;
-        self.scratch.kernels.push(kernel);
-        Ok(Some(self.scratch.kernels.len() as u32 - 1))
+    fn kernel(&mut self, op: Op, instruction: &Instruction, key: &Tensor, vm: &Shared) -> Result<(), Box<Obstacle>> {
+        let (device, dtype) = (instruction.stream.device.kind, key.dtype());
+        let found = vm.kernels.find(op, device, dtype);
+        let kernel = found.ok_or_else(|| Error::from(vm.kernels.missing(op, device, dtype)))?;
+        self.scratch.kernels.push(*kernel);
+        Ok(())
     }
 
     /// What can be refused without looking at resources.
@@ -187,7 +186,7 @@ impl State {
     }
 
     /// A use of what was not written before, or is given back: follows through the list what is known of the contents.
-    /// Returns its id, and how many bytes were taken if it was created for this use.
+    /// Returns its id.
     #[inline(never)]
     fn change(
         &mut self,
@@ -197,21 +196,21 @@ impl State {
         stream: StreamId,
         vm: &Shared,
         engine: &Arc<dyn Engine>,
-    ) -> Result<(ResourceId, u64), Box<Obstacle>> {
+    ) -> Result<ResourceId, Box<Obstacle>> {
         let never_written = || refused(line, instruction, |line, what| Error::NeverWritten { line, what });
         let released = || refused(line, instruction, |line, what| Error::Released { line, what });
         let foreign = |_| refused(line, instruction, |line, what| Error::Foreign { line, what });
         let resource = u.resource();
         let known = resource.id_in(engine).map_err(foreign)?;
         let known = known.or_else(|| self.scratch.unclaimed.get(&address(resource)).copied());
-        let (id, taken) = match known {
-            Some(id) => (id, 0),
+        let id = match known {
+            Some(id) => id,
             None => {
                 let reads = u.access().reads() && resource.kind() != ResourceKind::Var;
                 if reads || matches!(instruction.kind, Kind::Release) {
                     return Err(never_written());
                 }
-                self.create(resource, place, stream, vm, engine)?
+                self.create(resource, stream, vm)?
             }
         };
         let is_new = known.is_none();
@@ -238,29 +237,27 @@ impl State {
                 }
             }
         }
-        Ok((id, taken))
+        if is_new {
+            let written = known.contents == Contents::Written;
+            self.note_created(id, resource, (place, written), engine);
+        }
+        Ok(id)
     }
 
-    /// Makes the resource of a use known, with memory if it has bytes. Returns its id and how many bytes were taken.
-    fn create(
-        &mut self,
-        resource: &Resource,
-        use_place: UsePlace,
-        stream: StreamId,
-        vm: &Shared,
-        engine: &Arc<dyn Engine>,
-    ) -> Result<(ResourceId, u64), Box<Obstacle>> {
-        let (memory, dependence, contents, taken) = match resource.kind() {
-            ResourceKind::Var => (Memory::none(), Dependence::default(), Contents::Written, 0),
-            ResourceKind::Storage { bytes: 0, .. } => (Memory::none(), Dependence::default(), Contents::Fresh, 0),
+    /// Makes the resource of a use known, with memory if it has bytes. Returns its id.
+    fn create(&mut self, resource: &Resource, stream: StreamId, vm: &Shared) -> Result<ResourceId, Box<Obstacle>> {
+        let (memory, dependence, contents) = match resource.kind() {
+            ResourceKind::Var => (Memory::none(), Dependence::default(), Contents::Written),
+            ResourceKind::Storage { bytes: 0, .. } => (Memory::none(), Dependence::default(), Contents::Fresh),
             kind @ ResourceKind::Storage { place, memory, bytes } => {
                 let pool = self.pools.find(place, memory).ok_or_else(|| Box::new(Obstacle::Pool(kind)))?;
                 if let Some(id) = self.take_kept(pool, bytes, stream) {
-                    self.note_created(id, resource, use_place, engine);
-                    return Ok((id, bytes as u64));
+                    self.scratch.taken += bytes as u64;
+                    return Ok(id);
                 }
                 let (memory, accesses) = self.take(pool, bytes, stream, vm)?;
-                (memory, Dependence::after(&accesses), Contents::Fresh, bytes as u64)
+                self.scratch.taken += bytes as u64;
+                (memory, Dependence::after(&accesses), Contents::Fresh)
             }
         };
         let id = self.sync.add_dependence(dependence);
@@ -274,13 +271,22 @@ impl State {
             }
         }
         self.add_resource(id, Known { memory, contents });
-        self.note_created(id, resource, use_place, engine);
-        Ok((id, taken))
+        Ok(id)
     }
 
-    /// Gives the resource of a use its number, as a draft.
+    /// Gives the resource of a use its number: as a draft, unless it is the last thing that is looked at: then nothing is refused
+    /// any more.
     #[inline]
-    fn note_created(&mut self, id: ResourceId, resource: &Resource, place: UsePlace, engine: &Arc<dyn Engine>) {
+    fn note_created(
+        &mut self,
+        id: ResourceId,
+        resource: &Resource,
+        (place, written): (UsePlace, bool),
+        engine: &Arc<dyn Engine>,
+    ) {
+        if self.scratch.last_use == Some(place) && resource.is_of(engine) {
+            return resource.keep(engine, id, written);
+        }
         self.scratch.undo.push(Undo::Created(id, place));
         if resource.is_of(engine) {
             resource.draft(engine, id);

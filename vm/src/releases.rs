@@ -34,12 +34,14 @@ impl Releases {
         self.first.load(Ordering::Acquire) != 0 || self.any_others.load(Ordering::Acquire)
     }
 
-    /// Moves what was dropped behind what is in `taken`.
+    /// Moves what was dropped behind what is in `taken`. One thread at a time.
     #[inline]
     pub(crate) fn take(&self, taken: &mut Vec<ResourceId>) {
-        if self.first.load(Ordering::Relaxed) != 0 {
-            let first = self.first.swap(0, Ordering::Acquire).checked_sub(1);
-            taken.extend(first.map(ResourceId));
+        let first = self.first.load(Ordering::Acquire);
+        if first != 0 {
+            // Who adds finds it taken, and whoever takes has the submission lock: nobody changes it in between.
+            self.first.store(0, Ordering::Relaxed);
+            taken.push(ResourceId(first - 1));
         }
         if self.any_others.load(Ordering::Acquire) {
             self.take_others(taken);

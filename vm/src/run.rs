@@ -50,7 +50,9 @@ pub(crate) fn finish(job: &mut Job, entry: &StreamEntry, vm: &Shared, context: &
 pub(crate) fn settle(job: &mut Job, entry: &StreamEntry, vm: &Shared, context: &ContextShared) {
     let (seq, bytes) = (job.point.seq, job.bytes);
     if !job.is_clear() {
-        note_over(job, vm, context);
+        if vm.profiles || !job.versions().is_empty() {
+            note_over(job, vm, context);
+        }
         clear_caught(job);
     }
     if bytes > 0 {

@@ -93,6 +93,10 @@ pub(crate) struct Recorded {
 pub(crate) struct Scratch {
     pub(crate) prepared: Vec<Prepared>,
     pub(crate) kernels: Vec<Kernel>,
+    /// Bytes that the instruction at hand has taken for what it creates.
+    pub(crate) taken: u64,
+    /// The last use of the last instruction, if that has any.
+    pub(crate) last_use: Option<UsePlace>,
     /// What all instructions use, in list order: as many, and at the same places, as the uses of the list.
     pub(crate) uses: Vec<DependenceUse>,
     /// A line waits for another by its place in the list.

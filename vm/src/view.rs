@@ -68,7 +68,7 @@ impl Views {
         let (shape, dtype) = (tensor.layout().shape(), tensor.dtype());
         memory.check_reach(bytes);
         let form = Form::Whole(shape.rank() as u8);
-        self.views.push(View { base: memory.base(), sizes: shape.first_dims(), form, dtype, access });
+        self.views.push(View { base: memory.base(), sizes: *shape.first_dims(), form, dtype, access });
     }
 
     #[inline(never)]
@@ -112,16 +112,17 @@ impl Operands {
         }
         let mut layouts = layouts.iter();
         for (place, View { base, sizes, form, dtype, access }) in self.0.iter_mut().zip(views) {
-            match (form, layouts.as_slice()) {
+            match form {
                 // SAFETY: `base` is the start of allocated and initialised bytes (devices zero their regions), which the layout
                 // stays within by the check that `Views::add` comes to; conflicts are ordered as said there. The sizes are a shape's.
-                (Form::Whole(rank), _) => unsafe { place.set_whole(base.0, *dtype, (*sizes, *rank), *access) },
-                (Form::Other, [layout, ..]) => {
+                Form::Whole(rank) => unsafe { place.set_whole(base.0, *dtype, (sizes, *rank), *access) },
+                Form::Other => {
+                    let Some(layout) = layouts.next() else {
+                        unreachable!("each other layout was added with its view")
+                    };
                     // SAFETY: as above.
                     unsafe { place.set(base.0, *dtype, layout, *access) };
-                    layouts.next();
                 }
-                (Form::Other, []) => unreachable!("each other layout was added with its view"),
             }
         }
         &mut self.0[..views.len()]

@@ -71,6 +71,11 @@ pub(super) fn select<D: Tag>(call: &mut KernelCall<'_>) -> Result<(), KernelErro
 /// * `out` may be written, does not reach an element twice, and meets `a` only as the same view.
 #[inline]
 pub(super) unsafe fn map1_walk<A: Copy, O: Copy>(a: &Operand, out: &Operand, f: impl Fn(A) -> O) {
+    if let Some(length) = single_row(&[a], out) {
+        let (out, a) = (output::<O>(out, 0, 1), input::<A>(a, 0, 1));
+        // SAFETY: all elements of both; the rest is the caller's duty.
+        return unsafe { rows::map1(length, out, a, &f) };
+    }
     let walk = Walk::new([out.layout(), a.layout()]);
     let [out_stride, a_stride] = walk.row_strides();
     walk.rows(|[to, from]| {
@@ -88,6 +93,22 @@ pub(super) unsafe fn map1_walk<A: Copy, O: Copy>(a: &Operand, out: &Operand, f: 
 /// * As for [`map1_walk`], for `a` and `b` each.
 #[inline]
 unsafe fn map2_walk<A: Copy, O: Copy>(a: &Operand, b: &Operand, out: &Operand, f: impl Fn(A, A) -> O) {
+    if let Some(length) = single_row(&[a, b], out) {
+        let (out, a, b) = (output::<O>(out, 0, 1), input::<A>(a, 0, 1), input::<A>(b, 0, 1));
+        // SAFETY: all elements of the three; the rest is the caller's duty.
+        return unsafe { rows::map2(length, out, a, b, &f) };
+    }
+    // SAFETY: the caller's duty.
+    unsafe { map2_rows(a, b, out, f) };
+}
+
+/// [`map2_walk`] of what is not one row. Apart: it needs much room, and nearly all calls are one row.
+///
+/// # Safety
+///
+/// * As for [`map2_walk`].
+#[inline(never)]
+unsafe fn map2_rows<A: Copy, O: Copy>(a: &Operand, b: &Operand, out: &Operand, f: impl Fn(A, A) -> O) {
     let walk = Walk::new([out.layout(), a.layout(), b.layout()]);
     let [out_stride, a_stride, b_stride] = walk.row_strides();
     walk.rows(|[to, from_a, from_b]| {
@@ -97,6 +118,14 @@ unsafe fn map2_walk<A: Copy, O: Copy>(a: &Operand, b: &Operand, out: &Operand, f
         // SAFETY: the walk stays within the operands; the rest is the caller's duty.
         unsafe { rows::map2(walk.row_length(), out, a, b, &f) };
     });
+}
+
+/// How many elements there are, if they lie side by side, in the same order, in all of these.
+#[inline]
+fn single_row(inputs: &[&Operand], out: &Operand) -> Option<usize> {
+    let shape = out.layout().shape();
+    let alike = |input: &&Operand| input.is_whole() && input.layout().shape() == shape;
+    (out.is_whole() && inputs.iter().all(alike)).then(|| shape.elements())
 }
 
 /// A row of `operand` to read.

@@ -27,6 +27,7 @@ mod rows;
 mod softmax;
 mod table;
 mod walk;
+mod wide;
 
 pub(crate) use copy::{check_copy, check_fill, copy, fill};
 pub(crate) use table::register;

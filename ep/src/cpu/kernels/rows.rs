@@ -5,6 +5,10 @@
 //! [`LANES`] elements is loaded whole, computed, and stored whole. Raw pointers are necessary as an
 //! output may be exactly an input; a `&mut` and a `&` to it would be undefined behaviour.
 
+use pulp::{Simd, WithSimd};
+
+use crate::cpu::kernels::wide;
+
 /// Elements that are computed at a time. 16 is a cache line of `f32`, four SSE or two AVX registers;
 /// more would spill for 8-byte elements.
 pub(super) const LANES: usize = 16;
@@ -96,23 +100,14 @@ pub(super) unsafe fn fill<T: Copy>(length: usize, out: Out<T>, value: T) {
 ///   an element of `a` may be an element of `out` if both have the same index.
 #[inline]
 pub(super) unsafe fn map1<A: Copy, O: Copy>(length: usize, out: Out<O>, a: In<A>, f: impl Fn(A) -> O) {
-    let mut i = 0;
     if (out.stride, a.stride) == (1, 1) {
-        while i + LANES <= length {
-            // SAFETY: the caller's duty, as the strides are 1 and the block ends within `length`.
-            let x = unsafe { a.block(i) };
-            let y = std::array::from_fn(|lane| f(x[lane]));
-            // SAFETY: likewise; the block of `a` at the same indices has been read already.
-            unsafe { out.set_block(i, y) };
-            i += LANES;
-        }
+        return wide::run(Map1 { length, out, a, f });
     }
-    while i < length {
+    for i in 0..length {
         // SAFETY: the caller's duty, as `i < length`.
         let x = unsafe { a.get(i) };
         // SAFETY: likewise.
         unsafe { out.set(i, f(x)) };
-        i += 1;
     }
 }
 
@@ -136,26 +131,7 @@ pub(super) unsafe fn map2<A: Copy, B: Copy, O: Copy>(
     // stride of `out`, which is not 0 unless there is one element only.
     match (a.stride, b.stride) {
         (1, 1) if out.stride == 1 => {
-            let mut i = 0;
-            while i + LANES <= length {
-                // SAFETY: the caller's duty: the strides are 1 and the block ends within `length`.
-                let x = unsafe { a.block(i) };
-                // SAFETY: likewise.
-                let y = unsafe { b.block(i) };
-                let z = std::array::from_fn(|lane| f(x[lane], y[lane]));
-                // SAFETY: likewise; the inputs at the same indices have been read already.
-                unsafe { out.set_block(i, z) };
-                i += LANES;
-            }
-            while i < length {
-                // SAFETY: the caller's duty, as `i < length`.
-                let x = unsafe { a.get(i) };
-                // SAFETY: likewise.
-                let y = unsafe { b.get(i) };
-                // SAFETY: likewise.
-                unsafe { out.set(i, f(x, y)) };
-                i += 1;
-            }
+            wide::run(Map2 { length, out, a, b, f });
         }
         (_, 0) => {
             // SAFETY: the caller's duty: there is an element 0.
@@ -196,10 +172,111 @@ pub(super) unsafe fn map3<A: Copy, B: Copy, C: Copy, O: Copy>(
     c: In<C>,
     f: impl Fn(A, B, C) -> O,
 ) {
-    let mut i = 0;
     if (out.stride, a.stride, b.stride, c.stride) == (1, 1, 1, 1) {
+        return wide::run(Map3 { length, out, a, b, c, f });
+    }
+    for i in 0..length {
+        // SAFETY: the caller's duty, as `i < length`.
+        let x = unsafe { a.get(i) };
+        // SAFETY: likewise.
+        let y = unsafe { b.get(i) };
+        // SAFETY: likewise.
+        let z = unsafe { c.get(i) };
+        // SAFETY: likewise.
+        unsafe { out.set(i, f(x, y, z)) };
+    }
+}
+
+/// [`map1`] of elements side by side. Made by it alone, whose caller's duties hold for as long as there is one.
+struct Map1<A, O, F> {
+    length: usize,
+    out: Out<O>,
+    a: In<A>,
+    f: F,
+}
+
+impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for Map1<A, O, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Map1 { length, out, a, f } = self;
+        let mut i = 0;
         while i + LANES <= length {
-            // SAFETY: the caller's duty, as the strides are 1 and the block ends within `length`.
+            // SAFETY: the duty of who called the maker, as the strides are 1 and the block ends within `length`.
+            let x = unsafe { a.block(i) };
+            let y = std::array::from_fn(|lane| f(x[lane]));
+            // SAFETY: likewise; the block of `a` at the same indices has been read already.
+            unsafe { out.set_block(i, y) };
+            i += LANES;
+        }
+        while i < length {
+            // SAFETY: the duty of who called the maker, as `i < length`.
+            let x = unsafe { a.get(i) };
+            // SAFETY: likewise.
+            unsafe { out.set(i, f(x)) };
+            i += 1;
+        }
+    }
+}
+
+/// [`map2`] of elements side by side, as [`Map1`].
+struct Map2<A, B, O, F> {
+    length: usize,
+    out: Out<O>,
+    a: In<A>,
+    b: In<B>,
+    f: F,
+}
+
+impl<A: Copy, B: Copy, O: Copy, F: Fn(A, B) -> O> WithSimd for Map2<A, B, O, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Map2 { length, out, a, b, f } = self;
+        let mut i = 0;
+        while i + LANES <= length {
+            // SAFETY: the duty of who called the maker: the strides are 1 and the block ends within `length`.
+            let x = unsafe { a.block(i) };
+            // SAFETY: likewise.
+            let y = unsafe { b.block(i) };
+            let z = std::array::from_fn(|lane| f(x[lane], y[lane]));
+            // SAFETY: likewise; the inputs at the same indices have been read already.
+            unsafe { out.set_block(i, z) };
+            i += LANES;
+        }
+        while i < length {
+            // SAFETY: the duty of who called the maker, as `i < length`.
+            let x = unsafe { a.get(i) };
+            // SAFETY: likewise.
+            let y = unsafe { b.get(i) };
+            // SAFETY: likewise.
+            unsafe { out.set(i, f(x, y)) };
+            i += 1;
+        }
+    }
+}
+
+/// [`map3`] of elements side by side, as [`Map1`].
+struct Map3<A, B, C, O, F> {
+    length: usize,
+    out: Out<O>,
+    a: In<A>,
+    b: In<B>,
+    c: In<C>,
+    f: F,
+}
+
+impl<A: Copy, B: Copy, C: Copy, O: Copy, F: Fn(A, B, C) -> O> WithSimd for Map3<A, B, C, O, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Map3 { length, out, a, b, c, f } = self;
+        let mut i = 0;
+        while i + LANES <= length {
+            // SAFETY: the duty of who called the maker, as the strides are 1 and the block ends within `length`.
             let x = unsafe { a.block(i) };
             // SAFETY: likewise.
             let y = unsafe { b.block(i) };
@@ -210,17 +287,17 @@ pub(super) unsafe fn map3<A: Copy, B: Copy, C: Copy, O: Copy>(
             unsafe { out.set_block(i, w) };
             i += LANES;
         }
-    }
-    while i < length {
-        // SAFETY: the caller's duty, as `i < length`.
-        let x = unsafe { a.get(i) };
-        // SAFETY: likewise.
-        let y = unsafe { b.get(i) };
-        // SAFETY: likewise.
-        let z = unsafe { c.get(i) };
-        // SAFETY: likewise.
-        unsafe { out.set(i, f(x, y, z)) };
-        i += 1;
+        while i < length {
+            // SAFETY: the duty of who called the maker, as `i < length`.
+            let x = unsafe { a.get(i) };
+            // SAFETY: likewise.
+            let y = unsafe { b.get(i) };
+            // SAFETY: likewise.
+            let z = unsafe { c.get(i) };
+            // SAFETY: likewise.
+            unsafe { out.set(i, f(x, y, z)) };
+            i += 1;
+        }
     }
 }
 
