@@ -137,3 +137,26 @@ fn a_place_that_held_three_axes_holds_one() {
     let expected = unsafe { Operand::new(base, DType::I32, dense(&[2, 3]), Access::Read) };
     assert_eq!(format!("{operand:?}"), format!("{expected:?}"));
 }
+
+/// What a view says of itself is what its layout says, however it was made.
+#[test]
+fn a_view_knows_whether_it_has_gaps() {
+    let mut memory = [0.0_f64; 30];
+    let base = memory.as_mut_ptr().cast::<u8>();
+    let whole = dense(&[2, 3, 4]);
+    let layouts =
+        [whole, whole.permute(&[2, 0, 1]).unwrap(), whole.slice(2, 1..3).unwrap(), dense(&[0, 7]), dense(&[])];
+    let mut operand = Operand::blank();
+    assert!(operand.is_whole());
+    for layout in layouts {
+        // SAFETY: the memory lives until the end and is larger than each view.
+        unsafe { operand.set(base, DType::F64, &layout, Access::ReadWrite) };
+        assert_eq!(operand.is_whole(), layout.is_contiguous(), "{layout:?}");
+    }
+    // SAFETY: as above.
+    unsafe { operand.set(base, DType::F64, &layouts[1], Access::ReadWrite) };
+    // SAFETY: as above, and these are the sizes of a shape.
+    unsafe { operand.set_whole(base, DType::F64, (&[5], 1), Access::ReadWrite) };
+    assert!(operand.is_whole() && operand.layout().is_contiguous());
+    assert_eq!(operand.slice::<f64>().unwrap(), [0.0; 5]);
+}

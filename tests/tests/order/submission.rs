@@ -202,6 +202,27 @@ fn a_wait_for_what_is_not_submitted_before_it_is_refused() {
     .expect("it passes");
 }
 
+/// The last use of all is known for good at once, but only where nothing behind it can be refused.
+#[test]
+fn what_a_list_creates_is_unknown_again_when_a_line_without_uses_is_refused() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0, 2.0]);
+    let (one, two) = (StreamKey::new(CPU, StreamType::Compute, 1), StreamKey::new(CPU, StreamType::Compute, 2));
+    let mut created = None;
+    let bad = list(|b| {
+        created = Some(b.neg(&x)?);
+        b.wait(two, one, &streamvm::Event::new());
+        Ok(())
+    });
+    assert!(matches!(refused(&vm, bad), Error::WaitsForLater { line: 1, .. }));
+    let created = created.expect("built");
+    assert_eq!(created.wait(), Err(Error::NotSubmitted));
+    assert_eq!(created.neg().err(), Some(Error::NotSubmitted));
+    // The same handle may be written by a list that is taken.
+    submit(&vm, |b| b.fill_into(&created, 3.0)).wait().expect("it passes");
+    assert_eq!(created.to_vec::<f32>(), Ok(vec![3.0; 2]));
+}
+
 #[test]
 fn an_event_is_recorded_once() {
     let vm = vm();

@@ -397,3 +397,69 @@ pub(super) unsafe fn fold_each<A: Copy, S: Copy>(states: &mut [S], a: *const A, 
         *state = step(*state, element);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pulp::Arch;
+
+    use super::*;
+
+    /// Numbers of all sizes and signs, and those that are none.
+    fn numbers(seed: u32) -> Vec<f32> {
+        let mut bits = seed;
+        let mut next = || {
+            bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            f32::from_bits(bits)
+        };
+        (0..LANES * 5 + 3).map(|_| next()).collect()
+    }
+
+    fn side_by_side(elements: &[f32]) -> In<f32> {
+        In { first: elements.as_ptr(), stride: 1 }
+    }
+
+    /// Bits of what `run` writes; those of one number that is none are as good as those of another.
+    fn written(run: impl FnOnce(usize, Out<f32>)) -> Vec<u32> {
+        let mut out = numbers(0);
+        run(out.len(), Out { first: out.as_mut_ptr(), stride: 1 });
+        out.iter().map(|it| if it.is_nan() { f32::NAN.to_bits() } else { it.to_bits() }).collect()
+    }
+
+    /// Each a type of its own: a pointer to a function would be compiled once, for the least processor.
+    fn same1(f: impl Fn(f32) -> f32 + Copy) {
+        let x = numbers(1);
+        let a = side_by_side(&x);
+        // SAFETY: the numbers live as long, and there are as many of each.
+        let here = written(|length, out| unsafe { map1(length, out, a, f) });
+        assert_eq!(here, written(|length, out| Arch::Scalar.dispatch(Map1 { length, out, a, f })));
+    }
+
+    fn same2(f: impl Fn(f32, f32) -> f32 + Copy) {
+        let (x, y) = (numbers(1), numbers(2));
+        let (a, b) = (side_by_side(&x), side_by_side(&y));
+        // SAFETY: as above.
+        let here = written(|length, out| unsafe { map2(length, out, a, b, f) });
+        assert_eq!(here, written(|length, out| Arch::Scalar.dispatch(Map2 { length, out, a, b, f })));
+    }
+
+    fn same3(f: impl Fn(f32, f32, f32) -> f32 + Copy) {
+        let (x, y, z) = (numbers(1), numbers(2), numbers(3));
+        let (a, b, c) = (side_by_side(&x), side_by_side(&y), side_by_side(&z));
+        // SAFETY: as above.
+        let here = written(|length, out| unsafe { map3(length, out, a, b, c, f) });
+        assert_eq!(here, written(|length, out| Arch::Scalar.dispatch(Map3 { length, out, a, b, c, f })));
+    }
+
+    /// On this processor as on the least, to the bit: a product is rounded before it is added to.
+    #[test]
+    fn results_do_not_depend_on_the_processor() {
+        same1(f32::exp);
+        same1(f32::sqrt);
+        same1(|x| x * x + 1.0);
+        same2(|x, y| x + y);
+        same2(|x, y| x / y);
+        same2(f32::min);
+        same2(|x, y| x * y - x);
+        same3(|x, y, z| x * y + z);
+    }
+}
