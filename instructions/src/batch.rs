@@ -145,15 +145,15 @@ impl<'a> Single<'a> {
     /// Makes an instruction that runs a caller's function, and hands it to `submit`.
     ///
     /// # Errors
-    /// As [`InstructionsBuilder::call_fn`](crate::InstructionsBuilder::call_fn); `submit` is not called then.
+    /// As [`InstructionsBuilder::call_fn`](crate::InstructionsBuilder::call_fn), where `submit` is not called; what `submit` gives.
     #[inline(always)]
-    pub fn submit_function<R>(
+    pub fn submit_function<E: From<BuildError>>(
         issued: Issued,
         name: impl Into<Cow<'static, str>>,
         uses: impl IntoIterator<Item = Use<'a>>,
         code: impl FnOnce() -> InlineFn,
-        submit: impl FnOnce(&mut Single<'a>) -> R,
-    ) -> Result<R, BuildError> {
+        submit: impl FnOnce(&mut Single<'a>) -> Result<(), E>,
+    ) -> Result<(), E> {
         let Issued { stream, role, manner, site } = issued;
         let mut single = Single { instruction: Instruction::new(stream, BLANK, site), uses: SmallVec::new() };
         single.uses.extend(uses);
@@ -164,7 +164,7 @@ impl<'a> Single<'a> {
         if single.instruction.has_more() {
             single.check()?;
         }
-        Ok(submit(&mut single))
+        submit(&mut single)
     }
 
     #[inline(never)]

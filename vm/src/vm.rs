@@ -207,13 +207,12 @@ impl Vm {
         Ok(ticket)
     }
 
-    /// [`Vm::submit`] of one instruction that borrows what it uses.
+    /// [`Vm::submit`] of one instruction that borrows what it uses, and is made in a caller that has the ticket.
     #[inline]
-    pub(crate) fn submit_one(&self, single: &mut Single<'_>) -> Result<Ticket<'_>, Error> {
-        let mut ticket = Ticket::new(&self.shared);
+    pub(crate) fn submit_one(&self, single: &mut Single<'_>, ticket: &mut Ticket<'_>) -> Result<(), Error> {
         self.shared.submit_one(&self.engine, single, &mut ticket.submitted)?;
         self.shared.failures.log_unseen();
-        Ok(ticket)
+        Ok(())
     }
 
     /// Runs a caller's function over declared reads and writes, on the compute stream of `device` and the lane of the thread's
@@ -248,7 +247,9 @@ impl Vm {
     {
         let (role, manner, site) = (Role::Function, Manner::default(), Location::caller());
         let issued = Issued { stream: StreamKey::new(device, StreamType::Compute, current_lane()), role, manner, site };
-        Single::submit_function(issued, name, uses, || InlineFn::new(f), |single| self.submit_one(single))?
+        let mut ticket = Ticket::new(&self.shared);
+        Single::submit_function(issued, name, uses, || InlineFn::new(f), |one| self.submit_one(one, &mut ticket))?;
+        Ok(ticket)
     }
 
     /// [`Vm::submit`] that never blocks on a full queue.

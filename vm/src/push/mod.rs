@@ -149,7 +149,9 @@ impl Vm {
         site: &'static Location<'static>,
     ) -> Result<Ticket<'_>, Error> {
         let issued = Issued { stream: manner.stream(), role: Role::Push, manner: manner.of_instruction(), site };
-        Single::submit_function(issued, name, uses, code, |single| self.submit_one(single))?
+        let mut ticket = Ticket::new(&self.shared);
+        Single::submit_function(issued, name, uses, code, |single| self.submit_one(single, &mut ticket))?;
+        Ok(ticket)
     }
 
     /// Blocks until all writes of `var` that were submitted so far, by any thread, have passed. Reads are not waited for; a
