@@ -11,7 +11,7 @@ use streamvm_stream::StreamKey;
 
 use crate::check::check_function;
 use crate::list::{BLANK, Instruction, InstructionList, Kind, Line, Manner, Role};
-use crate::{BuildError, Declared, HeldUse, Tensor, Use, Var};
+use crate::{BuildError, Declared, Tensor, Use, Var};
 
 /// Instructions in program order, with what they use. Engines rely on what was checked when they were made, so there are no others than
 /// lists and [`Single`].
@@ -73,14 +73,14 @@ pub type UseOf<B> = Declared<<B as Batch>::Tensor, <B as Batch>::Var>;
 
 mod sealed {
     pub trait Sealed {}
-    impl Sealed for super::InstructionList {}
+    impl<U> Sealed for super::InstructionList<U> {}
     impl Sealed for super::Single<'_> {}
 }
 
-impl Batch for InstructionList {
+impl<T: Borrow<Tensor>, V: Borrow<Var>> Batch for InstructionList<Declared<T, V>> {
     const ONE: bool = false;
-    type Tensor = Tensor;
-    type Var = Var;
+    type Tensor = T;
+    type Var = V;
 
     #[inline]
     fn instructions(&self) -> &[Instruction] {
@@ -88,12 +88,12 @@ impl Batch for InstructionList {
     }
 
     #[inline]
-    fn all_uses(&self) -> &[HeldUse] {
+    fn all_uses(&self) -> &[Declared<T, V>] {
         InstructionList::all_uses(self)
     }
 
     #[inline]
-    fn lines(&mut self) -> (Lines<'_>, &[HeldUse]) {
+    fn lines(&mut self) -> (Lines<'_>, &[Declared<T, V>]) {
         let (instructions, uses) = self.parts_mut();
         (Lines(instructions.iter_mut()), uses)
     }

@@ -3,7 +3,7 @@
 //! It holds no lock and touches no shared state; nothing runs, and no memory is taken, before an engine is given the
 //! list. Every call notes the caller's source line. A call that returns an error has added nothing.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::panic::Location;
 
 use streamvm_ep::{
@@ -14,15 +14,19 @@ use streamvm_stream::{StreamKey, StreamType};
 use crate::check::{
     check_alike, check_copy, check_fill, check_function, check_in_place, check_op, check_op_into, check_output,
 };
-use crate::{BuildError, Event, InstructionList, Kind, Manner, Place, Role, Tensor, Use, Var, WaitFor, current_lane};
+use crate::uses::{Declared, HeldUse, Keep, Use};
+use crate::{BuildError, Event, InstructionList, Kind, Manner, Place, Role, Tensor, Var, WaitFor, current_lane};
 
 /// Builds an [`InstructionList`] in program order.
 ///
 /// The stream of each instruction follows from what it does: kernels and functions run on the compute stream of their
 /// operands' device, copies on the copy stream of the device at their other end; all on the builder's lane.
+///
+/// The list has a handle of its own of all that it uses. That of [`InstructionsBuilder::borrowing`] borrows them, and counts
+/// nothing.
 #[derive(Debug)]
-pub struct InstructionsBuilder {
-    list: InstructionList,
+pub struct InstructionsBuilder<U = HeldUse> {
+    list: InstructionList<U>,
     lane: u32,
     compute: StreamType,
     manner: Manner,
@@ -31,7 +35,98 @@ pub struct InstructionsBuilder {
 impl InstructionsBuilder {
     /// A builder of an empty list, on the lane of the thread's [`lane`](crate::lane) guard.
     pub fn new() -> InstructionsBuilder {
-        let (list, compute, manner) = (InstructionList::new(), StreamType::Compute, Manner::default());
+        InstructionsBuilder::empty()
+    }
+
+    /// Runs `op` over `inputs` on their device and returns its output, a tensor of its own, for the engine of the inputs
+    /// if they have one.
+    ///
+    /// # Errors
+    /// The shapes, dtypes or parameters do not fit the op, or the inputs do not live on one device.
+    #[track_caller]
+    pub fn op(&mut self, op: Op, inputs: &[&Tensor], params: Params) -> Result<Tensor, BuildError> {
+        let (device, output) = output_of(op, inputs, &params, self.compute)?;
+        self.push_op(device, op, params, inputs, &output, Location::caller());
+        Ok(output)
+    }
+
+    /// A tensor for an instruction of this builder to make on `device`.
+    pub(crate) fn output(&self, device: DeviceId, dtype: DType, shape: Shape) -> Tensor {
+        Tensor::unbound(device.into(), self.compute.output_memory(), dtype, shape)
+    }
+
+    /// Copies `source` to `place` and returns the copy, contiguous and of its own storage, for the engine of the source if
+    /// it has one.
+    ///
+    /// # Errors
+    /// None so far: whether the devices are there is found out when the list is submitted.
+    #[track_caller]
+    pub fn copy(&mut self, source: &Tensor, place: impl Into<Place>) -> Result<Tensor, BuildError> {
+        let (engine, place) = (source.resource().engine(), place.into());
+        let target = Tensor::unbound_of(engine, place, MemoryKind::Device, source.dtype(), source.layout().shape());
+        self.push_copy(source, &target, Location::caller());
+        Ok(target)
+    }
+
+    /// A new tensor with every element set to `value`.
+    ///
+    /// # Errors
+    /// The shape is impossible, or the value does not fit the dtype.
+    #[track_caller]
+    pub fn fill(
+        &mut self,
+        place: impl Into<Place>,
+        dtype: DType,
+        shape: &[usize],
+        value: impl Into<Scalar>,
+    ) -> Result<Tensor, BuildError> {
+        let target = Tensor::unbound(place.into(), MemoryKind::Device, dtype, Shape::new(shape)?);
+        self.fill_into(&target, value)?;
+        Ok(target)
+    }
+
+    /// A new tensor with memory and no values yet.
+    ///
+    /// # Errors
+    /// The shape is impossible.
+    #[track_caller]
+    pub fn allocate(&mut self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, BuildError> {
+        let target = Tensor::unbound(place.into(), MemoryKind::Device, dtype, Shape::new(shape)?);
+        self.push_on(target.place(), Kind::Allocate, [target.write()], Location::caller());
+        Ok(target)
+    }
+}
+
+impl<'a> InstructionsBuilder<Use<'a>> {
+    /// A builder of an empty list that borrows what it uses, on the lane of the thread's [`lane`](crate::lane) guard: for programs
+    /// that keep their handles anyway, and submit many lists. It makes no tensors: they are what the list would have to keep.
+    ///
+    /// ```
+    /// # use streamvm_instructions::{InstructionsBuilder, Var};
+    /// # use streamvm_ep::DeviceId;
+    /// let variables = [Var::new(), Var::new()];
+    /// let mut builder = InstructionsBuilder::borrowing();
+    /// builder.push("step", DeviceId::cpu(0), [variables[0].read(), variables[1].write()], || Ok(()));
+    /// assert_eq!(builder.finish().len(), 1);
+    /// ```
+    ///
+    /// ```compile_fail,E0505
+    /// # use streamvm_instructions::{InstructionsBuilder, Var};
+    /// # use streamvm_ep::DeviceId;
+    /// let variable = Var::new();
+    /// let mut builder = InstructionsBuilder::borrowing();
+    /// builder.push("step", DeviceId::cpu(0), [variable.write()], || Ok(()));
+    /// drop(variable);
+    /// builder.finish();
+    /// ```
+    pub fn borrowing() -> InstructionsBuilder<Use<'a>> {
+        InstructionsBuilder::empty()
+    }
+}
+
+impl<U> InstructionsBuilder<U> {
+    fn empty() -> InstructionsBuilder<U> {
+        let (list, compute, manner) = (InstructionList::empty(), StreamType::Compute, Manner::default());
         InstructionsBuilder { list, lane: current_lane(), compute, manner }
     }
 
@@ -71,32 +166,20 @@ impl InstructionsBuilder {
     }
 
     /// The list so far.
-    pub fn list(&self) -> &InstructionList {
+    pub fn list(&self) -> &InstructionList<U> {
         &self.list
     }
 
     /// The finished list.
-    pub fn finish(self) -> InstructionList {
+    pub fn finish(self) -> InstructionList<U> {
         self.list
     }
+}
 
-    /// Runs `op` over `inputs` on their device and returns its output, a tensor of its own, for the engine of the inputs
-    /// if they have one.
-    ///
-    /// # Errors
-    /// The shapes, dtypes or parameters do not fit the op, or the inputs do not live on one device.
-    #[track_caller]
-    pub fn op(&mut self, op: Op, inputs: &[&Tensor], params: Params) -> Result<Tensor, BuildError> {
-        let (device, output) = output_of(op, inputs, &params, self.compute)?;
-        self.push_op(device, op, params, inputs, &output, Location::caller());
-        Ok(output)
-    }
-
-    /// A tensor for an instruction of this builder to make on `device`.
-    pub(crate) fn output(&self, device: DeviceId, dtype: DType, shape: Shape) -> Tensor {
-        Tensor::unbound(device.into(), self.compute.output_memory(), dtype, shape)
-    }
-
+impl<'u, T: Borrow<Tensor>, V: Borrow<Var>> InstructionsBuilder<Declared<T, V>>
+where
+    Declared<T, V>: Keep<'u>,
+{
     /// Runs `op` over `inputs` into `output`, which may be a view, and for elementwise ops exactly an input. Ops without
     /// inputs run on the device of `output`.
     ///
@@ -104,7 +187,13 @@ impl InstructionsBuilder {
     /// As [`InstructionsBuilder::op`]; `output` has another shape, dtype or device, broadcasts, or overlaps an input
     /// without being the same view of an elementwise op.
     #[track_caller]
-    pub fn op_into(&mut self, op: Op, inputs: &[&Tensor], params: Params, output: &Tensor) -> Result<(), BuildError> {
+    pub fn op_into(
+        &mut self,
+        op: Op,
+        inputs: &[&'u Tensor],
+        params: Params,
+        output: &'u Tensor,
+    ) -> Result<(), BuildError> {
         let (device, dtype, shape) = check_op_into(op, inputs, &params, output)?;
         check_output(op.name(), output, device.into(), dtype, &shape)?;
         check_in_place(op, inputs, output)?;
@@ -117,8 +206,8 @@ impl InstructionsBuilder {
         device: DeviceId,
         op: Op,
         params: Params,
-        inputs: &[&Tensor],
-        output: &Tensor,
+        inputs: &[&'u Tensor],
+        output: &'u Tensor,
         site: &'static Location<'static>,
     ) {
         let stream = self.stream_of(device);
@@ -126,31 +215,18 @@ impl InstructionsBuilder {
         self.list.push_unchecked(stream, Kind::Call { op, params }, uses, site);
     }
 
-    /// Copies `source` to `place` and returns the copy, contiguous and of its own storage, for the engine of the source if
-    /// it has one.
-    ///
-    /// # Errors
-    /// None so far: whether the devices are there is found out when the list is submitted.
-    #[track_caller]
-    pub fn copy(&mut self, source: &Tensor, place: impl Into<Place>) -> Result<Tensor, BuildError> {
-        let (engine, place) = (source.resource().engine(), place.into());
-        let target = Tensor::unbound_of(engine, place, MemoryKind::Device, source.dtype(), source.layout().shape());
-        self.push_copy(source, &target, Location::caller());
-        Ok(target)
-    }
-
     /// Copies `source` into `target`, which may be a view. Any strides on both sides.
     ///
     /// # Errors
     /// The shapes or dtypes differ, `target` broadcasts, or the two overlap.
     #[track_caller]
-    pub fn copy_into(&mut self, source: &Tensor, target: &Tensor) -> Result<(), BuildError> {
+    pub fn copy_into(&mut self, source: &'u Tensor, target: &'u Tensor) -> Result<(), BuildError> {
         check_copy(source, target)?;
         self.push_copy(source, target, Location::caller());
         Ok(())
     }
 
-    fn push_copy(&mut self, source: &Tensor, target: &Tensor, site: &'static Location<'static>) {
+    fn push_copy(&mut self, source: &'u Tensor, target: &'u Tensor, site: &'static Location<'static>) {
         // Nothing that only a device reaches: the host copies, and no device's stream waits for it.
         let by_host = match (cpu_of(source.place()), cpu_of(target.place())) {
             (Some(cpu), _) if is_pinned(target) => Some((cpu, StreamType::HostToDevice)),
@@ -181,56 +257,28 @@ impl InstructionsBuilder {
         }
     }
 
-    /// A new tensor with every element set to `value`.
-    ///
-    /// # Errors
-    /// The shape is impossible, or the value does not fit the dtype.
-    #[track_caller]
-    pub fn fill(
-        &mut self,
-        place: impl Into<Place>,
-        dtype: DType,
-        shape: &[usize],
-        value: impl Into<Scalar>,
-    ) -> Result<Tensor, BuildError> {
-        let target = Tensor::unbound(place.into(), MemoryKind::Device, dtype, Shape::new(shape)?);
-        self.fill_into(&target, value)?;
-        Ok(target)
-    }
-
     /// Sets every element of `target`, which may be a view, to `value`.
     ///
     /// # Errors
     /// The value does not fit the dtype, or the view broadcasts.
     #[track_caller]
-    pub fn fill_into(&mut self, target: &Tensor, value: impl Into<Scalar>) -> Result<(), BuildError> {
+    pub fn fill_into(&mut self, target: &'u Tensor, value: impl Into<Scalar>) -> Result<(), BuildError> {
         let value = value.into();
         check_fill(value, target)?;
         self.push_on(target.place(), Kind::Fill(value), [target.write()], Location::caller());
         Ok(())
     }
 
-    /// A new tensor with memory and no values yet.
-    ///
-    /// # Errors
-    /// The shape is impossible.
-    #[track_caller]
-    pub fn allocate(&mut self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, BuildError> {
-        let target = Tensor::unbound(place.into(), MemoryKind::Device, dtype, Shape::new(shape)?);
-        self.push_on(target.place(), Kind::Allocate, [target.write()], Location::caller());
-        Ok(target)
-    }
-
     /// Gives the memory behind `tensor` back, ahead of its last handle; later instructions of this list may get it.
     /// All its views become unusable.
     #[track_caller]
-    pub fn release(&mut self, tensor: &Tensor) {
+    pub fn release(&mut self, tensor: &'u Tensor) {
         self.push_on(tensor.place(), Kind::Release, [tensor.owner().write()], Location::caller());
     }
 
     /// Orders the compute stream of `place` after the last writes of `tensors`, and does nothing.
     #[track_caller]
-    pub fn touch(&mut self, place: impl Into<Place>, tensors: &[&Tensor]) {
+    pub fn touch(&mut self, place: impl Into<Place>, tensors: &[&'u Tensor]) {
         let uses = tensors.iter().map(|tensor| tensor.read());
         self.push_on(place.into(), Kind::Touch, uses, Location::caller());
     }
@@ -244,7 +292,7 @@ impl InstructionsBuilder {
     /// # Errors
     /// A written operand shares bytes with another operand or broadcasts, or an operand lives on another device.
     #[track_caller]
-    pub fn call_fn<'u, F>(
+    pub fn call_fn<F>(
         &mut self,
         name: impl Into<Cow<'static, str>>,
         device: DeviceId,
@@ -272,7 +320,7 @@ impl InstructionsBuilder {
     /// tensors may live anywhere, the same one may be used twice, and the stronger use counts. As it writes no byte of a tensor,
     /// [`Tensor::write`] counts as [`Tensor::update`] here.
     #[track_caller]
-    pub fn push<'u, F>(
+    pub fn push<F>(
         &mut self,
         name: impl Into<Cow<'static, str>>,
         device: DeviceId,
@@ -289,7 +337,7 @@ impl InstructionsBuilder {
 
     /// Ends a variable: later lists that use it are refused, and what was submitted before goes on.
     #[track_caller]
-    pub fn release_var(&mut self, var: &Var) {
+    pub fn release_var(&mut self, var: &'u Var) {
         self.push_on(Place::Host, Kind::Release, [var.write()], Location::caller());
     }
 
@@ -299,7 +347,7 @@ impl InstructionsBuilder {
     /// # Errors
     /// The tensor lives on a device whose memory the host cannot reach, or is a written view that broadcasts.
     #[track_caller]
-    pub fn access<F>(&mut self, name: impl Into<Cow<'static, str>>, tensor: Use<'_>, f: F) -> Result<(), BuildError>
+    pub fn access<F>(&mut self, name: impl Into<Cow<'static, str>>, tensor: Use<'u>, f: F) -> Result<(), BuildError>
     where
         F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
     {
@@ -323,7 +371,7 @@ impl InstructionsBuilder {
     /// # Errors
     /// An operand lives elsewhere; a written operand shares bytes with another operand or broadcasts.
     #[track_caller]
-    pub fn call_cuda<'u, F>(
+    pub fn call_cuda<F>(
         &mut self,
         name: impl Into<Cow<'static, str>>,
         device: DeviceId,
@@ -341,7 +389,7 @@ impl InstructionsBuilder {
     }
 
     #[inline(always)]
-    pub(crate) fn push_function<'u>(
+    pub(crate) fn push_function(
         &mut self,
         name: impl Into<Cow<'static, str>>,
         role: Role,
@@ -417,7 +465,7 @@ impl InstructionsBuilder {
         self.list.push_unchecked(BARRIER, Kind::GlobalSync, [], Location::caller());
     }
 
-    fn push_on<'u>(
+    fn push_on(
         &mut self,
         place: Place,
         kind: Kind,

@@ -4,7 +4,7 @@
 //! Instructions and uses lie in two vectors, which a thread keeps for its next list: building allocates nothing in
 //! steady state.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::cell::Cell;
 use std::ops::{Deref, Range};
 use std::panic::Location;
@@ -15,7 +15,8 @@ use streamvm_stream::{Capabilities, StreamKey, StreamType, WaitKind};
 
 use crate::check::check;
 use crate::stage::{self, Staged};
-use crate::{BuildError, Declared, Event, HeldUse, Use};
+use crate::uses::Keep;
+use crate::{BuildError, Declared, Event, HeldUse, Tensor, Use, Var};
 
 /// A caller's code inside an instruction; `None` once parsed from text or taken by an engine.
 pub type Body = Option<InlineFn>;
@@ -258,11 +259,12 @@ struct Buffers {
     /// Places of instructions; those from `len` on hold nothing.
     places: Vec<Instruction>,
     len: usize,
-    uses: Vec<HeldUse>,
     /// Where the uses of the instructions end. What lies behind was left by a caller's iterator that panicked.
     end_of_uses: u32,
     /// A device other than a CPU makes a copy.
     copies_by_devices: bool,
+    /// Room for uses, while no list has these buffers.
+    room: Vec<HeldUse>,
 }
 
 impl Buffers {
@@ -272,10 +274,10 @@ impl Buffers {
 
     /// Where the next instruction's uses begin: behind those of the last one. What lies there goes.
     #[inline]
-    fn cut_uses(&mut self) -> u32 {
+    fn cut<U>(&self, uses: &mut Vec<U>) -> u32 {
         let end = self.end_of_uses;
-        if self.uses.len() != end as usize {
-            self.uses.truncate(end as usize);
+        if uses.len() != end as usize {
+            uses.truncate(end as usize);
         }
         end
     }
@@ -304,6 +306,13 @@ impl Buffers {
             }
         }
     }
+}
+
+/// The room of a vector for values of another type: the same memory, where they are as large.
+#[inline]
+fn room_of<T, U>(mut values: Vec<T>) -> Vec<U> {
+    values.clear();
+    values.into_iter().map(|_| unreachable!("there are none")).collect()
 }
 
 /// An instruction of a list, of which only the code can be taken: the rest was checked, and engines rely on it.
@@ -351,14 +360,22 @@ thread_local! {
 }
 
 /// Instructions in program order.
-#[derive(Default)]
-pub struct InstructionList {
-    /// `None` while nothing was pushed. In a box, which a thread keeps like all in it: a list is handed on from call to call,
-    /// and is one word.
+///
+/// A list has a handle of its own of all that it uses, so it may outlive those that it was shown. One of an
+/// [`InstructionsBuilder::borrowing`](crate::InstructionsBuilder::borrowing) borrows them instead.
+pub struct InstructionList<U = HeldUse> {
+    /// `None` while nothing was pushed.
     buffers: Option<Box<Buffers>>,
+    uses: Vec<U>,
 }
 
-impl fmt::Debug for InstructionList {
+impl Default for InstructionList {
+    fn default() -> InstructionList {
+        InstructionList::empty()
+    }
+}
+
+impl<U> fmt::Debug for InstructionList<U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.instructions()).finish()
     }
@@ -367,52 +384,7 @@ impl fmt::Debug for InstructionList {
 impl InstructionList {
     /// An empty list.
     pub fn new() -> InstructionList {
-        InstructionList::default()
-    }
-
-    /// What it holds; from the first call on, in the buffers of this thread's last list.
-    #[inline]
-    fn buffers(&mut self) -> &mut Buffers {
-        self.buffers.get_or_insert_with(|| SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default())
-    }
-
-    /// The instructions.
-    #[inline]
-    pub fn instructions(&self) -> &[Instruction] {
-        self.buffers.as_deref().map_or(&[], Buffers::instructions)
-    }
-
-    /// How many instructions there are.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.instructions().len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// What an instruction of this list uses: inputs, then outputs.
-    #[inline]
-    pub fn uses(&self, instruction: &Instruction) -> &[HeldUse] {
-        self.buffers.as_deref().map_or(&[], |buffers| instruction.uses_of(&buffers.uses))
-    }
-
-    /// What all instructions use; each knows its own part, see [`Instruction::use_range`].
-    pub fn all_uses(&self) -> &[HeldUse] {
-        self.buffers.as_deref().map_or(&[], |buffers| &buffers.uses)
-    }
-
-    /// All instructions and all their uses, for who takes the instructions out.
-    pub(crate) fn parts_mut(&mut self) -> (&mut [Instruction], &[HeldUse]) {
-        let Some(buffers) = self.buffers.as_deref_mut() else { return (&mut [], &[]) };
-        (&mut buffers.places[..buffers.len], &buffers.uses)
-    }
-
-    /// Takes the code out of a function or barrier, to run it: `None` where there is none, or no more.
-    pub fn take_body(&mut self, line: usize) -> Body {
-        Line(self.parts_mut().0.get_mut(line)?).body()?.take()
+        InstructionList::empty()
     }
 
     /// Appends an instruction that no builder call makes, on a stream of one's choice.
@@ -434,19 +406,80 @@ impl InstructionList {
         checked
     }
 
-    /// Appends an instruction that was checked, or is right by the way it was made. Engines rely on it.
-    #[inline(always)]
-    pub(crate) fn push_unchecked<'u>(
-        &mut self,
-        stream: StreamKey,
-        kind: Kind,
-        uses: impl IntoIterator<Item = Use<'u>>,
-        site: &'static Location<'static>,
-    ) {
-        if matches!(kind, Kind::Copy) && stream.device.kind != DeviceKind::Cpu {
-            self.buffers().copies_by_devices = true;
+    /// Moves the instructions of `other` behind those of this list.
+    pub fn append(&mut self, mut other: InstructionList) {
+        let (buffers, uses) = self.parts();
+        let (others, others_uses) = other.parts();
+        others.cut(others_uses);
+        let offset = buffers.cut(uses);
+        let lines = buffers.len;
+        uses.append(others_uses);
+        buffers.end_of_uses = uses.len() as u32;
+        others.end_of_uses = 0;
+        buffers.copies_by_devices |= others.copies_by_devices;
+        for instruction in &mut others.places[..others.len] {
+            let place = buffers.blank();
+            mem::swap(place, instruction);
+            place.uses = place.uses.start + offset..place.uses.end + offset;
+            if let Kind::Wait { target: WaitFor::Line(line), .. } = &mut place.kind {
+                *line += lines;
+            }
+            buffers.len += 1;
         }
-        self.push_made(stream, || kind, uses, site, Manner::default());
+    }
+}
+
+impl<U> InstructionList<U> {
+    #[inline]
+    pub(crate) const fn empty() -> InstructionList<U> {
+        InstructionList { buffers: None, uses: Vec::new() }
+    }
+
+    /// What it holds; from the first call on, in the buffers of this thread's last list.
+    #[inline]
+    fn parts(&mut self) -> (&mut Buffers, &mut Vec<U>) {
+        let uses = &mut self.uses;
+        let buffers = self.buffers.get_or_insert_with(|| {
+            let mut buffers = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
+            *uses = room_of(mem::take(&mut buffers.room));
+            buffers
+        });
+        (buffers, uses)
+    }
+
+    /// The instructions.
+    #[inline]
+    pub fn instructions(&self) -> &[Instruction] {
+        self.buffers.as_deref().map_or(&[], Buffers::instructions)
+    }
+
+    /// How many instructions there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.instructions().len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What all instructions use; each knows its own part, see [`Instruction::use_range`].
+    #[inline]
+    pub fn all_uses(&self) -> &[U] {
+        &self.uses
+    }
+
+    /// All instructions and all their uses, for who takes the instructions out.
+    #[inline]
+    pub(crate) fn parts_mut(&mut self) -> (&mut [Instruction], &[U]) {
+        let Some(buffers) = self.buffers.as_deref_mut() else { return (&mut [], &[]) };
+        (&mut buffers.places[..buffers.len], &self.uses)
+    }
+
+    /// Takes the code out of a function or barrier, to run it: `None` where there is none, or no more.
+    pub fn take_body(&mut self, line: usize) -> Body {
+        Line(self.parts_mut().0.get_mut(line)?).body()?.take()
     }
 
     /// Whether a device other than a CPU makes a copy of this list.
@@ -455,10 +488,53 @@ impl InstructionList {
         self.buffers.as_deref().is_some_and(|buffers| buffers.copies_by_devices)
     }
 
+    /// Says how the last instruction is run.
+    pub(crate) fn set_manner(&mut self, manner: Manner) {
+        let (buffers, _) = self.parts();
+        if let Some(last) = buffers.places[..buffers.len].last_mut() {
+            last.manner = manner;
+        }
+    }
+
+    /// Removes the last instruction.
+    pub(crate) fn pop(&mut self) {
+        let (buffers, uses) = self.parts();
+        if let Some(last) = buffers.instructions().last() {
+            buffers.end_of_uses = last.uses.start;
+            buffers.cut(uses);
+            buffers.truncate(buffers.len - 1);
+        }
+    }
+}
+
+impl<T: Borrow<Tensor>, V: Borrow<Var>> InstructionList<Declared<T, V>> {
+    /// What an instruction of this list uses: inputs, then outputs.
+    #[inline]
+    pub fn uses(&self, instruction: &Instruction) -> &[Declared<T, V>] {
+        instruction.uses_of(&self.uses)
+    }
+
     /// Moves everything into a list in which each copy between pageable memory and a device that reaches none goes by way of
     /// pinned memory, in pieces of at most `piece` bytes. `None`, and nothing is moved, if there is no such copy.
     pub fn staged(&mut self, capabilities: &Capabilities, piece: usize) -> Option<Staged> {
         stage::stage(self, capabilities, piece)
+    }
+
+    /// Appends an instruction that was checked, or is right by the way it was made. Engines rely on it.
+    #[inline(always)]
+    pub(crate) fn push_unchecked<'u>(
+        &mut self,
+        stream: StreamKey,
+        kind: Kind,
+        uses: impl IntoIterator<Item = Use<'u>>,
+        site: &'static Location<'static>,
+    ) where
+        Declared<T, V>: Keep<'u>,
+    {
+        if matches!(kind, Kind::Copy) && stream.device.kind != DeviceKind::Cpu {
+            self.parts().0.copies_by_devices = true;
+        }
+        self.push_made(stream, || kind, uses, site, Manner::default());
     }
 
     /// [`InstructionList::push_unchecked`] of a kind that `make` makes, run in this manner. Returns whether it uses more than
@@ -475,15 +551,18 @@ impl InstructionList {
         uses: impl IntoIterator<Item = Use<'u>>,
         site: &'static Location<'static>,
         manner: Manner,
-    ) -> bool {
-        let buffers = self.buffers();
-        let first = buffers.cut_uses();
+    ) -> bool
+    where
+        Declared<T, V>: Keep<'u>,
+    {
+        let (buffers, all) = self.parts();
+        let first = buffers.cut(all);
         // Looked at where they lie: looked at on the way, each would be put together on the stack first.
         for u in uses {
-            buffers.uses.push(u.hold());
+            all.push(Keep::keep(u));
         }
-        let has_more = buffers.uses[first as usize..].iter().any(HeldUse::has_more);
-        let end = buffers.uses.len() as u32;
+        let has_more = all[first as usize..].iter().any(Declared::has_more);
+        let end = all.len() as u32;
         let place = buffers.blank();
         place.make(make);
         place.set_uses(first..end, has_more);
@@ -494,55 +573,16 @@ impl InstructionList {
         buffers.end_of_uses = end;
         has_more
     }
-
-    /// Says how the last instruction is run.
-    pub(crate) fn set_manner(&mut self, manner: Manner) {
-        let buffers = self.buffers();
-        if let Some(last) = buffers.places[..buffers.len].last_mut() {
-            last.manner = manner;
-        }
-    }
-
-    /// Removes the last instruction.
-    pub(crate) fn pop(&mut self) {
-        let buffers = self.buffers();
-        if let Some(last) = buffers.instructions().last() {
-            buffers.end_of_uses = last.uses.start;
-            buffers.cut_uses();
-            buffers.truncate(buffers.len - 1);
-        }
-    }
-
-    /// Moves the instructions of `other` behind those of this list.
-    pub fn append(&mut self, mut other: InstructionList) {
-        let (buffers, other) = (self.buffers(), other.buffers());
-        other.cut_uses();
-        let offset = buffers.cut_uses();
-        let lines = buffers.len;
-        buffers.uses.append(&mut other.uses);
-        buffers.end_of_uses = buffers.uses.len() as u32;
-        other.end_of_uses = 0;
-        buffers.copies_by_devices |= other.copies_by_devices;
-        for instruction in &mut other.places[..other.len] {
-            let place = buffers.blank();
-            mem::swap(place, instruction);
-            place.uses = place.uses.start + offset..place.uses.end + offset;
-            if let Kind::Wait { target: WaitFor::Line(line), .. } = &mut place.kind {
-                *line += lines;
-            }
-            buffers.len += 1;
-        }
-    }
 }
 
-impl Drop for InstructionList {
+impl<U> Drop for InstructionList<U> {
     fn drop(&mut self) {
         let Some(mut buffers) = self.buffers.take() else { return };
         buffers.truncate(0);
-        buffers.uses.clear();
         buffers.end_of_uses = 0;
         buffers.copies_by_devices = false;
-        if buffers.places.len() > KEPT || buffers.uses.capacity() > KEPT * 4 {
+        buffers.room = room_of(mem::take(&mut self.uses));
+        if buffers.places.len() > KEPT || buffers.room.capacity() > KEPT * 4 {
             return;
         }
         // A thread that is ending has no place to keep them.

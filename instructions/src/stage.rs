@@ -30,6 +30,7 @@
 //! the copy covers all of its target, the first piece is said to begin that ([`Tensor::begin`]): it heals as the whole would. A list
 //! that was printed and parsed has lost that, and heals nothing.
 
+use std::borrow::Borrow;
 use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ use streamvm_stream::{Capabilities, StreamKey, StreamType};
 use crate::builder::HOST_DEVICE;
 use crate::engine::Engine;
 use crate::list::{BLANK, Instruction};
-use crate::{HeldUse, InstructionList, Kind, Tensor, Use, WaitFor};
+use crate::{Declared, InstructionList, Kind, Tensor, Use, Var, WaitFor};
 
 /// The most bytes that are staged in one piece, unless an engine was built otherwise: 8 MiB. Sixteen lanes of PCIe 4.0, 32 GB/s by
 /// their specification, take a quarter of a millisecond for that at best, which is long against handing a piece from one stream to
@@ -60,7 +61,15 @@ pub struct Staged {
 
 /// Moves `list` into one in which every copy is staged that has to be; `None` if none has to. A list that will be refused, as
 /// it waits for a line that does not come before or is on another stream, stays as it is.
-pub(crate) fn stage(list: &mut InstructionList, capabilities: &Capabilities, piece: usize) -> Option<Staged> {
+pub(crate) fn stage<T, V>(
+    list: &mut InstructionList<Declared<T, V>>,
+    capabilities: &Capabilities,
+    piece: usize,
+) -> Option<Staged>
+where
+    T: Borrow<Tensor>,
+    V: Borrow<Var>,
+{
     let mut any = false;
     for (line, instruction) in list.instructions().iter().enumerate() {
         match &instruction.kind {
@@ -77,7 +86,7 @@ pub(crate) fn stage(list: &mut InstructionList, capabilities: &Capabilities, pie
     if !any {
         return None;
     }
-    let mut list = mem::take(list);
+    let mut list = mem::replace(list, InstructionList::empty());
     let mut staged = Staged { list: InstructionList::new(), lines: Vec::new() };
     // The last line that came from each line.
     let mut moved = Vec::new();
@@ -90,11 +99,15 @@ pub(crate) fn stage(list: &mut InstructionList, capabilities: &Capabilities, pie
 }
 
 /// The source and the target of a copy that has to be staged.
-fn ends<'a>(
+fn ends<'a, T, V>(
     instruction: &Instruction,
-    uses: &'a [HeldUse],
+    uses: &'a [Declared<T, V>],
     capabilities: &Capabilities,
-) -> Option<(&'a Tensor, &'a Tensor)> {
+) -> Option<(&'a Tensor, &'a Tensor)>
+where
+    T: Borrow<Tensor>,
+    V: Borrow<Var>,
+{
     if !matches!(instruction.kind, Kind::Copy) || !capabilities.pinned_only(instruction.stream.device.kind) {
         return None;
     }
@@ -109,14 +122,17 @@ fn is_pageable(tensor: &Tensor) -> bool {
 }
 
 impl Staged {
-    fn push(
+    fn push<T, V>(
         &mut self,
         line: usize,
         instruction: &mut Instruction,
-        uses: &[HeldUse],
+        uses: &[Declared<T, V>],
         moved: &[usize],
         (capabilities, piece): (&Capabilities, usize),
-    ) {
+    ) where
+        T: Borrow<Tensor>,
+        V: Borrow<Var>,
+    {
         let Instruction { stream, site, .. } = *instruction;
         if let Some((source, target)) = ends(instruction, uses, capabilities) {
             let halves = Halves::of(stream, source, target);
@@ -145,7 +161,7 @@ impl Staged {
             // The last half of a copy may run on another stream than the copy was to.
             *source = self.list.instructions()[*earlier].stream;
         }
-        self.list.push_unchecked(stream, kind, uses.iter().map(HeldUse::seen), site);
+        self.list.push_unchecked(stream, kind, uses.iter().map(Declared::seen), site);
         self.list.set_manner(instruction.manner);
         self.lines.push(line);
     }

@@ -18,6 +18,32 @@ pub type Use<'a> = Declared<&'a Tensor, &'a Var>;
 /// A use that has a handle of its own, in an [`InstructionList`](crate::InstructionList).
 pub type HeldUse = Declared<Tensor, Var>;
 
+/// How a list keeps a use that it is shown: by a handle of its own, or as it is.
+pub trait Keep<'u>: sealed::Sealed {
+    /// The use as it is kept.
+    fn keep(shown: Use<'u>) -> Self;
+}
+
+impl<'u> Keep<'u> for HeldUse {
+    #[inline(always)]
+    fn keep(shown: Use<'u>) -> HeldUse {
+        shown.hold()
+    }
+}
+
+impl<'u> Keep<'u> for Use<'u> {
+    #[inline(always)]
+    fn keep(shown: Use<'u>) -> Use<'u> {
+        shown
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::HeldUse {}
+    impl Sealed for super::Use<'_> {}
+}
+
 /// What is used and how, in one tag and one pointer: two words that a compiler keeps in registers from where a use is declared
 /// to where it lies in its list. With the access apart they were three, and copied through the stack.
 #[derive(Copy, Clone, Debug)]

@@ -3,6 +3,7 @@
 //! One short lock does it, in the usual case: free what was dropped, admit, prepare, commit. Whatever needs a driver, a
 //! new thread or patience is done outside of the lock, and the submission starts again.
 
+use std::borrow::Borrow;
 use std::cell::RefCell;
 use std::io;
 use std::panic::Location;
@@ -10,7 +11,8 @@ use std::sync::{Arc, TryLockError};
 
 use streamvm_ep::{Device, DeviceKind, Priority};
 use streamvm_instructions::{
-    Batch, Deadline, Engine, Error, InstructionList, Place, ResourceId, ResourceKind, Single, SyncCounts, Tensor,
+    Batch, Deadline, Declared, Engine, Error, InstructionList, Place, ResourceId, ResourceKind, Single, SyncCounts,
+    Tensor, Var,
 };
 use streamvm_stream::allocator::Want;
 use streamvm_stream::{
@@ -63,10 +65,10 @@ enum Hindrance {
 impl Shared {
     /// Submits `list`. `engine` is this engine as tensors know it; `submitted`, which is empty, gets what became of it:
     /// returned, it would be copied at each step on the way.
-    pub(crate) fn submit(
+    pub(crate) fn submit<T: Borrow<Tensor>, V: Borrow<Var>>(
         self: &Arc<Self>,
         engine: &Arc<dyn Engine>,
-        list: &mut InstructionList,
+        list: &mut InstructionList<Declared<T, V>>,
         full: Full,
         submitted: &mut Submitted,
     ) -> Result<(), Error> {
@@ -80,10 +82,10 @@ impl Shared {
 
     /// [`Shared::submit`] of a list in which devices copy. Apart, so that others need no room for what it holds.
     #[inline(never)]
-    fn stage_and_submit(
+    fn stage_and_submit<T: Borrow<Tensor>, V: Borrow<Var>>(
         self: &Arc<Self>,
         engine: &Arc<dyn Engine>,
-        list: &mut InstructionList,
+        list: &mut InstructionList<Declared<T, V>>,
         full: Full,
         submitted: &mut Submitted,
     ) -> Result<(), Error> {

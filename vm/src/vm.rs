@@ -1,6 +1,6 @@
 //! The engine's front: what a program holds.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use streamvm_ep::cuda::CudaAbsent;
 use streamvm_ep::races::Finding;
 use streamvm_ep::{DType, DeviceId, DeviceInfo, Element, FnContext, FnError, InlineFn, MemoryKind, Scalar, Shape};
 use streamvm_instructions::{
-    BuildError, Deadline, Engine, Error, Generator, InstructionList, InstructionsBuilder, Issued, Manner, Place, Role,
-    Single, SyncCounts, Tensor, Use, Var, current_lane, deadline,
+    BuildError, Deadline, Declared, Engine, Error, Generator, InstructionList, InstructionsBuilder, Issued, Manner,
+    Place, Role, Single, SyncCounts, Tensor, Use, Var, current_lane, deadline,
 };
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -196,11 +196,18 @@ impl Vm {
     ///
     /// # Errors
     /// See [`Error`]; nothing of the list runs then.
-    pub fn submit(&self, list: InstructionList) -> Result<Ticket<'_>, Error> {
+    pub fn submit<T: Borrow<Tensor>, V: Borrow<Var>>(
+        &self,
+        list: InstructionList<Declared<T, V>>,
+    ) -> Result<Ticket<'_>, Error> {
         self.submit_or(list, Full::Blocks)
     }
 
-    fn submit_or(&self, mut list: InstructionList, full: Full) -> Result<Ticket<'_>, Error> {
+    fn submit_or<T: Borrow<Tensor>, V: Borrow<Var>>(
+        &self,
+        mut list: InstructionList<Declared<T, V>>,
+        full: Full,
+    ) -> Result<Ticket<'_>, Error> {
         let mut ticket = Ticket::new(&self.shared);
         self.shared.submit(&self.engine, &mut list, full, &mut ticket.submitted)?;
         self.shared.failures.log_unseen();
@@ -256,7 +263,10 @@ impl Vm {
     ///
     /// # Errors
     /// As [`Vm::submit`]; [`Error::WouldBlock`] with the list dropped when the queue is full.
-    pub fn try_submit(&self, list: InstructionList) -> Result<Ticket<'_>, Error> {
+    pub fn try_submit<T: Borrow<Tensor>, V: Borrow<Var>>(
+        &self,
+        list: InstructionList<Declared<T, V>>,
+    ) -> Result<Ticket<'_>, Error> {
         self.submit_or(list, Full::Refuses)
     }
 
@@ -264,7 +274,11 @@ impl Vm {
     ///
     /// # Errors
     /// As [`Vm::submit`]; [`Error::Timeout`] with the list dropped.
-    pub fn submit_timeout(&self, list: InstructionList, timeout: Duration) -> Result<Ticket<'_>, Error> {
+    pub fn submit_timeout<T: Borrow<Tensor>, V: Borrow<Var>>(
+        &self,
+        list: InstructionList<Declared<T, V>>,
+        timeout: Duration,
+    ) -> Result<Ticket<'_>, Error> {
         let _guard = deadline(timeout);
         self.submit(list)
     }

@@ -6,7 +6,7 @@ use streamvm::{InstructionsBuilder, Vm};
 
 use crate::case::Sample;
 use crate::error::Error;
-use crate::workloads::graph::{Sink, blocked, submit};
+use crate::workloads::graph::{blocked, submit};
 
 /// The most rounds of a measurement: each wakes a thread, which takes up to 50 µs.
 const ROUNDS: usize = 1_000;
@@ -37,7 +37,7 @@ fn round(vm: &Vm, depth: usize) -> Result<(Duration, Duration), Error> {
     vm.submit(block.finish())?;
 
     let start = Instant::now();
-    submit(vm, depth, 1, &|sink: &mut Sink<'_>, _| sink.empty([variable.update()]))?;
+    submit(vm, depth, 1, |sink, _| sink.empty([variable.update()]))?;
     let submitting = start.elapsed();
     let (pending, expected) = (vm.stats().in_flight, depth as u64 + 1);
     if pending != expected {

@@ -5,7 +5,7 @@
 use std::sync::mpsc;
 use std::time::Instant;
 
-use streamvm::{BuildError, InstructionsBuilder, LaneGuard, Use, Var, Vm, current_lane};
+use streamvm::{BuildError, FnError, InstructionsBuilder, LaneGuard, Use, Var, Vm, current_lane};
 
 use super::DEVICE;
 use crate::case::{Sample, Sizes};
@@ -24,37 +24,37 @@ pub const READERS: usize = 64;
 /// Operations of one round of the fan workload: one write, then the reads.
 pub const ROUND: usize = READERS + 1;
 
-/// One variable that every operation reads and writes: in lists, and one operation a submission.
+/// One variable that every operation reads and writes: in lists, in lists that borrow it, and one operation a submission.
 ///
 /// # Errors
 /// The engine failed, or ran another number of instructions.
 pub fn chain(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
-    lists_and_single(&Graph::chain(engine()?), sizes)
+    lists_and_single(Graph::chain(engine()?), sizes)
 }
 
-/// Operations that each write their own variable, round robin: in lists, and one operation a submission.
+/// Operations that each write their own variable, round robin: in lists, in lists that borrow them, and one operation a
+/// submission.
 ///
 /// # Errors
 /// The engine failed, or ran another number of instructions.
 pub fn independent(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
-    lists_and_single(&Graph::independent(engine()?), sizes)
+    lists_and_single(Graph::independent(engine()?), sizes)
 }
 
-/// Random reads and writes: in lists on one lane, with each operation on the next of four, and one operation a
-/// submission on one lane.
+/// Random reads and writes: in lists on one lane, with each operation on the next of four, both also in lists that borrow, and
+/// one operation a submission on one lane.
 ///
 /// # Errors
 /// The engine failed, or ran another number of instructions.
 pub fn random(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
-    let measured = |lanes: usize, list: usize| -> Result<f64, Error> {
-        let graph = Graph::random(engine()?, sizes.random, lanes);
-        graph.run(sizes.warm_up().random, list)?;
-        graph.run(sizes.random, list)
-    };
+    let graph = |lanes: usize| -> Result<_, Error> { Ok(Graph::random(engine()?, sizes.random, lanes)) };
+    let sizes = (sizes.warm_up().random, sizes.random);
     Ok(vec![
-        Sample::ns("ns_per_op_one_lane", measured(1, LIST)?),
-        Sample::ns("ns_per_op_four_lanes", measured(4, LIST)?),
-        Sample::ns("ns_per_op_single", measured(1, 1)?),
+        graph(1)?.sample("ns_per_op_one_lane", sizes, LIST)?,
+        graph(1)?.borrowing().sample("ns_per_op_one_lane_borrowing", sizes, LIST)?,
+        graph(4)?.sample("ns_per_op_four_lanes", sizes, LIST)?,
+        graph(4)?.borrowing().sample("ns_per_op_four_lanes_borrowing", sizes, LIST)?,
+        graph(1)?.sample("ns_per_op_single", sizes, 1)?,
     ])
 }
 
@@ -64,25 +64,22 @@ pub fn random(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
 /// # Errors
 /// The engine failed, or ran another number of instructions.
 pub fn fan(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
-    let measured = |lanes: usize, list: usize| -> Result<f64, Error> {
-        let graph = Graph::fan(engine()?, lanes);
-        graph.run(sizes.warm_up().rounds * ROUND, list)?;
-        graph.run(sizes.rounds * ROUND, list)
-    };
+    let graph = |lanes: usize| -> Result<_, Error> { Ok(Graph::fan(engine()?, lanes)) };
+    let sizes = (sizes.warm_up().rounds * ROUND, sizes.rounds * ROUND);
     Ok(vec![
-        Sample::ns("ns_per_op_one_lane", measured(1, ROUND)?),
-        Sample::ns("ns_per_op_two_lanes", measured(2, ROUND)?),
-        Sample::ns("ns_per_op_single", measured(1, 1)?),
+        graph(1)?.sample("ns_per_op_one_lane", sizes, ROUND)?,
+        graph(2)?.sample("ns_per_op_two_lanes", sizes, ROUND)?,
+        graph(2)?.borrowing().sample("ns_per_op_two_lanes_borrowing", sizes, ROUND)?,
+        graph(1)?.sample("ns_per_op_single", sizes, 1)?,
     ])
 }
 
-fn lists_and_single<E: Emit>(graph: &Graph<E>, sizes: &Sizes) -> Result<Vec<Sample>, Error> {
-    let mut samples = Vec::new();
-    for (metric, list) in [("ns_per_op_lists_of_64", LIST), ("ns_per_op_single", 1)] {
-        graph.run(sizes.warm_up().ops, list)?;
-        samples.push(Sample::ns(metric, graph.run(sizes.ops, list)?));
-    }
-    Ok(samples)
+fn lists_and_single<E: Emit>(mut graph: Graph<E>, sizes: &Sizes) -> Result<Vec<Sample>, Error> {
+    let sizes = (sizes.warm_up().ops, sizes.ops);
+    let lists = graph.sample("ns_per_op_lists_of_64", sizes, LIST)?;
+    let single = graph.sample("ns_per_op_single", sizes, 1)?;
+    graph = graph.borrowing();
+    Ok(vec![lists, graph.sample("ns_per_op_lists_borrowing", sizes, LIST)?, single])
 }
 
 fn engine() -> Result<Vm, Error> {
@@ -104,6 +101,8 @@ pub(crate) fn blocked(builder: &mut InstructionsBuilder, held: Use<'_>) -> Resul
 pub enum Sink<'a> {
     /// Into a list.
     List(InstructionsBuilder),
+    /// Into a list that borrows what it uses.
+    Borrowing(InstructionsBuilder<Use<'a>>),
     /// To the engine's streams.
     Streams {
         /// The engine.
@@ -115,11 +114,24 @@ pub enum Sink<'a> {
     Workers(&'a Vm),
 }
 
-impl Sink<'_> {
+impl<'a> Sink<'a> {
+    /// An empty list.
+    fn list(workers: bool, borrowing: bool) -> Sink<'a> {
+        if borrowing {
+            let mut builder = InstructionsBuilder::borrowing();
+            builder.set_workers(workers);
+            return Sink::Borrowing(builder);
+        }
+        let mut builder = InstructionsBuilder::new();
+        builder.set_workers(workers);
+        Sink::List(builder)
+    }
+
     /// The lane of what follows.
     pub fn set_lane(&mut self, number: u32) {
         match self {
             Sink::List(builder) => builder.set_lane(number),
+            Sink::Borrowing(builder) => builder.set_lane(number),
             Sink::Streams { lane, .. } if current_lane() != number => {
                 *lane = None;
                 *lane = Some(streamvm::lane(number));
@@ -133,26 +145,10 @@ impl Sink<'_> {
     /// # Errors
     /// It cannot be built; the engine failed.
     #[inline(always)]
-    pub fn call<'u>(
+    pub fn call(
         &mut self,
         name: &'static str,
-        uses: impl IntoIterator<Item = Use<'u>>,
-        f: impl FnOnce() + Send + 'static,
-    ) -> Result<(), Error> {
-        let Sink::List(builder) = self else { return self.call_at_once(name, uses, f) };
-        builder.call_fn(name, DEVICE, uses, move |_| {
-            f();
-            Ok(())
-        })?;
-        Ok(())
-    }
-
-    /// Apart, so that a program that makes lists needs no room for what this does.
-    #[inline(never)]
-    fn call_at_once<'u>(
-        &mut self,
-        name: &'static str,
-        uses: impl IntoIterator<Item = Use<'u>>,
+        uses: impl IntoIterator<Item = Use<'a>>,
         f: impl FnOnce() + Send + 'static,
     ) -> Result<(), Error> {
         let function = move || {
@@ -160,7 +156,22 @@ impl Sink<'_> {
             Ok(())
         };
         match self {
-            Sink::List(_) => unreachable!("a list takes it itself"),
+            Sink::List(builder) => Ok(builder.call_fn(name, DEVICE, uses, move |_| function())?),
+            Sink::Borrowing(builder) => Ok(builder.call_fn(name, DEVICE, uses, move |_| function())?),
+            Sink::Streams { .. } | Sink::Workers(_) => self.call_at_once(name, uses, function),
+        }
+    }
+
+    /// Apart, so that a program that makes lists needs no room for what this does.
+    #[inline(never)]
+    fn call_at_once(
+        &mut self,
+        name: &'static str,
+        uses: impl IntoIterator<Item = Use<'a>>,
+        function: impl FnOnce() -> Result<(), FnError> + Send + 'static,
+    ) -> Result<(), Error> {
+        match self {
+            Sink::List(_) | Sink::Borrowing(_) => unreachable!("a list takes it itself"),
             Sink::Streams { vm, .. } => drop(vm.call_fn(name, DEVICE, uses, move |_| function())?),
             Sink::Workers(vm) => drop(vm.push(name, uses, function)?),
         }
@@ -172,30 +183,45 @@ impl Sink<'_> {
     /// # Errors
     /// As [`Sink::call`].
     #[inline(always)]
-    pub fn empty<'u>(&mut self, uses: impl IntoIterator<Item = Use<'u>>) -> Result<(), Error> {
+    pub fn empty(&mut self, uses: impl IntoIterator<Item = Use<'a>>) -> Result<(), Error> {
         self.call("empty", uses, || ())
     }
 }
 
-fn uses_of<'a>(variables: &'a [Var], op: &'a RandomOp) -> impl Iterator<Item = Use<'a>> {
+fn uses_of<'a>(variables: &'a [Var], op: &RandomOp) -> impl Iterator<Item = Use<'a>> {
     let reads = op.reads().iter().map(|read| variables[*read as usize].read());
     reads.chain([variables[op.write as usize].write()])
 }
-
-/// Emits the operation of a number.
-pub trait Emit: Fn(&mut Sink<'_>, usize) -> Result<(), Error> {}
-
-impl<E: Fn(&mut Sink<'_>, usize) -> Result<(), Error>> Emit for E {}
 
 /// Emits operations from 0 to `ops` in lists of `list`, and submits each; of 1, by calls that need no list.
 ///
 /// # Errors
 /// An operation cannot be built; the engine failed.
-pub fn submit(vm: &Vm, ops: usize, list: usize, emit: &impl Emit) -> Result<(), Error> {
-    submit_to(vm, ops, list, false, emit)
+pub fn submit<'a>(
+    vm: &'a Vm,
+    ops: usize,
+    list: usize,
+    emit: impl Fn(&mut Sink<'a>, usize) -> Result<(), Error>,
+) -> Result<(), Error> {
+    submit_to(vm, ops, list, Lists::default(), emit)
 }
 
-fn submit_to(vm: &Vm, ops: usize, list: usize, workers: bool, emit: &impl Emit) -> Result<(), Error> {
+/// What else the lists of a workload are.
+#[derive(Copy, Clone, Default)]
+struct Lists {
+    /// On workers, which run each operation as soon as what it uses is ready.
+    workers: bool,
+    /// They borrow what they use.
+    borrowing: bool,
+}
+
+fn submit_to<'a>(
+    vm: &'a Vm,
+    ops: usize,
+    list: usize,
+    Lists { workers, borrowing }: Lists,
+    emit: impl Fn(&mut Sink<'a>, usize) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut at_once = match (list, workers) {
         (1, true) => Some(Sink::Workers(vm)),
         (1, false) => Some(Sink::Streams { vm, lane: None }),
@@ -203,111 +229,103 @@ fn submit_to(vm: &Vm, ops: usize, list: usize, workers: bool, emit: &impl Emit) 
     };
     let mut made = None;
     for first in (0..ops).step_by(list) {
-        let sink = at_once.as_mut().unwrap_or_else(|| {
-            let mut builder = InstructionsBuilder::new();
-            builder.set_workers(workers);
-            made.insert(Sink::List(builder))
-        });
+        let sink = at_once.as_mut().unwrap_or_else(|| made.insert(Sink::list(workers, borrowing)));
         // In one place for all, so that it is compiled into the loop.
         for op in first..ops.min(first + list) {
             emit(sink, op)?;
         }
-        if let Some(Sink::List(builder)) = made.take() {
-            vm.submit(builder.finish())?;
+        match made.take() {
+            Some(Sink::List(builder)) => drop(vm.submit(builder.finish())?),
+            Some(Sink::Borrowing(builder)) => drop(vm.submit(builder.finish())?),
+            _ => {}
         }
     }
     Ok(())
 }
 
+/// Emits the operation of a number over variables.
+pub trait Emit: for<'a> Fn(&mut Sink<'a>, &'a [Var], usize) -> Result<(), Error> {}
+
+impl<E: for<'a> Fn(&mut Sink<'a>, &'a [Var], usize) -> Result<(), Error>> Emit for E {}
+
 /// A workload on an engine.
 pub struct Graph<E> {
     workload: &'static str,
     vm: Vm,
+    variables: Vec<Var>,
     emit: E,
-    workers: bool,
+    lists: Lists,
 }
 
 impl Graph<()> {
     /// One variable that every operation reads and writes.
     pub fn chain(vm: Vm) -> Graph<impl Emit> {
-        let variable = vm.var();
-        let emit = move |sink: &mut Sink<'_>, _| sink.empty([variable.update()]);
-        Graph { workload: "chain", vm, emit, workers: false }
+        Graph::new("chain", vm, 1, |sink, variables, _| sink.empty([variables[0].update()]))
     }
 
     /// One variable that every operation reads and writes, each on the next of `lanes`.
     pub fn crossing(vm: Vm, lanes: usize) -> Graph<impl Emit> {
-        let variable = vm.var();
-        let emit = move |sink: &mut Sink<'_>, op: usize| {
+        Graph::new("crossing", vm, 1, move |sink, variables, op| {
             sink.set_lane((op % lanes) as u32);
-            sink.empty([variable.update()])
-        };
-        Graph { workload: "crossing", vm, emit, workers: false }
+            sink.empty([variables[0].update()])
+        })
     }
 
     /// Operations that each write their own variable, round robin.
     pub fn independent(vm: Vm) -> Graph<impl Emit> {
-        let variables = variables(&vm, INDEPENDENT_VARIABLES);
-        let emit = move |sink: &mut Sink<'_>, op: usize| sink.empty([variables[op % INDEPENDENT_VARIABLES].write()]);
-        Graph { workload: "independent", vm, emit, workers: false }
+        Graph::new("independent", vm, INDEPENDENT_VARIABLES, |sink, variables, op| {
+            sink.empty([variables[op % INDEPENDENT_VARIABLES].write()])
+        })
     }
 
     /// The same over `count` variables, each operation on the next of `lanes`: two divisions an operation more. A variable
     /// stays on its lane where `lanes` divides `count`.
     pub fn independent_over(vm: Vm, count: usize, lanes: usize) -> Graph<impl Emit> {
-        let variables = variables(&vm, count);
-        let emit = move |sink: &mut Sink<'_>, op: usize| {
+        Graph::new("independent", vm, count, move |sink, variables, op| {
             sink.set_lane((op % lanes) as u32);
             sink.empty([variables[op % count].write()])
-        };
-        Graph { workload: "independent", vm, emit, workers: false }
+        })
     }
 
     /// Operations over `operands` of the independent workload's variables: each writes one and reads the others.
     pub fn operands(vm: Vm, operands: usize) -> Graph<impl Emit> {
-        let variables = variables(&vm, INDEPENDENT_VARIABLES);
-        let emit = move |sink: &mut Sink<'_>, op: usize| {
+        Graph::new("operands", vm, INDEPENDENT_VARIABLES, move |sink, variables, op| {
             let variable = |operand: usize| &variables[(op * operands + operand) % INDEPENDENT_VARIABLES];
             let reads = (1..operands).map(|operand| variable(operand).read());
             sink.empty(reads.chain([variable(0).write()]))
-        };
-        Graph { workload: "operands", vm, emit, workers: false }
+        })
     }
 
     /// `ops` operations with random reads and writes, each on the next of `lanes`.
     pub fn random(vm: Vm, ops: usize, lanes: usize) -> Graph<impl Emit> {
-        let (variables, ops) = (variables(&vm, VARIABLES), random_ops(ops));
-        let emit = move |sink: &mut Sink<'_>, op: usize| {
+        let ops = random_ops(ops);
+        Graph::new("random", vm, VARIABLES, move |sink, variables, op| {
             sink.set_lane((op % lanes) as u32);
-            sink.empty(uses_of(&variables, &ops[op]))
-        };
-        Graph { workload: "random", vm, emit, workers: false }
+            sink.empty(uses_of(variables, &ops[op]))
+        })
     }
 
     /// `ops` operations with random reads and writes, each of which works for 1 to 9 µs.
     pub fn irregular(vm: Vm, ops: usize) -> Graph<impl Emit> {
-        let (variables, ops) = (variables(&vm, VARIABLES), random_ops(ops));
-        let emit = move |sink: &mut Sink<'_>, op: usize| {
+        let ops = random_ops(ops);
+        Graph::new("irregular", vm, VARIABLES, move |sink, variables, op| {
             let steps = steps_of(op);
-            sink.call("works", uses_of(&variables, &ops[op]), move || work(steps))
-        };
-        Graph { workload: "irregular", vm, emit, workers: false }
+            sink.call("works", uses_of(variables, &ops[op]), move || work(steps))
+        })
     }
 
     /// Rounds of one write on the first lane, then reads, each on the next of `lanes`.
     pub fn fan(vm: Vm, lanes: usize) -> Graph<impl Emit> {
-        let variable = vm.var();
-        let emit = move |sink: &mut Sink<'_>, op: usize| match op % ROUND {
+        Graph::new("fan", vm, 1, move |sink, variables, op| match op % ROUND {
             0 => {
                 sink.set_lane(0);
-                sink.empty([variable.write()])
+                sink.empty([variables[0].write()])
             }
             reader => {
                 sink.set_lane((reader % lanes) as u32);
-                sink.empty([variable.read()])
+                sink.empty([variables[0].read()])
             }
-        };
-        Graph { workload: "fan", vm, emit, workers: false }
+        })
     }
 }
 
@@ -316,15 +334,21 @@ pub(crate) fn variables(vm: &Vm, count: usize) -> Vec<Var> {
     (0..count).map(|_| vm.var()).collect()
 }
 
-impl<E: Emit> Graph<E> {
-    /// Emits the first `ops` operations in lists of `list`, waits for all, and gives the time of one in ns.
+impl<E: for<'a> Fn(&mut Sink<'a>, &'a [Var], usize) -> Result<(), Error>> Graph<E> {
+    /// A workload over so many fresh variables.
+    fn new(workload: &'static str, vm: Vm, count: usize, emit: E) -> Graph<E> {
+        Graph { workload, variables: variables(&vm, count), vm, emit, lists: Lists::default() }
+    }
+
+    /// Emits the first `ops` operations in lists of `list`, or by calls that need no list where that is 1, waits for all, and
+    /// gives the time of one in ns.
     ///
     /// # Errors
     /// The engine failed, or ran another number of instructions.
     pub fn run(&self, ops: usize, list: usize) -> Result<f64, Error> {
         let before = self.instructions();
         let start = Instant::now();
-        submit_to(&self.vm, ops, list, self.workers, &self.emit)?;
+        submit_to(&self.vm, ops, list, self.lists, |sink, op| (self.emit)(sink, &self.variables, op))?;
         self.vm.wait_all()?;
         let ns = start.elapsed().as_nanos() as f64 / ops as f64;
         let ran = self.instructions() - before;
@@ -336,8 +360,22 @@ impl<E: Emit> Graph<E> {
 
     /// The same on workers, which run each operation as soon as what it uses is ready.
     #[must_use]
-    pub fn on_workers(self) -> Graph<E> {
-        Graph { workers: true, ..self }
+    pub fn on_workers(mut self) -> Graph<E> {
+        self.lists.workers = true;
+        self
+    }
+
+    /// The same in lists that borrow what they use.
+    #[must_use]
+    pub fn borrowing(mut self) -> Graph<E> {
+        self.lists.borrowing = true;
+        self
+    }
+
+    /// [`Graph::run`] of so many operations, after so many others.
+    fn sample(&self, metric: &str, (warm_up, ops): (usize, usize), list: usize) -> Result<Sample, Error> {
+        self.run(warm_up, list)?;
+        Ok(Sample::ns(metric, self.run(ops, list)?))
     }
 
     /// The engine.

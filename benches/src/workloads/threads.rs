@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use streamvm::Vm;
 
-use super::graph::{LIST, Sink, submit, variables};
+use super::graph::{LIST, submit, variables};
 use crate::case::{Sample, Sizes};
 use crate::error::Error;
 
@@ -56,6 +56,5 @@ fn together(vm: &Vm, threads: usize, ops: usize, list: usize) -> Result<f64, Err
 fn submit_on(vm: &Vm, lane: u32, ops: usize, list: usize) -> Result<(), Error> {
     let _lane = streamvm::lane(lane);
     let variables = variables(vm, VARIABLES);
-    let emit = |sink: &mut Sink<'_>, op: usize| sink.empty([variables[op % VARIABLES].write()]);
-    submit(vm, ops, list, &emit)
+    submit(vm, ops, list, |sink, op| sink.empty([variables[op % VARIABLES].write()]))
 }
