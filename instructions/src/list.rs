@@ -436,15 +436,20 @@ impl<U> InstructionList<U> {
     }
 
     /// What it holds; from the first call on, in the buffers of this thread's last list.
-    #[inline]
+    #[inline(always)]
     fn parts(&mut self) -> (&mut Buffers, &mut Vec<U>) {
-        let uses = &mut self.uses;
-        let buffers = self.buffers.get_or_insert_with(|| {
-            let mut buffers = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
-            *uses = room_of(mem::take(&mut buffers.room));
-            buffers
-        });
-        (buffers, uses)
+        if self.buffers.is_none() {
+            self.begin();
+        }
+        let buffers = self.buffers.as_deref_mut().unwrap_or_else(|| unreachable!("a list that has begun has buffers"));
+        (buffers, &mut self.uses)
+    }
+
+    #[inline(never)]
+    fn begin(&mut self) {
+        let mut buffers = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
+        self.uses = room_of(mem::take(&mut buffers.room));
+        self.buffers = Some(buffers);
     }
 
     /// The instructions.

@@ -40,6 +40,24 @@ fn a_round_trip_goes_through_pinned_memory_that_comes_back() {
 }
 
 #[test]
+fn copies_of_a_list_that_borrows_go_through_pinned_memory_too() {
+    let vm = builder().build().expect("an engine");
+    let x = vm.tensor(&[1.0f32, -2.0], &[2]).expect("memory");
+    let (there, back) = (x.to(SIM).expect("a copy"), vm.tensor(&[0.0f32; 2], &[2]).expect("memory"));
+    let mut b = InstructionsBuilder::borrowing();
+    b.fill_into(&x, 3.0).expect("it fits");
+    b.copy_into(&x, &there).expect("a copy");
+    b.copy_into(&there, &back).expect("a copy");
+    vm.submit(b.finish()).expect("it is taken");
+    drop((x, there));
+    assert_eq!(back.to_vec::<f32>(), Ok(vec![3.0; 2]));
+    let stats = vm.stats();
+    let of = |name: &str| stats.streams.iter().find(|s| s.stream.to_string() == name).map(|s| s.instructions);
+    assert_eq!((of("h2d@cpu:0:0"), of("d2h@cpu:0:0")), (Some(2), Some(1)));
+    assert_eq!(vm.races(), []);
+}
+
+#[test]
 fn pinned_tensors_are_reached_from_both_sides_without_staging() {
     let vm = builder().build().expect("an engine");
     let up = vm.pinned_tensor(SIM, &[1.0f32, -2.0], &[2]).expect("memory");

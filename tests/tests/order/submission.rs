@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 
-use streamvm::ep::InlineFn;
+use streamvm::ep::{InlineFn, Op, Params};
 use streamvm::instructions::{Engine, Kind, ResourceId, Role, WaitFor};
 use streamvm::stream::WaitKind;
 use streamvm::{
-    DType, DeviceId, Error, InstructionList, InstructionsBuilder, MemoryKind, Place, StreamKey, StreamType, Var, Vm, ep,
+    DType, DeviceId, Error, InstructionList, InstructionsBuilder, MemoryKind, Place, StreamKey, StreamType, Tensor,
+    Var, Vm, ep,
 };
 use streamvm_tests::{CPU, ClosedGate, Notes, failure_of, list, on_device, submit, used_bytes};
 
@@ -358,6 +359,42 @@ fn uses_that_panic_on_their_way_into_a_list_leave_nothing_there() {
     vm.submit(list).expect("the engine takes the list").wait().expect("it passes");
     assert_eq!(a.to_vec::<f32>(), Ok(vec![7.0, 7.0]));
     assert_eq!(b.to_vec::<f32>(), Ok(vec![8.0, 8.0]));
+}
+
+/// Its handles may go as soon as it is submitted: the engine has taken what it needs.
+#[test]
+fn a_list_may_borrow_what_it_uses() {
+    let vm = vm();
+    let sum = vm.fill(CPU, DType::F32, &[2], 0.0).expect("memory");
+    for round in 1..=3u8 {
+        let (x, y) = (on_device(&vm, &[1.0, 2.0]), vm.fill(CPU, DType::F32, &[2], 0.0).expect("memory"));
+        let mut builder = InstructionsBuilder::borrowing();
+        builder.fill_into(&x, f32::from(round)).expect("it fits");
+        builder.op_into(Op::Add, &[&x, &sum], Params::default(), &y).expect("they fit");
+        builder.copy_into(&y, &sum).expect("they fit");
+        let ticket = vm.submit(builder.finish()).expect("the engine takes the list");
+        drop((x, y));
+        ticket.wait().expect("it passes");
+    }
+    assert_eq!(sum.to_vec::<f32>(), Ok(vec![6.0; 2]));
+    assert_eq!(vm.races(), []);
+}
+
+#[test]
+fn a_list_that_borrows_is_refused_whole() {
+    let vm = vm();
+    let (x, unwritten) = (on_device(&vm, &[1.0, 2.0]), vm.var());
+    let nothing = Tensor::unbound(CPU.into(), MemoryKind::Device, DType::F32, x.shape());
+    let mut builder = InstructionsBuilder::borrowing();
+    builder.fill_into(&x, 5.0).expect("it fits");
+    builder.push("late", CPU, [unwritten.write(), nothing.read()], || Ok(()));
+    let refused = vm.submit(builder.finish()).map(drop);
+    assert!(matches!(refused, Err(Error::NeverWritten { line: 1, .. })), "{refused:?}");
+    assert_eq!(x.to_vec::<f32>(), Ok(vec![1.0, 2.0]));
+    let mut builder = InstructionsBuilder::borrowing();
+    builder.fill_into(&nothing, 4.0).expect("it fits");
+    vm.try_submit(builder.finish()).expect("there is room").wait().expect("it passes");
+    assert_eq!(nothing.to_vec::<f32>(), Ok(vec![4.0; 2]), "the handle knows what the list made of it");
 }
 
 #[test]
