@@ -66,18 +66,18 @@ pub(crate) struct Job {
     pub(crate) what: &'static str,
     /// Bytes that it keeps until it has passed: its new outputs and boxed captures.
     pub(crate) bytes: u64,
-    /// The point that wrote the first thing that it reads, in two parts, for what fits between them; number 0 if it reads
-    /// nothing that was written.
-    first_read: StreamId,
+    /// The point that wrote something that it reads, in one word ([`packed`]); 0 if there is none.
+    first_read: u64,
+    /// How far before it on its own stream the points lie that wrote other things that it reads; 0 where there is none.
+    near_reads: [u16; 2],
     /// What lies behind the function and is looked at: [`OTHER_READS`], [`VIEWS`], [`MORE`].
     has: u8,
     pub(crate) task: Task,
     /// How urgent it is among what can run on an unordered stream.
     pub(crate) level: Level,
-    first_read_seq: u64,
     /// A caller's code; without a job's task being that, it does nothing.
     pub(crate) function: InlineFn,
-    /// The points that wrote the other things that it reads.
+    /// The points that wrote the other things that it reads, which have no place in the lines that every job has.
     other_reads: SmallVec<[Point; 2]>,
     pub(crate) computing: Computing,
     /// What it is shown of memory.
@@ -85,7 +85,7 @@ pub(crate) struct Job {
     more: More,
 }
 
-/// It reads more than one thing that was written.
+/// It reads things that were written by [`Job::other_reads`].
 const OTHER_READS: u8 = 1;
 /// It is shown memory.
 const VIEWS: u8 = 2;
@@ -160,11 +160,31 @@ impl More {
 pub(crate) fn lines_of(instruction: &Instruction) -> usize {
     if instruction.has_more() {
         LINES_WITH_MORE
-    } else if instruction.use_count() > 2 {
+    } else if instruction.use_count() > READS_AT_HAND {
         LINES_WITH_READS
     } else {
         LINES
     }
+}
+
+/// Uses of an instruction of which there is room for what wrote them in the lines that every job has, mostly: all but one, which
+/// is written.
+const READS_AT_HAND: u32 = 4;
+
+/// Bits of a number that [`packed`] keeps.
+const SEQ_BITS: u32 = 48;
+
+/// A point of an ordered stream in one word that is not 0, if it fits: any of the first 281,474,976,710,655 of a stream.
+#[inline]
+fn packed(point: Point) -> Option<u64> {
+    let fits = point.seq < 1 << SEQ_BITS && u64::from(point.stream.0) < 1 << (64 - SEQ_BITS);
+    fits.then_some(u64::from(point.stream.0) << SEQ_BITS | point.seq)
+}
+
+/// The point in a word of [`packed`].
+#[inline]
+fn unpacked(word: u64) -> Point {
+    Point::new(StreamId((word >> SEQ_BITS) as u32), word & ((1 << SEQ_BITS) - 1))
 }
 
 const NO_POINT: Point = Point { stream: StreamId(0), seq: 0 };
@@ -178,11 +198,11 @@ impl Job {
             site: Location::caller(),
             what: "",
             bytes: 0,
-            first_read: NO_POINT.stream,
+            first_read: 0,
+            near_reads: [0; 2],
             has: 0,
             task: Task::Nothing,
             level: 0,
-            first_read_seq: NO_POINT.seq,
             function: InlineFn::default(),
             other_reads: SmallVec::new(),
             computing: Computing::default(),
@@ -221,25 +241,34 @@ impl Job {
     /// Reads nothing, until [`Job::add_read`].
     #[inline]
     pub(crate) fn forget_reads(&mut self) {
-        self.first_read_seq = NO_POINT.seq;
+        (self.first_read, self.near_reads) = (0, [0; 2]);
     }
 
-    /// Notes a point that wrote something that it reads.
+    /// Notes a point that wrote something that it reads, once it has its own number.
     #[inline]
     pub(crate) fn add_read(&mut self, point: Point) {
-        if self.first_read_seq == NO_POINT.seq {
-            (self.first_read, self.first_read_seq) = (point.stream, point.seq);
-        } else {
-            self.has |= OTHER_READS;
-            self.other_reads.push(point);
+        let distance = self.point.seq.wrapping_sub(point.seq);
+        let is_near = point.stream == self.point.stream && (1..=u64::from(u16::MAX)).contains(&distance);
+        if let Some(free) = self.near_reads.iter_mut().find(|near| is_near && **near == 0) {
+            *free = distance as u16;
+            return;
+        }
+        match packed(point) {
+            Some(read) if self.first_read == 0 => self.first_read = read,
+            _ => {
+                self.has |= OTHER_READS;
+                self.other_reads.push(point);
+            }
         }
     }
 
     /// The points that wrote what it reads.
     pub(crate) fn reads(&self) -> impl Iterator<Item = Point> + '_ {
         let others: &[Point] = if self.has & OTHER_READS != 0 { &self.other_reads } else { &[] };
-        let first = Point::new(self.first_read, self.first_read_seq);
-        (first.seq > 0).then_some(first).into_iter().chain(others.iter().copied())
+        let first = (self.first_read != 0).then(|| unpacked(self.first_read));
+        let near = self.near_reads.iter().take_while(|distance| **distance != 0);
+        let near = near.map(|distance| Point::new(self.point.stream, self.point.seq - u64::from(*distance)));
+        near.chain(first).chain(others.iter().copied())
     }
 
     /// What runs.
@@ -364,6 +393,43 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+
+    /// Near and far ones of its own stream, more of them than there is room for, those of other streams, ordered or not, and numbers that
+    /// do not fit a word.
+    #[test]
+    fn what_wrote_the_things_that_it_reads_is_kept_whatever_it_is() {
+        let own = |seq| Point::new(StreamId(3), seq);
+        let at = own(1 << 20);
+        let points = [
+            own((1 << 20) - 1),
+            own((1 << 20) - 65_535),
+            own((1 << 20) - 65_536),
+            own(1),
+            Point::new(StreamId(0), (1 << 20) - 1),
+            Point::new(StreamId(1023), (1 << 48) - 1),
+            Point::new(StreamId(1), 1 << 48),
+            Point::new(StreamId::unordered(2), 7 << 40),
+        ];
+        let mut job = Job::empty();
+        job.point = at;
+        for first in 0..points.len() {
+            for count in 0..=points.len() {
+                job.forget_reads();
+                let added: Vec<Point> = points.iter().copied().cycle().skip(first).take(count).collect();
+                added.iter().for_each(|point| job.add_read(*point));
+                let mut found: Vec<Point> = job.reads().collect();
+                let mut expected = added.clone();
+                found.sort_unstable();
+                expected.sort_unstable();
+                assert_eq!(found, expected, "{added:?}");
+                job.clear();
+            }
+        }
+        let few = [own((1 << 20) - 5), own((1 << 20) - 6), Point::new(StreamId(0), 9)];
+        job.forget_reads();
+        few.iter().for_each(|point| job.add_read(*point));
+        assert_eq!(job.has & OTHER_READS, 0, "they lie in the lines that every job has");
+    }
 
     /// Whatever a stream says of a call that it did not make: what it left is dropped before the number is published.
     #[test]
