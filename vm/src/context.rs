@@ -485,7 +485,8 @@ pub(crate) fn serve(shared: Arc<ContextShared>, vm: Arc<Shared>) {
         loop {
             // Each look into an empty inbox takes its line away from whoever pushes next.
             let looks_in = spin.is_nth(spin::INBOX_EVERY) || somebody_waits(&vm);
-            if context.has_ready_head(&vm) || (looks_in && !context.shared.inbox.is_empty()) || !spin.turn() {
+            let glance = || somebody_waits(&vm) && !context.shared.inbox.is_empty();
+            if context.has_ready_head(&vm) || (looks_in && !context.shared.inbox.is_empty()) || !spin.turn(glance) {
                 break;
             }
         }

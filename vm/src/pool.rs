@@ -434,8 +434,10 @@ pub(crate) fn serve(mut worker: Worker, vm: Arc<Shared>) {
         }
         let mut spin = Spin::new(spin::CONTEXT);
         loop {
-            let looks = spin.is_nth(spin::INBOX_EVERY) || vm.waiting.load(Ordering::Relaxed) > 0;
-            if (looks && worker.is_ready()) || vm.is_over() || !spin.turn() {
+            let waited_for = || vm.waiting.load(Ordering::Relaxed) > 0;
+            let looks = spin.is_nth(spin::INBOX_EVERY) || waited_for();
+            let glance = || waited_for() && worker.is_ready();
+            if (looks && worker.is_ready()) || vm.is_over() || !spin.turn(glance) {
                 break;
             }
         }

@@ -170,7 +170,7 @@ pub(crate) fn serve(vm: Arc<Shared>) {
             return;
         }
         let mut spin = Spin::new(spin::SCHEDULER);
-        while !scheduler.is_ready(&vm) && spin.turn() {}
+        while !scheduler.is_ready(&vm) && spin.turn(|| false) {}
         if !scheduler.is_ready(&vm) {
             scheduler.sleep(&vm);
         }

@@ -67,7 +67,7 @@ impl Shared {
         }
         let _here = Waiting::begin(&self.waiting);
         let mut spin = Spin::new(spin::CALLER);
-        while spin.turn() {
+        while spin.turn(|| entry.has_passed(point.seq)) {
             if entry.has_passed(point.seq) {
                 return Ok(());
             }
