@@ -10,7 +10,7 @@ use streamvm_ep::{
 use streamvm_stream::StreamKey;
 
 use crate::builder::is_pinned;
-use crate::{BuildError, Declared, HeldUse, Kind, Place, Role, Tensor, Var};
+use crate::{BuildError, Declared, Kind, Place, Role, Tensor, Var};
 
 /// The device, dtype and shape of an op's output.
 pub(crate) fn check_op(op: Op, inputs: &[&Tensor], params: &Params) -> Result<(DeviceId, DType, Shape), BuildError> {
@@ -98,10 +98,14 @@ pub(crate) fn check_fill(value: Scalar, target: &Tensor) -> Result<(), BuildErro
 }
 
 /// Checks an instruction that did not come from a builder call.
-pub(crate) fn check(stream: StreamKey, kind: &Kind, uses: &[HeldUse]) -> Result<(), BuildError> {
+pub(crate) fn check<T: Borrow<Tensor>, V: Borrow<Var>>(
+    stream: StreamKey,
+    kind: &Kind,
+    uses: &[Declared<T, V>],
+) -> Result<(), BuildError> {
     let device = stream.device;
     check_form(kind, uses)?;
-    let tensors: Vec<&Tensor> = uses.iter().filter_map(HeldUse::as_tensor).collect();
+    let tensors: Vec<&Tensor> = uses.iter().filter_map(Declared::as_tensor).collect();
     match (kind, tensors.split_last()) {
         (Kind::Call { op, params }, Some((output, inputs))) => {
             let (place, dtype, shape) = check_op_into(*op, inputs, params, output)?;
@@ -127,7 +131,7 @@ pub(crate) fn check(stream: StreamKey, kind: &Kind, uses: &[HeldUse]) -> Result<
 }
 
 /// How many uses a kind has, and how it uses them: tensors that are read, and last the one that is written.
-fn check_form(kind: &Kind, uses: &[HeldUse]) -> Result<(), BuildError> {
+fn check_form<T: Borrow<Tensor>, V: Borrow<Var>>(kind: &Kind, uses: &[Declared<T, V>]) -> Result<(), BuildError> {
     let inputs = match kind {
         Kind::Call { op, .. } => op.arity(),
         Kind::Copy => 1,
@@ -143,7 +147,7 @@ fn check_form(kind: &Kind, uses: &[HeldUse]) -> Result<(), BuildError> {
     };
     let accesses =
         uses.iter().enumerate().map(|(place, u)| (u, if place < inputs { Access::Read } else { Access::Write }));
-    let fits = |(u, access): (&HeldUse, Access)| u.as_tensor().is_some() && u.access() == access;
+    let fits = |(u, access): (&Declared<T, V>, Access)| u.as_tensor().is_some() && u.access() == access;
     if uses.len() == inputs + 1 && accesses.into_iter().all(fits) {
         return Ok(());
     }

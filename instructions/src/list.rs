@@ -1,6 +1,6 @@
 //! Instruction lists: what a builder emits and an engine takes.
 //!
-//! A list is plain data. It keeps its tensors alive, prints, parses back, and can be inspected before it is submitted.
+//! A list is plain data. It keeps what it uses alive, or borrows it; it prints, and can be inspected before it is submitted.
 //! Instructions and uses lie in two vectors, which a thread keeps for its next list: building allocates nothing in
 //! steady state.
 
@@ -386,28 +386,16 @@ impl InstructionList {
     pub fn new() -> InstructionList {
         InstructionList::empty()
     }
+}
 
-    /// Appends an instruction that no builder call makes, on a stream of one's choice.
-    ///
-    /// # Errors
-    /// Its uses are not what its kind needs: their number, access, shapes, dtypes or places.
-    pub fn push<'u>(
-        &mut self,
-        stream: StreamKey,
-        kind: Kind,
-        uses: impl IntoIterator<Item = Use<'u>>,
-        site: &'static Location<'static>,
-    ) -> Result<(), BuildError> {
-        self.push_unchecked(stream, kind, uses, site);
-        let checked = self.instructions().last().map_or(Ok(()), |last| check(stream, &last.kind, self.uses(last)));
-        if checked.is_err() {
-            self.pop();
-        }
-        checked
+impl<U> InstructionList<U> {
+    #[inline]
+    pub(crate) const fn empty() -> InstructionList<U> {
+        InstructionList { buffers: None, uses: Vec::new() }
     }
 
     /// Moves the instructions of `other` behind those of this list.
-    pub fn append(&mut self, mut other: InstructionList) {
+    pub fn append(&mut self, mut other: InstructionList<U>) {
         let (buffers, uses) = self.parts();
         let (others, others_uses) = other.parts();
         others.cut(others_uses);
@@ -426,13 +414,6 @@ impl InstructionList {
             }
             buffers.len += 1;
         }
-    }
-}
-
-impl<U> InstructionList<U> {
-    #[inline]
-    pub(crate) const fn empty() -> InstructionList<U> {
-        InstructionList { buffers: None, uses: Vec::new() }
     }
 
     /// What it holds; from the first call on, in the buffers of this thread's last list.
@@ -517,6 +498,28 @@ impl<T: Borrow<Tensor>, V: Borrow<Var>> InstructionList<Declared<T, V>> {
     #[inline]
     pub fn uses(&self, instruction: &Instruction) -> &[Declared<T, V>] {
         instruction.uses_of(&self.uses)
+    }
+
+    /// Appends an instruction that no builder call makes, on a stream of one's choice.
+    ///
+    /// # Errors
+    /// Its uses are not what its kind needs: their number, access, shapes, dtypes or places.
+    pub fn push<'u>(
+        &mut self,
+        stream: StreamKey,
+        kind: Kind,
+        uses: impl IntoIterator<Item = Use<'u>>,
+        site: &'static Location<'static>,
+    ) -> Result<(), BuildError>
+    where
+        Declared<T, V>: Keep<'u>,
+    {
+        self.push_unchecked(stream, kind, uses, site);
+        let checked = self.instructions().last().map_or(Ok(()), |last| check(stream, &last.kind, self.uses(last)));
+        if checked.is_err() {
+            self.pop();
+        }
+        checked
     }
 
     /// Moves everything into a list in which each copy between pageable memory and a device that reaches none goes by way of

@@ -16,6 +16,7 @@
 //!
 //! An operand is prefixed with its place where that is not the stream's device (`host:t0`), or with `pinned:` or `upload:`.
 
+use std::borrow::Borrow;
 use std::fmt::{self, Write as _};
 use std::ptr;
 
@@ -23,15 +24,16 @@ use hashbrown::HashMap;
 use streamvm_ep::{Access, Extra, Layout, MemoryKind, Params, Priority};
 
 use crate::{
-    Ahead, Event, HeldUse, Instruction, InstructionList, Kind, Manner, Place, Resource, Target, Tensor, Var, WaitFor,
+    Ahead, Declared, Event, Instruction, InstructionList, Kind, Manner, Place, Resource, Target, Tensor, Use, Var,
+    WaitFor,
 };
 
-impl fmt::Display for InstructionList {
+impl<T: Borrow<Tensor>, V: Borrow<Var>> fmt::Display for InstructionList<Declared<T, V>> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut names = Names::default();
         let width = self.len().saturating_sub(1).to_string().len();
         for (line, instruction) in self.instructions().iter().enumerate() {
-            let (operands, result) = describe(self, instruction, &mut names);
+            let (operands, result) = describe(instruction, self.uses(instruction), &mut names);
             f.write_str(&std::mem::take(&mut names.declarations))?;
             let (word, stream) = (instruction.kind.word(), instruction.stream.to_string());
             let text = format!("%{line:<width$} {word:<8} {stream:<20}  {operands:<40}  {result}");
@@ -58,8 +60,11 @@ fn describe_manner(manner: Manner, text: &mut String) {
 }
 
 /// The operand column and the result column of an instruction.
-fn describe(list: &InstructionList, instruction: &Instruction, names: &mut Names) -> (String, String) {
-    let uses = list.uses(instruction);
+fn describe<T: Borrow<Tensor>, V: Borrow<Var>>(
+    instruction: &Instruction,
+    uses: &[Declared<T, V>],
+    names: &mut Names,
+) -> (String, String) {
     let home = Place::Device(instruction.stream.device);
     let mut text = String::new();
     let mut result = String::new();
@@ -76,14 +81,14 @@ fn describe(list: &InstructionList, instruction: &Instruction, names: &mut Names
         }
         Kind::Release | Kind::Touch => {
             for u in uses {
-                let _ = write!(text, " {}", names.of(u, home));
+                let _ = write!(text, " {}", names.of(u.seen(), home));
             }
         }
         Kind::Function { name, .. } => {
             let _ = write!(text, "{name:?}");
             describe_manner(instruction.manner, &mut text);
             for u in uses {
-                let _ = write!(text, " {} {}", access_word(u.access()), names.of(u, home));
+                let _ = write!(text, " {} {}", access_word(u.access()), names.of(u.seen(), home));
             }
         }
         Kind::Record(event) => text = names.record(event),
@@ -130,14 +135,19 @@ pub(crate) fn access_word(access: Access) -> &'static str {
 }
 
 /// Writes `inputs -> output`, and returns the type of the output.
-fn arrow(uses: &[HeldUse], home: Place, names: &mut Names, text: &mut String) -> String {
+fn arrow<T: Borrow<Tensor>, V: Borrow<Var>>(
+    uses: &[Declared<T, V>],
+    home: Place,
+    names: &mut Names,
+    text: &mut String,
+) -> String {
     let Some((output, inputs)) = uses.split_last() else {
         return String::new();
     };
     for input in inputs {
-        let _ = write!(text, " {}", names.of(input, home));
+        let _ = write!(text, " {}", names.of(input.seen(), home));
     }
-    let _ = write!(text, " -> {}", names.output(output, home));
+    let _ = write!(text, " -> {}", names.output(output.seen(), home));
     output.as_tensor().map(|tensor| format!("{}{}", tensor.dtype(), shape(tensor))).unwrap_or_default()
 }
 
@@ -160,7 +170,7 @@ struct Names {
 }
 
 impl Names {
-    fn of(&mut self, u: &HeldUse, home: Place) -> String {
+    fn of(&mut self, u: Use<'_>, home: Place) -> String {
         match u.target() {
             Target::Tensor(tensor) => {
                 let name = self.tensor(named(tensor));
@@ -171,7 +181,7 @@ impl Names {
     }
 
     /// An output may be introduced by its line: when it is new, owns its storage, and its prefix tells where it lives.
-    fn output(&mut self, u: &HeldUse, home: Place) -> String {
+    fn output(&mut self, u: Use<'_>, home: Place) -> String {
         if let Some(tensor) = u.as_tensor().map(named)
             && self.find(tensor).is_none()
             && !tensor.is_view()

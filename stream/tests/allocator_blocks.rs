@@ -248,6 +248,7 @@ fn a_block_that_was_set_aside_counts_as_cached() {
     let used = allocator.stats();
     allocator.set_aside(block.bytes);
     let aside = allocator.stats();
+    allocator.check().unwrap();
     assert_eq!((aside.in_use, aside.blocks, aside.cached), (0, 0, 1 << 20));
     assert_eq!((aside.free_blocks, aside.hits), (used.free_blocks, 1), "nobody else gets it");
     allocator.take_up(block.bytes);

@@ -66,9 +66,9 @@ pub(crate) struct Job {
     pub(crate) what: &'static str,
     /// Bytes that it keeps until it has passed: its new outputs and boxed captures.
     pub(crate) bytes: u64,
-    /// The point that wrote something that it reads, in one word ([`packed`]); 0 if there is none.
+    /// The point that wrote what it reads behind [`Job::near_reads`], in one word ([`packed`]); 0 if there is none.
     first_read: u64,
-    /// How far before it on its own stream the points lie that wrote other things that it reads; 0 where there is none.
+    /// How far before it on its own stream the points lie that wrote what it reads first; 0 where there is none.
     near_reads: [u16; 2],
     /// What lies behind the function and is looked at: [`OTHER_READS`], [`VIEWS`], [`MORE`].
     has: u8,
@@ -174,17 +174,18 @@ const READS_AT_HAND: u32 = 4;
 /// Bits of a number that [`packed`] keeps.
 const SEQ_BITS: u32 = 48;
 
-/// A point of an ordered stream in one word that is not 0, if it fits: any of the first 281,474,976,710,655 of a stream.
+/// A point in one word that is not 0, if it fits: any of the first 281,474,976,710,655 of a stream.
 #[inline]
 fn packed(point: Point) -> Option<u64> {
-    let fits = point.seq < 1 << SEQ_BITS && u64::from(point.stream.0) < 1 << (64 - SEQ_BITS);
-    fits.then_some(u64::from(point.stream.0) << SEQ_BITS | point.seq)
+    // The topmost bit of a stream's number, which says that it is unordered, goes round to the lowest.
+    let stream = u64::from(point.stream.0.rotate_left(1));
+    (point.seq < 1 << SEQ_BITS && stream < 1 << (64 - SEQ_BITS)).then_some(stream << SEQ_BITS | point.seq)
 }
 
 /// The point in a word of [`packed`].
 #[inline]
 fn unpacked(word: u64) -> Point {
-    Point::new(StreamId((word >> SEQ_BITS) as u32), word & ((1 << SEQ_BITS) - 1))
+    Point::new(StreamId(((word >> SEQ_BITS) as u32).rotate_right(1)), word & ((1 << SEQ_BITS) - 1))
 }
 
 const NO_POINT: Point = Point { stream: StreamId(0), seq: 0 };
@@ -244,25 +245,27 @@ impl Job {
         (self.first_read, self.near_reads) = (0, [0; 2]);
     }
 
-    /// Notes a point that wrote something that it reads, once it has its own number.
+    /// Notes a point that wrote something that it reads, once it has its own number. Each goes behind those before it: of several that
+    /// failed, the first in the order of uses is the one that counts.
     #[inline]
     pub(crate) fn add_read(&mut self, point: Point) {
-        let distance = self.point.seq.wrapping_sub(point.seq);
-        let is_near = point.stream == self.point.stream && (1..=u64::from(u16::MAX)).contains(&distance);
-        if let Some(free) = self.near_reads.iter_mut().find(|near| is_near && **near == 0) {
-            *free = distance as u16;
-            return;
-        }
-        match packed(point) {
-            Some(read) if self.first_read == 0 => self.first_read = read,
-            _ => {
-                self.has |= OTHER_READS;
-                self.other_reads.push(point);
+        if self.first_read == 0 && self.has & OTHER_READS == 0 {
+            let distance = self.point.seq.wrapping_sub(point.seq);
+            let is_near = point.stream == self.point.stream && (1..=u64::from(u16::MAX)).contains(&distance);
+            if let Some(free) = self.near_reads.iter_mut().find(|near| is_near && **near == 0) {
+                *free = distance as u16;
+                return;
+            }
+            if let Some(read) = packed(point) {
+                self.first_read = read;
+                return;
             }
         }
+        self.has |= OTHER_READS;
+        self.other_reads.push(point);
     }
 
-    /// The points that wrote what it reads.
+    /// The points that wrote what it reads, in the order in which they were noted.
     pub(crate) fn reads(&self) -> impl Iterator<Item = Point> + '_ {
         let others: &[Point] = if self.has & OTHER_READS != 0 { &self.other_reads } else { &[] };
         let first = (self.first_read != 0).then(|| unpacked(self.first_read));
@@ -397,7 +400,7 @@ mod tests {
     /// Near and far ones of its own stream, more of them than there is room for, those of other streams, ordered or not, and numbers that
     /// do not fit a word.
     #[test]
-    fn what_wrote_the_things_that_it_reads_is_kept_whatever_it_is() {
+    fn what_wrote_the_things_that_it_reads_is_kept_in_their_order() {
         let own = |seq| Point::new(StreamId(3), seq);
         let at = own(1 << 20);
         let points = [
@@ -417,18 +420,18 @@ mod tests {
                 job.forget_reads();
                 let added: Vec<Point> = points.iter().copied().cycle().skip(first).take(count).collect();
                 added.iter().for_each(|point| job.add_read(*point));
-                let mut found: Vec<Point> = job.reads().collect();
-                let mut expected = added.clone();
-                found.sort_unstable();
-                expected.sort_unstable();
-                assert_eq!(found, expected, "{added:?}");
+                let found: Vec<Point> = job.reads().collect();
+                assert_eq!(found, added);
                 job.clear();
             }
         }
-        let few = [own((1 << 20) - 5), own((1 << 20) - 6), Point::new(StreamId(0), 9)];
-        job.forget_reads();
-        few.iter().for_each(|point| job.add_read(*point));
-        assert_eq!(job.has & OTHER_READS, 0, "they lie in the lines that every job has");
+        for other in [Point::new(StreamId(0), 9), Point::new(StreamId::unordered(7), 5 << 22)] {
+            let few = [own((1 << 20) - 5), own((1 << 20) - 6), other];
+            job.forget_reads();
+            few.iter().for_each(|point| job.add_read(*point));
+            assert!(job.reads().eq(few));
+            assert_eq!(job.has & OTHER_READS, 0, "they lie in the lines that every job has");
+        }
     }
 
     /// Whatever a stream says of a call that it did not make: what it left is dropped before the number is published.

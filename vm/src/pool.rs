@@ -391,7 +391,13 @@ impl Worker {
 
     fn is_ready(&self) -> bool {
         let pool = &self.pool;
-        !pool.door.inbox.is_empty() || pool.first.any() || pool.stealers.iter().flatten().any(|queue| !queue.is_empty())
+        self.was_brought() || pool.first.any() || pool.stealers.iter().flatten().any(|queue| !queue.is_empty())
+    }
+
+    /// Whether something is in the inbox.
+    #[inline]
+    fn was_brought(&self) -> bool {
+        !self.pool.door.inbox.is_empty()
     }
 
     /// Sleeps until something is brought or queued.
@@ -436,7 +442,8 @@ pub(crate) fn serve(mut worker: Worker, vm: Arc<Shared>) {
         loop {
             let waited_for = || vm.waiting.load(Ordering::Relaxed) > 0;
             let looks = spin.is_nth(spin::INBOX_EVERY) || waited_for();
-            let glance = || waited_for() && worker.is_ready();
+            // What a worker queues is written by it all the time while it works.
+            let glance = || waited_for() && worker.was_brought();
             if (looks && worker.is_ready()) || vm.is_over() || !spin.turn(glance) {
                 break;
             }

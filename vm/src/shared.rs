@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     pub(crate) scheduler: Arc<Sleeper>,
     pub(crate) callbacks: Arc<Callbacks>,
     pub(crate) room: CachePadded<Room>,
-    /// Callers that wait at the moment: while there are any, contexts look into their inboxes more often.
+    /// Callers that wait and have not parked yet: while there are any, contexts look into their inboxes more often.
     pub(crate) waiting: CachePadded<AtomicU64>,
     pub(crate) limits: Limits,
     pub(crate) stall: Stall,

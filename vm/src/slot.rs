@@ -213,7 +213,7 @@ impl<T> Chain<T> {
         unsafe { self.first.as_ref() }.map(|cell| &cell.value)
     }
 
-    /// Whether the first slot knows the one that is taken some places later: it was pushed with others behind it.
+    /// Whether the first slot knows the one that is taken some places later.
     pub(crate) fn knows_ahead(&self) -> bool {
         // SAFETY: as for the first.
         unsafe { self.first.as_ref() }.is_some_and(|cell| cell.ahead != 0)

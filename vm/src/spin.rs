@@ -3,7 +3,8 @@
 //! Waking a parked thread costs about 1.6 µs, and up to 50 µs on a virtual machine; a look at a line that nobody writes
 //! costs a nanosecond. A thread that spins takes a core from a thread that works, so with one core nobody spins.
 //! Looks are spaced out by [`PAUSES`] pause instructions: a spinner that looks without pause takes the line away from
-//! whoever is writing to it, and a push costs a cache miss each.
+//! whoever is writing to it, and a push costs a cache miss each. Where an answer is waited for, one line is looked at between
+//! them, too: [`Spin::turn`].
 
 use std::sync::OnceLock;
 
@@ -18,9 +19,9 @@ pub(crate) const SCHEDULER: u32 = 10;
 /// Looks of a caller before it parks.
 pub(crate) const CALLER: u32 = 40;
 
-/// Pause instructions between two looks. Measured on 2 cores, ns, medians of submit and wait / a chain of single
-/// submissions: 8 pauses 500 / 267, 16 pauses 660 / 232, 48 pauses 1,430 / 203. Fewer looks leave the line to the pushers,
-/// more looks answer sooner.
+/// Pause instructions between two looks. Measured on 2 cores before there were glances, ns, medians of submit and wait / a chain
+/// of single submissions: 8 pauses 500 / 267, 16 pauses 660 / 232, 48 pauses 1,430 / 203. Fewer looks leave the line to the
+/// pushers, more looks answer sooner.
 const PAUSES: u32 = 16;
 
 /// A look in so many gives the core away if somebody else wants it: with more threads than cores, the one that is waited
@@ -68,10 +69,10 @@ impl Spin {
         self.left < self.most && self.left.is_multiple_of(n)
     }
 
-    /// Pauses before the next look; false once there were enough. Ends early when `glance` says so, which is asked at every pause: it must
-    /// take no line from anybody who is busy. Who waits glances at what it waits for, and who is waited for at its inbox: nobody pushes
-    /// much meanwhile. Measured on 2 cores, ns, medians of 7 runs in turns, without / with it: submit and wait 611 / 341, on
-    /// workers 691 / 470, a chain of single submissions 53 / 54.
+    /// Pauses before the next look; false once there were enough. Ends early when `glance` says so, which is asked at every pause: it
+    /// must be one look at one line. Who waits glances at what it waits for, and who is waited for at its inbox, until the waiter parks:
+    /// it pushes nothing meanwhile. Measured on 2 cores, ns, medians of 7 runs in turns, without / with it: submit and wait
+    /// 611 / 341, on workers 691 / 470, a chain of single submissions 53 / 54.
     #[inline]
     pub(crate) fn turn(&mut self, glance: impl Fn() -> bool) -> bool {
         if self.left == 0 {

@@ -17,7 +17,7 @@ use crate::stall::Watch;
 use crate::sync::{AtomicU64, Ordering, current, park, park_timeout};
 use crate::waiters::Wake;
 
-/// A caller that waits, as contexts see it. Nothing is ordered by it.
+/// A caller that waits and has not parked yet, as contexts see it. Nothing is ordered by it.
 struct Waiting<'a>(&'a AtomicU64);
 
 impl Waiting<'_> {
@@ -65,12 +65,8 @@ impl Shared {
         if let Some(simulated) = &self.simulated {
             return self.step_until(simulated, || self.streams.has_passed(point), deadline);
         }
-        let _here = Waiting::begin(&self.waiting);
-        let mut spin = Spin::new(spin::CALLER);
-        while spin.turn(|| entry.has_passed(point.seq)) {
-            if entry.has_passed(point.seq) {
-                return Ok(());
-            }
+        if self.spin_until(|| entry.has_passed(point.seq)) {
+            return Ok(());
         }
         let mut watch = Watch::new(self);
         let Ok(id) = entry.when_passed(point.seq, Wake::Thread(current())) else {
@@ -90,6 +86,18 @@ impl Shared {
             watch.look(self);
         }
         Ok(())
+    }
+
+    /// Whether `passed` came true while it was worth spinning.
+    fn spin_until(&self, passed: impl Fn() -> bool) -> bool {
+        let _here = Waiting::begin(&self.waiting);
+        let mut spin = Spin::new(spin::CALLER);
+        while spin.turn(&passed) {
+            if passed() {
+                return true;
+            }
+        }
+        false
     }
 
     /// In simulated mode, steps the engine until `enough`. What can never be is taken to the deadline: nothing happens

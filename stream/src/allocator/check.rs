@@ -43,7 +43,8 @@ impl Allocator {
         }
         let stats = self.stats();
         let found = (reserved << self.shift, in_use << self.shift, used, free);
-        let counted = (stats.reserved, stats.in_use, stats.blocks, stats.free_blocks);
+        let (in_use, blocks) = (stats.in_use + self.aside_bytes, stats.blocks + self.aside_blocks);
+        let counted = (stats.reserved, in_use, blocks, stats.free_blocks);
         ensure(found == counted, || format!("(reserved, in use, blocks, free blocks): {counted:?}, found {found:?}"))?;
         ensure(self.unmerged || pairs == 0, || format!("{pairs} free neighbours that no search would find"))?;
         let vacant = self.records.indices().filter(|&index| self.records[index].state == State::Vacant).count();

@@ -95,8 +95,10 @@ pub struct Allocator {
     regions: Regions,
     /// False only while no two neighbours are both free, so that a search for runs would be in vain.
     unmerged: bool,
-    /// The stored counters; `stats()` fills in the derived ones.
+    /// The stored counters, with what is set aside as in use; `stats()` fills in the derived ones.
     counters: AllocatorStats,
+    aside_bytes: usize,
+    aside_blocks: usize,
     planted: Planted,
 }
 
@@ -115,6 +117,8 @@ impl Allocator {
             regions: Regions::new(),
             unmerged: false,
             counters: AllocatorStats::default(),
+            aside_bytes: 0,
+            aside_blocks: 0,
             planted: Planted::default(),
         })
     }
@@ -158,7 +162,7 @@ impl Allocator {
             accesses.clear();
         }
         let block = self.start_life(index);
-        self.counters.peak_in_use = self.counters.peak_in_use.max(self.counters.in_use);
+        self.note_peak();
         Some(Allocated { block, accesses })
     }
 
@@ -182,8 +186,8 @@ impl Allocator {
     /// back, and freed, once a request fails.
     #[inline]
     pub fn set_aside(&mut self, bytes: usize) {
-        self.counters.in_use -= bytes;
-        self.counters.blocks -= 1;
+        self.aside_bytes += bytes;
+        self.aside_blocks += 1;
     }
 
     /// Notes that a block that was set aside begins another life with its owner: an allocation that was served.
@@ -191,20 +195,31 @@ impl Allocator {
     pub fn take_up(&mut self, bytes: usize) {
         self.bring_back(bytes);
         self.counters.hits += 1;
-        self.counters.peak_in_use = self.counters.peak_in_use.max(self.counters.in_use);
+        self.note_peak();
     }
 
     /// Notes that a block that was set aside is in use again, so that it can be freed.
     #[inline]
     pub fn bring_back(&mut self, bytes: usize) {
-        self.counters.in_use += bytes;
-        self.counters.blocks += 1;
+        self.aside_bytes -= bytes;
+        self.aside_blocks -= 1;
+    }
+
+    /// Bytes of blocks that are in use, and not set aside.
+    fn in_use(&self) -> usize {
+        self.counters.in_use - self.aside_bytes
+    }
+
+    fn note_peak(&mut self) {
+        self.counters.peak_in_use = self.counters.peak_in_use.max(self.in_use());
     }
 
     /// Counters and sizes.
     pub fn stats(&self) -> AllocatorStats {
         AllocatorStats {
-            cached: self.counters.reserved - self.counters.in_use,
+            in_use: self.in_use(),
+            blocks: self.counters.blocks - self.aside_blocks,
+            cached: self.counters.reserved - self.in_use(),
             free_blocks: self.lists.len(),
             records: self.records.len(),
             ..self.counters

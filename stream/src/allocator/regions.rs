@@ -59,7 +59,7 @@ impl Allocator {
             return Err(AllocatorError::LimitReached {
                 requested: least,
                 reserved: self.counters.reserved,
-                in_use: self.counters.in_use,
+                in_use: self.in_use(),
                 limit,
             });
         }

@@ -301,3 +301,30 @@ fn out_of_memory_names_the_line_the_op_and_the_source_line() {
     assert!(of_host, "{host:?}");
     assert_eq!(x.sum(&[]).and_then(|sum| sum.to_vec::<f32>()), Ok(vec![65536.0]), "the engine goes on");
 }
+
+/// Whatever ran first, and wherever: the first in the order of uses is the root cause.
+#[test]
+fn of_several_inputs_that_failed_the_first_use_is_the_root_cause() {
+    let vm = vm();
+    for workers in [false, true] {
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let inputs = [vm.var(), vm.var(), vm.var()];
+            let output = vm.var();
+            for (lane, (name, input)) in ["zero", "one", "two"].into_iter().zip(&inputs).enumerate() {
+                submit(&vm, |b| {
+                    b.set_workers(workers);
+                    // The first is written where all are read.
+                    b.set_lane(lane as u32);
+                    b.call_fn(name, CPU, [input.write()], refuse)
+                });
+            }
+            let reads = order.map(|place| inputs[place].read());
+            let ticket = submit(&vm, |b| {
+                b.set_workers(workers);
+                b.call_fn("reads", CPU, reads.into_iter().chain([output.write()]), |_| Ok(()))
+            });
+            let root = failure_of(ticket.wait()).what.clone();
+            assert_eq!(root, ["zero", "one", "two"][order[0]], "workers: {workers}, order: {order:?}");
+        }
+    }
+}

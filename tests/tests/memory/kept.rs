@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use streamvm::{DType, Error, MemoryKind, Vm};
+use streamvm::{DType, Error, MemoryKind, Place, Tensor, Vm};
 use streamvm_tests::{CPU, ClosedGate, list, submit, used_bytes};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-fn fill(vm: &Vm, bytes: usize, value: f32) -> streamvm::Tensor {
+fn fill(vm: &Vm, bytes: usize, value: f32) -> Tensor {
     vm.fill(CPU, DType::F32, &[bytes / 4], value).expect("there is room")
 }
 
@@ -85,6 +85,33 @@ fn what_is_kept_is_given_to_others_when_memory_is_short() {
     let host = host(3 * MIB, 3.0);
     for (tensor, value) in [(large, 2.0), (host, 3.0)] {
         assert_eq!(tensor.slice(0, 0..2).expect("a view").to_vec::<f32>(), Ok(vec![value; 2]));
+    }
+}
+
+/// Before a region is asked for: lives that lie side by side are one block for a larger one. Of a device, and of the host.
+#[test]
+fn what_is_kept_is_given_to_others_before_more_memory_is_taken() {
+    let vm = Vm::builder().build().expect("an engine");
+    let pool = |place: Place| {
+        let mut pools = vm.stats().memory.into_iter();
+        pools.find(|pool| pool.place == place && pool.allocator.regions > 0).expect("a pool").allocator
+    };
+    let host = |bytes: usize| vm.tensor(&vec![1.0f32; bytes / 4], &[bytes / 4]).expect("there is room");
+    let makers: [(Place, &dyn Fn(usize) -> Tensor); 2] =
+        [(CPU.into(), &|bytes| fill(&vm, bytes, 1.0)), (Place::Host, &host)];
+    for (place, make) in makers {
+        let both = [make(MIB), make(MIB)];
+        let before = pool(place);
+        assert!(before.reserved >= 2 * MIB && before.regions == 1, "they lie side by side: {before:?}");
+        for half in both {
+            // Read on one stream, whose life it then is.
+            submit(&vm, |b| b.call_fn("reads", CPU, [half.read()], |_| Ok(()))).wait().expect("it passes");
+        }
+        look(&vm);
+        let large = make(before.reserved);
+        let now = pool(place);
+        assert_eq!((now.reserved, now.in_use), (before.reserved, before.reserved), "{place}");
+        drop(large);
     }
 }
 

@@ -391,3 +391,44 @@ fn waits_are_counted_and_none_is_made_twice() {
     let counts = vm.stats().streams.into_iter().find(|counts| counts.stream == lane(1)).expect("used");
     assert_eq!((counts.instructions, counts.device_waits, counts.host_waits), (10, 1, 0));
 }
+
+/// While a lane has a long queue, its thread looks for what comes to its other lanes, however few came at the last look.
+#[test]
+fn a_long_queue_keeps_nothing_from_another_lane() {
+    const LONG: usize = 2_000;
+    let vm = Vm::builder().cpu_threads(1).build().expect("an engine");
+    let [start, one, two] = std::array::from_fn(|_| ClosedGate::new());
+    let (done, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(LONG)));
+    submit(&vm, |b| {
+        b.call_fn("start", CPU, [], start.function())?;
+        (0..LONG).try_for_each(|_| {
+            let done = done.clone();
+            b.host_fn("long", CPU, move || {
+                done.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            });
+            Ok(())
+        })
+    });
+    start.wait_entered(1);
+    let behind = |gate: &ClosedGate| {
+        let (held, done, seen) = (gate.function(), done.clone(), seen.clone());
+        submit(&vm, |b| {
+            b.set_lane(1);
+            b.call_fn("behind", CPU, [], move |context| {
+                seen.store(done.load(Ordering::Relaxed), Ordering::Relaxed);
+                held(context)
+            })
+        });
+    };
+    behind(&one);
+    start.open();
+    one.wait_entered(1);
+    behind(&two);
+    one.open();
+    // Nobody waits for the engine: it would look more often.
+    two.wait_entered(1);
+    assert!(seen.load(Ordering::Relaxed) < LONG, "it ran behind all that was queued on the other lane");
+    two.open();
+    vm.wait_all().expect("it passes");
+}

@@ -361,12 +361,15 @@ fn uses_that_panic_on_their_way_into_a_list_leave_nothing_there() {
     assert_eq!(b.to_vec::<f32>(), Ok(vec![8.0, 8.0]));
 }
 
-/// Its handles may go as soon as it is submitted: the engine has taken what it needs.
+/// Its handles may go as soon as it is submitted, though nothing of it has run: the engine has taken what it needs, and who is given
+/// their memory next comes behind.
 #[test]
 fn a_list_may_borrow_what_it_uses() {
-    let vm = vm();
+    let vm = Vm::builder().detect_races(true).build().expect("an engine");
     let sum = vm.fill(CPU, DType::F32, &[2], 0.0).expect("memory");
     for round in 1..=3u8 {
+        let (gate, closed) = (ClosedGate::new(), Var::new());
+        submit(&vm, |b| b.call_fn("held", CPU, [closed.write()], gate.function()));
         let (x, y) = (on_device(&vm, &[1.0, 2.0]), vm.fill(CPU, DType::F32, &[2], 0.0).expect("memory"));
         let mut builder = InstructionsBuilder::borrowing();
         builder.fill_into(&x, f32::from(round)).expect("it fits");
@@ -374,7 +377,10 @@ fn a_list_may_borrow_what_it_uses() {
         builder.copy_into(&y, &sum).expect("they fit");
         let ticket = vm.submit(builder.finish()).expect("the engine takes the list");
         drop((x, y));
+        let others: Vec<Tensor> = (0..4).map(|_| vm.fill(CPU, DType::F32, &[2], 9.0).expect("memory")).collect();
+        gate.open();
         ticket.wait().expect("it passes");
+        assert!(others.iter().all(|other| other.to_vec::<f32>() == Ok(vec![9.0; 2])));
     }
     assert_eq!(sum.to_vec::<f32>(), Ok(vec![6.0; 2]));
     assert_eq!(vm.races(), []);

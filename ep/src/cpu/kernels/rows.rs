@@ -101,7 +101,8 @@ pub(super) unsafe fn fill<T: Copy>(length: usize, out: Out<T>, value: T) {
 #[inline]
 pub(super) unsafe fn map1<A: Copy, O: Copy>(length: usize, out: Out<O>, a: In<A>, f: impl Fn(A) -> O) {
     if (out.stride, a.stride) == (1, 1) {
-        return wide::run(Map1 { length, out, a, f });
+        // SAFETY: the caller's duty; the strides are 1.
+        return wide::run(unsafe { Map1::new(length, out, a, f) });
     }
     for i in 0..length {
         // SAFETY: the caller's duty, as `i < length`.
@@ -131,7 +132,8 @@ pub(super) unsafe fn map2<A: Copy, B: Copy, O: Copy>(
     // stride of `out`, which is not 0 unless there is one element only.
     match (a.stride, b.stride) {
         (1, 1) if out.stride == 1 => {
-            wide::run(Map2 { length, out, a, b, f });
+            // SAFETY: the caller's duty; the strides are 1.
+            wide::run(unsafe { Map2::new(length, out, a, b, f) });
         }
         (_, 0) => {
             // SAFETY: the caller's duty: there is an element 0.
@@ -173,7 +175,8 @@ pub(super) unsafe fn map3<A: Copy, B: Copy, C: Copy, O: Copy>(
     f: impl Fn(A, B, C) -> O,
 ) {
     if (out.stride, a.stride, b.stride, c.stride) == (1, 1, 1, 1) {
-        return wide::run(Map3 { length, out, a, b, c, f });
+        // SAFETY: the caller's duty; the strides are 1.
+        return wide::run(unsafe { Map3::new(length, out, a, b, c, f) });
     }
     for i in 0..length {
         // SAFETY: the caller's duty, as `i < length`.
@@ -187,12 +190,22 @@ pub(super) unsafe fn map3<A: Copy, B: Copy, C: Copy, O: Copy>(
     }
 }
 
-/// [`map1`] of elements side by side. Made by it alone, whose caller's duties hold for as long as there is one.
+/// [`map1`] of elements side by side.
 struct Map1<A, O, F> {
     length: usize,
     out: Out<O>,
     a: In<A>,
     f: F,
+}
+
+impl<A, O, F> Map1<A, O, F> {
+    /// # Safety
+    ///
+    /// * What [`map1`] asks for holds for as long as there is one, and the strides are 1.
+    #[inline(always)]
+    unsafe fn new(length: usize, out: Out<O>, a: In<A>, f: F) -> Self {
+        Map1 { length, out, a, f }
+    }
 }
 
 impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for Map1<A, O, F> {
@@ -203,7 +216,7 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for Map1<A, O, F> {
         let Map1 { length, out, a, f } = self;
         let mut i = 0;
         while i + LANES <= length {
-            // SAFETY: the duty of who called the maker, as the strides are 1 and the block ends within `length`.
+            // SAFETY: the maker's duty, as the strides are 1 and the block ends within `length`.
             let x = unsafe { a.block(i) };
             let y = std::array::from_fn(|lane| f(x[lane]));
             // SAFETY: likewise; the block of `a` at the same indices has been read already.
@@ -211,7 +224,7 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for Map1<A, O, F> {
             i += LANES;
         }
         while i < length {
-            // SAFETY: the duty of who called the maker, as `i < length`.
+            // SAFETY: the maker's duty, as `i < length`.
             let x = unsafe { a.get(i) };
             // SAFETY: likewise.
             unsafe { out.set(i, f(x)) };
@@ -220,13 +233,23 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for Map1<A, O, F> {
     }
 }
 
-/// [`map2`] of elements side by side, as [`Map1`].
+/// [`map2`] of elements side by side.
 struct Map2<A, B, O, F> {
     length: usize,
     out: Out<O>,
     a: In<A>,
     b: In<B>,
     f: F,
+}
+
+impl<A, B, O, F> Map2<A, B, O, F> {
+    /// # Safety
+    ///
+    /// * What [`map2`] asks for holds for as long as there is one, and the strides are 1.
+    #[inline(always)]
+    unsafe fn new(length: usize, out: Out<O>, a: In<A>, b: In<B>, f: F) -> Self {
+        Map2 { length, out, a, b, f }
+    }
 }
 
 impl<A: Copy, B: Copy, O: Copy, F: Fn(A, B) -> O> WithSimd for Map2<A, B, O, F> {
@@ -237,7 +260,7 @@ impl<A: Copy, B: Copy, O: Copy, F: Fn(A, B) -> O> WithSimd for Map2<A, B, O, F> 
         let Map2 { length, out, a, b, f } = self;
         let mut i = 0;
         while i + LANES <= length {
-            // SAFETY: the duty of who called the maker: the strides are 1 and the block ends within `length`.
+            // SAFETY: the maker's duty: the strides are 1 and the block ends within `length`.
             let x = unsafe { a.block(i) };
             // SAFETY: likewise.
             let y = unsafe { b.block(i) };
@@ -247,7 +270,7 @@ impl<A: Copy, B: Copy, O: Copy, F: Fn(A, B) -> O> WithSimd for Map2<A, B, O, F> 
             i += LANES;
         }
         while i < length {
-            // SAFETY: the duty of who called the maker, as `i < length`.
+            // SAFETY: the maker's duty, as `i < length`.
             let x = unsafe { a.get(i) };
             // SAFETY: likewise.
             let y = unsafe { b.get(i) };
@@ -258,7 +281,7 @@ impl<A: Copy, B: Copy, O: Copy, F: Fn(A, B) -> O> WithSimd for Map2<A, B, O, F> 
     }
 }
 
-/// [`map3`] of elements side by side, as [`Map1`].
+/// [`map3`] of elements side by side.
 struct Map3<A, B, C, O, F> {
     length: usize,
     out: Out<O>,
@@ -266,6 +289,16 @@ struct Map3<A, B, C, O, F> {
     b: In<B>,
     c: In<C>,
     f: F,
+}
+
+impl<A, B, C, O, F> Map3<A, B, C, O, F> {
+    /// # Safety
+    ///
+    /// * What [`map3`] asks for holds for as long as there is one, and the strides are 1.
+    #[inline(always)]
+    unsafe fn new(length: usize, out: Out<O>, a: In<A>, b: In<B>, c: In<C>, f: F) -> Self {
+        Map3 { length, out, a, b, c, f }
+    }
 }
 
 impl<A: Copy, B: Copy, C: Copy, O: Copy, F: Fn(A, B, C) -> O> WithSimd for Map3<A, B, C, O, F> {
@@ -276,7 +309,7 @@ impl<A: Copy, B: Copy, C: Copy, O: Copy, F: Fn(A, B, C) -> O> WithSimd for Map3<
         let Map3 { length, out, a, b, c, f } = self;
         let mut i = 0;
         while i + LANES <= length {
-            // SAFETY: the duty of who called the maker, as the strides are 1 and the block ends within `length`.
+            // SAFETY: the maker's duty, as the strides are 1 and the block ends within `length`.
             let x = unsafe { a.block(i) };
             // SAFETY: likewise.
             let y = unsafe { b.block(i) };
@@ -288,7 +321,7 @@ impl<A: Copy, B: Copy, C: Copy, O: Copy, F: Fn(A, B, C) -> O> WithSimd for Map3<
             i += LANES;
         }
         while i < length {
-            // SAFETY: the duty of who called the maker, as `i < length`.
+            // SAFETY: the maker's duty, as `i < length`.
             let x = unsafe { a.get(i) };
             // SAFETY: likewise.
             let y = unsafe { b.get(i) };
@@ -431,7 +464,8 @@ mod tests {
         let a = side_by_side(&x);
         // SAFETY: the numbers live as long, and there are as many of each.
         let here = written(|length, out| unsafe { map1(length, out, a, f) });
-        assert_eq!(here, written(|length, out| Arch::Scalar.dispatch(Map1 { length, out, a, f })));
+        // SAFETY: likewise.
+        assert_eq!(here, written(|length, out| Arch::Scalar.dispatch(unsafe { Map1::new(length, out, a, f) })));
     }
 
     fn same2(f: impl Fn(f32, f32) -> f32 + Copy) {
@@ -439,7 +473,8 @@ mod tests {
         let (a, b) = (side_by_side(&x), side_by_side(&y));
         // SAFETY: as above.
         let here = written(|length, out| unsafe { map2(length, out, a, b, f) });
-        assert_eq!(here, written(|length, out| Arch::Scalar.dispatch(Map2 { length, out, a, b, f })));
+        // SAFETY: likewise.
+        assert_eq!(here, written(|length, out| Arch::Scalar.dispatch(unsafe { Map2::new(length, out, a, b, f) })));
     }
 
     fn same3(f: impl Fn(f32, f32, f32) -> f32 + Copy) {
@@ -447,7 +482,8 @@ mod tests {
         let (a, b, c) = (side_by_side(&x), side_by_side(&y), side_by_side(&z));
         // SAFETY: as above.
         let here = written(|length, out| unsafe { map3(length, out, a, b, c, f) });
-        assert_eq!(here, written(|length, out| Arch::Scalar.dispatch(Map3 { length, out, a, b, c, f })));
+        // SAFETY: likewise.
+        assert_eq!(here, written(|length, out| Arch::Scalar.dispatch(unsafe { Map3::new(length, out, a, b, c, f) })));
     }
 
     /// On this processor as on the least, to the bit: a product is rounded before it is added to.
