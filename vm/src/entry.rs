@@ -15,6 +15,11 @@ use crate::waiters::Wake;
 /// The most streams that one engine has: names of streams are few, and a fixed table is read without a lock.
 pub const MAX_STREAMS: usize = 1024;
 
+/// A waiter looks at every pause once no more than so many are left. Its line is then no longer written to all the time: a waiter
+/// that looked as often from the beginning took it from the runner. Measured on 2 cores, µs, medians of 5 runs, submission of a list
+/// and wait, without such looks / from the beginning: 1 instruction 0.66 / 0.49, 64 4.9 / 5.4, 256 17.8 / 20.6.
+const NEAR: u64 = 4;
+
 /// One stream, as its submitters, its runner and its waiters see it.
 pub(crate) struct StreamEntry {
     pub(crate) id: StreamId,
@@ -79,6 +84,15 @@ impl StreamEntry {
         match &self.progress {
             Progress::Ordered(ordered) => ordered.timeline.passed() >= seq,
             Progress::Unordered(unordered) => unordered.cells.has_passed(seq),
+        }
+    }
+
+    /// Whether few instructions of its stream pass before this one. Of an unordered stream that says nothing.
+    #[inline]
+    pub(crate) fn is_near(&self, seq: u64) -> bool {
+        match &self.progress {
+            Progress::Ordered(ordered) => seq <= ordered.timeline.passed() + NEAR,
+            Progress::Unordered(_) => true,
         }
     }
 

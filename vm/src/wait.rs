@@ -10,6 +10,7 @@ use streamvm_instructions::{Callback, Deadline, Error};
 use streamvm_stream::Point;
 
 use crate::engine_thread;
+use crate::entry::StreamEntry;
 use crate::shared::Shared;
 use crate::simulated::Simulated;
 use crate::spin::{self, Spin};
@@ -65,7 +66,7 @@ impl Shared {
         if let Some(simulated) = &self.simulated {
             return self.step_until(simulated, || self.streams.has_passed(point), deadline);
         }
-        if self.spin_until(|| entry.has_passed(point.seq)) {
+        if self.spin_until_passed(entry, point.seq) {
             return Ok(());
         }
         let mut watch = Watch::new(self);
@@ -88,16 +89,20 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether `passed` came true while it was worth spinning.
-    fn spin_until(&self, passed: impl Fn() -> bool) -> bool {
+    /// Whether an instruction has passed while it was worth spinning.
+    fn spin_until_passed(&self, entry: &StreamEntry, seq: u64) -> bool {
         let _here = Waiting::begin(&self.waiting);
         let mut spin = Spin::new(spin::CALLER);
-        while spin.turn(&passed) {
-            if passed() {
+        loop {
+            // Whoever runs those before it writes to that line all the time.
+            let is_near = entry.is_near(seq);
+            if !spin.turn(|| is_near && entry.has_passed(seq)) {
+                return false;
+            }
+            if entry.has_passed(seq) {
                 return true;
             }
         }
-        false
     }
 
     /// In simulated mode, steps the engine until `enough`. What can never be is taken to the deadline: nothing happens
