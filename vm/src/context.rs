@@ -321,6 +321,9 @@ impl Context {
                 }
             }
             if let Some(job) = queue.pop() {
+                if let Some(next) = queue.front() {
+                    next.fetch_views();
+                }
                 self.run(job, vm);
             }
         }

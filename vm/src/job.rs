@@ -13,7 +13,7 @@ use streamvm_instructions::{Instruction, Version};
 use streamvm_stream::{Point, StreamId};
 
 use crate::cells::Level;
-use crate::slot::{LINES, LINES_WITH_MORE, LINES_WITH_READS, value_offset};
+use crate::slot::{LINES, LINES_WITH_MORE, LINES_WITH_READS, fetch, value_offset};
 use crate::tally::Stamp;
 use crate::view::Views;
 
@@ -96,6 +96,10 @@ const _: () = assert!(
     value_offset::<Job>() + std::mem::offset_of!(Job, function) + 2 * size_of::<usize>() <= LINES * 64,
     "the links of a slot, the fields that every job has, and a function of one word fit the lines that are fetched"
 );
+/// Lines from what it computes to the end of what it is shown of memory.
+const LINES_OF_VIEWS: usize =
+    (std::mem::offset_of!(Job, views) + size_of::<Views>() - std::mem::offset_of!(Job, computing)).div_ceil(64);
+
 const _: () = assert!(
     value_offset::<Job>() + std::mem::offset_of!(Job, computing) <= LINES_WITH_READS * 64,
     "the points that wrote what an instruction reads lie in the lines that are fetched for one that reads several things"
@@ -232,6 +236,16 @@ impl Job {
     pub(crate) fn views_mut(&mut self) -> &mut Views {
         self.has |= VIEWS;
         &mut self.views
+    }
+
+    /// Asks for the lines of what it computes and is shown of memory, if it is: they are not among those that are fetched with every
+    /// slot. For who runs something else before. Measured on 2 cores, ns, medians of 31 runs in turns, without / with it: eager additions
+    /// 401 / 366, a chain of functions in lists 72 / 71.
+    #[inline]
+    pub(crate) fn fetch_views(&self) {
+        if self.has & VIEWS != 0 {
+            fetch((&raw const self.computing).addr(), LINES_OF_VIEWS);
+        }
     }
 
     /// What it is shown of memory, if it is.
