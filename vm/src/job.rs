@@ -96,10 +96,6 @@ const _: () = assert!(
     value_offset::<Job>() + std::mem::offset_of!(Job, function) + 2 * size_of::<usize>() <= LINES * 64,
     "the links of a slot, the fields that every job has, and a function of one word fit the lines that are fetched"
 );
-/// Lines from what it computes to the end of what it is shown of memory.
-const LINES_OF_VIEWS: usize =
-    (std::mem::offset_of!(Job, views) + size_of::<Views>() - std::mem::offset_of!(Job, computing)).div_ceil(64);
-
 const _: () = assert!(
     value_offset::<Job>() + std::mem::offset_of!(Job, computing) <= LINES_WITH_READS * 64,
     "the points that wrote what an instruction reads lie in the lines that are fetched for one that reads several things"
@@ -108,6 +104,11 @@ const _: () = assert!(
     value_offset::<Job>() + std::mem::offset_of!(Job, views) + size_of::<Views>() <= LINES_WITH_MORE * 64,
     "what a kernel needs lies in the lines that are fetched for it"
 );
+
+/// Lines of a slot from that of what it computes to that where what it is shown of memory ends.
+const LINES_OF_VIEWS: usize = (value_offset::<Job>() + std::mem::offset_of!(Job, views) + size_of::<Views>())
+    .div_ceil(64)
+    - (value_offset::<Job>() + std::mem::offset_of!(Job, computing)) / 64;
 
 /// What only some instructions have.
 #[derive(Default)]

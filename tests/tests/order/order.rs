@@ -401,14 +401,14 @@ fn a_long_queue_keeps_nothing_from_another_lane() {
     let (done, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(LONG)));
     submit(&vm, |b| {
         b.call_fn("start", CPU, [], start.function())?;
-        (0..LONG).try_for_each(|_| {
+        for _ in 0..LONG {
             let done = done.clone();
             b.host_fn("long", CPU, move || {
                 done.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             });
-            Ok(())
-        })
+        }
+        Ok(())
     });
     start.wait_entered(1);
     let behind = |gate: &ClosedGate| {
