@@ -17,11 +17,11 @@ use streamvm_ep::{Axes, DType, DeviceKind, Element, FnContext, FnError, Op, Para
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::builder::output_of;
-use crate::engine::{Engine, ResourceId};
+use crate::engine::{EngineRef, ResourceId};
 use crate::{Deadline, Error, InstructionsBuilder, Place, Single, Tensor, Var, current_lane};
 
 impl Tensor {
-    fn engine(&self) -> Result<(&Arc<dyn Engine>, ResourceId), Error> {
+    fn engine(&self) -> Result<(EngineRef, ResourceId), Error> {
         // An error that is made on the way and not given would have to be dropped.
         match self.resource().bound() {
             Some(bound) => Ok(bound),
@@ -31,7 +31,7 @@ impl Tensor {
 
     fn submit(&self, builder: InstructionsBuilder) -> Result<(), Error> {
         let (engine, _) = self.engine()?;
-        engine.submit(engine, &mut builder.finish())
+        engine.submit(&mut builder.finish())
     }
 
     /// Runs `op` with this tensor as the first input.
@@ -62,7 +62,7 @@ impl Tensor {
         let (engine, _) = self.engine()?;
         let stream = StreamKey::new(device, StreamType::Compute, current_lane());
         let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
-        Single::submit_op(stream, (op, params), uses, site, |single| engine.submit_one(engine, single))?;
+        Single::submit_op(stream, (op, params), uses, site, |single| engine.submit_one(single))?;
         Ok(output)
     }
 
@@ -111,7 +111,8 @@ impl Tensor {
         engine.wait(id, Deadline::within(timeout))
     }
 
-    /// Calls `callback`, on a thread made for callbacks, once the last submitted write has passed.
+    /// Calls `callback`, on a thread made for callbacks, once the last submitted write has passed. Where the engine is gone it is called at
+    /// once, here.
     ///
     /// # Errors
     /// [`Error::NotSubmitted`]; [`Error::Forked`]: the callback is dropped.
@@ -130,7 +131,7 @@ impl Tensor {
     /// As [`Tensor::on_passed`].
     pub fn ready(&self) -> Result<Passed, Error> {
         let (engine, _) = self.engine()?;
-        let (passed, callback) = Passed::new(engine.clone());
+        let (passed, callback) = Passed::new(engine);
         self.on_passed(callback)?;
         Ok(passed)
     }
@@ -446,7 +447,7 @@ impl Tensor {
 /// ready with [`Error::Forked`].
 pub struct Passed {
     state: Arc<Mutex<PassedState>>,
-    engine: Arc<dyn Engine>,
+    engine: EngineRef,
 }
 
 impl fmt::Debug for Passed {
@@ -463,7 +464,7 @@ struct PassedState {
 
 impl Passed {
     /// A future for something that `engine` does, and the callback that makes it ready.
-    pub fn new(engine: Arc<dyn Engine>) -> (Passed, impl FnOnce(Result<(), Error>) + Send + 'static) {
+    pub fn new(engine: EngineRef) -> (Passed, impl FnOnce(Result<(), Error>) + Send + 'static) {
         let state = Arc::new(Mutex::new(PassedState::default()));
         let shared = state.clone();
         let callback = move |result| {

@@ -4,8 +4,6 @@
 //! convenience calls (`to_vec`, `wait`, eager operators) go through this trait. It is defined here so that the crate
 //! that runs instructions can depend on this one, and not the other way round.
 
-use std::sync::Arc;
-
 use crate::{Deadline, Error, InstructionList, Single};
 
 /// The number of a resource within its engine.
@@ -22,19 +20,29 @@ impl ResourceId {
 /// Told how a wait ended; runs on a thread of its own.
 pub type Callback = Box<dyn FnOnce(Result<(), Error>) + Send + 'static>;
 
+/// An engine as whatever belongs to it knows it: for as long as the process lives, so that nobody counts who knows it. What it holds
+/// goes when it ends; what is submitted then is refused with [`Error::Shutdown`], and what became of a resource can still be asked for.
+pub type EngineRef = &'static dyn Engine;
+
+/// Whether two are the same engine.
+#[inline]
+pub(crate) fn same(one: EngineRef, other: EngineRef) -> bool {
+    std::ptr::addr_eq(one, other)
+}
+
 /// An engine that runs instruction lists. All calls may come from any thread.
 pub trait Engine: Send + Sync {
-    /// Submits a list. `me` is this engine, as what the list creates will know it.
+    /// Submits a list.
     ///
     /// # Errors
     /// Nothing of the list runs when it is refused. See [`Error`].
-    fn submit(&self, me: &Arc<dyn Engine>, list: &mut InstructionList) -> Result<(), Error>;
+    fn submit(&'static self, list: &mut InstructionList) -> Result<(), Error>;
 
     /// [`Engine::submit`] of one instruction.
     ///
     /// # Errors
     /// As [`Engine::submit`].
-    fn submit_one(&self, me: &Arc<dyn Engine>, single: &mut Single<'_>) -> Result<(), Error>;
+    fn submit_one(&'static self, single: &mut Single<'_>) -> Result<(), Error>;
 
     /// Blocks until the last submitted write of the resource has passed, or the deadline.
     ///
@@ -52,7 +60,7 @@ pub trait Engine: Send + Sync {
     /// Whether this process was forked from the one that built the engine: nothing will ever pass here. Takes no lock.
     fn is_forked(&self) -> bool;
 
-    /// Calls back once the last submitted write of the resource has passed.
+    /// Calls back once the last submitted write of the resource has passed: at once, here, where the engine is gone.
     fn on_passed(&self, id: ResourceId, callback: Callback);
 
     /// The last handle of a resource is gone: its memory may be reused by what is submitted later. Never waits for

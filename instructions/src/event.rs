@@ -1,19 +1,18 @@
 //! Events as a program names them: a mark on one stream that another can wait for.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
 use streamvm_stream::Point;
 
-use crate::Engine;
+use crate::engine::{EngineRef, same};
 
 /// A mark that a `record` sets once and any number of later `wait`s name. `Clone` is cheap; `Send + Sync`.
 #[derive(Clone, Default)]
 pub struct Event(Arc<OnceLock<Mark>>);
 
 struct Mark {
-    /// Weak: enough to tell engines apart, and no address is reused while it lives.
-    engine: Weak<dyn Engine>,
+    engine: EngineRef,
     point: Point,
 }
 
@@ -29,14 +28,14 @@ impl Event {
     }
 
     /// The point that it marks in `engine`, once its record was submitted there.
-    pub fn point_in(&self, engine: &Arc<dyn Engine>) -> Option<Point> {
+    pub fn point_in(&self, engine: EngineRef) -> Option<Point> {
         let mark = self.0.get()?;
-        std::ptr::addr_eq(mark.engine.as_ptr(), Arc::as_ptr(engine)).then_some(mark.point)
+        same(mark.engine, engine).then_some(mark.point)
     }
 
     /// Marks `point` of `engine`. Returns false, and changes nothing, if it was recorded before.
-    pub fn set(&self, engine: &Arc<dyn Engine>, point: Point) -> bool {
-        self.0.set(Mark { engine: Arc::downgrade(engine), point }).is_ok()
+    pub fn set(&self, engine: EngineRef, point: Point) -> bool {
+        self.0.set(Mark { engine, point }).is_ok()
     }
 
     /// Whether two handles are the same event.

@@ -33,13 +33,12 @@
 use std::borrow::Borrow;
 use std::mem;
 use std::ops::Range;
-use std::sync::Arc;
 
 use streamvm_ep::{DeviceId, DeviceKind, Layout, MemoryKind};
 use streamvm_stream::{Capabilities, StreamKey, StreamType};
 
 use crate::builder::HOST_DEVICE;
-use crate::engine::Engine;
+use crate::engine::EngineRef;
 use crate::list::{BLANK, Instruction};
 use crate::{Declared, InstructionList, Kind, Tensor, Use, Var, WaitFor};
 
@@ -168,16 +167,16 @@ impl Staged {
 }
 
 /// The two streams of a staged copy, and the pinned memory between them.
-struct Halves<'a> {
+struct Halves {
     first: StreamKey,
     second: StreamKey,
     memory: MemoryKind,
     device: DeviceId,
-    engine: Option<&'a Arc<dyn Engine>>,
+    engine: Option<EngineRef>,
 }
 
-impl<'a> Halves<'a> {
-    fn of(stream: StreamKey, source: &'a Tensor, target: &'a Tensor) -> Halves<'a> {
+impl Halves {
+    fn of(stream: StreamKey, source: &Tensor, target: &Tensor) -> Halves {
         let host = |tensor: &Tensor, stream_type| {
             StreamKey::new(tensor.place().device().unwrap_or(HOST_DEVICE), stream_type, stream.lane)
         };

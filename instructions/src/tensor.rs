@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use streamvm_ep::{Access, DType, Layout, MemoryKind, Shape, ShapeError};
-use triomphe::UniqueArc;
 
-use crate::engine::{Engine, ResourceId};
+use crate::counted::Counted;
+use crate::engine::{EngineRef, ResourceId, same};
 use crate::{BuildError, Place, Use};
 
 /// What a dependence is kept for: the storage of tensors, or a variable.
@@ -22,9 +22,9 @@ use crate::{BuildError, Place, Use};
 pub struct Resource {
     kind: ResourceKind,
     /// Whose it is, if that was known when it was made.
-    engine: Option<Arc<dyn Engine>>,
+    engine: Option<EngineRef>,
     /// Who has claimed it since, if not.
-    claimed: OnceLock<Arc<dyn Engine>>,
+    claimed: OnceLock<EngineRef>,
     /// Its number in the engine with what is said of it, or [`NO_NUMBER`]. Written under the engine's submission lock, or
     /// while nobody else has a handle.
     number: AtomicU32,
@@ -103,10 +103,10 @@ impl Resource {
     ///
     /// # Errors
     /// [`Foreign`] when it belongs to another engine.
-    pub fn id_in(&self, engine: &Arc<dyn Engine>) -> Result<Option<ResourceId>, Foreign> {
+    pub fn id_in(&self, engine: EngineRef) -> Result<Option<ResourceId>, Foreign> {
         match self.engine() {
             None => Ok(None),
-            Some(owner) if Arc::ptr_eq(owner, engine) => {
+            Some(owner) if same(owner, engine) => {
                 let number = self.number.load(Ordering::Relaxed);
                 Ok((number != NO_NUMBER).then_some(ResourceId(number & !(DRAFT | EMPTY))))
             }
@@ -116,7 +116,7 @@ impl Resource {
 
     /// Its number in `engine`, if something was written there and is there still; `None` says nothing.
     #[inline]
-    pub fn written_in(&self, engine: &Arc<dyn Engine>) -> Option<ResourceId> {
+    pub fn written_in(&self, engine: EngineRef) -> Option<ResourceId> {
         let number = self.number.load(Ordering::Relaxed);
         let written = number & (DRAFT | EMPTY) == 0 && self.is_of(engine);
         written.then_some(ResourceId(number))
@@ -126,14 +126,14 @@ impl Resource {
     ///
     /// # Errors
     /// [`Foreign`] when it belongs to another engine.
-    pub fn claim(&self, engine: &Arc<dyn Engine>) -> Result<(), Foreign> {
-        let owner = self.engine.as_ref().unwrap_or_else(|| self.claimed.get_or_init(|| engine.clone()));
-        if Arc::ptr_eq(owner, engine) { Ok(()) } else { Err(Foreign) }
+    pub fn claim(&self, engine: EngineRef) -> Result<(), Foreign> {
+        let owner = self.engine.unwrap_or_else(|| *self.claimed.get_or_init(|| engine));
+        if same(owner, engine) { Ok(()) } else { Err(Foreign) }
     }
 
     /// Whether it is one of `engine`.
-    pub fn is_of(&self, engine: &Arc<dyn Engine>) -> bool {
-        self.engine().is_some_and(|owner| Arc::ptr_eq(owner, engine))
+    pub fn is_of(&self, engine: EngineRef) -> bool {
+        self.engine().is_some_and(|owner| same(owner, engine))
     }
 
     /// Gives it a number while the list at hand is being submitted, until [`Resource::keep`] or [`Resource::forget`]. Of a
@@ -141,19 +141,19 @@ impl Resource {
     ///
     /// This and the three below are for `engine`, under its submission lock or while nobody else has a handle. They do
     /// nothing for another engine: what a handle says is trusted, and only an engine has the address of itself.
-    pub fn draft(&self, engine: &Arc<dyn Engine>, id: ResourceId) {
+    pub fn draft(&self, engine: EngineRef, id: ResourceId) {
         self.say(engine, id.0 | DRAFT | EMPTY, Ordering::Relaxed);
     }
 
     /// Gives it its number for good, with whether something was written there and is there still: from now on its last
     /// drop is told to the engine.
-    pub fn keep(&self, engine: &Arc<dyn Engine>, id: ResourceId, written: bool) {
+    pub fn keep(&self, engine: EngineRef, id: ResourceId, written: bool) {
         debug_assert!(id.0 < EMPTY, "an engine has fewer than 2^30 resources");
         self.say(engine, if written { id.0 } else { id.0 | EMPTY }, Ordering::Release);
     }
 
     /// Notes whether something was written there and is there still. A draft is not changed.
-    pub fn note_written(&self, engine: &Arc<dyn Engine>, written: bool) {
+    pub fn note_written(&self, engine: EngineRef, written: bool) {
         let number = self.number.load(Ordering::Relaxed);
         if number & DRAFT == 0 {
             self.say(engine, if written { number & !EMPTY } else { number | EMPTY }, Ordering::Release);
@@ -161,11 +161,11 @@ impl Resource {
     }
 
     /// Takes a draft back: its list was refused.
-    pub fn forget(&self, engine: &Arc<dyn Engine>) {
+    pub fn forget(&self, engine: EngineRef) {
         self.say(engine, NO_NUMBER, Ordering::Relaxed);
     }
 
-    fn say(&self, engine: &Arc<dyn Engine>, number: u32, ordering: Ordering) {
+    fn say(&self, engine: EngineRef, number: u32, ordering: Ordering) {
         if self.is_of(engine) {
             self.number.store(number, ordering);
         }
@@ -173,21 +173,31 @@ impl Resource {
 
     /// Whose it is, if it is anybody's.
     #[inline]
-    pub(crate) fn engine(&self) -> Option<&Arc<dyn Engine>> {
-        self.engine.as_ref().or_else(|| self.claimed.get())
+    pub(crate) fn engine(&self) -> Option<EngineRef> {
+        self.engine.or_else(|| self.claimed.get().copied())
     }
 
-    pub(crate) fn bound(&self) -> Option<(&Arc<dyn Engine>, ResourceId)> {
+    pub(crate) fn bound(&self) -> Option<(EngineRef, ResourceId)> {
         let number = self.number.load(Ordering::Acquire);
         if number & DRAFT == 0 { Some((self.engine()?, ResourceId(number & !EMPTY))) } else { None }
     }
 }
 
-impl Drop for Resource {
-    fn drop(&mut self) {
+impl Resource {
+    /// Tells its engine that the last handle is gone, and belongs to none any more.
+    #[inline]
+    fn end(&mut self) {
         if let Some((engine, id)) = self.bound() {
             engine.release(id);
         }
+        self.number = AtomicU32::new(NO_NUMBER);
+        (self.engine, self.claimed) = (None, OnceLock::new());
+    }
+}
+
+impl Drop for Resource {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -196,13 +206,10 @@ impl Drop for Resource {
 /// Making views ([`Tensor::permute`], [`Tensor::slice`], …) queues no work. A tensor made by a builder has no memory
 /// until its list is submitted.
 #[derive(Clone)]
-pub struct Tensor(Counted<TensorInner>);
+pub struct Tensor(Counted);
 
-/// A handle's counted reference. Nobody asks for weak ones, which std's would pay for with a second locked instruction when the last
-/// handle goes.
-type Counted<T> = triomphe::Arc<T>;
-
-struct TensorInner {
+/// What a tensor is.
+pub(crate) struct TensorInner {
     dtype: DType,
     layout: Layout,
     backing: Backing,
@@ -210,11 +217,20 @@ struct TensorInner {
 
 impl TensorInner {
     /// A scalar without memory.
-    const fn blank() -> TensorInner {
+    pub(crate) const fn blank() -> TensorInner {
         TensorInner {
             dtype: DType::U8,
             layout: Layout::SCALAR,
             backing: Backing::Own(Resource::new(ResourceKind::Var)),
+        }
+    }
+
+    /// Ends what it was, as its drop would: it has no resource any more, and keeps nothing alive.
+    #[inline]
+    pub(crate) fn end(&mut self) {
+        match &mut self.backing {
+            Backing::Own(resource) => resource.end(),
+            Backing::View(_) => self.backing = Backing::Own(Resource::new(ResourceKind::Var)),
         }
     }
 }
@@ -233,23 +249,20 @@ impl Tensor {
 
     /// [`Tensor::unbound`], of an engine that is known already.
     pub(crate) fn unbound_of(
-        engine: Option<&Arc<dyn Engine>>,
+        engine: Option<EngineRef>,
         place: Place,
         memory: MemoryKind,
         dtype: DType,
         shape: &Shape,
     ) -> Tensor {
-        // Filled in where it lies: put together on the stack first, it would be copied by wide loads right behind the narrow stores that
-        // made it, and each such load waits until those have reached the cache. That took a tenth of an eager operation.
-        let mut inner = UniqueArc::new(TensorInner::blank());
-        let TensorInner { dtype: own, layout, backing } = &mut *inner;
-        *own = dtype;
-        layout.set_contiguous(shape);
-        if let Backing::Own(resource) = backing {
-            let bytes = shape.elements() * dtype.size();
-            (resource.kind, resource.engine) = (ResourceKind::Storage { place, memory, bytes }, engine.cloned());
-        }
-        Tensor(inner.shareable())
+        Tensor(Counted::new(|TensorInner { dtype: own, layout, backing }| {
+            *own = dtype;
+            layout.set_contiguous(shape);
+            if let Backing::Own(resource) = backing {
+                let bytes = shape.elements() * dtype.size();
+                (resource.kind, resource.engine) = (ResourceKind::Storage { place, memory, bytes }, engine);
+            }
+        }))
     }
 
     /// A view of this tensor's storage under another layout of the same dtype.
@@ -269,7 +282,7 @@ impl Tensor {
             Backing::Own(_) => self.clone(),
             Backing::View(owner) => owner.clone(),
         };
-        Tensor(Counted::new(TensorInner { dtype: self.0.dtype, layout, backing: Backing::View(owner) }))
+        Tensor(Counted::new(|view| *view = TensorInner { dtype: self.0.dtype, layout, backing: Backing::View(owner) }))
     }
 
     /// The element type.
@@ -429,12 +442,12 @@ impl fmt::Debug for Tensor {
 /// A token for anything outside the engine (a file, a counter, a model): instructions that declare reads and writes
 /// of it run in that order. `Clone` is cheap; `Send + Sync`.
 #[derive(Clone)]
-pub struct Var(Counted<Resource>);
+pub struct Var(triomphe::Arc<Resource>);
 
 impl Var {
     /// A fresh variable. It belongs to the first engine that runs an instruction over it.
     pub fn new() -> Var {
-        Var(Counted::new(Resource::new(ResourceKind::Var)))
+        Var(triomphe::Arc::new(Resource::new(ResourceKind::Var)))
     }
 
     /// A fresh variable that counts its writes: see [`Var::version`]. A write of it costs an
@@ -442,7 +455,7 @@ impl Var {
     pub fn counted() -> Var {
         let mut resource = Resource::new(ResourceKind::Var);
         resource.version = Some(Version::default());
-        Var(Counted::new(resource))
+        Var(triomphe::Arc::new(resource))
     }
 
     /// How many instructions that write it have passed without a failure: what was skipped or failed does not count, and one

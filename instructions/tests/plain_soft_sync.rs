@@ -72,7 +72,8 @@ impl Plain {
         for point in all {
             let alone = stream.is_unordered() || point.stream.is_unordered();
             let own = point.stream == stream && !stream.is_unordered();
-            if own || point == at || point.seq == 0 || covers(&self.streams[stream.index()].now, point) {
+            let met = covers(&self.streams[stream.index()].now, point) || passed.of(point.stream) >= point.seq;
+            if own || point == at || point.seq == 0 || met {
                 continue;
             }
             if alone {
@@ -86,7 +87,6 @@ impl Plain {
                 None => needs.push(point),
             }
         }
-        needs.retain(|need| passed.of(need.stream) < need.seq);
         let clocks: Vec<Clock> = needs.iter().map(|need| self.streams[need.stream.index()].as_of(need.seq)).collect();
         // Who has no clock does not find out what one need implies of another.
         let implied = |need: &&Point| stream.is_unordered() || !clocks.iter().any(|clock| covers(clock, **need));

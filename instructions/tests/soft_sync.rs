@@ -112,24 +112,66 @@ fn what_was_seen_to_pass_needs_no_wait() {
     assert_eq!(waits(&sync), [point(0, 2)]);
 }
 
-/// Hole 12: what was seen is an input of the list at hand alone. The clock, which goes into later lists, knows
-/// nothing of it.
+/// Hole 12: what was seen is an input of the list at hand. Of it a resource keeps that its last write has passed, for reads until the
+/// next write. The clock, which says what waiting for a stream comes after, knows nothing of it.
 #[test]
 fn what_was_seen_to_pass_never_enters_a_clock() {
     let mut sync = pass(SoftSyncMode::Minimal, &CPU);
-    let (x, y) = (var(&mut sync), var(&mut sync));
-    run(&mut sync, 0, &[(x, Write)]);
+    let (x, y, z) = (var(&mut sync), var(&mut sync), var(&mut sync));
+    run(&mut sync, 0, &[(x, Write), (z, Write)]);
     sync.begin();
     run_observed(&mut sync, 1, &[(x, Read), (y, Write)], &mut Passed(HashMap::from([(StreamId(0), 1)])));
     assert_eq!(waits(&sync), []);
     sync.begin();
-    run(&mut sync, 1, &[(x, Read)]);
+    run(&mut sync, 1, &[(z, Read)]);
     assert_eq!(waits(&sync), [point(0, 1)], "this list was not told");
     sync.begin();
     run(&mut sync, 2, &[(y, Read)]);
     assert_eq!(waits(&sync), [point(1, 1)]);
-    run(&mut sync, 2, &[(x, Read)]);
+    run(&mut sync, 2, &[(z, Read)]);
     assert_eq!(waits(&sync), [point(0, 1)], "s1@1 did not wait for s0@1, so waiting for it says nothing");
+}
+
+#[test]
+fn a_write_that_was_seen_to_pass_is_not_looked_at_again() {
+    /// Nobody is asked.
+    struct Unasked;
+    impl Observed for Unasked {
+        fn passed(&mut self, _: StreamId) -> u64 {
+            panic!("nothing has to be looked at")
+        }
+    }
+    let mut sync = pass(SoftSyncMode::Minimal, &CPU);
+    let x = var(&mut sync);
+    run(&mut sync, 0, &[(x, Write)]);
+    sync.begin();
+    run_observed(&mut sync, 1, &[(x, Read)], &mut Passed(HashMap::from([(StreamId(0), 1)])));
+    for stream in [1, 2, 0, 2] {
+        sync.begin();
+        run_observed(&mut sync, stream, &[(x, Read)], &mut Unasked);
+        assert_eq!(waits(&sync), []);
+    }
+    // The next write is another one, and comes after the reads.
+    sync.begin();
+    run(&mut sync, 0, &[(x, Write)]);
+    assert_eq!(waits(&sync), [point(1, 2), point(2, 2)]);
+    run(&mut sync, 1, &[(x, Read)]);
+    assert_eq!(waits(&sync), [point(0, 3)]);
+}
+
+/// Who has waited for a write knows it for its own reads alone.
+#[test]
+fn a_wait_for_a_write_stands_for_later_reads_on_its_stream_alone() {
+    let mut sync = pass(SoftSyncMode::Minimal, &CPU);
+    let x = var(&mut sync);
+    run(&mut sync, 0, &[(x, Write)]);
+    for (stream, expected) in [(1, vec![point(0, 1)]), (1, vec![]), (1, vec![]), (2, vec![point(0, 1)]), (1, vec![])] {
+        run(&mut sync, stream, &[(x, Read)]);
+        assert_eq!(waits(&sync), expected, "stream {stream}");
+    }
+    run(&mut sync, 0, &[(x, Write)]);
+    run(&mut sync, 1, &[(x, Read)]);
+    assert_eq!(waits(&sync), [point(0, 2)]);
 }
 
 /// Hole 12: the waits are a function of list, state and snapshot.

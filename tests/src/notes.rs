@@ -1,9 +1,9 @@
 //! An engine that only takes notes.
 
 use std::panic::Location;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use streamvm::instructions::{Batch, Callback, Engine, ResourceId, Single};
+use streamvm::instructions::{Batch, Callback, Engine, EngineRef, ResourceId, Single};
 use streamvm::{Deadline, Error, InstructionList};
 
 /// A line of a program.
@@ -19,7 +19,7 @@ impl Notes {
         std::mem::take(&mut self.0.lock().expect("not poisoned"))
     }
 
-    fn note(&self, me: &Arc<dyn Engine>, batch: &impl Batch) {
+    fn note(&self, me: EngineRef, batch: &impl Batch) {
         let mut notes = self.0.lock().expect("not poisoned");
         for instruction in batch.instructions() {
             notes.push((instruction.kind.name().to_owned(), instruction.site));
@@ -32,13 +32,13 @@ impl Notes {
 }
 
 impl Engine for Notes {
-    fn submit(&self, me: &Arc<dyn Engine>, list: &mut InstructionList) -> Result<(), Error> {
-        self.note(me, list);
+    fn submit(&'static self, list: &mut InstructionList) -> Result<(), Error> {
+        self.note(self, list);
         Ok(())
     }
 
-    fn submit_one(&self, me: &Arc<dyn Engine>, single: &mut Single<'_>) -> Result<(), Error> {
-        self.note(me, single);
+    fn submit_one(&'static self, single: &mut Single<'_>) -> Result<(), Error> {
+        self.note(self, single);
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 use streamvm_instructions::{
-    Batch, Declared, Dependence, DependenceUse, Engine, Event, Instruction, Kind, Line, Order, PlannedRecord,
+    Batch, Declared, Dependence, DependenceUse, EngineRef, Event, Instruction, Kind, Line, Order, PlannedRecord,
     RecordPlace, Role, Target, Tensor, Var, WaitFor,
 };
 use streamvm_stream::{Point, StreamId, WaitKind};
@@ -86,22 +86,16 @@ impl State {
     /// Numbers, orders and publishes a prepared list, and takes its functions out. Returns whom to wake: nearly always
     /// everybody is awake.
     #[inline(never)]
-    pub(crate) fn commit<B: Batch>(
-        &mut self,
-        list: &mut B,
-        vm: &Shared,
-        engine: &Arc<dyn Engine>,
-        submitted: &mut Submitted,
-    ) -> Option<ToWake> {
+    pub(crate) fn commit<B: Batch>(&mut self, list: &mut B, vm: &Shared, submitted: &mut Submitted) -> Option<ToWake> {
         if !self.scratch.undo.is_empty() {
-            self.settle_resources(list, engine);
+            self.settle_resources(list, vm.handle);
         }
         self.sync.begin();
         // A record may be planned for an earlier line, lines may name each other, and a monitor is shown the whole plan:
         // without these, a line is sent as soon as it is ordered.
         let at_once = vm.monitor.is_none() && !self.sync.places_records() && !self.scratch.by_line;
         if !at_once {
-            self.order_all(list, vm, engine);
+            self.order_all(list, vm);
         }
         let mut filled = Filled { bytes: 0, at: vm.profiles.then(Instant::now), only: None };
         let (mut lines, uses) = list.lines();
@@ -111,8 +105,7 @@ impl State {
             if let Some(row) = row {
                 line = self.commit_row::<B>(row, line, (&mut lines, uses), vm, &mut filled, submitted);
             } else if let Some(instruction) = lines.next() {
-                let job =
-                    if at_once { self.ordered_job(line, &instruction, vm, engine) } else { self.planned_job(line, vm) };
+                let job = if at_once { self.ordered_job(line, &instruction, vm) } else { self.planned_job(line, vm) };
                 submitted.add(job.point);
                 self.commit_alone(job, line, instruction, uses, vm, &mut filled);
                 line += 1;
@@ -191,7 +184,7 @@ impl State {
 
     /// Tells the handles of new resources their numbers, and all whose contents changed what became of them.
     #[inline(never)]
-    fn settle_resources<B: Batch>(&mut self, list: &B, engine: &Arc<dyn Engine>) {
+    fn settle_resources<B: Batch>(&mut self, list: &B, engine: EngineRef) {
         for undo in &self.scratch.undo {
             let (Undo::Created(id, place) | Undo::Contents(id, place, _)) = *undo;
             let resource = list.all_uses()[place].resource();
@@ -208,17 +201,17 @@ impl State {
 
     /// Orders the whole list before anything of it is sent.
     #[inline(never)]
-    fn order_all<B: Batch>(&mut self, list: &B, vm: &Shared, engine: &Arc<dyn Engine>) {
+    fn order_all<B: Batch>(&mut self, list: &B, vm: &Shared) {
         for (line, instruction) in list.instructions().iter().enumerate() {
             let stream = self.scratch.prepared[line].stream;
-            let order = self.order_of(line, instruction, engine);
+            let order = self.order_of(line, instruction, vm.handle);
             let mut job = self.slot(lines_of(instruction), &vm.returned);
             self.number(&mut job, stream, instruction, vm);
             let point = job.point;
             self.planned.push(job);
             let uses = ordered_uses(&self.scratch.uses, instruction);
             self.sync.instruction(point, uses, order, &mut self.snapshot.of(&vm.streams));
-            self.note_ordered(instruction, point, engine);
+            self.note_ordered(instruction, point, vm.handle);
         }
         if let Some(monitor) = &vm.monitor {
             monitor.submits(self, list, self.snapshot.seen());
@@ -258,15 +251,9 @@ impl State {
 
     /// A slot for an instruction that is ordered by itself, with its number and its waits.
     #[inline(never)]
-    fn ordered_job(
-        &mut self,
-        line: usize,
-        instruction: &Instruction,
-        vm: &Shared,
-        engine: &Arc<dyn Engine>,
-    ) -> Slot<Job> {
+    fn ordered_job(&mut self, line: usize, instruction: &Instruction, vm: &Shared) -> Slot<Job> {
         let (stream, asks) = (self.scratch.prepared[line].stream, instruction.kind.asks());
-        let order = if asks { self.order_of(line, instruction, engine) } else { Order::Uses };
+        let order = if asks { self.order_of(line, instruction, vm.handle) } else { Order::Uses };
         let mut job = self.slot(lines_of(instruction), &vm.returned);
         self.number(&mut job, stream, instruction, vm);
         let point = job.point;
@@ -276,7 +263,7 @@ impl State {
         let waits = self.sync.order(point, uses, order, &mut observed, |point| job.add_read(point));
         self.add_planned_waits(&mut job, &waits, vm);
         if asks {
-            self.note_ordered(instruction, point, engine);
+            self.note_ordered(instruction, point, vm.handle);
         }
         job
     }
@@ -292,7 +279,7 @@ impl State {
     }
 
     #[inline(never)]
-    fn note_ordered(&mut self, instruction: &Instruction, point: Point, engine: &Arc<dyn Engine>) {
+    fn note_ordered(&mut self, instruction: &Instruction, point: Point, engine: EngineRef) {
         match &instruction.kind {
             Kind::Record(event) => self.note_recorded(event, point, engine),
             Kind::Release => self.hand_over(self.scratch.uses[instruction.use_range().start].resource),
@@ -302,7 +289,7 @@ impl State {
 
     /// What an instruction asks of order besides its uses.
     #[inline(never)]
-    fn order_of(&mut self, line: usize, instruction: &Instruction, engine: &Arc<dyn Engine>) -> Order {
+    fn order_of(&mut self, line: usize, instruction: &Instruction, engine: EngineRef) -> Order {
         match &instruction.kind {
             Kind::Record(_) => Order::Record,
             Kind::Barrier { .. } => Order::Barrier,
@@ -325,7 +312,7 @@ impl State {
     }
 
     #[inline(never)]
-    fn note_recorded(&mut self, event: &Event, point: Point, engine: &Arc<dyn Engine>) {
+    fn note_recorded(&mut self, event: &Event, point: Point, engine: EngineRef) {
         event.set(engine, point);
         if let Some(recorded) = self.scratch.recorded.get_mut(&event.address()) {
             recorded.point = Some(point);

@@ -43,6 +43,9 @@ impl State {
         submitted: &mut Submitted,
     ) -> usize {
         let before = self.sync.last_submitted(stream);
+        if B::ONE {
+            self.outbox.fetch(batch);
+        }
         let mut point = Point::new(stream, before);
         let mut held = None;
         while let Some(instruction) = lines.next() {

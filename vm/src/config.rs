@@ -10,7 +10,7 @@ use streamvm_ep::faults::{FaultPlan, FaultyDevice};
 use streamvm_ep::races::Detector;
 use streamvm_ep::sim::{SimConfig, SimWorld};
 use streamvm_ep::{CpuConfig, CpuDevice, Device, DeviceId, DeviceKind, DeviceRegistry, KernelRegistry};
-use streamvm_instructions::{Engine, Error, STAGING_PIECE, SoftSync, SoftSyncMode};
+use streamvm_instructions::{Error, STAGING_PIECE, SoftSync, SoftSyncMode};
 use streamvm_stream::Capabilities;
 use streamvm_stream::mutant::Planted;
 
@@ -20,7 +20,6 @@ use crate::context::{Context, ContextShared};
 use crate::cuda::CudaDevices;
 use crate::engine_kind::EngineKind;
 use crate::entry::StreamTable;
-use crate::fork::Fork;
 use crate::handle::Handle;
 use crate::inbox::Inbox;
 use crate::memory::Heap;
@@ -331,8 +330,8 @@ impl VmBuilder {
     /// `STREAMVM_ENGINE` holds something else than the name of an engine.
     pub fn build(self) -> Result<Vm, Error> {
         let shared = self.build_shared()?;
-        let engine: Arc<dyn Engine> = Arc::new(Handle(shared.clone()));
-        Ok(Vm::new(shared, engine))
+        shared.handle.open(&shared);
+        Ok(Vm::new(shared))
     }
 
     pub(crate) fn build_shared(mut self) -> Result<Arc<Shared>, Error> {
@@ -382,10 +381,9 @@ impl VmBuilder {
         let mut state = State::new(sync);
         state.plant(self.planted);
         let shared = Arc::new(Shared {
-            state: Mutex::new(state),
+            handle: Handle::new(state),
             streams: StreamTable::new(),
             failures: CachePadded::default(),
-            releases: CachePadded::default(),
             returned: Inbox::new(),
             to_scheduler: Inbox::new(),
             scheduler: Arc::new(Sleeper::new()),
@@ -393,7 +391,6 @@ impl VmBuilder {
             room: CachePadded::new(Room::new()),
             limits: self.limits,
             stall: Stall::new(self.stall_after),
-            fork: Fork::new(),
             charged_bytes: AtomicU64::new(0),
             threads,
             devices,

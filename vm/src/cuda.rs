@@ -69,7 +69,7 @@ impl crate::Vm {
 
     fn cuda(&self, device: crate::DeviceId) -> Result<&cuda::CudaDevice, crate::Error> {
         let shared = &self.shared;
-        shared.fork.check()?;
+        shared.handle.fork.check()?;
         shared.devices.get(device)?;
         let found = shared.cuda.get(device);
         Ok(found.ok_or(streamvm_ep::Error::WrongDevice { kernel: crate::DeviceKind::Cuda, device })?)

@@ -1,69 +1,225 @@
-//! The engine as its tensors see it.
+//! The engine as whatever belongs to it knows it.
+//!
+//! A handle stays for as long as the process lives: tensors know their engine by its address, so a program that makes and drops
+//! tensors counts no references to it (`docs/adr/0037-engines-are-not-counted.md`). What an engine holds goes when its `Vm` and its
+//! threads are gone; what stays is the lock, with nothing under it, and the place where dropped tensors are noted.
 
-use std::sync::Arc;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Weak};
 
+use crossbeam_utils::CachePadded;
+use hashbrown::HashMap;
 use streamvm_instructions::{Callback, Deadline, Engine, Error, InstructionList, ResourceId, Single};
 use streamvm_stream::Point;
 
 use crate::commit::Submitted;
+use crate::engine_thread;
+use crate::fork::Fork;
+use crate::releases::Releases;
 use crate::shared::Shared;
+use crate::state::State;
 use crate::submit::Full;
-use crate::sync::unpoisoned;
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, unpoisoned, yield_now};
 
-/// What an `Arc<dyn Engine>` of this crate points to.
-pub(crate) struct Handle(pub(crate) Arc<Shared>);
+/// One engine, be it there or gone.
+pub(crate) struct Handle {
+    /// Marks, clocks, numbering, publishing: the one short lock of a submission.
+    inside: Mutex<Inside>,
+    /// Handles dropped since the last submission.
+    pub(crate) releases: CachePadded<Releases>,
+    /// Nobody takes what is released any more.
+    gone: AtomicBool,
+    /// Whether this process is the one that built the engine.
+    pub(crate) fork: Fork,
+}
 
-impl Handle {
-    fn last_write(&self, id: ResourceId) -> Option<Point> {
-        unpoisoned(self.0.state.lock()).sync.dependence(id).last_write()
+/// What the submission lock guards.
+pub(crate) struct Inside {
+    vm: Found,
+    /// There as long as the engine is, and on the heap, so that little stays when it is gone.
+    state: Option<Box<State>>,
+}
+
+/// What whoever has nothing but the handle finds.
+enum Found {
+    /// The engine, which takes submissions until its `Vm` is dropped.
+    Open(Arc<Shared>),
+    /// What its threads have left to do.
+    Closed(Weak<Shared>),
+    /// Nothing but what became of resources, where that is not that their last write has passed.
+    Gone(HashMap<ResourceId, Error>),
+}
+
+impl Deref for Inside {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.state.as_deref().unwrap_or_else(|| unreachable!("who looks here keeps the engine"))
     }
 }
 
-impl Engine for Handle {
-    fn submit(&self, me: &Arc<dyn Engine>, list: &mut InstructionList) -> Result<(), Error> {
-        self.0.submit(me, list, Full::Blocks, &mut Submitted::default())?;
-        self.0.failures.log_unseen();
-        Ok(())
+impl DerefMut for Inside {
+    fn deref_mut(&mut self) -> &mut State {
+        self.state.as_deref_mut().unwrap_or_else(|| unreachable!("who looks here keeps the engine"))
+    }
+}
+
+/// All handles, so that whoever looks for lost memory finds them.
+static HANDLES: std::sync::Mutex<Vec<&'static Handle>> = std::sync::Mutex::new(Vec::new());
+
+impl Handle {
+    /// The handle of a new engine.
+    pub(crate) fn new(state: State) -> &'static Handle {
+        let inside = Inside { vm: Found::Closed(Weak::new()), state: Some(Box::new(state)) };
+        let handle: &Handle = Box::leak(Box::new(Handle {
+            inside: Mutex::new(inside),
+            releases: CachePadded::default(),
+            gone: AtomicBool::new(false),
+            fork: Fork::new(),
+        }));
+        HANDLES.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(handle);
+        handle
     }
 
-    fn submit_one(&self, me: &Arc<dyn Engine>, single: &mut Single<'_>) -> Result<(), Error> {
-        self.0.submit_one(me, single, &mut Submitted::default())?;
-        self.0.failures.log_unseen();
-        Ok(())
+    /// Takes the submission lock. For those who keep the engine.
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inside> {
+        unpoisoned(self.inside.lock())
     }
 
-    fn wait(&self, id: ResourceId, deadline: Option<Deadline>) -> Result<(), Error> {
+    /// From now on whoever has a handle finds the engine.
+    pub(crate) fn open(&self, vm: &Arc<Shared>) {
+        self.lock().vm = Found::Open(vm.clone());
+    }
+
+    /// Whoever has a handle alone submits nothing more.
+    pub(crate) fn close(&self, vm: &Arc<Shared>) {
+        let before = std::mem::replace(&mut self.lock().vm, Found::Closed(Arc::downgrade(vm)));
+        // Out of the lock: if it is the last, it takes the lock.
+        drop(before);
+    }
+
+    /// The engine is gone, and left `outcomes`.
+    pub(crate) fn end(&self, outcomes: HashMap<ResourceId, Error>) {
+        self.gone.store(true, Ordering::Relaxed);
+        let mut inside = self.lock();
+        inside.vm = Found::Gone(outcomes);
+        let state = inside.state.take();
+        drop(inside);
+        self.releases.take(&mut Vec::new());
+        // What was captured is the caller's, and may ask.
+        drop(state);
+    }
+
+    /// The engine, if it takes submissions.
+    fn open_one(&self) -> Result<Arc<Shared>, Error> {
+        self.fork.check()?;
+        match &self.lock().vm {
+            Found::Open(vm) => Ok(vm.clone()),
+            Found::Closed(_) | Found::Gone(_) => Err(Error::Shutdown),
+        }
+    }
+
+    /// The engine, with the last write of a resource, if there was one; what became of that, where the engine is gone.
+    fn last_write(&self, id: ResourceId) -> Result<(Arc<Shared>, Option<Point>), Result<(), Error>> {
         // Before the lock, which a thread may hold that is not in this process.
-        self.0.fork.check()?;
-        let Some(point) = self.last_write(id) else {
-            return Ok(());
-        };
-        self.0.wait_for(point, deadline)?;
-        self.0.outcome(point)
-    }
-
-    fn may_wait(&self) -> Result<(), Error> {
-        self.0.may_wait()
-    }
-
-    fn is_forked(&self) -> bool {
-        self.0.fork.is_child()
-    }
-
-    fn on_passed(&self, id: ResourceId, callback: Callback) {
-        let points = if self.is_forked() { Vec::new() } else { self.last_write(id).into_iter().collect() };
-        self.0.call_back(points, callback);
-    }
-
-    fn release(&self, id: ResourceId) {
-        if !self.is_forked() {
-            self.0.releases.add(id);
+        self.fork.check().map_err(Err)?;
+        loop {
+            let inside = self.lock();
+            let vm = match &inside.vm {
+                Found::Open(vm) => Some(vm.clone()),
+                Found::Closed(vm) => vm.upgrade(),
+                Found::Gone(outcomes) => return Err(outcomes.get(&id).map_or(Ok(()), |error| Err(error.clone()))),
+            };
+            if let Some(vm) = vm {
+                return Ok((vm, inside.sync.dependence(id).last_write()));
+            }
+            // It is on its way out.
+            drop(inside);
+            yield_now();
         }
     }
 }
 
-impl Drop for Handle {
+impl Drop for Shared {
     fn drop(&mut self) {
-        self.0.leak_in_child();
+        let outcomes = self.handle.lock().outcomes(self);
+        self.handle.end(outcomes);
+    }
+}
+
+impl State {
+    /// What became of each resource whose last write has failed, or never passes.
+    fn outcomes(&self, vm: &Shared) -> HashMap<ResourceId, Error> {
+        let outcome = |id: ResourceId| {
+            let point = self.sync.dependence(id).last_write()?;
+            if vm.streams.has_passed(point) { vm.outcome(point).err() } else { Some(Error::Shutdown) }
+        };
+        let there = self.resources.iter().enumerate().filter(|(_, known)| known.is_some());
+        there
+            .filter_map(|(index, _)| outcome(ResourceId(index as u32)).map(|error| (ResourceId(index as u32), error)))
+            .collect()
+    }
+}
+
+impl Engine for Handle {
+    fn submit(&'static self, list: &mut InstructionList) -> Result<(), Error> {
+        let vm = self.open_one()?;
+        vm.submit(list, Full::Blocks, &mut Submitted::default())?;
+        vm.failures.log_unseen();
+        Ok(())
+    }
+
+    fn submit_one(&'static self, single: &mut Single<'_>) -> Result<(), Error> {
+        self.fork.check()?;
+        let mut submitted = Submitted::default();
+        let mut inside = self.lock();
+        let Inside { vm: Found::Open(vm), state: Some(state) } = &mut *inside else { return Err(Error::Shutdown) };
+        let attempt = vm.attempt_inside(state, single, &mut submitted);
+        // Nearly always nothing is left to do, and nobody has to keep the engine for it.
+        if matches!(&attempt, Ok(after) if vm.is_done(after)) {
+            return Ok(());
+        }
+        let vm = vm.clone();
+        drop(inside);
+        match attempt {
+            Ok(after) => vm.follow(after),
+            Err(hindrance) => vm.insist(single, Full::Blocks, &mut submitted, hindrance)?,
+        }
+        vm.failures.log_unseen();
+        Ok(())
+    }
+
+    fn wait(&self, id: ResourceId, deadline: Option<Deadline>) -> Result<(), Error> {
+        let (vm, point) = match self.last_write(id) {
+            Ok((vm, Some(point))) => (vm, point),
+            Ok((_, None)) => return Ok(()),
+            Err(outcome) => return outcome,
+        };
+        vm.wait_for(point, deadline)?;
+        vm.outcome(point)
+    }
+
+    fn may_wait(&self) -> Result<(), Error> {
+        self.fork.check()?;
+        if engine_thread::is_here() { Err(Error::WouldDeadlock) } else { Ok(()) }
+    }
+
+    fn is_forked(&self) -> bool {
+        self.fork.is_child()
+    }
+
+    fn on_passed(&self, id: ResourceId, callback: Callback) {
+        match self.last_write(id) {
+            Ok((vm, last)) => vm.call_back(last.into_iter().collect(), callback),
+            // No thread is left.
+            Err(outcome) => callback(outcome),
+        }
+    }
+
+    fn release(&self, id: ResourceId) {
+        if !self.gone.load(Ordering::Relaxed) && !self.fork.is_child() {
+            self.releases.add(id);
+        }
     }
 }

@@ -19,7 +19,6 @@ use streamvm_stream::Point;
 use crate::engine_thread;
 use crate::memory::PoolId;
 use crate::shared::Shared;
-use crate::sync::unpoisoned;
 
 /// The next rung.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -73,14 +72,14 @@ impl Ladder {
 pub(crate) fn grow(vm: &Shared, pool: PoolId, bytes: usize) {
     if let Err(error) = ask_driver(vm, pool, bytes) {
         log::debug!("no fresh memory: {error}");
-        unpoisoned(vm.state.lock()).pools.get(pool).full = true;
+        vm.handle.lock().pools.get(pool).full = true;
     }
 }
 
 /// Asks the device for a region that holds `bytes`: a comfortable one, or else just enough.
 fn ask_driver(vm: &Shared, pool: PoolId, bytes: usize) -> Result<(), Error> {
     let (device, kind, place, comfortable, least) = {
-        let mut state = unpoisoned(vm.state.lock());
+        let mut state = vm.handle.lock();
         let pool = state.pools.get(pool);
         let comfortable = pool.allocator.region_request(bytes);
         (pool.device.clone(), pool.kind, pool.place, comfortable, pool.allocator.rounded(bytes))
@@ -96,7 +95,7 @@ fn ask_driver(vm: &Shared, pool: PoolId, bytes: usize) -> Result<(), Error> {
         let start = region.base().addr();
         monitor.mapped(start..start + region.bytes(), place, kind);
     }
-    let mut state = unpoisoned(vm.state.lock());
+    let mut state = vm.handle.lock();
     state.pools.add_region(pool, region, &vm.heap).map_err(refused)
 }
 
@@ -107,7 +106,7 @@ pub(crate) fn give_back(vm: &Shared) -> u64 {
     // Of unordered streams, where no number stands for others.
     let single = RefCell::new(Vec::new());
     {
-        let mut state = unpoisoned(vm.state.lock());
+        let mut state = vm.handle.lock();
         state.end_kept();
         let passed = |point: Point| {
             let passed = vm.streams.has_passed(point);

@@ -56,6 +56,12 @@ impl Outbox {
         sleeps
     }
 
+    /// Asks for what the next job is put into.
+    #[inline]
+    pub(crate) fn fetch(&self, batch: usize) {
+        self.batches[batch].0.inbox.fetch();
+    }
+
     /// Puts a job into a context's inbox at once, where nothing was added. Returns whether the context sleeps, as
     /// [`Outbox::push`] does.
     #[inline]

@@ -4,11 +4,10 @@
 //! submitter leaves the lock, removes it, and starts again.
 
 use std::borrow::Borrow;
-use std::sync::Arc;
 
 use streamvm_ep::Op;
 use streamvm_instructions::{
-    Batch, Declared, Dependence, DependenceUse, Engine, Error, Instruction, Kind, Observed, Resource, ResourceId,
+    Batch, Declared, Dependence, DependenceUse, EngineRef, Error, Instruction, Kind, Observed, Resource, ResourceId,
     ResourceKind, Tensor, Use, Var, WaitFor, wait_error,
 };
 use streamvm_stream::allocator::{AccessSet, Allocated, Block, Want};
@@ -48,19 +47,14 @@ impl State {
     /// Checks `list` and takes memory for what it creates. On an obstacle, which comes with its line, no tensor and no
     /// mark has changed.
     #[inline(never)]
-    pub(crate) fn prepare<B: Batch>(
-        &mut self,
-        list: &B,
-        vm: &Shared,
-        engine: &Arc<dyn Engine>,
-    ) -> Result<(), (usize, Box<Obstacle>)> {
+    pub(crate) fn prepare<B: Batch>(&mut self, list: &B, vm: &Shared) -> Result<(), (usize, Box<Obstacle>)> {
         self.scratch.clear();
         self.snapshot.begin(vm.monitor.is_some());
         let (lines, uses) = (list.instructions(), list.all_uses());
         self.scratch.last_use = lines.last().and_then(|last| last.use_range().last());
         for line in 0..lines.len() {
-            if let Err(obstacle) = self.prepare_one(line, lines, uses, vm, engine) {
-                self.undo(list, engine);
+            if let Err(obstacle) = self.prepare_one(line, lines, uses, vm) {
+                self.undo(list, vm.handle);
                 // The allocators forget what they saw to have passed, undone or not.
                 if let Some(monitor) = &vm.monitor {
                     monitor.looked(self.snapshot.seen());
@@ -78,7 +72,6 @@ impl State {
         lines: &[Instruction],
         uses: &[Declared<T, V>],
         vm: &Shared,
-        engine: &Arc<dyn Engine>,
     ) -> Result<(), Box<Obstacle>>
     where
         T: Borrow<Tensor>,
@@ -103,21 +96,21 @@ impl State {
             Kind::Copy | Kind::Fill(_) => {}
             Kind::Barrier { body, .. } => {
                 bytes = body.as_ref().map_or(0, |body| body.heap_bytes() as u64);
-                self.check(line, instruction, engine, lines)?;
+                self.check(line, instruction, vm.handle, lines)?;
             }
             Kind::Release => releases = true,
-            _ => self.check(line, instruction, engine, lines)?,
+            _ => self.check(line, instruction, vm.handle, lines)?,
         }
         debug_assert_eq!(self.scratch.uses.len(), instruction.use_range().start, "uses lie in order, without gaps");
         for (offset, u) in uses.iter().enumerate() {
-            let resource = match u.resource().written_in(engine) {
+            let resource = match u.resource().written_in(vm.handle) {
                 Some(id) if !releases => {
                     debug_assert!(self.known(id).is_some_and(|known| known.contents == Contents::Written));
                     id
                 }
                 _ => {
                     let place = instruction.use_range().start + offset;
-                    self.change(line, instruction, (place, u.seen()), stream, vm, engine)?
+                    self.change(line, instruction, (place, u.seen()), stream, vm)?
                 }
             };
             self.scratch.uses.push(DependenceUse { resource, access: u.ordering_access() });
@@ -143,7 +136,7 @@ impl State {
         &mut self,
         line: usize,
         instruction: &Instruction,
-        engine: &Arc<dyn Engine>,
+        engine: EngineRef,
         lines: &[Instruction],
     ) -> Result<(), Error> {
         match &instruction.kind {
@@ -195,13 +188,12 @@ impl State {
         (place, u): (UsePlace, Use<'_>),
         stream: StreamId,
         vm: &Shared,
-        engine: &Arc<dyn Engine>,
     ) -> Result<ResourceId, Box<Obstacle>> {
         let never_written = || refused(line, instruction, |line, what| Error::NeverWritten { line, what });
         let released = || refused(line, instruction, |line, what| Error::Released { line, what });
         let foreign = |_| refused(line, instruction, |line, what| Error::Foreign { line, what });
         let resource = u.resource();
-        let known = resource.id_in(engine).map_err(foreign)?;
+        let known = resource.id_in(vm.handle).map_err(foreign)?;
         let known = known.or_else(|| self.scratch.unclaimed.get(&address(resource)).copied());
         let id = match known {
             Some(id) => id,
@@ -221,7 +213,7 @@ impl State {
             (_, Contents::Released) => return Err(released()),
             (Kind::Release, before) => {
                 known.contents = Contents::Released;
-                resource.note_written(engine, false);
+                resource.note_written(vm.handle, false);
                 self.scratch.undo.push(Undo::Contents(id, place, before));
                 if let Some((pool, block)) = known.memory.block {
                     self.scratch.handed.push(Handed { owner: id, pool, block, heir: None });
@@ -239,7 +231,7 @@ impl State {
         }
         if is_new {
             let written = known.contents == Contents::Written;
-            self.note_created(id, resource, (place, written), engine);
+            self.note_created(id, resource, (place, written), vm.handle);
         }
         Ok(id)
     }
@@ -282,7 +274,7 @@ impl State {
         id: ResourceId,
         resource: &Resource,
         (place, written): (UsePlace, bool),
-        engine: &Arc<dyn Engine>,
+        engine: EngineRef,
     ) {
         if self.scratch.last_use == Some(place) && resource.is_of(engine) {
             return resource.keep(engine, id, written);
@@ -339,7 +331,7 @@ impl State {
     }
 
     #[cold]
-    fn undo<B: Batch>(&mut self, list: &B, engine: &Arc<dyn Engine>) {
+    fn undo<B: Batch>(&mut self, list: &B, engine: EngineRef) {
         while let Some(undo) = self.scratch.undo.pop() {
             match undo {
                 Undo::Contents(id, place, before) => {

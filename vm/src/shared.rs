@@ -14,32 +14,27 @@ use crate::context::{Context, ContextShared};
 use crate::cuda::CudaDevices;
 use crate::entry::StreamTable;
 use crate::failures::Failures;
-use crate::fork::Fork;
+use crate::handle::Handle;
 use crate::inbox::Inbox;
 use crate::job::Job;
 use crate::memory::Heap;
 use crate::monitor::Monitor;
-use crate::releases::Releases;
 use crate::room::{Limits, Pending, Room};
 use crate::simulated::Simulated;
 use crate::sleep::Sleeper;
 use crate::stall::Stall;
-use crate::state::State;
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, unpoisoned};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
 use crate::threads::Threads;
 
-/// One engine. Held by its `Vm`, its threads and the tensors bound to it; memory goes back to the devices when the last
-/// of them is gone.
+/// One engine. Held by its `Vm` and its threads; memory goes back to the devices when the last of them is gone.
 ///
 /// What one thread writes often and another reads often lies on lines of its own: a line that both touch travels between
 /// their cores with every instruction.
 pub(crate) struct Shared {
-    /// Marks, clocks, numbering, publishing: the one short lock of a submission.
-    pub(crate) state: Mutex<State>,
+    /// What stays when this is gone, with the submission lock.
+    pub(crate) handle: &'static Handle,
     pub(crate) streams: StreamTable,
     pub(crate) failures: CachePadded<Failures>,
-    /// Handles dropped since the last submission.
-    pub(crate) releases: CachePadded<Releases>,
     /// Slots of instructions that have passed, on their way back to the submitters.
     pub(crate) returned: Inbox<Job>,
     pub(crate) to_scheduler: Inbox<Job>,
@@ -50,8 +45,6 @@ pub(crate) struct Shared {
     pub(crate) waiting: CachePadded<AtomicU64>,
     pub(crate) limits: Limits,
     pub(crate) stall: Stall,
-    /// Whether this process is the one that built the engine.
-    pub(crate) fork: Fork,
     /// Bytes charged to instructions so far. Written under the submission lock.
     pub(crate) charged_bytes: AtomicU64,
     pub(crate) threads: Threads,
@@ -136,7 +129,7 @@ impl Shared {
     /// Refuses new submissions from now on, and lets the threads end when everything has passed.
     pub(crate) fn close(&self) {
         // Under the lock, so that a submission is either refused or counted as pending before this returns.
-        let state = unpoisoned(self.state.lock());
+        let state = self.handle.lock();
         self.closed.store(true, Ordering::SeqCst);
         drop(state);
         self.room.notify();
@@ -154,8 +147,8 @@ impl Shared {
 
     /// Frees what was dropped since the last submission, and what was kept.
     pub(crate) fn free_dropped(&self) {
-        let mut state = unpoisoned(self.state.lock());
-        self.releases.take(&mut state.scratch.dropped);
+        let mut state = self.handle.lock();
+        self.handle.releases.take(&mut state.scratch.dropped);
         state.free_dropped(self);
         state.end_kept();
     }

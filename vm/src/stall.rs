@@ -218,7 +218,7 @@ impl Shared {
 
     /// See [`Vm::stall_report`](crate::Vm::stall_report).
     pub(crate) fn stall_report(&self) -> StallReport {
-        if self.fork.is_child() {
+        if self.handle.fork.is_child() {
             return StallReport::new(Vec::new(), 0);
         }
         let pending = |entry: &StreamEntry| {

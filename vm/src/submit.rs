@@ -11,8 +11,7 @@ use std::sync::{Arc, TryLockError};
 
 use streamvm_ep::{Device, DeviceKind, Priority};
 use streamvm_instructions::{
-    Batch, Deadline, Declared, Engine, Error, InstructionList, Place, ResourceId, ResourceKind, Single, SyncCounts,
-    Tensor, Var,
+    Batch, Deadline, Declared, Error, InstructionList, Place, ResourceId, ResourceKind, Single, SyncCounts, Tensor, Var,
 };
 use streamvm_stream::allocator::Want;
 use streamvm_stream::{
@@ -53,7 +52,7 @@ pub(crate) enum Full {
 }
 
 /// Why an attempt to submit came to nothing.
-enum Hindrance {
+pub(crate) enum Hindrance {
     /// Nothing more is submitted to this engine.
     Closed,
     /// There is no room.
@@ -62,29 +61,33 @@ enum Hindrance {
     Obstacle(usize, Box<Obstacle>),
 }
 
+/// What is left to do when a submission has left the lock.
+pub(crate) struct After {
+    wake: Option<ToWake>,
+    /// With one core: the core is given to others.
+    gives_way: bool,
+}
+
 impl Shared {
-    /// Submits `list`. `engine` is this engine as tensors know it; `submitted`, which is empty, gets what became of it:
-    /// returned, it would be copied at each step on the way.
+    /// Submits `list`. `submitted`, which is empty, gets what became of it: returned, it would be copied at each step on the way.
     pub(crate) fn submit<T: Borrow<Tensor>, V: Borrow<Var>>(
         self: &Arc<Self>,
-        engine: &Arc<dyn Engine>,
         list: &mut InstructionList<Declared<T, V>>,
         full: Full,
         submitted: &mut Submitted,
     ) -> Result<(), Error> {
         // Before any lock.
-        self.fork.check()?;
+        self.handle.fork.check()?;
         if list.copies_by_devices() {
-            return self.stage_and_submit(engine, list, full, submitted);
+            return self.stage_and_submit(list, full, submitted);
         }
-        self.submit_staged(engine, list, full, submitted)
+        self.submit_staged(list, full, submitted)
     }
 
     /// [`Shared::submit`] of a list in which devices copy. Apart, so that others need no room for what it holds.
     #[inline(never)]
     fn stage_and_submit<T: Borrow<Tensor>, V: Borrow<Var>>(
         self: &Arc<Self>,
-        engine: &Arc<dyn Engine>,
         list: &mut InstructionList<Declared<T, V>>,
         full: Full,
         submitted: &mut Submitted,
@@ -92,9 +95,9 @@ impl Shared {
         // What an engine's thread submits is let in up to a bound, and cannot wait for room: there a copy is one piece.
         let piece = if engine_thread::is_here() { usize::MAX } else { self.staging_piece };
         let Some(mut staged) = list.staged(&self.capabilities, piece) else {
-            return self.submit_staged(engine, list, full, submitted);
+            return self.submit_staged(list, full, submitted);
         };
-        let outcome = self.submit_staged(engine, &mut staged.list, full, submitted);
+        let outcome = self.submit_staged(&mut staged.list, full, submitted);
         outcome.map_err(|error| error.by_lines(&staged.lines))
     }
 
@@ -102,43 +105,50 @@ impl Shared {
     #[inline]
     pub(crate) fn submit_one(
         self: &Arc<Self>,
-        engine: &Arc<dyn Engine>,
         single: &mut Single<'_>,
         submitted: &mut Submitted,
     ) -> Result<(), Error> {
-        self.fork.check()?;
-        self.submit_staged(engine, single, Full::Blocks, submitted)
+        self.handle.fork.check()?;
+        self.submit_staged(single, Full::Blocks, submitted)
     }
 
     /// [`Shared::submit`] of what has no copies but those that the devices can make.
     #[inline]
     fn submit_staged<B: Batch>(
         self: &Arc<Self>,
-        engine: &Arc<dyn Engine>,
         list: &mut B,
         full: Full,
         submitted: &mut Submitted,
     ) -> Result<(), Error> {
-        match self.attempt(engine, list, submitted) {
+        match self.attempt(list, submitted) {
             Ok(()) => Ok(()),
-            Err(hindrance) => self.insist(engine, list, full, submitted, hindrance),
+            Err(hindrance) => self.insist(list, full, submitted, hindrance),
         }
     }
 
     /// Submits `list` unless something is in the way.
     #[inline(always)]
-    fn attempt<B: Batch>(
-        self: &Arc<Self>,
-        engine: &Arc<dyn Engine>,
+    fn attempt<B: Batch>(&self, list: &mut B, submitted: &mut Submitted) -> Result<(), Hindrance> {
+        let mut inside = self.handle.lock();
+        let after = self.attempt_inside(&mut inside, list, submitted)?;
+        drop(inside);
+        self.follow(after);
+        Ok(())
+    }
+
+    /// The part of an attempt that is done under the lock.
+    #[inline(always)]
+    pub(crate) fn attempt_inside<B: Batch>(
+        &self,
+        state: &mut State,
         list: &mut B,
         submitted: &mut Submitted,
-    ) -> Result<(), Hindrance> {
-        let mut state = unpoisoned(self.state.lock());
+    ) -> Result<After, Hindrance> {
         if self.is_closed() {
             return Err(Hindrance::Closed);
         }
-        if self.releases.any() {
-            self.releases.take(&mut state.scratch.dropped);
+        if self.handle.releases.any() {
+            self.handle.releases.take(&mut state.scratch.dropped);
         }
         if !state.scratch.dropped.is_empty() {
             state.free_dropped(self);
@@ -146,15 +156,26 @@ impl Shared {
         if self.failures.any() {
             state.forget_failures(self);
         }
-        if !self.admit(&mut state, list.instructions().len() as u64) {
+        if !self.admit(state, list.instructions().len() as u64) {
             return Err(Hindrance::Full);
         }
-        if let Err((line, obstacle)) = state.prepare(list, self, engine) {
+        if let Err((line, obstacle)) = state.prepare(list, self) {
             return Err(Hindrance::Obstacle(line, obstacle));
         }
-        let wake = state.commit(list, self, engine, submitted);
-        let gives_way = std::mem::take(&mut state.gives_way);
-        drop(state);
+        let wake = state.commit(list, self, submitted);
+        Ok(After { wake, gives_way: std::mem::take(&mut state.gives_way) })
+    }
+
+    /// Whether nothing is left to do behind a submission.
+    #[inline]
+    pub(crate) fn is_done(&self, after: &After) -> bool {
+        let quiet = self.monitor.is_none() && self.inline.is_none() && self.simulated.is_none();
+        quiet && after.wake.is_none() && !after.gives_way && !self.failures.any()
+    }
+
+    /// The part of an attempt that is done once the lock is left.
+    #[inline]
+    pub(crate) fn follow(self: &Shared, After { wake, gives_way }: After) {
         if let Some(monitor) = &self.monitor {
             monitor.pass_trace_on();
         }
@@ -167,15 +188,13 @@ impl Shared {
         if self.inline.is_some() || self.simulated.is_some() {
             self.drive();
         }
-        Ok(())
     }
 
     /// Removes what is in the way and tries again, until nothing is.
     #[cold]
     #[inline(never)]
-    fn insist<B: Batch>(
+    pub(crate) fn insist<B: Batch>(
         self: &Arc<Self>,
-        engine: &Arc<dyn Engine>,
         list: &mut B,
         full: Full,
         submitted: &mut Submitted,
@@ -192,7 +211,7 @@ impl Shared {
                     self.remove(*obstacle, &mut ladder).map_err(about)?;
                 }
             }
-            match self.attempt(engine, list, submitted) {
+            match self.attempt(list, submitted) {
                 Ok(()) => return Ok(()),
                 Err(next) => hindrance = next,
             }
@@ -297,7 +316,7 @@ impl Shared {
             self.threads.complete(self).map_err(|error| refused(no_thread(&error)))?;
         }
         let flight = later.then(|| Flight::new(device.clone(), self.completion.sleeper.clone()));
-        let mut state = unpoisoned(self.state.lock());
+        let mut state = self.handle.lock();
         let Some(id) = state.new_stream(key)? else { return Ok(()) };
         let unordered = id.is_unordered().then(|| Unordered::new(self.streams.cells().clone(), None));
         let entry = Arc::new(StreamEntry::new(id, key, policy, context.clone(), flight, unordered));
@@ -337,7 +356,7 @@ impl Shared {
         };
         let streams = queues.iter().map(|_| at.create_stream().map(watched)).collect::<Result<Vec<_>, _>>()?;
         let pool = Arc::new(pool);
-        let mut state = unpoisoned(self.state.lock());
+        let mut state = self.handle.lock();
         let Some(id) = state.new_stream(key)? else { return Ok(()) };
         let unordered = Unordered::new(self.streams.cells().clone(), Some(pool.clone()));
         let entry = Arc::new(StreamEntry::new(id, key, policy, pool.door.clone(), None, Some(unordered)));
@@ -354,7 +373,7 @@ impl Shared {
     /// Has what is for the workers of `key` run on those of `pool`.
     fn share_workers(self: &Arc<Self>, key: StreamKey, pool: StreamKey) -> Result<(), Error> {
         loop {
-            let mut state = unpoisoned(self.state.lock());
+            let mut state = self.handle.lock();
             if let Some(id) = state.names.find(&pool) {
                 state.names.alias(key, id);
                 return Ok(());
@@ -373,7 +392,7 @@ impl Shared {
             Place::Host => self.host.clone(),
             Place::Device(device) => self.devices.get(device)?.clone(),
         };
-        let mut state = unpoisoned(self.state.lock());
+        let mut state = self.handle.lock();
         if state.pools.find(place, memory).is_none() {
             state
                 .pools
@@ -387,17 +406,16 @@ impl Shared {
     /// pending uses is good for that.
     pub(crate) fn create_from(
         self: &Arc<Self>,
-        engine: &Arc<dyn Engine>,
         tensor: &Tensor,
         bytes: &[u8],
         site: &'static Location<'static>,
     ) -> Result<(), Error> {
-        self.fork.check()?;
+        self.handle.fork.check()?;
         let mut ladder = Ladder::default();
         let id = loop {
-            let mut state = unpoisoned(self.state.lock());
+            let mut state = self.handle.lock();
             self.check_open()?;
-            self.releases.take(&mut state.scratch.dropped);
+            self.handle.releases.take(&mut state.scratch.dropped);
             state.free_dropped(self);
             match state.create_passed(tensor, self) {
                 Ok(id) => break id,
@@ -407,7 +425,7 @@ impl Shared {
                 }
             }
         };
-        let memory = unpoisoned(self.state.lock()).known(id).map(|known| known.memory.alias());
+        let memory = self.handle.lock().known(id).map(|known| known.memory.alias());
         if let Some(memory) = memory {
             if let Some(monitor) = &self.monitor {
                 monitor.fills(id, tensor.resource(), memory.range(), site);
@@ -415,8 +433,8 @@ impl Shared {
             memory.fill_from(bytes);
         }
         // Made by this very call, so no other engine has seen it.
-        if tensor.resource().claim(engine).is_ok() {
-            tensor.resource().keep(engine, id, true);
+        if tensor.resource().claim(self.handle).is_ok() {
+            tensor.resource().keep(self.handle, id, true);
         }
         Ok(())
     }

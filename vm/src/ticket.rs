@@ -4,11 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use streamvm_instructions::{Deadline, Engine, Error, Passed};
+use streamvm_instructions::{Deadline, Error, Passed};
 use streamvm_stream::Point;
 
 use crate::commit::Submitted;
-use crate::handle::Handle;
 use crate::shared::Shared;
 
 /// Stands for one submission: tells when all its instructions have passed, and whether one failed.
@@ -68,8 +67,7 @@ impl<'vm> Ticket<'vm> {
 
     /// A future of [`Ticket::wait`], for any executor; it does not borrow the VM. Dropping it cancels nothing.
     pub fn future(&self) -> Passed {
-        let engine: Arc<dyn Engine> = Arc::new(Handle(self.vm.clone()));
-        let (passed, callback) = Passed::new(engine);
+        let (passed, callback) = Passed::new(self.vm.handle);
         self.on_passed(callback);
         passed
     }

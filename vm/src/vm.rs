@@ -10,8 +10,8 @@ use streamvm_ep::cuda::CudaAbsent;
 use streamvm_ep::races::Finding;
 use streamvm_ep::{DType, DeviceId, DeviceInfo, Element, FnContext, FnError, InlineFn, MemoryKind, Scalar, Shape};
 use streamvm_instructions::{
-    BuildError, Deadline, Declared, Engine, Error, Generator, InstructionList, InstructionsBuilder, Issued, Manner,
-    Place, Role, Single, SyncCounts, Tensor, Use, Var, current_lane, deadline,
+    BuildError, Deadline, Declared, Error, Generator, InstructionList, InstructionsBuilder, Issued, Manner, Place,
+    Role, Single, SyncCounts, Tensor, Use, Var, current_lane, deadline,
 };
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -25,7 +25,7 @@ use crate::stall_report::StallReport;
 use crate::state::StreamState;
 use crate::stats::{PoolStats, Stats};
 use crate::submit::Full;
-use crate::sync::{Ordering, unpoisoned};
+use crate::sync::Ordering;
 use crate::ticket::Ticket;
 
 /// An engine: its devices, streams, memory and threads. Any number of them live in one process. `Send + Sync`: several
@@ -39,7 +39,6 @@ use crate::ticket::Ticket;
 /// [`Error::Forked`], counters are zero, and whatever is dropped is left as it is; nothing blocks.
 pub struct Vm {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) engine: Arc<dyn Engine>,
     /// [`Vm::shutdown`] has waited, or given up: a drop waits for nothing.
     shut_down: bool,
 }
@@ -48,8 +47,8 @@ pub struct Vm {
 const HOST: (Place, MemoryKind) = (Place::Host, MemoryKind::Pageable);
 
 impl Vm {
-    pub(crate) fn new(shared: Arc<Shared>, engine: Arc<dyn Engine>) -> Vm {
-        Vm { shared, engine, shut_down: false }
+    pub(crate) fn new(shared: Arc<Shared>) -> Vm {
+        Vm { shared, shut_down: false }
     }
 
     /// Sets an engine up.
@@ -70,7 +69,7 @@ impl Vm {
     /// # Errors
     /// Why there is none; a driver does not survive a fork.
     pub fn find_cuda(&self) -> Result<(), CudaAbsent> {
-        self.shared.fork.check().map_err(|_| CudaAbsent::Forked)?;
+        self.shared.handle.fork.check().map_err(|_| CudaAbsent::Forked)?;
         self.shared.devices.find_cuda().map_err(CudaAbsent::clone)
     }
 
@@ -130,7 +129,7 @@ impl Vm {
         let tensor = Tensor::unbound(place, memory, dtype, shape);
         let site = Location::caller();
         self.shared
-            .create_from(&self.engine, &tensor, bytes, site)
+            .create_from(&tensor, bytes, site)
             .map_err(|error| error.about(None, "a tensor of the caller's data", site))?;
         Ok(tensor)
     }
@@ -209,7 +208,7 @@ impl Vm {
         full: Full,
     ) -> Result<Ticket<'_>, Error> {
         let mut ticket = Ticket::new(&self.shared);
-        self.shared.submit(&self.engine, &mut list, full, &mut ticket.submitted)?;
+        self.shared.submit(&mut list, full, &mut ticket.submitted)?;
         self.shared.failures.log_unseen();
         Ok(ticket)
     }
@@ -217,7 +216,7 @@ impl Vm {
     /// [`Vm::submit`] of one instruction that borrows what it uses, and is made in a caller that has the ticket.
     #[inline]
     pub(crate) fn submit_one(&self, single: &mut Single<'_>, ticket: &mut Ticket<'_>) -> Result<(), Error> {
-        self.shared.submit_one(&self.engine, single, &mut ticket.submitted)?;
+        self.shared.submit_one(single, &mut ticket.submitted)?;
         self.shared.failures.log_unseen();
         Ok(())
     }
@@ -311,7 +310,7 @@ impl Vm {
 
     /// Gives cached memory that nothing pending uses back to the devices. Returns how many bytes that were.
     pub fn empty_cache(&self) -> u64 {
-        if self.shared.fork.is_child() {
+        if self.shared.handle.fork.is_child() {
             return 0;
         }
         self.shared.free_dropped();
@@ -321,7 +320,7 @@ impl Vm {
     /// What the race detector found: accesses that nothing orders, use after free, reads of what nobody wrote, each with
     /// both instructions. Empty where it is off ([`VmBuilder::detect_races`]).
     pub fn races(&self) -> Vec<Finding> {
-        if self.shared.fork.is_child() {
+        if self.shared.handle.fork.is_child() {
             return Vec::new();
         }
         self.shared.monitor.as_ref().map_or_else(Vec::new, |monitor| monitor.detector().findings())
@@ -339,7 +338,7 @@ impl Vm {
     /// # Ok::<(), streamvm::Error>(())
     /// ```
     pub fn profile(&self) -> Option<Profile> {
-        (self.shared.profiles && !self.shared.fork.is_child()).then(|| self.shared.profile())
+        (self.shared.profiles && !self.shared.handle.fork.is_child()).then(|| self.shared.profile())
     }
 
     /// What every stream with pending work is at, and what it waits for. Never blocks for long, and may be called on any
@@ -356,12 +355,12 @@ impl Vm {
 
     /// Counters since the engine was built.
     pub fn stats(&self) -> Stats {
-        if self.shared.fork.is_child() {
+        if self.shared.handle.fork.is_child() {
             return Stats::default();
         }
         self.shared.free_dropped();
         let (streams, memory) = {
-            let state = unpoisoned(self.shared.state.lock());
+            let state = self.shared.handle.lock();
             let counts = |stream: &StreamState| {
                 let instructions = state.sync.last_submitted(stream.entry.id);
                 SyncCounts { instructions, ..stream.counts }
@@ -412,7 +411,7 @@ impl Vm {
     /// Whether new work is refused: after [`Vm::close`], and in a forked child. A function that goes on for long asks this to learn
     /// that the engine is about to end. Never blocks, and may be called on any thread.
     pub fn is_closed(&self) -> bool {
-        self.shared.fork.is_child() || self.shared.closed.load(Ordering::SeqCst)
+        self.shared.handle.fork.is_child() || self.shared.closed.load(Ordering::SeqCst)
     }
 
     /// Refuses new work, waits for what is submitted, and ends the threads.
@@ -422,7 +421,7 @@ impl Vm {
     /// and go when they are over. Else the first root cause that nobody collected. [`Error::WouldDeadlock`] on a
     /// thread of an engine, which only closes.
     pub fn shutdown(mut self, deadline: Duration) -> Result<(), Error> {
-        self.shared.fork.check()?;
+        self.shared.handle.fork.check()?;
         self.shut_down = true;
         self.shared.close();
         let until = Deadline::after(deadline);
@@ -434,21 +433,27 @@ impl Vm {
     }
 }
 
-impl Drop for Vm {
-    fn drop(&mut self) {
-        if self.shared.fork.is_child() {
-            self.shared.leak_in_child();
-            return;
-        }
+impl Vm {
+    /// Drains and ends the threads. After a shutdown there is nothing left to do, or it has given up waiting. On a thread of an
+    /// engine nothing is waited for: the threads end by themselves.
+    fn end(&self) {
         self.shared.close();
-        // After a shutdown there is nothing left to do, or it has given up waiting. On a thread of an engine nothing is
-        // waited for: the threads end by themselves.
         if self.shut_down || engine_thread::is_here() || self.shared.drain(None).is_err() {
-            self.shared.leave_threads();
-            return;
+            return self.shared.leave_threads();
         }
         self.shared.end_threads(None);
         self.shared.failures.take_uncollected().iter().for_each(Uncollected::log);
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        // What the engine holds may be in use in a child by threads that are not there, and devices do not survive a fork: there its
+        // handle keeps it for ever.
+        if !self.shared.handle.fork.is_child() {
+            self.end();
+            self.shared.handle.close(&self.shared);
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use streamvm_instructions::{Callback, Deadline, Error};
+use streamvm_instructions::{Callback, Deadline, Engine, Error};
 use streamvm_stream::Point;
 
 use crate::engine_thread;
@@ -38,8 +38,7 @@ impl Shared {
     /// Whether the calling thread may wait. Looked at before the timelines, so that the answer does not depend on the
     /// moment, and before any lock.
     pub(crate) fn may_wait(&self) -> Result<(), Error> {
-        self.fork.check()?;
-        if engine_thread::is_here() { Err(Error::WouldDeadlock) } else { Ok(()) }
+        self.handle.may_wait()
     }
 
     /// Blocks until `point` has passed.
@@ -147,7 +146,7 @@ impl Shared {
     /// Calls back, on the callback thread, with the outcome of `points` once all of them have passed. In a child of the
     /// engine's process, where there is no such thread, at once and here.
     pub(crate) fn call_back(self: &Arc<Self>, points: Vec<Point>, callback: Callback) {
-        if self.fork.is_child() {
+        if self.handle.fork.is_child() {
             return callback(Err(Error::Forked));
         }
         let Some(simulated) = self.simulated.as_ref().filter(|_| !engine_thread::is_here()) else {

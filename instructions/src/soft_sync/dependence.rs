@@ -27,14 +27,19 @@ pub struct Dependence {
     last_use: Point,
     /// The ordered stream of all that an access may need, if it is one.
     only: StreamId,
+    /// Whose reads are known to come after the last write.
+    behind: StreamId,
 }
 
-/// No ordered stream.
+/// No stream.
 const NOBODY: StreamId = StreamId(u32::MAX);
+
+/// All streams.
+const EVERYBODY: StreamId = StreamId(u32::MAX - 1);
 
 impl Default for Dependence {
     fn default() -> Dependence {
-        Dependence { write: NONE, reads: SmallVec::new(), reused: false, last_use: NONE, only: NOBODY }
+        Dependence { write: NONE, reads: SmallVec::new(), reused: false, last_use: NONE, only: NOBODY, behind: NOBODY }
     }
 }
 
@@ -66,7 +71,7 @@ impl Dependence {
         let last = self.reads.first().copied().unwrap_or(self.write);
         self.reads.clear();
         self.reads.push(last);
-        (self.write, self.last_use, self.reused) = (NONE, NONE, true);
+        (self.write, self.last_use, self.reused, self.behind) = (NONE, NONE, true, NOBODY);
         Some(self.only)
     }
 
@@ -98,8 +103,30 @@ impl Dependence {
         self.only == stream
     }
 
-    /// Calls `need` for each point that a read must come after; a point of number 0 is none.
+    /// Whether a read on `stream` is known to need nothing: it was found before, and is forgotten with the next write. What is written
+    /// once and read for ever, as the weights of a model are, is looked at once.
     #[inline]
+    pub(super) fn is_behind(&self, stream: StreamId) -> bool {
+        self.behind == stream || self.behind == EVERYBODY
+    }
+
+    /// Notes that reads on `stream` come after the last write.
+    pub(super) fn note_behind(&mut self, stream: StreamId) {
+        self.behind = stream;
+    }
+
+    /// Notes that the last write has passed: all reads come after it.
+    pub(super) fn note_passed(&mut self) {
+        self.behind = EVERYBODY;
+    }
+
+    /// The one point that a read must come after, if there is no more than one.
+    #[inline]
+    pub(super) fn only_need_of_read(&self) -> Option<Point> {
+        if self.reused { None } else { some(self.write) }
+    }
+
+    /// Calls `need` for each point that a read must come after; a point of number 0 is none.
     pub(super) fn needs_of_read(&self, mut need: impl FnMut(Point)) {
         if self.reused {
             self.reads.iter().copied().for_each(&mut need);
@@ -160,6 +187,7 @@ impl Dependence {
         self.last_use = at;
         self.write = at;
         self.only = if at.stream.is_unordered() { NOBODY } else { at.stream };
+        self.behind = NOBODY;
         self.reads.clear();
         self.reused = false;
     }

@@ -374,23 +374,23 @@ impl SoftSync {
             let dependence = &mut self.dependences[only.resource.index()];
             tell_read(dependence, only.access, read);
             if !dependence.is_of(at.stream) {
-                Needs { at, mode, clocks, needs }.of_use(dependence, only.access);
+                Needs { at, mode, clocks, needs, observed }.of_use(dependence, only.access);
             }
             mark(dependence, at, only.access, observed, planted);
         } else {
             // All needs before any mark, so that no use of a resource finds a mark of another use by the same instruction.
             for u in uses {
-                let dependence = &self.dependences[u.resource.index()];
+                let dependence = &mut self.dependences[u.resource.index()];
                 tell_read(dependence, u.access, read);
                 if !dependence.is_of(at.stream) {
-                    Needs { at, mode, clocks, needs }.of_use(dependence, u.access);
+                    Needs { at, mode, clocks, needs, observed }.of_use(dependence, u.access);
                 }
             }
             for u in uses {
                 mark(&mut self.dependences[u.resource.index()], at, u.access, observed, planted);
             }
         }
-        if self.needs.is_empty() { 0..0 } else { self.settle(at, observed) }
+        if self.needs.is_empty() { 0..0 } else { self.settle(at) }
     }
 
     /// Places the records that an instruction asks for unasked: before it, when its stream is held back, so that
@@ -411,50 +411,42 @@ impl SoftSync {
         }
     }
 
+    /// Finds what an instruction needs besides what its uses do.
     #[cold]
     fn needs_of_order(&mut self, at: Point, order: Order, observed: &mut impl Observed) {
+        let (mode, clocks, needs) = (self.mode, &self.clocks, &mut self.needs);
+        if mode == SoftSyncMode::Minimal && self.barrier.is_some_and(|barrier| observed.has_passed(barrier)) {
+            // It stays passed: nothing has to look at it again.
+            self.barrier = None;
+        }
+        let mut needs = Needs { at, mode, clocks, needs, observed };
         if let Some(barrier) = self.barrier {
-            if self.mode == SoftSyncMode::Minimal && observed.has_passed(barrier) {
-                // It stays passed: nothing has to look at it again.
-                self.barrier = None;
-            } else {
-                self.need(at, barrier);
-            }
+            needs.of_order(barrier);
         }
         match order {
             Order::Uses | Order::Record => {}
-            Order::After(point) => self.need(at, point),
+            Order::After(point) => {
+                needs.of_order(point);
+            }
             Order::AfterAll | Order::Barrier => {
                 // Its own stream is among them, and drops out as its own.
                 for (index, stream) in self.streams.iter().enumerate() {
-                    let (mode, needs) = (SoftSyncMode::Minimal, &mut self.needs);
-                    let mut needs = Needs { at, mode, clocks: &self.clocks, needs };
                     if stream.class.stream_type.is_unordered() {
-                        stream.open.points.iter().for_each(|point| needs.add(*point));
+                        for point in &stream.open.points {
+                            needs.of_order(*point);
+                        }
                     } else {
-                        needs.add(Point::new(StreamId(index as u32), stream.last));
+                        needs.of_order(Point::new(StreamId(index as u32), stream.last));
                     }
                 }
             }
         }
     }
 
-    fn need(&mut self, at: Point, point: Point) {
-        // What a program asks for is dropped by clocks in both modes.
-        let mode = SoftSyncMode::Minimal;
-        Needs { at, mode, clocks: &self.clocks, needs: &mut self.needs }.add(point);
-    }
-
     /// Turns the needs of the instruction at `at` into its waits, which are returned.
     #[inline(never)]
-    fn settle(&mut self, at: Point, observed: &mut impl Observed) -> Range<u32> {
+    fn settle(&mut self, at: Point) -> Range<u32> {
         let first = self.plan.waits.len() as u32;
-        if self.mode == SoftSyncMode::Minimal {
-            self.needs.retain(|point| !observed.has_passed(*point));
-        }
-        if self.needs.is_empty() {
-            return first..first;
-        }
         if self.places_records {
             for need in &mut self.needs {
                 let source = &mut self.streams[need.stream.index()];
@@ -530,51 +522,84 @@ fn mark(dependence: &mut Dependence, at: Point, access: Access, observed: &mut i
     }
 }
 
-/// The points that one instruction must come after: at most one per stream, none of them known to be implied.
-struct Needs<'a> {
+/// The points that one instruction must come after: at most one per stream, none of them known to be implied or to have passed.
+struct Needs<'a, O> {
     at: Point,
+    /// The coarser rule asks nobody of what data needs.
     mode: SoftSyncMode,
-    /// That of `at`'s stream drops what is known to be implied; the coarser rule does not ask.
+    /// That of `at`'s stream drops what is known to be implied.
     clocks: &'a Clocks,
     needs: &'a mut Vec<Point>,
+    observed: &'a mut O,
 }
 
-impl Needs<'_> {
+/// How an instruction stands to a point that it must come after.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Standing {
+    /// Its stream is behind the point anyway.
+    Behind,
+    /// The point was seen to have passed.
+    Passed,
+    /// It needs it.
+    Open,
+}
+
+impl<O: Observed> Needs<'_, O> {
     /// What a use of a resource must come after, of other streams.
-    #[inline(never)]
-    fn of_use(&mut self, dependence: &Dependence, access: Access) {
-        if self.mode == SoftSyncMode::LastUsedStream
-            && let Some(point) = dependence.last_use()
-        {
-            self.add(point);
-        } else if access == Access::Read {
-            dependence.needs_of_read(|point| self.add(point));
-        } else {
-            dependence.needs_of_write(|point| self.add(point));
-        }
-    }
-
     #[inline]
-    fn add(&mut self, point: Point) {
-        if (point.stream != self.at.stream || point.stream.is_unordered()) && point.seq > 0 {
-            self.add_foreign(point);
+    fn of_use(&mut self, dependence: &mut Dependence, access: Access) {
+        let known =
+            self.mode == SoftSyncMode::Minimal && access == Access::Read && dependence.is_behind(self.at.stream);
+        if !known {
+            self.of_unknown(dependence, access);
         }
     }
 
-    fn add_foreign(&mut self, point: Point) {
-        if self.at.stream.is_unordered() || point.stream.is_unordered() {
-            // None implies another. The same one twice does no harm; what an instruction uses twice in a row is found here.
-            if self.needs.last() != Some(&point) {
-                self.needs.push(point);
+    #[inline(never)]
+    fn of_unknown(&mut self, dependence: &mut Dependence, access: Access) {
+        let asks = self.mode == SoftSyncMode::Minimal;
+        if !asks && let Some(point) = dependence.last_use() {
+            self.add(point, asks);
+        } else if access != Access::Read {
+            dependence.needs_of_write(|point| {
+                self.add(point, asks);
+            });
+        } else if let Some(write) = dependence.only_need_of_read() {
+            match self.add(write, asks) {
+                Standing::Behind => dependence.note_behind(self.at.stream),
+                Standing::Passed => dependence.note_passed(),
+                Standing::Open => {}
             }
-            return;
+        } else {
+            dependence.needs_of_read(|point| {
+                self.add(point, asks);
+            });
         }
-        if self.mode == SoftSyncMode::Minimal && self.clocks.covers(self.at.stream, point) {
-            return;
+    }
+
+    /// What the program asks for is dropped by clocks in both modes.
+    fn of_order(&mut self, point: Point) -> Standing {
+        self.add(point, true)
+    }
+
+    /// Adds a point, if it is one (that of number 0 is none), unless it is `asks` and known to be met.
+    fn add(&mut self, point: Point, asks: bool) -> Standing {
+        let apart = self.at.stream.is_unordered() || point.stream.is_unordered();
+        let own = point.stream == self.at.stream && !apart;
+        if own || point.seq == 0 || (asks && !apart && self.clocks.covers(self.at.stream, point)) {
+            return Standing::Behind;
         }
-        match self.needs.iter_mut().find(|need| need.stream == point.stream) {
+        // Of what is apart none implies another. The same one twice does no harm; what an instruction uses twice in a row is found here.
+        if apart && self.needs.last() == Some(&point) {
+            return Standing::Open;
+        }
+        if self.mode == SoftSyncMode::Minimal && self.observed.has_passed(point) {
+            return Standing::Passed;
+        }
+        match self.needs.iter_mut().find(|need| !apart && need.stream == point.stream) {
             Some(need) => need.seq = need.seq.max(point.seq),
             None => self.needs.push(point),
         }
+        Standing::Open
     }
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 
 use streamvm::ep::{InlineFn, Op, Params};
-use streamvm::instructions::{Engine, Kind, ResourceId, Role, WaitFor};
+use streamvm::instructions::{EngineRef, Kind, ResourceId, Role, WaitFor};
 use streamvm::stream::WaitKind;
 use streamvm::{
     DType, DeviceId, Error, InstructionList, InstructionsBuilder, MemoryKind, Place, StreamKey, StreamType, Tensor,
@@ -426,12 +426,12 @@ fn a_handle_takes_nothing_from_another_engine() {
     .wait()
     .expect("it passes");
     let y = on_device(&vm, &[5.0, 6.0]);
-    let foreign: Arc<dyn Engine> = Arc::new(Notes::default());
+    let foreign: EngineRef = Box::leak(Box::new(Notes::default()));
     let resource = x.resource();
-    resource.note_written(&foreign, true);
-    resource.keep(&foreign, ResourceId(0), true);
-    resource.draft(&foreign, ResourceId(0));
-    resource.forget(&foreign);
+    resource.note_written(foreign, true);
+    resource.keep(foreign, ResourceId(0), true);
+    resource.draft(foreign, ResourceId(0));
+    resource.forget(foreign);
     assert!(matches!(x.to_vec::<f32>(), Err(Error::Released { .. })));
     assert!(matches!(refused(&vm, list(|b| b.fill_into(&x, 9.0))), Error::Released { line: 0, .. }));
     assert_eq!(y.to_vec::<f32>(), Ok(vec![5.0, 6.0]));

@@ -1,26 +1,22 @@
 //! Source lines: every instruction knows the line of the program that issued it, whatever call made it.
 
-use std::sync::Arc;
-
-use streamvm::instructions::{Engine, ResourceId};
+use streamvm::instructions::ResourceId;
 use streamvm::{DType, Generator, InstructionsBuilder, MemoryKind, Op, Params, Place, Shape, Tensor, Use, Var};
 use streamvm_tests::{CPU, Notes, Site};
 
 struct Eager {
-    notes: Arc<Notes>,
-    engine: Arc<dyn Engine>,
+    notes: &'static Notes,
 }
 
 impl Eager {
     fn new() -> Eager {
-        let notes = Arc::new(Notes::default());
-        Eager { engine: notes.clone(), notes }
+        Eager { notes: Box::leak(Box::default()) }
     }
 
     fn tensor(&self, dtype: DType, shape: &[usize]) -> Tensor {
         let tensor = Tensor::unbound(CPU.into(), MemoryKind::Device, dtype, Shape::new(shape).expect("a shape"));
-        assert!(tensor.resource().claim(&self.engine).is_ok());
-        tensor.resource().keep(&self.engine, ResourceId(0), true);
+        assert!(tensor.resource().claim(self.notes).is_ok());
+        tensor.resource().keep(self.notes, ResourceId(0), true);
         tensor
     }
 

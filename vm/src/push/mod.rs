@@ -17,13 +17,12 @@ use std::time::Duration;
 
 use streamvm_ep::{DeviceId, FnContext, FnError, InlineFn, Priority};
 use streamvm_instructions::{
-    self as instructions, Ahead, Deadline, Error, InstructionsBuilder, Issued, Passed, ResourceId, Role, Single, Use,
-    Var,
+    self as instructions, Ahead, Deadline, Engine, Error, InstructionsBuilder, Issued, Passed, ResourceId, Role,
+    Single, Use, Var,
 };
 use streamvm_stream::StreamKey;
 
 use crate::state::Contents;
-use crate::sync::unpoisoned;
 use crate::ticket::Ticket;
 use crate::vm::Vm;
 pub(crate) use affinity::pin;
@@ -174,9 +173,9 @@ impl Vm {
     }
 
     fn wait_until(&self, var: &Var, deadline: Option<Deadline>) -> Result<(), Error> {
-        self.engine.may_wait()?;
+        self.shared.may_wait()?;
         match self.id_of(var)? {
-            Some(id) => self.engine.wait(id, deadline),
+            Some(id) => self.shared.handle.wait(id, deadline),
             None => Ok(()),
         }
     }
@@ -187,10 +186,10 @@ impl Vm {
     /// # Errors
     /// [`Error::Forked`]; [`Error::Foreign`] for a variable of another engine, [`Error::Released`] for a deleted one.
     pub fn ready(&self, var: &Var) -> Result<Passed, Error> {
-        self.shared.fork.check()?;
-        let (passed, callback) = Passed::new(self.engine.clone());
+        self.shared.handle.fork.check()?;
+        let (passed, callback) = Passed::new(self.shared.handle);
         match self.id_of(var)? {
-            Some(id) => self.engine.on_passed(id, Box::new(callback)),
+            Some(id) => self.shared.handle.on_passed(id, Box::new(callback)),
             None => callback(Ok(())),
         }
         Ok(passed)
@@ -203,9 +202,9 @@ impl Vm {
     /// # Errors
     /// As [`Vm::ready`]: the callback is dropped.
     pub fn on_passed(&self, var: &Var, callback: impl FnOnce(Result<(), Error>) + Send + 'static) -> Result<(), Error> {
-        self.shared.fork.check()?;
+        self.shared.handle.fork.check()?;
         match self.id_of(var)? {
-            Some(id) => self.engine.on_passed(id, Box::new(callback)),
+            Some(id) => self.shared.handle.on_passed(id, Box::new(callback)),
             None => self.shared.call_back(Vec::new(), Box::new(callback)),
         }
         Ok(())
@@ -214,13 +213,13 @@ impl Vm {
     /// The number of a variable that was used.
     fn id_of(&self, var: &Var) -> Result<Option<ResourceId>, Error> {
         let resource = var.resource();
-        if let Some(id) = resource.written_in(&self.engine) {
+        if let Some(id) = resource.written_in(self.shared.handle) {
             return Ok(Some(id));
         }
         let (line, what) = (0, "wait".to_owned());
         // Under the lock, as it may be a draft.
-        let mut state = unpoisoned(self.shared.state.lock());
-        let Ok(id) = resource.id_in(&self.engine) else { return Err(Error::Foreign { line, what }) };
+        let mut state = self.shared.handle.lock();
+        let Ok(id) = resource.id_in(self.shared.handle) else { return Err(Error::Foreign { line, what }) };
         let released = |id| state.known(id).is_some_and(|known| known.contents == Contents::Released);
         if id.is_some_and(released) { Err(Error::Released { line, what }) } else { Ok(None) }
     }
@@ -322,7 +321,7 @@ impl<'vm> Pusher<'vm> {
         uses: impl IntoIterator<Item = Use<'u>>,
         f: impl FnOnce(OnComplete) + Send + 'static,
     ) -> Result<Ticket<'vm>, Error> {
-        let fork = self.vm.shared.fork.clone();
+        let fork = self.vm.shared.handle.fork;
         self.push(name, uses, move || Later::call(fork, f))
     }
 }
