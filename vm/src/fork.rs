@@ -46,14 +46,13 @@ impl Fork {
 
 #[cfg(target_os = "linux")]
 mod page {
-    use std::ptr;
-    use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::ptr::{self, NonNull};
+    use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
     use rustix::io::Errno;
-    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-    /// The kernel maps and advises whole pages, of which a word is used.
+    /// The kernel maps, advises and unmaps whole pages, of which a word is used.
     const BYTES: usize = size_of::<AtomicU64>();
 
     /// The number of a process, on the page that its children find wiped.
@@ -66,15 +65,12 @@ mod page {
     impl Page {
         /// That of this process, which gets a number if it has none yet. None where no page is wiped.
         pub(super) fn of_this_process() -> Option<Page> {
-            /// The only page there is.
-            static MARK: OnceLock<Option<&AtomicU64>> = OnceLock::new();
             /// The last number that was given. A child goes on from where its parent was, so no two of a line are the same.
             static LAST: AtomicU64 = AtomicU64::new(0);
-            let mapped = || {
-                map().inspect_err(|error| log::debug!("no page is wiped on fork ({error}); process ids are compared"))
-            };
-            let mark = (*MARK.get_or_init(|| mapped().ok()))?;
-            let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+            let mark = mark().inspect_err(|error| {
+                log::debug!("no page is wiped on fork ({error}); process ids are compared");
+            });
+            let (mark, next) = (mark.ok()?, LAST.fetch_add(1, Ordering::Relaxed) + 1);
             let given = mark.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed);
             Some(Page { mark, number: given.map_or_else(|given| given, |_| next) })
         }
@@ -85,16 +81,36 @@ mod page {
         }
     }
 
-    /// Maps a page for good.
-    fn map() -> Result<&'static AtomicU64, Errno> {
+    /// The page of this process and its children. Behind no lock, which a child might find held.
+    fn mark() -> Result<&'static AtomicU64, Errno> {
+        static MARK: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+        let mark = match NonNull::new(MARK.load(Ordering::Acquire)) {
+            Some(mark) => mark,
+            None => {
+                let fresh = map()?;
+                match MARK.compare_exchange(ptr::null_mut(), fresh.as_ptr(), Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(_) => fresh,
+                    Err(first) => {
+                        // SAFETY: the page was mapped above, and nobody has seen it.
+                        unsafe { munmap(fresh.as_ptr().cast(), BYTES) }?;
+                        NonNull::new(first).ok_or(Errno::NOMEM)?
+                    }
+                }
+            }
+        };
+        // SAFETY: the page is mapped and zeroed, so it holds an atomic, and once it was stored it is never unmapped. The kernel
+        // changes it in a child alone, where no other thread is.
+        Ok(unsafe { mark.as_ref() })
+    }
+
+    fn map() -> Result<NonNull<AtomicU64>, Errno> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a null address lets the kernel choose, so no other mapping is touched.
         let address = unsafe { mmap_anonymous(ptr::null_mut(), BYTES, access, MapFlags::PRIVATE) }?;
         // SAFETY: the page was mapped above, is private and anonymous, and nothing is in it yet.
         unsafe { madvise(address, BYTES, Advice::LinuxWipeOnFork) }?;
-        // SAFETY: the page is mapped and zeroed, so it holds an atomic, and is never unmapped. The kernel changes it in a child alone,
-        // where no other thread is.
-        Ok(unsafe { &*address.cast() })
+        // The kernel does not choose address 0.
+        NonNull::new(address.cast()).ok_or(Errno::NOMEM)
     }
 }
 

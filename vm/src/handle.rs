@@ -5,6 +5,8 @@
 //! threads are gone; what stays is the lock, with nothing under it, and the place where dropped tensors are noted.
 
 use std::ops::{Deref, DerefMut};
+use std::ptr;
+use std::sync::atomic::AtomicPtr;
 use std::sync::{Arc, Weak};
 
 use crossbeam_utils::CachePadded;
@@ -31,6 +33,8 @@ pub(crate) struct Handle {
     gone: AtomicBool,
     /// Whether this process is the one that built the engine.
     pub(crate) fork: Fork,
+    /// The handle of the engine that was built before.
+    before: AtomicPtr<Handle>,
 }
 
 /// What the submission lock guards.
@@ -64,8 +68,8 @@ impl DerefMut for Inside {
     }
 }
 
-/// All handles, so that whoever looks for lost memory finds them.
-static HANDLES: std::sync::Mutex<Vec<&'static Handle>> = std::sync::Mutex::new(Vec::new());
+/// The newest handle. Each has the one before it, so that whoever looks for lost memory finds all.
+static NEWEST: AtomicPtr<Handle> = AtomicPtr::new(ptr::null_mut());
 
 impl Handle {
     /// The handle of a new engine.
@@ -76,8 +80,10 @@ impl Handle {
             releases: CachePadded::default(),
             gone: AtomicBool::new(false),
             fork: Fork::new(),
+            before: AtomicPtr::default(),
         }));
-        HANDLES.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(handle);
+        let before = NEWEST.swap(ptr::from_ref(handle).cast_mut(), Ordering::Relaxed);
+        handle.before.store(before, Ordering::Relaxed);
         handle
     }
 

@@ -1,0 +1,130 @@
+//! What is allocated: nothing by the hot path, and nothing that stays when an engine is gone.
+//!
+//! The allocator counts for the whole process, so the tests take turns.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use streamvm::{DType, Error, Mode, Var, Vm};
+use streamvm_tests::{CPU, on_device};
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+static BYTES: AtomicIsize = AtomicIsize::new(0);
+
+/// The system allocator, counting allocations and bytes over all threads.
+struct Counting;
+
+// SAFETY: every call is passed on to the system allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        BYTES.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller's duties are those of the system allocator.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller's duties are those of the system allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How often each kind of operation is done and counted, after as many to warm up.
+const MANY: usize = 5_000;
+
+/// Allocations while `step` is done so often.
+fn allocations(vm: &Vm, mut step: impl FnMut()) -> usize {
+    let mut run = || {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        (0..MANY).for_each(|_| step());
+        vm.wait_all().expect("nothing fails");
+        ALLOCATIONS.load(Ordering::Relaxed) - before
+    };
+    run();
+    run()
+}
+
+/// An engine with a short queue: it never needs more slots than fit there, however its threads are scheduled.
+fn short_queue() -> Vm {
+    Vm::builder().max_instructions(64).build().expect("an engine")
+}
+
+#[test]
+fn operations_allocate_nothing() {
+    let _turn = turn();
+    let vm = short_queue();
+    // What waiting and the harness cost now and then.
+    let few = MANY / 50;
+    let counted = allocations(&vm, || drop(std::hint::black_box(Box::new(1))));
+    assert!(counted >= MANY, "the counter counts");
+
+    let [x, y] = [Var::new(), Var::new()];
+    let functions = allocations(&vm, || {
+        vm.call_fn("f", CPU, [x.read(), y.write()], |_| Ok(())).expect("it is taken");
+    });
+    assert!(functions <= few, "functions: {functions}");
+
+    let ones = on_device(&vm, &[1.0; 64]);
+    let mut sum = on_device(&vm, &[0.0; 64]);
+    let eager = allocations(&vm, || sum = sum.add(&ones).expect("it is taken"));
+    assert!(eager <= few, "eager additions: {eager}");
+    assert_eq!(sum.to_vec::<f32>(), Ok(vec![2.0 * MANY as f32; 64]));
+
+    let views = allocations(&vm, || drop(ones.slice(0, 8..16).expect("in range")));
+    assert!(views <= few, "views: {views}");
+}
+
+/// Bytes that live, beside those when this was called first.
+fn growth(before: isize) -> isize {
+    BYTES.load(Ordering::Relaxed) - before
+}
+
+/// What an engine leaves behind: its handle.
+const HANDLE: isize = 1 << 10;
+
+#[test]
+fn memory_goes_back_with_the_engine_though_tensors_remain() {
+    let _turn = turn();
+    let bytes = 8 << 20;
+    // What the first engine of a process makes for good.
+    drop(short_queue());
+    for mode in [Mode::Threaded, Mode::Inline] {
+        let before = growth(0);
+        let vm = Vm::builder().mode(mode).build().expect("an engine");
+        let x = vm.fill(CPU, DType::U8, &[bytes], 1u8).expect("it is taken");
+        let view = x.slice(0, 8..16).expect("in range");
+        assert_eq!(x.wait(), Ok(()));
+        assert!(growth(before) >= bytes as isize, "{mode:?}");
+        drop(vm);
+        assert!(growth(before) < 8 * HANDLE, "{mode:?}: {} bytes are left", growth(before));
+        assert_eq!(view.wait(), Ok(()), "its write has passed");
+        assert_eq!(x.to(CPU).err(), Some(Error::Shutdown));
+    }
+}
+
+#[test]
+fn an_engine_leaves_little_behind() {
+    let _turn = turn();
+    let engines = 100;
+    let run = || {
+        let vm = short_queue();
+        let x = on_device(&vm, &[1.0; 64]);
+        assert_eq!(x.add(&x).expect("it is taken").wait(), Ok(()));
+    };
+    run();
+    let before = growth(0);
+    (0..engines).for_each(|_| run());
+    let each = growth(before) / engines;
+    assert!(each <= HANDLE, "{each} bytes an engine");
+}
