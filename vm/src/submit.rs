@@ -174,8 +174,8 @@ impl Shared {
     }
 
     /// The part of an attempt that is done once the lock is left.
-    #[inline]
-    pub(crate) fn follow(self: &Shared, After { wake, gives_way }: After) {
+    #[inline(always)]
+    pub(crate) fn follow(&self, After { wake, gives_way }: After) {
         if let Some(monitor) = &self.monitor {
             monitor.pass_trace_on();
         }

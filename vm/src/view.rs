@@ -6,7 +6,6 @@
 
 #![allow(unsafe_code, reason = "makes operands from addresses")]
 
-use smallvec::SmallVec;
 use streamvm_ep::{Access, DType, Layout, Operand};
 use streamvm_instructions::Tensor;
 
@@ -39,12 +38,29 @@ enum Form {
 }
 
 /// What an instruction is shown of memory: inputs, then outputs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Views {
-    views: SmallVec<[View; IN_PLACE]>,
+    len: usize,
+    /// The first of them; what lies past the number means nothing.
+    first: [View; IN_PLACE],
+    rest: Option<Box<Rest>>,
+}
+
+/// What has no place in a job.
+#[derive(Debug, Default)]
+struct Rest {
+    views: Vec<View>,
     /// Those that a view cannot say in place, in order.
     layouts: Vec<Layout>,
+}
+
+impl Default for Views {
+    fn default() -> Views {
+        let (base, form) = (Memory::none().base(), Form::Whole(0));
+        let blank = View { base, sizes: [0; SIZES], form, dtype: DType::U8, access: Access::Read };
+        Views { len: 0, first: [blank; IN_PLACE], rest: None }
+    }
 }
 
 impl Views {
@@ -68,7 +84,7 @@ impl Views {
         let (shape, dtype) = (tensor.layout().shape(), tensor.dtype());
         memory.check_reach(bytes);
         let form = Form::Whole(shape.rank() as u8);
-        self.views.push(View { base: memory.base(), sizes: *shape.first_dims(), form, dtype, access });
+        self.push(View { base: memory.base(), sizes: *shape.first_dims(), form, dtype, access });
     }
 
     #[inline(never)]
@@ -82,18 +98,28 @@ impl Views {
                 let span = layout.span_elements();
                 let end = if span.is_empty() { 0 } else { span.end };
                 memory.check_reach(end.saturating_mul(dtype.size()));
-                self.layouts.push(*layout);
-                self.views.push(View { base: memory.base(), sizes: [0; SIZES], form: Form::Other, dtype, access });
+                self.rest.get_or_insert_default().layouts.push(*layout);
+                self.push(View { base: memory.base(), sizes: [0; SIZES], form: Form::Other, dtype, access });
             }
         }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, view: View) {
+        match self.first.get_mut(self.len) {
+            Some(place) => *place = view,
+            None => self.rest.get_or_insert_default().views.push(view),
+        }
+        self.len += 1;
     }
 
     /// Forgets all, and keeps the capacity.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        self.views.clear();
-        if !self.layouts.is_empty() {
-            self.layouts.clear();
+        self.len = 0;
+        if let Some(rest) = &mut self.rest {
+            rest.views.clear();
+            rest.layouts.clear();
         }
     }
 }
@@ -106,11 +132,13 @@ impl Operands {
     /// The operands that `views` describe.
     #[inline]
     pub(crate) fn of(&mut self, views: &Views) -> &mut [Operand] {
-        let Views { views, layouts } = views;
-        if self.0.len() < views.len() {
-            self.0.resize_with(views.len(), Operand::blank);
+        let Views { len, first, rest } = views;
+        if self.0.len() < *len {
+            self.0.resize_with(*len, Operand::blank);
         }
+        let (others, layouts) = rest.as_deref().map_or((&[][..], &[][..]), |rest| (&rest.views, &rest.layouts));
         let mut layouts = layouts.iter();
+        let views = first[..IN_PLACE.min(*len)].iter().chain(others);
         for (place, View { base, sizes, form, dtype, access }) in self.0.iter_mut().zip(views) {
             match form {
                 // SAFETY: `base` is the start of allocated and initialised bytes (devices zero their regions), which the layout
@@ -125,7 +153,7 @@ impl Operands {
                 }
             }
         }
-        &mut self.0[..views.len()]
+        &mut self.0[..*len]
     }
 }
 
