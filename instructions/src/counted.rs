@@ -1,12 +1,12 @@
 //! The counted references that tensors are, and what becomes of an allocation whose last one is gone.
 //!
 //! A program that makes a tensor and drops the one before, over and over, needs one allocation after the other of the same size. Each
-//! thread keeps a few for the next tensors that it makes: empty, so that they keep nothing alive, not even an engine.
+//! thread keeps a few for the next tensors that it makes: empty, so that they keep no memory alive.
 
 use std::cell::RefCell;
 use std::ops::Deref;
 
-// Nobody asks for weak references, which std's would pay for with a second locked instruction when the last one goes.
+// Nobody asks for weak references, for which std's look twice, by locked instructions, whether one is the last.
 use triomphe::{Arc, UniqueArc};
 
 use crate::tensor::TensorInner;

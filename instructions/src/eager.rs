@@ -96,7 +96,7 @@ impl Tensor {
     ///
     /// # Errors
     /// The failure of that write, with its root cause, each time it is asked; [`Error::WouldDeadlock`] on a thread of
-    /// an engine.
+    /// an engine; [`Error::Shutdown`] where the engine is gone and the write never passes.
     pub fn wait(&self) -> Result<(), Error> {
         let (engine, id) = self.engine()?;
         engine.wait(id, Deadline::current())
@@ -111,8 +111,7 @@ impl Tensor {
         engine.wait(id, Deadline::within(timeout))
     }
 
-    /// Calls `callback`, on a thread made for callbacks, once the last submitted write has passed. Where the engine is gone it is called at
-    /// once, here.
+    /// Calls `callback`, on a thread made for callbacks, once the last submitted write has passed.
     ///
     /// # Errors
     /// [`Error::NotSubmitted`]; [`Error::Forked`]: the callback is dropped.

@@ -48,7 +48,7 @@ pub trait Engine: Send + Sync {
     ///
     /// # Errors
     /// The failure of that write with its root cause, each time it is asked; [`Error::Timeout`] past the deadline; what
-    /// [`Engine::may_wait`] gives.
+    /// [`Engine::may_wait`] gives; [`Error::Shutdown`] where the engine is gone and the write never passes.
     fn wait(&self, id: ResourceId, deadline: Option<Deadline>) -> Result<(), Error>;
 
     /// Whether the calling thread may wait for this engine: asked before anything is submitted for the sake of a wait.
@@ -60,7 +60,7 @@ pub trait Engine: Send + Sync {
     /// Whether this process was forked from the one that built the engine: nothing will ever pass here. Takes no lock.
     fn is_forked(&self) -> bool;
 
-    /// Calls back once the last submitted write of the resource has passed: at once, here, where the engine is gone.
+    /// Calls back once the last submitted write of the resource has passed, on a thread made for callbacks.
     fn on_passed(&self, id: ResourceId, callback: Callback);
 
     /// The last handle of a resource is gone: its memory may be reused by what is submitted later. Never waits for

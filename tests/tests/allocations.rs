@@ -113,18 +113,43 @@ fn memory_goes_back_with_the_engine_though_tensors_remain() {
     }
 }
 
-#[test]
-fn an_engine_leaves_little_behind() {
-    let _turn = turn();
+/// What an engine leaves behind that `run` builds and drops.
+fn left_behind(mut run: impl FnMut()) -> isize {
     let engines = 100;
-    let run = || {
-        let vm = short_queue();
-        let x = on_device(&vm, &[1.0; 64]);
-        assert_eq!(x.add(&x).expect("it is taken").wait(), Ok(()));
-    };
     run();
     let before = growth(0);
     (0..engines).for_each(|_| run());
-    let each = growth(before) / engines;
+    growth(before) / engines
+}
+
+#[test]
+fn an_engine_leaves_little_behind() {
+    let _turn = turn();
+    let each = left_behind(|| {
+        let vm = short_queue();
+        let many: Vec<_> = (0..1_000).map(|_| vm.tensor(&[1.0f32], &[1]).expect("a tensor")).collect();
+        // All at once, and nothing is submitted behind it.
+        drop(many);
+    });
     assert!(each <= HANDLE, "{each} bytes an engine");
+}
+
+/// What failed can be asked for as long as somebody can ask.
+#[test]
+fn an_engine_forgets_failures_with_the_tensors_that_have_them() {
+    let _turn = turn();
+    for kept in [false, true] {
+        let each = left_behind(|| {
+            let vm = short_queue();
+            let tensors: Vec<_> = (0..100).map(|_| on_device(&vm, &[1.0])).collect();
+            for x in &tensors {
+                vm.call_fn("sour", CPU, [x.write()], |_| Err("no luck".into())).expect("it is taken");
+            }
+            assert!(vm.wait_all().is_err());
+            let tensors = kept.then_some(tensors);
+            drop(vm);
+            assert!(tensors.into_iter().flatten().all(|x| x.wait().is_err()));
+        });
+        assert!(each <= HANDLE, "{each} bytes an engine, tensors dropped behind it: {kept}");
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! A handle stays for as long as the process lives: tensors know their engine by its address, so a program that makes and drops
 //! tensors counts no references to it (`docs/adr/0037-engines-are-not-counted.md`). What an engine holds goes when its `Vm` and its
-//! threads are gone; what stays is the lock, with nothing under it, and the place where dropped tensors are noted.
+//! threads are gone; what stays is the lock, what can still be asked for under it, and the place where dropped tensors are noted.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr;
@@ -10,10 +10,11 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::{Arc, Weak};
 
 use crossbeam_utils::CachePadded;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use streamvm_instructions::{Callback, Deadline, Engine, Error, InstructionList, ResourceId, Single};
 use streamvm_stream::Point;
 
+use crate::callbacks::Callbacks;
 use crate::commit::Submitted;
 use crate::engine_thread;
 use crate::fork::Fork;
@@ -50,8 +51,33 @@ enum Found {
     Open(Arc<Shared>),
     /// What its threads have left to do.
     Closed(Weak<Shared>),
-    /// Nothing but what became of resources, where that is not that their last write has passed.
+    /// Nothing but what became of resources with handles, where that is not that their last write has passed.
     Gone(HashMap<ResourceId, Error>),
+}
+
+/// The engine for the length of a call of who has a handle alone. In a child it is kept for ever, as its `Vm` keeps it there: it may
+/// be the last.
+struct Lent(Option<Arc<Shared>>);
+
+impl Lent {
+    fn of(vm: &Arc<Shared>) -> Lent {
+        Lent(Some(vm.clone()))
+    }
+}
+
+impl Deref for Lent {
+    type Target = Arc<Shared>;
+
+    fn deref(&self) -> &Arc<Shared> {
+        self.0.as_ref().unwrap_or_else(|| unreachable!("only a drop takes it out"))
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let child = self.0.take_if(|vm| vm.handle.fork.is_child());
+        std::mem::forget(child);
+    }
 }
 
 impl Deref for Inside {
@@ -101,7 +127,7 @@ impl Handle {
     /// Whoever has a handle alone submits nothing more.
     pub(crate) fn close(&self, vm: &Arc<Shared>) {
         let before = std::mem::replace(&mut self.lock().vm, Found::Closed(Arc::downgrade(vm)));
-        // Out of the lock: if it is the last, it takes the lock.
+        // Out of the lock, which the drop of an engine takes.
         drop(before);
     }
 
@@ -112,29 +138,29 @@ impl Handle {
         inside.vm = Found::Gone(outcomes);
         let state = inside.state.take();
         drop(inside);
-        self.releases.take(&mut Vec::new());
+        self.releases.end();
         // What was captured is the caller's, and may ask.
         drop(state);
     }
 
     /// The engine, if it takes submissions.
-    fn open_one(&self) -> Result<Arc<Shared>, Error> {
+    fn open_one(&self) -> Result<Lent, Error> {
         self.fork.check()?;
         match &self.lock().vm {
-            Found::Open(vm) => Ok(vm.clone()),
+            Found::Open(vm) => Ok(Lent::of(vm)),
             Found::Closed(_) | Found::Gone(_) => Err(Error::Shutdown),
         }
     }
 
     /// The engine, with the last write of a resource, if there was one; what became of that, where the engine is gone.
-    fn last_write(&self, id: ResourceId) -> Result<(Arc<Shared>, Option<Point>), Result<(), Error>> {
+    fn last_write(&self, id: ResourceId) -> Result<(Lent, Option<Point>), Result<(), Error>> {
         // Before the lock, which a thread may hold that is not in this process.
         self.fork.check().map_err(Err)?;
         loop {
             let inside = self.lock();
             let vm = match &inside.vm {
-                Found::Open(vm) => Some(vm.clone()),
-                Found::Closed(vm) => vm.upgrade(),
+                Found::Open(vm) => Some(Lent::of(vm)),
+                Found::Closed(vm) => vm.upgrade().map(|vm| Lent(Some(vm))),
                 Found::Gone(outcomes) => return Err(outcomes.get(&id).map_or(Ok(()), |error| Err(error.clone()))),
             };
             if let Some(vm) = vm {
@@ -149,22 +175,26 @@ impl Handle {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let outcomes = self.handle.lock().outcomes(self);
+        let outcomes = {
+            let mut inside = self.handle.lock();
+            self.handle.releases.take(&mut inside.scratch.dropped);
+            inside.outcomes(self)
+        };
         self.handle.end(outcomes);
     }
 }
 
 impl State {
-    /// What became of each resource whose last write has failed, or never passes.
+    /// What became of each resource with handles whose last write has failed, or never passes.
     fn outcomes(&self, vm: &Shared) -> HashMap<ResourceId, Error> {
         let outcome = |id: ResourceId| {
             let point = self.sync.dependence(id).last_write()?;
             if vm.streams.has_passed(point) { vm.outcome(point).err() } else { Some(Error::Shutdown) }
         };
-        let there = self.resources.iter().enumerate().filter(|(_, known)| known.is_some());
-        there
-            .filter_map(|(index, _)| outcome(ResourceId(index as u32)).map(|error| (ResourceId(index as u32), error)))
-            .collect()
+        let dropped: HashSet<ResourceId> = self.scratch.dropped.iter().copied().collect();
+        let known = self.resources.iter().enumerate().filter(|(_, known)| known.is_some());
+        let held = known.map(|(index, _)| ResourceId(index as u32)).filter(|id| !dropped.contains(id));
+        held.filter_map(|id| outcome(id).map(|error| (id, error))).collect()
     }
 }
 
@@ -186,7 +216,7 @@ impl Engine for Handle {
         if matches!(&attempt, Ok(after) if vm.is_done(after)) {
             return Ok(());
         }
-        let vm = vm.clone();
+        let vm = Lent::of(vm);
         drop(inside);
         match attempt {
             Ok(after) => vm.follow(after),
@@ -200,7 +230,8 @@ impl Engine for Handle {
         let (vm, point) = match self.last_write(id) {
             Ok((vm, Some(point))) => (vm, point),
             Ok((_, None)) => return Ok(()),
-            Err(outcome) => return outcome,
+            // The answer does not depend on whether the engine is still there.
+            Err(outcome) => return self.may_wait().and(outcome),
         };
         vm.wait_for(point, deadline)?;
         vm.outcome(point)
@@ -218,14 +249,34 @@ impl Engine for Handle {
     fn on_passed(&self, id: ResourceId, callback: Callback) {
         match self.last_write(id) {
             Ok((vm, last)) => vm.call_back(last.into_iter().collect(), callback),
-            // No thread is left.
-            Err(outcome) => callback(outcome),
+            Err(Err(Error::Forked)) => callback(Err(Error::Forked)),
+            // No thread of the engine's is left, and a callback runs on none of the caller's.
+            Err(outcome) => {
+                let callbacks = Arc::new(Callbacks::default());
+                callbacks.run(Box::new(move || callback(outcome)));
+                callbacks.close();
+            }
         }
     }
 
     fn release(&self, id: ResourceId) {
-        if !self.gone.load(Ordering::Relaxed) && !self.fork.is_child() {
-            self.releases.add(id);
+        if self.fork.is_child() {
+            return;
         }
+        if !self.gone.load(Ordering::Relaxed) {
+            return self.releases.add(id);
+        }
+        let forgotten = match &mut self.lock().vm {
+            Found::Gone(outcomes) => {
+                let forgotten = outcomes.remove(&id);
+                if outcomes.is_empty() {
+                    *outcomes = HashMap::new();
+                }
+                forgotten
+            }
+            Found::Open(_) | Found::Closed(_) => None,
+        };
+        // Out of the lock: it may be the last that knows a cause.
+        drop(forgotten);
     }
 }

@@ -48,6 +48,13 @@ impl Releases {
         }
     }
 
+    /// Forgets all, and keeps no room: nobody takes any more.
+    pub(crate) fn end(&self) {
+        self.first.store(0, Ordering::Relaxed);
+        let others = std::mem::take(&mut *unpoisoned(self.others.lock()));
+        drop(others);
+    }
+
     #[inline(never)]
     fn take_others(&self, taken: &mut Vec<ResourceId>) {
         let mut others = unpoisoned(self.others.lock());

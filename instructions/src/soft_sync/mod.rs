@@ -5,8 +5,8 @@
 //! so that it can be. It knows no device, no thread and no time; what has been seen to pass is part of its input
 //! ([`Observed`]).
 //!
-//! The way of an instruction through the pass ([`SoftSync::instruction`]): uses → needs (points), dropped if on
-//! the same stream or covered by the clock → dropped if observed → the need itself (the source shows numbers) or the
+//! The way of an instruction through the pass ([`SoftSync::instruction`]): uses → needs (points), none for a read of what its
+//! stream was found to be behind before → dropped if on the same stream, covered by the clock or observed → the need itself (the source shows numbers) or the
 //! earliest record at or after it (the source shows events) → the sources' clocks merged → dropped if one of those covers
 //! it, so that another need implies it → wait.
 //!
@@ -425,16 +425,12 @@ impl SoftSync {
         }
         match order {
             Order::Uses | Order::Record => {}
-            Order::After(point) => {
-                needs.of_order(point);
-            }
+            Order::After(point) => needs.of_order(point),
             Order::AfterAll | Order::Barrier => {
                 // Its own stream is among them, and drops out as its own.
                 for (index, stream) in self.streams.iter().enumerate() {
                     if stream.class.stream_type.is_unordered() {
-                        for point in &stream.open.points {
-                            needs.of_order(*point);
-                        }
+                        stream.open.points.iter().for_each(|point| needs.of_order(*point));
                     } else {
                         needs.of_order(Point::new(StreamId(index as u32), stream.last));
                     }
@@ -534,7 +530,7 @@ struct Needs<'a, O> {
 }
 
 /// How an instruction stands to a point that it must come after.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone)]
 enum Standing {
     /// Its stream is behind the point anyway.
     Behind,
@@ -578,8 +574,8 @@ impl<O: Observed> Needs<'_, O> {
     }
 
     /// What the program asks for is dropped by clocks in both modes.
-    fn of_order(&mut self, point: Point) -> Standing {
-        self.add(point, true)
+    fn of_order(&mut self, point: Point) {
+        self.add(point, true);
     }
 
     /// Adds a point, if it is one (that of number 0 is none), unless it is `asks` and known to be met.

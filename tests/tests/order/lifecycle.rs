@@ -151,6 +151,88 @@ fn a_future_made_after_the_engine_is_gone_is_ready() {
 }
 
 #[test]
+fn a_callback_made_after_the_engine_is_gone_runs_on_a_thread_of_its_own() {
+    let vm = vm();
+    let (x, sour) = (on_device(&vm, &[1.0]), on_device(&vm, &[1.0]));
+    submit(&vm, |b| b.call_fn("sour", CPU, [sour.write()], |_| Err("no luck".into())));
+    drop(vm);
+    x.on_passed(|_| panic!("this thread is not its caller's")).expect("submitted");
+    for (tensor, fails) in [(&x, false), (&sour, true)] {
+        let (sender, outcome) = channel();
+        let tell =
+            move |result: Result<(), Error>| sender.send((std::thread::current().id(), result)).expect("it is heard");
+        tensor.on_passed(tell).expect("submitted");
+        let (thread, result) = outcome.recv_timeout(PATIENCE).expect("it is called");
+        assert_ne!(thread, std::thread::current().id());
+        assert_eq!(result.is_err(), fails);
+    }
+}
+
+#[test]
+fn a_thread_of_an_engine_does_not_wait_for_one_that_is_gone_either() {
+    let (vm, other) = (vm(), vm());
+    let x = on_device(&other, &[1.0]);
+    let found_on_a_thread_of_an_engine = || {
+        let (x, (sender, found)) = (x.clone(), channel());
+        submit(&vm, |b| {
+            b.host_fn("wait", CPU, move || {
+                sender.send(x.wait()).expect("it is heard");
+                Ok(())
+            });
+            Ok(())
+        });
+        found.recv_timeout(PATIENCE).expect("it runs")
+    };
+    assert_eq!(found_on_a_thread_of_an_engine(), Err(Error::WouldDeadlock));
+    drop(other);
+    assert_eq!(found_on_a_thread_of_an_engine(), Err(Error::WouldDeadlock));
+    assert_eq!(x.wait(), Ok(()));
+}
+
+#[test]
+fn what_never_passes_says_shutdown_once_the_engine_is_gone() {
+    let vm = Vm::builder().mode(Mode::Simulated { seed: 1 }).build().expect("an engine");
+    let (x, (sender, handles)) = (on_device(&vm, &[1.0]), channel());
+    vm.push_async("open", [x.update()], move |handle| sender.send(handle).expect("it is kept")).expect("it is taken");
+    assert!(vm.wait_all_timeout(Duration::from_millis(1)).is_err());
+    let handle = handles.try_recv().expect("it was called");
+    drop(vm);
+    assert_eq!(x.wait(), Err(Error::Shutdown));
+    drop(handle);
+}
+
+/// Whoever has nothing but tensors finds an engine that ends at any moment: what it submits is taken or refused, and its waits end.
+#[test]
+fn an_engine_ends_while_others_submit_and_wait_by_its_tensors() {
+    for round in 0..100 {
+        let vm = vm();
+        let x = on_device(&vm, &[1.0; 4]);
+        let start = Arc::new(std::sync::Barrier::new(3));
+        let callers: Vec<_> = (0..2)
+            .map(|_| {
+                let (mut sum, start) = (x.clone(), start.clone());
+                std::thread::spawn(move || {
+                    start.wait();
+                    loop {
+                        match sum.add(&sum) {
+                            Ok(next) => sum = next,
+                            Err(error) => break (error, sum.wait()),
+                        }
+                    }
+                })
+            })
+            .collect();
+        start.wait();
+        (0..round % 10).for_each(|_| std::thread::yield_now());
+        drop(vm);
+        for caller in callers {
+            assert_eq!(caller.join().expect("it does not panic"), (Error::Shutdown, Ok(())), "round {round}");
+        }
+        assert_eq!(x.wait(), Ok(()));
+    }
+}
+
+#[test]
 fn a_submitter_that_waits_for_room_is_told_of_the_shutdown() {
     let gate = ClosedGate::new();
     let vm = Vm::builder().max_instructions(2).build().expect("an engine");
