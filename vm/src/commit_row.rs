@@ -43,12 +43,13 @@ impl State {
         submitted: &mut Submitted,
     ) -> usize {
         let before = self.sync.last_submitted(stream);
-        if B::ONE {
-            self.outbox.fetch(batch);
-        }
         let mut point = Point::new(stream, before);
         let mut held = None;
         while let Some(instruction) = lines.next() {
+            if B::ONE && instruction.has_more() {
+                // There is enough to do before it is pushed for the line to come.
+                self.outbox.fetch(batch);
+            }
             let mut job = self.slot(lines_of(&instruction), &vm.returned);
             self.spare_cell(&job);
             point.seq += 1;
