@@ -132,8 +132,11 @@ impl Resource {
     }
 
     /// Whether it is one of `engine`.
+    #[inline]
     pub fn is_of(&self, engine: EngineRef) -> bool {
-        self.engine().is_some_and(|owner| same(owner, engine))
+        let is = |owner: &EngineRef| same(*owner, engine);
+        // A look at each, as both at once would be copied.
+        self.engine.as_ref().is_some_and(is) || self.claimed.get().is_some_and(is)
     }
 
     /// Gives it a number while the list at hand is being submitted, until [`Resource::keep`] or [`Resource::forget`]. Of a

@@ -27,7 +27,7 @@ pub struct Dependence {
     last_use: Point,
     /// The ordered stream of all that an access may need, if it is one.
     only: StreamId,
-    /// Whose reads are known to come after the last write.
+    /// Which other stream's reads are known to come after the last write.
     behind: StreamId,
 }
 
@@ -107,7 +107,9 @@ impl Dependence {
     /// once and read for ever, as the weights of a model are, is looked at once.
     #[inline]
     pub(super) fn is_behind(&self, stream: StreamId) -> bool {
-        self.behind == stream || self.behind == EVERYBODY
+        // What is reused was not written yet, and an unordered stream is not behind itself.
+        let own = self.write.stream == stream && self.write.seq > 0 && !stream.is_unordered();
+        own || self.behind == stream || self.behind == EVERYBODY
     }
 
     /// Notes that reads on `stream` come after the last write.
