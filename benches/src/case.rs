@@ -56,7 +56,7 @@ impl Sizes {
         irregular: 50_000,
         rounds: 5_000,
         trips: 20_000,
-        small: 100_000,
+        small: 1_000_000,
         idle: Duration::from_secs(1),
     };
 
