@@ -19,6 +19,7 @@
 
 mod clock;
 mod dependence;
+mod needs;
 mod open;
 mod record;
 
@@ -33,6 +34,7 @@ use streamvm_stream::{Capabilities, Point, RecordRule, Shows, StreamClass, Strea
 use crate::engine::ResourceId;
 use clock::Clocks;
 pub use dependence::Dependence;
+use needs::Needs;
 use open::Open;
 use record::Records;
 pub use record::{PlannedRecord, RecordPlace};
@@ -515,87 +517,5 @@ fn mark(dependence: &mut Dependence, at: Point, access: Access, observed: &mut i
         Access::Read if at.stream.is_unordered() => dependence.note_unordered_read(at, observed),
         Access::Read => dependence.note_read(at),
         Access::Write | Access::ReadWrite => dependence.note_write(at),
-    }
-}
-
-/// The points that one instruction must come after: at most one per stream, none of them known to be implied or to have passed.
-struct Needs<'a, O> {
-    at: Point,
-    /// The coarser rule asks nobody of what data needs.
-    mode: SoftSyncMode,
-    /// That of `at`'s stream drops what is known to be implied.
-    clocks: &'a Clocks,
-    needs: &'a mut Vec<Point>,
-    observed: &'a mut O,
-}
-
-/// How an instruction stands to a point that it must come after.
-#[derive(Copy, Clone)]
-enum Standing {
-    /// Its stream is behind the point anyway.
-    Behind,
-    /// The point was seen to have passed.
-    Passed,
-    /// It needs it.
-    Open,
-}
-
-impl<O: Observed> Needs<'_, O> {
-    /// What a use of a resource must come after, of other streams.
-    #[inline]
-    fn of_use(&mut self, dependence: &mut Dependence, access: Access) {
-        let known =
-            self.mode == SoftSyncMode::Minimal && access == Access::Read && dependence.is_behind(self.at.stream);
-        if !known {
-            self.of_unknown(dependence, access);
-        }
-    }
-
-    #[inline(never)]
-    fn of_unknown(&mut self, dependence: &mut Dependence, access: Access) {
-        let asks = self.mode == SoftSyncMode::Minimal;
-        if !asks && let Some(point) = dependence.last_use() {
-            self.add(point, asks);
-        } else if access != Access::Read {
-            dependence.needs_of_write(|point| {
-                self.add(point, asks);
-            });
-        } else if let Some(write) = dependence.only_need_of_read() {
-            match self.add(write, asks) {
-                Standing::Behind => dependence.note_behind(self.at.stream),
-                Standing::Passed => dependence.note_passed(),
-                Standing::Open => {}
-            }
-        } else {
-            dependence.needs_of_read(|point| {
-                self.add(point, asks);
-            });
-        }
-    }
-
-    /// What the program asks for is dropped by clocks in both modes.
-    fn of_order(&mut self, point: Point) {
-        self.add(point, true);
-    }
-
-    /// Adds a point, if it is one (that of number 0 is none), unless it is `asks` and known to be met.
-    fn add(&mut self, point: Point, asks: bool) -> Standing {
-        let apart = self.at.stream.is_unordered() || point.stream.is_unordered();
-        let own = point.stream == self.at.stream && !apart;
-        if own || point.seq == 0 || (asks && !apart && self.clocks.covers(self.at.stream, point)) {
-            return Standing::Behind;
-        }
-        // Of what is apart none implies another. The same one twice does no harm; what an instruction uses twice in a row is found here.
-        if apart && self.needs.last() == Some(&point) {
-            return Standing::Open;
-        }
-        if self.mode == SoftSyncMode::Minimal && self.observed.has_passed(point) {
-            return Standing::Passed;
-        }
-        match self.needs.iter_mut().find(|need| !apart && need.stream == point.stream) {
-            Some(need) => need.seq = need.seq.max(point.seq),
-            None => self.needs.push(point),
-        }
-        Standing::Open
     }
 }
