@@ -55,7 +55,7 @@ doc: ## the documentation of all crates, in target/doc
 	$(CARGO) doc --quiet --workspace --no-deps
 
 loom: ## every interleaving of the lock-free pieces, and broken twins that must fail
-	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --quiet --profile model -p streamvm-stream -p streamvm --lib --target-dir target/loom loom_
+	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --quiet --profile model -p streamvm-ep -p streamvm-stream -p streamvm --lib --target-dir target/loom loom_
 
 shuttle: ## small programs on whole engines under drawn schedules; a failure prints the schedule that replays it
 	RUSTFLAGS="--cfg shuttle" $(CARGO) test --quiet --profile model -p streamvm --lib --target-dir target/shuttle shuttle_
@@ -63,7 +63,7 @@ shuttle: ## small programs on whole engines under drawn schedules; a failure pri
 miri: ## undefined behaviour in the files that use unsafe code (needs the nightly toolchain)
 	rustup component add --toolchain nightly miri rust-src
 	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm --lib -- slot inbox berth cells site view
-	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm-ep --lib -- closure fn_context operand scratch sim::memory
+	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm-ep --lib -- closure hoard fn_context operand scratch sim::memory
 
 fuzz: ## each reader of texts and files fed noise for SECONDS=60 (needs cargo-fuzz and the nightly toolchain)
 	for target in $$(ls fuzz/corpus); do \

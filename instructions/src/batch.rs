@@ -11,7 +11,7 @@ use streamvm_stream::StreamKey;
 
 use crate::check::check_function;
 use crate::list::{BLANK, Instruction, InstructionList, Kind, Line, Manner, Role};
-use crate::{BuildError, Declared, Tensor, Use, Var};
+use crate::{BuildError, Declared, Listed, Tensor, Use, Var};
 
 /// Instructions in program order, with what they use. Engines rely on what was checked when they were made, so there are no others than
 /// lists and [`Single`].
@@ -73,11 +73,14 @@ pub type UseOf<B> = Declared<<B as Batch>::Tensor, <B as Batch>::Var>;
 
 mod sealed {
     pub trait Sealed {}
-    impl<U> Sealed for super::InstructionList<U> {}
+    impl<U: crate::Listed> Sealed for super::InstructionList<U> {}
     impl Sealed for super::Single<'_> {}
 }
 
-impl<T: Borrow<Tensor>, V: Borrow<Var>> Batch for InstructionList<Declared<T, V>> {
+impl<T: Borrow<Tensor>, V: Borrow<Var>> Batch for InstructionList<Declared<T, V>>
+where
+    Declared<T, V>: Listed,
+{
     const ONE: bool = false;
     type Tensor = T;
     type Var = V;

@@ -14,7 +14,7 @@ use streamvm_stream::{StreamKey, StreamType};
 use crate::check::{
     check_alike, check_copy, check_fill, check_function, check_in_place, check_op, check_op_into, check_output,
 };
-use crate::uses::{Declared, HeldUse, Keep, Use};
+use crate::uses::{Declared, HeldUse, Keep, Listed, Use};
 use crate::{BuildError, Event, InstructionList, Kind, Manner, Place, Role, Tensor, Var, WaitFor, current_lane};
 
 /// Builds an [`InstructionList`] in program order.
@@ -22,10 +22,10 @@ use crate::{BuildError, Event, InstructionList, Kind, Manner, Place, Role, Tenso
 /// The stream of each instruction follows from what it does: kernels and functions run on the compute stream of their
 /// operands' device, copies on the copy stream of the device at their other end; all on the builder's lane.
 ///
-/// The list has a handle of its own of all that it uses. That of [`InstructionsBuilder::borrowing`] borrows them, and counts
-/// nothing.
+/// The list holds all that it uses, for one store each; where its thread has another list, or another thread was the first to list
+/// something, by counting. That of [`InstructionsBuilder::borrowing`] borrows, and costs nothing.
 #[derive(Debug)]
-pub struct InstructionsBuilder<U = HeldUse> {
+pub struct InstructionsBuilder<U: Listed = HeldUse> {
     list: InstructionList<U>,
     lane: u32,
     compute: StreamType,
@@ -124,7 +124,7 @@ impl<'a> InstructionsBuilder<Use<'a>> {
     }
 }
 
-impl<U> InstructionsBuilder<U> {
+impl<U: Listed> InstructionsBuilder<U> {
     fn empty() -> InstructionsBuilder<U> {
         let (list, compute, manner) = (InstructionList::empty(), StreamType::Compute, Manner::default());
         InstructionsBuilder { list, lane: current_lane(), compute, manner }

@@ -10,12 +10,12 @@ use std::ops::{Deref, Range};
 use std::panic::Location;
 use std::{fmt, mem};
 
-use streamvm_ep::{DeviceId, DeviceKind, InlineFn, Op, Params, Priority, Scalar};
+use streamvm_ep::{DeviceId, DeviceKind, Hoard, InlineFn, Op, Params, Priority, Scalar};
 use streamvm_stream::{Capabilities, StreamKey, StreamType, WaitKind};
 
 use crate::check::check;
 use crate::stage::{self, Staged};
-use crate::uses::Keep;
+use crate::uses::{Keep, Listed, Store, Uses};
 use crate::{BuildError, Declared, Event, HeldUse, Tensor, Use, Var};
 
 /// A caller's code inside an instruction; `None` once parsed from text or taken by an engine.
@@ -264,7 +264,7 @@ struct Buffers {
     /// A device other than a CPU makes a copy.
     copies_by_devices: bool,
     /// Room for uses, while no list has these buffers.
-    room: Vec<HeldUse>,
+    room: Hoard<Uses>,
 }
 
 impl Buffers {
@@ -274,9 +274,9 @@ impl Buffers {
 
     /// Where the next instruction's uses begin: behind those of the last one. What lies there goes.
     #[inline]
-    fn cut<U>(&self, uses: &mut Vec<U>) -> u32 {
+    fn cut<U>(&self, uses: &mut impl Store<U>) -> u32 {
         let end = self.end_of_uses;
-        if uses.len() != end as usize {
+        if uses.as_slice().len() != end as usize {
             uses.truncate(end as usize);
         }
         end
@@ -306,13 +306,6 @@ impl Buffers {
             }
         }
     }
-}
-
-/// The room of a vector for values of another type: the same memory, where they are as large.
-#[inline]
-fn room_of<T, U>(mut values: Vec<T>) -> Vec<U> {
-    values.clear();
-    values.into_iter().map(|_| unreachable!("there are none")).collect()
 }
 
 /// An instruction of a list, of which only the code can be taken: the rest was checked, and engines rely on it.
@@ -361,12 +354,12 @@ thread_local! {
 
 /// Instructions in program order.
 ///
-/// A list has a handle of its own of all that it uses, so it may outlive those that it was shown. One of an
+/// A list holds all that it uses, so it may outlive the handles that it was shown. One of an
 /// [`InstructionsBuilder::borrowing`](crate::InstructionsBuilder::borrowing) borrows them instead.
-pub struct InstructionList<U = HeldUse> {
+pub struct InstructionList<U: Listed = HeldUse> {
     /// `None` while nothing was pushed.
     buffers: Option<Box<Buffers>>,
-    uses: Vec<U>,
+    uses: U::Store,
 }
 
 impl Default for InstructionList {
@@ -375,7 +368,7 @@ impl Default for InstructionList {
     }
 }
 
-impl<U> fmt::Debug for InstructionList<U> {
+impl<U: Listed> fmt::Debug for InstructionList<U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.instructions()).finish()
     }
@@ -388,10 +381,10 @@ impl InstructionList {
     }
 }
 
-impl<U> InstructionList<U> {
+impl<U: Listed> InstructionList<U> {
     #[inline]
-    pub(crate) const fn empty() -> InstructionList<U> {
-        InstructionList { buffers: None, uses: Vec::new() }
+    pub(crate) fn empty() -> InstructionList<U> {
+        InstructionList { buffers: None, uses: U::Store::default() }
     }
 
     /// Moves the instructions of `other` behind those of this list.
@@ -402,7 +395,7 @@ impl<U> InstructionList<U> {
         let offset = buffers.cut(uses);
         let lines = buffers.len;
         uses.append(others_uses);
-        buffers.end_of_uses = uses.len() as u32;
+        buffers.end_of_uses = uses.as_slice().len() as u32;
         others.end_of_uses = 0;
         buffers.copies_by_devices |= others.copies_by_devices;
         for instruction in &mut others.places[..others.len] {
@@ -418,7 +411,7 @@ impl<U> InstructionList<U> {
 
     /// What it holds; from the first call on, in the buffers of this thread's last list.
     #[inline(always)]
-    fn parts(&mut self) -> (&mut Buffers, &mut Vec<U>) {
+    fn parts(&mut self) -> (&mut Buffers, &mut U::Store) {
         if self.buffers.is_none() {
             self.begin();
         }
@@ -429,7 +422,7 @@ impl<U> InstructionList<U> {
     #[inline(never)]
     fn begin(&mut self) {
         let mut buffers = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
-        self.uses = room_of(mem::take(&mut buffers.room));
+        self.uses = U::Store::with_room(mem::take(&mut buffers.room));
         self.buffers = Some(buffers);
     }
 
@@ -453,14 +446,14 @@ impl<U> InstructionList<U> {
     /// What all instructions use; each knows its own part, see [`Instruction::use_range`].
     #[inline]
     pub fn all_uses(&self) -> &[U] {
-        &self.uses
+        self.uses.as_slice()
     }
 
     /// All instructions and all their uses, for who takes the instructions out.
     #[inline]
     pub(crate) fn parts_mut(&mut self) -> (&mut [Instruction], &[U]) {
         let Some(buffers) = self.buffers.as_deref_mut() else { return (&mut [], &[]) };
-        (&mut buffers.places[..buffers.len], &self.uses)
+        (&mut buffers.places[..buffers.len], self.uses.as_slice())
     }
 
     /// Takes the code out of a function or barrier, to run it: `None` where there is none, or no more.
@@ -493,11 +486,14 @@ impl<U> InstructionList<U> {
     }
 }
 
-impl<T: Borrow<Tensor>, V: Borrow<Var>> InstructionList<Declared<T, V>> {
+impl<T: Borrow<Tensor>, V: Borrow<Var>> InstructionList<Declared<T, V>>
+where
+    Declared<T, V>: Listed,
+{
     /// What an instruction of this list uses: inputs, then outputs.
     #[inline]
     pub fn uses(&self, instruction: &Instruction) -> &[Declared<T, V>] {
-        instruction.uses_of(&self.uses)
+        instruction.uses_of(self.uses.as_slice())
     }
 
     /// Appends an instruction that no builder call makes, on a stream of one's choice.
@@ -567,8 +563,9 @@ impl<T: Borrow<Tensor>, V: Borrow<Var>> InstructionList<Declared<T, V>> {
         let first = buffers.cut(all);
         // Looked at where they lie: looked at on the way, each would be put together on the stack first.
         for u in uses {
-            all.push(Keep::keep(u));
+            Declared::<T, V>::keep(u, all);
         }
+        let all = all.as_slice();
         let has_more = all[first as usize..].iter().any(Declared::has_more);
         let end = all.len() as u32;
         let place = buffers.blank();
@@ -583,13 +580,13 @@ impl<T: Borrow<Tensor>, V: Borrow<Var>> InstructionList<Declared<T, V>> {
     }
 }
 
-impl<U> Drop for InstructionList<U> {
+impl<U: Listed> Drop for InstructionList<U> {
     fn drop(&mut self) {
         let Some(mut buffers) = self.buffers.take() else { return };
         buffers.truncate(0);
         buffers.end_of_uses = 0;
         buffers.copies_by_devices = false;
-        buffers.room = room_of(mem::take(&mut self.uses));
+        buffers.room = mem::take(&mut self.uses).into_room();
         if buffers.places.len() > KEPT || buffers.room.capacity() > KEPT * 4 {
             return;
         }

@@ -17,7 +17,7 @@ use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
 use crate::check::check;
 use crate::print::access_word;
-use crate::{Ahead, Event, HeldUse, InstructionList, Kind, Manner, Place, Role, Tensor, Use, Var, WaitFor};
+use crate::{Ahead, Event, InstructionList, Kind, Manner, OwnUse, Place, Role, Tensor, Use, Var, WaitFor};
 
 /// The longest text that is read, in bytes: about 500,000 instructions.
 const MAX_TEXT: usize = 64 << 20;
@@ -317,7 +317,7 @@ impl Parser {
         Ok(tensor.clone())
     }
 
-    fn known(&self, words: &mut Words<'_>, access: Access) -> Result<HeldUse, ParseListError> {
+    fn known(&self, words: &mut Words<'_>, access: Access) -> Result<OwnUse, ParseListError> {
         match self.vars.get(words.peek()) {
             Some(var) => {
                 words.next();
@@ -332,7 +332,7 @@ impl Parser {
     }
 
     /// `inputs -> output type`: the uses, and the output made if it is new.
-    fn arrow(&mut self, words: &mut Words<'_>, home: Place, inputs: usize) -> Result<Vec<HeldUse>, ParseListError> {
+    fn arrow(&mut self, words: &mut Words<'_>, home: Place, inputs: usize) -> Result<Vec<OwnUse>, ParseListError> {
         let mut uses = Vec::new();
         while words.peek() != "->" {
             if words.peek().is_empty() {
@@ -464,12 +464,12 @@ impl Parser {
         if let Err(error) = check(stream, &kind, &uses) {
             return Err(words.error("an instruction that fits its operands", &error.to_string()));
         }
-        self.list.push_unchecked(stream, kind, uses.iter().map(HeldUse::seen), self.site);
+        self.list.push_unchecked(stream, kind, uses.iter().map(OwnUse::seen), self.site);
         self.list.set_manner(manner);
         Ok(())
     }
 
-    fn declared_use(&self, words: &mut Words<'_>) -> Result<HeldUse, ParseListError> {
+    fn declared_use(&self, words: &mut Words<'_>) -> Result<OwnUse, ParseListError> {
         let word = words.next();
         let access = [Access::Read, Access::Write, Access::ReadWrite].into_iter().find(|a| access_word(*a) == word);
         self.known(words, access.ok_or_else(|| words.error("read, write or update", word))?)

@@ -24,11 +24,14 @@ use hashbrown::HashMap;
 use streamvm_ep::{Access, Extra, Layout, MemoryKind, Params, Priority};
 
 use crate::{
-    Ahead, Declared, Event, Instruction, InstructionList, Kind, Manner, Place, Resource, Target, Tensor, Use, Var,
-    WaitFor,
+    Ahead, Declared, Event, Instruction, InstructionList, Kind, Listed, Manner, Place, Resource, Target, Tensor, Use,
+    Var, WaitFor,
 };
 
-impl<T: Borrow<Tensor>, V: Borrow<Var>> fmt::Display for InstructionList<Declared<T, V>> {
+impl<T: Borrow<Tensor>, V: Borrow<Var>> fmt::Display for InstructionList<Declared<T, V>>
+where
+    Declared<T, V>: Listed,
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut names = Names::default();
         let width = self.len().saturating_sub(1).to_string().len();

@@ -40,7 +40,7 @@ use streamvm_stream::{Capabilities, StreamKey, StreamType};
 use crate::builder::HOST_DEVICE;
 use crate::engine::EngineRef;
 use crate::list::{BLANK, Instruction};
-use crate::{Declared, InstructionList, Kind, Tensor, Use, Var, WaitFor};
+use crate::{Declared, InstructionList, Kind, Listed, Tensor, Use, Var, WaitFor};
 
 /// The most bytes that are staged in one piece, unless an engine was built otherwise: 8 MiB. Sixteen lanes of PCIe 4.0, 32 GB/s by
 /// their specification, take a quarter of a millisecond for that at best, which is long against handing a piece from one stream to
@@ -68,6 +68,7 @@ pub(crate) fn stage<T, V>(
 where
     T: Borrow<Tensor>,
     V: Borrow<Var>,
+    Declared<T, V>: Listed,
 {
     let mut any = false;
     for (line, instruction) in list.instructions().iter().enumerate() {

@@ -4,14 +4,16 @@
 //! A [`Var`] is the same without bytes: a token for anything outside the engine. Both are cheap handles, and dropping
 //! the last one lets the engine reuse the memory, ordered after everything submitted before.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use streamvm_ep::{Access, DType, Layout, MemoryKind, Shape, ShapeError};
+use ref_cast::{RefCastCustom, ref_cast_custom};
+use streamvm_ep::{Access, Counted, DType, Kept, Layout, MemoryKind, Shape, ShapeError};
 
-use crate::counted::Counted;
+use crate::counted::counted;
 use crate::engine::{EngineRef, ResourceId, same};
 use crate::{BuildError, Place, Use};
 
@@ -208,11 +210,12 @@ impl Drop for Resource {
 ///
 /// Making views ([`Tensor::permute`], [`Tensor::slice`], …) queues no work. A tensor made by a builder has no memory
 /// until its list is submitted.
-#[derive(Clone)]
-pub struct Tensor(Counted);
+#[derive(Clone, RefCastCustom)]
+#[repr(transparent)]
+pub struct Tensor(Counted<TensorInner>);
 
 /// What a tensor is.
-pub(crate) struct TensorInner {
+pub struct TensorInner {
     dtype: DType,
     layout: Layout,
     backing: Backing,
@@ -258,7 +261,7 @@ impl Tensor {
         dtype: DType,
         shape: &Shape,
     ) -> Tensor {
-        Tensor(Counted::new(|TensorInner { dtype: own, layout, backing }| {
+        Tensor(counted(|TensorInner { dtype: own, layout, backing }| {
             *own = dtype;
             layout.set_contiguous(shape);
             if let Backing::Own(resource) = backing {
@@ -285,7 +288,7 @@ impl Tensor {
             Backing::Own(_) => self.clone(),
             Backing::View(owner) => owner.clone(),
         };
-        Tensor(Counted::new(|view| *view = TensorInner { dtype: self.0.dtype, layout, backing: Backing::View(owner) }))
+        Tensor(counted(|view| *view = TensorInner { dtype: self.0.dtype, layout, backing: Backing::View(owner) }))
     }
 
     /// The element type.
@@ -436,6 +439,24 @@ impl Tensor {
     }
 }
 
+impl Tensor {
+    #[ref_cast_custom]
+    fn of(reference: &Counted<TensorInner>) -> &Tensor;
+
+    /// The reference that it is.
+    #[inline]
+    pub(crate) fn reference(&self) -> &Counted<TensorInner> {
+        &self.0
+    }
+}
+
+impl Borrow<Tensor> for Kept<TensorInner> {
+    #[inline]
+    fn borrow(&self) -> &Tensor {
+        Tensor::of(self)
+    }
+}
+
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Tensor({}{} on {})", self.dtype(), self.shape(), self.place())
@@ -444,13 +465,14 @@ impl fmt::Debug for Tensor {
 
 /// A token for anything outside the engine (a file, a counter, a model): instructions that declare reads and writes
 /// of it run in that order. `Clone` is cheap; `Send + Sync`.
-#[derive(Clone)]
-pub struct Var(triomphe::Arc<Resource>);
+#[derive(Clone, RefCastCustom)]
+#[repr(transparent)]
+pub struct Var(Counted<Resource>);
 
 impl Var {
     /// A fresh variable. It belongs to the first engine that runs an instruction over it.
     pub fn new() -> Var {
-        Var(triomphe::Arc::new(Resource::new(ResourceKind::Var)))
+        Var(Counted::new(Resource::new(ResourceKind::Var)))
     }
 
     /// A fresh variable that counts its writes: see [`Var::version`]. A write of it costs an
@@ -458,7 +480,7 @@ impl Var {
     pub fn counted() -> Var {
         let mut resource = Resource::new(ResourceKind::Var);
         resource.version = Some(Version::default());
-        Var(triomphe::Arc::new(resource))
+        Var(Counted::new(resource))
     }
 
     /// How many instructions that write it have passed without a failure: what was skipped or failed does not count, and one
@@ -486,6 +508,24 @@ impl Var {
     /// Declares that an instruction reads and writes what the variable stands for.
     pub fn update(&self) -> Use<'_> {
         Use::var(self, Access::ReadWrite)
+    }
+}
+
+impl Var {
+    #[ref_cast_custom]
+    fn of(reference: &Counted<Resource>) -> &Var;
+
+    /// The reference that it is.
+    #[inline]
+    pub(crate) fn reference(&self) -> &Counted<Resource> {
+        &self.0
+    }
+}
+
+impl Borrow<Var> for Kept<Resource> {
+    #[inline]
+    fn borrow(&self) -> &Var {
+        Var::of(self)
     }
 }
 

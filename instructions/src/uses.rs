@@ -2,40 +2,159 @@
 
 use std::borrow::Borrow;
 
-use streamvm_ep::Access;
+use streamvm_ep::{Access, Held, Hoard, Pair};
 
+use crate::tensor::TensorInner;
 use crate::{Resource, Tensor, Var};
 
 /// A declared use of a tensor or variable by one instruction; made by [`Tensor::read`] and its kin.
 ///
-/// By handles ([`HeldUse`]) it keeps what is used alive, by references ([`Use`]) it costs nothing to make or to drop.
+/// By a handle of its own ([`OwnUse`]), or of its list ([`HeldUse`]), it keeps what is used alive; by reference ([`Use`]) it costs nothing
+/// to make or to drop.
 #[derive(Copy, Clone, Debug)]
 pub struct Declared<T, V>(Used<T, V>);
 
 /// A use that borrows the handle it was made of.
 pub type Use<'a> = Declared<&'a Tensor, &'a Var>;
 
-/// A use that has a handle of its own, in an [`InstructionList`](crate::InstructionList).
-pub type HeldUse = Declared<Tensor, Var>;
+/// A use that has a handle of its own; made by [`Use::hold`].
+pub type OwnUse = Declared<Tensor, Var>;
 
-/// How a list keeps a use that it is shown: by a handle of its own, or as it is.
-pub trait Keep<'u>: sealed::Sealed {
-    /// The use as it is kept.
-    fn keep(shown: Use<'u>) -> Self;
+/// A use in a list that holds what it uses.
+pub type HeldUse = Held<Uses>;
+
+/// The uses that a list holds.
+#[derive(Debug)]
+pub enum Uses {}
+
+impl Pair for Uses {
+    type A = TensorInner;
+    type B = Resource;
+    type With<T, V> = Declared<T, V>;
+
+    #[inline(always)]
+    fn map<S, T, V, U, W>(
+        it: Declared<T, V>,
+        with: S,
+        tensor: impl FnOnce(S, T) -> U,
+        var: impl FnOnce(S, V) -> W,
+    ) -> Declared<U, W> {
+        it.map(with, tensor, var)
+    }
+
+    #[inline(always)]
+    fn by_reference<T, V>(it: &Declared<T, V>) -> Declared<&T, &V> {
+        it.by_reference()
+    }
+}
+
+/// How a list has its uses: it holds what they use, or borrows it.
+pub trait Listed: sealed::Sealed + Sized {
+    /// Where a list has them.
+    type Store: Store<Self>;
+}
+
+/// Where a list has its uses.
+pub trait Store<U>: Default {
+    /// An empty one, in the room that another list has left.
+    fn with_room(room: Hoard<Uses>) -> Self;
+
+    /// Lets go of all, and leaves its room.
+    fn into_room(self) -> Hoard<Uses>;
+
+    /// The uses.
+    fn as_slice(&self) -> &[U];
+
+    /// Forgets those from `len` on.
+    fn truncate(&mut self, len: usize);
+
+    /// Moves those of `other` behind its own.
+    fn append(&mut self, other: &mut Self);
+}
+
+/// How a list keeps a use that it is shown.
+pub trait Keep<'u>: Listed {
+    /// Keeps it in `store`.
+    fn keep(shown: Use<'u>, store: &mut Self::Store);
+}
+
+impl Listed for HeldUse {
+    type Store = Hoard<Uses>;
+}
+
+impl Store<HeldUse> for Hoard<Uses> {
+    #[inline]
+    fn with_room(room: Hoard<Uses>) -> Hoard<Uses> {
+        room
+    }
+
+    #[inline]
+    fn into_room(mut self) -> Hoard<Uses> {
+        self.clear();
+        self
+    }
+
+    #[inline]
+    fn as_slice(&self) -> &[HeldUse] {
+        Hoard::as_slice(self)
+    }
+
+    fn truncate(&mut self, len: usize) {
+        Hoard::truncate(self, len);
+    }
+
+    fn append(&mut self, other: &mut Hoard<Uses>) {
+        Hoard::append(self, other);
+        other.truncate(0);
+    }
 }
 
 impl<'u> Keep<'u> for HeldUse {
     #[inline(always)]
-    fn keep(shown: Use<'u>) -> HeldUse {
-        shown.hold()
+    fn keep(shown: Use<'u>, store: &mut Hoard<Uses>) {
+        store.push(shown.map((), |(), tensor| tensor.reference(), |(), var| var.reference()));
+    }
+}
+
+impl<'u> Listed for Use<'u> {
+    type Store = Vec<Use<'u>>;
+}
+
+impl<'u> Store<Use<'u>> for Vec<Use<'u>> {
+    fn with_room(room: Hoard<Uses>) -> Vec<Use<'u>> {
+        room_of(room.into_room())
+    }
+
+    fn into_room(self) -> Hoard<Uses> {
+        Hoard::with_room(room_of(self))
+    }
+
+    #[inline]
+    fn as_slice(&self) -> &[Use<'u>] {
+        self
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.truncate(len);
+    }
+
+    fn append(&mut self, other: &mut Vec<Use<'u>>) {
+        self.append(other);
     }
 }
 
 impl<'u> Keep<'u> for Use<'u> {
     #[inline(always)]
-    fn keep(shown: Use<'u>) -> Use<'u> {
-        shown
+    fn keep(shown: Use<'u>, store: &mut Vec<Use<'u>>) {
+        store.push(shown);
     }
+}
+
+/// The room of a vector for values of another type: the same memory, where they are as large.
+#[inline]
+fn room_of<T, U>(mut values: Vec<T>) -> Vec<U> {
+    values.clear();
+    values.into_iter().map(|_| unreachable!("there are none")).collect()
 }
 
 mod sealed {
@@ -99,8 +218,8 @@ impl<'a> Use<'a> {
 
     /// The same with a handle of its own.
     #[inline]
-    pub fn hold(self) -> HeldUse {
-        self.map(Tensor::clone, Var::clone)
+    pub fn hold(self) -> OwnUse {
+        self.map((), |(), tensor| tensor.clone(), |(), var| var.clone())
     }
 
     /// The use of who is shown no bytes: it overwrites none.
@@ -115,17 +234,32 @@ impl<'a> Use<'a> {
 
 impl<T, V> Declared<T, V> {
     #[inline(always)]
-    fn map<U, W>(self, tensor: impl FnOnce(T) -> U, var: impl FnOnce(V) -> W) -> Declared<U, W> {
+    fn map<S, U, W>(self, with: S, tensor: impl FnOnce(S, T) -> U, var: impl FnOnce(S, V) -> W) -> Declared<U, W> {
         Declared(match self.0 {
-            Used::TensorRead(it) => Used::TensorRead(tensor(it)),
-            Used::TensorWrite(it) => Used::TensorWrite(tensor(it)),
-            Used::TensorUpdate(it) => Used::TensorUpdate(tensor(it)),
-            Used::TensorBegin(it) => Used::TensorBegin(tensor(it)),
-            Used::VarRead(it) => Used::VarRead(var(it)),
-            Used::VarWrite(it) => Used::VarWrite(var(it)),
-            Used::VarUpdate(it) => Used::VarUpdate(var(it)),
-            Used::CountedWrite(it) => Used::CountedWrite(var(it)),
-            Used::CountedUpdate(it) => Used::CountedUpdate(var(it)),
+            Used::TensorRead(it) => Used::TensorRead(tensor(with, it)),
+            Used::TensorWrite(it) => Used::TensorWrite(tensor(with, it)),
+            Used::TensorUpdate(it) => Used::TensorUpdate(tensor(with, it)),
+            Used::TensorBegin(it) => Used::TensorBegin(tensor(with, it)),
+            Used::VarRead(it) => Used::VarRead(var(with, it)),
+            Used::VarWrite(it) => Used::VarWrite(var(with, it)),
+            Used::VarUpdate(it) => Used::VarUpdate(var(with, it)),
+            Used::CountedWrite(it) => Used::CountedWrite(var(with, it)),
+            Used::CountedUpdate(it) => Used::CountedUpdate(var(with, it)),
+        })
+    }
+
+    #[inline(always)]
+    fn by_reference(&self) -> Declared<&T, &V> {
+        Declared(match &self.0 {
+            Used::TensorRead(it) => Used::TensorRead(it),
+            Used::TensorWrite(it) => Used::TensorWrite(it),
+            Used::TensorUpdate(it) => Used::TensorUpdate(it),
+            Used::TensorBegin(it) => Used::TensorBegin(it),
+            Used::VarRead(it) => Used::VarRead(it),
+            Used::VarWrite(it) => Used::VarWrite(it),
+            Used::VarUpdate(it) => Used::VarUpdate(it),
+            Used::CountedWrite(it) => Used::CountedWrite(it),
+            Used::CountedUpdate(it) => Used::CountedUpdate(it),
         })
     }
 
@@ -150,18 +284,7 @@ impl<T: Borrow<Tensor>, V: Borrow<Var>> Declared<T, V> {
     /// The same without a handle of its own.
     #[inline]
     pub fn seen(&self) -> Use<'_> {
-        let by_reference = Declared(match &self.0 {
-            Used::TensorRead(it) => Used::TensorRead(it),
-            Used::TensorWrite(it) => Used::TensorWrite(it),
-            Used::TensorUpdate(it) => Used::TensorUpdate(it),
-            Used::TensorBegin(it) => Used::TensorBegin(it),
-            Used::VarRead(it) => Used::VarRead(it),
-            Used::VarWrite(it) => Used::VarWrite(it),
-            Used::VarUpdate(it) => Used::VarUpdate(it),
-            Used::CountedWrite(it) => Used::CountedWrite(it),
-            Used::CountedUpdate(it) => Used::CountedUpdate(it),
-        });
-        by_reference.map(T::borrow, V::borrow)
+        self.by_reference().map((), |(), tensor| tensor.borrow(), |(), var| var.borrow())
     }
 
     /// What is used.

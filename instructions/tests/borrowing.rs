@@ -8,7 +8,8 @@ use std::panic::Location;
 
 use streamvm_ep::{Access, DType, DeviceId, MemoryKind, Op, Params, Shape};
 use streamvm_instructions::{
-    BuildError, Declared, Generator, HeldUse, InstructionList, InstructionsBuilder, Keep, Kind, Place, Tensor, Var,
+    BuildError, Declared, Generator, HeldUse, InstructionList, InstructionsBuilder, Keep, Kind, Listed, Place, Tensor,
+    Var,
 };
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -86,7 +87,10 @@ where
 }
 
 /// What a list says of its lines: streams, kinds, names, and for each use its access and its resource.
-fn told<T: Borrow<Tensor>, V: Borrow<Var>>(list: &InstructionList<Declared<T, V>>) -> Vec<String> {
+fn told<T: Borrow<Tensor>, V: Borrow<Var>>(list: &InstructionList<Declared<T, V>>) -> Vec<String>
+where
+    Declared<T, V>: Listed,
+{
     let told = list.instructions().iter().map(|line| {
         let uses = list.uses(line).iter().map(|u| (u.access(), std::ptr::from_ref(u.resource()) as usize));
         let (uses, name): (Vec<(Access, usize)>, _) = (uses.collect(), line.kind.name());

@@ -11,7 +11,8 @@ use std::sync::{Arc, TryLockError};
 
 use streamvm_ep::{Device, DeviceKind, Priority};
 use streamvm_instructions::{
-    Batch, Deadline, Declared, Error, InstructionList, Place, ResourceId, ResourceKind, Single, SyncCounts, Tensor, Var,
+    Batch, Deadline, Declared, Error, InstructionList, Listed, Place, ResourceId, ResourceKind, Single, SyncCounts,
+    Tensor, Var,
 };
 use streamvm_stream::allocator::Want;
 use streamvm_stream::{
@@ -75,7 +76,10 @@ impl Shared {
         list: &mut InstructionList<Declared<T, V>>,
         full: Full,
         submitted: &mut Submitted,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Error>
+    where
+        Declared<T, V>: Listed,
+    {
         // Before any lock.
         self.handle.fork.check()?;
         if list.copies_by_devices() {
@@ -91,7 +95,10 @@ impl Shared {
         list: &mut InstructionList<Declared<T, V>>,
         full: Full,
         submitted: &mut Submitted,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Error>
+    where
+        Declared<T, V>: Listed,
+    {
         // What an engine's thread submits is let in up to a bound, and cannot wait for room: there a copy is one piece.
         let piece = if engine_thread::is_here() { usize::MAX } else { self.staging_piece };
         let Some(mut staged) = list.staged(&self.capabilities, piece) else {

@@ -10,8 +10,8 @@ use streamvm_ep::cuda::CudaAbsent;
 use streamvm_ep::races::Finding;
 use streamvm_ep::{DType, DeviceId, DeviceInfo, Element, FnContext, FnError, InlineFn, MemoryKind, Scalar, Shape};
 use streamvm_instructions::{
-    BuildError, Deadline, Declared, Error, Generator, InstructionList, InstructionsBuilder, Issued, Manner, Place,
-    Role, Single, SyncCounts, Tensor, Use, Var, current_lane, deadline,
+    BuildError, Deadline, Declared, Error, Generator, InstructionList, InstructionsBuilder, Issued, Listed, Manner,
+    Place, Role, Single, SyncCounts, Tensor, Use, Var, current_lane, deadline,
 };
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -198,7 +198,10 @@ impl Vm {
     pub fn submit<T: Borrow<Tensor>, V: Borrow<Var>>(
         &self,
         list: InstructionList<Declared<T, V>>,
-    ) -> Result<Ticket<'_>, Error> {
+    ) -> Result<Ticket<'_>, Error>
+    where
+        Declared<T, V>: Listed,
+    {
         self.submit_or(list, Full::Blocks)
     }
 
@@ -206,7 +209,10 @@ impl Vm {
         &self,
         mut list: InstructionList<Declared<T, V>>,
         full: Full,
-    ) -> Result<Ticket<'_>, Error> {
+    ) -> Result<Ticket<'_>, Error>
+    where
+        Declared<T, V>: Listed,
+    {
         let mut ticket = Ticket::new(&self.shared);
         self.shared.submit(&mut list, full, &mut ticket.submitted)?;
         self.shared.failures.log_unseen();
@@ -265,7 +271,10 @@ impl Vm {
     pub fn try_submit<T: Borrow<Tensor>, V: Borrow<Var>>(
         &self,
         list: InstructionList<Declared<T, V>>,
-    ) -> Result<Ticket<'_>, Error> {
+    ) -> Result<Ticket<'_>, Error>
+    where
+        Declared<T, V>: Listed,
+    {
         self.submit_or(list, Full::Refuses)
     }
 
@@ -277,7 +286,10 @@ impl Vm {
         &self,
         list: InstructionList<Declared<T, V>>,
         timeout: Duration,
-    ) -> Result<Ticket<'_>, Error> {
+    ) -> Result<Ticket<'_>, Error>
+    where
+        Declared<T, V>: Listed,
+    {
         let _guard = deadline(timeout);
         self.submit(list)
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use streamvm_ep::{Access, FnContext, FnError, InlineFn};
-use streamvm_instructions::{Cause, Error, HeldUse, Target, Use, Var};
+use streamvm_instructions::{Cause, Error, OwnUse, Target, Use, Var};
 
 use crate::push::{Answer, Pusher};
 use crate::run::{panic_text, text_of};
@@ -35,7 +35,7 @@ struct Part {
 
 /// How the functions gathered so far use one thing, seen from outside.
 struct Used {
-    by: HeldUse,
+    by: OwnUse,
     /// The place of the last function that uses it.
     last: usize,
 }

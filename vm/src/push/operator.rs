@@ -9,7 +9,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use streamvm_ep::{FnContext, FnError, InlineFn};
-use streamvm_instructions::{Error, HeldUse, Use};
+use streamvm_instructions::{Error, OwnUse, Use};
 
 use crate::push::{Manner, Pusher};
 use crate::ticket::Ticket;
@@ -24,7 +24,7 @@ type Code = Arc<dyn Fn() -> Result<(), FnError> + Send + Sync>;
 pub struct Operator {
     code: Code,
     name: Cow<'static, str>,
-    uses: Vec<HeldUse>,
+    uses: Vec<OwnUse>,
     manner: Manner,
 }
 
@@ -63,7 +63,7 @@ impl Vm {
     pub fn push_operator(&self, operator: &Operator) -> Result<Ticket<'_>, Error> {
         let (code, manner) = (operator.code.clone(), operator.manner);
         let f = || InlineFn::new(move |_: &mut FnContext<'_>| code());
-        let uses = operator.uses.iter().map(HeldUse::seen);
+        let uses = operator.uses.iter().map(OwnUse::seen);
         self.push_in(manner, operator.name.clone(), uses, f, Location::caller())
     }
 }

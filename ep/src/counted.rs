@@ -1,0 +1,286 @@
+//! Counted references, which a [`Hoard`](crate::Hoard) may hold without counting.
+//!
+//! Counting up and down are locked instructions, and those of a list were a third of what its instructions cost a program. So a
+//! list *leases* what it is shown ([`Lease`](crate::lease::Lease)): it notes the lease where the count is, by a plain store, and
+//! whoever drops the last counted reference looks there. While the lease lasts, that reference goes to its lender, who drops it
+//! behind the lease's end. So nothing ends before the last list that was shown it, nor any later than if it had been counted.
+
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+
+use crate::lease::Lender;
+use crate::sync::{AtomicPtr, AtomicUsize, Ordering};
+
+/// What can be counted.
+pub trait Last: Sized + Send + Sync + 'static {
+    /// Takes it when the last reference is gone, with the memory that it lies in.
+    fn last(own: Own<Self>);
+}
+
+/// A value in memory, of which there is one reference and no lease: it can be changed.
+///
+/// What is counted is filled in here, where it stays, and may come back here to be used again.
+pub struct Own<T>(NonNull<Place<T>>);
+
+/// A counted reference. `Clone` counts up, a drop counts down.
+#[repr(transparent)]
+pub struct Counted<T: Last>(NonNull<Place<T>>);
+
+/// What is counted, behind its count.
+#[repr(C)]
+struct Place<T> {
+    head: Head,
+    value: T,
+}
+
+/// The count, and who has leased.
+pub(crate) struct Head {
+    /// The counted references.
+    count: AtomicUsize,
+    /// The last lease, by its number with its lender. It may be over.
+    serial: AtomicUsize,
+    /// Whose leases; null before the first. It stays the same.
+    lender: AtomicPtr<Lender>,
+    /// What else the lender was left, where the last reference is among it.
+    pub(crate) next: AtomicPtr<Head>,
+    /// Drops a reference of the right type.
+    drop: unsafe fn(NonNull<Head>),
+}
+
+// SAFETY: values are shared by reference, and dropped by whichever thread has the last; `Last` asks for both.
+unsafe impl<T: Last> Send for Counted<T> {}
+// SAFETY: as above.
+unsafe impl<T: Last> Sync for Counted<T> {}
+// SAFETY: it owns a value that may be sent.
+unsafe impl<T: Send> Send for Own<T> {}
+// SAFETY: it owns a value that may be shared.
+unsafe impl<T: Sync> Sync for Own<T> {}
+
+impl Head {
+    /// Notes a lease. Returns false where those of another lender are noted: then it must be counted instead. `lender` has no other
+    /// lease that is not over.
+    #[inline]
+    fn lease(&self, lender: &'static Lender, serial: usize) -> bool {
+        let leases = ptr::eq(self.lender.load(Ordering::Relaxed), lender) || self.first_lease(lender);
+        if leases {
+            // Releases that the lease has begun: who sees its number sees whether it is over.
+            self.serial.store(serial, Ordering::Release);
+        }
+        leases
+    }
+
+    #[cold]
+    fn first_lease(&self, lender: &'static Lender) -> bool {
+        let (nobody, lender) = (ptr::null_mut(), ptr::from_ref(lender).cast_mut());
+        self.lender.compare_exchange(nobody, lender, Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+
+    /// Who has leased, and which lease was the last.
+    #[inline]
+    fn leased(&self) -> (*mut Lender, usize) {
+        (self.lender.load(Ordering::Acquire), self.serial.load(Ordering::Acquire))
+    }
+}
+
+/// What becomes of a counted reference that is dropped.
+enum Fate {
+    /// It was counted down.
+    Counted,
+    /// It was the last, of which the lender must be left the reference: a list may show it still.
+    Lent(&'static Lender, usize),
+    /// It was the last, and nobody else sees the value.
+    Last,
+}
+
+impl Head {
+    #[inline]
+    fn drop_one(&self) -> Fate {
+        loop {
+            let count = self.count.load(Ordering::Relaxed);
+            if count > 1 {
+                // Never to none: of two that go at once, one must see that it is the last.
+                if self.count.compare_exchange(count, count - 1, Ordering::Release, Ordering::Relaxed).is_ok() {
+                    return Fate::Counted;
+                }
+                continue;
+            }
+            // A lease that is over stays over, so from here on a list shows this only by another. That would be noted before the
+            // reference by which the list was shown it is counted down, which is before there is one left.
+            let leased = self.leased();
+            // SAFETY: lenders stay for the process.
+            let lender = unsafe { leased.0.as_ref() };
+            let lasts = lender.filter(|lender| lender.lasts(leased.1));
+            if self.count.load(Ordering::Acquire) > 1 {
+                // By a list that showed it.
+                continue;
+            }
+            match lasts {
+                Some(lender) => return Fate::Lent(lender, leased.1),
+                None if self.leased() == leased => return Fate::Last,
+                None => {}
+            }
+        }
+    }
+}
+
+impl<T> Own<T> {
+    /// A value in new memory.
+    pub fn new(value: T) -> Own<T>
+    where
+        T: Last,
+    {
+        let head = Head {
+            count: AtomicUsize::new(1),
+            serial: AtomicUsize::new(0),
+            lender: AtomicPtr::new(ptr::null_mut()),
+            next: AtomicPtr::new(ptr::null_mut()),
+            drop: drop_counted::<T>,
+        };
+        Own(NonNull::from(Box::leak(Box::new(Place { head, value }))))
+    }
+
+    /// The first counted reference.
+    #[inline]
+    pub fn share(self) -> Counted<T>
+    where
+        T: Last,
+    {
+        let place = self.0;
+        std::mem::forget(self);
+        // The count has been one all the time.
+        Counted(place)
+    }
+}
+
+impl<T> Deref for Own<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the place is this one's, until it is dropped or shared.
+        let place = unsafe { self.0.as_ref() };
+        &place.value
+    }
+}
+
+impl<T> DerefMut for Own<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and nobody else has a reference.
+        let place = unsafe { self.0.as_mut() };
+        &mut place.value
+    }
+}
+
+impl<T> Drop for Own<T> {
+    fn drop(&mut self) {
+        // SAFETY: the place came out of a box, and is this one's.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+impl<T: Last> Counted<T> {
+    /// The first reference to a value.
+    pub fn new(value: T) -> Counted<T> {
+        Own::new(value).share()
+    }
+
+    #[inline]
+    fn place(&self) -> &Place<T> {
+        // SAFETY: a place lasts as long as a reference is counted, or a list shows it that has leased it.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Another reference, which is not counted, to be [kept](crate::hoard::Kept) by who has the lease; `None` where another lender's
+    /// are noted.
+    #[inline]
+    pub(crate) fn lend(&self, lender: &'static Lender, serial: usize) -> Option<Counted<T>> {
+        self.place().head.lease(lender, serial).then(|| self.uncounted())
+    }
+
+    /// The same reference once more. One of the two must not be dropped.
+    #[inline]
+    pub(crate) fn uncounted(&self) -> Counted<T> {
+        Counted(self.0)
+    }
+
+    /// The same, of whatever type.
+    pub(crate) fn of_any_type(self) -> Any {
+        let place = self.0;
+        std::mem::forget(self);
+        Any(place.cast())
+    }
+}
+
+impl<T: Last> Clone for Counted<T> {
+    #[inline]
+    fn clone(&self) -> Counted<T> {
+        // Nothing is ordered by it: this reference keeps the place meanwhile.
+        self.place().head.count.fetch_add(1, Ordering::Relaxed);
+        self.uncounted()
+    }
+}
+
+impl<T: Last> Deref for Counted<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.place().value
+    }
+}
+
+impl<T: Last> Drop for Counted<T> {
+    #[inline]
+    fn drop(&mut self) {
+        match self.place().head.drop_one() {
+            Fate::Counted => {}
+            Fate::Lent(lender, serial) => lender.leave(self.uncounted().of_any_type(), serial),
+            Fate::Last => T::last(Own(self.0)),
+        }
+    }
+}
+
+/// A counted reference of whatever type.
+pub(crate) struct Any(NonNull<Head>);
+
+// SAFETY: as for what it was made of, which all may be sent and shared.
+unsafe impl Send for Any {}
+// SAFETY: as above.
+unsafe impl Sync for Any {}
+
+impl Any {
+    pub(crate) fn into_raw(self) -> NonNull<Head> {
+        let head = self.0;
+        std::mem::forget(self);
+        head
+    }
+
+    /// # Safety
+    /// `head` came from [`Any::into_raw`], and comes back once.
+    pub(crate) unsafe fn from_raw(head: NonNull<Head>) -> Any {
+        Any(head)
+    }
+}
+
+impl Drop for Any {
+    fn drop(&mut self) {
+        // SAFETY: it is a counted reference, so the place is there.
+        let drop = unsafe { self.0.as_ref() }.drop;
+        // SAFETY: the function is that of the type; the reference is not used again.
+        unsafe { drop(self.0) };
+    }
+}
+
+/// Drops a reference to a `T`.
+///
+/// # Safety
+/// `head` is that of a `T`, and stands for a counted reference, which is gone behind this.
+unsafe fn drop_counted<T: Last>(head: NonNull<Head>) {
+    // The head is the first field, and was pointed to with all of the place.
+    drop(Counted::<T>(head.cast()));
+}
+
+#[cfg(all(test, loom))]
+#[path = "counted_tests.rs"]
+mod loom_tests;

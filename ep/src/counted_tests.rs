@@ -1,0 +1,281 @@
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use loom::cell::UnsafeCell;
+use loom::thread;
+
+use super::*;
+use crate::lease::Lease;
+
+/// A value that may be read by many, and is changed at its end.
+struct Value {
+    read: UnsafeCell<u32>,
+    ended: Arc<AtomicUsize>,
+}
+
+// SAFETY: it is changed by who has the only reference; loom checks the claim.
+unsafe impl Sync for Value {}
+
+impl Value {
+    fn look(&self) {
+        // SAFETY: nobody changes what is shared; loom checks the claim.
+        assert_eq!(self.read.with(|value| unsafe { *value }), 7);
+    }
+}
+
+impl Last for Value {
+    fn last(own: Own<Value>) {
+        // A model that finds a race has others look at the place still.
+        let own = ManuallyDrop::new(own);
+        // SAFETY: nobody else has a reference; loom checks the claim.
+        own.read.with_mut(|value| unsafe { *value = 0 });
+        own.ended.fetch_add(1, Ordering::Relaxed);
+        drop(ManuallyDrop::into_inner(own));
+    }
+}
+
+/// How a reference is dropped.
+type Drops = fn(Counted<Value>);
+
+/// A list of one thing: what it shows, and its lease.
+struct List {
+    shown: Option<Counted<Value>>,
+    lease: Lease,
+}
+
+impl List {
+    fn of(lender: &'static Lender, value: &Counted<Value>) -> List {
+        let lease = Lease::begin(lender).expect("no other lasts");
+        List { shown: value.lend(lender, lease.serial), lease }
+    }
+
+    fn shown(&self) -> &Counted<Value> {
+        self.shown.as_ref().expect("no other lender's")
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        std::mem::forget(self.shown.take());
+    }
+}
+
+fn value(ended: &Arc<AtomicUsize>) -> Counted<Value> {
+    Counted::new(Value { read: UnsafeCell::new(7), ended: ended.clone() })
+}
+
+fn lender() -> &'static Lender {
+    Lender::leaked()
+}
+
+/// Runs `model` with a count of ends, which must be one behind it.
+fn ends_once(model: impl Fn(&Arc<AtomicUsize>) + Sync + Send + 'static) {
+    loom::model(move || {
+        let ended = Arc::new(AtomicUsize::new(0));
+        model(&ended);
+        assert_eq!(ended.load(Ordering::Relaxed), 1, "ends");
+    });
+}
+
+/// A list of this thread's shows a value of which another thread drops the last reference.
+fn shown_while_dropped(drops: Drops) {
+    ends_once(move |ended| {
+        let value = value(ended);
+        let list = List::of(lender(), &value);
+        let other = thread::spawn(move || drops(value));
+        list.shown().look();
+        drop(list);
+        other.join().expect("it does not panic");
+    });
+}
+
+#[test]
+fn loom_what_a_list_shows_ends_behind_it() {
+    shown_while_dropped(drop);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_a_drop_that_asks_for_no_lease_is_a_race() {
+    shown_while_dropped(|value| {
+        Value::last(Own(ManuallyDrop::new(value).0));
+    });
+}
+
+/// What [`Lender::leave`] does, without its look behind.
+#[test]
+#[should_panic(expected = "ends")]
+fn loom_who_leaves_a_reference_without_another_look_leaves_it_for_good() {
+    shown_while_dropped(|value| {
+        let value = ManuallyDrop::new(value);
+        match value.place().head.drop_one() {
+            Fate::Lent(lender, _) => lender.put(value.uncounted().of_any_type().into_raw()),
+            _ => Value::last(Own(value.0)),
+        }
+    });
+}
+
+/// Two references are dropped at once, while a list shows the value.
+fn dropped_by_two(drops: Drops) {
+    ends_once(move |ended| {
+        let one = value(ended);
+        let two = one.clone();
+        let list = List::of(lender(), &one);
+        let other = thread::spawn(move || drops(one));
+        drops(two);
+        list.shown().look();
+        drop(list);
+        other.join().expect("it does not panic");
+    });
+}
+
+#[test]
+fn loom_of_two_references_that_go_at_once_one_is_the_last() {
+    dropped_by_two(drop);
+}
+
+#[test]
+#[should_panic(expected = "ends")]
+fn loom_references_that_are_all_counted_down_leave_none_to_end() {
+    dropped_by_two(|value| {
+        let value = ManuallyDrop::new(value);
+        if value.place().head.count.load(Ordering::Relaxed) == 1 {
+            return drop(ManuallyDrop::into_inner(value));
+        }
+        value.place().head.count.fetch_sub(1, Ordering::AcqRel);
+    });
+}
+
+/// Another thread makes a reference from a list, which may end with it, while a third drops the one that there was.
+fn taken_from_a_list(drops: Drops) {
+    ends_once(move |ended| {
+        let value = value(ended);
+        let list = loom::sync::Arc::new(List::of(lender(), &value));
+        let taker = {
+            let list = list.clone();
+            thread::spawn(move || {
+                let taken = list.shown().clone();
+                drop(list);
+                taken.look();
+                drops(taken);
+            })
+        };
+        drop(list);
+        drops(value);
+        taker.join().expect("it does not panic");
+    });
+}
+
+#[test]
+fn loom_a_reference_that_is_made_from_a_list_counts() {
+    taken_from_a_list(drop);
+}
+
+/// [`Head::drop_one`] that looks at the count first, and not again.
+fn count_first(head: &Head) -> Fate {
+    loop {
+        let count = head.count.load(Ordering::Acquire);
+        if count > 1 {
+            if head.count.compare_exchange(count, count - 1, Ordering::Release, Ordering::Relaxed).is_ok() {
+                return Fate::Counted;
+            }
+            continue;
+        }
+        let leased = head.leased();
+        // SAFETY: lenders stay.
+        return match unsafe { leased.0.as_ref() }.filter(|lender| lender.lasts(leased.1)) {
+            Some(lender) => Fate::Lent(lender, leased.1),
+            None => Fate::Last,
+        };
+    }
+}
+
+fn drop_by(value: Counted<Value>, fate: fn(&Head) -> Fate) {
+    let value = ManuallyDrop::new(value);
+    match fate(&value.place().head) {
+        Fate::Counted => {}
+        Fate::Lent(lender, serial) => lender.leave(value.uncounted().of_any_type(), serial),
+        Fate::Last => Value::last(Own(value.0)),
+    }
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_a_drop_that_looks_at_the_count_before_the_lease_alone_is_a_race() {
+    taken_from_a_list(|value| drop_by(value, count_first));
+}
+
+/// A value that was leased before is shown to another list by a second reference, which goes, while the first is dropped.
+fn shown_again(drops: Drops) {
+    ends_once(move |ended| {
+        let (lender, value) = (lender(), value(ended));
+        drop(List::of(lender, &value));
+        let again = value.clone();
+        let other = thread::spawn(move || drops(value));
+        let list = List::of(lender, &again);
+        drops(again);
+        list.shown().look();
+        drop(list);
+        other.join().expect("it does not panic");
+    });
+}
+
+#[test]
+fn loom_what_is_shown_again_ends_behind_the_last_list() {
+    shown_again(drop);
+}
+
+/// [`Head::drop_one`] that does not look whether there is another lease.
+fn lease_once(head: &Head) -> Fate {
+    loop {
+        let leased = head.leased();
+        // SAFETY: lenders stay.
+        let lasts = unsafe { leased.0.as_ref() }.filter(|lender| lender.lasts(leased.1));
+        let count = head.count.load(Ordering::Acquire);
+        if count == 1 {
+            return lasts.map_or(Fate::Last, |lender| Fate::Lent(lender, leased.1));
+        }
+        if head.count.compare_exchange(count, count - 1, Ordering::Release, Ordering::Relaxed).is_ok() {
+            return Fate::Counted;
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_a_drop_that_misses_a_later_lease_is_a_race() {
+    shown_again(|value| drop_by(value, lease_once));
+}
+
+/// A list of this thread's ends on another one. The next lease begins by `begin`, and the last reference is dropped.
+fn ended_elsewhere(begin: fn(&'static Lender) -> Option<Lease>) {
+    ends_once(move |ended| {
+        let (lender, value) = (lender(), value(ended));
+        let list = List::of(lender, &value);
+        let other = thread::spawn(move || {
+            list.shown().look();
+            drop(list);
+        });
+        let next = begin(lender);
+        drop(value);
+        drop(next);
+        other.join().expect("it does not panic");
+    });
+}
+
+#[test]
+fn loom_a_list_may_end_on_another_thread() {
+    ended_elsewhere(Lease::begin);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_a_lease_that_does_not_hand_on_the_end_of_the_last_is_a_race() {
+    ended_elsewhere(|lender| {
+        let begins = lender.current.load(Ordering::Relaxed) == 0;
+        begins.then(|| {
+            lender.current.store(2, Ordering::Relaxed);
+            Lease { lender, serial: 2 }
+        })
+    });
+}
