@@ -8,7 +8,7 @@
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 
-use crate::lease::Lender;
+use crate::lease::{Lease, Lender};
 use crate::sync::{AtomicPtr, AtomicUsize, Ordering};
 
 /// What can be counted.
@@ -57,22 +57,23 @@ unsafe impl<T: Send> Send for Own<T> {}
 unsafe impl<T: Sync> Sync for Own<T> {}
 
 impl Head {
-    /// Notes a lease. Returns false where those of another lender are noted: then it must be counted instead. `lender` has no other
-    /// lease that is not over.
+    /// Notes a lease of who leased last; false, and nothing, where this is another lender's, or the first.
     #[inline]
-    fn lease(&self, lender: &'static Lender, serial: usize) -> bool {
-        let leases = ptr::eq(self.lender.load(Ordering::Relaxed), lender) || self.first_lease(lender);
-        if leases {
+    fn lease_again(&self, lease: &Lease) -> bool {
+        let same = ptr::eq(self.lender.load(Ordering::Relaxed), lease.lender);
+        if same {
             // Releases that the lease has begun: who sees its number sees whether it is over.
-            self.serial.store(serial, Ordering::Release);
+            self.serial.store(lease.serial, Ordering::Release);
         }
-        leases
+        same
     }
 
-    #[cold]
-    fn first_lease(&self, lender: &'static Lender) -> bool {
-        let (nobody, lender) = (ptr::null_mut(), ptr::from_ref(lender).cast_mut());
-        self.lender.compare_exchange(nobody, lender, Ordering::Release, Ordering::Relaxed).is_ok()
+    /// Notes a lease; false, and nothing, where the leases of another lender are noted.
+    fn lease(&self, lease: &Lease) -> bool {
+        let (nobody, lender) = (ptr::null_mut(), ptr::from_ref(lease.lender).cast_mut());
+        // Of two lenders that come first at once, one is.
+        let _ = self.lender.compare_exchange(nobody, lender, Ordering::Release, Ordering::Relaxed);
+        self.lease_again(lease)
     }
 
     /// Who has leased, and which lease was the last.
@@ -191,14 +192,19 @@ impl<T: Last> Counted<T> {
         unsafe { self.0.as_ref() }
     }
 
-    /// Another reference, which is not counted, to be [kept](crate::hoard::Kept) by who has the lease; `None` where another lender's
-    /// are noted.
-    #[inline]
-    pub(crate) fn lend(&self, lender: &'static Lender, serial: usize) -> Option<Counted<T>> {
-        self.place().head.lease(lender, serial).then(|| self.uncounted())
+    /// Notes a lease, as long as which a reference of this one's lasts that is [not counted](Self::uncounted). False where leases of
+    /// another lender are noted: then it must be counted.
+    pub(crate) fn lend(&self, lease: &Lease) -> bool {
+        self.place().head.lease(lease)
     }
 
-    /// The same reference once more. One of the two must not be dropped.
+    /// The same, quicker; false also of what was never lent.
+    #[inline]
+    pub(crate) fn lend_again(&self, lease: &Lease) -> bool {
+        self.place().head.lease_again(lease)
+    }
+
+    /// The same reference once more. One of the two must not be dropped, and is not used behind the other unless there is a lease.
     #[inline]
     pub(crate) fn uncounted(&self) -> Counted<T> {
         Counted(self.0)

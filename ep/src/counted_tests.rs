@@ -46,7 +46,8 @@ struct List {
 impl List {
     fn of(lender: &'static Lender, value: &Counted<Value>) -> List {
         let lease = Lease::begin(lender).expect("no other lasts");
-        List { shown: value.lend(lender, lease.serial), lease }
+        let shown = value.lend(&lease).then(|| value.uncounted());
+        List { shown, lease }
     }
 
     fn shown(&self) -> &Counted<Value> {

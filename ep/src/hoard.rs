@@ -1,6 +1,6 @@
 //! Hoards: what a list holds, without counting where it can.
 
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 use std::ops::Deref;
 
 use crate::counted::{Any, Counted, Last};
@@ -58,8 +58,10 @@ pub struct Hoard<P: Pair> {
 /// How it holds things.
 #[derive(Default)]
 struct Holds {
-    /// Whether there is a lease, if it was looked for.
-    lease: Option<Option<Lease>>,
+    /// Its lease; `None` before it needs one, and where it gets none.
+    lease: Option<Lease>,
+    /// Whether it has asked for a lease.
+    asked: bool,
     /// Counted references to what the lease is no good for.
     counted: Vec<Any>,
 }
@@ -67,17 +69,21 @@ struct Holds {
 impl Holds {
     #[inline]
     fn keep<T: Last>(&mut self, shown: &Counted<T>) -> Kept<T> {
-        let leased = match &self.lease {
-            Some(Some(lease)) => shown.lend(lease.lender, lease.serial),
-            _ => None,
-        };
-        Kept(ManuallyDrop::new(leased.unwrap_or_else(|| self.count(shown))))
+        if !self.lease.as_ref().is_some_and(|lease| shown.lend_again(lease)) {
+            self.keep_first(shown);
+        }
+        Kept(ManuallyDrop::new(shown.uncounted()))
     }
 
+    /// Holds what was never leased, or not by this lender.
     #[cold]
-    fn count<T: Last>(&mut self, shown: &Counted<T>) -> Counted<T> {
-        self.counted.push(shown.clone().of_any_type());
-        shown.uncounted()
+    fn keep_first<T: Last>(&mut self, shown: &Counted<T>) {
+        if !mem::replace(&mut self.asked, true) {
+            self.lease = Lease::of_thread();
+        }
+        if !self.lease.as_ref().is_some_and(|lease| shown.lend(lease)) {
+            self.counted.push(shown.clone().of_any_type());
+        }
     }
 }
 
@@ -104,7 +110,7 @@ impl<P: Pair> Hoard<P> {
     pub fn clear(&mut self) {
         self.values.clear();
         self.holds.counted.clear();
-        self.holds.lease = None;
+        (self.holds.lease, self.holds.asked) = (None, false);
     }
 
     /// The values.
@@ -132,10 +138,6 @@ where
     /// Holds one value more.
     #[inline]
     pub fn push(&mut self, shown: Shown<'_, P>) {
-        #[cfg(not(loom))]
-        if self.holds.lease.is_none() {
-            self.holds.lease = Some(Lease::of_thread());
-        }
         let value = P::map(shown, &mut self.holds, Holds::keep, Holds::keep);
         self.values.push(value);
     }

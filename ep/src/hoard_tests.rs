@@ -89,7 +89,7 @@ fn numbers(hoard: &Hoard<Both>) -> Vec<u32> {
 }
 
 fn leases(hoard: &Hoard<Both>) -> bool {
-    matches!(hoard.holds.lease, Some(Some(_))) && hoard.holds.counted.is_empty()
+    hoard.holds.lease.is_some() && hoard.holds.counted.is_empty()
 }
 
 #[test]

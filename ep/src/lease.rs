@@ -103,7 +103,6 @@ impl Lease {
     }
 
     /// A lease of the calling thread's lender. None while another lasts, nor where the thread is ending.
-    #[cfg(not(loom))]
     pub(crate) fn of_thread() -> Option<Lease> {
         threads::lender().and_then(Lease::begin)
     }
@@ -117,7 +116,6 @@ impl Drop for Lease {
     }
 }
 
-#[cfg(not(loom))]
 mod threads {
     use std::sync::{Mutex, PoisonError};
 

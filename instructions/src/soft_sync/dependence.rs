@@ -7,6 +7,8 @@
 //! On an unordered stream no read stands for another, so each is kept; those that were seen to have passed go when they would
 //! need more room.
 
+use std::slice;
+
 use smallvec::SmallVec;
 use streamvm_stream::allocator::AccessSet;
 use streamvm_stream::{Point, StreamId};
@@ -21,6 +23,7 @@ const NONE: Point = Point { stream: StreamId(0), seq: 0 };
 pub struct Dependence {
     /// The last write; number 0 before the first.
     write: Point,
+    /// The reads since, but for those on the `only` stream: of these the last use is the last, and stands for all.
     reads: SmallVec<[Point; 3]>,
     /// `reads` holds former lives of the memory, which even a read must wait for.
     reused: bool,
@@ -68,11 +71,26 @@ impl Dependence {
             return None;
         }
         // One entry for a stream, and the read came after the write.
-        let last = self.reads.first().copied().unwrap_or(self.write);
+        let last = self.reads().first().copied().unwrap_or(self.write);
         self.reads.clear();
         self.reads.push(last);
         (self.write, self.last_use, self.reused, self.behind) = (NONE, NONE, true, NOBODY);
         Some(self.only)
+    }
+
+    /// The reads since the last write, and what is left of former lives.
+    #[inline]
+    fn reads(&self) -> &[Point] {
+        let by_last_use = self.only != NOBODY && self.last_use.seq > 0 && self.last_use != self.write;
+        if by_last_use { slice::from_ref(&self.last_use) } else { &self.reads }
+    }
+
+    /// Makes `reads` whole, as there will be uses on several streams.
+    fn gather_reads(&mut self) {
+        if let [read] = *self.reads() {
+            self.reads.clear();
+            self.reads.push(read);
+        }
     }
 
     /// The last write that was submitted.
@@ -85,13 +103,13 @@ impl Dependence {
     pub fn accesses(&self) -> AccessSet {
         let mut set = AccessSet::new();
         // Mostly one stream has it all: the read came after the write, and stands for both.
-        if let [read] = self.reads.as_slice()
+        if let [read] = self.reads()
             && read.stream == self.write.stream
         {
             set.add(*read);
             return set;
         }
-        for point in some(self.write).into_iter().chain(self.reads.iter().copied()) {
+        for point in some(self.write).into_iter().chain(self.reads().iter().copied()) {
             set.add(point);
         }
         set
@@ -131,7 +149,7 @@ impl Dependence {
     /// Calls `need` for each point that a read must come after; a point of number 0 is none.
     pub(super) fn needs_of_read(&self, mut need: impl FnMut(Point)) {
         if self.reused {
-            self.reads.iter().copied().for_each(&mut need);
+            self.reads().iter().copied().for_each(&mut need);
         }
         need(self.write);
     }
@@ -139,11 +157,11 @@ impl Dependence {
     /// Calls `need` for each point that a write must come after; a point of number 0 is none.
     #[inline]
     pub(super) fn needs_of_write(&self, mut need: impl FnMut(Point)) {
-        if self.reads.is_empty() {
+        if self.reads().is_empty() {
             need(self.write);
         } else {
             // Each read came after the last write, so the reads alone are enough.
-            self.reads.iter().copied().for_each(need);
+            self.reads().iter().copied().for_each(need);
         }
     }
 
@@ -154,21 +172,30 @@ impl Dependence {
 
     #[inline]
     pub(super) fn note_read(&mut self, at: Point) {
+        if self.only == at.stream {
+            self.last_use = at;
+        } else {
+            self.note_read_beside(at);
+        }
+    }
+
+    #[inline(never)]
+    fn note_read_beside(&mut self, at: Point) {
+        self.gather_reads();
         self.last_use = at;
-        match self.read_of(at.stream) {
+        match self.reads.iter_mut().find(|read| read.stream == at.stream) {
             Some(read) => read.seq = at.seq,
             None => self.reads.push(at),
         }
-        if self.only != at.stream {
-            let alone = self.write.seq == 0 && self.reads.len() == 1;
-            self.only = if alone { at.stream } else { NOBODY };
-        }
+        let alone = self.write.seq == 0 && self.reads.len() == 1;
+        self.only = if alone { at.stream } else { NOBODY };
     }
 
     /// A read on an unordered stream: the others say nothing about it, so it is kept beside them, until it was seen to have
     /// passed.
     #[inline(never)]
     pub(super) fn note_unordered_read(&mut self, at: Point, observed: &mut impl Observed) {
+        self.gather_reads();
         self.last_use = at;
         self.only = NOBODY;
         if self.reads.last() == Some(&at) {
@@ -190,11 +217,10 @@ impl Dependence {
         self.write = at;
         self.only = if at.stream.is_unordered() { NOBODY } else { at.stream };
         self.behind = NOBODY;
-        self.reads.clear();
+        // Mostly there are none: one by one they are dropped by a loop that cannot be foreseen.
+        if !self.reads.is_empty() {
+            self.reads.clear();
+        }
         self.reused = false;
-    }
-
-    fn read_of(&mut self, stream: StreamId) -> Option<&mut Point> {
-        self.reads.iter_mut().find(|read| read.stream == stream)
     }
 }
