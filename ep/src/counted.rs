@@ -1,10 +1,13 @@
 //! Counted references, which a [`Hoard`](crate::Hoard) may hold without counting.
 //!
 //! Counting up and down are locked instructions, and those of a list were a third of what its instructions cost a program. So a
-//! list *leases* what it is shown ([`Lease`](crate::lease::Lease)): it notes the lease where the count is, by a plain store, and
-//! whoever drops the last counted reference looks there. While the lease lasts, that reference goes to its lender, who drops it
-//! behind the lease's end. So nothing ends before the last list that was shown it, nor any later than if it had been counted.
+//! list *leases* what it is shown ([`Lease`]): it notes the lease where the count is, by a plain store, and whoever drops the last
+//! counted reference looks there. While the lease lasts, that reference goes to its lender, and is dropped behind the lease's end. So
+//! nothing ends before the last list that was shown it.
 
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 
@@ -19,12 +22,20 @@ pub trait Last: Sized + Send + Sync + 'static {
 
 /// A value in memory, of which there is one reference and no lease: it can be changed.
 ///
-/// What is counted is filled in here, where it stays, and may come back here to be used again.
-pub struct Own<T>(NonNull<Place<T>>);
+/// What is counted is filled in here, where it stays, and may come back here to be used again. It is of the type that it was made
+/// with, as what drops it was chosen by that:
+///
+/// ```compile_fail
+/// # use streamvm_ep::Own;
+/// fn narrowed<'a>(own: Own<fn(&'a str)>) -> Own<fn(&'static str)> {
+///     own
+/// }
+/// ```
+pub struct Own<T>(NonNull<Place<T>>, PhantomData<fn(T) -> T>);
 
-/// A counted reference. `Clone` counts up, a drop counts down.
+/// A counted reference. `Clone` counts up, a drop counts down. Of the type that it was made with, as [`Own`].
 #[repr(transparent)]
-pub struct Counted<T: Last>(NonNull<Place<T>>);
+pub struct Counted<T: Last>(NonNull<Place<T>>, PhantomData<fn(T) -> T>);
 
 /// What is counted, behind its count.
 #[repr(C)]
@@ -39,7 +50,7 @@ pub(crate) struct Head {
     count: AtomicUsize,
     /// The last lease, by its number with its lender. It may be over.
     serial: AtomicUsize,
-    /// Whose leases; null before the first. It stays the same.
+    /// Whose leases; null before the first. It stays the same as long as there are references.
     lender: AtomicPtr<Lender>,
     /// What else the lender was left, where the last reference is among it.
     pub(crate) next: AtomicPtr<Head>,
@@ -76,6 +87,15 @@ impl Head {
         self.lease_again(lease)
     }
 
+    /// Forgets who has leased, unless it is the calling thread's lender. Nobody else has a reference, and no lease lasts.
+    #[inline]
+    fn forget_others(&self) {
+        let lender = self.lender.load(Ordering::Relaxed);
+        if !lender.is_null() && !Lender::is_of_thread(lender) {
+            self.lender.store(ptr::null_mut(), Ordering::Relaxed);
+        }
+    }
+
     /// Who has leased, and which lease was the last.
     #[inline]
     fn leased(&self) -> (*mut Lender, usize) {
@@ -94,30 +114,37 @@ enum Fate {
 }
 
 impl Head {
+    /// Drops one counted reference.
+    ///
+    /// # Safety
+    /// `head` is that of a counted reference, which is not used again but as what is returned says.
     #[inline]
-    fn drop_one(&self) -> Fate {
+    unsafe fn drop_one(head: NonNull<Head>) -> Fate {
+        // A reference for the length of this call would outlast the place, which others may end once this one is counted down.
+        // SAFETY: the place is there while the reference is counted.
+        let this = unsafe { head.as_ref() };
         loop {
-            let count = self.count.load(Ordering::Relaxed);
+            let count = this.count.load(Ordering::Relaxed);
             if count > 1 {
                 // Never to none: of two that go at once, one must see that it is the last.
-                if self.count.compare_exchange(count, count - 1, Ordering::Release, Ordering::Relaxed).is_ok() {
+                if this.count.compare_exchange(count, count - 1, Ordering::Release, Ordering::Relaxed).is_ok() {
                     return Fate::Counted;
                 }
                 continue;
             }
             // A lease that is over stays over, so from here on a list shows this only by another. That would be noted before the
             // reference by which the list was shown it is counted down, which is before there is one left.
-            let leased = self.leased();
+            let leased = this.leased();
             // SAFETY: lenders stay for the process.
             let lender = unsafe { leased.0.as_ref() };
             let lasts = lender.filter(|lender| lender.lasts(leased.1));
-            if self.count.load(Ordering::Acquire) > 1 {
+            if this.count.load(Ordering::Acquire) > 1 {
                 // By a list that showed it.
                 continue;
             }
             match lasts {
                 Some(lender) => return Fate::Lent(lender, leased.1),
-                None if self.leased() == leased => return Fate::Last,
+                None if this.leased() == leased => return Fate::Last,
                 None => {}
             }
         }
@@ -137,7 +164,7 @@ impl<T> Own<T> {
             next: AtomicPtr::new(ptr::null_mut()),
             drop: drop_counted::<T>,
         };
-        Own(NonNull::from(Box::leak(Box::new(Place { head, value }))))
+        Own(NonNull::from(Box::leak(Box::new(Place { head, value }))), PhantomData)
     }
 
     /// The first counted reference.
@@ -147,9 +174,11 @@ impl<T> Own<T> {
         T: Last,
     {
         let place = self.0;
-        std::mem::forget(self);
+        mem::forget(self);
+        // SAFETY: it was this one's.
+        unsafe { place.as_ref() }.head.forget_others();
         // The count has been one all the time.
-        Counted(place)
+        Counted(place, PhantomData)
     }
 }
 
@@ -204,17 +233,31 @@ impl<T: Last> Counted<T> {
         self.place().head.lease_again(lease)
     }
 
-    /// The same reference once more. One of the two must not be dropped, and is not used behind the other unless there is a lease.
+    /// The same reference once more.
+    ///
+    /// # Safety
+    /// One of the two is not dropped, and it is not used behind the other, unless [lent](Counted::lend) and as long as the lease lasts.
     #[inline]
-    pub(crate) fn uncounted(&self) -> Counted<T> {
-        Counted(self.0)
+    pub(crate) unsafe fn uncounted(&self) -> Counted<T> {
+        Counted(self.0, PhantomData)
     }
 
     /// The same, of whatever type.
     pub(crate) fn of_any_type(self) -> Any {
         let place = self.0;
-        std::mem::forget(self);
+        mem::forget(self);
         Any(place.cast())
+    }
+}
+
+/// More references than can be counted down again; so many can only have been forgotten.
+const MOST: usize = isize::MAX as usize;
+
+impl<T: Last> Counted<T> {
+    #[cold]
+    fn too_many(&self) -> ! {
+        self.place().head.count.fetch_sub(1, Ordering::Relaxed);
+        panic!("there are more than {MOST} references to one value: some were forgotten instead of dropped")
     }
 }
 
@@ -222,8 +265,11 @@ impl<T: Last> Clone for Counted<T> {
     #[inline]
     fn clone(&self) -> Counted<T> {
         // Nothing is ordered by it: this reference keeps the place meanwhile.
-        self.place().head.count.fetch_add(1, Ordering::Relaxed);
-        self.uncounted()
+        if self.place().head.count.fetch_add(1, Ordering::Relaxed) > MOST {
+            self.too_many();
+        }
+        // SAFETY: it was just counted.
+        unsafe { self.uncounted() }
     }
 }
 
@@ -239,11 +285,24 @@ impl<T: Last> Deref for Counted<T> {
 impl<T: Last> Drop for Counted<T> {
     #[inline]
     fn drop(&mut self) {
-        match self.place().head.drop_one() {
+        // SAFETY: it is a counted reference, unless it is a hoard's, which are not dropped; below it is only left, or the last.
+        match unsafe { Head::drop_one(self.0.cast()) } {
             Fate::Counted => {}
-            Fate::Lent(lender, serial) => lender.leave(self.uncounted().of_any_type(), serial),
-            Fate::Last => T::last(Own(self.0)),
+            Fate::Lent(lender, serial) => lender.leave(Any(self.0.cast()), serial),
+            Fate::Last => T::last(Own(self.0, PhantomData)),
         }
+    }
+}
+
+impl<T: Last + fmt::Debug> fmt::Debug for Counted<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Own<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
     }
 }
 
@@ -258,7 +317,7 @@ unsafe impl Sync for Any {}
 impl Any {
     pub(crate) fn into_raw(self) -> NonNull<Head> {
         let head = self.0;
-        std::mem::forget(self);
+        mem::forget(self);
         head
     }
 
@@ -284,7 +343,7 @@ impl Drop for Any {
 /// `head` is that of a `T`, and stands for a counted reference, which is gone behind this.
 unsafe fn drop_counted<T: Last>(head: NonNull<Head>) {
     // The head is the first field, and was pointed to with all of the place.
-    drop(Counted::<T>(head.cast()));
+    drop(Counted::<T>(head.cast(), PhantomData));
 }
 
 #[cfg(all(test, loom))]

@@ -19,18 +19,17 @@ unsafe impl Sync for Value {}
 impl Value {
     fn look(&self) {
         // SAFETY: nobody changes what is shared; loom checks the claim.
-        assert_eq!(self.read.with(|value| unsafe { *value }), 7);
+        assert_eq!(self.read.with(|value| unsafe { *value }), 7, "it has ended");
     }
 }
 
 impl Last for Value {
     fn last(own: Own<Value>) {
-        // A model that finds a race has others look at the place still.
+        // The place stays: a broken twin has others look at it still.
         let own = ManuallyDrop::new(own);
         // SAFETY: nobody else has a reference; loom checks the claim.
         own.read.with_mut(|value| unsafe { *value = 0 });
         own.ended.fetch_add(1, Ordering::Relaxed);
-        drop(ManuallyDrop::into_inner(own));
     }
 }
 
@@ -40,14 +39,15 @@ type Drops = fn(Counted<Value>);
 /// A list of one thing: what it shows, and its lease.
 struct List {
     shown: Option<Counted<Value>>,
-    lease: Lease,
+    _lease: Lease,
 }
 
 impl List {
     fn of(lender: &'static Lender, value: &Counted<Value>) -> List {
         let lease = Lease::begin(lender).expect("no other lasts");
-        let shown = value.lend(&lease).then(|| value.uncounted());
-        List { shown, lease }
+        // SAFETY: it is lent, and forgotten with the lease.
+        let shown = value.lend(&lease).then(|| unsafe { value.uncounted() });
+        List { shown, _lease: lease }
     }
 
     fn shown(&self) -> &Counted<Value> {
@@ -69,13 +69,17 @@ fn lender() -> &'static Lender {
     Lender::leaked()
 }
 
-/// Runs `model` with a count of ends, which must be one behind it.
-fn ends_once(model: impl Fn(&Arc<AtomicUsize>) + Sync + Send + 'static) {
+/// Runs `model` with a count of ends, which must be `values` behind it.
+fn ends(values: usize, model: impl Fn(&Arc<AtomicUsize>) + Sync + Send + 'static) {
     loom::model(move || {
         let ended = Arc::new(AtomicUsize::new(0));
         model(&ended);
-        assert_eq!(ended.load(Ordering::Relaxed), 1, "ends");
+        assert_eq!(ended.load(Ordering::Relaxed), values, "ends");
     });
+}
+
+fn ends_once(model: impl Fn(&Arc<AtomicUsize>) + Sync + Send + 'static) {
+    ends(1, model);
 }
 
 /// A list of this thread's shows a value of which another thread drops the last reference.
@@ -99,7 +103,7 @@ fn loom_what_a_list_shows_ends_behind_it() {
 #[should_panic(expected = "Causality violation")]
 fn loom_a_drop_that_asks_for_no_lease_is_a_race() {
     shown_while_dropped(|value| {
-        Value::last(Own(ManuallyDrop::new(value).0));
+        Value::last(Own(ManuallyDrop::new(value).0, PhantomData));
     });
 }
 
@@ -109,9 +113,11 @@ fn loom_a_drop_that_asks_for_no_lease_is_a_race() {
 fn loom_who_leaves_a_reference_without_another_look_leaves_it_for_good() {
     shown_while_dropped(|value| {
         let value = ManuallyDrop::new(value);
-        match value.place().head.drop_one() {
-            Fate::Lent(lender, _) => lender.put(value.uncounted().of_any_type().into_raw()),
-            _ => Value::last(Own(value.0)),
+        // SAFETY: it is not used but as its fate says.
+        match unsafe { Head::drop_one(value.0.cast()) } {
+            // SAFETY: it is this reference, which goes.
+            Fate::Lent(lender, _) => unsafe { lender.put(value.0.cast()) },
+            _ => Value::last(Own(value.0, PhantomData)),
         }
     });
 }
@@ -195,8 +201,8 @@ fn drop_by(value: Counted<Value>, fate: fn(&Head) -> Fate) {
     let value = ManuallyDrop::new(value);
     match fate(&value.place().head) {
         Fate::Counted => {}
-        Fate::Lent(lender, serial) => lender.leave(value.uncounted().of_any_type(), serial),
-        Fate::Last => Value::last(Own(value.0)),
+        Fate::Lent(lender, serial) => lender.leave(Any(value.0.cast()), serial),
+        Fate::Last => Value::last(Own(value.0, PhantomData)),
     }
 }
 
@@ -278,5 +284,102 @@ fn loom_a_lease_that_does_not_hand_on_the_end_of_the_last_is_a_race() {
             lender.current.store(2, Ordering::Relaxed);
             Lease { lender, serial: 2 }
         })
+    });
+}
+
+/// Two threads leave a reference each, by `put`, while the list that shows both ends.
+fn left_by_two(put: fn(&Lender, NonNull<Head>)) {
+    ends(2, move |ended| {
+        let values = [value(ended), value(ended)];
+        let lease = Lease::begin(lender()).expect("no other lasts");
+        assert!(values.iter().all(|value| value.lend(&lease)));
+        let others = values.map(|value| {
+            thread::spawn(move || {
+                let value = ManuallyDrop::new(value);
+                // SAFETY: it is not used but as its fate says.
+                match unsafe { Head::drop_one(value.0.cast()) } {
+                    Fate::Lent(lender, serial) => {
+                        put(lender, value.0.cast());
+                        if !lender.lasts(serial) {
+                            lender.drop_left();
+                        }
+                    }
+                    _ => Value::last(Own(value.0, PhantomData)),
+                }
+            })
+        });
+        drop(lease);
+        others.into_iter().for_each(|other| other.join().expect("it does not panic"));
+    });
+}
+
+#[test]
+fn loom_of_two_references_that_are_left_at_once_none_is_lost() {
+    // SAFETY: it is the reference of the thread that is here.
+    left_by_two(|lender, head| unsafe { lender.put(head) });
+}
+
+#[test]
+#[should_panic(expected = "ends")]
+fn loom_of_two_references_that_are_put_by_a_plain_store_one_is_lost() {
+    left_by_two(|lender, head| {
+        let first = lender.left.load(Ordering::Acquire);
+        // SAFETY: it is counted.
+        unsafe { head.as_ref() }.next.store(first, Ordering::Relaxed);
+        lender.left.store(head.as_ptr(), Ordering::Release);
+    });
+}
+
+/// Two threads' lists are the first to show a value, each by its own lender and by `lend`; its reference is dropped meanwhile.
+fn shown_by_two_lenders(lend: fn(&Counted<Value>, &Lease) -> bool) {
+    ends_once(move |ended| {
+        let mine = value(ended);
+        let theirs = mine.clone();
+        let show = move |value: Counted<Value>| {
+            let lease = Lease::begin(lender()).expect("no other lasts");
+            if !lend(&value, &lease) {
+                return value.look();
+            }
+            // SAFETY: it is lent.
+            let shown = ManuallyDrop::new(unsafe { value.uncounted() });
+            drop(value);
+            shown.look();
+            drop(lease);
+        };
+        let other = thread::spawn(move || show(theirs));
+        show(mine);
+        other.join().expect("it does not panic");
+    });
+}
+
+#[test]
+fn loom_of_two_lenders_that_come_first_one_leases() {
+    shown_by_two_lenders(Counted::lend);
+}
+
+#[test]
+#[should_panic(expected = "it has ended")]
+fn loom_a_lender_that_is_noted_without_a_look_ends_what_another_shows() {
+    shown_by_two_lenders(|value, lease| {
+        let head = &value.place().head;
+        head.lender.store(ptr::from_ref(lease.lender).cast_mut(), Ordering::Release);
+        head.lease_again(lease) || value.lend(lease)
+    });
+}
+
+/// A reference that was left with one lease is shown by the next one too, by a clone of what the first showed.
+#[test]
+fn loom_what_was_left_is_left_again_while_the_next_list_shows_it() {
+    ends_once(|ended| {
+        let (lender, value) = (lender(), value(ended));
+        let list = List::of(lender, &value);
+        let again = list.shown().clone();
+        let other = thread::spawn(move || drop(value));
+        drop(list);
+        let list = List::of(lender, &again);
+        drop(again);
+        list.shown().look();
+        drop(list);
+        other.join().expect("it does not panic");
     });
 }

@@ -1,5 +1,6 @@
 //! Hoards: what a list holds, without counting where it can.
 
+use std::fmt;
 use std::mem::{self, ManuallyDrop};
 use std::ops::Deref;
 
@@ -33,6 +34,21 @@ pub trait Pair {
 /// A reference of a hoard's, which lasts as long as that.
 #[repr(transparent)]
 pub struct Kept<T: Last>(ManuallyDrop<Counted<T>>);
+
+impl<T: Last + fmt::Debug> fmt::Debug for Kept<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<P: Pair> fmt::Debug for Hoard<P>
+where
+    Held<P>: fmt::Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.values).finish()
+    }
+}
 
 impl<T: Last> Deref for Kept<T> {
     type Target = Counted<T>;
@@ -72,7 +88,9 @@ impl Holds {
         if !self.lease.as_ref().is_some_and(|lease| shown.lend_again(lease)) {
             self.keep_first(shown);
         }
-        Kept(ManuallyDrop::new(shown.uncounted()))
+        // SAFETY: it is never dropped. It is lent, or a counted one lies beside the lease: as long as either it is used, as it does not
+        // leave its hoard.
+        Kept(ManuallyDrop::new(unsafe { shown.uncounted() }))
     }
 
     /// Holds what was never leased, or not by this lender.
@@ -94,16 +112,17 @@ impl<P: Pair> Default for Hoard<P> {
 }
 
 impl<P: Pair> Hoard<P> {
-    /// An empty one in the room of a vector.
-    pub fn with_room(mut room: Vec<Held<P>>) -> Hoard<P> {
-        room.clear();
-        Hoard { values: room, ..Hoard::default() }
+    /// Lets go of all, and takes out the room for its values.
+    pub fn take_room(&mut self) -> Vec<Held<P>> {
+        self.clear();
+        mem::take(&mut self.values)
     }
 
-    /// Lets go of all, and leaves its room as a vector.
-    pub fn into_room(mut self) -> Vec<Held<P>> {
+    /// Gives it room for values, and lets go of all.
+    pub fn give_room(&mut self, room: Vec<Held<P>>) {
         self.clear();
-        self.values
+        self.values = room;
+        self.values.clear();
     }
 
     /// Lets go of all, and keeps its room.
@@ -119,9 +138,9 @@ impl<P: Pair> Hoard<P> {
         &self.values
     }
 
-    /// How many values it has room for.
+    /// How many values it has room for, be it for their counted references alone.
     pub fn capacity(&self) -> usize {
-        self.values.capacity()
+        self.values.capacity().max(self.holds.counted.capacity())
     }
 
     /// Forgets the values from `len` on. What they refer to is held until the hoard is cleared or dropped.

@@ -1,5 +1,6 @@
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::*;
@@ -103,14 +104,53 @@ fn a_value_ends_with_its_last_reference() {
     assert_eq!(ended.get(), 1);
 }
 
+/// A place that comes back from its last reference is filled in again, and is as a new one to whoever has it then.
 #[test]
-fn the_place_of_a_value_is_used_again() {
-    let ended = Ended::default();
-    let mut own = Own::new(Number { value: 1, ended: ended.0.clone() });
-    own.value = 2;
-    let address = &raw const *own;
-    let shared = own.share();
-    assert!(shared.value == 2 && std::ptr::eq(&raw const *shared, address));
+fn a_place_is_used_again() {
+    static LEFT: Mutex<Vec<Own<Again>>> = Mutex::new(Vec::new());
+    #[derive(Debug)]
+    struct Again(u32);
+    impl Last for Again {
+        fn last(mut own: Own<Again>) {
+            own.0 += 1;
+            LEFT.lock().expect("nobody panics").push(own);
+        }
+    }
+    enum Agains {}
+    impl Pair for Agains {
+        type A = Again;
+        type B = Again;
+        type With<A, B> = Either<A, B>;
+
+        fn map<S, A, B, C, D>(
+            it: Either<A, B>,
+            with: S,
+            a: impl FnOnce(S, A) -> C,
+            b: impl FnOnce(S, B) -> D,
+        ) -> Either<C, D> {
+            Both::map(it, with, a, b)
+        }
+
+        fn by_reference<A, B>(it: &Either<A, B>) -> Either<&A, &B> {
+            Both::by_reference(it)
+        }
+    }
+    let use_it = |again: Counted<Again>| {
+        let mut hoard = Hoard::<Agains>::default();
+        hoard.push(Either::Number(&again));
+        assert!(hoard.holds.lease.is_some() && hoard.holds.counted.is_empty(), "whoever leased it before");
+        drop(again);
+        assert!(LEFT.lock().expect("nobody panics").is_empty());
+        drop(hoard);
+    };
+    let left = || LEFT.lock().expect("nobody panics").pop().expect("its last reference is gone");
+    let first = Own::new(Again(0));
+    let address = &raw const *first;
+    use_it(first.share());
+    use_it(left().share());
+    thread::spawn(move || use_it(left().share())).join().expect("it does not panic");
+    let own = left();
+    assert!(own.0 == 3 && std::ptr::eq(&raw const *own, address), "{own:?}");
 }
 
 #[test]
@@ -188,22 +228,32 @@ fn a_hoard_may_end_on_another_thread_or_after_its_own() {
         let ended = ended.clone();
         thread::spawn(move || hoard(&[&ended.number(2)])).join().expect("it does not panic")
     };
-    // Whoever has its lender now has no lease before this one is over, and holds all the same.
-    let (third, next) = {
-        let ended = ended.clone();
-        let next = move || {
-            let third = ended.number(3);
-            (third.clone(), hoard(&[&third]))
-        };
-        thread::spawn(next).join().expect("it does not panic")
-    };
     assert_eq!((numbers(&theirs), ended.get()), (vec![2], 1));
     drop(theirs);
     assert_eq!(ended.get(), 2);
-    drop(third);
-    assert_eq!((numbers(&next), ended.get()), (vec![3], 2));
-    drop(next);
-    assert_eq!(ended.get(), 3);
+}
+
+/// Threads that come one after the other have a few lenders, and none whose lease lasts.
+#[test]
+fn threads_take_over_the_lenders_of_those_that_have_ended() {
+    let ended = Ended::default();
+    let mut lenders = HashSet::new();
+    let mut kept = Vec::new();
+    for round in 0..60 {
+        let theirs = {
+            let ended = ended.clone();
+            thread::spawn(move || hoard(&[&ended.number(round)])).join().expect("it does not panic")
+        };
+        assert!(leases(&theirs));
+        lenders.insert(std::ptr::from_ref(theirs.holds.lease.as_ref().expect("a lease").lender) as usize);
+        if round % 10 == 0 {
+            kept.push(theirs);
+        }
+    }
+    // Those of the lists that are kept, and what other tests' threads have taken meanwhile.
+    assert!((kept.len()..40).contains(&lenders.len()), "{} lenders of 60 threads", lenders.len());
+    drop(kept);
+    assert_eq!(ended.get(), 60);
 }
 
 #[test]
@@ -221,8 +271,10 @@ fn a_hoard_is_moved_behind_another_and_used_again() {
     assert_eq!((first.as_slice().len(), first.capacity(), ended.get()), (0, room, 2));
     first.push(Either::Number(&ended.number(3)));
     assert_eq!((numbers(&first), ended.get()), (vec![3], 2));
-    let room = Hoard::<Both>::with_room(first.into_room());
-    assert_eq!((room.as_slice().len(), ended.get()), (0, 3));
+    let values = first.take_room();
+    assert_eq!((values.len(), values.capacity(), first.capacity(), ended.get()), (0, room, 0, 3));
+    first.give_room(values);
+    assert_eq!((first.as_slice().len(), first.capacity()), (0, room));
 }
 
 /// Threads that show what the others drop, over and over: each value ends once, and not before its last hoard.

@@ -18,7 +18,7 @@ pub(crate) struct Lender {
     /// The number of the last lease. The thread's own.
     issued: AtomicUsize,
     /// Last references that were dropped while a lease lasted.
-    left: AtomicPtr<Head>,
+    pub(crate) left: AtomicPtr<Head>,
 }
 
 impl Lender {
@@ -39,19 +39,30 @@ impl Lender {
         serial != 0 && self.current.load(Ordering::Acquire) == serial
     }
 
+    /// Whether the calling thread leases from it.
+    #[cold]
+    pub(crate) fn is_of_thread(lender: *const Lender) -> bool {
+        threads::lender().is_some_and(|mine| ptr::eq(mine, lender))
+    }
+
     /// Keeps a last reference until the lease that was seen is over.
     #[inline(never)]
     pub(crate) fn leave(&self, reference: Any, serial: usize) {
-        self.put(reference.into_raw());
+        // SAFETY: it comes from a reference, which goes.
+        unsafe { self.put(reference.into_raw()) };
         if !self.lasts(serial) {
             self.drop_left();
         }
     }
 
-    pub(crate) fn put(&self, head: NonNull<Head>) {
+    /// Puts a reference to what was left.
+    ///
+    /// # Safety
+    /// `head` comes from [`Any::into_raw`], and is put here alone.
+    pub(crate) unsafe fn put(&self, head: NonNull<Head>) {
         let mut first = self.left.load(Ordering::Relaxed);
         loop {
-            // SAFETY: the reference that it came from keeps the place until it is taken out again.
+            // SAFETY: it is a counted reference until it is taken out again.
             unsafe { head.as_ref() }.next.store(first, Ordering::Relaxed);
             // Who ends the lease changes the same place behind that: either this is found there, or the end is seen.
             match self.left.compare_exchange(first, head.as_ptr(), Ordering::AcqRel, Ordering::Relaxed) {
@@ -63,21 +74,38 @@ impl Lender {
 
     /// Drops what was left. What a list shows by now is left again.
     #[inline]
-    fn drop_left(&self) {
+    pub(crate) fn drop_left(&self) {
         let first = self.left.swap(ptr::null_mut(), Ordering::AcqRel);
         if !first.is_null() {
-            Lender::drop_all(first);
+            Lender::drop_all(Left(first));
         }
     }
 
     #[inline(never)]
-    fn drop_all(mut first: *mut Head) {
-        while let Some(head) = NonNull::new(first) {
-            // SAFETY: it was left with its reference, which nobody else has taken out.
-            first = unsafe { head.as_ref() }.next.load(Ordering::Relaxed);
-            // SAFETY: it came from `leave`, and was taken out by this thread alone.
-            drop(unsafe { Any::from_raw(head) });
-        }
+    fn drop_all(left: Left) {
+        left.for_each(drop);
+    }
+}
+
+/// References that were left and taken out.
+struct Left(*mut Head);
+
+impl Iterator for Left {
+    type Item = Any;
+
+    fn next(&mut self) -> Option<Any> {
+        let head = NonNull::new(self.0)?;
+        // SAFETY: it was put there with its reference, which nobody else has taken out.
+        self.0 = unsafe { head.as_ref() }.next.load(Ordering::Relaxed);
+        // SAFETY: it came from `put`, and was taken out by this thread alone.
+        Some(unsafe { Any::from_raw(head) })
+    }
+}
+
+impl Drop for Left {
+    /// What is behind one whose end panics ends too.
+    fn drop(&mut self) {
+        self.for_each(drop);
     }
 }
 
@@ -117,27 +145,47 @@ impl Drop for Lease {
 }
 
 mod threads {
-    use std::sync::{Mutex, PoisonError};
+    use std::sync::{Mutex, MutexGuard, TryLockError};
+    use std::thread;
 
-    use super::Lender;
+    use super::{Lender, Ordering};
 
     /// Lenders of threads that have ended.
     static FREE: Mutex<Vec<&'static Lender>> = Mutex::new(Vec::new());
+
+    /// How often a thread looks whether it gets those. In a forked child who has them may be gone, so nobody waits.
+    const LOOKS: usize = 64;
+
+    fn free() -> Option<MutexGuard<'static, Vec<&'static Lender>>> {
+        (0..LOOKS).find_map(|_| match FREE.try_lock() {
+            Ok(free) => Some(free),
+            Err(TryLockError::Poisoned(free)) => Some(free.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                thread::yield_now();
+                None
+            }
+        })
+    }
+
+    /// One without a lease: a thread that got one whose lease lasts, with a list that is kept, would have none meanwhile.
+    fn free_one() -> Option<&'static Lender> {
+        let mut free = free()?;
+        let idle = free.iter().rposition(|lender| lender.current.load(Ordering::Relaxed) == 0)?;
+        Some(free.swap_remove(idle))
+    }
 
     struct Mine(&'static Lender);
 
     impl Drop for Mine {
         fn drop(&mut self) {
-            FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
+            if let Some(mut free) = free() {
+                free.push(self.0);
+            }
         }
     }
 
     thread_local! {
-        static MINE: Mine = {
-            // Not waited for: in a forked child whoever held it may be gone.
-            let free = FREE.try_lock().ok().and_then(|mut free| free.pop());
-            Mine(free.unwrap_or_else(Lender::leaked))
-        };
+        static MINE: Mine = Mine(free_one().unwrap_or_else(Lender::leaked));
     }
 
     /// The calling thread's lender.

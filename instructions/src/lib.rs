@@ -68,4 +68,4 @@ pub use soft_sync::{
 };
 pub use stage::{STAGING_PIECE, Staged};
 pub use tensor::{Foreign, Resource, ResourceKind, Tensor, Var, Version};
-pub use uses::{Declared, HeldUse, Keep, Listed, OwnUse, Target, Use};
+pub use uses::{Declared, HeldUse, Keep, Listed, OwnUse, Store, Target, Use, Uses};

@@ -422,7 +422,7 @@ impl<U: Listed> InstructionList<U> {
     #[inline(never)]
     fn begin(&mut self) {
         let mut buffers = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
-        self.uses = U::Store::with_room(mem::take(&mut buffers.room));
+        self.uses = U::Store::with_room(&mut buffers.room);
         self.buffers = Some(buffers);
     }
 
@@ -496,7 +496,8 @@ where
         instruction.uses_of(self.uses.as_slice())
     }
 
-    /// Appends an instruction that no builder call makes, on a stream of one's choice.
+    /// Appends an instruction that no builder call makes, on a stream of one's choice. A list that holds what it uses holds what a refused one
+    /// used too, until it goes.
     ///
     /// # Errors
     /// Its uses are not what its kind needs: their number, access, shapes, dtypes or places.
@@ -586,7 +587,7 @@ impl<U: Listed> Drop for InstructionList<U> {
         buffers.truncate(0);
         buffers.end_of_uses = 0;
         buffers.copies_by_devices = false;
-        buffers.room = mem::take(&mut self.uses).into_room();
+        mem::take(&mut self.uses).leave_room(&mut buffers.room);
         if buffers.places.len() > KEPT || buffers.room.capacity() > KEPT * 4 {
             return;
         }

@@ -189,6 +189,15 @@ impl Resource {
 }
 
 impl Resource {
+    /// Where its bytes live.
+    #[inline]
+    fn place(&self) -> Place {
+        match self.kind {
+            ResourceKind::Storage { place, .. } => place,
+            ResourceKind::Var => Place::Host,
+        }
+    }
+
     /// Tells its engine that the last handle is gone, and belongs to none any more.
     #[inline]
     fn end(&mut self) {
@@ -311,10 +320,7 @@ impl Tensor {
     /// Where the bytes live.
     #[inline]
     pub fn place(&self) -> Place {
-        match self.resource().kind {
-            ResourceKind::Storage { place, .. } => place,
-            ResourceKind::Var => Place::Host,
-        }
+        self.resource().place()
     }
 
     /// Which memory of its place holds the bytes.
@@ -459,7 +465,17 @@ impl Borrow<Tensor> for Kept<TensorInner> {
 
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tensor({}{} on {})", self.dtype(), self.shape(), self.place())
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for TensorInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = match &self.backing {
+            Backing::Own(resource) => resource.place(),
+            Backing::View(owner) => owner.place(),
+        };
+        write!(f, "Tensor({}{} on {place})", self.dtype, self.layout.shape())
     }
 }
 
@@ -537,6 +553,15 @@ impl Default for Var {
 
 impl fmt::Debug for Var {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Var")
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            ResourceKind::Storage { place, bytes, .. } => write!(f, "Storage({bytes} bytes on {place})"),
+            ResourceKind::Var => f.write_str("Var"),
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Declared uses: what an instruction reads and writes, and whether it keeps that alive.
 
 use std::borrow::Borrow;
+use std::mem;
 
 use streamvm_ep::{Access, Held, Hoard, Pair};
 
@@ -57,10 +58,10 @@ pub trait Listed: sealed::Sealed + Sized {
 /// Where a list has its uses.
 pub trait Store<U>: Default {
     /// An empty one, in the room that another list has left.
-    fn with_room(room: Hoard<Uses>) -> Self;
+    fn with_room(room: &mut Hoard<Uses>) -> Self;
 
     /// Lets go of all, and leaves its room.
-    fn into_room(self) -> Hoard<Uses>;
+    fn leave_room(self, room: &mut Hoard<Uses>);
 
     /// The uses.
     fn as_slice(&self) -> &[U];
@@ -84,14 +85,14 @@ impl Listed for HeldUse {
 
 impl Store<HeldUse> for Hoard<Uses> {
     #[inline]
-    fn with_room(room: Hoard<Uses>) -> Hoard<Uses> {
-        room
+    fn with_room(room: &mut Hoard<Uses>) -> Hoard<Uses> {
+        mem::take(room)
     }
 
     #[inline]
-    fn into_room(mut self) -> Hoard<Uses> {
+    fn leave_room(mut self, room: &mut Hoard<Uses>) {
         self.clear();
-        self
+        *room = self;
     }
 
     #[inline]
@@ -121,12 +122,12 @@ impl<'u> Listed for Use<'u> {
 }
 
 impl<'u> Store<Use<'u>> for Vec<Use<'u>> {
-    fn with_room(room: Hoard<Uses>) -> Vec<Use<'u>> {
-        room_of(room.into_room())
+    fn with_room(room: &mut Hoard<Uses>) -> Vec<Use<'u>> {
+        room_of(room.take_room())
     }
 
-    fn into_room(self) -> Hoard<Uses> {
-        Hoard::with_room(room_of(self))
+    fn leave_room(self, room: &mut Hoard<Uses>) {
+        room.give_room(room_of(self));
     }
 
     #[inline]

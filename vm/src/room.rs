@@ -235,7 +235,7 @@ mod tests {
         let pending = Pending { instructions: 384, bytes: 40 };
         assert_eq!(limits.headroom(pending, 1, false), Pending { instructions: 16_000, bytes: 60 });
         assert_eq!(limits.headroom(pending, 1, true), Pending { instructions: STRIDE, bytes: 60 });
-        assert_eq!(limits.headroom(pending, 1_000, true).instructions, 1_000, "a longer list is let in whole");
+        assert_eq!(limits.headroom(pending, 5_000, true).instructions, 5_000, "a longer list is let in whole");
         let nearly_full = Pending { instructions: 16_380, bytes: 0 };
         assert_eq!(limits.headroom(nearly_full, 1, true).instructions, 4);
     }

@@ -23,7 +23,8 @@ const NONE: Point = Point { stream: StreamId(0), seq: 0 };
 pub struct Dependence {
     /// The last write; number 0 before the first.
     write: Point,
-    /// The reads since, but for those on the `only` stream: of these the last use is the last, and stands for all.
+    /// The reads since. Where there is an `only` stream, and the last use is a read, that stands for all of them, and what is here is
+    /// of no account: see [`Dependence::reads`].
     reads: SmallVec<[Point; 3]>,
     /// `reads` holds former lives of the memory, which even a read must wait for.
     reused: bool,

@@ -1,6 +1,8 @@
 //! Reuse of memory: across streams, within a list, and what the caller's own thread may write.
 
-use streamvm::{DType, DeviceId, Error, MemoryKind, Place, Vm};
+use std::thread;
+
+use streamvm::{DType, DeviceId, Error, MemoryKind, Place, Tensor, Vm};
 use streamvm_tests::{CPU, ClosedGate, list, on_device, submit, used_bytes};
 
 const MIB: usize = 1 << 20;
@@ -10,7 +12,7 @@ fn vm_of(mib: u64) -> Vm {
     Vm::builder().cpu_memory_limit(mib << 20).build().expect("an engine")
 }
 
-fn fill(vm: &Vm, mib: usize, value: f32) -> Result<streamvm::Tensor, Error> {
+fn fill(vm: &Vm, mib: usize, value: f32) -> Result<Tensor, Error> {
     vm.fill(CPU, DType::F32, &[mib * MIB / 4], value)
 }
 
@@ -203,6 +205,35 @@ fn memory_is_flat_over_many_iterations() {
         }
     }
     assert!(sizes.windows(2).all(|pair| pair[0] == pair[1]), "{:?} … {:?}", sizes.first(), sizes.last());
+}
+
+/// A list holds what it was shown, and no longer than it is there: on its own thread or another, alone or beside another list.
+#[test]
+fn what_a_list_holds_goes_back_with_it() {
+    let vm = Vm::builder().build().expect("an engine");
+    let used = || used_bytes(&vm, CPU, MemoryKind::Device);
+    let make = || fill(&vm, 1, 1.0).expect("a fill");
+    let list_of = |x: &Tensor| list(|b| b.neg(x).map(drop));
+
+    let x = make();
+    let (first, second) = (list_of(&x), list_of(&x));
+    drop(x);
+    drop(first);
+    assert_eq!(used(), MIB, "the second list holds it");
+    drop(second);
+    assert_eq!(used(), 0);
+
+    let held = list_of(&make());
+    assert_eq!(used(), MIB);
+    thread::spawn(move || drop(held)).join().expect("it does not panic");
+    assert_eq!(used(), 0);
+
+    let x = make();
+    let held = thread::scope(|scope| scope.spawn(|| list_of(&x)).join().expect("it does not panic"));
+    drop(x);
+    assert_eq!(used(), MIB, "its thread is gone, the list is not");
+    vm.submit(held).expect("it is taken").wait().expect("it passes");
+    assert_eq!(used(), 0, "with what the list made");
 }
 
 #[test]
