@@ -87,8 +87,11 @@ impl Dependence {
     }
 
     /// Makes `reads` whole, as there will be uses on several streams.
+    #[inline]
     fn gather_reads(&mut self) {
-        if let [read] = *self.reads() {
+        if self.only != NOBODY
+            && let [read] = *self.reads()
+        {
             self.reads.clear();
             self.reads.push(read);
         }
