@@ -1,4 +1,5 @@
 use std::collections::HashSet;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -35,11 +36,11 @@ enum Either<A, B> {
     Text(B),
 }
 
-enum Both {}
+struct Both<A, B>(PhantomData<(A, B)>);
 
-impl Pair for Both {
-    type A = Number;
-    type B = Text;
+impl<N: Last, T: Last> Pair for Both<N, T> {
+    type A = N;
+    type B = T;
     type With<A, B> = Either<A, B>;
 
     fn map<S, A, B, C, D>(
@@ -75,13 +76,13 @@ impl Ended {
     }
 }
 
-fn hoard(numbers: &[&Counted<Number>]) -> Hoard<Both> {
+fn hoard(numbers: &[&Counted<Number>]) -> Hoard<Both<Number, Text>> {
     let mut hoard = Hoard::default();
     numbers.iter().for_each(|number| hoard.push(Either::Number(*number)));
     hoard
 }
 
-fn numbers(hoard: &Hoard<Both>) -> Vec<u32> {
+fn numbers(hoard: &Hoard<Both<Number, Text>>) -> Vec<u32> {
     let seen = hoard.as_slice().iter().filter_map(|held| match held {
         Either::Number(number) => Some(number.value),
         Either::Text(_) => None,
@@ -89,7 +90,7 @@ fn numbers(hoard: &Hoard<Both>) -> Vec<u32> {
     seen.collect()
 }
 
-fn leases(hoard: &Hoard<Both>) -> bool {
+fn leases(hoard: &Hoard<Both<Number, Text>>) -> bool {
     hoard.holds.lease.is_some() && hoard.holds.counted.is_empty()
 }
 
@@ -116,27 +117,8 @@ fn a_place_is_used_again() {
             LEFT.lock().expect("nobody panics").push(own);
         }
     }
-    enum Agains {}
-    impl Pair for Agains {
-        type A = Again;
-        type B = Again;
-        type With<A, B> = Either<A, B>;
-
-        fn map<S, A, B, C, D>(
-            it: Either<A, B>,
-            with: S,
-            a: impl FnOnce(S, A) -> C,
-            b: impl FnOnce(S, B) -> D,
-        ) -> Either<C, D> {
-            Both::map(it, with, a, b)
-        }
-
-        fn by_reference<A, B>(it: &Either<A, B>) -> Either<&A, &B> {
-            Both::by_reference(it)
-        }
-    }
     let use_it = |again: Counted<Again>| {
-        let mut hoard = Hoard::<Agains>::default();
+        let mut hoard = Hoard::<Both<Again, Text>>::default();
         hoard.push(Either::Number(&again));
         assert!(hoard.holds.lease.is_some() && hoard.holds.counted.is_empty(), "whoever leased it before");
         drop(again);
