@@ -150,9 +150,12 @@ impl State {
         V: Borrow<Var>,
     {
         let (unordered, seq) = (job.point.stream.is_unordered(), job.point.seq);
-        let entry = &self.streams[job.point.stream.index()].entry;
-        entry.note_submitted(if unordered { entry.submitted() + 1 } else { seq });
         self.fill(&mut job, line, instruction, uses, filled);
+        let entry = &self.streams[job.point.stream.index()].entry;
+        if job.has_code() && !unordered {
+            entry.note_code(seq);
+        }
+        entry.note_submitted(if unordered { entry.submitted() + 1 } else { seq });
         self.dispatch(job, vm);
     }
 

@@ -45,6 +45,8 @@ impl State {
         let before = self.sync.last_submitted(stream);
         let mut point = Point::new(stream, before);
         let mut held = None;
+        // The last that has a caller's code.
+        let mut code = 0;
         while let Some(instruction) = lines.next() {
             if B::ONE && instruction.has_more() {
                 // There is enough to do before it is pushed for the line to come.
@@ -60,6 +62,7 @@ impl State {
             let waits = self.sync.order_uses(point, ordered, observed, |read| job.add_read(read));
             self.add_planned_waits(&mut job, &waits, vm);
             self.fill(&mut job, line, instruction, uses, filled);
+            code = if job.has_code() { point.seq } else { code };
             line += 1;
             if !waits.is_empty() && job.has_host_waits() {
                 held = Some(job);
@@ -76,7 +79,11 @@ impl State {
             }
         }
         self.sync.give_numbers(point);
-        self.streams[stream.index()].entry.note_submitted(point.seq);
+        let entry = &self.streams[stream.index()].entry;
+        if code > 0 {
+            entry.note_code(code);
+        }
+        entry.note_submitted(point.seq);
         submitted.add_row(stream, before + 1, point.seq);
         if let Some(job) = held {
             self.dispatch(job, vm);

@@ -4,7 +4,8 @@
 //! that waits for another holds up nobody else on the same thread. It parks only when no head is ready.
 //!
 //! [`Context`] is the logic: [`Context::step`] does all the work there is, and never waits. [`ContextShared`] is what
-//! others see: an inbox, and a bed to wake it from. [`serve`] is the thread.
+//! others see: an inbox, and a bed to wake it from. The thread is in `context_thread.rs`; a caller that waits may take a turn
+//! in its place (`help.rs`), so both work under the driver's lock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -26,12 +27,11 @@ use crate::runner::Runner;
 use crate::shared::Shared;
 use crate::sleep::Sleeper;
 use crate::slot::{Chain, Slot};
-use crate::spin::Spin;
+use crate::spin;
 use crate::stall::{Board, Running};
 use crate::sync::{AtomicU64, Mutex, Ordering, unpoisoned};
 use crate::tally::Tallies;
 use crate::waiters::Wake;
-use crate::{engine_thread, spin};
 
 /// How many instructions of one stream run before the next stream has its turn. Large enough that changing over costs
 /// nothing, small enough that a stream with short work waits for microseconds.
@@ -45,6 +45,10 @@ pub(crate) struct ContextShared {
     pub(crate) name: String,
     pub(crate) inbox: Inbox<Job>,
     pub(crate) sleeper: Arc<Sleeper>,
+    /// The logic, while a thread serves it.
+    pub(crate) driver: CachePadded<Mutex<Option<Context>>>,
+    /// Instructions that callers have run while they waited. Written under the driver's lock.
+    pub(crate) helped: AtomicU64,
     /// Streams that were opened for this context. Put here before the first job of the stream is put into the inbox.
     opened: Mutex<Vec<Opened>>,
     /// What it runs, for reports.
@@ -70,6 +74,8 @@ impl ContextShared {
             name,
             inbox: Inbox::new(),
             sleeper: Arc::new(Sleeper::new()),
+            driver: CachePadded::default(),
+            helped: AtomicU64::new(0),
             opened: Mutex::default(),
             running: Running::default(),
             heads: Board::default(),
@@ -120,7 +126,8 @@ struct Lane {
     queue: Chain<Job>,
 }
 
-/// The logic of one context. Owned by its thread, or, in inline mode, by whoever holds the engine's driver lock.
+/// The logic of one context. Whoever holds its driver lock has the turn: its thread, a caller that helps, or, in inline mode, who
+/// submits.
 pub(crate) struct Context {
     shared: Arc<ContextShared>,
     lanes: Vec<Lane>,
@@ -136,14 +143,30 @@ pub(crate) struct Context {
     looks: Looks,
     /// Whether there may be as much to take in as if it had not looked at all: the last round brought many jobs, or a lane did not
     /// come to the end of its queue.
-    lags: bool,
+    pub(crate) lags: bool,
+    /// A caller has had a turn since the thread last asked.
+    helped: bool,
 }
 
 impl Context {
     pub(crate) fn new(shared: Arc<ContextShared>) -> Context {
-        let (lanes, index) = (Vec::new(), Vec::new());
-        let (retired, looks) = (Chain::new(), Looks::default());
-        Context { shared, lanes, index, retired, has_thread: false, lane_in_hand: 0, in_hand: None, looks, lags: false }
+        Context {
+            shared,
+            lanes: Vec::new(),
+            index: Vec::new(),
+            retired: Chain::new(),
+            has_thread: false,
+            lane_in_hand: 0,
+            in_hand: None,
+            looks: Looks::default(),
+            lags: false,
+            helped: false,
+        }
+    }
+
+    /// One that a thread of its own serves.
+    pub(crate) fn with_thread(shared: Arc<ContextShared>) -> Context {
+        Context { has_thread: true, ..Context::new(shared) }
     }
 
     /// Does what can be done now; returns whether anything was.
@@ -152,7 +175,7 @@ impl Context {
     }
 
     /// [`Context::step`], with or without a look into the inbox.
-    fn work(&mut self, looks: bool, vm: &Shared) -> bool {
+    pub(crate) fn work(&mut self, looks: bool, vm: &Shared) -> bool {
         self.surviving(vm, |context| {
             let taken = if looks { context.take_in() } else { 0 };
             context.lags = taken >= spin::FEW;
@@ -169,6 +192,25 @@ impl Context {
     /// Runs the next instruction of one stream if it is ready. Returns whether anything was done.
     pub(crate) fn step_lane(&mut self, lane: usize, vm: &Shared) -> bool {
         self.surviving(vm, |context| context.run_turn(lane, 1, vm) > 0)
+    }
+
+    /// Runs what lies on one stream up to number `seq`, no more than a turn of it, while it is ready.
+    pub(crate) fn help(&mut self, entry: &StreamEntry, seq: u64, vm: &Shared) {
+        self.helped = true;
+        self.surviving(vm, |context| {
+            context.take_in();
+            let Some(lane) = context.index.get(entry.id.index()).copied().flatten() else { return false };
+            let left = seq.saturating_sub(entry.passed()) as usize;
+            let ran = context.run_turn(lane, left.min(TURN), vm);
+            let helped = &context.shared.helped;
+            helped.store(helped.load(Ordering::Relaxed) + ran as u64, Ordering::Relaxed);
+            ran > 0
+        });
+    }
+
+    /// Whether a caller has had a turn since this was last asked.
+    pub(crate) fn was_helped(&mut self) -> bool {
+        std::mem::take(&mut self.helped)
     }
 
     /// Does `work`. What runs an instruction catches its panics; if a backend panics anywhere else, the instruction in
@@ -405,10 +447,20 @@ impl Context {
         !self.shared.inbox.is_empty() || self.has_ready_head(vm)
     }
 
-    /// Whether something that was taken in can be done now.
-    fn has_ready_head(&self, vm: &Shared) -> bool {
-        self.lanes.iter().any(|lane| lane.entry.flight.as_ref().is_some_and(Flight::needs_attention))
-            || self.blocked().any(|(lane, head, point)| launch::is_met(head, &lane.entry, point, vm))
+    /// Whether something was taken in that has not run.
+    pub(crate) fn holds(&self) -> bool {
+        self.lanes.iter().any(|lane| !lane.queue.is_empty() || lane.entry.flight.is_some())
+    }
+
+    /// Whether something that was taken in can be done now: a caller that had a turn may have left heads that wait for nothing.
+    pub(crate) fn has_ready_head(&self, vm: &Shared) -> bool {
+        self.lanes.iter().any(|Lane { entry, queue, .. }| {
+            let head_is_ready = |head: &Job| match head.first_device_wait() {
+                None => true,
+                Some(point) => launch::is_met(head, entry, point, vm),
+            };
+            entry.flight.as_ref().is_some_and(Flight::needs_attention) || queue.front().is_some_and(head_is_ready)
+        })
     }
 
     /// What the heads wait for: the first open wait of each.
@@ -424,9 +476,11 @@ impl Context {
         self.shared.heads.write(self.lanes.iter().filter_map(|lane| lane.queue.front()));
     }
 
-    /// Sleeps until there may be something to do. Every way to become ready leads to a wake: a push into the inbox, a
-    /// passed point that a head waits for, the end of the engine.
-    fn sleep(&mut self, vm: &Shared) {
+    /// Makes ready to sleep until there may be something to do. Every way to become ready leads to a wake: a push into the inbox, a
+    /// passed point that a head waits for, the end of the engine. All under one hold of the driver's lock: what a caller has taken in
+    /// before is among the heads here, what it takes in later was pushed when the sleeper was announced.
+    pub(crate) fn lie_down(&mut self, vm: &Shared) -> Bed {
+        self.give_back(vm);
         self.note_heads();
         let sleeper = &self.shared.sleeper;
         sleeper.prepare();
@@ -450,12 +504,28 @@ impl Context {
                 Err(_) => asleep = false,
             }
         }
-        if asleep {
+        Bed { asleep, registered }
+    }
+}
+
+/// A context's thread that is about to sleep.
+#[must_use = "the thread has announced that it sleeps"]
+pub(crate) struct Bed {
+    /// Nothing was there to be done.
+    asleep: bool,
+    /// Where the sleeper is registered.
+    registered: Vec<(Point, u64)>,
+}
+
+impl Bed {
+    /// Sleeps until woken, unless there was something to do. The driver's lock is not held.
+    pub(crate) fn sleep(self, sleeper: &Sleeper, vm: &Shared) {
+        if self.asleep {
             sleeper.sleep();
         } else {
             sleeper.cancel();
         }
-        for (point, id) in registered {
+        for (point, id) in self.registered {
             if let Some(entry) = vm.streams.get(point.stream) {
                 entry.forget(point.seq, id);
             }
@@ -469,43 +539,4 @@ fn bind(flight: &Flight) {
         // Its commands do without, or fail for the same reason and say so.
         log::warn!("the thread that launches for {} was not bound: {error}", flight.device.id());
     }
-}
-
-/// The body of a context's thread: works, spins a little, sleeps; ends when the engine is over.
-pub(crate) fn serve(shared: Arc<ContextShared>, vm: Arc<Shared>) {
-    engine_thread::enter();
-    shared.sleeper.belongs_here();
-    let mut context = Context { has_thread: true, ..Context::new(shared) };
-    let mut looks = true;
-    loop {
-        let worked = context.work(looks, &vm);
-        looks = context.lags || somebody_waits(&vm);
-        if worked {
-            continue;
-        }
-        context.give_back(&vm);
-        if vm.is_over() {
-            vm.wake_all();
-            return;
-        }
-        let mut spin = Spin::new(spin::CONTEXT);
-        loop {
-            // Each look into an empty inbox takes its line away from whoever pushes next.
-            let looks_in = spin.is_nth(spin::INBOX_EVERY) || somebody_waits(&vm);
-            let glance = || somebody_waits(&vm) && !context.shared.inbox.is_empty();
-            if context.has_ready_head(&vm) || (looks_in && !context.shared.inbox.is_empty()) || !spin.turn(glance) {
-                break;
-            }
-        }
-        looks = true;
-        if !context.is_ready(&vm) {
-            context.sleep(&vm);
-        }
-    }
-}
-
-/// Whether a caller waits for anything: then a context looks into its inbox as often as it can.
-#[inline]
-fn somebody_waits(vm: &Shared) -> bool {
-    vm.waiting.load(Ordering::Relaxed) > 0
 }

@@ -39,6 +39,9 @@ pub(crate) struct StreamEntry {
 struct Submission {
     /// The highest number submitted; of an unordered stream, how many were. Written under the submission lock.
     submitted: AtomicU64,
+    /// The number of the last instruction submitted that has a caller's code, or 0. Written under the submission lock, before
+    /// `submitted`. Not kept for unordered streams.
+    last_code: AtomicU64,
     /// How many instructions the scheduler has dispatched. Written by the scheduler, after they reached the context:
     /// when it equals what was sent to the scheduler, the right to dispatch is back with the submitters.
     dispatched: AtomicU64,
@@ -160,6 +163,19 @@ impl StreamEntry {
 
     pub(crate) fn note_submitted(&self, seq: u64) {
         self.submission.submitted.store(seq, Ordering::Release);
+    }
+
+    /// An instruction with a caller's code was submitted: told before [`StreamEntry::note_submitted`] of it.
+    #[inline]
+    pub(crate) fn note_code(&self, seq: u64) {
+        self.submission.last_code.store(seq, Ordering::Release);
+    }
+
+    /// Whether among what is submitted and has not passed there may be a caller's code: of what came before that which the
+    /// calling thread knows of, it is so if this says it.
+    #[inline]
+    pub(crate) fn may_hold_code(&self) -> bool {
+        self.id.is_unordered() || self.submission.last_code.load(Ordering::Acquire) > self.passed()
     }
 
     pub(crate) fn dispatched(&self) -> u64 {

@@ -214,6 +214,30 @@ fn shuttle_dropped_handles_are_freed_once() {
     });
 }
 
+/// Callers that help take in what lies there for other lanes of the context too, with functions that they must not run: the thread
+/// finds what they leave. One of the instructions may be the last of a closed engine.
+#[test]
+fn shuttle_callers_that_help_leave_nothing_behind() {
+    drawn(|| {
+        let vm = Arc::new(engine(|builder| builder.cpu_threads(1)));
+        let other = {
+            let vm = vm.clone();
+            shuttle::thread::spawn(move || {
+                let _lane = crate::lane(1);
+                let x = vm.fill(CPU, DType::F32, &[1], 1.0).expect("a fill");
+                let _ = vm.call_fn("look", CPU, [x.read()], |_| Ok(())).expect("taken");
+                assert_eq!(x.neg().expect("an op").wait(), Ok(()));
+            })
+        };
+        let x = vm.fill(CPU, DType::F32, &[1], 1.0).expect("a fill");
+        assert_eq!(x.neg().expect("an op").wait(), Ok(()));
+        other.join().expect("it saw all pass");
+        let y = x.neg().expect("an op");
+        vm.close();
+        assert_eq!(y.wait(), Ok(()));
+    });
+}
+
 /// A broken program to prove that schedules are drawn at all: two threads that add to a number by load and store.
 #[test]
 #[should_panic(expected = "an update was lost")]

@@ -16,6 +16,8 @@ pub struct Stats {
     pub in_flight_bytes: u64,
     /// Submitters that are blocked because the queue is full.
     pub blocked_submitters: usize,
+    /// Instructions that callers have run themselves while they waited for them: built-in kernels, copies and fills of CPU streams.
+    pub helped: u64,
     /// The allocators: one per place and memory kind in use.
     pub memory: Vec<PoolStats>,
     /// Events that exist on the devices: recorded for waits that are to come, and given back once nobody needs them.

@@ -11,7 +11,8 @@ use streamvm_ep::DeviceId;
 use streamvm_stream::Threads as Wanted;
 
 use crate::completion;
-use crate::context::{self, ContextShared};
+use crate::context::ContextShared;
+use crate::context_thread;
 use crate::pool::{self, Worker};
 use crate::push::{PoolConfigs, pin};
 use crate::shared::Shared;
@@ -118,7 +119,7 @@ impl Threads {
                 None => {
                     let (shared, engine) = (context.clone(), vm.clone());
                     let thread = Builder::new().name(context.name.clone());
-                    state.handles.push(thread.spawn(move || context::serve(shared, engine))?);
+                    state.handles.push(thread.spawn(move || context_thread::serve(shared, engine))?);
                 }
             }
             state.contexts.push(Known { device, wanted, streams: 1, context: context.clone() });
@@ -162,6 +163,12 @@ impl Threads {
     pub(crate) fn retired_bytes(&self) -> u64 {
         let state = unpoisoned(self.state.lock());
         state.contexts.iter().map(|known| known.context.retired_bytes.load(Ordering::Acquire)).sum()
+    }
+
+    /// Instructions that callers have run while they waited.
+    pub(crate) fn helped(&self) -> u64 {
+        let state = unpoisoned(self.state.lock());
+        state.contexts.iter().map(|known| known.context.helped.load(Ordering::Relaxed)).sum()
     }
 
     /// All contexts, workers included.

@@ -392,6 +392,7 @@ impl Vm {
             in_flight: pending.instructions,
             in_flight_bytes: pending.bytes,
             blocked_submitters: self.shared.room.blocked(),
+            helped: self.shared.threads.helped(),
             live_events: self.shared.live_events(),
             threads: self.shared.threads.count(),
         }

@@ -1,7 +1,8 @@
 //! Waiting for points: blocking, with a deadline, by callback.
 //!
 //! A thread of an engine must not wait: the thread that it waits for may be itself. In a child of the engine's process
-//! nobody waits either: no thread of the engine is there.
+//! nobody waits either: no thread of the engine is there. A caller that waits helps first ([`help`](crate::help)), then spins,
+//! then parks.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -64,6 +65,9 @@ impl Shared {
         entry.demand(point.seq);
         if let Some(simulated) = &self.simulated {
             return self.step_until(simulated, || self.streams.has_passed(point), deadline);
+        }
+        if deadline.is_none() && self.help(entry, point.seq) {
+            return Ok(());
         }
         if self.spin_until_passed(entry, point.seq) {
             return Ok(());

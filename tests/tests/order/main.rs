@@ -5,6 +5,7 @@ mod completion;
 mod engine_scenarios;
 mod executor_scenarios;
 mod held;
+mod helping;
 mod holes;
 mod lifecycle;
 mod order;

@@ -1,0 +1,209 @@
+//! Helping: a caller that waits runs built-in kernels, copies and fills that it waits for in place of the thread context, and
+//! never a caller's code.
+//!
+//! Who comes first is the scheduler's choice, the system's. So these tests go on until a caller has helped, or for a long time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use streamvm::{DType, Error, Op, Params, Vm, VmBuilder};
+use streamvm_tests::{CPU, PATIENCE, failure_of, no_races, on_device, submit, within};
+
+/// Long enough for a thread context to fall asleep.
+const PAUSE: Duration = Duration::from_millis(1);
+
+fn vm() -> Vm {
+    Vm::builder().build().expect("an engine")
+}
+
+/// Does `round` until callers have helped in a hundred of them.
+fn until_helped(vm: &Vm, mut round: impl FnMut(usize)) {
+    let mut helped = 0;
+    for number in 0..100_000 {
+        if number % 4 == 0 {
+            std::thread::sleep(PAUSE);
+        }
+        let before = vm.stats().helped;
+        round(number);
+        helped += usize::from(vm.stats().helped > before);
+        if helped >= 100 {
+            return;
+        }
+    }
+    panic!("a caller has helped {helped} times in 100,000 waits");
+}
+
+#[test]
+fn a_waiter_runs_kernels_and_copies_itself() {
+    let builders: [(&str, fn(VmBuilder) -> VmBuilder); 3] = [
+        ("plain", |builder| builder),
+        ("watched", |builder| builder.detect_races(true)),
+        ("profiled", |builder| builder.profile(true)),
+    ];
+    for (name, set) in builders {
+        within(name, move || {
+            let vm = set(Vm::builder()).build().expect("an engine");
+            let one = on_device(&vm, &[1.0]);
+            let mut sum = on_device(&vm, &[0.0]);
+            let mut rounds = 0;
+            until_helped(&vm, |_| {
+                sum = sum.add(&one).expect("a sum");
+                sum.wait().expect("it passes");
+                rounds += 1;
+            });
+            assert_eq!(sum.to_vec::<f32>(), Ok(vec![rounds as f32]));
+            no_races(&vm);
+        });
+    }
+}
+
+/// A thousand in one list are more than a turn: who helps gives the turn back.
+#[test]
+fn a_waiter_and_the_context_take_turns_on_one_stream() {
+    within("turns", || {
+        let vm = vm();
+        let (one, sum) = (on_device(&vm, &[1.0]), on_device(&vm, &[0.0]));
+        let mut rounds = 0;
+        until_helped(&vm, |_| {
+            let ticket = submit(&vm, |b| (0..1_000).try_for_each(|_| b.op_into(Op::Add, &[&sum, &one], Params::default(), &sum)));
+            ticket.wait().expect("it passes");
+            rounds += 1;
+            // Exact as long as it is below 2^24.
+            if rounds % 1_000 == 0 {
+                vm.submit(streamvm_tests::list(|b| b.fill_into(&sum, 0.0))).expect("taken").wait().expect("it passes");
+            }
+        });
+        assert_eq!(sum.to_vec::<f32>(), Ok(vec![(rounds % 1_000 * 1_000) as f32]));
+    });
+}
+
+/// Hole 17: whoever waits may hold a lock that a function takes.
+#[test]
+fn a_waiter_never_runs_a_function() {
+    within("functions beside kernels", || {
+        let vm = vm();
+        let me = std::thread::current().id();
+        let (one, sum) = (on_device(&vm, &[1.0]), on_device(&vm, &[0.0]));
+        let mine = Arc::new(AtomicUsize::new(0));
+        let count = |thread: ThreadId| {
+            let mine = mine.clone();
+            move || mine.fetch_add(usize::from(std::thread::current().id() == thread), Ordering::Relaxed)
+        };
+        until_helped(&vm, |round| {
+            // In front of what is waited for, with something to drop, and behind it.
+            let (in_front, behind) = (count(me), count(me));
+            if round % 2 == 0 {
+                let dropped = OnDrop(Some(count(me)));
+                submit(&vm, |b| {
+                    b.call_fn("in front", CPU, [sum.read()], move |_| {
+                        let _held = &dropped;
+                        in_front();
+                        Ok(())
+                    })
+                });
+            }
+            let ticket = submit(&vm, |b| b.op_into(Op::Add, &[&sum, &one], Params::default(), &sum));
+            if round % 3 == 0 {
+                submit(&vm, |b| {
+                    b.call_fn("behind", CPU, [sum.read()], move |_| {
+                        behind();
+                        Ok(())
+                    })
+                });
+            }
+            ticket.wait().expect("it passes");
+        });
+        vm.wait_all().expect("nothing fails");
+        assert_eq!(mine.load(Ordering::Relaxed), 0, "the caller's thread ran a function of its own");
+    });
+}
+
+struct OnDrop<F: FnOnce() -> usize>(Option<F>);
+
+impl<F: FnOnce() -> usize> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        self.0.take().map(|f| f());
+    }
+}
+
+/// A kernel is not interrupted, so a caller that must be back in time leaves it to the context.
+#[test]
+fn a_waiter_with_a_deadline_does_not_help() {
+    within("deadlines", || {
+        let vm = vm();
+        for round in 0..200 {
+            if round % 4 == 0 {
+                std::thread::sleep(PAUSE);
+            }
+            let x = vm.fill(CPU, DType::F32, &[1], 1.0).expect("a fill");
+            x.wait_timeout(PATIENCE).expect("it passes");
+        }
+        assert_eq!(vm.stats().helped, 0);
+    });
+}
+
+#[test]
+fn a_waiter_that_skips_what_has_failed_tells_the_root_cause() {
+    within("failures", || {
+        let vm = vm();
+        let x = on_device(&vm, &[1.0]);
+        let sour = submit(&vm, |b| b.call_fn("sour", CPU, [x.update()], |_| Err("no luck".into())));
+        assert_eq!(failure_of(sour.wait()).what, "sour");
+        until_helped(&vm, |_| {
+            let y = x.neg().expect("submitted");
+            assert_eq!(failure_of(y.wait()).what, "sour");
+        });
+    });
+}
+
+/// What helps takes in what lies there for other lanes of the context, too, and the thread finds it.
+#[test]
+fn helpers_leave_nothing_behind() {
+    within("many helpers", || {
+        let vm = Vm::builder().cpu_threads(1).build().expect("an engine");
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let vm = &vm;
+                scope.spawn(move || {
+                    let _lane = streamvm::lane(thread);
+                    let one = on_device(vm, &[1.0]);
+                    let mut sum = on_device(vm, &[0.0]);
+                    for round in 0..2_000 {
+                        sum = sum.add(&one).expect("a sum");
+                        if round % 3 == 0 {
+                            let seen = submit(vm, |b| b.call_fn("look", CPU, [sum.read()], |_| Ok(())));
+                            seen.wait().expect("it passes");
+                        } else {
+                            sum.wait().expect("it passes");
+                        }
+                    }
+                    assert_eq!(sum.to_vec::<f32>(), Ok(vec![2_000.0]));
+                });
+            }
+        });
+        assert_eq!(vm.stats().in_flight, 0);
+    });
+}
+
+/// The last instruction of a closed engine may be a caller's: the threads end all the same.
+#[test]
+fn an_engine_whose_last_instruction_a_waiter_runs_ends() {
+    within("many engines", || {
+        let mut helped = 0;
+        for _ in 0..200 {
+            let vm = vm();
+            let x = vm.fill(CPU, DType::F32, &[1], 1.0).expect("a fill");
+            x.wait().expect("it passes");
+            std::thread::sleep(Duration::from_micros(200));
+            let y = x.neg().expect("submitted");
+            vm.close();
+            assert_eq!(y.wait(), Ok(()));
+            helped += vm.stats().helped;
+            vm.shutdown(PATIENCE).expect("its threads end");
+            assert_eq!(y.neg().map(|_| ()), Err(Error::Shutdown));
+        }
+        assert!(helped > 0, "no caller has helped in 200 engines");
+    });
+}
