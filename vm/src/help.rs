@@ -9,7 +9,8 @@
 //!   that has any; below that nothing is run here. Kernels are all the engine's own.
 //! * Who has the driver's lock has the turn, so a stream is run by one thread at a time, in order.
 //! * Nothing is left to be found: what was taken in and not run is seen by the context's thread before it sleeps, as
-//!   [`Context::lie_down`](crate::context::Context::lie_down) looks under the same lock.
+//!   [`Context::lie_down`](crate::context::Context::lie_down) looks under the same lock. Nor does the thread sleep through the end of the
+//!   engine: whatever is ready here, it is awake for, or about to be woken for by whoever made it ready.
 //! * A caller with a deadline does not help: a kernel is not interrupted. Nor does anyone for a device that runs by itself.
 
 use crate::engine_thread;
@@ -28,11 +29,6 @@ impl Shared {
         let here = engine_thread::visit();
         context.help(entry, seq, self);
         drop(here);
-        drop(driver);
-        // As a context's thread does: of those that pass the last instructions, one sees the end.
-        if self.is_over() {
-            self.wake_all();
-        }
         entry.has_passed(seq)
     }
 }

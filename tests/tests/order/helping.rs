@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::ThreadId;
 use std::time::Duration;
 
 use streamvm::{DType, Error, Op, Params, Vm, VmBuilder};
@@ -16,6 +15,12 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 fn vm() -> Vm {
     Vm::builder().build().expect("an engine")
+}
+
+/// Engines that submit and run in different ways.
+fn engines() -> [(&'static str, VmBuilder); 3] {
+    let watched = Vm::builder().detect_races(true);
+    [("plain", Vm::builder()), ("watched", watched), ("profiled", Vm::builder().profile(true))]
 }
 
 /// Does `round` until callers have helped in a hundred of them.
@@ -37,14 +42,9 @@ fn until_helped(vm: &Vm, mut round: impl FnMut(usize)) {
 
 #[test]
 fn a_waiter_runs_kernels_and_copies_itself() {
-    let builders: [(&str, fn(VmBuilder) -> VmBuilder); 3] = [
-        ("plain", |builder| builder),
-        ("watched", |builder| builder.detect_races(true)),
-        ("profiled", |builder| builder.profile(true)),
-    ];
-    for (name, set) in builders {
+    for (name, builder) in engines() {
         within(name, move || {
-            let vm = set(Vm::builder()).build().expect("an engine");
+            let vm = builder.build().expect("an engine");
             let one = on_device(&vm, &[1.0]);
             let mut sum = on_device(&vm, &[0.0]);
             let mut rounds = 0;
@@ -67,7 +67,9 @@ fn a_waiter_and_the_context_take_turns_on_one_stream() {
         let (one, sum) = (on_device(&vm, &[1.0]), on_device(&vm, &[0.0]));
         let mut rounds = 0;
         until_helped(&vm, |_| {
-            let ticket = submit(&vm, |b| (0..1_000).try_for_each(|_| b.op_into(Op::Add, &[&sum, &one], Params::default(), &sum)));
+            let ticket = submit(&vm, |b| {
+                (0..1_000).try_for_each(|_| b.op_into(Op::Add, &[&sum, &one], Params::default(), &sum))
+            });
             ticket.wait().expect("it passes");
             rounds += 1;
             // Exact as long as it is below 2^24.
@@ -82,42 +84,42 @@ fn a_waiter_and_the_context_take_turns_on_one_stream() {
 /// Hole 17: whoever waits may hold a lock that a function takes.
 #[test]
 fn a_waiter_never_runs_a_function() {
-    within("functions beside kernels", || {
-        let vm = vm();
-        let me = std::thread::current().id();
-        let (one, sum) = (on_device(&vm, &[1.0]), on_device(&vm, &[0.0]));
-        let mine = Arc::new(AtomicUsize::new(0));
-        let count = |thread: ThreadId| {
-            let mine = mine.clone();
-            move || mine.fetch_add(usize::from(std::thread::current().id() == thread), Ordering::Relaxed)
-        };
-        until_helped(&vm, |round| {
-            // In front of what is waited for, with something to drop, and behind it.
-            let (in_front, behind) = (count(me), count(me));
-            if round % 2 == 0 {
-                let dropped = OnDrop(Some(count(me)));
-                submit(&vm, |b| {
-                    b.call_fn("in front", CPU, [sum.read()], move |_| {
+    for (name, builder) in engines() {
+        within(name, move || {
+            let vm = builder.build().expect("an engine");
+            let me = std::thread::current().id();
+            let (one, sum) = (on_device(&vm, &[1.0]), on_device(&vm, &[0.0]));
+            let mine = Arc::new(AtomicUsize::new(0));
+            let count = || {
+                let mine = mine.clone();
+                move || mine.fetch_add(usize::from(std::thread::current().id() == me), Ordering::Relaxed)
+            };
+            until_helped(&vm, |round| {
+                // In front of what is waited for, with something to drop, and behind it.
+                if round % 2 == 0 {
+                    let (called, dropped) = (count(), OnDrop(Some(count())));
+                    let function = move || {
                         let _held = &dropped;
-                        in_front();
+                        called();
                         Ok(())
-                    })
-                });
-            }
-            let ticket = submit(&vm, |b| b.op_into(Op::Add, &[&sum, &one], Params::default(), &sum));
-            if round % 3 == 0 {
-                submit(&vm, |b| {
-                    b.call_fn("behind", CPU, [sum.read()], move |_| {
-                        behind();
+                    };
+                    submit(&vm, |b| b.call_fn("in front", CPU, [sum.read()], move |_| function()));
+                }
+                let ticket = submit(&vm, |b| b.op_into(Op::Add, &[&sum, &one], Params::default(), &sum));
+                if round % 3 == 0 {
+                    let called = count();
+                    let function = move || {
+                        called();
                         Ok(())
-                    })
-                });
-            }
-            ticket.wait().expect("it passes");
+                    };
+                    submit(&vm, |b| b.call_fn("behind", CPU, [sum.read()], move |_| function()));
+                }
+                ticket.wait().expect("it passes");
+            });
+            vm.wait_all().expect("nothing fails");
+            assert_eq!(mine.load(Ordering::Relaxed), 0, "the caller's thread ran a function");
         });
-        vm.wait_all().expect("nothing fails");
-        assert_eq!(mine.load(Ordering::Relaxed), 0, "the caller's thread ran a function of its own");
-    });
+    }
 }
 
 struct OnDrop<F: FnOnce() -> usize>(Option<F>);
@@ -184,26 +186,5 @@ fn helpers_leave_nothing_behind() {
             }
         });
         assert_eq!(vm.stats().in_flight, 0);
-    });
-}
-
-/// The last instruction of a closed engine may be a caller's: the threads end all the same.
-#[test]
-fn an_engine_whose_last_instruction_a_waiter_runs_ends() {
-    within("many engines", || {
-        let mut helped = 0;
-        for _ in 0..200 {
-            let vm = vm();
-            let x = vm.fill(CPU, DType::F32, &[1], 1.0).expect("a fill");
-            x.wait().expect("it passes");
-            std::thread::sleep(Duration::from_micros(200));
-            let y = x.neg().expect("submitted");
-            vm.close();
-            assert_eq!(y.wait(), Ok(()));
-            helped += vm.stats().helped;
-            vm.shutdown(PATIENCE).expect("its threads end");
-            assert_eq!(y.neg().map(|_| ()), Err(Error::Shutdown));
-        }
-        assert!(helped > 0, "no caller has helped in 200 engines");
     });
 }
