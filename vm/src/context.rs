@@ -18,9 +18,12 @@ use streamvm_stream::Point;
 use crate::beds::Beds;
 use crate::entry::StreamEntry;
 use crate::flight::{Flight, Shown};
+use crate::handle::Handle;
 use crate::inbox::Inbox;
+use crate::intake::Singles;
 use crate::job::{Job, Task};
 use crate::launch;
+use crate::ring::Drain;
 use crate::room::Looks;
 use crate::run;
 use crate::runner::Runner;
@@ -40,10 +43,16 @@ const TURN: usize = 64;
 /// Slots that a context keeps before it gives them back in one batch.
 const RETIRED: usize = 64;
 
+/// Places in a ring: so many submissions of one instruction can lie there before the next take the longer way. Eight bytes each; with one
+/// core as many are submitted in a row.
+const SINGLES: usize = 1024;
+
 /// What others see of a context.
 pub(crate) struct ContextShared {
     pub(crate) name: String,
     pub(crate) inbox: Inbox<Job>,
+    /// What submissions of one instruction send, where no pool serves the inbox.
+    pub(crate) singles: Singles<Job>,
     pub(crate) sleeper: Arc<Sleeper>,
     /// The logic, while a thread serves it.
     pub(crate) driver: CachePadded<Mutex<Option<Context>>>,
@@ -69,10 +78,21 @@ struct Opened {
 }
 
 impl ContextShared {
+    /// That of a context which runs streams.
     pub(crate) fn new(name: String) -> ContextShared {
+        ContextShared::with_places(name, SINGLES)
+    }
+
+    /// That of a worker.
+    pub(crate) fn of_worker(name: String) -> ContextShared {
+        ContextShared::with_places(name, 1)
+    }
+
+    fn with_places(name: String, places: usize) -> ContextShared {
         ContextShared {
             name,
             inbox: Inbox::new(),
+            singles: Singles::new(places),
             sleeper: Arc::new(Sleeper::new()),
             driver: CachePadded::default(),
             helped: AtomicU64::new(0),
@@ -87,7 +107,35 @@ impl ContextShared {
 
     /// The door to a pool, whose workers sleep in `beds`.
     pub(crate) fn door(name: String, beds: Beds) -> ContextShared {
-        ContextShared { beds: Some(beds), ..ContextShared::new(name) }
+        ContextShared { beds: Some(beds), ..ContextShared::with_places(name, 1) }
+    }
+
+    /// Puts a batch into the inbox.
+    #[inline]
+    pub(crate) fn send(&self, jobs: &mut Chain<Job>) {
+        if self.beds.is_none() {
+            self.singles.others_are_sent(jobs.len());
+        }
+        self.inbox.push(jobs);
+    }
+
+    /// Puts a slot into the inbox.
+    pub(crate) fn send_one(&self, job: Slot<Job>) {
+        self.singles.others_are_sent(1);
+        self.inbox.push_one(job);
+    }
+
+    /// Whether there seems to be nothing to take: a cheap look.
+    #[inline]
+    pub(crate) fn seems_empty(&self) -> bool {
+        self.inbox.is_empty() && self.singles.ring.is_empty()
+    }
+
+    /// Whether there is nothing to take, for the thread that takes, when it has announced that it will sleep. What goes into the ring
+    /// is put there under the submission lock, as is the look whether somebody sleeps.
+    fn is_surely_empty(&self, handle: &Handle) -> bool {
+        let _inside = handle.lock();
+        self.inbox.is_surely_empty() && self.singles.ring.is_empty()
     }
 
     /// Whether somebody must be woken to see what was put into the inbox.
@@ -130,6 +178,8 @@ struct Lane {
 /// submits.
 pub(crate) struct Context {
     shared: Arc<ContextShared>,
+    /// Where single instructions come out.
+    drain: Option<Drain<Job>>,
     lanes: Vec<Lane>,
     /// Stream number -> lane.
     index: Vec<Option<usize>>,
@@ -151,6 +201,7 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn new(shared: Arc<ContextShared>) -> Context {
         Context {
+            drain: shared.singles.drain(),
             shared,
             lanes: Vec::new(),
             index: Vec::new(),
@@ -282,7 +333,10 @@ impl Context {
     /// fetch ahead, goes there as it is. Measured on 2 cores, ns, medians of 7 runs in turns, one by one / as it is: independent in
     /// lists 61 / 53, fan over two lanes 132 / 119. What knows nothing ahead is told by being queued anew.
     pub(crate) fn take_in(&mut self) -> usize {
-        let mut jobs = self.shared.inbox.take();
+        let mut jobs = match &mut self.drain {
+            Some(drain) => self.shared.singles.take(drain, &self.shared.inbox),
+            None => self.shared.inbox.take(),
+        };
         let taken = jobs.len();
         if jobs.knows_ahead()
             && let Some(lane) = self.lane_of_all(&jobs)
@@ -444,7 +498,7 @@ impl Context {
 
     /// Whether something can be done now.
     pub(crate) fn is_ready(&self, vm: &Shared) -> bool {
-        !self.shared.inbox.is_empty() || self.has_ready_head(vm)
+        !self.shared.seems_empty() || self.has_ready_head(vm)
     }
 
     /// Whether something was taken in that has not run.
@@ -484,7 +538,7 @@ impl Context {
         self.note_heads();
         let sleeper = &self.shared.sleeper;
         sleeper.prepare();
-        let mut asleep = self.shared.inbox.is_surely_empty() && !vm.is_over();
+        let mut asleep = self.shared.is_surely_empty(vm.handle) && !vm.is_over();
         let mut registered = Vec::new();
         asleep &= !self.lanes.iter().any(|lane| lane.entry.flight.as_ref().is_some_and(Flight::surely_needs_attention));
         for (lane, head, point) in self.blocked() {

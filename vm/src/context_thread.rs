@@ -58,7 +58,7 @@ fn finds_work(shared: &ContextShared, vm: &Shared, mut holds: bool) -> bool {
     loop {
         // Each look into an empty inbox takes its line away from whoever pushes next.
         let looks_in = spin.is_nth(spin::INBOX_EVERY) || somebody_waits(vm);
-        if looks_in && !shared.inbox.is_empty() {
+        if looks_in && !shared.seems_empty() {
             return true;
         }
         if (holds || looks_in)
@@ -72,7 +72,7 @@ fn finds_work(shared: &ContextShared, vm: &Shared, mut holds: bool) -> bool {
                 (spin, holds) = (Spin::new(spin::CONTEXT), context.holds());
             }
         }
-        let glance = || somebody_waits(vm) && !shared.inbox.is_empty();
+        let glance = || somebody_waits(vm) && !shared.seems_empty();
         if !spin.turn(glance) {
             return false;
         }

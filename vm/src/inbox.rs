@@ -99,12 +99,6 @@ impl<T> Inbox<T> {
         (self.latest[1].load(Ordering::Relaxed), moved)
     }
 
-    /// Asks for the line that a push writes to, for one that follows soon.
-    #[inline]
-    pub(crate) fn fetch(&self) {
-        fetch(std::ptr::from_ref(&*self.newest).addr(), 1);
-    }
-
     /// Whether there seems to be nothing to take: a cheap look.
     pub(crate) fn is_empty(&self) -> bool {
         self.newest.load(Ordering::Relaxed).is_null()

@@ -1,4 +1,4 @@
-//! Outboxes: jobs sorted by the thread context that runs them, handed over as one batch each.
+//! Outboxes: jobs sorted by the thread context that runs them, handed over as one batch each; a submitter's only job goes by itself.
 
 use std::sync::Arc;
 
@@ -6,25 +6,41 @@ use smallvec::SmallVec;
 
 use crate::context::ContextShared;
 use crate::job::Job;
+use crate::ring::Feed;
 use crate::slot::{Chain, Slot};
 
 /// Batches being put together. The entries stay between uses, so steady use allocates nothing.
 pub(crate) struct Outbox {
-    batches: Vec<(Arc<ContextShared>, Chain<Job>)>,
+    batches: Vec<Batch>,
     /// The batches that hold a job, then those that were pushed and whose contexts may have to be woken.
     filled: Vec<usize>,
+    /// Whether its jobs may go one by one: those of submitters, who hold the submission lock.
+    has_feeds: bool,
+}
+
+struct Batch {
+    context: Arc<ContextShared>,
+    jobs: Chain<Job>,
+    feed: Option<Feed<Job>>,
 }
 
 impl Outbox {
+    /// One whose jobs go as batches only.
     pub(crate) fn new() -> Outbox {
-        Outbox { batches: Vec::new(), filled: Vec::new() }
+        Outbox { batches: Vec::new(), filled: Vec::new(), has_feeds: false }
+    }
+
+    /// The outbox of all submitters.
+    pub(crate) fn of_submitters() -> Outbox {
+        Outbox { has_feeds: true, ..Outbox::new() }
     }
 
     /// The number of the batch for `context`.
     pub(crate) fn batch_for(&mut self, context: &Arc<ContextShared>) -> usize {
-        let known = self.batches.iter().position(|(known, _)| Arc::ptr_eq(known, context));
+        let known = self.batches.iter().position(|known| Arc::ptr_eq(&known.context, context));
         known.unwrap_or_else(|| {
-            self.batches.push((context.clone(), Chain::new()));
+            let feed = if self.has_feeds { context.singles.feed() } else { None };
+            self.batches.push(Batch { context: context.clone(), jobs: Chain::new(), feed });
             self.batches.len() - 1
         })
     }
@@ -32,7 +48,7 @@ impl Outbox {
     /// Adds a job to a batch.
     #[inline]
     pub(crate) fn add(&mut self, batch: usize, job: Slot<Job>) {
-        let chain = &mut self.batches[batch].1;
+        let chain = &mut self.batches[batch].jobs;
         if chain.is_empty() {
             self.filled.push(batch);
         }
@@ -46,8 +62,8 @@ impl Outbox {
     pub(crate) fn push(&mut self) -> bool {
         let mut sleeps = false;
         for index in &self.filled {
-            let (context, batch) = &mut self.batches[*index];
-            context.inbox.push(batch);
+            let Batch { context, jobs, .. } = &mut self.batches[*index];
+            context.send(jobs);
             sleeps |= context.is_sleeping();
         }
         if !sleeps {
@@ -59,17 +75,24 @@ impl Outbox {
     /// Asks for what the next job is put into.
     #[inline]
     pub(crate) fn fetch(&self, batch: usize) {
-        self.batches[batch].0.inbox.fetch();
+        if let Some(feed) = &self.batches[batch].feed {
+            feed.fetch();
+        }
     }
 
-    /// Puts a job into a context's inbox at once, where nothing was added. Returns whether the context sleeps, as
-    /// [`Outbox::push`] does.
+    /// Hands a context its job at once, where nothing was added. Returns whether the context sleeps, as [`Outbox::push`] does.
     #[inline]
     #[must_use = "who sleeps must be woken"]
     pub(crate) fn push_one(&mut self, batch: usize, job: Slot<Job>) -> bool {
         debug_assert!(self.filled.is_empty(), "nothing is left behind");
-        let context = &self.batches[batch].0;
-        context.inbox.push_one(job);
+        let Batch { context, feed, .. } = &mut self.batches[batch];
+        let left = match feed {
+            Some(feed) if context.singles.are_next() => feed.put(job).err(),
+            _ => Some(job),
+        };
+        if let Some(job) = left {
+            context.send_one(job);
+        }
         let sleeps = context.is_sleeping();
         if sleeps {
             self.filled.push(batch);
@@ -80,13 +103,13 @@ impl Outbox {
     /// Wakes the contexts that got a batch, if they sleep: maybe a system call each.
     pub(crate) fn wake(&mut self) {
         for index in self.filled.drain(..) {
-            self.batches[index].0.wake();
+            self.batches[index].context.wake();
         }
     }
 
     /// The contexts to wake, for a caller that leaves a lock first.
     pub(crate) fn sleepers(&mut self) -> SmallVec<[Arc<ContextShared>; 2]> {
-        let contexts = self.filled.drain(..).map(|index| &self.batches[index].0);
+        let contexts = self.filled.drain(..).map(|index| &self.batches[index].context);
         contexts.filter(|context| context.is_sleeping()).cloned().collect()
     }
 }

@@ -179,7 +179,7 @@ impl State {
             free: Chain::new(),
             spare_cells: Vec::new(),
             planned: Chain::new(),
-            outbox: Outbox::new(),
+            outbox: Outbox::of_submitters(),
             to_scheduler: Chain::new(),
             in_order: Chain::new(),
             snapshot: Snapshot::default(),
