@@ -72,6 +72,8 @@ pub(crate) struct Filled {
     bytes: u64,
     /// When they are submitted, where somebody asks.
     at: Option<Instant>,
+    /// The number of the last that has a caller's code and was not told to its stream, or 0.
+    pub(crate) code: u64,
     /// The only job, with the batch of its context, if it goes straight there.
     pub(crate) only: Option<(usize, Slot<Job>)>,
 }
@@ -97,7 +99,7 @@ impl State {
         if !at_once {
             self.order_all(list, vm);
         }
-        let mut filled = Filled { bytes: 0, at: vm.profiles.then(Instant::now), only: None };
+        let mut filled = Filled { bytes: 0, at: vm.profiles.then(Instant::now), code: 0, only: None };
         let (mut lines, uses) = list.lines();
         let mut line = 0;
         while let Some(next) = lines.peek() {
@@ -152,8 +154,10 @@ impl State {
         let (unordered, seq) = (job.point.stream.is_unordered(), job.point.seq);
         self.fill(&mut job, line, instruction, uses, filled);
         let entry = &self.streams[job.point.stream.index()].entry;
-        if job.has_code() && !unordered {
-            entry.note_code(seq);
+        if let code @ 1.. = std::mem::take(&mut filled.code)
+            && !unordered
+        {
+            entry.note_code(code);
         }
         entry.note_submitted(if unordered { entry.submitted() + 1 } else { seq });
         self.dispatch(job, vm);
@@ -360,9 +364,9 @@ impl State {
         match &instruction.kind {
             Kind::Function { name: Cow::Borrowed(name), .. } => {
                 job.what = name;
-                self.fill_code(job, &mut instruction);
+                self.fill_code(job, &mut instruction, filled);
             }
-            _ => self.fill_other(job, line, &mut instruction),
+            _ => self.fill_other(job, line, &mut instruction, filled),
         }
         if job.task != Task::Nothing {
             if instruction.manner.clean_up {
@@ -380,8 +384,9 @@ impl State {
 
     /// Takes the code of a function or barrier out of its list, if it has one.
     #[inline(always)]
-    fn fill_code(&self, job: &mut Job, instruction: &mut Line<'_>) {
+    fn fill_code(&self, job: &mut Job, instruction: &mut Line<'_>, filled: &mut Filled) {
         if instruction.take_body(&mut job.function) {
+            filled.code = job.point.seq;
             let raw = matches!(instruction.kind, Kind::Function { role: Role::Cuda, .. });
             job.task = if raw { Task::Raw } else { Task::Function };
         }
@@ -389,7 +394,7 @@ impl State {
 
     /// [`State::fill`] for what is no function with a constant's name.
     #[inline(never)]
-    fn fill_other(&mut self, job: &mut Job, line: usize, instruction: &mut Line<'_>) {
+    fn fill_other(&mut self, job: &mut Job, line: usize, instruction: &mut Line<'_>, filled: &mut Filled) {
         let prepared = &self.scratch.prepared[line];
         match &instruction.kind {
             Kind::Function { name, .. } | Kind::Barrier { name, .. } => {
@@ -400,7 +405,7 @@ impl State {
                         job.what = "function";
                     }
                 }
-                self.fill_code(job, instruction);
+                self.fill_code(job, instruction, filled);
             }
             Kind::Call { op, params } => {
                 job.what = op.name();

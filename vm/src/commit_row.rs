@@ -45,11 +45,9 @@ impl State {
         let before = self.sync.last_submitted(stream);
         let mut point = Point::new(stream, before);
         let mut held = None;
-        // The last that has a caller's code.
-        let mut code = 0;
         while let Some(instruction) = lines.next() {
-            if B::ONE && instruction.has_more() {
-                // There is enough to do before it is pushed for the line to come.
+            if B::ONE {
+                // There is enough to do until the places are needed for their line to come.
                 self.outbox.fetch(batch);
             }
             let mut job = self.slot(lines_of(&instruction), &vm.returned);
@@ -62,7 +60,6 @@ impl State {
             let waits = self.sync.order_uses(point, ordered, observed, |read| job.add_read(read));
             self.add_planned_waits(&mut job, &waits, vm);
             self.fill(&mut job, line, instruction, uses, filled);
-            code = if job.has_code() { point.seq } else { code };
             line += 1;
             if !waits.is_empty() && job.has_host_waits() {
                 held = Some(job);
@@ -80,7 +77,7 @@ impl State {
         }
         self.sync.give_numbers(point);
         let entry = &self.streams[stream.index()].entry;
-        if code > 0 {
+        if let code @ 1.. = std::mem::take(&mut filled.code) {
             entry.note_code(code);
         }
         entry.note_submitted(point.seq);

@@ -217,12 +217,6 @@ impl Job {
         }
     }
 
-    /// Whether its task is a caller's code.
-    #[inline]
-    pub(crate) fn has_code(&self) -> bool {
-        matches!(self.task, Task::Function | Task::Raw)
-    }
-
     /// What only some instructions have; from now on looked at.
     pub(crate) fn more(&mut self) -> &mut More {
         self.has |= MORE;

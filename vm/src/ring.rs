@@ -22,9 +22,12 @@ use crate::sync::{AtomicPtr, AtomicUsize, Ordering};
 /// How far ahead cells are fetched while they are taken: about as long as a line takes from core to core.
 const AHEAD: usize = 8;
 
+/// Places in a line.
+const PER_LINE: usize = 8;
+
 /// The places, as those see them who only look.
 pub(crate) struct Ring<T> {
-    /// Null where free. A power of two of them, or none.
+    /// Null where free. A power of two of them.
     places: Box<[AtomicPtr<Cell<T>>]>,
     /// The place that is taken next, counted on for ever. Written by the taker alone.
     next: CachePadded<AtomicUsize>,
@@ -83,10 +86,13 @@ impl<T> Feed<T> {
         Ok(())
     }
 
-    /// Asks for the line that the next slot's address is written to.
+    /// Asks for the line of the next place, which the taker writes to when it has caught up, and for the one that comes then, which it
+    /// wrote to a round ago.
     #[inline]
     pub(crate) fn fetch(&self) {
-        fetch(ptr::from_ref(self.ring.place(self.next)).addr(), 1);
+        for next in [self.next, self.next.wrapping_add(PER_LINE)] {
+            fetch(ptr::from_ref(self.ring.place(next)).addr(), 1);
+        }
     }
 }
 
@@ -96,22 +102,13 @@ impl<T> Drain<T> {
         &self.ring
     }
 
-    /// Takes all that is there behind what is in `chain`, oldest first: all that were put in before this call, and maybe some that
-    /// are put in meanwhile.
+    /// Takes all that is there behind what is in `chain`, oldest first: all that was put in before this call, and maybe some that
+    /// is put in meanwhile.
     #[inline]
     pub(crate) fn take(&mut self, chain: &mut Chain<T>) {
         let ring = &*self.ring;
-        let first = self.next;
-        if ring.place(first).load(Ordering::Relaxed).is_null() {
-            return;
-        }
-        let ask = |number: usize| {
-            let cell = ring.place(number).load(Ordering::Relaxed);
-            if !cell.is_null() {
-                fetch(cell.addr(), LINES);
-            }
-        };
-        (1..AHEAD).for_each(|ahead| ask(first.wrapping_add(ahead)));
+        // The last whose cell was asked for. Nobody asks behind a free place: there whoever puts is about to write.
+        let mut asked = self.next;
         // No more than there are places: what is put in meanwhile would never end.
         for _ in 0..ring.places.len() {
             let place = ring.place(self.next);
@@ -120,13 +117,27 @@ impl<T> Drain<T> {
                 break;
             }
             place.store(ptr::null_mut(), Ordering::Relaxed);
-            ask(self.next.wrapping_add(AHEAD));
+            if asked.wrapping_sub(self.next) > AHEAD {
+                // What was free has been filled and reached since.
+                asked = self.next;
+            }
+            while asked.wrapping_sub(self.next) < AHEAD {
+                let behind = ring.place(asked.wrapping_add(1)).load(Ordering::Relaxed);
+                if behind.is_null() {
+                    break;
+                }
+                fetch(behind.addr(), LINES);
+                asked = asked.wrapping_add(1);
+            }
             // SAFETY: `put` gave the cell up, its store happened before the load above, and nobody else takes from this ring: there is
             // one `Drain`, borrowed for this call, and the place is free now.
             chain.push(unsafe { Slot::from_raw(cell) });
             self.next = self.next.wrapping_add(1);
         }
-        ring.next.store(self.next, Ordering::Relaxed);
+        // Who looks reads that line all the time.
+        if self.next != ring.next.load(Ordering::Relaxed) {
+            ring.next.store(self.next, Ordering::Relaxed);
+        }
     }
 }
 

@@ -4,8 +4,8 @@
 //! length moves in O(1) and moving it allocates nothing. Whoever holds a slot may touch its cell, and nobody else
 //! can: the type is the proof. A free slot keeps the capacity of the vectors inside it.
 //!
-//! Invariants, which this file, `inbox.rs` and `berth.rs` alone can break:
-//! * A cell is owned by exactly one of: a `Slot`, a `Chain` that links it, an `Inbox` that links it, a `Berth`.
+//! Invariants, which this file, `inbox.rs`, `ring.rs` and `berth.rs` alone can break:
+//! * A cell is owned by exactly one of: a `Slot`, a `Chain` that links it, an `Inbox` that links it, a `Ring`, a `Berth`.
 //! * What a chain has pushed leaves it at the front only, an inbox fills none but a fresh chain, and what is appended to a chain
 //!   has it forget what it pushed: so of a chain with as many cells, the last `AHEAD` are the last that were pushed, as far as
 //!   they are known.

@@ -1,6 +1,6 @@
 //! Latency: one instruction is built, submitted and waited for, then the next.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use streamvm::{InstructionsBuilder, Op, Params, Ticket, Vm};
 
@@ -9,7 +9,10 @@ use crate::case::{Sample, Sizes};
 use crate::error::Error;
 use crate::stats::median_and_p99;
 
-/// Median and p99 of an empty function, and of a built-in kernel over one element.
+/// Before a trip that finds the thread context asleep: it looks for work for some microseconds.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// Median and p99 of an empty function, and of a built-in kernel over one element, also where the engine was idle before.
 ///
 /// # Errors
 /// The engine failed.
@@ -20,12 +23,20 @@ pub fn latency(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
 
     let one = vm.tensor(&[1.0f32], &[1])?.to(DEVICE)?;
     let sum = vm.tensor(&[0.0f32], &[1])?.to(DEVICE)?;
-    let kernel = round_trips(sizes, || {
+    let add = || {
         let mut builder = InstructionsBuilder::new();
         builder.op_into(Op::Add, &[&sum, &one], Params::default(), &sum)?;
         Ok(vm.submit(builder.finish())?)
-    })?;
-    let (sums, expected) = (sum.to_vec::<f32>()?, (sizes.warm_up().trips + sizes.trips) as f32);
+    };
+    let kernel = round_trips(sizes, add)?;
+    let mut after_pauses = Vec::new();
+    for _ in 0..sizes.trips / 20 {
+        std::thread::sleep(PAUSE);
+        after_pauses.push(trip(&add)?);
+    }
+    let after_pauses = median_and_p99(&mut after_pauses);
+    let trips = sizes.warm_up().trips + sizes.trips + sizes.trips / 20;
+    let (sums, expected) = (sum.to_vec::<f32>()?, trips as f32);
     if sums != [expected] {
         return Err(Error::Wrong { workload: "latency", found: format!("the sum is {sums:?}, not {expected}") });
     }
@@ -34,6 +45,8 @@ pub fn latency(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
         Sample::ns("p99_function", function.1),
         Sample::ns("median_kernel", kernel.0),
         Sample::ns("p99_kernel", kernel.1),
+        Sample::ns("median_kernel_after_a_pause", after_pauses.0),
+        Sample::ns("p99_kernel_after_a_pause", after_pauses.1),
     ])
 }
 
@@ -41,14 +54,16 @@ pub(super) fn round_trips<'vm>(
     sizes: &Sizes,
     submit: impl Fn() -> Result<Ticket<'vm>, Error>,
 ) -> Result<(f64, f64), Error> {
-    let trip = || -> Result<u64, Error> {
-        let start = Instant::now();
-        submit()?.wait()?;
-        Ok(start.elapsed().as_nanos() as u64)
-    };
     for _ in 0..sizes.warm_up().trips {
-        trip()?;
+        trip(&submit)?;
     }
-    let mut durations = (0..sizes.trips).map(|_| trip()).collect::<Result<Vec<_>, Error>>()?;
+    let mut durations = (0..sizes.trips).map(|_| trip(&submit)).collect::<Result<Vec<_>, Error>>()?;
     Ok(median_and_p99(&mut durations))
+}
+
+/// Nanoseconds of one submission and the wait for it.
+fn trip<'vm>(submit: impl Fn() -> Result<Ticket<'vm>, Error>) -> Result<u64, Error> {
+    let start = Instant::now();
+    submit()?.wait()?;
+    Ok(start.elapsed().as_nanos() as u64)
 }
