@@ -25,30 +25,31 @@ pub(crate) struct Singles<T> {
     sent: CachePadded<AtomicU64>,
     /// How many of them were taken out of it. Written by the taker alone.
     taken: CachePadded<AtomicU64>,
-    ends: Mutex<(Option<Feed<T>>, Option<Drain<T>>)>,
+    feed: Mutex<Option<Feed<T>>>,
+    drain: Mutex<Option<Drain<T>>>,
 }
 
 impl<T> Singles<T> {
     /// With a ring of so many places, a power of two.
     pub(crate) fn new(places: usize) -> Singles<T> {
         let (feed, drain) = ring(places);
-        let ring = drain.ring().clone();
         Singles {
-            ring,
+            ring: drain.ring().clone(),
             sent: CachePadded::default(),
             taken: CachePadded::default(),
-            ends: Mutex::new((Some(feed), Some(drain))),
+            feed: Mutex::new(Some(feed)),
+            drain: Mutex::new(Some(drain)),
         }
     }
 
     /// The end where slots go in, for the first who asks.
     pub(crate) fn feed(&self) -> Option<Feed<T>> {
-        unpoisoned(self.ends.lock()).0.take()
+        unpoisoned(self.feed.lock()).take()
     }
 
     /// The end where they come out, for the first who asks.
     pub(crate) fn drain(&self) -> Option<Drain<T>> {
-        unpoisoned(self.ends.lock()).1.take()
+        unpoisoned(self.drain.lock()).take()
     }
 
     /// So many slots are about to be put into the inbox.

@@ -32,7 +32,7 @@ pub fn latency(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     let mut after_pauses = Vec::new();
     for _ in 0..sizes.trips / 20 {
         std::thread::sleep(PAUSE);
-        after_pauses.push(trip(&add)?);
+        after_pauses.push(trip(add)?);
     }
     let after_pauses = median_and_p99(&mut after_pauses);
     let trips = sizes.warm_up().trips + sizes.trips + sizes.trips / 20;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use streamvm::{DType, Error, Op, Params, Vm, VmBuilder};
+use streamvm::{DType, Op, Params, Vm, VmBuilder};
 use streamvm_tests::{CPU, PATIENCE, failure_of, no_races, on_device, submit, within};
 
 /// Long enough for a thread context to fall asleep.
