@@ -92,7 +92,8 @@ impl Tensor {
         Ok(view.unwrap_or(copy))
     }
 
-    /// Blocks until the last submitted write of this tensor's storage has passed.
+    /// Blocks until the last submitted write of this tensor's storage has passed. May run instructions of CPU streams in the calling thread
+    /// meanwhile, but no functions, unless there is a deadline.
     ///
     /// # Errors
     /// The failure of that write, with its root cause, each time it is asked; [`Error::WouldDeadlock`] on a thread of

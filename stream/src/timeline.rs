@@ -1,6 +1,6 @@
 //! Timelines: how far a stream has come, and whether anybody wants to know.
 //!
-//! A timeline is two numbers. `passed` is written by the one thread that runs the stream, and only grows. `wanted`
+//! A timeline is two numbers. `passed` is written by one thread at a time, which runs the stream, and only grows. `wanted`
 //! is the lowest sequence number that somebody sleeps for, [`NOBODY`] when there is none; it is written by whoever
 //! keeps the list of sleepers, under that list's lock.
 //!

@@ -19,7 +19,7 @@ use streamvm_instructions::{
 use streamvm_stream::{Point, StreamId, WaitKind};
 
 use crate::commit_unordered::level_of;
-use crate::context::ContextShared;
+use crate::context_shared::ContextShared;
 use crate::job::{CleanUp, Job, Task, lines_of};
 use crate::shared::Shared;
 use crate::slot::{LINES, Slot};

@@ -16,7 +16,8 @@ use streamvm_stream::mutant::Planted;
 
 use crate::callbacks::Callbacks;
 use crate::completion::Completion;
-use crate::context::{Context, ContextShared};
+use crate::context::Context;
+use crate::context_shared::ContextShared;
 use crate::cuda::CudaDevices;
 use crate::engine_kind::EngineKind;
 use crate::entry::StreamTable;

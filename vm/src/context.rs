@@ -4,23 +4,20 @@
 //! that waits for another holds up nobody else on the same thread. It parks only when no head is ready.
 //!
 //! [`Context`] is the logic: [`Context::step`] does all the work there is, and never waits. [`ContextShared`] is what
-//! others see: an inbox, and a bed to wake it from. The thread is in `context_thread.rs`; a caller that waits may take a turn
+//! others see. The thread is in `context_thread.rs`; a caller that waits may take a turn
 //! in its place (`help.rs`), so both work under the driver's lock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crossbeam_utils::CachePadded;
 use streamvm_ep as ep;
 use streamvm_instructions::Cause;
 use streamvm_stream::Point;
 
-use crate::beds::Beds;
+use crate::context_shared::{ContextShared, Opened};
 use crate::entry::StreamEntry;
 use crate::flight::{Flight, Shown};
-use crate::handle::Handle;
-use crate::inbox::Inbox;
-use crate::intake::Singles;
+use crate::intake::Intake;
 use crate::job::{Job, Task};
 use crate::launch;
 use crate::ring::Drain;
@@ -31,9 +28,7 @@ use crate::shared::Shared;
 use crate::sleep::Sleeper;
 use crate::slot::{Chain, Slot};
 use crate::spin;
-use crate::stall::{Board, Running};
-use crate::sync::{AtomicU64, Mutex, Ordering, unpoisoned};
-use crate::tally::Tallies;
+use crate::sync::{Ordering, unpoisoned};
 use crate::waiters::Wake;
 
 /// How many instructions of one stream run before the next stream has its turn. Large enough that changing over costs
@@ -42,130 +37,6 @@ const TURN: usize = 64;
 
 /// Slots that a context keeps before it gives them back in one batch.
 const RETIRED: usize = 64;
-
-/// Places in a ring: so many submissions of one instruction can lie there before the next take the longer way. Eight bytes each; with one
-/// core as many are submitted in a row.
-const SINGLES: usize = 1024;
-
-/// What others see of a context.
-pub(crate) struct ContextShared {
-    pub(crate) name: String,
-    pub(crate) inbox: Inbox<Job>,
-    /// What submissions of one instruction send, where no pool serves the inbox.
-    pub(crate) singles: Singles<Job>,
-    pub(crate) sleeper: Arc<Sleeper>,
-    /// The logic, while a thread serves it.
-    pub(crate) driver: CachePadded<Mutex<Option<Context>>>,
-    /// Instructions that callers have run while they waited. Written under the driver's lock.
-    pub(crate) helped: AtomicU64,
-    /// Streams that were opened for this context. Put here before the first job of the stream is put into the inbox.
-    opened: Mutex<Vec<Opened>>,
-    /// What it runs, for reports.
-    pub(crate) running: Running,
-    /// What it cannot run yet, for reports.
-    pub(crate) heads: Board,
-    /// Where several threads sleep that serve one inbox.
-    pub(crate) beds: Option<Beds>,
-    /// What it has run, where somebody asks.
-    pub(crate) tallies: Mutex<Tallies>,
-    /// Bytes that passed instructions no longer keep. Written by the context alone, before it publishes their numbers.
-    pub(crate) retired_bytes: CachePadded<AtomicU64>,
-}
-
-struct Opened {
-    entry: Arc<StreamEntry>,
-    stream: Box<dyn ep::Stream>,
-}
-
-impl ContextShared {
-    /// That of a context which runs streams.
-    pub(crate) fn new(name: String) -> ContextShared {
-        ContextShared::with_places(name, SINGLES)
-    }
-
-    /// That of a worker.
-    pub(crate) fn of_worker(name: String) -> ContextShared {
-        ContextShared::with_places(name, 1)
-    }
-
-    fn with_places(name: String, places: usize) -> ContextShared {
-        ContextShared {
-            name,
-            inbox: Inbox::new(),
-            singles: Singles::new(places),
-            sleeper: Arc::new(Sleeper::new()),
-            driver: CachePadded::default(),
-            helped: AtomicU64::new(0),
-            opened: Mutex::default(),
-            running: Running::default(),
-            heads: Board::default(),
-            beds: None,
-            tallies: Mutex::default(),
-            retired_bytes: CachePadded::new(AtomicU64::new(0)),
-        }
-    }
-
-    /// The door to a pool, whose workers sleep in `beds`.
-    pub(crate) fn door(name: String, beds: Beds) -> ContextShared {
-        ContextShared { beds: Some(beds), ..ContextShared::with_places(name, 1) }
-    }
-
-    /// Puts a batch into the inbox.
-    #[inline]
-    pub(crate) fn send(&self, jobs: &mut Chain<Job>) {
-        if self.beds.is_none() {
-            self.singles.others_are_sent(jobs.len());
-        }
-        self.inbox.push(jobs);
-    }
-
-    /// Puts a slot into the inbox.
-    pub(crate) fn send_one(&self, job: Slot<Job>) {
-        self.singles.others_are_sent(1);
-        self.inbox.push_one(job);
-    }
-
-    /// Whether there seems to be nothing to take: a cheap look.
-    #[inline]
-    pub(crate) fn seems_empty(&self) -> bool {
-        self.inbox.is_empty() && self.singles.ring.is_empty()
-    }
-
-    /// Whether there is nothing to take, for the thread that takes, when it has announced that it will sleep. What goes into the ring
-    /// is put there under the submission lock, as is the look whether somebody sleeps.
-    fn is_surely_empty(&self, handle: &Handle) -> bool {
-        let _inside = handle.lock();
-        self.inbox.is_surely_empty() && self.singles.ring.is_empty()
-    }
-
-    /// Whether somebody must be woken to see what was put into the inbox.
-    #[inline]
-    pub(crate) fn is_sleeping(&self) -> bool {
-        match &self.beds {
-            None => self.sleeper.is_sleeping(),
-            Some(beds) => beds.somebody_sleeps(),
-        }
-    }
-
-    /// Wakes who takes from the inbox; one of them where there are several.
-    pub(crate) fn wake(&self) {
-        match &self.beds {
-            None => self.sleeper.wake(),
-            Some(beds) => beds.wake_one(),
-        }
-    }
-
-    /// Gives the context a stream to run.
-    pub(crate) fn open(&self, entry: Arc<StreamEntry>, stream: Box<dyn ep::Stream>) {
-        unpoisoned(self.opened.lock()).push(Opened { entry, stream });
-    }
-
-    /// Lets go of streams that never had a job. They hold on to their context.
-    pub(crate) fn forget_opened(&self) {
-        let unused = std::mem::take(&mut *unpoisoned(self.opened.lock()));
-        drop(unused);
-    }
-}
 
 /// One stream as its context runs it.
 struct Lane {
@@ -201,7 +72,7 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn new(shared: Arc<ContextShared>) -> Context {
         Context {
-            drain: shared.singles.drain(),
+            drain: shared.intake.as_ref().and_then(Intake::drain),
             shared,
             lanes: Vec::new(),
             index: Vec::new(),
@@ -333,9 +204,10 @@ impl Context {
     /// fetch ahead, goes there as it is. Measured on 2 cores, ns, medians of 7 runs in turns, one by one / as it is: independent in
     /// lists 61 / 53, fan over two lanes 132 / 119. What knows nothing ahead is told by being queued anew.
     pub(crate) fn take_in(&mut self) -> usize {
-        let mut jobs = match &mut self.drain {
-            Some(drain) => self.shared.singles.take(drain, &self.shared.inbox),
-            None => self.shared.inbox.take(),
+        debug_assert_eq!(self.drain.is_some(), self.shared.intake.is_some(), "a context has the end of its ring");
+        let mut jobs = match (&mut self.drain, &self.shared.intake) {
+            (Some(drain), Some(intake)) => intake.take(drain, &self.shared.inbox),
+            _ => self.shared.inbox.take(),
         };
         let taken = jobs.len();
         if jobs.knows_ahead()
@@ -530,7 +402,7 @@ impl Context {
         self.shared.heads.write(self.lanes.iter().filter_map(|lane| lane.queue.front()));
     }
 
-    /// Makes ready to sleep until there may be something to do. Every way to become ready leads to a wake: a push into the inbox, a
+    /// Makes ready to sleep until there may be something to do. Every way to become ready leads to a wake: a job that is sent, a
     /// passed point that a head waits for, the end of the engine. All under one hold of the driver's lock: what a caller has taken in
     /// before is among the heads here, what it takes in later was pushed when the sleeper was announced.
     pub(crate) fn lie_down(&mut self, vm: &Shared) -> Bed {

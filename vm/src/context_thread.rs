@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
-use crate::context::{Context, ContextShared};
+use crate::context::Context;
+use crate::context_shared::ContextShared;
 use crate::engine_thread;
 use crate::shared::Shared;
 use crate::spin::{self, Spin};
-use crate::sync::{Ordering, unpoisoned};
+use crate::sync::{MutexGuard, Ordering, unpoisoned};
 
 /// The body of a context's thread; ends when the engine is over.
 pub(crate) fn serve(shared: Arc<ContextShared>, vm: Arc<Shared>) {
@@ -25,7 +26,7 @@ pub(crate) fn serve(shared: Arc<ContextShared>, vm: Arc<Shared>) {
 
 /// Works, or looks for work and sleeps; returns false when the engine is over. `looks` says whether there may be something in the inbox.
 fn round(shared: &ContextShared, vm: &Shared, looks: &mut bool) -> bool {
-    let mut driver = unpoisoned(shared.driver.lock());
+    let mut driver = take_turn(shared);
     let Some(context) = driver.as_mut() else { return false };
     let worked = context.work(*looks, vm);
     *looks = context.lags || somebody_waits(vm);
@@ -42,7 +43,7 @@ fn round(shared: &ContextShared, vm: &Shared, looks: &mut bool) -> bool {
     if finds_work(shared, vm, holds) {
         return true;
     }
-    let mut driver = unpoisoned(shared.driver.lock());
+    let mut driver = take_turn(shared);
     let Some(context) = driver.as_mut() else { return false };
     if !context.is_ready(vm) {
         let bed = context.lie_down(vm);
@@ -50,6 +51,18 @@ fn round(shared: &ContextShared, vm: &Shared, looks: &mut bool) -> bool {
         bed.sleep(&shared.sleeper, vm);
     }
     true
+}
+
+/// Takes the turn, after the caller that has it, if one does. Callers that help one after the other would take it from each other before
+/// this thread has woken.
+fn take_turn(shared: &ContextShared) -> MutexGuard<'_, Option<Context>> {
+    if let Ok(turn) = shared.driver.try_lock() {
+        return turn;
+    }
+    shared.wants_turn.store(true, Ordering::Relaxed);
+    let turn = unpoisoned(shared.driver.lock());
+    shared.wants_turn.store(false, Ordering::Relaxed);
+    turn
 }
 
 /// Looks for work for a while. `holds` says whether the context has taken something in that has not run.

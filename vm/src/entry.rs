@@ -6,7 +6,7 @@ use crossbeam_utils::CachePadded;
 use streamvm_stream::{Point, StreamId, StreamKey, StreamPolicy};
 
 use crate::cells::Cells;
-use crate::context::ContextShared;
+use crate::context_shared::ContextShared;
 use crate::flight::Flight;
 use crate::progress::{Ordered, Progress, Unordered};
 use crate::sync::{AtomicU64, Ordering};
@@ -171,8 +171,8 @@ impl StreamEntry {
         self.submission.last_code.store(seq, Ordering::Release);
     }
 
-    /// Whether among what is submitted and has not passed there may be a caller's code: of what came before that which the
-    /// calling thread knows of, it is so if this says it.
+    /// Whether among what is submitted and has not passed there may be a caller's code. If there is any up to a point that the calling
+    /// thread knows of, this says so.
     #[inline]
     pub(crate) fn may_hold_code(&self) -> bool {
         self.id.is_unordered() || self.submission.last_code.load(Ordering::Acquire) > self.passed()

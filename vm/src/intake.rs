@@ -19,8 +19,8 @@ use crate::slot::Chain;
 use crate::sync::{AtomicU64, Mutex, Ordering, unpoisoned};
 
 /// The ring of a context, and what tells whether it may be used.
-pub(crate) struct Singles<T> {
-    pub(crate) ring: Arc<Ring<T>>,
+pub(crate) struct Intake<T> {
+    ring: Arc<Ring<T>>,
     /// Slots put into the inbox.
     sent: CachePadded<AtomicU64>,
     /// How many of them were taken out of it. Written by the taker alone.
@@ -29,11 +29,11 @@ pub(crate) struct Singles<T> {
     drain: Mutex<Option<Drain<T>>>,
 }
 
-impl<T> Singles<T> {
+impl<T> Intake<T> {
     /// With a ring of so many places, a power of two.
-    pub(crate) fn new(places: usize) -> Singles<T> {
+    pub(crate) fn new(places: usize) -> Intake<T> {
         let (feed, drain) = ring(places);
-        Singles {
+        Intake {
             ring: drain.ring().clone(),
             sent: CachePadded::default(),
             taken: CachePadded::default(),
@@ -50,6 +50,12 @@ impl<T> Singles<T> {
     /// The end where they come out, for the first who asks.
     pub(crate) fn drain(&self) -> Option<Drain<T>> {
         unpoisoned(self.drain.lock()).take()
+    }
+
+    /// Whether there seems to be nothing in the ring: a cheap look.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ring.is_empty()
     }
 
     /// So many slots are about to be put into the inbox.
@@ -86,18 +92,18 @@ mod tests {
 
     /// Sends numbers both ways, `true` as a batch, and takes where it says so.
     fn through(steps: &[(u32, bool)], takes: &[usize]) -> Vec<u32> {
-        let (singles, inbox) = (Singles::new(4), Inbox::new());
-        let (mut feed, mut drain) = (singles.feed().expect("the first who asks"), singles.drain().expect("likewise"));
+        let (intake, inbox) = (Intake::new(4), Inbox::new());
+        let (mut feed, mut drain) = (intake.feed().expect("the first who asks"), intake.drain().expect("likewise"));
         let mut seen = Vec::new();
         let mut look = || {
-            let mut all = singles.take(&mut drain, &inbox);
+            let mut all = intake.take(&mut drain, &inbox);
             seen.extend(std::iter::from_fn(|| all.pop().map(|slot| *slot)));
         };
         for (step, (value, batch)) in steps.iter().enumerate() {
             let slot = Slot::new(*value);
-            let left = if !batch && singles.are_next() { feed.put(slot).err() } else { Some(slot) };
+            let left = if !batch && intake.are_next() { feed.put(slot).err() } else { Some(slot) };
             if let Some(slot) = left {
-                singles.others_are_sent(1);
+                intake.others_are_sent(1);
                 inbox.push_one(slot);
             }
             if takes.contains(&step) {
@@ -121,9 +127,9 @@ mod tests {
 
     #[test]
     fn each_end_is_given_once() {
-        let singles = Singles::<u32>::new(1);
-        assert!(singles.feed().is_some() && singles.feed().is_none());
-        assert!(singles.drain().is_some() && singles.drain().is_none());
+        let intake = Intake::<u32>::new(1);
+        assert!(intake.feed().is_some() && intake.feed().is_none());
+        assert!(intake.drain().is_some() && intake.drain().is_none());
     }
 }
 
@@ -135,26 +141,26 @@ mod loom_tests {
     use super::*;
     use crate::slot::Slot;
 
-    type Shared = (Singles<u32>, Inbox<u32>);
+    type Shared = (Intake<u32>, Inbox<u32>);
 
     /// A submitter sends 1 through the ring, 2 through the inbox, and 3 through the ring if it may, while a context takes by `take`.
     fn order_is_kept(take: fn(&Shared, &mut Drain<u32>) -> Chain<u32>) {
         loom::model(move || {
-            let shared: Arc<Shared> = Arc::new((Singles::new(2), Inbox::new()));
+            let shared: Arc<Shared> = Arc::new((Intake::new(2), Inbox::new()));
             let mut drain = shared.0.drain().expect("the first who asks");
             let submitter = {
                 let shared = shared.clone();
                 thread::spawn(move || {
-                    let (singles, inbox) = &*shared;
-                    let mut feed = singles.feed().expect("the first who asks");
-                    assert!(singles.are_next() && feed.put(Slot::new(1)).is_ok());
-                    singles.others_are_sent(1);
+                    let (intake, inbox) = &*shared;
+                    let mut feed = intake.feed().expect("the first who asks");
+                    assert!(intake.are_next() && feed.put(Slot::new(1)).is_ok());
+                    intake.others_are_sent(1);
                     inbox.push_one(Slot::new(2));
                     thread::yield_now();
-                    if singles.are_next() {
+                    if intake.are_next() {
                         assert!(feed.put(Slot::new(3)).is_ok());
                     } else {
-                        singles.others_are_sent(1);
+                        intake.others_are_sent(1);
                         inbox.push_one(Slot::new(3));
                     }
                 })
@@ -174,18 +180,18 @@ mod loom_tests {
 
     #[test]
     fn loom_what_comes_both_ways_keeps_its_order() {
-        order_is_kept(|(singles, inbox), drain| singles.take(drain, inbox));
+        order_is_kept(|(intake, inbox), drain| intake.take(drain, inbox));
     }
 
     #[test]
     #[should_panic(expected = "the order of the stream")]
     fn loom_a_ring_that_is_taken_before_the_inbox_is_overtaken() {
-        order_is_kept(|(singles, inbox), drain| {
+        order_is_kept(|(intake, inbox), drain| {
             let mut all = Chain::new();
             drain.take(&mut all);
             thread::yield_now();
             let mut others = inbox.take();
-            singles.taken.fetch_add(others.len() as u64, Ordering::Release);
+            intake.taken.fetch_add(others.len() as u64, Ordering::Release);
             all.append(&mut others);
             all
         });
@@ -194,9 +200,9 @@ mod loom_tests {
     #[test]
     #[should_panic(expected = "the order of the stream")]
     fn loom_a_context_that_says_too_early_what_it_took_is_overtaken() {
-        order_is_kept(|(singles, inbox), drain| {
+        order_is_kept(|(intake, inbox), drain| {
             let mut others = inbox.take();
-            singles.taken.fetch_add(others.len() as u64, Ordering::Release);
+            intake.taken.fetch_add(others.len() as u64, Ordering::Release);
             thread::yield_now();
             let mut all = Chain::new();
             drain.take(&mut all);

@@ -64,6 +64,7 @@ mod commit_unordered;
 mod completion;
 mod config;
 mod context;
+mod context_shared;
 mod context_thread;
 mod cuda;
 mod engine_kind;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::context::ContextShared;
+use crate::context_shared::ContextShared;
+use crate::intake::Intake;
 use crate::job::Job;
 use crate::ring::Feed;
 use crate::slot::{Chain, Slot};
@@ -39,7 +40,7 @@ impl Outbox {
     pub(crate) fn batch_for(&mut self, context: &Arc<ContextShared>) -> usize {
         let known = self.batches.iter().position(|known| Arc::ptr_eq(&known.context, context));
         known.unwrap_or_else(|| {
-            let feed = if self.has_feeds { context.singles.feed() } else { None };
+            let feed = if self.has_feeds { context.intake.as_ref().and_then(Intake::feed) } else { None };
             self.batches.push(Batch { context: context.clone(), jobs: Chain::new(), feed });
             self.batches.len() - 1
         })
@@ -87,7 +88,7 @@ impl Outbox {
         debug_assert!(self.filled.is_empty(), "nothing is left behind");
         let Batch { context, feed, .. } = &mut self.batches[batch];
         let left = match feed {
-            Some(feed) if context.singles.are_next() => feed.put(job).err(),
+            Some(feed) if context.intake.as_ref().is_some_and(Intake::are_next) => feed.put(job).err(),
             _ => Some(job),
         };
         if let Some(job) = left {

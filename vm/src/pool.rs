@@ -25,7 +25,7 @@ use streamvm_instructions::Cause;
 
 use crate::beds::Beds;
 use crate::cells::{Cells, Level, cell_of};
-use crate::context::ContextShared;
+use crate::context_shared::ContextShared;
 use crate::engine_thread;
 use crate::entry::StreamEntry;
 use crate::first::First;

@@ -11,7 +11,7 @@ use streamvm_ep as ep;
 use streamvm_instructions::{Cause, Deadline, Failure, Version};
 use streamvm_stream::mutant::Mutant;
 
-use crate::context::ContextShared;
+use crate::context_shared::ContextShared;
 use crate::entry::StreamEntry;
 use crate::failures::Failures;
 use crate::job::{CleanUp, Job, Task};
@@ -56,7 +56,7 @@ pub(crate) fn settle(job: &mut Job, entry: &StreamEntry, vm: &Shared, context: &
         clear_caught(job);
     }
     if bytes > 0 {
-        // This thread is the only writer. Who sees it sees the charge before it, and who sees the number below sees it.
+        // Who has the turn is the only writer. Who sees it sees the charge before it, and who sees the number below sees it.
         let retired = &context.retired_bytes;
         retired.store(retired.load(Ordering::Relaxed) + bytes, Ordering::Release);
     }

@@ -247,6 +247,19 @@ fn shuttle_callers_that_help_leave_nothing_behind() {
     });
 }
 
+/// A caller that has a tensor alone helps with the last instruction while the engine ends: its threads see the end.
+#[test]
+fn shuttle_the_last_instruction_may_be_a_caller_s() {
+    drawn(|| {
+        let vm = engine(|builder| builder.cpu_threads(1));
+        let x = vm.fill(CPU, DType::F32, &[1], 1.0).expect("a fill");
+        let y = x.neg().expect("an op");
+        let waiter = shuttle::thread::spawn(move || assert!(matches!(y.wait(), Ok(()) | Err(Error::Shutdown))));
+        drop(vm);
+        waiter.join().expect("it saw the end");
+    });
+}
+
 /// A broken program to prove that schedules are drawn at all: two threads that add to a number by load and store.
 #[test]
 #[should_panic(expected = "an update was lost")]

@@ -11,7 +11,8 @@ use streamvm_ep::sim::SimWorld;
 use streamvm_instructions::{Deadline, Error};
 use streamvm_stream::Point;
 
-use crate::context::{Context, ContextShared};
+use crate::context::Context;
+use crate::context_shared::ContextShared;
 use crate::engine_thread;
 use crate::pool::Worker;
 use crate::scheduler::Scheduler;

@@ -12,7 +12,7 @@
 //! ([`Inbox::push`](crate::inbox::Inbox::push) and `is_surely_empty`; `Timeline::advance` and `want`), so one of them
 //! comes first: either S finds the work, or W's reads from S's and W sees `sleeping`. Where W only stores, into a
 //! [ring](crate::ring), it holds the submission lock from before the store until behind its look at `sleeping`, and S's second
-//! look is made under that lock, or S does not sleep: again one of them comes first. A waker that finds the sleeper awake
+//! look is made under that lock: again one of them comes first. A waker that finds the sleeper awake
 //! costs one load; only the waker that clears the flag pays for the system call. The loom models below show it, and that
 //! a look before the announcement, or by a plain load, can be missed.
 

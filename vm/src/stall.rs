@@ -2,7 +2,8 @@
 //!
 //! A [`StallReport`] names, for each stream with pending work, its oldest instruction that has not passed, what that is
 //! doing and what it waits for. A waiter that has seen nothing pass for [`VmBuilder::stall_after`] logs one, once for
-//! each standstill; nobody else looks at a clock, so nothing is polled while nobody waits.
+//! each standstill; nobody else looks at a clock, so nothing is polled while nobody waits. A waiter that runs what it waits for itself
+//! looks at none meanwhile.
 //!
 //! Instructions belong to whoever runs or holds them, so a report cannot look at them. Instead:
 //! * A thread context writes down what it is about to run ([`Running`]): a few plain stores of one line that nobody
@@ -45,7 +46,7 @@ const MOST_WAITS: usize = 8;
 /// Words of a name that are written down, of 8 bytes each; what is longer is cut off.
 const WORDS: usize = 3;
 
-/// What a thread context runs, as reports see it. Written by the context alone.
+/// What a thread context runs, as reports see it. Written by who has its turn alone.
 #[derive(Debug, Default)]
 pub(crate) struct Running(CachePadded<Note>);
 

@@ -16,7 +16,8 @@ pub struct Stats {
     pub in_flight_bytes: u64,
     /// Submitters that are blocked because the queue is full.
     pub blocked_submitters: usize,
-    /// Instructions that callers have run themselves while they waited for them: built-in kernels, copies and fills of CPU streams.
+    /// Instructions of CPU streams that callers have run, or skipped, themselves while they waited for them or for those behind them:
+    /// all but functions.
     pub helped: u64,
     /// The allocators: one per place and memory kind in use.
     pub memory: Vec<PoolStats>,

@@ -20,7 +20,8 @@ use streamvm_stream::{
 };
 
 use crate::commit::{Submitted, ToWake};
-use crate::context::{Context, ContextShared};
+use crate::context::Context;
+use crate::context_shared::ContextShared;
 use crate::engine_thread;
 use crate::entry::{MAX_STREAMS, StreamEntry};
 use crate::flight::Flight;

@@ -11,7 +11,7 @@ use streamvm_ep::DeviceId;
 use streamvm_stream::Threads as Wanted;
 
 use crate::completion;
-use crate::context::ContextShared;
+use crate::context_shared::ContextShared;
 use crate::context_thread;
 use crate::pool::{self, Worker};
 use crate::push::{PoolConfigs, pin};

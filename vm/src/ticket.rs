@@ -30,7 +30,8 @@ impl<'vm> Ticket<'vm> {
         self.points().all(|point| self.vm.streams.has_passed(point))
     }
 
-    /// Blocks until every instruction of the submission has passed.
+    /// Blocks until every instruction of the submission has passed. May run instructions of CPU streams in the calling thread meanwhile, but no
+    /// functions, unless there is a deadline.
     ///
     /// # Errors
     /// The root cause of the first instruction, in program order, that failed or was skipped, each time it is asked;

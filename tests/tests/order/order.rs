@@ -432,3 +432,41 @@ fn a_long_queue_keeps_nothing_from_another_lane() {
     two.open();
     vm.wait_all().expect("it passes");
 }
+
+/// Single submissions go another way than lists and what a barrier holds back: whatever lies where, each lane runs in order.
+#[test]
+fn what_is_submitted_singly_and_in_lists_keeps_the_order_of_its_lane() {
+    for (lists, barriers) in [(usize::MAX, usize::MAX), (1_500, usize::MAX), (7, usize::MAX), (900, 1_700), (5, 64)] {
+        within("single submissions, lists and barriers", move || {
+            // One context for both lanes, and all of it behind a closed gate: more than a ring has places for.
+            let vm = Vm::builder().cpu_threads(1).build().expect("an engine");
+            let gate = ClosedGate::new();
+            let logs: [Log; 2] = Default::default();
+            submit(&vm, |b| b.call_fn("held", CPU, [], gate.function()));
+            gate.wait_entered(1);
+            for number in 0..4_000 {
+                let lane = number / 3 % 2;
+                let _lane = streamvm::lane(lane as u32);
+                let note = logs[lane].note(number);
+                if number % barriers == barriers - 1 {
+                    submit(&vm, |b| {
+                        b.barrier();
+                        b.call_fn("behind a barrier", CPU, [], note)
+                    });
+                } else if number % lists == lists - 1 {
+                    submit(&vm, |b| b.call_fn("of a list", CPU, [], note));
+                } else {
+                    vm.call_fn("single", CPU, [], note).expect("taken");
+                }
+                if number == 3_000 {
+                    gate.open();
+                }
+            }
+            vm.wait_all().expect("nothing fails");
+            for (lane, log) in logs.iter().enumerate() {
+                let expected: Vec<usize> = (0..4_000).filter(|number| number / 3 % 2 == lane).collect();
+                assert_eq!(log.numbers(), expected, "lane {lane}");
+            }
+        });
+    }
+}

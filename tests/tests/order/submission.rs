@@ -365,7 +365,8 @@ fn uses_that_panic_on_their_way_into_a_list_leave_nothing_there() {
 /// their memory next comes behind.
 #[test]
 fn a_list_may_borrow_what_it_uses() {
-    let vm = Vm::builder().detect_races(true).build().expect("an engine");
+    // With one core, too, copies go on while the gate is closed.
+    let vm = Vm::builder().detect_races(true).cpu_threads(2).build().expect("an engine");
     let sum = vm.fill(CPU, DType::F32, &[2], 0.0).expect("memory");
     for round in 1..=3u8 {
         let (gate, closed) = (ClosedGate::new(), Var::new());
