@@ -204,7 +204,7 @@ fn helpers_leave_nothing_behind() {
 fn helpers_do_not_keep_other_lanes_waiting() {
     within("a lane beside a helper", || {
         let vm = Vm::builder().cpu_threads(1).build().expect("an engine");
-        let x = vm.fill(CPU, DType::F32, &[1 << 16], 1.0).expect("a fill");
+        let x = vm.fill(CPU, DType::F32, &[1 << 20], 1.0).expect("a fill");
         x.wait().expect("it passes");
         for _ in 0..20 {
             let ran = Arc::new(AtomicUsize::new(0));
