@@ -108,7 +108,7 @@ impl<T> Drain<T> {
     pub(crate) fn take(&mut self, chain: &mut Chain<T>) {
         let ring = &*self.ring;
         // The last whose cell was asked for. Nobody asks behind a free place: there whoever puts is about to write.
-        let mut asked = self.next;
+        let mut asked = self.next.wrapping_sub(1);
         // No more than there are places: what is put in meanwhile would never end.
         for _ in 0..ring.places.len() {
             let place = ring.place(self.next);
@@ -116,11 +116,12 @@ impl<T> Drain<T> {
             if cell.is_null() {
                 break;
             }
-            place.store(ptr::null_mut(), Ordering::Relaxed);
             if asked.wrapping_sub(self.next) > AHEAD {
-                // What was free has been filled and reached since.
+                // The first, or one that was free when it was looked at.
+                fetch(cell.addr(), LINES);
                 asked = self.next;
             }
+            place.store(ptr::null_mut(), Ordering::Relaxed);
             while asked.wrapping_sub(self.next) < AHEAD {
                 let behind = ring.place(asked.wrapping_add(1)).load(Ordering::Relaxed);
                 if behind.is_null() {
