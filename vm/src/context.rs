@@ -130,6 +130,11 @@ impl Context {
         });
     }
 
+    /// Whether the last instruction that it ran has a caller's code.
+    pub(crate) fn has_run_code(&self) -> bool {
+        self.lanes.get(self.lane_in_hand).is_some_and(|lane| lane.entry.has_passed_code())
+    }
+
     /// Whether a caller has had a turn since this was last asked.
     pub(crate) fn was_helped(&mut self) -> bool {
         std::mem::take(&mut self.helped)

@@ -17,20 +17,32 @@ pub(crate) fn serve(shared: Arc<ContextShared>, vm: Arc<Shared>) {
     engine_thread::enter();
     shared.sleeper.belongs_here();
     *unpoisoned(shared.driver.lock()) = Some(Context::with_thread(shared.clone()));
-    let mut looks = true;
-    while round(&shared, &vm, &mut looks) {}
+    let mut next = Next { looks: true, waited: false };
+    while round(&shared, &vm, &mut next) {}
     let context = unpoisoned(shared.driver.lock()).take();
     vm.wake_all();
     drop(context);
 }
 
-/// Works, or looks for work and sleeps; returns false when the engine is over. `looks` says whether there may be something in the inbox.
-fn round(shared: &ContextShared, vm: &Shared, looks: &mut bool) -> bool {
+/// What a round leaves for the next.
+struct Next {
+    /// There may be something to take in.
+    looks: bool,
+    /// A caller waited when there was a function to run last: when it has what it waits for, it may submit and wait again. Who looks
+    /// only once that caller is seen to wait waits for one line more. What else there is to run the caller runs itself, if nobody is quicker.
+    /// Measured on 2 cores, ns, medians of 11 runs in turns, submit and wait for a function without / with it: 300 / 220.
+    waited: bool,
+}
+
+/// Works, or looks for work and sleeps; returns false when the engine is over.
+fn round(shared: &ContextShared, vm: &Shared, next: &mut Next) -> bool {
     let mut driver = take_turn(shared);
     let Some(context) = driver.as_mut() else { return false };
-    let worked = context.work(*looks, vm);
-    *looks = context.lags || somebody_waits(vm);
+    let worked = context.work(next.looks, vm);
+    let waits = somebody_waits(vm);
+    next.looks = context.lags || waits;
     if worked {
+        next.waited = waits && context.has_run_code();
         return true;
     }
     context.give_back(vm);
@@ -39,8 +51,8 @@ fn round(shared: &ContextShared, vm: &Shared, looks: &mut bool) -> bool {
     }
     let holds = context.holds();
     drop(driver);
-    *looks = true;
-    if finds_work(shared, vm, holds) {
+    next.looks = true;
+    if finds_work(shared, vm, holds, next.waited) {
         return true;
     }
     let mut driver = take_turn(shared);
@@ -66,11 +78,12 @@ fn take_turn(shared: &ContextShared) -> MutexGuard<'_, Option<Context>> {
 }
 
 /// Looks for work for a while. `holds` says whether the context has taken something in that has not run.
-fn finds_work(shared: &ContextShared, vm: &Shared, mut holds: bool) -> bool {
+fn finds_work(shared: &ContextShared, vm: &Shared, mut holds: bool, waited: bool) -> bool {
     let mut spin = Spin::new(spin::CONTEXT);
+    let is_urgent = || waited || somebody_waits(vm);
     loop {
         // Each look into an empty inbox takes its line away from whoever pushes next.
-        let looks_in = spin.is_nth(spin::INBOX_EVERY) || somebody_waits(vm);
+        let looks_in = spin.is_nth(spin::INBOX_EVERY) || is_urgent();
         if looks_in && !shared.seems_empty() {
             return true;
         }
@@ -85,7 +98,7 @@ fn finds_work(shared: &ContextShared, vm: &Shared, mut holds: bool) -> bool {
                 (spin, holds) = (Spin::new(spin::CONTEXT), context.holds());
             }
         }
-        let glance = || somebody_waits(vm) && !shared.seems_empty();
+        let glance = || is_urgent() && !shared.seems_empty();
         if !spin.turn(glance) {
             return false;
         }

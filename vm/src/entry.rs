@@ -178,6 +178,11 @@ impl StreamEntry {
         self.id.is_unordered() || self.submission.last_code.load(Ordering::Acquire) > self.passed()
     }
 
+    /// Whether the last instruction that has passed has a caller's code, and none behind it does.
+    pub(crate) fn has_passed_code(&self) -> bool {
+        self.submission.last_code.load(Ordering::Relaxed) == self.passed()
+    }
+
     pub(crate) fn dispatched(&self) -> u64 {
         self.submission.dispatched()
     }
