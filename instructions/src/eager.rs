@@ -92,8 +92,8 @@ impl Tensor {
         Ok(view.unwrap_or(copy))
     }
 
-    /// Blocks until the last submitted write of this tensor's storage has passed. May run instructions of CPU streams in the calling thread
-    /// meanwhile, but no functions, unless there is a deadline.
+    /// Blocks until the last submitted write of this tensor's storage has passed. Without a deadline it may run kernels, copies and fills of CPU
+    /// streams in the calling thread meanwhile; never functions.
     ///
     /// # Errors
     /// The failure of that write, with its root cause, each time it is asked; [`Error::WouldDeadlock`] on a thread of
@@ -136,7 +136,7 @@ impl Tensor {
         Ok(passed)
     }
 
-    /// Copies the elements out, in row-major order. Waits for them.
+    /// Copies the elements out, in row-major order. Waits for them as [`Tensor::wait`] does.
     ///
     /// # Errors
     /// [`Error::WrongDType`]; what [`Tensor::wait`] gives. On a thread of an engine nothing is submitted.

@@ -57,7 +57,7 @@ pub(crate) struct Context {
     retired: Chain<Job>,
     /// Whether its thread is its own, for devices that keep state for each thread.
     has_thread: bool,
-    /// The lane that has its turn, and the job of it that is being run: what fails if a backend panics where no
+    /// The lane that ran last, and the job of it that is being run: what fails if a backend panics where no
     /// instruction catches it.
     lane_in_hand: usize,
     in_hand: Option<Slot<Job>>,
@@ -130,7 +130,7 @@ impl Context {
         });
     }
 
-    /// Whether the last instruction that it ran has a caller's code.
+    /// Whether the last instruction that it ran has a caller's code, and nothing that was submitted behind it has any.
     pub(crate) fn has_run_code(&self) -> bool {
         self.lanes.get(self.lane_in_hand).is_some_and(|lane| lane.entry.has_passed_code())
     }
@@ -272,7 +272,6 @@ impl Context {
 
     /// Runs up to `most` instructions of one stream, while its head is ready. Returns how many times something was done.
     fn run_turn(&mut self, lane: usize, most: usize, vm: &Shared) -> usize {
-        self.lane_in_hand = lane;
         for done in 0..most {
             let Lane { entry, runner, queue } = &mut self.lanes[lane];
             if let Some(flight) = &entry.flight
@@ -297,6 +296,7 @@ impl Context {
                 if let Some(next) = queue.front() {
                     next.fetch_views();
                 }
+                self.lane_in_hand = lane;
                 self.run(job, vm);
             }
         }

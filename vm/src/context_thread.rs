@@ -28,8 +28,8 @@ pub(crate) fn serve(shared: Arc<ContextShared>, vm: Arc<Shared>) {
 struct Next {
     /// There may be something to take in.
     looks: bool,
-    /// A caller waited when there was a function to run last: when it has what it waits for, it may submit and wait again. Who looks
-    /// only once that caller is seen to wait waits for one line more. What else there is to run the caller runs itself, if nobody is quicker.
+    /// When a function had run last, a caller was waiting: it may submit the next one and wait again, and a look that waits until it is seen to
+    /// do so waits for one line more. Other instructions such a caller runs itself, if nobody is quicker.
     /// Measured on 2 cores, ns, medians of 11 runs in turns, submit and wait for a function without / with it: 300 / 220.
     waited: bool,
 }

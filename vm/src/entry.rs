@@ -180,7 +180,8 @@ impl StreamEntry {
 
     /// Whether the last instruction that has passed has a caller's code, and none behind it does.
     pub(crate) fn has_passed_code(&self) -> bool {
-        self.submission.last_code.load(Ordering::Relaxed) == self.passed()
+        let code = self.submission.last_code.load(Ordering::Relaxed);
+        code != 0 && code == self.passed()
     }
 
     pub(crate) fn dispatched(&self) -> u64 {

@@ -7,9 +7,10 @@
 //! Invariants:
 //! * Never a caller's code: whoever waits may hold locks that the code takes. A stream knows the number of its last instruction
 //!   that has any; below that nothing is run here. Kernels are all the engine's own. What remains is what any call may do in its
-//!   caller's thread: log, and for a kernel that panics call the panic hook.
+//!   caller's thread: log, for a kernel that panics call the panic hook, and call back where no thread can be started for callbacks.
 //! * Who has the driver's lock has the turn, so a stream is run by one thread at a time, in order. The context's thread has it when it
-//!   wants it, once the caller that has it is done: other streams of the context are kept waiting by one turn at most.
+//!   wants it, once the caller that has it is done, and those who had looked just before: other streams of the context are kept waiting by
+//!   a turn or two.
 //! * Nothing is left to be found: what was taken in and not run is seen by the context's thread before it sleeps, as
 //!   [`Context::lie_down`](crate::context::Context::lie_down) looks under the same lock. Nor does the thread sleep through the end of the
 //!   engine: whatever is ready here, it is awake for, or about to be woken for by whoever made it ready.

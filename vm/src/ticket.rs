@@ -30,8 +30,8 @@ impl<'vm> Ticket<'vm> {
         self.points().all(|point| self.vm.streams.has_passed(point))
     }
 
-    /// Blocks until every instruction of the submission has passed. May run instructions of CPU streams in the calling thread meanwhile, but no
-    /// functions, unless there is a deadline.
+    /// Blocks until every instruction of the submission has passed. Without a deadline it may run kernels, copies and fills of CPU streams in
+    /// the calling thread meanwhile; never functions.
     ///
     /// # Errors
     /// The root cause of the first instruction, in program order, that failed or was skipped, each time it is asked;

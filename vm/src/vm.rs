@@ -294,7 +294,7 @@ impl Vm {
         self.submit(list)
     }
 
-    /// Blocks until everything submitted so far, by any thread, has passed.
+    /// Blocks until everything submitted so far, by any thread, has passed; meanwhile it does what [`Ticket::wait`] does.
     ///
     /// # Errors
     /// The first root cause that no other wait has returned; the others are logged. [`Error::WouldDeadlock`] on a
