@@ -34,7 +34,7 @@ impl<'a> FnContext<'a> {
     /// # Errors
     ///
     /// [`Error::Overlap`], naming two operands by their index, if they share bytes and one of them is
-    /// written (interleaved views whose byte ranges meet count as sharing);
+    /// written;
     /// [`Error::TooManyWrites`] past 64 operands to write.
     #[inline]
     pub fn new(operands: &'a mut [Operand]) -> Result<FnContext<'a>, Error> {

@@ -13,6 +13,7 @@ use std::ops::Range;
 
 use crate::dtype::{DType, Element};
 use crate::error::Error;
+use crate::footprint::Footprint;
 use crate::layout::Layout;
 use crate::shape::Shape;
 
@@ -268,13 +269,21 @@ impl Operand {
         self.ptr.addr() & (self.dtype.size() - 1) == 0 || self.span.is_empty()
     }
 
-    /// Can the two reach a common byte?
+    /// Do the two have a byte in common? Exact for views of one storage: see [`Footprint::overlaps`].
     #[inline]
     pub(crate) fn overlaps(&self, other: &Operand) -> bool {
         self.span.start < other.span.end
             && other.span.start < self.span.end
             && !self.span.is_empty()
             && !other.span.is_empty()
+            && ((self.whole && other.whole) || self.footprint().overlaps(&other.footprint()))
+    }
+
+    /// The bytes of the view, by their addresses.
+    #[inline(never)]
+    fn footprint(&self) -> Footprint {
+        let size = self.dtype.size();
+        Footprint::scaled(&self.layout, self.ptr.addr().wrapping_sub(self.layout.offset() * size), size)
     }
 
     /// Are the two exactly the same view: elements of the same size at the same places in the same

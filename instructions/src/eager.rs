@@ -92,15 +92,16 @@ impl Tensor {
         Ok(view.unwrap_or(copy))
     }
 
-    /// Blocks until the last submitted write of this tensor's storage has passed. Without a deadline it may run kernels, copies and fills of CPU
+    /// Blocks until the last submitted writes of this tensor's elements have passed; writes of other parts of its storage are not waited
+    /// for. Without a deadline it may run kernels, copies and fills of CPU
     /// streams in the calling thread meanwhile; never functions.
     ///
     /// # Errors
-    /// The failure of that write, with its root cause, each time it is asked; [`Error::WouldDeadlock`] on a thread of
+    /// The first failure among those writes, with its root cause, each time it is asked; [`Error::WouldDeadlock`] on a thread of
     /// an engine; [`Error::Shutdown`] where the engine is gone and the write never passes.
     pub fn wait(&self) -> Result<(), Error> {
         let (engine, id) = self.engine()?;
-        engine.wait(id, Deadline::current())
+        engine.wait(id, self.part_of_storage().as_ref(), Deadline::current())
     }
 
     /// [`Tensor::wait`] for at most `timeout`.
@@ -109,10 +110,10 @@ impl Tensor {
     /// As [`Tensor::wait`]; [`Error::Timeout`] when it is not over by then.
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), Error> {
         let (engine, id) = self.engine()?;
-        engine.wait(id, Deadline::within(timeout))
+        engine.wait(id, self.part_of_storage().as_ref(), Deadline::within(timeout))
     }
 
-    /// Calls `callback`, on a thread made for callbacks, once the last submitted write has passed.
+    /// Calls `callback`, on a thread made for callbacks, once the last submitted writes of this tensor's elements have passed.
     ///
     /// # Errors
     /// [`Error::NotSubmitted`]; [`Error::Forked`]: the callback is dropped.
@@ -121,7 +122,7 @@ impl Tensor {
         if engine.is_forked() {
             return Err(Error::Forked);
         }
-        engine.on_passed(id, Box::new(callback));
+        engine.on_passed(id, self.part_of_storage().as_ref(), Box::new(callback));
         Ok(())
     }
 
@@ -206,7 +207,7 @@ impl Tensor {
         })?;
         self.submit(builder)?;
         let (engine, id) = read_over.resource().bound().ok_or(Error::NotSubmitted)?;
-        engine.wait(id, Deadline::current())?;
+        engine.wait(id, None, Deadline::current())?;
         let value = result.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The wait returned Ok, so the closure ran to its end and left the value.
         value.ok_or(Error::Shutdown)

@@ -4,6 +4,8 @@
 //! convenience calls (`to_vec`, `wait`, eager operators) go through this trait. It is defined here so that the crate
 //! that runs instructions can depend on this one, and not the other way round.
 
+use streamvm_ep::Footprint;
+
 use crate::{Deadline, Error, InstructionList, Single};
 
 /// The number of a resource within its engine.
@@ -44,12 +46,13 @@ pub trait Engine: Send + Sync {
     /// As [`Engine::submit`].
     fn submit_one(&'static self, single: &mut Single<'_>) -> Result<(), Error>;
 
-    /// Blocks until the last submitted write of the resource has passed, or the deadline.
+    /// Blocks until the last submitted writes of `part` of the resource, in elements, or of all of it, have passed, or the deadline.
     ///
     /// # Errors
-    /// The failure of that write with its root cause, each time it is asked; [`Error::Timeout`] past the deadline; what
-    /// [`Engine::may_wait`] gives; [`Error::Shutdown`] where the engine is gone and the write never passes.
-    fn wait(&self, id: ResourceId, deadline: Option<Deadline>) -> Result<(), Error>;
+    /// The first failure among those writes with its root cause, each time it is asked; [`Error::Timeout`] past the deadline; what
+    /// [`Engine::may_wait`] gives; [`Error::Shutdown`] where the engine is gone and a write never passes. An engine that is gone
+    /// knows one answer for the whole resource.
+    fn wait(&self, id: ResourceId, part: Option<&Footprint>, deadline: Option<Deadline>) -> Result<(), Error>;
 
     /// Whether the calling thread may wait for this engine: asked before anything is submitted for the sake of a wait.
     ///
@@ -60,8 +63,9 @@ pub trait Engine: Send + Sync {
     /// Whether this process was forked from the one that built the engine: nothing will ever pass here. Takes no lock.
     fn is_forked(&self) -> bool;
 
-    /// Calls back once the last submitted write of the resource has passed, on a thread made for callbacks.
-    fn on_passed(&self, id: ResourceId, callback: Callback);
+    /// Calls back once the last submitted writes of `part` of the resource, in elements, or of all of it, have passed, on a thread made
+    /// for callbacks.
+    fn on_passed(&self, id: ResourceId, part: Option<&Footprint>, callback: Callback);
 
     /// The last handle of a resource is gone: its memory may be reused by what is submitted later. Never waits for
     /// work; called from drops, also in a child of the engine's process.

@@ -50,8 +50,8 @@ pub enum BuildError {
         /// What was given.
         found_dtype: DType,
     },
-    /// A written operand shares bytes with another operand of the same instruction.
-    #[error("{what}: operand {first} is written and shares bytes with operand {second}; {help}")]
+    /// A written operand has elements in common with another operand of the same instruction. Operands count from 0, inputs first.
+    #[error("{what}: operand {first} is written and has elements in common with operand {second}; {help}")]
     Overlap {
         /// The instruction.
         what: String,

@@ -63,8 +63,8 @@ pub use place::{ParsePlaceError, Place};
 pub use plan::{PlanOptions, PlannedList, SyncCounts, plan, wait_error};
 pub use random::Generator;
 pub use soft_sync::{
-    Dependence, DependenceUse, NothingObserved, Observed, Order, Plan, Planned, PlannedRecord, RecordPlace, SoftSync,
-    SoftSyncMode, Wait,
+    Dependence, DependenceUse, MOST_PARTS, NothingObserved, Observed, Order, PartId, Plan, Planned, PlannedRecord,
+    RecordPlace, SoftSync, SoftSyncMode, Wait,
 };
 pub use stage::{STAGING_PIECE, Staged};
 pub use tensor::{Foreign, Resource, ResourceKind, Tensor, Var, Version};

@@ -88,7 +88,7 @@ pub enum Kind {
     Allocate,
     /// Gives the memory of its use back, ahead of the last handle; a variable is at its end.
     Release,
-    /// Orders its stream after its uses and does nothing.
+    /// Orders its stream after its uses, reads or updates, and does nothing. An update fails if what it updates has failed.
     Touch,
     /// Runs a caller's code.
     Function {

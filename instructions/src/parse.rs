@@ -17,7 +17,7 @@ use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
 use crate::check::check;
 use crate::print::access_word;
-use crate::{Ahead, Event, InstructionList, Kind, Manner, OwnUse, Place, Role, Tensor, Use, Var, WaitFor};
+use crate::{Ahead, BuildError, Event, InstructionList, Kind, Manner, OwnUse, Place, Role, Tensor, Use, Var, WaitFor};
 
 /// The longest text that is read, in bytes: about 500,000 instructions.
 const MAX_TEXT: usize = 64 << 20;
@@ -411,7 +411,8 @@ impl Parser {
             }
             "touch" => {
                 while !words.peek().is_empty() {
-                    uses.push(self.known(words, Access::Read)?);
+                    let update = words.peek() == access_word(Access::ReadWrite);
+                    uses.push(if update { self.declared_use(words)? } else { self.known(words, Access::Read)? });
                 }
                 Kind::Touch
             }
@@ -462,11 +463,28 @@ impl Parser {
             return Err(words.error(expected, &format!("{word} on {stream}")));
         }
         if let Err(error) = check(stream, &kind, &uses) {
-            return Err(words.error("an instruction that fits its operands", &error.to_string()));
+            return Err(words.error("an instruction that fits its operands", &self.told(&error, &uses)));
         }
         self.list.push_unchecked(stream, kind, uses.iter().map(OwnUse::seen), self.site);
         self.list.set_manner(manner);
         Ok(())
+    }
+
+    /// What is wrong, with the names that operands have in the text.
+    #[cold]
+    fn told(&self, error: &BuildError, uses: &[OwnUse]) -> String {
+        let BuildError::Overlap { what, first, second, help } = error else { return error.to_string() };
+        let name = |operand: &usize| {
+            let used = uses.get(*operand).and_then(OwnUse::as_tensor)?;
+            let same = |named: &Tensor| named.shares_storage(used) && named.layout() == used.layout();
+            self.tensors.iter().filter(|(_, tensor)| same(tensor)).map(|(name, _)| name.as_str()).min()
+        };
+        match (name(first), name(second)) {
+            (Some(written), Some(other)) => {
+                format!("{what}: {written} is written and has elements in common with {other}; {help}")
+            }
+            _ => error.to_string(),
+        }
     }
 
     fn declared_use(&self, words: &mut Words<'_>) -> Result<OwnUse, ParseListError> {

@@ -106,7 +106,10 @@ impl Planner {
                 }
                 // Memory waits for its former lives at its first access.
                 Kind::Allocate => {}
-                _ => uses.push(DependenceUse { resource, access: u.ordering_access() }),
+                _ => {
+                    let part = u.part().and_then(|part| self.sync.add_part(part));
+                    uses.push(DependenceUse { resource, access: u.ordering_access(), part });
+                }
             }
         }
         let order = self.order(line, instruction)?;

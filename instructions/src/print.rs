@@ -84,6 +84,10 @@ fn describe<T: Borrow<Tensor>, V: Borrow<Var>>(
         }
         Kind::Release | Kind::Touch => {
             for u in uses {
+                // A release says by itself that it ends what it names, and a touch reads unless it says otherwise.
+                if u.access() == Access::ReadWrite {
+                    let _ = write!(text, " {}", access_word(u.access()));
+                }
                 let _ = write!(text, " {}", names.of(u.seen(), home));
             }
         }

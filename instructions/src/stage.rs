@@ -23,12 +23,13 @@
 //!                                        copy h2d@cuda:0:0 upload:t3 -> t1[1]
 //!                                        copy h2d@cpu:0:0  host:t0[2] -> cuda:0:t2      behind the read of t2
 //!                                        …
+//!                                        touch h2d@cuda:0:0 update t1
 //! ```
 //!
-//! The pieces of the target lie in one storage, which is ordered as a whole. So each write of a piece but the first also reads
-//! what the ones before have left, and a failure of one is carried on to the last: the target is fine if all pieces are. Where
-//! the copy covers all of its target, the first piece is said to begin that ([`Tensor::begin`]): it heals as the whole would. A list
-//! that was printed and parsed has lost that, and heals nothing.
+//! The pieces are disjoint parts of the target's storage, so each is ordered, and fails, by itself. The last instruction touches all of
+//! the target: it is skipped where a piece has failed, so that the copy fails as a whole, as it would if the device made it by itself.
+//! Where the copy covers all of its target, the first piece counts as a write of all of it ([`Tensor::begin`]): it heals as the
+//! whole would. A list that was printed and parsed has lost that, and heals nothing.
 
 use std::borrow::Borrow;
 use std::mem;
@@ -151,6 +152,9 @@ impl Staged {
                         let written = if begins { piece.begin() } else { piece.write() };
                         copy(&source, &cut.part(&blocks[number % BLOCKS], &source), written);
                     }
+                    // A copy fails as a whole: what a piece has failed by, all of the target is told.
+                    self.list.push_unchecked(halves.second, Kind::Touch, [target.update()], site);
+                    self.lines.push(line);
                 }
             }
             return;
@@ -389,11 +393,12 @@ t9 = view t2 f32[1,2] strides 2,1 offset 0
 %4 copy     h2d@cpu:0:0           host:t8 -> cuda:0:t9                      f32[1,2]
 t10 = view t3 f32[1,2] strides 2,1 offset 8
 %5 copy     h2d@cuda:0:0          upload:t9 -> t10                          f32[1,2]
-%6 wait     compute@cuda:0:0      h2d@cuda:0:0 by %5
+%6 touch    h2d@cuda:0:0          update t3
+%7 wait     compute@cuda:0:0      h2d@cuda:0:0 by %6
 
 "#]]
         );
-        assert_eq!(lines, [0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(lines, [0, 0, 0, 0, 0, 0, 0, 1]);
         let list = InstructionList::parse(&pieces).expect("it can be written by hand, too");
         // The halves of a piece wait for each other, the third piece for its block, and nothing for anything else.
         let planned = crate::plan(list, &crate::PlanOptions::default()).expect("a plan");
@@ -444,9 +449,11 @@ t10 = view t3 f32[1,2] strides 2,1 offset 8
             );
             let mut list = InstructionList::parse(&text).expect("a list");
             let staged = list.staged(&capabilities, 8).expect("a copy that is staged").list;
-            let written = staged.instructions().iter().map(|half| staged.uses(half)[1].ordering_access());
-            let written: Vec<_> = written.skip(1).step_by(2).collect();
+            let last = |line: &Instruction| staged.uses(line).last().expect("an operand").ordering_access();
+            let written: Vec<_> = staged.instructions().iter().skip(1).step_by(2).map(last).collect();
             assert_eq!(written, [first, streamvm_ep::Access::ReadWrite], "{target}");
+            let touched = staged.instructions().last().expect("a line");
+            assert_eq!((touched.kind.name(), last(touched)), ("touch", streamvm_ep::Access::ReadWrite), "{target}");
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use ref_cast::{RefCastCustom, ref_cast_custom};
-use streamvm_ep::{Access, Counted, DType, Kept, Layout, MemoryKind, Shape, ShapeError};
+use streamvm_ep::{Access, Counted, DType, Footprint, Kept, Layout, MemoryKind, Shape, ShapeError};
 
 use crate::counted::counted;
 use crate::engine::{EngineRef, ResourceId, same};
@@ -355,11 +355,23 @@ impl Tensor {
             && layout.elements() * self.0.dtype.size() == self.storage_bytes()
     }
 
-    /// Whether any byte between the first and the last of one view lies so in the other, on the same storage.
-    pub fn may_overlap(&self, other: &Tensor) -> bool {
-        let (mine, theirs) = (self.0.layout.span_elements(), other.0.layout.span_elements());
-        let some = !mine.is_empty() && !theirs.is_empty();
-        some && self.shares_storage(other) && mine.start < theirs.end && theirs.start < mine.end
+    /// The part of its storage that this tensor views, in elements; `None` for all of it.
+    #[inline]
+    pub fn part_of_storage(&self) -> Option<Footprint> {
+        if self.is_view() { self.part_of_view() } else { None }
+    }
+
+    #[inline(never)]
+    fn part_of_view(&self) -> Option<Footprint> {
+        let elements = self.storage_bytes() / self.dtype().size();
+        let part = Footprint::of(&self.0.layout);
+        (!part.is_all_of(elements)).then_some(part)
+    }
+
+    /// Whether two tensors have an element in common. Exact for views of one storage that slices, permutations and reshapes make:
+    /// see [`Footprint::overlaps`].
+    pub fn overlaps(&self, other: &Tensor) -> bool {
+        self.shares_storage(other) && Footprint::of(&self.0.layout).overlaps(&Footprint::of(&other.0.layout))
     }
 
     /// Whether two tensors are views of one storage.

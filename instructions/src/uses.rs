@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 use std::mem;
 
-use streamvm_ep::{Access, Held, Hoard, Pair};
+use streamvm_ep::{Access, Footprint, Held, Hoard, Pair};
 
 use crate::tensor::TensorInner;
 use crate::{Resource, Tensor, Var};
@@ -319,6 +319,18 @@ impl<T: Borrow<Tensor>, V: Borrow<Var>> Declared<T, V> {
         match &self.0 {
             Used::TensorWrite(tensor) if !tensor.borrow().covers_storage() => Access::ReadWrite,
             _ => self.access(),
+        }
+    }
+
+    /// The part of its storage that is used, in elements; `None` for all of it, and of a variable. The first of several writes that
+    /// together cover the storage counts as a write of all of it.
+    #[inline]
+    pub fn part(&self) -> Option<Footprint> {
+        match &self.0 {
+            Used::TensorRead(tensor) | Used::TensorWrite(tensor) | Used::TensorUpdate(tensor) => {
+                tensor.borrow().part_of_storage()
+            }
+            _ => None,
         }
     }
 

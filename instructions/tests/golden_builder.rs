@@ -151,15 +151,17 @@ fn pinned_outputs_come_from_the_pinned_stream() -> Outcome {
     Ok(())
 }
 
-/// A write of a part keeps the rest, so it comes after whoever wrote that.
+/// A write of a part comes after the write of the whole, and after nothing that was done to other parts.
 #[test]
-fn a_partial_write_is_an_update() -> Outcome {
+fn disjoint_parts_need_nothing_of_each_other() -> Outcome {
     let mut b = InstructionsBuilder::new();
     let x = b.fill(CPU, DType::F32, &[4, 2], 0.0)?;
     b.set_lane(1);
     b.fill_into(&x.slice(0, 1..3)?, 1.0)?;
     b.set_lane(2);
-    b.op_into(Op::Neg, &[&x.slice(1, 0..1)?], Params::default(), &x.slice(1, 1..2)?).expect_err("spans overlap");
+    b.copy_into(&x.slice(0, 0..3)?, &x.slice(0, 1..4)?).expect_err("rows 1 and 2 are read and written");
+    b.op_into(Op::Neg, &[&x.slice(1, 0..1)?], Params::default(), &x.slice(1, 1..2)?)?;
+    b.set_lane(3);
     b.op_into(Op::Neg, &[&x.slice(0, 0..1)?], Params::default(), &x.slice(0, 3..4)?)?;
     golden(
         b.finish(),
@@ -170,9 +172,13 @@ fn a_partial_write_is_an_update() -> Outcome {
 t1 = view t0 f32[2,2] strides 2,1 offset 2
 %2 fill     compute@cpu:0:1       1.0 -> t1                                 f32[2,2]
 %3 wait     compute@cpu:0:2       compute@cpu:0:1 by %2
-t2 = view t0 f32[1,2] strides 2,1 offset 0
-t3 = view t0 f32[1,2] strides 2,1 offset 6
-%4 call     compute@cpu:0:2       neg t2 -> t3                              f32[1,2]
+t2 = view t0 f32[4,1] strides 2,1 offset 0
+t3 = view t0 f32[4,1] strides 2,1 offset 1
+%4 call     compute@cpu:0:2       neg t2 -> t3                              f32[4,1]
+%5 wait     compute@cpu:0:3       compute@cpu:0:2 by %4
+t4 = view t0 f32[1,2] strides 2,1 offset 0
+t5 = view t0 f32[1,2] strides 2,1 offset 6
+%6 call     compute@cpu:0:3       neg t4 -> t5                              f32[1,2]
 
 "#]],
     );

@@ -190,33 +190,6 @@ fn in_place_is_a_read_and_a_write() {
 }
 
 #[test]
-fn views_of_one_storage_are_one_resource() {
-    same(
-        r#"
-t0 = tensor cpu:0 f32[4,2]
-t1 = view t0 f32[2,2] strides 2,1 offset 0
-t2 = view t0 f32[2,2] strides 2,1 offset 4
-t3 = view t0 f32[2,4] strides 1,2 offset 0
-%0 fill compute@cpu:0:0 1.0 -> t1 f32[2,2]
-%1 fill compute@cpu:0:1 2.0 -> t2 f32[2,2]
-%2 call compute@cpu:0:2 relu t3 -> t4 f32[2,4]
-"#,
-        str![[r#"
-t0 = tensor cpu:0 f32[4,2]
-t1 = view t0 f32[2,2] strides 2,1 offset 0
-%0 fill     compute@cpu:0:0       1.0 -> t1                                 f32[2,2]
-%1 wait     compute@cpu:0:1       compute@cpu:0:0 by %0
-t2 = view t0 f32[2,2] strides 2,1 offset 4
-%2 fill     compute@cpu:0:1       2.0 -> t2                                 f32[2,2]
-%3 wait     compute@cpu:0:2       compute@cpu:0:1 by %2
-t3 = view t0 f32[2,4] strides 1,2 offset 0
-%4 call     compute@cpu:0:2       relu t3 -> t4                             f32[2,4]
-
-"#]],
-    );
-}
-
-#[test]
 fn a_chain_over_three_streams() {
     same(
         r#"

@@ -70,13 +70,12 @@ impl Plain {
         }
         let mut needs: Vec<Point> = Vec::new();
         for point in all {
-            let alone = stream.is_unordered() || point.stream.is_unordered();
             let own = point.stream == stream && !stream.is_unordered();
             let met = covers(&self.streams[stream.index()].now, point) || passed.of(point.stream) >= point.seq;
             if own || point == at || point.seq == 0 || met {
                 continue;
             }
-            if alone {
+            if point.stream.is_unordered() {
                 if needs.last() != Some(&point) {
                     needs.push(point);
                 }
@@ -199,7 +198,7 @@ fn check(streams: usize, steps: &[Step]) -> Result<(), TestCaseError> {
         let stream = plain.streams[index].id(index as u32);
         // What comes after all stands on an ordered stream.
         let stream = if step.after_all { StreamId(0) } else { stream };
-        let resource = |&(resource, access): &(usize, Access)| DependenceUse { resource: resources[resource], access };
+        let resource = |&(resource, access): &(usize, Access)| DependenceUse::whole(resources[resource], access);
         let uses: Vec<DependenceUse> = step.uses.iter().map(resource).collect();
         let order = if step.after_all { Order::AfterAll } else { Order::Uses };
         let point = sync.number(stream);

@@ -51,7 +51,7 @@ fn run_observed(
     uses: &[(ResourceId, Access)],
     observed: &mut impl Observed,
 ) -> Point {
-    let uses: Vec<_> = uses.iter().map(|&(resource, access)| DependenceUse { resource, access }).collect();
+    let uses: Vec<_> = uses.iter().map(|&(resource, access)| DependenceUse::whole(resource, access)).collect();
     let at = sync.number(StreamId(stream));
     sync.instruction(at, &uses, Order::Uses, observed);
     at
@@ -393,7 +393,7 @@ fn a_resource_with_other_memory_starts_anew() {
     run(&mut sync, 0, &[(x, Write)]);
     let accesses: AccessSet = [point(1, 4)].into_iter().collect();
     sync.replace_dependence(x, Dependence::after(&accesses));
-    assert_eq!(sync.dependence(x).last_write(), None);
+    assert_eq!(sync.dependence(x).last_writes(None).as_slice(), []);
     run(&mut sync, 2, &[(x, Write)]);
     assert_eq!(waits(&sync), [point(1, 4)]);
 }
@@ -441,7 +441,7 @@ fn an_instruction_never_looks_for_poison_at_itself() {
                 assert_eq!(reads(&sync), [point(0, 1)], "{mode:?} {accesses:?}");
                 assert_eq!(waits(&sync), if stream == 0 { vec![] } else { vec![point(0, 1)] }, "{mode:?} {accesses:?}");
                 let writes = accesses.iter().any(|access| *access != Read);
-                assert_eq!(sync.dependence(x).last_write(), Some(if writes { at } else { point(0, 1) }));
+                assert_eq!(sync.dependence(x).last_writes(None).as_slice(), [if writes { at } else { point(0, 1) }]);
                 run(&mut sync, 2, &[(x, Write)]);
                 assert_eq!(waits(&sync), [at], "{mode:?} {accesses:?}: the next write comes after it");
             }
@@ -567,7 +567,7 @@ fn an_unordered_stream_waits_for_its_own() {
     let [former, first, second] = [1, 2, 3].map(|seq| Point::new(workers, seq));
     let x = reused(&mut sync, &[former]);
     for (at, needs) in [(first, former), (second, first)] {
-        let uses = [DependenceUse { resource: x, access: Write }];
+        let uses = [DependenceUse::whole(x, Write)];
         sync.instruction(at, &uses, Order::Uses, &mut NothingObserved);
         assert_eq!(waits(&sync), [needs]);
     }

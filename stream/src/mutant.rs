@@ -21,6 +21,8 @@ pub enum Mutant {
     ReturnedEarly,
     /// Every other read of a resource is not noted.
     LastUseNotUpdated,
+    /// Every other use of a part of a storage needs nothing, as if it overlapped no other.
+    PartsApart,
     /// A wait merges the source's clock of now, instead of as of the point.
     ClockTooFar,
     /// An instruction is dispatched before its host waits have passed.
@@ -33,7 +35,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 11] = [
+    pub const ALL: [Mutant; 12] = [
         Mutant::WaitDropped,
         Mutant::WrongSource,
         Mutant::RecordBefore,
@@ -41,6 +43,7 @@ impl Mutant {
         Mutant::ReuseWithoutSync,
         Mutant::ReturnedEarly,
         Mutant::LastUseNotUpdated,
+        Mutant::PartsApart,
         Mutant::ClockTooFar,
         Mutant::HostWaitMet,
         Mutant::NotifiedBeforePublished,

@@ -3,6 +3,7 @@
 use std::panic::Location;
 use std::sync::Mutex;
 
+use streamvm::ep::Footprint;
 use streamvm::instructions::{Batch, Callback, Engine, EngineRef, ResourceId, Single};
 use streamvm::{Deadline, Error, InstructionList};
 
@@ -42,7 +43,7 @@ impl Engine for Notes {
         Ok(())
     }
 
-    fn wait(&self, _: ResourceId, _: Option<Deadline>) -> Result<(), Error> {
+    fn wait(&self, _: ResourceId, _: Option<&Footprint>, _: Option<Deadline>) -> Result<(), Error> {
         Ok(())
     }
 
@@ -54,7 +55,7 @@ impl Engine for Notes {
         false
     }
 
-    fn on_passed(&self, _: ResourceId, _: Callback) {}
+    fn on_passed(&self, _: ResourceId, _: Option<&Footprint>, _: Callback) {}
 
     fn release(&self, _: ResourceId) {}
 }

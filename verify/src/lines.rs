@@ -134,9 +134,18 @@ pub(crate) struct UseLine {
     pub(crate) life: u64,
     pub(crate) access: AccessLine,
     #[serde(default)]
-    pub(crate) runs: Vec<(u64, u64)>,
+    pub(crate) runs: Vec<RunLine>,
     #[serde(default)]
     pub(crate) hull: bool,
+}
+
+/// Bytes from a start to an end; or such bytes several times, each so many bytes behind the one before.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(crate) enum RunLine {
+    One(u64, u64),
+    /// Start, end, how many, step.
+    Repeated(u64, u64, u64, u64),
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Deserialize)]

@@ -9,8 +9,8 @@ use std::io::{self, BufRead, Read};
 use std::ops::Range;
 
 use crate::lines::{
-    AccessLine, ByLine, Header, HostLine, InstructionLine, LifeLine, Line, OrderLine, RanLine, StreamLine, UseLine,
-    VERSION, WaitLine,
+    AccessLine, ByLine, Header, HostLine, InstructionLine, LifeLine, Line, OrderLine, RanLine, RunLine, StreamLine,
+    UseLine, VERSION, WaitLine,
 };
 use crate::trace::{Action, At, Instruction, Life, Order, Stream, Text, Trace, Use, Wait, What};
 
@@ -257,13 +257,8 @@ impl Reader {
                 return Err(format!("life {} is a variable and has no bytes to touch", line.life));
             }
             let first_run = self.trace.runs.len();
-            let mut before = 0;
-            for (start, end) in line.runs {
-                if start >= end || start < before {
-                    return Err(format!("run [{start},{end}] is empty, or does not come after the run before it"));
-                }
-                before = end;
-                self.trace.runs.push((start, end));
+            for run in line.runs {
+                self.run(first_run, run)?;
             }
             self.trace.hulls += u64::from(line.hull);
             let (reads, writes) = match line.access {
@@ -275,6 +270,30 @@ impl Reader {
             self.trace.uses.push(Use { life, reads, writes, hull: line.hull, runs });
         }
         Ok(first..self.trace.uses.len() as u32)
+    }
+
+    /// Adds a run, or several that repeat, behind those of the same use, which begin at `first`.
+    fn run(&mut self, first: usize, run: RunLine) -> Result<(), String> {
+        let (start, end, count, step) = match run {
+            RunLine::One(start, end) => (start, end, 1, 0),
+            RunLine::Repeated(start, end, count, step) => (start, end, count, step),
+        };
+        let runs = &mut self.trace.runs;
+        let before = runs[first..].last().map_or(0, |(_, end)| *end);
+        if start >= end || start < before {
+            return Err(format!("run [{start},{end}] is empty, or does not come after the run before it"));
+        }
+        if (runs.len() as u64).saturating_add(count) > self.limits.entries {
+            return Err(format!("there are more than {} runs of bytes; record a shorter run", self.limits.entries));
+        }
+        let last = count.checked_sub(1).and_then(|more| step.checked_mul(more)).and_then(|far| far.checked_add(end));
+        if last.is_none() || (count > 1 && step < end - start) {
+            return Err(format!(
+                "run [{start},{end},{count},{step}] repeats no time, overlaps itself, or ends past 2^64"
+            ));
+        }
+        runs.extend((0..count).map(|index| (start + index * step, end + index * step)));
+        Ok(())
     }
 
     fn waits(&mut self, lines: &[WaitLine]) -> Result<Range<u32>, String> {

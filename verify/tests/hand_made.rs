@@ -329,6 +329,21 @@ fn waits_that_could_go_are_told_with_the_reason() {
     // A read after a read.
     let report = judge("i 0 1 1:r:4096-4160\ni 1 1 1:r:4096-4160 0@1");
     assert_eq!((report.excess.waits.total, report.excess.waits.first[0].reason), (1, Reason::NotNeeded));
+    // Two writes of disjoint parts of one life: rows, and columns that lie between each other.
+    let report = judge("i 0 1 1:w:4096-4128\ni 1 1 1:w:4128-4160 0@1");
+    assert_eq!((report.excess.waits.total, report.excess.waits.first[0].reason), (1, Reason::NotNeeded));
+    let columns = |stream: u32, start: u64, waits: &str| {
+        let runs = format!("[[{start},{},8,8]]", start + 4);
+        format!(
+            "{{\"instruction\":{{\"at\":[{stream},1],\"op\":\"o\",\"site\":\"s\",\"waits\":[{waits}],\"uses\":\
+             [{{\"life\":1,\"access\":\"write\",\"runs\":{runs}}}]}}}}"
+        )
+    };
+    let wait = "{\"point\":[0,1],\"by\":\"device\"}";
+    let report = judge(&format!("{}\n{}", columns(0, 4096, ""), columns(1, 4100, wait)));
+    assert_eq!((report.is_ok(), report.excess.waits.total), (true, 1), "{report}");
+    assert!(judge(&format!("{}\n{}", columns(0, 4096, ""), columns(1, 4100, ""))).is_ok());
+    assert!(!judge(&format!("{}\n{}", columns(0, 4096, ""), columns(1, 4098, ""))).is_ok());
     // A wait that only a later instruction of the stream needs is needed.
     let report = judge("i 0 1 1:w:4096-4160\ni 1 1 0@1\ni 1 2 1:r:4096-4160");
     assert!(report.is_ok() && report.excess.waits.is_empty(), "{report}");
@@ -489,5 +504,11 @@ fn what_is_too_large_is_refused() {
     let mut runs =
         String::from("{\"streamvm_trace\":1}\n{\"life\":{\"id\":1,\"kind\":\"d\",\"base\":0,\"bytes\":99}}\n");
     runs.push_str("{\"host\":{\"op\":\"o\",\"site\":\"s\",\"uses\":[{\"life\":1,\"access\":\"read\",\"runs\":[[1,2],[3,4],[5,6],[7,8],[9,10]]}]}}\n");
-    assert!(read(&runs).unwrap_err().contains("more than 4 uses, waits, points or runs"));
+    assert!(read(&runs).unwrap_err().contains("more than 4 runs of bytes"));
+    let repeated = runs.replace("[[1,2],[3,4],[5,6],[7,8],[9,10]]", "[[1,2,18446744073709551615,2]]");
+    assert!(read(&repeated).unwrap_err().contains("more than 4 runs of bytes"));
+    for wrong in ["[[1,2,0,2]]", "[[1,4,2,2]]", "[[1,2,2,18446744073709551615]]"] {
+        let text = runs.replace("[[1,2],[3,4],[5,6],[7,8],[9,10]]", wrong);
+        assert!(read(&text).unwrap_err().contains("overlaps itself"), "{wrong}");
+    }
 }

@@ -217,7 +217,7 @@ impl State {
             let point = job.point;
             self.planned.push(job);
             let uses = ordered_uses(&self.scratch.uses, instruction);
-            self.sync.instruction(point, uses, order, &mut self.snapshot.of(&vm.streams));
+            self.sync.instruction(point, uses, order, &mut self.snapshot.of(vm));
             self.note_ordered(instruction, point, vm.handle);
         }
         if let Some(monitor) = &vm.monitor {
@@ -266,7 +266,7 @@ impl State {
         let point = job.point;
         let uses = ordered_uses(&self.scratch.uses, instruction);
         job.forget_reads();
-        let mut observed = self.snapshot.of(&vm.streams);
+        let mut observed = self.snapshot.of(vm);
         let waits = self.sync.order(point, uses, order, &mut observed, |point| job.add_read(point));
         self.add_planned_waits(&mut job, &waits, vm);
         if asks {

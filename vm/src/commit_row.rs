@@ -55,7 +55,7 @@ impl State {
             point.seq += 1;
             job.point = point;
             job.forget_reads();
-            let observed = &mut self.snapshot.of(&vm.streams);
+            let observed = &mut self.snapshot.of(vm);
             let ordered = &self.scratch.uses[instruction.use_range()];
             let waits = self.sync.order_uses(point, ordered, observed, |read| job.add_read(read));
             self.add_planned_waits(&mut job, &waits, vm);

@@ -11,6 +11,8 @@ use std::sync::{Arc, Weak};
 
 use crossbeam_utils::CachePadded;
 use hashbrown::{HashMap, HashSet};
+use smallvec::SmallVec;
+use streamvm_ep::Footprint;
 use streamvm_instructions::{Callback, Deadline, Engine, Error, InstructionList, ResourceId, Single};
 use streamvm_stream::Point;
 
@@ -23,6 +25,9 @@ use crate::shared::Shared;
 use crate::state::State;
 use crate::submit::Full;
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, unpoisoned, yield_now};
+
+/// The last writes of a resource or of a part of it.
+type LastWrites = SmallVec<[Point; 1]>;
 
 /// One engine, be it there or gone.
 pub(crate) struct Handle {
@@ -152,8 +157,8 @@ impl Handle {
         }
     }
 
-    /// The engine, with the last write of a resource, if there was one; what became of that, where the engine is gone.
-    fn last_write(&self, id: ResourceId) -> Result<(Lent, Option<Point>), Result<(), Error>> {
+    /// The engine, with the last writes of a resource or a part of it; what became of the resource, where the engine is gone.
+    fn last_writes(&self, id: ResourceId, part: Option<&Footprint>) -> Result<(Lent, LastWrites), Result<(), Error>> {
         // Before the lock, which a thread may hold that is not in this process.
         self.fork.check().map_err(Err)?;
         loop {
@@ -164,7 +169,7 @@ impl Handle {
                 Found::Gone(outcomes) => return Err(outcomes.get(&id).map_or(Ok(()), |error| Err(error.clone()))),
             };
             if let Some(vm) = vm {
-                return Ok((vm, inside.sync.dependence(id).last_write()));
+                return Ok((vm, inside.sync.dependence(id).last_writes(part)));
             }
             // It is on its way out.
             drop(inside);
@@ -188,8 +193,11 @@ impl State {
     /// What became of each resource with handles whose last write has failed, or never passes.
     fn outcomes(&self, vm: &Shared) -> HashMap<ResourceId, Error> {
         let outcome = |id: ResourceId| {
-            let point = self.sync.dependence(id).last_write()?;
-            if vm.streams.has_passed(point) { vm.outcome(point).err() } else { Some(Error::Shutdown) }
+            let mut points = self.sync.dependence(id).last_writes(None).into_iter();
+            points.find_map(|point| match vm.streams.has_passed(point) {
+                true => vm.outcome(point).err(),
+                false => Some(Error::Shutdown),
+            })
         };
         let dropped: HashSet<ResourceId> = self.scratch.dropped.iter().copied().collect();
         let known = self.resources.iter().enumerate().filter(|(_, known)| known.is_some());
@@ -226,15 +234,16 @@ impl Engine for Handle {
         Ok(())
     }
 
-    fn wait(&self, id: ResourceId, deadline: Option<Deadline>) -> Result<(), Error> {
-        let (vm, point) = match self.last_write(id) {
-            Ok((vm, Some(point))) => (vm, point),
-            Ok((_, None)) => return Ok(()),
+    fn wait(&self, id: ResourceId, part: Option<&Footprint>, deadline: Option<Deadline>) -> Result<(), Error> {
+        let (vm, points) = match self.last_writes(id, part) {
+            Ok(found) => found,
             // The answer does not depend on whether the engine is still there.
             Err(outcome) => return self.may_wait().and(outcome),
         };
-        vm.wait_for(point, deadline)?;
-        vm.outcome(point)
+        for point in &points {
+            vm.wait_for(*point, deadline)?;
+        }
+        points.iter().try_for_each(|point| vm.outcome(*point))
     }
 
     fn may_wait(&self) -> Result<(), Error> {
@@ -246,9 +255,9 @@ impl Engine for Handle {
         self.fork.is_child()
     }
 
-    fn on_passed(&self, id: ResourceId, callback: Callback) {
-        match self.last_write(id) {
-            Ok((vm, last)) => vm.call_back(last.into_iter().collect(), callback),
+    fn on_passed(&self, id: ResourceId, part: Option<&Footprint>, callback: Callback) {
+        match self.last_writes(id, part) {
+            Ok((vm, last)) => vm.call_back(last.into_vec(), callback),
             Err(Err(Error::Forked)) => callback(Err(Error::Forked)),
             // No thread of the engine's is left, and a callback runs on none of the caller's.
             Err(outcome) => {

@@ -271,7 +271,8 @@ impl Monitor {
         if let (Some(trace), ResourceKind::Storage { place, memory, .. }) = (&mut inner.trace, resource.kind()) {
             trace.life(life, &place, &memory, range.start, range.len());
             let access = ep::Access::Write;
-            trace.host("tensor", site, &[UseLine { life, access, runs: std::slice::from_ref(&range) }]);
+            let runs = std::slice::from_ref(&range);
+            trace.host("tensor", site, &[UseLine { life, access, runs: if range.is_empty() { &[] } else { runs } }]);
         }
         drop(inner);
         self.detector.access(thread, &label, &[Touch::new([range], ep::Access::Write, Some(life))]);

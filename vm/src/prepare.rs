@@ -49,6 +49,7 @@ impl State {
     #[inline(never)]
     pub(crate) fn prepare<B: Batch>(&mut self, list: &B, vm: &Shared) -> Result<(), (usize, Box<Obstacle>)> {
         self.scratch.clear();
+        self.sync.forget_parts();
         self.snapshot.begin(vm.monitor.is_some());
         let (lines, uses) = (list.instructions(), list.all_uses());
         self.scratch.last_use = lines.last().and_then(|last| last.use_range().last());
@@ -113,7 +114,8 @@ impl State {
                     self.change(line, instruction, (place, u.seen()), stream, vm)?
                 }
             };
-            self.scratch.uses.push(DependenceUse { resource, access: u.ordering_access() });
+            let part = u.part().and_then(|part| self.sync.add_part(part));
+            self.scratch.uses.push(DependenceUse { resource, access: u.ordering_access(), part });
         }
         bytes += self.scratch.taken;
         self.scratch.prepared.push(Prepared { stream, kernel, bytes, record: false });
@@ -325,7 +327,7 @@ impl State {
     /// Asks an allocator, and tells it what this submission has seen to have passed.
     #[inline]
     fn alloc(&mut self, id: PoolId, bytes: usize, want: Want, vm: &Shared) -> Option<Allocated> {
-        let snapshot = std::cell::RefCell::new(self.snapshot.of(&vm.streams));
+        let snapshot = std::cell::RefCell::new(self.snapshot.of(vm));
         let passed = |point: Point| snapshot.borrow_mut().has_passed(point);
         self.pools.get(id).allocator.alloc(bytes, want, &passed)
     }

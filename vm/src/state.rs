@@ -15,6 +15,7 @@ use streamvm_stream::{Point, StreamId, StreamKey, Streams};
 
 use crate::cells::{CellId, cell_of};
 use crate::entry::{StreamEntry, StreamTable};
+use crate::failures::Failures;
 use crate::job::Job;
 use crate::kept::Kept;
 use crate::memory::{Memory, PoolId, Pools};
@@ -313,8 +314,8 @@ impl Snapshot {
     }
 
     /// The snapshot as an input of soft sync.
-    pub(crate) fn of<'a>(&'a mut self, streams: &'a StreamTable) -> SnapshotOf<'a> {
-        SnapshotOf { snapshot: self, streams }
+    pub(crate) fn of<'a>(&'a mut self, vm: &'a Shared) -> SnapshotOf<'a> {
+        SnapshotOf { snapshot: self, streams: &vm.streams, failures: &vm.failures }
     }
 }
 
@@ -322,6 +323,7 @@ impl Snapshot {
 pub(crate) struct SnapshotOf<'a> {
     snapshot: &'a mut Snapshot,
     streams: &'a StreamTable,
+    failures: &'a Failures,
 }
 
 impl Observed for SnapshotOf<'_> {
@@ -351,5 +353,9 @@ impl Observed for SnapshotOf<'_> {
             self.snapshot.single.push(point);
         }
         passed
+    }
+    fn is_over(&mut self, point: Point) -> bool {
+        // A failure is entered before its point passes.
+        self.has_passed(point) && !self.failures.is_known(point)
     }
 }

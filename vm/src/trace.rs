@@ -22,9 +22,13 @@ use crate::sync::{Mutex, MutexGuard, unpoisoned};
 /// The version of the format, on the first line.
 const VERSION: u32 = 1;
 
-/// A view of more pieces than this is written as its hull (first to last byte), marked as such: a line stays below about
-/// 50 kB whatever the strides are.
-const MOST_RUNS: usize = 1024;
+/// A view of more runs of bytes than this is written as its hull (first to last byte), marked as such: a reader that keeps each run
+/// needs at most 1 MiB for an operand. Runs of one length at one distance, as the columns of a matrix have, are written as one
+/// entry, so that many of them make no long line.
+const MOST_RUNS: usize = 1 << 16;
+
+/// A view of more entries than this is written as its hull, too: a line stays below about 100 kB for an operand whatever its strides are.
+const MOST_ENTRIES: usize = 1024;
 
 /// What an instruction, or the host, does with one resource.
 #[derive(Copy, Clone, Debug)]
@@ -33,7 +37,7 @@ pub(crate) struct UseLine<'a> {
     pub(crate) life: u64,
     /// What is done with the bytes: a write of a part is a write, not a read and a write.
     pub(crate) access: Access,
-    /// The addresses touched, ascending; none for a variable.
+    /// The addresses touched, ascending and not empty; none for a variable.
     pub(crate) runs: &'a [Range<usize>],
 }
 
@@ -298,16 +302,36 @@ fn usage(text: &mut String, u: &UseLine<'_>) -> fmt::Result {
         Access::ReadWrite => "readwrite",
     };
     write!(text, "{{\"life\":{},\"access\":\"{access}\"", u.life)?;
-    if let (true, Some(first), Some(last)) = (u.runs.len() > MOST_RUNS, u.runs.first(), u.runs.last()) {
+    let too_many = u.runs.len() > MOST_RUNS || repeats(u.runs).nth(MOST_ENTRIES).is_some();
+    if let (true, Some(first), Some(last)) = (too_many, u.runs.first(), u.runs.last()) {
         write!(text, ",\"runs\":[[{},{}]],\"hull\":true", first.start, last.end)?;
-    } else if u.runs.iter().any(|run| !run.is_empty()) {
+    } else if !u.runs.is_empty() {
         text.push_str(",\"runs\":[");
-        let runs = u.runs.iter().filter(|run| !run.is_empty());
-        separated(text, runs, |text, run| write!(text, "[{},{}]", run.start, run.end))?;
+        separated(text, repeats(u.runs), |text, (run, count, step)| match count {
+            1 => write!(text, "[{},{}]", run.start, run.end),
+            _ => write!(text, "[{},{},{count},{step}]", run.start, run.end),
+        })?;
         text.push(']');
     }
     text.push('}');
     Ok(())
+}
+
+/// Runs that repeat at one distance as one entry: the first, how many there are, and the distance. At least three make one.
+fn repeats(runs: &[Range<usize>]) -> impl Iterator<Item = (&Range<usize>, usize, usize)> {
+    let mut rest = runs;
+    std::iter::from_fn(move || {
+        let first = rest.first()?;
+        let step = rest.get(1).map_or(0, |second| second.start - first.start);
+        let alike =
+            |(index, run): &(usize, &Range<usize>)| run.len() == first.len() && run.start == first.start + index * step;
+        let count = match rest.iter().enumerate().take_while(alike).count() {
+            count @ 3.. => count,
+            _ => 1,
+        };
+        rest = &rest[count..];
+        Some((first, count, step))
+    })
 }
 
 fn wait(text: &mut String, wait: &WaitLine) -> fmt::Result {

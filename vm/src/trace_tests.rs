@@ -79,12 +79,31 @@ fn every_line_is_as_the_format_says() {
 
 #[test]
 fn a_view_of_very_many_pieces_is_written_as_its_hull() {
-    let runs: Vec<Range<usize>> = (0..MOST_RUNS + 1).map(|row| row * 8..row * 8 + 4).collect();
-    let mut recorder = Recorder::new();
-    let uses = [UseLine { life: 1, access: Access::Read, runs: &runs }];
-    recorder.host("read", Location::caller(), &uses);
+    let written = |runs: &[Range<usize>]| {
+        let mut recorder = Recorder::new();
+        let uses = [UseLine { life: 1, access: Access::Read, runs }];
+        recorder.host("read", Location::caller(), &uses);
+        recorder.take()
+    };
+    let rows: Vec<Range<usize>> = (0..MOST_RUNS + 1).map(|row| row * 8..row * 8 + 4).collect();
     let end = MOST_RUNS * 8 + 4;
-    assert!(recorder.take().contains(&format!("\"runs\":[[0,{end}]],\"hull\":true")));
+    assert!(written(&rows).contains(&format!("\"runs\":[[0,{end}]],\"hull\":true")));
+    // Distances that grow make an entry for each run.
+    let apart: Vec<Range<usize>> = (0..MOST_ENTRIES + 1).map(|row| row * row * 8..row * row * 8 + 4).collect();
+    let end = MOST_ENTRIES * MOST_ENTRIES * 8 + 4;
+    assert!(written(&apart).contains(&format!("\"runs\":[[0,{end}]],\"hull\":true")));
+}
+
+#[test]
+fn runs_that_repeat_are_one_entry() {
+    let rows = (0..1797).map(|row| 4096 + row * 40..4096 + row * 40 + 8);
+    let runs: Vec<Range<usize>> = [0..8, 16..20].into_iter().chain(rows).chain([90_000..90_001]).collect();
+    let entries: Vec<_> = repeats(&runs).map(|(run, count, step)| (run.start, run.end, count, step)).collect();
+    assert_eq!(entries[..3], [(0, 8, 1, 16), (16, 20, 1, 4080), (4096, 4104, 1797, 40)]);
+    assert_eq!((entries.len(), entries[3].0), (4, 90_000));
+    let mut recorder = Recorder::new();
+    recorder.host("read", Location::caller(), &[UseLine { life: 1, access: Access::Read, runs: &runs }]);
+    assert!(recorder.take().contains("\"runs\":[[0,8],[16,20],[4096,4104,1797,40],[90000,90001]]"));
 }
 
 /// A writer that fails at the n-th call.

@@ -37,7 +37,7 @@ pub fn over_streams(streams: u32, warm_up: usize, count: usize) -> Result<f64, E
         pass.add_stream(StreamClass::of(&StreamKey::new(DEVICE, StreamType::Compute, lane)));
     }
     let resources: Vec<_> = (0..VARIABLES).map(|_| pass.add_dependence(Dependence::default())).collect();
-    let using = |variable: u32, access| DependenceUse { resource: resources[variable as usize], access };
+    let using = |variable: u32, access| DependenceUse::whole(resources[variable as usize], access);
     let uses: Vec<_> =
         random_ops(OPS).iter().map(|op| [using(op.reads()[0], Access::Read), using(op.write, Access::Write)]).collect();
 

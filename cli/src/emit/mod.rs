@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use crate::ast::{Expr, ExprKind, Statement, StatementKind, Target};
 use crate::devices::Devices;
 use crate::diagnostic::Diagnostic;
-use crate::engine::{DType, Generator, InstructionList, InstructionsBuilder, MemoryKind, Place, Shape, Tensor};
+use crate::engine::{
+    BuildError, DType, Generator, InstructionList, InstructionsBuilder, MemoryKind, Place, Shape, Tensor,
+};
 use crate::files::{TensorFile, check_savable};
 use crate::functions::did_you_mean;
 use crate::source::{Source, Span, Spanned};
@@ -208,7 +210,23 @@ impl<'a> Emitter<'a> {
 
     /// `copy h into y rows 0..4`, `matmul a b into y`
     fn into(&mut self, value: &Expr, target: &Target) -> Result<(), Diagnostic> {
-        let at = |error: crate::engine::BuildError| Diagnostic::new(value.span, error.to_string());
+        let at = |error: BuildError| match error {
+            // Operands have names here, as the script has them.
+            BuildError::Overlap { what, second, help, .. } => {
+                let read = match &value.kind {
+                    ExprKind::Copy { value: from, .. } => Some(&**from),
+                    ExprKind::Call { inputs, .. } => inputs.get(second),
+                    _ => None,
+                };
+                let read = read.map_or("an input", |read| self.source.snippet(read.span));
+                let whole = target.slices.last().map_or(target.name.span, |last| target.name.span.to(last.span));
+                let target = self.source.snippet(whole);
+                let text =
+                    format!("{what}: `{target}` is written and has elements in common with `{read}`, which is read");
+                Diagnostic::new(value.span, text).with_help(help)
+            }
+            error => Diagnostic::new(value.span, error.to_string()),
+        };
         let lane = value.lane.as_ref().map_or(0, |lane| lane.value);
         match &value.kind {
             ExprKind::Copy { value: from, .. } => {

@@ -4,16 +4,20 @@
 //! replaces them. A resource that lives in reused memory starts with the accesses of the memory's former lives as
 //! "reads since": its first access, whatever it is, is a write as far as that memory is concerned.
 //!
+//! A storage that is used in parts has a list of accesses instead: see [`parts`](super::parts).
+//!
 //! On an unordered stream no read stands for another, so each is kept; those that were seen to have passed go when they would
 //! need more room.
 
 use std::slice;
 
 use smallvec::SmallVec;
+use streamvm_ep::{Access, Footprint};
 use streamvm_stream::allocator::AccessSet;
 use streamvm_stream::{Point, StreamId};
 
 use super::Observed;
+use super::parts::Parts;
 
 /// No point: a number that no instruction has.
 const NONE: Point = Point { stream: StreamId(0), seq: 0 };
@@ -33,6 +37,10 @@ pub struct Dependence {
     only: StreamId,
     /// Which other stream's reads are known to come after the last write.
     behind: StreamId,
+    /// The record is split: `parts` has all of it, and the fields above say that nothing was ever written or read.
+    split: bool,
+    /// The list of a record that is split or was; then it is empty, and keeps its room.
+    parts: Option<Box<Parts>>,
 }
 
 /// No stream.
@@ -43,7 +51,16 @@ const EVERYBODY: StreamId = StreamId(u32::MAX - 1);
 
 impl Default for Dependence {
     fn default() -> Dependence {
-        Dependence { write: NONE, reads: SmallVec::new(), reused: false, last_use: NONE, only: NOBODY, behind: NOBODY }
+        Dependence {
+            write: NONE,
+            reads: SmallVec::new(),
+            reused: false,
+            last_use: NONE,
+            only: NOBODY,
+            behind: NOBODY,
+            split: false,
+            parts: None,
+        }
     }
 }
 
@@ -69,7 +86,7 @@ impl Dependence {
     #[inline]
     pub(super) fn renew(&mut self) -> Option<StreamId> {
         if self.only == NOBODY {
-            return None;
+            return if self.split { self.renew_split() } else { None };
         }
         // One entry for a stream, and the read came after the write.
         let last = self.reads().first().copied().unwrap_or(self.write);
@@ -77,6 +94,20 @@ impl Dependence {
         self.reads.push(last);
         (self.write, self.last_use, self.reused, self.behind) = (NONE, NONE, true, NOBODY);
         Some(self.only)
+    }
+
+    /// [`Dependence::renew`] of a split record.
+    #[inline(never)]
+    fn renew_split(&mut self) -> Option<StreamId> {
+        let parts = self.parts.as_mut()?;
+        let last = parts.points().max_by_key(|point| point.seq)?;
+        if last.stream.is_unordered() || parts.points().any(|point| point.stream != last.stream) {
+            return None;
+        }
+        parts.clear();
+        self.reads.push(last);
+        (self.last_use, self.split, self.reused, self.only) = (NONE, false, true, last.stream);
+        Some(last.stream)
     }
 
     /// The reads since the last write, and what is left of former lives.
@@ -97,15 +128,31 @@ impl Dependence {
         }
     }
 
-    /// The last write that was submitted.
+    /// The last write that was submitted, of a record that is not split.
     #[inline]
-    pub fn last_write(&self) -> Option<Point> {
+    pub(super) fn last_write(&self) -> Option<Point> {
         some(self.write)
+    }
+
+    /// The last writes that were submitted of the bytes in `part`, of the whole storage if it is `None`. Mostly one; several where parts
+    /// were written. One that was seen to have passed without a failure may be left out.
+    pub fn last_writes(&self, part: Option<&Footprint>) -> SmallVec<[Point; 1]> {
+        match &self.parts {
+            Some(parts) if self.split => match part {
+                Some(part) => parts.writes(part).collect(),
+                None => parts.writes(&Footprint::all()).collect(),
+            },
+            _ => some(self.write).into_iter().collect(),
+        }
     }
 
     /// Everything that memory must wait for before it is used again: the last write and the reads since.
     pub fn accesses(&self) -> AccessSet {
         let mut set = AccessSet::new();
+        if let Some(parts) = self.parts.as_ref().filter(|_| self.split) {
+            parts.points().for_each(|point| set.add(point));
+            return set;
+        }
         // Mostly one stream has it all: the read came after the write, and stands for both.
         if let [read] = self.reads()
             && read.stream == self.write.stream
@@ -226,5 +273,52 @@ impl Dependence {
             self.reads.clear();
         }
         self.reused = false;
+    }
+
+    /// Whether the storage was used in parts: then [`Dependence::split_record`] has everything.
+    #[inline]
+    pub(super) fn is_split(&self) -> bool {
+        self.split
+    }
+
+    /// The list of a split record.
+    pub(super) fn split_record(&mut self) -> Option<&mut Parts> {
+        self.parts.as_deref_mut().filter(|_| self.split)
+    }
+
+    /// Enters a use of a part, or any use of a split record.
+    #[inline(never)]
+    pub(super) fn note_part(&mut self, at: Point, access: Access, extent: &Footprint, observed: &mut impl Observed) {
+        if !self.split {
+            self.split();
+        }
+        self.last_use = at;
+        let Some(parts) = &mut self.parts else { return };
+        if access.writes() {
+            if !parts.note_write(at, extent) {
+                parts.clear();
+                self.split = false;
+                self.note_write(at);
+            }
+            return;
+        }
+        if *extent == Footprint::all()
+            && let Some(reads) = parts.join(observed)
+        {
+            parts.clear();
+            self.reads = reads;
+            self.split = false;
+            return if at.stream.is_unordered() { self.note_unordered_read(at, observed) } else { self.note_read(at) };
+        }
+        parts.note_read(at, extent, observed);
+    }
+
+    /// Moves what is known of the whole storage into a list of accesses.
+    fn split(&mut self) {
+        let mut parts = self.parts.take().unwrap_or_default();
+        parts.split(some(self.write), self.reads(), self.reused);
+        self.reads.clear();
+        (self.write, self.last_use, self.reused) = (NONE, NONE, false);
+        (self.only, self.behind, self.split, self.parts) = (NOBODY, NOBODY, true, Some(parts));
     }
 }

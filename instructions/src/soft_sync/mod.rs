@@ -21,12 +21,14 @@ mod clock;
 mod dependence;
 mod needs;
 mod open;
+mod parts;
 mod record;
 
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 use slab::Slab;
-use streamvm_ep::Access;
+use streamvm_ep::{Access, Footprint};
 use streamvm_stream::allocator::AccessSet;
 use streamvm_stream::mutant::{Mutant, Planted};
 use streamvm_stream::{Capabilities, Point, RecordRule, Shows, StreamClass, StreamId, WaitKind};
@@ -36,6 +38,7 @@ use clock::Clocks;
 pub use dependence::Dependence;
 use needs::Needs;
 use open::Open;
+pub use parts::MOST_PARTS;
 use record::Records;
 pub use record::{PlannedRecord, RecordPlace};
 
@@ -55,9 +58,22 @@ pub enum SoftSyncMode {
 pub struct DependenceUse {
     /// The resource.
     pub resource: ResourceId,
-    /// A write that keeps a part of the resource is [`Access::ReadWrite`].
+    /// A write that keeps a part of what it uses is [`Access::ReadWrite`].
     pub access: Access,
+    /// The part of the resource that is used; `None` is all of it.
+    pub part: Option<PartId>,
 }
+
+impl DependenceUse {
+    /// A use of all of a resource.
+    pub fn whole(resource: ResourceId, access: Access) -> DependenceUse {
+        DependenceUse { resource, access, part: None }
+    }
+}
+
+/// The number of a part among those of the list at hand: see [`SoftSync::add_part`].
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct PartId(NonZeroU32);
 
 /// What an instruction asks of order besides its uses.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -149,6 +165,12 @@ pub trait Observed {
     fn has_passed(&mut self, point: Point) -> bool {
         !point.stream.is_unordered() && self.passed(point.stream) >= point.seq
     }
+
+    /// Whether the point was seen to have passed and is known not to have failed: then it neither orders anything nor has it anything
+    /// to tell. `false` says nothing.
+    fn is_over(&mut self, _: Point) -> bool {
+        false
+    }
 }
 
 /// Nothing was seen to pass: every wait that the data needs appears.
@@ -186,6 +208,8 @@ pub struct SoftSync {
     barrier: Option<Point>,
     /// The needs of the instruction at hand.
     needs: Vec<Point>,
+    /// The parts that the list at hand uses.
+    parts: Vec<Footprint>,
     plan: Plan,
     planted: Planted,
 }
@@ -202,6 +226,7 @@ impl SoftSync {
             clocks: Clocks::new(),
             barrier: None,
             needs: Vec::new(),
+            parts: Vec::new(),
             plan: Plan::default(),
             planted: Planted::default(),
         }
@@ -249,7 +274,7 @@ impl SoftSync {
 
     /// The last writes of all resources: what a later reader will look at.
     pub fn last_writes(&self) -> impl Iterator<Item = Point> + '_ {
-        self.dependences.iter().filter_map(|(_, dependence)| dependence.last_write())
+        self.dependences.iter().flat_map(|(_, dependence)| dependence.last_writes(None))
     }
 
     /// Starts the memory of a resource anew: it was given other memory, whose former lives `dependence` holds.
@@ -270,6 +295,20 @@ impl SoftSync {
     /// How many streams there are.
     pub fn streams(&self) -> usize {
         self.streams.len()
+    }
+
+    /// Adds a part of a storage that the list at hand uses, in units that all uses of that storage share. `None`, all of it, once there
+    /// are as many as have numbers.
+    #[cold]
+    pub fn add_part(&mut self, part: Footprint) -> Option<PartId> {
+        self.parts.push(part);
+        u32::try_from(self.parts.len()).ok().and_then(NonZeroU32::new).map(PartId)
+    }
+
+    /// Forgets the parts of the list before.
+    #[inline]
+    pub fn forget_parts(&mut self) {
+        self.parts.clear();
     }
 
     /// Starts a list: forgets the plan of the one before.
@@ -371,25 +410,25 @@ impl SoftSync {
         read: &mut impl FnMut(Point),
     ) -> Range<u32> {
         let planted = self.planted;
-        let (mode, clocks, needs) = (self.mode, &self.clocks, &mut self.needs);
+        let (mode, clocks, needs, parts) = (self.mode, &self.clocks, &mut self.needs, &self.parts);
         if let [only] = uses {
             let dependence = &mut self.dependences[only.resource.index()];
             tell_read(dependence, only.access, read);
-            if !dependence.is_of(at.stream) {
-                Needs { at, mode, clocks, needs, observed }.of_use(dependence, only.access);
+            if !dependence.is_of(at.stream) && !takes_apart(at, only, planted) {
+                Needs { at, mode, clocks, needs, observed }.of_use(dependence, only, parts, read);
             }
-            mark(dependence, at, only.access, observed, planted);
+            mark(dependence, at, only, parts, observed, planted);
         } else {
             // All needs before any mark, so that no use of a resource finds a mark of another use by the same instruction.
             for u in uses {
                 let dependence = &mut self.dependences[u.resource.index()];
                 tell_read(dependence, u.access, read);
-                if !dependence.is_of(at.stream) {
-                    Needs { at, mode, clocks, needs, observed }.of_use(dependence, u.access);
+                if !dependence.is_of(at.stream) && !takes_apart(at, u, planted) {
+                    Needs { at, mode, clocks, needs, observed }.of_use(dependence, u, parts, read);
                 }
             }
             for u in uses {
-                mark(&mut self.dependences[u.resource.index()], at, u.access, observed, planted);
+                mark(&mut self.dependences[u.resource.index()], at, u, parts, observed, planted);
             }
         }
         if self.needs.is_empty() { 0..0 } else { self.settle(at) }
@@ -497,6 +536,11 @@ impl SoftSync {
     }
 }
 
+/// Whether a planted mutant leaves out the needs of a use.
+fn takes_apart(at: Point, u: &DependenceUse, planted: Planted) -> bool {
+    planted.is(Mutant::PartsApart) && u.part.is_some() && at.seq.is_multiple_of(2)
+}
+
 /// Poison belongs to points: what is read is told to `read` as the point that wrote it.
 #[inline(always)]
 fn tell_read(dependence: &Dependence, access: Access, read: &mut impl FnMut(Point)) {
@@ -509,13 +553,42 @@ fn tell_read(dependence: &Dependence, access: Access, read: &mut impl FnMut(Poin
 
 /// Enters a use of a resource.
 #[inline(always)]
-fn mark(dependence: &mut Dependence, at: Point, access: Access, observed: &mut impl Observed, planted: Planted) {
-    if planted.is(Mutant::LastUseNotUpdated) && access == Access::Read && at.seq.is_multiple_of(2) {
+fn mark(
+    dependence: &mut Dependence,
+    at: Point,
+    u: &DependenceUse,
+    parts: &[Footprint],
+    observed: &mut impl Observed,
+    planted: Planted,
+) {
+    if planted.is(Mutant::LastUseNotUpdated) && u.access == Access::Read && at.seq.is_multiple_of(2) {
         return;
     }
-    match access {
+    if u.part.is_some() || dependence.is_split() {
+        return mark_part(dependence, at, u, parts, observed);
+    }
+    match u.access {
         Access::Read if at.stream.is_unordered() => dependence.note_unordered_read(at, observed),
         Access::Read => dependence.note_read(at),
         Access::Write | Access::ReadWrite => dependence.note_write(at),
+    }
+}
+
+#[inline(never)]
+fn mark_part(
+    dependence: &mut Dependence,
+    at: Point,
+    u: &DependenceUse,
+    parts: &[Footprint],
+    observed: &mut impl Observed,
+) {
+    with_extent(u, parts, |extent| dependence.note_part(at, u.access, extent, observed));
+}
+
+/// Shows the part of its resource that is used.
+fn with_extent<R>(u: &DependenceUse, parts: &[Footprint], f: impl FnOnce(&Footprint) -> R) -> R {
+    match u.part {
+        Some(PartId(number)) => f(&parts[number.get() as usize - 1]),
+        None => f(&Footprint::all()),
     }
 }

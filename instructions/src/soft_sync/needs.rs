@@ -1,11 +1,12 @@
 //! Needs: what an instruction must come after, and what of that is known to be met.
 
-use streamvm_ep::Access;
+use streamvm_ep::{Access, Footprint};
 use streamvm_stream::Point;
 
 use super::clock::Clocks;
 use super::dependence::Dependence;
-use super::{Observed, SoftSyncMode};
+use super::parts::Parts;
+use super::{DependenceUse, Observed, SoftSyncMode, with_extent};
 
 /// The points that one instruction must come after: at most one per stream, none of them known to be implied or to have passed.
 pub(super) struct Needs<'a, O> {
@@ -30,13 +31,25 @@ enum Standing {
 }
 
 impl<O: Observed> Needs<'_, O> {
-    /// What a use of a resource must come after, of other streams.
+    /// What a use of a resource must come after, of other streams. Of a split record the points whose values it is shown are told
+    /// to `read`.
     #[inline]
-    pub(super) fn of_use(&mut self, dependence: &mut Dependence, access: Access) {
+    pub(super) fn of_use(
+        &mut self,
+        dependence: &mut Dependence,
+        u: &DependenceUse,
+        parts: &[Footprint],
+        read: &mut impl FnMut(Point),
+    ) {
         let known =
-            self.mode == SoftSyncMode::Minimal && access == Access::Read && dependence.is_behind(self.at.stream);
-        if !known {
-            self.of_unknown(dependence, access);
+            self.mode == SoftSyncMode::Minimal && u.access == Access::Read && dependence.is_behind(self.at.stream);
+        if known {
+            return;
+        }
+        let last_use = dependence.last_use();
+        match dependence.split_record() {
+            Some(split) => with_extent(u, parts, |extent| self.of_part(split, last_use, u.access, extent, read)),
+            None => self.of_unknown(dependence, u.access),
         }
     }
 
@@ -62,6 +75,40 @@ impl<O: Observed> Needs<'_, O> {
         }
     }
 
+    /// What a use of a storage that is used in parts must come after; the points whose values it is shown are told to `read`.
+    #[inline(never)]
+    pub(super) fn of_part(
+        &mut self,
+        parts: &mut Parts,
+        last_use: Option<Point>,
+        access: Access,
+        extent: &Footprint,
+        read: &mut impl FnMut(Point),
+    ) {
+        let extent = parts.make_room(self.at, access, extent, self.observed);
+        if access.reads() {
+            parts.writes(&extent).for_each(&mut *read);
+        }
+        // The coarser rule orders by the last use of any part, and tells failures apart all the same.
+        if self.mode == SoftSyncMode::LastUsedStream {
+            if let Some(point) = last_use {
+                self.add(point, false);
+            }
+            return;
+        }
+        for write in parts.writes(&extent) {
+            self.add(write, true);
+        }
+        for former in parts.former() {
+            self.add(*former, true);
+        }
+        if access.writes() {
+            for before in parts.reads(&extent) {
+                self.add(before, true);
+            }
+        }
+    }
+
     /// What the program asks for is dropped by clocks in both modes.
     pub(super) fn of_order(&mut self, point: Point) {
         self.add(point, true);
@@ -81,7 +128,9 @@ impl<O: Observed> Needs<'_, O> {
         if self.mode == SoftSyncMode::Minimal && self.observed.has_passed(point) {
             return Standing::Passed;
         }
-        match self.needs.iter_mut().find(|need| !apart && need.stream == point.stream) {
+        // Of an ordered stream the highest point stands for all, whoever waits.
+        let ordered = !point.stream.is_unordered();
+        match self.needs.iter_mut().find(|need| ordered && need.stream == point.stream) {
             Some(need) => need.seq = need.seq.max(point.seq),
             None => self.needs.push(point),
         }

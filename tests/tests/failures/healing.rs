@@ -49,7 +49,7 @@ fn two_views_of_one_failed_tensor_each_show_the_failure() {
     let vm = vm();
     let x = on_device(&vm, &[1.0, 2.0, 3.0, 4.0]);
     let (left, right) = (x.slice(0, 0..2).expect("a view"), x.slice(0, 2..4).expect("a view"));
-    submit(&vm, |b| b.call_fn("sour", CPU, [left.update()], refuse));
+    submit(&vm, |b| b.call_fn("sour", CPU, [x.update()], refuse));
     let root = failure_of(left.wait());
     assert_eq!(failure_of(right.wait()), root);
     assert_eq!(failure_of(right.to_vec::<f32>()), root);

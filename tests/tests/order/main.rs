@@ -9,6 +9,7 @@ mod helping;
 mod holes;
 mod lifecycle;
 mod order;
+mod parts;
 mod simulated;
 mod submission;
 mod waiting;

@@ -43,6 +43,11 @@ fn a_wait_for_another_stream_is_caught() {
 }
 
 #[test]
+fn parts_that_are_taken_for_disjoint_are_caught() {
+    catch(Mutant::PartsApart, &[Failing::Race, Failing::Unordered]);
+}
+
+#[test]
 fn a_record_before_what_it_shows_is_caught() {
     catch(Mutant::RecordBefore, &[Failing::Race, Failing::Unordered]);
 }
@@ -195,7 +200,7 @@ fn waited_for(planted: Planted) -> Point {
         sync.begin();
         for (stream, resource, access) in list.iter().copied() {
             let at = sync.number(stream);
-            sync.instruction(at, &[DependenceUse { resource, access }], Order::Uses, &mut NothingObserved);
+            sync.instruction(at, &[DependenceUse::whole(resource, access)], Order::Uses, &mut NothingObserved);
         }
     }
     let plan = sync.plan();

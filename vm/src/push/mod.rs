@@ -175,7 +175,7 @@ impl Vm {
     fn wait_until(&self, var: &Var, deadline: Option<Deadline>) -> Result<(), Error> {
         self.shared.may_wait()?;
         match self.id_of(var)? {
-            Some(id) => self.shared.handle.wait(id, deadline),
+            Some(id) => self.shared.handle.wait(id, None, deadline),
             None => Ok(()),
         }
     }
@@ -189,7 +189,7 @@ impl Vm {
         self.shared.handle.fork.check()?;
         let (passed, callback) = Passed::new(self.shared.handle);
         match self.id_of(var)? {
-            Some(id) => self.shared.handle.on_passed(id, Box::new(callback)),
+            Some(id) => self.shared.handle.on_passed(id, None, Box::new(callback)),
             None => callback(Ok(())),
         }
         Ok(passed)
@@ -204,7 +204,7 @@ impl Vm {
     pub fn on_passed(&self, var: &Var, callback: impl FnOnce(Result<(), Error>) + Send + 'static) -> Result<(), Error> {
         self.shared.handle.fork.check()?;
         match self.id_of(var)? {
-            Some(id) => self.shared.handle.on_passed(id, Box::new(callback)),
+            Some(id) => self.shared.handle.on_passed(id, None, Box::new(callback)),
             None => self.shared.call_back(Vec::new(), Box::new(callback)),
         }
         Ok(())

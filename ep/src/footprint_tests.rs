@@ -1,0 +1,131 @@
+//! Footprints against sets of units, made one by one.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::shape::Shape;
+
+/// The units of a view, one by one.
+fn units(layout: &Layout) -> BTreeSet<usize> {
+    let mut found = BTreeSet::from([layout.offset()]);
+    for (&len, &stride) in layout.shape().dims().iter().zip(layout.strides()) {
+        found = found.iter().flat_map(|unit| (0..len).map(move |index| unit + index * stride)).collect();
+    }
+    found
+}
+
+fn view(dims: &[usize], strides: &[usize], offset: usize) -> Layout {
+    Layout::with_strides(Shape::new(dims).expect("a shape"), strides, offset).expect("a layout")
+}
+
+#[test]
+fn columns_of_one_matrix_are_apart() {
+    let matrix = Layout::contiguous(Shape::new(&[1797, 10]).expect("a shape"));
+    let columns = |range| Footprint::of(&matrix.slice(1, range).expect("columns"));
+    assert!(!columns(0..1).overlaps(&columns(1..2)));
+    assert!(!columns(0..5).overlaps(&columns(5..10)));
+    assert!(columns(0..6).overlaps(&columns(5..10)));
+    assert!(columns(2..3).covers(&columns(2..3)) && !columns(2..3).covers(&columns(3..4)));
+    let transposed = matrix.permute(&[1, 0]).expect("a permutation");
+    assert_eq!(Footprint::of(&transposed), Footprint::of(&matrix));
+    assert_eq!(Footprint::of(&transposed.slice(0, 2..4).expect("rows")), columns(2..4));
+}
+
+#[test]
+fn rows_are_dense() {
+    let matrix = Layout::contiguous(Shape::new(&[4, 3, 5]).expect("a shape"));
+    let rows = Footprint::of(&matrix.slice(0, 1..3).expect("rows"));
+    assert_eq!((rows.span(), rows.axes.len()), (15..45, 0));
+    assert!(Footprint::all().covers(&rows) && Footprint::all().overlaps(&rows) && !rows.covers(&Footprint::all()));
+}
+
+#[test]
+fn a_view_without_elements_meets_nothing() {
+    let nothing = Footprint::of(&view(&[0, 3], &[3, 1], 5));
+    assert!(nothing.is_empty() && !nothing.overlaps(&Footprint::all()) && !Footprint::all().overlaps(&nothing));
+    assert!(Footprint::all().covers(&nothing));
+}
+
+#[test]
+fn repeated_elements_count_once() {
+    let repeated = Footprint::of(&view(&[7, 3], &[0, 1], 2));
+    assert_eq!((repeated.span(), repeated.axes.len()), (2..5, 0));
+}
+
+#[test]
+fn bytes_of_strided_elements_are_apart_too() {
+    let column = |at| Footprint::scaled(&view(&[100], &[2], at), 4096, 4);
+    assert!(!column(0).overlaps(&column(1)) && column(0).overlaps(&column(2)));
+    let dense = Footprint::scaled(&view(&[4], &[1], 3), 4096, 4);
+    assert_eq!(dense.span(), 4108..4124);
+    assert!(dense.overlaps(&column(1)));
+    // Two bytes into an element of the other.
+    let shifted = Footprint::scaled(&view(&[100], &[2], 0), 4098, 4);
+    assert!(shifted.overlaps(&column(0)) && shifted.overlaps(&column(1)));
+}
+
+/// Undecided counts as overlapping, so that a bound on the work never hides an overlap.
+#[test]
+fn what_takes_too_long_counts_as_overlapping() {
+    let strides: Vec<usize> = (0..4).map(|index| 101 + 2 * index).collect();
+    let (one, other) = (view(&[3; 4], &strides, 0), view(&[3; 4], &strides, 7));
+    assert!(units(&one).is_disjoint(&units(&other)));
+    let (one, other) = (Footprint::of(&one), Footprint::of(&other));
+    assert!(!one.overlaps(&other) && !one.meets_within(&other, MOST_STEPS));
+    assert!(one.meets_within(&other, 2), "two tries do not decide it");
+}
+
+fn layouts() -> impl Strategy<Value = (Layout, Layout)> {
+    // Small strides and lengths, so that views meet about as often as not.
+    let one = (prop::collection::vec((0..5_usize, 0..12_usize), 0..4), 0..40_usize);
+    let made = |(axes, offset): (Vec<(usize, usize)>, usize)| {
+        let (dims, strides): (Vec<usize>, Vec<usize>) = axes.into_iter().unzip();
+        view(&dims, &strides, offset)
+    };
+    (one.clone().prop_map(made), one.prop_map(made))
+}
+
+/// Views as programs make them: slices, permutations and steps of one contiguous tensor.
+fn views_of_one() -> impl Strategy<Value = (Layout, Layout)> {
+    let ranges = prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 3);
+    let dims = prop::collection::vec(1..6_usize, 3);
+    (dims, ranges.clone(), ranges, any::<bool>()).prop_map(|(dims, one, other, turned)| {
+        let whole = Layout::contiguous(Shape::new(&dims).expect("a shape"));
+        let part = |ranges: Vec<(prop::sample::Index, prop::sample::Index)>| {
+            ranges.iter().enumerate().fold(whole, |layout, (axis, (from, len))| {
+                let from = from.index(dims[axis]);
+                layout.slice(axis, from..from + 1 + len.index(dims[axis] - from)).expect("a slice")
+            })
+        };
+        let other = part(other);
+        (part(one), if turned { other.permute(&[2, 0, 1]).expect("a permutation") } else { other })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn footprints_meet_as_their_sets_do((a, b) in prop_oneof![layouts(), views_of_one()], size in 1..4_usize) {
+        let (mine, theirs) = (units(&a), units(&b));
+        let (one, other) = (Footprint::of(&a), Footprint::of(&b));
+        let meet = !mine.is_disjoint(&theirs);
+        prop_assert_eq!(one.overlaps(&other), meet, "{:?} and {:?}", a, b);
+        prop_assert_eq!(other.overlaps(&one), meet);
+        prop_assert!(one.is_empty() || (one.overlaps(&Footprint::all()) && Footprint::all().overlaps(&one)));
+        if one.covers(&other) {
+            prop_assert!(theirs.is_subset(&mine), "{:?} covers {:?}", a, b);
+        }
+        if one == other {
+            prop_assert_eq!(&mine, &theirs);
+        }
+        let bytes = |units: &BTreeSet<usize>, base: usize| -> BTreeSet<usize> {
+            units.iter().flat_map(|unit| (0..size).map(move |byte| base + unit * size + byte)).collect()
+        };
+        let (mine, theirs) = (bytes(&mine, 100), bytes(&theirs, 101));
+        let (one, other) = (Footprint::scaled(&a, 100, size), Footprint::scaled(&b, 101, size));
+        prop_assert_eq!(one.overlaps(&other), !mine.is_disjoint(&theirs), "bytes of {:?} and {:?}", a, b);
+    }
+}

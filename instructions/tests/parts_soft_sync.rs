@@ -1,0 +1,385 @@
+//! The pass over storages that are used in parts, against its rules unit by unit, over random programs.
+//!
+//! The plain form keeps one record for each unit of each storage, and the whole order that streams and waits make, in sets of points.
+//! It judges every instruction:
+//!
+//! * **Sound**: each point that one of its units needs is ordered before it, or was seen to pass.
+//! * **Exact**: each wait names a point that one of its units needs. Two exceptions: once a storage has more parts than are kept
+//!   apart, and beside a stream without order, which has no clock that could tell that a write which was overwritten in part is implied. There
+//!   each wait names a point that used one of its units.
+//! * **Poison**: it looks at the last write of every unit that it is shown, or at a later write that looked there, but for those that
+//!   are known to be fine, and at no point that never wrote one of its units.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
+use streamvm_ep::{Access, Footprint, Layout, Shape};
+use streamvm_instructions::{
+    Dependence, DependenceUse, MOST_PARTS, Observed, Order, ResourceId, SoftSync, SoftSyncMode,
+};
+use streamvm_stream::{Capabilities, Point, StreamClass, StreamId, StreamKey};
+
+const STORAGES: usize = 3;
+
+/// A part of a storage: units `offset + i * stride` for `i` below `len`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+struct Part {
+    offset: usize,
+    len: usize,
+    stride: usize,
+}
+
+impl Part {
+    fn units(self) -> impl Iterator<Item = usize> {
+        (0..self.len).map(move |index| self.offset + index * self.stride)
+    }
+
+    fn footprint(self) -> Footprint {
+        let shape = Shape::new(&[self.len]).expect("a shape");
+        Footprint::of(&Layout::with_strides(shape, &[self.stride], self.offset).expect("a layout"))
+    }
+}
+
+#[derive(Copy, Clone, Debug)]
+struct Use {
+    storage: usize,
+    access: Access,
+    /// All of the storage if `None`.
+    part: Option<Part>,
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    stream: usize,
+    uses: Vec<Use>,
+    /// A list begins with it, and of each ordered stream so many eighths of what was submitted have been seen to pass.
+    begins: Option<u64>,
+}
+
+#[derive(Clone, Default)]
+struct Unit {
+    write: Option<Point>,
+    reads: Vec<Point>,
+    /// Every point that ever wrote it.
+    writers: BTreeSet<Point>,
+    /// Every point that ever used it.
+    users: BTreeSet<Point>,
+}
+
+/// Points that passed, without a failure.
+#[derive(Default)]
+struct Passed(Vec<u64>);
+
+impl Passed {
+    fn of(&self, point: Point) -> bool {
+        !point.stream.is_unordered() && self.0.get(point.stream.index()).is_some_and(|passed| *passed >= point.seq)
+    }
+}
+
+impl Observed for &Passed {
+    fn passed(&mut self, stream: StreamId) -> u64 {
+        self.0.get(stream.index()).copied().unwrap_or(0)
+    }
+
+    fn is_over(&mut self, point: Point) -> bool {
+        self.of(point)
+    }
+}
+
+/// What is known of a run.
+struct Model {
+    units: Vec<Vec<Unit>>,
+    /// What comes before each point.
+    before: BTreeMap<Point, BTreeSet<Point>>,
+    /// Whose failures each point would pass on.
+    carried: BTreeMap<Point, BTreeSet<Point>>,
+    /// What was seen to pass, and all that comes before it.
+    over: BTreeSet<Point>,
+    last: Vec<u64>,
+    /// Uses of each storage: an upper bound of the parts that are kept.
+    parts: Vec<usize>,
+    /// There is a stream without order.
+    unordered: bool,
+}
+
+impl Model {
+    fn judge(&mut self, at: Point, uses: &[Use], waits: &[Point], told: &BTreeSet<Point>) -> Result<(), String> {
+        let (mut needed, mut shown, mut writers) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let mut users = BTreeSet::new();
+        let size = self.units[0].len();
+        let all = |u: &Use| u.part.unwrap_or(Part { offset: 0, len: size, stride: 1 });
+        for u in uses {
+            for unit in all(u).units().map(|unit| &self.units[u.storage][unit]) {
+                needed.extend(unit.write);
+                users.extend(unit.users.iter().copied());
+                if u.access.writes() {
+                    needed.extend(unit.reads.iter().copied());
+                }
+                if u.access.reads() {
+                    shown.extend(unit.write);
+                    writers.extend(unit.writers.iter().copied());
+                }
+            }
+        }
+        let mut before: BTreeSet<Point> = BTreeSet::new();
+        let previous = (!at.stream.is_unordered() && at.seq > 1).then(|| Point::new(at.stream, at.seq - 1));
+        for point in waits.iter().copied().chain(previous) {
+            before.insert(point);
+            before.extend(self.before[&point].iter().copied());
+        }
+        if let Some(missing) = needed.iter().find(|point| !before.contains(point) && !self.over.contains(point)) {
+            return Err(format!("{at} needs {missing} and is not ordered after it; waits {waits:?}"));
+        }
+        let coarse = self.parts.iter().any(|parts| *parts >= MOST_PARTS);
+        let allowed = if self.unordered { &users } else { &needed };
+        if let Some(excess) =
+            waits.iter().find(|wait| !allowed.contains(wait) && !self.over.contains(wait)).filter(|_| !coarse)
+        {
+            return Err(format!("{at} waits for {excess}, which none of its units needs: {needed:?}"));
+        }
+        // A write of a part that counts as one of the whole passes the poison of the whole on.
+        let mut carried = told.clone();
+        told.iter().for_each(|point| carried.extend(self.carried[point].iter().copied()));
+        if let Some(unseen) = shown.iter().find(|point| !carried.contains(point) && !self.over.contains(point)) {
+            return Err(format!("{at} is shown what {unseen} wrote and does not look there"));
+        }
+        if let Some(stranger) = told.iter().find(|point| !writers.contains(point)).filter(|_| !coarse) {
+            return Err(format!("{at} looks at {stranger}, which wrote nothing of what it is shown"));
+        }
+        self.before.insert(at, before);
+        self.carried.insert(at, carried);
+        for u in uses {
+            for unit in all(u).units() {
+                let unit = &mut self.units[u.storage][unit];
+                unit.users.insert(at);
+                if u.access.writes() {
+                    unit.write = Some(at);
+                    unit.writers.insert(at);
+                    unit.reads.clear();
+                } else if unit.write != Some(at) {
+                    unit.reads.retain(|read| at.stream.is_unordered() || read.stream != at.stream);
+                    unit.reads.push(at);
+                }
+            }
+            self.parts[u.storage] += 1;
+        }
+        Ok(())
+    }
+}
+
+fn part(size: usize) -> impl Strategy<Value = Part> {
+    let longest = size.div_ceil(4).min(6);
+    let dense = (0..size, 1..=longest).prop_map(|(offset, len)| (offset, len, 1));
+    let strided = (0..size.div_ceil(2), 2..=longest, 2..5_usize);
+    prop_oneof![3 => dense, 1 => strided].prop_map(move |(offset, len, stride)| Part {
+        offset,
+        len: len.min((size - 1 - offset) / stride + 1),
+        stride,
+    })
+}
+
+fn step(streams: usize, size: usize) -> impl Strategy<Value = Step> {
+    let access = prop_oneof![3 => Just(Access::Read), 3 => Just(Access::ReadWrite), 1 => Just(Access::Write)];
+    let part = prop_oneof![size as u32 => part(size).prop_map(Some), 1 => Just(None)];
+    let storage = prop_oneof![3 => Just(0), 1 => 0..STORAGES];
+    let one = (storage, access, part).prop_map(|(storage, access, part)| {
+        // A write of a part keeps the rest, so engines declare it as an update.
+        let access = if access == Access::Write && part.is_some() { Access::ReadWrite } else { access };
+        Use { storage, access, part }
+    });
+    let begins = prop_oneof![12 => Just(None), 1 => Just(Some(0)), 1 => (1..=8_u64).prop_map(Some)];
+    (0..streams, prop::collection::vec(one, 1..3), begins).prop_map(|(stream, uses, begins)| Step {
+        stream,
+        uses,
+        begins,
+    })
+}
+
+fn check(streams: usize, unordered: bool, size: usize, steps: &[Step]) -> Result<(), TestCaseError> {
+    let mut sync = SoftSync::new(SoftSyncMode::Minimal, Capabilities::standard());
+    let ids: Vec<StreamId> = (0..streams)
+        .map(|index| {
+            let key = if unordered && index + 1 == streams { "workers@cpu:0:0" } else { "compute@cpu:0:0" };
+            sync.add_stream(StreamClass::of(&key.parse::<StreamKey>().expect("a stream")))
+        })
+        .collect();
+    let resources: Vec<ResourceId> = (0..STORAGES).map(|_| sync.add_dependence(Dependence::default())).collect();
+    let mut model = Model {
+        units: vec![vec![Unit::default(); size]; STORAGES],
+        before: BTreeMap::new(),
+        carried: BTreeMap::new(),
+        over: BTreeSet::new(),
+        last: vec![0; streams],
+        parts: vec![0; STORAGES],
+        unordered,
+    };
+    let mut passed = Passed(vec![0; streams]);
+    sync.begin();
+    for step in steps {
+        if let Some(eighths) = step.begins {
+            sync.begin();
+            sync.forget_parts();
+            for (passed, last) in passed.0.iter_mut().zip(&model.last) {
+                *passed = (*passed).max(last * eighths / 8);
+            }
+            let passed = model.before.iter().filter(|(point, _)| passed.of(**point));
+            model.over = passed.flat_map(|(point, before)| before.iter().chain([point])).copied().collect();
+        }
+        let uses: Vec<DependenceUse> = step
+            .uses
+            .iter()
+            .map(|u| DependenceUse {
+                resource: resources[u.storage],
+                access: u.access,
+                part: u.part.and_then(|part| sync.add_part(part.footprint())),
+            })
+            .collect();
+        let at = sync.number(ids[step.stream]);
+        model.last[step.stream] = at.seq;
+        let mut told = BTreeSet::new();
+        let waits = sync.order(at, &uses, Order::Uses, &mut &passed, |point| {
+            told.insert(point);
+        });
+        let waits: Vec<Point> = sync.plan().waits_in(&waits).iter().map(|wait| wait.point).collect();
+        model.judge(at, &step.uses, &waits, &told).map_err(TestCaseError::fail)?;
+    }
+    Ok(())
+}
+
+fn explore(streams: usize, unordered: bool, size: usize, length: std::ops::Range<usize>, cases: u32) {
+    let seed = std::env::var("STREAMVM_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = seed.unwrap_or_else(|| {
+        use std::hash::{BuildHasher, RandomState};
+        RandomState::new().hash_one(size)
+    });
+    let config = Config { cases, rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() };
+    TestRunner::new(config)
+        .run(&prop::collection::vec(step(streams, size), length), |steps| check(streams, unordered, size, &steps))
+        .unwrap_or_else(|error| panic!("STREAMVM_SEED={seed}: {error}"));
+}
+
+#[test]
+fn parts_on_ordered_streams_are_exact() {
+    explore(4, false, 12, 20..50, 500);
+}
+
+#[test]
+fn parts_beside_a_stream_without_order_are_exact() {
+    explore(4, true, 12, 20..50, 500);
+}
+
+#[test]
+fn many_parts_are_never_too_lax() {
+    explore(4, true, 400, 300..500, 20);
+}
+
+/// A pass with two lanes, and rows of one storage.
+fn rows() -> (SoftSync, [StreamId; 2], ResourceId) {
+    let mut sync = SoftSync::new(SoftSyncMode::Minimal, Capabilities::standard());
+    let lanes = [0, 1].map(|lane| {
+        sync.add_stream(StreamClass::of(&format!("compute@cpu:0:{lane}").parse::<StreamKey>().expect("a stream")))
+    });
+    let storage = sync.add_dependence(Dependence::default());
+    sync.begin();
+    (sync, lanes, storage)
+}
+
+/// Uses a row, or everything; returns what it waits for.
+fn use_row(
+    sync: &mut SoftSync,
+    lane: StreamId,
+    (storage, row): (ResourceId, Option<usize>),
+    access: Access,
+    passed: &Passed,
+) -> Vec<Point> {
+    let part = row.and_then(|row| sync.add_part(Part { offset: row * 10, len: 10, stride: 1 }.footprint()));
+    let at = sync.number(lane);
+    let uses = [DependenceUse { resource: storage, access, part }];
+    let waits = sync.order(at, &uses, Order::Uses, &mut &*passed, |_| ());
+    sync.plan().waits_in(&waits).iter().map(|wait| wait.point).collect()
+}
+
+#[test]
+fn more_parts_than_are_kept_apart_count_as_the_whole_and_the_record_stays_bounded() {
+    let (mut sync, lanes, storage) = rows();
+    let nothing = Passed::default();
+    let mut waited = Vec::new();
+    for row in 0..4 * MOST_PARTS {
+        let waits = use_row(&mut sync, lanes[row % 2], (storage, Some(row)), Access::ReadWrite, &nothing);
+        waited.extend((!waits.is_empty()).then_some(row));
+        assert!(sync.dependence(storage).last_writes(None).len() <= MOST_PARTS, "row {row}");
+    }
+    // The one that found no room waits for the other lane, and the other lane's next write waits for it.
+    assert_eq!(waited[..2], [MOST_PARTS, MOST_PARTS + 1]);
+    assert!(waited.len() < 12, "{waited:?}");
+    // Reads that find no room count as reads of the whole: a write of any row waits for the last of them.
+    let (mut sync, lanes, storage) = rows();
+    for row in 0..MOST_PARTS + 1 {
+        use_row(&mut sync, lanes[0], (storage, Some(row)), Access::Read, &nothing);
+    }
+    let last = Point::new(lanes[0], MOST_PARTS as u64 + 1);
+    let waits = use_row(&mut sync, lanes[1], (storage, Some(1000)), Access::ReadWrite, &nothing);
+    assert_eq!(waits, [last]);
+}
+
+#[test]
+fn parts_that_are_over_make_room_for_more() {
+    let (mut sync, lanes, storage) = rows();
+    let mut passed = Passed(vec![0, 0]);
+    for row in 0..4 * MOST_PARTS {
+        // All but the newest few have passed.
+        passed.0 = lanes.map(|lane| sync.last_submitted(lane).saturating_sub(3)).to_vec();
+        let waits = use_row(&mut sync, lanes[row % 2], (storage, Some(row)), Access::ReadWrite, &passed);
+        assert_eq!(waits, [], "row {row}");
+    }
+}
+
+/// What is written in parts once and read as a whole for ever after is looked at in parts only until the writes are over.
+#[test]
+fn a_read_of_the_whole_joins_the_record_once_all_writes_are_over() {
+    let (mut sync, lanes, storage) = rows();
+    for row in 0..3 {
+        use_row(&mut sync, lanes[0], (storage, Some(row)), Access::ReadWrite, &Passed::default());
+    }
+    let before = use_row(&mut sync, lanes[1], (storage, None), Access::Read, &Passed(vec![2, 0]));
+    assert_eq!(before, [Point::new(lanes[0], 3)]);
+    assert_eq!(sync.dependence(storage).last_writes(None).as_slice(), [Point::new(lanes[0], 3)], "two are over");
+    let after = use_row(&mut sync, lanes[1], (storage, None), Access::Read, &Passed(vec![3, 0]));
+    assert_eq!((after, sync.dependence(storage).last_writes(None).len()), (vec![], 0));
+    // The reads are still known.
+    let write = use_row(&mut sync, lanes[0], (storage, None), Access::Write, &Passed(vec![3, 0]));
+    assert_eq!(write, [Point::new(lanes[1], 2)]);
+}
+
+/// Memory is reused: each part waits for the former life by itself.
+#[test]
+fn each_part_of_reused_memory_waits_for_its_former_life() {
+    let (mut sync, lanes, storage) = rows();
+    let former = Point::new(lanes[0], 7);
+    for _ in 0..7 {
+        sync.number(lanes[0]);
+    }
+    sync.replace_dependence(storage, Dependence::after(&[former].into_iter().collect()));
+    let nothing = Passed::default();
+    assert_eq!(use_row(&mut sync, lanes[1], (storage, Some(0)), Access::ReadWrite, &nothing), [former]);
+    let third = sync.add_stream(StreamClass::of(&"compute@cpu:0:2".parse::<StreamKey>().expect("a stream")));
+    assert_eq!(use_row(&mut sync, third, (storage, Some(1)), Access::ReadWrite, &nothing), [former]);
+    assert_eq!(use_row(&mut sync, lanes[0], (storage, Some(2)), Access::ReadWrite, &nothing), []);
+    let accesses = sync.dependence(storage).accesses();
+    assert_eq!(accesses.len(), 3, "what comes after it waits for all three lanes: {accesses:?}");
+}
+
+#[test]
+fn a_storage_that_one_lane_used_in_parts_starts_anew_behind_the_last_of_them() {
+    let (mut sync, lanes, storage) = rows();
+    let nothing = Passed::default();
+    use_row(&mut sync, lanes[0], (storage, Some(0)), Access::ReadWrite, &nothing);
+    use_row(&mut sync, lanes[0], (storage, Some(1)), Access::Read, &nothing);
+    assert_eq!(sync.renew_dependence(storage), Some(lanes[0]));
+    assert_eq!(
+        use_row(&mut sync, lanes[1], (storage, Some(5)), Access::ReadWrite, &nothing),
+        [Point::new(lanes[0], 2)]
+    );
+    assert_eq!(sync.renew_dependence(storage), None, "two lanes have used it");
+}
