@@ -12,9 +12,9 @@ use std::sync::{Arc, Weak};
 use crossbeam_utils::CachePadded;
 use hashbrown::{HashMap, HashSet};
 use streamvm_instructions::{Callback, Deadline, Engine, Error, InstructionList, ResourceId, Single};
-use streamvm_stream::Point;
 
 use crate::callbacks::Callbacks;
+use crate::claims::Awaited;
 use crate::commit::Submitted;
 use crate::engine_thread;
 use crate::fork::Fork;
@@ -153,7 +153,7 @@ impl Handle {
     }
 
     /// The engine, with the last write of a resource, if there was one; what became of that, where the engine is gone.
-    fn last_write(&self, id: ResourceId) -> Result<(Lent, Option<Point>), Result<(), Error>> {
+    fn last_write(&self, id: ResourceId) -> Result<(Lent, Option<Awaited>), Result<(), Error>> {
         // Before the lock, which a thread may hold that is not in this process.
         self.fork.check().map_err(Err)?;
         loop {
@@ -164,7 +164,9 @@ impl Handle {
                 Found::Gone(outcomes) => return Err(outcomes.get(&id).map_or(Ok(()), |error| Err(error.clone()))),
             };
             if let Some(vm) = vm {
-                return Ok((vm, inside.sync.dependence(id).last_write()));
+                let last = inside.sync.dependence(id).last_write();
+                let awaited = last.map(|point| vm.failures.await_point(point));
+                return Ok((vm, awaited));
             }
             // It is on its way out.
             drop(inside);
@@ -189,7 +191,10 @@ impl State {
     fn outcomes(&self, vm: &Shared) -> HashMap<ResourceId, Error> {
         let outcome = |id: ResourceId| {
             let point = self.sync.dependence(id).last_write()?;
-            if vm.streams.has_passed(point) { vm.outcome(point).err() } else { Some(Error::Shutdown) }
+            if !vm.streams.has_passed(point) {
+                return Some(Error::Shutdown);
+            }
+            vm.failures.outcome_of_kept(point).map(Error::Failed)
         };
         let dropped: HashSet<ResourceId> = self.scratch.dropped.iter().copied().collect();
         let known = self.resources.iter().enumerate().filter(|(_, known)| known.is_some());
@@ -227,14 +232,14 @@ impl Engine for Handle {
     }
 
     fn wait(&self, id: ResourceId, deadline: Option<Deadline>) -> Result<(), Error> {
-        let (vm, point) = match self.last_write(id) {
-            Ok((vm, Some(point))) => (vm, point),
+        let (vm, awaited) = match self.last_write(id) {
+            Ok((vm, Some(awaited))) => (vm, awaited),
             Ok((_, None)) => return Ok(()),
             // The answer does not depend on whether the engine is still there.
             Err(outcome) => return self.may_wait().and(outcome),
         };
-        vm.wait_for(point, deadline)?;
-        vm.outcome(point)
+        vm.wait_for(awaited.point, deadline)?;
+        vm.outcome(&awaited)
     }
 
     fn may_wait(&self) -> Result<(), Error> {
@@ -248,7 +253,13 @@ impl Engine for Handle {
 
     fn on_passed(&self, id: ResourceId, callback: Callback) {
         match self.last_write(id) {
-            Ok((vm, last)) => vm.call_back(last.into_iter().collect(), callback),
+            Ok((vm, last)) => {
+                let (points, asked) = (last.iter().map(|last| last.point).collect(), Lent::of(&vm));
+                let outcome = move |result: Result<(), Error>| {
+                    callback(result.and_then(|()| last.map_or(Ok(()), |last| asked.outcome(&last))));
+                };
+                vm.call_back(points, Box::new(outcome));
+            }
             Err(Err(Error::Forked)) => callback(Err(Error::Forked)),
             // No thread of the engine's is left, and a callback runs on none of the caller's.
             Err(outcome) => {
