@@ -10,7 +10,7 @@ use streamvm_tests::{CPU, ClosedGate, PATIENCE, on_device, run_alone, submit};
 
 /// Runs an ignored test of this program in a process of its own, and ends it if it does not end by itself.
 fn ends_by_itself(test: &str) {
-    assert_eq!(run_alone(test, &[]), Ok(()));
+    assert_eq!(run_alone(test, &[], PATIENCE), Ok(()));
 }
 
 /// What the statics of a program may hold of its engine: nobody drops them.

@@ -239,7 +239,8 @@ const SOURCES: usize = 64;
 pub(crate) fn text_of(error: ep::FnError) -> String {
     let text = catch_unwind(AssertUnwindSafe(move || {
         let mut text = error.to_string();
-        let mut sources = std::iter::successors(error.source(), |inner: &&(dyn std::error::Error + 'static)| (*inner).source());
+        let mut sources =
+            std::iter::successors(error.source(), |inner: &&(dyn std::error::Error + 'static)| (*inner).source());
         for inner in sources.by_ref().take(SOURCES) {
             text += ": ";
             text += &inner.to_string();

@@ -19,14 +19,13 @@ use streamvm::{
 };
 use streamvm_cli::parser::parse;
 use streamvm_cli::source::Source;
-use streamvm_tests::{CPU, ClosedGate, failure_of, list, on_device, run_alone, submit, until};
+use streamvm_tests::{CPU, ClosedGate, PATIENCE, failure_of, list, on_device, run_alone, submit, until};
 use streamvm_verify::{Trace, verify};
 
 /// Links of a chain.
 const LINKS: usize = 100_000;
 
-/// Stack of every thread of the process that runs a chain, in bytes: the smallest power of two on which the shortest
-/// chains run in a build without optimisation.
+/// Stack of every thread of the process that runs a chain, in bytes: less than three for each link.
 const STACK: &str = "262144";
 
 /// The variable of the environment that names the chain to run.
@@ -54,11 +53,9 @@ const CHAINS: &[(&str, fn())] = &[
 #[test]
 fn no_chain_of_100_000_links_needs_a_deep_stack() {
     let name = "deep::one_chain_on_small_stacks";
-    let run = |chain: &str| run_alone(name, &[("RUST_MIN_STACK", STACK), (CHAIN, chain)]);
-    let failed: Vec<String> = CHAINS
-        .iter()
-        .filter_map(|(chain, _)| run(chain).err().map(|error| format!("{chain}: {error}")))
-        .collect();
+    let run = |chain: &str| run_alone(name, &[("RUST_MIN_STACK", STACK), (CHAIN, chain)], 4 * PATIENCE);
+    let failed: Vec<String> =
+        CHAINS.iter().filter_map(|(chain, _)| run(chain).err().map(|error| format!("{chain}: {error}"))).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
@@ -335,7 +332,9 @@ fn tensors_of_tensors() {
 fn a_long_list() {
     let chain = || {
         let x = Var::new();
-        list(|b: &mut InstructionsBuilder| (0..LINKS).try_for_each(|_| b.call_fn("link", CPU, [x.update()], |_| Ok(()))))
+        list(|b: &mut InstructionsBuilder| {
+            (0..LINKS).try_for_each(|_| b.call_fn("link", CPU, [x.update()], |_| Ok(())))
+        })
     };
     drop(chain());
     let text = chain().to_string();
