@@ -278,7 +278,7 @@ fn poison_that_a_tensor_holds_outlives_any_number_of_later_failures() {
     let vm = vm();
     let kept = on_device(&vm, &[1.0]);
     submit(&vm, |b| b.call_fn("kept", CPU, [kept.write()], refuse));
-    // More than the table of failures keeps for tickets alone, which is 2 x 65,536, and then some that may evict.
+    // Many times what the table of failures keeps, and then some submissions that forget.
     for _ in 0..140 {
         submit(&vm, |b| {
             (0..1000).for_each(|_| b.host_fn("noise", CPU, || Err("noise".into())));

@@ -288,7 +288,6 @@ fn random_programs_are_told_every_failure_as_by_a_model_that_never_forgets() {
         true
     });
     assert_eq!(ended, Ok(()), "the seed hangs");
-    println!("{all:?}");
     assert!(all.failed > 20_000 && all.skipped > 10_000 && all.told > 10_000, "too little was drawn: {all:?}");
 }
 
