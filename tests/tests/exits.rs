@@ -3,32 +3,14 @@
 
 #![cfg(unix)]
 
-use std::env;
-use std::process::{Command, Stdio};
 use std::sync::{Mutex, OnceLock};
-use std::thread;
-use std::time::Instant;
 
 use streamvm::{EngineKind, Error, OnComplete, Pool, Tensor, Var, Vm};
-use streamvm_tests::{CPU, ClosedGate, PATIENCE, on_device, submit};
+use streamvm_tests::{CPU, ClosedGate, PATIENCE, on_device, run_alone, submit};
 
 /// Runs an ignored test of this program in a process of its own, and ends it if it does not end by itself.
 fn ends_by_itself(test: &str) {
-    let mut command = Command::new(env::current_exe().expect("this program"));
-    command.args(["--exact", test, "--ignored"]).stdout(Stdio::null());
-    let mut child = command.spawn().expect("it runs");
-    let start = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().expect("it is a child of this process") {
-            return assert!(status.success(), "{test}: {status}");
-        }
-        if start.elapsed() > PATIENCE {
-            child.kill().expect("it is ended");
-            let _ = child.wait();
-            panic!("{test}: the process is not over after {PATIENCE:?}");
-        }
-        thread::yield_now();
-    }
+    assert_eq!(run_alone(test, &[], PATIENCE), Ok(()));
 }
 
 /// What the statics of a program may hold of its engine: nobody drops them.

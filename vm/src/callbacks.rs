@@ -5,6 +5,7 @@
 //! the engine is closed. A callback after that starts another. So callbacks outlive the engine, and no thread does.
 
 use std::collections::VecDeque;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,6 +35,8 @@ struct State {
     closed: bool,
     /// No thread is started: somebody steps.
     stepped: bool,
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    refuses_threads: bool,
 }
 
 impl Callbacks {
@@ -42,21 +45,42 @@ impl Callbacks {
         let mut state = unpoisoned(self.state.lock());
         state.queue.push_back(callback);
         if !state.served && !state.stepped {
-            let me = self.clone();
-            match Builder::new().name("streamvm-callbacks".to_owned()).spawn(move || me.serve()) {
-                Ok(thread) => {
-                    state.thread = Some(thread);
-                    state.served = true;
-                }
+            state.served = true;
+            match self.start(&state) {
+                Ok(thread) => state.thread = Some(thread),
                 Err(error) => {
                     log::error!("no thread for callbacks ({error}); they run where they become due");
-                    let queue = std::mem::take(&mut state.queue);
                     drop(state);
-                    queue.into_iter().for_each(run_guarded);
-                    return;
+                    return self.serve_here();
                 }
             }
         }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    #[cfg_attr(not(all(test, not(any(loom, shuttle)))), expect(unused_variables, reason = "tests refuse threads"))]
+    fn start(self: &Arc<Self>, state: &State) -> io::Result<JoinHandle<()>> {
+        #[cfg(all(test, not(any(loom, shuttle))))]
+        if state.refuses_threads {
+            return Err(io::Error::other("a test refuses threads"));
+        }
+        let me = self.clone();
+        Builder::new().name("streamvm-callbacks".to_owned()).spawn(move || me.serve())
+    }
+
+    /// Runs what is queued on the calling thread, and what is added meanwhile: a callback that asks for another finds the queue
+    /// served, so however many do so in turn, none runs inside another.
+    #[cold]
+    fn serve_here(&self) {
+        let _here = engine_thread::visit();
+        let mut state = unpoisoned(self.state.lock());
+        while let Some(callback) = state.queue.pop_front() {
+            drop(state);
+            run_guarded(callback);
+            state = unpoisoned(self.state.lock());
+        }
+        state.served = false;
         drop(state);
         self.changed.notify_all();
     }
@@ -123,6 +147,40 @@ impl Callbacks {
 fn run_guarded(callback: Callback) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(callback)) {
         log::error!("a callback panicked: {}", crate::run::panic_text(payload));
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn next(callbacks: &Arc<Callbacks>, ran: &Arc<AtomicUsize>, left: usize) {
+        let (again, count) = (callbacks.clone(), ran.clone());
+        callbacks.run(Box::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            if left > 0 {
+                next(&again, &count, left - 1);
+            }
+        }));
+    }
+
+    /// A callback that asked for the next one once ran it inside itself, so that the stack overflowed.
+    #[test]
+    fn where_there_is_no_thread_a_callback_runs_behind_the_one_that_asked_for_it() {
+        let (callbacks, ran) = (Arc::new(Callbacks::default()), Arc::new(AtomicUsize::new(0)));
+        unpoisoned(callbacks.state.lock()).refuses_threads = true;
+        let (chain, count) = (callbacks.clone(), ran.clone());
+        let small = std::thread::Builder::new().stack_size(128 << 10);
+        let ended = small.spawn(move || next(&chain, &count, 100_000)).expect("a thread").join();
+        assert_eq!((ended.is_ok(), ran.load(Ordering::Relaxed)), (true, 100_001));
+        // Once there can be threads again, one serves.
+        unpoisoned(callbacks.state.lock()).refuses_threads = false;
+        next(&callbacks, &ran, 9);
+        callbacks.close();
+        assert!(callbacks.wait(None));
+        assert_eq!(ran.load(Ordering::Relaxed), 100_011);
     }
 }
 

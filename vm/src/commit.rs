@@ -18,6 +18,7 @@ use streamvm_instructions::{
 };
 use streamvm_stream::{Point, StreamId, WaitKind};
 
+use crate::claims::Claim;
 use crate::commit_unordered::level_of;
 use crate::context_shared::ContextShared;
 use crate::job::{CleanUp, Job, Task, lines_of};
@@ -34,9 +35,11 @@ pub(crate) struct Span {
 }
 
 /// What a submission was given.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Submitted {
     pub(crate) spans: SmallVec<[Span; 2]>,
+    /// What keeps its failures for whoever asks. None while nothing has ever failed in the engine.
+    pub(crate) claim: Option<Arc<Claim>>,
 }
 
 impl Submitted {
@@ -180,7 +183,7 @@ impl State {
                     let mut job = self.slot(LINES, &vm.returned);
                     self.spare_cell(&job);
                     job.point = point;
-                    job.what = "record";
+                    (job.what, job.order) = ("record", 0);
                     job.forget_reads();
                     job.task = Task::Mark;
                     self.dispatch(job, vm);

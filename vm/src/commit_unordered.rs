@@ -93,7 +93,7 @@ impl State {
         self.spare_cell(&join);
         join.point.stream = job.point.stream;
         join.forget_reads();
-        (join.what, join.task, join.bytes) = ("join", Task::Join, 0);
+        (join.what, join.task, join.bytes, join.order) = ("join", Task::Join, 0, 0);
         self.number_by_cell(&mut join, job.level, vm);
         let (cells, number) = (vm.streams.cells(), join.point.seq);
         cells.join_begins();

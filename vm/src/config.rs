@@ -21,6 +21,7 @@ use crate::context_shared::ContextShared;
 use crate::cuda::CudaDevices;
 use crate::engine_kind::EngineKind;
 use crate::entry::StreamTable;
+use crate::failures::{Failures, Memory};
 use crate::handle::Handle;
 use crate::inbox::Inbox;
 use crate::memory::Heap;
@@ -85,6 +86,7 @@ pub struct VmBuilder {
     workers: Option<usize>,
     pools: PoolConfigs,
     limits: Limits,
+    memory: Memory,
     stall_after: Duration,
 }
 
@@ -110,6 +112,7 @@ impl VmBuilder {
             workers: None,
             pools: PoolConfigs::default(),
             limits: Limits { instructions: INSTRUCTIONS, bytes: BYTES },
+            memory: Memory::default(),
             stall_after: STALL_AFTER,
         }
     }
@@ -155,6 +158,15 @@ impl VmBuilder {
     #[must_use]
     pub fn step_in_order(mut self) -> VmBuilder {
         self.in_order = true;
+        self
+    }
+
+    /// How many failed points are kept at least before the engine asks which are still needed, and how many root causes wait to be
+    /// collected: small numbers have suites find what is forgotten too soon.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn remember_failures(mut self, points: usize, uncollected: usize) -> VmBuilder {
+        self.memory = Memory { points, uncollected };
         self
     }
 
@@ -384,7 +396,7 @@ impl VmBuilder {
         let shared = Arc::new(Shared {
             handle: Handle::new(state),
             streams: StreamTable::new(),
-            failures: CachePadded::default(),
+            failures: CachePadded::new(Failures::new(self.memory)),
             returned: Inbox::new(),
             to_scheduler: Inbox::new(),
             scheduler: Arc::new(Sleeper::new()),

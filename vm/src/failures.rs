@@ -6,6 +6,10 @@
 //!
 //! A failure is entered before its point is published as passed, so whoever has seen the point pass sees the failure.
 //!
+//! Old points are forgotten once nobody can ask the table for them any more: no resource was last written by them, and no
+//! instruction that reads them is pending. Tickets, and whoever waits, do not ask the table: they have
+//! [claims](crate::claims), but for those of the time before the first failure, whose points are never forgotten.
+//!
 //! A root cause that nobody has asked for is logged once: when no tensor or variable carries it any more (looked for now
 //! and then by submissions, see [`Failures::find_unseen`]), when too many wait to be collected, or when the engine ends.
 
@@ -16,22 +20,35 @@ use hashbrown::{HashMap, HashSet};
 use streamvm_instructions::Failure;
 use streamvm_stream::Point;
 
+use crate::claims::{Awaited, Claim, Claims};
 use crate::commit::Span;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, unpoisoned};
 
-/// How many failed points are remembered at least. An older one that no resource holds any more is forgotten: only the
-/// ticket of its own submission could still ask.
-const REMEMBERED: usize = 65_536;
+/// How much is remembered.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Memory {
+    /// How many failed points are kept at least before it is asked which of them are still needed, which looks at all
+    /// resources.
+    pub(crate) points: usize,
+    /// How many root causes wait to be collected, at least 2. Of more, the first and the newest are kept; each other one is
+    /// logged, once, and no longer reported by `wait_all`.
+    pub(crate) uncollected: usize,
+}
 
-/// How many root causes wait to be collected. An older one is logged, once, and no longer reported by `wait_all`.
-const UNCOLLECTED: usize = 1024;
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory { points: 4096, uncollected: 1024 }
+    }
+}
 
 /// The failed points of one engine. Shared by all its threads.
-#[derive(Default)]
 pub(crate) struct Failures {
+    memory: Memory,
     count: AtomicU64,
-    /// How many points are in the table.
+    /// How many points are in the table that may be forgotten one day.
     len: AtomicUsize,
+    /// At so many it is asked which of them are still needed. Written under the lock of the table.
+    limit: AtomicUsize,
     /// How many root causes nobody has asked for and no log has.
     silent: AtomicUsize,
     /// There is something in `to_log`.
@@ -69,8 +86,9 @@ struct Search {
 struct Table {
     /// Each with its place in program order and its root cause.
     failed: HashMap<Point, (u64, Arc<Failure>)>,
-    /// In the order of failing.
+    /// Those that may be forgotten one day, in the order of failing.
     order: VecDeque<Point>,
+    claims: Claims,
     /// Root causes that no wait has returned yet, oldest first.
     uncollected: VecDeque<Uncollected>,
     /// How many root causes there were.
@@ -81,7 +99,27 @@ struct Table {
     to_log: Vec<Uncollected>,
 }
 
+impl Default for Failures {
+    fn default() -> Failures {
+        Failures::new(Memory::default())
+    }
+}
+
 impl Failures {
+    /// Nothing has failed yet.
+    pub(crate) fn new(memory: Memory) -> Failures {
+        let memory = Memory { uncollected: memory.uncollected.max(2), ..memory };
+        Failures {
+            memory,
+            count: AtomicU64::new(0),
+            len: AtomicUsize::new(0),
+            limit: AtomicUsize::new(2 * memory.points),
+            silent: AtomicUsize::new(0),
+            any_to_log: AtomicBool::new(false),
+            table: Mutex::default(),
+        }
+    }
+
     /// Whether anything ever failed.
     pub(crate) fn any(&self) -> bool {
         self.count.load(Ordering::Acquire) != 0
@@ -90,20 +128,21 @@ impl Failures {
     /// Enters a root cause; `order` is its instruction's place in program order.
     pub(crate) fn fail(&self, order: u64, failure: Arc<Failure>) {
         let mut table = unpoisoned(self.table.lock());
-        let full = table.uncollected.len() == UNCOLLECTED;
-        let oldest = if full { table.uncollected.pop_front() } else { None };
+        // The first stays: whoever asks for all is told that one.
+        let full = table.uncollected.len() == self.memory.uncollected;
+        let second = if full { table.uncollected.remove(1) } else { None };
         let number = table.numbers;
         table.numbers += 1;
         table.uncollected.push_back(Uncollected { failure: failure.clone(), number, logged: false });
         table.enter(failure.point, order, failure);
-        self.len.store(table.failed.len(), Ordering::Relaxed);
+        self.len.store(table.order.len(), Ordering::Relaxed);
         // Under the lock, as every change of it.
-        let forgotten = usize::from(oldest.as_ref().is_some_and(|oldest| !oldest.logged));
+        let forgotten = usize::from(second.as_ref().is_some_and(|second| !second.logged));
         self.silent.store(self.silent.load(Ordering::Relaxed) + 1 - forgotten, Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Release);
         drop(table);
-        if let Some(oldest) = oldest {
-            oldest.log();
+        if let Some(second) = second {
+            second.log();
         }
     }
 
@@ -172,7 +211,7 @@ impl Failures {
     pub(crate) fn pass_on(&self, point: Point, order: u64, root: Arc<Failure>) {
         let mut table = unpoisoned(self.table.lock());
         table.enter(point, order, root);
-        self.len.store(table.failed.len(), Ordering::Relaxed);
+        self.len.store(table.order.len(), Ordering::Relaxed);
     }
 
     /// Whether the point is known to have failed.
@@ -189,8 +228,47 @@ impl Failures {
         points.find_map(|point| table.failed.get(&point)).map(|(_, root)| root.clone())
     }
 
-    /// The outcome of a point, for a waiter: it counts as having collected the root cause.
-    pub(crate) fn outcome(&self, point: Point) -> Option<Arc<Failure>> {
+    /// The claim of a submission that is given these places in program order, before anything of it is published. Under the
+    /// submission lock.
+    #[cold]
+    pub(crate) fn claim(&self, first: u64, last: u64) -> Arc<Claim> {
+        unpoisoned(self.table.lock()).claims.of_ticket(first, last)
+    }
+
+    /// A point that somebody is about to wait for, while it is the last write of a resource. Under the submission lock.
+    pub(crate) fn await_point(&self, point: Point) -> Awaited {
+        // While nothing has failed, whatever was submitted is early.
+        Awaited { point, claim: self.any().then(|| self.claim_point(point)) }
+    }
+
+    #[cold]
+    fn claim_point(&self, point: Point) -> Arc<Claim> {
+        let mut table = unpoisoned(self.table.lock());
+        match table.failed.get(&point).cloned() {
+            Some((order, failure)) => Claims::of_failed(order, failure),
+            None => table.claims.of_point(point),
+        }
+    }
+
+    /// The outcome of a point that has passed, for whoever has waited for it: the root cause counts as collected.
+    pub(crate) fn outcome(&self, awaited: &Awaited) -> Option<Arc<Failure>> {
+        match &awaited.claim {
+            Some(claim) => self.collect_claim(claim),
+            None => self.outcome_of_kept(awaited.point),
+        }
+    }
+
+    /// What the owner of a claim is told, once everything that it is for has passed: it counts as collected.
+    pub(crate) fn collect_claim(&self, claim: &Claim) -> Option<Arc<Failure>> {
+        let failure = claim.told()?;
+        let mut table = unpoisoned(self.table.lock());
+        table.collect(&failure);
+        self.note_silent(&table);
+        Some(failure)
+    }
+
+    /// The outcome of a point that is early, or the last write of a resource: it counts as collected.
+    pub(crate) fn outcome_of_kept(&self, point: Point) -> Option<Arc<Failure>> {
         if !self.any() {
             return None;
         }
@@ -201,7 +279,7 @@ impl Failures {
         Some(failure)
     }
 
-    /// The root cause of the first failed point within `spans`, in program order.
+    /// The root cause of the first failed point within `spans`, which are early, in program order.
     pub(crate) fn first_within(&self, spans: &[Span]) -> Option<Arc<Failure>> {
         if !self.any() {
             return None;
@@ -229,16 +307,24 @@ impl Failures {
         std::mem::take(&mut table.uncollected)
     }
 
-    /// The oldest failed points beyond the last [`REMEMBERED`], once there are twice as many, but those in `needed`.
-    pub(crate) fn excess(&self, needed: impl Fn() -> HashSet<Point>) -> Vec<Point> {
-        if self.len.load(Ordering::Relaxed) < 2 * REMEMBERED {
+    /// Old failed points that are not `needed`, once there are many; they may be forgotten when all has passed that was
+    /// submitted before. `early` is the place in program order of the last instruction without a claim: what failed up to there
+    /// stays for ever.
+    pub(crate) fn excess(&self, early: u64, needed: impl Fn() -> HashSet<Point>) -> Vec<Point> {
+        if self.len.load(Ordering::Relaxed) < self.limit.load(Ordering::Relaxed) {
             return Vec::new();
         }
         let needed = needed();
         let mut table = unpoisoned(self.table.lock());
-        let old = table.order.len().saturating_sub(REMEMBERED);
-        let (kept, excess) = table.order.drain(..old).partition::<Vec<Point>, _>(|point| needed.contains(point));
-        table.order.extend(kept);
+        let Table { failed, order, .. } = &mut *table;
+        let old = order.len().saturating_sub(self.memory.points);
+        let is_early = |point: &Point| failed.get(point).is_some_and(|(order, _)| *order <= early);
+        let old: Vec<Point> = order.drain(..old).filter(|point| !is_early(point)).collect();
+        let (kept, excess) = old.into_iter().partition::<Vec<Point>, _>(|point| needed.contains(point));
+        order.extend(kept);
+        // The next look comes when as many more have failed as this one has looked at.
+        self.limit.store(2 * self.memory.points.max(order.len()).max(needed.len()), Ordering::Relaxed);
+        self.len.store(order.len(), Ordering::Relaxed);
         excess
     }
 
@@ -248,12 +334,12 @@ impl Failures {
         for point in points {
             table.failed.remove(point);
         }
-        self.len.store(table.failed.len(), Ordering::Relaxed);
     }
 }
 
 impl Table {
     fn enter(&mut self, point: Point, order: u64, failure: Arc<Failure>) {
+        self.claims.tell(point, order, &failure);
         match self.failed.insert(point, (order, failure)) {
             None => self.order.push_back(point),
             // It failed by itself before it was known that it should not have run: nobody is to hear of that.
@@ -268,99 +354,5 @@ impl Table {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use std::panic::Location;
-
-    use streamvm_ep::DeviceId;
-    use streamvm_instructions::Cause;
-    use streamvm_stream::{StreamId, StreamKey, StreamType};
-
-    use super::*;
-
-    fn point(seq: u64) -> Point {
-        Point::new(StreamId(0), seq)
-    }
-
-    fn failure(seq: u64) -> Arc<Failure> {
-        let stream = StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 0);
-        let cause = Cause::Function(format!("number {seq}"));
-        Arc::new(Failure { point: point(seq), stream, what: "test".to_owned(), site: Location::caller(), cause })
-    }
-
-    #[test]
-    fn what_nobody_collects_is_bounded_and_the_oldest_go_first() {
-        let failures = Failures::default();
-        (1..=UNCOLLECTED as u64 + 2).for_each(|seq| failures.fail(seq, failure(seq)));
-        assert!(failures.outcome(point(5)).is_some(), "a wait collects it");
-        let left: Vec<u64> = failures.take_uncollected().iter().map(|one| one.failure.point.seq).collect();
-        let expected: Vec<u64> = (3..=UNCOLLECTED as u64 + 2).filter(|seq| *seq != 5).collect();
-        assert_eq!(left, expected);
-        assert!(failures.outcome(point(1)).is_some(), "its own waiters are still told");
-    }
-
-    /// Runs `find_unseen` until it has searched, with everything passed; returns what it would log.
-    fn searched(failures: &Failures, last_writes: &[u64]) -> Vec<u64> {
-        for _ in 0..2 * last_writes.len() + 2 {
-            failures.find_unseen(Vec::new, |_| true, || last_writes.iter().map(|seq| point(*seq)).collect());
-        }
-        let found = std::mem::take(&mut unpoisoned(failures.table.lock()).to_log);
-        found.iter().map(|one| one.failure.point.seq).collect()
-    }
-
-    #[test]
-    fn what_no_resource_carries_and_nobody_has_asked_for_is_found_once() {
-        let failures = Failures::default();
-        let (one, two, three) = (failure(1), failure(2), failure(3));
-        [&one, &two, &three].into_iter().for_each(|root| failures.fail(root.point.seq, root.clone()));
-        failures.pass_on(point(9), 9, two);
-        assert!(failures.outcome(point(3)).is_some(), "a wait collects it");
-        assert_eq!(searched(&failures, &[9, 50]), [1], "2 is carried by what 9 wrote, 3 was collected");
-        assert_eq!(searched(&failures, &[9, 50]), [] as [u64; 0], "once");
-        assert_eq!(searched(&failures, &[50]), [2], "nothing carries it any more");
-        let left: Vec<(u64, bool)> =
-            failures.take_uncollected().iter().map(|one| (one.failure.point.seq, one.logged)).collect();
-        assert_eq!(left, [(1, true), (2, true)], "it is still reported to who asks");
-        assert_eq!(failures.silent.load(Ordering::Relaxed), 0);
-    }
-
-    #[test]
-    fn what_may_still_be_passed_on_is_not_called_unseen() {
-        let failures = Failures::default();
-        failures.fail(1, failure(1));
-        let search = |passed| failures.find_unseen(|| vec![point(5)], |_| passed, HashSet::new);
-        (0..5).for_each(|_| search(false));
-        assert!(unpoisoned(failures.table.lock()).to_log.is_empty(), "something is pending");
-        failures.fail(2, failure(2));
-        search(true);
-        let found: Vec<u64> =
-            unpoisoned(failures.table.lock()).to_log.iter().map(|one| one.failure.point.seq).collect();
-        assert_eq!(found, [1], "2 failed after the search began");
-    }
-
-    #[test]
-    fn old_points_are_forgotten_but_those_that_a_resource_holds() {
-        let failures = Failures::default();
-        let root = failure(1);
-        (1..=2 * REMEMBERED as u64 - 1).for_each(|seq| failures.pass_on(point(seq), seq, root.clone()));
-        failures.fail(0, root.clone());
-        assert!(failures.excess(|| panic!("not crowded yet")).is_empty());
-        failures.pass_on(point(2 * REMEMBERED as u64), 0, root);
-        let excess = failures.excess(|| HashSet::from([point(7)]));
-        assert!(excess.contains(&point(6)) && !excess.contains(&point(7)));
-        failures.forget(&excess);
-        assert!(failures.poison([point(6)].into_iter()).is_none());
-        assert!(failures.poison([point(7)].into_iter()).is_some());
-        assert!(failures.poison([point(2 * REMEMBERED as u64)].into_iter()).is_some());
-    }
-
-    #[test]
-    fn a_submission_s_first_failure_is_the_first_in_program_order() {
-        let failures = Failures::default();
-        failures.fail(9, failure(4));
-        failures.fail(3, failure(8));
-        let spans = [Span { stream: StreamId(0), first: 1, last: 8 }];
-        assert_eq!(failures.first_within(&spans).map(|first| first.point.seq), Some(8));
-        let none = [Span { stream: StreamId(0), first: 5, last: 7 }];
-        assert!(failures.first_within(&none).is_none());
-    }
-}
+#[path = "failures_tests.rs"]
+mod tests;

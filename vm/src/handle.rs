@@ -14,9 +14,9 @@ use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 use streamvm_ep::Footprint;
 use streamvm_instructions::{Callback, Deadline, Engine, Error, InstructionList, ResourceId, Single};
-use streamvm_stream::Point;
 
 use crate::callbacks::Callbacks;
+use crate::claims::Awaited;
 use crate::commit::Submitted;
 use crate::engine_thread;
 use crate::fork::Fork;
@@ -27,7 +27,7 @@ use crate::submit::Full;
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, unpoisoned, yield_now};
 
 /// The last writes of a resource or of a part of it.
-type LastWrites = SmallVec<[Point; 1]>;
+type LastWrites = SmallVec<[Awaited; 1]>;
 
 /// One engine, be it there or gone.
 pub(crate) struct Handle {
@@ -169,7 +169,9 @@ impl Handle {
                 Found::Gone(outcomes) => return Err(outcomes.get(&id).map_or(Ok(()), |error| Err(error.clone()))),
             };
             if let Some(vm) = vm {
-                return Ok((vm, inside.sync.dependence(id).last_writes(part)));
+                let last = inside.sync.dependence(id).last_writes(part).into_iter();
+                let awaited = last.map(|point| vm.failures.await_point(point)).collect();
+                return Ok((vm, awaited));
             }
             // It is on its way out.
             drop(inside);
@@ -195,7 +197,7 @@ impl State {
         let outcome = |id: ResourceId| {
             let mut points = self.sync.dependence(id).last_writes(None).into_iter();
             points.find_map(|point| match vm.streams.has_passed(point) {
-                true => vm.outcome(point).err(),
+                true => vm.failures.outcome_of_kept(point).map(Error::Failed),
                 false => Some(Error::Shutdown),
             })
         };
@@ -235,15 +237,15 @@ impl Engine for Handle {
     }
 
     fn wait(&self, id: ResourceId, part: Option<&Footprint>, deadline: Option<Deadline>) -> Result<(), Error> {
-        let (vm, points) = match self.last_writes(id, part) {
+        let (vm, awaited) = match self.last_writes(id, part) {
             Ok(found) => found,
             // The answer does not depend on whether the engine is still there.
             Err(outcome) => return self.may_wait().and(outcome),
         };
-        for point in &points {
-            vm.wait_for(*point, deadline)?;
+        for write in &awaited {
+            vm.wait_for(write.point, deadline)?;
         }
-        points.iter().try_for_each(|point| vm.outcome(*point))
+        awaited.iter().try_for_each(|write| vm.outcome(write))
     }
 
     fn may_wait(&self) -> Result<(), Error> {
@@ -257,7 +259,13 @@ impl Engine for Handle {
 
     fn on_passed(&self, id: ResourceId, part: Option<&Footprint>, callback: Callback) {
         match self.last_writes(id, part) {
-            Ok((vm, last)) => vm.call_back(last.into_vec(), callback),
+            Ok((vm, awaited)) => {
+                let (points, asked) = (awaited.iter().map(|write| write.point).collect(), Lent::of(&vm));
+                let outcome = move |result: Result<(), Error>| {
+                    callback(result.and_then(|()| awaited.iter().try_for_each(|write| asked.outcome(write))));
+                };
+                vm.call_back(points, Box::new(outcome));
+            }
             Err(Err(Error::Forked)) => callback(Err(Error::Forked)),
             // No thread of the engine's is left, and a callback runs on none of the caller's.
             Err(outcome) => {

@@ -58,6 +58,7 @@ mod beds;
 mod berth;
 mod callbacks;
 mod cells;
+mod claims;
 mod commit;
 mod commit_row;
 mod commit_unordered;

@@ -232,14 +232,21 @@ fn outcome_of(error: ep::CallError, job: &Job, entry: &StreamEntry) -> Outcome {
     }
 }
 
-/// An error's text; formatting and dropping it are user code.
+/// How many sources of an error its text tells: more than anybody reads, and an error may be its own source.
+const SOURCES: usize = 64;
+
+/// An error's text, with those of its sources; formatting and dropping it are user code.
 pub(crate) fn text_of(error: ep::FnError) -> String {
     let text = catch_unwind(AssertUnwindSafe(move || {
         let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(inner) = source {
-            text = format!("{text}: {inner}");
-            source = inner.source();
+        let mut sources =
+            std::iter::successors(error.source(), |inner: &&(dyn std::error::Error + 'static)| (*inner).source());
+        for inner in sources.by_ref().take(SOURCES) {
+            text += ": ";
+            text += &inner.to_string();
+        }
+        if sources.next().is_some() {
+            text += ": and further sources";
         }
         text
     }));

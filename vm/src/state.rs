@@ -160,6 +160,8 @@ pub(crate) struct State {
     pub(crate) scratch: Scratch,
     /// Failed points that may be forgotten once the marks have passed: what was submitted before may still look there.
     forgetting: Option<(Vec<Point>, Vec<Point>)>,
+    /// How many instructions had been submitted when the first failure was seen: all before it have no claim on what fails.
+    early: Option<u64>,
     /// What may still be submitted before the timelines are asked again.
     pub(crate) headroom: Pending,
     /// With one core: the submission at hand gives it to others when it is through.
@@ -186,6 +188,7 @@ impl State {
             snapshot: Snapshot::default(),
             scratch: Scratch::default(),
             forgetting: None,
+            early: None,
             headroom: Pending::default(),
             gives_way: false,
         }
@@ -254,6 +257,7 @@ impl State {
     /// that was submitted while one might have held them has passed. Called once there are failures.
     #[cold]
     pub(crate) fn forget_failures(&mut self, vm: &Shared) {
+        let early = *self.early.get_or_insert(self.submitted);
         let submitted = || vm.streams.iter().flat_map(|entry| entry.open_points()).collect();
         let last_writes = || self.sync.last_writes().collect();
         vm.failures.find_unseen(submitted, |point| vm.streams.has_passed(point), last_writes);
@@ -263,7 +267,7 @@ impl State {
             }
             Some(waiting) => self.forgetting = Some(waiting),
             None => {
-                let points = vm.failures.excess(|| self.sync.last_writes().collect());
+                let points = vm.failures.excess(early, || self.sync.last_writes().collect());
                 if !points.is_empty() {
                     let marks = vm.streams.iter().flat_map(|entry| entry.open_points()).collect();
                     self.forgetting = Some((points, marks));

@@ -161,14 +161,20 @@ impl Shared {
         if !state.scratch.dropped.is_empty() {
             state.free_dropped(self);
         }
-        if self.failures.any() {
+        let any_failed = self.failures.any();
+        if any_failed {
             state.forget_failures(self);
         }
-        if !self.admit(state, list.instructions().len() as u64) {
+        let count = list.instructions().len() as u64;
+        if !self.admit(state, count) {
             return Err(Hindrance::Full);
         }
         if let Err((line, obstacle)) = state.prepare(list, self) {
             return Err(Hindrance::Obstacle(line, obstacle));
+        }
+        if any_failed && count > 0 {
+            // Before anything of it is published, and can fail.
+            submitted.claim = Some(self.failures.claim(state.submitted + 1, state.submitted + count));
         }
         let wake = state.commit(list, self, submitted);
         Ok(After { wake, gives_way: std::mem::take(&mut state.gives_way) })

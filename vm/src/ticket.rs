@@ -59,9 +59,8 @@ impl<'vm> Ticket<'vm> {
     pub fn on_passed(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) {
         let (vm, submitted) = (self.vm.clone(), self.submitted.clone());
         let outcome = move |result| match result {
-            Err(Error::Forked) => callback(Err(Error::Forked)),
-            // Whatever came first: the first in program order counts.
-            _ => callback(first_failure(&vm, &submitted)),
+            Ok(()) => callback(first_failure(&vm, &submitted)),
+            Err(error) => callback(Err(error)),
         };
         self.vm.call_back(self.points().collect(), Box::new(outcome));
     }
@@ -80,11 +79,15 @@ impl<'vm> Ticket<'vm> {
 
 /// The root cause of the first failure of the submission, in program order.
 fn first_failure(vm: &Shared, submitted: &Submitted) -> Result<(), Error> {
-    vm.failures.first_within(&submitted.spans).map_or(Ok(()), |failure| Err(Error::Failed(failure)))
+    let failure = match &submitted.claim {
+        Some(claim) => vm.failures.collect_claim(claim),
+        None => vm.failures.first_within(&submitted.spans),
+    };
+    failure.map_or(Ok(()), |failure| Err(Error::Failed(failure)))
 }
 
 impl fmt::Debug for Ticket<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ticket").field("submitted", &self.submitted).field("is_passed", &self.is_passed()).finish()
+        f.debug_struct("Ticket").field("spans", &self.submitted.spans).field("is_passed", &self.is_passed()).finish()
     }
 }

@@ -297,7 +297,8 @@ impl Vm {
     /// Blocks until everything submitted so far, by any thread, has passed; meanwhile it does what [`Ticket::wait`] does.
     ///
     /// # Errors
-    /// The first root cause that no other wait has returned; the others are logged. [`Error::WouldDeadlock`] on a
+    /// The first root cause that no other wait has returned; the others are logged, and of more than 1,024 those between the first
+    /// and the newest were logged before. [`Error::WouldDeadlock`] on a
     /// thread of an engine.
     pub fn wait_all(&self) -> Result<(), Error> {
         self.shared.drain(Deadline::current())?;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use streamvm_instructions::{Callback, Deadline, Engine, Error};
 use streamvm_stream::Point;
 
+use crate::claims::Awaited;
 use crate::engine_thread;
 use crate::entry::StreamEntry;
 use crate::shared::Shared;
@@ -133,8 +134,8 @@ impl Shared {
     }
 
     /// The outcome of a point that has passed.
-    pub(crate) fn outcome(&self, point: Point) -> Result<(), Error> {
-        self.failures.outcome(point).map_or(Ok(()), |failure| Err(Error::Failed(failure)))
+    pub(crate) fn outcome(&self, awaited: &Awaited) -> Result<(), Error> {
+        self.failures.outcome(awaited).map_or(Ok(()), |failure| Err(Error::Failed(failure)))
     }
 
     /// Blocks until everything submitted so far has passed.
@@ -147,8 +148,8 @@ impl Shared {
         points.into_iter().try_for_each(|point| self.wait_for(point, deadline))
     }
 
-    /// Calls back, on the callback thread, with the outcome of `points` once all of them have passed. In a child of the
-    /// engine's process, where there is no such thread, at once and here.
+    /// Calls back, on the callback thread, once all of `points` have passed. In a child of the engine's process, where there is
+    /// no such thread, at once and here, with an error.
     pub(crate) fn call_back(self: &Arc<Self>, points: Vec<Point>, callback: Callback) {
         if self.handle.fork.is_child() {
             return callback(Err(Error::Forked));
@@ -168,29 +169,33 @@ impl Shared {
         while self.callbacks.step() {}
     }
 
-    fn call_back_later(self: &Arc<Self>, mut points: Vec<Point>, callback: Callback) {
-        // One after the other: the last to be looked at is the last that is open.
-        let Some(point) = points.pop() else {
-            return self.callbacks.run(Box::new(move || callback(Ok(()))));
-        };
-        let vm = self.clone();
-        let next: Box<dyn FnOnce() + Send> = Box::new(move || match vm.outcome(point) {
-            Err(error) if vm.all_passed(&points) => callback(Err(error)),
-            Err(error) => vm.call_back_later(points, Box::new(move |_| callback(Err(error)))),
-            Ok(()) if points.is_empty() => callback(Ok(())),
-            Ok(()) => vm.call_back_later(points, callback),
-        });
-        let Some(entry) = self.streams.get(point.stream) else {
-            return self.callbacks.run(next);
-        };
-        if let Err(Wake::Callback(callbacks, next)) =
-            entry.when_passed(point.seq, Wake::Callback(self.callbacks.clone(), next))
-        {
-            callbacks.run(next);
+    fn call_back_later(self: &Arc<Self>, points: Vec<Point>, callback: Callback) {
+        if let Some(callback) = self.call_back_behind(points, callback) {
+            self.callbacks.run(Box::new(move || callback(Ok(()))));
         }
     }
 
-    fn all_passed(&self, points: &[Point]) -> bool {
-        points.iter().all(|point| self.streams.has_passed(*point))
+    /// Has `callback` called on the callback thread once all of `points` have passed; gives it back if they have. It waits for
+    /// one of them at a time, and is never wrapped twice: there may be a hundred thousand.
+    fn call_back_behind(self: &Arc<Self>, mut points: Vec<Point>, callback: Callback) -> Option<Callback> {
+        let (entry, seq) = loop {
+            let Some(point) = points.pop() else { return Some(callback) };
+            match self.streams.get(point.stream) {
+                Some(entry) if !entry.has_passed(point.seq) => break (entry, point.seq),
+                _ => {}
+            }
+        };
+        let vm = self.clone();
+        let go_on: Box<dyn FnOnce() + Send> = Box::new(move || {
+            if let Some(callback) = vm.call_back_behind(points, callback) {
+                callback(Ok(()));
+            }
+        });
+        if let Err(Wake::Callback(callbacks, go_on)) =
+            entry.when_passed(seq, Wake::Callback(self.callbacks.clone(), go_on))
+        {
+            callbacks.run(go_on);
+        }
+        None
     }
 }

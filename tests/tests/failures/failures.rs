@@ -188,6 +188,34 @@ fn wait_all_reports_what_nobody_collected() {
     assert_eq!(vm.wait_all(), Ok(()), "the ticket has collected it");
 }
 
+/// On workers and on streams, collected before or not.
+#[test]
+fn wait_all_tells_the_root_cause_and_nothing_of_what_was_only_skipped() {
+    for workers in [false, true] {
+        for told_before in [false, true] {
+            let vm = vm();
+            let (x, y) = (vm.var(), vm.var());
+            let ticket = submit(&vm, |b| {
+                b.set_workers(workers);
+                b.call_fn("root", CPU, [x.write()], refuse)
+            });
+            let root = told_before.then(|| failure_of(ticket.wait()));
+            for skipped in ["skipped", "skipped too"] {
+                submit(&vm, |b| {
+                    b.set_workers(workers);
+                    b.call_fn(skipped, CPU, [x.read(), y.write()], |_| Ok(()))
+                });
+            }
+            match root {
+                None => assert_eq!(failure_of(vm.wait_all()), failure_of(ticket.wait())),
+                Some(root) => assert_eq!(root.what, "root"),
+            }
+            assert_eq!(vm.wait_all(), Ok(()), "workers: {workers}, told before: {told_before}");
+            assert_eq!(failure_of(vm.wait(&y)).what, "root");
+        }
+    }
+}
+
 #[test]
 fn a_failing_read_only_function_fails_its_ticket_and_poisons_nothing() {
     let vm = vm();
@@ -250,7 +278,7 @@ fn poison_that_a_tensor_holds_outlives_any_number_of_later_failures() {
     let vm = vm();
     let kept = on_device(&vm, &[1.0]);
     submit(&vm, |b| b.call_fn("kept", CPU, [kept.write()], refuse));
-    // More than the table of failures keeps for tickets alone, which is 2 x 65,536, and then some that may evict.
+    // Many times what the table of failures keeps, and then some submissions that forget.
     for _ in 0..140 {
         submit(&vm, |b| {
             (0..1000).for_each(|_| b.host_fn("noise", CPU, || Err("noise".into())));

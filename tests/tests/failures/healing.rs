@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use streamvm::{DType, FnContext, Vm};
+use streamvm::{DType, FnContext, Mode, Vm};
 use streamvm_tests::{CPU, ClosedGate, block_on, failure_of, on_device, submit};
 
 fn vm() -> Vm {
@@ -153,6 +153,30 @@ fn a_fresh_failure_after_a_handled_one_is_told_again() {
         assert_eq!(x.wait(), Ok(()));
     }
     assert_eq!(vm.wait_all(), Ok(()));
+}
+
+/// Hole 4: a waiter looks at the write that was the last when it was called, also where another is submitted, and passes,
+/// before it wakes. The waiting thread steps this engine, so the function runs while it waits, and submits that write.
+#[test]
+fn a_blocking_wait_is_told_of_the_write_that_it_waits_for_and_not_of_a_later_one() {
+    for patience in [None, Some(streamvm_tests::PATIENCE)] {
+        let builder = Vm::builder().mode(Mode::Simulated { seed: 1 }).step_in_order();
+        let vm = Arc::new(builder.build().expect("an engine"));
+        let (x, v) = (on_device(&vm, &[1.0, 2.0]), vm.var());
+        let (again, tensor, var) = (vm.clone(), x.clone(), v.clone());
+        submit(&vm, |b| {
+            b.call_fn("sour", CPU, [x.write(), v.write()], move |_| {
+                submit(&again, |b| b.fill_into(&tensor, 7.0));
+                submit(&again, |b| b.call_fn("heals", CPU, [var.write()], |_| Ok(())));
+                Err("no luck".into())
+            })
+        });
+        let _deadline = patience.map(streamvm::deadline);
+        // Called before the function has run.
+        let waited = if patience.is_some() { vm.wait(&v) } else { x.wait() };
+        assert_eq!(failure_of(waited).what, "sour");
+        assert_eq!((x.wait(), vm.wait(&v)), (Ok(()), Ok(())), "whoever asks later is told of the later write");
+    }
 }
 
 /// Hole 4: the handle is dropped, memory and ids are reused, and the late failure must not reach a stranger.

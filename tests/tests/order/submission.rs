@@ -203,6 +203,39 @@ fn a_wait_for_what_is_not_submitted_before_it_is_refused() {
     .expect("it passes");
 }
 
+/// Hole 9: two lists wait by number, each for what the other submits later. Both streams are open, so the numbers alone say
+/// that it is later.
+#[test]
+fn a_wait_by_number_for_a_point_of_an_open_stream_that_is_submitted_later_is_refused() {
+    let vm = vm();
+    let streams = [1, 2].map(|lane| StreamKey::new(CPU, StreamType::Compute, lane));
+    let step = |lane: usize| {
+        let ticket = submit(&vm, |b| {
+            b.set_lane(streams[lane].lane);
+            b.host_fn("step", CPU, || Ok(()));
+            Ok(())
+        });
+        ticket.wait().expect("it passes");
+    };
+    let waits = |lane: usize, seq: u64| -> InstructionList {
+        let text = format!("%0 wait {} {} by #{seq}\n", streams[lane], streams[1 - lane]);
+        text.parse().expect("well formed")
+    };
+    (0..2).for_each(step);
+    for (lane, other) in [(0, 1), (1, 0)] {
+        for later in [0, 2, 3, u64::MAX] {
+            let error = refused(&vm, waits(lane, later));
+            let told = format!("instruction {later} of {}", streams[other]);
+            assert!(matches!(&error, Error::WaitsForLater { line: 0, target } if *target == told), "{error}");
+        }
+    }
+    // A refused wait has taken no number; what was later is submitted by now, and can be waited for.
+    step(1);
+    assert_eq!(vm.submit(waits(0, 2)).expect("it is submitted before").wait(), Ok(()));
+    assert!(matches!(refused(&vm, waits(0, 3)), Error::WaitsForLater { .. }));
+    assert_eq!(vm.submit(waits(1, 2)).expect("the wait before has this number").wait(), Ok(()));
+}
+
 /// The last use of all is known for good at once, but only where nothing behind it can be refused.
 #[test]
 fn what_a_list_creates_is_unknown_again_when_a_line_without_uses_is_refused() {
