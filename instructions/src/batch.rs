@@ -174,7 +174,7 @@ impl<'a> Single<'a> {
     fn check(&self) -> Result<(), BuildError> {
         match &self.instruction.kind {
             Kind::Function { role, name, .. } => {
-                check_function(name, *role, self.instruction.stream.device, &self.uses)
+                check_function(name, *role, self.instruction.stream, &self.uses)
             }
             _ => Ok(()),
         }
