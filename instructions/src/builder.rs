@@ -12,7 +12,8 @@ use streamvm_ep::{
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::check::{
-    check_alike, check_copy, check_fill, check_function, check_in_place, check_op, check_op_into, check_output,
+    check_alike, check_copy, check_fill, check_function, check_in_place, check_not_upload, check_op, check_op_into,
+    check_output,
 };
 use crate::reach::{Home, check_copy_ends};
 use crate::uses::{Declared, HeldUse, Keep, Listed, Use};
@@ -198,6 +199,7 @@ where
     ) -> Result<(), BuildError> {
         let (device, dtype, shape) = check_op_into(op, inputs, &params, output)?;
         check_output(op.name(), output, device.into(), dtype, &shape)?;
+        check_not_upload(op.name(), output)?;
         check_in_place(op, inputs, output)?;
         self.push_op(device, op, params, inputs, output, Location::caller());
         Ok(())

@@ -4,12 +4,12 @@
 use std::borrow::Borrow;
 
 use streamvm_ep::{
-    Access, DType, DeviceId, MAX_WRITES, Op, OpError, Params, Scalar, Shape, check_source, infer,
+    Access, DType, DeviceId, MAX_WRITES, MemoryKind, Op, OpError, Params, Scalar, Shape, check_source, infer,
     infer_alike,
 };
 use streamvm_stream::StreamKey;
 
-use crate::reach::{check_copy_ends, check_own, check_shown};
+use crate::reach::{Home, check_copy_ends, check_own, check_shown};
 use crate::{BuildError, Declared, Kind, Place, Role, Tensor, Var};
 
 /// The device, dtype and shape of an op's output.
@@ -94,7 +94,16 @@ pub(crate) fn check_fill(value: Scalar, target: &Tensor) -> Result<(), BuildErro
     if !value.fits(target.dtype()) {
         return Err(BuildError::Value { what: "fill".to_owned(), value, dtype: target.dtype() });
     }
-    writable("fill", target)
+    writable("fill", target)?;
+    check_not_upload("fill", target)
+}
+
+/// Upload memory is written by copies of the host alone, which see to it that the device finds what was written.
+pub(crate) fn check_not_upload(what: &str, target: &Tensor) -> Result<(), BuildError> {
+    if target.memory() == MemoryKind::Upload && Home::of(target) == Home::Locked {
+        return Err(BuildError::WritesUpload { what: what.to_owned() });
+    }
+    Ok(())
 }
 
 /// Checks an instruction that did not come from a builder call.
@@ -115,6 +124,7 @@ pub(crate) fn check<T: Borrow<Tensor>, V: Borrow<Var>>(
                 return Err(BuildError::Place { what: op.name().to_owned(), found, expected });
             }
             check_output(op.name(), output, device.into(), dtype, &shape)?;
+            check_not_upload(op.name(), output)?;
             check_in_place(*op, inputs, output)
         }
         (Kind::Copy, Some((target, [source]))) => {
@@ -238,6 +248,7 @@ fn check_tensors<T: Borrow<Tensor>, V: Borrow<Var>>(
             continue;
         }
         writable(what, tensor)?;
+        check_not_upload(what, tensor)?;
         for (second, other) in uses.iter().enumerate() {
             if first != second && other.as_tensor().is_some_and(|other| other.may_overlap(tensor)) {
                 let help = "declare a tensor that is both read and written once, by update()";

@@ -83,6 +83,15 @@ pub enum BuildError {
         /// The instruction.
         what: String,
     },
+    /// An instruction writes upload memory, and is no copy that threads of the host make.
+    #[error(
+        "{what}: the written operand lives in upload memory, which only copies by the host write; write to pinned or \
+         device memory, or copy from host memory on a stream of a CPU device"
+    )]
+    WritesUpload {
+        /// The instruction.
+        what: String,
+    },
     /// The scalar has no exact value in the dtype.
     #[error("{what}: the value {value} does not fit {dtype}")]
     Value {

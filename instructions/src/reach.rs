@@ -12,6 +12,7 @@
 use streamvm_ep::DeviceKind;
 use streamvm_stream::{RunBy, StreamClass, StreamKey};
 
+use crate::check::check_not_upload;
 use crate::{BuildError, Place, Tensor};
 
 /// What kind of memory a tensor lives in, as the host sees it.
@@ -31,7 +32,11 @@ impl Home {
     pub(crate) fn of(tensor: &Tensor) -> Home {
         match tensor.place() {
             Place::Device(device) if device.kind != DeviceKind::Cpu => {
-                if tensor.memory().is_page_locked() { Home::Locked } else { Home::Device }
+                if tensor.memory().is_page_locked() {
+                    Home::Locked
+                } else {
+                    Home::Device
+                }
             }
             Place::Host | Place::Device(_) => Home::Pageable,
         }
@@ -91,7 +96,8 @@ pub(crate) fn check_copy_ends(stream: StreamKey, source: &Tensor, target: &Tenso
         return Err(unusable("copy", stream, end, *out));
     }
     if ends.iter().any(|(_, reach)| *reach == Reach::Own) {
-        return Ok(());
+        let by_host = StreamClass::of(&stream).run_by() == RunBy::Host;
+        return if by_host { Ok(()) } else { check_not_upload("copy", target) };
     }
     let [_, (target, reach)] = ends;
     Err(unusable("copy", stream, target, reach))
@@ -138,14 +144,8 @@ mod tests {
 
     use super::*;
 
-    const DEVICES: [DeviceId; 6] = [
-        DeviceId::cpu(0),
-        DeviceId::cpu(1),
-        DeviceId::cuda(0),
-        DeviceId::cuda(1),
-        DeviceId::sim(0),
-        DeviceId::sim(1),
-    ];
+    const DEVICES: [DeviceId; 6] =
+        [DeviceId::cpu(0), DeviceId::cpu(1), DeviceId::cuda(0), DeviceId::cuda(1), DeviceId::sim(0), DeviceId::sim(1)];
 
     fn tensors() -> impl Iterator<Item = Tensor> {
         let places = DEVICES.map(Place::Device).into_iter().chain([Place::Host]);
@@ -172,9 +172,18 @@ mod tests {
                     false => of_host || place.is_some_and(|device| device.kind == stream.device.kind),
                 };
                 let (found, memory) = (reach(stream, &tensor), tensor.memory());
-                assert_eq!(found != Reach::None, expected, "{stream}: {memory} memory of {}, {found:?}", tensor.place());
+                assert_eq!(
+                    found != Reach::None,
+                    expected,
+                    "{stream}: {memory} memory of {}, {found:?}",
+                    tensor.place()
+                );
                 if found == Reach::Own && !of_host {
-                    assert!(!by_host && place == Some(stream.device), "{stream}: {memory} memory of {}", tensor.place());
+                    assert!(
+                        !by_host && place == Some(stream.device),
+                        "{stream}: {memory} memory of {}",
+                        tensor.place()
+                    );
                 }
             }
         }

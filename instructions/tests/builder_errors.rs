@@ -275,6 +275,30 @@ fn what_the_host_runs_touches_no_memory_of_a_device() {
     list.push(workers, Kind::Copy, [host.read(), pinned.write()], Location::caller()).expect("as a copy does");
 }
 
+/// Only copies by the host see to it that a device finds what was written to upload memory.
+#[test]
+fn upload_memory_is_written_by_copies_of_the_host_alone() {
+    let upload = Tensor::unbound(CUDA.into(), MemoryKind::Upload, DType::F32, Shape::new(&[2]).expect("a shape"));
+    let (cuda, host) = (tensor(CUDA, DType::F32, &[2]), tensor(Place::Host, DType::F32, &[2]));
+    let errors = [
+        refused(|b| b.fill_into(&upload, 1.0)),
+        refused(|b| b.op_into(Op::Neg, &[&cuda], plain(), &upload)),
+        refused(|b| b.copy_into(&cuda, &upload)),
+        refused(|b| b.call_fn("f", CPU, [upload.update()], |_| Ok(()))),
+        refused(|b| b.call_cuda("c", CUDA, [upload.write()], |_| Ok(()))),
+    ];
+    for error in errors {
+        assert!(matches!(error, BuildError::WritesUpload { .. }), "{error}");
+    }
+    let mut list = InstructionList::new();
+    let by_device = StreamKey::new(CUDA, StreamType::HostToDevice, 0);
+    let refused = list.push(by_device, Kind::Copy, [host.read(), upload.write()], Location::caller());
+    assert!(matches!(refused, Err(BuildError::WritesUpload { .. })), "{refused:?}");
+    let mut b = InstructionsBuilder::new();
+    b.copy_into(&host, &upload).expect("the host copies");
+    b.copy_into(&upload, &cuda).expect("the device reads it");
+}
+
 /// A simulated device is no CUDA device's peer, in either direction.
 #[test]
 fn no_copy_goes_from_one_kind_of_device_to_another() {

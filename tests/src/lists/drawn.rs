@@ -3,19 +3,15 @@
 use std::fmt::Write;
 
 use streamvm::instructions::Role;
-use streamvm::{Access, DType, DeviceId, Layout, MemoryKind, Op, Place, Shape, StreamKey, StreamType, Tensor};
+use streamvm::{
+    Access, DType, DeviceId, DeviceKind, Layout, MemoryKind, Op, Place, Shape, StreamKey, StreamType, Tensor,
+};
 
 use crate::Random;
 
 /// The devices of the engines that lists are given to.
-pub(super) const DEVICES: [DeviceId; 6] = [
-    DeviceId::cpu(0),
-    DeviceId::cpu(1),
-    DeviceId::cuda(0),
-    DeviceId::cuda(1),
-    DeviceId::sim(0),
-    DeviceId::sim(1),
-];
+pub(super) const DEVICES: [DeviceId; 6] =
+    [DeviceId::cpu(0), DeviceId::cpu(1), DeviceId::cuda(0), DeviceId::cuda(1), DeviceId::sim(0), DeviceId::sim(1)];
 
 /// Elements of every view that an instruction is given.
 pub(super) const ELEMENTS: usize = 4;
@@ -25,6 +21,9 @@ const LANES: usize = 2;
 
 /// Tensors with storage of their own.
 const OWNERS: usize = 8;
+
+/// The first owners, on the host: one of each size, for copies to those that only copies write.
+const SOURCES: usize = 2;
 
 /// Instructions after those that write the tensors first.
 const INSTRUCTIONS: usize = 10;
@@ -136,10 +135,9 @@ impl Scene {
         let mut scene = Scene { tensors, instructions: Vec::new() };
         for tensor in 0..OWNERS {
             // One is left unwritten now and then.
-            if !random.once_in(24) {
-                let value = random.below(9) as f32;
-                let stream = StreamKey::new(scene.home(tensor), StreamType::Compute, 0);
-                scene.instructions.push(Drawn { stream, what: What::Fill(value), uses: vec![(tensor, Access::Write)] });
+            if tensor < SOURCES || !random.once_in(24) {
+                let written = scene.first_write(tensor, &mut random);
+                scene.instructions.push(written);
             }
         }
         for _ in 0..INSTRUCTIONS {
@@ -147,6 +145,18 @@ impl Scene {
             scene.instructions.push(drawn);
         }
         scene
+    }
+
+    /// Writes all of an owner: by a fill on its own device, and upload memory by a copy of the host.
+    fn first_write(&self, tensor: usize, random: &mut Random) -> Drawn {
+        let Declared { memory, elements, .. } = self.tensors[tensor];
+        if memory == MemoryKind::Upload && self.home(tensor).kind != DeviceKind::Cpu {
+            let stream = StreamKey::new(DeviceId::cpu(0), StreamType::HostToDevice, 0);
+            let source = usize::from(elements > ELEMENTS);
+            return Drawn { stream, what: What::Copy, uses: vec![(source, Access::Read), (tensor, Access::Write)] };
+        }
+        let stream = StreamKey::new(self.home(tensor), StreamType::Compute, 0);
+        Drawn { stream, what: What::Fill(random.below(9) as f32), uses: vec![(tensor, Access::Write)] }
     }
 
     /// The device of a tensor; `cpu:0` for one of the host.
@@ -159,13 +169,25 @@ impl Scene {
         self.tensors[tensor].owner.unwrap_or(tensor)
     }
 
+    /// Elements of the tensor, which has one axis.
+    pub(super) fn shape(&self, tensor: usize) -> usize {
+        let Declared { owner, elements, .. } = self.tensors[tensor];
+        if owner.is_some() { ELEMENTS } else { elements }
+    }
+
     fn instruction(&self, random: &mut Random) -> Drawn {
         let what = match random.below(40) {
             0..6 => What::Call(*random.pick(&[Op::Neg, Op::Relu, Op::Add, Op::Mul])),
             6..15 => What::Copy,
             15..19 => What::Fill(random.below(9) as f32),
             19 => What::Allocate,
-            20 => if random.once_in(4) { What::Release } else { What::Touch },
+            20 => {
+                if random.once_in(4) {
+                    What::Release
+                } else {
+                    What::Touch
+                }
+            }
             21 => What::Touch,
             22..27 => What::Function(Role::Function),
             27..29 => What::Function(Role::Access),
@@ -188,9 +210,9 @@ impl Scene {
         let tensor = |random: &mut Random| random.below(self.tensors.len());
         // Kernels of tensors of one device are what an engine mostly runs, so they are drawn more often than by chance.
         let first = tensor(random);
+        let kind = |tensor: usize| (self.tensors[tensor].place, self.shape(tensor));
         let alike = |random: &mut Random| {
-            let like: Vec<usize> =
-                (0..self.tensors.len()).filter(|other| self.tensors[*other].place == self.tensors[first].place).collect();
+            let like: Vec<usize> = (0..self.tensors.len()).filter(|other| kind(*other) == kind(first)).collect();
             if random.once_in(6) { tensor(random) } else { *random.pick(&like) }
         };
         let mut some = |most: usize, accesses: &[Access]| -> Vec<(usize, Access)> {
@@ -206,7 +228,13 @@ impl Scene {
             What::Fill(_) => vec![(first, Access::Write)],
             What::Allocate | What::Release => vec![(self.owner(first), Access::Write)],
             What::Touch => some(2, &[Access::Read]),
-            What::Barrier(code) => if *code { some(2, &[Access::Read]) } else { Vec::new() },
+            What::Barrier(code) => {
+                if *code {
+                    some(2, &[Access::Read])
+                } else {
+                    Vec::new()
+                }
+            }
             What::Function(Role::Access) => {
                 vec![(first, *random.pick(&[Access::Read, Access::Write, Access::ReadWrite]))]
             }
@@ -226,6 +254,7 @@ impl Scene {
         let device = used.unwrap_or_else(|| *random.pick(&DEVICES));
         let of = match what {
             What::Barrier(_) | What::GlobalSync if !random.once_in(5) => StreamType::Barrier,
+            What::Call(_) if !random.once_in(3) => StreamType::Compute,
             _ => *random.pick(&StreamType::ALL),
         };
         StreamKey::new(device, of, random.below(LANES) as u32)
@@ -271,10 +300,7 @@ impl Scene {
         let Drawn { stream, what, uses } = drawn;
         let names: Vec<String> = uses.iter().map(|(tensor, _)| format!("t{tensor}")).collect();
         let inputs = names[..names.len().saturating_sub(1)].join(" ");
-        let output = uses.last().map(|(tensor, _)| {
-            let Declared { owner, elements, .. } = self.tensors[*tensor];
-            format!("{inputs} -> t{tensor} f32[{}]", if owner.is_some() { ELEMENTS } else { elements })
-        });
+        let output = uses.last().map(|(tensor, _)| format!("{inputs} -> t{tensor} f32[{}]", self.shape(*tensor)));
         let declared = |role: &str| {
             let uses = uses.iter().map(|(tensor, access)| match access {
                 Access::Read => format!(" read t{tensor}"),
@@ -306,7 +332,11 @@ impl Scene {
 
 fn tensors(random: &mut Random) -> Vec<Declared> {
     let mut tensors = Vec::new();
-    for _ in 0..OWNERS {
+    for source in 0..SOURCES {
+        let (place, memory) = (Place::Host, MemoryKind::Device);
+        tensors.push(Declared { place, memory, owner: None, elements: (source + 1) * ELEMENTS, stride: 1, offset: 0 });
+    }
+    for _ in SOURCES..OWNERS {
         let (place, memory) = match random.below(DEVICES.len() + 2) {
             0 | 1 => (Place::Host, MemoryKind::Device),
             device => {

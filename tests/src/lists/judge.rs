@@ -46,7 +46,11 @@ impl Census {
 
     /// Kinds of instructions of which none was accepted, or none refused.
     pub fn one_sided(&self) -> Vec<&'static str> {
-        self.kinds.iter().filter(|(_, (accepted, refused))| *accepted == 0 || *refused == 0).map(|(kind, _)| *kind).collect()
+        self.kinds
+            .iter()
+            .filter(|(_, (accepted, refused))| *accepted == 0 || *refused == 0)
+            .map(|(kind, _)| *kind)
+            .collect()
     }
 
     fn list(&mut self, form: &'static str, what: impl Into<String>) {

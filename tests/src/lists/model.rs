@@ -3,7 +3,7 @@
 use streamvm::instructions::Role;
 use streamvm::{Access, Op};
 
-use super::drawn::{Declared, Drawn, ELEMENTS, Scene, What};
+use super::drawn::{Declared, Drawn, Scene, What};
 
 /// What nothing has written, and what was computed of that.
 const UNKNOWN: f32 = f32::NAN;
@@ -78,8 +78,8 @@ impl<'s> Model<'s> {
     }
 
     fn places(&self, tensor: usize) -> impl Iterator<Item = usize> + use<> {
-        let Declared { owner, elements, stride, offset, .. } = self.scene.tensors[tensor];
-        (0..if owner.is_some() { ELEMENTS } else { elements }).map(move |at| offset + at * stride)
+        let Declared { stride, offset, .. } = self.scene.tensors[tensor];
+        (0..self.scene.shape(tensor)).map(move |at| offset + at * stride)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use streamvm::ep::cuda::{CudaGrid, Ptx};
 use streamvm::ep::faults::{Fault, FaultPlan, Point, Rule};
-use streamvm::{DType, DeviceId, Error, InstructionsBuilder, MemoryKind, Shape, Tensor, Vm};
+use streamvm::{DType, DeviceId, Error, InstructionsBuilder, MemoryKind, Tensor, Vm};
 use streamvm_standin::{EMPTY, EMPTY_PTX, Standin};
 use streamvm_tests::CPU;
 
@@ -24,10 +24,10 @@ fn a_kernel_of_ones_own_is_told_the_address_by_which_kernels_reach_write_combine
     let (standin, vm) = engine();
     let at = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
     let mut b = InstructionsBuilder::new();
-    let shape = Shape::new(&[4]).expect("a shape");
+    let host = vm.tensor(&[1.0f32; 4], &[4]).expect("memory");
     let memory = [MemoryKind::Upload, MemoryKind::Pinned].map(|memory| {
-        let tensor = Tensor::unbound(CUDA.into(), memory, DType::F32, shape);
-        b.fill_into(&tensor, 1.0).expect("a fill");
+        let tensor = Tensor::unbound(CUDA.into(), memory, DType::F32, host.shape());
+        b.copy_into(&host, &tensor).expect("a copy");
         tensor
     });
     let (shown, uses) = (at.clone(), [memory[0].read(), memory[1].read()]);
@@ -53,7 +53,7 @@ fn a_kernel_of_ones_own_is_told_the_address_by_which_kernels_reach_write_combine
     let (kernels, host) = (of(&at), of(&by_host));
     assert_ne!(kernels[0], host[0], "the driver has another address for kernels");
     assert_eq!(kernels[1], host[1], "pinned memory has one address for both");
-    drop((vm, memory));
+    drop((vm, memory, host));
     assert_eq!(standin.findings(), "");
 }
 
