@@ -102,9 +102,9 @@ fn body(
             read.extend_from_slice(context.reads.get::<f32>(input)?);
         }
         let sum = black_box(sum(read.iter()));
-        for output in 0..context.writes.len() {
+        for (output, updates) in updates.iter().enumerate() {
             for element in context.writes.take::<f32>(output)? {
-                *element = function(sum, if updates[output] { *element } else { 0.0 });
+                *element = function(sum, if *updates { *element } else { 0.0 });
             }
         }
         Ok(())
