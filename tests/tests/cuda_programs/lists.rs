@@ -1,6 +1,8 @@
 //! Random instruction lists over a driver that stands in for NVIDIA's, whose addresses fault when the host follows them. In a
 //! process of their own, which a fault ends.
 
+#![allow(clippy::print_stdout, reason = "what was drawn is for a terminal")]
+
 use std::fs;
 use std::process::Command;
 
