@@ -12,7 +12,7 @@ SEED ?= 1
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help bench-engine bench-curves bench-peers bench-instr shuttle run test lint bench doc ci ptx loom miri deny faults fuzz gpu gpu-build sim soak tsan asan
+.PHONY: help lists bench-engine bench-curves bench-peers bench-instr shuttle run test lint bench doc ci ptx loom miri deny faults fuzz gpu gpu-build sim soak tsan asan
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -72,6 +72,9 @@ fuzz: ## each reader of texts and files fed noise for SECONDS=60 (needs cargo-fu
 	    mkdir -p $(TARGET)/fuzz/$$target; \
 	    $(CARGO) +nightly fuzz run $$target $(TARGET)/fuzz/$$target fuzz/corpus/$$target -- -max_total_time=$(SECONDS) \
 	        -max_len=4096 -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=512 || exit 1; done
+
+lists: ## random lists on devices of every kind, over the stand-in driver: nobody is led to a wrong address; tells what was drawn
+	$(CARGO) test --quiet --release -p streamvm-tests --test cuda_programs -- --nocapture no_list_leads
 
 faults: ## every fault at every kind of instruction on every type of stream: a table of what came of it
 	$(CARGO) test --quiet --release -p streamvm-tests --test faults -- --nocapture --test-threads 1

@@ -13,7 +13,8 @@ pub enum MemoryKind {
     Pinned,
     /// Host memory that the device can copy from without staging, and that the host only writes: where the device's driver
     /// knows such memory, the host's caches are left out, so reading it is correct and very slow. Copies alone write it: they see to it that the device
-    /// finds what was written. A caller's own kernel may not find it at its address, which is the host's.
+    /// finds what was written. A caller's own kernels reach it by the address that [`RawCall`](crate::RawCall) has, which need not be the
+    /// host's.
     Upload,
     /// Ordinary host memory.
     Pageable,

@@ -298,6 +298,17 @@ impl Operand {
         self.shared = true;
     }
 
+    /// Has the view begin at another address, by which a device reaches the same memory. It gives out no slices from then on.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn move_to(&mut self, address: usize) {
+        let by = address.wrapping_sub(self.ptr.addr());
+        if by != 0 {
+            self.shared = true;
+            self.ptr = self.ptr.wrapping_add(by);
+            self.span = self.span.start.wrapping_add(by)..self.span.end.wrapping_add(by);
+        }
+    }
+
     /// Errs unless the access writes.
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
         if self.access.writes() { Ok(()) } else { Err(Error::NotWritable) }

@@ -173,9 +173,7 @@ impl<'a> Single<'a> {
     #[inline(never)]
     fn check(&self) -> Result<(), BuildError> {
         match &self.instruction.kind {
-            Kind::Function { role, name, .. } => {
-                check_function(name, *role, self.instruction.stream.device, &self.uses)
-            }
+            Kind::Function { role, name, .. } => check_function(name, *role, self.instruction.stream, &self.uses),
             _ => Ok(()),
         }
     }

@@ -12,8 +12,10 @@ use streamvm_ep::{
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::check::{
-    check_alike, check_copy, check_fill, check_function, check_in_place, check_op, check_op_into, check_output,
+    check_alike, check_copy, check_fill, check_function, check_in_place, check_not_upload, check_op, check_op_into,
+    check_output,
 };
+use crate::reach::{Home, check_copy_ends};
 use crate::uses::{Declared, HeldUse, Keep, Listed, Use};
 use crate::{BuildError, Event, InstructionList, Kind, Manner, Place, Role, Tensor, Var, WaitFor, current_lane};
 
@@ -59,12 +61,13 @@ impl InstructionsBuilder {
     /// it has one.
     ///
     /// # Errors
-    /// None so far: whether the devices are there is found out when the list is submitted.
+    /// [`BuildError::OutOfReach`] from a device to one of another kind, neither of them a CPU: copy by way of the host. Whether the
+    /// devices are there is found out when the list is submitted.
     #[track_caller]
     pub fn copy(&mut self, source: &Tensor, place: impl Into<Place>) -> Result<Tensor, BuildError> {
         let (engine, place) = (source.resource().engine(), place.into());
         let target = Tensor::unbound_of(engine, place, MemoryKind::Device, source.dtype(), source.layout().shape());
-        self.push_copy(source, &target, Location::caller());
+        self.push_copy(source, &target, Location::caller())?;
         Ok(target)
     }
 
@@ -196,6 +199,7 @@ where
     ) -> Result<(), BuildError> {
         let (device, dtype, shape) = check_op_into(op, inputs, &params, output)?;
         check_output(op.name(), output, device.into(), dtype, &shape)?;
+        check_not_upload(op.name(), output)?;
         check_in_place(op, inputs, output)?;
         self.push_op(device, op, params, inputs, output, Location::caller());
         Ok(())
@@ -218,19 +222,25 @@ where
     /// Copies `source` into `target`, which may be a view. Any strides on both sides.
     ///
     /// # Errors
-    /// The shapes or dtypes differ, `target` broadcasts, or the two overlap.
+    /// The shapes or dtypes differ, `target` broadcasts, or the two overlap; [`BuildError::OutOfReach`] as for
+    /// [`InstructionsBuilder::copy`].
     #[track_caller]
     pub fn copy_into(&mut self, source: &'u Tensor, target: &'u Tensor) -> Result<(), BuildError> {
         check_copy(source, target)?;
-        self.push_copy(source, target, Location::caller());
-        Ok(())
+        self.push_copy(source, target, Location::caller())
     }
 
-    fn push_copy(&mut self, source: &'u Tensor, target: &'u Tensor, site: &'static Location<'static>) {
+    fn push_copy(
+        &mut self,
+        source: &'u Tensor,
+        target: &'u Tensor,
+        site: &'static Location<'static>,
+    ) -> Result<(), BuildError> {
         // Nothing that only a device reaches: the host copies, and no device's stream waits for it.
-        let by_host = match (cpu_of(source.place()), cpu_of(target.place())) {
-            (Some(cpu), _) if is_pinned(target) => Some((cpu, StreamType::HostToDevice)),
-            (_, Some(cpu)) if is_pinned(source) => Some((cpu, StreamType::DeviceToHost)),
+        let cpu = |end: &Tensor| end.place().device().unwrap_or(HOST_DEVICE);
+        let by_host = match (Home::of(source), Home::of(target)) {
+            (Home::Pageable, Home::Locked) => Some((cpu(source), StreamType::HostToDevice)),
+            (Home::Locked, Home::Pageable) => Some((cpu(target), StreamType::DeviceToHost)),
             _ => None,
         };
         let (device, stream_type) = by_host.unwrap_or_else(|| match (source.place(), target.place()) {
@@ -245,15 +255,17 @@ where
         });
         let computes = stream_type == self.compute;
         let stream = if computes { self.stream_of(device) } else { StreamKey::new(device, stream_type, self.lane) };
+        check_copy_ends(stream, source, target)?;
         self.list.push_unchecked(stream, Kind::Copy, [source.read(), target.write()], site);
+        Ok(())
     }
 
     /// Between pinned and device memory of one device its copy streams work, within either its compute stream.
     fn copies_within(&self, source: &Tensor, target: &Tensor) -> StreamType {
-        match (is_pinned(source), is_pinned(target)) {
-            (true, false) => StreamType::HostToDevice,
-            (false, true) => StreamType::DeviceToHost,
-            (true, true) | (false, false) => self.compute,
+        match (Home::of(source), Home::of(target)) {
+            (Home::Locked, Home::Device) => StreamType::HostToDevice,
+            (Home::Device, Home::Locked) => StreamType::DeviceToHost,
+            _ => self.compute,
         }
     }
 
@@ -353,7 +365,7 @@ where
     {
         let device = match tensor.as_tensor() {
             // The host reaches it by itself, and the device's stream would wait for the callback.
-            Some(tensor) if is_pinned(tensor) => HOST_DEVICE,
+            Some(tensor) if Home::of(tensor) == Home::Locked => HOST_DEVICE,
             tensor => tensor.and_then(|tensor| tensor.place().device()).unwrap_or(HOST_DEVICE),
         };
         self.push_function(name, Role::Access, device, [tensor], || Some(InlineFn::new(f)), Location::caller())
@@ -403,18 +415,18 @@ where
         let stream = StreamKey::new(device, compute, self.lane);
         let make = || Kind::Function { role, name: name.into(), body: body() };
         let has_more = self.list.push_made(stream, make, uses, site, self.manner);
-        if has_more { self.check_last_function(device) } else { Ok(()) }
+        if has_more { self.check_last_function() } else { Ok(()) }
     }
 
     #[inline(never)]
-    fn check_last_function(&mut self, device: DeviceId) -> Result<(), BuildError> {
+    fn check_last_function(&mut self) -> Result<(), BuildError> {
         let Some(last) = self.list.instructions().last() else {
             return Ok(());
         };
         let Kind::Function { role, name, .. } = &last.kind else {
             return Ok(());
         };
-        let checked = check_function(name, *role, device, self.list.uses(last));
+        let checked = check_function(name, *role, last.stream, self.list.uses(last));
         if checked.is_err() {
             self.list.pop();
         }
@@ -500,19 +512,6 @@ pub(crate) fn output_of(
     }
     let (device, dtype, shape) = check_op(op, inputs, params)?;
     Ok(output(device, dtype, &shape))
-}
-
-/// The CPU device whose threads reach ordinary memory of this place, if it is such.
-fn cpu_of(place: Place) -> Option<DeviceId> {
-    match place {
-        Place::Host => Some(HOST_DEVICE),
-        Place::Device(device) => Some(device).filter(|device| device.kind == DeviceKind::Cpu),
-    }
-}
-
-/// Whether the tensor lies in memory that both the host and a device other than a CPU reach.
-pub(crate) fn is_pinned(tensor: &Tensor) -> bool {
-    tensor.memory().is_page_locked() && tensor.place().device().is_some_and(|device| device.kind != DeviceKind::Cpu)
 }
 
 /// The device whose threads reach host memory.

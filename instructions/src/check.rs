@@ -4,12 +4,12 @@
 use std::borrow::Borrow;
 
 use streamvm_ep::{
-    Access, DType, DeviceId, DeviceKind, MAX_WRITES, Op, OpError, Params, Scalar, Shape, check_source, infer,
+    Access, DType, DeviceId, MAX_WRITES, MemoryKind, Op, OpError, Params, Scalar, Shape, check_source, infer,
     infer_alike,
 };
 use streamvm_stream::StreamKey;
 
-use crate::builder::is_pinned;
+use crate::reach::{Home, check_copy_ends, check_own, check_shown};
 use crate::{BuildError, Declared, Kind, Place, Role, Tensor, Var};
 
 /// The device, dtype and shape of an op's output.
@@ -94,7 +94,16 @@ pub(crate) fn check_fill(value: Scalar, target: &Tensor) -> Result<(), BuildErro
     if !value.fits(target.dtype()) {
         return Err(BuildError::Value { what: "fill".to_owned(), value, dtype: target.dtype() });
     }
-    writable("fill", target)
+    writable("fill", target)?;
+    check_not_upload("fill", target)
+}
+
+/// Upload memory is written by copies of the host alone, which see to it that the device finds what was written.
+pub(crate) fn check_not_upload(what: &str, target: &Tensor) -> Result<(), BuildError> {
+    if target.memory() == MemoryKind::Upload && Home::of(target) == Home::Locked {
+        return Err(BuildError::WritesUpload { what: what.to_owned() });
+    }
+    Ok(())
 }
 
 /// Checks an instruction that did not come from a builder call.
@@ -109,23 +118,29 @@ pub(crate) fn check<T: Borrow<Tensor>, V: Borrow<Var>>(
     match (kind, tensors.split_last()) {
         (Kind::Call { op, params }, Some((output, inputs))) => {
             let (place, dtype, shape) = check_op_into(*op, inputs, params, output)?;
+            tensors.iter().try_for_each(|tensor| check_own(op.name(), stream, tensor))?;
             if place != device {
                 let (found, expected) = (place.into(), device.into());
                 return Err(BuildError::Place { what: op.name().to_owned(), found, expected });
             }
             check_output(op.name(), output, device.into(), dtype, &shape)?;
+            check_not_upload(op.name(), output)?;
             check_in_place(*op, inputs, output)
         }
         (Kind::Copy, Some((target, [source]))) => {
             check_copy(source, target)?;
-            check_copy_ends(device, source, target)
+            check_copy_ends(stream, source, target)
         }
         (Kind::Fill(value), Some((target, []))) => {
             check_fill(*value, target)?;
-            on_or_host("fill", device, target)
+            check_own("fill", stream, target)
         }
-        (Kind::Allocate, Some((target, []))) => on_or_host("alloc", device, target),
-        (Kind::Function { role, name, .. }, _) => check_function(name, *role, device, uses),
+        (Kind::Allocate, Some((target, []))) => check_own("alloc", stream, target),
+        (Kind::Function { role, name, .. }, _) => check_function(name, *role, stream, uses),
+        // Its code is shown what it reads, as a function is.
+        (Kind::Barrier { name, body, calls }, _) if *calls || body.is_some() => {
+            check_function(name, Role::Function, stream, uses)
+        }
         _ => Ok(()),
     }
 }
@@ -154,30 +169,6 @@ fn check_form<T: Borrow<Tensor>, V: Borrow<Var>>(kind: &Kind, uses: &[Declared<T
         return Ok(());
     }
     Err(BuildError::Form { what: kind.name().to_owned(), inputs, found: uses.len() })
-}
-
-/// One end is the stream's own, and a CPU stream reaches pinned memory alone of another kind of device.
-fn check_copy_ends(device: DeviceId, source: &Tensor, target: &Tensor) -> Result<(), BuildError> {
-    let apart =
-        |end: &Tensor| end.place().device().is_some_and(|place| place.kind != DeviceKind::Cpu) && !is_pinned(end);
-    let out_of_reach = [source, target].into_iter().find(|end| device.kind == DeviceKind::Cpu && apart(end));
-    match out_of_reach {
-        Some(end) => on("copy", end, device.into()),
-        None if reaches(device, source) => Ok(()),
-        None => on_or_host("copy", device, target),
-    }
-}
-
-/// Whether streams of `device` work on the tensor's memory by themselves: CPU threads reach host memory.
-fn reaches(device: DeviceId, tensor: &Tensor) -> bool {
-    match tensor.place() {
-        Place::Host => device.kind == DeviceKind::Cpu,
-        Place::Device(place) => place == device,
-    }
-}
-
-fn on_or_host(what: &str, device: DeviceId, tensor: &Tensor) -> Result<(), BuildError> {
-    if reaches(device, tensor) { Ok(()) } else { on(what, tensor, device.into()) }
 }
 
 #[inline]
@@ -217,13 +208,12 @@ pub(crate) fn check_output(
     on(what, output, place)
 }
 
-/// A function may touch host memory and the memory of a device that the host reaches, one for a GPU's stream the memory of
-/// that GPU. It gets `&mut` slices of what it writes: no two of those may share a byte with anything.
+/// A function is shown what [`check_shown`] says, one that gives a GPU's stream commands the memory of that GPU. It gets `&mut` slices of what it writes: no two of those may share a byte with anything.
 #[inline]
 pub(crate) fn check_function<T: Borrow<Tensor>, V: Borrow<Var>>(
     what: &str,
     role: Role,
-    device: DeviceId,
+    stream: StreamKey,
     uses: &[Declared<T, V>],
 ) -> Result<(), BuildError> {
     // Variables have no bytes.
@@ -235,13 +225,13 @@ pub(crate) fn check_function<T: Borrow<Tensor>, V: Borrow<Var>>(
         let overwrites = uses.iter().any(|u| u.as_tensor().is_some() && u.access() == Access::Write);
         return if overwrites { Err(BuildError::OrderAlone { what: what.to_owned() }) } else { Ok(()) };
     }
-    check_tensors(what, role, device, uses)
+    check_tensors(what, role, stream, uses)
 }
 
 fn check_tensors<T: Borrow<Tensor>, V: Borrow<Var>>(
     what: &str,
     role: Role,
-    device: DeviceId,
+    stream: StreamKey,
     uses: &[Declared<T, V>],
 ) -> Result<(), BuildError> {
     let found = uses.iter().filter(|u| u.as_tensor().is_some() && u.access() != Access::Read).count();
@@ -250,24 +240,17 @@ fn check_tensors<T: Borrow<Tensor>, V: Borrow<Var>>(
     }
     for (first, u) in uses.iter().enumerate() {
         let Some(tensor) = u.as_tensor() else { continue };
-        match tensor.place() {
-            place if role == Role::Cuda => {
-                if place != device.into() {
-                    return on(what, tensor, device.into());
-                }
-            }
-            Place::Device(_) if is_pinned(tensor) && device.kind == DeviceKind::Cpu => {}
-            // A simulated device runs functions over copies that the host can reach.
-            Place::Device(place) if place.kind == DeviceKind::Cuda && !tensor.memory().is_page_locked() => {
-                return on(what, tensor, Place::Host);
-            }
-            Place::Device(_) => on(what, tensor, device.into())?,
-            Place::Host => {}
+        if role == Role::Cuda {
+            check_own(what, stream, tensor)?;
+            on(what, tensor, stream.device.into())?;
+        } else {
+            check_shown(what, stream, tensor)?;
         }
         if u.access() == Access::Read {
             continue;
         }
         writable(what, tensor)?;
+        check_not_upload(what, tensor)?;
         for (second, other) in uses.iter().enumerate() {
             if first != second && other.as_tensor().is_some_and(|other| other.overlaps(tensor)) {
                 let help = "declare a tensor that is both read and written once, by update()";

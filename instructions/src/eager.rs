@@ -13,11 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use streamvm_ep::{Axes, DType, DeviceKind, Element, FnContext, FnError, Op, Params, Scalar};
+use streamvm_ep::{Axes, DType, Element, FnContext, FnError, Op, Params, Scalar};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::builder::output_of;
 use crate::engine::{EngineRef, ResourceId};
+use crate::reach::Home;
 use crate::{Deadline, Error, InstructionsBuilder, Place, Single, Tensor, Var, current_lane};
 
 impl Tensor {
@@ -189,7 +190,7 @@ impl Tensor {
     ) -> Result<T, Error> {
         self.engine()?.0.may_wait()?;
         let mut builder = InstructionsBuilder::new();
-        let reachable = self.place().device().is_none_or(|device| device.kind == DeviceKind::Cpu);
+        let reachable = Home::of(self) == Home::Pageable;
         let copy = match (reachable, self.layout().is_contiguous()) {
             (true, true) => None,
             (true, false) => Some(builder.copy(self, self.place())?),

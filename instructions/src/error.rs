@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use streamvm_ep::{self as ep, DType, Op, Shape};
-use streamvm_stream::{Point, StreamKey};
+use streamvm_stream::{Point, RunBy, StreamClass, StreamKey};
 
 use crate::Place;
 
@@ -29,6 +29,21 @@ pub enum BuildError {
         found: Place,
         /// Where the instruction runs.
         expected: Place,
+    },
+    /// An operand lies in memory that the stream's runner cannot address: the device of the stream, or threads of the host.
+    #[error(
+        "{what}: an operand lives on {found} in {memory} memory, and {}, which cannot reach it; {}",
+        runner(*stream), way_out(*stream, *found)
+    )]
+    OutOfReach {
+        /// The instruction.
+        what: String,
+        /// The instruction's stream.
+        stream: StreamKey,
+        /// Where the operand lives.
+        found: Place,
+        /// The memory of that place that the operand lives in.
+        memory: ep::MemoryKind,
     },
     /// A kernel cannot run on host tensors.
     #[error("{op}: an operand lives on host memory, and kernels run on devices; copy it to one first, such as cpu:0")]
@@ -65,6 +80,15 @@ pub enum BuildError {
     /// A written view reaches one element by two indices.
     #[error("{what}: the written view broadcasts, so several indices are one element; write to a tensor of its own")]
     WritesBroadcast {
+        /// The instruction.
+        what: String,
+    },
+    /// An instruction writes upload memory, and is no copy that threads of the host make.
+    #[error(
+        "{what}: the written operand lives in upload memory, which only copies by the host write; write to pinned or \
+         device memory, or copy from host memory on a stream of a CPU device"
+    )]
+    WritesUpload {
         /// The instruction.
         what: String,
     },
@@ -126,6 +150,25 @@ pub enum BuildError {
         /// The shape.
         shape: Shape,
     },
+}
+
+/// Who runs a stream, for errors.
+fn runner(stream: StreamKey) -> String {
+    match StreamClass::of(&stream).run_by() {
+        RunBy::Host => format!("threads of the host run {stream}"),
+        RunBy::Device => format!("{} runs {stream}", stream.device),
+    }
+}
+
+/// What to do about an operand that lives on `found`, where the runner of `stream` cannot reach it.
+fn way_out(stream: StreamKey, found: Place) -> String {
+    let first = "copy it to host memory first";
+    match found.device() {
+        Some(device) if StreamClass::of(&stream).run_by() == RunBy::Host => {
+            format!("{first}, or have {device} run the instruction, if it is a kernel, a copy or a fill")
+        }
+        Some(_) | None => first.to_owned(),
+    }
 }
 
 /// One failed instruction: the root cause that every waiter sees.

@@ -44,6 +44,7 @@ mod place;
 mod plan;
 mod print;
 mod random;
+mod reach;
 mod soft_sync;
 mod stage;
 mod tensor;
@@ -62,6 +63,7 @@ pub use parse::ParseListError;
 pub use place::{ParsePlaceError, Place};
 pub use plan::{PlanOptions, PlannedList, SyncCounts, plan, wait_error};
 pub use random::Generator;
+pub use reach::is_reachable;
 pub use soft_sync::{
     Dependence, DependenceUse, MOST_PARTS, NothingObserved, Observed, Order, PartId, Plan, Planned, PlannedRecord,
     RecordPlace, SoftSync, SoftSyncMode, Wait,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use streamvm_ep::{DType, DeviceId, Op, Params, Shape};
 
-use crate::check::{check_op_into, check_output};
+use crate::check::{check_not_upload, check_op_into, check_output};
 use crate::{BuildError, Declared, InstructionsBuilder, Keep, Tensor, Var};
 
 /// Elements of one block of four words; two of 8 bytes.
@@ -138,6 +138,7 @@ where
         // What is refused takes no share: the counter is none that is used.
         let (device, dtype, shape) = check_op_into(op, &[], &Params::random(generator.seed, 0), output)?;
         check_output(op.name(), output, device.into(), dtype, &shape)?;
+        check_not_upload(op.name(), output)?;
         let params = generator.take(dtype, shape.elements());
         self.push_op(device, op, params, &[], output, Location::caller());
         Ok(())

@@ -35,12 +35,13 @@ use std::borrow::Borrow;
 use std::mem;
 use std::ops::Range;
 
-use streamvm_ep::{DeviceId, DeviceKind, Layout, MemoryKind};
-use streamvm_stream::{Capabilities, StreamKey, StreamType};
+use streamvm_ep::{DeviceId, Layout, MemoryKind};
+use streamvm_stream::{Capabilities, RunBy, StreamClass, StreamKey, StreamType};
 
 use crate::builder::HOST_DEVICE;
 use crate::engine::EngineRef;
 use crate::list::{BLANK, Instruction};
+use crate::reach::Home;
 use crate::{Declared, InstructionList, Kind, Listed, Tensor, Use, Var, WaitFor};
 
 /// The most bytes that are staged in one piece, unless an engine was built otherwise: 8 MiB. Sixteen lanes of PCIe 4.0, 32 GB/s by
@@ -109,17 +110,16 @@ where
     T: Borrow<Tensor>,
     V: Borrow<Var>,
 {
-    if !matches!(instruction.kind, Kind::Copy) || !capabilities.pinned_only(instruction.stream.device.kind) {
+    let class = StreamClass::of(&instruction.stream);
+    // Threads of the host reach pageable memory whatever the stream's device is.
+    let stages = class.run_by() == RunBy::Device && capabilities.pinned_only(class.device);
+    if !stages || !matches!(instruction.kind, Kind::Copy) {
         return None;
     }
     let [source, target] = uses else { return None };
     let (source, target) = (source.as_tensor()?, target.as_tensor()?);
-    (is_pageable(source) != is_pageable(target)).then_some((source, target))
-}
-
-/// Whether the tensor lies in memory of no device but a CPU.
-fn is_pageable(tensor: &Tensor) -> bool {
-    tensor.place().device().is_none_or(|device| device.kind == DeviceKind::Cpu)
+    let pageable = [source, target].map(|end| Home::of(end) == Home::Pageable);
+    (pageable[0] != pageable[1]).then_some((source, target))
 }
 
 impl Staged {
@@ -185,7 +185,7 @@ impl Halves {
         let host = |tensor: &Tensor, stream_type| {
             StreamKey::new(tensor.place().device().unwrap_or(HOST_DEVICE), stream_type, stream.lane)
         };
-        let (first, memory, second) = if is_pageable(source) {
+        let (first, memory, second) = if Home::of(source) == Home::Pageable {
             (host(source, StreamType::HostToDevice), MemoryKind::Upload, stream)
         } else {
             (stream, MemoryKind::Pinned, host(target, StreamType::DeviceToHost))

@@ -1,7 +1,15 @@
 //! What the builder refuses, and that a refused call adds nothing.
 
-use streamvm_ep::{Axes, DType, DeviceId, FnError, Layout, MemoryKind, Op, OpError, Params, Scalar, Shape, ShapeError};
-use streamvm_instructions::{BuildError, Generator, InstructionsBuilder, Place, Tensor, Var};
+use std::panic::Location;
+
+use streamvm_ep::{
+    Axes, DType, DeviceId, FnContext, FnError, InlineFn, Layout, MemoryKind, Op, OpError, Params, Scalar, Shape,
+    ShapeError,
+};
+use streamvm_instructions::{
+    BuildError, Generator, InstructionList, InstructionsBuilder, Kind, Place, Role, Tensor, Use, Var,
+};
+use streamvm_stream::{StreamKey, StreamType};
 
 const CPU: DeviceId = DeviceId::cpu(0);
 const CUDA: DeviceId = DeviceId::cuda(0);
@@ -216,16 +224,93 @@ fn a_function_touches_only_memory_that_it_reaches() {
     let error = refused(|b| b.call_fn("f", CPU, [other.read()], |_| Ok(())));
     assert_eq!(error, BuildError::Place { what: "f".into(), found: DeviceId::cpu(1).into(), expected: CPU.into() });
     let cuda = tensor(CUDA, DType::F32, &[2]);
-    for device in [CPU, CUDA] {
-        let error = refused(|b| b.call_fn("f", device, [cuda.read()], |_| Ok(())));
-        assert_eq!(error, BuildError::Place { what: "f".into(), found: CUDA.into(), expected: Place::Host });
-    }
+    let error = refused(|b| b.call_fn("f", CUDA, [cuda.read()], |_| Ok(())));
+    assert_eq!(error, BuildError::Place { what: "f".into(), found: CUDA.into(), expected: Place::Host });
+    let error = refused(|b| b.call_fn("f", CPU, [cuda.read()], |_| Ok(())));
+    let (stream, memory) = (StreamKey::new(CPU, StreamType::Compute, 0), MemoryKind::Device);
+    assert_eq!(error, BuildError::OutOfReach { what: "f".into(), stream, found: CUDA.into(), memory });
     let error = refused(|b| b.access("a", cuda.read(), |_| Ok(())));
     assert_eq!(error, BuildError::Place { what: "a".into(), found: CUDA.into(), expected: Place::Host });
     let mut b = InstructionsBuilder::new();
     let pinned = Tensor::unbound(CUDA.into(), MemoryKind::Pinned, DType::F32, Shape::SCALAR);
     b.call_fn("f", CUDA, [pinned.update(), tensor(Place::Host, DType::F32, &[]).read()], |_| Ok(()))
         .expect("pinned memory is the host's");
+}
+
+/// Threads of the host run workers and barriers of every device, and follow no address of a device.
+#[test]
+fn what_the_host_runs_touches_no_memory_of_a_device() {
+    let (cuda, sim) = (tensor(CUDA, DType::F32, &[2]), tensor(DeviceId::sim(0), DType::F32, &[2]));
+    let pinned = Tensor::unbound(CUDA.into(), MemoryKind::Pinned, DType::F32, cuda.shape());
+    let host = tensor(Place::Host, DType::F32, &[2]);
+    let code = || Some(InlineFn::new(|_: &mut FnContext<'_>| Ok(())));
+    let mut list = InstructionList::new();
+    for (device, on_device) in [(CUDA, &cuda), (DeviceId::sim(0), &sim)] {
+        let workers = StreamKey::new(device, StreamType::Workers, 0);
+        let barrier = StreamKey::new(device, StreamType::Barrier, 0);
+        let mut refused = |stream, kind, uses: &[Use<'_>]| {
+            let error = list.push(stream, kind, uses.iter().copied(), Location::caller()).expect_err("it is refused");
+            let text = error.to_string();
+            assert!(matches!(error, BuildError::OutOfReach { .. }), "{text}");
+            let (found, who) = (format!("lives on {device}"), format!("threads of the host run {stream}"));
+            assert!(text.contains(&found) && text.contains(&who) && text.contains("copy it to host memory"), "{text}");
+        };
+        let function = |role| Kind::Function { role, name: "f".into(), body: code() };
+        refused(workers, Kind::Fill(Scalar::from(1.0_f32)), &[on_device.write()]);
+        refused(workers, Kind::Allocate, &[on_device.write()]);
+        refused(workers, Kind::Copy, &[host.read(), on_device.write()]);
+        refused(workers, Kind::Copy, &[on_device.read(), host.write()]);
+        refused(workers, function(Role::Function), &[on_device.read()]);
+        refused(workers, function(Role::Access), &[on_device.update()]);
+        refused(workers, function(Role::Host), &[on_device.read()]);
+        refused(workers, function(Role::Cuda), &[on_device.read()]);
+        for stream in [barrier, StreamKey::new(CPU, StreamType::Barrier, 0)] {
+            refused(stream, Kind::Barrier { name: "b".into(), body: code(), calls: true }, &[on_device.read()]);
+        }
+    }
+    let workers = StreamKey::new(CUDA, StreamType::Workers, 0);
+    let function = Kind::Function { role: Role::Function, name: "f".into(), body: code() };
+    let uses = [pinned.update(), host.read()];
+    list.push(workers, function, uses, Location::caller()).expect("the host reaches both");
+    list.push(workers, Kind::Copy, [host.read(), pinned.write()], Location::caller()).expect("as a copy does");
+}
+
+/// Only copies by the host see to it that a device finds what was written to upload memory.
+#[test]
+fn upload_memory_is_written_by_copies_of_the_host_alone() {
+    let upload = Tensor::unbound(CUDA.into(), MemoryKind::Upload, DType::F32, Shape::new(&[2]).expect("a shape"));
+    let (cuda, host) = (tensor(CUDA, DType::F32, &[2]), tensor(Place::Host, DType::F32, &[2]));
+    let errors = [
+        refused(|b| b.fill_into(&upload, 1.0)),
+        refused(|b| b.op_into(Op::Neg, &[&cuda], plain(), &upload)),
+        refused(|b| b.copy_into(&cuda, &upload)),
+        refused(|b| b.call_fn("f", CPU, [upload.update()], |_| Ok(()))),
+        refused(|b| b.call_cuda("c", CUDA, [upload.write()], |_| Ok(()))),
+    ];
+    for error in errors {
+        assert!(matches!(error, BuildError::WritesUpload { .. }), "{error}");
+    }
+    let mut list = InstructionList::new();
+    let by_device = StreamKey::new(CUDA, StreamType::HostToDevice, 0);
+    let refused = list.push(by_device, Kind::Copy, [host.read(), upload.write()], Location::caller());
+    assert!(matches!(refused, Err(BuildError::WritesUpload { .. })), "{refused:?}");
+    let mut b = InstructionsBuilder::new();
+    b.copy_into(&host, &upload).expect("the host copies");
+    b.copy_into(&upload, &cuda).expect("the device reads it");
+}
+
+/// A simulated device is no CUDA device's peer, in either direction.
+#[test]
+fn no_copy_goes_from_one_kind_of_device_to_another() {
+    let (cuda, sim) = (tensor(CUDA, DType::F32, &[2]), tensor(DeviceId::sim(0), DType::F32, &[2]));
+    for (from, to) in [(&cuda, &sim), (&sim, &cuda)] {
+        for error in [refused(|b| b.copy_into(from, to)), refused(|b| b.copy(from, to.place()))] {
+            assert!(matches!(error, BuildError::OutOfReach { .. }), "{error}");
+            assert!(error.to_string().contains("copy it to host memory first"), "{error}");
+        }
+    }
+    let mut b = InstructionsBuilder::new();
+    b.copy(&cuda, DeviceId::cuda(1)).expect("devices of one kind copy to each other");
 }
 
 #[test]

@@ -301,14 +301,13 @@ fn devices_of_two_kinds_wait_by_way_of_the_host() {
     same(
         r#"
 %0 fill compute@cuda:0:0 1.0 -> t0 f32[2]
-%1 copy h2d@sim:0:0 cuda:0:t0 -> t1 f32[2]
+%1 touch compute@sim:0:0 cuda:0:t0
 "#,
         str![[r#"
 %0 fill     compute@cuda:0:0      1.0 -> t0                                 f32[2]
 %1 record   compute@cuda:0:0      e0
-%2 hostwait h2d@sim:0:0           compute@cuda:0:0 by e0
-%3 copy     h2d@sim:0:0           cuda:0:t0 -> t1                           f32[2]
-%4 record   h2d@sim:0:0           e1
+%2 hostwait compute@sim:0:0       compute@cuda:0:0 by e0
+%3 touch    compute@sim:0:0       cuda:0:t0
 
 "#]],
     );

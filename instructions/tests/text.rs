@@ -314,6 +314,16 @@ fn a_text_is_held_to_the_rules_of_the_builder() {
         ("t0 = tensor cpu:0 f32[2]\n%0 access compute@cpu:0:0 \"f\" read t0 read t0", "the end of the line"),
         ("t0 = tensor cpu:0 f32[2]\n%0 fill compute@cpu:0:0 1.0 t0 -> t1 f32[2]", "as many inputs as it takes (0)"),
         ("v0 = var\n%0 copy compute@cpu:0:0 v0 -> t1 f32[2]", "a tensor named before"),
+        // Threads of the host run workers and barriers, whatever the device.
+        ("%0 fill workers@cuda:0:0 1.5 -> t0 f32[2]", "lives on cuda:0"),
+        ("%0 alloc workers@sim:0:0 -> t0 f32[2]", "lives on sim:0"),
+        ("t0 = tensor host f32[2]\n%0 copy workers@cuda:0:0 host:t0 -> t1 f32[2]", "lives on cuda:0"),
+        ("t0 = tensor cuda:0 f32[2]\n%0 call workers@cuda:0:0 relu t0 -> t1 f32[2]", "lives on cuda:0"),
+        ("t0 = tensor sim:0 f32[2]\n%0 fn workers@sim:0:0 \"f\" read t0", "lives on sim:0"),
+        // A device reaches no memory of a device of another kind.
+        ("t0 = tensor cuda:0 f32[2]\n%0 copy h2d@sim:0:0 cuda:0:t0 -> t1 f32[2]", "lives on cuda:0"),
+        ("t0 = tensor sim:0 f32[2]\n%0 copy h2d@cuda:0:0 sim:0:t0 -> t1 f32[2]", "lives on sim:0"),
+        ("t0 = tensor cuda:0 pinned f32[2]\n%0 copy d2h@sim:0:0 pinned:t0 -> t1 f32[2]", "lives on cuda:0"),
         ("t0 = tensor cpu:0 f32[2]\n%0 call compute@cpu:0:0 add t0 -> t1 f32[2]", "as many inputs as it takes (2)"),
     ];
     for (text, why) in cases {

@@ -33,6 +33,14 @@ impl StreamClass {
         StreamClass { stream_type: key.stream_type, device: key.device.kind }
     }
 
+    /// Who runs the stream's instructions, and so whose addresses they can use.
+    pub fn run_by(self) -> RunBy {
+        match (self.stream_type, self.device) {
+            (StreamType::Barrier | StreamType::Workers, _) | (_, DeviceKind::Cpu) => RunBy::Host,
+            (_, DeviceKind::Cuda | DeviceKind::Sim) => RunBy::Device,
+        }
+    }
+
     /// Whether threads of the host run it, whatever its device.
     fn is_of_host(self) -> bool {
         matches!(self.stream_type, StreamType::Barrier | StreamType::Workers)
@@ -47,6 +55,15 @@ impl StreamClass {
             .into_iter()
             .flat_map(|device| StreamType::ALL.into_iter().map(move |stream_type| StreamClass { stream_type, device }))
     }
+}
+
+/// Who runs the instructions of a stream.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum RunBy {
+    /// Threads of the host: the streams of CPU devices, and the barriers and workers of every device.
+    Host,
+    /// The stream's device, which is no CPU, when it comes to it.
+    Device,
 }
 
 /// How a waiting stream is held until a point of another stream has passed.
@@ -105,7 +122,7 @@ impl Capabilities {
             pinned_only: KINDS.map(|kind| kind == DeviceKind::Cuda),
         };
         for source in StreamClass::all() {
-            let by_event = source.device != DeviceKind::Cpu && !source.is_of_host();
+            let by_event = source.run_by() == RunBy::Device;
             let copies = matches!(source.stream_type, StreamType::HostToDevice | StreamType::DeviceToHost);
             if by_event {
                 table.shows[source.index()] = Shows::Event;

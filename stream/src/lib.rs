@@ -37,7 +37,7 @@ mod policy;
 mod sync;
 mod timeline;
 
-pub use capability::{Capabilities, RecordRule, Shows, StreamClass, WaitKind};
+pub use capability::{Capabilities, RecordRule, RunBy, Shows, StreamClass, WaitKind};
 pub use key::{ParseStreamKeyError, StreamKey, StreamType, Streams};
 pub use point::{Point, StreamId};
 pub use policy::{Passing, StreamPolicy, Threads, Work, policy_for};

@@ -5,7 +5,7 @@
 
 use streamvm_ep::{self as ep, CallError};
 
-use crate::{StreamClass, StreamType};
+use crate::{RunBy, StreamClass, StreamType};
 
 /// What a policy runs: the device part of one instruction.
 pub trait Work {
@@ -87,11 +87,11 @@ static QUEUED: Plain = Plain { threads: Threads::Launching, passing: Passing::La
 
 /// The policy for streams of this class.
 pub fn policy_for(class: StreamClass) -> &'static dyn StreamPolicy {
-    match (class.device, class.stream_type) {
-        (_, StreamType::Barrier) => &BARRIER,
-        (_, StreamType::Workers) => &WORKERS,
-        (ep::DeviceKind::Cpu, _) => &CPU,
-        (ep::DeviceKind::Cuda | ep::DeviceKind::Sim, _) => &QUEUED,
+    match (class.stream_type, class.run_by()) {
+        (StreamType::Barrier, _) => &BARRIER,
+        (StreamType::Workers, _) => &WORKERS,
+        (_, RunBy::Host) => &CPU,
+        (_, RunBy::Device) => &QUEUED,
     }
 }
 

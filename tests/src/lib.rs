@@ -9,6 +9,7 @@
 //! * [`conformance`]: what every execution provider must do, and broken ones that must be rejected;
 //! * [`corpus`]: what every text and file that is read is held to, for fuzzing and for replaying what it found;
 //! * [`faults`]: every fault at every kind of instruction, judged by what is promised;
+//! * [`lists`]: random instruction lists on devices of every kind at once, which must lead nobody to a wrong address;
 //! * [`load`]: a mixed load for programs that run for minutes, and what is measured while it runs;
 //! * [`Notes`]: an engine that notes what it is given, and runs nothing;
 //! * [`hazards`]: programs for devices with one thing wrong, which the race detector must find;
@@ -21,6 +22,7 @@ pub mod faults;
 mod gate;
 pub mod hazards;
 mod held;
+pub mod lists;
 pub mod load;
 mod logged;
 mod many;

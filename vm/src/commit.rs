@@ -14,7 +14,7 @@ use std::time::Instant;
 use smallvec::SmallVec;
 use streamvm_instructions::{
     Batch, Declared, Dependence, DependenceUse, EngineRef, Event, Instruction, Kind, Line, Order, PlannedRecord,
-    RecordPlace, Role, Target, Tensor, Var, WaitFor,
+    RecordPlace, Role, Target, Tensor, Var, WaitFor, is_reachable,
 };
 use streamvm_stream::{Point, StreamId, WaitKind};
 
@@ -453,6 +453,7 @@ impl State {
         for (u, DependenceUse { resource, .. }) in instruction.uses_of(uses).iter().zip(resources) {
             match u.target() {
                 Target::Tensor(tensor) if shown => {
+                    debug_assert!(is_reachable(instruction.stream, tensor), "lists hold what their streams reach");
                     if let Some(Some(known)) = self.resources.get(resource.index()) {
                         job.views_mut().add(&known.memory, tensor, u.access());
                     }

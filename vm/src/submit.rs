@@ -16,7 +16,7 @@ use streamvm_instructions::{
 };
 use streamvm_stream::allocator::Want;
 use streamvm_stream::{
-    Passing, StreamClass, StreamId, StreamKey, StreamPolicy, StreamType, Threads as WantedThreads, policy_for,
+    Passing, RunBy, StreamClass, StreamId, StreamKey, StreamPolicy, StreamType, Threads as WantedThreads, policy_for,
 };
 
 use crate::commit::{Submitted, ToWake};
@@ -309,9 +309,8 @@ impl Shared {
             return if pool == key { self.open_workers(key, device, policy) } else { self.share_workers(key, pool) };
         }
         let refused = |reason: String| Error::NoStream { stream: key, reason };
-        // What passes at once runs on the host, whatever the device.
         let later = policy.passing() == Passing::Later;
-        let at = if later || key.device.kind == DeviceKind::Cpu { device } else { &self.host };
+        let at = self.runner_of(key, device);
         let mut stream = at.create_stream_with(priority_of(key.stream_type))?;
         let mut actor = None;
         if let Some(monitor) = &self.monitor
@@ -342,6 +341,12 @@ impl Shared {
         Ok(())
     }
 
+    /// The device that makes a stream: `device`, which the stream's name has, or the host's where threads of the host run the stream.
+    fn runner_of<'a>(&'a self, key: StreamKey, device: &'a Arc<dyn Device>) -> &'a Arc<dyn Device> {
+        let by_host = StreamClass::of(&key).run_by() == RunBy::Host;
+        if by_host && key.device.kind != DeviceKind::Cpu { &self.host } else { device }
+    }
+
     fn add_stream(&self, state: &mut State, entry: Arc<StreamEntry>) {
         state.sync.add_stream(StreamClass::of(&entry.key));
         state.names.intern(entry.key);
@@ -358,7 +363,7 @@ impl Shared {
         policy: &'static dyn StreamPolicy,
     ) -> Result<(), Error> {
         let refused = |reason: String| Error::NoStream { stream: key, reason };
-        let at = if key.device.kind == DeviceKind::Cpu { device } else { &self.host };
+        let at = self.runner_of(key, device);
         let Crew { workers, name, cores } = self.threads.pools.of(key);
         let (pool, queues) = Pool::new(&name, workers);
         // Before others can use the stream: one without workers would serve nobody.

@@ -294,6 +294,8 @@ impl Stream for CudaStream {
             return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.core().id });
         }
         self.core().check()?;
+        // What the kernel's own check is shown are addresses of the device: the host makes no slice of them.
+        call.operands.iter_mut().for_each(Operand::set_shared);
         (call.kernel.run)(call)?;
         call.share_overlapping()?;
         match plan(call)?.map(|launch| self.to_kernels(launch)) {
@@ -345,7 +347,10 @@ impl Stream for CudaStream {
     fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand]) -> Result<(), CallError> {
         FnContext::new(operands)?;
         // A slice would be of memory that the host does not reach, or that queued commands still write.
-        operands.iter_mut().for_each(Operand::set_shared);
+        for operand in operands.iter_mut() {
+            operand.set_shared();
+            operand.move_to(self.world.book.to_kernels(operand.ptr().addr()));
+        }
         let core = self.core();
         let opened = self.world.opened(self.index)?;
         let current = core.enter(opened)?;

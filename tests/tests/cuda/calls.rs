@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use streamvm::ep::cuda::{CudaGrid, Ptx};
 use streamvm::ep::faults::{Fault, FaultPlan, Point, Rule};
-use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Vm};
+use streamvm::{DType, DeviceId, Error, InstructionsBuilder, MemoryKind, Tensor, Vm};
 use streamvm_standin::{EMPTY, EMPTY_PTX, Standin};
 use streamvm_tests::CPU;
 
@@ -16,6 +16,45 @@ const ONE: CudaGrid = CudaGrid { blocks: [1; 3], threads: [1; 3], shared_bytes: 
 
 fn engine() -> (Standin, Vm) {
     (Standin::load("devices=2"), Vm::builder().build().expect("an engine"))
+}
+
+/// A device was given the host's address of write-combined memory, where a driver may have another for kernels.
+#[test]
+fn a_kernel_of_ones_own_is_told_the_address_by_which_kernels_reach_write_combined_memory() {
+    let (standin, vm) = engine();
+    let at = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+    let mut b = InstructionsBuilder::new();
+    let host = vm.tensor(&[1.0f32; 4], &[4]).expect("memory");
+    let memory = [MemoryKind::Upload, MemoryKind::Pinned].map(|memory| {
+        let tensor = Tensor::unbound(CUDA.into(), memory, DType::F32, host.shape());
+        b.copy_into(&host, &tensor).expect("a copy");
+        tensor
+    });
+    let (shown, uses) = (at.clone(), [memory[0].read(), memory[1].read()]);
+    b.call_cuda("mine", CUDA, uses, move |raw| {
+        for (at, operand) in shown.iter().zip(raw.operands) {
+            assert!(operand.slice::<f32>().is_err(), "the host makes no slice of it");
+            at.store(operand.ptr().addr(), Ordering::SeqCst);
+        }
+        Ok(())
+    })
+    .expect("a call");
+    let by_host = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+    let (shown, uses) = (by_host.clone(), [memory[0].read(), memory[1].read()]);
+    b.call_fn("the host's", CPU, uses, move |context| {
+        for (index, at) in shown.iter().enumerate() {
+            at.store(context.reads.get::<f32>(index)?.as_ptr().addr(), Ordering::SeqCst);
+        }
+        Ok(())
+    })
+    .expect("the host reaches both");
+    vm.submit(b.finish()).expect("it is taken").wait().expect("it passes");
+    let of = |at: &[AtomicUsize; 2]| [0, 1].map(|index: usize| at[index].load(Ordering::SeqCst));
+    let (kernels, host) = (of(&at), of(&by_host));
+    assert_ne!(kernels[0], host[0], "the driver has another address for kernels");
+    assert_eq!(kernels[1], host[1], "pinned memory has one address for both");
+    drop((vm, memory, host));
+    assert_eq!(standin.findings(), "");
 }
 
 #[test]

@@ -59,6 +59,29 @@ pub(super) fn divide(stream: &mut dyn Stream, a: &Region, b: &Region, out: &Regi
     stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params })
 }
 
+/// The check that a registered kernel makes before its launch runs on the host, and could ask its operands for slices.
+#[test]
+fn the_check_of_a_kernel_is_shown_no_memory_of_the_device() {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let mut stream = device.create_stream().expect("a stream");
+    let regions = [(); 2].map(|()| memory(device));
+    let mut kernel = KernelRegistry::builtin().get(Op::Neg, DeviceKind::Cuda, DType::I32).expect("a kernel");
+    kernel.run = |call| {
+        assert!(call.operands.iter_mut().all(|operand| operand.slice::<i32>().is_err() && operand.bytes().is_err()));
+        assert!(call.operands.iter_mut().all(|operand| operand.slice_mut::<i32>().is_err()));
+        Ok(())
+    };
+    let mut operands = [vector(&regions[0], Access::Read), vector(&regions[1], Access::Write)];
+    let params = Params::default();
+    let mut call = KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params };
+    stream.launch(&mut call).expect("a launch");
+    stream.synchronize().expect("it is over");
+    regions.into_iter().for_each(|region| free(device, region));
+    drop(stream);
+    assert_eq!(driver.findings(), "");
+}
+
 #[test]
 fn a_bound_thread_pushes_no_context_and_any_other_leaves_its_own() {
     let driver = standin("");

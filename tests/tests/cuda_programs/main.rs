@@ -2,5 +2,6 @@
 
 #![cfg(target_os = "linux")]
 
+mod lists;
 mod programs;
 mod suites;

@@ -12,7 +12,7 @@ fn over_the_standin(program: &str, settings: &str, arguments: &[&str]) -> Output
     command.output().expect("it starts")
 }
 
-fn said(output: &Output) -> String {
+pub(super) fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 

@@ -1,0 +1,367 @@
+//! What a seed draws: tensors, and instructions over them.
+
+use std::fmt::Write;
+
+use streamvm::instructions::Role;
+use streamvm::{
+    Access, DType, DeviceId, DeviceKind, Layout, MemoryKind, Op, Place, Shape, StreamKey, StreamType, Tensor,
+};
+
+use crate::Random;
+
+/// The devices of the engines that lists are given to.
+pub(super) const DEVICES: [DeviceId; 6] =
+    [DeviceId::cpu(0), DeviceId::cpu(1), DeviceId::cuda(0), DeviceId::cuda(1), DeviceId::sim(0), DeviceId::sim(1)];
+
+/// Elements of every view that an instruction is given.
+pub(super) const ELEMENTS: usize = 4;
+
+/// Lanes of each type of stream.
+const LANES: usize = 2;
+
+/// Tensors with storage of their own.
+const OWNERS: usize = 8;
+
+/// The first owners, on the host: one of each size, for copies to those that only copies write.
+const SOURCES: usize = 2;
+
+/// Instructions after those that write the tensors first.
+const INSTRUCTIONS: usize = 10;
+
+/// A tensor of `f32` with a storage of its own, or a view of one.
+#[derive(Clone, Debug)]
+pub struct Declared {
+    /// Where the storage is.
+    pub place: Place,
+    /// In which memory of it.
+    pub memory: MemoryKind,
+    /// The tensor that owns the storage, if this is a view.
+    pub owner: Option<usize>,
+    /// Elements of the storage, for an owner.
+    pub elements: usize,
+    /// Distance between elements, and the first one: of a view.
+    pub stride: usize,
+    /// See `stride`.
+    pub offset: usize,
+}
+
+/// What an instruction does.
+#[derive(Clone, PartialEq, Debug)]
+pub enum What {
+    /// A kernel.
+    Call(Op),
+    /// A copy.
+    Copy,
+    /// A fill.
+    Fill(f32),
+    /// Memory, without values.
+    Allocate,
+    /// The end of a tensor's memory.
+    Release,
+    /// Order alone.
+    Touch,
+    /// Code.
+    Function(Role),
+    /// A barrier, with code or without.
+    Barrier(bool),
+    /// An event.
+    Record,
+    /// A global sync.
+    GlobalSync,
+}
+
+impl What {
+    /// The word of a list, for the census.
+    pub fn word(&self) -> &'static str {
+        match self {
+            What::Call(_) => "call",
+            What::Copy => "copy",
+            What::Fill(_) => "fill",
+            What::Allocate => "alloc",
+            What::Release => "release",
+            What::Touch => "touch",
+            What::Function(Role::Function) => "fn",
+            What::Function(Role::Host) => "host",
+            What::Function(Role::Access) => "access",
+            What::Function(Role::Cuda) => "cuda",
+            What::Function(Role::Push) => "push",
+            What::Barrier(_) => "barrier",
+            What::Record => "record",
+            What::GlobalSync => "sync",
+        }
+    }
+
+    /// Whether it runs code, which a text does not have.
+    pub fn has_code(&self) -> bool {
+        matches!(self, What::Function(_) | What::Barrier(true))
+    }
+
+    /// Whether the reader of texts takes it on such a stream, whatever it uses.
+    fn fits(&self, stream: StreamKey) -> bool {
+        let barrier = stream.stream_type == StreamType::Barrier;
+        match self {
+            What::Barrier(_) | What::GlobalSync => barrier,
+            What::Record => true,
+            _ => !barrier,
+        }
+    }
+}
+
+/// One instruction.
+#[derive(Clone, Debug)]
+pub struct Drawn {
+    /// Its stream.
+    pub stream: StreamKey,
+    /// What it does.
+    pub what: What,
+    /// Tensors by number, inputs first, and how each is used.
+    pub uses: Vec<(usize, Access)>,
+}
+
+/// Tensors, and instructions over them.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    /// Owners, then views.
+    pub tensors: Vec<Declared>,
+    /// Those that write the tensors first, and all others.
+    pub instructions: Vec<Drawn>,
+}
+
+impl Scene {
+    /// What the seed draws.
+    pub fn draw(seed: u64) -> Scene {
+        let mut random = Random::new(seed, 0);
+        let tensors = tensors(&mut random);
+        let mut scene = Scene { tensors, instructions: Vec::new() };
+        for tensor in 0..OWNERS {
+            // One is left unwritten now and then.
+            if tensor < SOURCES || !random.once_in(24) {
+                let written = scene.first_write(tensor, &mut random);
+                scene.instructions.push(written);
+            }
+        }
+        for _ in 0..INSTRUCTIONS {
+            let drawn = scene.instruction(&mut random);
+            scene.instructions.push(drawn);
+        }
+        scene
+    }
+
+    /// Writes all of an owner: by a fill on its own device, and upload memory by a copy of the host.
+    fn first_write(&self, tensor: usize, random: &mut Random) -> Drawn {
+        let Declared { memory, elements, .. } = self.tensors[tensor];
+        if memory == MemoryKind::Upload && self.home(tensor).kind != DeviceKind::Cpu {
+            let stream = StreamKey::new(DeviceId::cpu(0), StreamType::HostToDevice, 0);
+            let source = usize::from(elements > ELEMENTS);
+            return Drawn { stream, what: What::Copy, uses: vec![(source, Access::Read), (tensor, Access::Write)] };
+        }
+        let stream = StreamKey::new(self.home(tensor), StreamType::Compute, 0);
+        Drawn { stream, what: What::Fill(random.below(9) as f32), uses: vec![(tensor, Access::Write)] }
+    }
+
+    /// The device of a tensor; `cpu:0` for one of the host.
+    fn home(&self, tensor: usize) -> DeviceId {
+        self.tensors[tensor].place.device().unwrap_or(DeviceId::cpu(0))
+    }
+
+    /// The tensor that owns the storage of this one.
+    pub fn owner(&self, tensor: usize) -> usize {
+        self.tensors[tensor].owner.unwrap_or(tensor)
+    }
+
+    /// Elements of the tensor, which has one axis.
+    pub(super) fn shape(&self, tensor: usize) -> usize {
+        let Declared { owner, elements, .. } = self.tensors[tensor];
+        if owner.is_some() { ELEMENTS } else { elements }
+    }
+
+    fn instruction(&self, random: &mut Random) -> Drawn {
+        let what = match random.below(40) {
+            0..6 => What::Call(*random.pick(&[Op::Neg, Op::Relu, Op::Add, Op::Mul])),
+            6..15 => What::Copy,
+            15..19 => What::Fill(random.below(9) as f32),
+            19 => What::Allocate,
+            20 => {
+                if random.once_in(4) {
+                    What::Release
+                } else {
+                    What::Touch
+                }
+            }
+            21 => What::Touch,
+            22..27 => What::Function(Role::Function),
+            27..29 => What::Function(Role::Access),
+            29..31 => What::Function(Role::Host),
+            31..33 => What::Function(Role::Cuda),
+            33..35 => What::Function(Role::Push),
+            35..38 => What::Barrier(!random.once_in(4)),
+            38 => What::Record,
+            _ => What::GlobalSync,
+        };
+        let mut uses = self.uses(&what, random);
+        let stream = self.stream(&what, &uses, random);
+        if let What::Function(Role::Access) = what {
+            uses.truncate(1);
+        }
+        Drawn { stream, what, uses }
+    }
+
+    fn uses(&self, what: &What, random: &mut Random) -> Vec<(usize, Access)> {
+        let tensor = |random: &mut Random| random.below(self.tensors.len());
+        // Kernels of tensors of one device are what an engine mostly runs, so they are drawn more often than by chance.
+        let first = tensor(random);
+        let kind = |tensor: usize| (self.tensors[tensor].place, self.shape(tensor));
+        let alike = |random: &mut Random| {
+            let like: Vec<usize> = (0..self.tensors.len()).filter(|other| kind(*other) == kind(first)).collect();
+            if random.once_in(6) { tensor(random) } else { *random.pick(&like) }
+        };
+        let mut some = |most: usize, accesses: &[Access]| -> Vec<(usize, Access)> {
+            (0..random.below(most + 1)).map(|_| (tensor(random), *random.pick(accesses))).collect()
+        };
+        match what {
+            What::Call(op) => {
+                let mut uses: Vec<_> = (0..op.arity()).map(|_| (alike(random), Access::Read)).collect();
+                uses.push((alike(random), Access::Write));
+                uses
+            }
+            What::Copy => vec![(tensor(random), Access::Read), (tensor(random), Access::Write)],
+            What::Fill(_) => vec![(first, Access::Write)],
+            What::Allocate | What::Release => vec![(self.owner(first), Access::Write)],
+            What::Touch => some(2, &[Access::Read]),
+            What::Barrier(code) => {
+                if *code {
+                    some(2, &[Access::Read])
+                } else {
+                    Vec::new()
+                }
+            }
+            What::Function(Role::Access) => {
+                vec![(first, *random.pick(&[Access::Read, Access::Write, Access::ReadWrite]))]
+            }
+            What::Function(Role::Function | Role::Host) => {
+                let mut uses = some(2, &[Access::Read, Access::Read, Access::Write, Access::ReadWrite]);
+                uses.push((first, Access::Read));
+                uses
+            }
+            What::Function(Role::Cuda | Role::Push) => some(3, &[Access::Read, Access::ReadWrite]),
+            What::Record | What::GlobalSync => Vec::new(),
+        }
+    }
+
+    /// Mostly one on the device of something that the instruction uses, and of a type that is made for it.
+    fn stream(&self, what: &What, uses: &[(usize, Access)], random: &mut Random) -> StreamKey {
+        let used = (!uses.is_empty() && !random.once_in(4)).then(|| self.home(random.pick(uses).0));
+        let device = used.unwrap_or_else(|| *random.pick(&DEVICES));
+        let of = match what {
+            What::Barrier(_) | What::GlobalSync if !random.once_in(5) => StreamType::Barrier,
+            What::Call(_) if !random.once_in(3) => StreamType::Compute,
+            _ => *random.pick(&StreamType::ALL),
+        };
+        StreamKey::new(device, of, random.below(LANES) as u32)
+    }
+
+    /// The tensors themselves.
+    pub fn handles(&self) -> Vec<Tensor> {
+        let mut handles: Vec<Tensor> = Vec::new();
+        for declared in &self.tensors {
+            handles.push(match declared.owner {
+                None => {
+                    let shape = Shape::new(&[declared.elements]).expect("a small shape");
+                    Tensor::unbound(declared.place, declared.memory, DType::F32, shape)
+                }
+                Some(owner) => {
+                    let shape = Shape::new(&[ELEMENTS]).expect("a small shape");
+                    let layout = Layout::with_strides(shape, &[declared.stride], declared.offset);
+                    handles[owner].view(layout.expect("one axis")).expect("it lies within its storage")
+                }
+            });
+        }
+        handles
+    }
+
+    /// The declarations of all tensors, as a text.
+    pub fn declarations(&self) -> String {
+        let mut text = String::new();
+        for (number, declared) in self.tensors.iter().enumerate() {
+            let Declared { place, memory, owner, elements, stride, offset } = declared;
+            let memory = if memory.is_page_locked() { format!(" {memory}") } else { String::new() };
+            let _ = match owner {
+                None => writeln!(text, "t{number} = tensor {place}{memory} f32[{elements}]"),
+                Some(owner) => {
+                    writeln!(text, "t{number} = view t{owner} f32[{ELEMENTS}] strides {stride} offset {offset}")
+                }
+            };
+        }
+        text
+    }
+
+    /// The line of an instruction; `None` where a text cannot say what it uses.
+    pub fn line(&self, number: usize, drawn: &Drawn) -> Option<String> {
+        let Drawn { stream, what, uses } = drawn;
+        let names: Vec<String> = uses.iter().map(|(tensor, _)| format!("t{tensor}")).collect();
+        let inputs = names[..names.len().saturating_sub(1)].join(" ");
+        let output = uses.last().map(|(tensor, _)| format!("{inputs} -> t{tensor} f32[{}]", self.shape(*tensor)));
+        let declared = |role: &str| {
+            let uses = uses.iter().map(|(tensor, access)| match access {
+                Access::Read => format!(" read t{tensor}"),
+                Access::Write => format!(" write t{tensor}"),
+                Access::ReadWrite => format!(" update t{tensor}"),
+            });
+            format!("\"{role}\"{}", uses.collect::<String>())
+        };
+        let rest = match what {
+            What::Call(op) => format!("{op} {}", output?),
+            What::Copy => output?,
+            What::Fill(value) => format!("{value:?} {}", output?),
+            What::Allocate => output?,
+            What::Release | What::Touch => names.join(" "),
+            What::Function(Role::Host) | What::Barrier(true) if !uses.is_empty() => return None,
+            What::Function(_) => declared(what.word()),
+            What::Barrier(true) => "\"barrier\"".to_owned(),
+            What::Record => format!("e{number}"),
+            What::Barrier(false) | What::GlobalSync => String::new(),
+        };
+        Some(format!("%{number} {} {stream} {rest}\n", what.word()))
+    }
+
+    /// Whether the reader of texts takes such an instruction on its stream, whatever it uses.
+    pub fn fits(&self, drawn: &Drawn) -> bool {
+        drawn.what.fits(drawn.stream)
+    }
+}
+
+fn tensors(random: &mut Random) -> Vec<Declared> {
+    let mut tensors = Vec::new();
+    for source in 0..SOURCES {
+        let (place, memory) = (Place::Host, MemoryKind::Device);
+        tensors.push(Declared { place, memory, owner: None, elements: (source + 1) * ELEMENTS, stride: 1, offset: 0 });
+    }
+    for _ in SOURCES..OWNERS {
+        let (place, memory) = match random.below(DEVICES.len() + 2) {
+            0 | 1 => (Place::Host, MemoryKind::Device),
+            device => {
+                let memory = *random.pick(&[
+                    MemoryKind::Device,
+                    MemoryKind::Device,
+                    MemoryKind::Device,
+                    MemoryKind::Pinned,
+                    MemoryKind::Upload,
+                ]);
+                (DEVICES[device - 2].into(), memory)
+            }
+        };
+        let elements = if random.once_in(3) { 2 * ELEMENTS } else { ELEMENTS };
+        tensors.push(Declared { place, memory, owner: None, elements, stride: 1, offset: 0 });
+    }
+    for owner in 0..OWNERS {
+        let Declared { place, memory, elements, .. } = tensors[owner];
+        if elements > ELEMENTS {
+            let (stride, offset) = if random.once_in(2) { (2, random.below(2)) } else { (1, random.below(5)) };
+            tensors.push(Declared { place, memory, owner: Some(owner), elements, stride, offset });
+        } else if random.once_in(6) {
+            // One element, many times: it can be read, and not written.
+            tensors.push(Declared { place, memory, owner: Some(owner), elements, stride: 0, offset: random.below(4) });
+        }
+    }
+    tensors
+}

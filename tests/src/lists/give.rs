@@ -1,0 +1,112 @@
+//! A drawn instruction as a call: pushed to a list on its own stream, or made by the builder call that is there for it.
+
+use std::hint::black_box;
+use std::panic::Location;
+
+use streamvm::ep::InlineFn;
+use streamvm::instructions::{Kind, Role};
+use streamvm::{
+    Access, BuildError, Event, FnContext, FnError, InstructionList, InstructionsBuilder, Params, Scalar, StreamType,
+    Tensor, Use,
+};
+
+use super::drawn::{Drawn, What};
+use super::model::{function, sum};
+
+/// Pushes the instruction to the list, on the stream that was drawn.
+///
+/// # Errors
+/// What the list refuses it with.
+pub(super) fn push(drawn: &Drawn, tensors: &[Tensor], list: &mut InstructionList) -> Result<(), BuildError> {
+    let code = || Some(InlineFn::new(body(drawn)));
+    let kind = match &drawn.what {
+        What::Call(op) => Kind::Call { op: *op, params: Params::default() },
+        What::Copy => Kind::Copy,
+        What::Fill(value) => Kind::Fill(Scalar::from(*value)),
+        What::Allocate => Kind::Allocate,
+        What::Release => Kind::Release,
+        What::Touch => Kind::Touch,
+        What::Function(role) => Kind::Function { role: *role, name: drawn.what.word().into(), body: code() },
+        What::Barrier(calls) => {
+            Kind::Barrier { name: "barrier".into(), body: calls.then(code).flatten(), calls: *calls }
+        }
+        What::Record => Kind::Record(Event::new()),
+        What::GlobalSync => Kind::GlobalSync,
+    };
+    list.push(drawn.stream, kind, uses(drawn, tensors), Location::caller())
+}
+
+/// Makes the instruction by a call of the builder, which chooses the stream: told the drawn one's lane, and whether that is of workers
+/// or pinned. `None`, and nothing is made, where the builder has no call for it.
+pub(super) fn build(
+    drawn: &Drawn,
+    tensors: &[Tensor],
+    builder: &mut InstructionsBuilder,
+) -> Option<Result<(), BuildError>> {
+    let Drawn { stream, what, .. } = drawn;
+    builder.set_lane(stream.lane);
+    builder.set_pinned(stream.stream_type == StreamType::PinnedCompute);
+    if stream.stream_type == StreamType::Workers {
+        builder.set_workers(true);
+    }
+    let used: Vec<&Tensor> = drawn.uses.iter().map(|(tensor, _)| &tensors[*tensor]).collect();
+    let (name, uses) = (what.word(), uses(drawn, tensors));
+    match what {
+        What::Call(op) => {
+            let (output, inputs) = used.split_last()?;
+            return Some(builder.op_into(*op, inputs, Params::default(), output));
+        }
+        What::Copy => return Some(builder.copy_into(used[0], used[1])),
+        What::Fill(value) => return Some(builder.fill_into(used[0], *value)),
+        What::Function(Role::Function) => return Some(builder.call_fn(name, stream.device, uses, body(drawn))),
+        What::Function(Role::Access) => return Some(builder.access(name, *uses.first()?, body(drawn))),
+        What::Function(Role::Cuda) => return Some(builder.call_cuda(name, stream.device, uses, |_| Ok(()))),
+        What::Function(Role::Push) => builder.push(name, stream.device, uses, || Ok(())),
+        What::Release => builder.release(used[0]),
+        What::Touch => builder.touch(stream.device, &used),
+        What::Barrier(true) => builder.barrier_with(name, || Ok(())),
+        What::Barrier(false) => builder.barrier(),
+        What::GlobalSync => builder.global_sync(),
+        What::Record => drop(builder.record(*stream)),
+        What::Allocate | What::Function(Role::Host) => return None,
+    }
+    Some(Ok(()))
+}
+
+fn uses<'t>(drawn: &Drawn, tensors: &'t [Tensor]) -> Vec<Use<'t>> {
+    let declared = drawn.uses.iter().map(|(tensor, access)| match access {
+        Access::Read => tensors[*tensor].read(),
+        Access::Write => tensors[*tensor].write(),
+        Access::ReadWrite => tensors[*tensor].update(),
+    });
+    declared.collect()
+}
+
+/// The code of a function or barrier: looks at every element that it is shown, and writes what the model does.
+fn body(
+    drawn: &Drawn,
+) -> impl for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + use<> + 'static {
+    let raw = drawn.what == What::Function(Role::Cuda);
+    let updates: Vec<bool> = drawn
+        .uses
+        .iter()
+        .filter(|(_, access)| *access != Access::Read)
+        .map(|(_, access)| *access == Access::ReadWrite)
+        .collect();
+    move |context: &mut FnContext<'_>| {
+        if raw {
+            return context.raw.map(|_| ()).ok_or_else(|| "it runs on a driver's stream alone".into());
+        }
+        let mut read = Vec::new();
+        for input in 0..context.reads.len() {
+            read.extend_from_slice(context.reads.get::<f32>(input)?);
+        }
+        let sum = black_box(sum(read.iter()));
+        for (output, updates) in updates.iter().enumerate() {
+            for element in context.writes.take::<f32>(output)? {
+                *element = function(sum, if *updates { *element } else { 0.0 });
+            }
+        }
+        Ok(())
+    }
+}

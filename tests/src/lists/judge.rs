@@ -1,0 +1,226 @@
+//! Gives what a seed draws to an engine in every form, and judges what comes of it.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Debug, Display};
+
+use streamvm::{Cause, Error, InstructionList, InstructionsBuilder, Tensor, Vm};
+
+use super::drawn::{Drawn, Scene};
+use super::give::{build, push};
+use super::model::Model;
+
+/// Failures that instructions may end in that a list takes: what only the device that runs them can say.
+const MAY_FAIL: [&str; 4] = ["HostFunction", "NoRawStream", "OutOfReach", "Function"];
+
+/// How many of what were drawn, and what became of them.
+#[derive(Clone, Debug, Default)]
+pub struct Census {
+    /// By kind of instruction: accepted and refused by `push`.
+    kinds: BTreeMap<&'static str, (u64, u64)>,
+    /// Refused instructions, by the error's variant.
+    refusals: BTreeMap<String, u64>,
+    /// By form of a list: what became of it.
+    lists: BTreeMap<(&'static str, String), u64>,
+}
+
+impl Census {
+    /// Adds another.
+    pub fn add(&mut self, other: Census) {
+        for (kind, (accepted, refused)) in other.kinds {
+            let counts = self.kinds.entry(kind).or_default();
+            *counts = (counts.0 + accepted, counts.1 + refused);
+        }
+        other.refusals.into_iter().for_each(|(error, count)| *self.refusals.entry(error).or_default() += count);
+        other.lists.into_iter().for_each(|(list, count)| *self.lists.entry(list).or_default() += count);
+    }
+
+    /// How many lists passed whole, over all forms.
+    pub fn passed(&self) -> u64 {
+        self.lists.iter().filter(|((_, what), _)| what == PASSED).map(|(_, count)| count).sum()
+    }
+
+    /// How many instructions were refused with this variant of the error.
+    pub fn refused(&self, variant: &str) -> u64 {
+        self.refusals.get(variant).copied().unwrap_or(0)
+    }
+
+    /// Kinds of instructions of which none was accepted, or none refused.
+    pub fn one_sided(&self) -> Vec<&'static str> {
+        self.kinds
+            .iter()
+            .filter(|(_, (accepted, refused))| *accepted == 0 || *refused == 0)
+            .map(|(kind, _)| *kind)
+            .collect()
+    }
+
+    fn list(&mut self, form: &'static str, what: impl Into<String>) {
+        *self.lists.entry((form, what.into())).or_default() += 1;
+    }
+}
+
+const PASSED: &str = "passed";
+
+impl Display for Census {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (kind, (accepted, refused)) in &self.kinds {
+            writeln!(f, "instructions  {kind:<10} accepted {accepted:>6}   refused {refused:>6}")?;
+        }
+        for (error, count) in &self.refusals {
+            writeln!(f, "refused by    {error:<32} {count:>6}")?;
+        }
+        for ((form, what), count) in &self.lists {
+            writeln!(f, "lists         {form:<7} {what:<36} {count:>6}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Gives what `seed` draws to the engine, which has the devices that are drawn.
+///
+/// # Errors
+/// What does not hold, with the list.
+pub fn judge(vm: &Vm, seed: u64) -> Result<Census, String> {
+    let scene = Scene::draw(seed);
+    let mut judge = Judge { vm, scene: &scene, census: Census::default() };
+    judge.judge().map_err(|what| format!("seed {seed}: {what}"))?;
+    Ok(judge.census)
+}
+
+struct Judge<'a> {
+    vm: &'a Vm,
+    scene: &'a Scene,
+    census: Census,
+}
+
+impl Judge<'_> {
+    fn judge(&mut self) -> Result<(), String> {
+        let scene = self.scene;
+        let (tensors, mut pushed, mut accepted) = (scene.handles(), InstructionList::new(), Vec::new());
+        for drawn in &scene.instructions {
+            let outcome = push(drawn, &tensors, &mut pushed);
+            let counts = self.census.kinds.entry(drawn.what.word()).or_default();
+            match &outcome {
+                Ok(()) => counts.0 += 1,
+                Err(error) => {
+                    counts.1 += 1;
+                    *self.census.refusals.entry(variant(error)).or_default() += 1;
+                }
+            }
+            self.reads_alike(drawn, outcome.as_ref().err())?;
+            if outcome.is_ok() {
+                accepted.push(drawn);
+            }
+        }
+        let text: Vec<&Drawn> =
+            accepted.iter().copied().filter(|drawn| !drawn.what.has_code() && scene.fits(drawn)).collect();
+        let lines: String = text.iter().enumerate().filter_map(|(at, drawn)| scene.line(at, drawn)).collect();
+        let lines = scene.declarations() + &lines;
+        let parsed = InstructionList::parse(&lines).map_err(|error| format!("{error}, in\n{lines}"))?;
+        let printed = parsed.to_string();
+        let again = InstructionList::parse(&printed).map_err(|error| format!("{error}, in\n{printed}"))?;
+        if again.to_string() != printed {
+            return Err(format!("what is printed reads as another list:\n{printed}"));
+        }
+        let found = self.owners_of(&again, &text);
+        self.run("text", again, &text, &found)?;
+        let owners = tensors.into_iter().map(Some).collect::<Vec<_>>();
+        self.run("pushed", pushed, &accepted, &owners)?;
+        self.built()
+    }
+
+    /// The reader of texts refuses what a list refuses, and nothing else.
+    fn reads_alike(&self, drawn: &Drawn, refused: Option<&streamvm::BuildError>) -> Result<(), String> {
+        let Some(line) = self.scene.line(0, drawn) else { return Ok(()) };
+        let text = self.scene.declarations() + &line;
+        match (InstructionList::parse(&text), refused) {
+            (Ok(_), None) | (Err(_), Some(_)) => Ok(()),
+            (Err(_), None) if !self.scene.fits(drawn) => Ok(()),
+            (Ok(_), Some(error)) => Err(format!("a list refuses what a text says: {error}\n{text}")),
+            (Err(error), None) => Err(format!("a list takes what a text may not say: {error}\n{text}")),
+        }
+    }
+
+    /// The tensors of a parsed list, in the places of those that were drawn.
+    fn owners_of(&self, list: &InstructionList, drawn: &[&Drawn]) -> Vec<Option<Tensor>> {
+        let mut owners = vec![None; self.scene.tensors.len()];
+        for (instruction, drawn) in list.instructions().iter().zip(drawn) {
+            for (used, (tensor, _)) in list.uses(instruction).iter().zip(&drawn.uses) {
+                owners[self.scene.owner(*tensor)] = used.as_tensor().map(|tensor| tensor.owner().clone());
+            }
+        }
+        owners
+    }
+
+    /// The same instructions by the calls of a builder, which parse as what they print as.
+    fn built(&mut self) -> Result<(), String> {
+        let (tensors, mut builder, mut accepted) = (self.scene.handles(), InstructionsBuilder::new(), Vec::new());
+        for drawn in &self.scene.instructions {
+            if let Some(Ok(())) = build(drawn, &tensors, &mut builder) {
+                accepted.push(drawn);
+            }
+        }
+        let list = builder.finish();
+        let printed = list.to_string();
+        if let Err(error) = InstructionList::parse(&printed) {
+            return Err(format!("a builder made what a text may not say: {error}, in\n{printed}"));
+        }
+        let owners = tensors.into_iter().map(Some).collect::<Vec<_>>();
+        self.run("built", list, &accepted, &owners)
+    }
+
+    /// Submits a list and waits for it. What it leaves is what the model leaves.
+    fn run(
+        &mut self,
+        form: &'static str,
+        list: InstructionList,
+        drawn: &[&Drawn],
+        tensors: &[Option<Tensor>],
+    ) -> Result<(), String> {
+        let text = list.to_string();
+        let wrong = |what: String| Err(format!("{form}: {what}, of\n{text}"));
+        let ticket = match self.vm.submit(list) {
+            Ok(ticket) => ticket,
+            Err(error) => {
+                self.census.list(form, format!("refused by {}", variant(&error)));
+                return Ok(());
+            }
+        };
+        let failed = match ticket.wait() {
+            Ok(()) => None,
+            Err(Error::Failed(failure)) => Some(failure),
+            Err(error) => return wrong(format!("neither passed nor failed: {error}")),
+        };
+        match &failed {
+            None => self.census.list(form, PASSED),
+            Some(failure) => {
+                let cause = match &failure.cause {
+                    Cause::Device(error) => variant(error),
+                    other => variant(other),
+                };
+                if !MAY_FAIL.contains(&cause.as_str()) {
+                    return wrong(failure.to_string());
+                }
+                self.census.list(form, format!("failed by {cause}"));
+            }
+        }
+        let mut model = Model::new(self.scene);
+        drawn.iter().for_each(|drawn| model.run(drawn));
+        for (owner, tensor) in tensors.iter().enumerate().filter(|(owner, _)| model.is_written(*owner)) {
+            let Some(tensor) = tensor else { continue };
+            match tensor.to_vec::<f32>() {
+                Ok(elements) if model.may_hold(owner, &elements) => {}
+                Ok(elements) => {
+                    return wrong(format!("t{owner} holds {elements:?}, and {} is right", model.told(owner)));
+                }
+                Err(Error::Failed(_)) if failed.is_some() => {}
+                Err(error) => return wrong(format!("t{owner} cannot be read: {error}")),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The name of an enum's variant.
+fn variant(value: &impl Debug) -> String {
+    format!("{value:?}").chars().take_while(|c| c.is_ascii_alphanumeric()).collect()
+}

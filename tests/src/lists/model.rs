@@ -1,0 +1,106 @@
+//! What a list leaves in its tensors: each instruction run to its end before the next, over plain vectors.
+
+use streamvm::instructions::Role;
+use streamvm::{Access, Op};
+
+use super::drawn::{Declared, Drawn, Scene, What};
+
+/// What nothing has written, and what was computed of that.
+const UNKNOWN: f32 = f32::NAN;
+
+/// The values of all storages. Knows nothing of places, streams or devices.
+pub struct Model<'s> {
+    scene: &'s Scene,
+    /// By owner; `None` before the first write and after a release.
+    storages: Vec<Option<Vec<f32>>>,
+}
+
+impl<'s> Model<'s> {
+    /// Nothing is written.
+    pub fn new(scene: &'s Scene) -> Model<'s> {
+        Model { scene, storages: vec![None; scene.tensors.len()] }
+    }
+
+    /// Whether anything was written to the storage of an owner, and not released.
+    pub fn is_written(&self, owner: usize) -> bool {
+        self.storages[owner].is_some()
+    }
+
+    /// Whether the storage of an owner may hold this: all elements that are known are equal.
+    pub fn may_hold(&self, owner: usize, elements: &[f32]) -> bool {
+        let alike = |(known, found): (&f32, &f32)| known.is_nan() || known == found;
+        let known = self.storages[owner].as_deref().unwrap_or_default();
+        known.len() == elements.len() && known.iter().zip(elements).all(alike)
+    }
+
+    /// What the storage of an owner holds, for people.
+    pub fn told(&self, owner: usize) -> String {
+        format!("{:?}", self.storages[owner])
+    }
+
+    /// Runs an instruction, which a builder has let through.
+    pub fn run(&mut self, drawn: &Drawn) {
+        let Drawn { what, uses, .. } = drawn;
+        let inputs: Vec<Vec<f32>> =
+            uses.iter().filter(|(_, access)| *access == Access::Read).map(|(tensor, _)| self.read(*tensor)).collect();
+        match what {
+            What::Call(op) => self.write(uses[uses.len() - 1].0, |at| computed(*op, &inputs, at)),
+            What::Copy => self.write(uses[1].0, |at| inputs[0][at]),
+            What::Fill(value) => self.write(uses[0].0, |_| *value),
+            What::Release => self.storages[uses[0].0] = None,
+            What::Function(Role::Function | Role::Host | Role::Access) => {
+                let sum = sum(inputs.iter().flatten());
+                for (tensor, access) in uses.iter().filter(|(_, access)| *access != Access::Read) {
+                    let before = self.read(*tensor);
+                    let updates = *access == Access::ReadWrite;
+                    self.write(*tensor, |at| function(sum, if updates { before[at] } else { 0.0 }));
+                }
+            }
+            What::Allocate | What::Touch | What::Function(Role::Cuda | Role::Push) => {}
+            What::Barrier(_) | What::Record | What::GlobalSync => {}
+        }
+    }
+
+    fn read(&self, tensor: usize) -> Vec<f32> {
+        let places = self.places(tensor);
+        match &self.storages[self.scene.owner(tensor)] {
+            Some(storage) => places.map(|at| storage[at]).collect(),
+            None => places.map(|_| UNKNOWN).collect(),
+        }
+    }
+
+    fn write(&mut self, tensor: usize, value: impl Fn(usize) -> f32) {
+        let owner = self.scene.owner(tensor);
+        let places: Vec<usize> = self.places(tensor).collect();
+        let elements = self.scene.tensors[owner].elements;
+        let storage = self.storages[owner].get_or_insert_with(|| vec![UNKNOWN; elements]);
+        places.into_iter().enumerate().for_each(|(at, place)| storage[place] = value(at));
+    }
+
+    fn places(&self, tensor: usize) -> impl Iterator<Item = usize> + use<> {
+        let Declared { stride, offset, .. } = self.scene.tensors[tensor];
+        (0..self.scene.shape(tensor)).map(move |at| offset + at * stride)
+    }
+}
+
+/// One element of what a kernel writes.
+fn computed(op: Op, inputs: &[Vec<f32>], at: usize) -> f32 {
+    match op {
+        Op::Neg => -inputs[0][at],
+        Op::Relu if inputs[0][at] < 0.0 => 0.0,
+        Op::Relu => inputs[0][at],
+        Op::Add => inputs[0][at] + inputs[1][at],
+        Op::Mul => inputs[0][at] * inputs[1][at],
+        other => unreachable!("{other} is not drawn"),
+    }
+}
+
+/// One element of what a drawn function writes: all that it reads, and what was there. Kept small, so that no rounding shows.
+pub(super) fn function(sum: f32, before: f32) -> f32 {
+    (sum + before + 1.0) % 64.0
+}
+
+/// All elements together, in order.
+pub(super) fn sum<'a>(elements: impl Iterator<Item = &'a f32>) -> f32 {
+    elements.fold(0.0, |sum, element| (sum + element) % 64.0)
+}
