@@ -50,9 +50,11 @@ class Draw:
 
     def draw(self):
         for function, dtype in self.focus:
-            self.use(function, dtype)
+            # A cast has many pairs of dtypes.
+            for _ in range(4 if function == "cast" else 1):
+                self.use(function, dtype)
         for _ in range(self.choice.randint(2, 8)):
-            function = self.choice.choice(sorted(FUNCTIONS))
+            function = self.choice.choice(sorted(FUNCTIONS) + ["cast"] * 5)
             self.use(function, self.choice.choice(FUNCTIONS[function][1]))
         if self.choice.random() < 0.15:
             self.print_accuracy()
@@ -309,8 +311,11 @@ class Draw:
     def make(self, dtype, shape, place, depth=0, kind=None):
         """An operand of a shape: a name, or views of one, or exact calls."""
         if kind is None and depth < 3 and self.chance(0.4):
-            function = self.choice.choice(["permute", "slice", "broadcast", "reshape"])
-            expr = self.view(function, dtype, shape, place, depth + 1)
+            function = self.choice.choice(["permute", "slice", "broadcast", "reshape", "stepped"])
+            if function == "stepped" and len(shape) < 8:
+                expr = self.stepped(dtype, shape, place)
+            else:
+                expr = self.view("slice" if function == "stepped" else function, dtype, shape, place, depth + 1)
             if self.chance(0.3):
                 bound = self.fresh()
                 self.add(let(bound, expr, dtype, place))
@@ -353,6 +358,17 @@ class Draw:
                 sizes[open_axis] = -1
         tail = "".join(f" {size}" for size in sizes)
         return view("reshape", self.make(dtype, inner, place, depth), tail, lambda array: np.reshape(array, sizes), dtype, self.lane())
+
+    def stepped(self, dtype, shape, place):
+        """A view whose elements lie apart on every axis: one place of a last axis that is cut off by a reshape."""
+        step = self.choice.choice([2, 3, 5])
+        at = self.choice.randrange(step)
+        inner = self.base(dtype, tuple(shape) + (step,), place)
+        column = view("slice", inner, f" axis -1 {at}..{at + 1}", lambda array: array[..., at:at + 1], dtype)
+        tail = "".join(f" {size}" for size in shape)
+        expr = view("reshape", column, tail, lambda array: np.reshape(array, shape), dtype, self.lane())
+        expr.drawn["a view of elements that lie apart"] += 1
+        return expr
 
     def permuted(self, value, axes, dtype):
         shown = [axis - len(axes) if self.chance(0.2) else axis for axis in axes]
@@ -438,7 +454,8 @@ class Draw:
             return expr, dtype, lane
         if form == "cast":
             source, to = (dtype, self.choice.choice(ALL)) if shape is None else (self.choice.choice(ALL), dtype)
-            value = self.make(source, self.any_shape() if shape is None else shape, place, depth)
+            hard = is_float(to) and source in ("f64", "f32", "i64", "i32") and self.chance(0.7)
+            value = self.make(source, self.any_shape() if shape is None else shape, place, depth, "between" if hard else None)
             expr = call("cast", [value], f" {to}", lambda a: reference.cast(source, a, to), source, lane, dtype_of=to)
             expr.drawn[f"cast {source} to {to}"] += 1
             return expr, to, lane

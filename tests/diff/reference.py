@@ -188,6 +188,8 @@ def softmax_backward(dtype, y, dy, axis):
     size = np.sum(np.abs(finite(y) * finite(dy)), axis=axis, keepdims=True)
     expected = y * (dy - sums)
     error = np.abs(y) * (3 * UNIT[COMPUTED[dtype]] * np.abs(dy - sums) + 4 * count * 2.0**-53 * (size + np.abs(finite(dy))))
+    # Products, their sum and the difference may be subnormal.
+    error = error + np.abs(finite(y)) * 2 * (count + 1) * SMALLEST[COMPUTED[dtype]]
     largest = LARGEST[COMPUTED[dtype]] / 4
     return Near(dtype, expected, error, free=(size > largest) | (np.abs(finite(dy)) > largest))
 
@@ -215,7 +217,7 @@ def matmul(dtype, a, b):
     a, b, count = wide(a, dtype), wide(b, dtype), a.shape[-1]
     expected = np.matmul(a, b)
     size = np.matmul(np.abs(finite(a)), np.abs(finite(b)))
-    error = 2 * (count + 2) * UNIT[COMPUTED[dtype]] * size + count * 2.0**-148
+    error = 2 * (count + 2) * UNIT[COMPUTED[dtype]] * size + count * SMALLEST[COMPUTED[dtype]]
     # A sum on the way may be past the range, and what follows an infinity is one or NaN.
     return Near(dtype, expected, error, free=size > LARGEST[COMPUTED[dtype]] / 4)
 
