@@ -8,11 +8,13 @@ SECONDS ?= 60
 MINUTES ?= 5
 N ?= 100000
 SEED ?= 1
+# Of `make diff`: one script of SEED alone.
+ONLY ?=
 # `WRITE=--write` commits to the counts of `make bench-instr`.
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help lists bench-engine bench-curves bench-peers bench-instr shuttle run test lint bench doc ci ptx loom miri deny faults fuzz gpu gpu-build sim soak tsan asan
+.PHONY: help diff lists bench-engine bench-curves bench-peers bench-instr shuttle run test lint bench doc ci ptx loom miri deny faults fuzz gpu gpu-build sim soak tsan asan
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -122,8 +124,22 @@ ptx: ## compile the CUDA kernels to the PTX that is committed, and try it for ea
 deny: ## licences and sources of dependencies (needs cargo-deny)
 	$(CARGO) deny check licenses bans sources
 
+# How many scripts `make diff` runs: N, where it is given for this target.
+SCRIPTS = $(if $(filter command line environment,$(origin N)),$(N),2000)
+DIFF = $(TARGET)/diff-tools/bin/python -B tests/diff/diff.py $(TARGET)/debug/streamvm --keep $(TARGET)/diff --scripts $(SCRIPTS) --seed $(SEED)
+
+.PHONY: diff-tools
+diff-tools:
+	@{ python3 -m venv $(TARGET)/diff-tools && $(TARGET)/diff-tools/bin/pip install --quiet -r tests/diff/requirements.txt; } || { \
+	    echo "random scripts are compared with NumPy: install python3 with venv, and let pip reach PyPI or another index that has it"; exit 1; }
+
+diff: diff-tools ## N=2000 random scripts of SEED=1 beside NumPy, or script ONLY=… of SEED alone (needs python3 and PyPI)
+	$(CARGO) build --quiet -p streamvm-cli
+	$(DIFF) $(if $(ONLY),--only $(ONLY))
+
 # Programs are run as `test` and `bench-instr` have built them.
-ci: lint test loom shuttle bench-instr ## what CI runs
+ci: lint test diff-tools loom shuttle bench-instr ## what CI runs
 	$(TARGET)/debug/streamvm run --stats examples/digits.svm
+	$(DIFF)
 	$(TARGET)/release/engine --quick --out target/bench/quick.json
 	$(TARGET)/release/curves --quick --out target/bench/quick-curves.json

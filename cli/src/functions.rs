@@ -162,6 +162,15 @@ mod tests {
         assert_eq!(guess(&"x".repeat(100_000)), None);
     }
 
+    /// `make diff` draws every function of that file, and fails where it does not know one.
+    #[test]
+    fn the_random_scripts_know_every_function() {
+        let listed = include_str!("../../tests/diff/functions.txt");
+        let listed: Vec<&str> = listed.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+        let known: Vec<&str> = FUNCTIONS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(listed, known, "write the functions into tests/diff/functions.txt, in this order");
+    }
+
     #[test]
     fn every_op_has_a_function() {
         use std::collections::HashSet;

@@ -41,13 +41,15 @@ impl fmt::Display for DeviceKind {
 }
 
 /// Name of a device within one process, such as `cpu:0`.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceId {
     /// What drives it.
     pub kind: DeviceKind,
     /// Which of its kind, from 0.
     pub index: u32,
 }
+
+crate::debug_as_display!(DeviceId);
 
 impl DeviceId {
     /// The CPU device `cpu:<index>`.

@@ -18,8 +18,24 @@ use crate::op::Op;
 use crate::scalar::Scalar;
 use crate::shape::{MAX_RANK, Shape};
 
+/// Makes `Debug` of a type say what its `Display` says. Of an error that is a sentence, so a program whose `main` returns one ends with a
+/// sentence; tests that want to see fields match on them.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug_as_display {
+    ($($error:ty),* $(,)?) => {$(
+        impl ::std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::fmt::Display::fmt(self, f)
+            }
+        }
+    )*};
+}
+
+debug_as_display!(CallError, ParseError, ShapeError, OpError, KernelError, Error);
+
 /// Why a caller's code did not end well on a stream.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum CallError {
     /// The device refused or failed.
     #[error(transparent)]
@@ -30,7 +46,7 @@ pub enum CallError {
 }
 
 /// A text that names nothing.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no {what}; expected {expected}")]
 pub struct ParseError {
     /// What the text should have named.
@@ -49,7 +65,7 @@ impl ParseError {
 }
 
 /// Sizes, axes or strides that do not fit.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the text of each variant says what its fields are")]
 pub enum ShapeError {
@@ -89,7 +105,7 @@ pub enum ShapeError {
 }
 
 /// An op that does not take these inputs or parameters.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the text of each variant says what its fields are")]
 pub enum OpError {
@@ -138,7 +154,7 @@ pub enum OpError {
 }
 
 /// A kernel that refused its operands or failed.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the text of each variant says what its fields are")]
 pub enum KernelError {
@@ -175,7 +191,7 @@ pub enum KernelError {
 }
 
 /// What devices, streams and operands return.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the text of each variant says what its fields are")]
 pub enum Error {

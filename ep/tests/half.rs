@@ -171,6 +171,18 @@ fn sums_and_means_are_rounded_once() {
     assert_eq!(reduce(Op::Sum, vec![bf16::ONE; 1 << 20]), f64::from(1 << 20));
     // The sum is far past the range, the mean is not.
     assert_eq!(reduce(Op::Mean, vec![f16::MAX; 1000]), 65504.0);
+    assert_eq!(reduce(Op::Mean, vec![bf16::MAX; 1024]), bf16::MAX.value());
+}
+
+/// The range of `bf16` is that of the `f32` that its sums are kept in.
+#[test]
+fn a_sum_on_the_way_may_be_past_the_range() {
+    let (most, least) = (bf16::MAX, bf16::MIN);
+    assert_eq!(reduce(Op::Sum, vec![most, most, least, least, most]), most.value());
+    assert_eq!(reduce(Op::Mean, vec![least, least, bf16::ZERO, bf16::ZERO]), least.value() / 2.0);
+    assert_eq!(reduce(Op::Sum, vec![most, most]), f64::INFINITY);
+    assert_eq!(reduce(Op::Mean, vec![most, bf16::INFINITY]), f64::INFINITY);
+    assert!(reduce(Op::Mean, vec![bf16::INFINITY, most, bf16::NEG_INFINITY]).is_nan());
 }
 
 /// Softmax of a row in which every exponential would be rounded on its own.

@@ -11,7 +11,7 @@ use streamvm_stream::{Point, RunBy, StreamClass, StreamKey};
 use crate::Place;
 
 /// Why an instruction cannot be built. Nothing was added to the list.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// Operands do not fit the op: shapes, dtypes, axes.
@@ -172,10 +172,13 @@ fn way_out(stream: StreamKey, found: Place) -> String {
 }
 
 /// One failed instruction: the root cause that every waiter sees.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Failure {
-    /// The instruction: its stream and sequence number.
+    /// The instruction: its stream and the engine's own number of it there. On workers that number means nothing else.
     pub point: Point,
+    /// Which instruction it is, counted from 1: among those of its stream, or on workers, which have no order, among all that the
+    /// program has submitted.
+    pub number: u64,
     /// The stream.
     pub stream: StreamKey,
     /// What ran: the op, the function's name, or the kind of instruction.
@@ -187,7 +190,7 @@ pub struct Failure {
 }
 
 /// What went wrong in an instruction.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub enum Cause {
     /// The device or a kernel reported it.
     Device(ep::Error),
@@ -209,12 +212,15 @@ impl fmt::Display for Cause {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure { point, stream, what, site, cause } = self;
-        write!(f, "{what} failed on {stream} (instruction {}), issued at {site}: {cause}", point.seq)
+        let Failure { point, number, stream, what, site, cause } = self;
+        let among = if point.stream.is_unordered() { " of the program" } else { "" };
+        write!(f, "{what} failed on {stream} (instruction {number}{among}), issued at {site}: {cause}")
     }
 }
 
 impl std::error::Error for Failure {}
+
+ep::debug_as_display!(BuildError, Cause, Failure, Error);
 
 impl Error {
     /// The error with the instruction that it is about, where that matters and is not known yet: who is out of memory.
@@ -253,7 +259,7 @@ fn numbered(line: Option<usize>) -> String {
 }
 
 /// Why a list was refused, or a wait ended without success.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The instruction could not be built.

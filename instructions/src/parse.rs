@@ -35,7 +35,7 @@ const MAX_NAMES: usize = 1 << 20;
 const MAX_USES: usize = 1 << 22;
 
 /// Why a text is not an instruction list.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: expected {expected}, found {found:?}")]
 pub struct ParseListError {
     /// The line of the text, from 1.
@@ -45,6 +45,8 @@ pub struct ParseListError {
     /// What is there.
     pub found: String,
 }
+
+streamvm_ep::debug_as_display!(ParseListError);
 
 impl InstructionList {
     /// Reads a list from text. Its instructions name the caller's line as where they were issued; `str::parse`

@@ -7,13 +7,15 @@ use streamvm_ep::DeviceId;
 
 /// Host memory outside any device, or the memory of one device. `cpu:0` is a device: a copy from host to it is a
 /// real copy.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
     /// Pageable memory outside any device: a caller's array, a loaded file.
     Host,
     /// The memory of a device.
     Device(DeviceId),
 }
+
+streamvm_ep::debug_as_display!(Place);
 
 impl Place {
     /// The device, unless this is the host.
@@ -41,11 +43,13 @@ impl fmt::Display for Place {
 }
 
 /// Why a text does not name a place.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} does not name a place: expected host, or a device such as cpu:0 or cuda:1")]
 pub struct ParsePlaceError {
     text: String,
 }
+
+streamvm_ep::debug_as_display!(ParsePlaceError);
 
 impl FromStr for Place {
     type Err = ParsePlaceError;

@@ -176,6 +176,16 @@ impl Resource {
         }
     }
 
+    /// How far it is, in words for people: what was submitted counts, whether it has passed or not.
+    fn state(&self) -> &'static str {
+        match self.number.load(Ordering::Relaxed) {
+            NO_NUMBER => "not submitted",
+            number if number & DRAFT != 0 => "being submitted",
+            number if number & EMPTY != 0 => "not written",
+            _ => "written",
+        }
+    }
+
     /// Whose it is, if it is anybody's.
     #[inline]
     pub(crate) fn engine(&self) -> Option<EngineRef> {
@@ -482,12 +492,14 @@ impl fmt::Debug for Tensor {
 }
 
 impl fmt::Debug for TensorInner {
+    /// Element type, shape, place, and how far it is: `Tensor(f32[2,3] on cpu:0, written)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = match &self.backing {
-            Backing::Own(resource) => resource.place(),
-            Backing::View(owner) => owner.place(),
+        let (resource, view) = match &self.backing {
+            Backing::Own(resource) => (resource, ""),
+            Backing::View(owner) => (owner.resource(), ", a view"),
         };
-        write!(f, "Tensor({}{} on {place})", self.dtype, self.layout.shape())
+        let (dtype, shape, state) = (self.dtype, self.layout.shape(), resource.state());
+        write!(f, "Tensor({dtype}{shape} on {}{view}, {state})", resource.place())
     }
 }
 
@@ -571,9 +583,11 @@ impl fmt::Debug for Var {
 
 impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            ResourceKind::Storage { place, bytes, .. } => write!(f, "Storage({bytes} bytes on {place})"),
-            ResourceKind::Var => f.write_str("Var"),
+        let state = self.state();
+        match (self.kind, &self.version) {
+            (ResourceKind::Storage { place, bytes, .. }, _) => write!(f, "Storage({bytes} bytes on {place}, {state})"),
+            (ResourceKind::Var, None) => write!(f, "Var({state})"),
+            (ResourceKind::Var, Some(version)) => write!(f, "Var({state}, version {})", version.get()),
         }
     }
 }

@@ -79,7 +79,7 @@ impl fmt::Display for StreamType {
 }
 
 /// The name of a stream, printed as `compute@cuda:0:1` (type, device, lane).
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamKey {
     /// The device that runs the stream.
     pub device: DeviceId,
@@ -96,6 +96,12 @@ impl StreamKey {
     }
 }
 
+impl fmt::Debug for StreamKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl fmt::Display for StreamKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("{}@{}:{}", self.stream_type, self.device, self.lane))
@@ -103,13 +109,15 @@ impl fmt::Display for StreamKey {
 }
 
 /// Why a text does not name a stream.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} does not name a stream: expected TYPE@DEVICE:LANE such as compute@cpu:0:0, with TYPE one of compute, h2d, d2h, pinned, barrier, workers"
 )]
 pub struct ParseStreamKeyError {
     text: String,
 }
+
+streamvm_ep::debug_as_display!(ParseStreamKeyError);
 
 impl FromStr for StreamKey {
     type Err = ParseStreamKeyError;

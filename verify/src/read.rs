@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::io::{self, BufRead, Read};
 use std::ops::Range;
 
@@ -32,13 +33,20 @@ impl Default for Limits {
 }
 
 /// Why a trace could not be read.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct ReadError {
     /// The line, from 1 on.
     pub line: u64,
     /// What was found, what was expected, and what to do.
     pub what: String,
+}
+
+/// What `Display` says: a sentence, also where a program's `main` returns it.
+impl fmt::Debug for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Trace {

@@ -15,7 +15,8 @@ fn point(seq: u64) -> Point {
 fn failure(seq: u64) -> Arc<Failure> {
     let stream = StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 0);
     let cause = Cause::Function(format!("number {seq}"));
-    Arc::new(Failure { point: point(seq), stream, what: "test".to_owned(), site: Location::caller(), cause })
+    let what = "test".to_owned();
+    Arc::new(Failure { point: point(seq), number: seq, stream, what, site: Location::caller(), cause })
 }
 
 #[test]

@@ -289,6 +289,11 @@ impl Job {
         near.chain(first).chain(others.iter().copied())
     }
 
+    /// Its number for people, from 1: on its stream, or on workers, which have no order, among all that was submitted.
+    pub(crate) fn number(&self) -> u64 {
+        if self.point.stream.is_unordered() { self.order } else { self.point.seq }
+    }
+
     /// What runs.
     pub(crate) fn name(&self) -> &str {
         self.own_name().unwrap_or(self.what)

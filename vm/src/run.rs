@@ -163,7 +163,8 @@ pub(crate) fn refuse(job: &Job, entry: &StreamEntry, lost: ep::Error, failures: 
 /// The failure of `job` because of `cause`.
 #[cold]
 pub(crate) fn failure(job: &Job, entry: &StreamEntry, cause: Cause) -> Failure {
-    let failure = Failure { point: job.point, stream: entry.key, what: job.name().to_owned(), site: job.site, cause };
+    let (point, number) = (job.point, job.number());
+    let failure = Failure { point, number, stream: entry.key, what: job.name().to_owned(), site: job.site, cause };
     log::debug!("{failure}");
     failure
 }

@@ -55,6 +55,8 @@ struct Note {
     /// Odd while the rest is being written.
     version: AtomicU64,
     seq: AtomicU64,
+    /// Its number for people: [`Job::number`].
+    number: AtomicU64,
     /// The stream in the lower half, the length of the name in the upper.
     stream_and_length: AtomicU64,
     site: AtomicSite,
@@ -71,7 +73,7 @@ pub(crate) struct Incomplete(Mutex<HashMap<u64, Noted>>);
 impl Incomplete {
     /// Writes down that `job` waits for its handle.
     pub(crate) fn begin(&self, job: &Job) {
-        let noted = Noted { point: job.point, what: name_of(job), site: job.site };
+        let noted = Noted::of(job);
         unpoisoned(self.0.lock()).insert(job.point.seq, noted);
     }
 
@@ -82,6 +84,10 @@ impl Incomplete {
 
     fn has(&self, noted: &Noted) -> bool {
         unpoisoned(self.0.lock()).contains_key(&noted.point.seq)
+    }
+
+    fn find(&self, point: Point) -> Option<Noted> {
+        unpoisoned(self.0.lock()).get(&point.seq).filter(|noted| noted.point == point).cloned()
     }
 
     fn any(&self) -> Option<Noted> {
@@ -98,8 +104,15 @@ fn name_of(job: &Job) -> Cow<'static, str> {
 #[derive(Clone, Debug)]
 struct Noted {
     point: Point,
+    number: u64,
     what: Cow<'static, str>,
     site: &'static Location<'static>,
+}
+
+impl Noted {
+    fn of(job: &Job) -> Noted {
+        Noted { point: job.point, number: job.number(), what: name_of(job), site: job.site }
+    }
 }
 
 impl Running {
@@ -120,6 +133,7 @@ impl Running {
         // The odd version comes before all that follows, for whoever reads any of it.
         fence(Ordering::Release);
         note.seq.store(job.point.seq, Ordering::Relaxed);
+        note.number.store(job.number(), Ordering::Relaxed);
         note.stream_and_length.store(stream_and_length, Ordering::Relaxed);
         note.site.store(job.site);
         if !same_name {
@@ -138,7 +152,7 @@ impl Running {
     fn last(&self) -> Option<Noted> {
         let note = &*self.0;
         let version = note.version.load(Ordering::Acquire);
-        let seq = note.seq.load(Ordering::Relaxed);
+        let (seq, number) = (note.seq.load(Ordering::Relaxed), note.number.load(Ordering::Relaxed));
         let stream_and_length = note.stream_and_length.load(Ordering::Relaxed);
         let site = note.site.load();
         let mut bytes = [0; WORDS * 8];
@@ -157,15 +171,13 @@ impl Running {
             what.push('…');
         }
         let stream = StreamId((stream_and_length & u64::from(u32::MAX)) as u32);
-        Some(Noted { point: Point::new(stream, seq), what: what.into(), site: site? })
+        Some(Noted { point: Point::new(stream, seq), number, what: what.into(), site: site? })
     }
 }
 
 /// An instruction that whoever holds it cannot go on with.
 struct Head {
-    point: Point,
-    what: Cow<'static, str>,
-    site: &'static Location<'static>,
+    noted: Noted,
     waits: SmallVec<[Point; 2]>,
 }
 
@@ -180,18 +192,14 @@ impl Board {
     pub(crate) fn write<'a>(&self, jobs: impl Iterator<Item = &'a Job>) {
         let mut heads = unpoisoned(self.heads.lock());
         heads.clear();
-        heads.extend(jobs.map(|job| Head {
-            point: job.point,
-            what: name_of(job),
-            site: job.site,
-            waits: job.open_waits().take(MOST_WAITS).collect(),
-        }));
+        heads
+            .extend(jobs.map(|job| Head { noted: Noted::of(job), waits: job.open_waits().take(MOST_WAITS).collect() }));
     }
 
     fn find(&self, point: Point) -> Option<(Noted, SmallVec<[Point; 2]>)> {
         let heads = unpoisoned(self.heads.lock());
-        let head = heads.iter().find(|head| head.point == point)?;
-        Some((Noted { point, what: head.what.clone(), site: head.site }, head.waits.clone()))
+        let head = heads.iter().find(|head| head.noted.point == point)?;
+        Some((head.noted.clone(), head.waits.clone()))
     }
 }
 
@@ -282,10 +290,21 @@ impl Shared {
 
     fn describe(&self, entry: &StreamEntry, point: Point, pending: u64, found: Found) -> StalledInstruction {
         let (noted, state, waits) = found;
-        let named = waits.iter().filter_map(|wait| Some((*wait, self.streams.get(wait.stream)?.key)));
-        let waits_for = named.map(|(wait, key)| (key, wait.seq)).collect();
+        let named = waits.iter().filter_map(|wait| Some((*wait, self.streams.get(wait.stream)?)));
+        let waits_for = named.map(|(wait, entry)| (entry.key, self.number_of(entry, wait))).collect();
+        let seq = noted.as_ref().map_or_else(|| self.number_of(entry, point), |noted| noted.number);
         let (what, site) = noted.map(|noted| (noted.what.into_owned(), noted.site)).unzip();
-        StalledInstruction { stream: entry.key, seq: point.seq, pending, what, site, state, waits_for }
+        StalledInstruction { stream: entry.key, seq, pending, what, site, state, waits_for }
+    }
+
+    /// The number for people of an instruction that has not passed; 0 for one on workers that nobody who can be asked has noted.
+    fn number_of(&self, entry: &StreamEntry, point: Point) -> u64 {
+        let Some(unordered) = entry.unordered() else { return point.seq };
+        let pool = unordered.pool.as_ref();
+        let workers = pool.into_iter().flat_map(|pool| &pool.contexts).chain([&entry.context]);
+        let running = workers.filter_map(|worker| worker.running.last()).find(|noted| noted.point == point);
+        let incomplete = || pool?.incomplete.find(point);
+        running.or_else(incomplete).map_or(0, |noted| noted.number)
     }
 }
 
@@ -295,10 +314,7 @@ type Found = (Option<Noted>, StallState, SmallVec<[Point; 2]>);
 /// What is known of an instruction that its device was given and has not finished, and what the device waits for.
 fn launched(entry: &StreamEntry, point: Point) -> Option<(Noted, SmallVec<[Point; 2]>)> {
     let flight = entry.flight.as_ref().filter(|flight| flight.launched() >= point.seq)?;
-    let first = flight.with_first(|job| {
-        let noted = Noted { point: job.point, what: name_of(job), site: job.site };
-        (noted, SmallVec::from_slice(job.waited()))
-    });
+    let first = flight.with_first(|job| (Noted::of(job), SmallVec::from_slice(job.waited())));
     first.filter(|(noted, _)| noted.point == point)
 }
 

@@ -25,7 +25,8 @@ pub struct StallReport {
 pub struct StalledInstruction {
     /// The stream.
     pub stream: StreamKey,
-    /// The instruction's number on it.
+    /// The instruction's number on it, from 1; on workers, which have no order, its number among all that was submitted, or 0 where nobody
+    /// who could be asked knows it.
     pub seq: u64,
     /// How many instructions of the stream have not passed, this one included.
     pub pending: u64,
@@ -36,7 +37,7 @@ pub struct StalledInstruction {
     pub site: Option<&'static Location<'static>>,
     /// What it is doing.
     pub state: StallState,
-    /// What must pass first: (stream, number). Empty for a root.
+    /// What must pass first: (stream, number as in [`seq`](StalledInstruction::seq)). Empty for a root.
     pub waits_for: Vec<(StreamKey, u64)>,
 }
 
@@ -150,20 +151,32 @@ impl StallReport {
                 (0, _) => "; for",
                 _ => ",",
             };
-            write!(f, "{word} {stream} #{seq}")?;
+            write!(f, "{word} {}", Named(*stream, *seq))?;
         }
         let chain = self.chain(stalled);
         if let [_, .., root] = chain.as_slice() {
-            write!(f, "; in the end for {} #{}", root.stream, root.seq)?;
+            write!(f, "; in the end for {}", Named(root.stream, root.seq))?;
         }
         Ok(())
+    }
+}
+
+/// An instruction by its stream and its number, where that is known.
+struct Named(StreamKey, u64);
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Named(stream, 0) => write!(f, "{stream}"),
+            Named(stream, number) => write!(f, "{stream} #{number}"),
+        }
     }
 }
 
 fn row(stalled: &StalledInstruction) -> [String; 4] {
     let StalledInstruction { stream, seq, what, site, state, .. } = stalled;
     let site = site.map_or_else(|| "issued where is not known".to_owned(), |site| site.to_string());
-    [format!("{stream} #{seq}"), state.to_string(), what.clone().unwrap_or_else(|| "?".to_owned()), site]
+    [Named(*stream, *seq).to_string(), state.to_string(), what.clone().unwrap_or_else(|| "?".to_owned()), site]
 }
 
 #[cfg(test)]

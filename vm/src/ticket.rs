@@ -87,7 +87,28 @@ fn first_failure(vm: &Shared, submitted: &Submitted) -> Result<(), Error> {
 }
 
 impl fmt::Debug for Ticket<'_> {
+    /// How far the submission is and which streams it is on: `Ticket(pending, on h2d@cpu:0:0 and compute@cpu:0:0)`. A failure that is
+    /// shown here still counts as one that nobody has asked for.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ticket").field("spans", &self.submitted.spans).field("is_passed", &self.is_passed()).finish()
+        let spans = self.submitted.spans.iter();
+        let all = spans.flat_map(|span| (span.first..=span.last).map(|seq| Point::new(span.stream, seq)));
+        let failure = match &self.submitted.claim {
+            Some(claim) => claim.told(),
+            None => self.vm.failures.poison(all),
+        };
+        let state = match (self.is_passed(), failure) {
+            (false, _) => "pending".to_owned(),
+            (true, None) => "passed".to_owned(),
+            (true, Some(failure)) => failure.to_string(),
+        };
+        let mut streams: Vec<String> = Vec::new();
+        for point in self.points() {
+            let name = self.vm.streams.get(point.stream).map_or_else(|| "?".to_owned(), |entry| entry.key.to_string());
+            if !streams.contains(&name) {
+                streams.push(name);
+            }
+        }
+        let on = if streams.is_empty() { String::new() } else { format!(", on {}", streams.join(" and ")) };
+        write!(f, "Ticket({state}{on})")
     }
 }

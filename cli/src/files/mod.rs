@@ -45,7 +45,7 @@ impl Format {
 }
 
 /// Why a file could not be read or written. The text begins with the path.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{}: {reason}", printable(&path.display().to_string()))]
 pub struct FileError {
     /// The file.
@@ -53,6 +53,8 @@ pub struct FileError {
     /// What is wrong with it.
     pub reason: String,
 }
+
+streamvm::ep::debug_as_display!(FileError);
 
 impl FileError {
     fn new(path: &Path, reason: impl Into<String>) -> Self {

@@ -28,7 +28,7 @@ impl fmt::Display for CudaVersion {
 }
 
 /// Why there is no CUDA device in this process. Each text is one line.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the text of each variant says what its fields are")]
 pub enum CudaAbsent {
@@ -60,6 +60,8 @@ pub enum CudaAbsent {
     #[error("the CUDA driver does not start: {0}")]
     Init(DriverError),
 }
+
+crate::debug_as_display!(CudaAbsent);
 
 #[cfg(test)]
 mod tests {

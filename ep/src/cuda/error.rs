@@ -1,7 +1,7 @@
 //! What the CUDA driver says when a call fails, as data; which of it ends a device.
 
 /// A call of the CUDA driver that failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{call} gave {name} ({code}): {text}")]
 pub struct DriverError {
     /// The driver's function.
@@ -13,6 +13,8 @@ pub struct DriverError {
     /// The driver's explanation.
     pub text: String,
 }
+
+crate::debug_as_display!(DriverError);
 
 /// Out of memory.
 #[cfg(feature = "cuda")]

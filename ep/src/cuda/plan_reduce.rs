@@ -20,8 +20,16 @@ const MANY: usize = 4096;
 /// With fewer outputs than this each has the largest block to itself: not even the multiprocessors would all have one.
 const FEW: usize = 128;
 
-/// Bytes of the state of one thread, the largest of all dtypes; for argmax an element and an index.
+/// Bytes of the state of one thread, the largest of all dtypes.
 const STATE: usize = 8;
+
+/// How many of these a state has: an element and an index for argmax, two sums for the sum and the mean of f64.
+fn parts_of_state(function: FunctionName) -> usize {
+    match function {
+        FunctionName::Op(Op::ArgMax, _) | FunctionName::Op(Op::Sum | Op::Mean, DType::F64) => 2,
+        _ => 1,
+    }
+}
 
 /// Tile, depth and pitch of `matmul.cu`.
 const TILE: usize = 64;
@@ -93,7 +101,7 @@ fn shared_out<const N: usize>(
     let team = Team::of(outputs, inner.elements(), kept.innermost(), inner.innermost());
     arguments.lanes = team.lanes as u32;
     arguments.across = team.across.into();
-    let state = if matches!(function, FunctionName::Op(Op::ArgMax, _)) { 2 * STATE } else { STATE };
+    let state = STATE * parts_of_state(function);
     let blocks = outputs.div_ceil(team.block / team.lanes);
     Some(launch(function, blocks, team.block as u32, (team.block * state) as u32, arguments))
 }

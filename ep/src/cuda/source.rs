@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString};
 
 /// Why CUDA source was not compiled.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the text of each variant says what its fields are")]
 pub enum CompileError {
@@ -29,6 +29,8 @@ pub enum CompileError {
     #[error("{call} failed: {text}")]
     Failed { call: &'static str, text: String },
 }
+
+crate::debug_as_display!(CompileError);
 
 /// Code that a driver compiles for its device: what [`compile`](Ptx::compile) makes of CUDA source, or what was made ahead.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -138,7 +138,7 @@ impl Fault {
 }
 
 /// A rule that would never do what it says.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 pub enum RuleError {
     /// A fault that the call cannot have.
     #[error("{fault} cannot be injected at {point}; the documentation of `faults` has the table of what can")]
@@ -161,6 +161,8 @@ pub enum RuleError {
         chance: f64,
     },
 }
+
+crate::debug_as_display!(RuleError);
 
 /// One fault and the calls it is for: all that match every filter, then as often as said.
 #[derive(Clone, Debug)]

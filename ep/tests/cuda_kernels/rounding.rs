@@ -1,4 +1,5 @@
-//! Casts where rounding is hard: numbers beside the middle of two neighbours, the ends of ranges, and every 16-bit float.
+//! Casts where rounding is hard: numbers beside the middle of two neighbours, the ends of ranges, and every 16-bit float; and sums that
+//! are past the range on the way.
 
 use streamvm_ep::cuda::plan;
 use streamvm_ep::*;
@@ -92,4 +93,39 @@ fn hard_casts_round_as_on_the_cpu() {
             }
         }
     }
+}
+
+/// The sum or the mean of `terms` by the CUDA kernel.
+fn reduced<T: Element + Default>(op: Op, terms: &mut [T]) -> T {
+    let mut result = [T::default()];
+    let layout = Layout::contiguous(Shape::new(&[terms.len()]).unwrap());
+    // SAFETY: so many elements, in memory that outlives the call and that nothing else touches.
+    let input = unsafe { Operand::new(terms.as_mut_ptr().cast(), T::DTYPE, layout, Access::Read) };
+    // SAFETY: likewise.
+    let out = unsafe { Operand::new(result.as_mut_ptr().cast(), T::DTYPE, Layout::SCALAR, Access::Write) };
+    let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, T::DTYPE).unwrap();
+    let params = Params::default();
+    let call = KernelCall { kernel, operands: &mut [input, out], inputs: 1, params: &params };
+    simulator::run(&plan(&call).unwrap().unwrap(), 1);
+    result[0]
+}
+
+#[test]
+fn sums_that_are_past_the_range_on_the_way_are_as_on_the_cpu() {
+    fn of<T: Element + Default + PartialEq + std::fmt::Debug>(most: T, least: T) {
+        // Few and many lanes of a block.
+        for quarter in [1, 16, 512] {
+            assert_eq!(reduced(Op::Mean, &mut vec![most; 4 * quarter]), most, "{quarter}");
+            let mut terms = vec![most; 2 * quarter];
+            terms.extend(vec![least; 2 * quarter - 1]);
+            assert_eq!(reduced(Op::Sum, &mut terms), most, "{quarter}");
+        }
+    }
+    of(f64::MAX, -f64::MAX);
+    of(bf16::MAX, bf16::MIN);
+    of(f32::MAX, -f32::MAX);
+    of(f16::MAX, f16::MIN);
+    assert_eq!(reduced(Op::Sum, &mut [f64::MAX; 2]), f64::INFINITY);
+    assert_eq!(reduced(Op::Mean, &mut [f64::INFINITY, 1.0]), f64::INFINITY);
+    assert!(reduced(Op::Mean, &mut [f64::INFINITY, f64::NEG_INFINITY]).is_nan());
 }

@@ -3,7 +3,7 @@
 use super::{BlockId, RegionId};
 
 /// Why a call was refused; the allocator is as it was before the call.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Copy, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocatorError {
     /// The configuration cannot work.
@@ -69,3 +69,5 @@ pub enum AllocatorError {
         blocks: usize,
     },
 }
+
+streamvm_ep::debug_as_display!(AllocatorError);

@@ -1,6 +1,7 @@
-//! What is read and written: lists as text, source lines, inputs of fuzzers, documents.
+//! What is read and written: lists as text, source lines, inputs of fuzzers, documents, and what `Debug` shows.
 
 mod corpus;
+mod debug;
 mod documents;
 mod sites;
 mod text;

@@ -12,11 +12,12 @@ use crate::cpu::kernels::binary16;
 use crate::cpu::kernels::number::{Float, Number};
 
 macro_rules! narrow {
-    ($float:ident by $wide:path, $rounded:path: binary $($binary:ident)*, unary $($unary:ident)*) => {
+    ($float:ident by $wide:path, $rounded:path: sum overflows $overflows:literal, binary $($binary:ident)*, unary $($unary:ident)*) => {
         impl Number for $float {
             type Sum = f32;
 
             const IS_FLOAT: bool = true;
+            const SUM_OVERFLOWS: bool = $overflows;
             const ZERO: $float = $float::ZERO;
             const LOWEST: $float = $float::NEG_INFINITY;
             const HIGHEST: $float = $float::INFINITY;
@@ -46,6 +47,16 @@ macro_rules! narrow {
             #[inline(always)]
             fn narrow(sum: f32) -> $float {
                 $float::rounded(sum)
+            }
+
+            #[inline(always)]
+            fn to_f64(self) -> f64 {
+                f64::from(self.wide())
+            }
+
+            #[inline(always)]
+            fn from_f64(wide: f64) -> $float {
+                $float::nearest(wide)
             }
 
             #[inline(always)]
@@ -127,8 +138,9 @@ macro_rules! narrow {
     };
 }
 
-narrow!(f16 by binary16::wide, binary16::rounded: binary add sub mul div pow, unary exp log sqrt tanh sigmoid);
-narrow!(bf16 by bf16::to_f32, bf16::from_f32: binary add sub mul div pow, unary exp log sqrt tanh sigmoid);
+// An `f32` holds the sum of 2^112 of the largest `f16`, and of one of the largest `bf16`.
+narrow!(f16 by binary16::wide, binary16::rounded: sum overflows false, binary add sub mul div pow, unary exp log sqrt tanh sigmoid);
+narrow!(bf16 by bf16::to_f32, bf16::from_f32: sum overflows true, binary add sub mul div pow, unary exp log sqrt tanh sigmoid);
 
 /// The nearest element to a number, ties to even, an infinity past the range: rounded once.
 pub(super) trait Nearest<N> {

@@ -41,6 +41,8 @@ pub(super) trait Number: Copy + PartialOrd + 'static {
     type Sum: Number;
 
     const IS_FLOAT: bool;
+    /// Can a sum of few elements be past the range of [`Sum`](Number::Sum)? Integers wrap instead.
+    const SUM_OVERFLOWS: bool;
     const ZERO: Self;
     /// No element is smaller.
     const LOWEST: Self;
@@ -56,6 +58,10 @@ pub(super) trait Number: Copy + PartialOrd + 'static {
     fn abs(self) -> Self;
     fn widen(self) -> Self::Sum;
     fn narrow(sum: Self::Sum) -> Self;
+    /// The nearest `f64`, which is this number if it is a float.
+    fn to_f64(self) -> f64;
+    /// The nearest number to `wide`, rounded once.
+    fn from_f64(wide: f64) -> Self;
 
     /// Would dividing by this fail?
     fn is_bad_divisor(self) -> bool;
@@ -108,11 +114,12 @@ pub(super) trait Float: Number {
 }
 
 macro_rules! floats {
-    ($($float:ident),*) => {$(
+    ($($float:ident: sum overflows $overflows:literal),*) => {$(
         impl Number for $float {
             type Sum = f64;
 
             const IS_FLOAT: bool = true;
+            const SUM_OVERFLOWS: bool = $overflows;
             const ZERO: $float = 0.0;
             const LOWEST: $float = $float::NEG_INFINITY;
             const HIGHEST: $float = $float::INFINITY;
@@ -160,6 +167,16 @@ macro_rules! floats {
             #[inline(always)]
             fn narrow(sum: f64) -> $float {
                 sum as $float
+            }
+
+            #[inline(always)]
+            fn to_f64(self) -> f64 {
+                f64::from(self)
+            }
+
+            #[inline(always)]
+            fn from_f64(wide: f64) -> $float {
+                wide as $float
             }
 
             #[inline(always)]
@@ -223,7 +240,7 @@ macro_rules! floats {
     )*};
 }
 
-floats!(f32, f64);
+floats!(f32: sum overflows false, f64: sum overflows true);
 
 macro_rules! integers {
     ($($int:ident),*) => {$(
@@ -231,6 +248,7 @@ macro_rules! integers {
             type Sum = $int;
 
             const IS_FLOAT: bool = false;
+            const SUM_OVERFLOWS: bool = false;
             const ZERO: $int = 0;
             const LOWEST: $int = $int::MIN;
             const HIGHEST: $int = $int::MAX;
@@ -292,6 +310,16 @@ macro_rules! integers {
             #[inline(always)]
             fn narrow(sum: $int) -> $int {
                 sum
+            }
+
+            #[inline(always)]
+            fn to_f64(self) -> f64 {
+                self as f64
+            }
+
+            #[inline(always)]
+            fn from_f64(wide: f64) -> $int {
+                wide as $int
             }
 
             #[inline(always)]

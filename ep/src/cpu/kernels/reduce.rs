@@ -6,6 +6,10 @@
 //! order either way. Sums of `f32` are kept in `f64`, those of 16-bit floats in `f32`, and rounded once,
 //! so the order of adding, which depends on the layout, hardly shows; an `f64` sum can differ in its last
 //! bits between layouts.
+//!
+//! A sum on the way may be past the range of what it is kept in, although the sum or the mean of all is not: of `bf16`, whose range is that
+//! of `f32`, and of `f64`. Such an output element is found by its state, which is no finite number any more, and its elements are added
+//! once more, each scaled down by [`SCALE`]. This costs a second pass over those elements alone, and a test for each output element.
 
 use crate::check::{InPlace, inferred, operands};
 use crate::cpu::kernels::elementwise::{input, output};
@@ -23,6 +27,10 @@ use crate::params::{Axes, Params};
 /// cache's ways, and long enough for the loop over it to run at vector speed.
 const TILE: usize = 64;
 
+/// What elements are scaled by so that no sum of them is past the range of `f64`: 2 to the power -64, as no tensor has 2^64 elements. A
+/// power of two changes no bit of an element, unless the element is smaller than 2^-958, which is nothing beside a sum that overflowed.
+const SCALE: f64 = 1.0 / 18_446_744_073_709_551_616.0;
+
 /// How a reduction folds elements of type `T`.
 pub(super) trait Fold<T: Number> {
     /// What is kept while folding.
@@ -35,6 +43,24 @@ pub(super) trait Fold<T: Number> {
     fn join(left: Self::State, right: Self::State) -> Self::State;
     /// The result for `count` elements.
     fn finish(state: Self::State, count: usize) -> T;
+
+    /// Has the state gone past its range, so that only [`Fold::finish_scaled`] may know the result? Also of elements that are no finite
+    /// numbers.
+    #[inline(always)]
+    fn overflowed(_state: Self::State) -> bool {
+        false
+    }
+
+    /// The result for `count` elements whose sum, each scaled by [`SCALE`], is `sum`; of folds that can overflow.
+    fn finish_scaled(_sum: f64, _count: usize) -> Option<T> {
+        None
+    }
+}
+
+/// Can a sum of `T` overflow, and is this no finite number? Only the difference of finite numbers is one.
+#[inline(always)]
+fn sum_overflowed<T: Number>(sum: T::Sum) -> bool {
+    T::SUM_OVERFLOWS && sum.sub(sum).is_nan()
 }
 
 pub(super) struct Sum;
@@ -57,6 +83,15 @@ impl<T: Number> Fold<T> for Sum {
     fn finish(state: T::Sum, _count: usize) -> T {
         T::narrow(state)
     }
+
+    #[inline(always)]
+    fn overflowed(state: T::Sum) -> bool {
+        sum_overflowed::<T>(state)
+    }
+
+    fn finish_scaled(sum: f64, _count: usize) -> Option<T> {
+        Some(T::from_f64(sum / SCALE))
+    }
 }
 
 pub(super) struct Mean;
@@ -78,6 +113,15 @@ impl<T: Float> Fold<T> for Mean {
 
     fn finish(state: T::Sum, count: usize) -> T {
         T::mean(state, count)
+    }
+
+    #[inline(always)]
+    fn overflowed(state: T::Sum) -> bool {
+        sum_overflowed::<T>(state)
+    }
+
+    fn finish_scaled(sum: f64, count: usize) -> Option<T> {
+        Some(T::from_f64(sum / count as f64 / SCALE))
     }
 }
 
@@ -165,10 +209,36 @@ fn one_by_one<T: Number, F: Fold<T>>(a: &Operand, out: &Operand, kept: &Walk<2>,
                 // meet the output.
                 state = unsafe { rows::fold(length, row, state, F::START, F::step, F::join) };
             });
+            let result = result::<T, F>(state, count, a, from + place * kept_stride, reduced);
             // SAFETY: the walk stays within the output, which holds `T` and may be written.
-            unsafe { out.set(place, F::finish(state, count)) };
+            unsafe { out.set(place, result) };
         }
     });
+}
+
+/// The result of a fold, whose elements are those of `a` that `reduced` reaches from `first`.
+#[inline(always)]
+fn result<T: Number, F: Fold<T>>(state: F::State, count: usize, a: &Operand, first: usize, reduced: &Walk<1>) -> T {
+    if F::overflowed(state)
+        && let Some(result) = F::finish_scaled(scaled_sum::<T>(a, first, reduced), count)
+    {
+        return result;
+    }
+    F::finish(state, count)
+}
+
+/// The sum of the elements of `a` that `reduced` reaches from `first`, each scaled by [`SCALE`].
+#[cold]
+fn scaled_sum<T: Number>(a: &Operand, first: usize, reduced: &Walk<1>) -> f64 {
+    let [stride] = reduced.row_strides();
+    let mut sum = 0.0;
+    reduced.rows(|[within]| {
+        let row = input::<T>(a, first + within, stride);
+        let step = |sum: f64, x: T| sum + x.to_f64() * SCALE;
+        // SAFETY: the walk stays within the input, from where the caller has folded; it holds `T` and does not meet the output.
+        sum = unsafe { rows::fold(reduced.row_length(), row, sum, 0.0, step, Number::add) };
+    });
+    sum
 }
 
 fn side_by_side<T: Number, F: Fold<T>>(a: &Operand, out: &Operand, kept: &Walk<2>, reduced: &Walk<1>, count: usize) {
@@ -191,8 +261,9 @@ fn side_by_side<T: Number, F: Fold<T>>(a: &Operand, out: &Operand, kept: &Walk<2
             });
             let out = output::<T>(out, to + first * out_stride, out_stride);
             for (place, &state) in states.iter().enumerate() {
+                let result = result::<T, F>(state, count, a, from + first + place, reduced);
                 // SAFETY: the walk stays within the output, which holds `T` and may be written.
-                unsafe { out.set(place, F::finish(state, count)) };
+                unsafe { out.set(place, result) };
             }
             first += width;
         }

@@ -41,7 +41,7 @@ struct Team {
 template <class T> struct SumOf { typedef T type; };
 template <> struct SumOf<f32> { typedef f64 type; };
 
-// Sums of f32 are kept in f64, those of 16-bit floats in f32, and rounded once.
+// Sums of f32 and bf16 are kept in f64, those of f16 in f32, and rounded once: so no sum on the way is past the range.
 template <class T> struct Sum {
     typedef typename SumOf<T>::type State;
     static __device__ __forceinline__ State start() { return 0; }
@@ -51,19 +51,46 @@ template <class T> struct Sum {
     static __device__ __forceinline__ State step(State state, T element, u64) { return join(state, (State)wide(element)); }
     static __device__ __forceinline__ T finish(State state, u64) { return (T)state; }
 };
-template <class T> struct SumNarrow {
-    typedef f32 State;
+template <class T, class S> struct SumNarrow {
+    typedef S State;
     static __device__ __forceinline__ State start() { return 0; }
     static __device__ __forceinline__ State join(State left, State right) { return left + right; }
-    static __device__ __forceinline__ State step(State state, T element, u64) { return state + wide(element); }
+    static __device__ __forceinline__ State step(State state, T element, u64) { return state + (State)wide(element); }
     static __device__ __forceinline__ T finish(State state, u64) { return To<T>::from(state); }
 };
-template <> struct Sum<f16> : SumNarrow<f16> {};
-template <> struct Sum<bf16> : SumNarrow<bf16> {};
+template <> struct Sum<f16> : SumNarrow<f16, f32> {};
+template <> struct Sum<bf16> : SumNarrow<bf16, f64> {};
 
-template <class T> struct Mean : Sum<T> {
-    typedef typename Sum<T>::State State;
+// What the kernels `sum` and `mean` fold: as Sum, but of f64 a sum of scaled elements goes along, which is taken where the plain one is no
+// finite number. A sum on the way may be past the range although the result is not.
+template <class T> struct Total : Sum<T> {};
+template <> struct Total<f64> {
+    struct State {
+        f64 plain;
+        f64 scaled;
+    };
+    // 2 to the power 64: no tensor has as many elements, and an element that loses bits by it is nothing beside a sum that overflowed.
+    static __device__ __forceinline__ f64 scale() { return 18446744073709551616.0; }
+    static __device__ __forceinline__ State start() { return State{0, 0}; }
+    static __device__ __forceinline__ State join(State left, State right) {
+        return State{left.plain + right.plain, left.scaled + right.scaled};
+    }
+    static __device__ __forceinline__ State step(State state, f64 element, u64) {
+        return State{state.plain + element, state.scaled + element / scale()};
+    }
+    static __device__ __forceinline__ f64 over(State state, f64 count) {
+        bool finite = !is_nan(state.plain - state.plain);
+        return finite ? state.plain / count : state.scaled / count * scale();
+    }
+    static __device__ __forceinline__ f64 finish(State state, u64) { return over(state, 1); }
+};
+
+template <class T> struct Mean : Total<T> {
+    typedef typename Total<T>::State State;
     static __device__ __forceinline__ T finish(State state, u64 count) { return To<T>::from(state / (State)count); }
+};
+template <> struct Mean<f64> : Total<f64> {
+    static __device__ __forceinline__ f64 finish(State state, u64 count) { return over(state, (f64)count); }
 };
 
 template <class T> struct Largest {
@@ -250,7 +277,7 @@ template <class T> __device__ __forceinline__ void log_softmax_backward(const Ar
 // A bool is compared as its byte.
 #define OF_ALL(op, name) OF_NUMBERS(op, name) OF(op, name, bool, u8)
 
-OF_NUMBERS(Sum, sum)
+OF_NUMBERS(Total, sum)
 OF_FLOATS(Mean, mean)
 OF_ALL(Largest, reduce_max)
 OF_ALL(Smallest, reduce_min)

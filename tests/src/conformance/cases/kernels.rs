@@ -1,6 +1,8 @@
 //! Kernels: each op for each dtype that the device has it for, over shapes and views, against the naive reference.
 
-use streamvm_ep::{Access, Axes, DType, Error, Kernel, KernelError, LateCause, Layout, Op, Params, Shape, infer};
+use streamvm_ep::{
+    Access, Axes, DType, Element, Error, Kernel, KernelError, LateCause, Layout, Op, Params, Shape, bf16, f16, infer,
+};
 
 use super::table;
 use crate::Random;
@@ -39,6 +41,7 @@ ops! {
     division_by_zero_is_told [],
     a_negative_exponent_is_told [],
     integers_wrap [],
+    sums_on_the_way_may_be_past_the_range [],
     a_registered_kernel_runs [HostKernels],
     a_registered_kernel_fails [],
     a_panic_is_told [],
@@ -398,6 +401,40 @@ fn integers_wrap(bench: &Bench) -> Result<(), Fail> {
     let small = lab.vector(&mut lane, &[200u8, 3])?;
     lane.op(Op::Mul, &[&small, &small], &small, &none)?;
     lab.expect(&mut lane, &small, &[(200 * 200 % 256) as u8, 9], "200 * 200 as u8")
+}
+
+fn sums_on_the_way_may_be_past_the_range(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    sums_past_the_range(&lab, f32::MAX, -f32::MAX, 0.0)?;
+    sums_past_the_range(&lab, f64::MAX, -f64::MAX, 0.0)?;
+    sums_past_the_range(&lab, f16::MAX, f16::MIN, f16::ZERO)?;
+    sums_past_the_range(&lab, bf16::MAX, bf16::MIN, bf16::ZERO)?;
+    ensure_eq!(lab.device.take_failures(), [], "failures of calls that are right");
+    Ok(())
+}
+
+/// Sums and means of the largest numbers of a dtype that are in its range: over all of a vector, and over the outer axis of a matrix.
+fn sums_past_the_range<T: Element + PartialEq + std::fmt::Debug>(
+    lab: &Lab,
+    most: T,
+    least: T,
+    zero: T,
+) -> Result<(), Fail> {
+    let mut lane = lab.lane()?;
+    let dtype = T::DTYPE;
+    let outer = Params::over(Axes::new(&[0])?);
+    for (op, terms) in [(Op::Mean, [most; 4]), (Op::Sum, [most, most, least, zero])] {
+        let row = lab.vector(&mut lane, &terms)?;
+        let one = lab.vector(&mut lane, &[zero])?;
+        lane.op(op, &[&row], &one.with(Layout::contiguous(Shape::SCALAR)), &Params::default())?;
+        lab.expect(&mut lane, &one, &[most], &format!("{op} of {dtype}: the result is in the range"))?;
+        let columns = lab.vector(&mut lane, &terms.map(|term| [term; 3]).concat())?;
+        let three = lab.vector(&mut lane, &[zero; 3])?;
+        let matrix = columns.with(Layout::contiguous(Shape::new(&[4, 3])?));
+        lane.op(op, &[&matrix], &three, &outer)?;
+        lab.expect(&mut lane, &three, &[most; 3], &format!("{op} of {dtype} over the outer axis"))?;
+    }
+    Ok(())
 }
 
 fn a_registered_kernel_runs(bench: &Bench) -> Result<(), Fail> {

@@ -1,0 +1,206 @@
+"""Runs random scripts by `streamvm run` and compares what they save with NumPy, as `make diff` calls it.
+
+usage: diff.py [-h] [--scripts N] [--seed SEED] [--only INDEX] [--keep FOLDER] COMMAND
+
+COMMAND is the `streamvm` to test. Script INDEX of a seed is always the same; a failure names both, is made smaller by dropping lines, and
+is left in FOLDER. At the end stands how much was drawn of what; a function of functions.txt that no script had is a failure too.
+"""
+
+import argparse
+import multiprocessing
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+
+import numpy as np
+
+from draw import Draw
+from files import write_npy, write_safetensors
+from refuse import Refuse
+from script import Dropped, State, Wrong
+from stop import Stop
+from tables import FUNCTIONS
+
+HERE = pathlib.Path(__file__).parent
+# Pairs of a function and a dtype that every run of enough scripts has.
+PAIRS = [(function, dtype) for function, (_, dtypes) in sorted(FUNCTIONS.items()) for dtype in dtypes]
+# Seconds for a script, which takes some hundredths of one.
+PATIENCE = 120
+
+
+class Outputs:
+    """What a script has saved and printed."""
+
+    def __init__(self, folder, printed):
+        self.folder, self.printed = folder, printed
+
+    def __call__(self, file):
+        return np.load(self.folder / f"{file}.npy")
+
+
+def modes(seed):
+    """How a script is run: on threads, in the caller, or stepped."""
+    return [["--mode", "threaded"], ["--mode", "threaded"], ["--mode", "inline"], ["--mode", f"sim:{seed}"]]
+
+
+class Case:
+    """A script in a folder of its own."""
+
+    def __init__(self, command, seed, index):
+        self.command, self.seed, self.index = command, seed, index
+        # Every seventh script must be refused, and every eleventh must stop in the middle.
+        if index % 7 == 6:
+            self.drawn = Refuse((seed, index)).draw()
+        elif index % 11 == 10:
+            self.drawn = Stop((seed, index)).draw()
+        else:
+            first = 2 * index
+            self.drawn = Draw((seed, index), [PAIRS[at % len(PAIRS)] for at in (first, first + 1)]).draw()
+        self.mode = modes(index)[index // 3 % 4]
+
+    def text(self, statements):
+        lines = [line for statement in statements for line in statement.lines]
+        return "\n".join(lines + [line for statement in statements for line in statement.saves]) + "\n"
+
+    def run(self, folder, statements):
+        """Runs these statements; gives what is wrong, or nothing."""
+        script = folder / "script.svm"
+        script.write_text(self.text(statements))
+        for saved in folder.glob("*.npy"):
+            if saved.name[0] in "se":
+                saved.unlink()
+        options = [*self.mode, "--cpu-devices", "2", "--sim-devices", "1"]
+        try:
+            done = subprocess.run([self.command, "run", *options, "script.svm"], cwd=folder, capture_output=True, text=True,
+                                  timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            return f"not over after {PATIENCE} s"
+        return self.drawn.judge(statements, done, Outputs(folder, done.stdout.splitlines()))
+
+    def write_inputs(self, folder):
+        tensors = {}
+        for name, (array, dtype, how) in self.drawn.inputs.items():
+            if how == "safetensors":
+                tensors[name] = (array, dtype)
+            else:
+                write_npy(folder / f"{name}.npy", array, how == "F")
+        write_safetensors(folder / "in.safetensors", tensors)
+
+    def smaller(self, folder):
+        """The statements that are left when as many as possible are dropped and something is still wrong."""
+        left = list(self.drawn.statements)
+        for at in range(len(left) - 1, -1, -1):
+            fewer = left[:at] + left[at + 1:]
+            try:
+                self.drawn.judge(fewer, None, None)
+                if self.run(folder, fewer):
+                    left = fewer
+            except Dropped:
+                pass
+        return left
+
+
+def judge_run(statements, done, outputs):
+    """Of a script that must run: what is wrong, or nothing. Without an outcome: can these statements be carried out?"""
+    state = State()
+    if done is None:
+        for statement in statements:
+            statement.run(state, None)
+        return None
+    if done.returncode != 0:
+        return f"exit code {done.returncode}: {done.stderr.strip()}"
+    try:
+        for statement in statements:
+            statement.run(state, outputs)
+    except Wrong as wrong:
+        return str(wrong)
+    except FileNotFoundError as missing:
+        return f"nothing was saved: {missing}"
+    return None
+
+
+Draw.judge = staticmethod(judge_run)
+
+
+def one(job):
+    """Draws, runs and judges a script; gives what was drawn and what is wrong."""
+    command, seed, index, keep = job
+    np.seterr(all="ignore")
+    case = Case(command, seed, index)
+    counted = Counter([case.drawn.KIND])
+    for statement in case.drawn.statements:
+        counted += statement.drawn
+    counted["statements"] = sum(len(statement.lines) for statement in case.drawn.statements)
+    with tempfile.TemporaryDirectory(prefix="streamvm-diff-") as path:
+        folder = pathlib.Path(path)
+        case.write_inputs(folder)
+        wrong = case.run(folder, case.drawn.statements)
+        if not wrong:
+            return counted, None
+        left = case.smaller(folder)
+        wrong = case.run(folder, left) or wrong
+        kept = keep / f"seed{seed}-script{index}"
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(folder, kept)
+        numbered = "\n".join(f"{at + 1:4} {line}" for at, line in enumerate(case.text(left).splitlines()))
+        return counted, (f"script {index} of seed {seed} ({' '.join(case.mode)}), left in {kept}:\n{numbered}\n{wrong}\n"
+                         f"again: make diff SEED={seed} ONLY={index}")
+
+
+def summary(counted):
+    """Lines about what was drawn."""
+    pairs = {key: count for key, count in counted.items() if isinstance(key, tuple)}
+    for function in sorted(FUNCTIONS):
+        dtypes = [f"{dtype} {pairs[function, dtype]}" for dtype in FUNCTIONS[function][1] if (function, dtype) in pairs]
+        yield f"{function:21} {', '.join(dtypes)}"
+    casts = sum(1 for key in counted if isinstance(key, str) and key.startswith("cast "))
+    yield f"{'pairs of a cast':21} {casts} of 64"
+    for key in sorted(key for key in counted if isinstance(key, str) and not key.startswith("cast ")):
+        yield f"{key:50} {counted[key]}"
+
+
+def missing(counted, scripts):
+    """What should have been drawn and was not: every function of the command, and with enough scripts each with all its dtypes."""
+    listed = [line.split()[0] for line in (HERE / "functions.txt").read_text().splitlines() if line and not line.startswith("#")]
+    seen = {key[0] for key in counted if isinstance(key, tuple)}
+    gone = [function for function in listed if function not in seen]
+    if scripts >= 3 * len(PAIRS):
+        gone += [f"{function} of {dtype}" for function, dtype in PAIRS if (function, dtype) not in counted]
+    return gone
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("command", help="the streamvm to test")
+    parser.add_argument("--scripts", type=int, default=2000, metavar="N")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", type=int, metavar="INDEX", help="this script alone")
+    parser.add_argument("--keep", type=pathlib.Path, default=pathlib.Path("target/diff"), metavar="FOLDER")
+    given = parser.parse_args()
+    indices = range(given.scripts) if given.only is None else [given.only]
+    command = str(pathlib.Path(given.command).resolve())
+    jobs = [(command, given.seed, index, given.keep.resolve()) for index in indices]
+    counted, failures = Counter(), []
+    with multiprocessing.Pool(os.cpu_count()) as pool:
+        for drawn, failure in pool.imap_unordered(one, jobs, chunksize=4):
+            counted += drawn
+            if failure:
+                failures.append(failure)
+                print(failure, flush=True)
+            if len(failures) == 20:
+                pool.terminate()
+                break
+    print("\n".join(summary(counted)))
+    gone = missing(counted, len(jobs)) if given.only is None and not failures else []
+    for what in gone:
+        print(f"no script had {what}: teach it to tables.py and draw.py")
+    print(f"seed {given.seed}: {len(jobs)} scripts, {counted['statements']} lines, {len(failures)} wrong")
+    return 1 if failures or gone else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+//! `Debug` of what users hold and return: what an error is, what a handle is and how far it is, and which function it was.
+
+use std::fmt::{Debug, Display};
+use std::sync::mpsc;
+
+use streamvm::ep::{KernelError, Op, OpError, Params};
+use streamvm::{
+    BuildError, DType, DeviceId, Error, InstructionList, InstructionsBuilder, Mode, StallState, StreamKey, Var, Vm,
+};
+use streamvm_tests::{CPU, PATIENCE};
+
+fn says_the_same(error: &(impl Debug + Display)) {
+    let (shown, told) = (format!("{error:?}"), error.to_string());
+    assert_eq!(shown, told);
+    assert!(told.contains(' ') && !told.contains(" { "), "{told}");
+}
+
+/// `main` prints the `Debug` of the error that it returns.
+#[test]
+fn errors_are_shown_as_sentences() {
+    let vm = Vm::builder().mode(Mode::Inline).build().expect("an engine");
+    let x = vm.tensor(&[1i32, 2], &[2]).and_then(|x| x.to(CPU)).expect("a tensor");
+    let refused: Error = x.op(Op::Exp, &[], Params::default()).expect_err("no exponential of integers");
+    says_the_same(&refused);
+    let Error::Build(refused) = refused else { panic!("{refused}") };
+    says_the_same(&refused);
+    let BuildError::Op(op) = refused else { panic!("{refused}") };
+    assert!(
+        matches!(op, OpError::DType { op: Op::Exp, dtype: DType::I32, .. }),
+        "fields are there to be matched: {op}"
+    );
+    says_the_same(&op);
+    let zero = x.op(Op::Sub, &[&x], Params::default()).expect("zeros");
+    let divided = x.op(Op::Div, &[&zero], Params::default()).expect("it is submitted");
+    let failed = divided.to_vec::<i32>().expect_err("a division by zero");
+    says_the_same(&failed);
+    let Error::Failed(failure) = &failed else { panic!("{failed}") };
+    says_the_same(failure);
+    says_the_same(&failure.cause);
+    says_the_same(&KernelError::DivisionByZero { op: Op::Div, index: 3 });
+    says_the_same(&"cpu".parse::<DeviceId>().expect_err("no number"));
+    says_the_same(&"compute".parse::<StreamKey>().expect_err("no device"));
+    says_the_same(&"nowhere".parse::<streamvm::Place>().expect_err("no place"));
+    says_the_same(&InstructionList::parse("%0 nothing").expect_err("no list"));
+    says_the_same(&vm.find_cuda().err().unwrap_or(streamvm::ep::cuda::CudaAbsent::NotBuilt));
+}
+
+#[test]
+fn handles_say_what_they_are_and_how_far_they_are() {
+    let vm = Vm::builder().workers(1).build().expect("an engine");
+    let mut builder = InstructionsBuilder::new();
+    let x = builder.fill(CPU, DType::F32, &[2, 3], 1.0).expect("a fill");
+    assert_eq!(format!("{x:?}"), "Tensor(f32[2,3] on cpu:0, not submitted)");
+    let ticket = vm.submit(builder.finish()).expect("it is submitted");
+    assert_eq!(format!("{x:?}"), "Tensor(f32[2,3] on cpu:0, written)");
+    let part = x.slice(0, 0..1).expect("a part");
+    assert_eq!(format!("{part:?}"), "Tensor(f32[1,3] on cpu:0, a view, written)");
+    ticket.wait().expect("it passes");
+    assert_eq!(format!("{ticket:?}"), "Ticket(passed, on compute@cpu:0:0)");
+
+    let (var, counted) = (Var::new(), Var::counted());
+    assert_eq!(
+        (format!("{var:?}"), format!("{counted:?}")),
+        ("Var(not submitted)".into(), "Var(not submitted, version 0)".into())
+    );
+    let (open, gate) = mpsc::channel::<()>();
+    let ticket = vm.push("gate", [counted.write()], move || Ok(gate.recv()?)).expect("a push");
+    let shown = format!("{ticket:?}");
+    assert!(shown.starts_with("Ticket(pending, on workers@cpu:0"), "{shown}");
+    open.send(()).expect("it runs");
+    ticket.wait().expect("it passes");
+    assert_eq!(format!("{counted:?}"), "Var(written, version 1)");
+    let failing = vm.push("broken", [var.write()], || Err("on purpose".into())).expect("a push");
+    while !failing.is_passed() {
+        std::thread::yield_now();
+    }
+    let shown = format!("{failing:?}");
+    assert!(shown.starts_with("Ticket(broken failed on workers@cpu:0") && shown.contains("on purpose"), "{shown}");
+    // To be shown is not to be asked for.
+    assert!(vm.wait_all().is_err());
+    let stats = format!("{:?}", vm.stats());
+    assert!(stats.contains("stream: compute@cpu:0:0, instructions: 1") && stats.contains("place: cpu:0"), "{stats}");
+}
+
+/// The engine's own numbers of functions on workers lead to their cells, and are large.
+#[test]
+fn the_nth_push_is_called_n() {
+    for mode in [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 5 }] {
+        let vm = Vm::builder().mode(mode).workers(2).build().expect("an engine");
+        let var = Var::new();
+        // Cells are used again, in another order than that of the program.
+        for _ in 1..7 {
+            vm.push("fine", [var.update()], || Ok(())).expect("a push").wait().expect("it passes");
+        }
+        let ticket = vm.push("seventh", [var.update()], || Err("on purpose".into())).expect("a push");
+        let Err(Error::Failed(failure)) = ticket.wait() else { panic!("{mode:?}: it fails") };
+        assert_eq!(failure.number, 7, "{mode:?}");
+        let text = failure.to_string();
+        assert!(
+            text.starts_with("seventh failed on workers@cpu:0") && text.contains("(instruction 7 of the program)"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_stall_report_calls_the_nth_push_n() {
+    let vm = Vm::builder().workers(1).build().expect("an engine");
+    let var = Var::new();
+    for _ in 1..4 {
+        vm.push("fine", [var.update()], || Ok(())).expect("a push").wait().expect("it passes");
+    }
+    let (open, gate) = mpsc::channel::<()>();
+    vm.push("fourth", [var.update()], move || Ok(gate.recv()?)).expect("a push");
+    let start = std::time::Instant::now();
+    let found = loop {
+        let report = vm.stall_report();
+        match report.streams.first() {
+            Some(stalled) if stalled.state == StallState::Running => break (stalled.seq, report.to_string()),
+            _ => assert!(start.elapsed() < PATIENCE, "{report}"),
+        }
+        std::thread::yield_now();
+    };
+    open.send(()).expect("it runs");
+    assert!(found.0 == 4 && found.1.contains(" #4 ") && found.1.contains("fourth"), "{}", found.1);
+    vm.wait_all().expect("it passes");
+}
