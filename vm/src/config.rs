@@ -381,8 +381,10 @@ impl VmBuilder {
         let sync = SoftSync::new(self.soft_sync, capabilities.clone());
         let mut state = State::new(sync);
         state.plant(self.planted);
+        let (handle, me) = Handle::new(state);
         let shared = Arc::new(Shared {
-            handle: Handle::new(state),
+            handle,
+            me,
             streams: StreamTable::new(),
             failures: CachePadded::default(),
             returned: Inbox::new(),

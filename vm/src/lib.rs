@@ -76,6 +76,7 @@ mod flight;
 mod fork;
 mod handle;
 mod help;
+mod idle;
 mod inbox;
 mod intake;
 mod job;

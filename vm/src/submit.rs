@@ -441,8 +441,8 @@ impl Shared {
             memory.fill_from(bytes);
         }
         // Made by this very call, so no other engine has seen it.
-        if tensor.resource().claim(self.handle).is_ok() {
-            tensor.resource().keep(self.handle, id, true);
+        if tensor.resource().claim(self.me).is_ok() {
+            tensor.resource().keep(self.me, id, true);
         }
         Ok(())
     }
