@@ -275,7 +275,7 @@ impl Engine for Handle {
         let mut submitted = Submitted::default();
         let mut inside = self.lock();
         let Inside { vm: Found::Open(vm), state: Some(state) } = &mut *inside else { return Err(Error::Shutdown) };
-        let attempt = vm.attempt_inside(state, single, &mut submitted);
+        let attempt = vm.attempt_inside(state, single, &mut submitted, false);
         // Nearly always nothing is left to do, and nobody has to keep the engine for it.
         if matches!(&attempt, Ok(after) if vm.is_done(after)) {
             return Ok(());
@@ -342,7 +342,6 @@ mod tests {
 
     use streamvm_ep::DType;
     use streamvm_instructions::Tensor;
-    use streamvm_stream::{StreamKey, StreamType};
 
     use super::*;
     use crate::{Mode, Vm};
