@@ -88,6 +88,8 @@ mod moments;
 mod monitor;
 mod outbox;
 mod pool;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod pool_tests;
 mod prepare;
 mod profile;
 mod progress;
