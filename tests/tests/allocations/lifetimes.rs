@@ -153,18 +153,21 @@ impl Dropper {
 impl Drop for Dropper {
     fn drop(&mut self) {
         self.sender = None;
-        self.thread.take().map(|thread| thread.join().expect("it does not panic"));
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("it does not panic");
+        }
     }
 }
 
 /// Engines after which bytes are counted first, and how many are counted.
-const WARM: usize = 32;
-const COUNTED: usize = 128;
+const WARM: usize = 16;
+const COUNTED: usize = 64;
 
 /// All that are counted may leave so many bytes: no engine leaves an allocation, which has sixteen at least.
 const FEW: isize = 4 * COUNTED as isize;
 
 /// Asserts that engines of `mode` that run `program` leave nothing behind.
+#[expect(clippy::print_stdout, reason = "tells what it counted")]
 fn leaves_nothing(mode: Mode, (survivor, program): (&str, Program), dropped: Dropped) {
     let dropper = Dropper::new();
     let build = || Vm::builder().mode(mode).cpu_threads(1).workers(1).build().expect("an engine");
@@ -219,4 +222,37 @@ fn engines_in_the_callers_thread_leave_nothing_behind() {
 #[test]
 fn stepped_engines_leave_nothing_behind() {
     leave_nothing(Mode::Simulated { seed: 1 });
+}
+
+/// Megabytes of this process that are in memory.
+#[cfg(target_os = "linux")]
+fn resident_mib() -> f64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("the kernel tells it");
+    let pages: f64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
+    // Pages of 4 KiB, as on all machines that run this by hand.
+    pages / 256.0
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "takes minutes; the tests above count the same bytes"]
+#[expect(clippy::print_stdout, reason = "tells what it counted")]
+fn a_million_engines_need_no_more_memory_than_a_thousand() {
+    let _turn = turn();
+    let modes = [Mode::Inline, Mode::Simulated { seed: 1 }, Mode::Threaded];
+    let mut first = 0.0;
+    for number in 1..=1_000_000 {
+        let vm = Vm::builder().mode(modes[number % 3]).cpu_threads(1).workers(1).build().expect("an engine");
+        let x = vm.tensor(&[1.0f32, 2.0], &[2]).expect("a tensor");
+        drop(vm);
+        assert_eq!(x.wait(), Ok(()));
+        if number == 1_000 {
+            first = resident_mib();
+        }
+        if number == 1_000 || number % 100_000 == 0 {
+            println!("{number} engines: {:.1} MiB resident, {} bytes live", resident_mib(), growth(0));
+        }
+    }
+    let more = resident_mib() - first;
+    assert!(more < 8.0, "{more} MiB more");
 }
