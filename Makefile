@@ -58,6 +58,9 @@ bench-instr: ## instructions of the processor per operation, counted under valgr
 doc: ## the documentation of all crates, in target/doc
 	$(CARGO) doc --quiet --workspace --no-deps
 
+# Models and sanitizers take longer than the tests that they stand beside (`tests/limit.sh`).
+loom shuttle tsan asan: export STREAMVM_TEST_LIMIT ?= 3600
+
 loom: ## every interleaving of the lock-free pieces, and broken twins that must fail
 	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --quiet --profile model -p streamvm-ep -p streamvm-stream -p streamvm --lib --target-dir target/loom loom_
 

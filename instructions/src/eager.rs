@@ -32,7 +32,7 @@ impl Tensor {
 
     fn submit(&self, builder: InstructionsBuilder) -> Result<(), Error> {
         let (engine, _) = self.engine()?;
-        engine.submit(&mut builder.finish())
+        engine.get().submit(&mut builder.finish())
     }
 
     /// Runs `op` with this tensor as the first input.
@@ -63,7 +63,7 @@ impl Tensor {
         let (engine, _) = self.engine()?;
         let stream = StreamKey::new(device, StreamType::Compute, current_lane());
         let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
-        Single::submit_op(stream, (op, params), uses, site, |single| engine.submit_one(single))?;
+        Single::submit_op(stream, (op, params), uses, site, |single| engine.get().submit_one(single))?;
         Ok(output)
     }
 
@@ -102,7 +102,7 @@ impl Tensor {
     /// an engine; [`Error::Shutdown`] where the engine is gone and the write never passes.
     pub fn wait(&self) -> Result<(), Error> {
         let (engine, id) = self.engine()?;
-        engine.wait(id, self.part_of_storage().as_ref(), Deadline::current())
+        engine.get().wait(id, self.part_of_storage().as_ref(), Deadline::current())
     }
 
     /// [`Tensor::wait`] for at most `timeout`.
@@ -111,7 +111,7 @@ impl Tensor {
     /// As [`Tensor::wait`]; [`Error::Timeout`] when it is not over by then.
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), Error> {
         let (engine, id) = self.engine()?;
-        engine.wait(id, self.part_of_storage().as_ref(), Deadline::within(timeout))
+        engine.get().wait(id, self.part_of_storage().as_ref(), Deadline::within(timeout))
     }
 
     /// Calls `callback`, on a thread made for callbacks, once the last submitted writes of this tensor's elements have passed.
@@ -120,10 +120,10 @@ impl Tensor {
     /// [`Error::NotSubmitted`]; [`Error::Forked`]: the callback is dropped.
     pub fn on_passed(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) -> Result<(), Error> {
         let (engine, id) = self.engine()?;
-        if engine.is_forked() {
+        if engine.get().is_forked() {
             return Err(Error::Forked);
         }
-        engine.on_passed(id, self.part_of_storage().as_ref(), Box::new(callback));
+        engine.get().on_passed(id, self.part_of_storage().as_ref(), Box::new(callback));
         Ok(())
     }
 
@@ -188,7 +188,7 @@ impl Tensor {
         &self,
         read: impl FnOnce(&mut FnContext<'_>) -> Result<T, FnError> + Send + 'static,
     ) -> Result<T, Error> {
-        self.engine()?.0.may_wait()?;
+        self.engine()?.0.get().may_wait()?;
         let mut builder = InstructionsBuilder::new();
         let reachable = Home::of(self) == Home::Pageable;
         let copy = match (reachable, self.layout().is_contiguous()) {
@@ -208,7 +208,7 @@ impl Tensor {
         })?;
         self.submit(builder)?;
         let (engine, id) = read_over.resource().bound().ok_or(Error::NotSubmitted)?;
-        engine.wait(id, None, Deadline::current())?;
+        engine.get().wait(id, None, Deadline::current())?;
         let value = result.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The wait returned Ok, so the closure ran to its end and left the value.
         value.ok_or(Error::Shutdown)
@@ -487,7 +487,7 @@ impl Future for Passed {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         // Before the lock: the thread that has it may not be in this process.
-        if self.engine.is_forked() {
+        if self.engine.get().is_forked() {
             return Poll::Ready(Err(Error::Forked));
         }
         // Wakers are user code: made before the lock is taken, dropped after it is left.

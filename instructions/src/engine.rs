@@ -4,6 +4,8 @@
 //! convenience calls (`to_vec`, `wait`, eager operators) go through this trait. It is defined here so that the crate
 //! that runs instructions can depend on this one, and not the other way round.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use streamvm_ep::Footprint;
 
 use crate::{Deadline, Error, InstructionList, Single};
@@ -22,14 +24,51 @@ impl ResourceId {
 /// Told how a wait ended; runs on a thread of its own.
 pub type Callback = Box<dyn FnOnce(Result<(), Error>) + Send + 'static>;
 
-/// An engine as whatever belongs to it knows it: for as long as the process lives, so that nobody counts who knows it. What it holds
-/// goes when it ends; what is submitted then is refused with [`Error::Shutdown`], and what became of a resource can still be asked for.
-pub type EngineRef = &'static dyn Engine;
+/// Where engines are called: a place that stays for as long as the process, so that nobody counts references to it. It may serve
+/// several engines, one after the other.
+pub struct EngineAddress {
+    engine: &'static dyn Engine,
+}
 
-/// Whether two are the same engine.
-#[inline]
-pub(crate) fn same(one: EngineRef, other: EngineRef) -> bool {
-    std::ptr::addr_eq(one, other)
+impl EngineAddress {
+    /// A place where `engine` answers.
+    pub const fn new(engine: &'static dyn Engine) -> EngineAddress {
+        EngineAddress { engine }
+    }
+}
+
+/// One engine, as tensors, variables, events and futures know it: its address, and a number that no other engine of the process
+/// has. So an address can serve a new engine while something of an older one is still there.
+///
+/// What the engine holds goes when it ends; what is submitted then is refused with [`Error::Shutdown`], and what became of a
+/// resource can still be asked for. A *bound* resource keeps the address for its engine: the address serves no other one before
+/// the resource has called [`Engine::release`]. Whatever else has a reference compares it ([`EngineRef::is`]) or asks
+/// [`Engine::is_forked`], and calls nothing else.
+#[derive(Copy, Clone)]
+pub struct EngineRef {
+    address: &'static EngineAddress,
+    number: u64,
+}
+
+impl EngineRef {
+    /// A new engine at `address`: no other reference is the same.
+    pub fn new(address: &'static EngineAddress) -> EngineRef {
+        /// How many engines there were. At a billion in a second it lasts for centuries.
+        static ENGINES: AtomicU64 = AtomicU64::new(0);
+        EngineRef { address, number: ENGINES.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// What answers at the address. It answers for this engine while a resource that is bound to it is there.
+    #[inline]
+    pub(crate) fn get(self) -> &'static dyn Engine {
+        self.address.engine
+    }
+
+    /// Whether two are the same engine.
+    #[inline]
+    pub fn is(self, other: EngineRef) -> bool {
+        self.number == other.number
+    }
 }
 
 /// An engine that runs instruction lists. All calls may come from any thread.
@@ -38,13 +77,13 @@ pub trait Engine: Send + Sync {
     ///
     /// # Errors
     /// Nothing of the list runs when it is refused. See [`Error`].
-    fn submit(&'static self, list: &mut InstructionList) -> Result<(), Error>;
+    fn submit(&self, list: &mut InstructionList) -> Result<(), Error>;
 
     /// [`Engine::submit`] of one instruction.
     ///
     /// # Errors
     /// As [`Engine::submit`].
-    fn submit_one(&'static self, single: &mut Single<'_>) -> Result<(), Error>;
+    fn submit_one(&self, single: &mut Single<'_>) -> Result<(), Error>;
 
     /// Blocks until the last submitted writes of `part` of the resource, in elements, or of all of it, have passed, or the deadline.
     ///
@@ -67,7 +106,7 @@ pub trait Engine: Send + Sync {
     /// for callbacks.
     fn on_passed(&self, id: ResourceId, part: Option<&Footprint>, callback: Callback);
 
-    /// The last handle of a resource is gone: its memory may be reused by what is submitted later. Never waits for
-    /// work; called from drops, also in a child of the engine's process.
-    fn release(&self, id: ResourceId);
+    /// The last handle of a bound resource is gone: its memory may be reused by what is submitted later. Called once for each
+    /// resource that was [kept](crate::Resource::keep). Never waits for work; called from drops, also in a child of the engine's process.
+    fn release(&'static self, id: ResourceId);
 }

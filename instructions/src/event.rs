@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use streamvm_stream::Point;
 
-use crate::engine::{EngineRef, same};
+use crate::engine::EngineRef;
 
 /// A mark that a `record` sets once and any number of later `wait`s name. `Clone` is cheap; `Send + Sync`.
 #[derive(Clone, Default)]
@@ -30,7 +30,7 @@ impl Event {
     /// The point that it marks in `engine`, once its record was submitted there.
     pub fn point_in(&self, engine: EngineRef) -> Option<Point> {
         let mark = self.0.get()?;
-        same(mark.engine, engine).then_some(mark.point)
+        mark.engine.is(engine).then_some(mark.point)
     }
 
     /// Marks `point` of `engine`. Returns false, and changes nothing, if it was recorded before.

@@ -54,7 +54,7 @@ pub use batch::{Batch, Issued, Lines, Single, UseOf};
 pub use builder::InstructionsBuilder;
 pub use deadline::{Deadline, DeadlineGuard, deadline};
 pub use eager::Passed;
-pub use engine::{Callback, Engine, EngineRef, ResourceId};
+pub use engine::{Callback, Engine, EngineAddress, EngineRef, ResourceId};
 pub use error::{BuildError, Cause, Error, Failure};
 pub use event::Event;
 pub use lane::{LaneGuard, current_lane, lane};

@@ -14,7 +14,7 @@ use ref_cast::{RefCastCustom, ref_cast_custom};
 use streamvm_ep::{Access, Counted, DType, Footprint, Kept, Layout, MemoryKind, Shape, ShapeError};
 
 use crate::counted::counted;
-use crate::engine::{EngineRef, ResourceId, same};
+use crate::engine::{EngineRef, ResourceId};
 use crate::{BuildError, Place, Use};
 
 /// What a dependence is kept for: the storage of tensors, or a variable.
@@ -108,7 +108,7 @@ impl Resource {
     pub fn id_in(&self, engine: EngineRef) -> Result<Option<ResourceId>, Foreign> {
         match self.engine() {
             None => Ok(None),
-            Some(owner) if same(owner, engine) => {
+            Some(owner) if owner.is(engine) => {
                 let number = self.number.load(Ordering::Relaxed);
                 Ok((number != NO_NUMBER).then_some(ResourceId(number & !(DRAFT | EMPTY))))
             }
@@ -130,13 +130,13 @@ impl Resource {
     /// [`Foreign`] when it belongs to another engine.
     pub fn claim(&self, engine: EngineRef) -> Result<(), Foreign> {
         let owner = self.engine.unwrap_or_else(|| *self.claimed.get_or_init(|| engine));
-        if same(owner, engine) { Ok(()) } else { Err(Foreign) }
+        if owner.is(engine) { Ok(()) } else { Err(Foreign) }
     }
 
     /// Whether it is one of `engine`.
     #[inline]
     pub fn is_of(&self, engine: EngineRef) -> bool {
-        let is = |owner: &EngineRef| same(*owner, engine);
+        let is = |owner: &EngineRef| owner.is(engine);
         // A look at each, as both at once would be copied.
         self.engine.as_ref().is_some_and(is) || self.claimed.get().is_some_and(is)
     }
@@ -212,7 +212,7 @@ impl Resource {
     #[inline]
     fn end(&mut self) {
         if let Some((engine, id)) = self.bound() {
-            engine.release(id);
+            engine.get().release(id);
         }
         self.number = AtomicU32::new(NO_NUMBER);
         (self.engine, self.claimed) = (None, OnceLock::new());

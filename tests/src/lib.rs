@@ -36,7 +36,7 @@ mod written;
 
 pub use engines::{builders, engines, threaded, with_streams};
 pub use gate::{ClosedGate, Gate};
-pub use held::{function_waits_for_a_kernel, kernel_waits_for_a_function};
+pub use held::{Rule, function_waits_for_a_kernel, kernel_waits_for_a_function};
 pub use logged::logged;
 pub use many::{HANG, each_seed};
 pub use notes::{Notes, Site};

@@ -1,10 +1,10 @@
 //! An engine that only takes notes.
 
 use std::panic::Location;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use streamvm::ep::Footprint;
-use streamvm::instructions::{Batch, Callback, Engine, EngineRef, ResourceId, Single};
+use streamvm::instructions::{Batch, Callback, Engine, EngineAddress, EngineRef, ResourceId, Single};
 use streamvm::{Deadline, Error, InstructionList};
 
 /// A line of a program.
@@ -12,16 +12,26 @@ pub type Site = &'static Location<'static>;
 
 /// An engine that notes where the instructions that it is given were issued, and runs none.
 #[derive(Default)]
-pub struct Notes(Mutex<Vec<(String, Site)>>);
+pub struct Notes {
+    notes: Mutex<Vec<(String, Site)>>,
+    address: OnceLock<EngineAddress>,
+    me: OnceLock<EngineRef>,
+}
 
 impl Notes {
-    /// What was submitted since the last call: the name and the line of each instruction.
-    pub fn taken(&self) -> Vec<(String, Site)> {
-        std::mem::take(&mut self.0.lock().expect("not poisoned"))
+    /// What tensors know this engine by.
+    pub fn me(&'static self) -> EngineRef {
+        *self.me.get_or_init(|| EngineRef::new(self.address.get_or_init(|| EngineAddress::new(self))))
     }
 
-    fn note(&self, me: EngineRef, batch: &impl Batch) {
-        let mut notes = self.0.lock().expect("not poisoned");
+    /// What was submitted since the last call: the name and the line of each instruction.
+    pub fn taken(&self) -> Vec<(String, Site)> {
+        std::mem::take(&mut self.notes.lock().expect("not poisoned"))
+    }
+
+    fn note(&self, batch: &impl Batch) {
+        let me = *self.me.get().expect("whoever submits has got it");
+        let mut notes = self.notes.lock().expect("not poisoned");
         for instruction in batch.instructions() {
             notes.push((instruction.kind.name().to_owned(), instruction.site));
             for u in batch.uses(instruction) {
@@ -33,13 +43,13 @@ impl Notes {
 }
 
 impl Engine for Notes {
-    fn submit(&'static self, list: &mut InstructionList) -> Result<(), Error> {
-        self.note(self, list);
+    fn submit(&self, list: &mut InstructionList) -> Result<(), Error> {
+        self.note(list);
         Ok(())
     }
 
-    fn submit_one(&'static self, single: &mut Single<'_>) -> Result<(), Error> {
-        self.note(self, single);
+    fn submit_one(&self, single: &mut Single<'_>) -> Result<(), Error> {
+        self.note(single);
         Ok(())
     }
 
@@ -57,5 +67,5 @@ impl Engine for Notes {
 
     fn on_passed(&self, _: ResourceId, _: Option<&Footprint>, _: Callback) {}
 
-    fn release(&self, _: ResourceId) {}
+    fn release(&'static self, _: ResourceId) {}
 }

@@ -3,7 +3,9 @@
 
 #![cfg(unix)]
 
+use std::process::Command;
 use std::sync::{Mutex, OnceLock};
+use std::{env, thread};
 
 use streamvm::{EngineKind, Error, OnComplete, Pool, Tensor, Var, Vm};
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, on_device, run_alone, submit};
@@ -127,4 +129,42 @@ fn the_end_of_a_process_whose_statics_outlive_their_engines() {
 #[test]
 fn a_process_ends_whose_statics_outlive_their_engines() {
     ends_by_itself("the_end_of_a_process_whose_statics_outlive_their_engines");
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn a_test_that_never_ends() {
+    loop {
+        thread::park();
+    }
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn a_test_that_fails() {
+    panic!("on purpose");
+}
+
+/// The runner of every test program (`.cargo/config.toml`): a test that hangs is ended and named, and everything else is as without it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_test_program_ends_in_time_and_names_the_test_that_hangs() {
+    let run = |limit: &str, tests: &[&str]| {
+        let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/limit.sh"));
+        command.arg(env::current_exe().expect("this program")).args(tests).env("STREAMVM_TEST_LIMIT", limit);
+        let output = command.output().expect("it runs");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let two = ["--ignored", "--test-threads=2", "--exact", "a_test_that_never_ends", "a_test_that_fails"];
+    let (code, _, errors) = run("1", &two);
+    assert_eq!(code, Some(124), "{errors}");
+    assert!(errors.contains("    a_test_that_never_ends\n"), "{errors}");
+    assert!(!errors.contains("    a_pool_without_a_thread_is_refused_until_one_can_be_started\n"), "{errors}");
+
+    let (code, _, errors) = run("600", &["--ignored", "--exact", "a_test_that_fails"]);
+    assert_eq!(code, Some(101), "{errors}");
+    let (code, printed, errors) = run("600", &["--exact", "no_test_has_this_name"]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""), "{printed}");
+    assert!(printed.contains("0 passed"), "{printed}");
 }

@@ -378,6 +378,19 @@ mod tests {
     }
 
     #[test]
+    fn who_asked_to_be_woken_is_though_others_are_linked_in_behind() {
+        let cells = Cells::new();
+        let [source, before, behind] = std::array::from_fn(|_| cells.begin(cells.add(), POOL, 1));
+        cells.needs(cell_of(before.seq), &[source.seq]);
+        assert!(!cells.want(source.seq));
+        cells.needs(cell_of(behind.seq), &[source.seq, source.seq]);
+        let mut met = 0;
+        [before, behind].iter().for_each(|point| assert_eq!(cells.meet(cell_of(point.seq)), None));
+        assert!(cells.pass(source.seq, |_, _, _| met += 1), "somebody asked");
+        assert_eq!(met, 2);
+    }
+
+    #[test]
     fn a_cell_goes_on_to_other_lives_and_old_numbers_stay_passed() {
         let cells = Cells::new();
         let id = cells.add();
@@ -515,6 +528,57 @@ mod loom_tests {
             let passed = cells.has_passed(number);
             let _ = cells.want(number);
             passed
+        });
+    }
+
+    /// A sleeper asks for a number while a successor is linked in by `link` and its instruction passes: the sleeper is woken, and the
+    /// successor is told, whichever comes first.
+    fn never_missed_beside_a_link(link: fn(&Cells, CellId, u64)) {
+        loom::model(move || {
+            let cells = Arc::new(Cells::new());
+            let [source, successor] = std::array::from_fn(|_| cells.begin(cells.add(), POOL, 1));
+            let runner = {
+                let cells = cells.clone();
+                thread::spawn(move || {
+                    let mut told = 0;
+                    let woken = cells.pass(source.seq, |_, _, _| told += 1);
+                    (woken, told)
+                })
+            };
+            let sleeper = {
+                let cells = cells.clone();
+                thread::spawn(move || !cells.want(source.seq))
+            };
+            let id = cell_of(successor.seq);
+            link(&cells, id, source.seq);
+            let here = usize::from(cells.meet(id).is_some());
+            let sleeps = sleeper.join().expect("the sleeper does not panic");
+            let (woken, there) = runner.join().expect("the runner does not panic");
+            assert!(!sleeps || woken, "it sleeps and was not woken");
+            assert_eq!(here + there, 1, "told to run");
+        });
+    }
+
+    #[test]
+    fn loom_a_sleeper_is_never_missed_beside_a_link() {
+        never_missed_beside_a_link(|cells, id, number| cells.needs(id, &[number]));
+    }
+
+    #[test]
+    #[should_panic(expected = "was not woken")]
+    fn loom_a_link_that_forgets_that_somebody_asked_leaves_a_sleeper() {
+        never_missed_beside_a_link(|cells, id, number| {
+            let (cell, source) = (cells.cell(id), cells.cell(cell_of(number)));
+            cell.unmet.fetch_add(1, Ordering::Relaxed);
+            let mut list = source.list.load(Ordering::Acquire);
+            while list & CLOSED == 0 {
+                cell.next[0].store(list & !WANTED, Ordering::Relaxed);
+                match source.list.compare_exchange(list, id << PLACE, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(_) => return,
+                    Err(now) => list = now,
+                }
+            }
+            cell.unmet.fetch_sub(1, Ordering::Relaxed);
         });
     }
 

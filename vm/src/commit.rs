@@ -93,7 +93,7 @@ impl State {
     #[inline(never)]
     pub(crate) fn commit<B: Batch>(&mut self, list: &mut B, vm: &Shared, submitted: &mut Submitted) -> Option<ToWake> {
         if !self.scratch.undo.is_empty() {
-            self.settle_resources(list, vm.handle);
+            self.settle_resources(list, vm.me);
         }
         self.sync.begin();
         // A record may be planned for an earlier line, lines may name each other, and a monitor is shown the whole plan:
@@ -214,14 +214,14 @@ impl State {
     fn order_all<B: Batch>(&mut self, list: &B, vm: &Shared) {
         for (line, instruction) in list.instructions().iter().enumerate() {
             let stream = self.scratch.prepared[line].stream;
-            let order = self.order_of(line, instruction, vm.handle);
+            let order = self.order_of(line, instruction, vm.me);
             let mut job = self.slot(lines_of(instruction), &vm.returned);
             self.number(&mut job, stream, instruction, vm);
             let point = job.point;
             self.planned.push(job);
             let uses = ordered_uses(&self.scratch.uses, instruction);
             self.sync.instruction(point, uses, order, &mut self.snapshot.of(vm));
-            self.note_ordered(instruction, point, vm.handle);
+            self.note_ordered(instruction, point, vm.me);
         }
         if let Some(monitor) = &vm.monitor {
             monitor.submits(self, list, self.snapshot.seen());
@@ -263,7 +263,7 @@ impl State {
     #[inline(never)]
     fn ordered_job(&mut self, line: usize, instruction: &Instruction, vm: &Shared) -> Slot<Job> {
         let (stream, asks) = (self.scratch.prepared[line].stream, instruction.kind.asks());
-        let order = if asks { self.order_of(line, instruction, vm.handle) } else { Order::Uses };
+        let order = if asks { self.order_of(line, instruction, vm.me) } else { Order::Uses };
         let mut job = self.slot(lines_of(instruction), &vm.returned);
         self.number(&mut job, stream, instruction, vm);
         let point = job.point;
@@ -273,7 +273,7 @@ impl State {
         let waits = self.sync.order(point, uses, order, &mut observed, |point| job.add_read(point));
         self.add_planned_waits(&mut job, &waits, vm);
         if asks {
-            self.note_ordered(instruction, point, vm.handle);
+            self.note_ordered(instruction, point, vm.me);
         }
         job
     }

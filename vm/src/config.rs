@@ -393,8 +393,10 @@ impl VmBuilder {
         let sync = SoftSync::new(self.soft_sync, capabilities.clone());
         let mut state = State::new(sync);
         state.plant(self.planted);
+        let (handle, me) = Handle::new(state);
         let shared = Arc::new(Shared {
-            handle: Handle::new(state),
+            handle,
+            me,
             streams: StreamTable::new(),
             failures: CachePadded::new(Failures::new(self.memory)),
             returned: Inbox::new(),

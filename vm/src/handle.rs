@@ -1,25 +1,36 @@
-//! The engine as whatever belongs to it knows it.
+//! Handles: where tensors, variables and futures find their engine.
 //!
-//! A handle stays for as long as the process lives: tensors know their engine by its address, so a program that makes and drops
-//! tensors counts no references to it (`docs/adr/0037-engines-are-not-counted.md`). What an engine holds goes when its `Vm` and its
-//! threads are gone; what stays is the lock, what can still be asked for under it, and the place where dropped tensors are noted.
+//! Tensors know their engine by a handle that stays for as long as the process, so a program that makes and drops tensors counts no
+//! references to the engine ([docs/adr/0043](../../docs/adr/0043-handles-are-used-again.md)). A handle serves one engine after the other:
+//!
+//! ```text
+//! Closed ─ open ─> Open ─ the Vm goes ─> Closed ─ the last thread goes ─> Gone ─ the last bound resource goes ─> Idle ─ new ─> Closed
+//! ```
+//!
+//! `Handle` makes all of these steps, under its lock. What an engine holds goes when it is *gone*. What became of resources that are
+//! still bound can be asked for until they are released, so the handle counts these, once, when the engine ends. Then it is *idle*, and the
+//! next engine that is built takes it.
+//!
+//! An old tensor cannot meet a new engine: while it is bound, the handle is not idle; and what was never bound (an output of a list that
+//! was not submitted, an event, a future) compares an [`EngineRef`], which is another for each engine, or asks for the fork, which does not change.
 
 use std::ops::{Deref, DerefMut};
-use std::ptr;
-use std::sync::atomic::AtomicPtr;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use crossbeam_utils::CachePadded;
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 use streamvm_ep::Footprint;
-use streamvm_instructions::{Callback, Deadline, Engine, Error, InstructionList, ResourceId, Single};
+use streamvm_instructions::{
+    Callback, Deadline, Engine, EngineAddress, EngineRef, Error, InstructionList, ResourceId, Single,
+};
 
 use crate::callbacks::Callbacks;
 use crate::claims::Awaited;
 use crate::commit::Submitted;
 use crate::engine_thread;
 use crate::fork::Fork;
+use crate::idle;
 use crate::releases::Releases;
 use crate::shared::Shared;
 use crate::state::State;
@@ -29,18 +40,18 @@ use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, unpoisoned, yield_now
 /// The last writes of a resource or of a part of it.
 type LastWrites = SmallVec<[Awaited; 1]>;
 
-/// One engine, be it there or gone.
+/// One engine, be it there or gone, or none.
 pub(crate) struct Handle {
     /// Marks, clocks, numbering, publishing: the one short lock of a submission.
     inside: Mutex<Inside>,
-    /// Handles dropped since the last submission.
+    /// Handles of resources that were dropped since the last submission.
     pub(crate) releases: CachePadded<Releases>,
-    /// Nobody takes what is released any more.
+    /// No submission takes what is released: the engine is gone.
     gone: AtomicBool,
-    /// Whether this process is the one that built the engine.
+    /// Whether this process is the one that built the engine. The same for all engines of this handle.
     pub(crate) fork: Fork,
-    /// The handle of the engine that was built before.
-    before: AtomicPtr<Handle>,
+    /// Where the engine is called: here. Written when the handle is made.
+    address: OnceLock<EngineAddress>,
 }
 
 /// What the submission lock guards.
@@ -50,14 +61,25 @@ pub(crate) struct Inside {
     state: Option<Box<State>>,
 }
 
-/// What whoever has nothing but the handle finds.
+/// What a caller finds that has nothing but the handle.
 enum Found {
     /// The engine, which takes submissions until its `Vm` is dropped.
     Open(Arc<Shared>),
     /// What its threads have left to do.
     Closed(Weak<Shared>),
-    /// Nothing but what became of resources with handles, where that is not that their last write has passed.
-    Gone(HashMap<ResourceId, Error>),
+    /// The engine is gone, and resources are still bound to it.
+    Gone(Remains),
+    /// No engine, and nothing that is bound to one: the next one that is built may come.
+    Idle,
+}
+
+/// What is left of an engine that is gone.
+#[derive(Default)]
+pub(crate) struct Remains {
+    /// How many resources have not been released.
+    bound: usize,
+    /// What became of those of them whose last write failed, or never passes. That of the others has passed.
+    outcomes: HashMap<ResourceId, Error>,
 }
 
 /// The engine for the length of a call of who has a handle alone. In a child it is kept for ever, as its `Vm` keeps it there: it may
@@ -99,23 +121,26 @@ impl DerefMut for Inside {
     }
 }
 
-/// The newest handle. Each has the one before it, so that whoever looks for lost memory finds all.
-static NEWEST: AtomicPtr<Handle> = AtomicPtr::new(ptr::null_mut());
-
 impl Handle {
-    /// The handle of a new engine.
-    pub(crate) fn new(state: State) -> &'static Handle {
-        let inside = Inside { vm: Found::Closed(Weak::new()), state: Some(Box::new(state)) };
-        let handle: &Handle = Box::leak(Box::new(Handle {
-            inside: Mutex::new(inside),
+    /// A handle for a new engine, and what tensors know that engine by.
+    pub(crate) fn new(state: State) -> (&'static Handle, EngineRef) {
+        let handle = idle::take().unwrap_or_else(Handle::make);
+        let mut inside = handle.lock();
+        *inside = Inside { vm: Found::Closed(Weak::new()), state: Some(Box::new(state)) };
+        handle.gone.store(false, Ordering::Relaxed);
+        drop(inside);
+        (handle, EngineRef::new(handle.address.get_or_init(|| EngineAddress::new(handle))))
+    }
+
+    /// One more handle, for good.
+    fn make() -> &'static Handle {
+        Box::leak(Box::new(Handle {
+            inside: Mutex::new(Inside { vm: Found::Idle, state: None }),
             releases: CachePadded::default(),
             gone: AtomicBool::new(false),
             fork: Fork::new(),
-            before: AtomicPtr::default(),
-        }));
-        let before = NEWEST.swap(ptr::from_ref(handle).cast_mut(), Ordering::Relaxed);
-        handle.before.store(before, Ordering::Relaxed);
-        handle
+            address: OnceLock::new(),
+        }))
     }
 
     /// Takes the submission lock. For those who keep the engine.
@@ -136,16 +161,44 @@ impl Handle {
         drop(before);
     }
 
-    /// The engine is gone, and left `outcomes`.
-    pub(crate) fn end(&self, outcomes: HashMap<ResourceId, Error>) {
-        self.gone.store(true, Ordering::Relaxed);
+    /// The engine is gone, and this is left of it.
+    fn end(&'static self, remains: Remains) {
         let mut inside = self.lock();
-        inside.vm = Found::Gone(outcomes);
+        inside.vm = Found::Gone(remains);
         let state = inside.state.take();
-        drop(inside);
-        self.releases.end();
-        // What was captured is the caller's, and may ask.
-        drop(state);
+        // Before the look at what was released: a release that this look does not see finds the flag.
+        self.gone.store(true, Ordering::Release);
+        let forgotten = self.forget_released(inside);
+        // Out of the lock: what was captured is the caller's, and may ask.
+        drop((state, forgotten));
+    }
+
+    /// Strikes what was released off the remains of an engine that is gone. Once nothing remains, the handle is idle. Returns what to drop out
+    /// of the lock: causes, of which this may be the last reference.
+    #[must_use = "it is dropped out of the lock"]
+    fn forget_released(&'static self, mut inside: MutexGuard<'static, Inside>) -> Vec<Error> {
+        let Found::Gone(remains) = &mut inside.vm else { return Vec::new() };
+        let mut forgotten = Vec::new();
+        self.releases.drain(|id| {
+            remains.bound -= 1;
+            forgotten.extend(remains.outcomes.remove(&id));
+        });
+        if remains.outcomes.is_empty() {
+            remains.outcomes = HashMap::new();
+        }
+        if remains.bound == 0 {
+            inside.vm = Found::Idle;
+            drop(inside);
+            idle::put(self);
+        }
+        forgotten
+    }
+
+    /// Something was released, and no submission takes it.
+    #[cold]
+    fn released_behind_the_end(&'static self) {
+        let forgotten = self.forget_released(self.lock());
+        drop(forgotten);
     }
 
     /// The engine, if it takes submissions.
@@ -153,7 +206,7 @@ impl Handle {
         self.fork.check()?;
         match &self.lock().vm {
             Found::Open(vm) => Ok(Lent::of(vm)),
-            Found::Closed(_) | Found::Gone(_) => Err(Error::Shutdown),
+            Found::Closed(_) | Found::Gone(_) | Found::Idle => Err(Error::Shutdown),
         }
     }
 
@@ -166,7 +219,11 @@ impl Handle {
             let vm = match &inside.vm {
                 Found::Open(vm) => Some(Lent::of(vm)),
                 Found::Closed(vm) => vm.upgrade().map(|vm| Lent(Some(vm))),
-                Found::Gone(outcomes) => return Err(outcomes.get(&id).map_or(Ok(()), |error| Err(error.clone()))),
+                Found::Gone(remains) => {
+                    return Err(remains.outcomes.get(&id).map_or(Ok(()), |error| Err(error.clone())));
+                }
+                // Not while the resource is bound.
+                Found::Idle => return Err(Ok(())),
             };
             if let Some(vm) = vm {
                 let last = inside.sync.dependence(id).last_writes(part).into_iter();
@@ -182,18 +239,20 @@ impl Handle {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let outcomes = {
+        let remains = {
             let mut inside = self.handle.lock();
             self.handle.releases.take(&mut inside.scratch.dropped);
-            inside.outcomes(self)
+            // These have no handles any more, and would be counted.
+            inside.end_kept();
+            inside.remains(self)
         };
-        self.handle.end(outcomes);
+        self.handle.end(remains);
     }
 }
 
 impl State {
-    /// What became of each resource with handles whose last write has failed, or never passes.
-    fn outcomes(&self, vm: &Shared) -> HashMap<ResourceId, Error> {
+    /// What remains of the engine once it is gone: the resources that have handles.
+    fn remains(&self, vm: &Shared) -> Remains {
         let outcome = |id: ResourceId| {
             let mut points = self.sync.dependence(id).last_writes(None).into_iter();
             points.find_map(|point| match vm.streams.has_passed(point) {
@@ -203,25 +262,30 @@ impl State {
         };
         let dropped: HashSet<ResourceId> = self.scratch.dropped.iter().copied().collect();
         let known = self.resources.iter().enumerate().filter(|(_, known)| known.is_some());
-        let held = known.map(|(index, _)| ResourceId(index as u32)).filter(|id| !dropped.contains(id));
-        held.filter_map(|id| outcome(id).map(|error| (id, error))).collect()
+        let bound = known.map(|(index, _)| ResourceId(index as u32)).filter(|id| !dropped.contains(id));
+        let mut remains = Remains::default();
+        for id in bound {
+            remains.bound += 1;
+            remains.outcomes.extend(outcome(id).map(|error| (id, error)));
+        }
+        remains
     }
 }
 
 impl Engine for Handle {
-    fn submit(&'static self, list: &mut InstructionList) -> Result<(), Error> {
+    fn submit(&self, list: &mut InstructionList) -> Result<(), Error> {
         let vm = self.open_one()?;
         vm.submit(list, Full::Blocks, &mut Submitted::default())?;
         vm.failures.log_unseen();
         Ok(())
     }
 
-    fn submit_one(&'static self, single: &mut Single<'_>) -> Result<(), Error> {
+    fn submit_one(&self, single: &mut Single<'_>) -> Result<(), Error> {
         self.fork.check()?;
         let mut submitted = Submitted::default();
         let mut inside = self.lock();
         let Inside { vm: Found::Open(vm), state: Some(state) } = &mut *inside else { return Err(Error::Shutdown) };
-        let attempt = vm.attempt_inside(state, single, &mut submitted);
+        let attempt = vm.attempt_inside(state, single, &mut submitted, false);
         // Nearly always nothing is left to do, and nobody has to keep the engine for it.
         if matches!(&attempt, Ok(after) if vm.is_done(after)) {
             return Ok(());
@@ -276,24 +340,73 @@ impl Engine for Handle {
         }
     }
 
-    fn release(&self, id: ResourceId) {
+    fn release(&'static self, id: ResourceId) {
         if self.fork.is_child() {
             return;
         }
-        if !self.gone.load(Ordering::Relaxed) {
-            return self.releases.add(id);
+        self.releases.add(id);
+        // Behind the note: from here on the handle may serve another engine, if this was the last that was bound. Then the look below is at
+        // that one's, and what follows is done for that one.
+        if self.gone.load(Ordering::Relaxed) {
+            self.released_behind_the_end();
         }
-        let forgotten = match &mut self.lock().vm {
-            Found::Gone(outcomes) => {
-                let forgotten = outcomes.remove(&id);
-                if outcomes.is_empty() {
-                    *outcomes = HashMap::new();
-                }
-                forgotten
-            }
-            Found::Open(_) | Found::Closed(_) => None,
-        };
-        // Out of the lock: it may be the last that knows a cause.
-        drop(forgotten);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::ptr;
+
+    use streamvm_ep::DType;
+    use streamvm_instructions::Tensor;
+
+    use super::*;
+    use crate::{Mode, Vm};
+
+    const CPU: streamvm_ep::DeviceId = streamvm_ep::DeviceId::cpu(0);
+
+    fn filled(vm: &Vm) -> Tensor {
+        let x = vm.fill(CPU, DType::F32, &[4], 1.0).expect("it is taken");
+        x.wait().expect("it passes");
+        x
+    }
+
+    /// Engines of other tests come and go meanwhile, so it is the engine's own handle that is looked at.
+    #[test]
+    fn a_handle_counts_what_is_bound_to_it_when_its_engine_is_gone() {
+        for mode in [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 1 }] {
+            let vm = Vm::builder().mode(mode).build().expect("an engine");
+            let handle = vm.shared.handle;
+            // What was dropped before the end, and may be kept for the next of its size.
+            drop(filled(&vm));
+            let tensors = [filled(&vm), filled(&vm), filled(&vm)];
+            let views = tensors.each_ref().map(|x| x.slice(0, 1..2).expect("in range"));
+            drop(vm);
+            let bound = |handle: &Handle| match &handle.lock().vm {
+                Found::Gone(remains) => remains.bound,
+                _ => 0,
+            };
+            assert_eq!(bound(handle), 3, "{mode:?}");
+            drop(tensors);
+            assert_eq!(bound(handle), 3, "{mode:?}: views are left");
+            let [first, second, third] = views;
+            drop((first, second));
+            assert_eq!(bound(handle), 1, "{mode:?}");
+            assert_eq!(third.wait(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn the_next_engine_takes_an_idle_handle_and_is_another_all_the_same() {
+        let build = || Vm::builder().mode(Mode::Inline).build().expect("an engine");
+        let vm = build();
+        let (handle, me, x) = (vm.shared.handle, vm.shared.me, filled(&vm));
+        drop(vm);
+        let others = (0..100).map(|_| build()).filter(|vm| ptr::eq(vm.shared.handle, handle)).count();
+        assert_eq!(others, 0, "a tensor is still bound to it");
+        drop(x);
+        // Engines of other tests may have it for a while.
+        let again = (0..100_000).map(|_| build()).find(|vm| ptr::eq(vm.shared.handle, handle)).expect("it is taken");
+        assert!(!me.is(again.shared.me));
     }
 }

@@ -77,6 +77,7 @@ mod flight;
 mod fork;
 mod handle;
 mod help;
+mod idle;
 mod inbox;
 mod intake;
 mod job;
@@ -88,6 +89,8 @@ mod moments;
 mod monitor;
 mod outbox;
 mod pool;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod pool_tests;
 mod prepare;
 mod profile;
 mod progress;

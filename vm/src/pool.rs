@@ -276,10 +276,8 @@ impl Worker {
 
     /// Something was queued: one that sleeps is to see it.
     fn queued(&self) {
-        // Behind the pushes and before the look at who sleeps; whoever lies down has a fence the other way round.
-        fence(Ordering::SeqCst);
-        if self.has_queued() && self.pool.door.is_sleeping() {
-            self.pool.door.wake();
+        if let Some(beds) = &self.pool.door.beds {
+            beds.tell(|| self.has_queued());
         }
     }
 
@@ -290,7 +288,7 @@ impl Worker {
             loop {
                 match stealer.steal_batch_and_pop(&self.queues[level]) {
                     deque::Steal::Success(job) => {
-                        // Behind what came with it, and before the look at who sleeps: see `queued`.
+                        // Behind what came with it, and before the look at who sleeps: see `Beds::tell`.
                         fence(Ordering::SeqCst);
                         return Some(job);
                     }
@@ -403,14 +401,7 @@ impl Worker {
     /// Sleeps until something is brought or queued.
     fn sleep(&mut self, vm: &Shared) {
         let Some(beds) = &self.pool.door.beds else { return };
-        beds.prepare(self.me);
-        let found = !self.pool.door.inbox.is_surely_empty() || vm.is_over();
-        fence(Ordering::SeqCst);
-        if found || self.is_ready() {
-            beds.rise(self.me);
-        } else {
-            beds.sleep(self.me);
-        }
+        beds.lie_down(self.me, || !self.pool.door.inbox.is_surely_empty() || vm.is_over() || self.is_ready());
     }
 }
 

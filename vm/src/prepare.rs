@@ -55,7 +55,7 @@ impl State {
         self.scratch.last_use = lines.last().and_then(|last| last.use_range().last());
         for line in 0..lines.len() {
             if let Err(obstacle) = self.prepare_one(line, lines, uses, vm) {
-                self.undo(list, vm.handle);
+                self.undo(list, vm.me);
                 // The allocators forget what they saw to have passed, undone or not.
                 if let Some(monitor) = &vm.monitor {
                     monitor.looked(self.snapshot.seen());
@@ -97,14 +97,14 @@ impl State {
             Kind::Copy | Kind::Fill(_) => {}
             Kind::Barrier { body, .. } => {
                 bytes = body.as_ref().map_or(0, |body| body.heap_bytes() as u64);
-                self.check(line, instruction, vm.handle, lines)?;
+                self.check(line, instruction, vm.me, lines)?;
             }
             Kind::Release => releases = true,
-            _ => self.check(line, instruction, vm.handle, lines)?,
+            _ => self.check(line, instruction, vm.me, lines)?,
         }
         debug_assert_eq!(self.scratch.uses.len(), instruction.use_range().start, "uses lie in order, without gaps");
         for (offset, u) in uses.iter().enumerate() {
-            let resource = match u.resource().written_in(vm.handle) {
+            let resource = match u.resource().written_in(vm.me) {
                 Some(id) if !releases => {
                     debug_assert!(self.known(id).is_some_and(|known| known.contents == Contents::Written));
                     id
@@ -195,7 +195,7 @@ impl State {
         let released = || refused(line, instruction, |line, what| Error::Released { line, what });
         let foreign = |_| refused(line, instruction, |line, what| Error::Foreign { line, what });
         let resource = u.resource();
-        let known = resource.id_in(vm.handle).map_err(foreign)?;
+        let known = resource.id_in(vm.me).map_err(foreign)?;
         let known = known.or_else(|| self.scratch.unclaimed.get(&address(resource)).copied());
         let id = match known {
             Some(id) => id,
@@ -215,7 +215,7 @@ impl State {
             (_, Contents::Released) => return Err(released()),
             (Kind::Release, before) => {
                 known.contents = Contents::Released;
-                resource.note_written(vm.handle, false);
+                resource.note_written(vm.me, false);
                 self.scratch.undo.push(Undo::Contents(id, place, before));
                 if let Some((pool, block)) = known.memory.block {
                     self.scratch.handed.push(Handed { owner: id, pool, block, heir: None });
@@ -233,7 +233,7 @@ impl State {
         }
         if is_new {
             let written = known.contents == Contents::Written;
-            self.note_created(id, resource, (place, written), vm.handle);
+            self.note_created(id, resource, (place, written), vm.me);
         }
         Ok(id)
     }

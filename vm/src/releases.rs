@@ -3,6 +3,11 @@
 //! A drop only notes the resource here: it may happen on any thread, under any lock of the caller's, and takes neither
 //! the submission lock nor time. The next submission gives the memory back, ordered after everything submitted before
 //! the drop.
+//!
+//! When the engine is gone, nobody submits, and what is dropped then is counted at once. Nothing is missed: whoever adds does so
+//! before it looks whether the engine is gone, and the engine's end says so before it looks at what was added. Both add and look by
+//! read-modify-writes of `first`, or under the lock of the others, so one of them comes first: either the end finds what was
+//! added, or whoever added it finds that the engine is gone. `loom_tests` has the model and its broken twins.
 
 use streamvm_instructions::ResourceId;
 
@@ -20,8 +25,8 @@ pub(crate) struct Releases {
 
 impl Releases {
     pub(crate) fn add(&self, id: ResourceId) {
-        // Numbers are below 2^30.
-        if self.first.compare_exchange(0, id.0 + 1, Ordering::Release, Ordering::Relaxed).is_ok() {
+        // Numbers are below 2^30. Acquires: behind a `drain`, what came before that one is seen.
+        if self.first.compare_exchange(0, id.0 + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             return;
         }
         unpoisoned(self.others.lock()).push(id);
@@ -48,11 +53,15 @@ impl Releases {
         }
     }
 
-    /// Forgets all, and keeps no room: nobody takes any more.
-    pub(crate) fn end(&self) {
-        self.first.store(0, Ordering::Relaxed);
-        let others = std::mem::take(&mut *unpoisoned(self.others.lock()));
-        drop(others);
+    /// Hands all over, and keeps no room: the engine is gone. One thread at a time.
+    pub(crate) fn drain(&self, mut each: impl FnMut(ResourceId)) {
+        let first = self.first.swap(0, Ordering::AcqRel);
+        let others = {
+            let mut others = unpoisoned(self.others.lock());
+            self.any_others.store(false, Ordering::Relaxed);
+            std::mem::take(&mut *others)
+        };
+        first.checked_sub(1).map(ResourceId).into_iter().chain(others).for_each(&mut each);
     }
 
     #[inline(never)]
@@ -108,5 +117,94 @@ mod loom_tests {
                 releases.any_others.store(false, Ordering::Relaxed);
             }
         });
+    }
+
+    /// Two handles are dropped while the engine ends. `add` notes a drop and tells whether the dropper has to strike it off; `end` says
+    /// that the engine is gone and strikes off what it finds. In the end both are struck off, each once.
+    fn each_is_struck_off_once(add: fn(&Remains, ResourceId), end: fn(&Remains)) {
+        loom::model(move || {
+            let remains = Arc::new(Remains::default());
+            let droppers: Vec<_> = [1, 2]
+                .map(|id| {
+                    let remains = remains.clone();
+                    thread::spawn(move || add(&remains, ResourceId(id)))
+                })
+                .into();
+            end(&remains);
+            droppers.into_iter().for_each(|dropper| dropper.join().expect("a drop does not panic"));
+            let mut struck_off = remains.struck_off.lock().expect("nobody panics").clone();
+            struck_off.sort_unstable();
+            assert_eq!(struck_off, [1, 2], "struck off");
+        });
+    }
+
+    /// What was dropped, and as much of a handle as its engine's end needs.
+    #[derive(Default)]
+    struct Remains {
+        releases: Releases,
+        gone: AtomicBool,
+        struck_off: Mutex<Vec<u32>>,
+    }
+
+    impl Remains {
+        fn strike_off(&self) {
+            let mut struck_off = self.struck_off.lock().expect("nobody panics");
+            self.releases.drain(|id| struck_off.push(id.0));
+        }
+
+        /// As `Handle::release` does.
+        fn add(&self, id: ResourceId) {
+            self.releases.add(id);
+            if self.gone.load(Ordering::Relaxed) {
+                self.strike_off();
+            }
+        }
+
+        /// As `Handle::end` does.
+        fn end(&self) {
+            self.gone.store(true, Ordering::Release);
+            self.strike_off();
+        }
+    }
+
+    #[test]
+    fn loom_what_is_dropped_beside_the_end_is_struck_off_once() {
+        each_is_struck_off_once(Remains::add, Remains::end);
+    }
+
+    #[test]
+    #[should_panic(expected = "struck off")]
+    fn loom_a_dropper_that_looks_for_the_end_before_it_adds_is_missed() {
+        let add = |remains: &Remains, id| {
+            let gone = remains.gone.load(Ordering::Relaxed);
+            remains.releases.add(id);
+            if gone {
+                remains.strike_off();
+            }
+        };
+        each_is_struck_off_once(add, Remains::end);
+    }
+
+    #[test]
+    #[should_panic(expected = "struck off")]
+    fn loom_an_end_that_looks_before_it_says_so_misses_a_drop() {
+        let end = |remains: &Remains| {
+            remains.strike_off();
+            remains.gone.store(true, Ordering::Release);
+        };
+        each_is_struck_off_once(Remains::add, end);
+    }
+
+    /// The end looks by a plain load, as `Releases::take` does for submissions.
+    #[test]
+    #[should_panic(expected = "struck off")]
+    fn loom_an_end_that_looks_by_a_plain_load_misses_a_drop() {
+        let end = |remains: &Remains| {
+            remains.gone.store(true, Ordering::Release);
+            let mut taken = Vec::new();
+            remains.releases.take(&mut taken);
+            remains.struck_off.lock().expect("nobody panics").extend(taken.iter().map(|id| id.0));
+        };
+        each_is_struck_off_once(Remains::add, end);
     }
 }

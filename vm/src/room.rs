@@ -4,12 +4,25 @@
 //! that it is not woken for every instruction. What is pending is read off the timelines, exactly, when it is needed;
 //! an instruction that passes costs one load here while nobody is blocked.
 //!
-//! While somebody is, who passes instructions looks at what is pending, which takes time that grows with the number of
+//! Submitters that wait are let in **in the order in which they came** ([`Queue`]), and while one waits no caller's thread that comes
+//! later is let in: it waits behind it, or is refused if it does not wait. So a list that needs much room waits for what is pending and for those
+//! before it in the queue, and for no later submission of another caller. The first in the queue finds out whether there is room for it, and for how many
+//! behind it. Who is let in has left the queue, and its room is *granted*: it counts as pending until the list is
+//! submitted or given up.
+//!
+//! Threads of the engine never wait, so they do go ahead, within their overdraft. Once they have submitted as many instructions ahead
+//! of the first in the queue as may be pending, it is let in though there is no room. So there may be pending at most the overdraft and
+//! one list more.
+//!
+//! While somebody is blocked, who passes instructions looks at what is pending, which takes time that grows with the number of
 //! streams. So a look says how many may pass before the next: each thread that passes instructions has a share in those
 //! that are too many, and looks when it has passed that. All that are too many cannot pass without a look: that of the
 //! thread that was the last to pass its share. A look publishes the share before it reads what is pending for the last
 //! time: of it and an instruction that passes meanwhile, one sees the other. When there is one thread more, the share is
 //! void, and who passes looks at once.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 use streamvm_instructions::{Deadline, Error};
 
@@ -88,15 +101,71 @@ fn share(pending: u64, low: u64, threads: u64) -> u64 {
 
 /// The submitters that wait for room.
 pub(crate) struct Room {
-    /// Somebody is blocked and has not been told to look again yet.
+    /// The first that waits has not been told to look again yet.
     armed: AtomicBool,
-    /// Above so many pending instructions nobody can go on, so nobody is told.
+    /// Above so many pending instructions the first cannot go on, so it is not told.
     low: AtomicU64,
     /// So many instructions of one thread pass from look to look; 0 until there was one.
     share: AtomicU64,
+    /// How many wait. Written under the lock.
     blocked: AtomicUsize,
-    lock: Mutex<()>,
-    changed: Condvar,
+    /// Instructions of submitters that were let in and have not submitted yet. Written under the lock.
+    granted: AtomicU64,
+    /// Instructions that threads of the engine have submitted since the first in the queue became the first, or a little longer.
+    overtaken: AtomicU64,
+    queue: Mutex<Queue>,
+}
+
+/// Submitters in the order in which they came.
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    /// How many have come so far.
+    came: u64,
+    /// Of submitters that wait no more, for the next.
+    spare: Vec<Arc<Condvar>>,
+}
+
+struct Waiting {
+    /// Which one it is.
+    number: u64,
+    /// Instructions that it wants to submit.
+    more: u64,
+    /// Told when it was let in, when it has become the first, and when the first has to look again.
+    told: Arc<Condvar>,
+}
+
+impl Queue {
+    fn push(&mut self, more: u64) -> (u64, Arc<Condvar>) {
+        let (number, told) = (self.came, self.spare.pop().unwrap_or_else(|| Arc::new(Condvar::new())));
+        self.came += 1;
+        self.waiting.push_back(Waiting { number, more, told: told.clone() });
+        (number, told)
+    }
+
+    /// The place of a submitter; none once it was let in.
+    fn place(&self, number: u64) -> Option<usize> {
+        self.waiting.iter().position(|waiting| waiting.number == number)
+    }
+
+    fn tell_first(&self) {
+        self.waiting.front().into_iter().for_each(|first| first.told.notify_one());
+    }
+}
+
+/// Room for the list of a submitter that was let in. Dropped once that was submitted, or will not be.
+pub(crate) struct Granted<'a> {
+    room: &'a Room,
+    more: u64,
+}
+
+impl Drop for Granted<'_> {
+    fn drop(&mut self) {
+        let queue = unpoisoned(self.room.queue.lock());
+        self.room.granted.fetch_sub(self.more, Ordering::Relaxed);
+        // If it was not submitted, nothing passes that would have the first look again.
+        queue.tell_first();
+    }
 }
 
 impl Room {
@@ -106,8 +175,9 @@ impl Room {
             low: AtomicU64::new(0),
             share: AtomicU64::new(0),
             blocked: AtomicUsize::new(0),
-            lock: Mutex::new(()),
-            changed: Condvar::new(),
+            granted: AtomicU64::new(0),
+            overtaken: AtomicU64::new(0),
+            queue: Mutex::default(),
         }
     }
 
@@ -116,7 +186,23 @@ impl Room {
         self.blocked.load(Ordering::Relaxed)
     }
 
-    /// Lets blocked submitters look again, if enough has passed. Called after each instruction has passed.
+    /// Instructions of submitters that were let in and may not have submitted yet.
+    pub(crate) fn granted(&self) -> u64 {
+        self.granted.load(Ordering::Relaxed)
+    }
+
+    /// A thread of the engine submits so many instructions while others wait.
+    pub(crate) fn overtake(&self, more: u64) {
+        self.overtaken.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Whether a list of so many instructions waits, which the test alone submits.
+    #[cfg(all(test, shuttle))]
+    pub(crate) fn waits_for(&self, more: u64) -> bool {
+        unpoisoned(self.queue.lock()).waiting.iter().any(|waiting| waiting.more == more)
+    }
+
+    /// Has the first in the queue look again, if enough has passed. Called after each instruction has passed.
     #[inline]
     pub(crate) fn announce(&self, vm: &Shared, looks: &mut Looks) {
         // SeqCst against the publication before it and the arming in `wait`: one of the two sees the other.
@@ -142,11 +228,12 @@ impl Room {
             // Of two contexts that pass the last instructions, one sees the other's number too; and one that passes more
             // than its share sees the share, or is seen here.
             fence(Ordering::SeqCst);
-            let pending = vm.pending();
+            let pending = self.pending(vm);
             let low = self.low.load(Ordering::SeqCst);
             let enough = pending.instructions <= low && pending.bytes <= vm.limits.bytes / 2;
-            if (enough || pending.instructions == 0) && self.armed.swap(false, Ordering::SeqCst) {
-                self.notify();
+            let due = enough || pending.instructions == 0 || self.is_overtaken(vm);
+            if due && self.armed.swap(false, Ordering::SeqCst) {
+                unpoisoned(self.queue.lock()).tell_first();
             }
             if !self.armed.load(Ordering::SeqCst) {
                 return;
@@ -162,50 +249,93 @@ impl Room {
         vm.demand_all();
     }
 
-    /// Lets blocked submitters look again.
+    /// Has all that wait look again: the engine is closed.
     pub(crate) fn notify(&self) {
-        drop(unpoisoned(self.lock.lock()));
-        self.changed.notify_all();
+        let queue = unpoisoned(self.queue.lock());
+        queue.waiting.iter().for_each(|waiting| waiting.told.notify_one());
     }
 
-    /// Blocks until there is room for `more` instructions in `vm`, or it is closed.
+    /// What is pending, with what was granted.
+    fn pending(&self, vm: &Shared) -> Pending {
+        // Before what is pending: what is submitted meanwhile is counted twice, never not at all.
+        let granted = self.granted();
+        let Pending { instructions, bytes } = vm.pending();
+        Pending { instructions: instructions + granted, bytes }
+    }
+
+    /// Whether threads of the engine have gone ahead of the first in the queue for long enough.
+    fn is_overtaken(&self, vm: &Shared) -> bool {
+        self.overtaken.load(Ordering::Relaxed) >= vm.limits.instructions
+    }
+
+    /// Blocks until there is room for `more` instructions in `vm`, and nobody waits that came before. The room is granted to the list
+    /// then, whatever is submitted meanwhile.
     ///
     /// # Errors
-    /// [`Error::Timeout`] at the deadline.
-    pub(crate) fn wait(&self, vm: &Shared, more: u64, deadline: Option<Deadline>) -> Result<(), Error> {
-        let limits = vm.limits;
+    /// [`Error::Timeout`] at the deadline, [`Error::Shutdown`] when the engine is closed.
+    pub(crate) fn wait(&self, vm: &Shared, more: u64, deadline: Option<Deadline>) -> Result<Granted<'_>, Error> {
         let mut watch = Watch::new(vm);
-        let mut guard = unpoisoned(self.lock.lock());
-        // The highest mark of all who are blocked: for the others it only means to look more often.
-        let others = if self.blocked() == 0 { 0 } else { self.low.load(Ordering::SeqCst) };
-        self.low.store(others.max(limits.low_instructions(more)), Ordering::SeqCst);
-        self.blocked.fetch_add(1, Ordering::Relaxed);
-        let result = loop {
+        let mut queue = unpoisoned(self.queue.lock());
+        if queue.waiting.is_empty() {
+            self.overtaken.store(0, Ordering::Relaxed);
+        }
+        let (number, told) = queue.push(more);
+        self.blocked.store(queue.waiting.len(), Ordering::Relaxed);
+        drop(queue);
+        // From here on each submission looks for room, and finds that somebody waits.
+        vm.handle.lock().headroom = Pending::default();
+        let mut queue = unpoisoned(self.queue.lock());
+        loop {
+            if queue.place(number) == Some(0) {
+                self.let_in(&mut queue, vm);
+            }
+            let Some(place) = queue.place(number) else {
+                queue.spare.push(told);
+                return Ok(Granted { room: self, more });
+            };
+            let over = deadline.filter(Deadline::is_over).map(|deadline| deadline.error());
+            let closed = vm.closed.load(Ordering::SeqCst).then_some(Error::Shutdown);
+            if let Some(error) = closed.or(over) {
+                queue.waiting.remove(place);
+                queue.spare.push(told);
+                self.blocked.store(queue.waiting.len(), Ordering::Relaxed);
+                queue.tell_first();
+                return Err(error);
+            }
+            queue = match watch.nap(deadline) {
+                None => unpoisoned(told.wait(queue)),
+                Some(nap) => unpoisoned(told.wait_timeout(queue, nap)).0,
+            };
+            if watch.is_due() {
+                drop(queue);
+                watch.look(vm);
+                queue = unpoisoned(self.queue.lock());
+            }
+        }
+    }
+
+    /// Lets the first in, and as many behind it as there is room for. Whoever is the first then is told when to look again. Called by
+    /// the first.
+    fn let_in(&self, queue: &mut Queue, vm: &Shared) {
+        let limits = vm.limits;
+        while let Some(first) = queue.waiting.front() {
+            self.low.store(limits.low_instructions(first.more), Ordering::SeqCst);
             self.void_shares();
             self.armed.store(true, Ordering::SeqCst);
             // Orders the store before the looks at the timelines, which are plain loads.
             fence(Ordering::SeqCst);
-            if limits.low(vm.pending(), more) || vm.closed.load(Ordering::SeqCst) {
-                break Ok(());
+            if !limits.low(self.pending(vm), first.more) && !self.is_overtaken(vm) {
+                break;
             }
-            if let Some(deadline) = deadline
-                && deadline.is_over()
-            {
-                break Err(deadline.error());
-            }
-            guard = match watch.nap(deadline) {
-                None => unpoisoned(self.changed.wait(guard)),
-                Some(nap) => unpoisoned(self.changed.wait_timeout(guard, nap)).0,
-            };
-            if watch.is_due() {
-                drop(guard);
-                watch.look(vm);
-                guard = unpoisoned(self.lock.lock());
-            }
-        };
-        self.blocked.fetch_sub(1, Ordering::Relaxed);
-        drop(guard);
-        result
+            self.granted.fetch_add(first.more, Ordering::Relaxed);
+            self.overtaken.store(0, Ordering::Relaxed);
+            first.told.notify_one();
+            queue.waiting.pop_front();
+        }
+        self.blocked.store(queue.waiting.len(), Ordering::Relaxed);
+        if queue.waiting.is_empty() {
+            self.armed.store(false, Ordering::SeqCst);
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 use streamvm_ep::{Device, DeviceRegistry, EventPool, KernelRegistry};
+use streamvm_instructions::EngineRef;
 use streamvm_stream::Capabilities;
 use streamvm_stream::mutant::Planted;
 
@@ -34,6 +35,8 @@ use crate::threads::Threads;
 pub(crate) struct Shared {
     /// What stays when this is gone, with the submission lock.
     pub(crate) handle: &'static Handle,
+    /// What tensors know this engine by.
+    pub(crate) me: EngineRef,
     pub(crate) streams: StreamTable,
     pub(crate) failures: CachePadded<Failures>,
     /// Slots of instructions that have passed, on their way back to the submitters.

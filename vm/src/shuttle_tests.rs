@@ -148,6 +148,64 @@ fn shuttle_blocked_submitters_go_on() {
     });
 }
 
+/// Two threads submit one instruction after the other beside a list that is larger than the bound: once that waits, whatever they begin to
+/// submit comes behind it.
+#[test]
+fn shuttle_no_submission_goes_ahead_of_a_list_that_waits() {
+    drawn(|| {
+        const LARGE: u64 = 3;
+        let vm = Arc::new(engine(|builder| builder.cpu_threads(1).max_instructions(2)));
+        let functions = |b: &mut InstructionsBuilder, many| (0..many).for_each(|_| b.host_fn("f", CPU, || Ok(())));
+        let small: Vec<_> = (0..2)
+            .map(|_| {
+                let vm = vm.clone();
+                shuttle::thread::spawn(move || {
+                    for _ in 0..3 {
+                        let waits = vm.shared.room.waits_for(LARGE);
+                        submit(&vm, |b| functions(b, 1));
+                        assert!(!waits || !vm.shared.room.waits_for(LARGE), "it went ahead of the list");
+                    }
+                })
+            })
+            .collect();
+        submit(&vm, |b| functions(b, LARGE));
+        small.into_iter().for_each(|thread| thread.join().expect("it submits"));
+        vm.wait_all().expect("nothing fails");
+    });
+}
+
+/// Two functions become ready at once and wait for each other: the worker that readies them wakes another one, be that asleep or about
+/// to sleep.
+#[test]
+fn shuttle_two_functions_that_wait_for_each_other_run_side_by_side() {
+    drawn(|| {
+        let vm = engine(|builder| builder.workers(2).cpu_threads(1));
+        let (variable, met) = (vm.var(), Arc::new((shuttle::sync::Mutex::new(0), shuttle::sync::Condvar::new())));
+        submit(&vm, |b| {
+            b.set_workers(true);
+            b.call_fn("source", CPU, [variable.write()], |_| Ok(())).expect("a function");
+            for _ in 0..2 {
+                let met = met.clone();
+                let meet = move || {
+                    let (came, changed) = &*met;
+                    let mut came = came.lock().expect("nobody panics");
+                    *came += 1;
+                    changed.notify_all();
+                    while *came < 2 {
+                        came = changed.wait(came).expect("nobody panics");
+                    }
+                };
+                b.call_fn("meets", CPU, [variable.read()], move |_| {
+                    meet();
+                    Ok(())
+                })
+                .expect("a function");
+            }
+        });
+        vm.wait_all().expect("nothing fails");
+    });
+}
+
 /// A failure, its reader on another lane, and a heal: every waiter hears of it, on a thread of its own.
 #[test]
 fn shuttle_failures_are_seen_by_every_waiter() {

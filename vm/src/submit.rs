@@ -30,7 +30,7 @@ use crate::pool::{Pool, Worker};
 use crate::prepare::Obstacle;
 use crate::progress::Unordered;
 use crate::push::Crew;
-use crate::room::Pending;
+use crate::room::{Granted, Pending};
 use crate::shared::{Inline, Shared};
 use crate::spin;
 use crate::state::{Contents, Known, State, StreamState};
@@ -128,7 +128,7 @@ impl Shared {
         full: Full,
         submitted: &mut Submitted,
     ) -> Result<(), Error> {
-        match self.attempt(list, submitted) {
+        match self.attempt(list, submitted, false) {
             Ok(()) => Ok(()),
             Err(hindrance) => self.insist(list, full, submitted, hindrance),
         }
@@ -136,21 +136,22 @@ impl Shared {
 
     /// Submits `list` unless something is in the way.
     #[inline(always)]
-    fn attempt<B: Batch>(&self, list: &mut B, submitted: &mut Submitted) -> Result<(), Hindrance> {
+    fn attempt<B: Batch>(&self, list: &mut B, submitted: &mut Submitted, granted: bool) -> Result<(), Hindrance> {
         let mut inside = self.handle.lock();
-        let after = self.attempt_inside(&mut inside, list, submitted)?;
+        let after = self.attempt_inside(&mut inside, list, submitted, granted)?;
         drop(inside);
         self.follow(after);
         Ok(())
     }
 
-    /// The part of an attempt that is done under the lock.
+    /// The part of an attempt that is done under the lock. With room that was [granted](crate::room::Granted) no more is asked for.
     #[inline(always)]
     pub(crate) fn attempt_inside<B: Batch>(
         &self,
         state: &mut State,
         list: &mut B,
         submitted: &mut Submitted,
+        granted: bool,
     ) -> Result<After, Hindrance> {
         if self.is_closed() {
             return Err(Hindrance::Closed);
@@ -166,7 +167,7 @@ impl Shared {
             state.forget_failures(self);
         }
         let count = list.instructions().len() as u64;
-        if !self.admit(state, count) {
+        if !granted && !self.admit(state, count) {
             return Err(Hindrance::Full);
         }
         if let Err((line, obstacle)) = state.prepare(list, self) {
@@ -216,16 +217,18 @@ impl Shared {
     ) -> Result<(), Error> {
         let mut ladder = Ladder::default();
         loop {
-            match hindrance {
+            // For one attempt: what is in its way may take long to remove, and others may have to submit for it.
+            let granted = match hindrance {
                 Hindrance::Closed => return Err(Error::Shutdown),
                 Hindrance::Full => self.wait_for_room(list.instructions().len() as u64, full)?,
                 Hindrance::Obstacle(line, obstacle) => {
                     let instruction = &list.instructions()[line];
                     let about = |error: Error| error.about(Some(line), instruction.kind.name(), instruction.site);
                     self.remove(*obstacle, &mut ladder).map_err(about)?;
+                    None
                 }
-            }
-            match self.attempt(list, submitted) {
+            };
+            match self.attempt(list, submitted, granted.is_some()) {
                 Ok(()) => return Ok(()),
                 Err(next) => hindrance = next,
             }
@@ -260,11 +263,21 @@ impl Shared {
 
     #[inline(never)]
     fn look_for_room(&self, state: &mut State, more: u64) -> bool {
-        let pending = self.pending();
-        let limits = if engine_thread::is_here() { self.limits.overdraft() } else { self.limits };
-        if !limits.admit(pending, more) {
+        let of_engine = engine_thread::is_here();
+        let mut pending = self.pending();
+        // What was granted and is not submitted yet. If it was, under this lock, it is counted twice.
+        pending.instructions += self.room.granted();
+        let limits = if of_engine { self.limits.overdraft() } else { self.limits };
+        let others_wait = self.room.blocked() > 0;
+        if (others_wait && !of_engine) || !limits.admit(pending, more) {
             state.headroom = Pending::default();
             return false;
+        }
+        if others_wait {
+            self.room.overtake(more);
+            // Room for this one: the next looks again.
+            state.headroom = Pending { instructions: more, bytes: 0 };
+            return true;
         }
         let one_core = spin::has_one_core();
         state.headroom = self.limits.headroom(pending, more, one_core);
@@ -272,18 +285,19 @@ impl Shared {
         true
     }
 
-    fn wait_for_room(&self, more: u64, full: Full) -> Result<(), Error> {
+    /// Waits for room; what is granted. Nothing is where room is made by stepping.
+    fn wait_for_room(&self, more: u64, full: Full) -> Result<Option<Granted<'_>>, Error> {
         if full == Full::Refuses || engine_thread::is_here() {
             let Pending { instructions, bytes } = self.pending();
             return Err(Error::WouldBlock { instructions, bytes });
         }
         if let Some(simulated) = &self.simulated {
             simulated.make_room(self, more, Deadline::current())?;
-            return self.check_open();
+            self.check_open()?;
+            return Ok(None);
         }
         self.demand_all();
-        self.room.wait(self, more, Deadline::current())?;
-        self.check_open()
+        self.room.wait(self, more, Deadline::current()).map(Some)
     }
 
     /// Removes what is in the way of a submission; no lock is held.
@@ -452,8 +466,8 @@ impl Shared {
             memory.fill_from(bytes);
         }
         // Made by this very call, so no other engine has seen it.
-        if tensor.resource().claim(self.handle).is_ok() {
-            tensor.resource().keep(self.handle, id, true);
+        if tensor.resource().claim(self.me).is_ok() {
+            tensor.resource().keep(self.me, id, true);
         }
         Ok(())
     }

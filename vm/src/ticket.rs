@@ -67,7 +67,7 @@ impl<'vm> Ticket<'vm> {
 
     /// A future of [`Ticket::wait`], for any executor; it does not borrow the VM. Dropping it cancels nothing.
     pub fn future(&self) -> Passed {
-        let (passed, callback) = Passed::new(self.vm.handle);
+        let (passed, callback) = Passed::new(self.vm.me);
         self.on_passed(callback);
         passed
     }

@@ -97,7 +97,8 @@ fn a_view_of_very_many_pieces_is_written_as_its_hull() {
 #[test]
 fn runs_that_repeat_are_one_entry() {
     let rows = (0..1797).map(|row| 4096 + row * 40..4096 + row * 40 + 8);
-    let runs: Vec<Range<usize>> = [0..8, 16..20].into_iter().chain(rows).chain([90_000..90_001]).collect();
+    let mut runs: Vec<Range<usize>> = [0..8, 16..20].into_iter().chain(rows).collect();
+    runs.push(90_000..90_001);
     let entries: Vec<_> = repeats(&runs).map(|(run, count, step)| (run.start, run.end, count, step)).collect();
     assert_eq!(entries[..3], [(0, 8, 1, 16), (16, 20, 1, 4080), (4096, 4104, 1797, 40)]);
     assert_eq!((entries.len(), entries[3].0), (4, 90_000));

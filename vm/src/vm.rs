@@ -193,6 +193,10 @@ impl Vm {
     /// taken or nothing. Blocks while the queue is full, and on a thread of an engine gives
     /// [`Error::WouldBlock`] past an overdraft of as much again.
     ///
+    /// Submitters that are blocked are let in in the order in which they came, and no later submission of another caller's thread is let in before
+    /// them. Threads of an engine never block, so they do go ahead; once they have done so by as many instructions as may be pending
+    /// ([`VmBuilder::max_instructions`]), the first that is blocked is let in past the bound.
+    ///
     /// # Errors
     /// See [`Error`]; nothing of the list runs then.
     pub fn submit<T: Borrow<Tensor>, V: Borrow<Var>>(
@@ -267,7 +271,7 @@ impl Vm {
     /// [`Vm::submit`] that never blocks on a full queue.
     ///
     /// # Errors
-    /// As [`Vm::submit`]; [`Error::WouldBlock`] with the list dropped when the queue is full.
+    /// As [`Vm::submit`]; [`Error::WouldBlock`] with the list dropped when the queue is full, or other submitters are blocked.
     pub fn try_submit<T: Borrow<Tensor>, V: Borrow<Var>>(
         &self,
         list: InstructionList<Declared<T, V>>,

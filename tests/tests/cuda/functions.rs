@@ -7,12 +7,12 @@ use std::time::Duration;
 use streamvm::stream::mutant::Mutant;
 use streamvm::{DeviceId, Vm};
 use streamvm_standin::Standin;
-use streamvm_tests::{function_waits_for_a_kernel, kernel_waits_for_a_function};
+use streamvm_tests::{Rule, function_waits_for_a_kernel, kernel_waits_for_a_function};
 
 const CUDA: DeviceId = DeviceId::cuda(1);
 
 /// Runs `f` on an engine with a rule broken, or none; without, the driver has nothing to object to.
-fn on(mutant: Option<Mutant>, f: fn(&Vm, &Standin) -> bool) -> bool {
+fn on(mutant: Option<Mutant>, f: fn(&Vm, &Standin, Rule) -> bool) -> bool {
     let driver = Standin::load("devices=2;pageable=1");
     let builder = Vm::builder().workers(2);
     let builder = match mutant {
@@ -20,19 +20,20 @@ fn on(mutant: Option<Mutant>, f: fn(&Vm, &Standin) -> bool) -> bool {
         None => builder,
     };
     let vm = builder.build().expect("an engine");
-    let waits = f(&vm, &driver);
+    let rule = if mutant.is_some() { Rule::IsBroken } else { Rule::Holds };
+    let waits = f(&vm, &driver, rule);
     vm.shutdown(Duration::from_secs(60)).expect("it ends");
     let findings = driver.findings();
     assert!(mutant.is_some() || findings.is_empty(), "{findings}");
     waits
 }
 
-fn function_waits(vm: &Vm, driver: &Standin) -> bool {
-    function_waits_for_a_kernel(vm, CUDA, || driver.hold())
+fn function_waits(vm: &Vm, driver: &Standin, rule: Rule) -> bool {
+    function_waits_for_a_kernel(vm, CUDA, rule, || driver.hold())
 }
 
-fn kernel_waits(vm: &Vm, _: &Standin) -> bool {
-    kernel_waits_for_a_function(vm, CUDA)
+fn kernel_waits(vm: &Vm, _: &Standin, rule: Rule) -> bool {
+    kernel_waits_for_a_function(vm, CUDA, rule)
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 
 use streamvm::{DeviceId, InstructionsBuilder, Pool, Use, Vm};
 use streamvm_tests::{ClosedGate, PATIENCE, engines};
@@ -168,4 +169,23 @@ fn a_list_that_is_too_long_for_workers_is_refused_whole() {
     );
     assert_eq!(vm.stats().in_flight, 0);
     vm.submit(list(20_000)).expect("longer than the queue, let in alone").wait().expect("it passes");
+}
+
+/// A function that is asked for gets successors before it passes: whoever asked is told all the same.
+#[test]
+fn whoever_asked_for_a_function_is_told_though_more_was_pushed_behind_it() {
+    let vm = Vm::builder().workers(2).build().expect("an engine");
+    let (var, gate, (sender, told)) = (vm.var(), ClosedGate::new(), channel());
+    let held = gate.clone();
+    push(&vm, [var.write()], move || {
+        held.pass();
+        Ok(())
+    });
+    gate.wait_entered(1);
+    let ready = vm.on_passed(&var, move |result| sender.send(result).expect("the test listens"));
+    assert_eq!(ready, Ok(()));
+    (0..20).for_each(|_| push(&vm, [var.read()], || Ok(())));
+    gate.open();
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Ok(())), "the callback of what was held");
+    vm.wait_all().expect("all passed");
 }

@@ -1,9 +1,9 @@
 //! Pushed functions behind kernels of a simulated device, and kernels behind pushed functions.
 
-use streamvm::ep::faults::{Fault, Gate, Point, Rule};
+use streamvm::ep::faults::{Fault, Gate, Point, Rule as FaultRule};
 use streamvm::stream::mutant::Mutant;
 use streamvm::{DeviceId, EngineKind, FaultPlan, Vm};
-use streamvm_tests::{function_waits_for_a_kernel, kernel_waits_for_a_function, no_races, within};
+use streamvm_tests::{Rule, function_waits_for_a_kernel, kernel_waits_for_a_function, no_races, within};
 
 const SIM: DeviceId = DeviceId::sim(0);
 const KINDS: [EngineKind; 2] = [EngineKind::Shared, EngineKind::PerDevice];
@@ -18,7 +18,7 @@ impl Drop for Opens {
 }
 
 /// Runs `f` on an engine of that kind with a simulated device, and with a rule of it broken, or none.
-fn on(kind: EngineKind, mutant: Option<Mutant>, f: fn(&Vm, &FaultPlan) -> bool) -> bool {
+fn on(kind: EngineKind, mutant: Option<Mutant>, f: fn(&Vm, &FaultPlan, Rule) -> bool) -> bool {
     within("a held program", move || {
         let plan = FaultPlan::new();
         let mut builder = Vm::builder().engine(kind).workers(2).sim_devices(1).detect_races(true).faults(plan.clone());
@@ -26,7 +26,8 @@ fn on(kind: EngineKind, mutant: Option<Mutant>, f: fn(&Vm, &FaultPlan) -> bool) 
             builder = builder.mutant(mutant);
         }
         let vm = builder.build().expect("an engine");
-        let waits = f(&vm, &plan);
+        let rule = if mutant.is_some() { Rule::IsBroken } else { Rule::Holds };
+        let waits = f(&vm, &plan, rule);
         vm.wait_all().expect("nothing fails");
         if mutant.is_none() {
             no_races(&vm);
@@ -35,12 +36,16 @@ fn on(kind: EngineKind, mutant: Option<Mutant>, f: fn(&Vm, &FaultPlan) -> bool) 
     })
 }
 
-fn function_waits(vm: &Vm, plan: &FaultPlan) -> bool {
-    function_waits_for_a_kernel(vm, SIM, || {
+fn function_waits(vm: &Vm, plan: &FaultPlan, rule: Rule) -> bool {
+    function_waits_for_a_kernel(vm, SIM, rule, || {
         let gate = Gate::new();
-        plan.add(Rule::new(Point::Fill, Fault::Hold(gate.clone())).device(SIM).nth(0)).expect("it fits");
+        plan.add(FaultRule::new(Point::Fill, Fault::Hold(gate.clone())).device(SIM).nth(0)).expect("it fits");
         Opens(gate)
     })
+}
+
+fn kernel_waits(vm: &Vm, _: &FaultPlan, rule: Rule) -> bool {
+    kernel_waits_for_a_function(vm, SIM, rule)
 }
 
 #[test]
@@ -54,8 +59,8 @@ fn a_pushed_function_runs_behind_the_kernel_that_wrote_what_it_reads() {
 #[test]
 fn a_kernel_is_launched_behind_the_pushed_function_that_writes_what_it_reads() {
     for kind in KINDS {
-        assert!(on(kind, None, |vm, _| kernel_waits_for_a_function(vm, SIM)), "{kind:?}");
-        let broken = on(kind, Some(Mutant::WaitDropped), |vm, _| kernel_waits_for_a_function(vm, SIM));
+        assert!(on(kind, None, kernel_waits), "{kind:?}");
+        let broken = on(kind, Some(Mutant::WaitDropped), kernel_waits);
         assert!(!broken, "{kind:?}: a missing wait shows");
     }
 }

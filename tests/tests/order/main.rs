@@ -4,6 +4,7 @@ mod back_pressure;
 mod completion;
 mod engine_scenarios;
 mod executor_scenarios;
+mod fair_room;
 mod held;
 mod helping;
 mod holes;

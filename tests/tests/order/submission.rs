@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 
 use streamvm::ep::{InlineFn, Op, Params};
-use streamvm::instructions::{EngineRef, Kind, ResourceId, Role, WaitFor};
+use streamvm::instructions::{Kind, ResourceId, Role, WaitFor};
 use streamvm::stream::WaitKind;
 use streamvm::{
     DType, DeviceId, Error, InstructionList, InstructionsBuilder, MemoryKind, Place, StreamKey, StreamType, Tensor,
@@ -460,7 +460,8 @@ fn a_handle_takes_nothing_from_another_engine() {
     .wait()
     .expect("it passes");
     let y = on_device(&vm, &[5.0, 6.0]);
-    let foreign: EngineRef = Box::leak(Box::new(Notes::default()));
+    let notes: &'static Notes = Box::leak(Box::default());
+    let foreign = notes.me();
     let resource = x.resource();
     resource.note_written(foreign, true);
     resource.keep(foreign, ResourceId(0), true);

@@ -15,8 +15,8 @@ impl Eager {
 
     fn tensor(&self, dtype: DType, shape: &[usize]) -> Tensor {
         let tensor = Tensor::unbound(CPU.into(), MemoryKind::Device, dtype, Shape::new(shape).expect("a shape"));
-        assert!(tensor.resource().claim(self.notes).is_ok());
-        tensor.resource().keep(self.notes, ResourceId(0), true);
+        assert!(tensor.resource().claim(self.notes.me()).is_ok());
+        tensor.resource().keep(self.notes.me(), ResourceId(0), true);
         tensor
     }
 

@@ -187,7 +187,7 @@ impl Vm {
     /// [`Error::Forked`]; [`Error::Foreign`] for a variable of another engine, [`Error::Released`] for a deleted one.
     pub fn ready(&self, var: &Var) -> Result<Passed, Error> {
         self.shared.handle.fork.check()?;
-        let (passed, callback) = Passed::new(self.shared.handle);
+        let (passed, callback) = Passed::new(self.shared.me);
         match self.id_of(var)? {
             Some(id) => self.shared.handle.on_passed(id, None, Box::new(callback)),
             None => callback(Ok(())),
@@ -213,13 +213,13 @@ impl Vm {
     /// The number of a variable that was used.
     fn id_of(&self, var: &Var) -> Result<Option<ResourceId>, Error> {
         let resource = var.resource();
-        if let Some(id) = resource.written_in(self.shared.handle) {
+        if let Some(id) = resource.written_in(self.shared.me) {
             return Ok(Some(id));
         }
         let (line, what) = (0, "wait".to_owned());
         // Under the lock, as it may be a draft.
         let mut state = self.shared.handle.lock();
-        let Ok(id) = resource.id_in(self.shared.handle) else { return Err(Error::Foreign { line, what }) };
+        let Ok(id) = resource.id_in(self.shared.me) else { return Err(Error::Foreign { line, what }) };
         let released = |id| state.known(id).is_some_and(|known| known.contents == Contents::Released);
         if id.is_some_and(released) { Err(Error::Released { line, what }) } else { Ok(None) }
     }

@@ -1,0 +1,258 @@
+//! Engines that come and go leave nothing behind, whatever outlives them.
+//!
+//! Each test builds and drops thousands of engines and counts the bytes that live: the first engines may leave what a process keeps
+//! once (thread-local buffers, idle handles), and no later one may leave an allocation.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use streamvm::ep::FnError;
+use streamvm::{Error, Event, InstructionList, InstructionsBuilder, Mode, StreamKey, StreamType, Tensor, Use, Var, Vm};
+use streamvm_tests::{CPU, block_on, on_device, until};
+
+use crate::{growth, turn};
+
+fn compute() -> StreamKey {
+    StreamKey::new(CPU, StreamType::Compute, 0)
+}
+
+/// What a program still has when its engine is gone.
+#[derive(Default)]
+struct Survivors {
+    tensors: Vec<Tensor>,
+    vars: Vec<Var>,
+    events: Vec<Event>,
+    lists: Vec<InstructionList>,
+    futures: Vec<streamvm::Passed>,
+}
+
+impl Survivors {
+    /// Asks for what can be asked for behind the end of the engine, here and of the next one, `other`.
+    fn ask(self, other: &Vm) {
+        let Survivors { tensors, vars, events, lists, futures } = self;
+        for tensor in &tensors {
+            let _ = tensor.wait();
+            assert!(tensor.neg().is_err(), "its engine takes nothing any more");
+            assert!(is_foreign(other.call_fn("reads", CPU, [tensor.read()], |_| Ok(()))));
+        }
+        for var in &vars {
+            let taken = other.push("writes", [var.write()], || Ok::<(), FnError>(()));
+            assert!(taken.is_ok() || is_foreign(taken));
+        }
+        for event in &events {
+            let mut builder = InstructionsBuilder::new();
+            builder.wait(compute(), compute(), event);
+            assert!(other.submit(builder.finish()).is_err(), "another engine has recorded it");
+        }
+        assert!(lists.into_iter().all(|list| is_foreign(other.submit(list))));
+        for future in futures {
+            let _ = block_on(future);
+        }
+    }
+}
+
+fn is_foreign<T>(result: Result<T, Error>) -> bool {
+    matches!(result, Err(Error::Foreign { .. }))
+}
+
+/// A program on an engine, and what it keeps.
+type Program = fn(&Vm) -> Survivors;
+
+/// Programs by what outlives their engine.
+const PROGRAMS: [(&str, Program); 8] = [
+    ("nothing", |_| Survivors::default()),
+    ("tensors", |vm| {
+        let x = on_device(vm, &[1.0; 8]);
+        let sum = x.add(&x).expect("it is taken");
+        let view = sum.slice(0, 2..4).expect("in range");
+        let host = vm.tensor(&[1.0f32, 2.0], &[2]).expect("a tensor");
+        Survivors { tensors: vec![x, sum, view, host], ..Survivors::default() }
+    }),
+    ("tensors of a function that fails", |vm| {
+        let (x, y) = (on_device(vm, &[1.0]), on_device(vm, &[2.0]));
+        vm.call_fn("sour", CPU, [x.write()], |_| Err("no luck".into())).expect("it is taken");
+        assert!(vm.wait_all().is_err());
+        let z = x.add(&y).expect("it is taken");
+        Survivors { tensors: vec![x, y, z], ..Survivors::default() }
+    }),
+    ("variables", |vm| {
+        let (written, unused) = (vm.var(), vm.var());
+        let uses: [Use<'_>; 1] = [written.write()];
+        vm.push("write", uses, || Ok::<(), FnError>(())).expect("it is taken");
+        Survivors { vars: vec![written, unused], ..Survivors::default() }
+    }),
+    ("futures of a ticket and of a tensor", |vm| {
+        let x = on_device(vm, &[1.0]);
+        let ticket = vm.call_fn("twice", CPU, [x.update()], |_| Ok(())).expect("it is taken");
+        let futures = vec![ticket.future(), x.ready().expect("it is taken")];
+        Survivors { futures, ..Survivors::default() }
+    }),
+    ("an event", |vm| {
+        let x = on_device(vm, &[1.0]);
+        let mut builder = InstructionsBuilder::new();
+        builder.fill_into(&x, 3.0).expect("it fits");
+        let event = builder.record(compute());
+        vm.submit(builder.finish()).expect("it is taken");
+        Survivors { events: vec![event], ..Survivors::default() }
+    }),
+    ("a list that was never submitted, and its outputs", |vm| {
+        let x = on_device(vm, &[1.0, 2.0]);
+        let mut builder = InstructionsBuilder::new();
+        let y = builder.op(streamvm::Op::Neg, &[&x], streamvm::Params::default()).expect("it fits");
+        Survivors { lists: vec![builder.finish()], tensors: vec![y], ..Survivors::default() }
+    }),
+    ("an output whose engine is gone, without its input", |vm| {
+        let x = on_device(vm, &[1.0, 2.0]);
+        let mut builder = InstructionsBuilder::new();
+        let y = builder.op(streamvm::Op::Neg, &[&x], streamvm::Params::default()).expect("it fits");
+        drop(builder);
+        Survivors { tensors: vec![y], ..Survivors::default() }
+    }),
+];
+
+/// Where what outlives an engine is dropped, and where the engine is.
+#[derive(Copy, Clone, Debug)]
+enum Dropped {
+    /// Behind the engine, by the thread that built it, which builds the next one before.
+    Here,
+    /// Behind the engine, by another thread.
+    Elsewhere,
+    /// By another thread, while the engine ends.
+    Beside,
+}
+
+/// A thread that drops what it is sent.
+struct Dropper {
+    sender: Option<Sender<Survivors>>,
+    done: Receiver<()>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Dropper {
+    fn new() -> Dropper {
+        let (sender, survivors) = channel::<Survivors>();
+        let (dropped, done) = channel();
+        let body = move || {
+            for survivors in survivors {
+                drop(survivors);
+                let _ = dropped.send(());
+            }
+        };
+        Dropper { sender: Some(sender), done, thread: Some(thread::spawn(body)) }
+    }
+
+    fn drop_there(&self, survivors: Survivors) {
+        self.sender.as_ref().expect("it runs").send(survivors).expect("it runs");
+    }
+
+    fn wait(&self) {
+        self.done.recv().expect("it runs");
+    }
+}
+
+impl Drop for Dropper {
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("it does not panic");
+        }
+    }
+}
+
+/// Engines after which bytes are counted first, and how many are counted.
+const WARM: usize = 16;
+const COUNTED: usize = 64;
+
+/// All that are counted may leave so many bytes: no engine leaves an allocation, which has sixteen at least.
+const FEW: isize = 4 * COUNTED as isize;
+
+/// Asserts that engines of `mode` that run `program` leave nothing behind.
+#[expect(clippy::print_stdout, reason = "tells what it counted")]
+fn leaves_nothing(mode: Mode, (survivor, program): (&str, Program), dropped: Dropped) {
+    let dropper = Dropper::new();
+    let build = || Vm::builder().mode(mode).cpu_threads(1).workers(1).build().expect("an engine");
+    let life = || {
+        let vm = build();
+        let survivors = program(&vm);
+        match dropped {
+            Dropped::Here => {
+                drop(vm);
+                survivors.ask(&build());
+            }
+            Dropped::Elsewhere => {
+                drop(vm);
+                dropper.drop_there(survivors);
+                dropper.wait();
+            }
+            Dropped::Beside => {
+                dropper.drop_there(survivors);
+                drop(vm);
+                dropper.wait();
+            }
+        }
+    };
+    (0..WARM).for_each(|_| life());
+    let before = growth(0);
+    (0..COUNTED).for_each(|_| life());
+    // An engine's threads may end a moment behind it.
+    until("no engine leaves an allocation", || growth(before) < FEW);
+    println!("{mode:?}, {survivor}, dropped {dropped:?}: {} bytes after {COUNTED} engines", growth(before));
+}
+
+/// [`leaves_nothing`] for every program, wherever what outlives the engine is dropped.
+fn leave_nothing(mode: Mode) {
+    let _turn = turn();
+    for program in PROGRAMS {
+        for dropped in [Dropped::Here, Dropped::Elsewhere, Dropped::Beside] {
+            leaves_nothing(mode, program, dropped);
+        }
+    }
+}
+
+#[test]
+fn engines_on_threads_leave_nothing_behind() {
+    leave_nothing(Mode::Threaded);
+}
+
+#[test]
+fn engines_in_the_callers_thread_leave_nothing_behind() {
+    leave_nothing(Mode::Inline);
+}
+
+#[test]
+fn stepped_engines_leave_nothing_behind() {
+    leave_nothing(Mode::Simulated { seed: 1 });
+}
+
+/// Megabytes of this process that are in memory.
+#[cfg(target_os = "linux")]
+fn resident_mib() -> f64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("the kernel tells it");
+    let pages: f64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
+    // Pages of 4 KiB, as on all machines that run this by hand.
+    pages / 256.0
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "takes minutes; the tests above count the same bytes"]
+#[expect(clippy::print_stdout, reason = "tells what it counted")]
+fn a_million_engines_need_no_more_memory_than_a_thousand() {
+    let _turn = turn();
+    let modes = [Mode::Inline, Mode::Simulated { seed: 1 }, Mode::Threaded];
+    let mut first = 0.0;
+    for number in 1..=1_000_000 {
+        let vm = Vm::builder().mode(modes[number % 3]).cpu_threads(1).workers(1).build().expect("an engine");
+        let x = vm.tensor(&[1.0f32, 2.0], &[2]).expect("a tensor");
+        drop(vm);
+        assert_eq!(x.wait(), Ok(()));
+        if number == 1_000 {
+            first = resident_mib();
+        }
+        if number == 1_000 || number % 100_000 == 0 {
+            println!("{number} engines: {:.1} MiB resident, {} bytes live", resident_mib(), growth(0));
+        }
+    }
+    let more = resident_mib() - first;
+    assert!(more < 8.0, "{more} MiB more");
+}
