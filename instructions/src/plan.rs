@@ -3,11 +3,14 @@
 //! [`plan`] runs the soft-sync pass over a list from an empty state and writes its decisions out as `wait`, `hostwait`
 //! and `record` lines, each wait before the instruction that needs it and each record behind the one it shows. The
 //! pass is the one that engines run.
+//!
+//! A list may come from anywhere. Of streams it may have as many as an engine ([`MAX_STREAMS`]), as each has a clock with a number
+//! for each. Within that, planning takes memory in proportion to instructions and operands, beside 32 MiB at most for clocks.
 
 use std::ptr;
 
 use hashbrown::{HashMap, HashSet};
-use streamvm_stream::{Capabilities, Point, Shows, StreamClass, StreamKey, Streams, WaitKind};
+use streamvm_stream::{Capabilities, MAX_STREAMS, Point, Shows, StreamClass, StreamKey, Streams, WaitKind};
 
 use crate::soft_sync::{DependenceUse, NothingObserved, Order, RecordPlace, SoftSync, SoftSyncMode, Wait};
 use crate::{Dependence, Error, Event, HeldUse, Instruction, InstructionList, Kind, Resource, ResourceId, WaitFor};
@@ -55,7 +58,8 @@ pub struct PlannedList {
 /// Plans `list` from an empty state.
 ///
 /// # Errors
-/// A wait names an event or line that does not come before it; an event is recorded twice; a released tensor is used.
+/// A wait names an event or line that does not come before it; an event is recorded twice; a released tensor is used; there are
+/// more than [`MAX_STREAMS`] streams.
 pub fn plan(list: InstructionList, options: &PlanOptions) -> Result<PlannedList, Error> {
     let mut planner = Planner {
         sync: SoftSync::new(options.mode, options.capabilities.clone()),
@@ -88,6 +92,9 @@ struct Planner {
 impl Planner {
     fn decide(&mut self, line: usize, instruction: &Instruction, list: &InstructionList) -> Result<(), Error> {
         let stream = self.streams.intern(instruction.stream);
+        if stream.index() == MAX_STREAMS {
+            return Err(Error::TooManyStreams { line, stream: instruction.stream, most: MAX_STREAMS });
+        }
         if stream.index() == self.counts.len() {
             self.sync.add_stream(StreamClass::of(&instruction.stream));
             self.counts.push(SyncCounts::none(instruction.stream));

@@ -6,11 +6,12 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use streamvm::{DType, Error, Mode, Var, Vm};
+use streamvm::{DType, Error, InstructionList, MAX_STREAMS, Mode, PlanOptions, Var, Vm, plan};
 use streamvm_tests::{CPU, on_device};
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicIsize = AtomicIsize::new(0);
+static MOST_BYTES: AtomicIsize = AtomicIsize::new(0);
 
 /// The system allocator, counting allocations and bytes over all threads.
 struct Counting;
@@ -19,7 +20,8 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        BYTES.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        let bytes = BYTES.fetch_add(layout.size() as isize, Ordering::Relaxed) + layout.size() as isize;
+        MOST_BYTES.fetch_max(bytes, Ordering::Relaxed);
         // SAFETY: the caller's duties are those of the system allocator.
         unsafe { System.alloc(layout) }
     }
@@ -152,4 +154,70 @@ fn an_engine_forgets_failures_with_the_tensors_that_have_them() {
         });
         assert!(each <= HANDLE, "{each} bytes an engine, tensors dropped behind it: {kept}");
     }
+}
+
+/// The most bytes that there were at once while `step` was done, beyond those before.
+fn most_bytes<T>(step: impl FnOnce() -> T) -> (T, isize) {
+    let before = BYTES.load(Ordering::Relaxed);
+    MOST_BYTES.store(before, Ordering::Relaxed);
+    let made = step();
+    (made, MOST_BYTES.load(Ordering::Relaxed) - before)
+}
+
+/// A text of a megabyte had a gigabyte of clocks.
+#[test]
+fn a_list_of_more_streams_than_an_engine_has_is_refused_in_little_memory() {
+    let _turn = turn();
+    let text = |lanes: usize| {
+        let mut text = String::from("v = var\n");
+        (0..lanes).for_each(|lane| text.push_str(&format!("%{lane} fn compute@cpu:0:{lane} \"f\" update v\n")));
+        text
+    };
+    let list = |lanes: usize| InstructionList::parse(&text(lanes)).expect("a list");
+    let (refused, bytes) = most_bytes(|| plan(list(16_000), &PlanOptions::default()).expect_err("too many streams"));
+    assert!(matches!(refused, Error::TooManyStreams { line: MAX_STREAMS, most: MAX_STREAMS, .. }), "{refused}");
+    assert!(bytes < 64 << 20, "{bytes} bytes for 16,000 lanes");
+    let (planned, bytes) = most_bytes(|| plan(list(MAX_STREAMS), &PlanOptions::default()).expect("a plan"));
+    assert_eq!(planned.counts.len(), MAX_STREAMS);
+    assert!(bytes < 64 << 20, "{bytes} bytes for as many streams as an engine has");
+}
+
+/// Draws lists of functions, barriers and syncs on many lanes and on workers, over few variables: the memory that planning
+/// takes grows with the list, not with its square.
+#[test]
+fn plans_of_drawn_lists_take_memory_in_proportion() {
+    let _turn = turn();
+    let mut most = 0;
+    for seed in 1..=12_u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut random = move |below: usize| {
+            // Xorshift (Marsaglia 2003): any sequence does.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % below as u64) as usize
+        };
+        let (lanes, syncs, workers) = (1 << random(10), 1 + random(20), 1 + random(20));
+        let mut text = String::from("v0 = var\nv1 = var\nv2 = var\n");
+        let lines = 20_000;
+        for line in 0..lines {
+            let words = match random(40) {
+                kind if kind < syncs => "sync barrier@cpu:0:0".to_owned(),
+                kind if kind < syncs + workers => {
+                    format!("fn workers@cpu:0:0 \"w\" {} v{}", ["read", "read", "read", "update"][random(4)], random(3))
+                }
+                39 => "barrier barrier@cpu:0:0".to_owned(),
+                _ => format!("fn compute@cpu:0:{} \"f\" {} v{}", random(lanes), ["read", "update"][random(2)], random(3)),
+            };
+            text.push_str(&format!("%{line} {words}\n"));
+        }
+        let list = InstructionList::parse(&text).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let (planned, bytes) = most_bytes(|| plan(list, &PlanOptions::default()).expect("a plan"));
+        let waits: u64 = planned.counts.iter().map(|counts| counts.device_waits + counts.host_waits).sum();
+        // Each instruction is waited for by the next that comes after all, and by the next write; each comes behind one barrier.
+        assert!(waits <= 4 * lines as u64 + 1024, "seed {seed}: {waits} waits");
+        assert!(bytes < 96 << 20, "seed {seed}: {bytes} bytes");
+        most = most.max(bytes);
+    }
+    eprintln!("12 lists of 20,000 lines each: at most {} MiB for a plan", most >> 20);
 }

@@ -81,7 +81,8 @@ impl<O: Observed> Needs<'_, O> {
         if self.mode == SoftSyncMode::Minimal && self.observed.has_passed(point) {
             return Standing::Passed;
         }
-        match self.needs.iter_mut().find(|need| !apart && need.stream == point.stream) {
+        let same = if apart { None } else { self.needs.iter_mut().find(|need| need.stream == point.stream) };
+        match same {
             Some(need) => need.seq = need.seq.max(point.seq),
             None => self.needs.push(point),
         }
