@@ -61,7 +61,10 @@ pub(crate) fn find(
     match ran {
         // With values of fewer rounds, what fails may be fine in a whole run.
         Err(Stop::Statement(stopped)) if !notes.is_empty() => {
-            notes.push((stopped.span, format!("the run ended here: {}; it may, as rounds were left out", stopped.message)));
+            notes.push((
+                stopped.span,
+                format!("the run ended here: {}; it may, as rounds were left out", stopped.message),
+            ));
         }
         Err(stop) if found.is_empty() => return Err(stop),
         _ => {}

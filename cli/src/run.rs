@@ -85,7 +85,10 @@ impl DryRun {
         let mut left_out = self.left_out.borrow_mut();
         // An inner `repeat` comes by in every round of its outer one: say it once.
         if left_out.iter().all(|(noted, _)| *noted != span) {
-            left_out.push((span, format!("{round} of {count} rounds ran, as the run has more than {MAX_DRY} instructions")));
+            left_out.push((
+                span,
+                format!("{round} of {count} rounds ran, as the run has more than {MAX_DRY} instructions"),
+            ));
         }
     }
 

@@ -328,6 +328,14 @@ pub enum Error {
         /// How many streams an engine has at most.
         most: usize,
     },
+    /// A list is planned that comes to very many waits.
+    #[error("up to instruction {line} the list comes to more than {most} waits; plan it in smaller parts")]
+    TooManyWaits {
+        /// The line of the list.
+        line: usize,
+        /// How many waits a plan has at most.
+        most: usize,
+    },
     /// An event was recorded twice.
     #[error("instruction {line} records an event that was recorded before; make a new event for each record")]
     RecordedTwice {

@@ -1,4 +1,5 @@
-//! What is allocated: nothing by the hot path, and nothing that stays when an engine is gone.
+//! What is allocated: nothing by the hot path, nothing that stays when an engine is gone, and for a plan no more than its list is worth.
+#![allow(clippy::print_stderr, reason = "says what was drawn, with --nocapture")]
 //!
 //! The allocator counts for the whole process, so the tests take turns.
 
@@ -6,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use streamvm::{DType, Error, InstructionList, MAX_STREAMS, Mode, PlanOptions, Var, Vm, plan};
+use streamvm::{DType, Error, InstructionList, MAX_STREAMS, Mode, PlanOptions, SyncCounts, Var, Vm, plan};
 use streamvm_tests::{CPU, on_device};
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
@@ -182,12 +183,12 @@ fn a_list_of_more_streams_than_an_engine_has_is_refused_in_little_memory() {
     assert!(bytes < 64 << 20, "{bytes} bytes for as many streams as an engine has");
 }
 
-/// Draws lists of functions, barriers and syncs on many lanes and on workers, over few variables: the memory that planning
-/// takes grows with the list, not with its square.
+/// Draws lists of functions, barriers and syncs on many lanes and on workers, over few variables: they are planned in memory in
+/// proportion to what they come to, or refused in little.
 #[test]
-fn plans_of_drawn_lists_take_memory_in_proportion() {
+fn drawn_lists_are_planned_or_refused_in_bounded_memory() {
     let _turn = turn();
-    let mut most = 0;
+    let (mut most, mut made) = (0, 0);
     for seed in 1..=12_u64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut random = move |below: usize| {
@@ -197,9 +198,9 @@ fn plans_of_drawn_lists_take_memory_in_proportion() {
             state ^= state << 17;
             (state % below as u64) as usize
         };
-        let (lanes, syncs, workers) = (1 << random(10), 1 + random(20), 1 + random(20));
+        let (lanes, syncs, workers) = (1 << random(10), random(4) * random(6), random(4) * random(6));
         let mut text = String::from("v0 = var\nv1 = var\nv2 = var\n");
-        let lines = 20_000;
+        let lines = 8_000;
         for line in 0..lines {
             let words = match random(40) {
                 kind if kind < syncs => "sync barrier@cpu:0:0".to_owned(),
@@ -207,17 +208,26 @@ fn plans_of_drawn_lists_take_memory_in_proportion() {
                     format!("fn workers@cpu:0:0 \"w\" {} v{}", ["read", "read", "read", "update"][random(4)], random(3))
                 }
                 39 => "barrier barrier@cpu:0:0".to_owned(),
-                _ => format!("fn compute@cpu:0:{} \"f\" {} v{}", random(lanes), ["read", "update"][random(2)], random(3)),
+                _ => {
+                    format!("fn compute@cpu:0:{} \"f\" {} v{}", random(lanes), ["read", "update"][random(2)], random(3))
+                }
             };
             text.push_str(&format!("%{line} {words}\n"));
         }
         let list = InstructionList::parse(&text).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        let (planned, bytes) = most_bytes(|| plan(list, &PlanOptions::default()).expect("a plan"));
-        let waits: u64 = planned.counts.iter().map(|counts| counts.device_waits + counts.host_waits).sum();
-        // Each instruction is waited for by the next that comes after all, and by the next write; each comes behind one barrier.
-        assert!(waits <= 4 * lines as u64 + 1024, "seed {seed}: {waits} waits");
-        assert!(bytes < 96 << 20, "seed {seed}: {bytes} bytes");
+        let (planned, bytes) = most_bytes(|| plan(list, &PlanOptions::default()));
+        match planned {
+            Ok(planned) => {
+                let of = |counts: &SyncCounts| counts.device_waits + counts.host_waits + counts.records;
+                let all = (lines + planned.counts.iter().map(of).sum::<u64>() as usize) as isize;
+                assert!(bytes < 1024 * all + (64 << 20), "seed {seed}: {bytes} bytes for {all} lines");
+                made += 1;
+            }
+            Err(Error::TooManyWaits { .. }) => assert!(bytes < 256 << 20, "seed {seed}: {bytes} bytes for none"),
+            Err(error) => panic!("seed {seed}: {error}"),
+        }
         most = most.max(bytes);
     }
-    eprintln!("12 lists of 20,000 lines each: at most {} MiB for a plan", most >> 20);
+    assert!((1..12).contains(&made), "{made} of 12 were planned");
+    eprintln!("12 drawn lists of 8,000 lines each, {made} planned and the others refused: at most {} MiB", most >> 20);
 }

@@ -164,7 +164,10 @@ impl Reader {
             return Err(format!("stream {} is there already", line.id));
         }
         if self.trace.streams.len() as u64 == self.limits.streams {
-            return Err(format!("the trace has more than {} streams, and an engine has at most 1024", self.limits.streams));
+            return Err(format!(
+                "the trace has more than {} streams, and an engine has at most 1024",
+                self.limits.streams
+            ));
         }
         self.trace.streams.push(Stream { id: line.id, name: line.name.into(), ordered: line.ordered });
         self.last.push(0);

@@ -44,7 +44,9 @@ pub(super) fn parse(start: &[u8]) -> Result<Header, String> {
     let (length, begin) = match (start.get(6), start.get(7)) {
         (Some(1), Some(0)) => (start.get(8..10).map(|b| usize::from(u16::from_le_bytes([b[0], b[1]]))), 10),
         (Some(2 | 3), Some(0)) => (start.get(8..12).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize), 12),
-        (Some(major), Some(minor)) => return Err(format!("version {major}.{minor} is unknown, expected 1.0, 2.0 or 3.0")),
+        (Some(major), Some(minor)) => {
+            return Err(format!("version {major}.{minor} is unknown, expected 1.0, 2.0 or 3.0"));
+        }
         _ => (None, 0),
     };
     let Some(length) = length else {
@@ -202,7 +204,8 @@ mod tests {
     #[test]
     fn what_numpy_writes_is_read() {
         let expected = |shape: &[usize], text: &str| {
-            let header = Header { descr: "<f4".into(), fortran_order: false, shape: shape.into(), offset: 10 + text.len() };
+            let header =
+                Header { descr: "<f4".into(), fortran_order: false, shape: shape.into(), offset: 10 + text.len() };
             assert_eq!(read(text), Ok(header), "{text}");
         };
         expected(&[1797, 64], "{'descr': '<f4', 'fortran_order': False, 'shape': (1797, 64), }          \n");

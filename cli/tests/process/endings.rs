@@ -59,7 +59,10 @@ fn the_variable_names_the_engine_of_a_run_that_does_not() {
     for args in [vec!["run", "a.svm"], vec!["check", "a.svm"], vec!["devices"]] {
         let (code, err) = run("naive", &args);
         assert_eq!(code, Some(2), "{args:?}: {err}");
-        assert!(err.starts_with("error: STREAMVM_ENGINE is \"naive\"") && err.contains("inline, shared or per-device"), "{err}");
+        assert!(
+            err.starts_with("error: STREAMVM_ENGINE is \"naive\"") && err.contains("inline, shared or per-device"),
+            "{err}"
+        );
     }
 }
 
@@ -99,7 +102,11 @@ fn bools_are_looked_at_before_a_run() {
     npy[128 + 70_000] = 2;
     fs::write(at("bad.npy"), &npy).unwrap();
     fs::write(at("bad.safetensors"), safe).unwrap();
-    fs::write(at("a.svm"), "print \"never\"\nlet g = load \"good.npy\"\nlet a = load \"bad.npy\"\nlet b = load \"bad.safetensors\"\n").unwrap();
+    fs::write(
+        at("a.svm"),
+        "print \"never\"\nlet g = load \"good.npy\"\nlet a = load \"bad.npy\"\nlet b = load \"bad.safetensors\"\n",
+    )
+    .unwrap();
     for action in ["check", "run"] {
         let output = streamvm(folder.path(), [action, "a.svm"]);
         assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{}", output.stderr);

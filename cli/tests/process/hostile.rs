@@ -49,8 +49,37 @@ fn brackets_behind_an_escaped_quote_cost_nothing() {
 #[test]
 fn drawn_headers_are_refused_in_time() {
     const PIECES: &[&str] = &[
-        "(", "[", "{", "((((((((", "[[[[[[[[", ")", "]", "}", "'", "\"", "\\'", "\\\"", "\\", "\\x28", "\\N{", "'descr'", "'<f4'",
-        "'shape'", "'fortran_order'", "False", ":", ",", "(3,)", "4294967296,", "0,", "1e9", "-1", "b'", "'''", "\n", " ",
+        "(",
+        "[",
+        "{",
+        "((((((((",
+        "[[[[[[[[",
+        ")",
+        "]",
+        "}",
+        "'",
+        "\"",
+        "\\'",
+        "\\\"",
+        "\\",
+        "\\x28",
+        "\\N{",
+        "'descr'",
+        "'<f4'",
+        "'shape'",
+        "'fortran_order'",
+        "False",
+        ":",
+        ",",
+        "(3,)",
+        "4294967296,",
+        "0,",
+        "1e9",
+        "-1",
+        "b'",
+        "'''",
+        "\n",
+        " ",
     ];
     let folder = TempDir::new().unwrap();
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
@@ -83,7 +112,10 @@ fn a_key_that_is_there_twice_is_refused() {
     let one = r#""x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}"#;
     for (header, says) in [
         (format!("{{{one},{one}}}"), "two keys \"x\""),
-        (format!("{{{one},\"\\u0078\":{{\"dtype\":\"U8\",\"shape\":[1,2],\"data_offsets\":[0,2]}}}}"), "two keys \"x\""),
+        (
+            format!("{{{one},\"\\u0078\":{{\"dtype\":\"U8\",\"shape\":[1,2],\"data_offsets\":[0,2]}}}}"),
+            "two keys \"x\"",
+        ),
         (r#"{"x":{"dtype":"U8","dtype":"I32","shape":[2],"data_offsets":[0,2]}}"#.into(), "two keys \"dtype\""),
         (format!("{{\"__metadata__\":{{\"a\":\"1\",\"a\":\"2\"}},{one}}}"), "two keys \"a\""),
         (format!("{{\"__metadata__\":{{}},\"__metadata__\":{{}},{one}}}"), "two keys \"__metadata__\""),
@@ -102,7 +134,8 @@ fn a_key_that_is_there_twice_is_refused() {
 fn many_readers_of_many_pieces_are_refused_in_bounded_memory() {
     let folder = TempDir::new().unwrap();
     let trace = |readers: usize, pieces: usize, ordered: bool| {
-        let mut text = format!("{{\"streamvm_trace\":1}}\n{{\"stream\":{{\"id\":0,\"name\":\"w\",\"ordered\":{ordered}}}}}\n");
+        let mut text =
+            format!("{{\"streamvm_trace\":1}}\n{{\"stream\":{{\"id\":0,\"name\":\"w\",\"ordered\":{ordered}}}}}\n");
         let all = pieces * 16;
         text.push_str(&format!("{{\"life\":{{\"id\":1,\"kind\":\"device\",\"base\":0,\"bytes\":{all}}}}}\n"));
         for seq in 1..=readers {
@@ -119,7 +152,12 @@ fn many_readers_of_many_pieces_are_refused_in_bounded_memory() {
     // Of one ordered stream the last reader stands for all.
     fs::write(folder.path().join("t"), trace(30_000, 30_000, true)).unwrap();
     let output = within(folder.path(), 60, 2 << 10, &["verify", "t"]);
-    assert!(output.code == 1 && output.stdout.contains("that nothing has written"), "{} {}", output.code, output.stderr);
+    assert!(
+        output.code == 1 && output.stdout.contains("that nothing has written"),
+        "{} {}",
+        output.code,
+        output.stderr
+    );
 }
 
 #[test]
@@ -132,7 +170,11 @@ fn a_trace_has_no_more_streams_than_an_engine() {
     };
     fs::write(folder.path().join("t"), trace(1025)).unwrap();
     let output = within(folder.path(), 60, 2 << 10, &["verify", "t"]);
-    assert!(output.code == 2 && output.stderr.starts_with("t:1026: error: the trace has more than 1024 streams"), "{}", output.stderr);
+    assert!(
+        output.code == 2 && output.stderr.starts_with("t:1026: error: the trace has more than 1024 streams"),
+        "{}",
+        output.stderr
+    );
     fs::write(folder.path().join("t"), trace(1024)).unwrap();
     assert_eq!(within(folder.path(), 60, 2 << 10, &["verify", "t"]).code, 0);
 }

@@ -63,7 +63,10 @@ fn an_output_that_is_an_input_or_another_output_is_refused() {
         (vec!["run", "--profile-json", "hard.npy", "s.svm"], "--profile-json would overwrite what line 1"),
         (vec!["run", "--record", "sub/../y.npy", "s.svm"], "--record writes the file that line 3 of the script saves"),
         (vec!["run", "--record", "o", "--dump-ir", "./o", "s.svm"], "--record writes the file of --dump-ir"),
-        (vec!["run", "--record", "new", "--profile-json", "dangling", "s.svm"], "--profile-json writes the file of --record"),
+        (
+            vec!["run", "--record", "new", "--profile-json", "dangling", "s.svm"],
+            "--profile-json writes the file of --record",
+        ),
     ] {
         let folder = folder();
         let at = |name: &str| folder.path().join(name);
@@ -100,7 +103,11 @@ fn a_script_does_not_save_over_itself_or_over_its_inputs() {
     let at = |name: &str| folder.path().join(name);
     fs::hard_link(at("x.npy"), at("hard.npy")).unwrap();
     for (script, name, says) in [
-        ("let a = load \"x.npy\"\nsave a \"./x.npy\"\n", "b.svm", "b.svm:2:8: error: this file is an input, loaded in line 1"),
+        (
+            "let a = load \"x.npy\"\nsave a \"./x.npy\"\n",
+            "b.svm",
+            "b.svm:2:8: error: this file is an input, loaded in line 1",
+        ),
         ("let a = load \"x.npy\"\nsave a \"hard.npy\"\n", "b.svm", "b.svm:2:8: error: this file is an input"),
         ("repeat 2 {\nsave (load \"x.npy\") \"x.npy\"\n}\n", "b.svm", "b.svm:2:21: error: this file is an input"),
         ("save (fill f32 4 value 1 on host) \"b.npy\"\n", "b.npy", "b.npy:1:35: error: this file is the script itself"),
@@ -153,7 +160,8 @@ fn a_planted_link_is_not_followed() {
     let victim = at("victim");
     fs::write(&victim, "precious").unwrap();
     // The ids of the next processes, one of which the command has.
-    let mut child = crate::common::command(folder.path()).arg("--version").stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut child =
+        crate::common::command(folder.path()).arg("--version").stdout(std::process::Stdio::null()).spawn().unwrap();
     child.wait().unwrap();
     for id in child.id()..child.id() + 2000 {
         symlink("victim", at(&format!("y.npy.{id}.part"))).unwrap();
@@ -274,7 +282,9 @@ fn refusal(used: &[Used], options: &[Name]) -> bool {
     let script = SCRIPT_NAMES[0];
     let saves_over = |index: usize| {
         let save = used[index].name;
-        let first = |is: &dyn Fn(Name) -> bool| used[..index].iter().find(|other| is(other.name)).is_some_and(|first| !first.saved);
+        let first = |is: &dyn Fn(Name) -> bool| {
+            used[..index].iter().find(|other| is(other.name)).is_some_and(|first| !first.saved)
+        };
         used[index].saved && (first(&|other| other.entry == save.entry) || first(&|other| other.file == save.file))
     };
     (0..used.len()).any(saves_over)

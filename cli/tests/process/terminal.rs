@@ -47,7 +47,8 @@ fn drawn_control_characters_reach_no_terminal() {
             format!("save (fill f32 value 1 on host) \"{evil}/a.npy\"\n"),
             format!("expect fill f32 value 1 on host == fill f32 value 2 on host # {evil}\nrepeat 2000 {{ }}\n"),
         ];
-        let header = format!("{{\"{}\":{{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}}}", evil.escape_debug());
+        let header =
+            format!("{{\"{}\":{{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}}}", evil.escape_debug());
         let header = header.replace("\\u{", "\\u00").replace('}', "").replace("]", "]}}");
         let bytes = [(header.len() as u64).to_le_bytes().as_slice(), header.as_bytes()].concat();
         fs::write(at("m.safetensors"), bytes).unwrap();

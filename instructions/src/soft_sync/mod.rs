@@ -429,12 +429,10 @@ impl SoftSync {
             Order::Uses | Order::Record => {}
             Order::After(point) => needs.of_order(point),
             Order::AfterAll | Order::Barrier => {
-                // Its own stream is among them, and drops out as its own. What was open is behind it now: what comes after all
-                // later comes after its point, so it is needed once.
-                for (index, stream) in self.streams.iter_mut().enumerate() {
+                // Its own stream is among them, and drops out as its own.
+                for (index, stream) in self.streams.iter().enumerate() {
                     if stream.class.stream_type.is_unordered() {
-                        debug_assert!(!at.stream.is_unordered(), "what comes after all is on an ordered stream");
-                        stream.open.points.drain(..).for_each(|point| needs.of_order(point));
+                        stream.open.points.iter().for_each(|point| needs.of_order(*point));
                     } else {
                         needs.of_order(Point::new(StreamId(index as u32), stream.last));
                     }
