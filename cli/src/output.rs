@@ -47,7 +47,10 @@ impl OutputFile {
         if let Some(permissions) = permissions_of_new_files() {
             builder.permissions(permissions);
         }
-        let temporary = builder.tempfile_in(target.parent().unwrap_or_else(|| Path::new(".")))?;
+        let folder = target.parent().unwrap_or_else(|| Path::new("."));
+        // Asked first, since an error of `tempfile` names the temporary file, which says nothing to a reader.
+        fs::metadata(folder)?;
+        let temporary = builder.tempfile_in(folder)?;
         if let Some(found) = found {
             temporary.as_file().set_permissions(found.permissions())?;
         }
