@@ -94,6 +94,11 @@ fn drawn_headers_are_refused_in_time() {
     for number in 0..500 {
         let mut dict = String::from("{'\\'': '<f4', 'fortran_order': False, 'shape': ");
         dict.truncate(random(dict.len() + 1));
+        if random(4) == 0 {
+            // An escaped quote, so that what follows looks like a text to a reader that knows no escapes, and open brackets.
+            dict = format!("{{{}: ", ["'\\''", "\"\\\"\"", "'a'"][random(3)]);
+            dict.push_str(&["[", "{", "(", "[{", "([", "{("][random(6)].repeat(random(60)));
+        }
         (0..random(200)).for_each(|_| dict.push_str(PIECES[random(PIECES.len())]));
         bytes += dict.len();
         fs::write(folder.path().join(format!("{number}.npy")), npy(&dict)).unwrap();
