@@ -3,11 +3,18 @@
 //! Every statement is emitted once, on tensors without values, into a list that is dropped: whatever the
 //! builder would refuse is refused now. The body of a `repeat` is checked once, which is enough because a
 //! name keeps its dtype, shape and place over the rounds.
+//!
+//! Streams are counted as an engine counts them: those of the instructions, those that staging adds for copies between the
+//! host and a device that does not reach its memory, and the one that reads values back.
+
+use std::collections::HashSet;
 
 use crate::ast::{Block, Statement, StatementKind};
 use crate::devices::Devices;
 use crate::diagnostic::Diagnostic;
-use crate::emit::{Emitter, HeadersOnly};
+use crate::emit::{Emitter, HeadersOnly, Wanted};
+use crate::engine::{Capabilities, InstructionList, MAX_STREAMS, StreamKey};
+use crate::issued::Issued;
 use crate::source::Source;
 
 /// Checks a script.
@@ -15,13 +22,16 @@ use crate::source::Source;
 /// # Errors
 /// A message for every statement that is wrong; what depends on a wrong `let` is not reported.
 pub fn check(source: &Source, script: &Block, devices: &Devices) -> Result<(), Vec<Diagnostic>> {
-    let mut checker = Checker { emitter: Emitter::new(source, devices, HeadersOnly::default()), errors: Vec::new() };
+    let emitter = Emitter::new(source, devices, HeadersOnly::with_elements());
+    let mut checker = Checker { emitter, streams: HashSet::new(), errors: Vec::new() };
     checker.block(script, true);
     if checker.errors.is_empty() { Ok(()) } else { Err(checker.errors) }
 }
 
 struct Checker<'a> {
     emitter: Emitter<'a>,
+    /// The streams so far; no more are kept than one too many.
+    streams: HashSet<StreamKey>,
     errors: Vec<Diagnostic>,
 }
 
@@ -29,9 +39,32 @@ impl Checker<'_> {
     fn block(&mut self, block: &Block, top: bool) {
         for statement in block {
             self.statement(statement, top);
-            // Only the types matter here: keeping the instructions of a long script would cost memory.
-            drop(self.emitter.take_list());
+            // Only the types and streams matter here: keeping the instructions of a long script would cost memory.
+            let list = self.emitter.take_list();
+            self.count_streams(list, statement);
         }
+    }
+
+    /// Notes the streams of what a statement has emitted; the one that is one too many is told, once.
+    fn count_streams(&mut self, mut list: InstructionList, statement: &Statement) {
+        let staged = list.staged(&Capabilities::standard(), usize::MAX);
+        let list = staged.map_or(list, |staged| staged.list);
+        for key in list.instructions().iter().map(|instruction| instruction.stream) {
+            self.note_stream(key, statement);
+        }
+    }
+
+    fn note_stream(&mut self, key: StreamKey, statement: &Statement) {
+        if self.streams.len() > MAX_STREAMS || !self.streams.insert(key) || self.streams.len() <= MAX_STREAMS {
+            return;
+        }
+        self.errors.push(
+            Diagnostic::new(
+                statement.span,
+                format!("this is the first statement on {key}, and an engine has at most {MAX_STREAMS} streams"),
+            )
+            .with_help("use fewer lanes, or fewer devices"),
+        );
     }
 
     fn statement(&mut self, statement: &Statement, top: bool) {
@@ -45,8 +78,10 @@ impl Checker<'_> {
             StatementKind::Save { path, .. } if !path.value.ends_with(".npy") => {
                 self.errors.push(Diagnostic::new(path.span, "only .npy files can be saved, expected a name with .npy"));
             }
-            _ => {
-                if let Err(error) = self.emitter.statement(statement) {
+            _ => match self.emitter.statement(statement) {
+                Ok(Wanted::Nothing) => {}
+                Ok(Wanted::One(_) | Wanted::Two(..)) => self.note_stream(Issued::READ_BACK, statement),
+                Err(error) => {
                     // One mistake, one message: a name that a wrong `let` would have bound stays known.
                     if !error.echo {
                         self.errors.push(error);
@@ -55,7 +90,7 @@ impl Checker<'_> {
                         self.emitter.poison(name);
                     }
                 }
-            }
+            },
         }
     }
 

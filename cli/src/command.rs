@@ -3,24 +3,23 @@
 //! Nothing here prints by itself: results go to the writer given for stdout, messages to the one for
 //! stderr, so that the binary and the tests run the same code.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
+use crate::aliases::{check_options, check_saves};
 use crate::ast::Block;
 use crate::check::check;
 use crate::devices::{Available, Devices};
-use crate::diagnostic::{Diagnostic, render_all};
+use crate::diagnostic::{Diagnostic, printable, render_all};
 use crate::engine::{CudaConfig, DeviceId, DeviceKind, Mode, Vm, VmBuilder};
 use crate::lexer::{TokenKind, tokenize};
+use crate::outputs::{Outputs, cannot_dump};
 use crate::parser::parse;
 use crate::plan::{Plan, plan};
 use crate::races;
-use crate::report::{StreamRow, device_table, devices_json, profile_json, stream_table};
+use crate::report::{StreamRow, device_table, devices_json, stream_table};
 use crate::run::{Dump, Engine, Stop, run};
-use crate::sites::{SiteWriter, Sites, Written};
-use crate::source::{ReadError, Source};
+use crate::source::{ReadError, Source, Span};
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +99,15 @@ pub struct ScriptOptions {
     pub races: bool,
 }
 
+impl ScriptOptions {
+    /// The options that name a file to write, with their files.
+    fn outputs(&self) -> Vec<(&'static str, &Path)> {
+        let options =
+            [("--dump-ir", &self.dump_ir), ("--record", &self.record), ("--profile-json", &self.profile_json)];
+        options.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?))).collect()
+    }
+}
+
 /// The bytes of memory of this machine, where it says so. Without a limit a script that asks for too much
 /// is killed by the system instead of being told.
 fn machine_memory() -> Option<u64> {
@@ -133,10 +141,17 @@ fn prepare(
         let cuda = names_cuda(&source) || chosen.iter().any(|(_, device)| device.kind == DeviceKind::Cuda);
         let devices = Devices::resolve(&script, Available { chosen, planning, ..there(engine, cuda) })?;
         check(&source, &script, &devices)?;
+        check_saves(&source, &options.file, &script)?;
         Ok((script, devices))
     });
     match checked {
-        Ok((script, devices)) => Ok(Some((source, script, devices))),
+        Ok((script, devices)) => match check_options(&source, &options.file, &script, &options.outputs()) {
+            Ok(()) => Ok(Some((source, script, devices))),
+            Err(message) => {
+                writeln!(err, "{message}")?;
+                Ok(None)
+            }
+        },
         Err(errors) => {
             write!(err, "{}", render_all(&errors, &source))?;
             Ok(None)
@@ -157,27 +172,17 @@ pub fn run_script(
     let Some((source, script, devices)) = prepare(options, engine, false, err)? else {
         return Ok(Exit::Rejected);
     };
-    let dump = match options.dump_ir.as_ref().map(|path| Dump::create(path)).transpose() {
-        Ok(dump) => dump,
-        Err(error) => return cannot_dump(options, &error, err),
-    };
-    let (trace, file) = match options.record.as_deref().map(|path| TraceFile::create(path, &source)).transpose() {
-        Ok(trace) => trace.unzip(),
+    let (mut outputs, writer) = match Outputs::begin(options, &source) {
+        Ok(begun) => begun,
         Err(message) => {
             writeln!(err, "{message}")?;
             return Ok(Exit::Failed);
         }
     };
-    // Before the run: a file that cannot be made is told at once.
-    let mut profile = match options.profile_json.as_deref().map(|path| (path, File::create(path))) {
-        Some((path, Err(error))) => return cannot_profile(path, &error, err),
-        Some((path, Ok(file))) => Some((path, BufWriter::new(file))),
-        None => None,
-    };
     let watching = |builder: VmBuilder| {
         let builder = builder.profile(options.profile || options.profile_json.is_some());
-        match file {
-            Some(file) => builder.record(file),
+        match writer {
+            Some(writer) => builder.record(writer),
             None => builder,
         }
     };
@@ -188,9 +193,9 @@ pub fn run_script(
             return Ok(Exit::Failed);
         }
     };
-    let sites = trace.as_ref().map(|trace| &trace.sites);
-    let here = Engine { vm: &vm, memory: engine.memory(), sites, dry: false };
-    let mut result = run(here, &source, &script, &devices, out, dump);
+    let sites = outputs.sites();
+    let here = Engine { vm: &vm, memory: engine.memory(), sites: sites.as_ref(), dry: None };
+    let mut result = run(here, &source, &script, &devices, out, outputs.dump.as_mut());
     if options.stats && !matches!(result, Err(Stop::Output(_))) {
         let rows: Vec<StreamRow> = vm.stats().streams.iter().map(StreamRow::from).collect();
         let written = write!(out, "\n{}", stream_table(&rows)).map_err(Stop::Output);
@@ -200,62 +205,13 @@ pub fn run_script(
         let written = write!(out, "\n{}", vm.profile().unwrap_or_default()).map_err(Stop::Output);
         result = result.and(written);
     }
-    let mut unwritten = false;
-    if let Some((path, file)) = &mut profile
-        && let Err(error) =
-            writeln!(file, "{}", profile_json(&vm.profile().unwrap_or_default())).and_then(|()| file.flush())
-    {
-        cannot_profile(path, &error, err)?;
-        unwritten = true;
-    }
+    let profile = vm.profile().unwrap_or_default();
     // The trace ends with the engine.
     drop(vm);
     let exit = finish(result.and_then(|()| out.flush().map_err(Stop::Output)), &source, err)?;
-    let exit = if unwritten && exit == Exit::Fine { Exit::Failed } else { exit };
-    match trace.and_then(|trace| trace.error()) {
-        Some(message) => {
-            writeln!(err, "{message}")?;
-            Ok(Exit::Failed)
-        }
-        None => Ok(exit),
-    }
-}
-
-/// The file of `--record`.
-struct TraceFile {
-    path: PathBuf,
-    sites: Sites,
-    written: Written,
-}
-
-impl TraceFile {
-    fn create(path: &Path, source: &Source) -> Result<(TraceFile, SiteWriter<BufWriter<File>>), String> {
-        let file = File::create(path).map_err(|error| cannot_record(path, &error))?;
-        let (sites, written) = (Sites::new(source), Written::new(Mutex::new(Ok(()))));
-        let writer = SiteWriter::new(BufWriter::new(file), sites.clone(), written.clone());
-        Ok((TraceFile { path: path.to_owned(), sites, written }, writer))
-    }
-
-    /// Why the trace is not whole, once the engine is gone.
-    fn error(self) -> Option<String> {
-        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        written.as_ref().err().map(|error| cannot_record(&self.path, error))
-    }
-}
-
-fn cannot_record(path: &Path, error: &io::Error) -> String {
-    format!("{}: error: cannot write the trace: {error}", path.display())
-}
-
-fn cannot_profile(path: &Path, error: &io::Error, err: &mut dyn Write) -> io::Result<Exit> {
-    writeln!(err, "{}: error: cannot write the profile: {error}", path.display())?;
-    Ok(Exit::Failed)
-}
-
-fn cannot_dump(options: &ScriptOptions, error: &io::Error, err: &mut dyn Write) -> io::Result<Exit> {
-    let path = options.dump_ir.as_deref().unwrap_or_else(|| "".as_ref());
-    writeln!(err, "{}: error: cannot write the instruction list: {error}", path.display())?;
-    Ok(Exit::Failed)
+    let messages = outputs.finish(&profile);
+    messages.iter().try_for_each(|message| writeln!(err, "{message}"))?;
+    Ok(if messages.is_empty() { exit } else { Exit::Failed })
 }
 
 fn finish(result: Result<(), Stop>, source: &Source, err: &mut dyn Write) -> io::Result<Exit> {
@@ -294,14 +250,17 @@ pub fn check_script(
             return Ok(Exit::Rejected);
         }
     };
-    for (span, note) in &plan.notes {
-        let position = source.position(span.start);
-        writeln!(err, "{}:{}:{}: note: {note}", source.name(), position.line, position.column)?;
-    }
+    tell_notes(&plan.notes, &source, err)?;
+    let write = |path: &PathBuf| {
+        let mut dump = Dump::create(path)?;
+        dump.whole(&plan.list)?;
+        dump.finish()
+    };
     if let Some(path) = &options.dump_ir
-        && let Err(error) = Dump::create(path).and_then(|mut dump| dump.whole(&plan.list))
+        && let Err(error) = write(path)
     {
-        return cannot_dump(options, &error, err);
+        writeln!(err, "{}", cannot_dump(path, &error))?;
+        return Ok(Exit::Failed);
     }
     let rows: Vec<StreamRow> = plan.counts.iter().map(StreamRow::from).collect();
     let printed = write!(out, "{}\n{}", plan.list, stream_table(&rows)).map_err(Stop::Output);
@@ -315,6 +274,14 @@ pub fn check_script(
     }
 }
 
+/// What was left out, at its place.
+fn tell_notes(notes: &[(Span, String)], source: &Source, err: &mut dyn Write) -> io::Result<()> {
+    notes.iter().try_for_each(|(span, note)| {
+        let position = source.position(span.start);
+        writeln!(err, "{}:{}:{}: note: {}", source.name(), position.line, position.column, printable(note))
+    })
+}
+
 /// `--races`
 fn tell_races(
     engine: &EngineOptions,
@@ -326,6 +293,7 @@ fn tell_races(
     err: &mut dyn Write,
 ) -> Result<Exit, Stop> {
     let races = races::find(engine, source, script, devices, &plan.list)?;
+    tell_notes(&races.notes, source, err)?;
     write!(err, "{}", render_all(&races.found, source))?;
     let count = if races.found.is_empty() { "none".to_owned() } else { races.found.len().to_string() };
     writeln!(out, "\nraces: {count} in {} instructions that ran", races.instructions)?;
@@ -385,7 +353,10 @@ pub fn list_devices(engine: &EngineOptions, json: bool, out: &mut dyn Write, err
 }
 
 /// The exit where the output could not be written; that nobody reads it any more is not told.
-pub(crate) fn written(result: io::Result<()>, err: &mut dyn Write) -> io::Result<Option<Exit>> {
+///
+/// # Errors
+/// Only if `err` cannot be written.
+pub fn written(result: io::Result<()>, err: &mut dyn Write) -> io::Result<Option<Exit>> {
     let Err(error) = result else { return Ok(None) };
     if error.kind() != io::ErrorKind::BrokenPipe {
         writeln!(err, "error: cannot write the output: {error}")?;

@@ -1,7 +1,8 @@
 //! What `expect` and `print accuracy` work out from values.
 //!
 //! `~=` with tolerance `t` accepts a found `a` for an expected `b` if `|a - b| <= t + t * |b|`: absolute
-//! near zero, relative elsewhere. A NaN is accepted for a NaN, an infinity for the same infinity.
+//! near zero, relative elsewhere, and a NaN for a NaN. `==` accepts what is equal by IEEE 754, which a NaN never is. An
+//! infinity is accepted for the same infinity by both.
 
 use std::fmt;
 
@@ -33,6 +34,12 @@ impl fmt::Display for Mismatch {
         )?;
         if let Some(largest) = self.largest {
             write!(f, ", the largest difference is {}", Element::Float(largest))?;
+        }
+        if let (Element::Float(a), Element::Float(b)) = (self.found, self.expected)
+            && a.is_nan()
+            && b.is_nan()
+        {
+            write!(f, "; by `==` no NaN equals another, by `~=` all do")?;
         }
         Ok(())
     }
@@ -71,7 +78,7 @@ pub fn compare(found: &Array, expected: &Array, tolerance: Option<f64>) -> Resul
 fn accepts(found: Element, expected: Element, tolerance: Option<f64>) -> bool {
     match (found, expected) {
         (Element::Float(a), Element::Float(b)) => {
-            if a == b || (a.is_nan() && b.is_nan()) {
+            if a == b || (tolerance.is_some() && a.is_nan() && b.is_nan()) {
                 return true;
             }
             let both_finite = a.is_finite() && b.is_finite();
@@ -145,8 +152,11 @@ mod tests {
     #[test]
     fn nan_and_infinity_stand_for_themselves() {
         let odd = floats(&[f64::NAN, f64::INFINITY]);
-        assert_eq!(compare(&odd, &odd, None), Ok(()));
         assert_eq!(compare(&odd, &odd, Some(1.0)), Ok(()));
+        assert_eq!(
+            compare(&odd, &odd, None).unwrap_err().to_string(),
+            "element [0] is nan, expected nan; 1 of 2 elements differ; by `==` no NaN equals another, by `~=` all do"
+        );
         assert_eq!(compare(&floats(&[f64::NAN]), &floats(&[1.0]), Some(1e9)).unwrap_err().count, 1);
         assert_eq!(compare(&floats(&[1.0]), &floats(&[f64::INFINITY]), Some(1e9)).unwrap_err().count, 1);
     }

@@ -2,9 +2,11 @@
 //!
 //! The first line is plain and made for `grep` and editors: `file:line:column: error: text`. Below it
 //! stands the line of the script with the place underlined. A line of noise may hold anything, so the
-//! excerpt is cut to a window around the place and control characters are replaced: printing a message
-//! never sends the terminal an escape sequence from a file.
+//! excerpt is cut to a window around the place. Control characters are escaped in messages ([`printable`]) and what a script
+//! prints ([`without_controls`]), and replaced one by one in the excerpt, so that the place stays underlined: nothing that is
+//! printed sends the terminal an escape sequence from a file.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::source::{Source, Span};
@@ -71,11 +73,11 @@ impl Diagnostic {
             .get(self.span.start..self.span.end)
             .map_or(1, |text| text.split('\n').next().unwrap_or_default().chars().count())
             .max(1);
-        let (excerpt, offset) = window(line, position.column - 1, marked);
+        let (shown, offset) = window(line, position.column - 1, marked);
         let number = position.line.to_string();
         let margin = " ".repeat(number.len());
-        let room = excerpt.chars().count().saturating_sub(offset).max(1);
-        let _ = writeln!(out, " {number} | {excerpt}");
+        let room = shown.chars().count().saturating_sub(offset).max(1);
+        let _ = writeln!(out, " {number} | {shown}");
         let _ = writeln!(out, " {margin} | {}{}", " ".repeat(offset), "^".repeat(marked.min(room)));
         if let Some(help) = &self.help {
             let _ = writeln!(out, " {margin} = help: {}", printable(help));
@@ -99,26 +101,47 @@ pub fn render_all(diagnostics: &[Diagnostic], source: &Source) -> String {
 /// Longest text of a message, in characters; only what a script or a file put into it is as long.
 const LONGEST_MESSAGE: usize = 1000;
 
-/// Text without control characters and of bounded length, whatever it came from.
+/// Text with control characters escaped and of bounded length, whatever it came from; a tab becomes a space.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let cut = if text.len() > LONGEST_MESSAGE { text.char_indices().nth(LONGEST_MESSAGE) } else { None };
     let (text, dots) = cut.map_or((text, ""), |(at, _)| (&text[..at], "..."));
-    text.chars()
-        .chain(dots.chars())
-        .map(|c| match c {
-            '\t' => ' ',
-            c if c.is_control() => '\u{fffd}',
-            c => c,
-        })
-        .collect()
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars().map(|c| if c == '\t' { ' ' } else { c }) {
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out + dots
+}
+
+/// Text whose lines and tabs are as they were, and whose other control characters are escaped.
+#[must_use]
+pub fn without_controls(text: &str) -> Cow<'_, str> {
+    let escaped = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !text.contains(escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if escaped(c) { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    Cow::Owned(out)
+}
+
+/// A line of a script, with a character for each.
+fn excerpt(line: &str) -> String {
+    let shown = |c: char| match c {
+        '\t' => ' ',
+        c if c.is_control() => '\u{fffd}',
+        c => c,
+    };
+    line.chars().map(shown).collect()
 }
 
 /// The part of `line` that shows the `marked` characters from `column`, and where they begin in it.
 fn window(line: &str, column: usize, marked: usize) -> (String, usize) {
     let length = line.chars().count();
     if length <= EXCERPT_WIDTH {
-        return (printable(line), column);
+        return (excerpt(line), column);
     }
     // A third of the window stands before the place, more if the line ends soon.
     let last = length.saturating_sub(EXCERPT_WIDTH);
@@ -129,7 +152,7 @@ fn window(line: &str, column: usize, marked: usize) -> (String, usize) {
     let part: String = line.chars().skip(first).take(EXCERPT_WIDTH).collect();
     let before = if first > 0 { "..." } else { "" };
     let after = if first < last { "..." } else { "" };
-    (format!("{before}{}{after}", printable(&part)), column - first + before.len())
+    (format!("{before}{}{after}", excerpt(&part)), column - first + before.len())
 }
 
 #[cfg(test)]
@@ -154,6 +177,15 @@ mod tests {
             let caret = lines[2].chars().position(|c| c == '^');
             assert!(caret.is_some_and(|caret| caret <= lines[1].chars().count()), "{shown}");
         }
+    }
+
+    #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(printable("a\u{1b}[31m\tb\nc\u{9b}"), "a\\u{1b}[31m b\\nc\\u{9b}");
+        assert_eq!(without_controls("a\u{1b}[31m\tb\nc\r"), "a\\u{1b}[31m\tb\nc\\r");
+        let source = Source::from_text("x\u{7}.svm", "", "let\u{7} a");
+        let shown = Diagnostic::new(Span::new(5, 6), "bad").render(&source);
+        assert_eq!(shown, "x\\u{7}.svm:1:6: error: bad\n 1 | let\u{fffd} a\n   |      ^\n");
     }
 
     #[test]

@@ -7,9 +7,9 @@ pub(crate) use streamvm::ep::{
 };
 pub(crate) use streamvm::instructions::{Instruction, Kind};
 pub(crate) use streamvm::{
-    BuildError, Error, Failure, Finding, Generator, InstructionList, InstructionsBuilder, Mode, OpProfile, Place,
-    PlanOptions, Profile, StreamKey, StreamType, SyncCounts, Tensor, Times, Vm, VmBuilder, WorkerProfile, bf16, f16,
-    plan,
+    BuildError, Capabilities, Error, Failure, Finding, Generator, InstructionList, InstructionsBuilder, MAX_STREAMS,
+    Mode, OpProfile, Place, PlanOptions, Profile, StreamKey, StreamType, SyncCounts, Tensor, Times, Vm, VmBuilder,
+    WorkerProfile, bf16, f16, plan,
 };
 
 #[cfg(test)]

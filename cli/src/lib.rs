@@ -21,6 +21,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod aliases;
 pub mod array;
 pub mod ast;
 pub mod check;
@@ -34,7 +35,10 @@ pub mod files;
 pub mod functions;
 mod issued;
 pub mod lexer;
+pub mod output;
+mod outputs;
 pub mod parser;
+mod place;
 pub mod plan;
 mod races;
 pub mod report;

@@ -4,14 +4,15 @@
 //! its default effect: the process ends at once, exit code 130 in a shell.
 #![deny(unsafe_code)]
 
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use streamvm::Mode;
 use streamvm::ep::DeviceId;
-use streamvm_cli::command::{EngineOptions, ScriptOptions, check_script, list_devices, run_script};
+use streamvm::{EngineKind, Mode};
+use streamvm_cli::command::{EngineOptions, Exit, ScriptOptions, check_script, list_devices, run_script, written};
+use streamvm_cli::diagnostic::without_controls;
 use streamvm_cli::verify::verify_trace;
 
 /// An asynchronous execution engine for accelerators: scripts that copy and compute.
@@ -34,8 +35,9 @@ enum Command {
         /// How instructions run: threaded (streams side by side, on threads of their own), inline (each to completion
         /// before the next one), or sim:SEED (stepped by one thread, in an order drawn from SEED, with one simulated
         /// device or more)
-        #[arg(long, value_name = "MODE", default_value = "threaded", value_parser = mode)]
-        mode: Mode,
+        /// [default: what the variable STREAMVM_ENGINE of the environment names, else threaded]
+        #[arg(long, value_name = "MODE", value_parser = mode)]
+        mode: Option<Mode>,
         /// Write what the engine decided to a file that `streamvm verify` judges
         #[arg(long, value_name = "TRACE")]
         record: Option<PathBuf>,
@@ -151,7 +153,10 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(told) => return tell(&told),
+    };
     let (Command::Run { log, .. }
     | Command::Check { log, .. }
     | Command::Verify { log, .. }
@@ -161,9 +166,25 @@ fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(default)).init();
 
     let (out, err) = (&mut io::stdout().lock(), &mut io::stderr());
-    let result = match cli.command {
+    // An error here means that stderr cannot be written: only the exit code is left to tell.
+    act(cli.command, out, err).map_or(ExitCode::FAILURE, |exit| ExitCode::from(exit.code()))
+}
+
+fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Exit> {
+    // A wrong name is refused whatever is done, so that `check` finds what `run` would refuse.
+    let named = match EngineKind::of_environment() {
+        Ok(named) => named.map(|kind| if kind == EngineKind::Inline { Mode::Inline } else { Mode::Threaded }),
+        Err(error) if !matches!(command, Command::Verify { .. } | Command::Run { mode: Some(_), .. }) => {
+            writeln!(err, "error: {error}")?;
+            return Ok(Exit::Rejected);
+        }
+        Err(_) => None,
+    };
+    match command {
         Command::Run { script, mode, stats, record, profile, profile_json, engine, .. } => {
             let options = ScriptOptions { stats, record, profile, profile_json, ..script.options() };
+            let mode = mode.or(named).unwrap_or_default();
+            log::info!(target: "streamvm_cli", "mode {mode:?}");
             run_script(&options, &engine.options(mode), out, err)
         }
         Command::Check { script, races, engine, .. } => {
@@ -171,9 +192,26 @@ fn main() -> ExitCode {
         }
         Command::Verify { trace, json, .. } => verify_trace(&trace, json, out, err),
         Command::Devices { json, engine, .. } => list_devices(&engine.options(Mode::Inline), json, out, err),
-    };
-    // An error here means that stderr cannot be written: only the exit code is left to tell.
-    result.map_or(ExitCode::FAILURE, |exit| ExitCode::from(exit.code()))
+    }
+}
+
+/// Prints the help, the version, or what is wrong with the arguments, which may be names of files.
+fn tell(told: &clap::Error) -> ExitCode {
+    let text = told.to_string();
+    let plain = without_controls(&text);
+    // As clap does it, with colours, unless that would send the terminal more than colours.
+    let print = || if plain == text { told.print() } else { write!(io::stderr(), "{plain}") };
+    let printed = print().and_then(|()| io::stdout().flush());
+    let is_fine = !told.use_stderr();
+    match printed {
+        Ok(()) if is_fine => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::from(Exit::Rejected.code()),
+        Err(error) => {
+            // Where stderr cannot be written either, the exit code has to do.
+            let _ = written(Err(error), &mut io::stderr());
+            ExitCode::from(if is_fine { Exit::Failed.code() } else { Exit::Rejected.code() })
+        }
+    }
 }
 
 impl ScriptArgs {

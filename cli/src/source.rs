@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, printable};
 
 /// Longest script that is read, in bytes. A script is written by people or by small generators;
 /// the cap keeps a wrong file (a data set, a device node) from being read into memory.
@@ -85,7 +85,7 @@ impl Source {
     pub fn from_text(name: impl Into<String>, folder: impl Into<PathBuf>, text: impl Into<String>) -> Self {
         let text = text.into();
         let line_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        Self { name: name.into(), folder: folder.into(), text, line_starts }
+        Self { name: printable(&name.into()), folder: folder.into(), text, line_starts }
     }
 
     /// A script from bytes that should be UTF-8.
@@ -93,7 +93,7 @@ impl Source {
     /// # Errors
     /// [`ReadError`] for text over [`MAX_SOURCE_BYTES`] and for the first byte that is not UTF-8.
     pub fn from_bytes(name: impl Into<String>, folder: impl Into<PathBuf>, bytes: Vec<u8>) -> Result<Self, ReadError> {
-        let name = name.into();
+        let name = printable(&name.into());
         if bytes.len() > MAX_SOURCE_BYTES {
             return Err(ReadError::File(format!("{name}: error: the script is longer than {MAX_SOURCE_BYTES} bytes")));
         }
@@ -120,7 +120,7 @@ impl Source {
     /// # Errors
     /// [`ReadError`] if the file cannot be read, is a directory, is too long or is not UTF-8.
     pub fn read(path: &Path) -> Result<Self, ReadError> {
-        let name = path.display().to_string();
+        let name = printable(&path.display().to_string());
         let fail = |error: io::Error| ReadError::File(format!("{name}: error: cannot read the script: {error}"));
         let file = File::open(path).map_err(fail)?;
         if file.metadata().map_err(fail)?.is_dir() {
@@ -133,7 +133,7 @@ impl Source {
         Self::from_bytes(name, folder, bytes)
     }
 
-    /// The name in messages: the path as given.
+    /// The name in messages: the path as given, but for control characters.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

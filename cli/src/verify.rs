@@ -1,5 +1,6 @@
 //! `streamvm verify`: judges a trace with the independent verifier.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -54,5 +55,11 @@ pub fn verify_trace(path: &Path, json: bool, out: &mut dyn Write, err: &mut dyn 
 fn as_json(report: &streamvm_verify::Report) -> io::Result<String> {
     let mut value = serde_json::to_value(report)?;
     value["ok"] = report.is_ok().into();
-    Ok(format!("{value:#}\n"))
+    let mut text = format!("{value:#}\n");
+    // JSON leaves the control characters above ASCII as they are. Between its texts it has none but ends of lines.
+    let left: HashSet<char> = text.chars().filter(|c| c.is_control() && *c != '\n').collect();
+    for c in left {
+        text = text.replace(c, &format!("\\u{:04x}", u32::from(c)));
+    }
+    Ok(text)
 }

@@ -367,6 +367,24 @@ pub enum Error {
         /// What it waits for.
         target: String,
     },
+    /// A list is planned whose instructions are on more streams than an engine has.
+    #[error("instruction {line} is the first on {stream}, and an engine has at most {most} streams; use fewer lanes")]
+    TooManyStreams {
+        /// The line of the list.
+        line: usize,
+        /// The stream that is one too many.
+        stream: StreamKey,
+        /// How many streams an engine has at most.
+        most: usize,
+    },
+    /// A list is planned that comes to very many waits.
+    #[error("up to instruction {line} the list comes to more than {most} waits; plan it in smaller parts")]
+    TooManyWaits {
+        /// The line of the list.
+        line: usize,
+        /// How many waits a plan has at most.
+        most: usize,
+    },
     /// An event was recorded twice.
     #[error("instruction {line} records an event that was recorded before; make a new event for each record")]
     RecordedTwice {

@@ -3,14 +3,22 @@
 //! [`plan`] runs the soft-sync pass over a list from an empty state and writes its decisions out as `wait`, `hostwait`
 //! and `record` lines, each wait before the instruction that needs it and each record behind the one it shows. The
 //! pass is the one that engines run.
+//!
+//! A list may come from anywhere. Of streams it may have as many as an engine ([`MAX_STREAMS`]), as each has a clock with a number
+//! for each, and of waits it may come to [`MAX_WAITS`]. Planning takes memory in proportion to instructions, operands and waits, beside
+//! 32 MiB at most for clocks.
 
 use std::ptr;
 
 use hashbrown::{HashMap, HashSet};
-use streamvm_stream::{Capabilities, Point, Shows, StreamClass, StreamKey, Streams, WaitKind};
+use streamvm_stream::{Capabilities, MAX_STREAMS, Point, Shows, StreamClass, StreamKey, Streams, WaitKind};
 
 use crate::soft_sync::{DependenceUse, NothingObserved, Order, RecordPlace, SoftSync, SoftSyncMode, Wait};
 use crate::{Dependence, Error, Event, HeldUse, Instruction, InstructionList, Kind, Resource, ResourceId, WaitFor};
+
+/// The most waits of a plan: 2,097,152, each a line of some 200 bytes in memory. What comes after all waits for each function on
+/// workers, so a few thousand of both come to more waits than fit memory.
+const MAX_WAITS: usize = 1 << 21;
 
 /// What a plan is made for.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +63,8 @@ pub struct PlannedList {
 /// Plans `list` from an empty state.
 ///
 /// # Errors
-/// A wait names an event or line that does not come before it; an event is recorded twice; a released tensor is used.
+/// A wait names an event or line that does not come before it; an event is recorded twice; a released tensor is used; there are
+/// more than [`MAX_STREAMS`] streams, or than 2,097,152 waits.
 pub fn plan(list: InstructionList, options: &PlanOptions) -> Result<PlannedList, Error> {
     let mut planner = Planner {
         sync: SoftSync::new(options.mode, options.capabilities.clone()),
@@ -65,6 +74,7 @@ pub fn plan(list: InstructionList, options: &PlanOptions) -> Result<PlannedList,
         released: HashSet::new(),
         recorded: HashMap::new(),
         points: Vec::new(),
+        waits: 0,
     };
     planner.sync.begin();
     for (line, instruction) in list.instructions().iter().enumerate() {
@@ -83,11 +93,16 @@ struct Planner {
     recorded: HashMap<usize, (Event, Point)>,
     /// The point of each line.
     points: Vec<Point>,
+    /// Waits of all lines so far.
+    waits: usize,
 }
 
 impl Planner {
     fn decide(&mut self, line: usize, instruction: &Instruction, list: &InstructionList) -> Result<(), Error> {
         let stream = self.streams.intern(instruction.stream);
+        if stream.index() == MAX_STREAMS {
+            return Err(Error::TooManyStreams { line, stream: instruction.stream, most: MAX_STREAMS });
+        }
         if stream.index() == self.counts.len() {
             self.sync.add_stream(StreamClass::of(&instruction.stream));
             self.counts.push(SyncCounts::none(instruction.stream));
@@ -115,6 +130,11 @@ impl Planner {
         let order = self.order(line, instruction)?;
         let at = self.sync.number(stream);
         self.sync.instruction(at, &uses, order, &mut NothingObserved);
+        let plan = self.sync.plan();
+        self.waits += plan.instructions().last().map_or(0, |planned| plan.waits(planned).len());
+        if self.waits > MAX_WAITS {
+            return Err(Error::TooManyWaits { line, most: MAX_WAITS });
+        }
         if let Kind::Record(event) = &instruction.kind
             && self.recorded.insert(event.address(), (event.clone(), at)).is_some()
         {

@@ -133,6 +133,10 @@ impl FromStr for StreamKey {
     }
 }
 
+/// The most streams that one engine has, and one list that is planned without an engine: 1,024. Names of streams are few, so an
+/// engine reads a fixed table without a lock, and a clock has a number for each stream of each stream, in as many rows as it remembers: 32 MiB for so many.
+pub const MAX_STREAMS: usize = 1024;
+
 /// Interns stream keys: the same key always gives the same dense id. Ids are never reused.
 #[derive(Debug, Default)]
 pub struct Streams {

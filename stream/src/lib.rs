@@ -38,7 +38,7 @@ mod sync;
 mod timeline;
 
 pub use capability::{Capabilities, RecordRule, RunBy, Shows, StreamClass, WaitKind};
-pub use key::{ParseStreamKeyError, StreamKey, StreamType, Streams};
+pub use key::{MAX_STREAMS, ParseStreamKeyError, StreamKey, StreamType, Streams};
 pub use point::{Point, StreamId};
 pub use policy::{Passing, StreamPolicy, Threads, Work, policy_for};
 pub use timeline::Timeline;

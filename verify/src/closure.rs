@@ -15,15 +15,42 @@ use crate::trace::{At, Point, Trace};
 /// The most clock entries: 1 GiB. A trace of 1024 streams has room for 262,144 different clocks.
 const MOST_ENTRIES: usize = 1 << 28;
 
+/// The most clock entries that are merged: a few seconds. A trace of 1024 streams may wait 16 million times.
+const MOST_MERGED: u64 = 1 << 34;
+
 /// A trace is too large to be judged.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the trace has {chains} streams (each instruction of an unordered stream counts as one) and too many waits between \
-     them: the clocks would have more than {entries} entries; record a shorter run"
-)]
-pub struct TooLarge {
-    chains: usize,
-    entries: usize,
+#[non_exhaustive]
+pub enum TooLarge {
+    /// Its clocks would take too much memory.
+    #[error(
+        "the trace has {chains} streams (each instruction of an unordered stream counts as one) and too many waits between \
+         them: the clocks would have more than {entries} entries; record a shorter run"
+    )]
+    Clocks {
+        /// Streams, with each instruction of an unordered one.
+        chains: usize,
+        /// The most entries.
+        entries: usize,
+    },
+    /// Its clocks would take too much time.
+    #[error(
+        "the trace has {chains} streams (each instruction of an unordered stream counts as one) and too many waits between \
+         them: merging the clocks would take too long; record a shorter run"
+    )]
+    Waits {
+        /// Streams, with each instruction of an unordered one.
+        chains: usize,
+    },
+    /// Its dependences would take too much memory or time.
+    #[error(
+        "up to line {line} the trace has too many dependences, or too many readers of too many pieces of memory; record a \
+         shorter run"
+    )]
+    Dependences {
+        /// The line that was one too many.
+        line: u64,
+    },
 }
 
 /// What `Display` says: a sentence, also where a program's `main` returns it.
@@ -56,23 +83,24 @@ impl Closure {
     }
 
     pub(crate) fn over(graph: Graph, trace: &Trace) -> Result<Closure, TooLarge> {
-        Closure::within(MOST_ENTRIES, graph, trace)
+        Closure::within(MOST_ENTRIES, MOST_MERGED, graph, trace)
     }
 
-    fn within(entries: usize, graph: Graph, trace: &Trace) -> Result<Closure, TooLarge> {
+    fn within(entries: usize, merged: u64, graph: Graph, trace: &Trace) -> Result<Closure, TooLarge> {
         let chains = graph.chains;
         let streams = trace.streams.iter().map(|stream| stream.id).collect();
         // Clock 0 is that of a node that nothing comes before.
         let mut closure = Closure { clock_of: vec![0; graph.len()], clocks: vec![0; chains], graph, streams };
+        let mut left = merged;
         for index in 0..closure.graph.len() {
             let node = closure.graph.sorted[index];
-            closure.clock_of[node as usize] = closure.join(node, entries)?;
+            closure.clock_of[node as usize] = closure.join(node, entries, &mut left)?;
         }
         Ok(closure)
     }
 
     /// The clock of a node whose predecessors have theirs.
-    fn join(&mut self, node: u32, entries: usize) -> Result<u32, TooLarge> {
+    fn join(&mut self, node: u32, entries: usize, left: &mut u64) -> Result<u32, TooLarge> {
         let Closure { graph, clocks, clock_of, .. } = self;
         let (width, own) = (graph.chains, graph.nodes[node as usize].chain);
         let before = graph.predecessors(node).iter().find(|edge| graph.nodes[edge.from as usize].chain == own);
@@ -85,15 +113,19 @@ impl Closure {
             }
             if mine == base {
                 if clocks.len() + width > entries {
-                    return Err(TooLarge { chains: width, entries });
+                    return Err(TooLarge::Clocks { chains: width, entries });
                 }
                 mine = (clocks.len() / width) as u32;
                 clocks.extend_from_within(base as usize * width..(base as usize + 1) * width);
             }
             let (all, target) = clocks.split_at_mut(mine as usize * width);
-            let source = &all[clock_of[edge.from as usize] as usize * width..][..width];
-            for (entry, other) in target.iter_mut().zip(source) {
-                *entry = (*entry).max(*other);
+            let source = clock_of[edge.from as usize] as usize;
+            // Clock 0 says nothing.
+            if source != 0 {
+                *left = left.checked_sub(width as u64).ok_or(TooLarge::Waits { chains: width })?;
+                for (entry, other) in target.iter_mut().zip(&all[source * width..][..width]) {
+                    *entry = (*entry).max(*other);
+                }
             }
             let entry = &mut target[from.chain as usize];
             *entry = (*entry).max(from.place);
@@ -149,8 +181,13 @@ mod tests {
         let graph = || Graph::new(&trace, &mut crate::report::Listed::default());
         // One chain for the stream, one for the host, one for each instruction; a clock for each that waits, and one
         // more.
-        assert!(Closure::within(12 * 10, graph(), &trace).is_ok());
-        let error = Closure::within(12 * 10 - 1, graph(), &trace).unwrap_err();
-        assert!(error.to_string().contains("has 12 streams"), "{error}");
+        assert!(Closure::within(12 * 10, MOST_MERGED, graph(), &trace).is_ok());
+        let error = Closure::within(12 * 10 - 1, MOST_MERGED, graph(), &trace).unwrap_err();
+        assert!(matches!(error, TooLarge::Clocks { chains: 12, entries: 119 }), "{error:?}");
+        // The clock of the first one that waits is merged by the next one, and so on: eight times.
+        assert!(Closure::within(12 * 10, 12 * 8, graph(), &trace).is_ok());
+        let error = Closure::within(12 * 10, 12 * 8 - 1, graph(), &trace).unwrap_err();
+        assert_eq!(error, TooLarge::Waits { chains: 12 });
+        assert!(error.to_string().contains("record a shorter run"), "{error}");
     }
 }

@@ -6,11 +6,15 @@
 
 use std::collections::BTreeMap;
 
+use crate::closure::TooLarge;
 use crate::graph::{Graph, NONE};
 use crate::pieces::{Access, Piece, Pieces};
 use crate::report::{Dependence, Fault, FaultKind, Listed};
 use crate::text::Naming;
 use crate::trace::{Action, Instruction, Order, Trace, Use, What};
+
+/// The most pairs: 800 MB.
+const MOST_NEEDS: usize = 1 << 24;
 
 /// A pair that must be ordered.
 #[derive(Copy, Clone, Debug)]
@@ -37,7 +41,7 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    pub(crate) fn of(trace: &Trace, graph: &Graph, faults: &mut Listed<Fault>) -> Needs {
+    pub(crate) fn of(trace: &Trace, graph: &Graph, faults: &mut Listed<Fault>) -> Result<Needs, TooLarge> {
         let finder = Finder {
             trace,
             graph,
@@ -81,7 +85,7 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    fn find(mut self) -> Needs {
+    fn find(mut self) -> Result<Needs, TooLarge> {
         let mut node = 0;
         for action in &self.trace.actions {
             match &action.what {
@@ -94,9 +98,18 @@ impl Finder<'_> {
                     node += 1;
                 }
             }
+            if self.is_too_much() {
+                return Err(TooLarge::Dependences { line: action.line });
+            }
         }
         self.needs.starts.push(self.needs.all.len());
-        self.needs
+        Ok(self.needs)
+    }
+
+    /// Whether the trace takes more memory or time than one may. Asked within an action too, for each run of bytes: what an
+    /// action does after that is of no account.
+    fn is_too_much(&self) -> bool {
+        self.needs.all.len() > MOST_NEEDS || self.pieces.effort.is_too_much()
     }
 
     fn node(&mut self, node: u32, action: &Action) {
@@ -183,7 +196,9 @@ impl Finder<'_> {
         let me = Access { node, life: u.life };
         if self.trace.lives[u.life as usize].memory.is_none() {
             let mut piece = std::mem::take(&mut self.variables[u.life as usize]);
-            self.read_piece(me, 0, 0, &mut piece);
+            let mut effort = std::mem::take(&mut self.pieces.effort);
+            effort.of(&mut piece, |piece| self.read_piece(me, 0, 0, piece));
+            self.pieces.effort = effort;
             self.variables[u.life as usize] = piece;
             return;
         }
@@ -196,6 +211,9 @@ impl Finder<'_> {
                 }
                 self.read_piece(me, start, end, piece);
             });
+            if pieces.effort.is_too_much() {
+                break;
+            }
         }
         self.pieces = pieces;
         // What stands for a hull says nothing of each byte.
@@ -222,13 +240,18 @@ impl Finder<'_> {
         let me = Access { node, life: u.life };
         if self.trace.lives[u.life as usize].memory.is_none() {
             let mut piece = std::mem::take(&mut self.variables[u.life as usize]);
-            self.write_piece(me, 0, 0, &mut piece);
+            let mut effort = std::mem::take(&mut self.pieces.effort);
+            effort.of(&mut piece, |piece| self.write_piece(me, 0, 0, piece));
+            self.pieces.effort = effort;
             self.variables[u.life as usize] = piece;
             return;
         }
         let mut pieces = std::mem::take(&mut self.pieces);
         for &(start, end) in self.trace.runs_of(u) {
             pieces.touch(start, end, |start, end, piece| self.write_piece(me, start, end, piece));
+            if pieces.effort.is_too_much() {
+                break;
+            }
         }
         self.pieces = pieces;
     }

@@ -8,7 +8,8 @@
 //! 3. Otherwise the clocks are followed from `t` on as they would be without the wait, through the nodes whose clock
 //!    differs and only in the entries that differ, until none differs (not needed) or a dependence is lost (needed).
 //!
-//! Only step 3 may be long, and its total is bounded; waits left over then are counted as not tried.
+//! Step 3 may be long, and the other two where an instruction waits for very many others. The total of each is bounded; waits
+//! left over then are counted as not tried.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -23,6 +24,9 @@ use crate::trace::{Trace, What};
 /// Clock entries looked at in step 3, over all waits of a trace: at most about five seconds.
 const MOST_STEPS: u64 = 1 << 28;
 
+/// Predecessors looked at in steps 1 and 2, over all waits of a trace: a few seconds.
+const MOST_LOOKS: u64 = 1 << 30;
+
 /// Tries every wait.
 pub(crate) fn excess(trace: &Trace, closure: &Closure, needs: &Needs) -> Excess {
     excess_within(MOST_STEPS, trace, closure, needs)
@@ -30,7 +34,7 @@ pub(crate) fn excess(trace: &Trace, closure: &Closure, needs: &Needs) -> Excess 
 
 fn excess_within(steps: u64, trace: &Trace, closure: &Closure, needs: &Needs) -> Excess {
     let mut excess = Excess::default();
-    let mut search = Search { closure, needs, steps, scratch: None };
+    let mut search = Search { closure, needs, steps, looks: MOST_LOOKS, scratch: None };
     let naming = Naming::of(trace);
     for node in 0..closure.graph.len() as u32 {
         let edges = closure.graph.predecessors(node);
@@ -143,19 +147,31 @@ struct Search<'a> {
     needs: &'a Needs,
     /// What may still be looked at.
     steps: u64,
+    /// The same of steps 1 and 2.
+    looks: u64,
     scratch: Option<Scratch>,
 }
 
 impl Search<'_> {
     fn classify(&mut self, without: Without<'_>) -> Verdict {
         let closure = self.closure;
-        let comes_after = |from: u32| without.others().any(|other| other == from || closure.before(from, other));
-        if comes_after(without.edges[without.index].from) {
-            return Verdict::Excess(Reason::Implied);
-        }
-        let needed = |from: u32| closure.before(from, without.node) && !comes_after(from);
-        if self.needs.at(without.node).iter().any(|need| needed(need.from)) {
-            return Verdict::Needed;
+        let mut looks = self.looks;
+        // Whether another edge comes after a node; says yes, wrongly, once too much was looked at.
+        let mut comes_after = |from: u32| {
+            without.others().any(|other| {
+                looks = looks.saturating_sub(1);
+                looks == 0 || other == from || closure.before(from, other)
+            })
+        };
+        let implied = comes_after(without.edges[without.index].from);
+        let mut needed = |from: u32| closure.before(from, without.node) && !comes_after(from);
+        let needed = !implied && self.needs.at(without.node).iter().any(|need| needed(need.from));
+        self.looks = looks;
+        match (looks, implied, needed) {
+            (0, ..) => return Verdict::NotTried,
+            (_, true, _) => return Verdict::Excess(Reason::Implied),
+            (_, _, true) => return Verdict::Needed,
+            _ => {}
         }
         match self.follow(without) {
             Some(true) => Verdict::Needed,
@@ -214,13 +230,17 @@ impl Search<'_> {
         let mut looked = edges.len();
         for changed in edges.iter().map(|edge| scratch.of(edge.from)) {
             for &(chain, _) in changed {
+                looked += mine.len();
+                if looked as u64 > self.steps {
+                    return self.spend(looked);
+                }
                 if chain == own || mine.iter().any(|(known, _)| *known == chain) {
                     continue;
                 }
                 let before = self.closure.entry(node, chain);
                 let mut value = 0;
                 for edge in edges {
-                    looked += 1;
+                    looked += 1 + scratch.of(edge.from).len();
                     let changed = scratch.of(edge.from).iter().find(|entry| entry.0 == chain);
                     value = value.max(changed.map_or_else(|| self.closure.reach(edge.from, chain), |entry| entry.1));
                     if value >= before {
@@ -313,7 +333,7 @@ mod tests {
     fn what_is_not_tried_is_counted_and_not_claimed() {
         let trace = trace();
         let closure = Closure::of(&trace).unwrap();
-        let needs = Needs::of(&trace, &closure.graph, &mut Listed::default());
+        let needs = Needs::of(&trace, &closure.graph, &mut Listed::default()).unwrap();
         let all = excess_within(MOST_STEPS, &trace, &closure, &needs);
         assert_eq!((all.waits.total, all.not_tried), (19, 0));
         assert!(all.waits.first.iter().all(|wait| wait.reason == Reason::NotNeeded && wait.by_host));

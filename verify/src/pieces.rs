@@ -3,6 +3,9 @@
 //! An interval map over addresses. Pieces are split where accesses begin and end, and joined again where neighbours say
 //! the same. It knows nothing of lives except as a label: order goes by bytes, so a race across two lives of the same
 //! memory is a race like any other.
+//!
+//! Each piece has its own list of readers, so many readers of many pieces take memory and time as the product of both. Both are
+//! counted ([`Effort`]) and bounded.
 
 use std::collections::BTreeMap;
 
@@ -30,6 +33,37 @@ impl Default for Piece {
     }
 }
 
+/// The most readers that are remembered, over all pieces: 256 MiB. A trace of 16 streams has room for two million pieces that all
+/// of them read.
+const MOST_READERS: usize = 1 << 25;
+
+/// The most readers that are looked at: a few seconds. 100,000 instructions on 16 streams look at a few million.
+const MOST_LOOKS: u64 = 1 << 30;
+
+/// What remembering who reads has taken so far.
+#[derive(Debug, Default)]
+pub(crate) struct Effort {
+    /// Readers that are remembered.
+    readers: usize,
+    /// Readers that were looked at.
+    looks: u64,
+}
+
+impl Effort {
+    /// Whether it is more than a trace may take.
+    pub(crate) fn is_too_much(&self) -> bool {
+        self.readers > MOST_READERS || self.looks > MOST_LOOKS
+    }
+
+    /// Lets `act` change a piece.
+    pub(crate) fn of(&mut self, piece: &mut Piece, act: impl FnOnce(&mut Piece)) {
+        let before = piece.reads.len();
+        act(piece);
+        self.readers = self.readers + piece.reads.len() - before;
+        self.looks += (1 + before + piece.reads.len()) as u64;
+    }
+}
+
 #[derive(Debug)]
 struct Held {
     end: u64,
@@ -40,6 +74,7 @@ struct Held {
 pub(crate) struct Pieces {
     by_start: BTreeMap<u64, Held>,
     scratch: Vec<(u64, u64)>,
+    pub(crate) effort: Effort,
 }
 
 impl Pieces {
@@ -48,14 +83,14 @@ impl Pieces {
         if let Some(held) = self.by_start.get_mut(&start)
             && held.end == end
         {
-            act(start, end, &mut held.piece);
+            self.effort.of(&mut held.piece, |piece| act(start, end, piece));
             return;
         }
         self.split(start);
         self.split(end);
         self.fill_gaps(start, end);
         for (from, held) in self.by_start.range_mut(start..end) {
-            act(*from, held.end, &mut held.piece);
+            self.effort.of(&mut held.piece, |piece| act(*from, held.end, piece));
         }
         self.join(start, end);
     }
@@ -64,8 +99,11 @@ impl Pieces {
     pub(crate) fn forget(&mut self, start: u64, end: u64, mut act: impl FnMut(u64, u64, &Piece)) {
         self.split(start);
         self.split(end);
-        while let Some((&from, held)) = self.by_start.range(start..end).next() {
-            act(from, held.end, &held.piece);
+        while let Some((&from, held)) = self.by_start.range_mut(start..end).next() {
+            self.effort.of(&mut held.piece, |piece| {
+                act(from, held.end, piece);
+                piece.reads.clear();
+            });
             self.by_start.remove(&from);
         }
     }
@@ -76,6 +114,8 @@ impl Pieces {
         if held.end > at && from < at {
             let rest = Held { end: held.end, piece: held.piece.clone() };
             held.end = at;
+            self.effort.readers += rest.piece.reads.len();
+            self.effort.looks += rest.piece.reads.len() as u64;
             self.by_start.insert(at, rest);
         }
     }
@@ -104,7 +144,7 @@ impl Pieces {
         for index in 1..self.scratch.len() {
             let (from, end) = self.scratch[index];
             if self.by_start[&first].piece == self.by_start[&from].piece {
-                self.by_start.remove(&from);
+                self.effort.readers -= self.by_start.remove(&from).map_or(0, |held| held.piece.reads.len());
                 if let Some(held) = self.by_start.get_mut(&first) {
                     held.end = end;
                 }
@@ -144,6 +184,31 @@ mod tests {
         write(&mut pieces, 8, 22, 4);
         assert_eq!(seen(&mut pieces, 8, 22), [(8, 22, 4)]);
         assert_eq!(pieces.by_start.len(), 1);
+    }
+
+    #[test]
+    fn readers_are_counted_however_pieces_come_and_go() {
+        let mut pieces = Pieces::default();
+        let mut state = 1_u64;
+        let mut random = move |below: u64| {
+            // Xorshift (Marsaglia 2003): any sequence does.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % below
+        };
+        for node in 0..2000 {
+            let start = random(60);
+            let end = start + 1 + random(20);
+            match random(8) {
+                0 => pieces.forget(start, end, |_, _, _| {}),
+                1 => write(&mut pieces, start, end, node),
+                _ => pieces.touch(start, end, |_, _, piece| piece.reads.push(Access { node, life: 0 })),
+            }
+            let held: usize = pieces.by_start.values().map(|held| held.piece.reads.len()).sum();
+            assert_eq!(pieces.effort.readers, held, "at {node}");
+        }
+        assert!(pieces.effort.readers > 0 && pieces.effort.looks > pieces.effort.readers as u64);
     }
 
     #[test]

@@ -22,13 +22,15 @@ pub struct Limits {
     pub line_bytes: u64,
     /// Lines. Default: 4,194,304.
     pub lines: u64,
+    /// Streams. Default: 1,024, which is as many as an engine has.
+    pub streams: u64,
     /// Uses, waits, points and runs of bytes, of each. Default: 33,554,432; so many runs are half a GiB in memory.
     pub entries: u64,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { line_bytes: 16 << 20, lines: 1 << 22, entries: 1 << 25 }
+        Limits { line_bytes: 16 << 20, lines: 1 << 22, streams: 1 << 10, entries: 1 << 25 }
     }
 }
 
@@ -168,6 +170,12 @@ impl Reader {
     fn stream(&mut self, line: StreamLine<'_>) -> Result<(), String> {
         if self.streams.insert(line.id, self.trace.streams.len() as u32).is_some() {
             return Err(format!("stream {} is there already", line.id));
+        }
+        if self.trace.streams.len() as u64 == self.limits.streams {
+            return Err(format!(
+                "the trace has more than {} streams, and an engine has at most 1024",
+                self.limits.streams
+            ));
         }
         self.trace.streams.push(Stream { id: line.id, name: line.name.into(), ordered: line.ordered });
         self.last.push(0);

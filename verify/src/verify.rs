@@ -14,11 +14,11 @@ use crate::trace::{Trace, What};
 /// times streams where every instruction waits.
 ///
 /// # Errors
-/// There are too many streams for so many waits: see [`TooLarge`].
+/// It would take too much memory or time: see [`TooLarge`].
 pub fn verify(trace: &Trace) -> Result<Report, TooLarge> {
     let mut faults = Listed::default();
     let closure = Closure::over(Graph::new(trace, &mut faults), trace)?;
-    let needs = Needs::of(trace, &closure.graph, &mut faults);
+    let needs = Needs::of(trace, &closure.graph, &mut faults)?;
     let (device_waits, host_waits) = count_waits(trace);
     let count = |is: fn(&What) -> bool| trace.actions.iter().filter(|action| is(&action.what)).count() as u64;
     let mut report = Report {

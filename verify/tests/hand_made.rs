@@ -494,7 +494,7 @@ fn times_are_read_and_change_no_judgement() {
 
 #[test]
 fn what_is_too_large_is_refused() {
-    let limits = Limits { line_bytes: 200, lines: 12, entries: 4 };
+    let limits = Limits { line_bytes: 200, lines: 12, streams: 2, entries: 4 };
     let read = |text: &str| Trace::read_within(text.as_bytes(), limits).map(drop).map_err(|error| error.what);
     let long = format!("{{\"streamvm_trace\":1}}\n{}", " ".repeat(300));
     assert!(read(&long).unwrap_err().contains("longer than 200 bytes"));

@@ -36,8 +36,12 @@ pub enum EngineKind {
 const VARIABLE: &str = "STREAMVM_ENGINE";
 
 impl EngineKind {
-    /// The engine that the environment names; `None` if it names none.
-    pub(crate) fn of_environment() -> Result<Option<EngineKind>, Error> {
+    /// The engine that the environment variable `STREAMVM_ENGINE` names; `None` if it names none. For programs that want to
+    /// refuse a wrong name, or to know the engine, before they build one: [`VmBuilder::build`](crate::VmBuilder::build) asks by itself.
+    ///
+    /// # Errors
+    /// [`Error::UnknownEngine`] if no engine is called so.
+    pub fn of_environment() -> Result<Option<EngineKind>, Error> {
         let kind = named(&env::var_os(VARIABLE).unwrap_or_default().to_string_lossy())?;
         if let Some(kind) = kind {
             log::debug!("{VARIABLE} asks for {kind:?}");

@@ -12,8 +12,7 @@ use crate::progress::{Ordered, Progress, Unordered};
 use crate::sync::{AtomicU64, Ordering};
 use crate::waiters::Wake;
 
-/// The most streams that one engine has: names of streams are few, and a fixed table is read without a lock.
-pub const MAX_STREAMS: usize = 1024;
+pub use streamvm_stream::MAX_STREAMS;
 
 /// A waiter looks at every pause once no more than so many are left. Its line is then no longer written to all the time: a waiter
 /// that looked as often from the beginning took it from the runner. Measured on 2 cores, µs, medians of 5 runs, submission of a list

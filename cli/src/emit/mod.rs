@@ -21,6 +21,7 @@ use crate::engine::{
 };
 use crate::files::{TensorFile, check_savable};
 use crate::functions::did_you_mean;
+use crate::place::resolve;
 use crate::source::{Source, Span, Spanned};
 
 pub(crate) use value::scalar;
@@ -34,29 +35,46 @@ pub trait Loader {
     fn load(&mut self, path: &Path, name: Option<&str>) -> Result<Tensor, String>;
 
     /// A statement in front of those that load later will have written this file.
-    fn will_be_saved(&mut self, path: PathBuf, tensor: &Tensor);
+    fn will_be_saved(&mut self, path: &Path, tensor: &Tensor);
 }
 
 /// A loader that gives tensors without values: enough to check and to plan.
 #[derive(Debug, Default)]
 pub struct HeadersOnly {
-    /// Files that will be there, as they will be.
+    /// Files that will be there, as they will be, by where they will be.
     saved: HashMap<PathBuf, (DType, Shape)>,
+    /// The tensors whose elements were looked at; `None` if none has to be.
+    looked_at: Option<HashSet<(PathBuf, Option<String>)>>,
+}
+
+impl HeadersOnly {
+    /// A loader that also makes sure that the elements of each tensor can be loaded, once for each.
+    #[must_use]
+    pub fn with_elements() -> Self {
+        Self { looked_at: Some(HashSet::new()), ..Self::default() }
+    }
 }
 
 impl Loader for HeadersOnly {
     fn load(&mut self, path: &Path, name: Option<&str>) -> Result<Tensor, String> {
-        let (dtype, shape) = match self.saved.get(path) {
+        let saved = if self.saved.is_empty() { None } else { self.saved.get(&resolve(path)) };
+        let (dtype, shape) = match saved {
             Some(saved) if name.is_none() => *saved,
             _ => {
-                TensorFile::open(path, name).map(|file| (file.dtype, file.shape)).map_err(|error| error.to_string())?
+                let file = TensorFile::open(path, name).map_err(|error| error.to_string())?;
+                if let Some(looked_at) = &mut self.looked_at
+                    && looked_at.insert((path.to_path_buf(), name.map(str::to_owned)))
+                {
+                    file.check_elements().map_err(|error| error.to_string())?;
+                }
+                (file.dtype, file.shape)
             }
         };
         Ok(Tensor::unbound(Place::Host, MemoryKind::Pageable, dtype, shape))
     }
 
-    fn will_be_saved(&mut self, path: PathBuf, tensor: &Tensor) {
-        self.saved.insert(path, (tensor.dtype(), tensor.shape()));
+    fn will_be_saved(&mut self, path: &Path, tensor: &Tensor) {
+        self.saved.insert(resolve(path), (tensor.dtype(), tensor.shape()));
     }
 }
 
@@ -163,7 +181,7 @@ impl<'a> Emitter<'a> {
             StatementKind::Save { value, path } => {
                 let tensor = self.host_value(value)?;
                 check_savable(tensor.dtype()).map_err(|reason| Diagnostic::new(value.span, reason))?;
-                self.loader.will_be_saved(self.source.resolve(&path.value), &tensor);
+                self.loader.will_be_saved(&self.source.resolve(&path.value), &tensor);
                 Ok(Wanted::One(tensor))
             }
             StatementKind::PrintAccuracy { scores, labels } => {

@@ -1,12 +1,14 @@
 //! Tensor files: what is in them, their elements, and writing them.
 //!
 //! [`TensorFile::open`] reads the header only, and checks it against the length of the file, so that a
-//! script is checked without its data and a truncated file is found before anything runs. The formats'
-//! own crates parse the headers; limits in front of them keep a malformed header from costing memory or
-//! stack, and no buffer is made before its length has been held against [`MAX_ELEMENT_BYTES`] and the file.
+//! script is checked without its data and a truncated file is found before anything runs. Only bools are looked at before a run
+//! ([`TensorFile::check_elements`]), as a byte may be none. Headers have a longest length, and reading one takes time and memory
+//! in proportion to its length; no buffer is made before its length has been held against [`MAX_ELEMENT_BYTES`] and the file.
 
 mod npy;
+mod npy_header;
 mod safetensors;
+mod unique_keys;
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -123,6 +125,40 @@ impl TensorFile {
         self.shape.elements() * self.dtype.size()
     }
 
+    /// Looks at every element of a dtype that not every byte is an element of, which is `bool`, without keeping any.
+    ///
+    /// # Errors
+    /// A [`FileError`] if one is none, or the file cannot be read.
+    pub fn check_elements(&self) -> Result<(), FileError> {
+        if self.dtype != DType::Bool {
+            return Ok(());
+        }
+        let fail = |error: io::Error| FileError::io(&self.path, "read the elements", &error);
+        let (mut file, _) = open(&self.path)?;
+        file.seek(SeekFrom::Start(self.offset)).map_err(fail)?;
+        let mut part = vec![0; 1 << 16];
+        let (mut at, all) = (0, self.bytes());
+        while at < all {
+            let room = part.len().min(all - at);
+            match file.read(&mut part[..room]).map_err(fail)? {
+                0 => return Err(self.was_cut()),
+                read => match part[..read].iter().position(|byte| *byte > 1) {
+                    Some(bad) => return Err(self.no_bool(at + bad)),
+                    None => at += read,
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn was_cut(&self) -> FileError {
+        FileError::new(&self.path, "the file has been cut since its header was read")
+    }
+
+    fn no_bool(&self, at: usize) -> FileError {
+        FileError::new(&self.path, format!("element {at} is a bool that is neither 0 nor 1"))
+    }
+
     /// Reads the elements.
     ///
     /// # Errors
@@ -146,10 +182,9 @@ impl TensorFile {
             .map_err(|_| FileError::new(&self.path, format!("{bytes} bytes do not fit memory")))?;
         from.take(bytes as u64).read_to_end(&mut buffer).map_err(fail)?;
         if buffer.len() < bytes {
-            return Err(FileError::new(&self.path, "the file has been cut since its header was read"));
+            return Err(self.was_cut());
         }
-        let data = Data::from_bytes(self.dtype, &buffer)
-            .map_err(|at| FileError::new(&self.path, format!("element {at} is a bool that is neither 0 nor 1")))?;
+        let data = Data::from_bytes(self.dtype, &buffer).map_err(|at| self.no_bool(at))?;
         let shape = self.shape.dims().to_vec();
         let data = if self.column_major { data.from_column_major(&shape) } else { data };
         Ok(Array { shape, data })

@@ -9,6 +9,7 @@ use std::path::Path;
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 
+use super::unique_keys::UniqueKeys;
 use super::{FileError, TensorFile, checked_shape};
 use crate::engine::DType;
 use crate::functions::did_you_mean;
@@ -46,8 +47,9 @@ pub(super) fn read_header(
     }
     let mut text = Vec::new();
     from.take(header).read_to_end(&mut text).map_err(read)?;
-    let metadata: Metadata =
-        serde_json::from_slice(&text).map_err(|error| fail(format!("malformed .safetensors header: {error}")))?;
+    let malformed = |error: serde_json::Error| fail(format!("malformed .safetensors header: {error}"));
+    serde_json::from_slice::<UniqueKeys>(&text).map_err(malformed)?;
+    let metadata: Metadata = serde_json::from_slice(&text).map_err(malformed)?;
 
     let mut names = metadata.offset_keys();
     names.sort();

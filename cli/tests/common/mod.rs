@@ -19,7 +19,7 @@ pub(crate) struct Output {
 /// The command, not started, without what the environment says about logs.
 pub(crate) fn command(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_streamvm"));
-    command.current_dir(folder).env_remove("RUST_LOG").stdin(Stdio::null());
+    command.current_dir(folder).env_remove("RUST_LOG").env_remove("STREAMVM_ENGINE").stdin(Stdio::null());
     command
 }
 

@@ -128,9 +128,11 @@ impl<O: Observed> Needs<'_, O> {
         if self.mode == SoftSyncMode::Minimal && self.observed.has_passed(point) {
             return Standing::Passed;
         }
-        // Of an ordered stream the highest point stands for all, whoever waits.
+        // Of an ordered stream the highest point stands for all, whoever waits. Those of an unordered one are not searched: there may be
+        // very many.
         let ordered = !point.stream.is_unordered();
-        match self.needs.iter_mut().find(|need| ordered && need.stream == point.stream) {
+        let same = if ordered { self.needs.iter_mut().find(|need| need.stream == point.stream) } else { None };
+        match same {
             Some(need) => need.seq = need.seq.max(point.seq),
             None => self.needs.push(point),
         }

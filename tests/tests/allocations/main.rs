@@ -1,4 +1,5 @@
-//! What is allocated: nothing by the hot path, and nothing that stays when an engine is gone.
+//! What is allocated: nothing by the hot path, nothing that stays when an engine is gone, and for a plan no more than its list is worth.
+#![allow(clippy::print_stderr, reason = "says what was drawn, with --nocapture")]
 //!
 //! The allocator counts for the whole process, so the tests take turns.
 
@@ -8,11 +9,12 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use streamvm::{DType, Error, Mode, Var, Vm};
+use streamvm::{DType, Error, InstructionList, MAX_STREAMS, Mode, PlanOptions, SyncCounts, Var, Vm, plan};
 use streamvm_tests::{CPU, on_device};
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicIsize = AtomicIsize::new(0);
+static MOST_BYTES: AtomicIsize = AtomicIsize::new(0);
 
 /// The system allocator, counting allocations and bytes over all threads.
 struct Counting;
@@ -21,7 +23,8 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        BYTES.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        let bytes = BYTES.fetch_add(layout.size() as isize, Ordering::Relaxed) + layout.size() as isize;
+        MOST_BYTES.fetch_max(bytes, Ordering::Relaxed);
         // SAFETY: the caller's duties are those of the system allocator.
         unsafe { System.alloc(layout) }
     }
@@ -154,4 +157,79 @@ fn an_engine_forgets_failures_with_the_tensors_that_have_them() {
         });
         assert_eq!(each, 0, "bytes an engine, tensors dropped behind it: {kept}");
     }
+}
+
+/// The most bytes that there were at once while `step` was done, beyond those before.
+fn most_bytes<T>(step: impl FnOnce() -> T) -> (T, isize) {
+    let before = BYTES.load(Ordering::Relaxed);
+    MOST_BYTES.store(before, Ordering::Relaxed);
+    let made = step();
+    (made, MOST_BYTES.load(Ordering::Relaxed) - before)
+}
+
+/// A text of a megabyte had a gigabyte of clocks.
+#[test]
+fn a_list_of_more_streams_than_an_engine_has_is_refused_in_little_memory() {
+    let _turn = turn();
+    let text = |lanes: usize| {
+        let mut text = String::from("v = var\n");
+        (0..lanes).for_each(|lane| text.push_str(&format!("%{lane} fn compute@cpu:0:{lane} \"f\" update v\n")));
+        text
+    };
+    let list = |lanes: usize| InstructionList::parse(&text(lanes)).expect("a list");
+    let (refused, bytes) = most_bytes(|| plan(list(16_000), &PlanOptions::default()).expect_err("too many streams"));
+    assert!(matches!(refused, Error::TooManyStreams { line: MAX_STREAMS, most: MAX_STREAMS, .. }), "{refused}");
+    assert!(bytes < 64 << 20, "{bytes} bytes for 16,000 lanes");
+    let (planned, bytes) = most_bytes(|| plan(list(MAX_STREAMS), &PlanOptions::default()).expect("a plan"));
+    assert_eq!(planned.counts.len(), MAX_STREAMS);
+    assert!(bytes < 64 << 20, "{bytes} bytes for as many streams as an engine has");
+}
+
+/// Draws lists of functions, barriers and syncs on many lanes and on workers, over few variables: they are planned in memory in
+/// proportion to what they come to, or refused in little.
+#[test]
+fn drawn_lists_are_planned_or_refused_in_bounded_memory() {
+    let _turn = turn();
+    let (mut most, mut made) = (0, 0);
+    for seed in 1..=16_u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut random = move |below: usize| {
+            // Xorshift (Marsaglia 2003): any sequence does.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % below as u64) as usize
+        };
+        let (lanes, syncs, workers) = (1 << random(10), random(4) * random(6), random(4) * random(6));
+        let mut text = String::from("v0 = var\nv1 = var\nv2 = var\n");
+        let lines = 12_000;
+        for line in 0..lines {
+            let words = match random(40) {
+                kind if kind < syncs => "sync barrier@cpu:0:0".to_owned(),
+                kind if kind < syncs + workers => {
+                    format!("fn workers@cpu:0:0 \"w\" {} v{}", ["read", "read", "read", "update"][random(4)], random(3))
+                }
+                39 => "barrier barrier@cpu:0:0".to_owned(),
+                _ => {
+                    format!("fn compute@cpu:0:{} \"f\" {} v{}", random(lanes), ["read", "update"][random(2)], random(3))
+                }
+            };
+            text.push_str(&format!("%{line} {words}\n"));
+        }
+        let list = InstructionList::parse(&text).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let (planned, bytes) = most_bytes(|| plan(list, &PlanOptions::default()));
+        match planned {
+            Ok(planned) => {
+                let of = |counts: &SyncCounts| counts.device_waits + counts.host_waits + counts.records;
+                let all = (lines + planned.counts.iter().map(of).sum::<u64>() as usize) as isize;
+                assert!(bytes < 1024 * all + (64 << 20), "seed {seed}: {bytes} bytes for {all} lines");
+                made += 1;
+            }
+            Err(Error::TooManyWaits { .. }) => assert!(bytes < 256 << 20, "seed {seed}: {bytes} bytes for none"),
+            Err(error) => panic!("seed {seed}: {error}"),
+        }
+        most = most.max(bytes);
+    }
+    assert!((1..16).contains(&made), "{made} of 16 were planned");
+    eprintln!("16 drawn lists of 12,000 lines each, {made} planned and the others refused: at most {} MiB", most >> 20);
 }

@@ -1,6 +1,11 @@
 //! What only a process shows: exit codes, signals, closed pipes, options.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod endings;
+mod hostile;
+mod outputs;
+mod terminal;
 
 use std::fs;
 use std::io::Read;
