@@ -16,7 +16,12 @@ for argument in "$@"; do
 done
 
 limit=${STREAMVM_TEST_LIMIT:-600}
-"$@" <&0 &
+[[ $limit =~ ^[1-9][0-9]*$ ]] || {
+    echo "STREAMVM_TEST_LIMIT is \"$limit\"; set it to a number of seconds" >&2
+    exit 2
+}
+# A shell starts what runs beside it with interrupts ignored, and the programs that tests start would inherit that.
+env --default-signal=INT,QUIT "$@" <&0 &
 tests=$!
 # Holds none of the streams of whoever reads the output of the tests.
 sleep "$limit" </dev/null >/dev/null 2>&1 &

@@ -77,6 +77,49 @@ fn what_takes_too_long_counts_as_overlapping() {
     assert!(one.meets_within(&other, 2), "two tries do not decide it");
 }
 
+/// How many values are tried for two views.
+fn tries(one: &Layout, other: &Layout) -> u32 {
+    let (one, other) = (Footprint::of(one), Footprint::of(other));
+    let spans_meet = one.start < other.end && other.start < one.end && !one.is_empty() && !other.is_empty();
+    if !spans_meet || (one.axes.is_empty() && other.axes.is_empty()) {
+        return 0;
+    }
+    let decided = one.overlaps(&other);
+    (0..=MOST_STEPS)
+        .find(|steps| one.meets_within(&other, *steps) == decided && (decided || *steps > 0))
+        .unwrap_or(u32::MAX)
+}
+
+#[test]
+fn slices_of_one_tensor_need_few_tries() {
+    // One view has the outer axis merged with the one inside of it, the other has not.
+    let tensor = Layout::contiguous(Shape::new(&[5000, 3, 4]).expect("a shape"));
+    let cut = |axis_1: Range<usize>, axis_2: Range<usize>| {
+        tensor.slice(1, axis_1).and_then(|part| part.slice(2, axis_2)).expect("a slice")
+    };
+    let (one, other) = (cut(0..2, 3..4), cut(0..3, 0..3));
+    assert!(!Footprint::of(&one).overlaps(&Footprint::of(&other)), "{} tries", tries(&one, &other));
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut below = |most: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % most
+    };
+    let mut most = 0;
+    for _ in 0..20_000 {
+        let rank = 2 + below(7);
+        let dims: Vec<usize> = (0..rank).map(|_| 1 + below(6)).collect();
+        let tensor = Layout::contiguous(Shape::new(&dims).expect("a shape"));
+        let mut part = || {
+            (0..rank).fold(tensor, |layout, axis| {
+                let from = below(dims[axis]);
+                layout.slice(axis, from..from + 1 + below(dims[axis] - from)).expect("a slice")
+            })
+        };
+        most = most.max(tries(&part(), &part()));
+    }
+    assert!(most < 20, "{most} tries");
+}
+
 fn layouts() -> impl Strategy<Value = (Layout, Layout)> {
     // Small strides and lengths, so that views meet about as often as not.
     let one = (prop::collection::vec((0..5_usize, 0..12_usize), 0..4), 0..40_usize);

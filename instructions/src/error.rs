@@ -401,9 +401,10 @@ pub enum Error {
         /// The function's name.
         name: String,
     },
-    /// The caller asked not to block, or may not, and the queue is full.
+    /// The caller asked not to block, or may not, and the queue is full or other submitters wait for room in it.
     #[error(
-        "the queue is full: {instructions} instructions and {bytes} bytes are pending; wait for some, or raise the limits"
+        "the queue is full, or other submitters wait for room in it: {instructions} instructions and {bytes} bytes are pending; \
+         wait for some, or raise the limits"
     )]
     WouldBlock {
         /// Instructions pending.

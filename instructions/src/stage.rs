@@ -152,7 +152,7 @@ impl Staged {
                         let written = if begins { piece.begin() } else { piece.write() };
                         copy(&source, &cut.part(&blocks[number % BLOCKS], &source), written);
                     }
-                    // A copy fails as a whole: what a piece has failed by, all of the target is told.
+                    // A copy fails as a whole: if a piece has failed, the touch is skipped, and its point marks all of the target as failed.
                     self.list.push_unchecked(halves.second, Kind::Touch, [target.update()], site);
                     self.lines.push(line);
                 }

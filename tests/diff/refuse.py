@@ -267,7 +267,7 @@ class Refuse(Draw):
         (from_text, source), (to_text, target) = part(), part()
         function = self.choice.choice(["neg", "copy", "softmax", "add"])
         fits = source.shape == target.shape
-        meet = np.may_share_memory(source, target)
+        meet = np.shares_memory(source, target)
         same = from_text == to_text and function in ("neg", "add")
         value = f"(slice {bound} {from_text})"
         call = {"neg": f"neg {value}", "copy": f"copy {value}", "softmax": f"softmax {value} axis 0", "add": f"add {value} {value}"}[function]

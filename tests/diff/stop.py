@@ -1,4 +1,5 @@
-"""Draws scripts that run and must stop at one statement: integers divided by zero, negative exponents, an `expect` that does not hold."""
+"""Draws scripts that run and must stop at one statement: integers divided by zero, negative exponents, an `expect` that does not hold, as
+the elements differ or one is a NaN."""
 
 import re
 
@@ -20,25 +21,29 @@ class Stop(Draw):
         super().draw()
         # What comes behind it does not run; what stands in front of it has run.
         place = self.choice.choice(["cpu:0", "cpu:1", "sim:0"])
-        kind = self.choice.choice(["div", "pow", "expect"])
-        dtype = self.choice.choice(["i32", "i64", "u8"] if kind == "div" else ["i32", "i64"])
+        kind = self.choice.choice(["div", "pow", "expect", "expect of a NaN"])
+        dtypes = {"div": ["i32", "i64", "u8"], "expect of a NaN": ["f32", "f64"]}
+        dtype = self.choice.choice(dtypes.get(kind, ["i32", "i64"]))
         shape = tuple(max(size, 1) for size in self.any_shape())
-        bad = self.numbers.integers(-3, 0) if kind == "pow" else 0
+        bad = {"pow": self.numbers.integers(-3, 0), "expect of a NaN": np.nan}.get(kind, 0)
         right = np.asarray(elements(self.numbers, dtype, shape, "small"))
         right = np.where(right <= 0, right.dtype.type(1), right)
         right[tuple(self.choice.randrange(size) for size in shape)] = bad
         a, b = self.base(dtype, shape, place, new=True), self.loaded(dtype, right, place)
-        first = int(np.flatnonzero(right.reshape(-1) == bad)[0])
+        first = int(np.flatnonzero(np.isnan(right) if kind == "expect of a NaN" else right.reshape(-1) == bad)[0])
         if kind == "expect":
             c = self.loaded(dtype, np.where(np.arange(right.size).reshape(shape) >= first, ~right, right), place)
             index = [int(at) for at in np.unravel_index(first, shape)]
             self.line, self.message = f"expect {b.text} == {c.text}", f"element {index} is "
+        elif kind == "expect of a NaN":
+            index = [int(at) for at in np.unravel_index(first, shape)]
+            self.line, self.message = f"expect {b.text} == (copy {b.text} to host)", f"element {index} is "
         else:
             self.line = f"let bad = {kind} {a.text} {b.text}"
             self.message = "divides by zero" if kind == "div" else "exponent"
             self.message_at = f"at element {first} of the output"
         self.statements.append(Statement([self.line], lambda state, outputs: [state[a.text], state[b.text]], [f"stops by {kind}"]))
-        if kind != "expect":
+        if not kind.startswith("expect"):
             self.statements.append(Statement(['save bad "s_bad.npy"'], lambda state, outputs: None))
         return self
 

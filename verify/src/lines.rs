@@ -141,7 +141,7 @@ pub(crate) struct UseLine {
 
 /// Bytes from a start to an end; or such bytes several times, each so many bytes behind the one before.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a run of bytes, [start, end] or [start, end, count, step]")]
 pub(crate) enum RunLine {
     One(u64, u64),
     /// Start, end, how many, step.

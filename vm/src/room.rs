@@ -14,12 +14,12 @@
 //! of the first in the queue as may be pending, it is let in though there is no room. So there may be pending at most the overdraft and
 //! one list more.
 //!
-//! While somebody is blocked, who passes instructions looks at what is pending, which takes time that grows with the number of
+//! While somebody is blocked, the threads that pass instructions look at what is pending, which takes time that grows with the number of
 //! streams. So a look says how many may pass before the next: each thread that passes instructions has a share in those
 //! that are too many, and looks when it has passed that. All that are too many cannot pass without a look: that of the
 //! thread that was the last to pass its share. A look publishes the share before it reads what is pending for the last
 //! time: of it and an instruction that passes meanwhile, one sees the other. When there is one thread more, the share is
-//! void, and who passes looks at once.
+//! void, and the thread that passes one looks at once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -183,7 +183,7 @@ impl Room {
 
     /// How many submitters are blocked.
     pub(crate) fn blocked(&self) -> usize {
-        self.blocked.load(Ordering::Relaxed)
+        self.blocked.load(Ordering::Acquire)
     }
 
     /// Instructions of submitters that were let in and may not have submitted yet.
@@ -293,6 +293,11 @@ impl Room {
                 queue.spare.push(told);
                 return Ok(Granted { room: self, more });
             };
+            if place == 0 {
+                // A device that runs later completes what somebody asks for, and what was granted has been submitted since. The
+                // lock stays: whoever makes room tells the first under it.
+                vm.demand_all();
+            }
             let over = deadline.filter(Deadline::is_over).map(|deadline| deadline.error());
             let closed = vm.closed.load(Ordering::SeqCst).then_some(Error::Shutdown);
             if let Some(error) = closed.or(over) {
@@ -318,21 +323,27 @@ impl Room {
     /// the first.
     fn let_in(&self, queue: &mut Queue, vm: &Shared) {
         let limits = vm.limits;
+        let mut none_yet = true;
         while let Some(first) = queue.waiting.front() {
             self.low.store(limits.low_instructions(first.more), Ordering::SeqCst);
             self.void_shares();
             self.armed.store(true, Ordering::SeqCst);
             // Orders the store before the looks at the timelines, which are plain loads.
             fence(Ordering::SeqCst);
-            if !limits.low(self.pending(vm), first.more) && !self.is_overtaken(vm) {
+            let pending = self.pending(vm);
+            // At the low mark as many go in as fit below the high one, so that they are not woken one by one.
+            let fits = if none_yet { limits.low(pending, first.more) } else { limits.admit(pending, first.more) };
+            if !fits && !self.is_overtaken(vm) {
                 break;
             }
+            none_yet = false;
             self.granted.fetch_add(first.more, Ordering::Relaxed);
             self.overtaken.store(0, Ordering::Relaxed);
             first.told.notify_one();
             queue.waiting.pop_front();
         }
-        self.blocked.store(queue.waiting.len(), Ordering::Relaxed);
+        // Behind what was granted: who sees that nobody waits sees that, too.
+        self.blocked.store(queue.waiting.len(), Ordering::Release);
         if queue.waiting.is_empty() {
             self.armed.store(false, Ordering::SeqCst);
         }

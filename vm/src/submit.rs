@@ -216,18 +216,21 @@ impl Shared {
         mut hindrance: Hindrance,
     ) -> Result<(), Error> {
         let mut ladder = Ladder::default();
+        let mut granted = None;
         loop {
-            // For one attempt: what is in its way may take long to remove, and others may have to submit for it.
-            let granted = match hindrance {
+            match hindrance {
                 Hindrance::Closed => return Err(Error::Shutdown),
-                Hindrance::Full => self.wait_for_room(list.instructions().len() as u64, full)?,
+                Hindrance::Full => granted = self.wait_for_room(list.instructions().len() as u64, full)?,
                 Hindrance::Obstacle(line, obstacle) => {
+                    if matches!(*obstacle, Obstacle::Memory(..)) {
+                        // The ladder may wait for what others have submitted, or have to submit.
+                        granted = None;
+                    }
                     let instruction = &list.instructions()[line];
                     let about = |error: Error| error.about(Some(line), instruction.kind.name(), instruction.site);
                     self.remove(*obstacle, &mut ladder).map_err(about)?;
-                    None
                 }
-            };
+            }
             match self.attempt(list, submitted, granted.is_some()) {
                 Ok(()) => return Ok(()),
                 Err(next) => hindrance = next,
@@ -264,11 +267,12 @@ impl Shared {
     #[inline(never)]
     fn look_for_room(&self, state: &mut State, more: u64) -> bool {
         let of_engine = engine_thread::is_here();
+        // Before what was granted: who was let in is not counted as waiting any more, but as granted.
+        let others_wait = self.room.blocked() > 0;
         let mut pending = self.pending();
         // What was granted and is not submitted yet. If it was, under this lock, it is counted twice.
         pending.instructions += self.room.granted();
         let limits = if of_engine { self.limits.overdraft() } else { self.limits };
-        let others_wait = self.room.blocked() > 0;
         if (others_wait && !of_engine) || !limits.admit(pending, more) {
             state.headroom = Pending::default();
             return false;

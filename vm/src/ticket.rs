@@ -12,8 +12,8 @@ use crate::shared::Shared;
 
 /// Stands for one submission: tells when all its instructions have passed, and whether one failed.
 ///
-/// A ticket is free: it allocates nothing for lists on up to two streams, where each instruction on workers counts as one, and dropping it cancels nothing. A failure
-/// that nobody asks for is reported by `wait_all` and `shutdown`.
+/// A ticket is free: while nothing has failed in its engine it allocates nothing for lists on up to two streams, where each instruction on
+/// workers counts as one, and dropping it cancels nothing. A failure that nobody asks for is reported by `wait_all` and `shutdown`.
 pub struct Ticket<'vm> {
     vm: &'vm Arc<Shared>,
     pub(crate) submitted: Submitted,
@@ -90,13 +90,19 @@ impl fmt::Debug for Ticket<'_> {
     /// How far the submission is and which streams it is on: `Ticket(pending, on h2d@cpu:0:0 and compute@cpu:0:0)`. A failure that is
     /// shown here still counts as one that nobody has asked for.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // In a child of the engine's process a lock may be held by a thread that is not there.
+        if self.vm.handle.fork.is_child() {
+            return f.write_str("Ticket(of an engine of the parent process)");
+        }
+        // Before its failure: that is entered before the last of its instructions passes.
+        let passed = self.is_passed();
         let spans = self.submitted.spans.iter();
         let all = spans.flat_map(|span| (span.first..=span.last).map(|seq| Point::new(span.stream, seq)));
         let failure = match &self.submitted.claim {
             Some(claim) => claim.told(),
             None => self.vm.failures.poison(all),
         };
-        let state = match (self.is_passed(), failure) {
+        let state = match (passed, failure) {
             (false, _) => "pending".to_owned(),
             (true, None) => "passed".to_owned(),
             (true, Some(failure)) => failure.to_string(),

@@ -195,7 +195,9 @@ impl Vm {
     ///
     /// Submitters that are blocked are let in in the order in which they came, and no later submission of another caller's thread is let in before
     /// them. Threads of an engine never block, so they do go ahead; once they have done so by as many instructions as may be pending
-    /// ([`VmBuilder::max_instructions`]), the first that is blocked is let in past the bound.
+    /// ([`VmBuilder::max_instructions`]), the first that is blocked is let in past the bound. A list that finds too little memory leaves its place,
+    /// as what it waits for may have to be submitted first. So a function must not wait for what another thread has yet to submit: that may
+    /// be blocked behind a list that waits for the function. [`Vm::try_submit`] and [`Vm::submit_timeout`] do not block for ever.
     ///
     /// # Errors
     /// See [`Error`]; nothing of the list runs then.

@@ -166,8 +166,8 @@ pub trait Observed {
         !point.stream.is_unordered() && self.passed(point.stream) >= point.seq
     }
 
-    /// Whether the point was seen to have passed and is known not to have failed: then it neither orders anything nor has it anything
-    /// to tell. `false` says nothing.
+    /// Whether the point was seen to have passed and is known not to have failed: it needs no wait and carries no failure. `false` means
+    /// unknown.
     fn is_over(&mut self, _: Point) -> bool {
         false
     }

@@ -7,12 +7,13 @@
 //! a read of the whole storage once every write in the list has passed without a failure.
 //!
 //! An access leaves the list when a later write covers it, or a later read on the same ordered stream. One that is overwritten
-//! in part stays as it was: what meets it in the overwritten part needs it beside the newer write. That costs no wait on an
+//! in part stays as it was: an access that overlaps the overwritten part needs both writes. That costs no wait on an
 //! ordered stream, as the newer write came after the older one and the clocks drop what another need implies.
 //!
 //! **The list is bounded.** At most [`MOST_PARTS`] writes are kept. A write of a part that finds no room counts as a use of the
-//! whole storage: it needs everything in the list, carries on the poison of all of it, and takes its place. A read that
-//! finds no room among the reads counts as a read of the whole. So the record gets coarser, never wrong. Before that,
+//! whole storage: it needs everything in the list, carries on the poison of all of it, and takes its place. A read on an ordered stream that
+//! finds no room among the reads counts as a read of the whole. Reads on unordered streams are kept one by one, as each is to be
+//! waited for; a write that finds more than twice [`MOST_PARTS`] counts as one of the whole. So the record gets coarser, never wrong. Before that,
 //! entries go that order nothing any more: reads that were seen to pass, writes that were seen to pass without a failure.
 //!
 //! Invariant: while a record is split, the fields of the whole record say that nothing was ever written or read.
@@ -23,7 +24,7 @@ use streamvm_stream::Point;
 
 use super::Observed;
 
-/// The most writes of parts that a storage keeps apart, and the most reads. Each access looks at all of them: about 5 ns an entry,
+/// The most writes of parts that a storage keeps apart, and the most reads on ordered streams. Each access looks at all of them: about 5 ns an entry,
 /// so at most about what handing an instruction to another core costs.
 pub const MOST_PARTS: usize = 64;
 
@@ -85,14 +86,26 @@ impl Parts {
         if access.writes() && self.writes.len() >= MOST_PARTS {
             self.forget_writes_that_are_over(observed);
             if self.writes.len() >= MOST_PARTS {
-                self.whole_for = Some(at);
-                return Footprint::all();
+                return self.count_as_whole(at);
+            }
+        }
+        // Reads on streams without order are kept one by one. Each write of a part looks at all of them, so where there are many, one
+        // write of the whole takes their place.
+        if access.writes() && self.reads.len() > 2 * MOST_PARTS {
+            self.forget_reads_that_have_passed(observed);
+            if self.reads.len() > 2 * MOST_PARTS {
+                return self.count_as_whole(at);
             }
         }
         extent.clone()
     }
 
-    /// The writes that an access of `extent` must come after. What reads is shown what they wrote.
+    fn count_as_whole(&mut self, at: Point) -> Footprint {
+        self.whole_for = Some(at);
+        Footprint::all()
+    }
+
+    /// The writes that an access of `extent` must come after. A reader looks at these points for poison.
     pub(super) fn writes(&self, extent: &Footprint) -> impl Iterator<Item = Point> {
         meeting(&self.writes, extent)
     }
@@ -128,9 +141,8 @@ impl Parts {
         } else if self.reads.last().is_some_and(|last| last.point == at && last.extent == *extent) {
             return;
         }
-        if self.reads.len() >= self.reads_before_prune {
+        if self.reads.len() >= self.reads_before_prune || (ordered && self.reads.len() >= MOST_PARTS) {
             self.forget_reads_that_have_passed(observed);
-            self.reads_before_prune = (2 * self.reads.len()).max(FEW);
         }
         if ordered && self.reads.len() >= MOST_PARTS {
             self.reads.retain(|part| !own(part));
@@ -157,7 +169,8 @@ impl Parts {
     /// of a part is left.
     pub(super) fn join(&mut self, observed: &mut impl Observed) -> Option<SmallVec<[Point; 3]>> {
         self.forget_writes_that_are_over(observed);
-        if !self.writes.is_empty() {
+        // Each read of the whole tries this: many reads are looked at only once there are twice as many.
+        if !self.writes.is_empty() || (self.reads.len() > MOST_PARTS && self.reads.len() < self.reads_before_prune) {
             return None;
         }
         self.forget_reads_that_have_passed(observed);
@@ -172,6 +185,7 @@ impl Parts {
 
     fn forget_reads_that_have_passed(&mut self, observed: &mut impl Observed) {
         self.reads.retain(|part| !observed.has_passed(part.point));
+        self.reads_before_prune = (2 * self.reads.len()).max(FEW);
     }
 }
 

@@ -1,16 +1,14 @@
 //! Gives what a seed draws to an engine in every form, and judges what comes of it.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Debug, Display};
+use std::fmt::{self, Display};
 
-use streamvm::{Cause, Error, InstructionList, InstructionsBuilder, Tensor, Vm};
+use streamvm::ep::Error as DeviceError;
+use streamvm::{BuildError, Cause, Error, InstructionList, InstructionsBuilder, Tensor, Vm};
 
 use super::drawn::{Drawn, Scene};
 use super::give::{build, push};
 use super::model::Model;
-
-/// Failures that instructions may end in that a list takes: what only the device that runs them can say.
-const MAY_FAIL: [&str; 4] = ["HostFunction", "NoRawStream", "OutOfReach", "Function"];
 
 /// How many of what were drawn, and what became of them.
 #[derive(Clone, Debug, Default)]
@@ -18,7 +16,7 @@ pub struct Census {
     /// By kind of instruction: accepted and refused by `push`.
     kinds: BTreeMap<&'static str, (u64, u64)>,
     /// Refused instructions, by the error's variant.
-    refusals: BTreeMap<String, u64>,
+    refusals: BTreeMap<&'static str, u64>,
     /// By form of a list: what became of it.
     lists: BTreeMap<(&'static str, String), u64>,
 }
@@ -42,15 +40,6 @@ impl Census {
     /// How many instructions were refused with this variant of the error.
     pub fn refused(&self, variant: &str) -> u64 {
         self.refusals.get(variant).copied().unwrap_or(0)
-    }
-
-    /// Kinds of instructions of which none was accepted, or none refused.
-    pub fn one_sided(&self) -> Vec<&'static str> {
-        self.kinds
-            .iter()
-            .filter(|(_, (accepted, refused))| *accepted == 0 || *refused == 0)
-            .map(|(kind, _)| *kind)
-            .collect()
     }
 
     fn list(&mut self, form: &'static str, what: impl Into<String>) {
@@ -103,7 +92,7 @@ impl Judge<'_> {
                 Ok(()) => counts.0 += 1,
                 Err(error) => {
                     counts.1 += 1;
-                    *self.census.refusals.entry(variant(error)).or_default() += 1;
+                    *self.census.refusals.entry(refusal(error)).or_default() += 1;
                 }
             }
             self.reads_alike(drawn, outcome.as_ref().err())?;
@@ -129,7 +118,7 @@ impl Judge<'_> {
     }
 
     /// The reader of texts refuses what a list refuses, and nothing else.
-    fn reads_alike(&self, drawn: &Drawn, refused: Option<&streamvm::BuildError>) -> Result<(), String> {
+    fn reads_alike(&self, drawn: &Drawn, refused: Option<&BuildError>) -> Result<(), String> {
         let Some(line) = self.scene.line(0, drawn) else { return Ok(()) };
         let text = self.scene.declarations() + &line;
         match (InstructionList::parse(&text), refused) {
@@ -181,7 +170,7 @@ impl Judge<'_> {
         let ticket = match self.vm.submit(list) {
             Ok(ticket) => ticket,
             Err(error) => {
-                self.census.list(form, format!("refused by {}", variant(&error)));
+                self.census.list(form, format!("refused by {}", refused_by(&error)));
                 return Ok(());
             }
         };
@@ -193,13 +182,7 @@ impl Judge<'_> {
         match &failed {
             None => self.census.list(form, PASSED),
             Some(failure) => {
-                let cause = match &failure.cause {
-                    Cause::Device(error) => variant(error),
-                    other => variant(other),
-                };
-                if !MAY_FAIL.contains(&cause.as_str()) {
-                    return wrong(failure.to_string());
-                }
+                let Some(cause) = may_fail(&failure.cause) else { return wrong(failure.to_string()) };
                 self.census.list(form, format!("failed by {cause}"));
             }
         }
@@ -220,7 +203,42 @@ impl Judge<'_> {
     }
 }
 
-/// The name of an enum's variant.
-fn variant(value: &impl Debug) -> String {
-    format!("{value:?}").chars().take_while(|c| c.is_ascii_alphanumeric()).collect()
+/// The name of a failure that an instruction may end in that a list takes: what only the device that runs it can say, and what its code
+/// returns.
+fn may_fail(cause: &Cause) -> Option<&'static str> {
+    match cause {
+        Cause::Device(DeviceError::HostFunction { .. }) => Some("HostFunction"),
+        Cause::Device(DeviceError::NoRawStream { .. }) => Some("NoRawStream"),
+        Cause::Device(DeviceError::OutOfReach { .. }) => Some("OutOfReach"),
+        Cause::Function(_) => Some("Function"),
+        _ => None,
+    }
+}
+
+/// The name of what a list refuses an instruction with.
+fn refusal(error: &BuildError) -> &'static str {
+    match error {
+        BuildError::Op(_) => "Op",
+        BuildError::Shape(_) => "Shape",
+        BuildError::Place { .. } => "Place",
+        BuildError::OutOfReach { .. } => "OutOfReach",
+        BuildError::OnHost { .. } => "OnHost",
+        BuildError::Output { .. } => "Output",
+        BuildError::Overlap { .. } => "Overlap",
+        BuildError::WritesBroadcast { .. } => "WritesBroadcast",
+        BuildError::WritesUpload { .. } => "WritesUpload",
+        BuildError::Form { .. } => "Form",
+        BuildError::WritesNothing { .. } => "WritesNothing",
+        _ => "another",
+    }
+}
+
+/// The name of what an engine refuses a list with.
+fn refused_by(error: &Error) -> &'static str {
+    match error {
+        Error::NeverWritten { .. } => "NeverWritten",
+        Error::Released { .. } => "Released",
+        Error::Unordered { .. } => "Unordered",
+        _ => "another",
+    }
 }

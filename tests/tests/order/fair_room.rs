@@ -112,6 +112,38 @@ fn submitters_are_let_in_in_the_order_in_which_they_came() {
     assert_eq!(*order.lock().expect("nobody panics"), [0, 1, 2, 3, 4, 5]);
 }
 
+/// A device that runs later completes what somebody asks for: the first that waits asks for what those before it have submitted, too.
+#[test]
+fn a_list_behind_another_on_a_device_that_runs_later_gets_in_though_nobody_waits_for_that() {
+    within("both lists are taken", || {
+        let vm = Vm::builder().sim_devices(1).max_instructions(BOUND as u64).build().expect("an engine");
+        let gate = ClosedGate::new();
+        let sim = streamvm::DeviceId::sim(0);
+        let x = vm.fill(CPU, streamvm::DType::F32, &[1], 0.0f32).expect("a fill");
+        x.wait().expect("it passes");
+        let fills = |count: usize| {
+            list(|b| (0..count).try_for_each(|_| b.fill(sim, streamvm::DType::F32, &[1], 1.0f32).map(drop)))
+        };
+        vm.submit(list(|b| b.call_fn("held", CPU, [x.update()], gate.function()))).expect("it is taken");
+        vm.submit(fills(BOUND - 1)).expect("they are taken");
+        std::thread::scope(|scope| {
+            let (vm, (taken, all_taken)) = (&vm, std::sync::mpsc::channel());
+            for place in 0..2 {
+                let (taken, fills) = (taken.clone(), fills(BOUND));
+                scope.spawn(move || {
+                    vm.submit(fills).expect("they are taken");
+                    taken.send(()).expect("the test waits");
+                });
+                until("it waits", || vm.stats().blocked_submitters == place + 1);
+            }
+            gate.open();
+            // Nobody waits for anything of the engine.
+            (0..2).for_each(|_| all_taken.recv().expect("a submitter"));
+        });
+        vm.wait_all().expect("they pass");
+    });
+}
+
 /// One that gives up leaves its place to those behind it.
 #[test]
 fn a_submitter_that_gives_up_or_is_refused_holds_nobody_up() {
@@ -120,7 +152,7 @@ fn a_submitter_that_gives_up_or_is_refused_holds_nobody_up() {
     std::thread::scope(|scope| {
         let vm = &vm;
         let gives_up = scope.spawn(|| vm.submit_timeout(free(BOUND), std::time::Duration::from_millis(20)).map(drop));
-        until("the first waits", || vm.stats().blocked_submitters == 1);
+        until("the first waits", || vm.stats().blocked_submitters == 1 || gives_up.is_finished());
         // Refused when it is its turn: nothing was written yet.
         let refused = scope.spawn(|| {
             let unwritten = list(|b| {
