@@ -78,7 +78,7 @@ fuzz: ## each reader of texts and files fed noise for SECONDS=60 (needs cargo-fu
 	    $(CARGO) +nightly fuzz run $$target $(TARGET)/fuzz/$$target fuzz/corpus/$$target -- -max_total_time=$(SECONDS) \
 	        -max_len=4096 -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=512 || exit 1; done
 
-lists: ## random lists on devices of every kind, over the stand-in driver: nobody is led to a wrong address; tells what was drawn
+lists: ## random lists on devices of every kind, over the stand-in driver: no instruction makes the host follow a device address; tells what was drawn
 	$(CARGO) test --quiet --release -p streamvm-tests --test cuda_programs -- --nocapture no_list_leads
 
 faults: ## every fault at every kind of instruction on every type of stream: a table of what came of it

@@ -61,12 +61,12 @@ fn each_load<'a>(expr: &'a Expr, found: &mut impl FnMut(&'a Spanned<String>, boo
     }
 }
 
-/// Refuses a script that saves over itself, or over what it has loaded before; `file` is the script.
+/// Refuses a script that saves over itself, over the file that the command prints to, or over what it has loaded before; `file` is the script.
 ///
 /// # Errors
 /// A message for each such `save`.
 pub(crate) fn check_saves(source: &Source, file: &Path, script: &Block) -> Result<(), Vec<Diagnostic>> {
-    let (named, itself) = (named(source, script), FilePlace::of(file));
+    let (named, itself, own) = (named(source, script), FilePlace::of(file), own_outputs());
     // The first statement that names each file.
     let mut first: HashMap<Key<'_>, usize> = HashMap::new();
     let mut errors = Vec::new();
@@ -79,6 +79,16 @@ pub(crate) fn check_saves(source: &Source, file: &Path, script: &Block) -> Resul
             errors.push(
                 Diagnostic::new(save.path.span, "this file is the script itself, which would be lost")
                     .with_help("save under another name"),
+            );
+            continue;
+        }
+        if let Some((name, _)) = own.iter().find(|(_, own)| own.is_same_file(&save.place)) {
+            errors.push(
+                Diagnostic::new(
+                    save.path.span,
+                    format!("this file is the one that {name} goes to: one of the two would be lost"),
+                )
+                .with_help("save under another name"),
             );
             continue;
         }

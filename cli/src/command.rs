@@ -208,8 +208,10 @@ pub fn run_script(
     let profile = vm.profile().unwrap_or_default();
     // The trace ends with the engine.
     drop(vm);
-    let exit = finish(result.and_then(|()| out.flush().map_err(Stop::Output)), &source, err)?;
+    let exit = finish(result.and_then(|()| out.flush().map_err(Stop::Output)), &source, err);
+    // Also where stderr cannot be written.
     let messages = outputs.finish(&profile);
+    let exit = exit?;
     messages.iter().try_for_each(|message| writeln!(err, "{message}"))?;
     Ok(if messages.is_empty() { exit } else { Exit::Failed })
 }

@@ -44,7 +44,8 @@ impl OutputFile {
         let target = resolve(path);
         let mut builder = Builder::new();
         builder.prefix(".streamvm-").suffix(".part");
-        if let Some(permissions) = permissions_of_new_files() {
+        // A file that replaces another is its user's alone until it has the permissions of that.
+        if let Some(permissions) = permissions_of_new_files().filter(|_| found.is_none()) {
             builder.permissions(permissions);
         }
         let folder = target.parent().unwrap_or_else(|| Path::new("."));
@@ -52,6 +53,7 @@ impl OutputFile {
         fs::metadata(folder)?;
         let temporary = builder.tempfile_in(folder)?;
         if let Some(found) = found {
+            keep_owner(temporary.as_file(), &found);
             temporary.as_file().set_permissions(found.permissions())?;
         }
         Ok(OutputFile { to: To::Replaces { temporary, target } })
@@ -71,14 +73,31 @@ impl OutputFile {
     /// Puts the file in its place, once all was written.
     ///
     /// # Errors
-    /// It cannot be renamed; the place is as it was.
+    /// It cannot be written to the disk or renamed; the place is as it was. What cannot be renamed is kept under its temporary name, which the
+    /// error tells.
     pub fn finish(self) -> io::Result<()> {
-        match self.to {
-            To::Replaces { temporary, target } => temporary.persist(target).map(drop).map_err(|error| error.error),
-            To::Special(_) => Ok(()),
-        }
+        let To::Replaces { temporary, target } = self.to else { return Ok(()) };
+        // Before the rename: after a power cut the name must not lead to a file without its bytes.
+        temporary.as_file().sync_all()?;
+        let Err(refused) = temporary.persist(target) else { return Ok(()) };
+        let text = match refused.file.keep() {
+            Ok((_, path)) => format!("{}; what was written is kept in {}", refused.error, path.display()),
+            Err(_) => refused.error.to_string(),
+        };
+        Err(io::Error::new(refused.error.kind(), text))
     }
 }
+
+/// Gives a file the owner and the group of another, where the user may.
+#[cfg(unix)]
+fn keep_owner(file: &File, of: &fs::Metadata) {
+    use std::os::unix::fs::{MetadataExt, fchown};
+    // Only root may give files away; the file is its user's otherwise.
+    let _ = fchown(file, Some(of.uid()), Some(of.gid()));
+}
+
+#[cfg(not(unix))]
+fn keep_owner(_: &File, _: &fs::Metadata) {}
 
 /// A new file may be read by whom the user's mask says, and not by the user alone, as a temporary file is otherwise.
 #[cfg(unix)]
@@ -92,7 +111,7 @@ fn permissions_of_new_files() -> Option<Permissions> {
     None
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use std::io::Write;
     use std::os::unix::fs::{PermissionsExt, symlink};

@@ -125,6 +125,12 @@ impl TensorFile {
         self.shape.elements() * self.dtype.size()
     }
 
+    /// How many bytes [`check_elements`](Self::check_elements) reads.
+    #[must_use]
+    pub fn bytes_to_check(&self) -> usize {
+        if self.dtype == DType::Bool { self.bytes() } else { 0 }
+    }
+
     /// Looks at every element of a dtype that not every byte is an element of, which is `bool`, without keeping any.
     ///
     /// # Errors

@@ -212,7 +212,9 @@ fn an_interrupt_ends_the_run_at_once() {
 
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("a.svm"), ENDLESS).unwrap();
-    let mut child = command(folder.path()).args(["run", "a.svm"]).stdout(Stdio::piped()).spawn().unwrap();
+    fs::write(folder.path().join("trace"), "of an earlier run").unwrap();
+    let args = ["run", "--record", "trace", "a.svm"];
+    let mut child = command(folder.path()).args(args).stdout(Stdio::piped()).spawn().unwrap();
     // The first output shows that the run is under way.
     let mut byte = [0];
     child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
@@ -221,6 +223,7 @@ fn an_interrupt_ends_the_run_at_once() {
     let status = wait(&mut child, Duration::from_secs(10));
     // A shell shows this as exit code 130.
     assert_eq!(status.signal(), Some(2));
+    assert_eq!(fs::read_to_string(folder.path().join("trace")).unwrap(), "of an earlier run");
 }
 
 fn wait(child: &mut std::process::Child, limit: Duration) -> std::process::ExitStatus {

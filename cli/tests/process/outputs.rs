@@ -92,9 +92,26 @@ fn the_file_that_stdout_goes_to_is_no_other_output() {
     let output = command.args(["run", "--record", "./out", "s.svm"]).stdout(out).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && text.contains("the file that stdout goes to"), "{text}");
+    // A `save` neither.
+    let out = fs::File::create(folder.path().join("y.npy")).unwrap();
+    let output = crate::common::command(folder.path()).args(["run", "s.svm"]).stdout(out).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && text.contains("is the one that stdout goes to"), "{text}");
     // What cannot be lost may be named as often as one likes.
     let output = streamvm(folder.path(), ["run", "--record", "/dev/null", "--dump-ir", "/dev/null", "s.svm"]);
     assert_eq!(output.code, 0, "{}", output.stderr);
+}
+
+/// The script fails and there is nobody to tell: what was promised of the run is written all the same.
+#[test]
+fn options_are_written_though_stderr_cannot_be() {
+    let folder = folder();
+    fs::write(folder.path().join("s.svm"), "let a = fill f32 4 value 1 on cpu:0\nexpect a == add a 1\n").unwrap();
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = crate::common::command(folder.path());
+    let output = command.args(["run", "--dump-ir", "lists", "s.svm"]).stderr(full).output().unwrap();
+    assert!(!output.status.success());
+    assert!(fs::read_to_string(folder.path().join("lists")).unwrap().contains("fill "));
 }
 
 #[test]
