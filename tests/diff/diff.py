@@ -90,18 +90,25 @@ class Case:
                 write_npy(folder / f"{name}.npy", array, how == "F")
         write_safetensors(folder / "in.safetensors", tensors)
 
-    def smaller(self, folder):
-        """The statements that are left when as many as possible are dropped and something is still wrong."""
+    def smaller(self, folder, wrong):
+        """The statements that are left when as many as possible are dropped and the same kind of thing is still wrong."""
         left = list(self.drawn.statements)
         for at in range(len(left) - 1, -1, -1):
             fewer = left[:at] + left[at + 1:]
             try:
                 self.drawn.judge(fewer, None, None)
-                if self.run(folder, fewer):
+                # A script that is refused, as a name is missing, is no smaller case of a wrong value.
+                found = self.run(folder, fewer)
+                if found and kind_of(found) == kind_of(wrong):
                     left = fewer
             except Dropped:
                 pass
         return left
+
+
+def kind_of(wrong):
+    """The exit code that a script should not have ended with, or that something else is wrong."""
+    return wrong.split(":")[0] if wrong.startswith("exit code") else "another"
 
 
 def judge_run(statements, done, outputs):
@@ -141,7 +148,7 @@ def one(job):
         wrong = case.run(folder, case.drawn.statements)
         if not wrong:
             return counted, None
-        left = case.smaller(folder)
+        left = case.smaller(folder, wrong)
         wrong = case.run(folder, left) or wrong
         kept = keep / f"seed{seed}-script{index}"
         shutil.rmtree(kept, ignore_errors=True)

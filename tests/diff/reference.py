@@ -202,7 +202,9 @@ def log_softmax_backward(dtype, y, dy, axis):
     unit = UNIT[COMPUTED[dtype]]
     error = 3 * unit * np.abs(powers * sums) + 2 * SMALLEST[COMPUTED[dtype]] * np.abs(finite(sums)) + 4 * count * 2.0**-53 * finite(powers) * size + 2 * unit * np.abs(expected)
     largest = LARGEST[COMPUTED[dtype]] / 4
-    return Near(dtype, expected, error, free=(size > largest) | (np.abs(finite(powers)) * np.maximum(size, 1) > largest))
+    # A power that underflows to zero makes a NaN of an infinite sum.
+    underflows = ~np.isfinite(sums) & (powers < 2 * SMALLEST[COMPUTED[dtype]])
+    return Near(dtype, expected, error, free=(size > largest) | (np.abs(finite(powers)) * np.maximum(size, 1) > largest) | underflows)
 
 
 ALONG = {"softmax": softmax, "log_softmax": log_softmax}
