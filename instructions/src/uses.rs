@@ -322,9 +322,19 @@ impl<T: Borrow<Tensor>, V: Borrow<Var>> Declared<T, V> {
         }
     }
 
+    /// Whether it uses a view, of a part of its storage or of all of it.
+    #[inline]
+    pub fn is_of_view(&self) -> bool {
+        match &self.0 {
+            Used::TensorRead(tensor) | Used::TensorWrite(tensor) | Used::TensorUpdate(tensor) => {
+                tensor.borrow().is_view()
+            }
+            _ => false,
+        }
+    }
+
     /// The part of its storage that is used, in elements; `None` for all of it, and of a variable. The first of several writes that
     /// together cover the storage counts as a write of all of it.
-    #[inline]
     pub fn part(&self) -> Option<Footprint> {
         match &self.0 {
             Used::TensorRead(tensor) | Used::TensorWrite(tensor) | Used::TensorUpdate(tensor) => {

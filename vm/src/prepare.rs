@@ -7,8 +7,8 @@ use std::borrow::Borrow;
 
 use streamvm_ep::Op;
 use streamvm_instructions::{
-    Batch, Declared, Dependence, DependenceUse, EngineRef, Error, Instruction, Kind, Observed, Resource, ResourceId,
-    ResourceKind, Tensor, Use, Var, WaitFor, wait_error,
+    Batch, Declared, Dependence, DependenceUse, EngineRef, Error, Instruction, Kind, Observed, PartId, Resource,
+    ResourceId, ResourceKind, Tensor, Use, Var, WaitFor, wait_error,
 };
 use streamvm_stream::allocator::{AccessSet, Allocated, Block, Want};
 use streamvm_stream::{Point, StreamId, StreamKey};
@@ -114,12 +114,18 @@ impl State {
                     self.change(line, instruction, (place, u.seen()), stream, vm)?
                 }
             };
-            let part = u.part().and_then(|part| self.sync.add_part(part));
+            let part = if u.is_of_view() { self.part_of(u.seen()) } else { None };
             self.scratch.uses.push(DependenceUse { resource, access: u.ordering_access(), part });
         }
         bytes += self.scratch.taken;
         self.scratch.prepared.push(Prepared { stream, kernel, bytes, record: false });
         Ok(())
+    }
+
+    /// The part of its storage that a use of a view is of; none for all of it.
+    #[inline(never)]
+    fn part_of(&mut self, u: Use<'_>) -> Option<PartId> {
+        u.part().and_then(|part| self.sync.add_part(part))
     }
 
     /// Notes the kernel of a call, which the input that is its key decides.

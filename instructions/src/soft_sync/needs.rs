@@ -46,10 +46,23 @@ impl<O: Observed> Needs<'_, O> {
         if known {
             return;
         }
+        match dependence.is_split() {
+            true => self.of_split(dependence, u, parts, read),
+            false => self.of_unknown(dependence, u.access),
+        }
+    }
+
+    #[inline(never)]
+    fn of_split(
+        &mut self,
+        dependence: &mut Dependence,
+        u: &DependenceUse,
+        parts: &[Footprint],
+        read: &mut impl FnMut(Point),
+    ) {
         let last_use = dependence.last_use();
-        match dependence.split_record() {
-            Some(split) => with_extent(u, parts, |extent| self.of_part(split, last_use, u.access, extent, read)),
-            None => self.of_unknown(dependence, u.access),
+        if let Some(split) = dependence.split_record() {
+            with_extent(u, parts, |extent| self.of_part(split, last_use, u.access, extent, read));
         }
     }
 
@@ -76,8 +89,7 @@ impl<O: Observed> Needs<'_, O> {
     }
 
     /// What a use of a storage that is used in parts must come after; the points whose values it is shown are told to `read`.
-    #[inline(never)]
-    pub(super) fn of_part(
+    fn of_part(
         &mut self,
         parts: &mut Parts,
         last_use: Option<Point>,
