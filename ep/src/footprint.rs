@@ -103,8 +103,8 @@ impl Footprint {
         self.start == self.end
     }
 
-    /// Whether two footprints have a unit in common. Exact, but for hand-made strides that take too long to decide: see the
-    /// [module](self).
+    /// Whether two footprints have a unit in common. Exact, but for hand-made strides that take too long to decide: these count as
+    /// overlapping.
     #[inline]
     pub fn overlaps(&self, other: &Footprint) -> bool {
         if self.start >= other.end || other.start >= self.end || self.is_empty() || other.is_empty() {

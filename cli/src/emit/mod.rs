@@ -54,7 +54,7 @@ pub struct HeadersOnly {
 
 impl HeadersOnly {
     /// A loader that also makes sure that the elements of each tensor can be loaded, once for each, until it has looked at
-    /// [`MOST_LOOKED_AT`] bytes.
+    /// 4 GiB of them.
     #[must_use]
     pub fn with_elements() -> Self {
         Self { looked_at: Some(HashSet::new()), ..Self::default() }
