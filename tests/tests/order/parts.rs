@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use streamvm::{DType, Mode, Place, Tensor, Vm};
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, failure_of, submit};
 
-/// A matrix of zeros and its two rows, on an engine whose first two lanes have threads of their own.
+/// A matrix of zeros and its two rows.
 fn rows(vm: &Vm) -> (Tensor, [Tensor; 2]) {
     let x = vm.fill(CPU, DType::F32, &[2, 3], 0.0f32).expect("a fill");
     x.wait().expect("it passes");
@@ -14,16 +14,22 @@ fn rows(vm: &Vm) -> (Tensor, [Tensor; 2]) {
     (x, rows)
 }
 
-fn two_threads() -> Vm {
-    Vm::builder().cpu_threads(2).build().expect("an engine")
+/// An engine whose pushed functions hold up no lane, however few cores there are.
+fn with_worker() -> Vm {
+    Vm::builder().workers(1).build().expect("an engine")
 }
 
 #[test]
 fn a_lane_fills_its_row_while_another_lane_is_held_in_the_other_row() {
-    let vm = two_threads();
+    let vm = with_worker();
     let gate = ClosedGate::new();
     let (x, [first, second]) = rows(&vm);
-    let held = submit(&vm, |b| b.call_fn("held", CPU, [first.update()], gate.function()));
+    let door = (*gate).clone();
+    let held = vm.push("held", [first.update()], move || {
+        door.pass();
+        Ok(())
+    });
+    let held = held.expect("a push");
     gate.wait_entered(1);
     let filled = submit(&vm, |b| {
         b.set_lane(1);
@@ -39,12 +45,17 @@ fn a_lane_fills_its_row_while_another_lane_is_held_in_the_other_row() {
 /// The same for columns, whose bytes lie between each other.
 #[test]
 fn a_lane_fills_its_columns_while_another_lane_is_held_in_the_others() {
-    let vm = two_threads();
+    let vm = with_worker();
     let gate = ClosedGate::new();
     let x = vm.fill(CPU, DType::F32, &[3, 4], 0.0f32).expect("a fill");
     x.wait().expect("it passes");
     let [left, right] = [0..1, 1..4].map(|columns| x.slice(1, columns).expect("columns"));
-    let held = submit(&vm, |b| b.call_fn("held", CPU, [left.update()], gate.function()));
+    let door = (*gate).clone();
+    let held = vm.push("held", [left.update()], move || {
+        door.pass();
+        Ok(())
+    });
+    let held = held.expect("a push");
     gate.wait_entered(1);
     let filled = submit(&vm, |b| {
         b.set_lane(1);
