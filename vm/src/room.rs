@@ -275,15 +275,18 @@ impl Room {
     /// [`Error::Timeout`] at the deadline, [`Error::Shutdown`] when the engine is closed.
     pub(crate) fn wait(&self, vm: &Shared, more: u64, deadline: Option<Deadline>) -> Result<Granted<'_>, Error> {
         let mut watch = Watch::new(vm);
-        let mut queue = unpoisoned(self.queue.lock());
-        if queue.waiting.is_empty() {
-            self.overtaken.store(0, Ordering::Relaxed);
-        }
-        let (number, told) = queue.push(more);
-        self.blocked.store(queue.waiting.len(), Ordering::Relaxed);
-        drop(queue);
-        // From here on each submission looks for room, and finds that somebody waits.
-        vm.handle.lock().headroom = Pending::default();
+        let (number, told) = {
+            // Under the submission lock: a submission that begins once this one waits looks for room, and finds that it waits.
+            let mut state = vm.handle.lock();
+            let mut queue = unpoisoned(self.queue.lock());
+            if queue.waiting.is_empty() {
+                self.overtaken.store(0, Ordering::Relaxed);
+            }
+            let place = queue.push(more);
+            self.blocked.store(queue.waiting.len(), Ordering::Relaxed);
+            state.headroom = Pending::default();
+            place
+        };
         let mut queue = unpoisoned(self.queue.lock());
         loop {
             if queue.place(number) == Some(0) {
