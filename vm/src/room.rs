@@ -326,20 +326,15 @@ impl Room {
     /// the first.
     fn let_in(&self, queue: &mut Queue, vm: &Shared) {
         let limits = vm.limits;
-        let mut none_yet = true;
         while let Some(first) = queue.waiting.front() {
             self.low.store(limits.low_instructions(first.more), Ordering::SeqCst);
             self.void_shares();
             self.armed.store(true, Ordering::SeqCst);
             // Orders the store before the looks at the timelines, which are plain loads.
             fence(Ordering::SeqCst);
-            let pending = self.pending(vm);
-            // At the low mark as many go in as fit below the high one, so that they are not woken one by one.
-            let fits = if none_yet { limits.low(pending, first.more) } else { limits.admit(pending, first.more) };
-            if !fits && !self.is_overtaken(vm) {
+            if !limits.low(self.pending(vm), first.more) && !self.is_overtaken(vm) {
                 break;
             }
-            none_yet = false;
             self.granted.fetch_add(first.more, Ordering::Relaxed);
             self.overtaken.store(0, Ordering::Relaxed);
             first.told.notify_one();
