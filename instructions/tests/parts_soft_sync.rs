@@ -352,6 +352,38 @@ fn a_read_of_the_whole_joins_the_record_once_all_writes_are_over() {
     assert_eq!(write, [Point::new(lanes[1], 2)]);
 }
 
+/// Reads that have passed go before a read counts as one of the whole, also after a look that left many.
+#[test]
+fn reads_of_parts_that_have_passed_make_room_for_more() {
+    let (mut sync, lanes, storage) = rows();
+    // The look at the limit finds that few have passed: the next regular one would come above the limit.
+    let passed_at = |row: usize| {
+        let seq = if row < MOST_PARTS { 0 } else { [20, MOST_PARTS][usize::from(row > MOST_PARTS)] };
+        Passed(vec![seq as u64, 0])
+    };
+    for row in 0..2 * MOST_PARTS - 10 {
+        use_row(&mut sync, lanes[0], (storage, Some(row)), Access::Read, &passed_at(row));
+    }
+    let passed = passed_at(2 * MOST_PARTS);
+    let waits = use_row(&mut sync, lanes[1], (storage, Some(1000)), Access::ReadWrite, &passed);
+    assert_eq!(waits, [], "nobody read that row");
+}
+
+/// Reads on a stream without order are kept one by one; a write of a part that finds very many counts as one of the whole, once.
+#[test]
+fn very_many_reads_without_order_are_waited_for_once() {
+    let (mut sync, lanes, storage) = rows();
+    let workers = sync.add_stream(StreamClass::of(&"workers@cpu:0:0".parse::<StreamKey>().expect("a stream")));
+    let (nothing, many) = (Passed::default(), 3 * MOST_PARTS);
+    for row in 0..many {
+        use_row(&mut sync, workers, (storage, Some(row)), Access::Read, &nothing);
+    }
+    let first = use_row(&mut sync, lanes[0], (storage, Some(1000)), Access::ReadWrite, &nothing);
+    assert_eq!(first.len(), many, "it counts as a write of the whole");
+    let second = use_row(&mut sync, lanes[0], (storage, Some(5)), Access::ReadWrite, &nothing);
+    assert_eq!(second, [], "its own stream comes after all of them");
+}
+
 /// Memory is reused: each part waits for the former life by itself.
 #[test]
 fn each_part_of_reused_memory_waits_for_its_former_life() {

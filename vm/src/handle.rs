@@ -40,7 +40,7 @@ use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, unpoisoned, yield_now
 /// The last writes of a resource or of a part of it.
 type LastWrites = SmallVec<[Awaited; 1]>;
 
-/// One engine, be it there or gone, or none.
+/// The state of one engine: open, closed, gone with resources left, or none.
 pub(crate) struct Handle {
     /// Marks, clocks, numbering, publishing: the one short lock of a submission.
     inside: Mutex<Inside>,

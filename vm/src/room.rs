@@ -322,8 +322,8 @@ impl Room {
         }
     }
 
-    /// Lets the first in, and as many behind it as there is room for. Whoever is the first then is told when to look again. Called by
-    /// the first.
+    /// Lets the first in, and those behind it for which what is pending then is still low. The next one is told when to look again. Called
+    /// by the first.
     fn let_in(&self, queue: &mut Queue, vm: &Shared) {
         let limits = vm.limits;
         while let Some(first) = queue.waiting.front() {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use streamvm::{DType, Mode, Place, Tensor, Vm};
-use streamvm_tests::{CPU, ClosedGate, PATIENCE, failure_of, submit};
+use streamvm::{DType, Mode, Place, Tensor, Ticket, Vm};
+use streamvm_tests::{CPU, ClosedGate, Gate, PATIENCE, failure_of, submit};
 
 /// A matrix of zeros and its two rows.
 fn rows(vm: &Vm) -> (Tensor, [Tensor; 2]) {
@@ -19,18 +19,23 @@ fn with_worker() -> Vm {
     Vm::builder().workers(1).build().expect("an engine")
 }
 
+/// Has a pushed function update `part`, and waits until it is held at the gate.
+fn hold<'vm>(vm: &'vm Vm, part: &Tensor, gate: &Gate) -> Ticket<'vm> {
+    let door = gate.clone();
+    let held = vm.push("held", [part.update()], move || {
+        door.pass();
+        Ok(())
+    });
+    gate.wait_entered(1);
+    held.expect("a push")
+}
+
 #[test]
 fn a_lane_fills_its_row_while_another_lane_is_held_in_the_other_row() {
     let vm = with_worker();
     let gate = ClosedGate::new();
     let (x, [first, second]) = rows(&vm);
-    let door = (*gate).clone();
-    let held = vm.push("held", [first.update()], move || {
-        door.pass();
-        Ok(())
-    });
-    let held = held.expect("a push");
-    gate.wait_entered(1);
+    let held = hold(&vm, &first, &gate);
     let filled = submit(&vm, |b| {
         b.set_lane(1);
         b.fill_into(&second, 2.0f32)
@@ -50,13 +55,7 @@ fn a_lane_fills_its_columns_while_another_lane_is_held_in_the_others() {
     let x = vm.fill(CPU, DType::F32, &[3, 4], 0.0f32).expect("a fill");
     x.wait().expect("it passes");
     let [left, right] = [0..1, 1..4].map(|columns| x.slice(1, columns).expect("columns"));
-    let door = (*gate).clone();
-    let held = vm.push("held", [left.update()], move || {
-        door.pass();
-        Ok(())
-    });
-    let held = held.expect("a push");
-    gate.wait_entered(1);
+    let held = hold(&vm, &left, &gate);
     let filled = submit(&vm, |b| {
         b.set_lane(1);
         b.fill_into(&right, 2.0f32)
