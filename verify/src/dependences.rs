@@ -3,6 +3,9 @@
 //! In the order of the file, which is program order: a read must come after the last write of each of its bytes; a write
 //! after the last write and after every read since. If all these pairs are ordered, all conflicting pairs are. Of reads on
 //! one chain the last stands for all. An instruction does not depend on itself.
+//!
+//! A use that is recorded by its hull, from the first byte to the last, may leave any byte between untouched. A pair that only hulls
+//! make is found and is not certain; and such a use stands for no other: a byte keeps its last certain write beside it.
 
 use std::collections::BTreeMap;
 
@@ -30,6 +33,8 @@ pub(crate) struct Need {
     pub(crate) life: u32,
     /// `from` used another life of the same bytes.
     pub(crate) reused: bool,
+    /// They have bytes in common for certain: some are of neither's hull alone.
+    pub(crate) certain: bool,
 }
 
 /// All pairs that must be ordered, by their later node.
@@ -197,7 +202,7 @@ impl Finder<'_> {
         if self.trace.lives[u.life as usize].memory.is_none() {
             let mut piece = std::mem::take(&mut self.variables[u.life as usize]);
             let mut effort = std::mem::take(&mut self.pieces.effort);
-            effort.of(&mut piece, |piece| self.read_piece(me, 0, 0, piece));
+            effort.of(&mut piece, |piece| self.read_piece(me, false, (0, 0), piece));
             self.pieces.effort = effort;
             self.variables[u.life as usize] = piece;
             return;
@@ -206,10 +211,12 @@ impl Finder<'_> {
         let mut never = (0, 0);
         for &(start, end) in self.trace.runs_of(u) {
             pieces.touch(start, end, |start, end, piece| {
-                if piece.write.life != u.life {
+                let perhaps = piece.perhaps.as_ref();
+                let written = perhaps.is_some_and(|perhaps| perhaps.writes.iter().any(|write| write.life == u.life));
+                if piece.write.life != u.life && !written {
                     never = (if never.1 == 0 { start } else { never.0 }, never.1 + (end - start));
                 }
-                self.read_piece(me, start, end, piece);
+                self.read_piece(me, u.hull, (start, end), piece);
             });
             if pieces.effort.is_too_much() {
                 break;
@@ -223,17 +230,27 @@ impl Finder<'_> {
         }
     }
 
-    fn read_piece(&mut self, me: Access, start: u64, end: u64, piece: &mut Piece) {
-        if piece.reads.last().is_some_and(|read| read.node == me.node) {
+    fn read_piece(&mut self, me: Access, hull: bool, bytes: (u64, u64), piece: &mut Piece) {
+        let is_own = |read: Option<&Access>| read.is_some_and(|read| read.node == me.node);
+        if is_own(piece.reads.last()) || (hull && is_own(piece.perhaps.as_ref().and_then(|it| it.reads.last()))) {
             // Another operand of the same instruction.
             return;
         }
-        self.need(piece.write, me, Dependence::ReadAfterWrite, start, end);
+        self.need(piece.write, me, Dependence::ReadAfterWrite, bytes, !hull);
+        for write in piece.perhaps.iter().flat_map(|perhaps| &perhaps.writes) {
+            self.need(*write, me, Dependence::ReadAfterWrite, bytes, false);
+        }
+        let reads = if hull { &mut piece.perhaps.get_or_insert_default().reads } else { &mut piece.reads };
+        self.replace_own(reads, me);
+    }
+
+    /// Adds an access in place of an earlier one of its chain, which it comes after.
+    fn replace_own(&self, accesses: &mut Vec<Access>, me: Access) {
         if !self.graph.is_single(me.node) {
             let chain = self.graph.nodes[me.node as usize].chain;
-            piece.reads.retain(|read| self.graph.nodes[read.node as usize].chain != chain);
+            accesses.retain(|access| self.graph.nodes[access.node as usize].chain != chain);
         }
-        piece.reads.push(me);
+        accesses.push(me);
     }
 
     fn write(&mut self, node: u32, u: &Use) {
@@ -241,14 +258,14 @@ impl Finder<'_> {
         if self.trace.lives[u.life as usize].memory.is_none() {
             let mut piece = std::mem::take(&mut self.variables[u.life as usize]);
             let mut effort = std::mem::take(&mut self.pieces.effort);
-            effort.of(&mut piece, |piece| self.write_piece(me, 0, 0, piece));
+            effort.of(&mut piece, |piece| self.write_piece(me, false, (0, 0), piece));
             self.pieces.effort = effort;
             self.variables[u.life as usize] = piece;
             return;
         }
         let mut pieces = std::mem::take(&mut self.pieces);
         for &(start, end) in self.trace.runs_of(u) {
-            pieces.touch(start, end, |start, end, piece| self.write_piece(me, start, end, piece));
+            pieces.touch(start, end, |start, end, piece| self.write_piece(me, u.hull, (start, end), piece));
             if pieces.effort.is_too_much() {
                 break;
             }
@@ -256,12 +273,25 @@ impl Finder<'_> {
         self.pieces = pieces;
     }
 
-    fn write_piece(&mut self, me: Access, start: u64, end: u64, piece: &mut Piece) {
-        self.need(piece.write, me, Dependence::WriteAfterWrite, start, end);
-        for read in piece.reads.drain(..) {
-            self.need(read, me, Dependence::WriteAfterRead, start, end);
+    fn write_piece(&mut self, me: Access, hull: bool, bytes: (u64, u64), piece: &mut Piece) {
+        self.need(piece.write, me, Dependence::WriteAfterWrite, bytes, !hull);
+        for read in &piece.reads {
+            self.need(*read, me, Dependence::WriteAfterRead, bytes, !hull);
         }
-        piece.write = me;
+        if let Some(perhaps) = &piece.perhaps {
+            for write in &perhaps.writes {
+                self.need(*write, me, Dependence::WriteAfterWrite, bytes, false);
+            }
+            for read in &perhaps.reads {
+                self.need(*read, me, Dependence::WriteAfterRead, bytes, false);
+            }
+        }
+        if hull {
+            self.replace_own(&mut piece.perhaps.get_or_insert_default().writes, me);
+        } else {
+            piece.reads.clear();
+            (piece.write, piece.perhaps) = (me, None);
+        }
     }
 
     fn unmap(&mut self, node: u32, action: &Action, start: u64, end: u64) {
@@ -271,21 +301,26 @@ impl Finder<'_> {
         let me = Access { node, life: NONE };
         let mut pieces = std::mem::take(&mut self.pieces);
         pieces.forget(start, end, |start, end, piece| {
-            for access in piece.reads.iter().chain([&piece.write]) {
-                self.need(*access, me, Dependence::GivenBack, start, end);
+            // Memory of a life is given back as a whole, so with every byte that an access of it touched.
+            for access in piece.all() {
+                self.need(*access, me, Dependence::GivenBack, (start, end), true);
             }
         });
         self.pieces = pieces;
     }
 
-    /// `me` must come after `before`, because of the bytes given; none for a variable.
-    fn need(&mut self, before: Access, me: Access, kind: Dependence, start: u64, end: u64) {
+    /// `me` must come after `before`, because of the bytes from `start` to `end`; none for a variable. Not `certain` where one of
+    /// the two may not touch them.
+    fn need(&mut self, before: Access, me: Access, kind: Dependence, (start, end): (u64, u64), certain: bool) {
         if before.node == NONE || before.node == me.node {
             return;
         }
         let (last, index) = self.found[before.node as usize];
+        let mut certain = certain;
         if last == me.node {
             let need = &mut self.needs.all[index];
+            certain |= need.certain;
+            need.certain = certain;
             if need.kind == kind {
                 need.total += end - start;
                 return;
@@ -296,7 +331,7 @@ impl Finder<'_> {
         }
         let reused = me.life != NONE && before.life != NONE && before.life != me.life;
         let (total, address) = (end - start, start);
-        let need = Need { from: before.node, to: me.node, kind, total, address, life: me.life, reused };
+        let need = Need { from: before.node, to: me.node, kind, total, address, life: me.life, reused, certain };
         if last == me.node {
             self.needs.all[index] = need;
         } else {
@@ -310,7 +345,7 @@ impl Finder<'_> {
         let mut asked = std::mem::take(&mut self.asked);
         asked.next(self.trace, self.graph, node, instruction, |from| {
             let before = Access { node: from, life: NONE };
-            self.need(before, Access { node, life: NONE }, Dependence::Asked, 0, 0);
+            self.need(before, Access { node, life: NONE }, Dependence::Asked, (0, 0), true);
         });
         self.asked = asked;
     }

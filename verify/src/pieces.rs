@@ -25,15 +25,42 @@ pub(crate) struct Piece {
     pub(crate) write: Access,
     /// Who has read since, at most one for each chain.
     pub(crate) reads: Vec<Access>,
+    /// Accesses since the last write that may have touched these bytes or not; mostly there are none.
+    pub(crate) perhaps: Option<Box<Perhaps>>,
+}
+
+/// Accesses that are recorded by their hull, from the first byte to the last: whether they touched a byte between is not known. So
+/// they replace no earlier access. At most one of each kind for each chain.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Perhaps {
+    pub(crate) writes: Vec<Access>,
+    pub(crate) reads: Vec<Access>,
 }
 
 impl Default for Piece {
     fn default() -> Piece {
-        Piece { write: Access { node: NONE, life: NONE }, reads: Vec::new() }
+        Piece { write: Access { node: NONE, life: NONE }, reads: Vec::new(), perhaps: None }
     }
 }
 
-/// The most readers that are remembered, over all pieces: 256 MiB. A trace of 16 streams has room for two million pieces that all
+impl Piece {
+    /// How many accesses are remembered besides the last write.
+    fn remembered(&self) -> usize {
+        self.reads.len() + self.perhaps().count()
+    }
+
+    /// The accesses that may have touched these bytes or not.
+    fn perhaps(&self) -> impl Iterator<Item = &Access> {
+        self.perhaps.iter().flat_map(|perhaps| perhaps.writes.iter().chain(&perhaps.reads))
+    }
+
+    /// Every access that is remembered, the last write too.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Access> {
+        self.reads.iter().chain([&self.write]).chain(self.perhaps())
+    }
+}
+
+/// The most readers that are remembered, over all pieces, with those writers that may have touched a piece or not: 256 MiB. A trace of 16 streams has room for two million pieces that all
 /// of them read.
 const MOST_READERS: usize = 1 << 25;
 
@@ -57,10 +84,11 @@ impl Effort {
 
     /// Lets `act` change a piece.
     pub(crate) fn of(&mut self, piece: &mut Piece, act: impl FnOnce(&mut Piece)) {
-        let before = piece.reads.len();
+        let before = piece.remembered();
         act(piece);
-        self.readers = self.readers + piece.reads.len() - before;
-        self.looks += (1 + before + piece.reads.len()) as u64;
+        let after = piece.remembered();
+        self.readers = self.readers + after - before;
+        self.looks += (1 + before + after) as u64;
     }
 }
 
@@ -102,7 +130,7 @@ impl Pieces {
         while let Some((&from, held)) = self.by_start.range_mut(start..end).next() {
             self.effort.of(&mut held.piece, |piece| {
                 act(from, held.end, piece);
-                piece.reads.clear();
+                (piece.reads, piece.perhaps) = (Vec::new(), None);
             });
             self.by_start.remove(&from);
         }
@@ -114,8 +142,8 @@ impl Pieces {
         if held.end > at && from < at {
             let rest = Held { end: held.end, piece: held.piece.clone() };
             held.end = at;
-            self.effort.readers += rest.piece.reads.len();
-            self.effort.looks += rest.piece.reads.len() as u64;
+            self.effort.readers += rest.piece.remembered();
+            self.effort.looks += rest.piece.remembered() as u64;
             self.by_start.insert(at, rest);
         }
     }
@@ -144,7 +172,7 @@ impl Pieces {
         for index in 1..self.scratch.len() {
             let (from, end) = self.scratch[index];
             if self.by_start[&first].piece == self.by_start[&from].piece {
-                self.effort.readers -= self.by_start.remove(&from).map_or(0, |held| held.piece.reads.len());
+                self.effort.readers -= self.by_start.remove(&from).map_or(0, |held| held.piece.remembered());
                 if let Some(held) = self.by_start.get_mut(&first) {
                     held.end = end;
                 }
@@ -203,9 +231,12 @@ mod tests {
             match random(8) {
                 0 => pieces.forget(start, end, |_, _, _| {}),
                 1 => write(&mut pieces, start, end, node),
+                2 => pieces.touch(start, end, |_, _, piece| {
+                    piece.perhaps.get_or_insert_default().writes.push(Access { node, life: 0 });
+                }),
                 _ => pieces.touch(start, end, |_, _, piece| piece.reads.push(Access { node, life: 0 })),
             }
-            let held: usize = pieces.by_start.values().map(|held| held.piece.reads.len()).sum();
+            let held: usize = pieces.by_start.values().map(|held| held.piece.remembered()).sum();
             assert_eq!(pieces.effort.readers, held, "at {node}");
         }
         assert!(pieces.effort.readers > 0 && pieces.effort.looks > pieces.effort.readers as u64);

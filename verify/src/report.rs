@@ -56,11 +56,13 @@ pub struct Report {
     pub dependences: u64,
     /// The trace has its last line, so nothing is missing.
     pub complete: bool,
-    /// Uses recorded as their hull (first to last byte) because they have very many pieces: conflicts of these may be of
-    /// neighbouring bytes.
+    /// Uses that are recorded as their hull, from the first byte to the last, because they have very many pieces.
     pub hulls: u64,
     /// Dependences that nothing orders: races.
     pub missing: Listed<Missing>,
+    /// Pairs that nothing orders and that the trace cannot judge: one of the two is recorded as its hull, so they may have no byte
+    /// in common.
+    pub undecided: Listed<Missing>,
     /// Waits in a circle: deadlocks.
     pub cycles: Listed<Cycle>,
     /// What is wrong by itself.
@@ -73,7 +75,7 @@ pub struct Report {
 
 impl Report {
     /// Whether every dependence is ordered, nothing waits in a circle, and nothing else is wrong. Excess waits and
-    /// unused records are not wrong.
+    /// unused records are not wrong; pairs that cannot be judged are not held against the trace.
     pub fn is_ok(&self) -> bool {
         self.missing.is_empty() && self.cycles.is_empty() && self.faults.is_empty()
     }

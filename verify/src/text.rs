@@ -200,6 +200,7 @@ impl fmt::Display for Report {
         }
         let sections = [
             Section::of("missing order", &self.missing, Some((self.dependences, " dependences")), missing),
+            Section::of("not ordered, and perhaps without a byte in common", &self.undecided, None, missing),
             Section::of("waiting in a circle", &self.cycles, None, |cycle| {
                 let mut rows: Vec<_> =
                     cycle.places.iter().map(|place| with(place, "waits for the next".into())).collect();
@@ -225,7 +226,7 @@ impl fmt::Display for Report {
             writeln!(f, "{} waits were not tried for excess, because it would take too long", self.excess.not_tried)?;
         }
         if self.hulls > 0 {
-            writeln!(f, "{} views of very many pieces are judged as if they had no gaps", self.hulls)?;
+            writeln!(f, "{} views of very many pieces are recorded by their first and last byte alone", self.hulls)?;
         }
         if !self.complete {
             writeln!(f, "the trace has no \"end\" line: what was recorded later is missing")?;

@@ -39,7 +39,8 @@ pub fn verify(trace: &Trace) -> Result<Report, TooLarge> {
     };
     report.faults.first.sort_by_key(|fault| fault.at.line);
     for need in needs.all().iter().filter(|need| !closure.before(need.from, need.to)) {
-        report.missing.add(|| told(trace, &closure.graph, need));
+        let list = if need.certain { &mut report.missing } else { &mut report.undecided };
+        list.add(|| told(trace, &closure.graph, need));
     }
     Ok(report)
 }

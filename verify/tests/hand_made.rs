@@ -317,6 +317,32 @@ fn reads_of_what_nobody_has_written_in_this_life_are_told() {
     assert!(report.is_ok() && report.hulls == 1, "a hull says nothing of each byte: {report}");
 }
 
+/// Columns of a matrix that are too many to be written down were told as races of their neighbours.
+#[test]
+fn what_meets_by_a_hull_alone_is_undecided() {
+    let hull = |access: &str, stream: u32, seq: u32| {
+        format!(
+            r#"{{"instruction":{{"at":[{stream},{seq}],"op":"o","site":"s","uses":[{{"life":1,"access":"{access}","runs":[[4096,4160]],"hull":true}}]}}}}"#
+        )
+    };
+    let counts = |lines: [&str; 2]| {
+        let report = judge(&lines.join("\n"));
+        assert_eq!(report.is_ok(), report.missing.is_empty());
+        (report.missing.total, report.undecided.total)
+    };
+    let (write, read) = (hull("write", 0, 1), hull("read", 1, 1));
+    assert_eq!(counts([&write, &hull("write", 1, 1)]), (0, 1), "two columns");
+    assert_eq!(counts([&write, &read]), (0, 1));
+    assert_eq!(counts([&write, "i 1 1 1:r:4100-4104"]), (0, 1), "a column and a part of a row");
+    // A hull stands for no other access: what was certain before it is still.
+    let write_behind = hull("write", 0, 2);
+    assert_eq!(counts(["i 0 1 1:w:4100-4104", &format!("{write_behind}\ni 1 1 1:r:4100-4104")]), (1, 1));
+    let read_behind = hull("read", 0, 2);
+    assert_eq!(counts(["i 0 1 1:r:4100-4104", &format!("{read_behind}\ni 1 1 1:w:4100-4104")]), (1, 1));
+    let text = judge(&format!("{write}\n{read}")).to_string();
+    assert!(text.contains("not ordered, and perhaps without a byte in common: 1"), "{text}");
+}
+
 #[test]
 fn waits_that_could_go_are_told_with_the_reason() {
     // The second wait on the stream is implied by the first.
