@@ -272,15 +272,17 @@ impl Operand {
     /// Do the two have a byte in common? Exact for views of one storage: see [`Footprint::overlaps`].
     #[inline]
     pub(crate) fn overlaps(&self, other: &Operand) -> bool {
-        self.span.start < other.span.end
-            && other.span.start < self.span.end
-            && !self.span.is_empty()
-            && !other.span.is_empty()
-            && ((self.whole && other.whole) || self.footprint().overlaps(&other.footprint()))
+        // Mostly two operands lie apart. An empty span meets none.
+        let spans_meet = self.span.start.max(other.span.start) < self.span.end.min(other.span.end);
+        spans_meet && self.overlaps_within_spans(other)
+    }
+
+    #[inline(never)]
+    fn overlaps_within_spans(&self, other: &Operand) -> bool {
+        (self.whole && other.whole) || self.footprint().overlaps(&other.footprint())
     }
 
     /// The bytes of the view, by their addresses.
-    #[inline(never)]
     fn footprint(&self) -> Footprint {
         let size = self.dtype.size();
         Footprint::scaled(&self.layout, self.ptr.addr().wrapping_sub(self.layout.offset() * size), size)

@@ -4,6 +4,7 @@
 //! convenience calls (`to_vec`, `wait`, eager operators) go through this trait. It is defined here so that the crate
 //! that runs instructions can depend on this one, and not the other way round.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use streamvm_ep::Footprint;
@@ -47,7 +48,7 @@ impl EngineAddress {
 #[derive(Copy, Clone)]
 pub struct EngineRef {
     address: &'static EngineAddress,
-    number: u64,
+    number: NonZeroU64,
 }
 
 impl EngineRef {
@@ -55,7 +56,8 @@ impl EngineRef {
     pub fn new(address: &'static EngineAddress) -> EngineRef {
         /// How many engines there were. At a billion in a second it lasts for centuries.
         static ENGINES: AtomicU64 = AtomicU64::new(0);
-        EngineRef { address, number: ENGINES.fetch_add(1, Ordering::Relaxed) }
+        let before = ENGINES.fetch_add(1, Ordering::Relaxed);
+        EngineRef { address, number: NonZeroU64::MIN.saturating_add(before) }
     }
 
     /// What answers at the address. It answers for this engine while a resource that is bound to it is there.

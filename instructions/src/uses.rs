@@ -322,15 +322,11 @@ impl<T: Borrow<Tensor>, V: Borrow<Var>> Declared<T, V> {
         }
     }
 
-    /// Whether it uses a view, of a part of its storage or of all of it.
+    /// Whether it uses a view, of a part of its storage or of all of it. Otherwise [`Declared::ordering_access`] is
+    /// [`Declared::access`], and [`Declared::part`] is `None`.
     #[inline]
     pub fn is_of_view(&self) -> bool {
-        match &self.0 {
-            Used::TensorRead(tensor) | Used::TensorWrite(tensor) | Used::TensorUpdate(tensor) => {
-                tensor.borrow().is_view()
-            }
-            _ => false,
-        }
+        matches!(self.target(), Target::Tensor(tensor) if tensor.is_view())
     }
 
     /// The part of its storage that is used, in elements; `None` for all of it, and of a variable. The first of several writes that

@@ -5,7 +5,7 @@
 
 use std::borrow::Borrow;
 
-use streamvm_ep::Op;
+use streamvm_ep::{Access, Op};
 use streamvm_instructions::{
     Batch, Declared, Dependence, DependenceUse, EngineRef, Error, Instruction, Kind, Observed, PartId, Resource,
     ResourceId, ResourceKind, Tensor, Use, Var, WaitFor, wait_error,
@@ -114,18 +114,18 @@ impl State {
                     self.change(line, instruction, (place, u.seen()), stream, vm)?
                 }
             };
-            let part = if u.is_of_view() { self.part_of(u.seen()) } else { None };
-            self.scratch.uses.push(DependenceUse { resource, access: u.ordering_access(), part });
+            let (access, part) = if u.is_of_view() { self.use_of_view(u.seen()) } else { (u.access(), None) };
+            self.scratch.uses.push(DependenceUse { resource, access, part });
         }
         bytes += self.scratch.taken;
         self.scratch.prepared.push(Prepared { stream, kernel, bytes, record: false });
         Ok(())
     }
 
-    /// The part of its storage that a use of a view is of; none for all of it.
+    /// How order must treat a use of a view, and the part of the storage that it uses; no part for all of the storage.
     #[inline(never)]
-    fn part_of(&mut self, u: Use<'_>) -> Option<PartId> {
-        u.part().and_then(|part| self.sync.add_part(part))
+    fn use_of_view(&mut self, u: Use<'_>) -> (Access, Option<PartId>) {
+        (u.ordering_access(), u.part().and_then(|part| self.sync.add_part(part)))
     }
 
     /// Notes the kernel of a call, which the input that is its key decides.

@@ -55,7 +55,7 @@ struct Note {
     /// Odd while the rest is being written.
     version: AtomicU64,
     seq: AtomicU64,
-    /// Its number for people: [`Job::number`].
+    /// On an unordered stream, its number for people: [`Job::number`]. On an ordered one that is its sequence number.
     number: AtomicU64,
     /// The stream in the lower half, the length of the name in the upper.
     stream_and_length: AtomicU64,
@@ -133,7 +133,9 @@ impl Running {
         // The odd version comes before all that follows, for whoever reads any of it.
         fence(Ordering::Release);
         note.seq.store(job.point.seq, Ordering::Relaxed);
-        note.number.store(job.number(), Ordering::Relaxed);
+        if job.point.stream.is_unordered() {
+            note.number.store(job.number(), Ordering::Relaxed);
+        }
         note.stream_and_length.store(stream_and_length, Ordering::Relaxed);
         note.site.store(job.site);
         if !same_name {
@@ -171,6 +173,7 @@ impl Running {
             what.push('…');
         }
         let stream = StreamId((stream_and_length & u64::from(u32::MAX)) as u32);
+        let number = if stream.is_unordered() { number } else { seq };
         Some(Noted { point: Point::new(stream, seq), number, what: what.into(), site: site? })
     }
 }

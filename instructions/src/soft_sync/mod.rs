@@ -208,6 +208,8 @@ pub struct SoftSync {
     barrier: Option<Point>,
     /// The needs of the instruction at hand.
     needs: Vec<Point>,
+    /// The points that wrote what the instruction at hand is shown, where it uses parts.
+    shown: Vec<Point>,
     /// The parts that the list at hand uses.
     parts: Vec<Footprint>,
     plan: Plan,
@@ -226,6 +228,7 @@ impl SoftSync {
             clocks: Clocks::new(),
             barrier: None,
             needs: Vec::new(),
+            shown: Vec::new(),
             parts: Vec::new(),
             plan: Plan::default(),
             planted: Planted::default(),
@@ -409,29 +412,56 @@ impl SoftSync {
         observed: &mut impl Observed,
         read: &mut impl FnMut(Point),
     ) -> Range<u32> {
+        let (mode, clocks, needs) = (self.mode, &self.clocks, &mut self.needs);
         let planted = self.planted;
-        let (mode, clocks, needs, parts) = (self.mode, &self.clocks, &mut self.needs, &self.parts);
-        if let [only] = uses {
-            let dependence = &mut self.dependences[only.resource.index()];
-            tell_read(dependence, only.access, read);
-            if !dependence.is_of(at.stream) && !takes_apart(at, only, planted) {
-                Needs { at, mode, clocks, needs, observed }.of_use(dependence, only, parts, read);
-            }
-            mark(dependence, at, only, parts, observed, planted);
-        } else {
-            // All needs before any mark, so that no use of a resource finds a mark of another use by the same instruction.
-            for u in uses {
-                let dependence = &mut self.dependences[u.resource.index()];
+        // All needs before any mark, so that no use of a resource finds a mark of another use by the same instruction.
+        let with_parts = uses.iter().position(|u| {
+            let dependence = &mut self.dependences[u.resource.index()];
+            let whole = is_whole(dependence, u);
+            if whole {
                 tell_read(dependence, u.access, read);
-                if !dependence.is_of(at.stream) && !takes_apart(at, u, planted) {
-                    Needs { at, mode, clocks, needs, observed }.of_use(dependence, u, parts, read);
+                if !dependence.is_of(at.stream) {
+                    Needs { at, mode, clocks, needs, observed }.of_whole(dependence, u.access);
                 }
             }
-            for u in uses {
-                mark(&mut self.dependences[u.resource.index()], at, u, parts, observed, planted);
+            !whole
+        });
+        match with_parts {
+            None => {
+                for u in uses {
+                    mark(&mut self.dependences[u.resource.index()], at, u, observed, planted);
+                }
+            }
+            Some(first) => {
+                self.uses_with_parts(at, uses, first, observed);
+                // One by one: `read` must not be seen by a call that is not inlined, as what it writes would then be kept in memory.
+                (0..self.shown.len()).for_each(|index| read(self.shown[index]));
             }
         }
         if self.needs.is_empty() { 0..0 } else { self.settle(at) }
+    }
+
+    /// Goes on with the uses of an instruction from number `first` on, which is the first of a part or of a split record, and enters
+    /// all of them. The points that wrote what those uses are shown are left in `shown`.
+    #[inline(never)]
+    fn uses_with_parts(&mut self, at: Point, uses: &[DependenceUse], first: usize, observed: &mut impl Observed) {
+        let (mode, clocks, needs, shown) = (self.mode, &self.clocks, &mut self.needs, &mut self.shown);
+        shown.clear();
+        for u in &uses[first..] {
+            let dependence = &mut self.dependences[u.resource.index()];
+            tell_read(dependence, u.access, &mut |point| shown.push(point));
+            if !dependence.is_of(at.stream) && !takes_apart(at, u, self.planted) {
+                Needs { at, mode, clocks, needs, observed }.of_use(dependence, u, &self.parts, shown);
+            }
+        }
+        for u in uses {
+            let dependence = &mut self.dependences[u.resource.index()];
+            if is_whole(dependence, u) {
+                mark(dependence, at, u, observed, self.planted);
+            } else if !forgets(at, u, self.planted) {
+                with_extent(u, &self.parts, |extent| dependence.note_part(at, u.access, extent, observed));
+            }
+        }
     }
 
     /// Places the records that an instruction asks for unasked: before it, when its stream is held back, so that
@@ -551,38 +581,28 @@ fn tell_read(dependence: &Dependence, access: Access, read: &mut impl FnMut(Poin
     }
 }
 
-/// Enters a use of a resource.
+/// Whether a planted mutant does not enter a use.
+fn forgets(at: Point, u: &DependenceUse, planted: Planted) -> bool {
+    planted.is(Mutant::LastUseNotUpdated) && u.access == Access::Read && at.seq.is_multiple_of(2)
+}
+
+/// Whether a use is of all of a resource whose record is not split.
 #[inline(always)]
-fn mark(
-    dependence: &mut Dependence,
-    at: Point,
-    u: &DependenceUse,
-    parts: &[Footprint],
-    observed: &mut impl Observed,
-    planted: Planted,
-) {
-    if planted.is(Mutant::LastUseNotUpdated) && u.access == Access::Read && at.seq.is_multiple_of(2) {
+fn is_whole(dependence: &Dependence, u: &DependenceUse) -> bool {
+    u.part.is_none() && !dependence.is_split()
+}
+
+/// Enters a use of all of a resource whose record is not split.
+#[inline(always)]
+fn mark(dependence: &mut Dependence, at: Point, u: &DependenceUse, observed: &mut impl Observed, planted: Planted) {
+    if forgets(at, u, planted) {
         return;
-    }
-    if u.part.is_some() || dependence.is_split() {
-        return mark_part(dependence, at, u, parts, observed);
     }
     match u.access {
         Access::Read if at.stream.is_unordered() => dependence.note_unordered_read(at, observed),
         Access::Read => dependence.note_read(at),
         Access::Write | Access::ReadWrite => dependence.note_write(at),
     }
-}
-
-#[inline(never)]
-fn mark_part(
-    dependence: &mut Dependence,
-    at: Point,
-    u: &DependenceUse,
-    parts: &[Footprint],
-    observed: &mut impl Observed,
-) {
-    with_extent(u, parts, |extent| dependence.note_part(at, u.access, extent, observed));
 }
 
 /// Shows the part of its resource that is used.

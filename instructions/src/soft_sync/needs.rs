@@ -31,38 +31,29 @@ enum Standing {
 }
 
 impl<O: Observed> Needs<'_, O> {
-    /// What a use of a resource must come after, of other streams. Of a split record the points whose values it is shown are told
-    /// to `read`.
+    /// What a use of a resource whose record is whole must come after, of other streams.
     #[inline]
+    pub(super) fn of_whole(&mut self, dependence: &mut Dependence, access: Access) {
+        let known =
+            self.mode == SoftSyncMode::Minimal && access == Access::Read && dependence.is_behind(self.at.stream);
+        if !known {
+            self.of_unknown(dependence, access);
+        }
+    }
+
+    /// What a use of a resource must come after, of other streams. The points that wrote what it is shown of a split record are added to
+    /// `shown`.
     pub(super) fn of_use(
         &mut self,
         dependence: &mut Dependence,
         u: &DependenceUse,
         parts: &[Footprint],
-        read: &mut impl FnMut(Point),
-    ) {
-        let known =
-            self.mode == SoftSyncMode::Minimal && u.access == Access::Read && dependence.is_behind(self.at.stream);
-        if known {
-            return;
-        }
-        match dependence.is_split() {
-            true => self.of_split(dependence, u, parts, read),
-            false => self.of_unknown(dependence, u.access),
-        }
-    }
-
-    #[inline(never)]
-    fn of_split(
-        &mut self,
-        dependence: &mut Dependence,
-        u: &DependenceUse,
-        parts: &[Footprint],
-        read: &mut impl FnMut(Point),
+        shown: &mut Vec<Point>,
     ) {
         let last_use = dependence.last_use();
-        if let Some(split) = dependence.split_record() {
-            with_extent(u, parts, |extent| self.of_part(split, last_use, u.access, extent, read));
+        match dependence.split_record() {
+            Some(split) => with_extent(u, parts, |extent| self.of_part(split, last_use, u.access, extent, shown)),
+            None => self.of_whole(dependence, u.access),
         }
     }
 
@@ -88,18 +79,18 @@ impl<O: Observed> Needs<'_, O> {
         }
     }
 
-    /// What a use of a storage that is used in parts must come after; the points whose values it is shown are told to `read`.
+    /// What a use of a storage that is used in parts must come after.
     fn of_part(
         &mut self,
         parts: &mut Parts,
         last_use: Option<Point>,
         access: Access,
         extent: &Footprint,
-        read: &mut impl FnMut(Point),
+        shown: &mut Vec<Point>,
     ) {
         let extent = parts.make_room(self.at, access, extent, self.observed);
         if access.reads() {
-            parts.writes(&extent).for_each(&mut *read);
+            shown.extend(parts.writes(&extent));
         }
         // The coarser rule orders by the last use of any part, and tells failures apart all the same.
         if self.mode == SoftSyncMode::LastUsedStream {
