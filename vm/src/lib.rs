@@ -120,6 +120,7 @@ mod tally;
 mod threads;
 mod ticket;
 mod trace;
+mod variables;
 mod view;
 mod vm;
 mod wait;

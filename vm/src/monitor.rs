@@ -30,6 +30,7 @@ use crate::singles::Singles;
 use crate::state::State;
 use crate::sync::{Mutex, MutexGuard, unpoisoned};
 use crate::trace::{InstructionLine, OrderLine, Recorder, TraceWriter, UseLine, WaitLine};
+use crate::variables::{self, Variables};
 use crate::view::{Operands, Views};
 
 /// See the module's comment. Shared by all threads of the engine.
@@ -56,9 +57,7 @@ struct Inner {
     pending: HashMap<Point, Pending>,
     /// The life of each resource's memory.
     lives: HashMap<ResourceId, u64>,
-    /// Where each variable lies, and how many there were.
-    variables: HashMap<ResourceId, usize>,
-    variables_ever: usize,
+    variables: Variables,
     /// Lives of released resources whose handles are still there.
     ended: HashSet<u64>,
     trace: Option<Recorder>,
@@ -74,17 +73,13 @@ struct Pending {
     variables: SmallVec<[Touch; 2]>,
 }
 
-/// Where variables lie, for the detector: addresses that no memory has, the next for each variable. Many, so that what used
-/// a variable is long over when another one lies there.
-const VARIABLES: Range<usize> = usize::MAX - (1 << 20)..usize::MAX;
-
 impl Monitor {
     pub(crate) fn new(detector: Arc<Detector>, trace: Option<Box<dyn Write + Send>>) -> Monitor {
         let lock = detector.actor("the submission lock");
         let maker = detector.actor("a variable's maker");
         let contexts = detector.thread_actor("the thread contexts");
         let completion = detector.thread_actor("the completion");
-        detector.map(VARIABLES, "variables", MemoryKind::Pageable);
+        detector.map(variables::ADDRESSES, "variables", MemoryKind::Pageable);
         let inner = Inner { trace: trace.as_ref().map(|_| Recorder::new()), ..Inner::default() };
         Monitor {
             detector,
@@ -117,7 +112,8 @@ impl Monitor {
     pub(crate) fn opened(&self, id: StreamId, key: StreamKey, actor: Option<ActorId>) {
         let mut inner = self.inner();
         if id.is_unordered() {
-            inner.unordered.open(id, || self.detector.actor(&key.to_string()));
+            // For reports alone: each of its instructions is an actor of its own.
+            self.detector.bind(id.index() as u32, self.detector.actor(&key.to_string()));
         } else if let Some(actor) = actor {
             self.detector.bind(id.0, actor);
         }
@@ -186,7 +182,11 @@ impl Monitor {
                     Target::Tensor(_) => lives.push(life),
                     // What releases a variable touches nothing.
                     Target::Var(_) if matches!(instruction.kind, Kind::Release) => {}
-                    Target::Var(_) => variables.push(Touch::new([inner.variable(*resource)], u.access(), Some(life))),
+                    Target::Var(_) => {
+                        let address = inner.variables.address(*resource);
+                        inner.variables.use_submitted(&address);
+                        variables.push(Touch::new([address], u.access(), Some(life)));
+                    }
                 }
             }
             if let Some(trace) = &mut inner.trace {
@@ -212,7 +212,7 @@ impl Monitor {
             for (u, DependenceUse { resource, .. }) in list.uses(instruction).iter().zip(resources) {
                 if matches!(u.target(), Target::Var(_)) && !inner.lives.contains_key(resource) {
                     let life = self.life(inner, *resource, u.resource(), state, &label);
-                    let touch = Touch::new([inner.variable(*resource)], ep::Access::Write, Some(life));
+                    let touch = Touch::new([inner.variables.address(*resource)], ep::Access::Write, Some(life));
                     self.detector.access(self.maker, &label, &[touch]);
                     self.detector.acquire(self.lock, &self.detector.release(self.maker));
                 }
@@ -227,7 +227,7 @@ impl Monitor {
         }
         let known = state.resources.get(id.index()).and_then(Option::as_ref);
         let range = match resource.kind() {
-            ResourceKind::Var => inner.variable(id),
+            ResourceKind::Var => inner.variables.address(id),
             ResourceKind::Storage { .. } => known.map_or(0..0, |known| known.memory.range()),
         };
         let life = self.detector.begin_life(range.clone(), label);
@@ -284,11 +284,12 @@ impl Monitor {
     /// The handles of a resource are gone.
     pub(crate) fn forgets(&self, resource: ResourceId) {
         let mut inner = self.inner();
-        inner.variables.remove(&resource);
+        let over = inner.variables.release(resource);
         if let Some(life) = inner.lives.remove(&resource) {
             self.end(&mut inner, life, &Label::new(0, 0, "the last handle's drop"));
             inner.ended.remove(&life);
         }
+        over.into_iter().for_each(|address| self.detector.forget(address));
     }
 
     /// `job` is about to run, or to be launched.
@@ -296,7 +297,7 @@ impl Monitor {
         let (pending, actor) = {
             let mut inner = self.inner();
             let Some(pending) = inner.pending.remove(&job.point) else { return };
-            (pending, inner.unordered.start(job.point, || self.detector.actor(&entry.key.to_string())))
+            (pending, inner.unordered.start(job.point, || self.detector.actor("an instruction on workers")))
         };
         let Pending { moment, lives, variables } = pending;
         let Point { stream: id, seq } = job.point;
@@ -318,6 +319,10 @@ impl Monitor {
         if let Some(actor) = known.filter(|_| entry.flight.is_none() && !variables.is_empty()) {
             self.detector.access(actor, &label, &variables);
         }
+        let addresses = variables.iter().flat_map(Touch::runs);
+        addresses.filter(|address| self.inner().variables.use_started(address)).for_each(|address| {
+            self.detector.forget(address.clone());
+        });
     }
 
     /// Everything on `stream` up to `seq` is issued, and is over once the number has passed. Before the number is
@@ -397,17 +402,6 @@ impl Monitor {
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         unpoisoned(self.inner.lock())
-    }
-}
-
-impl Inner {
-    /// Where a variable lies.
-    fn variable(&mut self, resource: ResourceId) -> Range<usize> {
-        let at = *self.variables.entry(resource).or_insert_with(|| {
-            self.variables_ever += 1;
-            VARIABLES.start + self.variables_ever % VARIABLES.len()
-        });
-        at..at + 1
     }
 }
 

@@ -130,7 +130,8 @@ impl Detector {
         self.lock().add_actor(name.into(), true)
     }
 
-    /// Says which actor the stream is that labels call `stream`; a stream of a simulated device says so itself.
+    /// Says which actor the stream is that labels call `stream`; a stream of a simulated device says so itself. Reports name an
+    /// instruction with an [actor of its own](Label::actor) after the actor of its stream.
     pub fn bind(&self, stream: u32, actor: ActorId) {
         self.lock().streams.insert(stream, actor);
     }
@@ -224,6 +225,14 @@ impl Detector {
     /// as long as they name the life.
     pub fn end_life(&self, life: u64, label: &Label) {
         self.lock().lives.end(life, label);
+    }
+
+    /// Forgets what was done to these bytes: they are as they were when their region was mapped. For bytes of which no access is still to
+    /// be told.
+    pub fn forget(&self, range: Range<usize>) {
+        let mut state = self.lock();
+        state.shadow.change(range.clone(), |_, bytes| *bytes = Bytes::fresh(bytes.region));
+        state.lives.forget(range);
     }
 
     /// `actor` accesses memory. Each touch is judged by itself: touches of one access do not race with each other.
@@ -434,7 +443,7 @@ impl State {
         first: Option<(&Arc<Label>, &str)>,
     ) {
         let (memory, bytes) = self.place(run);
-        let second_did = self.deed(did(touch.access()), actor);
+        let second_did = self.deed(did(touch.access()), actor, label);
         let mut finding = Finding::new(kind, label, second_did, "");
         if let Some((first, first_did)) = first {
             finding.first = Some(Label::clone(first));
@@ -458,9 +467,9 @@ impl State {
         let host = |actor: ActorId| self.actors[actor.0 as usize].is_thread;
         let with_host = mark.as_ref().is_some_and(|mark| host(mark.actor) || host(actor));
         let kind = if kind == FindingKind::Conflict && with_host { FindingKind::HostTooEarly } else { kind };
-        let mut finding = Finding::new(kind, label, self.deed(second, actor), "");
+        let mut finding = Finding::new(kind, label, self.deed(second, actor, label), "");
         if let Some(mark) = mark {
-            finding.first_did = self.deed(if mark.writes { "write" } else { "read" }, mark.actor);
+            finding.first_did = self.deed(if mark.writes { "write" } else { "read" }, mark.actor, &mark.label);
             finding.first = Some(Label::clone(&mark.label));
         }
         (finding.memory, finding.bytes) = self.place(&run);
@@ -480,8 +489,10 @@ impl State {
         }
     }
 
-    fn deed(&self, what: &str, actor: ActorId) -> String {
-        format!("{what} on {}", self.actors[actor.0 as usize].name)
+    fn deed(&self, what: &str, actor: ActorId, label: &Label) -> String {
+        // An actor of one instruction has been many: the stream of the instruction has a name that lasts.
+        let stream = label.actor.and_then(|_| self.streams.get(&label.stream));
+        format!("{what} on {}", self.actors[stream.unwrap_or(&actor).0 as usize].name)
     }
 }
 

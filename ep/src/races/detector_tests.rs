@@ -154,6 +154,22 @@ fn a_life_may_begin_before_the_accesses_of_the_one_before_are_told() {
 }
 
 #[test]
+fn bytes_that_are_forgotten_are_as_new_and_leave_nothing_behind() {
+    let detector = detector();
+    let (a, b) = (detector.actor("a"), detector.actor("b"));
+    for byte in 0..64 {
+        let life = detector.begin_life(at(byte..byte + 1), &label(1));
+        detector.access(a, &label(1), &touch(byte..byte + 1, Access::Write, Some(life)));
+        detector.end_life(life, &label(1));
+        detector.forget(at(byte..byte + 1));
+        assert_eq!(detector.lock().shadow.len(), 1, "one run of new bytes");
+    }
+    let life = detector.begin_life(at(0..1), &label(2));
+    detector.access(b, &label(2), &touch(0..1, Access::Write, Some(life)));
+    assert_eq!(kinds(&detector), [], "nothing is known that it should come after");
+}
+
+#[test]
 fn a_new_life_has_not_been_written() {
     let detector = detector();
     let a = detector.actor("a");
