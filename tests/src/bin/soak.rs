@@ -8,11 +8,11 @@
 //! the worst moment, which a longer run sees worse moments of; twice as many are a loss. Exits with 1 when anything has
 //! grown by more.
 
-#![allow(clippy::print_stdout, reason = "a program tells what it did")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program tells what it did")]
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -104,30 +104,53 @@ fn line(load: &Load, latencies: &Latencies, since: Instant, turns: u64, time: Du
     );
 }
 
-/// Runs the load for `time` on all threads, with a line every ten seconds, and leaves the engine idle.
-fn phase(load: &Load, options: &Options, phase: u64, time: Duration, start: Instant) -> Latencies {
-    let mut all = Latencies::default();
-    let over = AtomicBool::new(false);
-    let collected = Mutex::new(Latencies::default());
-    let take = || std::mem::take(&mut *collected.lock().unwrap_or_else(PoisonError::into_inner));
-    let seed = options.seed.wrapping_add(phase);
-    thread::scope(|scope| {
-        for thread in 0..options.threads {
-            let (over, collected) = (&over, &collected);
-            scope.spawn(move || {
-                let mut mine = Latencies::default();
-                let mut handed = Instant::now();
-                let seen = |latency| {
-                    mine.add(latency);
-                    if handed.elapsed() > Duration::from_millis(100) {
-                        collected.lock().unwrap_or_else(PoisonError::into_inner).merge(&mine);
-                        mine = Latencies::default();
-                        handed = Instant::now();
-                    }
-                };
-                load.run(seed, thread, || !over.load(Ordering::Relaxed), seen).expect("no other failure");
-            });
+/// The two phases: after the first, caches and tables are warm.
+const PHASES: u64 = 2;
+
+/// What the threads that load the engine share. They stay for all phases: a C library gives each thread memory of its own, so
+/// new threads would take more of it.
+struct Shift {
+    /// All threads begin a phase here, and end it here.
+    begins: Barrier,
+    ends: Barrier,
+    over: AtomicBool,
+    collected: Mutex<Latencies>,
+}
+
+impl Shift {
+    fn take(&self) -> Latencies {
+        std::mem::take(&mut *self.collected.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What one thread does: its load, phase after phase.
+    fn work(&self, load: &Load, seed: u64, thread: u64) {
+        for phase in 0..PHASES {
+            self.begins.wait();
+            let mut mine = Latencies::default();
+            let mut handed = Instant::now();
+            let seen = |latency| {
+                mine.add(latency);
+                if handed.elapsed() > Duration::from_millis(100) {
+                    self.collected.lock().unwrap_or_else(PoisonError::into_inner).merge(&mine);
+                    mine = Latencies::default();
+                    handed = Instant::now();
+                }
+            };
+            if let Err(error) = load.run(seed.wrapping_add(phase), thread, || !self.over.load(Ordering::Relaxed), seen)
+            {
+                // The others wait for this thread at the end of the phase.
+                eprintln!("soak: the load of thread {thread} failed: {error}");
+                std::process::exit(1);
+            }
+            self.ends.wait();
         }
+    }
+
+    /// Lets the threads work for `time`, prints a line every ten seconds, and leaves the engine idle.
+    fn phase(&self, load: &Load, time: Duration, start: Instant) -> Latencies {
+        self.over.store(false, Ordering::Relaxed);
+        self.begins.wait();
+        let mut all = Latencies::default();
         let until = Instant::now() + time;
         let turns = || load.counts.turns.load(Ordering::Relaxed);
         let (mut before, mut since) = (turns(), Instant::now());
@@ -135,17 +158,18 @@ fn phase(load: &Load, options: &Options, phase: u64, time: Duration, start: Inst
             && !left.is_zero()
         {
             thread::sleep(left.min(EVERY));
-            let latencies = take();
+            let latencies = self.take();
             line(load, &latencies, start, turns() - before, since.elapsed());
             since = Instant::now();
             before = turns();
             all.merge(&latencies);
         }
-        over.store(true, Ordering::Relaxed);
-    });
-    all.merge(&take());
-    load.settle().expect("everything has passed");
-    all
+        self.over.store(true, Ordering::Relaxed);
+        self.ends.wait();
+        all.merge(&self.take());
+        load.settle().expect("everything has passed");
+        all
+    }
 }
 
 fn main() -> ExitCode {
@@ -155,11 +179,20 @@ fn main() -> ExitCode {
     let load = Load::new(vm).expect("memory for a tensor");
     let total = Duration::from_secs_f64(options.minutes * 60.0);
     let start = Instant::now();
-    phase(&load, &options, 0, total / 5, start);
-    let warm = level(load.vm());
-    println!("warm: {warm:?}");
-    let all = phase(&load, &options, 1, total - total / 5, start);
-    let end = level(load.vm());
+    let barrier = || Barrier::new(options.threads as usize + 1);
+    let (over, collected) = (AtomicBool::new(false), Mutex::default());
+    let shift = Shift { begins: barrier(), ends: barrier(), over, collected };
+    let (warm, all, end) = thread::scope(|scope| {
+        for thread in 0..options.threads {
+            let (load, shift) = (&load, &shift);
+            scope.spawn(move || shift.work(load, options.seed, thread));
+        }
+        shift.phase(&load, total / 5, start);
+        let warm = level(load.vm());
+        println!("warm: {warm:?}");
+        let all = shift.phase(&load, total - total / 5, start);
+        (warm, all, level(load.vm()))
+    });
     println!("end:  {end:?}");
     println!(
         "{} turns, {} failures caused and seen, {} callbacks; latency over {} waits:",
