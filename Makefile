@@ -14,7 +14,7 @@ ONLY ?=
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help diff lists bench-engine bench-curves bench-peers bench-instr shuttle run test lint bench doc ci ptx loom miri deny faults fuzz gpu gpu-build sim soak tsan asan
+.PHONY: help diff lists bench-engine bench-curves bench-peers bench-instr shuttle run test lint bench doc ci ptx loom miri deny faults fuzz gpu gpu-build sim soak mutants tsan asan
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -97,8 +97,16 @@ sim: ## N=100000 random programs from SEED=1 on simulated devices, and every kin
 
 soak: ## a mixed load for MINUTES=5: prints memory, events, pools and latency, fails when something has grown
 	$(CARGO) run --quiet --release -p streamvm-tests --bin soak -- --minutes $(MINUTES)
-	# What the race detector remembers is bounded; it takes minutes to come near that.
-	$(CARGO) run --quiet --release -p streamvm-tests --bin soak -- --minutes $(MINUTES) --sim 1 --grow 65536
+	$(CARGO) run --quiet --release -p streamvm-tests --bin soak -- --minutes $(MINUTES) --sim 1
+
+# The files of the engine that own a state which others change through them.
+STATES = cells slot inbox progress completion failures claims waiters room handle releases idle beds sleep
+SHARD ?= 0/1
+
+mutants: ## what no test notices: functions of `stream`, soft sync and the states of the engine, broken one at a time; hours, or SHARD=0/8 of it (needs cargo-mutants)
+	$(CARGO) mutants --output $(TARGET)/mutants/stream --shard $(SHARD) -p streamvm-stream
+	$(CARGO) mutants --output $(TARGET)/mutants/soft_sync --shard $(SHARD) -p streamvm-instructions -f 'instructions/src/soft_sync/*.rs'
+	$(CARGO) mutants --output $(TARGET)/mutants/vm --shard $(SHARD) -p streamvm --test-package streamvm,streamvm-tests $(STATES:%=-f vm/src/%.rs)
 
 # The crates with unsafe code or threads, and a load that uses them all.
 SANITIZED = --target $(shell rustc -vV | sed -n 's/^host: //p') --quiet

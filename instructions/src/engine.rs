@@ -48,6 +48,7 @@ impl EngineAddress {
 #[derive(Copy, Clone)]
 pub struct EngineRef {
     address: &'static EngineAddress,
+    /// Never 0, so one comparison tells whether an `Option<EngineRef>` is this engine.
     number: NonZeroU64,
 }
 

@@ -158,10 +158,12 @@ impl Model {
         if let Some(missing) = needed.iter().find(|point| !before.contains(point) && !self.over.contains(point)) {
             return Err(format!("{at} needs {missing} and is not ordered after it; waits {waits:?}"));
         }
-        let coarse = self.last_use || self.parts.iter().any(|parts| *parts >= MOST_PARTS);
+        let full = self.parts.iter().any(|parts| *parts >= MOST_PARTS);
         let allowed = if self.unordered { &users } else { &needed };
-        if let Some(excess) =
-            waits.iter().find(|wait| !allowed.contains(wait) && !self.over.contains(wait)).filter(|_| !coarse)
+        if let Some(excess) = waits
+            .iter()
+            .find(|wait| !allowed.contains(wait) && !self.over.contains(wait))
+            .filter(|_| !full && !self.last_use)
         {
             return Err(format!("{at} waits for {excess}, which none of its units needs: {needed:?}"));
         }
@@ -172,7 +174,7 @@ impl Model {
         if let Some(unseen) = shown.iter().find(|point| !carried.contains(point) && !fine(point)) {
             return Err(format!("{at} is shown what {unseen} wrote and does not look there"));
         }
-        if let Some(stranger) = told.iter().find(|point| !writers.contains(point)).filter(|_| !coarse) {
+        if let Some(stranger) = told.iter().find(|point| !writers.contains(point)).filter(|_| !full) {
             return Err(format!("{at} looks at {stranger}, which wrote nothing of what it is shown"));
         }
         self.before.insert(at, before);

@@ -4,12 +4,14 @@
 //! after the last write and after every read since. If all these pairs are ordered, all conflicting pairs are. Of reads on
 //! one chain the last stands for all. An instruction does not depend on itself.
 //!
-//! A use that is recorded by its hull, from the first byte to the last, may leave any byte between untouched. A pair that only hulls
-//! make is found and is not certain; and such a use stands for no other: a byte keeps its last certain write beside it.
+//! A use may be recorded only by its hull, the range from its first to its last byte. It touches those two for certain, and need not touch
+//! the bytes between. So a pair that only such bytes make is kept as *uncertain*, and an access by a hull never replaces an exact one.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use crate::closure::TooLarge;
+use crate::closure::{Closure, TooLarge};
 use crate::graph::{Graph, NONE};
 use crate::pieces::{Access, Piece, Pieces};
 use crate::report::{Dependence, Fault, FaultKind, Listed};
@@ -33,7 +35,7 @@ pub(crate) struct Need {
     pub(crate) life: u32,
     /// `from` used another life of the same bytes.
     pub(crate) reused: bool,
-    /// They have bytes in common for certain: some are of neither's hull alone.
+    /// At least one common byte is touched by both for certain.
     pub(crate) certain: bool,
 }
 
@@ -46,9 +48,11 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    pub(crate) fn of(trace: &Trace, graph: &Graph, faults: &mut Listed<Fault>) -> Result<Needs, TooLarge> {
+    pub(crate) fn of(trace: &Trace, closure: &Closure, faults: &mut Listed<Fault>) -> Result<Needs, TooLarge> {
+        let graph = &closure.graph;
         let finder = Finder {
             trace,
+            closure,
             graph,
             faults,
             pieces: Pieces::default(),
@@ -74,6 +78,7 @@ impl Needs {
 
 struct Finder<'a> {
     trace: &'a Trace,
+    closure: &'a Closure,
     graph: &'a Graph,
     faults: &'a mut Listed<Fault>,
     pieces: Pieces,
@@ -209,22 +214,22 @@ impl Finder<'_> {
         }
         let mut pieces = std::mem::take(&mut self.pieces);
         let mut never = (0, 0);
-        for &(start, end) in self.trace.runs_of(u) {
+        for (start, end, hull) in ranges(self.trace, u) {
             pieces.touch(start, end, |start, end, piece| {
                 let perhaps = piece.perhaps.as_ref();
                 let written = perhaps.is_some_and(|perhaps| perhaps.writes.iter().any(|write| write.life == u.life));
-                if piece.write.life != u.life && !written {
+                // A hull says nothing of each byte.
+                if piece.write.life != u.life && !written && !hull {
                     never = (if never.1 == 0 { start } else { never.0 }, never.1 + (end - start));
                 }
-                self.read_piece(me, u.hull, (start, end), piece);
+                self.read_piece(me, hull, (start, end), piece);
             });
             if pieces.effort.is_too_much() {
                 break;
             }
         }
         self.pieces = pieces;
-        // What stands for a hull says nothing of each byte.
-        if never.1 > 0 && !u.hull {
+        if never.1 > 0 {
             let kind = FaultKind::NeverWritten { life: self.id(u.life), address: never.0, bytes: never.1 };
             self.fault(action, kind);
         }
@@ -240,16 +245,20 @@ impl Finder<'_> {
         for write in piece.perhaps.iter().flat_map(|perhaps| &perhaps.writes) {
             self.need(*write, me, Dependence::ReadAfterWrite, bytes, false);
         }
-        let reads = if hull { &mut piece.perhaps.get_or_insert_default().reads } else { &mut piece.reads };
-        self.replace_own(reads, me);
-    }
-
-    /// Adds an access in place of an earlier one of its chain, which it comes after.
-    fn replace_own(&self, accesses: &mut Vec<Access>, me: Access) {
+        if hull {
+            self.add_by_hull(&mut piece.perhaps.get_or_insert_default().reads, me);
+            return;
+        }
         if !self.graph.is_single(me.node) {
             let chain = self.graph.nodes[me.node as usize].chain;
-            accesses.retain(|access| self.graph.nodes[access.node as usize].chain != chain);
+            piece.reads.retain(|read| self.graph.nodes[read.node as usize].chain != chain);
         }
+        piece.reads.push(me);
+    }
+
+    /// Adds an access by its hull in place of those that it is ordered after: what comes after it comes after them.
+    fn add_by_hull(&self, accesses: &mut Vec<Access>, me: Access) {
+        accesses.retain(|access| !self.closure.before(access.node, me.node));
         accesses.push(me);
     }
 
@@ -264,8 +273,8 @@ impl Finder<'_> {
             return;
         }
         let mut pieces = std::mem::take(&mut self.pieces);
-        for &(start, end) in self.trace.runs_of(u) {
-            pieces.touch(start, end, |start, end, piece| self.write_piece(me, u.hull, (start, end), piece));
+        for (start, end, hull) in ranges(self.trace, u) {
+            pieces.touch(start, end, |start, end, piece| self.write_piece(me, hull, (start, end), piece));
             if pieces.effort.is_too_much() {
                 break;
             }
@@ -287,7 +296,7 @@ impl Finder<'_> {
             }
         }
         if hull {
-            self.replace_own(&mut piece.perhaps.get_or_insert_default().writes, me);
+            self.add_by_hull(&mut piece.perhaps.get_or_insert_default().writes, me);
         } else {
             piece.reads.clear();
             (piece.write, piece.perhaps) = (me, None);
@@ -315,28 +324,26 @@ impl Finder<'_> {
         if before.node == NONE || before.node == me.node {
             return;
         }
-        let (last, index) = self.found[before.node as usize];
-        let mut certain = certain;
-        if last == me.node {
-            let need = &mut self.needs.all[index];
-            certain |= need.certain;
-            need.certain = certain;
-            if need.kind == kind {
-                need.total += end - start;
-                return;
-            }
-            if need.kind <= kind {
-                return;
-            }
-        }
         let reused = me.life != NONE && before.life != NONE && before.life != me.life;
         let (total, address) = (end - start, start);
         let need = Need { from: before.node, to: me.node, kind, total, address, life: me.life, reused, certain };
-        if last == me.node {
-            self.needs.all[index] = need;
-        } else {
+        let (last, index) = self.found[before.node as usize];
+        if last != me.node {
             self.found[before.node as usize] = (me.node, self.needs.all.len());
             self.needs.all.push(need);
+            return;
+        }
+        // What is certain is told, and of that the kind that comes first.
+        let known = &mut self.needs.all[index];
+        match (certain, kind).cmp(&(known.certain, known.kind)) {
+            _ if certain != known.certain => {
+                if certain {
+                    *known = need;
+                }
+            }
+            Ordering::Equal => known.total += total,
+            Ordering::Less => *known = need,
+            Ordering::Greater => {}
         }
     }
 
@@ -349,6 +356,19 @@ impl Finder<'_> {
         });
         self.asked = asked;
     }
+}
+
+/// The ranges of bytes that a use touches, each with whether it may leave any of them untouched.
+fn ranges(trace: &Trace, u: &Use) -> impl Iterator<Item = (u64, u64, bool)> {
+    let exact = |range: Range<u64>| (range.start, range.end, false);
+    trace.runs_of(u).iter().flat_map(move |&(start, end)| {
+        let (first, last) = (start + 1, end - 1);
+        let ranges = match u.hull && first < last {
+            true => [Some(exact(start..first)), Some((first, last, true)), Some(exact(last..end))],
+            false => [Some(exact(start..end)), None, None],
+        };
+        ranges.into_iter().flatten()
+    })
 }
 
 /// Barriers, syncs and explicit waits.

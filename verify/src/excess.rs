@@ -333,7 +333,7 @@ mod tests {
     fn what_is_not_tried_is_counted_and_not_claimed() {
         let trace = trace();
         let closure = Closure::of(&trace).unwrap();
-        let needs = Needs::of(&trace, &closure.graph, &mut Listed::default()).unwrap();
+        let needs = Needs::of(&trace, &closure, &mut Listed::default()).unwrap();
         let all = excess_within(MOST_STEPS, &trace, &closure, &needs);
         assert_eq!((all.waits.total, all.not_tried), (19, 0));
         assert!(all.waits.first.iter().all(|wait| wait.reason == Reason::NotNeeded && wait.by_host));

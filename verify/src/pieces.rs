@@ -29,8 +29,8 @@ pub(crate) struct Piece {
     pub(crate) perhaps: Option<Box<Perhaps>>,
 }
 
-/// Accesses that are recorded by their hull, from the first byte to the last: whether they touched a byte between is not known. So
-/// they replace no earlier access. At most one of each kind for each chain.
+/// Accesses known only by their hull, the range from their first to their last byte. Each may have touched this piece or not, so it
+/// replaces no exact access.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Perhaps {
     pub(crate) writes: Vec<Access>,
@@ -60,8 +60,8 @@ impl Piece {
     }
 }
 
-/// The most readers that are remembered, over all pieces, with those writers that may have touched a piece or not: 256 MiB. A trace of 16 streams has room for two million pieces that all
-/// of them read.
+/// The most accesses that are remembered beside last writes, over all pieces: 256 MiB, and at most 100 bytes more for each piece that a hull
+/// touches. A trace of 16 streams has room for two million pieces that all of them read.
 const MOST_READERS: usize = 1 << 25;
 
 /// The most readers that are looked at: a few seconds. 100,000 instructions on 16 streams look at a few million.

@@ -60,8 +60,8 @@ pub struct Report {
     pub hulls: u64,
     /// Dependences that nothing orders: races.
     pub missing: Listed<Missing>,
-    /// Pairs that nothing orders and that the trace cannot judge: one of the two is recorded as its hull, so they may have no byte
-    /// in common.
+    /// Pairs that nothing orders and that the trace cannot decide: one of the two is recorded as its hull, from its first to its last
+    /// byte, and they may have no byte in common. `bytes` is the most that they share.
     pub undecided: Listed<Missing>,
     /// Waits in a circle: deadlocks.
     pub cycles: Listed<Cycle>,
@@ -74,8 +74,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether every dependence is ordered, nothing waits in a circle, and nothing else is wrong. Excess waits and
-    /// unused records are not wrong; pairs that cannot be judged are not held against the trace.
+    /// Whether every dependence that the trace can decide is ordered, nothing waits in a circle, and nothing else is wrong. Excess
+    /// waits and unused records are not wrong, and [undecided](Report::undecided) pairs do not count.
     pub fn is_ok(&self) -> bool {
         self.missing.is_empty() && self.cycles.is_empty() && self.faults.is_empty()
     }

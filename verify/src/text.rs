@@ -122,7 +122,15 @@ fn with(place: &Place, last: String) -> Vec<String> {
     columns(place).into_iter().chain([last]).collect()
 }
 
-fn missing(missing: &Missing) -> Vec<Vec<String>> {
+fn missing(pair: &Missing) -> Vec<Vec<String>> {
+    rows(pair, "")
+}
+
+fn undecided(pair: &Missing) -> Vec<Vec<String>> {
+    rows(pair, "up to ")
+}
+
+fn rows(missing: &Missing, up_to: &str) -> Vec<Vec<String>> {
     let (second, first) = match missing.dependence {
         Dependence::ReadAfterWrite => ("reads", "what this writes"),
         Dependence::WriteAfterWrite => ("writes", "what this writes"),
@@ -130,7 +138,7 @@ fn missing(missing: &Missing) -> Vec<Vec<String>> {
         Dependence::GivenBack => ("gives back", "what this touches"),
         Dependence::Asked => ("was asked to wait", "for this"),
     };
-    let bytes = missing.bytes.as_ref().map_or(String::new(), |bytes| format!(": {}", bytes_of(bytes)));
+    let bytes = missing.bytes.as_ref().map_or(String::new(), |bytes| format!(": {up_to}{}", bytes_of(bytes)));
     vec![with(&missing.second, second.to_owned()), with(&missing.first, format!("{first}{bytes}"))]
 }
 
@@ -200,7 +208,7 @@ impl fmt::Display for Report {
         }
         let sections = [
             Section::of("missing order", &self.missing, Some((self.dependences, " dependences")), missing),
-            Section::of("not ordered, and perhaps without a byte in common", &self.undecided, None, missing),
+            Section::of("possible races that the trace cannot decide", &self.undecided, None, undecided),
             Section::of("waiting in a circle", &self.cycles, None, |cycle| {
                 let mut rows: Vec<_> =
                     cycle.places.iter().map(|place| with(place, "waits for the next".into())).collect();
@@ -232,6 +240,10 @@ impl fmt::Display for Report {
             writeln!(f, "the trace has no \"end\" line: what was recorded later is missing")?;
         }
         match (self.is_ok(), self.missing.is_empty()) {
+            (true, _) if !self.undecided.is_empty() => {
+                let count = self.undecided.total;
+                writeln!(f, "ok: every dependence that the trace can decide is ordered; {count} cannot be decided")
+            }
             (true, _) => writeln!(f, "ok: every dependence is ordered"),
             (false, true) => writeln!(f, "not ok"),
             (false, false) => writeln!(f, "not ok: there are races"),

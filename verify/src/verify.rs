@@ -18,7 +18,7 @@ use crate::trace::{Trace, What};
 pub fn verify(trace: &Trace) -> Result<Report, TooLarge> {
     let mut faults = Listed::default();
     let closure = Closure::over(Graph::new(trace, &mut faults), trace)?;
-    let needs = Needs::of(trace, &closure.graph, &mut faults)?;
+    let needs = Needs::of(trace, &closure, &mut faults)?;
     let (device_waits, host_waits) = count_waits(trace);
     let count = |is: fn(&What) -> bool| trace.actions.iter().filter(|action| is(&action.what)).count() as u64;
     let mut report = Report {

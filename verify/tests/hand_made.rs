@@ -311,18 +311,21 @@ fn reads_of_what_nobody_has_written_in_this_life_are_told() {
         {"life":{"id":9,"place":"cpu:0","kind":"device","base":4096,"bytes":16}}"#;
     let fault = FaultKind::NeverWritten { life: 9, address: 4096, bytes: 16 };
     assert_eq!(only_fault(&format!("{reused}\ni 0 1 9:r:4096-4112")), fault);
-    let hull = fresh.to_owned()
-        + "\n{\"host\":{\"op\":\"h\",\"site\":\"h\",\"uses\":[{\"life\":9,\"access\":\"read\",\"runs\":[[100,116]],\"hull\":true}]}}";
-    let report = judge(&hull);
-    assert!(report.is_ok() && report.hulls == 1, "a hull says nothing of each byte: {report}");
+    // Of a hull the two ends are read for certain.
+    let hull = r#"{"host":{"op":"h","site":"h","uses":[{"life":9,"access":"read","runs":[[100,116]],"hull":true}]}}"#;
+    let fault = FaultKind::NeverWritten { life: 9, address: 100, bytes: 2 };
+    assert_eq!(only_fault(&format!("{fresh}\n{hull}")), fault);
+    let ends = "i 0 1 9:w:100-101\ni 0 2 9:w:115-116\n{\"observed\":{\"points\":[[0,2]]}}";
+    let report = judge(&format!("{fresh}\n{ends}\n{hull}"));
+    assert!(report.is_ok() && report.hulls == 1, "{report}");
 }
 
-/// Columns of a matrix that are too many to be written down were told as races of their neighbours.
+/// Two columns of a matrix of very many rows were told as a race, as each is recorded by its first and last byte alone.
 #[test]
-fn what_meets_by_a_hull_alone_is_undecided() {
-    let hull = |access: &str, stream: u32, seq: u32| {
+fn what_meets_between_the_ends_of_a_hull_alone_is_undecided() {
+    let hull = |access: &str, (stream, seq): (u32, u32), (start, end): (u64, u64)| {
         format!(
-            r#"{{"instruction":{{"at":[{stream},{seq}],"op":"o","site":"s","uses":[{{"life":1,"access":"{access}","runs":[[4096,4160]],"hull":true}}]}}}}"#
+            r#"{{"instruction":{{"at":[{stream},{seq}],"op":"o","site":"s","uses":[{{"life":1,"access":"{access}","runs":[[{start},{end}]],"hull":true}}]}}}}"#
         )
     };
     let counts = |lines: [&str; 2]| {
@@ -330,17 +333,45 @@ fn what_meets_by_a_hull_alone_is_undecided() {
         assert_eq!(report.is_ok(), report.missing.is_empty());
         (report.missing.total, report.undecided.total)
     };
-    let (write, read) = (hull("write", 0, 1), hull("read", 1, 1));
-    assert_eq!(counts([&write, &hull("write", 1, 1)]), (0, 1), "two columns");
-    assert_eq!(counts([&write, &read]), (0, 1));
-    assert_eq!(counts([&write, "i 1 1 1:r:4100-4104"]), (0, 1), "a column and a part of a row");
+    let (first, second) = ((4096, 4152), (4104, 4160));
+    let write = hull("write", (0, 1), first);
+    assert_eq!(counts([&write, &hull("write", (1, 1), second)]), (0, 1), "two columns");
+    assert_eq!(counts([&write, &hull("read", (1, 1), second)]), (0, 1));
+    assert_eq!(counts([&write, "i 1 1 1:r:4112-4116"]), (0, 1), "a column and a part of a row");
+    // Both ends are touched for certain.
+    assert_eq!(counts([&write, &hull("read", (1, 1), first)]), (1, 0), "the same column");
+    assert_eq!(counts([&write, "i 1 1 1:w:4096-4160"]), (1, 0), "a column and all of the matrix");
+    assert_eq!(counts([&write, "i 1 1 1:r:4096-4097"]), (1, 0));
+    assert_eq!(counts([&write, "i 1 1 1:r:4151-4153"]), (1, 0));
     // A hull stands for no other access: what was certain before it is still.
-    let write_behind = hull("write", 0, 2);
+    let write_behind = hull("write", (0, 2), first);
     assert_eq!(counts(["i 0 1 1:w:4100-4104", &format!("{write_behind}\ni 1 1 1:r:4100-4104")]), (1, 1));
-    let read_behind = hull("read", 0, 2);
+    let read_behind = hull("read", (0, 2), first);
     assert_eq!(counts(["i 0 1 1:r:4100-4104", &format!("{read_behind}\ni 1 1 1:w:4100-4104")]), (1, 1));
-    let text = judge(&format!("{write}\n{read}")).to_string();
-    assert!(text.contains("not ordered, and perhaps without a byte in common: 1"), "{text}");
+    let text = judge(&format!("{write}\n{}", hull("read", (1, 1), second))).to_string();
+    assert!(text.contains("possible races that the trace cannot decide: 1"), "{text}");
+    assert!(text.contains("up to 48 bytes") && text.ends_with("is ordered; 1 cannot be decided\n"), "{text}");
+}
+
+/// What is told of a pair is what is certain of it, whichever part was found first.
+#[test]
+fn a_pair_is_told_by_the_bytes_that_it_shares_for_certain() {
+    let uses = |uses: &[(&str, u64, u64, bool)]| {
+        let uses = uses.iter().map(|(access, start, end, hull)| {
+            format!(r#"{{"life":1,"access":"{access}","runs":[[{start},{end}]],"hull":{hull}}}"#)
+        });
+        uses.collect::<Vec<_>>().join(",")
+    };
+    let line = |stream: u32, uses: String| {
+        format!(r#"{{"instruction":{{"at":[{stream},1],"op":"o","site":"s","uses":[{uses}]}}}}"#)
+    };
+    let first = line(0, uses(&[("write", 4096, 4100, false), ("write", 4110, 4150, true)]));
+    let second = line(1, uses(&[("read", 4120, 4130, false), ("write", 4096, 4100, false)]));
+    let report = judge(&format!("{first}\n{second}"));
+    assert_eq!((report.missing.total, report.undecided.total), (1, 0), "{report}");
+    let missing = &report.missing.first[0];
+    let bytes = missing.bytes.as_ref().expect("it is about bytes");
+    assert_eq!((missing.dependence, bytes.address, bytes.total), (Dependence::WriteAfterWrite, 4096, 4));
 }
 
 #[test]

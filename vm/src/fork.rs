@@ -216,9 +216,12 @@ mod tests {
         // As a child finds it: what is there belongs to a process with another number.
         static OTHERS: PerProcess<std::sync::Mutex<Vec<u32>>> = PerProcess::new();
         let others = Box::new(Owned { process: Fork::Process(0), value: std::sync::Mutex::new(vec![1]) });
-        OTHERS.0.store(Box::into_raw(others), Ordering::Release);
+        let others = Box::into_raw(others);
+        OTHERS.0.store(others, Ordering::Release);
         assert_eq!(OTHERS.get().lock().expect("nobody panics").len(), 0, "a value of its own");
         OTHERS.get().lock().expect("nobody panics").push(2);
         assert_eq!(*OTHERS.get().lock().expect("nobody panics"), [2]);
+        // SAFETY: it was made above and replaced by the first `get`, which gave out no reference to it; nobody else frees it.
+        drop(unsafe { Box::from_raw(others) });
     }
 }

@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 /// Entries of a level.
 const EXACT: usize = 256;
 
-/// Levels: 16,384 numbers, by 1,536 entries. Older ones count as the oldest of these. No more instructions are pending in an engine that was
-/// not built otherwise, so what is older has passed.
+/// Levels: 16,128 numbers, by at most 1,536 entries. An instruction that waits for an older number is taken to come after the oldest entry, so
+/// a race with what its source ran in between is not seen.
 const LEVELS: usize = 6;
 
 /// See the module's comment. `T` is what is kept for a number.

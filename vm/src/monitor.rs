@@ -319,10 +319,15 @@ impl Monitor {
         if let Some(actor) = known.filter(|_| entry.flight.is_none() && !variables.is_empty()) {
             self.detector.access(actor, &label, &variables);
         }
-        let addresses = variables.iter().flat_map(Touch::runs);
-        addresses.filter(|address| self.inner().variables.use_started(address)).for_each(|address| {
-            self.detector.forget(address.clone());
-        });
+        if !variables.is_empty() {
+            let mut inner = self.inner();
+            for address in variables.iter().flat_map(Touch::runs) {
+                if inner.variables.use_started(address) {
+                    // Under the lock: a submission may give the address to another variable right behind it.
+                    self.detector.forget(address.clone());
+                }
+            }
+        }
     }
 
     /// Everything on `stream` up to `seq` is issued, and is over once the number has passed. Before the number is

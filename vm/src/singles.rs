@@ -1,9 +1,9 @@
 //! Singles: the instructions of unordered streams, as the monitor tells the detector of them.
 //!
-//! Each comes after what it waited for and nothing else, so each is an actor of its own while it runs. Actors are used again,
-//! the longest unused first, by all unordered streams of the engine: every moment that is kept has an entry for each actor. What was
-//! known when an instruction had passed is kept for the newest [`KEPT`] of them; what was known at older ones is merged into one
-//! moment, which is more order than there is, so no false finding.
+//! Each comes after what it waited for and nothing else, so each is an actor of its own while it runs. All unordered streams of an
+//! engine share one set of actors, because every moment that is kept has an entry for each actor. The actor that has been idle longest
+//! is used first. What was known when an instruction had passed is kept for the newest [`KEPT`] of them; what was known at older ones is
+//! merged into one moment, which is more order than there is, so no false finding.
 
 use std::collections::VecDeque;
 
@@ -11,18 +11,17 @@ use hashbrown::HashMap;
 use streamvm_ep::races::{ActorId, Moment};
 use streamvm_stream::Point;
 
-/// So many actors are made before one is used again. More are made when more instructions are under way at once.
-const ACTORS: usize = 64;
+/// How many actors are idle before one is used again: the one that has been idle longest. An instruction that comes after another one is
+/// taken to come after those that had the same actor before it.
+const IDLE: usize = 64;
 
-/// Instructions whose moments are kept one by one: as many as may be pending in an engine that was not built otherwise.
+/// Instructions whose moments are kept one by one.
 const KEPT: usize = 16 * 1024;
 
 /// See the module's comment.
 #[derive(Default)]
 pub(crate) struct Singles {
     idle: VecDeque<ActorId>,
-    /// How many actors there are.
-    actors: usize,
     under_way: HashMap<Point, ActorId>,
     moments: HashMap<Point, Moment>,
     /// The points of these, oldest first.
@@ -37,11 +36,8 @@ impl Singles {
         if !point.stream.is_unordered() {
             return None;
         }
-        let idle = if self.actors < ACTORS { None } else { self.idle.pop_front() };
-        let actor = idle.unwrap_or_else(|| {
-            self.actors += 1;
-            actor()
-        });
+        let idle = if self.idle.len() < IDLE { None } else { self.idle.pop_front() };
+        let actor = idle.unwrap_or_else(actor);
         self.under_way.insert(point, actor);
         Some(actor)
     }
@@ -63,5 +59,55 @@ impl Singles {
     /// What was known when the instruction had passed.
     pub(crate) fn find(&self, point: Point) -> Option<Moment> {
         Some(self.moments.get(&point).unwrap_or(&self.before).clone())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use streamvm_ep::races::Detector;
+    use streamvm_stream::StreamId;
+
+    use super::*;
+
+    #[test]
+    fn an_actor_is_used_again_behind_many_others_on_all_streams_and_never_beside_itself() {
+        let (detector, made) = (Detector::new(), Cell::new(0));
+        let mut singles = Singles::default();
+        let start = |singles: &mut Singles, stream: u32, seq| {
+            let actor = || {
+                made.set(made.get() + 1);
+                detector.actor("an instruction")
+            };
+            singles.start(Point::new(StreamId::unordered(stream), seq), actor).expect("it is on an unordered stream")
+        };
+        // These stay under way.
+        let busy: Vec<ActorId> = (1..=10).map(|seq| start(&mut singles, 0, seq)).collect();
+        let mut used: Vec<ActorId> = Vec::new();
+        for seq in 1..=1000 {
+            let stream = 1 + seq as u32 % 3;
+            let actor = start(&mut singles, stream, seq);
+            assert!(!busy.contains(&actor), "it is under way");
+            let recent = &used[used.len().saturating_sub(IDLE - 1)..];
+            assert!(!recent.contains(&actor), "it was used a short while ago");
+            used.push(actor);
+            singles.pass(Point::new(StreamId::unordered(stream), seq), |actor| detector.release(actor));
+        }
+        assert_eq!(made.get(), busy.len() + IDLE, "one set for all streams");
+        assert!(singles.start(Point::new(StreamId(5), 1), || detector.actor("none")).is_none(), "an ordered stream");
+    }
+
+    #[test]
+    fn as_many_moments_are_kept_as_is_said_and_older_ones_count_as_one() {
+        let detector = Detector::new();
+        let mut singles = Singles::default();
+        let point = |seq: usize| Point::new(StreamId::unordered(0), seq as u64);
+        for seq in 1..=KEPT + 100 {
+            singles.start(point(seq), || detector.actor("an instruction"));
+            singles.pass(point(seq), |actor| detector.release(actor));
+        }
+        assert_eq!((singles.moments.len(), singles.order.len()), (KEPT, KEPT));
+        assert!(singles.find(point(1)).is_some() && singles.find(point(KEPT + 100)).is_some());
     }
 }

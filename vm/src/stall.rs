@@ -55,7 +55,7 @@ struct Note {
     /// Odd while the rest is being written.
     version: AtomicU64,
     seq: AtomicU64,
-    /// On an unordered stream, its number for people: [`Job::number`]. On an ordered one that is its sequence number.
+    /// The number that reports show: [`Job::number`]. Written on unordered streams alone; on an ordered one it is `seq`.
     number: AtomicU64,
     /// The stream in the lower half, the length of the name in the upper.
     stream_and_length: AtomicU64,

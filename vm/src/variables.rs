@@ -1,9 +1,12 @@
 //! Variables: which addresses stand for them in the race detector.
 //!
-//! A variable has no memory, and the detector knows accesses by addresses. So each variable is given an address that no memory
-//! has, from the first instruction that uses it until it is released and every instruction that uses it has started: then no
-//! access of it is still to be told, the detector forgets the address, and another variable may be given it. So what the
-//! detector remembers of variables grows with how many there are at once, not with how many there were.
+//! A variable has no memory, and the detector knows accesses by addresses. So each variable is given an address that no memory has:
+//!
+//! * It is given by the first instruction that uses the variable.
+//! * The variable keeps it until it is released and every instruction that uses it has started: then no access is still to be told.
+//! * The detector then forgets what was done there, and the address may be given to another variable.
+//!
+//! So what the detector remembers of variables grows with how many there are at once, not with how many there were.
 
 use std::ops::Range;
 

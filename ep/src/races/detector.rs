@@ -490,7 +490,7 @@ impl State {
     }
 
     fn deed(&self, what: &str, actor: ActorId, label: &Label) -> String {
-        // An actor of one instruction has been many: the stream of the instruction has a name that lasts.
+        // Many instructions share such an actor one after the other, so the report names the stream.
         let stream = label.actor.and_then(|_| self.streams.get(&label.stream));
         format!("{what} on {}", self.actors[stream.unwrap_or(&actor).0 as usize].name)
     }

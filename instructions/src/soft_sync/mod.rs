@@ -208,7 +208,7 @@ pub struct SoftSync {
     barrier: Option<Point>,
     /// The needs of the instruction at hand.
     needs: Vec<Point>,
-    /// The points that wrote what the instruction at hand is shown, where it uses parts.
+    /// Filled by `uses_with_parts`: the points whose writes the instruction at hand reads.
     shown: Vec<Point>,
     /// The parts that the list at hand uses.
     parts: Vec<Footprint>,
@@ -415,17 +415,18 @@ impl SoftSync {
         let (mode, clocks, needs) = (self.mode, &self.clocks, &mut self.needs);
         let planted = self.planted;
         // All needs before any mark, so that no use of a resource finds a mark of another use by the same instruction.
-        let with_parts = uses.iter().position(|u| {
+        let mut with_parts = None;
+        for (index, u) in uses.iter().enumerate() {
             let dependence = &mut self.dependences[u.resource.index()];
-            let whole = is_whole(dependence, u);
-            if whole {
-                tell_read(dependence, u.access, read);
-                if !dependence.is_of(at.stream) {
-                    Needs { at, mode, clocks, needs, observed }.of_whole(dependence, u.access);
-                }
+            if !is_whole(dependence, u) {
+                with_parts = Some(index);
+                break;
             }
-            !whole
-        });
+            tell_read(dependence, u.access, read);
+            if !dependence.is_of(at.stream) {
+                Needs { at, mode, clocks, needs, observed }.of_whole(dependence, u.access);
+            }
+        }
         match with_parts {
             None => {
                 for u in uses {
@@ -434,15 +435,16 @@ impl SoftSync {
             }
             Some(first) => {
                 self.uses_with_parts(at, uses, first, observed);
-                // One by one: `read` must not be seen by a call that is not inlined, as what it writes would then be kept in memory.
+                // `read` is called here and not in `uses_with_parts`: a reference to it, passed to a function that is not inlined, would
+                // force the variables that it captures out of registers.
                 (0..self.shown.len()).for_each(|index| read(self.shown[index]));
             }
         }
         if self.needs.is_empty() { 0..0 } else { self.settle(at) }
     }
 
-    /// Goes on with the uses of an instruction from number `first` on, which is the first of a part or of a split record, and enters
-    /// all of them. The points that wrote what those uses are shown are left in `shown`.
+    /// The path of an instruction that uses a part, or a resource whose record is split. Finds the needs of `uses[first..]` (those before
+    /// have been found), and enters all uses. Leaves in `shown` the points whose writes these uses read.
     #[inline(never)]
     fn uses_with_parts(&mut self, at: Point, uses: &[DependenceUse], first: usize, observed: &mut impl Observed) {
         let (mode, clocks, needs, shown) = (self.mode, &self.clocks, &mut self.needs, &mut self.shown);

@@ -41,8 +41,7 @@ impl<O: Observed> Needs<'_, O> {
         }
     }
 
-    /// What a use of a resource must come after, of other streams. The points that wrote what it is shown of a split record are added to
-    /// `shown`.
+    /// What a use of a resource must come after, of other streams. Adds to `shown` the points whose writes it reads from a split record.
     pub(super) fn of_use(
         &mut self,
         dependence: &mut Dependence,

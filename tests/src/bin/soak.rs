@@ -8,7 +8,7 @@
 //! the worst moment, which a longer run sees worse moments of; twice as many are a loss. Exits with 1 when anything has
 //! grown by more.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program tells what it did")]
+#![allow(clippy::print_stdout, reason = "a program tells what it did")]
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,7 @@ const REGIONS: u64 = 4 << 20;
 
 /// Runs a mixed load for a while and watches that nothing grows.
 ///
-/// Exit codes: 0 nothing grew, 1 something did, 2 the arguments were rejected.
+/// Exit codes: 0 nothing grew, 1 something did or the load failed, 2 the arguments were rejected.
 #[derive(Parser)]
 #[command(name = "soak", version, max_term_width = 100)]
 struct Options {
@@ -104,12 +104,23 @@ fn line(load: &Load, latencies: &Latencies, since: Instant, turns: u64, time: Du
     );
 }
 
+/// Ends the program when it is dropped by a panic: the other threads wait for this one at the end of the phase.
+struct EndsWithAPanic;
+
+impl Drop for EndsWithAPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::exit(1);
+        }
+    }
+}
+
 /// The two phases: after the first, caches and tables are warm.
 const PHASES: u64 = 2;
 
-/// What the threads that load the engine share. They stay for all phases: a C library gives each thread memory of its own, so
-/// new threads would take more of it.
-struct Shift {
+/// What the threads that load the engine share. The same threads run both phases: the C library gives each new thread an arena of its
+/// own, which would count as growth.
+struct LoadThreads {
     /// All threads begin a phase here, and end it here.
     begins: Barrier,
     ends: Barrier,
@@ -117,13 +128,14 @@ struct Shift {
     collected: Mutex<Latencies>,
 }
 
-impl Shift {
-    fn take(&self) -> Latencies {
+impl LoadThreads {
+    fn take_latencies(&self) -> Latencies {
         std::mem::take(&mut *self.collected.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What one thread does: its load, phase after phase.
-    fn work(&self, load: &Load, seed: u64, thread: u64) {
+    fn run_phases(&self, load: &Load, seed: u64, thread: u64) {
+        let _guard = EndsWithAPanic;
         for phase in 0..PHASES {
             self.begins.wait();
             let mut mine = Latencies::default();
@@ -136,18 +148,15 @@ impl Shift {
                     handed = Instant::now();
                 }
             };
-            if let Err(error) = load.run(seed.wrapping_add(phase), thread, || !self.over.load(Ordering::Relaxed), seen)
-            {
-                // The others wait for this thread at the end of the phase.
-                eprintln!("soak: the load of thread {thread} failed: {error}");
-                std::process::exit(1);
-            }
+            load.run(seed.wrapping_add(phase), thread, || !self.over.load(Ordering::Relaxed), seen)
+                .expect("no other failure");
             self.ends.wait();
         }
     }
 
     /// Lets the threads work for `time`, prints a line every ten seconds, and leaves the engine idle.
     fn phase(&self, load: &Load, time: Duration, start: Instant) -> Latencies {
+        let _guard = EndsWithAPanic;
         self.over.store(false, Ordering::Relaxed);
         self.begins.wait();
         let mut all = Latencies::default();
@@ -158,7 +167,7 @@ impl Shift {
             && !left.is_zero()
         {
             thread::sleep(left.min(EVERY));
-            let latencies = self.take();
+            let latencies = self.take_latencies();
             line(load, &latencies, start, turns() - before, since.elapsed());
             since = Instant::now();
             before = turns();
@@ -166,7 +175,7 @@ impl Shift {
         }
         self.over.store(true, Ordering::Relaxed);
         self.ends.wait();
-        all.merge(&self.take());
+        all.merge(&self.take_latencies());
         load.settle().expect("everything has passed");
         all
     }
@@ -181,16 +190,16 @@ fn main() -> ExitCode {
     let start = Instant::now();
     let barrier = || Barrier::new(options.threads as usize + 1);
     let (over, collected) = (AtomicBool::new(false), Mutex::default());
-    let shift = Shift { begins: barrier(), ends: barrier(), over, collected };
+    let threads = LoadThreads { begins: barrier(), ends: barrier(), over, collected };
     let (warm, all, end) = thread::scope(|scope| {
         for thread in 0..options.threads {
-            let (load, shift) = (&load, &shift);
-            scope.spawn(move || shift.work(load, options.seed, thread));
+            let (load, threads) = (&load, &threads);
+            scope.spawn(move || threads.run_phases(load, options.seed, thread));
         }
-        shift.phase(&load, total / 5, start);
+        threads.phase(&load, total / 5, start);
         let warm = level(load.vm());
         println!("warm: {warm:?}");
-        let all = shift.phase(&load, total - total / 5, start);
+        let all = threads.phase(&load, total - total / 5, start);
         (warm, all, level(load.vm()))
     });
     println!("end:  {end:?}");
