@@ -67,9 +67,11 @@ loom: ## every interleaving of the lock-free pieces, and broken twins that must 
 shuttle: ## small programs on whole engines under drawn schedules; a failure prints the schedule that replays it
 	RUSTFLAGS="--cfg shuttle" $(CARGO) test --quiet --profile model -p streamvm --lib --target-dir target/shuttle shuttle_
 
+# Miri has a runner of its own, beside which cargo takes no other by `cfg`: that of the exact target goes before both (`.cargo/config.toml`).
+miri: export CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)_RUNNER = $(shell rustup which --toolchain nightly cargo-miri 2>/dev/null) runner
 miri: ## undefined behaviour in the files that use unsafe code (needs the nightly toolchain)
 	rustup component add --toolchain nightly miri rust-src
-	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm --lib -- slot inbox intake ring berth cells site view
+	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm --lib -- slot inbox intake ring berth cells site view::
 	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm-ep --lib -- closure hoard fn_context operand scratch sim::memory
 
 fuzz: ## each reader of texts and files fed noise for SECONDS=60 (needs cargo-fuzz and the nightly toolchain)
