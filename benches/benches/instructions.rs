@@ -52,7 +52,6 @@ fn eager() -> Run {
 #[bench::independent_lists(graph(Graph::independent(engine()), LIST))]
 #[bench::independent_single(graph(Graph::independent(engine()), 1))]
 #[bench::random_one_lane(graph(Graph::random(engine(), OPS, 1), LIST))]
-#[bench::random_borrowing(graph(Graph::random(engine(), OPS, 1).borrowing(), LIST))]
 #[bench::random_four_lanes(graph(Graph::random(engine(), OPS, 4), LIST))]
 #[bench::fan_one_lane(graph(Graph::fan(engine(), 1), ROUND))]
 #[bench::fan_two_lanes(graph(Graph::fan(engine(), 2), ROUND))]

@@ -6,12 +6,13 @@ use std::panic::Location;
 use std::slice;
 
 use smallvec::SmallVec;
-use streamvm_ep::{InlineFn, Op, Params};
+use streamvm_ep::{InlineFn, Kept, Op, Params};
 use streamvm_stream::StreamKey;
 
 use crate::check::check_function;
 use crate::list::{BLANK, Instruction, InstructionList, Kind, Line, Manner, Role};
-use crate::{BuildError, Declared, Listed, Tensor, Use, Var};
+use crate::tensor::TensorInner;
+use crate::{BuildError, Declared, HeldUse, Resource, Tensor, Use, Var};
 
 /// Instructions in program order, with what they use. Engines rely on what was checked when they were made, so there are no others than
 /// lists and [`Single`].
@@ -73,17 +74,14 @@ pub type UseOf<B> = Declared<<B as Batch>::Tensor, <B as Batch>::Var>;
 
 mod sealed {
     pub trait Sealed {}
-    impl<U: crate::Listed> Sealed for super::InstructionList<U> {}
+    impl Sealed for super::InstructionList {}
     impl Sealed for super::Single<'_> {}
 }
 
-impl<T: Borrow<Tensor>, V: Borrow<Var>> Batch for InstructionList<Declared<T, V>>
-where
-    Declared<T, V>: Listed,
-{
+impl Batch for InstructionList {
     const ONE: bool = false;
-    type Tensor = T;
-    type Var = V;
+    type Tensor = Kept<TensorInner>;
+    type Var = Kept<Resource>;
 
     #[inline]
     fn instructions(&self) -> &[Instruction] {
@@ -91,12 +89,12 @@ where
     }
 
     #[inline]
-    fn all_uses(&self) -> &[Declared<T, V>] {
+    fn all_uses(&self) -> &[HeldUse] {
         InstructionList::all_uses(self)
     }
 
     #[inline]
-    fn lines(&mut self) -> (Lines<'_>, &[Declared<T, V>]) {
+    fn lines(&mut self) -> (Lines<'_>, &[HeldUse]) {
         let (instructions, uses) = self.parts_mut();
         (Lines(instructions.iter_mut()), uses)
     }

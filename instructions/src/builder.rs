@@ -3,7 +3,7 @@
 //! It holds no lock and touches no shared state; nothing runs, and no memory is taken, before an engine is given the
 //! list. Every call notes the caller's source line. A call that returns an error has added nothing.
 
-use std::borrow::{Borrow, Cow};
+use std::borrow::Cow;
 use std::panic::Location;
 
 use streamvm_ep::{
@@ -16,7 +16,7 @@ use crate::check::{
     check_output,
 };
 use crate::reach::{Home, check_copy_ends};
-use crate::uses::{Declared, HeldUse, Keep, Listed, Use};
+use crate::uses::Use;
 use crate::{BuildError, Event, InstructionList, Kind, Manner, Place, Role, Tensor, Var, WaitFor, current_lane};
 
 /// Builds an [`InstructionList`] in program order.
@@ -25,10 +25,10 @@ use crate::{BuildError, Event, InstructionList, Kind, Manner, Place, Role, Tenso
 /// operands' device, copies on the copy stream of the device at their other end; all on the builder's lane.
 ///
 /// The list holds all that it uses, for one store each; where its thread has another list, or another thread was the first to list
-/// something, by counting. That of [`InstructionsBuilder::borrowing`] borrows, and costs nothing.
+/// something, by counting.
 #[derive(Debug)]
-pub struct InstructionsBuilder<U: Listed = HeldUse> {
-    list: InstructionList<U>,
+pub struct InstructionsBuilder {
+    list: InstructionList,
     lane: u32,
     compute: StreamType,
     manner: Manner,
@@ -37,7 +37,8 @@ pub struct InstructionsBuilder<U: Listed = HeldUse> {
 impl InstructionsBuilder {
     /// A builder of an empty list, on the lane of the thread's [`lane`](crate::lane) guard.
     pub fn new() -> InstructionsBuilder {
-        InstructionsBuilder::empty()
+        let (list, compute, manner) = (InstructionList::new(), StreamType::Compute, Manner::default());
+        InstructionsBuilder { list, lane: current_lane(), compute, manner }
     }
 
     /// Runs `op` over `inputs` on their device and returns its output, a tensor of its own, for the engine of the inputs
@@ -100,39 +101,7 @@ impl InstructionsBuilder {
     }
 }
 
-impl<'a> InstructionsBuilder<Use<'a>> {
-    /// A builder of an empty list that borrows what it uses, on the lane of the thread's [`lane`](crate::lane) guard: for programs
-    /// that keep their handles anyway, and submit many lists. It makes no tensors: they are what the list would have to keep.
-    ///
-    /// ```
-    /// # use streamvm_instructions::{InstructionsBuilder, Var};
-    /// # use streamvm_ep::DeviceId;
-    /// let variables = [Var::new(), Var::new()];
-    /// let mut builder = InstructionsBuilder::borrowing();
-    /// builder.push("step", DeviceId::cpu(0), [variables[0].read(), variables[1].write()], || Ok(()));
-    /// assert_eq!(builder.finish().len(), 1);
-    /// ```
-    ///
-    /// ```compile_fail,E0505
-    /// # use streamvm_instructions::{InstructionsBuilder, Var};
-    /// # use streamvm_ep::DeviceId;
-    /// let variable = Var::new();
-    /// let mut builder = InstructionsBuilder::borrowing();
-    /// builder.push("step", DeviceId::cpu(0), [variable.write()], || Ok(()));
-    /// drop(variable);
-    /// builder.finish();
-    /// ```
-    pub fn borrowing() -> InstructionsBuilder<Use<'a>> {
-        InstructionsBuilder::empty()
-    }
-}
-
-impl<U: Listed> InstructionsBuilder<U> {
-    fn empty() -> InstructionsBuilder<U> {
-        let (list, compute, manner) = (InstructionList::empty(), StreamType::Compute, Manner::default());
-        InstructionsBuilder { list, lane: current_lane(), compute, manner }
-    }
-
+impl InstructionsBuilder {
     /// The lane of the calls that follow.
     pub fn set_lane(&mut self, lane: u32) {
         self.lane = lane;
@@ -169,20 +138,15 @@ impl<U: Listed> InstructionsBuilder<U> {
     }
 
     /// The list so far.
-    pub fn list(&self) -> &InstructionList<U> {
+    pub fn list(&self) -> &InstructionList {
         &self.list
     }
 
     /// The finished list.
-    pub fn finish(self) -> InstructionList<U> {
+    pub fn finish(self) -> InstructionList {
         self.list
     }
-}
 
-impl<'u, T: Borrow<Tensor>, V: Borrow<Var>> InstructionsBuilder<Declared<T, V>>
-where
-    Declared<T, V>: Keep<'u>,
-{
     /// Runs `op` over `inputs` into `output`, which may be a view, and for elementwise ops exactly an input. Ops without
     /// inputs run on the device of `output`.
     ///
@@ -190,13 +154,7 @@ where
     /// As [`InstructionsBuilder::op`]; `output` has another shape, dtype or device, broadcasts, or overlaps an input
     /// without being the same view of an elementwise op.
     #[track_caller]
-    pub fn op_into(
-        &mut self,
-        op: Op,
-        inputs: &[&'u Tensor],
-        params: Params,
-        output: &'u Tensor,
-    ) -> Result<(), BuildError> {
+    pub fn op_into(&mut self, op: Op, inputs: &[&Tensor], params: Params, output: &Tensor) -> Result<(), BuildError> {
         let (device, dtype, shape) = check_op_into(op, inputs, &params, output)?;
         check_output(op.name(), output, device.into(), dtype, &shape)?;
         check_not_upload(op.name(), output)?;
@@ -210,8 +168,8 @@ where
         device: DeviceId,
         op: Op,
         params: Params,
-        inputs: &[&'u Tensor],
-        output: &'u Tensor,
+        inputs: &[&Tensor],
+        output: &Tensor,
         site: &'static Location<'static>,
     ) {
         let stream = self.stream_of(device);
@@ -225,15 +183,15 @@ where
     /// The shapes or dtypes differ, `target` broadcasts, or the two overlap; [`BuildError::OutOfReach`] as for
     /// [`InstructionsBuilder::copy`].
     #[track_caller]
-    pub fn copy_into(&mut self, source: &'u Tensor, target: &'u Tensor) -> Result<(), BuildError> {
+    pub fn copy_into(&mut self, source: &Tensor, target: &Tensor) -> Result<(), BuildError> {
         check_copy(source, target)?;
         self.push_copy(source, target, Location::caller())
     }
 
     fn push_copy(
         &mut self,
-        source: &'u Tensor,
-        target: &'u Tensor,
+        source: &Tensor,
+        target: &Tensor,
         site: &'static Location<'static>,
     ) -> Result<(), BuildError> {
         // Nothing that only a device reaches: the host copies, and no device's stream waits for it.
@@ -274,7 +232,7 @@ where
     /// # Errors
     /// The value does not fit the dtype, or the view broadcasts.
     #[track_caller]
-    pub fn fill_into(&mut self, target: &'u Tensor, value: impl Into<Scalar>) -> Result<(), BuildError> {
+    pub fn fill_into(&mut self, target: &Tensor, value: impl Into<Scalar>) -> Result<(), BuildError> {
         let value = value.into();
         check_fill(value, target)?;
         self.push_on(target.place(), Kind::Fill(value), [target.write()], Location::caller());
@@ -284,13 +242,13 @@ where
     /// Gives the memory behind `tensor` back, ahead of its last handle; later instructions of this list may get it.
     /// All its views become unusable.
     #[track_caller]
-    pub fn release(&mut self, tensor: &'u Tensor) {
+    pub fn release(&mut self, tensor: &Tensor) {
         self.push_on(tensor.place(), Kind::Release, [tensor.owner().write()], Location::caller());
     }
 
     /// Orders the compute stream of `place` after the last writes of `tensors`, and does nothing.
     #[track_caller]
-    pub fn touch(&mut self, place: impl Into<Place>, tensors: &[&'u Tensor]) {
+    pub fn touch(&mut self, place: impl Into<Place>, tensors: &[&Tensor]) {
         let uses = tensors.iter().map(|tensor| tensor.read());
         self.push_on(place.into(), Kind::Touch, uses, Location::caller());
     }
@@ -304,7 +262,7 @@ where
     /// # Errors
     /// A written operand shares bytes with another operand or broadcasts, or an operand lives on another device.
     #[track_caller]
-    pub fn call_fn<F>(
+    pub fn call_fn<'u, F>(
         &mut self,
         name: impl Into<Cow<'static, str>>,
         device: DeviceId,
@@ -332,7 +290,7 @@ where
     /// tensors may live anywhere, the same one may be used twice, and the stronger use counts. As it writes no byte of a tensor,
     /// [`Tensor::write`] counts as [`Tensor::update`] here.
     #[track_caller]
-    pub fn push<F>(
+    pub fn push<'u, F>(
         &mut self,
         name: impl Into<Cow<'static, str>>,
         device: DeviceId,
@@ -349,7 +307,7 @@ where
 
     /// Ends a variable: later lists that use it are refused, and what was submitted before goes on.
     #[track_caller]
-    pub fn release_var(&mut self, var: &'u Var) {
+    pub fn release_var(&mut self, var: &Var) {
         self.push_on(Place::Host, Kind::Release, [var.write()], Location::caller());
     }
 
@@ -359,7 +317,7 @@ where
     /// # Errors
     /// The tensor lives on a device whose memory the host cannot reach, or is a written view that broadcasts.
     #[track_caller]
-    pub fn access<F>(&mut self, name: impl Into<Cow<'static, str>>, tensor: Use<'u>, f: F) -> Result<(), BuildError>
+    pub fn access<F>(&mut self, name: impl Into<Cow<'static, str>>, tensor: Use<'_>, f: F) -> Result<(), BuildError>
     where
         F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
     {
@@ -383,7 +341,7 @@ where
     /// # Errors
     /// An operand lives elsewhere; a written operand shares bytes with another operand or broadcasts.
     #[track_caller]
-    pub fn call_cuda<F>(
+    pub fn call_cuda<'u, F>(
         &mut self,
         name: impl Into<Cow<'static, str>>,
         device: DeviceId,
@@ -401,7 +359,7 @@ where
     }
 
     #[inline(always)]
-    pub(crate) fn push_function(
+    pub(crate) fn push_function<'u>(
         &mut self,
         name: impl Into<Cow<'static, str>>,
         role: Role,
@@ -477,7 +435,7 @@ where
         self.list.push_unchecked(BARRIER, Kind::GlobalSync, [], Location::caller());
     }
 
-    fn push_on(
+    fn push_on<'u>(
         &mut self,
         place: Place,
         kind: Kind,

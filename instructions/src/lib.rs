@@ -70,4 +70,4 @@ pub use soft_sync::{
 };
 pub use stage::{STAGING_PIECE, Staged};
 pub use tensor::{Foreign, Resource, ResourceKind, Tensor, Var, Version};
-pub use uses::{Declared, HeldUse, Keep, Listed, OwnUse, Store, Target, Use, Uses};
+pub use uses::{Declared, HeldUse, OwnUse, Target, Use, Uses};

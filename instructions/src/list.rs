@@ -4,7 +4,7 @@
 //! Instructions and uses lie in two vectors, which a thread keeps for its next list: building allocates nothing in
 //! steady state.
 
-use std::borrow::{Borrow, Cow};
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::ops::{Deref, Range};
 use std::panic::Location;
@@ -15,8 +15,8 @@ use streamvm_stream::{Capabilities, StreamKey, StreamType, WaitKind};
 
 use crate::check::check;
 use crate::stage::{self, Staged};
-use crate::uses::{Keep, Listed, Store, Uses};
-use crate::{BuildError, Declared, Event, HeldUse, Tensor, Use, Var};
+use crate::uses::Uses;
+use crate::{BuildError, Declared, Event, HeldUse, Use};
 
 /// A caller's code inside an instruction; `None` once parsed from text or taken by an engine.
 pub type Body = Option<InlineFn>;
@@ -274,7 +274,7 @@ impl Buffers {
 
     /// Where the next instruction's uses begin: behind those of the last one. What lies there goes.
     #[inline]
-    fn cut<U>(&self, uses: &mut impl Store<U>) -> u32 {
+    fn cut(&self, uses: &mut Hoard<Uses>) -> u32 {
         let end = self.end_of_uses;
         if uses.as_slice().len() != end as usize {
             uses.truncate(end as usize);
@@ -354,21 +354,15 @@ thread_local! {
 
 /// Instructions in program order.
 ///
-/// A list holds all that it uses, so it may outlive the handles that it was shown. One of an
-/// [`InstructionsBuilder::borrowing`](crate::InstructionsBuilder::borrowing) borrows them instead.
-pub struct InstructionList<U: Listed = HeldUse> {
+/// A list holds all that it uses, so it may outlive the handles that it was shown.
+#[derive(Default)]
+pub struct InstructionList {
     /// `None` while nothing was pushed.
     buffers: Option<Box<Buffers>>,
-    uses: U::Store,
+    uses: Hoard<Uses>,
 }
 
-impl Default for InstructionList {
-    fn default() -> InstructionList {
-        InstructionList::empty()
-    }
-}
-
-impl<U: Listed> fmt::Debug for InstructionList<U> {
+impl fmt::Debug for InstructionList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.instructions()).finish()
     }
@@ -376,25 +370,20 @@ impl<U: Listed> fmt::Debug for InstructionList<U> {
 
 impl InstructionList {
     /// An empty list.
-    pub fn new() -> InstructionList {
-        InstructionList::empty()
-    }
-}
-
-impl<U: Listed> InstructionList<U> {
     #[inline]
-    pub(crate) fn empty() -> InstructionList<U> {
-        InstructionList { buffers: None, uses: U::Store::default() }
+    pub fn new() -> InstructionList {
+        InstructionList::default()
     }
 
     /// Moves the instructions of `other` behind those of this list.
-    pub fn append(&mut self, mut other: InstructionList<U>) {
+    pub fn append(&mut self, mut other: InstructionList) {
         let (buffers, uses) = self.parts();
         let (others, others_uses) = other.parts();
         others.cut(others_uses);
         let offset = buffers.cut(uses);
         let lines = buffers.len;
         uses.append(others_uses);
+        others_uses.truncate(0);
         buffers.end_of_uses = uses.as_slice().len() as u32;
         others.end_of_uses = 0;
         buffers.copies_by_devices |= others.copies_by_devices;
@@ -411,7 +400,7 @@ impl<U: Listed> InstructionList<U> {
 
     /// What it holds; from the first call on, in the buffers of this thread's last list.
     #[inline(always)]
-    fn parts(&mut self) -> (&mut Buffers, &mut U::Store) {
+    fn parts(&mut self) -> (&mut Buffers, &mut Hoard<Uses>) {
         if self.buffers.is_none() {
             self.begin();
         }
@@ -422,7 +411,7 @@ impl<U: Listed> InstructionList<U> {
     #[inline(never)]
     fn begin(&mut self) {
         let mut buffers = SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default();
-        self.uses = U::Store::with_room(&mut buffers.room);
+        self.uses = mem::take(&mut buffers.room);
         self.buffers = Some(buffers);
     }
 
@@ -445,13 +434,13 @@ impl<U: Listed> InstructionList<U> {
 
     /// What all instructions use; each knows its own part, see [`Instruction::use_range`].
     #[inline]
-    pub fn all_uses(&self) -> &[U] {
+    pub fn all_uses(&self) -> &[HeldUse] {
         self.uses.as_slice()
     }
 
     /// All instructions and all their uses, for who takes the instructions out.
     #[inline]
-    pub(crate) fn parts_mut(&mut self) -> (&mut [Instruction], &[U]) {
+    pub(crate) fn parts_mut(&mut self) -> (&mut [Instruction], &[HeldUse]) {
         let Some(buffers) = self.buffers.as_deref_mut() else { return (&mut [], &[]) };
         (&mut buffers.places[..buffers.len], self.uses.as_slice())
     }
@@ -484,20 +473,15 @@ impl<U: Listed> InstructionList<U> {
             buffers.truncate(buffers.len - 1);
         }
     }
-}
 
-impl<T: Borrow<Tensor>, V: Borrow<Var>> InstructionList<Declared<T, V>>
-where
-    Declared<T, V>: Listed,
-{
     /// What an instruction of this list uses: inputs, then outputs.
     #[inline]
-    pub fn uses(&self, instruction: &Instruction) -> &[Declared<T, V>] {
+    pub fn uses(&self, instruction: &Instruction) -> &[HeldUse] {
         instruction.uses_of(self.uses.as_slice())
     }
 
-    /// Appends an instruction that no builder call makes, on a stream of one's choice. A list that holds what it uses holds what a refused one
-    /// used too, until it goes.
+    /// Appends an instruction that no builder call makes, on a stream of one's choice. The list holds what a refused one used too, until the list
+    /// is dropped.
     ///
     /// # Errors
     /// Its uses are not what its kind needs: their number, access, shapes, dtypes or places.
@@ -507,10 +491,7 @@ where
         kind: Kind,
         uses: impl IntoIterator<Item = Use<'u>>,
         site: &'static Location<'static>,
-    ) -> Result<(), BuildError>
-    where
-        Declared<T, V>: Keep<'u>,
-    {
+    ) -> Result<(), BuildError> {
         self.push_unchecked(stream, kind, uses, site);
         let checked = self.instructions().last().map_or(Ok(()), |last| check(stream, &last.kind, self.uses(last)));
         if checked.is_err() {
@@ -533,9 +514,7 @@ where
         kind: Kind,
         uses: impl IntoIterator<Item = Use<'u>>,
         site: &'static Location<'static>,
-    ) where
-        Declared<T, V>: Keep<'u>,
-    {
+    ) {
         if matches!(kind, Kind::Copy) && stream.device.kind != DeviceKind::Cpu {
             self.parts().0.copies_by_devices = true;
         }
@@ -556,15 +535,12 @@ where
         uses: impl IntoIterator<Item = Use<'u>>,
         site: &'static Location<'static>,
         manner: Manner,
-    ) -> bool
-    where
-        Declared<T, V>: Keep<'u>,
-    {
+    ) -> bool {
         let (buffers, all) = self.parts();
         let first = buffers.cut(all);
         // Looked at where they lie: looked at on the way, each would be put together on the stack first.
         for u in uses {
-            Declared::<T, V>::keep(u, all);
+            all.push(u.shown());
         }
         let all = all.as_slice();
         let has_more = all[first as usize..].iter().any(Declared::has_more);
@@ -581,13 +557,14 @@ where
     }
 }
 
-impl<U: Listed> Drop for InstructionList<U> {
+impl Drop for InstructionList {
     fn drop(&mut self) {
         let Some(mut buffers) = self.buffers.take() else { return };
         buffers.truncate(0);
         buffers.end_of_uses = 0;
         buffers.copies_by_devices = false;
-        mem::take(&mut self.uses).leave_room(&mut buffers.room);
+        self.uses.clear();
+        buffers.room = mem::take(&mut self.uses);
         if buffers.places.len() > KEPT || buffers.room.capacity() > KEPT * 4 {
             return;
         }

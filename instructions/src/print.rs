@@ -16,7 +16,6 @@
 //!
 //! An operand is prefixed with its place where that is not the stream's device (`host:t0`), or with `pinned:` or `upload:`.
 
-use std::borrow::Borrow;
 use std::fmt::{self, Write as _};
 use std::ptr;
 
@@ -24,14 +23,11 @@ use hashbrown::HashMap;
 use streamvm_ep::{Access, Extra, Layout, MemoryKind, Params, Priority};
 
 use crate::{
-    Ahead, Declared, Event, Instruction, InstructionList, Kind, Listed, Manner, Place, Resource, Target, Tensor, Use,
-    Var, WaitFor,
+    Ahead, Event, HeldUse, Instruction, InstructionList, Kind, Manner, Place, Resource, Target, Tensor, Use, Var,
+    WaitFor,
 };
 
-impl<T: Borrow<Tensor>, V: Borrow<Var>> fmt::Display for InstructionList<Declared<T, V>>
-where
-    Declared<T, V>: Listed,
-{
+impl fmt::Display for InstructionList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut names = Names::default();
         let width = self.len().saturating_sub(1).to_string().len();
@@ -63,11 +59,7 @@ fn describe_manner(manner: Manner, text: &mut String) {
 }
 
 /// The operand column and the result column of an instruction.
-fn describe<T: Borrow<Tensor>, V: Borrow<Var>>(
-    instruction: &Instruction,
-    uses: &[Declared<T, V>],
-    names: &mut Names,
-) -> (String, String) {
+fn describe(instruction: &Instruction, uses: &[HeldUse], names: &mut Names) -> (String, String) {
     let home = Place::Device(instruction.stream.device);
     let mut text = String::new();
     let mut result = String::new();
@@ -142,12 +134,7 @@ pub(crate) fn access_word(access: Access) -> &'static str {
 }
 
 /// Writes `inputs -> output`, and returns the type of the output.
-fn arrow<T: Borrow<Tensor>, V: Borrow<Var>>(
-    uses: &[Declared<T, V>],
-    home: Place,
-    names: &mut Names,
-    text: &mut String,
-) -> String {
+fn arrow(uses: &[HeldUse], home: Place, names: &mut Names, text: &mut String) -> String {
     let Some((output, inputs)) = uses.split_last() else {
         return String::new();
     };

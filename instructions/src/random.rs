@@ -3,7 +3,6 @@
 //! A generator computes nothing. What is drawn from it is an instruction that has the seed and the first block of its share
 //! as parameters, like any other parameters: what it gives is decided when it is built, whoever runs it, where and when.
 
-use std::borrow::Borrow;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use streamvm_ep::{DType, DeviceId, Op, Params, Shape};
 
 use crate::check::{check_not_upload, check_op_into, check_output};
-use crate::{BuildError, Declared, InstructionsBuilder, Keep, Tensor, Var};
+use crate::{BuildError, InstructionsBuilder, Tensor};
 
 /// Elements of one block of four words; two of 8 bytes.
 const OF_A_BLOCK: usize = 4;
@@ -111,16 +110,13 @@ impl InstructionsBuilder {
     }
 }
 
-impl<'u, T: Borrow<Tensor>, V: Borrow<Var>> InstructionsBuilder<Declared<T, V>>
-where
-    Declared<T, V>: Keep<'u>,
-{
+impl InstructionsBuilder {
     /// [`uniform`](InstructionsBuilder::uniform) into `output`, which may be a view.
     ///
     /// # Errors
     /// The dtype is no float, or `output` lives on no device or broadcasts; then nothing is taken from the generator.
     #[track_caller]
-    pub fn uniform_into(&mut self, generator: &Generator, output: &'u Tensor) -> Result<(), BuildError> {
+    pub fn uniform_into(&mut self, generator: &Generator, output: &Tensor) -> Result<(), BuildError> {
         self.draw(Op::Uniform, generator, output)
     }
 
@@ -129,12 +125,12 @@ where
     /// # Errors
     /// As [`uniform_into`](InstructionsBuilder::uniform_into).
     #[track_caller]
-    pub fn normal_into(&mut self, generator: &Generator, output: &'u Tensor) -> Result<(), BuildError> {
+    pub fn normal_into(&mut self, generator: &Generator, output: &Tensor) -> Result<(), BuildError> {
         self.draw(Op::Normal, generator, output)
     }
 
     #[track_caller]
-    fn draw(&mut self, op: Op, generator: &Generator, output: &'u Tensor) -> Result<(), BuildError> {
+    fn draw(&mut self, op: Op, generator: &Generator, output: &Tensor) -> Result<(), BuildError> {
         // What is refused takes no share: the counter is none that is used.
         let (device, dtype, shape) = check_op_into(op, &[], &Params::random(generator.seed, 0), output)?;
         check_output(op.name(), output, device.into(), dtype, &shape)?;

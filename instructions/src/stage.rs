@@ -31,7 +31,6 @@
 //! Where the copy covers all of its target, the first piece counts as a write of all of it ([`Tensor::begin`]): it heals as the
 //! whole would. A list that was printed and parsed has lost that, and heals nothing.
 
-use std::borrow::Borrow;
 use std::mem;
 use std::ops::Range;
 
@@ -42,7 +41,7 @@ use crate::builder::HOST_DEVICE;
 use crate::engine::EngineRef;
 use crate::list::{BLANK, Instruction};
 use crate::reach::Home;
-use crate::{Declared, InstructionList, Kind, Listed, Tensor, Use, Var, WaitFor};
+use crate::{Declared, HeldUse, InstructionList, Kind, Tensor, Use, WaitFor};
 
 /// The most bytes that are staged in one piece, unless an engine was built otherwise: 8 MiB. Sixteen lanes of PCIe 4.0, 32 GB/s by
 /// their specification, take a quarter of a millisecond for that at best, which is long against handing a piece from one stream to
@@ -62,16 +61,7 @@ pub struct Staged {
 
 /// Moves `list` into one in which every copy is staged that has to be; `None` if none has to. A list that will be refused, as
 /// it waits for a line that does not come before or is on another stream, stays as it is.
-pub(crate) fn stage<T, V>(
-    list: &mut InstructionList<Declared<T, V>>,
-    capabilities: &Capabilities,
-    piece: usize,
-) -> Option<Staged>
-where
-    T: Borrow<Tensor>,
-    V: Borrow<Var>,
-    Declared<T, V>: Listed,
-{
+pub(crate) fn stage(list: &mut InstructionList, capabilities: &Capabilities, piece: usize) -> Option<Staged> {
     let mut any = false;
     for (line, instruction) in list.instructions().iter().enumerate() {
         match &instruction.kind {
@@ -88,7 +78,7 @@ where
     if !any {
         return None;
     }
-    let mut list = mem::replace(list, InstructionList::empty());
+    let mut list = mem::take(list);
     let mut staged = Staged { list: InstructionList::new(), lines: Vec::new() };
     // The last line that came from each line.
     let mut moved = Vec::new();
@@ -101,15 +91,11 @@ where
 }
 
 /// The source and the target of a copy that has to be staged.
-fn ends<'a, T, V>(
+fn ends<'a>(
     instruction: &Instruction,
-    uses: &'a [Declared<T, V>],
+    uses: &'a [HeldUse],
     capabilities: &Capabilities,
-) -> Option<(&'a Tensor, &'a Tensor)>
-where
-    T: Borrow<Tensor>,
-    V: Borrow<Var>,
-{
+) -> Option<(&'a Tensor, &'a Tensor)> {
     let class = StreamClass::of(&instruction.stream);
     // Threads of the host reach pageable memory whatever the stream's device is.
     let stages = class.run_by() == RunBy::Device && capabilities.pinned_only(class.device);
@@ -123,17 +109,14 @@ where
 }
 
 impl Staged {
-    fn push<T, V>(
+    fn push(
         &mut self,
         line: usize,
         instruction: &mut Instruction,
-        uses: &[Declared<T, V>],
+        uses: &[HeldUse],
         moved: &[usize],
         (capabilities, piece): (&Capabilities, usize),
-    ) where
-        T: Borrow<Tensor>,
-        V: Borrow<Var>,
-    {
+    ) {
         let Instruction { stream, site, .. } = *instruction;
         if let Some((source, target)) = ends(instruction, uses, capabilities) {
             let halves = Halves::of(stream, source, target);

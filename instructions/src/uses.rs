@@ -1,17 +1,16 @@
 //! Declared uses: what an instruction reads and writes, and whether it keeps that alive.
 
 use std::borrow::Borrow;
-use std::mem;
 
-use streamvm_ep::{Access, Footprint, Held, Hoard, Pair};
+use streamvm_ep::{Access, Footprint, Held, Pair, Shown};
 
 use crate::tensor::TensorInner;
 use crate::{Resource, Tensor, Var};
 
 /// A declared use of a tensor or variable by one instruction; made by [`Tensor::read`] and its kin.
 ///
-/// By a handle of its own ([`OwnUse`]), or of its list ([`HeldUse`]), it keeps what is used alive; by reference ([`Use`]) it costs nothing
-/// to make or to drop.
+/// A [`Use`] borrows the handle; an [`OwnUse`] has a handle of its own; a list keeps what a [`HeldUse`] uses alive for as long as the list is
+/// there.
 #[derive(Copy, Clone, Debug)]
 pub struct Declared<T, V>(Used<T, V>);
 
@@ -47,121 +46,6 @@ impl Pair for Uses {
     fn by_reference<T, V>(it: &Declared<T, V>) -> Declared<&T, &V> {
         it.by_reference()
     }
-}
-
-/// How a list has its uses: it holds what they use, or borrows it.
-pub trait Listed: sealed::Sealed + Sized {
-    /// Where a list has them.
-    type Store: Store<Self>;
-}
-
-/// Where a list has its uses.
-pub trait Store<U>: Default {
-    /// An empty one, in the room that another list has left.
-    fn with_room(room: &mut Hoard<Uses>) -> Self;
-
-    /// Lets go of all, and leaves its room.
-    fn leave_room(self, room: &mut Hoard<Uses>);
-
-    /// The uses.
-    fn as_slice(&self) -> &[U];
-
-    /// Forgets those from `len` on.
-    fn truncate(&mut self, len: usize);
-
-    /// Moves those of `other` behind its own.
-    fn append(&mut self, other: &mut Self);
-}
-
-/// How a list keeps a use that it is shown.
-pub trait Keep<'u>: Listed {
-    /// Keeps it in `store`.
-    fn keep(shown: Use<'u>, store: &mut Self::Store);
-}
-
-impl Listed for HeldUse {
-    type Store = Hoard<Uses>;
-}
-
-impl Store<HeldUse> for Hoard<Uses> {
-    #[inline]
-    fn with_room(room: &mut Hoard<Uses>) -> Hoard<Uses> {
-        mem::take(room)
-    }
-
-    #[inline]
-    fn leave_room(mut self, room: &mut Hoard<Uses>) {
-        self.clear();
-        *room = self;
-    }
-
-    #[inline]
-    fn as_slice(&self) -> &[HeldUse] {
-        Hoard::as_slice(self)
-    }
-
-    fn truncate(&mut self, len: usize) {
-        Hoard::truncate(self, len);
-    }
-
-    fn append(&mut self, other: &mut Hoard<Uses>) {
-        Hoard::append(self, other);
-        other.truncate(0);
-    }
-}
-
-impl<'u> Keep<'u> for HeldUse {
-    #[inline(always)]
-    fn keep(shown: Use<'u>, store: &mut Hoard<Uses>) {
-        store.push(shown.map((), |(), tensor| tensor.reference(), |(), var| var.reference()));
-    }
-}
-
-impl<'u> Listed for Use<'u> {
-    type Store = Vec<Use<'u>>;
-}
-
-impl<'u> Store<Use<'u>> for Vec<Use<'u>> {
-    fn with_room(room: &mut Hoard<Uses>) -> Vec<Use<'u>> {
-        room_of(room.take_room())
-    }
-
-    fn leave_room(self, room: &mut Hoard<Uses>) {
-        room.give_room(room_of(self));
-    }
-
-    #[inline]
-    fn as_slice(&self) -> &[Use<'u>] {
-        self
-    }
-
-    fn truncate(&mut self, len: usize) {
-        self.truncate(len);
-    }
-
-    fn append(&mut self, other: &mut Vec<Use<'u>>) {
-        self.append(other);
-    }
-}
-
-impl<'u> Keep<'u> for Use<'u> {
-    #[inline(always)]
-    fn keep(shown: Use<'u>, store: &mut Vec<Use<'u>>) {
-        store.push(shown);
-    }
-}
-
-/// The room of a vector for values of another type: the same memory, where they are as large.
-#[inline]
-fn room_of<T, U>(mut values: Vec<T>) -> Vec<U> {
-    values.clear();
-    values.into_iter().map(|_| unreachable!("there are none")).collect()
-}
-
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for super::HeldUse {}
-    impl Sealed for super::Use<'_> {}
 }
 
 /// What is used and how, in one tag and one pointer: two words that a compiler keeps in registers from where a use is declared
@@ -221,6 +105,12 @@ impl<'a> Use<'a> {
     #[inline]
     pub fn hold(self) -> OwnUse {
         self.map((), |(), tensor| tensor.clone(), |(), var| var.clone())
+    }
+
+    /// The same for a list, which makes a [`HeldUse`] of it.
+    #[inline(always)]
+    pub(crate) fn shown(self) -> Shown<'a, Uses> {
+        self.map((), |(), tensor| tensor.reference(), |(), var| var.reference())
     }
 
     /// The use of who is shown no bytes: it overwrites none.

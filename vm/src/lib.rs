@@ -146,8 +146,8 @@ pub use streamvm_ep::{
 pub use streamvm_instructions as instructions;
 pub use streamvm_instructions::{
     BuildError, Cause, Deadline, DeadlineGuard, Declared, Error, Event, Failure, Generator, HeldUse, InstructionList,
-    InstructionsBuilder, Keep, LaneGuard, Listed, OwnUse, ParseListError, Passed, Place, PlanOptions, PlannedList,
-    STAGING_PIECE, SoftSyncMode, Store, SyncCounts, Tensor, Use, Uses, Var, current_lane, deadline, lane, plan,
+    InstructionsBuilder, LaneGuard, OwnUse, ParseListError, Passed, Place, PlanOptions, PlannedList, STAGING_PIECE,
+    SoftSyncMode, SyncCounts, Tensor, Use, Uses, Var, current_lane, deadline, lane, plan,
 };
 pub use streamvm_stream as stream;
 pub use streamvm_stream::{Capabilities, StreamKey, StreamType};

@@ -3,7 +3,6 @@
 //! One short lock does it, in the usual case: free what was dropped, admit, prepare, commit. Whatever needs a driver, a
 //! new thread or patience is done outside of the lock, and the submission starts again.
 
-use std::borrow::Borrow;
 use std::cell::RefCell;
 use std::io;
 use std::panic::Location;
@@ -11,8 +10,7 @@ use std::sync::{Arc, TryLockError};
 
 use streamvm_ep::{Device, DeviceKind, Priority};
 use streamvm_instructions::{
-    Batch, Deadline, Declared, Error, InstructionList, Listed, Place, ResourceId, ResourceKind, Single, SyncCounts,
-    Tensor, Var,
+    Batch, Deadline, Error, InstructionList, Place, ResourceId, ResourceKind, Single, SyncCounts, Tensor,
 };
 use streamvm_stream::allocator::Want;
 use streamvm_stream::{
@@ -72,15 +70,12 @@ pub(crate) struct After {
 
 impl Shared {
     /// Submits `list`. `submitted`, which is empty, gets what became of it: returned, it would be copied at each step on the way.
-    pub(crate) fn submit<T: Borrow<Tensor>, V: Borrow<Var>>(
+    pub(crate) fn submit(
         self: &Arc<Self>,
-        list: &mut InstructionList<Declared<T, V>>,
+        list: &mut InstructionList,
         full: Full,
         submitted: &mut Submitted,
-    ) -> Result<(), Error>
-    where
-        Declared<T, V>: Listed,
-    {
+    ) -> Result<(), Error> {
         // Before any lock.
         self.handle.fork.check()?;
         if list.copies_by_devices() {
@@ -91,15 +86,12 @@ impl Shared {
 
     /// [`Shared::submit`] of a list in which devices copy. Apart, so that others need no room for what it holds.
     #[inline(never)]
-    fn stage_and_submit<T: Borrow<Tensor>, V: Borrow<Var>>(
+    fn stage_and_submit(
         self: &Arc<Self>,
-        list: &mut InstructionList<Declared<T, V>>,
+        list: &mut InstructionList,
         full: Full,
         submitted: &mut Submitted,
-    ) -> Result<(), Error>
-    where
-        Declared<T, V>: Listed,
-    {
+    ) -> Result<(), Error> {
         // What an engine's thread submits is let in up to a bound, and cannot wait for room: there a copy is one piece.
         let piece = if engine_thread::is_here() { usize::MAX } else { self.staging_piece };
         let Some(mut staged) = list.staged(&self.capabilities, piece) else {

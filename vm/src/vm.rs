@@ -1,6 +1,6 @@
 //! The engine's front: what a program holds.
 
-use std::borrow::{Borrow, Cow};
+use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use streamvm_ep::cuda::CudaAbsent;
 use streamvm_ep::races::Finding;
 use streamvm_ep::{DType, DeviceId, DeviceInfo, Element, FnContext, FnError, InlineFn, MemoryKind, Scalar, Shape};
 use streamvm_instructions::{
-    BuildError, Deadline, Declared, Error, Generator, InstructionList, InstructionsBuilder, Issued, Listed, Manner,
-    Place, Role, Single, SyncCounts, Tensor, Use, Var, current_lane, deadline,
+    BuildError, Deadline, Error, Generator, InstructionList, InstructionsBuilder, Issued, Manner, Place, Role, Single,
+    SyncCounts, Tensor, Use, Var, current_lane, deadline,
 };
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -201,24 +201,11 @@ impl Vm {
     ///
     /// # Errors
     /// See [`Error`]; nothing of the list runs then.
-    pub fn submit<T: Borrow<Tensor>, V: Borrow<Var>>(
-        &self,
-        list: InstructionList<Declared<T, V>>,
-    ) -> Result<Ticket<'_>, Error>
-    where
-        Declared<T, V>: Listed,
-    {
+    pub fn submit(&self, list: InstructionList) -> Result<Ticket<'_>, Error> {
         self.submit_or(list, Full::Blocks)
     }
 
-    fn submit_or<T: Borrow<Tensor>, V: Borrow<Var>>(
-        &self,
-        mut list: InstructionList<Declared<T, V>>,
-        full: Full,
-    ) -> Result<Ticket<'_>, Error>
-    where
-        Declared<T, V>: Listed,
-    {
+    fn submit_or(&self, mut list: InstructionList, full: Full) -> Result<Ticket<'_>, Error> {
         let mut ticket = Ticket::new(&self.shared);
         self.shared.submit(&mut list, full, &mut ticket.submitted)?;
         self.shared.failures.log_unseen();
@@ -274,13 +261,7 @@ impl Vm {
     ///
     /// # Errors
     /// As [`Vm::submit`]; [`Error::WouldBlock`] with the list dropped when the queue is full, or other submitters are blocked.
-    pub fn try_submit<T: Borrow<Tensor>, V: Borrow<Var>>(
-        &self,
-        list: InstructionList<Declared<T, V>>,
-    ) -> Result<Ticket<'_>, Error>
-    where
-        Declared<T, V>: Listed,
-    {
+    pub fn try_submit(&self, list: InstructionList) -> Result<Ticket<'_>, Error> {
         self.submit_or(list, Full::Refuses)
     }
 
@@ -288,14 +269,7 @@ impl Vm {
     ///
     /// # Errors
     /// As [`Vm::submit`]; [`Error::Timeout`] with the list dropped.
-    pub fn submit_timeout<T: Borrow<Tensor>, V: Borrow<Var>>(
-        &self,
-        list: InstructionList<Declared<T, V>>,
-        timeout: Duration,
-    ) -> Result<Ticket<'_>, Error>
-    where
-        Declared<T, V>: Listed,
-    {
+    pub fn submit_timeout(&self, list: InstructionList, timeout: Duration) -> Result<Ticket<'_>, Error> {
         let _guard = deadline(timeout);
         self.submit(list)
     }

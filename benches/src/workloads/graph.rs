@@ -24,7 +24,7 @@ pub const READERS: usize = 64;
 /// Operations of one round of the fan workload: one write, then the reads.
 pub const ROUND: usize = READERS + 1;
 
-/// One variable that every operation reads and writes: in lists, in lists that borrow it, and one operation a submission.
+/// One variable that every operation reads and writes: in lists, and one operation a submission.
 ///
 /// # Errors
 /// The engine failed, or ran another number of instructions.
@@ -32,7 +32,7 @@ pub fn chain(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     lists_and_single(Graph::chain(engine()?), sizes)
 }
 
-/// Operations that each write their own variable, round robin: in lists, in lists that borrow them, and one operation a
+/// Operations that each write their own variable, round robin: in lists, and one operation a
 /// submission.
 ///
 /// # Errors
@@ -41,8 +41,7 @@ pub fn independent(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     lists_and_single(Graph::independent(engine()?), sizes)
 }
 
-/// Random reads and writes: in lists on one lane, with each operation on the next of four, both also in lists that borrow, and
-/// one operation a submission on one lane.
+/// Random reads and writes: in lists on one lane, with each operation on the next of four, and one operation a submission on one lane.
 ///
 /// # Errors
 /// The engine failed, or ran another number of instructions.
@@ -51,9 +50,7 @@ pub fn random(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     let sizes = (sizes.warm_up().random, sizes.random);
     Ok(vec![
         graph(1)?.sample("ns_per_op_one_lane", sizes, LIST)?,
-        graph(1)?.borrowing().sample("ns_per_op_one_lane_borrowing", sizes, LIST)?,
         graph(4)?.sample("ns_per_op_four_lanes", sizes, LIST)?,
-        graph(4)?.borrowing().sample("ns_per_op_four_lanes_borrowing", sizes, LIST)?,
         graph(1)?.sample("ns_per_op_single", sizes, 1)?,
     ])
 }
@@ -69,17 +66,15 @@ pub fn fan(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     Ok(vec![
         graph(1)?.sample("ns_per_op_one_lane", sizes, ROUND)?,
         graph(2)?.sample("ns_per_op_two_lanes", sizes, ROUND)?,
-        graph(2)?.borrowing().sample("ns_per_op_two_lanes_borrowing", sizes, ROUND)?,
         graph(1)?.sample("ns_per_op_single", sizes, 1)?,
     ])
 }
 
-fn lists_and_single<E: Emit>(mut graph: Graph<E>, sizes: &Sizes) -> Result<Vec<Sample>, Error> {
+fn lists_and_single<E: Emit>(graph: Graph<E>, sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     let sizes = (sizes.warm_up().ops, sizes.ops);
     let lists = graph.sample("ns_per_op_lists_of_64", sizes, LIST)?;
     let single = graph.sample("ns_per_op_single", sizes, 1)?;
-    graph = graph.borrowing();
-    Ok(vec![lists, graph.sample("ns_per_op_lists_borrowing", sizes, LIST)?, single])
+    Ok(vec![lists, single])
 }
 
 fn engine() -> Result<Vm, Error> {
@@ -101,8 +96,6 @@ pub(crate) fn blocked(builder: &mut InstructionsBuilder, held: Use<'_>) -> Resul
 pub enum Sink<'a> {
     /// Into a list.
     List(InstructionsBuilder),
-    /// Into a list that borrows what it uses.
-    Borrowing(InstructionsBuilder<Use<'a>>),
     /// To the engine's streams.
     Streams {
         /// The engine.
@@ -116,12 +109,7 @@ pub enum Sink<'a> {
 
 impl<'a> Sink<'a> {
     /// An empty list.
-    fn list(workers: bool, borrowing: bool) -> Sink<'a> {
-        if borrowing {
-            let mut builder = InstructionsBuilder::borrowing();
-            builder.set_workers(workers);
-            return Sink::Borrowing(builder);
-        }
+    fn list(workers: bool) -> Sink<'a> {
         let mut builder = InstructionsBuilder::new();
         builder.set_workers(workers);
         Sink::List(builder)
@@ -131,7 +119,6 @@ impl<'a> Sink<'a> {
     pub fn set_lane(&mut self, number: u32) {
         match self {
             Sink::List(builder) => builder.set_lane(number),
-            Sink::Borrowing(builder) => builder.set_lane(number),
             Sink::Streams { lane, .. } if current_lane() != number => {
                 *lane = None;
                 *lane = Some(streamvm::lane(number));
@@ -157,7 +144,6 @@ impl<'a> Sink<'a> {
         };
         match self {
             Sink::List(builder) => Ok(builder.call_fn(name, DEVICE, uses, move |_| function())?),
-            Sink::Borrowing(builder) => Ok(builder.call_fn(name, DEVICE, uses, move |_| function())?),
             Sink::Streams { .. } | Sink::Workers(_) => self.call_at_once(name, uses, function),
         }
     }
@@ -171,7 +157,7 @@ impl<'a> Sink<'a> {
         function: impl FnOnce() -> Result<(), FnError> + Send + 'static,
     ) -> Result<(), Error> {
         match self {
-            Sink::List(_) | Sink::Borrowing(_) => unreachable!("a list takes it itself"),
+            Sink::List(_) => unreachable!("a list takes it itself"),
             Sink::Streams { vm, .. } => drop(vm.call_fn(name, DEVICE, uses, move |_| function())?),
             Sink::Workers(vm) => drop(vm.push(name, uses, function)?),
         }
@@ -203,23 +189,14 @@ pub fn submit<'a>(
     list: usize,
     emit: impl Fn(&mut Sink<'a>, usize) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    submit_to(vm, ops, list, Lists::default(), emit)
-}
-
-/// What else the lists of a workload are.
-#[derive(Copy, Clone, Default)]
-struct Lists {
-    /// On workers, which run each operation as soon as what it uses is ready.
-    workers: bool,
-    /// They borrow what they use.
-    borrowing: bool,
+    submit_to(vm, ops, list, false, emit)
 }
 
 fn submit_to<'a>(
     vm: &'a Vm,
     ops: usize,
     list: usize,
-    Lists { workers, borrowing }: Lists,
+    workers: bool,
     emit: impl Fn(&mut Sink<'a>, usize) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut at_once = match (list, workers) {
@@ -229,15 +206,13 @@ fn submit_to<'a>(
     };
     let mut made = None;
     for first in (0..ops).step_by(list) {
-        let sink = at_once.as_mut().unwrap_or_else(|| made.insert(Sink::list(workers, borrowing)));
+        let sink = at_once.as_mut().unwrap_or_else(|| made.insert(Sink::list(workers)));
         // In one place for all, so that it is compiled into the loop.
         for op in first..ops.min(first + list) {
             emit(sink, op)?;
         }
-        match made.take() {
-            Some(Sink::List(builder)) => drop(vm.submit(builder.finish())?),
-            Some(Sink::Borrowing(builder)) => drop(vm.submit(builder.finish())?),
-            _ => {}
+        if let Some(Sink::List(builder)) = made.take() {
+            vm.submit(builder.finish())?;
         }
     }
     Ok(())
@@ -254,7 +229,7 @@ pub struct Graph<E> {
     vm: Vm,
     variables: Vec<Var>,
     emit: E,
-    lists: Lists,
+    workers: bool,
 }
 
 impl Graph<()> {
@@ -337,7 +312,7 @@ pub(crate) fn variables(vm: &Vm, count: usize) -> Vec<Var> {
 impl<E: for<'a> Fn(&mut Sink<'a>, &'a [Var], usize) -> Result<(), Error>> Graph<E> {
     /// A workload over so many fresh variables.
     fn new(workload: &'static str, vm: Vm, count: usize, emit: E) -> Graph<E> {
-        Graph { workload, variables: variables(&vm, count), vm, emit, lists: Lists::default() }
+        Graph { workload, variables: variables(&vm, count), vm, emit, workers: false }
     }
 
     /// Emits the first `ops` operations in lists of `list`, or by calls that need no list where that is 1, waits for all, and
@@ -348,7 +323,7 @@ impl<E: for<'a> Fn(&mut Sink<'a>, &'a [Var], usize) -> Result<(), Error>> Graph<
     pub fn run(&self, ops: usize, list: usize) -> Result<f64, Error> {
         let before = self.instructions();
         let start = Instant::now();
-        submit_to(&self.vm, ops, list, self.lists, |sink, op| (self.emit)(sink, &self.variables, op))?;
+        submit_to(&self.vm, ops, list, self.workers, |sink, op| (self.emit)(sink, &self.variables, op))?;
         self.vm.wait_all()?;
         let ns = start.elapsed().as_nanos() as f64 / ops as f64;
         let ran = self.instructions() - before;
@@ -361,14 +336,7 @@ impl<E: for<'a> Fn(&mut Sink<'a>, &'a [Var], usize) -> Result<(), Error>> Graph<
     /// The same on workers, which run each operation as soon as what it uses is ready.
     #[must_use]
     pub fn on_workers(mut self) -> Graph<E> {
-        self.lists.workers = true;
-        self
-    }
-
-    /// The same in lists that borrow what they use.
-    #[must_use]
-    pub fn borrowing(mut self) -> Graph<E> {
-        self.lists.borrowing = true;
+        self.workers = true;
         self
     }
 

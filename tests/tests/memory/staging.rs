@@ -40,11 +40,11 @@ fn a_round_trip_goes_through_pinned_memory_that_comes_back() {
 }
 
 #[test]
-fn copies_of_a_list_that_borrows_go_through_pinned_memory_too() {
+fn copies_of_a_list_go_through_pinned_memory_though_its_handles_are_gone() {
     let vm = builder().build().expect("an engine");
     let x = vm.tensor(&[1.0f32, -2.0], &[2]).expect("memory");
     let (there, back) = (x.to(SIM).expect("a copy"), vm.tensor(&[0.0f32; 2], &[2]).expect("memory"));
-    let mut b = InstructionsBuilder::borrowing();
+    let mut b = InstructionsBuilder::new();
     b.fill_into(&x, 3.0).expect("it fits");
     b.copy_into(&x, &there).expect("a copy");
     b.copy_into(&there, &back).expect("a copy");

@@ -397,7 +397,7 @@ fn uses_that_panic_on_their_way_into_a_list_leave_nothing_there() {
 /// Its handles may go as soon as it is submitted, though nothing of it has run: the engine has taken what it needs, and who is given
 /// their memory next comes behind.
 #[test]
-fn a_list_may_borrow_what_it_uses() {
+fn handles_may_go_as_soon_as_their_list_is_submitted() {
     // With one core, too, copies go on while the gate is closed.
     let vm = Vm::builder().detect_races(true).cpu_threads(2).build().expect("an engine");
     let sum = vm.fill(CPU, DType::F32, &[2], 0.0).expect("memory");
@@ -405,7 +405,7 @@ fn a_list_may_borrow_what_it_uses() {
         let (gate, closed) = (ClosedGate::new(), Var::new());
         submit(&vm, |b| b.call_fn("held", CPU, [closed.write()], gate.function()));
         let (x, y) = (on_device(&vm, &[1.0, 2.0]), vm.fill(CPU, DType::F32, &[2], 0.0).expect("memory"));
-        let mut builder = InstructionsBuilder::borrowing();
+        let mut builder = InstructionsBuilder::new();
         builder.fill_into(&x, f32::from(round)).expect("it fits");
         builder.op_into(Op::Add, &[&x, &sum], Params::default(), &y).expect("they fit");
         builder.copy_into(&y, &sum).expect("they fit");
@@ -421,17 +421,17 @@ fn a_list_may_borrow_what_it_uses() {
 }
 
 #[test]
-fn a_list_that_borrows_is_refused_whole() {
+fn a_list_with_a_read_of_what_was_never_written_is_refused_whole() {
     let vm = vm();
     let (x, unwritten) = (on_device(&vm, &[1.0, 2.0]), vm.var());
     let nothing = Tensor::unbound(CPU.into(), MemoryKind::Device, DType::F32, x.shape());
-    let mut builder = InstructionsBuilder::borrowing();
+    let mut builder = InstructionsBuilder::new();
     builder.fill_into(&x, 5.0).expect("it fits");
     builder.push("late", CPU, [unwritten.write(), nothing.read()], || Ok(()));
     let refused = vm.submit(builder.finish()).map(drop);
     assert!(matches!(refused, Err(Error::NeverWritten { line: 1, .. })), "{refused:?}");
     assert_eq!(x.to_vec::<f32>(), Ok(vec![1.0, 2.0]));
-    let mut builder = InstructionsBuilder::borrowing();
+    let mut builder = InstructionsBuilder::new();
     builder.fill_into(&nothing, 4.0).expect("it fits");
     vm.try_submit(builder.finish()).expect("there is room").wait().expect("it passes");
     assert_eq!(nothing.to_vec::<f32>(), Ok(vec![4.0; 2]), "the handle knows what the list made of it");

@@ -1,15 +1,12 @@
-//! Lists that borrow what they use are the lists that hold it, without the counting; and lists of either kind reuse the buffers
-//! of those before.
+//! Lists: what is in them, that they hold what they use, and that they reuse the buffers of those before.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::borrow::Borrow;
 use std::cell::Cell;
 use std::panic::Location;
 
 use streamvm_ep::{Access, DType, DeviceId, MemoryKind, Op, Params, Shape};
 use streamvm_instructions::{
-    BuildError, Declared, Generator, HeldUse, InstructionList, InstructionsBuilder, Keep, Kind, Listed, Place, Tensor,
-    Var,
+    BuildError, Generator, HeldUse, InstructionList, InstructionsBuilder, Kind, Place, Tensor, Var,
 };
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -44,16 +41,7 @@ fn tensor() -> Tensor {
 }
 
 /// A call of each kind that makes no tensor.
-fn emit<'u, T, V>(
-    b: &mut InstructionsBuilder<Declared<T, V>>,
-    [x, y, z]: [&'u Tensor; 3],
-    variable: &'u Var,
-) -> Result<(), BuildError>
-where
-    T: Borrow<Tensor>,
-    V: Borrow<Var>,
-    Declared<T, V>: Keep<'u>,
-{
+fn emit(b: &mut InstructionsBuilder, [x, y, z]: [&Tensor; 3], variable: &Var) -> Result<(), BuildError> {
     b.fill_into(x, 1.0)?;
     b.copy_into(x, y)?;
     b.op_into(Op::Add, &[x, y], Params::default(), z)?;
@@ -72,12 +60,7 @@ where
 }
 
 /// A call of each of the other kinds, which make an event or have a generator.
-fn emit_more<'u, T, V>(b: &mut InstructionsBuilder<Declared<T, V>>, [x, y]: [&'u Tensor; 2]) -> Result<(), BuildError>
-where
-    T: Borrow<Tensor>,
-    V: Borrow<Var>,
-    Declared<T, V>: Keep<'u>,
-{
+fn emit_more(b: &mut InstructionsBuilder, [x, y]: [&Tensor; 2]) -> Result<(), BuildError> {
     let generator = Generator::new(7);
     b.uniform_into(&generator, x)?;
     b.normal_into(&generator, y)?;
@@ -87,10 +70,7 @@ where
 }
 
 /// What a list says of its lines: streams, kinds, names, and for each use its access and its resource.
-fn told<T: Borrow<Tensor>, V: Borrow<Var>>(list: &InstructionList<Declared<T, V>>) -> Vec<String>
-where
-    Declared<T, V>: Listed,
-{
+fn told(list: &InstructionList) -> Vec<String> {
     let told = list.instructions().iter().map(|line| {
         let uses = list.uses(line).iter().map(|u| (u.access(), std::ptr::from_ref(u.resource()) as usize));
         let (uses, name): (Vec<(Access, usize)>, _) = (uses.collect(), line.kind.name());
@@ -100,28 +80,31 @@ where
 }
 
 #[test]
-fn a_list_that_borrows_is_the_list_that_holds() {
+fn a_list_holds_what_it_uses_and_says_the_same_in_reused_buffers() {
     let ([x, y, z], variable) = ([tensor(), tensor(), tensor()], Var::counted());
-    let (mut holding, mut borrowing) = (InstructionsBuilder::new(), InstructionsBuilder::borrowing());
-    emit(&mut holding, [&x, &y, &z], &variable).expect("a list");
-    emit_more(&mut holding, [&x, &y]).expect("a list");
-    emit(&mut borrowing, [&x, &y, &z], &variable).expect("a list");
-    emit_more(&mut borrowing, [&x, &y]).expect("a list");
-    let (holding, borrowing) = (holding.finish(), borrowing.finish());
-    assert_eq!(told(&holding), told(&borrowing));
-    assert_eq!(holding.to_string(), borrowing.to_string());
-    assert_eq!(holding.len(), 18);
-    // What is held is there when its handles are gone.
-    drop(borrowing);
-    drop((x, y, z, variable));
-    let held: &HeldUse = &holding.uses(&holding.instructions()[0])[0];
-    assert_eq!(held.as_tensor().map(Tensor::place), Some(Place::Device(CPU)));
+    let list = || {
+        let mut builder = InstructionsBuilder::new();
+        emit(&mut builder, [&x, &y, &z], &variable).expect("a list");
+        emit_more(&mut builder, [&x, &y]).expect("a list");
+        builder.finish()
+    };
+    // The second is in other buffers, the third in those of the second.
+    let (first, second) = (list(), list());
+    let (seen, printed) = (told(&second), second.to_string());
+    drop(second);
+    let third = list();
+    assert_eq!((told(&third), third.to_string()), (seen.clone(), printed.clone()));
+    assert_eq!((told(&first), first.to_string()), (seen, printed));
+    assert_eq!(third.len(), 18);
+    drop((first, x, y, z, variable));
+    let held: &HeldUse = &third.uses(&third.instructions()[0])[0];
+    assert_eq!(held.as_tensor().map(Tensor::place), Some(Place::Device(CPU)), "it is there when its handles are gone");
 }
 
 #[test]
-fn a_call_that_is_refused_leaves_nothing_in_a_list_that_borrows() {
+fn a_call_that_is_refused_leaves_nothing_in_the_list() {
     let (x, y) = (tensor(), tensor());
-    let mut b = InstructionsBuilder::borrowing();
+    let mut b = InstructionsBuilder::new();
     b.fill_into(&x, 1.0).expect("it fits");
     let refused = b.call_fn("both", CPU, [x.read(), x.write()], |_| Ok(()));
     assert!(matches!(refused, Err(BuildError::Overlap { .. })), "{refused:?}");
@@ -132,12 +115,12 @@ fn a_call_that_is_refused_leaves_nothing_in_a_list_that_borrows() {
 
 /// Instructions that no call of a builder makes, and lists behind lists.
 #[test]
-fn a_list_that_borrows_is_added_to_as_one_that_holds() {
+fn instructions_and_lists_are_put_behind_a_list() {
     let (x, y) = (tensor(), tensor());
-    let mut b = InstructionsBuilder::borrowing();
+    let mut b = InstructionsBuilder::new();
     b.fill_into(&x, 1.0).expect("it fits");
     let mut list = b.finish();
-    let mut b = InstructionsBuilder::borrowing();
+    let mut b = InstructionsBuilder::new();
     b.fill_into(&y, 2.0).expect("it fits");
     list.append(b.finish());
     let (stream, site) = (StreamKey::new(CPU, StreamType::Compute, 0), Location::caller());
@@ -153,19 +136,16 @@ fn a_list_that_borrows_is_added_to_as_one_that_holds() {
 }
 
 #[test]
-fn lists_after_the_first_allocate_nothing_whichever_kind_they_are() {
+fn lists_after_the_first_allocate_nothing() {
     let ([x, y, z], variable) = ([tensor(), tensor(), tensor()], Var::new());
-    let both = || {
-        let mut b = InstructionsBuilder::borrowing();
-        emit(&mut b, [&x, &y, &z], &variable).expect("a list");
-        drop(b.finish());
+    let list = || {
         let mut b = InstructionsBuilder::new();
         emit(&mut b, [&x, &y, &z], &variable).expect("a list");
         drop(b.finish());
     };
-    both();
+    list();
     let before = ALLOCATIONS.get();
-    both();
+    list();
     assert_eq!(ALLOCATIONS.get() - before, 0);
     drop(std::hint::black_box(Box::new(1)));
     assert_eq!(ALLOCATIONS.get() - before, 1, "the counter counts");
