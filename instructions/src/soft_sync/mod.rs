@@ -414,6 +414,18 @@ impl SoftSync {
     ) -> Range<u32> {
         let (mode, clocks, needs) = (self.mode, &self.clocks, &mut self.needs);
         let planted = self.planted;
+        // Most instructions of a chain use one resource: its record is found once.
+        if let [only] = uses {
+            let dependence = &mut self.dependences[only.resource.index()];
+            if is_whole(dependence, only) {
+                tell_read(dependence, only.access, read);
+                if !dependence.is_of(at.stream) {
+                    Needs { at, mode, clocks, needs, observed }.of_whole(dependence, only.access);
+                }
+                mark(dependence, at, only, observed, planted);
+                return if self.needs.is_empty() { 0..0 } else { self.settle(at) };
+            }
+        }
         // All needs before any mark, so that no use of a resource finds a mark of another use by the same instruction.
         let mut with_parts = None;
         for (index, u) in uses.iter().enumerate() {
