@@ -112,19 +112,6 @@ impl<P: Pair> Default for Hoard<P> {
 }
 
 impl<P: Pair> Hoard<P> {
-    /// Lets go of all, and takes out the room for its values.
-    pub fn take_room(&mut self) -> Vec<Held<P>> {
-        self.clear();
-        mem::take(&mut self.values)
-    }
-
-    /// Gives it room for values, and lets go of all.
-    pub fn give_room(&mut self, room: Vec<Held<P>>) {
-        self.clear();
-        self.values = room;
-        self.values.clear();
-    }
-
     /// Lets go of all, and keeps its room.
     pub fn clear(&mut self) {
         self.values.clear();

@@ -253,10 +253,6 @@ fn a_hoard_is_moved_behind_another_and_used_again() {
     assert_eq!((first.as_slice().len(), first.capacity(), ended.get()), (0, room, 2));
     first.push(Either::Number(&ended.number(3)));
     assert_eq!((numbers(&first), ended.get()), (vec![3], 2));
-    let values = first.take_room();
-    assert_eq!((values.len(), values.capacity(), first.capacity(), ended.get()), (0, room, 0, 3));
-    first.give_room(values);
-    assert_eq!((first.as_slice().len(), first.capacity()), (0, room));
 }
 
 /// Threads that show what the others drop, over and over: each value ends once, and not before its last hoard.

@@ -125,7 +125,7 @@ struct Model {
     unordered: bool,
     /// The pass goes by the last use alone, so it waits for more than is needed.
     last_use: bool,
-    /// What fails by itself or is skipped.
+    /// The instructions that fail by themselves or are skipped.
     failed: BTreeSet<Point>,
 }
 

@@ -7,7 +7,6 @@
 //! A use may be recorded only by its hull, the range from its first to its last byte. It touches those two for certain, and need not touch
 //! the bytes between. So a pair that only such bytes make is kept as *uncertain*, and an access by a hull never replaces an exact one.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -333,17 +332,12 @@ impl Finder<'_> {
             self.needs.all.push(need);
             return;
         }
-        // What is certain is told, and of that the kind that comes first.
+        // The report tells of a pair the bytes that it shares for certain, if there are any, and of these the kind that comes first.
         let known = &mut self.needs.all[index];
-        match (certain, kind).cmp(&(known.certain, known.kind)) {
-            _ if certain != known.certain => {
-                if certain {
-                    *known = need;
-                }
-            }
-            Ordering::Equal => known.total += total,
-            Ordering::Less => *known = need,
-            Ordering::Greater => {}
+        if (certain, kind) == (known.certain, known.kind) {
+            known.total += total;
+        } else if (certain && !known.certain) || (certain == known.certain && kind < known.kind) {
+            *known = need;
         }
     }
 

@@ -154,6 +154,21 @@ fn a_life_may_begin_before_the_accesses_of_the_one_before_are_told() {
 }
 
 #[test]
+fn a_finding_names_the_stream_of_an_instruction_and_not_the_actor_that_many_share() {
+    let detector = detector();
+    let (shared, other) = (detector.actor("an instruction on workers"), detector.actor("other"));
+    detector.bind(1, detector.actor("workers@cpu:0:0"));
+    let of_workers = Label { actor: Some(shared), ..label(1) };
+    detector.access(shared, &of_workers, &touch(0..8, Access::Write, None));
+    detector.access(other, &label(2), &touch(0..8, Access::Write, None));
+    let of_workers = Label { actor: Some(shared), ..label(3) };
+    detector.access(shared, &of_workers, &touch(0..8, Access::Write, None));
+    let did: Vec<_> = detector.findings().iter().map(|it| (it.first_did.clone(), it.second_did.clone())).collect();
+    let (worker, other) = ("write on workers@cpu:0:0".to_owned(), "write on other".to_owned());
+    assert_eq!(did, [(worker.clone(), other.clone()), (other, worker)]);
+}
+
+#[test]
 fn bytes_that_are_forgotten_are_as_new_and_leave_nothing_behind() {
     let detector = detector();
     let (a, b) = (detector.actor("a"), detector.actor("b"));

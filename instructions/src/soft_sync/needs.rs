@@ -31,7 +31,7 @@ enum Standing {
 }
 
 impl<O: Observed> Needs<'_, O> {
-    /// What a use of a resource whose record is whole must come after, of other streams.
+    /// Adds the points of other streams that a use of a resource must come after, where the resource's record is whole.
     #[inline]
     pub(super) fn of_whole(&mut self, dependence: &mut Dependence, access: Access) {
         let known =
@@ -41,7 +41,8 @@ impl<O: Observed> Needs<'_, O> {
         }
     }
 
-    /// What a use of a resource must come after, of other streams. Adds to `shown` the points whose writes it reads from a split record.
+    /// Adds the points of other streams that a use of a resource must come after. Where the resource's record is split, `shown` gets the points
+    /// whose writes the use reads.
     pub(super) fn of_use(
         &mut self,
         dependence: &mut Dependence,
@@ -78,7 +79,7 @@ impl<O: Observed> Needs<'_, O> {
         }
     }
 
-    /// What a use of a storage that is used in parts must come after.
+    /// Adds the points that a use must come after, where the record of its resource is split.
     fn of_part(
         &mut self,
         parts: &mut Parts,

@@ -118,7 +118,7 @@ impl Drop for EndsWithAPanic {
 /// The two phases: after the first, caches and tables are warm.
 const PHASES: u64 = 2;
 
-/// What the threads that load the engine share. The same threads run both phases: the C library gives each new thread an arena of its
+/// State that the load threads share. The same threads run both phases: the C library gives each new thread an arena of its
 /// own, which would count as growth.
 struct LoadThreads {
     /// All threads begin a phase here, and end it here.
@@ -133,7 +133,7 @@ impl LoadThreads {
         std::mem::take(&mut *self.collected.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What one thread does: its load, phase after phase.
+    /// Runs the load of one thread, phase after phase.
     fn run_phases(&self, load: &Load, seed: u64, thread: u64) {
         let _guard = EndsWithAPanic;
         for phase in 0..PHASES {

@@ -89,7 +89,7 @@ struct Program<'vm> {
     held: Held<'vm>,
     /// Of those that failed, in program order, whom no wait has been told.
     uncollected: BTreeMap<usize, String>,
-    /// What dropped futures may have been told.
+    /// Failures that the callback of a dropped future may have been told.
     perhaps_told: BTreeSet<String>,
     /// Where each root cause stands in program order.
     places: BTreeMap<String, usize>,

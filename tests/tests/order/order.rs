@@ -470,3 +470,26 @@ fn what_is_submitted_singly_and_in_lists_keeps_the_order_of_its_lane() {
         });
     }
 }
+
+/// The race detector gives the address of a variable to another one once no access of the first is still to be told. The first
+/// detector that did so freed the address before it had forgotten the accesses there, and reported races that were none.
+#[test]
+fn variables_that_live_for_a_moment_are_no_races() {
+    let vm = Vm::builder().detect_races(true).workers(2).build().expect("an engine");
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for round in 0..3_000 {
+                    let (one, two) = (vm.var(), vm.var());
+                    vm.push("first", [one.write()], || Ok(())).expect("there is room");
+                    vm.push("second", [one.read(), two.write()], || Ok(())).expect("there is room");
+                    if round % 3 == 0 {
+                        vm.call_fn("third", CPU, [two.update()], |_| Ok(())).expect("there is room");
+                    }
+                }
+            });
+        }
+    });
+    vm.wait_all().expect("all is well");
+    assert_eq!(vm.races(), []);
+}
