@@ -46,7 +46,7 @@ impl Plan {
         self.waits_in(&planned.waits)
     }
 
-    /// The waits that [`SoftSync::order`] gave.
+    /// The waits that [`SoftSync::order`](super::SoftSync::order) gave.
     #[inline]
     pub fn waits_in(&self, range: &Range<u32>) -> &[Wait] {
         &self.waits[range.start as usize..range.end as usize]
