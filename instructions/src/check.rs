@@ -68,8 +68,10 @@ pub(crate) fn check_op_into(
 /// An op may write exactly the view that it reads if it is elementwise, and share no byte with its inputs otherwise.
 pub(crate) fn check_in_place(op: Op, inputs: &[&Tensor], output: &Tensor) -> Result<(), BuildError> {
     for (index, input) in inputs.iter().enumerate() {
-        let same = input.shares_storage(output) && input.layout() == output.layout();
-        if input.overlaps(output) && !(same && op.is_elementwise()) {
+        if op.is_elementwise() && input.shares_storage(output) && input.layout() == output.layout() {
+            continue;
+        }
+        if input.overlaps(output) {
             return Err(BuildError::Overlap {
                 what: op.name().to_owned(),
                 first: inputs.len(),

@@ -322,19 +322,23 @@ impl Room {
         }
     }
 
-    /// Lets the first in, and those behind it for which what is pending then is still low. The next one is told when to look again. Called
-    /// by the first.
+    /// Lets the first in once what is pending is low, and with it as many of those behind it as fit under the high mark: so a submitter is not
+    /// blocked again at each of its submissions. The next one is told when to look again. Called by the first.
     fn let_in(&self, queue: &mut Queue, vm: &Shared) {
         let limits = vm.limits;
+        let mut any = false;
         while let Some(first) = queue.waiting.front() {
             self.low.store(limits.low_instructions(first.more), Ordering::SeqCst);
             self.void_shares();
             self.armed.store(true, Ordering::SeqCst);
             // Orders the store before the looks at the timelines, which are plain loads.
             fence(Ordering::SeqCst);
-            if !limits.low(self.pending(vm), first.more) && !self.is_overtaken(vm) {
+            let pending = self.pending(vm);
+            let fits = if any { limits.admit(pending, first.more) } else { limits.low(pending, first.more) };
+            if !fits && !self.is_overtaken(vm) {
                 break;
             }
+            any = true;
             self.granted.fetch_add(first.more, Ordering::Relaxed);
             self.overtaken.store(0, Ordering::Relaxed);
             first.told.notify_one();
