@@ -42,8 +42,9 @@ type LastWrites = SmallVec<[Awaited; 1]>;
 
 /// The state of one engine: open, closed, gone with resources left, or none.
 pub(crate) struct Handle {
-    /// Marks, clocks, numbering, publishing: the one short lock of a submission.
-    inside: Mutex<Inside>,
+    /// Marks, clocks, numbering, publishing: the one short lock of a submission. With what it guards on a line of its own, and what is
+    /// only read, before and behind it, on another: submitters pass the lock from core to core.
+    inside: CachePadded<Mutex<Inside>>,
     /// Handles of resources that were dropped since the last submission.
     pub(crate) releases: CachePadded<Releases>,
     /// No submission takes what is released: the engine is gone.
@@ -68,7 +69,7 @@ enum Found {
     /// What its threads have left to do.
     Closed(Weak<Shared>),
     /// The engine is gone, and resources are still bound to it.
-    Gone(Remains),
+    Gone(Box<Remains>),
     /// No engine, and nothing that is bound to one: the next one that is built may come.
     Idle,
 }
@@ -135,7 +136,7 @@ impl Handle {
     /// One more handle, for good.
     fn make() -> &'static Handle {
         Box::leak(Box::new(Handle {
-            inside: Mutex::new(Inside { vm: Found::Idle, state: None }),
+            inside: CachePadded::new(Mutex::new(Inside { vm: Found::Idle, state: None })),
             releases: CachePadded::default(),
             gone: AtomicBool::new(false),
             fork: Fork::new(),
@@ -164,7 +165,7 @@ impl Handle {
     /// The engine is gone, and this is left of it.
     fn end(&'static self, remains: Remains) {
         let mut inside = self.lock();
-        inside.vm = Found::Gone(remains);
+        inside.vm = Found::Gone(Box::new(remains));
         let state = inside.state.take();
         // Before the look at what was released: a release that this look does not see finds the flag.
         self.gone.store(true, Ordering::Release);

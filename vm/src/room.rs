@@ -6,9 +6,9 @@
 //!
 //! Submitters that wait are let in **in the order in which they came** ([`Queue`]), and while one waits no caller's thread that comes
 //! later is let in: it waits behind it, or is refused if it does not wait. So a list that needs much room waits for what is pending and for those
-//! before it in the queue, and for no later submission of another caller. The first in the queue finds out whether there is room for it, and for how many
-//! behind it. Who is let in has left the queue, and its room is *granted*: it counts as pending until the list is
-//! submitted or given up.
+//! before it in the queue, and for no later submission of another caller. Once what is pending has fallen to the low mark, the first in the queue is let in,
+//! and with it as many behind it as fit under the high mark, by the thread that finds that out: mostly one that passes instructions. A submitter that is
+//! let in has left the queue, and its room is *granted*: it counts as pending until the list is submitted or given up.
 //!
 //! Threads of the engine never wait, so they do go ahead, within their overdraft. Once they have submitted as many instructions ahead
 //! of the first in the queue as may be pending, it is let in though there is no room. So there may be pending at most the overdraft and
@@ -131,7 +131,7 @@ struct Waiting {
     number: u64,
     /// Instructions that it wants to submit.
     more: u64,
-    /// Told when it was let in, when it has become the first, and when the first has to look again.
+    /// Told when it was let in, and when it is the first and has to look again.
     told: Arc<Condvar>,
 }
 
@@ -233,7 +233,12 @@ impl Room {
             let enough = pending.instructions <= low && pending.bytes <= vm.limits.bytes / 2;
             let due = enough || pending.instructions == 0 || self.is_overtaken(vm);
             if due && self.armed.swap(false, Ordering::SeqCst) {
-                unpoisoned(self.queue.lock()).tell_first();
+                // Here, and not by the first once it has woken: what runs out of work meanwhile would wait for it.
+                let mut queue = unpoisoned(self.queue.lock());
+                self.let_in(&mut queue, vm);
+                drop(queue);
+                published = u64::MAX;
+                continue;
             }
             if !self.armed.load(Ordering::SeqCst) {
                 return;
@@ -323,7 +328,7 @@ impl Room {
     }
 
     /// Lets the first in once what is pending is low, and with it as many of those behind it as fit under the high mark: so a submitter is not
-    /// blocked again at each of its submissions. The next one is told when to look again. Called by the first.
+    /// blocked again at each of its submissions. The next one is told when to look again. Called by the first, and by threads that pass instructions.
     fn let_in(&self, queue: &mut Queue, vm: &Shared) {
         let limits = vm.limits;
         let mut any = false;
