@@ -32,8 +32,9 @@ test: ## every test: units, suites, documentation examples, example programs
 	$(TARGET)/debug/examples/build_files examples
 	$(TARGET)/debug/examples/producer_consumer examples
 
-lint: ## formatting, clippy and documentation, warnings are errors
+lint: ## formatting, the direction of imports, clippy and documentation; warnings are errors (needs python3)
 	$(CARGO) fmt --all --check
+	python3 -B tests/layers/layers.py
 	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
 	# With the examples come the dependencies of tests, so that what clippy has checked is not checked anew with other features.
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --workspace --no-deps --lib --bins --examples
@@ -104,7 +105,7 @@ soak: ## a mixed load for MINUTES=5: prints memory, events, pools and latency, f
 # The files of the engine that own a state which others change through them.
 # A comma within the arguments of a `call`.
 comma := ,
-STATES = cells slot inbox progress completion failures claims waiters room handle releases idle beds sleep
+STATES = dispatch/dependence_node queue/node queue/mpsc progress/unordered execute/completion progress/failures progress/claims progress/waiters execute/backpressure engine/handle submit/deferred_free engine/idle_handles dispatch/idle_set sync/parker
 SHARD ?= 0/1
 
 # cargo-mutants ends with 2 where a mutant lived and with 3 where one ran out of time: the next files are tried all the same.
@@ -137,7 +138,7 @@ asan: ## memory errors and leaks, as the address sanitizer sees them: the load a
 ptx: ## compile the CUDA kernels to the PTX that is committed, and try it for each architecture (python3 and PyPI, no GPU)
 	python3 -m venv $(TARGET)/ptx-tools
 	$(TARGET)/ptx-tools/bin/pip install --quiet -r ep/src/cuda/kernels/nvrtc.txt -r ep/src/cuda/kernels/ptxas.txt
-	$(TARGET)/ptx-tools/bin/python ep/src/cuda/kernels/ptx.py ep/src/cuda/ptx
+	$(TARGET)/ptx-tools/bin/python ep/src/cuda/kernels/ptx.py ep/ptx
 
 deny: ## licences and sources of dependencies (needs cargo-deny)
 	$(CARGO) deny check licenses bans sources

@@ -26,7 +26,7 @@ fn main() -> Result<(), Error> {
     // Views share memory. Reading back is the only call that waits.
     println!("h         {:?}", h.to_vec::<f32>()?);
     println!("squared   {:?}", squared.to_vec::<f32>()?);
-    println!("transpose {:?}", x.permute(&[1, 0]).map_err(streamvm::BuildError::from)?.to_vec::<f32>()?);
+    println!("transpose {:?}", x.permute(&[1, 0])?.to_vec::<f32>()?);
 
     // An error comes back with the operation that caused it, and the engine goes on.
     let ones = vm.fill(device, DType::I32, &[2], 1)?;

@@ -1,9 +1,8 @@
-//! Counts of instructions of the processor, beside the counts that were committed.
+//! Counts of processor instructions, compared with committed counts.
 //!
-//! A count is the same from run to run, where a time is not: a path that grew by a few instructions shows. The benchmark
-//! `instructions` counts; this reads what it found (the summaries that gungraun writes) and compares it, per operation,
-//! with the baseline: a JSON object of targets, each an object of workloads and counts. A count of one kind of processor
-//! says nothing about another.
+//! Unlike a time, a count is the same from run to run, so it shows a path that grew by a few instructions. The benchmark `instructions`
+//! counts; this module reads the summaries that gungraun writes and compares them, per operation, with the baseline. The baseline is a
+//! JSON object of targets, each an object of workloads and counts. A count on one kind of processor does not apply to another.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::error::Error;
+use crate::harness::error::Error;
 
 /// Operations of each counted workload.
 pub const OPS: usize = 6_400;
@@ -19,7 +18,7 @@ pub const OPS: usize = 6_400;
 /// Counts per operation, by workload.
 pub type Counts = BTreeMap<String, f64>;
 
-/// Reads every summary under `folder`, whose names are `summary.json`, as counts per operation.
+/// Reads every file `summary.json` below `folder`, as counts per operation.
 ///
 /// # Errors
 /// A folder or file cannot be read; there is no summary; a summary has no count.
@@ -62,12 +61,12 @@ fn summary(path: &Path) -> Result<(String, f64), Error> {
     }
 }
 
-/// This machine's target, as baselines name it.
+/// The target of this machine, by its name in baselines.
 pub fn target() -> String {
     format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS)
 }
 
-/// Reads the counts of `target` in a baseline: `None` if it has none.
+/// Reads the counts of `target` in a baseline; `None` if the baseline has none.
 ///
 /// # Errors
 /// The file cannot be read, or is not an object of objects of numbers.
@@ -82,10 +81,10 @@ fn targets(path: &Path) -> Result<BTreeMap<String, Counts>, Error> {
     })
 }
 
-/// Writes `counts` as the new baseline of `target`, one workload a line, and leaves those of other targets.
+/// Writes `counts` as the new baseline of `target`, one workload a line, and keeps those of other targets.
 ///
 /// # Errors
-/// The file is there and cannot be read, or it cannot be written.
+/// The file exists and cannot be read, or it cannot be written.
 pub fn write(path: &Path, target: &str, counts: &Counts) -> Result<(), Error> {
     let mut all = if path.exists() { targets(path)? } else { BTreeMap::new() };
     all.insert(target.to_owned(), counts.iter().map(|(name, count)| (name.clone(), count.round())).collect());
@@ -93,30 +92,30 @@ pub fn write(path: &Path, target: &str, counts: &Counts) -> Result<(), Error> {
     fs::write(path, format!("{:#}\n", serde_json::json!(all))).map_err(failed)
 }
 
-/// One workload's count beside the committed one.
+/// The count of one workload beside its committed count.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Change {
     /// The workload.
     pub workload: String,
     /// The committed count per operation; `None` for a new workload.
     pub before: Option<f64>,
-    /// The count per operation now; `None` for one that is gone.
+    /// The count per operation now; `None` for a workload that no longer exists.
     pub now: Option<f64>,
 }
 
 impl Change {
-    /// By how many percent it grew; `None` for a workload that is new or gone.
+    /// The growth in percent; `None` for a workload that is new or no longer exists.
     pub fn percent(&self) -> Option<f64> {
         Some((self.now? / self.before? - 1.0) * 100.0)
     }
 
-    /// Whether it must be looked at: it grew by more than `limit` percent, or one side is missing.
+    /// Must a person look at the change? True if the count grew by more than `limit` percent, or if one side is missing.
     pub fn is_bad(&self, limit: f64) -> bool {
         self.percent().is_none_or(|percent| percent > limit)
     }
 }
 
-/// Every workload of either side.
+/// The changes of all workloads of both sides.
 pub fn compare(before: &Counts, now: &Counts) -> Vec<Change> {
     let mut workloads: Vec<&String> = before.keys().chain(now.keys()).collect();
     workloads.sort_unstable();
@@ -135,7 +134,7 @@ pub fn table(changes: &[Change], limit: f64) -> String {
     let mut text = format!("{:width$}  {:>9}  {:>9}  {:>8}\n", "workload", "committed", "now", "change");
     for change in changes {
         let count = |count: Option<f64>| count.map_or("-".to_owned(), |count| format!("{count:.0}"));
-        // Added to nothing, a negative zero is a zero.
+        // Adding zero turns a negative zero into zero.
         let tenths = |percent: f64| (percent * 10.0).round() / 10.0 + 0.0;
         let percent = change.percent().map_or("-".to_owned(), |percent| format!("{:+.1} %", tenths(percent)));
         let verdict = if change.is_bad(limit) { "  !" } else { "" };

@@ -1,19 +1,31 @@
 //! The script language of the `streamvm` command.
 //!
-//! A script names devices and tensors, copies, computes, and looks at results; it compiles to the
-//! instruction lists of streamvm and adds nothing of its own to how they run. `docs/language.md` is the
-//! reference. The stages, each in a module of its own:
+//! A script names devices and tensors, copies, computes, and looks at results. It compiles to instruction lists of streamvm, which
+//! run like any other list. `docs/language.md` is the reference. The stages:
 //!
 //! ```text
 //! source ─ lexer ─ parser ─> ast ─ check ─┬─ run    submits lists, prints, compares, saves
 //!                                         └─ plan   one list with its waits and records, runs nothing
 //! ```
 //!
-//! [`check`](check::check) walks the script with the same [`emitter`](emit::Emitter) that runs it, on
-//! tensors without values, so whatever can be known to be wrong is known before anything runs.
+//! Each folder is a layer, and imports only the folders below it:
+//!
+//! ```text
+//! command    subcommands: options, outputs, exit codes
+//! execute    runs a script on an engine
+//! analysis   errors and the plan of a script, without running it
+//! emit       from expressions to instructions
+//! files      tensor files, and files that are written
+//! values     arrays: compared and shown
+//! syntax     source, tokens, syntax tree, messages
+//! base       names of the engine, functions over text
+//! ```
+//!
+//! [`check`](analysis::check::check) walks the script with the same [`emitter`](emit::Emitter) that runs it, on tensors without
+//! values, so every error that does not depend on values is found before anything runs.
 //!
 //! ```
-//! use streamvm_cli::{parser::parse, source::Source};
+//! use streamvm_cli::syntax::{parser::parse, source::Source};
 //!
 //! let source = Source::from_text("example.svm", ".", "let h = mtmul x w");
 //! let errors = parse(&source).unwrap_err();
@@ -21,29 +33,11 @@
 //! ```
 #![deny(unsafe_code)]
 
-mod aliases;
-pub mod array;
-pub mod ast;
-pub mod check;
+pub mod analysis;
+pub mod base;
 pub mod command;
-pub mod compare;
-pub mod devices;
-pub mod diagnostic;
 pub mod emit;
-mod engine;
+pub mod execute;
 pub mod files;
-pub mod functions;
-mod issued;
-pub mod lexer;
-pub mod output;
-mod outputs;
-pub mod parser;
-mod place;
-pub mod plan;
-mod races;
-pub mod report;
-pub mod run;
-pub mod show;
-mod sites;
-pub mod source;
-pub mod verify;
+pub mod syntax;
+pub mod values;

@@ -1,7 +1,7 @@
 //! The `streamvm` command: runs, checks and plans scripts, verifies traces, and lists devices.
 //!
-//! This file is arguments, logging and the exit code; [`streamvm_cli::command`] does the work. Ctrl-C has
-//! its default effect: the process ends at once, exit code 130 in a shell.
+//! This file holds arguments, logging and the exit code; [`streamvm_cli::command`] does the work. Ctrl-C has its default effect: the
+//! process ends at once, exit code 130 in a shell.
 #![deny(unsafe_code)]
 
 use std::io::{self, Write};
@@ -11,9 +11,10 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use streamvm::ep::DeviceId;
 use streamvm::{EngineKind, Mode};
-use streamvm_cli::command::{EngineOptions, Exit, ScriptOptions, check_script, list_devices, run_script, written};
-use streamvm_cli::diagnostic::without_controls;
-use streamvm_cli::verify::verify_trace;
+use streamvm_cli::base::printable::without_controls;
+use streamvm_cli::command::verify::verify_trace;
+use streamvm_cli::command::{Exit, ScriptOptions, check_script, list_devices, run_script, written};
+use streamvm_cli::execute::engine_options::EngineOptions;
 
 /// An asynchronous execution engine for accelerators: scripts that copy and compute.
 ///
@@ -161,17 +162,17 @@ fn main() -> ExitCode {
     | Command::Check { log, .. }
     | Command::Verify { log, .. }
     | Command::Devices { log, .. }) = &cli.command;
-    // What fails is told by the command itself, at its statement; the engine would say it again.
+    // The command reports every failure at its statement, so the log of the engine is off: it would report the failure again.
     let default = if log.verbose { "warn,streamvm_cli=info,streamvm=off" } else { "warn,streamvm=off" };
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(default)).init();
 
     let (out, err) = (&mut io::stdout().lock(), &mut io::stderr());
-    // An error here means that stderr cannot be written: only the exit code is left to tell.
+    // An error here means that stderr cannot be written, so only the exit code can report it.
     act(cli.command, out, err).map_or(ExitCode::FAILURE, |exit| ExitCode::from(exit.code()))
 }
 
 fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Exit> {
-    // A wrong name is refused whatever is done, so that `check` finds what `run` would refuse.
+    // A wrong name in the variable is refused by `check` too, so that `check` finds what `run` would refuse.
     let named = match EngineKind::of_environment() {
         Ok(named) => named.map(|kind| if kind == EngineKind::Inline { Mode::Inline } else { Mode::Threaded }),
         Err(error) if !matches!(command, Command::Verify { .. } | Command::Run { mode: Some(_), .. }) => {
@@ -195,11 +196,11 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
     }
 }
 
-/// Prints the help, the version, or what is wrong with the arguments, which may be names of files.
+/// Prints the help, the version, or the error in the arguments, which may contain names of files.
 fn tell(told: &clap::Error) -> ExitCode {
     let text = told.to_string();
     let plain = without_controls(&text);
-    // As clap does it, with colours, unless that would send the terminal more than colours.
+    // clap prints with colours; text that contains other control characters is printed escaped and without colours.
     let print = || if plain == text { told.print() } else { write!(io::stderr(), "{plain}") };
     let printed = print().and_then(|()| io::stdout().flush());
     let is_fine = !told.use_stderr();
@@ -207,7 +208,7 @@ fn tell(told: &clap::Error) -> ExitCode {
         Ok(()) if is_fine => ExitCode::SUCCESS,
         Ok(()) => ExitCode::from(Exit::Rejected.code()),
         Err(error) => {
-            // Where stderr cannot be written either, the exit code has to do.
+            // If stderr cannot be written either, only the exit code reports the error.
             let _ = written(Err(error), &mut io::stderr());
             ExitCode::from(if is_fine { Exit::Failed.code() } else { Exit::Rejected.code() })
         }
@@ -223,7 +224,7 @@ impl ScriptArgs {
 
 impl EngineArgs {
     fn options(&self, mode: Mode) -> EngineOptions {
-        // A simulated run without a simulated device would show little.
+        // A simulated run gets at least one simulated device, since without one it would show little.
         let least = u32::from(matches!(mode, Mode::Simulated { .. }));
         EngineOptions {
             mode,

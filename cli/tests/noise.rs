@@ -5,13 +5,14 @@ mod common;
 use proptest::prelude::*;
 use std::path::Path;
 
-use streamvm_cli::ast::{Block, StatementKind};
-use streamvm_cli::command::{EngineOptions, Exit, ScriptOptions, check_text, run_script};
-use streamvm_cli::devices::{Available, Devices};
-use streamvm_cli::diagnostic::render_all;
-use streamvm_cli::parser::parse;
-use streamvm_cli::plan::plan;
-use streamvm_cli::source::{MAX_SOURCE_BYTES, ReadError, Source};
+use streamvm_cli::analysis::plan::plan;
+use streamvm_cli::command::{Exit, ScriptOptions, check_text, run_script};
+use streamvm_cli::emit::devices::{Available, Devices};
+use streamvm_cli::execute::engine_options::EngineOptions;
+use streamvm_cli::syntax::ast::{Block, StatementKind};
+use streamvm_cli::syntax::diagnostic::render_all;
+use streamvm_cli::syntax::parser::parse;
+use streamvm_cli::syntax::source::{MAX_SOURCE_BYTES, ReadError, Source};
 
 /// Parses, checks and plans; gives the messages as they would be shown.
 fn survive(bytes: Vec<u8>) -> Result<(), String> {

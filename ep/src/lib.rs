@@ -1,17 +1,21 @@
 //! Execution providers of streamvm: devices, streams, events, memory, kernels.
 //!
-//! An *execution provider* is what an engine needs from a kind of device and nothing more: memory
-//! ([`Device::allocate`]), ordered queues of commands ([`Stream`]), marks in them ([`EventId`]) and
-//! kernels found by (op, device kind, dtype) ([`KernelRegistry`]). This crate has no threads and
-//! decides no order; it does what it is told, checks that it can be done, and says why if not.
+//! An *execution provider* is the part of a device that an engine needs:
+//!
+//! * memory ([`Device::allocate`]),
+//! * ordered queues of commands ([`Stream`]),
+//! * marks in these queues ([`EventId`]), and
+//! * kernels, looked up by (op, device kind, dtype) ([`KernelRegistry`]).
+//!
+//! This crate starts no threads and decides no order. It executes each command as given, or returns an error that says why it cannot.
 //!
 //! # Who checks what
 //!
-//! * [`infer`] says which dtype and shape an op gives, before anything is allocated.
-//! * A kernel checks its operands again (count, dtype, shape, alignment, overlap) and returns a
-//!   [`KernelError`]: bad input never panics and never touches memory.
-//! * What cannot be checked are the duties of [`Operand::new`] and [`Device::free`]: that memory is
-//!   alive, and that commands which touch it are ordered. An engine above keeps those.
+//! * [`infer`] computes the dtype and shape of an op's output before memory is allocated.
+//! * A kernel checks its operands again (count, dtype, shape, alignment, overlap) and returns a [`KernelError`]: bad input never panics
+//!   and never touches memory.
+//! * The engine above guarantees the duties of [`Operand::new`] and [`Device::free`], which cannot be checked here: memory is alive,
+//!   and commands that access it are ordered.
 //!
 //! # Example
 //!
@@ -26,12 +30,12 @@
 //! let mut stream = device.create_stream()?;
 //! let kernels = KernelRegistry::builtin();
 //!
-//! // Room for three vectors of three f32, each at a multiple of 64 bytes.
+//! // Memory for three vectors of three f32, each at a multiple of 64 bytes.
 //! let region = device.allocate(MemoryKind::Device, 192)?;
 //! let shape = Shape::new(&[3])?;
 //! let vector = |at: usize, access| {
 //!     let base = region.base().wrapping_add(at * 64);
-//!     // SAFETY: the three vectors lie inside the region, which is zeroed, and do not overlap.
+//!     // SAFETY: the three vectors are within the region, which is zeroed, and do not overlap.
 //!     unsafe { Operand::new(base, DType::F32, Layout::contiguous(shape), access) }
 //! };
 //! let mut operands = [
@@ -48,69 +52,55 @@
 //! stream.synchronize()?;
 //!
 //! assert_eq!(operands[2].slice::<f32>()?, [1.5, 2.5, 3.5]);
-//! // SAFETY: the stream has passed all its commands and the operands are not used again.
+//! // SAFETY: the stream has completed all its commands, and the operands are not used again.
 //! unsafe { device.free(region) };
 //! # Ok(())
 //! # }
 //! ```
 
-mod accounts;
-mod check;
-mod closure;
-mod counted;
+mod call;
 mod cpu;
 pub mod cuda;
-mod device;
-mod dtype;
-mod error;
-mod event;
+mod errors;
 pub mod faults;
-mod fn_context;
-mod footprint;
-mod hoard;
-mod infer;
-mod kernel;
-mod kernel_registry;
-mod label;
-mod layout;
-mod lease;
-mod memory;
-mod op;
-mod operand;
-mod params;
+mod names;
+mod provider;
 pub mod races;
-mod raw;
+mod refcount;
 mod registry;
-mod scalar;
-mod shape;
 pub mod sim;
-mod stream;
-mod sync;
+mod tensor;
 
-pub use closure::{FnError, INLINE_BYTES, InlineFn};
-pub use counted::{Counted, Last, Own};
+pub use call::closure::{INLINE_BYTES, InlineFn};
+pub use call::fn_context::{FnContext, MAX_WRITES, Reads, Writes};
+pub use call::kernel::{Kernel, KernelCall, KernelFn};
+pub use call::kernel_registry::KernelRegistry;
+pub use call::label::Label;
+pub use call::operand::{Access, Operand};
+pub use call::raw::{RawCall, RawFn};
 pub use cpu::{CpuConfig, CpuDevice};
-pub use device::{Device, DeviceId, DeviceInfo, DeviceKind, LateCause, LateFailure, Priority, Ran};
-pub use dtype::{DType, Element};
-pub use error::{CallError, Error, KernelError, OpError, ParseError, ShapeError};
-pub use event::{EventId, EventPool};
-pub use fn_context::{FnContext, MAX_WRITES, Reads, Writes};
-pub use footprint::Footprint;
-pub use hoard::{Held, Hoard, Kept, Pair, Shown};
-pub use infer::{check_source, infer, infer_alike, supported_dtypes, supports};
-pub use kernel::{Kernel, KernelCall, KernelFn};
-pub use kernel_registry::KernelRegistry;
-pub use label::Label;
-pub use layout::Layout;
-pub use memory::{MemoryKind, MemoryStats, Region};
-pub use op::Op;
-pub use operand::{Access, Operand};
-pub use params::{Axes, Extra, Params};
-pub use raw::{RawCall, RawFn};
-pub use registry::DeviceRegistry;
-pub use scalar::Scalar;
-pub use shape::{MAX_RANK, Shape, broadcast_shapes};
-pub use stream::Stream;
+pub use errors::call_error::{CallError, FnError};
+pub use errors::error::{Error, KernelError};
+pub use names::device_id::{DeviceId, DeviceKind};
+pub use names::event_id::EventId;
+pub use names::memory_kind::MemoryKind;
+pub use names::text::ParseError;
+pub use provider::device::{Device, DeviceInfo, LateCause, LateFailure, Priority, Ran};
+pub use provider::event_pool::EventPool;
+pub use provider::memory::{MemoryStats, Region};
+pub use provider::stream::Stream;
+pub use refcount::counted::{Counted, Last, Own};
+pub use refcount::hoard::{Held, Hoard, Kept, Pair, Shown};
+pub use registry::device_registry::DeviceRegistry;
+pub use tensor::dtype::{DType, Element};
+pub use tensor::error::{OpError, ShapeError};
+pub use tensor::footprint::Footprint;
+pub use tensor::infer::{check_source, infer, infer_alike, supported_dtypes, supports};
+pub use tensor::layout::Layout;
+pub use tensor::op::Op;
+pub use tensor::params::{Axes, Extra, Params};
+pub use tensor::scalar::Scalar;
+pub use tensor::shape::{MAX_RANK, Shape, broadcast_shapes};
 
-/// The 16-bit floats, as the `half` crate has them.
+/// The 16-bit floats of the `half` crate.
 pub use half::{bf16, f16};

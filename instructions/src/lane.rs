@@ -1,4 +1,4 @@
-//! Lanes: which of several streams of one type a thread's calls go to.
+//! Lanes: a number that tells apart several streams of one type on one device.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -7,12 +7,12 @@ thread_local! {
     static LANE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The lane that eager calls and new builders of this thread use: 0 outside of any guard.
+/// The lane of this thread's eager calls and new builders: 0 where no guard is alive.
 pub fn current_lane() -> u32 {
     LANE.get()
 }
 
-/// Moves the eager calls and new builders of this thread to another lane until the guard is dropped. Guards nest.
+/// Sets the lane of this thread's eager calls and new builders until the guard is dropped. Guards nest.
 ///
 /// ```
 /// use streamvm_instructions::{current_lane, lane};
@@ -28,11 +28,11 @@ pub fn lane(lane: u32) -> LaneGuard {
     LaneGuard { before: LANE.replace(lane), here: PhantomData }
 }
 
-/// Keeps a thread on a lane; see [`lane`].
+/// Keeps a lane set on a thread; see [`lane`].
 #[derive(Debug)]
 pub struct LaneGuard {
     before: u32,
-    /// The lane belongs to the thread that made the guard.
+    /// Makes the guard `!Send`: the lane is a thread-local of the thread that made the guard.
     here: PhantomData<*const ()>,
 }
 

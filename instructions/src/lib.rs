@@ -1,8 +1,8 @@
-//! Tensors, dependences, the instructions builder and soft sync of streamvm.
+//! The instruction layer of streamvm: tensors, dependences, the instructions builder and soft sync.
 //!
-//! A program emits [instructions](Instruction) onto typed streams through an [`InstructionsBuilder`]; the resulting
-//! [`InstructionList`] is plain data. [`SoftSync`] turns what each instruction reads and writes into the waits and
-//! records that order needs, and [`plan`] shows them as a list:
+//! A program appends [instructions](Instruction) on typed streams through an [`InstructionsBuilder`]; the resulting
+//! [`InstructionList`] is plain data. [`SoftSync`] finds the waits and records that order the instructions by their reads and
+//! writes, and [`plan`] shows them as a list:
 //!
 //! ```
 //! use streamvm_ep::{DType, DeviceId};
@@ -27,47 +27,46 @@
 //! ```
 #![deny(unsafe_code)]
 
-mod batch;
 mod builder;
-mod builder_ops;
-mod check;
-mod counted;
-mod deadline;
 mod eager;
 mod engine;
 mod error;
-mod event;
 mod lane;
 mod list;
-mod parse;
 mod place;
 mod plan;
-mod print;
-mod random;
-mod reach;
 mod soft_sync;
-mod stage;
 mod tensor;
-mod uses;
+mod text;
 
-pub use batch::{Batch, Issued, Lines, Single, UseOf};
-pub use builder::InstructionsBuilder;
-pub use deadline::{Deadline, DeadlineGuard, deadline};
-pub use eager::Passed;
-pub use engine::{Callback, Engine, EngineAddress, EngineRef, ResourceId};
-pub use error::{BuildError, Cause, Error, Failure};
-pub use event::Event;
+pub use builder::instructions_builder::InstructionsBuilder;
+pub use builder::random::Generator;
+pub use eager::passed::Passed;
+pub use engine::deadline::{Deadline, DeadlineGuard, deadline};
+pub use engine::event::Event;
+pub use engine::interface::{Callback, Engine, EngineAddress, EngineRef, ResourceId};
+pub use error::build_error::BuildError;
+pub use error::engine_error::Error;
+pub use error::failure::{Cause, Failure};
 pub use lane::{LaneGuard, current_lane, lane};
-pub use list::{Ahead, Body, Instruction, InstructionList, Kind, Line, Manner, Role, WaitFor};
-pub use parse::ParseListError;
+pub use list::batch::{Batch, Issued, Lines, Single, UseOf};
+pub use list::instruction::{Instruction, Line};
+pub use list::instruction_list::InstructionList;
+pub use list::kind::{Ahead, Body, Kind, Manner, Role, WaitFor};
+pub use list::stage::{STAGING_PIECE, Staged};
 pub use place::{ParsePlaceError, Place};
-pub use plan::{PlanOptions, PlannedList, SyncCounts, plan, wait_error};
-pub use random::Generator;
-pub use reach::is_reachable;
-pub use soft_sync::{
-    Dependence, DependenceUse, MOST_PARTS, NothingObserved, Observed, Order, PartId, Plan, Planned, PlannedRecord,
-    RecordPlace, SoftSync, SoftSyncMode, Wait,
-};
-pub use stage::{STAGING_PIECE, Staged};
-pub use tensor::{Foreign, Resource, ResourceKind, Tensor, Var, Version};
-pub use uses::{Declared, HeldUse, OwnUse, Target, Use, Uses};
+pub use plan::planned_list::{PlanOptions, PlannedList, SyncCounts};
+pub use plan::planner::{plan, wait_error};
+pub use soft_sync::dependence::Dependence;
+pub use soft_sync::observed::{NothingObserved, Observed};
+pub use soft_sync::parts::MOST_PARTS;
+pub use soft_sync::pass::SoftSync;
+pub use soft_sync::plan::{Plan, Planned, Wait};
+pub use soft_sync::record::{PlannedRecord, RecordPlace};
+pub use soft_sync::request::{DependenceUse, Order, PartId, SoftSyncMode};
+pub use tensor::handle::Tensor;
+pub use tensor::reach::is_reachable;
+pub use tensor::resource::{Foreign, Resource, ResourceKind, Version};
+pub use tensor::uses::{Declared, HeldUse, OwnUse, Target, Use, Uses};
+pub use tensor::var::Var;
+pub use text::words::ParseListError;

@@ -5,8 +5,7 @@ use std::str::FromStr;
 
 use streamvm_ep::DeviceId;
 
-/// Host memory outside any device, or the memory of one device. `cpu:0` is a device: a copy from host to it is a
-/// real copy.
+/// Host memory outside any device, or the memory of one device. `cpu:0` is a device: a copy from the host to it copies the bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
     /// Pageable memory outside any device: a caller's array, a loaded file.
@@ -42,7 +41,10 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a text does not name a place.
+/// The CPU device whose streams run instructions on host memory.
+pub(crate) const HOST_DEVICE: DeviceId = DeviceId::cpu(0);
+
+/// The error of parsing a text that does not name a place.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} does not name a place: expected host, or a device such as cpu:0 or cuda:1")]
 pub struct ParsePlaceError {

@@ -1,13 +1,14 @@
-//! The capability table: how a stream shows its points, and how one stream waits for another.
+//! The capability table: how a stream shows that its points have passed, and how one stream waits for another.
 //!
-//! It is data, not a set of methods that say no: a class is (stream type, device kind), and every pair of classes
-//! has an entry. A new backend fills in its rows; nothing else asks which device it is.
+//! The table is data, so that backends need no method that answers "unsupported". It is keyed by class, which is (stream type,
+//! device kind), and every pair of classes has an entry. A new backend fills in its rows; no other code branches on the kind of
+//! device.
 
 use streamvm_ep::DeviceKind;
 
 use crate::{StreamKey, StreamType};
 
-/// What the table is keyed by: a stream's type and the kind of its device.
+/// The key of the table: the type of a stream and the kind of its device.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct StreamClass {
     /// The stream's type.
@@ -33,7 +34,7 @@ impl StreamClass {
         StreamClass { stream_type: key.stream_type, device: key.device.kind }
     }
 
-    /// Who runs the stream's instructions, and so whose addresses they can use.
+    /// The runner of the stream's instructions, whose addresses they use.
     pub fn run_by(self) -> RunBy {
         match (self.stream_type, self.device) {
             (StreamType::Barrier | StreamType::Workers, _) | (_, DeviceKind::Cpu) => RunBy::Host,
@@ -41,7 +42,7 @@ impl StreamClass {
         }
     }
 
-    /// Whether threads of the host run it, whatever its device.
+    /// Whether threads of the host run the stream, whatever its device.
     fn is_of_host(self) -> bool {
         matches!(self.stream_type, StreamType::Barrier | StreamType::Workers)
     }
@@ -57,21 +58,21 @@ impl StreamClass {
     }
 }
 
-/// Who runs the instructions of a stream.
+/// The runner of the instructions of a stream.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum RunBy {
-    /// Threads of the host: the streams of CPU devices, and the barriers and workers of every device.
+    /// Threads of the host run the streams of CPU devices, and the barriers and workers of every device.
     Host,
-    /// The stream's device, which is no CPU, when it comes to it.
+    /// The stream's device, which is not a CPU, runs the instructions some time after they were launched.
     Device,
 }
 
-/// How a waiting stream is held until a point of another stream has passed.
+/// The side that waits until a point of another stream has passed.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum WaitKind {
-    /// The waiting stream's device waits by itself.
+    /// The waiting stream's device, or its thread context, waits.
     Device,
-    /// The waiting stream's next instruction is held back by the scheduler.
+    /// The scheduler holds the waiting stream's next instruction back.
     Host,
 }
 
@@ -80,21 +81,22 @@ pub enum WaitKind {
 pub enum Shows {
     /// By its timeline, exactly, for every sequence number.
     Number,
-    /// Only by events, where one was recorded.
+    /// By events only, at the points where an event was recorded.
     Event,
 }
 
-/// Where a stream that shows points by events records them unasked.
+/// Where a stream that shows its points by events records events without a request by the program.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum RecordRule {
-    /// Only where a need names a point.
+    /// Only where an instruction must wait for a point.
     OnNeed,
-    /// Behind every instruction: a later need must not find only the record behind the next prefetch.
+    /// Behind every instruction. Otherwise, a later wait for a copy might find only the record behind the copy that was prefetched
+    /// after it.
     BehindEach,
 }
 
-/// The table. [`Capabilities::standard`] is right for the devices of this workspace; a test or a new backend may
-/// change entries. A pair may always be made stricter ([`WaitKind::Host`] is possible everywhere).
+/// The capability table. [`Capabilities::standard`] is right for the devices of this workspace; a test or a new backend may change
+/// entries. Any pair may be made stricter: [`WaitKind::Host`] is possible everywhere.
 #[derive(Clone, Debug)]
 pub struct Capabilities {
     waits: [[WaitKind; CLASSES]; CLASSES],
@@ -104,16 +106,16 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// The table for the CPU, CUDA and simulated devices.
+    /// Returns the table for CPU, CUDA and simulated devices.
     ///
     /// | source → target | wait |
     /// |---|---|
     /// | to or from a barrier stream or workers | host |
-    /// | CPU → CPU | device: the target's thread context looks at the source's timeline |
+    /// | CPU → CPU | device: the target's thread context reads the source's timeline |
     /// | CUDA → CUDA, sim → sim | device: by event |
     /// | anything else | host |
     ///
-    /// CUDA devices copy from and to pinned memory only.
+    /// CUDA devices copy only from and to pinned memory.
     pub fn standard() -> Capabilities {
         let mut table = Capabilities {
             waits: [[WaitKind::Host; CLASSES]; CLASSES],
@@ -150,18 +152,18 @@ impl Capabilities {
         self.waits[source.index()][target.index()] = wait;
     }
 
-    /// Makes every wait a host wait, so that the scheduler decides every order across streams.
+    /// Makes every wait a host wait, so that the scheduler decides all order across streams.
     pub fn host_waits_only(mut self) -> Capabilities {
         self.waits = [[WaitKind::Host; CLASSES]; CLASSES];
         self
     }
 
-    /// Whether copies by devices of this kind reach no pageable memory, so that such copies must be staged.
+    /// Whether copies by devices of this kind cannot reach pageable memory, so that copies of pageable memory must be staged.
     pub fn pinned_only(&self, kind: DeviceKind) -> bool {
         self.pinned_only[kind_index(kind)]
     }
 
-    /// Sets whether copies by devices of this kind reach no pageable memory.
+    /// Sets whether copies by devices of this kind cannot reach pageable memory.
     pub fn set_pinned_only(&mut self, kind: DeviceKind, pinned_only: bool) {
         self.pinned_only[kind_index(kind)] = pinned_only;
     }
@@ -171,7 +173,7 @@ impl Capabilities {
         self.shows[class.index()]
     }
 
-    /// Where streams of this class record unasked.
+    /// Where streams of this class record events without a request.
     pub fn records(&self, class: StreamClass) -> RecordRule {
         self.records[class.index()]
     }

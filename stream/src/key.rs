@@ -1,4 +1,4 @@
-//! Names of streams: type, device and lane, interned to dense ids.
+//! Keys of streams: type, device and lane, interned to dense ids.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use streamvm_ep::{DeviceId, MemoryKind};
 
 use crate::StreamId;
 
-/// What a stream is for. Work of one type on one device and lane runs in order.
+/// The purpose of a stream. Instructions of one type on one device and lane run in order, except on workers.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum StreamType {
     /// Kernels and callers' functions.
@@ -21,8 +21,8 @@ pub enum StreamType {
     PinnedCompute,
     /// Barriers and global syncs: instructions that order others and move no data.
     Barrier,
-    /// Callers' functions on a pool of workers: the one type that is not ordered. Each runs as soon as its needs are met,
-    /// whatever was submitted before it. The lane tells pools apart.
+    /// Callers' functions on a pool of workers: the only type without order. Each function runs as soon as its dependences are
+    /// satisfied, whatever was submitted before it. The lane tells pools apart.
     Workers,
 }
 
@@ -42,12 +42,12 @@ impl StreamType {
         self as usize
     }
 
-    /// Whether such a stream runs each instruction as soon as its needs are met, not in order.
+    /// Whether such a stream runs each instruction as soon as its dependences are satisfied, instead of in order.
     pub fn is_unordered(self) -> bool {
         self == StreamType::Workers
     }
 
-    /// The memory that outputs of kernels on such a stream live in.
+    /// The kind of memory for the outputs of kernels on such a stream.
     pub fn output_memory(self) -> MemoryKind {
         match self {
             StreamType::PinnedCompute => MemoryKind::Pinned,
@@ -78,12 +78,12 @@ impl fmt::Display for StreamType {
     }
 }
 
-/// The name of a stream, printed as `compute@cuda:0:1` (type, device, lane).
+/// The key of a stream, printed as `compute@cuda:0:1` (type, device, lane).
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamKey {
     /// The device that runs the stream.
     pub device: DeviceId,
-    /// What the stream is for.
+    /// The purpose of the stream.
     pub stream_type: StreamType,
     /// Tells apart several streams of one type on one device.
     pub lane: u32,
@@ -108,7 +108,7 @@ impl fmt::Display for StreamKey {
     }
 }
 
-/// Why a text does not name a stream.
+/// The error of parsing a text that does not name a stream.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} does not name a stream: expected TYPE@DEVICE:LANE such as compute@cpu:0:0, with TYPE one of compute, h2d, d2h, pinned, barrier, workers"
@@ -133,8 +133,9 @@ impl FromStr for StreamKey {
     }
 }
 
-/// The most streams that one engine has, and one list that is planned without an engine: 1,024. Names of streams are few, so an
-/// engine reads a fixed table without a lock, and a clock has a number for each stream of each stream, in as many rows as it remembers: 32 MiB for so many.
+/// The most streams of one engine, and of one list that is planned without an engine: 1,024. The bound lets an engine read a fixed
+/// table without a lock. It also bounds the clocks: each stream has a number for each stream, in eight rows of history, which is 32
+/// MiB for 1,024 streams.
 pub const MAX_STREAMS: usize = 1024;
 
 /// Interns stream keys: the same key always gives the same dense id. Ids are never reused.
@@ -145,12 +146,12 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// No streams yet.
+    /// A table without streams.
     pub fn new() -> Streams {
         Streams::default()
     }
 
-    /// The id of `key`, new if it was never seen.
+    /// The id of `key`, which gets a new one if it was never interned.
     pub fn intern(&mut self, key: StreamKey) -> StreamId {
         let new = self.next(key);
         *self.ids.entry(key).or_insert_with(|| {
@@ -159,33 +160,33 @@ impl Streams {
         })
     }
 
-    /// The id that `key` would get if it was never seen.
+    /// The id that `key` would get if it is new.
     pub fn next(&self, key: StreamKey) -> StreamId {
         let index = self.keys.len() as u32;
         if key.stream_type.is_unordered() { StreamId::unordered(index) } else { StreamId(index) }
     }
 
-    /// Has `key`, which was never seen, stand for the stream of `id`. The id's own key stays what it is.
+    /// Makes `key`, which must be new, an alias of the stream `id`. The key of `id` does not change.
     pub fn alias(&mut self, key: StreamKey, id: StreamId) {
         self.ids.entry(key).or_insert(id);
     }
 
-    /// The id of `key` if it was interned before, or stands for another's.
+    /// The id of `key`, if it was interned or is an alias.
     pub fn find(&self, key: &StreamKey) -> Option<StreamId> {
         self.ids.get(key).copied()
     }
 
-    /// The key behind an id of this table.
+    /// The key of an id of this table.
     pub fn key(&self, id: StreamId) -> StreamKey {
         self.keys[id.index()]
     }
 
-    /// How many streams there are; ids are `0..len`.
+    /// The number of streams; ids are `0..len`.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether no stream was interned yet.
+    /// Whether no stream has been interned.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }

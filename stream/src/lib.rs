@@ -1,14 +1,14 @@
-//! Stream types and capabilities, points, timelines, stream policies and the caching allocator of streamvm.
+//! The stream layer of streamvm: stream types and capabilities, points, timelines, stream policies and the caching allocator.
 //!
-//! This crate knows what a *stream* is without knowing what an instruction is. It holds no thread, no lock
-//! shared between threads, and no pointer:
+//! This crate defines *streams* without knowing instructions. It starts no thread, has no lock that threads share, and handles no
+//! pointers:
 //!
 //! * [`StreamKey`] names a stream by (device, [`StreamType`], lane); [`Streams`] interns keys to dense [`StreamId`]s.
-//! * A [`Point`] is "everything on this stream up to here"; a [`Timeline`] tells how far a stream has come.
+//! * A [`Point`] is "everything on this stream up to here"; a [`Timeline`] has the last point of a stream that has passed.
 //! * [`Capabilities`] is the table that says how one stream waits for another.
-//! * A [`StreamPolicy`] runs one [`Work`] on an [`ep::Stream`](streamvm_ep::Stream) and tells whether it has
-//!   passed or is only launched.
-//! * [`allocator`] reuses memory across streams: freeing waits for nothing, reuse is a write.
+//! * A [`StreamPolicy`] runs one [`Work`] on an [`ep::Stream`](streamvm_ep::Stream), and says whether the work has passed or is
+//!   only launched when the call returns.
+//! * [`allocator`] reuses memory across streams: a free waits for nothing, and a reuse is ordered like a write.
 //!
 //! ```
 //! use streamvm_ep::DeviceId;

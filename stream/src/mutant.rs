@@ -1,40 +1,40 @@
-//! Mutants: faults that the suites plant in an engine, to prove that they would be found.
+//! Mutants: faults that the test suites plant in an engine, to prove that they would detect them.
 //!
-//! Each names one broken rule at one place of the code. An engine carries at most one, given to it when it is built;
-//! there is no global switch. Without the feature `mutants` a [`Planted`] is empty and [`Planted::is`] is a constant, so
-//! that the broken branch is not even compiled; with it, an engine that was given none behaves as without.
+//! Each mutant breaks one rule at one place of the code. An engine has at most one, which is set when the engine is built; there is
+//! no global switch. Without the feature `mutants`, [`Planted`] is empty and [`Planted::is`] is a constant, so the broken branch is
+//! not compiled. With the feature, an engine without a mutant behaves as in a build without the feature.
 
 /// A rule to break.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Mutant {
-    /// Soft sync leaves out the waits of every third instruction of a stream, and believes that they were there.
+    /// Soft sync leaves out the waits of every third instruction of a stream, but continues as if they were there.
     WaitDropped,
-    /// Soft sync waits for another stream than the one that the need names.
+    /// Soft sync waits for a stream other than the one that the need names.
     WrongSource,
-    /// A record stands before the instruction whose point it shows, instead of behind it.
+    /// A record is placed before the instruction whose point it marks, instead of behind it.
     RecordBefore,
-    /// A stream that is held back records behind what holds it, instead of before.
+    /// A stream that is held back records behind the instruction that is held back, instead of before it.
     RecordBehindHeld,
-    /// A block is handed out without the accesses of its former lives.
+    /// A block is handed out without the accesses of its former allocations.
     ReuseWithoutSync,
-    /// A freed block forgets what still uses it, so that it is handed out as if that had passed.
+    /// A freed block loses its pending accesses, as if they had passed.
     ReturnedEarly,
     /// Every other read of a resource is not noted.
     LastUseNotUpdated,
-    /// Every other use of a part of a storage needs nothing, as if it overlapped no other.
+    /// Every other use of a part of a storage has no needs, as if it overlapped no other use.
     PartsApart,
-    /// A wait merges the source's clock of now, instead of as of the point.
+    /// A wait merges the source's current clock, instead of the clock that the source had at the awaited point.
     ClockTooFar,
     /// An instruction is dispatched before its host waits have passed.
     HostWaitMet,
-    /// An instruction is published as passed before its outcome is entered and its captures are dropped.
+    /// An instruction is published as passed before its outcome is recorded and its captures are dropped.
     NotifiedBeforePublished,
-    /// What reads poison is skipped and passes nothing on.
+    /// An instruction that reads a failed resource is skipped, but does not mark its own writes as failed.
     PoisonNotCarried,
 }
 
 impl Mutant {
-    /// All of them.
+    /// All mutants.
     pub const ALL: [Mutant; 12] = [
         Mutant::WaitDropped,
         Mutant::WrongSource,
@@ -51,7 +51,7 @@ impl Mutant {
     ];
 }
 
-/// The mutant that one engine carries; none by default.
+/// The mutant that one engine has; none by default.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Planted {
     #[cfg(feature = "mutants")]
@@ -59,20 +59,20 @@ pub struct Planted {
 }
 
 impl Planted {
-    /// Carries `mutant`.
+    /// A plan to break the rule of `mutant`.
     #[cfg(feature = "mutants")]
     pub const fn new(mutant: Mutant) -> Planted {
         Planted { mutant: Some(mutant) }
     }
 
-    /// Whether the engine carries this one.
+    /// Whether the engine has this mutant.
     #[cfg(feature = "mutants")]
     #[inline]
     pub fn is(self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
     }
 
-    /// Whether the engine carries this one: no, in this build.
+    /// Whether the engine has this mutant: never, in this build.
     #[cfg(not(feature = "mutants"))]
     #[inline(always)]
     pub const fn is(self, _: Mutant) -> bool {

@@ -1,24 +1,24 @@
-//! Points: what order is made of.
+//! Points: the elements of order.
 //!
-//! A point names everything on one stream up to and including one sequence number. Events are only how a device
-//! shows a point; dependences, clocks, free blocks and tickets hold points.
+//! A point names everything on one stream up to and including one sequence number. Dependences, clocks, free blocks and tickets
+//! hold points; an event is only the way in which a device shows that a point has passed.
 
 use std::fmt;
 
-/// A stream's dense number within one VM, given by [`Streams::intern`](crate::Streams::intern).
+/// The dense number of a stream within one engine, given by [`Streams::intern`](crate::Streams::intern).
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct StreamId(pub u32);
 
-/// Marks the ids of unordered streams: what a point says about others is known without a look at a table.
+/// Flag of the ids of unordered streams, so that code can tell from a point alone whether it implies earlier points.
 const UNORDERED: u32 = 1 << 31;
 
 impl StreamId {
-    /// The id of the unordered stream with this place in per-stream tables.
+    /// The id of the unordered stream with this index in per-stream tables.
     pub const fn unordered(index: u32) -> StreamId {
         StreamId(index | UNORDERED)
     }
 
-    /// Whether instructions of the stream run as soon as their needs are met: then its points say nothing about each other.
+    /// Whether instructions of the stream run as soon as their dependences are satisfied: then its points do not imply each other.
     #[inline]
     pub fn is_unordered(self) -> bool {
         self.0 & UNORDERED != 0
@@ -31,8 +31,8 @@ impl StreamId {
     }
 }
 
-/// "Everything on this stream up to here"; on an unordered stream, the one instruction of this number. Sequence numbers start
-/// at 1; 0 is before the first instruction.
+/// "Everything on this stream up to here"; on an unordered stream, only the instruction with this number. Sequence numbers start at
+/// 1; number 0 is before the first instruction.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Point {
     /// The stream.

@@ -1,18 +1,18 @@
-//! Stream policies: how a thread context runs one piece of work on a stream of one class.
+//! Stream policies: how a thread context runs the device part of one instruction, for each class of stream.
 //!
-//! The trait for what a policy runs is small and lives here; instructions implement it, so that this crate does not
-//! depend on them.
+//! The trait for the work that a policy runs is defined here and implemented for instructions elsewhere, so that this crate does
+//! not depend on instructions.
 
 use streamvm_ep::{self as ep, CallError};
 
 use crate::{RunBy, StreamClass, StreamType};
 
-/// What a policy runs: the device part of one instruction.
+/// The device part of one instruction, which a policy runs.
 pub trait Work {
     /// Issues the work to the device's stream: kernel, copy, fill or a caller's function.
     ///
     /// # Errors
-    /// What the device or the function reported. The instruction has failed; the stream goes on.
+    /// The error of the device or of the function. The instruction has failed; later work of the stream still runs.
     fn run(&mut self, stream: &mut dyn ep::Stream) -> Result<(), CallError>;
 }
 
@@ -21,31 +21,31 @@ pub trait Work {
 pub enum Threads {
     /// One of the device's contexts, shared with other streams of the device.
     Shared,
-    /// A context of its own for the streams of this policy: they run callers' callbacks that may take long.
+    /// A context of its own for the streams of this policy, as they run callbacks of callers that may take long.
     Own,
-    /// The one context of the device that launches: its driver is called by one thread.
+    /// The only context of the device that launches, so that one thread calls the device's driver.
     Launching,
     /// A pool of workers of its own.
     Pool,
 }
 
-/// When an instruction has passed, seen from the call that ran it.
+/// When an instruction has passed, relative to the call that runs it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Passing {
-    /// It has when the call returns.
+    /// It has passed when the call returns.
     AtOnce,
-    /// The call only launched it; an event behind it tells when it has passed.
+    /// The call only launches it; an event behind it shows when it has passed.
     Later,
 }
 
-/// How a thread context runs work of one stream class. How a stream's completion is told is in the capability table
-/// ([`Capabilities::shows`](crate::Capabilities::shows)), and where its outputs live in its type
+/// How a thread context runs the work of one class of streams. The capability table says how a stream shows its points
+/// ([`Capabilities::shows`](crate::Capabilities::shows)), and the stream's type says where its outputs live
 /// ([`StreamType::output_memory`]).
 pub trait StreamPolicy: Send + Sync + std::fmt::Debug {
     /// Which thread context runs the stream.
     fn threads(&self) -> Threads;
 
-    /// When what [`run`](StreamPolicy::run) was given has passed.
+    /// When the work that [`run`](StreamPolicy::run) got has passed.
     fn passing(&self) -> Passing;
 
     /// Runs `work` on `stream`, on the calling thread, or launches it: see [`passing`](StreamPolicy::passing).
@@ -55,7 +55,7 @@ pub trait StreamPolicy: Send + Sync + std::fmt::Debug {
     fn run(&self, work: &mut dyn Work, stream: &mut dyn ep::Stream) -> Result<(), CallError>;
 }
 
-/// A policy that hands work to the stream as it is.
+/// A policy that runs work on the stream without additions.
 #[derive(Debug)]
 struct Plain {
     threads: Threads,
@@ -76,13 +76,13 @@ impl StreamPolicy for Plain {
     }
 }
 
-/// Streams whose commands are over when the call returns.
+/// Streams of CPU devices: each command is over when its call returns.
 static CPU: Plain = Plain { threads: Threads::Shared, passing: Passing::AtOnce };
-/// Barriers move no data, so whatever the device, the host runs them.
+/// Barriers: they move no data, so the host runs them for every device.
 static BARRIER: Plain = Plain { threads: Threads::Own, passing: Passing::AtOnce };
-/// Callers' functions in no order.
+/// Workers: callers' functions without order.
 static WORKERS: Plain = Plain { threads: Threads::Pool, passing: Passing::AtOnce };
-/// Streams that queue their commands.
+/// Streams whose device queues commands.
 static QUEUED: Plain = Plain { threads: Threads::Launching, passing: Passing::Later };
 
 /// The policy for streams of this class.

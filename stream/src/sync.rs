@@ -1,4 +1,4 @@
-//! The one door to atomics, so that loom and shuttle can run the same code.
+//! The only source of atomics in this crate, so that loom and shuttle can run the same code.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};

@@ -1,36 +1,37 @@
-//! Timelines: how far a stream has come, and whether anybody wants to know.
+//! Timelines: the last point of a stream that has passed, and the lowest one that a parked thread waits for.
 //!
-//! A timeline is two numbers. `passed` is written by one thread at a time, which runs the stream, and only grows. `wanted`
-//! is the lowest sequence number that somebody sleeps for, [`NOBODY`] when there is none; it is written by whoever
-//! keeps the list of sleepers, under that list's lock.
+//! A timeline has two numbers. `passed` only grows; the thread that runs the stream writes it, and only one thread runs it at a
+//! time. `wanted` is the lowest sequence number that a parked thread waits for, or [`NOBODY`]; it is written under the lock of the
+//! list of waiters.
 //!
-//! Nobody is missed: the runner swaps `passed`, then loads `wanted`; a sleeper stores `wanted`, then reads `passed` by a
-//! read-modify-write. Those two read-modify-writes are on one location, so one of them comes first. If the runner's does,
-//! the sleeper reads the new number and does not sleep; if the sleeper's does, the runner's swap reads from it, and so
-//! sees the `wanted` stored before it. A plain load in the sleeper would let both read the old value. The loom models
-//! below show both.
+//! No wake-up is lost. The runner swaps `passed` and then loads `wanted`. A waiter stores `wanted` and then reads `passed` by a
+//! read-modify-write. These two read-modify-writes are on one location, so one of them comes first:
+//! * If the runner's comes first, the waiter reads the new number and does not park.
+//! * If the waiter's comes first, the runner's swap reads from it, and so sees the `wanted` that was stored before it.
+//!
+//! With a plain load in the waiter, both could read the old value. The loom models below show both cases.
 //!
 //! Invariants:
-//! * A load of `passed` that returns n sees everything the instructions up to n wrote (release / acquire).
-//! * Captures of instruction n are dropped before n is published.
+//! * A load of `passed` that returns n sees everything that the instructions up to n wrote (release / acquire).
+//! * The captures of instruction n are dropped before n is published.
 
 use crossbeam_utils::CachePadded;
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// `wanted` when nobody sleeps.
+/// The value of `wanted` while no thread is parked.
 const NOBODY: u64 = u64::MAX;
 
-/// Progress of one ordered stream. Shared between the stream's runner, who advances it, and everyone who waits.
+/// The progress of one ordered stream, shared by the stream's runner, which advances it, and the threads that wait.
 #[derive(Debug)]
 pub struct Timeline {
-    /// Read by pollers while the runner writes it: a line of its own keeps `wanted` out of that traffic.
+    /// Waiters poll it while the runner writes it. A cache line of its own keeps `wanted` out of that traffic.
     passed: CachePadded<AtomicU64>,
     wanted: CachePadded<AtomicU64>,
 }
 
 impl Timeline {
-    /// Nothing has passed.
+    /// A timeline on which nothing has passed.
     pub fn new() -> Timeline {
         Timeline { passed: CachePadded::new(AtomicU64::new(0)), wanted: CachePadded::new(AtomicU64::new(NOBODY)) }
     }
@@ -40,20 +41,21 @@ impl Timeline {
         self.passed.load(Ordering::Acquire)
     }
 
-    /// Publishes that everything up to `seq` has passed. Only the stream's runner calls this, with growing numbers.
-    /// Returns whether somebody sleeps for a number up to `seq`: then the caller must wake them.
+    /// Publishes that everything up to `seq` has passed. Only the stream's runner calls this, with growing numbers. Returns whether
+    /// a parked thread waits for a number up to `seq`: then the caller must wake it.
     #[must_use = "sleepers must be woken"]
     pub fn advance(&self, seq: u64) -> bool {
         self.passed.swap(seq, Ordering::SeqCst);
         self.wanted.load(Ordering::SeqCst) <= seq
     }
 
-    /// Announces the lowest number that somebody sleeps for (`None`: nobody), under the lock of the list of sleepers.
-    /// Returns how far the stream had come by then: whoever waits for less must not sleep.
+    /// Announces the lowest number that a parked thread waits for (`None` if there is none). The caller holds the lock of the list
+    /// of waiters. Returns the highest number that has passed by then: a thread that waits for that number or a lower one must not
+    /// park.
     #[must_use = "a number that has passed meanwhile will not be announced again"]
     pub fn want(&self, lowest: Option<u64>) -> u64 {
         self.wanted.store(lowest.unwrap_or(NOBODY), Ordering::SeqCst);
-        // Adds nothing: it reads the newest number, and is ordered with the runner's swap.
+        // Adding 0 changes nothing, but a read-modify-write reads the newest number and is ordered with the runner's swap.
         self.passed.fetch_add(0, Ordering::SeqCst)
     }
 }
@@ -89,7 +91,7 @@ mod loom_tests {
 
     use super::*;
 
-    /// A sleeper for number 1 and the runner that passes it; `want` is how the sleeper announces itself and looks.
+    /// A waiter for number 1, and the runner that passes it. `want` is how the waiter announces itself and reads `passed`.
     fn never_missed(want: fn(&Timeline) -> u64) {
         loom::model(move || {
             let shared = Arc::new((Timeline::new(), AtomicBool::new(false)));
@@ -103,7 +105,7 @@ mod loom_tests {
             };
             let sleeps = want(&shared.0) < 1;
             runner.join().expect("the runner does not panic");
-            assert!(!sleeps || shared.1.load(Ordering::Acquire), "the sleeper sleeps and was not woken");
+            assert!(!sleeps || shared.1.load(Ordering::Acquire), "the waiter parks and was not woken");
         });
     }
 

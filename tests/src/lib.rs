@@ -1,47 +1,37 @@
 //! Harness of the cross-crate suites of streamvm.
 //!
-//! The suites lie in `tests/`, one behaviour a file, and use only what users of the crate `streamvm` can. Files of one
-//! subject are one program, which is linked once; a file that others would disturb is one by itself: environment, log,
-//! threads, how it ends. What they share is here:
+//! The suites are in `tests/`, with one behaviour per file, and use only the public interface of the crate `streamvm`. The files of one
+//! subject form one program, which is linked once. A file that other tests would disturb is a program by itself: tests of the environment,
+//! the log, threads, or how a process ends. The suites share these parts:
 //!
-//! * [`Gate`]: holds a function inside the engine until the test lets it go, so that no test relies on sleeping;
-//! * [`within`] and [`block_on`]: give up on what should end and does not, so that a hang is a failure;
-//! * [`conformance`]: what every execution provider must do, and broken ones that must be rejected;
-//! * [`corpus`]: what every text and file that is read is held to, for fuzzing and for replaying what it found;
-//! * [`faults`]: every fault at every kind of instruction, judged by what is promised;
-//! * [`lists`]: random instruction lists on devices of every kind at once, which must lead nobody to a wrong address;
-//! * [`load`]: a mixed load for programs that run for minutes, and what is measured while it runs;
-//! * [`Notes`]: an engine that notes what it is given, and runs nothing;
-//! * [`hazards`]: programs for devices with one thing wrong, which the race detector must find;
+//! * [`Gate`]: holds a function inside the engine until the test opens it, so that no test relies on sleeping;
+//! * [`within`] and [`block_on`]: time limits, so that a hang fails the test;
+//! * [`conformance`]: the requirements on every execution provider, and broken providers that must be rejected;
+//! * [`corpus`]: properties of every text and file that is read, for fuzzing and for replaying its findings;
+//! * [`faults`]: every fault at every kind of instruction, checked against the engine's guarantees;
+//! * [`lists`]: random instruction lists on devices of every kind at once, none of which may access a wrong address;
+//! * [`load`]: a mixed load for programs that run for minutes, and measurements while it runs;
+//! * [`Notes`]: an engine that records its instructions and runs none;
+//! * [`hazards`]: programs for devices with one defect, which the race detector must find;
 //! * [`program`]: random programs, run on any engine and compared with the inline one.
 
 pub mod conformance;
 pub mod corpus;
-mod engines;
 pub mod faults;
-mod gate;
 pub mod hazards;
-mod held;
 pub mod lists;
 pub mod load;
-mod logged;
-mod many;
-mod notes;
-mod patience;
-mod process;
 pub mod program;
-mod random;
-mod setup;
-mod written;
+mod support;
 
-pub use engines::{builders, engines, threaded, with_streams};
-pub use gate::{ClosedGate, Gate};
-pub use held::{Rule, function_waits_for_a_kernel, kernel_waits_for_a_function};
-pub use logged::logged;
-pub use many::{HANG, each_seed};
-pub use notes::{Notes, Site};
-pub use patience::{PATIENCE, block_on, poll_once, until, within, within_time};
-pub use process::run_alone;
-pub use random::Random;
-pub use setup::{CPU, failure_of, list, no_races, on_device, submit, used_bytes};
-pub use written::Text;
+pub use support::engines::{builders, engines, threaded, with_streams};
+pub use support::gate::{ClosedGate, Gate};
+pub use support::held::{Rule, function_waits_for_a_kernel, kernel_waits_for_a_function};
+pub use support::logged::logged;
+pub use support::many::{HANG, each_seed};
+pub use support::notes::{Notes, Site};
+pub use support::patience::{PATIENCE, block_on, poll_once, until, within, within_time};
+pub use support::process::run_alone;
+pub use support::random::Random;
+pub use support::setup::{CPU, failure_of, list, no_races, on_device, submit, used_bytes};
+pub use support::written::Text;

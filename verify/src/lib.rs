@@ -1,9 +1,9 @@
 //! The independent verifier of streamvm's traces.
 //!
-//! An engine run with `VmBuilder::record` writes down what it decided: every instruction with the bytes it touches, its
-//! waits, the events recorded for them, and what the host has seen to pass. This crate reads such a trace and finds out
-//! from scratch which instructions conflict and whether the waits order them. It shares no code with the engine, only the
-//! format (`docs/trace.md`), so a mistake in one is not repeated in the other.
+//! An engine that was built with `VmBuilder::record` writes a trace of its decisions: every instruction with the bytes that it
+//! touches, its waits, the events recorded for them, and the points that the host saw pass. This crate reads such a trace and
+//! computes from scratch which instructions conflict, and whether the waits order them. It shares only the format (`docs/trace.md`)
+//! with the engine, and no code, so that a mistake in one is not repeated in the other.
 //!
 //! ```
 //! use streamvm_verify::{Trace, verify};
@@ -27,30 +27,26 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! How it works: [`Trace::read`] checks the text; [`Closure`] computes for every instruction which others come before it
-//! (vector clocks over the streams and the host); `dependences` walks over the bytes and finds each pair that must be
-//! ordered; [`verify()`] compares the two, and tries for each wait whether it could go.
+//! How it works:
+//! 1. [`Trace::read`] parses and checks the text.
+//! 2. [`Closure`] computes which instructions come before each instruction (vector clocks over the streams and the host).
+//! 3. `dependences` goes through the bytes and finds each pair that must be ordered.
+//! 4. [`verify()`] compares the two, and checks for each wait whether it could be removed.
+//!
+//! Each folder is a layer, and imports only the folders below it: `checks`, then `graph`, `report` and `trace` at the bottom.
 #![deny(unsafe_code)]
 
-mod closure;
-mod cycles;
-mod dependences;
-mod events;
-mod excess;
+mod checks;
 mod graph;
-mod lines;
-mod pieces;
-mod read;
 mod report;
-mod text;
 mod trace;
 mod verify;
 
-pub use closure::{Closure, TooLarge};
-pub use read::{Limits, ReadError};
+pub use graph::closure::{Closure, TooLarge};
 pub use report::{
     Bytes, Cycle, Dependence, Excess, ExcessWait, Fault, FaultKind, Listed, Missing, Place, Reason, Report,
     UnusedRecord,
 };
+pub use trace::read::{Limits, ReadError};
 pub use trace::{Point, Trace};
 pub use verify::verify;

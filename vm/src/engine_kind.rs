@@ -1,13 +1,13 @@
-//! Which engine runs functions: one word, said in code or in the environment.
+//! [`EngineKind`]: selects the engine that runs functions by one word, in code or in the environment (`docs/adr/0027`).
 
 use std::env;
 
 use streamvm_instructions::Error;
 
-/// Which of three engines runs functions that are [pushed](crate::Vm::push), and lists for workers. A program is the same
-/// on each, and so is what it computes: they differ in who runs a function, and when.
+/// Which of three engines runs functions that are [pushed](crate::Vm::push), and lists for workers. A program computes the same on
+/// each; the engines differ in the thread that runs a function, and in when it runs.
 ///
-/// It is one word for settings that there are anyway, so that a program need not know them:
+/// Each kind stands for settings that a program could also make one by one:
 ///
 /// | | [`Mode`](crate::Mode) | workers |
 /// |---|---|---|
@@ -15,32 +15,32 @@ use streamvm_instructions::Error;
 /// | [`EngineKind::Shared`] | `Threaded` | one pool |
 /// | [`EngineKind::PerDevice`] | `Threaded` | a pool for each device and [`Pool`](crate::Pool) |
 ///
-/// Ordered streams, where everything else runs, have their own threads on `Shared` and `PerDevice` alike.
+/// Everything else runs on ordered streams, which have their own threads with `Shared` and `PerDevice` alike.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub enum EngineKind {
-    /// Each function runs in the thread that pushes it, before the push returns: for debugging, and for knowing what a
-    /// program gives one step after the other.
+    /// The thread that pushes a function runs it before the push returns. For debugging, and for the result of a program that
+    /// runs one step after the other.
     Inline,
-    /// One pool of workers runs all functions, of whatever device and [`Pool`](crate::Pool): as many as there are
-    /// cores unless said otherwise, however many devices there are. It is set up as [`Pool::Normal`](crate::Pool::Normal) is, and what else was said of
-    /// pools says nothing. Functions for [`Pool::Urgent`](crate::Pool::Urgent) go first there, as those of
-    /// [`Priority::High`](crate::Priority::High) do.
+    /// One pool of workers runs all functions, of every device and [`Pool`](crate::Pool). It has the configuration of
+    /// [`Pool::Normal`](crate::Pool::Normal), by default with one worker per core; configurations of other pools have no effect.
+    /// Functions for [`Pool::Urgent`](crate::Pool::Urgent) run there with [`Priority::High`](crate::Priority::High).
     Shared,
-    /// Each device has workers of its own, for each [`Pool`](crate::Pool) that is used: what keeps those of one busy keeps
-    /// no other waiting.
+    /// Each device has workers of its own for each [`Pool`](crate::Pool) that is used, so a busy device or pool does not delay
+    /// the others. All devices share the workers of [`Pool::Urgent`](crate::Pool::Urgent).
     #[default]
     PerDevice,
 }
 
-/// The variable of the environment that names an engine.
+/// The environment variable that names an engine.
 const VARIABLE: &str = "STREAMVM_ENGINE";
 
 impl EngineKind {
-    /// The engine that the environment variable `STREAMVM_ENGINE` names; `None` if it names none. For programs that want to
-    /// refuse a wrong name, or to know the engine, before they build one: [`VmBuilder::build`](crate::VmBuilder::build) asks by itself.
+    /// The engine that the environment variable `STREAMVM_ENGINE` names; `None` if it is unset or empty. For programs that want to
+    /// refuse a wrong name, or to know the engine, before they build one; [`VmBuilder::build`](crate::VmBuilder::build) reads the
+    /// variable by itself.
     ///
     /// # Errors
-    /// [`Error::UnknownEngine`] if no engine is called so.
+    /// [`Error::UnknownEngine`] if the variable has another value than the name of an engine.
     pub fn of_environment() -> Result<Option<EngineKind>, Error> {
         let kind = named(&env::var_os(VARIABLE).unwrap_or_default().to_string_lossy())?;
         if let Some(kind) = kind {
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_name_is_an_engine_or_an_error_that_lists_all_of_them() {
-        let refused = |name: &str| named(name).expect_err("no engine is called so").to_string();
+        let refused = |name: &str| named(name).expect_err("no engine has this name").to_string();
         let text = refused("naive");
         for (name, kind) in
             [("inline", EngineKind::Inline), ("shared", EngineKind::Shared), ("per-device", EngineKind::PerDevice)]

@@ -39,99 +39,50 @@
 //! ```
 #![deny(unsafe_code)]
 
-/// The programs of the README run.
+/// Runs the programs of README.md as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
 
-/// The programs of the page about CUDA run: to their end with a GPU, and without.
+/// Runs the programs of the page about CUDA as doctests; they end without an error with a GPU and without.
 #[cfg(all(doctest, feature = "cuda"))]
 #[doc = include_str!("../../docs/cuda.md")]
 struct CudaPage;
 
-/// The programs of the page about functions run.
+/// Runs the programs of the page about functions as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/functions.md")]
 struct FunctionsPage;
 
-mod beds;
-mod berth;
-mod callbacks;
-mod cells;
-mod claims;
-mod commit;
-mod commit_row;
-mod commit_unordered;
-mod completion;
-mod config;
-mod context;
-mod context_shared;
-mod context_thread;
+mod builder;
+#[cfg(feature = "cuda")]
 mod cuda;
+mod dispatch;
+mod engine;
 mod engine_kind;
-mod engine_thread;
-mod entry;
-mod failures;
-mod first;
-mod flight;
-mod fork;
-mod handle;
-mod help;
-mod idle;
-mod inbox;
-mod intake;
-mod job;
-mod kept;
-mod ladder;
-mod launch;
-mod memory;
-mod moments;
-mod monitor;
-mod outbox;
-mod pool;
+mod execute;
+mod functions;
+mod observe;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod pool_tests;
-mod prepare;
-mod profile;
 mod progress;
-mod push;
-mod releases;
-mod ring;
-mod room;
-mod run;
-mod runner;
-mod scheduler;
-mod shared;
+mod queue;
 #[cfg(all(test, shuttle))]
 mod shuttle_tests;
-mod simulated;
-mod singles;
-mod site;
-mod sleep;
-mod slot;
-mod spin;
-mod stall;
-mod stall_report;
-mod state;
 mod stats;
 mod submit;
 mod sync;
-mod tally;
-mod threads;
+mod tasks;
 mod ticket;
-mod trace;
-mod variables;
-mod view;
 mod vm;
-mod wait;
-mod waiters;
 
-pub use config::{Mode, VmBuilder};
+pub use builder::{Mode, VmBuilder};
+pub use engine::profile::{OpProfile, Profile, Times, WorkerProfile};
+pub use engine::worker_sets::{Pool, PoolConfig};
 pub use engine_kind::EngineKind;
-pub use entry::MAX_STREAMS;
-pub use profile::{OpProfile, Profile, Times, WorkerProfile};
-pub use push::{Bulk, OnComplete, Operator, Pool, PoolConfig, Pusher};
-pub use stall_report::{StallReport, StallState, StalledInstruction};
+pub use functions::{Bulk, OnComplete, Operator, Pusher};
+pub use observe::stall_report::{StallReport, StallState, StalledInstruction};
+pub use progress::stream_state::MAX_STREAMS;
 pub use stats::{PoolStats, Stats};
 pub use ticket::Ticket;
 pub use vm::Vm;
@@ -152,7 +103,7 @@ pub use streamvm_instructions::{
 pub use streamvm_stream as stream;
 pub use streamvm_stream::{Capabilities, StreamKey, StreamType};
 
-/// The 16-bit floats of the `half` crate; nobody has to match its version.
+/// The 16-bit floats of the `half` crate, reexported so that a program needs no dependency of a matching version.
 ///
 /// ```
 /// use streamvm::{DType, DeviceId, Vm, bf16, f16};

@@ -1,17 +1,18 @@
-//! Workers that sleep are woken: whole engines, of which the test looks at the beds.
+//! Parked workers are woken: a test of whole engines that reads which workers are parked.
 //!
-//! That no worker is missed while it lies down is shown by the models in `beds.rs`, for every interleaving, and for the code of a whole
-//! engine by `shuttle_two_functions_that_wait_for_each_other_run_side_by_side`, under drawn schedules.
+//! That no worker is missed while it prepares to park is shown elsewhere: for every interleaving by the loom models in
+//! `idle_set.rs`, and for a whole engine, under random schedules, by
+//! `shuttle_two_functions_that_wait_for_each_other_run_side_by_side`.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::Vm;
 
-/// After this a hang is called a hang.
+/// A test that waits longer than this fails.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Where functions wait until so many have come.
+/// A barrier with a timeout: functions wait here until `all` of them have come.
 struct Meeting {
     all: u32,
     came: Mutex<u32>,
@@ -23,7 +24,7 @@ impl Meeting {
         Arc::new(Meeting { all, came: Mutex::new(0), changed: Condvar::new() })
     }
 
-    /// Comes, and waits for the others.
+    /// Counts the caller, and blocks until `all` have come. Fails after [`PATIENCE`].
     fn meet(&self) -> Result<(), String> {
         let mut came = self.came.lock().unwrap_or_else(PoisonError::into_inner);
         *came += 1;
@@ -34,26 +35,27 @@ impl Meeting {
     }
 }
 
-/// Waits until so many workers sleep.
+/// Waits until at least `workers` workers are parked.
 fn until_asleep(vm: &Vm, workers: usize) {
     let start = Instant::now();
     let asleep = || {
-        let contexts = vm.shared.threads.contexts();
-        contexts.iter().filter(|context| context.sleeper.is_sleeping()).count()
+        let contexts = vm.engine.contexts.all();
+        contexts.iter().filter(|context| context.parker.is_parked()).count()
     };
     while asleep() < workers {
-        assert!(start.elapsed() < PATIENCE, "{} of {workers} workers sleep", asleep());
+        assert!(start.elapsed() < PATIENCE, "{} of {workers} workers are parked", asleep());
         std::thread::yield_now();
     }
 }
 
-/// A function has successors, which meet: each needs a worker of its own, and all other workers sleep when they become ready.
+/// A function has successors that wait for each other, so each needs a worker of its own. All other workers are parked when the
+/// successors become ready.
 #[test]
 fn a_worker_that_readies_several_functions_wakes_others_for_them() {
     for workers in [2, 3, 4] {
         let vm = Vm::builder().workers(workers as usize).build().expect("an engine");
         for round in 0..10 {
-            // The test comes to the first meeting once the others sleep.
+            // The first function waits for this thread, which lets it go on once the other workers are parked.
             let (var, begins, meets) = (vm.var(), Meeting::of(2), Meeting::of(workers));
             let held = begins.clone();
             vm.push("held", [var.write()], move || Ok(held.meet()?)).expect("it is taken");

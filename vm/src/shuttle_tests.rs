@@ -1,11 +1,11 @@
-//! Whole engines under drawn schedules: small programs through the public API, with every lock, atomic, park and thread
-//! of the engine decided by shuttle's random and PCT schedulers.
+//! Whole engines under random schedules: small programs run through the public API, while shuttle's random and PCT schedulers
+//! decide the order of every lock, atomic, park and thread of the engine.
 //!
-//! What it finds is what no test with real threads finds twice: a wake-up that is missed ends as a deadlock, with the
-//! schedule that led to it, and `SHUTTLE_SCHEDULE=<that schedule>` replays it. Shuttle's memory is sequentially
-//! consistent: what needs weaker memory to fail is loom's part, beside the protocols themselves.
-//!
-//! `SHUTTLE_ROUNDS=n` draws more schedules than the default.
+//! * A missed wake-up shows as a deadlock, with the schedule that led to it. `SHUTTLE_SCHEDULE=<that schedule>` replays it,
+//!   which a test with real threads cannot do.
+//! * Shuttle's memory is sequentially consistent. Errors that need weaker memory are found by the loom models beside each
+//!   protocol.
+//! * `SHUTTLE_ROUNDS=n` sets the number of schedules of each scheduler; the default is 300.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,11 +17,11 @@ use crate::{DType, DeviceId, Error, InstructionsBuilder, Place, Ticket, Vm, VmBu
 
 const CPU: DeviceId = DeviceId::cpu(0);
 
-/// Runs `program` under schedules of both kinds.
+/// Runs `program` under schedules of both schedulers, or replays the one in `SHUTTLE_SCHEDULE`.
 fn drawn(program: fn()) {
     let rounds = std::env::var("SHUTTLE_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
     let mut config = Config::new();
-    // Kernels run on the threads of the engine.
+    // Kernels run on the threads of the engine, and need more than shuttle's default stack.
     config.stack_size = 256 << 10;
     if let Ok(schedule) = std::env::var("SHUTTLE_SCHEDULE") {
         let scheduler = scheduler::ReplayScheduler::new_from_encoded(&schedule);
@@ -32,7 +32,7 @@ fn drawn(program: fn()) {
     Runner::new(scheduler::PctScheduler::new(3, rounds), config).run(program);
 }
 
-/// An engine with two thread contexts, whatever the machine.
+/// An engine, configured by `set`.
 fn engine(set: fn(VmBuilder) -> VmBuilder) -> Vm {
     set(Vm::builder()).build().expect("an engine")
 }
@@ -43,7 +43,8 @@ fn submit(vm: &Vm, build: impl FnOnce(&mut InstructionsBuilder)) -> Ticket<'_> {
     vm.submit(builder.finish()).expect("the engine takes the list")
 }
 
-/// Two lanes and a copy, waited for: device waits between contexts, the scheduler's inbox, a caller that parks.
+/// Two lanes and a copy, and a caller that waits for them: covers device waits between contexts, the scheduler's inbox, and a
+/// caller that parks.
 #[test]
 fn shuttle_lanes_wait_for_each_other() {
     drawn(|| {
@@ -60,7 +61,7 @@ fn shuttle_lanes_wait_for_each_other() {
     });
 }
 
-/// A barrier holds its successors back in the scheduler; the right to dispatch goes there and comes back.
+/// A barrier holds its successors back in the scheduler: the right to dispatch the stream goes to the scheduler and comes back.
 #[test]
 fn shuttle_the_right_to_dispatch_comes_back_in_order() {
     drawn(|| {
@@ -78,7 +79,7 @@ fn shuttle_the_right_to_dispatch_comes_back_in_order() {
             b.barrier();
             step(b, 1);
         });
-        // Meanwhile the scheduler may have dispatched all it has, or not.
+        // By now the scheduler may have dispatched everything that it holds, or not.
         for expected in 2..4 {
             submit(&vm, |b| step(b, expected));
         }
@@ -87,7 +88,8 @@ fn shuttle_the_right_to_dispatch_comes_back_in_order() {
     });
 }
 
-/// Workers, a stream in order, and workers again: edges between cells, stolen work, waits in both directions, beds.
+/// Workers, an ordered stream, and workers again: covers edges between dependence nodes, stolen tasks, waits between both kinds of
+/// streams in both directions, and the idle set.
 #[test]
 fn shuttle_workers_and_streams_wait_for_each_other() {
     drawn(|| {
@@ -119,7 +121,7 @@ fn shuttle_workers_and_streams_wait_for_each_other() {
     });
 }
 
-/// Two submitters and a queue of two: back-pressure, and a wake for each of them.
+/// Two submitters and a queue of two instructions: backpressure blocks both, and each is woken.
 #[test]
 fn shuttle_blocked_submitters_go_on() {
     drawn(|| {
@@ -148,8 +150,8 @@ fn shuttle_blocked_submitters_go_on() {
     });
 }
 
-/// Two threads submit one instruction after the other beside a list that is larger than the bound: once that waits, whatever they begin to
-/// submit comes behind it.
+/// Two threads submit one instruction at a time beside a list that is larger than the bound. Once the list waits for
+/// backpressure, every submission that begins later is admitted after it.
 #[test]
 fn shuttle_no_submission_goes_ahead_of_a_list_that_waits() {
     drawn(|| {
@@ -161,9 +163,12 @@ fn shuttle_no_submission_goes_ahead_of_a_list_that_waits() {
                 let vm = vm.clone();
                 shuttle::thread::spawn(move || {
                     for _ in 0..3 {
-                        let waits = vm.shared.room.waits_for(LARGE);
+                        let waits = vm.engine.backpressure.waits_for(LARGE);
                         submit(&vm, |b| functions(b, 1));
-                        assert!(!waits || !vm.shared.room.waits_for(LARGE), "it went ahead of the list");
+                        assert!(
+                            !waits || !vm.engine.backpressure.waits_for(LARGE),
+                            "a submission went ahead of the list"
+                        );
                     }
                 })
             })
@@ -174,8 +179,8 @@ fn shuttle_no_submission_goes_ahead_of_a_list_that_waits() {
     });
 }
 
-/// Two functions become ready at once and wait for each other: the worker that readies them wakes another one, be that asleep or about
-/// to sleep.
+/// Two functions become ready at once and wait for each other: the worker that makes them ready wakes another worker, whether that
+/// is parked or about to park.
 #[test]
 fn shuttle_two_functions_that_wait_for_each_other_run_side_by_side() {
     drawn(|| {
@@ -188,11 +193,11 @@ fn shuttle_two_functions_that_wait_for_each_other_run_side_by_side() {
                 let met = met.clone();
                 let meet = move || {
                     let (came, changed) = &*met;
-                    let mut came = came.lock().expect("nobody panics");
+                    let mut came = came.lock().expect("no thread panics with the lock");
                     *came += 1;
                     changed.notify_all();
                     while *came < 2 {
-                        came = changed.wait(came).expect("nobody panics");
+                        came = changed.wait(came).expect("no thread panics with the lock");
                     }
                 };
                 b.call_fn("meets", CPU, [variable.read()], move |_| {
@@ -206,7 +211,8 @@ fn shuttle_two_functions_that_wait_for_each_other_run_side_by_side() {
     });
 }
 
-/// A failure, its reader on another lane, and a heal: every waiter hears of it, on a thread of its own.
+/// A failure, an instruction on another lane that reads it, and a heal: waiters on two threads get the failure, and a waiter for
+/// the healed tensor does not.
 #[test]
 fn shuttle_failures_are_seen_by_every_waiter() {
     drawn(|| {
@@ -229,7 +235,7 @@ fn shuttle_failures_are_seen_by_every_waiter() {
     });
 }
 
-/// A callback and the end of the engine: the callback runs before the engine is gone.
+/// Callbacks are registered and the engine shuts down: every callback runs before the shutdown returns.
 #[test]
 fn shuttle_callbacks_run_before_the_end() {
     drawn(|| {
@@ -249,7 +255,7 @@ fn shuttle_callbacks_run_before_the_end() {
     });
 }
 
-/// Handles dropped by one thread while another submits; memory goes round.
+/// One thread drops tensors while another submits: each memory block is freed exactly once.
 #[test]
 fn shuttle_dropped_handles_are_freed_once() {
     drawn(|| {
@@ -272,8 +278,8 @@ fn shuttle_dropped_handles_are_freed_once() {
     });
 }
 
-/// Callers that help take in what lies there for other lanes of the context too: the thread finds what they leave. Functions that
-/// another thread submits to their own stream meanwhile they leave as well.
+/// Helping callers also take in tasks for other lanes of the context, and the context's thread finds those that they do not run. A
+/// helping caller never runs a function that another thread submits meanwhile, on its own stream or another.
 #[test]
 fn shuttle_callers_that_help_leave_nothing_behind() {
     drawn(|| {
@@ -305,7 +311,7 @@ fn shuttle_callers_that_help_leave_nothing_behind() {
     });
 }
 
-/// A caller that has a tensor alone helps with the last instruction while the engine ends: its threads see the end.
+/// A caller that has only a tensor runs the last instruction while the engine ends: the threads of the engine still see the end.
 #[test]
 fn shuttle_the_last_instruction_may_be_a_caller_s() {
     drawn(|| {
@@ -318,7 +324,7 @@ fn shuttle_the_last_instruction_may_be_a_caller_s() {
     });
 }
 
-/// A broken program to prove that schedules are drawn at all: two threads that add to a number by load and store.
+/// Proves that shuttle varies the schedule: two threads add to a number by a load and a store, which loses an update.
 #[test]
 #[should_panic(expected = "an update was lost")]
 fn shuttle_finds_a_lost_update() {

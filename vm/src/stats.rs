@@ -1,39 +1,39 @@
-//! Counters of an engine.
+//! [`Stats`]: the counters of an engine.
 
 use streamvm_ep::MemoryKind;
 use streamvm_instructions::{Place, SyncCounts};
 use streamvm_stream::allocator::AllocatorStats;
 
-/// A snapshot of an engine's counters.
+/// A snapshot of an engine's counters; see [`Vm::stats`](crate::Vm::stats).
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Instructions, waits and records per stream since the engine was built, in order of first use.
+    /// The instructions, waits and records of each stream since the engine was built; streams in order of first use.
     pub streams: Vec<SyncCounts>,
-    /// Instructions that are submitted and have not passed.
+    /// How many instructions are submitted and have not passed.
     pub in_flight: u64,
-    /// Bytes that those instructions keep: their new outputs and boxed captures.
+    /// How many bytes those instructions keep: their new outputs and boxed captures.
     pub in_flight_bytes: u64,
-    /// Submitters that are blocked because the queue is full.
+    /// How many submitters are blocked because the queue is full.
     pub blocked_submitters: usize,
-    /// Instructions of CPU streams that callers have run, or skipped, themselves while they waited for them or for those behind them:
-    /// all but functions.
+    /// How many instructions of CPU streams waiting callers have run or skipped in their own threads: kernels, copies and fills,
+    /// never functions.
     pub helped: u64,
-    /// The allocators: one per place and memory kind in use.
+    /// The counters of each allocator: one per place and memory kind in use.
     pub memory: Vec<PoolStats>,
-    /// Events that exist on the devices: recorded for waits that are to come, and given back once nobody needs them.
+    /// How many events exist on the devices. An event is recorded for a wait, and given back once no wait needs it.
     pub live_events: usize,
-    /// Threads of the engine, callbacks aside.
+    /// How many threads the engine has, without the callback thread.
     pub threads: usize,
 }
 
-/// One allocator's counters.
+/// The counters of one allocator.
 #[derive(Clone, Debug)]
 pub struct PoolStats {
-    /// The place.
+    /// The place of its memory.
     pub place: Place,
-    /// The kind of memory.
+    /// The kind of its memory.
     pub kind: MemoryKind,
-    /// Bytes and counts.
+    /// Its bytes and counts.
     pub allocator: AllocatorStats,
 }

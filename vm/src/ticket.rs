@@ -1,41 +1,47 @@
-//! Tickets: what a submission gives its caller.
+//! [`Ticket`]: what a submission returns. It tells when the submission has passed, and whether it failed.
 
 use std::fmt;
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
 use streamvm_instructions::{Deadline, Error, Passed};
 use streamvm_stream::Point;
 
-use crate::commit::Submitted;
-use crate::shared::Shared;
+use crate::engine::core::Engine;
+use crate::submit::commit::Submitted;
 
-/// Stands for one submission: tells when all its instructions have passed, and whether one failed.
+/// Stands for one submission: tells when all its instructions have passed, and whether one failed. All methods may be called on
+/// any thread.
 ///
-/// A ticket is free: while nothing has failed in its engine it allocates nothing for lists on up to two streams, where each instruction on
-/// workers counts as one, and dropping it cancels nothing. A failure that nobody asks for is reported by `wait_all` and `shutdown`.
+/// * Dropping a ticket cancels nothing and waits for nothing. [`Vm::wait_all`](crate::Vm::wait_all) and
+///   [`Vm::shutdown`](crate::Vm::shutdown) report a failure that no other call has returned.
+/// * While no instruction has ever failed in the engine, a ticket allocates nothing for a list on up to two streams, where each
+///   instruction on workers counts as a stream.
 pub struct Ticket<'vm> {
-    vm: &'vm Arc<Shared>,
+    engine: &'vm Arc<Engine>,
     pub(crate) submitted: Submitted,
 }
 
 impl<'vm> Ticket<'vm> {
-    /// Of a list that is still to be submitted.
-    pub(crate) fn new(vm: &'vm Arc<Shared>) -> Ticket<'vm> {
-        Ticket { vm, submitted: Submitted::default() }
+    /// The ticket of a list that is still to be submitted.
+    pub(crate) fn new(engine: &'vm Arc<Engine>) -> Ticket<'vm> {
+        Ticket { engine, submitted: Submitted::default() }
     }
 
     /// Whether every instruction of the submission has passed, failed or not. Never blocks.
     pub fn is_passed(&self) -> bool {
-        self.points().all(|point| self.vm.streams.has_passed(point))
+        self.points().all(|point| self.engine.streams.has_passed(point))
     }
 
-    /// Blocks until every instruction of the submission has passed. Without a deadline it may run kernels, copies and fills of CPU streams in
-    /// the calling thread meanwhile; never functions.
+    /// Blocks until every instruction of the submission has passed. Without a [`deadline`](crate::deadline), the calling thread may run
+    /// kernels, copies and fills of CPU streams meanwhile, but no functions.
     ///
     /// # Errors
-    /// The root cause of the first instruction, in program order, that failed or was skipped, each time it is asked;
-    /// [`Error::WouldDeadlock`] on a thread of an engine; [`Error::Forked`] in a child of the engine's process.
+    /// * The root cause of the first instruction, in program order, that failed or was skipped, on every call.
+    /// * [`Error::WouldDeadlock`] on a thread of an engine, [`Error::Forked`] in a forked child.
+    /// * [`Error::Timeout`] at the deadline of the thread; [`Error::Stalled`] in [`Mode::Simulated`](crate::Mode::Simulated) without
+    ///   a deadline, if nothing can go on.
     pub fn wait(&self) -> Result<(), Error> {
         self.wait_until(Deadline::current())
     }
@@ -43,31 +49,35 @@ impl<'vm> Ticket<'vm> {
     /// [`Ticket::wait`] for at most `timeout`.
     ///
     /// # Errors
-    /// As [`Ticket::wait`]; [`Error::Timeout`] when it is not over by then. The work goes on.
+    /// As [`Ticket::wait`]; [`Error::Timeout`] if not every instruction has passed by then. The work goes on.
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), Error> {
         self.wait_until(Deadline::within(timeout))
     }
 
     fn wait_until(&self, deadline: Option<Deadline>) -> Result<(), Error> {
-        self.vm.may_wait()?;
-        self.points().try_for_each(|point| self.vm.wait_for(point, deadline))?;
-        first_failure(self.vm, &self.submitted)
+        self.engine.may_wait()?;
+        self.points().try_for_each(|point| self.engine.wait_for(point, deadline))?;
+        first_failure(self.engine, &self.submitted)
     }
 
-    /// Calls `callback` once every instruction of the submission has passed, on a thread made for callbacks. In a child
-    /// of the engine's process it is called at once, here, with [`Error::Forked`].
+    /// Calls `callback` with what [`Ticket::wait`] would return, on the engine's callback thread, once every instruction of the
+    /// submission has passed. In a forked child it is called at once, in the calling thread, with [`Error::Forked`].
+    ///
+    /// Does not block, except in [`Mode::Simulated`](crate::Mode::Simulated), where the caller steps the engine until then and runs
+    /// the callback.
     pub fn on_passed(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) {
-        let (vm, submitted) = (self.vm.clone(), self.submitted.clone());
+        let (vm, submitted) = (self.engine.clone(), self.submitted.clone());
         let outcome = move |result| match result {
             Ok(()) => callback(first_failure(&vm, &submitted)),
             Err(error) => callback(Err(error)),
         };
-        self.vm.call_back(self.points().collect(), Box::new(outcome));
+        self.engine.call_back(self.points().collect(), Box::new(outcome));
     }
 
-    /// A future of [`Ticket::wait`], for any executor; it does not borrow the VM. Dropping it cancels nothing.
+    /// A future that resolves to what [`Ticket::wait`] would return. It works with any executor and does not borrow the VM. Dropping
+    /// it cancels nothing.
     pub fn future(&self) -> Passed {
-        let (passed, callback) = Passed::new(self.vm.me);
+        let (passed, callback) = Passed::new(self.engine.me);
         self.on_passed(callback);
         passed
     }
@@ -77,8 +87,28 @@ impl<'vm> Ticket<'vm> {
     }
 }
 
+/// `ticket.await` is [`Ticket::future`].
+impl IntoFuture for &Ticket<'_> {
+    type Output = Result<(), Error>;
+    type IntoFuture = Passed;
+
+    fn into_future(self) -> Passed {
+        self.future()
+    }
+}
+
+/// As for a borrowed ticket. The future does not borrow the engine.
+impl IntoFuture for Ticket<'_> {
+    type Output = Result<(), Error>;
+    type IntoFuture = Passed;
+
+    fn into_future(self) -> Passed {
+        self.future()
+    }
+}
+
 /// The root cause of the first failure of the submission, in program order.
-fn first_failure(vm: &Shared, submitted: &Submitted) -> Result<(), Error> {
+fn first_failure(vm: &Engine, submitted: &Submitted) -> Result<(), Error> {
     let failure = match &submitted.claim {
         Some(claim) => vm.failures.collect_claim(claim),
         None => vm.failures.first_within(&submitted.spans),
@@ -87,20 +117,20 @@ fn first_failure(vm: &Shared, submitted: &Submitted) -> Result<(), Error> {
 }
 
 impl fmt::Debug for Ticket<'_> {
-    /// How far the submission is and which streams it is on: `Ticket(pending, on h2d@cpu:0:0 and compute@cpu:0:0)`. A failure that is
-    /// shown here still counts as one that nobody has asked for.
+    /// Prints the state of the submission and its streams: `Ticket(pending, on h2d@cpu:0:0 and compute@cpu:0:0)`. A failure that
+    /// is printed here is still reported by [`Vm::wait_all`](crate::Vm::wait_all).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // In a child of the engine's process a lock may be held by a thread that is not there.
-        if self.vm.handle.fork.is_child() {
+        // In a forked child, a lock may be held by a thread that is not in the child.
+        if self.engine.handle.fork.is_child() {
             return f.write_str("Ticket(of an engine of the parent process)");
         }
-        // Before its failure: that is entered before the last of its instructions passes.
+        // Read before the failure: a failure is entered before its instruction passes, so a submission that has passed shows it.
         let passed = self.is_passed();
         let spans = self.submitted.spans.iter();
         let all = spans.flat_map(|span| (span.first..=span.last).map(|seq| Point::new(span.stream, seq)));
         let failure = match &self.submitted.claim {
             Some(claim) => claim.told(),
-            None => self.vm.failures.poison(all),
+            None => self.engine.failures.poison(all),
         };
         let state = match (passed, failure) {
             (false, _) => "pending".to_owned(),
@@ -109,7 +139,8 @@ impl fmt::Debug for Ticket<'_> {
         };
         let mut streams: Vec<String> = Vec::new();
         for point in self.points() {
-            let name = self.vm.streams.get(point.stream).map_or_else(|| "?".to_owned(), |entry| entry.key.to_string());
+            let name =
+                self.engine.streams.get(point.stream).map_or_else(|| "?".to_owned(), |entry| entry.key.to_string());
             if !streams.contains(&name) {
                 streams.push(name);
             }

@@ -1,4 +1,4 @@
-//! The engine's front: what a program holds.
+//! [`Vm`]: the engine as a program holds it. It forwards to `Engine`, which owns all state.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,84 +15,84 @@ use streamvm_instructions::{
 };
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::config::VmBuilder;
-use crate::engine_thread;
-use crate::failures::Uncollected;
-use crate::ladder;
-use crate::profile::Profile;
-use crate::shared::Shared;
-use crate::stall_report::StallReport;
-use crate::state::StreamState;
+use crate::builder::VmBuilder;
+use crate::engine::core::Engine;
+use crate::engine::oom_recovery;
+use crate::engine::profile::Profile;
+use crate::engine::submission::Full;
+use crate::observe::stall_report::StallReport;
+use crate::progress::failures::Uncollected;
 use crate::stats::{PoolStats, Stats};
-use crate::submit::Full;
-use crate::sync::Ordering;
+use crate::submit::state::SubmissionStream;
+use crate::sync::{Ordering, engine_thread};
 use crate::ticket::Ticket;
 
-/// An engine: its devices, streams, memory and threads. Any number of them live in one process. `Send + Sync`: several
-/// threads may submit at once.
+/// An engine: its devices, streams, memory and threads. A process may have any number of them. `Send + Sync`: several threads may
+/// submit at once.
 ///
-/// Dropping it waits for everything submitted, and ends its threads. Tensors that outlive it give
-/// [`Error::Shutdown`]. Threads that share one end it by [`Vm::close`].
-///
-/// Every wait has a limit for who wants one: calls with a `timeout`, and the [`deadline`] guard for all
-/// others, eager ones included. In a child of the process that built it, every call that can fail gives
-/// [`Error::Forked`], counters are zero, and whatever is dropped is left as it is; nothing blocks.
+/// * Dropping it waits for everything submitted, and ends its threads. Calls on a tensor that outlives it give
+///   [`Error::Shutdown`], except waits, which give the outcome of its last write. Threads that share an engine end it by
+///   [`Vm::close`].
+/// * Every wait can be limited in time: some calls take a `timeout`, and a [`deadline`] guard limits all other waits of its
+///   thread, those of eager calls included.
+/// * In a forked child of the process that built it, every call that can fail gives [`Error::Forked`], counters are zero, nothing
+///   blocks, and dropping an object of the engine leaks it.
 pub struct Vm {
-    pub(crate) shared: Arc<Shared>,
-    /// [`Vm::shutdown`] has waited, or given up: a drop waits for nothing.
+    pub(crate) engine: Arc<Engine>,
+    /// [`Vm::shutdown`] has waited, or given up, so dropping this does not wait.
     shut_down: bool,
 }
 
-/// Where tensors of a caller's data live that no device was named for.
+/// The place and memory kind of tensors with a caller's data, if the caller names no device.
 const HOST: (Place, MemoryKind) = (Place::Host, MemoryKind::Pageable);
 
 impl Vm {
-    pub(crate) fn new(shared: Arc<Shared>) -> Vm {
-        Vm { shared, shut_down: false }
+    pub(crate) fn new(engine: Arc<Engine>) -> Vm {
+        Vm { engine, shut_down: false }
     }
 
-    /// Sets an engine up.
+    /// A builder, which configures and builds an engine.
     pub fn builder() -> VmBuilder {
         VmBuilder::new()
     }
 
-    /// The devices: CPUs, simulated ones, and CUDA devices, which are looked for now if they have not been; that may
-    /// take seconds. A forked child sees those that are known.
+    /// The devices: CPUs, simulated ones, and CUDA devices. The first call searches for CUDA devices, which may block for seconds. A
+    /// forked child does not search; it gets the devices that are known.
     pub fn devices(&self) -> Vec<DeviceInfo> {
-        // Why there are none is for who asks.
+        // `Vm::find_cuda` tells a caller why there are no CUDA devices.
         let _ = self.find_cuda();
-        self.shared.devices.iter().map(|device| device.info()).collect()
+        self.engine.devices.iter().map(|device| device.info()).collect()
     }
 
-    /// Looks for CUDA devices, as [`Vm::devices`] does.
+    /// Searches for CUDA devices, unless that was done before; the search may block for seconds.
     ///
     /// # Errors
-    /// Why there is none; a driver does not survive a fork.
+    /// [`CudaAbsent`] says why there is none; [`CudaAbsent::Forked`] in a forked child, because a driver does not survive a fork.
     pub fn find_cuda(&self) -> Result<(), CudaAbsent> {
-        self.shared.handle.fork.check().map_err(|_| CudaAbsent::Forked)?;
-        self.shared.devices.find_cuda().map_err(CudaAbsent::clone)
+        self.engine.handle.fork.check().map_err(|_| CudaAbsent::Forked)?;
+        self.engine.devices.find_cuda().map_err(CudaAbsent::clone)
     }
 
-    /// A fresh variable: a token for anything outside the engine.
+    /// A new variable, which stands for any state outside the engine and orders the functions that use it.
     pub fn var(&self) -> Var {
         Var::new()
     }
 
-    /// A host tensor with a copy of `elements`, in row-major order. Does not wait for any instruction, unless memory is
-    /// out.
+    /// A host tensor of `shape` with a copy of `elements`, in row-major order. Waits for no instruction, unless memory is exhausted:
+    /// then it waits until pending instructions have released some.
     ///
     /// # Errors
-    /// The shape has another number of elements; out of memory; shut down.
+    /// The shape is impossible or does not have `elements.len()` elements; out of memory; the engine is closed.
     #[track_caller]
     pub fn tensor<T: Element>(&self, elements: &[T], shape: &[usize]) -> Result<Tensor, Error> {
         self.create(HOST, T::DTYPE, elements.len(), shape, T::as_bytes(elements))
     }
 
-    /// A tensor in pinned host memory of `device`, which copies from it without staging, with a copy of `elements` in
-    /// row-major order. Callers' functions reach it as they reach host tensors. Waits as [`Vm::tensor`] does.
+    /// A tensor of `shape` in pinned host memory of `device`, with a copy of `elements` in row-major order. The device copies from it
+    /// without staging. Callers' functions can access it as they access host tensors. Waits as [`Vm::tensor`] does.
     ///
     /// # Errors
-    /// Those of [`Vm::tensor`], and no such device.
+    /// Those of [`Vm::tensor`]; the device does not exist.
     #[track_caller]
     pub fn pinned_tensor<T: Element>(
         &self,
@@ -103,7 +103,7 @@ impl Vm {
         self.create((device.into(), MemoryKind::Pinned), T::DTYPE, elements.len(), shape, T::as_bytes(elements))
     }
 
-    /// A host tensor of bools; see [`Vm::tensor`].
+    /// A host tensor of dtype [`DType::Bool`]; see [`Vm::tensor`].
     ///
     /// # Errors
     /// As [`Vm::tensor`].
@@ -128,16 +128,17 @@ impl Vm {
         }
         let tensor = Tensor::unbound(place, memory, dtype, shape);
         let site = Location::caller();
-        self.shared
+        self.engine
             .create_from(&tensor, bytes, site)
             .map_err(|error| error.about(None, "a tensor of the caller's data", site))?;
         Ok(tensor)
     }
 
-    /// A tensor on `place` with every element set to `value`, by an instruction on its compute stream.
+    /// Submits an instruction on the compute stream of `place` that sets every element of a new tensor of `dtype` and `shape` to
+    /// `value`; returns the tensor. Blocks as [`Vm::submit`] does.
     ///
     /// # Errors
-    /// The shape is impossible, or the value does not fit; the engine refused.
+    /// The shape is impossible, or the dtype cannot hold the value; those of [`Vm::submit`].
     #[track_caller]
     pub fn fill(
         &self,
@@ -152,10 +153,11 @@ impl Vm {
         Ok(tensor)
     }
 
-    /// A tensor on `device` of random numbers, evenly from `[0, 1)`; see [`InstructionsBuilder::uniform`].
+    /// A new tensor of `dtype` and `shape` on `device` with random numbers of the uniform distribution over `[0, 1)`; see
+    /// [`InstructionsBuilder::uniform`]. Blocks as [`Vm::submit`] does.
     ///
     /// # Errors
-    /// The shape is impossible, or the dtype is no float; the engine refused.
+    /// The shape is impossible, or the dtype is no float; those of [`Vm::submit`].
     #[track_caller]
     pub fn uniform(
         &self,
@@ -170,8 +172,8 @@ impl Vm {
         Ok(tensor)
     }
 
-    /// A tensor on `device` of random numbers from the normal distribution of mean 0 and variance 1; see
-    /// [`InstructionsBuilder::normal`].
+    /// A new tensor of `dtype` and `shape` on `device` with random numbers of the normal distribution of mean 0 and variance 1; see
+    /// [`InstructionsBuilder::normal`]. Blocks as [`Vm::submit`] does.
     ///
     /// # Errors
     /// As [`Vm::uniform`].
@@ -189,40 +191,48 @@ impl Vm {
         Ok(tensor)
     }
 
-    /// Submits a list: it is ordered after everything submitted before, by what it reads and writes. All of it is
-    /// taken or nothing. Blocks while the queue is full, and on a thread of an engine gives
-    /// [`Error::WouldBlock`] past an overdraft of as much again.
+    /// Submits a list. Its instructions are ordered after everything submitted before, by what they read and write. The engine takes
+    /// the whole list or nothing. May be called by several threads at once.
     ///
-    /// Submitters that are blocked are let in in the order in which they came, and no later submission of another caller's thread is let in before
-    /// them. Threads of an engine never block, so they do go ahead; once they have done so by as many instructions as may be pending
-    /// ([`VmBuilder::max_instructions`]), the first that is blocked is let in past the bound. A list that finds too little memory leaves its place,
-    /// as what it waits for may have to be submitted first. So a function must not wait for what another thread has yet to submit: that may
-    /// be blocked behind a list that waits for the function. [`Vm::try_submit`] and [`Vm::submit_timeout`] do not block for ever.
+    /// **Backpressure.** While the bounds on pending work are reached ([`VmBuilder::max_instructions`], [`VmBuilder::max_bytes`]), this
+    /// call blocks. A thread of an engine (in a function or callback) never blocks: it may exceed the bounds by as much again, and
+    /// past that gets [`Error::WouldBlock`].
+    ///
+    /// * Blocked submitters are admitted in the order in which they came. No later submission of another caller's thread is
+    ///   admitted before them.
+    /// * Threads of an engine do go ahead of them. Once these have gone ahead with as many instructions as may be pending, the first
+    ///   blocked submitter is admitted past the bound.
+    /// * A list that finds too little memory loses its place in the queue, because the instructions that it then waits for may have
+    ///   to be submitted first.
+    ///
+    /// A function must therefore not wait for instructions that another thread has yet to submit: that submission may be blocked
+    /// behind a list that waits for the function. [`Vm::try_submit`] and [`Vm::submit_timeout`] do not wait for that list for ever.
     ///
     /// # Errors
-    /// See [`Error`]; nothing of the list runs then.
+    /// See [`Error`]; no instruction of the list runs then.
     pub fn submit(&self, list: InstructionList) -> Result<Ticket<'_>, Error> {
         self.submit_or(list, Full::Blocks)
     }
 
     fn submit_or(&self, mut list: InstructionList, full: Full) -> Result<Ticket<'_>, Error> {
-        let mut ticket = Ticket::new(&self.shared);
-        self.shared.submit(&mut list, full, &mut ticket.submitted)?;
-        self.shared.failures.log_unseen();
+        let mut ticket = Ticket::new(&self.engine);
+        self.engine.submit(&mut list, full, &mut ticket.submitted)?;
+        self.engine.failures.log_unseen();
         Ok(ticket)
     }
 
-    /// [`Vm::submit`] of one instruction that borrows what it uses, and is made in a caller that has the ticket.
+    /// [`Vm::submit`] of one instruction, which borrows what it uses. Fills in `ticket`, which the public call returns.
     #[inline]
     pub(crate) fn submit_one(&self, single: &mut Single<'_>, ticket: &mut Ticket<'_>) -> Result<(), Error> {
-        self.shared.submit_one(single, &mut ticket.submitted)?;
-        self.shared.failures.log_unseen();
+        self.engine.submit_one(single, &mut ticket.submitted)?;
+        self.engine.failures.log_unseen();
         Ok(())
     }
 
-    /// Runs a caller's function over declared reads and writes, on the compute stream of `device` and the lane of the thread's
-    /// [`lane`](crate::lane) guard: [`InstructionsBuilder::call_fn`] and [`Vm::submit`] in one, without a list. It borrows what it uses
-    /// for the length of the call. Blocks while the queue is full, as [`Vm::submit`] does. May be called by several threads at once.
+    /// Submits a caller's function with declared reads and writes, on the compute stream of `device` and the lane of the thread's
+    /// [`lane`](crate::lane) guard. It is [`InstructionsBuilder::call_fn`] and [`Vm::submit`] in one, without the cost of a list.
+    /// `uses` are borrowed for the length of the call only. Blocks while the queue is full, as [`Vm::submit`] does. May be called by
+    /// several threads at once.
     ///
     /// ```
     /// # fn main() -> Result<(), streamvm::Error> {
@@ -238,7 +248,7 @@ impl Vm {
     /// ```
     ///
     /// # Errors
-    /// As [`InstructionsBuilder::call_fn`] and [`Vm::submit`]: nothing runs then.
+    /// Those of [`InstructionsBuilder::call_fn`] and [`Vm::submit`]; the function does not run then.
     #[track_caller]
     pub fn call_fn<'u, F>(
         &self,
@@ -252,75 +262,78 @@ impl Vm {
     {
         let (role, manner, site) = (Role::Function, Manner::default(), Location::caller());
         let issued = Issued { stream: StreamKey::new(device, StreamType::Compute, current_lane()), role, manner, site };
-        let mut ticket = Ticket::new(&self.shared);
+        let mut ticket = Ticket::new(&self.engine);
         Single::submit_function(issued, name, uses, || InlineFn::new(f), |one| self.submit_one(one, &mut ticket))?;
         Ok(ticket)
     }
 
-    /// [`Vm::submit`] that never blocks on a full queue.
+    /// [`Vm::submit`] that does not block on a full queue. It may still wait for memory.
     ///
     /// # Errors
-    /// As [`Vm::submit`]; [`Error::WouldBlock`] with the list dropped when the queue is full, or other submitters are blocked.
+    /// As [`Vm::submit`]; [`Error::WouldBlock`] if the queue is full or other submitters are blocked. The list is then dropped.
     pub fn try_submit(&self, list: InstructionList) -> Result<Ticket<'_>, Error> {
         self.submit_or(list, Full::Refuses)
     }
 
-    /// [`Vm::submit`] that waits for at most `timeout` while the queue is full, or memory is.
+    /// [`Vm::submit`] that blocks for at most `timeout` while the queue is full or memory is exhausted.
     ///
     /// # Errors
-    /// As [`Vm::submit`]; [`Error::Timeout`] with the list dropped.
+    /// As [`Vm::submit`]; [`Error::Timeout`] after `timeout`. The list is then dropped.
     pub fn submit_timeout(&self, list: InstructionList, timeout: Duration) -> Result<Ticket<'_>, Error> {
         let _guard = deadline(timeout);
         self.submit(list)
     }
 
-    /// Blocks until everything submitted so far, by any thread, has passed; meanwhile it does what [`Ticket::wait`] does.
+    /// Blocks until everything submitted so far, by any thread, has passed. Meanwhile the calling thread may run kernels, as in
+    /// [`Ticket::wait`].
     ///
     /// # Errors
-    /// The first root cause that no other wait has returned; the others are logged, and of more than 1,024 those between the first
-    /// and the newest were logged before. [`Error::WouldDeadlock`] on a
-    /// thread of an engine.
+    /// * The first root cause that no other wait has returned; the others are logged. The engine keeps at most 1,024 of them: of
+    ///   more it keeps the first and the newest, and has logged those between.
+    /// * [`Error::WouldDeadlock`] on a thread of an engine.
     pub fn wait_all(&self) -> Result<(), Error> {
-        self.shared.drain(Deadline::current())?;
+        self.engine.drain(Deadline::current())?;
         self.report()
     }
 
     /// [`Vm::wait_all`] for at most `timeout`.
     ///
     /// # Errors
-    /// As [`Vm::wait_all`]; [`Error::Timeout`] when it is not over by then.
+    /// As [`Vm::wait_all`]; [`Error::Timeout`] if not everything has passed by then. The work goes on.
     pub fn wait_all_timeout(&self, timeout: Duration) -> Result<(), Error> {
-        self.shared.drain(Deadline::within(timeout))?;
+        self.engine.drain(Deadline::within(timeout))?;
         self.report()
     }
 
     fn report(&self) -> Result<(), Error> {
-        let mut failures = self.shared.failures.take_uncollected().into_iter();
+        let mut failures = self.engine.failures.take_uncollected().into_iter();
         let first = failures.next();
         failures.for_each(|other| other.log());
         first.map_or(Ok(()), |first| Err(Error::Failed(first.failure)))
     }
 
-    /// Gives cached memory that nothing pending uses back to the devices. Returns how many bytes that were.
+    /// Gives cached memory that no pending instruction uses back to the devices. Returns the number of bytes; 0 in a forked child.
+    /// Does not wait for instructions.
     pub fn empty_cache(&self) -> u64 {
-        if self.shared.handle.fork.is_child() {
+        if self.engine.handle.fork.is_child() {
             return 0;
         }
-        self.shared.free_dropped();
-        ladder::give_back(&self.shared)
+        self.engine.free_dropped();
+        oom_recovery::give_back(&self.engine)
     }
 
-    /// What the race detector found: accesses that nothing orders, use after free, reads of what nobody wrote, each with
-    /// both instructions. Empty where it is off ([`VmBuilder::detect_races`]).
+    /// The findings of the race detector: accesses without an order between them, use after free, and reads of memory that was never
+    /// written, each with both instructions. Empty if the detector is off ([`VmBuilder::detect_races`]) and in a forked child.
     pub fn races(&self) -> Vec<Finding> {
-        if self.shared.handle.fork.is_child() {
+        if self.engine.handle.fork.is_child() {
             return Vec::new();
         }
-        self.shared.monitor.as_ref().map_or_else(Vec::new, |monitor| monitor.detector().findings())
+        self.engine.observer.as_ref().map_or_else(Vec::new, |observer| observer.detector().findings())
     }
 
-    /// What has run, how long it waited and how long it took; `None` unless that was [asked for](VmBuilder::profile). What is
-    /// pending is not in it. Never blocks for long, and may be called on any thread, also on one of the engine's.
+    /// How often each op and function has run, how long it was queued and how long it ran. Pending instructions are not counted.
+    /// `None` unless [`VmBuilder::profile`] turned profiles on, and in a forked child. Blocks for short locks only; may be called on
+    /// any thread, including those of the engine.
     ///
     /// ```
     /// let vm = streamvm::Vm::builder().profile(true).build()?;
@@ -331,11 +344,11 @@ impl Vm {
     /// # Ok::<(), streamvm::Error>(())
     /// ```
     pub fn profile(&self) -> Option<Profile> {
-        (self.shared.profiles && !self.shared.handle.fork.is_child()).then(|| self.shared.profile())
+        (self.engine.profiles && !self.engine.handle.fork.is_child()).then(|| self.engine.profile())
     }
 
-    /// What every stream with pending work is at, and what it waits for. Never blocks for long, and may be called on any
-    /// thread, also on one of the engine's.
+    /// What every stream with pending work is running, and what it waits for. Blocks for short locks only; may be called on any
+    /// thread, including those of the engine.
     ///
     /// ```
     /// let vm = streamvm::Vm::builder().build()?;
@@ -343,48 +356,50 @@ impl Vm {
     /// # Ok::<(), streamvm::Error>(())
     /// ```
     pub fn stall_report(&self) -> StallReport {
-        self.shared.stall_report()
+        self.engine.stall_report()
     }
 
-    /// Counters since the engine was built.
+    /// A snapshot of the engine's counters; all zero in a forked child. Frees the memory of dropped tensors first, so that the
+    /// counters do not include it.
     pub fn stats(&self) -> Stats {
-        if self.shared.handle.fork.is_child() {
+        if self.engine.handle.fork.is_child() {
             return Stats::default();
         }
-        self.shared.free_dropped();
+        self.engine.free_dropped();
         let (streams, memory) = {
-            let state = self.shared.handle.lock();
-            let counts = |stream: &StreamState| {
+            let state = self.engine.handle.lock();
+            let counts = |stream: &SubmissionStream| {
                 let instructions = state.sync.last_submitted(stream.entry.id);
                 SyncCounts { instructions, ..stream.counts }
             };
             let streams = state.streams.iter().map(counts).collect();
-            let pool = |pool: &crate::memory::Pool| PoolStats {
+            let pool = |pool: &crate::tasks::memory::Pool| PoolStats {
                 place: pool.place,
                 kind: pool.kind,
                 allocator: pool.allocator.stats(),
             };
             (streams, state.pools.iter().map(pool).collect())
         };
-        let pending = self.shared.pending();
+        let pending = self.engine.pending();
         Stats {
             streams,
             memory,
             in_flight: pending.instructions,
             in_flight_bytes: pending.bytes,
-            blocked_submitters: self.shared.room.blocked(),
-            helped: self.shared.threads.helped(),
-            live_events: self.shared.live_events(),
-            threads: self.shared.threads.count(),
+            blocked_submitters: self.engine.backpressure.blocked(),
+            helped: self.engine.contexts.helped(),
+            live_events: self.engine.live_events(),
+            threads: self.engine.threads.count(),
         }
     }
 
-    /// Refuses new work from now on: whatever any thread submits or pushes gives [`Error::Shutdown`], also one that waits for room
-    /// just now. What was submitted before goes on, clean-ups and callbacks included, and can be waited for as ever; the threads that
-    /// run it end by themselves once all of it has passed. [`Vm::shutdown`] and dropping the engine wait for it all the same.
+    /// Closes the engine: from now on every submission gives [`Error::Shutdown`], including those that are blocked on a full queue.
     ///
-    /// Waits for no work, and has no error. May be called by any thread, also by a function of this engine, and again, which does
-    /// nothing; in a forked child it does nothing either.
+    /// Everything submitted before still runs, clean-ups and callbacks included, and callers can wait for it as before. The threads
+    /// of the engine end by themselves once all of it has passed. [`Vm::shutdown`] and dropping the engine still wait for it.
+    ///
+    /// Does not wait for work, and cannot fail. May be called on any thread, also by a function of this engine, and repeatedly. In
+    /// a forked child it does nothing.
     ///
     /// ```
     /// # fn main() -> Result<(), streamvm::Error> {
@@ -398,29 +413,30 @@ impl Vm {
     /// ```
     pub fn close(&self) {
         if !self.is_closed() {
-            self.shared.close();
+            self.engine.close();
         }
     }
 
-    /// Whether new work is refused: after [`Vm::close`], and in a forked child. A function that goes on for long asks this to learn
-    /// that the engine is about to end. Never blocks, and may be called on any thread.
+    /// Whether the engine refuses new work: after [`Vm::close`], and in a forked child. A function that runs for long can poll this
+    /// to learn that the engine is about to end. Never blocks; may be called on any thread.
     pub fn is_closed(&self) -> bool {
-        self.shared.handle.fork.is_child() || self.shared.closed.load(Ordering::SeqCst)
+        self.engine.handle.fork.is_child() || self.engine.closed.load(Ordering::SeqCst)
     }
 
-    /// Refuses new work, waits for what is submitted, and ends the threads.
+    /// Closes the engine, waits for at most `deadline` until everything submitted has passed, and ends the threads.
     ///
     /// # Errors
-    /// [`Error::Timeout`] past `deadline`: threads that still run, and the memory that they can touch, are left alone
-    /// and go when they are over. Else the first root cause that nobody collected. [`Error::WouldDeadlock`] on a
-    /// thread of an engine, which only closes.
+    /// * [`Error::Timeout`] if work or callbacks still run after `deadline`. Threads that still run end by themselves, and the
+    ///   memory that they can access is freed after that.
+    /// * Otherwise, the first root cause that no wait has returned; the others are logged.
+    /// * [`Error::WouldDeadlock`] on a thread of an engine; the engine is closed then. [`Error::Forked`] in a forked child.
     pub fn shutdown(mut self, deadline: Duration) -> Result<(), Error> {
-        self.shared.handle.fork.check()?;
+        self.engine.handle.fork.check()?;
         self.shut_down = true;
-        self.shared.close();
+        self.engine.close();
         let until = Deadline::after(deadline);
-        self.shared.drain(until)?;
-        if !self.shared.end_threads(until.map(|until| until.at())) {
+        self.engine.drain(until)?;
+        if !self.engine.end_threads(until.map(|until| until.at())) {
             return Err(Error::Timeout(deadline));
         }
         self.report()
@@ -428,25 +444,25 @@ impl Vm {
 }
 
 impl Vm {
-    /// Drains and ends the threads. After a shutdown there is nothing left to do, or it has given up waiting. On a thread of an
-    /// engine nothing is waited for: the threads end by themselves.
+    /// Drains the engine and ends its threads. Waits for nothing after [`Vm::shutdown`], which has done all this or given up, and
+    /// on a thread of an engine: then the threads end by themselves.
     fn end(&self) {
-        self.shared.close();
-        if self.shut_down || engine_thread::is_here() || self.shared.drain(None).is_err() {
-            return self.shared.leave_threads();
+        self.engine.close();
+        if self.shut_down || engine_thread::is_here() || self.engine.drain(None).is_err() {
+            return self.engine.leave_threads();
         }
-        self.shared.end_threads(None);
-        self.shared.failures.take_uncollected().iter().for_each(Uncollected::log);
+        self.engine.end_threads(None);
+        self.engine.failures.take_uncollected().iter().for_each(Uncollected::log);
     }
 }
 
 impl Drop for Vm {
     fn drop(&mut self) {
-        // What the engine holds may be in use in a child by threads that are not there, and devices do not survive a fork: there its
-        // handle keeps it for ever.
-        if !self.shared.handle.fork.is_child() {
+        // In a forked child the engine is leaked, as its handle keeps a reference: state that threads of the parent were using may
+        // be inconsistent there, and devices do not survive a fork.
+        if !self.engine.handle.fork.is_child() {
             self.end();
-            self.shared.handle.close(&self.shared);
+            self.engine.handle.close(&self.engine);
         }
     }
 }

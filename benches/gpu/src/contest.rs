@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use streamvm_benches::stats::Summary;
+use streamvm_benches::harness::stats::Summary;
 
 use crate::error::Error;
 

@@ -34,7 +34,7 @@ static inline void *zeroed(size_t count, size_t size) {
   return memset(memory, 0, bytes);
 }
 
-// ---- the random workload: the same operations as src/generate.rs of streamvm-benches
+// ---- the random workload: the same operations as src/workloads/generate.rs of streamvm-benches
 
 typedef struct {
   uint32_t reads[RANDOM_READS];
@@ -67,7 +67,7 @@ static inline RandomOp *random_ops(size_t count) {
   return ops;
 }
 
-// ---- the irregular workload: as in src/generate.rs of streamvm-benches
+// ---- the irregular workload: as in src/workloads/generate.rs of streamvm-benches
 
 enum { STEPS = 500 };
 

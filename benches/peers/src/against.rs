@@ -5,7 +5,7 @@
 //! against lists alone. A peer with several workers is read against streamvm's, and against several lanes, where streamvm runs
 //! the workload so; on chain and independent it does not, and two workers are read against one lane.
 
-use streamvm_benches::case::ONE_CORE;
+use streamvm_benches::harness::case::ONE_CORE;
 
 use crate::workload::Workload;
 

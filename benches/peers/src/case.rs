@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use streamvm_benches::case::{Sample, Sizes};
-use streamvm_benches::error::Error;
+use streamvm_benches::harness::case::{Sample, Sizes};
+use streamvm_benches::harness::error::Error;
 
 use crate::engine::{ENGINES, Engine, Program};
 use crate::workload::Workload;

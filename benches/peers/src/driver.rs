@@ -7,8 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use streamvm_benches::case::Sizes;
-use streamvm_benches::error::Error;
+use streamvm_benches::harness::case::Sizes;
+use streamvm_benches::harness::error::Error;
 
 use crate::workload::Workload;
 

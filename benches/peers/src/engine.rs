@@ -1,7 +1,7 @@
 //! The engines that are compared: what each can run, and the settings that it runs at.
 
-use streamvm_benches::case::{Sample, Sizes};
-use streamvm_benches::error::Error;
+use streamvm_benches::harness::case::{Sample, Sizes};
+use streamvm_benches::harness::error::Error;
 
 use streamvm_benches::workloads::{graph, latency, workers};
 

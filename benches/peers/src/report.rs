@@ -1,8 +1,8 @@
 //! Reports: a table for people, JSON for programs.
 
 use serde_json::{Value, json};
-use streamvm_benches::report::{aligned, figures, number};
-use streamvm_benches::round_robin::Row;
+use streamvm_benches::harness::round_robin::Row;
+use streamvm_benches::harness::table::{aligned, figures, number};
 
 use crate::case::Case;
 use crate::run::{NotRun, Outcome};
@@ -76,7 +76,7 @@ pub fn json(outcome: &Outcome) -> Value {
 mod tests {
     use super::*;
     use crate::case;
-    use streamvm_benches::stats::Summary;
+    use streamvm_benches::harness::stats::Summary;
 
     fn row(case: &str, metric: &str, median: f64) -> Row<Case> {
         let case = case::find(case).expect("a case");

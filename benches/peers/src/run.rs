@@ -3,10 +3,10 @@
 
 use std::path::PathBuf;
 
-use streamvm_benches::case::Sample;
-use streamvm_benches::child;
-use streamvm_benches::error::Error;
-use streamvm_benches::round_robin::{Row, gather};
+use streamvm_benches::harness::case::Sample;
+use streamvm_benches::harness::child;
+use streamvm_benches::harness::error::Error;
+use streamvm_benches::harness::round_robin::{Row, gather};
 
 use crate::case::Case;
 use crate::engine::Program;

@@ -1,6 +1,6 @@
 //! The workloads that streamvm and its peers share.
 
-use streamvm_benches::case::Sizes;
+use streamvm_benches::harness::case::Sizes;
 
 /// What is asked of an engine. The operations are empty but for counting themselves, so that their loss is noticed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -10,7 +10,7 @@ pub enum Workload {
     /// Each operation writes its own of 1,024 variables, round robin.
     Independent,
     /// Each operation reads 1 to 3 of 256 variables and writes another: the fixed sequence of
-    /// [`streamvm_benches::generate`].
+    /// [`streamvm_benches::workloads::generate`].
     Random,
     /// The same, and each operation works for 1 to 9 µs: what counts is when the last one ends. For engines with two workers.
     Irregular,
@@ -31,7 +31,7 @@ impl Workload {
         Workload::Latency,
     ];
 
-    /// Its name in reports, and as a case of [`streamvm_benches::case`].
+    /// Its name in reports, and as a case of [`streamvm_benches::catalogue::cases`].
     pub fn name(self) -> &'static str {
         match self {
             Workload::Chain => "chain",

@@ -1,6 +1,6 @@
-//! `curves`: what an operation costs as things grow, as a table, as JSON and as plots.
+//! `curves`: the cost of an operation as a size grows, as a table, as JSON and as plots.
 //!
-//! This file is arguments, progress and the exit code; the library does the work.
+//! This file holds arguments, progress and the exit code; the library does the work.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use streamvm_benches::arguments::{Measuring, reject};
-use streamvm_benches::curve::{self, CURVES, Curve};
-use streamvm_benches::{plot, report};
+use streamvm_benches::catalogue::curve::{self, CURVES, Curve};
+use streamvm_benches::harness::arguments::{Measuring, reject};
+use streamvm_benches::report::{self, plot};
 
 /// Measures what an operation costs with more variables, tensors, streams, pending operations and operands.
 ///

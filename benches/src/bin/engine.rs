@@ -1,6 +1,6 @@
 //! `engine`: the engine workloads beside their floors, as a table, as JSON and as a plot.
 //!
-//! This file is arguments, progress and the exit code; the library does the work.
+//! This file holds arguments, progress and the exit code; the library does the work.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -11,10 +11,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use streamvm_benches::arguments::{Measuring, reject};
-use streamvm_benches::case::{self, CASES, Case};
-use streamvm_benches::round_robin::{self, Selection};
-use streamvm_benches::{child, plot, report};
+use streamvm_benches::catalogue::cases::{self, CASES};
+use streamvm_benches::harness::arguments::{Measuring, reject};
+use streamvm_benches::harness::case::Case;
+use streamvm_benches::harness::child;
+use streamvm_benches::harness::round_robin::{self, Selection};
+use streamvm_benches::report::{self, plot};
 
 /// Measures the engine's workloads beside their floors: bare bookkeeping, ring hops, round trips.
 ///
@@ -38,13 +40,13 @@ struct Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     let outcome = match &args.child {
-        Some(name) => match case::find(name) {
+        Some(name) => match cases::find(name) {
             Some(case) => measure_here(case, &args),
             None => return reject::<Args>(&format!("there is no case `{name}`; {}", cases())),
         },
         None => {
             let filter = &args.measuring.filter;
-            let chosen = case::matching(filter);
+            let chosen = cases::matching(filter);
             if chosen.is_empty() {
                 return reject::<Args>(&format!("no case has `{filter}` in its name; {}", cases()));
             }

@@ -1,11 +1,11 @@
-//! `instructions`: the counts that the benchmark of the same name found, beside the committed ones.
+//! `instructions`: the counts that the benchmark of the same name measured, beside the committed counts.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program: its table is for a terminal")]
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use streamvm_benches::error::Error;
+use streamvm_benches::harness::error::Error;
 use streamvm_benches::instructions;
 
 /// Compares instructions of the processor per operation with the committed counts.

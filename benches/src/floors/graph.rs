@@ -1,11 +1,11 @@
-//! Bare bookkeeping of the workloads that are graphs of empty functions.
+//! Floors of the workloads that are graphs of empty functions: their dependence analysis alone.
 
 use std::time::Instant;
 
-use crate::bookkeeping::Bookkeeping;
-use crate::case::{Sample, Sizes};
-use crate::error::Error;
-use crate::generate::{VARIABLES, random_ops};
+use crate::floors::bookkeeping::Bookkeeping;
+use crate::harness::case::{Sample, Sizes};
+use crate::harness::error::Error;
+use crate::workloads::generate::{VARIABLES, random_ops};
 use crate::workloads::graph::{INDEPENDENT_VARIABLES, READERS};
 
 /// One variable that every operation reads and writes.
@@ -48,7 +48,7 @@ pub fn fan(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     })
 }
 
-/// Pushes `counts` steps of `ops_each` operations each, the first lot to warm up, and gives the time of an operation.
+/// Pushes `counts` steps of `ops_each` operations each, first to warm up and then to measure; returns the time per operation.
 fn measure(
     floor: &'static str,
     variables: usize,

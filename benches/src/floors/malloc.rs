@@ -1,13 +1,13 @@
-//! The system's allocator, for the sizes of the allocator workload. It knows no streams and need not remember accesses.
+//! The system's allocator, for the sizes of the allocator workload. It has no streams and need not track accesses.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::case::{Sample, Sizes};
-use crate::error::Error;
+use crate::harness::case::{Sample, Sizes};
+use crate::harness::error::Error;
 use crate::parts::allocator::{BYTES, LIVE};
 
-/// Time of giving the oldest block back and taking another one.
+/// Time to free the oldest block and allocate another one.
 ///
 /// # Errors
 /// None.

@@ -1,5 +1,11 @@
-//! Floors: the least that any engine spends on a workload, measured beside it.
+//! Floors: the least that any engine must spend on a workload, measured beside the workload.
+//!
+//! Layer: uses `harness`, `workloads` and `parts`, whose sizes it shares; is used by `catalogue`.
+//!
+//! Main types: [`Bookkeeping`](bookkeeping::Bookkeeping) is the bare analysis of dependences; each other module is the floor of the
+//! workload or part of the same name.
 
+pub mod bookkeeping;
 pub mod graph;
 pub mod malloc;
 pub mod small_op;

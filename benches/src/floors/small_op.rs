@@ -1,10 +1,10 @@
-//! The small op as a plain loop over memory that is there already.
+//! The floor of the small op: a plain loop over memory that is allocated already.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::case::{Sample, Sizes};
-use crate::error::Error;
+use crate::harness::case::{Sample, Sizes};
+use crate::harness::error::Error;
 use crate::workloads::small_op::ELEMENTS;
 
 /// Adds one to each of 1,024 elements, from one buffer into the other and back.
@@ -31,7 +31,7 @@ pub fn small_op(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     Ok(vec![Sample::ns("ns_per_op", ns)])
 }
 
-/// Not inlined: an engine cannot merge two operations either.
+/// Not inlined, so that the compiler cannot merge two operations, as an engine cannot either.
 #[inline(never)]
 fn add(left: &[f32], right: &[f32], sum: &mut [f32]) {
     for ((sum, left), right) in sum.iter_mut().zip(left).zip(right) {

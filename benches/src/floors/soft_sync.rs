@@ -1,28 +1,28 @@
-//! The least of the pass: who last wrote each variable and who has read it since, in a plain table. It drops no wait that
-//! another one implies, and writes no plan.
+//! The floor of the pass that finds waits: a plain table of the last write and the reads since of each variable. Unlike the pass, it does
+//! not drop waits that other waits imply, and writes no plan.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::case::{Sample, Sizes};
-use crate::error::Error;
-use crate::generate::{RandomOp, VARIABLES, random_ops};
+use crate::harness::case::{Sample, Sizes};
+use crate::harness::error::Error;
 use crate::parts::soft_sync::OPS;
+use crate::workloads::generate::{RandomOp, VARIABLES, random_ops};
 
 /// Streams of the table.
 const STREAMS: usize = 4;
 
-/// What a variable was last used by: sequence numbers by stream, 0 for not at all.
+/// The last uses of a variable: sequence numbers by stream, 0 for none.
 #[derive(Clone, Default)]
 struct Uses {
     write: [u64; STREAMS],
     reads: [u64; STREAMS],
 }
 
-/// Time of finding what each of many instructions with one read and one write needs, each on the next of four streams.
+/// Time to find the waits of an instruction with one read and one write, with each instruction on the next of four streams.
 ///
 /// # Errors
-/// Nothing was found to be needed.
+/// No wait was found.
 pub fn soft_sync(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     let ops = random_ops(OPS);
     let mut variables = vec![Uses::default(); VARIABLES];
@@ -36,7 +36,8 @@ pub fn soft_sync(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     Ok(vec![Sample::ns("ns_per_op", ns)])
 }
 
-/// Takes `count` instructions, of which the first is number `first`; gives how many points of other streams they need.
+/// Processes `count` instructions, of which the first has number `first`; returns the number of points on other streams that they
+/// must wait for.
 fn run(variables: &mut [Uses], ops: &[RandomOp], first: usize, count: usize) -> usize {
     let mut found = 0;
     for number in first..first + count {
@@ -44,7 +45,7 @@ fn run(variables: &mut [Uses], ops: &[RandomOp], first: usize, count: usize) -> 
         let (read, write) = (op.reads()[0] as usize, op.write as usize);
         let mut needs = variables[read].write;
         let written = &mut variables[write];
-        // Readers come after the writer before them, so they alone are enough; without any they are all 0.
+        // Readers are ordered after the writer before them, so waiting for them is enough; without readers all entries are 0.
         let before = if written.reads == [0; STREAMS] { written.write } else { written.reads };
         for (need, before) in needs.iter_mut().zip(before) {
             *need = (*need).max(before);

@@ -1,27 +1,27 @@
-//! What it costs that two threads meet: a hop through a ring, round trips, and the clock that measures them.
+//! The costs of communication between two threads: a hop through a ring, round trips, and the clock that measures them.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-use crate::case::{Sample, Sizes};
-use crate::error::Error;
-use crate::stats::median_and_p99;
+use crate::harness::case::{Sample, Sizes};
+use crate::harness::error::Error;
+use crate::harness::stats::median_and_p99;
 
-/// Values in flight between the two threads of the ring.
+/// Capacity of the ring, values.
 const RING: usize = 1024;
 
-/// Looks of a spinning thread before it lets another have its core. More than a partner that runs ever needs; when the
-/// two share a core, or others use it, a spinner would wait for a partner that cannot run, for a time slice each.
+/// Polls of a spinning thread before it yields its core: more than it needs while its partner runs. If the two share a core, or
+/// others use it, a spinning thread would otherwise burn a whole time slice while its partner cannot run.
 const PATIENCE: u32 = 2_000;
 
-/// Passes the time before the next of many looks.
+/// Pauses before the next poll, whose number is `look`.
 fn spin_before(look: u32) {
     if look.is_multiple_of(PATIENCE) { thread::yield_now() } else { spin_loop() }
 }
 
-/// Looks until `found` gives something; `pause` is called with the number of the next look, from 1.
+/// Polls until `found` returns a value; `pause` is called with the number of the next poll, from 1.
 fn look_until<T>(mut found: impl FnMut() -> Option<T>, pause: fn(u32)) -> T {
     let mut look = 0u32;
     loop {
@@ -33,7 +33,7 @@ fn look_until<T>(mut found: impl FnMut() -> Option<T>, pause: fn(u32)) -> T {
     }
 }
 
-/// One value through a single-producer single-consumer ring, both sides awake.
+/// One hop of a value through a single-producer single-consumer ring, with both threads awake.
 ///
 /// # Errors
 /// A value was lost.
@@ -61,7 +61,7 @@ fn hops(count: usize) -> Result<f64, Error> {
     }
 }
 
-/// A round trip between two threads that spin: the least on two cores.
+/// A round trip between two threads that spin: the fastest on two cores.
 ///
 /// # Errors
 /// None.
@@ -69,7 +69,7 @@ pub fn spin(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     Ok(round_trips(sizes, |_| {}, spin_before))
 }
 
-/// A round trip between two threads that park: the least when nobody burns a core.
+/// A round trip between two threads that park: the fastest without spinning.
 ///
 /// # Errors
 /// None.
@@ -77,8 +77,8 @@ pub fn park(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     Ok(round_trips(sizes, Thread::unpark, |_| thread::park()))
 }
 
-/// Passes a number to and fro: odd ones are calls, even ones answers. `wake` gets the other side's attention after a
-/// store, `pause` is what a side does between two looks.
+/// Passes a number to and fro: odd numbers are calls, even numbers are answers. `wake` wakes the other thread after a store; `pause`
+/// runs between two polls.
 fn round_trips(sizes: &Sizes, wake: fn(&Thread), pause: fn(u32)) -> Vec<Sample> {
     let trips = (sizes.warm_up().trips + sizes.trips) as u64;
     let turn = AtomicU64::new(0);
@@ -104,11 +104,11 @@ fn round_trips(sizes: &Sizes, wake: fn(&Thread), pause: fn(u32)) -> Vec<Sample> 
         }
     });
     let (median, p99) = median_and_p99(&mut durations[sizes.warm_up().trips..]);
-    // There and back: two crossings.
+    // A round trip is two crossings.
     vec![Sample::ns("median", median), Sample::ns("p99", p99), Sample::ns("crossing", median / 2.0)]
 }
 
-/// One look at the clock.
+/// One read of the clock.
 ///
 /// # Errors
 /// None.

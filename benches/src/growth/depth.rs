@@ -1,21 +1,22 @@
-//! Submission behind a blocked operation: what one more costs when many are pending, and what each costs to run off.
+//! Submission behind a blocked operation: the cost to submit one more while many are pending, and the cost to run each of them.
 
 use std::time::{Duration, Instant};
 
 use streamvm::{InstructionsBuilder, Vm};
 
-use crate::case::Sample;
-use crate::error::Error;
+use crate::harness::case::Sample;
+use crate::harness::error::Error;
 use crate::workloads::graph::{blocked, submit};
 
-/// The most rounds of a measurement: each wakes a thread, which takes up to 50 µs.
+/// Most rounds of a measurement: each round wakes a thread, which takes up to 50 µs.
 const ROUNDS: usize = 1_000;
 
-/// Time per operation to submit `depth` of them, one a submission, on one stream behind a blocked one; and from its
-/// release to the end of all, which up to hundreds is mostly the time to wake its thread, and then the waiting one.
+/// Two times per operation, for `depth` operations on one stream behind a blocked one: to submit them, one a submission; and from the
+/// release of the blocked one until all have passed. Up to a depth of hundreds, the second is mostly the time to wake the thread
+/// context and then the waiting thread.
 ///
 /// # Errors
-/// The engine failed, or less was pending.
+/// The engine failed, or another number of instructions was pending.
 pub fn depth(depth: usize, ops: usize) -> Result<Vec<Sample>, Error> {
     let rounds = (ops / depth).clamp(1, ROUNDS);
     let vm = Vm::builder().max_instructions(depth as u64 + 1).build()?;

@@ -1,16 +1,22 @@
-//! What grows, and what an operation costs then. The engine is warm at each size: it has done all of it once.
+//! Workloads at growing sizes, and the cost of an operation at each. Each size is measured on a warm engine, which has run all of it
+//! once.
+//!
+//! Layer: uses `harness`, `workloads` and `parts`; is used by `catalogue`.
+//!
+//! Main parts: each function measures one size of a curve: [`variables`], [`streams`], [`operands`],
+//! [`tensors`](tensors::tensors) and [`depth`](depth::depth).
 
 pub mod depth;
 pub mod tensors;
 
 use streamvm::Vm;
 
-use crate::case::Sample;
-use crate::error::Error;
+use crate::harness::case::Sample;
+use crate::harness::error::Error;
 use crate::parts::soft_sync::over_streams;
 use crate::workloads::graph::{Emit, Graph, INDEPENDENT_VARIABLES, LIST};
 
-/// Operations that each write their own of many variables, round robin.
+/// Operations that each write one of `count` variables, round robin.
 ///
 /// # Errors
 /// The engine failed, or ran another number of instructions.
@@ -19,8 +25,11 @@ pub fn variables(count: usize, ops: usize) -> Result<Vec<Sample>, Error> {
     Ok(vec![Sample::ns("write of one variable", warm(&graph, ops.max(count))?)])
 }
 
-/// Operations that each go to the next of many lanes: to variables of that lane, in lists and one a submission; all to one
-/// variable, so that each waits for the one before; with random reads and writes, and those in the pass alone.
+/// Operations that go round robin to `lanes` lanes:
+///
+/// * over variables of the lane, in lists and one a submission;
+/// * over one variable, so that each waits for the one before;
+/// * with random reads and writes, on the engine and in the pass alone.
 ///
 /// # Errors
 /// The engine failed, or ran another number of instructions.
@@ -30,14 +39,14 @@ pub fn streams(lanes: usize, ops: usize) -> Result<Vec<Sample>, Error> {
     samples.push(Sample::ns("independent, single", independent.run(ops, 1)?));
     samples.push(Sample::ns("random", warm(&Graph::random(engine()?, ops, lanes), ops)?));
     samples.push(Sample::ns("random, pass alone", over_streams(lanes as u32, ops, ops)?));
-    // One lane has no other to wait for.
+    // With one lane there is no other lane to wait for.
     if lanes > 1 {
         samples.push(Sample::ns("crossing", warm(&Graph::crossing(engine()?, lanes), ops)?));
     }
     Ok(samples)
 }
 
-/// Operations over many variables each, of which they write one.
+/// Operations over `operands` variables each, of which they write one.
 ///
 /// # Errors
 /// The engine failed, or ran another number of instructions.
@@ -50,7 +59,7 @@ fn engine() -> Result<Vm, Error> {
     Ok(Vm::builder().build()?)
 }
 
-/// Time of an operation in lists, once all of them have run before.
+/// Time per operation in lists, after all of them have run once to warm up.
 fn warm(graph: &Graph<impl Emit>, ops: usize) -> Result<f64, Error> {
     graph.run(ops, LIST)?;
     graph.run(ops, LIST)

@@ -1,19 +1,19 @@
-//! Operations while many tensors live: each has memory of its own, a dependence, and a block in the allocator.
+//! Operations while many tensors are alive: each has its own memory, dependence state, and block in the allocator.
 
 use std::time::Instant;
 
 use streamvm::{DType, InstructionsBuilder, Op, Params, Tensor, Vm};
 
-use crate::case::Sample;
-use crate::error::Error;
+use crate::harness::case::Sample;
+use crate::harness::error::Error;
 use crate::workloads::DEVICE;
 use crate::workloads::graph::LIST;
 
-/// Elements of a tensor, f32: one block of the smallest size, so that a million of them are 64 MB.
+/// Elements of a tensor, f32: one block of the smallest size, so that a million tensors take 64 MB.
 const ELEMENTS: [usize; 1] = [16];
 
-/// Additions to one tensor after the other: in place, in lists; and eager ones, which take a new tensor from the cache
-/// and give the old one back.
+/// Additions to one tensor after the other, in two forms: in place, in lists; and eager, where each takes a new tensor from the cache
+/// and frees the old one.
 ///
 /// # Errors
 /// The engine failed, or a sum is wrong.
@@ -21,7 +21,7 @@ pub fn tensors(count: usize, ops: usize) -> Result<Vec<Sample>, Error> {
     let vm = Vm::builder().build()?;
     let one = vm.fill(DEVICE, DType::F32, &ELEMENTS, 1)?;
     let mut tensors = zeros(&vm, count)?;
-    // Whole rounds, so that every sum is known.
+    // Whole rounds over the tensors, so that the expected sums are known.
     let (rounds, ops) = (ops.div_ceil(count), ops.next_multiple_of(count));
 
     let in_place = |first: usize| {

@@ -1,26 +1,26 @@
-//! The caching allocator: blocks of several sizes that come and go on one stream, all from the cache.
+//! The caching allocator: blocks of several sizes are allocated and freed on one stream, all from the cache.
 
 use std::time::Instant;
 
 use streamvm::stream::allocator::{AccessSet, Allocator, AllocatorConfig, BlockId, Want};
 use streamvm::stream::{Point, StreamId};
 
-use crate::case::{Sample, Sizes};
-use crate::error::Error;
+use crate::harness::case::{Sample, Sizes};
+use crate::harness::error::Error;
 
 /// Blocks in use at a time: the tensors of a small model.
 pub const LIVE: usize = 64;
 
-/// What is asked for, in turn, bytes: vectors and small matrices, not all of them powers of two.
+/// The requested sizes in bytes, in turn: vectors and small matrices, not all of them powers of two.
 pub const BYTES: [usize; 7] = [256, 4_096, 1_000, 65_536, 512, 12_288, 2_048];
 
-/// The stream of everything.
+/// The stream of all blocks.
 const STREAM: StreamId = StreamId(0);
 
-/// Time of giving the oldest block back, with an access that is still pending, and taking another one.
+/// Time to free the oldest block, with an access that is still pending, and to allocate another one.
 ///
 /// # Errors
-/// The allocator failed, or asked for memory of a driver in between.
+/// The allocator failed, or requested memory of a driver during the measurement.
 pub fn allocator(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     let mut allocator = Allocator::new(AllocatorConfig::default())?;
     let region = allocator.region_request(LIVE * BYTES.iter().sum::<usize>())?;

@@ -1,4 +1,4 @@
-//! The pass that finds what instructions must wait for, over instructions with one read and one write.
+//! The pass that finds the waits of instructions, over instructions with one read and one write.
 
 use std::time::Instant;
 
@@ -6,17 +6,17 @@ use streamvm::instructions::{Dependence, DependenceUse, NothingObserved, Order, 
 use streamvm::stream::{StreamClass, StreamId};
 use streamvm::{Access, Capabilities, SoftSyncMode, StreamKey, StreamType};
 
-use crate::case::{Sample, Sizes};
-use crate::error::Error;
-use crate::generate::{VARIABLES, random_ops};
+use crate::harness::case::{Sample, Sizes};
+use crate::harness::error::Error;
 use crate::workloads::DEVICE;
+use crate::workloads::generate::{VARIABLES, random_ops};
 use crate::workloads::graph::LIST;
 
-/// Different operations; then the first comes again. Their uses fit the second-level cache beside the variables, since
-/// an engine has just written the uses that it hands to the pass.
+/// Different operations; after the last the first comes again. Their uses fit the second-level cache beside the variables, as in an
+/// engine, which has just written the uses that it passes on.
 pub const OPS: usize = 4_096;
 
-/// Time of the pass for an instruction: all on one stream, where nothing waits, and each on the next of four.
+/// Time of the pass per instruction: all on one stream, where no instruction waits, and each on the next of four streams.
 ///
 /// # Errors
 /// Instructions were not numbered, or waits are missing or too many.
@@ -27,7 +27,7 @@ pub fn soft_sync(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     ])
 }
 
-/// Time of the pass for an instruction, each on the next of `streams`, after `warm_up` of them.
+/// Time of the pass per instruction, with each on the next of `streams`, after `warm_up` of them.
 ///
 /// # Errors
 /// As [`soft_sync`].
@@ -60,7 +60,7 @@ pub fn over_streams(streams: u32, warm_up: usize, count: usize) -> Result<f64, E
     Ok(ns)
 }
 
-/// Takes `count` instructions in lists, and gives the number of their waits.
+/// Processes `count` instructions in lists, and returns the number of their waits.
 fn run(pass: &mut SoftSync, streams: u32, uses: &[[DependenceUse; 2]], count: usize) -> usize {
     let mut waits = 0;
     for first in (0..count).step_by(LIST) {

@@ -1,6 +1,6 @@
-//! Workloads that are graphs of empty functions: what remains is the engine.
+//! Workloads that are graphs of empty functions, which measure the engine alone.
 //!
-//! The clock runs from the first call of the builder to the end of the last instruction: building, submitting, running.
+//! The clock runs from the first call of the builder until the last instruction has passed: building, submitting, running.
 
 use std::sync::mpsc;
 use std::time::Instant;
@@ -8,11 +8,11 @@ use std::time::Instant;
 use streamvm::{BuildError, FnError, InstructionsBuilder, LaneGuard, Use, Var, Vm, current_lane};
 
 use super::DEVICE;
-use crate::case::{Sample, Sizes};
-use crate::error::Error;
-use crate::generate::{RandomOp, VARIABLES, random_ops, steps_of, work};
+use crate::harness::case::{Sample, Sizes};
+use crate::harness::error::Error;
+use crate::workloads::generate::{RandomOp, VARIABLES, random_ops, steps_of, work};
 
-/// Instructions of a list, where nothing else is said.
+/// Instructions of a list, unless a workload says otherwise.
 pub const LIST: usize = 64;
 
 /// Variables of the independent workload.
@@ -81,29 +81,29 @@ fn engine() -> Result<Vm, Error> {
     Ok(Vm::builder().build()?)
 }
 
-/// An instruction that does not end before what is returned is dropped.
+/// Emits an instruction that blocks until the returned sender is dropped.
 pub(crate) fn blocked(builder: &mut InstructionsBuilder, held: Use<'_>) -> Result<mpsc::Sender<()>, BuildError> {
     let (release, released) = mpsc::channel();
     builder.call_fn("blocked", DEVICE, [held], move |_| {
-        // An error means that the sender is gone, which is the sign to go on.
+        // An error means that the sender was dropped, which is the signal to go on.
         let _ = released.recv();
         Ok(())
     })?;
     Ok(release)
 }
 
-/// Where operations go: into a list, or to the engine one by one, by the calls that a program makes.
+/// The way that operations take to the engine: in a list, or one by one through the calls that a program makes.
 pub enum Sink<'a> {
     /// Into a list.
     List(InstructionsBuilder),
-    /// To the engine's streams.
+    /// To the engine's streams, one by one.
     Streams {
         /// The engine.
         vm: &'a Vm,
-        /// The lane, where it is not that of the thread.
+        /// The guard of the lane, where it is not the lane of the thread.
         lane: Option<LaneGuard>,
     },
-    /// To the engine's workers.
+    /// To the engine's workers, one by one.
     Workers(&'a Vm),
 }
 
@@ -115,7 +115,7 @@ impl<'a> Sink<'a> {
         Sink::List(builder)
     }
 
-    /// The lane of what follows.
+    /// Sets the lane of the operations that follow.
     pub fn set_lane(&mut self, number: u32) {
         match self {
             Sink::List(builder) => builder.set_lane(number),
@@ -127,10 +127,10 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// An operation that runs `f`.
+    /// Emits an operation that runs `f`.
     ///
     /// # Errors
-    /// It cannot be built; the engine failed.
+    /// The operation cannot be built, or the engine failed.
     #[inline(always)]
     pub fn call(
         &mut self,
@@ -148,7 +148,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Apart, so that a program that makes lists needs no room for what this does.
+    /// Not inlined, so that a program that only makes lists does not carry this code.
     #[inline(never)]
     fn call_at_once(
         &mut self,
@@ -164,7 +164,7 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    /// An operation that does nothing.
+    /// Emits an operation that does nothing.
     ///
     /// # Errors
     /// As [`Sink::call`].
@@ -179,10 +179,10 @@ fn uses_of<'a>(variables: &'a [Var], op: &RandomOp) -> impl Iterator<Item = Use<
     reads.chain([variables[op.write as usize].write()])
 }
 
-/// Emits operations from 0 to `ops` in lists of `list`, and submits each; of 1, by calls that need no list.
+/// Emits operations 0 to `ops` and submits them in lists of `list`; with `list` = 1, by calls that need no list.
 ///
 /// # Errors
-/// An operation cannot be built; the engine failed.
+/// An operation cannot be built, or the engine failed.
 pub fn submit<'a>(
     vm: &'a Vm,
     ops: usize,
@@ -207,7 +207,7 @@ fn submit_to<'a>(
     let mut made = None;
     for first in (0..ops).step_by(list) {
         let sink = at_once.as_mut().unwrap_or_else(|| made.insert(Sink::list(workers)));
-        // In one place for all, so that it is compiled into the loop.
+        // The only call of `emit`, so that the compiler inlines it into this loop.
         for op in first..ops.min(first + list) {
             emit(sink, op)?;
         }
@@ -223,7 +223,7 @@ pub trait Emit: for<'a> Fn(&mut Sink<'a>, &'a [Var], usize) -> Result<(), Error>
 
 impl<E: for<'a> Fn(&mut Sink<'a>, &'a [Var], usize) -> Result<(), Error>> Emit for E {}
 
-/// A workload on an engine.
+/// A workload and the engine that it runs on.
 pub struct Graph<E> {
     workload: &'static str,
     vm: Vm,
@@ -253,8 +253,8 @@ impl Graph<()> {
         })
     }
 
-    /// The same over `count` variables, each operation on the next of `lanes`: two divisions an operation more. A variable
-    /// stays on its lane where `lanes` divides `count`.
+    /// As [`Graph::independent`] over `count` variables, with each operation on the next of `lanes`; this costs two more divisions per
+    /// operation. A variable stays on one lane if `lanes` divides `count`.
     pub fn independent_over(vm: Vm, count: usize, lanes: usize) -> Graph<impl Emit> {
         Graph::new("independent", vm, count, move |sink, variables, op| {
             sink.set_lane((op % lanes) as u32);
@@ -304,19 +304,19 @@ impl Graph<()> {
     }
 }
 
-/// Fresh variables.
+/// New variables.
 pub(crate) fn variables(vm: &Vm, count: usize) -> Vec<Var> {
     (0..count).map(|_| vm.var()).collect()
 }
 
 impl<E: for<'a> Fn(&mut Sink<'a>, &'a [Var], usize) -> Result<(), Error>> Graph<E> {
-    /// A workload over so many fresh variables.
+    /// A workload over `count` new variables.
     fn new(workload: &'static str, vm: Vm, count: usize, emit: E) -> Graph<E> {
         Graph { workload, variables: variables(&vm, count), vm, emit, workers: false }
     }
 
-    /// Emits the first `ops` operations in lists of `list`, or by calls that need no list where that is 1, waits for all, and
-    /// gives the time of one in ns.
+    /// Emits the first `ops` operations in lists of `list`, or by calls that need no list if `list` is 1; waits for all, and returns the
+    /// time per operation in ns.
     ///
     /// # Errors
     /// The engine failed, or ran another number of instructions.
@@ -333,14 +333,14 @@ impl<E: for<'a> Fn(&mut Sink<'a>, &'a [Var], usize) -> Result<(), Error>> Graph<
         Ok(ns)
     }
 
-    /// The same on workers, which run each operation as soon as what it uses is ready.
+    /// The same workload on workers, which run each operation as soon as its dependences are satisfied.
     #[must_use]
     pub fn on_workers(mut self) -> Graph<E> {
         self.workers = true;
         self
     }
 
-    /// [`Graph::run`] of so many operations, after so many others.
+    /// [`Graph::run`] of `ops` operations, after `warm_up` operations to warm up.
     fn sample(&self, metric: &str, (warm_up, ops): (usize, usize), list: usize) -> Result<Sample, Error> {
         self.run(warm_up, list)?;
         Ok(Sample::ns(metric, self.run(ops, list)?))

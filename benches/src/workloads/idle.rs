@@ -1,6 +1,6 @@
-//! Idle: what an engine costs that has nothing to do, and one whose work is held up by something outside of it.
+//! Idle: the processor time of an engine without work, and of one whose work is blocked by the program.
 //!
-//! Processor time belongs to the process, so this workload gets a process of its own.
+//! Processor time belongs to the process, so this workload needs its own process.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,25 +10,25 @@ use streamvm::{InstructionsBuilder, Vm};
 
 use super::DEVICE;
 use super::graph::{Graph, LIST, blocked};
-use crate::case::{Sample, Sizes};
-use crate::error::Error;
+use crate::harness::case::{Sample, Sizes};
+use crate::harness::error::Error;
 
-/// Lanes that have worked, so that every kind of thread is there and has been busy.
+/// Lanes that have worked before, so that every kind of thread exists and has been busy.
 const LANES: usize = 4;
 
-/// Processor time that going to sleep may take: spinning before it takes tens of µs a thread, and with it comes the
-/// wake-up of the thread that measures. Many times what is found (under 0.2 ms), and far from one thread that polls.
+/// Processor time that parking may take: a thread spins for tens of µs before it parks, and the wake-up of the measuring thread counts
+/// too. The bound is many times the measured value (under 0.2 ms), and far below that of one thread that polls.
 const ONCE: Duration = Duration::from_millis(2);
 
-/// The part of the time that may be used besides, one in so many: a thread that woke a thousand times a second to look,
-/// at 5 µs a look, would use five times as much.
+/// The share of the time that may be used besides, as one part in this many: a thread that woke a thousand times a second to poll, at
+/// 5 µs each, would use five times as much.
 const PART: u32 = 1_000;
 
-/// Processor time per second while nothing happens: with nothing pending, and with a blocked instruction that others wait
-/// for on other lanes.
+/// Processor time per second of an idle engine: with nothing pending, and with a blocked instruction for which others wait on other
+/// lanes.
 ///
 /// # Errors
-/// The engine failed, or used more than the bound of either.
+/// The engine failed, or used more than the two bounds together.
 pub fn idle(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     let vm = Vm::builder().build()?;
     let graph = Graph::crossing(vm, LANES);
@@ -68,7 +68,7 @@ fn used_during(time: Duration) -> Result<f64, Error> {
     Ok(used.as_secs_f64() * 1e3 / elapsed.as_secs_f64())
 }
 
-/// Of all threads of this process.
+/// Processor time of all threads of this process.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))

@@ -1,18 +1,18 @@
-//! Latency: one instruction is built, submitted and waited for, then the next.
+//! Latency: builds and submits one instruction and waits for it, then the next.
 
 use std::time::{Duration, Instant};
 
 use streamvm::{InstructionsBuilder, Op, Params, Ticket, Vm};
 
 use super::DEVICE;
-use crate::case::{Sample, Sizes};
-use crate::error::Error;
-use crate::stats::median_and_p99;
+use crate::harness::case::{Sample, Sizes};
+use crate::harness::error::Error;
+use crate::harness::stats::median_and_p99;
 
-/// Before a trip that finds the thread context asleep: it looks for work for some microseconds.
+/// Pause before a trip, after which the thread context has parked: it polls for work for some microseconds.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// Median and p99 of an empty function, and of a built-in kernel over one element, also where the engine was idle before.
+/// Median and p99 of an empty function, of a built-in kernel over one element, and of this kernel after a pause.
 ///
 /// # Errors
 /// The engine failed.
@@ -61,7 +61,7 @@ pub(super) fn round_trips<'vm>(
     Ok(median_and_p99(&mut durations))
 }
 
-/// Nanoseconds of one submission and the wait for it.
+/// Nanoseconds to submit once and wait for it.
 fn trip<'vm>(submit: impl Fn() -> Result<Ticket<'vm>, Error>) -> Result<u64, Error> {
     let start = Instant::now();
     submit()?.wait()?;

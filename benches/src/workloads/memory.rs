@@ -1,6 +1,6 @@
-//! Memory: how much a queue grows behind an instruction that does not end.
+//! Memory: how much memory a queue takes behind an instruction that does not end.
 //!
-//! Resident memory belongs to the process, so this workload gets a process of its own: its peak is nobody else's.
+//! Resident memory belongs to the process, so this workload needs its own process, whose peak is not raised by other cases.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,28 +10,28 @@ use streamvm::{InstructionsBuilder, Vm};
 
 use super::DEVICE;
 use super::graph::blocked;
-use crate::case::{Sample, Sizes};
-use crate::error::Error;
+use crate::harness::case::{Sample, Sizes};
+use crate::harness::error::Error;
 
-/// The bound on pending instructions: the engine's own default, said here because it is what is checked.
+/// The bound on pending instructions: the engine's default, set explicitly because this workload checks it.
 const BOUND: u64 = 16_384;
 
-/// What a pending instruction may take, bytes: its slot, and what the allocator rounds it up to.
+/// Most bytes of a pending instruction: its task, rounded up by the allocator.
 const BYTES_EACH: f64 = 1_024.0;
 
-/// What threads' stacks, tables and scratch may take besides, bytes.
+/// Most bytes for stacks of threads, tables and scratch memory besides.
 const BYTES_BESIDES: f64 = 4.0 * MIB;
 
-/// How often the releasing thread looks.
+/// Interval at which the releasing thread polls.
 const LOOK: Duration = Duration::from_millis(1);
 
 const MIB: f64 = 1_048_576.0;
 
-/// Growth of the peak while many operations are submitted one by one behind a blocked one, which another thread
-/// releases once the submitter has blocked or finished; and how many were pending then.
+/// Growth of the peak of memory while many operations are submitted one by one behind a blocked one, and the number that were pending.
+/// Another thread releases the blocked operation once the submitter has blocked or finished.
 ///
 /// # Errors
-/// The engine failed; more was pending than the bound; memory grew by more than what is pending explains.
+/// The engine failed; more instructions were pending than the bound; memory grew by more than the pending instructions explain.
 pub fn memory(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     let vm = Vm::builder().max_instructions(BOUND).build()?;
     let variable = vm.var();
@@ -76,7 +76,7 @@ pub fn memory(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     ])
 }
 
-/// A field of this process's status that is given in kB, in bytes.
+/// A field of `/proc/self/status`, which is in kB, in bytes.
 fn resident(field: &'static str) -> Result<f64, Error> {
     let system = |source| Error::System { what: "reading /proc/self/status, which only Linux has", source };
     let status = std::fs::read_to_string("/proc/self/status").map_err(system)?;

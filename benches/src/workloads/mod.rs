@@ -1,7 +1,13 @@
-//! Workloads: what a program asks of the engine, through its public interface.
+//! Workloads: work that a program gives to the engine, through its public interface.
 //!
-//! Each run gets an engine of its own, warms it up, and checks afterwards that the work was really done.
+//! Layer: uses `harness`; is used by `parts`, `floors`, `growth` and `catalogue`.
+//!
+//! Main types: a [`Graph`](graph::Graph) emits operations over variables; [`random_ops`](generate::random_ops) gives the operations of
+//! the random workload; each other module is one workload.
+//!
+//! Each run has its own engine, warms it up, and checks afterwards that the work was done.
 
+pub mod generate;
 pub mod graph;
 pub mod idle;
 pub mod latency;
@@ -13,5 +19,5 @@ pub mod workers;
 
 use streamvm::DeviceId;
 
-/// Where everything runs.
+/// The device of all workloads.
 pub(crate) const DEVICE: DeviceId = DeviceId::cpu(0);

@@ -1,12 +1,12 @@
-//! The small op: eager additions of 1,024 elements, each into a new tensor, each from the one before.
+//! The small op: eager additions of 1,024 elements, each into a new tensor, each reading the one before.
 
 use std::time::Instant;
 
 use streamvm::{Tensor, Vm};
 
 use super::DEVICE;
-use crate::case::{Sample, Sizes};
-use crate::error::Error;
+use crate::harness::case::{Sample, Sizes};
+use crate::harness::error::Error;
 
 /// Elements of each tensor, f32.
 pub const ELEMENTS: usize = 1_024;

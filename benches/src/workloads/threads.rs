@@ -1,4 +1,4 @@
-//! Threads: several submit at once, each on a lane of its own to variables of its own. What they share is the engine.
+//! Threads: several threads submit at once, each on its own lane to its own variables. They share only the engine.
 
 use std::panic::resume_unwind;
 use std::thread;
@@ -7,16 +7,16 @@ use std::time::Instant;
 use streamvm::Vm;
 
 use super::graph::{LIST, submit, variables};
-use crate::case::{Sample, Sizes};
-use crate::error::Error;
+use crate::harness::case::{Sample, Sizes};
+use crate::harness::error::Error;
 
-/// Submitting threads: alone, as many as a small machine has cores, and more than that.
+/// Number of submitting threads: one, the cores of a small machine, and more than that.
 const THREADS: [usize; 3] = [1, 2, 4];
 
 /// Variables of each thread.
 const VARIABLES: usize = 256;
 
-/// Time per operation, over all threads, in lists and one a submission.
+/// Time per operation over all threads, in lists and one a submission.
 ///
 /// # Errors
 /// The engine failed, or ran another number of instructions.
@@ -33,7 +33,7 @@ pub fn threads(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     Ok(samples)
 }
 
-/// `ops` operations from `threads` threads, waited for; the time of one in ns.
+/// Submits `ops` operations from `threads` threads and waits for them; returns the time per operation in ns.
 fn together(vm: &Vm, threads: usize, ops: usize, list: usize) -> Result<f64, Error> {
     let instructions = || vm.stats().streams.iter().map(|stream| stream.instructions).sum::<u64>();
     let (each, before) = (ops / threads, instructions());

@@ -1,19 +1,19 @@
-//! Waits: two lanes that take turns with one variable, so that every operation waits for the other lane.
+//! Waits: two lanes use one variable in turn, so that every operation waits for the other lane.
 
 use streamvm::{Capabilities, Vm};
 
 use super::graph::{Graph, LIST};
-use crate::case::{Sample, Sizes};
-use crate::error::Error;
+use crate::harness::case::{Sample, Sizes};
+use crate::harness::error::Error;
 
-/// Lanes that take turns: as many threads, where there are as many cores.
+/// Lanes that take turns; each has its own thread, where there are as many cores.
 const LANES: usize = 2;
 
-/// Time from one operation to the next one on the other lane: with waits that the lane's own thread makes, and with
-/// waits for which the scheduler holds the operation back.
+/// Time from one operation to the next one on the other lane, with two kinds of waits: those of the thread context (device waits), and
+/// those for which the scheduler holds the operation back (host waits).
 ///
 /// # Errors
-/// The engine failed, or waited in another way than asked.
+/// The engine failed, or waited in another way than requested.
 pub fn waits(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     let device = Capabilities::standard();
     let host = Capabilities::standard().host_waits_only();
@@ -23,7 +23,7 @@ pub fn waits(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     ])
 }
 
-/// `of` picks the expected kind of waits from the device's and the host's.
+/// `of` picks the expected kind from the numbers of device waits and host waits.
 fn crossings(sizes: &Sizes, capabilities: Capabilities, of: fn(u64, u64) -> u64) -> Result<f64, Error> {
     let graph = Graph::crossing(Vm::builder().capabilities(capabilities).build()?, LANES);
     graph.run(sizes.warm_up().trips, LIST)?;
@@ -35,7 +35,7 @@ fn crossings(sizes: &Sizes, capabilities: Capabilities, of: fn(u64, u64) -> u64)
     let before = waits();
     let ns = graph.run(sizes.trips, LIST)?;
     let found = waits() - before;
-    // What the first of a list waits for may have passed when the list is submitted; the others cannot have.
+    // The operation that the first of a list waits for may have passed at submission; those of the others cannot have.
     let fewest = (sizes.trips - sizes.trips.div_ceil(LIST)) as u64;
     if found < fewest {
         let found = format!("{found} waits of the expected kind, not at least {fewest}");

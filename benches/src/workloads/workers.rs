@@ -1,6 +1,6 @@
-//! The graphs of empty functions on workers: unordered, each function as soon as what it uses is ready.
+//! The graphs of empty functions on workers: unordered, each function runs as soon as its dependences are satisfied.
 //!
-//! One function a submission, as a program pushes them, and lists of 64 or a round.
+//! Two forms of submission: one function at a time, as a program pushes them, and lists of 64 or of a round.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -9,10 +9,10 @@ use streamvm::{Var, Vm};
 
 use super::graph::{Emit, Graph, LIST, ROUND};
 use super::latency::round_trips;
-use crate::case::{Sample, Sizes};
-use crate::error::Error;
+use crate::harness::case::{Sample, Sizes};
+use crate::harness::error::Error;
 
-/// Workers of the pool: as many as the peers have on the machine that the figures are from.
+/// Workers of the pool: as many as the compared engines use on the machine of the figures.
 const WORKERS: usize = 2;
 
 /// One variable that every function reads and writes.
@@ -49,8 +49,8 @@ pub fn fan(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     measured(&graph, sizes.rounds * ROUND, sizes.warm_up().rounds * ROUND, ROUND)
 }
 
-/// Random reads and writes, each with 1 to 9 µs of work: the makespan, for one operation. Two workers cannot take less than
-/// half of what one thread takes that does nothing else.
+/// Random reads and writes, each with 1 to 9 µs of work: the time of the whole run, divided by the number of operations. Two workers
+/// cannot take less than half of the time that one thread needs for the work alone.
 ///
 /// # Errors
 /// The engine failed, or ran another number of instructions.
@@ -59,8 +59,8 @@ pub fn irregular(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     measured(&graph, sizes.irregular, sizes.warm_up().irregular, LIST)
 }
 
-/// The chain over three more variables that each function reads: a fresh function each time, and one operator again and again; both
-/// without captures, and with more of them than are stored without an allocation.
+/// The chain, with three more variables that each function reads: pushed as a new function each time, and as one operator again and
+/// again; each without captures, and with 64 bytes of captures, more than are stored without an allocation.
 ///
 /// # Errors
 /// The engine failed, or ran another number of functions.

@@ -1,60 +1,66 @@
-//! From expressions to instructions.
+//! Turns expressions into instructions.
 //!
-//! The checker, the planner and the executor walk a script with the same emitter, so what was checked is
-//! what runs. They differ in where loaded tensors come from ([`Loader`]) and in what happens to the list:
-//! the checker drops it, the planner plans it, the executor submits it.
+//! Layer: uses `base`, `syntax` and `files`; is used by `analysis`, `execute` and `command`.
 //!
-//! A name stands for a tensor, which may be a view of another name's storage. Names have one scope for the
-//! whole script; a `let` of a known name binds it anew.
+//! Main types: an [`Emitter`] adds the instructions of one statement after another to a list; a [`Loader`] gives it the tensors of
+//! files; [`Devices`] holds the device that each name of a script stands for.
+//!
+//! The checker, the planner and the executor walk a script with the same emitter, so the instructions that were checked are the
+//! instructions that run. The three differ in the source of loaded tensors ([`Loader`]) and in the use of the list: the checker
+//! drops it, the planner plans it, the executor submits it.
+//!
+//! A name stands for a tensor, which may be a view of another name's storage. Names have one scope for the whole script; a `let`
+//! of a known name binds it anew.
 
+pub mod devices;
 mod value;
 mod view;
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use crate::ast::{Expr, ExprKind, Statement, StatementKind, Target};
-use crate::devices::Devices;
-use crate::diagnostic::Diagnostic;
-use crate::engine::{
-    BuildError, DType, Generator, InstructionList, InstructionsBuilder, MemoryKind, Place, Shape, Tensor,
+use crate::base::engine::{
+    BuildError, DType, DeviceId, Generator, InstructionList, InstructionsBuilder, MemoryKind, Place, Shape, StreamKey,
+    StreamType, Tensor,
 };
+use crate::base::spelling::did_you_mean;
+use crate::emit::devices::Devices;
+use crate::files::place::resolve;
 use crate::files::{TensorFile, check_savable};
-use crate::functions::did_you_mean;
-use crate::place::resolve;
-use crate::source::{Source, Span, Spanned};
+use crate::syntax::ast::{Expr, ExprKind, Statement, StatementKind, Target};
+use crate::syntax::diagnostic::Diagnostic;
+use crate::syntax::source::{Source, Span, Spanned};
 
 pub(crate) use value::scalar;
 
-/// Where the tensors of files come from.
+/// The source of tensors that are loaded from files.
 pub trait Loader {
-    /// A tensor of a file, on the host.
+    /// Loads a tensor of a file to the host.
     ///
     /// # Errors
-    /// Why there is none; the text names the file.
+    /// Why the tensor cannot be loaded; the text names the file.
     fn load(&mut self, path: &Path, name: Option<&str>) -> Result<Tensor, String>;
 
-    /// A statement in front of those that load later will have written this file.
+    /// Tells the loader that a statement will have written `tensor` to this file before a later statement loads it.
     fn will_be_saved(&mut self, path: &Path, tensor: &Tensor);
 }
 
-/// Bytes of bools that a check looks at, and the rest of the tensor that passes this: 4 GiB take a few seconds. What is left is looked at when it
-/// is loaded.
+/// A check reads the elements of bool tensors until it has read this many bytes, which takes a few seconds; it finishes the
+/// tensor that passes the bound. The elements of later tensors are checked when they are loaded.
 const MOST_LOOKED_AT: usize = 4 << 30;
 
-/// A loader that gives tensors without values: enough to check and to plan.
+/// A loader that gives tensors without values, which is enough for a check and a plan.
 #[derive(Debug, Default)]
 pub struct HeadersOnly {
-    /// Files that will be there, as they will be, by where they will be.
+    /// The dtype and shape of the files that the script will have saved, by resolved path.
     saved: HashMap<PathBuf, (DType, Shape)>,
-    /// The tensors whose elements were looked at; `None` if none has to be.
+    /// The tensors whose elements were checked; `None` if elements need no check.
     looked_at: Option<HashSet<(PathBuf, Option<String>)>>,
     bytes_looked_at: usize,
 }
 
 impl HeadersOnly {
-    /// A loader that also makes sure that the elements of each tensor can be loaded, once for each, until it has looked at
-    /// 4 GiB of them.
+    /// A loader that also checks that the elements of each tensor can be loaded, once per tensor, until it has checked 4 GiB.
     #[must_use]
     pub fn with_elements() -> Self {
         Self { looked_at: Some(HashSet::new()), ..Self::default() }
@@ -95,16 +101,20 @@ pub struct Binding {
     pub span: Span,
 }
 
-/// What a statement needs the values of; the tensors are on the host and without gaps.
+/// The tensors whose values a statement needs; they are on the host and contiguous.
 #[derive(Debug)]
 pub enum Wanted {
-    /// Nothing: the statement only added instructions.
+    /// None: the statement only added instructions.
     Nothing,
     /// The values of `print` and `save`.
     One(Tensor),
     /// The values of `expect` and `print accuracy`.
     Two(Tensor, Tensor),
 }
+
+/// The stream on which the values of host tensors are read.
+pub(crate) const READ_BACK: StreamKey =
+    StreamKey { device: DeviceId::cpu(0), stream_type: StreamType::Compute, lane: 0 };
 
 /// Emits the instructions of a script.
 pub struct Emitter<'a> {
@@ -113,9 +123,9 @@ pub struct Emitter<'a> {
     loader: Box<dyn Loader + 'a>,
     builder: InstructionsBuilder,
     names: HashMap<String, Binding>,
-    /// Those of each seed, which go on from call to call.
+    /// The random generator of each seed; a generator goes on from call to call.
     generators: HashMap<u64, Generator>,
-    /// Names whose `let` was wrong: what uses them is not an error of its own.
+    /// Names whose `let` was wrong: an error about such a name is marked as an echo.
     poisoned: HashSet<String>,
 }
 
@@ -150,18 +160,18 @@ impl<'a> Emitter<'a> {
         &self.names
     }
 
-    /// Notes that the `let` of a name was wrong; errors that follow from that are echoes.
+    /// Notes that the `let` of a name was wrong; errors about uses of the name are echoes.
     pub fn poison(&mut self, name: &Spanned<String>) {
         self.poisoned.insert(name.value.clone());
     }
 
-    /// Emits a statement that is no block. What it wants the values of is on the host when the list has run.
+    /// Emits a statement that is not a block. The values of the returned tensors are on the host once the list has run.
     ///
     /// # Errors
-    /// What is wrong with it, at its place. Instructions before the wrong part may have been added.
+    /// What is wrong with the statement, at its place. Instructions before the wrong part may have been added.
     pub fn statement(&mut self, statement: &Statement) -> Result<Wanted, Diagnostic> {
         match &statement.kind {
-            // Resolved before; the text and the blocks are the walker's.
+            // Devices were resolved before; the caller, which walks the script, handles text and blocks.
             StatementKind::Device { .. }
             | StatementKind::PrintText(_)
             | StatementKind::Repeat { .. }
@@ -237,7 +247,7 @@ impl<'a> Emitter<'a> {
     /// `copy h into y rows 0..4`, `matmul a b into y`
     fn into(&mut self, value: &Expr, target: &Target) -> Result<(), Diagnostic> {
         let at = |error: BuildError| match error {
-            // Operands have names here, as the script has them.
+            // The builder numbers the operands; the message names them as the script does.
             BuildError::Overlap { what, second, help, .. } => {
                 let read = match &value.kind {
                     ExprKind::Copy { value: from, .. } => Some(&**from),

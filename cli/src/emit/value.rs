@@ -1,10 +1,10 @@
-//! Values: loads, copies, fills, kernels, and the numbers among their operands.
+//! Emits values: loads, copies, fills, kernels, and the numbers among their operands.
 
 use super::{Emitter, view};
-use crate::ast::{Expr, ExprKind, ExtraRef, Number};
-use crate::diagnostic::Diagnostic;
-use crate::engine::{Axes, BuildError, DType, Extra, Generator, Op, Params, Scalar, Shape, Tensor};
-use crate::source::{Span, Spanned};
+use crate::base::engine::{Axes, BuildError, DType, Extra, Generator, Op, Params, Scalar, Shape, Tensor};
+use crate::syntax::ast::{Expr, ExprKind, ExtraRef, Number};
+use crate::syntax::diagnostic::Diagnostic;
+use crate::syntax::source::{Span, Spanned};
 
 impl Emitter<'_> {
     /// Emits an expression on its lane, or on `lane` if it names none.
@@ -79,7 +79,7 @@ impl Emitter<'_> {
                 _ => Some(self.value(input, lane)?),
             });
         }
-        // The condition of `where` has a dtype of its own.
+        // The condition of `where` is a bool, so its dtype does not decide the dtype of the numbers.
         let first_value = usize::from(op == Op::Where);
         let like = tensors.iter().skip(first_value).flatten().next().cloned();
         let mut out = Vec::with_capacity(inputs.len());
@@ -107,7 +107,7 @@ impl Emitter<'_> {
 /// A number as a value of a dtype.
 pub(crate) fn scalar(number: &Spanned<Number>, dtype: DType) -> Result<Scalar, Diagnostic> {
     let value = match number.value {
-        // Above 2^53 not every whole number is an f64: as an integer it is rounded once, to the float that it becomes.
+        // Above 2^53 not every whole number is an f64. As an integer the number is rounded only once, to the float dtype that it becomes.
         Number::Int(value) if dtype.is_float() && value.unsigned_abs() <= 1 << 53 => Scalar::F64(value as f64),
         Number::Int(value) => Scalar::I64(value),
         Number::Float(value) => Scalar::F64(value),
@@ -124,7 +124,7 @@ pub(crate) fn scalar(number: &Spanned<Number>, dtype: DType) -> Result<Scalar, D
     Err(Diagnostic::new(number.span, format!("{value} does not fit {dtype}, {expected}")))
 }
 
-/// Sizes as written, as a shape.
+/// The shape of sizes as the script gives them.
 fn sizes(dims: &[Spanned<i64>], span: Span) -> Result<Shape, Diagnostic> {
     let sizes: Vec<usize> = dims
         .iter()
@@ -136,7 +136,7 @@ fn sizes(dims: &[Spanned<i64>], span: Span) -> Result<Shape, Diagnostic> {
     Shape::new(&sizes).map_err(|error| Diagnostic::new(span, error.to_string()))
 }
 
-/// The parameters of an op, with negative axes counted from the end of the first input's.
+/// The parameters of an op; a negative axis counts from the last axis of the first input.
 pub(super) fn params(
     inputs: &[Tensor],
     axes: &[Spanned<i64>],

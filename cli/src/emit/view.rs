@@ -1,9 +1,9 @@
-//! Views: other shapes and parts of the same storage. Only a reshape of a view with gaps copies.
+//! Views: other shapes and parts of the same storage. Only the reshape of a view with gaps copies.
 
-use crate::ast::{SliceSpec, View};
-use crate::diagnostic::Diagnostic;
-use crate::engine::{InstructionsBuilder, Shape, Tensor};
-use crate::source::{Span, Spanned};
+use crate::base::engine::{InstructionsBuilder, Shape, Tensor};
+use crate::syntax::ast::{SliceSpec, View};
+use crate::syntax::diagnostic::Diagnostic;
+use crate::syntax::source::{Span, Spanned};
 
 /// Applies a view. `span` is the whole expression.
 pub(super) fn apply(
@@ -38,7 +38,7 @@ pub(super) fn apply(
     }
 }
 
-/// The part of a tensor that ranges name.
+/// The part of a tensor that the ranges select.
 pub(super) fn slice(tensor: &Tensor, slices: &[SliceSpec]) -> Result<Tensor, Diagnostic> {
     let mut part = tensor.clone();
     for spec in slices {
@@ -68,7 +68,7 @@ fn size(size: &Spanned<i64>) -> Result<usize, Diagnostic> {
         .map_err(|_| Diagnostic::new(size.span, format!("a size is zero or more, found {}", size.value)))
 }
 
-/// Sizes in which one -1 stands for what is left.
+/// The sizes of a reshape, in which one -1 stands for the size that keeps the number of elements.
 fn inferred(shape: &Shape, sizes: &[Spanned<i64>], span: Span) -> Result<Vec<usize>, Diagnostic> {
     let mut open = None;
     let mut dims = Vec::with_capacity(sizes.len());

@@ -1,12 +1,21 @@
-//! Tensor files: what is in them, their elements, and writing them.
+//! Files of the command: tensor files and their elements, and output files that appear whole or not at all.
 //!
-//! [`TensorFile::open`] reads the header only, and checks it against the length of the file, so that a
-//! script is checked without its data and a truncated file is found before anything runs. Only bools are looked at before a run
-//! ([`TensorFile::check_elements`]), as a byte may be none. Headers have a longest length, and reading one takes time and memory
-//! in proportion to its length; no buffer is made before its length has been held against [`MAX_ELEMENT_BYTES`] and the file.
+//! Layer: uses `base` and `values`; is used by `emit`, `analysis`, `execute` and `command`.
+//!
+//! Main types: [`TensorFile`], a tensor in a file; [`OutputFile`](output::OutputFile), a file that is being written;
+//! `place::FilePlace`, the file that a path leads to.
+//!
+//! [`TensorFile::open`] reads only the header, and checks it against the length of the file. So a script is checked without its
+//! data, and a truncated file is found before anything runs. Before a run only the elements of bools are read
+//! ([`TensorFile::check_elements`]), since not every byte is a bool.
+//!
+//! Limits for malformed files: a header has a greatest length, and reading it takes time and memory in proportion to its length. A
+//! buffer is allocated only after its length was checked against [`MAX_ELEMENT_BYTES`] and the length of the file.
 
 mod npy;
 mod npy_header;
+pub mod output;
+pub(crate) mod place;
 mod safetensors;
 mod unique_keys;
 
@@ -16,13 +25,12 @@ use std::path::{Path, PathBuf};
 
 pub use npy::{check_savable, save};
 
-use crate::array::{Array, Data};
-use crate::diagnostic::printable;
-use crate::engine::{DType, Shape};
+use crate::base::engine::{DType, Shape};
+use crate::base::printable::printable;
+use crate::values::array::{Array, Data};
 
-/// Most bytes of elements that are read from one file: 16 GiB. They pass through memory twice on their way
-/// into the engine, and a sparse file can claim any length without having a byte; a tensor past this size
-/// wants a loader that streams.
+/// Most bytes of elements that are read from one file: 16 GiB. The elements are copied twice on their way into the engine, and a
+/// sparse file can claim any length without occupying disk space. A larger tensor would need a loader that streams.
 pub const MAX_ELEMENT_BYTES: u64 = 16 << 30;
 
 /// The file formats that are read.
@@ -35,7 +43,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format that the extension of `path` names.
+    /// The format for the extension of `path`.
     #[must_use]
     pub fn of(path: &Path) -> Option<Format> {
         match path.extension()?.to_str()? {
@@ -87,8 +95,8 @@ impl TensorFile {
     /// Reads the header of a tensor: of a `.npy` file, or of one tensor of a `.safetensors` file.
     ///
     /// # Errors
-    /// A [`FileError`] for whatever keeps the tensor from being read later: the file is missing, no
-    /// regular file, of another format, malformed or truncated, or has no tensor of that name.
+    /// A [`FileError`] if the tensor could not be read later: the file is missing, not a regular file, of another format, malformed or
+    /// truncated, or has no tensor of that name.
     pub fn open(path: &Path, tensor: Option<&str>) -> Result<Self, FileError> {
         let (mut file, length) = open(path)?;
         match Format::of(path) {
@@ -97,11 +105,11 @@ impl TensorFile {
         }
     }
 
-    /// Reads the header of a tensor from the beginning of `from`, which has `length` bytes; `path` is its
-    /// name in errors, and where [`TensorFile::read`] looks for the elements.
+    /// Reads the header of a tensor from the beginning of `from`, which has `length` bytes. `path` names it in errors, and is the file
+    /// from which [`TensorFile::read`] reads the elements.
     ///
     /// # Errors
-    /// As [`TensorFile::open`], less what only a file can be.
+    /// As [`TensorFile::open`], except for the errors of opening a file.
     pub fn from_header(
         format: Format,
         path: &Path,
@@ -118,10 +126,10 @@ impl TensorFile {
         }
     }
 
-    /// The bytes of its elements.
+    /// The bytes of the elements.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        // Checked against the file, and a shape's elements times eight fit `isize`.
+        // No overflow: the size was checked against the file, and eight times the number of elements of a shape fits `isize`.
         self.shape.elements() * self.dtype.size()
     }
 
@@ -131,10 +139,11 @@ impl TensorFile {
         if self.dtype == DType::Bool { self.bytes() } else { 0 }
     }
 
-    /// Looks at every element of a dtype that not every byte is an element of, which is `bool`, without keeping any.
+    /// Reads the elements of a `bool` tensor and checks that each is 0 or 1, without keeping them. In the other dtypes every byte
+    /// pattern is an element, so their elements are not read.
     ///
     /// # Errors
-    /// A [`FileError`] if one is none, or the file cannot be read.
+    /// A [`FileError`] if an element is neither 0 nor 1, or the file cannot be read.
     pub fn check_elements(&self) -> Result<(), FileError> {
         if self.dtype != DType::Bool {
             return Ok(());
@@ -174,10 +183,10 @@ impl TensorFile {
         self.read_from(file)
     }
 
-    /// Reads the elements from `from`, which begins where the header does.
+    /// Reads the elements from `from`, which begins where the header begins.
     ///
     /// # Errors
-    /// A [`FileError`] if they are not there, or are bools that are neither 0 nor 1.
+    /// A [`FileError`] if elements are missing, or if a bool is neither 0 nor 1.
     pub fn read_from(&self, mut from: impl Read + Seek) -> Result<Array, FileError> {
         let fail = |error: io::Error| FileError::io(&self.path, "read the elements", &error);
         let bytes = self.bytes();
@@ -197,9 +206,9 @@ impl TensorFile {
     }
 }
 
-/// Opens a regular file and tells its length.
+/// Opens a regular file and returns its length with it.
 fn open(path: &Path) -> Result<(File, u64), FileError> {
-    // Asked before opening: opening a pipe would block.
+    // Checked before opening, because opening a pipe would block.
     let metadata = std::fs::metadata(path).map_err(|error| FileError::io(path, "open", &error))?;
     if metadata.is_dir() {
         return Err(FileError::new(path, "this is a directory, expected a file"));
@@ -211,7 +220,7 @@ fn open(path: &Path) -> Result<(File, u64), FileError> {
     Ok((file, metadata.len()))
 }
 
-/// Checks sizes from a header: they make a shape, and the file has exactly the bytes for it.
+/// Checks the sizes of a header: they must make a shape, and the file must have exactly the bytes of its elements.
 fn checked_shape(path: &Path, dims: &[usize], dtype: DType, found: u64) -> Result<Shape, FileError> {
     let shape = Shape::new(dims).map_err(|error| FileError::new(path, format!("{error}")))?;
     let expected = shape

@@ -1,4 +1,4 @@
-//! `.npy` files: reading their headers, and writing them by `npyz`.
+//! `.npy` files: reads their headers itself, and writes them with `npyz`.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -8,9 +8,9 @@ use npyz::{TypeChar, TypeStr, WriterBuilder};
 
 use super::npy_header::{LONGEST_PREAMBLE, MAX_HEADER, parse};
 use super::{FileError, TensorFile, checked_shape};
-use crate::array::{Array, Data};
-use crate::engine::DType;
-use crate::output::OutputFile;
+use crate::base::engine::DType;
+use crate::files::output::OutputFile;
+use crate::values::array::{Array, Data};
 
 pub(super) fn read_header(path: &Path, from: &mut impl Read, length: u64) -> Result<TensorFile, FileError> {
     let fail = |reason: String| FileError::new(path, reason);
@@ -33,7 +33,7 @@ fn dtype(found: &TypeStr) -> Result<DType, String> {
     if found.endianness() == npyz::Endianness::Big {
         return Err(format!("big-endian elements ('{found}') cannot be loaded, save them as little-endian"));
     }
-    // What NumPy writes for the bf16 of its extensions.
+    // NumPy writes this type for the bf16 of its extensions.
     let hint = match (found.type_char(), found.size_field()) {
         (TypeChar::RawData, 2) => " (.npy has no name for bf16: use .safetensors, or cast to f4)",
         _ => "",
@@ -50,7 +50,7 @@ fn dtype(found: &TypeStr) -> Result<DType, String> {
     }
 }
 
-/// Errs if `.npy` files have no elements of this dtype, which is so for `bf16`.
+/// Refuses a dtype that `.npy` cannot hold, which is `bf16`.
 ///
 /// # Errors
 /// The reason, and what to do.
@@ -64,8 +64,8 @@ pub fn check_savable(dtype: DType) -> Result<(), &'static str> {
 /// Writes a `.npy` file, row-major. The file appears whole or not at all: see [`OutputFile`].
 ///
 /// # Errors
-/// A [`FileError`] if the format has no such elements (see [`check_savable`]), the place is taken by something that is no
-/// regular file, or writing fails.
+/// A [`FileError`] if the format cannot hold the dtype (see [`check_savable`]), the path leads to something other than a regular
+/// file, or writing fails.
 pub fn save(path: &Path, array: &Array) -> Result<(), FileError> {
     check_savable(array.data.dtype()).map_err(|reason| FileError::new(path, reason))?;
     match path.metadata() {

@@ -1,26 +1,27 @@
-//! The header of a `.npy` file, by a grammar of its own.
+//! The parser of `.npy` headers, for exactly the grammar that they need.
 //!
-//! NumPy writes the header as a Python dictionary with three keys, and this is all that is read:
+//! NumPy writes the header as a Python dictionary with three keys, and this parser reads nothing else:
 //!
 //! ```text
 //! {'descr': '<f4', 'fortran_order': False, 'shape': (1797, 64), }
 //! ```
 //!
-//! The keys may come in any order, each once. A text is in single or double quotes and has no escapes, as no type has a
-//! character that needs one. A shape is a tuple or a list of whole numbers. Nothing here recurses, and every byte is
-//! looked at once, so whatever the header says, reading it takes time in proportion to its length, which is bounded.
+//! * The keys may come in any order, each once.
+//! * A text is in single or double quotes and has no escapes, since no type name needs one.
+//! * A shape is a tuple or a list of whole numbers.
 //!
-//! A parser of Python literals would read more than a header can say: the one that `npyz` uses takes time that doubles
-//! with each bracket that is left open.
+//! The parser does not recurse and reads every byte once, so it takes time in proportion to the length of the header, which is
+//! bounded. A parser of Python literals would accept more than a header needs: the one of `npyz` takes time that doubles with each
+//! bracket that is left open.
 
 /// Longest header that is read, in bytes. NumPy writes 118 for anything this command can load; its own
 /// reader refuses more than 10,000 by default.
 pub(super) const MAX_HEADER: usize = 10_000;
 
-/// The bytes before the header's text: magic, version, and a length of two or four bytes.
+/// The most bytes before the header's text: magic, version, and a length of two or four bytes.
 pub(super) const LONGEST_PREAMBLE: usize = 12;
 
-/// What a header says.
+/// The contents of a header.
 #[derive(Debug, PartialEq)]
 pub(super) struct Header {
     /// The type of the elements, as NumPy writes it.
@@ -33,7 +34,7 @@ pub(super) struct Header {
     pub(super) offset: usize,
 }
 
-/// Reads the header from the first bytes of a file, of which [`LONGEST_PREAMBLE`] and [`MAX_HEADER`] together are enough.
+/// Reads the header from the first bytes of a file; [`LONGEST_PREAMBLE`] and [`MAX_HEADER`] bytes together are always enough.
 ///
 /// # Errors
 /// What was expected, and what was found instead.
@@ -97,7 +98,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The next byte that is no space.
+    /// Skips spaces and returns the next byte without taking it.
     fn peek(&mut self) -> Option<u8> {
         while self.text.get(self.at).is_some_and(u8::is_ascii_whitespace) {
             self.at += 1;
@@ -122,7 +123,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The bytes up to the first that `is` not.
+    /// Takes the bytes before the first for which `is` returns false.
     fn run(&mut self, is: impl Fn(&u8) -> bool) -> &'a [u8] {
         let rest = &self.text[self.at..];
         let run = &rest[..rest.iter().position(|byte| !is(byte)).unwrap_or(rest.len())];
@@ -138,7 +139,7 @@ impl<'a> Reader<'a> {
             return Err(self.expected("the end of a text without escapes"));
         }
         self.at += 1;
-        // Only ASCII was let through.
+        // `is` accepts only ASCII here, so this cannot fail.
         std::str::from_utf8(run).map_err(|error| error.to_string())
     }
 
@@ -211,7 +212,7 @@ mod tests {
         expected(&[1797, 64], "{'descr': '<f4', 'fortran_order': False, 'shape': (1797, 64), }          \n");
         expected(&[3], "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }\n");
         expected(&[], "{'descr': '<f4', 'fortran_order': False, 'shape': (), }\n");
-        // What other writers make of it.
+        // Other writers use this form.
         expected(&[2, 3], "{\"shape\":[2,3],\"descr\":\"<f4\",\"fortran_order\":False}");
     }
 

@@ -1,7 +1,7 @@
-//! `.safetensors` files, by the format's own crate.
+//! `.safetensors` files, read with the format's own crate.
 //!
-//! Only the header is read here: its length, then its JSON, which the crate parses and validates. The
-//! crate's `read_metadata` would want the whole file in memory.
+//! Only the header is read here: its length, then its JSON, which the crate parses and validates. The crate's `read_metadata` would
+//! need the whole file in memory.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,14 +11,14 @@ use safetensors::tensor::Metadata;
 
 use super::unique_keys::UniqueKeys;
 use super::{FileError, TensorFile, checked_shape};
-use crate::engine::DType;
-use crate::functions::did_you_mean;
+use crate::base::engine::DType;
+use crate::base::spelling::did_you_mean;
 
-/// Longest header that is read, in bytes: 16 MiB, room for some 150,000 tensors (a large model has a few
-/// thousand). Parsed, a header takes up to eight times its length; the format's crate would read 100 MB.
+/// Longest header that is read, in bytes: 16 MiB, enough for some 150,000 tensors (a large model has a few thousand). Parsing takes
+/// up to eight times the length of the header in memory; the format's crate would accept 100 MB.
 pub(super) const MAX_HEADER: u64 = 16 << 20;
 
-/// How many names of tensors a message lists.
+/// Most names of tensors that a message lists.
 const NAMES_SHOWN: usize = 8;
 
 pub(super) fn read_header(

@@ -3,7 +3,7 @@ use std::fs;
 use tempfile::TempDir;
 
 use super::*;
-use crate::engine::{bf16, f16};
+use crate::base::engine::{bf16, f16};
 
 /// A `.npy` file from its header's dictionary and its data.
 fn npy(dict: &str, data: &[u8]) -> Vec<u8> {
@@ -76,7 +76,7 @@ fn a_file_of_bf16_is_refused_and_left_alone() {
 
 #[test]
 fn sixteen_bit_floats_are_read() {
-    // 1.5 and -2 of each.
+    // The numbers 1.5 and -2 in both formats.
     let f16s = [0x00, 0x3e, 0x00, 0xc0];
     let bf16s = [0xc0, 0x3f, 0x00, 0xc0];
     let halves = Data::F16([1.5, -2.0].map(f16::from_f32).to_vec());
@@ -126,7 +126,7 @@ fn bad_npy_files_are_refused() {
 
 #[test]
 fn random_headers_never_panic() {
-    // Every byte of a good file changed to a few others: each loads or is refused.
+    // Changes every byte of a good file to a few others: each changed file either loads or is refused.
     let good = plain("<f4", false, "(1, 2)", &[0; 8]);
     for at in 0..good.len() {
         for byte in [0, b'9', b'(', b'\'', 0xff] {
@@ -174,7 +174,7 @@ fn bad_safetensors_files_are_refused() {
     bad(&safe(&one("F32", "[18446744073709551615, 2]", 4), &[0; 4]), "malformed .safetensors header");
 }
 
-/// A file of `length` bytes that has only its first ones on the disk.
+/// A sparse file of `length` bytes of which only the bytes of `start` are on the disk.
 fn sparse(name: &str, start: &[u8], length: u64) -> Result<TensorFile, String> {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join(name);
@@ -195,14 +195,14 @@ fn a_length_that_only_the_file_system_knows_costs_no_memory() {
     let most = safetensors::MAX_HEADER;
     let error = sparse("a.safetensors", &(most + 1).to_le_bytes(), most + 9).unwrap_err();
     assert!(error.contains("at most 16777216 are read"), "{error}");
-    // Of the longest header there is, all of it is read before it is found to be no JSON.
+    // A header of the greatest length is read whole before it is found not to be JSON.
     let error = sparse("a.safetensors", &most.to_le_bytes(), most + 8).unwrap_err();
     assert!(error.contains("malformed .safetensors header"), "{error}");
 }
 
 #[test]
 fn a_header_is_bounded_before_it_is_parsed() {
-    // A shape of a million axes, and brackets that would be a million calls deep.
+    // A shape of a million axes, and a million nested objects, which would overflow the stack of a recursive parser without a limit.
     let axes = "1,".repeat(1_000_000);
     let header = format!(r#"{{"x":{{"dtype":"U8","shape":[{axes}1],"data_offsets":[0,1]}}}}"#);
     refused("a.safetensors", &safe(&header, &[0]), Some("x"), "axes");

@@ -1,14 +1,14 @@
-//! JSON in which no object has a key twice.
+//! Refuses JSON in which an object has a key twice.
 //!
-//! Readers of JSON differ in which of two values of one key they take, so a file that has both says different things to
-//! different programs. The parser of `.safetensors` headers takes the last one.
+//! Readers of JSON differ in which of two values of one key they take, so such a file means different things to different programs.
+//! The parser of `.safetensors` headers would silently take the last value.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// Any JSON whose objects have each key once; `serde_json` bounds how deep it may be nested.
+/// Accepts any JSON whose objects have each key once; `serde_json` bounds the nesting.
 pub(super) struct UniqueKeys;
 
 impl<'de> Deserialize<'de> for UniqueKeys {

@@ -6,9 +6,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use streamvm_cli::array::Data;
-use streamvm_cli::command::{EngineOptions, Exit, ScriptOptions, run_script};
+use streamvm_cli::command::{Exit, ScriptOptions, run_script};
+use streamvm_cli::execute::engine_options::EngineOptions;
 use streamvm_cli::files::TensorFile;
+use streamvm_cli::values::array::Data;
 use tempfile::TempDir;
 
 use crate::common::streamvm;

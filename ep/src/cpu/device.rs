@@ -5,21 +5,24 @@ use std::ptr::without_provenance_mut;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::accounts::Accounts;
 use crate::cpu::stream::CpuStream;
-use crate::device::{Device, DeviceId, DeviceInfo, LateFailure};
-use crate::error::Error;
-use crate::event::{EventId, EventPool};
-use crate::memory::{MemoryKind, MemoryStats, Region};
-use crate::stream::Stream;
+use crate::errors::error::Error;
+use crate::names::device_id::DeviceId;
+use crate::names::event_id::EventId;
+use crate::names::memory_kind::MemoryKind;
+use crate::provider::accounts::Accounts;
+use crate::provider::device::{Device, DeviceInfo, LateFailure};
+use crate::provider::event_pool::EventPool;
+use crate::provider::memory::{MemoryStats, Region};
+use crate::provider::stream::Stream;
 
-/// Alignment of every region in bytes: one cache line, and the widest vector register.
+/// Alignment of every region, in bytes: one cache line, and the widest vector register.
 const ALIGNMENT: usize = 64;
 
-/// How a CPU device is set up.
+/// The configuration of a CPU device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuConfig {
-    /// Most bytes that may be allocated from the device, over all memory kinds; `None` for no limit.
+    /// The most bytes that may be allocated from the device, over all memory kinds; `None` for no limit.
     pub memory_limit: Option<u64>,
 }
 
@@ -86,12 +89,12 @@ impl Device for CpuDevice {
 
     unsafe fn free(&self, region: Region) {
         if region.bytes() > 0 {
-            // `allocate` made a layout of the same size, so this is one too; if not, leak.
+            // `allocate` made a layout of the same size, so this cannot fail; if it did, the memory would leak.
             let Ok(layout) = HeapLayout::from_size_align(region.bytes(), ALIGNMENT) else {
                 return;
             };
-            // SAFETY: the caller promises that the region came from `allocate`, which used the same
-            // layout, and that nothing uses it any more; a region is freed once, as it is moved.
+            // SAFETY: the caller guarantees that the region came from `allocate`, which used the same layout, and that nothing uses it
+            // any longer. A region is freed once, because it is moved.
             unsafe { dealloc(region.base(), layout) };
         }
         self.accounts.give_back(region.kind(), region.bytes() as u64);
@@ -106,7 +109,7 @@ impl Device for CpuDevice {
     }
 
     fn query(&self, event: EventId) -> Result<bool, Error> {
-        // What was recorded has passed: every command is over when its call returns.
+        // A recorded event has passed, because every command has run when its call returns.
         if self.events.is_recorded(event)? { Ok(true) } else { Err(Error::EventNotRecorded { event, device: self.id }) }
     }
 

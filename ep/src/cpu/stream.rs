@@ -1,23 +1,24 @@
-//! The CPU stream: runs each command in the calling thread, before it returns.
+//! The CPU stream: runs each command in the calling thread, before the call returns.
 //!
-//! So a record has passed as soon as it is made, a wait for a recorded event never blocks, and
-//! `synchronize` has nothing to wait for.
+//! So a record has passed as soon as it is made, a wait for a recorded event never blocks, and `synchronize` has nothing to wait for.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use crate::closure::InlineFn;
+use crate::call::closure::InlineFn;
+use crate::call::fn_context::FnContext;
+use crate::call::kernel::KernelCall;
+use crate::call::label::Label;
+use crate::call::operand::Operand;
+use crate::call::raw::RawFn;
 use crate::cpu::kernels;
-use crate::device::{DeviceId, DeviceKind};
-use crate::error::{CallError, Error};
-use crate::event::{EventId, EventPool};
-use crate::fn_context::FnContext;
-use crate::kernel::KernelCall;
-use crate::label::Label;
-use crate::operand::Operand;
-use crate::raw::RawFn;
-use crate::scalar::Scalar;
-use crate::stream::Stream;
+use crate::errors::call_error::CallError;
+use crate::errors::error::Error;
+use crate::names::device_id::{DeviceId, DeviceKind};
+use crate::names::event_id::EventId;
+use crate::provider::event_pool::EventPool;
+use crate::provider::stream::Stream;
+use crate::tensor::scalar::Scalar;
 
 /// A stream of a [`CpuDevice`](crate::CpuDevice).
 #[derive(Debug)]
@@ -46,8 +47,8 @@ impl Stream for CpuStream {
 
     fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
         kernels::copy(source, target)?;
-        // The target may be write-combined memory, whose writes no ordinary store of the same core waits for: they are there
-        // before anybody hears that the copy is over, and lets a device read it.
+        // The target may be write-combined memory, and ordinary stores of the same core are not ordered after writes to it. The fence
+        // makes these writes visible before any later store lets another thread or a device know of the copy.
         fence(Ordering::SeqCst);
         Ok(())
     }

@@ -1,12 +1,12 @@
 use super::*;
-use crate::dtype::DType;
-use crate::error::KernelError;
-use crate::kernel::Kernel;
-use crate::layout::Layout;
-use crate::op::Op;
-use crate::operand::Access;
-use crate::params::Params;
-use crate::shape::Shape;
+use crate::call::kernel::Kernel;
+use crate::call::operand::Access;
+use crate::errors::error::KernelError;
+use crate::tensor::dtype::DType;
+use crate::tensor::layout::Layout;
+use crate::tensor::op::Op;
+use crate::tensor::params::Params;
+use crate::tensor::shape::Shape;
 
 fn stream() -> (CpuStream, Arc<EventPool>) {
     let events = Arc::new(EventPool::new());
@@ -19,8 +19,7 @@ fn dense(dims: &[usize]) -> Layout {
 
 fn over<T>(memory: &mut [T], dtype: DType, layout: Layout, access: Access) -> Operand {
     assert!(layout.span_elements().end * dtype.size() <= size_of_val(memory));
-    // SAFETY: the span lies within the memory, which the test keeps alive and touches only between
-    // the stream's commands.
+    // SAFETY: the span is within the memory, which the test keeps alive and accesses only between the stream's commands.
     unsafe { Operand::new(memory.as_mut_ptr().cast(), dtype, layout, access) }
 }
 
@@ -93,7 +92,7 @@ fn a_copy_onto_itself_does_nothing_and_onto_part_of_itself_is_refused() {
     let base = memory.as_mut_ptr();
     let part = |start, end, access| {
         let layout = dense(&[4]).slice(0, start..end).unwrap();
-        // SAFETY: the view lies within the four bytes; the two are used together in one copy.
+        // SAFETY: the view is within the four bytes, and the two operands are used together in one copy.
         unsafe { Operand::new(base, DType::U8, layout, access) }
     };
     stream.copy(&part(0, 3, Access::Read), &mut part(0, 3, Access::Write)).unwrap();
@@ -144,7 +143,7 @@ fn fill_works_for_every_dtype_and_refuses_what_does_not_fit() {
     assert_eq!(stream.fill(&mut target, Scalar::I64(1)), Err(Error::NotWritable));
 }
 
-fn custom(op: Op, device: DeviceKind, run: crate::kernel::KernelFn) -> Kernel {
+fn custom(op: Op, device: DeviceKind, run: crate::call::kernel::KernelFn) -> Kernel {
     Kernel { op, device, dtype: DType::U8, run }
 }
 
@@ -166,7 +165,7 @@ fn a_registered_kernel_gets_no_slices_of_operands_in_place() {
     let mut memory = [1u8, 2, 3];
     let base = memory.as_mut_ptr();
     let all = |access| {
-        // SAFETY: three elements; the operands are used together in one launch.
+        // SAFETY: the view has three elements, and the operands are used together in one launch.
         unsafe { Operand::new(base, DType::U8, dense(&[3]), access) }
     };
     let mut operands = [all(Access::Read), all(Access::Write)];
@@ -190,7 +189,7 @@ fn a_registered_kernel_that_is_not_elementwise_does_not_run_in_place() {
     let mut memory = [1u8, 2, 3];
     let base = memory.as_mut_ptr();
     let all = |access| {
-        // SAFETY: three elements; the operands are used together in one launch.
+        // SAFETY: the view has three elements, and the operands are used together in one launch.
         unsafe { Operand::new(base, DType::U8, dense(&[3]), access) }
     };
     let mut call = KernelCall {

@@ -1,26 +1,26 @@
-//! What our CUDA kernels are given: one parameter, by value, the same type for all of them.
+//! The parameter of our CUDA kernels: one struct, passed by value, the same for all kernels.
 //!
-//! `kernels/abi.cuh` has the same in CUDA C; a test compares sizes and offsets. All of it is plain numbers, and addresses
-//! are those of the device. What the fields hold depends on the family of the kernel:
+//! `kernels/abi.cuh` defines the same in CUDA C; a test compares sizes and offsets. All fields are plain numbers, and addresses are those
+//! of the device. The meaning of the fields depends on the family of the kernel:
 //!
 //! | family | `shape[..rank]` | `inner[..inner_rank]` | strides of a view |
 //! |---|---|---|---|
-//! | elementwise, copy, fill | what is walked | – | one per axis of `shape` |
+//! | elementwise, copy, fill | the walked axes | – | one per axis of `shape` |
 //! | pad | the output's axes | those of the input, as many | input and output: one per axis of `shape` |
-//! | one-hot | the axes of the indices | the classes | indices: those of `shape`; output: those of `shape`, then that of `inner` |
+//! | one-hot | the axes of the indices | the class axis | indices: those of `shape`; output: those of `shape`, then that of `inner` |
 //! | random | the output's, in their order | – | one per axis of `shape` |
 //! | sum, mean, largest, smallest, argmax | the kept axes | the reduced axes | input: those of `shape`, then those of `inner`; output: those of `shape` |
 //! | softmax, log-softmax, their gradients | the other axes | the axis | those of `shape`, then that of `inner` |
 //! | matmul | the batch axes | `[m, n, k]` | those of `shape`, then of a row and of a column |
 //!
-//! So a view of `shape` followed by `inner` (for matmul by two of `[m, k]`, `[k, n]`, `[m, n]`) is the operand again, as
-//! far as its op can tell: axes of size 1 are gone, neighbours that advance evenly in every operand are one axis, and
-//! the axes of an op that cannot fail may stand in another order. Strides of repeated elements are 0. A reduction over no
-//! elements has `inner = [0]`. Pad merges axes without margins alone.
+//! So `shape` followed by `inner` (for matmul by two of `[m, k]`, `[k, n]`, `[m, n]`) describes each operand again, up to changes that
+//! its op cannot observe: axes of size 1 are removed, neighbouring axes that advance evenly in every operand are merged, and the axes of
+//! an op that cannot fail may be reordered. Strides of repeated elements are 0. A reduction over no elements has `inner = [0]`. Pad
+//! merges only axes without margins.
 
-use crate::shape::MAX_RANK;
+use crate::tensor::shape::MAX_RANK;
 
-/// Operands that a kernel can have: [`Op::Where`](crate::Op::Where) has three inputs and one output.
+/// The most operands of a kernel: [`Op::Where`](crate::Op::Where) has three inputs and one output.
 pub const MAX_VIEWS: usize = 4;
 
 /// One operand.
@@ -49,41 +49,40 @@ pub struct Arguments {
     pub inner_rank: u32,
     /// Elements of `shape`: the product of its sizes.
     pub elements: u64,
-    /// Reductions, softmax and one-hot: elements of `inner`, the product of its sizes. Others do not read it.
+    /// For reductions, softmax and one-hot: the elements of `inner`, the product of its sizes. Other kernels do not read it.
     pub inner_elements: u64,
-    /// Fill and pad: the bits of one element, in the low bytes. One-hot: those of 1. Random: the seed.
+    /// For fill and pad, the bits of one element, in the low bytes; for one-hot, those of 1; for random, the seed.
     pub value: u64,
     /// Random: the first block.
     pub counter: u64,
-    /// Address of a [`Status`], aligned to 8 bytes, that the device may read and write, or 0: then a kernel tells nobody
-    /// of what fails. [`plan()`](crate::cuda::plan()) leaves it 0; who launches sets it where
-    /// [`FunctionName::can_fail`](crate::cuda::FunctionName::can_fail) says so.
+    /// The address of a [`Status`], aligned to 8 bytes, that the device may read and write. With 0 the kernel does not report failures.
+    /// [`plan()`](crate::cuda::plan()) leaves it 0; the launching code sets it if
+    /// [`FunctionName::can_fail`](crate::cuda::FunctionName::can_fail) is true.
     pub status: u64,
-    /// 1 if an elementwise kernel may work on four elements at a time: `rank` is 1, each stride is 0 or 1 and that of the
-    /// output 1, and what has stride 1 begins at a multiple of four elements or 16 bytes, the smaller.
+    /// 1 if an elementwise kernel may process four elements at a time: `rank` is 1, each stride is 0 or 1 and that of the output 1, and
+    /// each operand with stride 1 starts at a multiple of four elements or of 16 bytes, whichever is smaller.
     pub vectors: u32,
     /// Reductions and softmax: threads that share one output element or one row, a power of two.
     pub lanes: u32,
     /// Reductions and softmax: 1 if neighbouring threads work on neighbouring outputs or rows, 0 if on neighbouring
     /// elements of one of them.
     pub across: u32,
-    /// Pad: how many elements of the output come before the input, on each axis whose size in `inner` is not that in
-    /// `shape`.
+    /// For pad: the number of output elements before the input, on each axis whose size in `inner` differs from that in `shape`.
     pub before: u32,
 }
 
-/// Where a kernel tells of what failed. Begins as [`Status::CLEAR`].
+/// The failure that a kernel reports. Initially [`Status::CLEAR`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Status {
     /// The smallest row-major index of the output that cannot be computed; `u64::MAX` if there is none.
     pub index: u64,
-    /// Integer pow: the negative exponent there. Else as it was.
+    /// For integer pow: the negative exponent there. Otherwise unchanged.
     pub exponent: i64,
 }
 
 impl Status {
-    /// Nothing failed.
+    /// No failure.
     pub const CLEAR: Status = Status { index: u64::MAX, exponent: 0 };
 }
 

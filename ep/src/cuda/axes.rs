@@ -1,9 +1,9 @@
-//! The axes that a kernel walks: those of size 1 dropped, and neighbours that advance evenly in every operand merged, so
-//! that most calls have one or two.
+//! The axes that a kernel walks. Axes of size 1 are removed, and neighbours that advance evenly in every operand are merged, so that most
+//! calls have one or two.
 
 use crate::cuda::abi::{Arguments, MAX_VIEWS};
-use crate::layout::Layout;
-use crate::shape::MAX_RANK;
+use crate::tensor::layout::Layout;
+use crate::tensor::shape::MAX_RANK;
 
 /// One axis: its size and the stride of each operand, in elements.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -19,18 +19,18 @@ pub(super) struct Axes<const N: usize> {
     rank: usize,
 }
 
-/// In which order axes are walked.
+/// The order in which axes are walked.
 #[derive(Copy, Clone, PartialEq)]
 pub(super) enum Order {
-    /// As they come: the index of an element is its row-major one.
+    /// Unchanged: the index of an element is its row-major one.
     Kept,
     /// By their strides in the first operand, largest first: in the order of its memory.
     OfMemory,
 }
 
 impl<const N: usize> Axes<N> {
-    /// Axes given as (size, stride of each operand), outermost first; at most [`MAX_RANK`] of them. An axis without elements
-    /// leaves it alone.
+    /// Axes given as (size, stride of each operand), outermost first; at most [`MAX_RANK`] of them. If an axis has size 0, the result is
+    /// one axis of size 0.
     pub(super) fn new(order: Order, given: impl Iterator<Item = (usize, [usize; N])>) -> Axes<N> {
         let mut sorted = Axes { axes: [Axis { size: 1, strides: [0; N] }; MAX_RANK], rank: 0 };
         for (size, strides) in given {
@@ -74,7 +74,7 @@ impl<const N: usize> Axes<N> {
         self
     }
 
-    /// These, or one axis of one element if there is none.
+    /// These axes, or one axis of one element if there are none.
     pub(super) fn or_one(self) -> Axes<N> {
         if self.rank == 0 { Axes::single(1, [0; N]) } else { self }
     }
@@ -94,7 +94,7 @@ impl<const N: usize> Axes<N> {
         self.get().iter().map(|axis| axis.size).product()
     }
 
-    /// Makes these the outer axes. `views[i]` is the view of operand `i`.
+    /// Writes these as the outer axes. `views[i]` is the view of operand `i`.
     pub(super) fn write_outer(&self, arguments: &mut Arguments, views: [usize; N]) {
         debug_assert!(views.iter().all(|&view| view < MAX_VIEWS));
         arguments.rank = self.rank as u32;
@@ -107,7 +107,7 @@ impl<const N: usize> Axes<N> {
         }
     }
 
-    /// Makes these the inner axes, behind the outer ones.
+    /// Writes these as the inner axes, after the outer ones.
     pub(super) fn write_inner(&self, arguments: &mut Arguments, views: [usize; N]) {
         let outer = arguments.rank as usize;
         arguments.inner_rank = self.rank as u32;

@@ -1,10 +1,10 @@
-//! cuBLAS, where it is found: products of floats, quicker than our own kernel's.
+//! cuBLAS, if it is found: faster products of floats than our own kernel.
 //!
-//! Like the driver it is looked for before cudarc looks for it and panics: the library first, then every function that is
-//! called, and only then is there a [`Blas`]. This is the one file through which every call of it goes.
+//! cudarc panics if the library or a function is missing, so both are looked for here first; only then is there a [`Blas`]. Every call of
+//! cuBLAS goes through this file.
 //!
-//! A stream that may multiply gets its [`Blas`] when it is made, by whoever asks for the stream: the thread that launches
-//! neither loads a library nor waits for a device at the first product.
+//! A stream that may multiply gets its [`Blas`] when it is created. So the thread that launches neither loads a library nor waits for a
+//! device at the first product.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -15,7 +15,7 @@ use cudarc::cublas::sys;
 use super::driver::StreamHandle;
 use super::gemm::{Factor, Gemm};
 use super::library;
-use crate::dtype::DType;
+use crate::tensor::dtype::DType;
 
 /// Every function of cuBLAS that is called.
 const SYMBOLS: &[&str] = &[
@@ -27,7 +27,7 @@ const SYMBOLS: &[&str] = &[
     "cublasSetStream_v2",
 ];
 
-/// Why there is no cuBLAS here, or it failed. Our own kernel is used then.
+/// The reason why cuBLAS is not used; our own kernel is used instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BlasError {
     #[error("no cuBLAS: {reason} ({tried} names tried)")]
@@ -39,17 +39,17 @@ pub(super) enum BlasError {
 }
 
 impl BlasError {
-    /// Says that cuBLAS is not used, and why. Nothing is wrong: our own kernel does the same.
+    /// Logs that cuBLAS is not used, and why. This is not an error, because our own kernel gives the product.
     #[cold]
     pub(super) fn log(&self) {
         log::debug!("matrices are multiplied by streamvm's own kernel: {self}");
     }
 }
 
-/// Calls a function of cuBLAS and names it in what fails.
+/// Calls a function of cuBLAS; a failure carries its name.
 macro_rules! call {
     ($name:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: `Blas` or `find` proves that the function is there; what its arguments must be stands at each use.
+        // SAFETY: `Blas` or `find` proves that the function exists; each use states the requirements on its arguments.
         done(stringify!($name), unsafe { sys::$name($($argument),*) })
     };
 }
@@ -58,7 +58,7 @@ fn done(call: &'static str, status: sys::cublasStatus_t) -> Result<(), BlasError
     if status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
         return Ok(());
     }
-    // SAFETY: as in `call`; the answer is a string that lives for ever, for any status.
+    // SAFETY: as in `call`; the function returns a static string for any status.
     let text = unsafe { sys::cublasGetStatusString(status) };
     // SAFETY: as above.
     let text = if text.is_null() { c"" } else { unsafe { CStr::from_ptr(text) } };
@@ -76,7 +76,7 @@ fn load(names: &[String]) -> Result<(), BlasError> {
         tried: names.len(),
         reason: reason.unwrap_or_else(|| String::from("libcublas.so was not found")),
     })?;
-    // SAFETY: what was found stays loaded, so what cudarc loads now is the same.
+    // SAFETY: the library that was found stays loaded, so cudarc loads the same one.
     let loaded = unsafe { sys::culib() };
     match library::missing(loaded, SYMBOLS) {
         Some(function) => Err(BlasError::Incomplete { library, function }),
@@ -84,23 +84,23 @@ fn load(names: &[String]) -> Result<(), BlasError> {
     }
 }
 
-/// cuBLAS for one stream. It has memory of its own on the device, so that streams do not share it.
+/// cuBLAS for one stream. It has device memory of its own, so that streams do not share it.
 #[derive(Debug)]
 pub(super) struct Blas {
     handle: sys::cublasHandle_t,
 }
 
-// SAFETY: a handle belongs to no thread; it is used by one at a time, as a stream is.
+// SAFETY: a handle is not tied to a thread, and one thread at a time uses it, as for the stream.
 unsafe impl Send for Blas {}
 
 impl Blas {
-    /// cuBLAS for `stream`. Takes long, and may wait for the device.
+    /// Creates cuBLAS for `stream`. Takes long, and may wait for the device.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     ///
     /// # Safety
-    /// The stream is alive as long as this is, and its context is current.
+    /// * The stream is alive as long as the result, and its context is current.
     pub(super) unsafe fn new(stream: StreamHandle) -> Result<Blas, BlasError> {
         find()?;
         let mut handle = ptr::null_mut();
@@ -114,15 +114,14 @@ impl Blas {
         Ok(blas)
     }
 
-    /// Queues the products on the stream: computed and added up in `f32`, those of `f64` in `f64`.
+    /// Queues the products on the stream. They are computed and accumulated in `f32`, those of `f64` in `f64`.
     ///
     /// # Errors
-    /// What cuBLAS says; nothing was queued then.
+    /// The error of cuBLAS; then nothing was queued.
     ///
     /// # Safety
     /// * The stream's context is current.
-    /// * The factors are of this dtype, in memory that the device reaches and that nothing else uses against the order of
-    ///   streams.
+    /// * The factors are of this dtype, in memory that the device can access, and other accesses to it are ordered by streams.
     pub(super) unsafe fn multiply(&self, dtype: DType, gemm: &Gemm) -> Result<(), BlasError> {
         use sys::{cublasComputeType_t as Compute, cudaDataType as Data};
         let (data, compute) = match dtype {
@@ -140,7 +139,7 @@ impl Blas {
             if dtype == DType::F64 { ptr::from_ref(&scale.1).cast() } else { ptr::from_ref(&scale.0).cast() }
         };
         let Gemm { rows, columns, depth, a, b, c, count } = *gemm;
-        // The factors are what the caller promises; the scales outlive the call, which reads them.
+        // The caller guarantees the factors; the scales outlive the call, which reads them.
         call!(cublasGemmStridedBatchedEx(
             self.handle,
             operation(&a),
@@ -179,7 +178,7 @@ fn address(factor: &Factor) -> *const c_void {
 
 impl Drop for Blas {
     fn drop(&mut self) {
-        // It was created, and is not used any more; there is nobody to tell that this failed.
+        // It was created and is not used any longer. A failure cannot be reported from here.
         let _ = call!(cublasDestroy_v2(self.handle));
     }
 }

@@ -1,21 +1,21 @@
-//! Which addresses are memory that CUDA devices have handed out.
+//! The book of memory that CUDA devices have handed out, by address.
 //!
-//! Looked at by copies, which must know what they may hand to a kernel and what the driver would have to stage. Regions
-//! are few and large, as an allocator above asks for them, so a sorted list is searched.
+//! Copies use it to find out which memory a kernel may access and which the driver would have to stage. Regions are few and large,
+//! because an allocator above requests them, so a sorted list is searched.
 //!
-//! A driver may have kernels reach write-combined memory by another address than the host, and then no kernel is given the
-//! host's ([`Book::to_kernels`]). The driver's own copies take either.
+//! Kernels may access write-combined memory at another address than the host's. Then a kernel gets that address ([`Book::to_kernels`]).
+//! The driver's own copies accept either.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-/// Whose memory an address is.
+/// The owner of the memory at an address.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Home {
-    /// Memory of the device of this index.
+    /// Memory of the device with this index.
     Device(usize),
-    /// Page-locked memory of the host, which every device reaches under its address.
+    /// Page-locked memory of the host, accessible to every device.
     Host,
 }
 
@@ -23,26 +23,26 @@ pub(super) enum Home {
 struct Entry {
     range: Range<usize>,
     home: Home,
-    /// What kernels add to an address in it, wrapping: 0 where they reach it by the same.
+    /// The offset, wrapping, from the host's address to that of kernels; 0 if they are the same.
     shift: usize,
 }
 
-/// The regions that are allocated, of every device.
+/// The allocated regions of all devices.
 #[derive(Debug, Default)]
 pub(super) struct Book {
-    /// In order of their addresses; none overlap.
+    /// Sorted by address; they do not overlap.
     entries: RwLock<Vec<Entry>>,
-    /// How many of them have a shift: while there are none, no kernel's addresses are looked at.
+    /// The number of regions with an offset. While it is 0, addresses for kernels need no lookup.
     shifted: AtomicUsize,
 }
 
 impl Book {
-    /// A region, and the address by which kernels reach its first byte.
+    /// Adds a region, with the address at which kernels access its first byte.
     pub(super) fn enter(&self, start: usize, bytes: usize, home: Home, to_kernels: usize) {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         let at = entries.partition_point(|entry| entry.range.start < start);
         let shift = to_kernels.wrapping_sub(start);
-        // Who uses the memory has been told of it behind this.
+        // Relaxed: a thread that uses the memory gets its address after this, by a synchronising operation.
         self.shifted.fetch_add(usize::from(shift != 0), Ordering::Relaxed);
         entries.insert(at, Entry { range: start..start + bytes, home, shift });
     }
@@ -55,12 +55,12 @@ impl Book {
         }
     }
 
-    /// Whose memory lies at `address`; `None` for memory that no device has handed out.
+    /// The owner of the memory at `address`; `None` for memory that no device has handed out.
     pub(super) fn home(&self, address: usize) -> Option<Home> {
         self.find(address, |entry| entry.home)
     }
 
-    /// The address by which kernels reach what lies at `address`.
+    /// The address at which kernels access the memory at `address`.
     #[inline]
     pub(super) fn to_kernels(&self, address: usize) -> usize {
         if self.shifted.load(Ordering::Relaxed) == 0 {
@@ -112,6 +112,6 @@ mod tests {
             book.strike(0x2000);
             assert_eq!(book.to_kernels(0x2080), 0x2080);
         }
-        assert_eq!(book.shifted.load(Ordering::Relaxed), 0, "nothing to look for");
+        assert_eq!(book.shifted.load(Ordering::Relaxed), 0, "no region has an offset");
     }
 }

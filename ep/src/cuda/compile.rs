@@ -1,8 +1,7 @@
-//! CUDA source of a caller's own, compiled while the program runs by NVRTC, where that is found.
+//! Compilation of a caller's CUDA source at run time, by NVRTC if it is found.
 //!
-//! NVRTC is a library of the CUDA toolkit that needs no GPU. Like the driver's it is looked for before cudarc looks for it
-//! and panics: the library first, then every function that is called, and only then is there a [`Compiler`]. This is the
-//! one file through which every call of it goes.
+//! NVRTC is a library of the CUDA toolkit that needs no GPU. cudarc panics if the library or a function is missing, so both are looked
+//! for here first; only then is there a [`Compiler`]. Every call of NVRTC goes through this file.
 
 use std::ffi::{CStr, CString, c_char};
 use std::ptr;
@@ -25,19 +24,19 @@ const SYMBOLS: &[&str] = &[
     "nvrtcGetProgramLogSize",
 ];
 
-/// NVRTC, with every function that is called. Made by [`Compiler::find`].
+/// Proof of an NVRTC that has every function in [`SYMBOLS`]. Made by [`Compiler::find`].
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Compiler {
     proof: (),
 }
 
-/// A program of NVRTC's, destroyed when dropped.
+/// A program of NVRTC, destroyed when dropped.
 struct Program(sys::nvrtcProgram);
 
-/// Calls a function of NVRTC and names it in what fails.
+/// Calls a function of NVRTC; a failure carries its name.
 macro_rules! call {
     ($name:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: `Compiler` proves that the function is there; pointers are to locals with the room that was asked for.
+        // SAFETY: `Compiler` proves that the function exists. Pointers are to locals of the size that the function requires.
         done(stringify!($name), unsafe { sys::$name($($argument),*) })
     };
 }
@@ -46,7 +45,7 @@ fn done(call: &'static str, result: sys::nvrtcResult) -> Result<(), CompileError
     if result == sys::nvrtcResult::NVRTC_SUCCESS {
         return Ok(());
     }
-    // SAFETY: as in `call`; the answer is a string that lives for ever, for any code.
+    // SAFETY: as in `call`; the function returns a static string for any code.
     let text = unsafe { sys::nvrtcGetErrorString(result) };
     // SAFETY: as above.
     let text = if text.is_null() { c"" } else { unsafe { CStr::from_ptr(text) } };
@@ -54,10 +53,10 @@ fn done(call: &'static str, result: sys::nvrtcResult) -> Result<(), CompileError
 }
 
 impl Compiler {
-    /// NVRTC, looked for at the first call in this process.
+    /// Finds NVRTC; the library is searched at the first call in this process.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub(super) fn find() -> Result<Compiler, CompileError> {
         static FOUND: OnceLock<Result<Compiler, CompileError>> = OnceLock::new();
         FOUND.get_or_init(|| Compiler::load(&cudarc::get_lib_name_candidates("nvrtc"))).clone()
@@ -68,7 +67,7 @@ impl Compiler {
             tried: names.len(),
             reason: reason.unwrap_or_else(|| String::from("libnvrtc.so was not found")),
         })?;
-        // SAFETY: what was found stays loaded, so what cudarc loads now is the same.
+        // SAFETY: the library that was found stays loaded, so cudarc loads the same one.
         let loaded = unsafe { sys::culib() };
         match library::missing(loaded, SYMBOLS) {
             Some(function) => Err(CompileError::Incomplete { library, function }),
@@ -76,10 +75,10 @@ impl Compiler {
         }
     }
 
-    /// Compiles a program. Takes long.
+    /// Compiles a program, which takes long.
     ///
     /// # Errors
-    /// What the compiler says of it.
+    /// The messages of the compiler.
     pub(super) fn compile(self, name: &CStr, code: &CStr, options: &[CString]) -> Result<Ptx, CompileError> {
         let () = self.proof;
         let mut raw = ptr::null_mut();
@@ -99,7 +98,7 @@ impl Compiler {
 }
 
 impl Program {
-    /// What the compiler has said.
+    /// The messages of the compiler.
     fn log(&self) -> Result<String, CompileError> {
         let mut bytes = 0;
         call!(nvrtcGetProgramLogSize(self.0, &mut bytes))?;
@@ -112,7 +111,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It was created, and is not used any more; there is nobody to tell that this failed.
+        // The program was created and is not used any longer. A failure cannot be reported from here.
         let _ = call!(nvrtcDestroyProgram(&mut self.0));
     }
 }

@@ -1,20 +1,20 @@
-//! How CUDA devices are set up.
+//! The configuration of CUDA devices.
 
-/// How the CUDA devices of one engine are set up.
+/// The configuration of the CUDA devices of one engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CudaConfig {
-    /// Most bytes that may be allocated from each device, over all memory kinds; `None` for what the machine has.
+    /// The most bytes that may be allocated from each device, over all memory kinds; `None` if only the machine limits it.
     pub memory_limit: Option<u64>,
-    /// Waits for each command before its call returns. What fails in a kernel then names its instruction, rather than the
-    /// range of instructions that were under way; nothing runs side by side.
+    /// Makes each call wait for its command. The error of a kernel then names its instruction, and not only a range of instructions;
+    /// nothing runs in parallel.
     pub sync_each_op: bool,
-    /// Refuses copies that touch pageable memory ([`Error::Pageable`](crate::Error::Pageable)), rather than have the driver
-    /// stage them, which holds the calling thread up.
+    /// Refuses copies of pageable memory ([`Error::Pageable`](crate::Error::Pageable)). Otherwise the driver stages them and blocks the
+    /// calling thread.
     pub strict_pinned: bool,
-    /// Notes when each instruction runs, by the device's clock, for [`Device::take_times`](crate::Device::take_times): two events
-    /// more for each, and whoever sets this takes the times again and again. An engine sets it by itself, where it writes a
-    /// trace and nowhere else.
+    /// Measures when each instruction runs, by the device's clock, for [`Device::take_times`](crate::Device::take_times). This costs two
+    /// more events per instruction, and the times must be taken regularly. An engine sets it itself while it writes a trace, and only
+    /// then.
     pub timed: bool,
-    /// Multiplies matrices by our own kernel where cuBLAS is found, too.
+    /// Uses our own kernel for matrix products even if cuBLAS is found.
     pub own_matmul: bool,
 }

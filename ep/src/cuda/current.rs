@@ -1,12 +1,14 @@
 //! The context that is current in a thread.
 //!
-//! The driver keeps one current context for each thread, and most calls go by it. A thread of the engine that launches
-//! says so ([`bind`](Context::bind)), first of all and behind each code of a caller's that has run in it: the context stays
-//! current there, and its calls pay a look at a number. Every other thread may be a caller's, with a context of its own
-//! current: there each of our calls pushes ours and pops it again, so that the thread is left as it was found.
+//! The driver has one current context per thread, and most calls use it.
 //!
-//! The thread-local number owns nothing: it names the context that was bound, by a number that no other context of this
-//! process gets, so that one that has ended is never taken for bound.
+//! * A thread of the engine that launches calls [`bind`](Context::bind) first, and again after each run of the caller's code. The context
+//!   stays current there, and a call only compares a number.
+//! * In any other thread, which may have a context of the caller's current, each of our calls pushes our context and pops it again, so
+//!   that the thread's state is restored.
+//!
+//! The thread-local number owns nothing. It names the bound context by a number that no other context of this process gets, so a context
+//! that has ended is never mistaken for the bound one.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -27,58 +29,58 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// A context that has just been retained.
+    /// Wraps a context that has just been retained.
     pub(super) fn new(handle: ContextHandle) -> Context {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Context { handle, number: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Makes the context current until the guard is dropped; nothing where it is bound.
+    /// Makes the context current until the guard is dropped. Does nothing if the context is bound.
     ///
     /// # Safety
-    /// * The context is retained for as long as the guard lives.
+    /// * The context stays retained as long as the guard lives.
     #[inline]
     pub(super) unsafe fn enter(self, driver: Driver) -> Result<Entered, DriverFailure> {
         let pushed = BOUND.get() != self.number;
         if pushed {
-            // SAFETY: the caller keeps it retained.
+            // SAFETY: the caller keeps the context retained while the guard lives.
             unsafe { driver.push_current(self.handle) }?;
         }
         Ok(Entered { driver, pushed, of_this_thread: PhantomData })
     }
 
-    /// Makes the context current in this thread for good: in place of what a caller's code may have left current, too. A
-    /// thread where this fails pushes and pops like any other.
+    /// Makes the context current in this thread for good, also if the caller's code has left another one current. If this fails, the
+    /// thread pushes and pops like any other.
     ///
     /// # Safety
-    /// * The thread gives no commands to this context once it is released.
+    /// * The thread submits no commands to this context after it is released.
     pub(super) unsafe fn bind(self, driver: Driver) -> Result<(), DriverFailure> {
         BOUND.set(0);
-        // SAFETY: the caller's duty. A released context may stay current; a later call that goes by it is refused.
+        // SAFETY: the caller guarantees it. If the context is released while it is still current, a later call that uses it is refused.
         unsafe { driver.set_current(self.handle) }?;
         BOUND.set(self.number);
         Ok(())
     }
 
-    /// A caller's code has run here, and may have made another context current: a bound thread goes back to its own.
+    /// Makes the context of a bound thread current again, after the caller's code has run and may have changed it.
     ///
     /// # Safety
-    /// * As [`bind`](Context::bind).
+    /// * The duties of [`bind`](Context::bind).
     pub(super) unsafe fn bind_again(self, driver: Driver) -> Result<(), DriverFailure> {
         if BOUND.get() == self.number {
-            // SAFETY: the caller's duty.
+            // SAFETY: the caller guarantees this.
             unsafe { self.bind(driver) }?;
         }
         Ok(())
     }
 }
 
-/// Does this thread launch for a device?
+/// Whether this thread launches for a device.
 pub(super) fn is_bound() -> bool {
     BOUND.get() != 0
 }
 
-/// A context is current in this thread while this lives.
+/// A guard: a context is current in this thread as long as it lives.
 #[derive(Debug)]
 pub(super) struct Entered {
     driver: Driver,
@@ -89,7 +91,8 @@ pub(super) struct Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         if self.pushed {
-            // It was pushed by this thread, so there is one to pop; what the driver says of it changes nothing.
+            // This thread has pushed it, so there is one to pop. The driver's result is ignored, because nothing could be done about a
+            // failure.
             let _ = self.driver.pop_current();
         }
     }

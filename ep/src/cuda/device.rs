@@ -1,56 +1,59 @@
-//! A CUDA device: memory, streams, and events that its streams and those of other CUDA devices wait for.
+//! A CUDA device: memory, streams and events, for which its streams and those of other CUDA devices can wait.
 
 use std::ptr::{with_exposed_provenance_mut, without_provenance_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use super::absent::CudaAbsent;
 use super::blas::{Blas, BlasError};
 use super::book::Home;
+use super::codes::OUT_OF_MEMORY;
 use super::config::CudaConfig;
 use super::driver::DriverFailure;
-use super::error::OUT_OF_MEMORY;
 use super::marks::Mark;
 use super::stream::CudaStream;
 use super::world::{Core, Opened, World};
-use crate::device::{Device, DeviceId, DeviceInfo, LateFailure, Priority, Ran};
-use crate::error::Error;
-use crate::event::{EventId, EventPool};
-use crate::memory::{MemoryKind, MemoryStats, Region};
-use crate::stream::Stream;
+use crate::errors::cuda_absent::CudaAbsent;
+use crate::errors::error::Error;
+use crate::names::device_id::DeviceId;
+use crate::names::event_id::EventId;
+use crate::names::memory_kind::MemoryKind;
+use crate::provider::device::{Device, DeviceInfo, LateFailure, Priority, Ran};
+use crate::provider::event_pool::EventPool;
+use crate::provider::memory::{MemoryStats, Region};
+use crate::provider::stream::Stream;
 
-/// Alignment of every region in bytes: what the driver promises of device memory, and more than a kernel's widest access.
+/// Alignment of every region, in bytes: the driver's guarantee for device memory, and more than a kernel's widest access.
 const ALIGNMENT: usize = 256;
 
-/// Bytes that no address space holds: a driver is not asked for more, as nothing says what it answers to that. The addresses of a
-/// process have 57 bits at most.
+/// The largest request, in bytes, that is passed to the driver. No address space is larger (addresses of a process have at most 57 bits),
+/// and the driver's answer to a larger request is not specified.
 const MOST_BYTES: usize = 1 << 57;
 
-/// How long a host wait with a deadline asks again and again before it sleeps between two looks: about what waking a
-/// thread costs, so that short waits do not pay for it.
+/// How long a host wait with a deadline polls before it sleeps between polls. About the cost of waking a thread, so that short waits do
+/// not pay it.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// The first and the longest sleep between two looks.
+/// The first and the longest sleep between two polls.
 const SLEEP: (Duration, Duration) = (Duration::from_micros(10), Duration::from_micros(500));
 
-/// Matrix products that a device was given, by what computes them. A product without elements is none.
+/// The number of matrix products that were submitted to a device, by implementation. A product without elements does not count.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct CudaProducts {
     /// Products, or whole batches of them, by cuBLAS.
     pub cublas: u64,
-    /// By streamvm's own kernel.
+    /// Products, or whole batches of them, by streamvm's own kernel.
     pub own: u64,
 }
 
 /// An NVIDIA GPU.
 ///
-/// Device memory comes from `cuMemAlloc`, zeroed by the device, which [`allocate`](Device::allocate) waits for. Pinned,
-/// upload and pageable memory all are page-locked host memory, zeroed by the host, so that every command reaches it; upload
-/// memory is write-combined.
+/// * Device memory comes from `cuMemAlloc`; the device zeroes it, and [`allocate`](Device::allocate) waits for that.
+/// * Pinned, upload and pageable memory are all page-locked host memory, zeroed by the host, so that every command can access them.
+///   Upload memory is write-combined.
 ///
-/// Its context is the device's primary one, retained at first use and released when the last device and stream of the
-/// same [`open`](CudaDevice::open) call are gone.
+/// The context is the device's primary context. It is retained at first use and released when the last device and stream of the same
+/// [`open`](CudaDevice::open) call have been dropped.
 #[derive(Debug)]
 pub struct CudaDevice {
     index: usize,
@@ -58,25 +61,24 @@ pub struct CudaDevice {
 }
 
 impl CudaDevice {
-    /// The devices of this machine, `cuda:0` first, as one engine sees them: they share one event pool and wait for each
-    /// other's events. The first call in a process starts the driver, which may take seconds; nothing else is done until
-    /// a device is used.
+    /// The devices of this machine for one engine, `cuda:0` first. They share one event pool and can wait for each other's events. The
+    /// first call in a process initialises the driver, which may take seconds; a device is opened at its first use.
     ///
     /// # Errors
     ///
-    /// Why there is none.
+    /// The reason why there is none.
     pub fn open(config: &CudaConfig) -> Result<Vec<Arc<CudaDevice>>, CudaAbsent> {
         let world = World::open(config)?;
         let device = |index| Arc::new(CudaDevice { index, world: Arc::clone(&world) });
         Ok((0..world.cores.len()).map(device).collect())
     }
 
-    /// Free and total bytes of the device's memory, as the driver sees them: other processes' use counts. The first use
-    /// of a device takes long, as with [`allocate`](Device::allocate).
+    /// Free and total bytes of the device's memory, as reported by the driver; memory of other processes counts as used. The first use of
+    /// a device takes long, as with [`allocate`](Device::allocate).
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceLost`], and what else the driver reports.
+    /// [`Error::DeviceLost`], and other errors of the driver.
     pub fn memory_info(&self) -> Result<(u64, u64), Error> {
         let core = self.core();
         let _current = core.enter(self.world.opened(self.index)?)?;
@@ -84,15 +86,15 @@ impl CudaDevice {
         Ok((free as u64, total as u64))
     }
 
-    /// How many matrix products the device was given since [`open`](CudaDevice::open), by what computes them.
+    /// The number of matrix products that were submitted to the device since [`open`](CudaDevice::open), by implementation.
     pub fn products(&self) -> CudaProducts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let products = &self.core().products;
         CudaProducts { cublas: of(&products.cublas), own: of(&products.own) }
     }
 
-    /// May kernels here use the memory of the other device, of the same [`open`](CudaDevice::open) call? Known once both
-    /// have been used. Copies between devices do without.
+    /// Whether kernels of this device can access the memory of `other`, a device of the same [`open`](CudaDevice::open) call. Known once
+    /// both have been used. Copies between devices do not need it.
     pub fn reaches(&self, other: &CudaDevice) -> bool {
         Arc::ptr_eq(&self.world, &other.world) && self.world.has_peer(self.index, other.index)
     }
@@ -109,7 +111,7 @@ impl CudaDevice {
         &self.world.cores[self.index]
     }
 
-    /// Fresh memory of `bytes` bytes, zeroed, and the address by which kernels reach it.
+    /// Allocates `bytes` zeroed bytes. Returns their address and the address at which kernels access them.
     fn allocate_zeroed(
         &self,
         opened: &Opened,
@@ -120,9 +122,9 @@ impl CudaDevice {
         match kind {
             MemoryKind::Device => {
                 let address = driver.allocate(bytes)?;
-                // SAFETY: it has just been allocated with that many bytes.
+                // SAFETY: the memory has just been allocated with this size, and nothing else uses it.
                 if let Err(failure) = unsafe { core.zero(opened, address, bytes) } {
-                    // SAFETY: as above, and nobody else knows it.
+                    // SAFETY: as above, and no other code has the address.
                     let _ = unsafe { driver.free(address) };
                     return Err(failure);
                 }
@@ -131,47 +133,47 @@ impl CudaDevice {
             MemoryKind::Pinned | MemoryKind::Upload | MemoryKind::Pageable => {
                 let address = driver.allocate_host(bytes, kind == MemoryKind::Upload)?;
                 let to_kernels = match kind {
-                    // SAFETY: it has just been allocated.
+                    // SAFETY: the address has just been allocated.
                     MemoryKind::Upload => match unsafe { driver.device_address(address) } {
                         Ok(there) => there as usize,
                         Err(failure) => {
-                            // SAFETY: as above, and nobody else knows it.
+                            // SAFETY: as above, and no other code has the address.
                             let _ = unsafe { driver.free_host(address) };
                             return Err(failure);
                         }
                     },
                     _ => address.addr(),
                 };
-                // SAFETY: it has just been allocated with that many bytes, which the host may write.
+                // SAFETY: the memory has just been allocated with this size, and the host may write it.
                 unsafe { address.write_bytes(0, bytes) };
-                // Zeros that are still on their way from this core would come behind what another one writes next.
+                // Drains write-combined zeros, so that they cannot arrive after a later write of another core.
                 fence(Ordering::SeqCst);
-                // Given back by its number.
+                // `free` gets the memory back by its numeric address.
                 address.expose_provenance();
                 Ok((address, to_kernels))
             }
         }
     }
 
-    /// The event's last record and the device that made it.
+    /// The last record of the event, and the device that made it.
     fn recorded(&self, event: EventId) -> Result<(Mark, &Core), Error> {
         let unrecorded = Error::EventNotRecorded { event, device: self.id() };
         if !self.world.events.is_recorded(event)? {
             return Err(unrecorded);
         }
         let Some(mark) = self.world.marks.find(event) else {
-            // Released since, and its place taken by another.
+            // The event was released meanwhile, and its slot reused.
             self.world.events.is_recorded(event)?;
             return Err(unrecorded);
         };
         Ok((mark, &self.world.cores[mark.device]))
     }
 
-    /// Whether the mark has passed.
+    /// Whether the record has passed.
     fn look(&self, event: EventId, mark: Mark, core: &Core) -> Result<bool, Error> {
         core.check()?;
         let _current = core.enter(self.world.opened(mark.device)?)?;
-        // SAFETY: events live as long as the world.
+        // SAFETY: the event lives as long as the world.
         let passed = unsafe { self.world.driver.query_event(mark.raw) }.map_err(|failure| core.fail(failure))?;
         self.seen(event, mark, passed)
     }
@@ -208,7 +210,7 @@ impl Device for CudaDevice {
 
     fn bind_thread(&self) -> Result<(), Error> {
         let opened = self.world.opened(self.index)?;
-        // SAFETY: commands come from streams, which keep the world and with it the context.
+        // SAFETY: commands come only from streams, which keep the world and its context alive.
         unsafe { opened.context.bind(self.world.driver) }.map_err(|failure| self.core().fail(failure))
     }
 
@@ -216,7 +218,7 @@ impl Device for CudaDevice {
         let (core, requested) = (self.core(), bytes as u64);
         let known = self.world.opened_already(self.index);
         known.inspect(|opened| core.empty_trash(opened));
-        // What launching threads have left counts until it is freed; short of memory, they free it themselves.
+        // Memory that launching threads have left counts until it is freed. If the limit is reached, it is freed here.
         core.accounts.charge(kind, requested).or_else(|error| {
             core.free_trash(known.ok_or(error)?);
             core.accounts.charge(kind, requested)
@@ -259,7 +261,7 @@ impl Device for CudaDevice {
             return core.accounts.give_back(region.kind(), 0);
         }
         self.world.book.strike(address);
-        // One that has never been used has given none out: leaked, as the caller has not kept its promise.
+        // A device that was never opened has handed out no memory. The region is leaked, because the caller has broken its guarantee.
         if let Some(opened) = self.world.opened_already(self.index) {
             core.give_back(opened, address, bytes, region.kind());
         }
@@ -269,12 +271,12 @@ impl Device for CudaDevice {
         self.create_stream_with(Priority::Normal)
     }
 
-    /// Where cuBLAS is found and wanted, a stream gets a handle of it, with memory of the device of its own; one of high
-    /// priority gets none, as copies ask for that, and multiplies by our own kernel.
+    /// If cuBLAS is found and not disabled, the stream gets a handle of it, which has device memory of its own. A stream of high priority
+    /// gets none, because such streams are for copies; it multiplies by our own kernel.
     fn create_stream_with(&self, priority: Priority) -> Result<Box<dyn Stream>, Error> {
         let opened = self.world.opened(self.index)?;
         let _current = self.core().enter(opened)?;
-        // Lower numbers come first, and 0 is the ordinary one, which every device has.
+        // Lower numbers have precedence; 0 is the default, which every device has.
         let (lowest, highest) = opened.priorities;
         let number = match priority {
             Priority::Low => lowest,
@@ -283,7 +285,7 @@ impl Device for CudaDevice {
         };
         let handle = self.world.driver.create_stream(number).map_err(|failure| self.core().fail(failure))?;
         let blas = (priority != Priority::High && !self.world.config.own_matmul).then(|| {
-            // SAFETY: both are the new stream's, which drops this first; its context is current.
+            // SAFETY: handle and stream belong to the new `CudaStream`, which drops this first; its context is current.
             unsafe { Blas::new(handle) }.inspect_err(BlasError::log).ok()
         });
         let timed = self.world.config.timed.then(|| self.core().time(opened, handle));
@@ -306,12 +308,12 @@ impl Device for CudaDevice {
         }
         let Some(deadline) = deadline else {
             let _current = core.enter(self.world.opened(mark.device)?)?;
-            // SAFETY: events live as long as the world.
+            // SAFETY: the event lives as long as the world.
             let waited = unsafe { self.world.driver.synchronize_event(mark.raw) };
             waited.map_err(|failure| core.fail(failure))?;
             return self.seen(event, mark, true);
         };
-        // The driver has no wait with a deadline.
+        // The driver has no wait with a deadline, so this polls.
         let (start, (mut pause, longest)) = (Instant::now(), SLEEP);
         loop {
             let now = Instant::now();
@@ -342,7 +344,7 @@ impl Device for CudaDevice {
                 .enter(opened)
                 .and_then(|_current| core.statuses.collect(self.world.driver).map_err(|failure| core.fail(failure)));
             if let Err(error) = collected {
-                // The outcomes that hang on it are decided next: a failure that is told later would be told to nobody.
+                // The caller decides the outcomes of instructions next, so a failure that is reported later would be missed.
                 core.lose(format!("it cannot be told which kernels have failed: {error}"));
             }
         }

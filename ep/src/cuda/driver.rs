@@ -1,12 +1,11 @@
-//! The driver: the one file through which every call of libcuda goes.
+//! The driver: every call of libcuda goes through this file.
 //!
-//! A [`Driver`] is the proof that the probe (`probe.rs`) has found the library with every name in [`SYMBOLS`], so that no
-//! call through it reaches a panic of cudarc, which looks each function up at its first use. It is made there alone, and
-//! every call is a method of it; a test reads this file and holds the list against what it calls.
+//! A [`Driver`] proves that the probe (`probe.rs`) has found the library with every function in [`SYMBOLS`]. This matters because cudarc
+//! looks each function up at its first use and panics if it is missing. Only the probe makes a `Driver`, and every call is a method of
+//! it. A test compares this file with the list.
 //!
-//! Methods check nothing but the driver's answer. What must be current, alive or large enough is the caller's duty and
-//! stands at each. Calls that wait for the device say so; all others return at once, unless the driver has a reason of its
-//! own.
+//! Methods check only the driver's result. Each one lists what the caller must guarantee: what must be current, alive or large enough.
+//! Calls that wait for the device say so; all others return at once, as far as the driver allows.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -14,7 +13,7 @@ use std::sync::OnceLock;
 
 use cudarc::driver::sys;
 
-/// A call of the driver that failed: which, and the driver's code.
+/// A call of the driver that failed: its name and the driver's code.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct DriverFailure {
     /// The function of libcuda.
@@ -23,7 +22,7 @@ pub(super) struct DriverFailure {
 }
 
 impl DriverFailure {
-    /// A kernel that no loaded module has, in the driver's words.
+    /// The failure of looking up a kernel that no loaded module has, as the driver would report it.
     pub(super) const NO_FUNCTION: DriverFailure =
         DriverFailure { call: "cuModuleGetFunction", result: sys::CUresult::CUDA_ERROR_NOT_FOUND };
 
@@ -33,7 +32,7 @@ impl DriverFailure {
     }
 }
 
-/// Every function of libcuda that is called, under the name by which the library exports it.
+/// Every libcuda function that is called, by its exported name.
 pub(super) const SYMBOLS: &[&str] = &[
     "cuCtxEnablePeerAccess",
     "cuCtxGetStreamPriorityRange",
@@ -75,16 +74,16 @@ pub(super) const SYMBOLS: &[&str] = &[
     "cuStreamWaitEvent",
 ];
 
-/// The library that every call goes to.
+/// The library of all calls.
 ///
 /// # Panics
-/// Unless one of [`library_names`] can be loaded, which the probe has seen by then.
+/// If none of [`library_names`] can be loaded; the probe has checked this before.
 pub(super) fn library() -> &'static libloading::Library {
-    // SAFETY: loading libcuda runs its initialisers, which is what loading it is for.
+    // SAFETY: loading libcuda runs its initialisers, which have no requirements.
     unsafe { sys::culib() }
 }
 
-/// The names by which cudarc looks for the library, in its order.
+/// The names by which cudarc looks for the library, in the same order.
 pub(super) fn library_names() -> Vec<String> {
     ["cuda", "nvcuda"].into_iter().flat_map(cudarc::get_lib_name_candidates).collect()
 }
@@ -95,15 +94,15 @@ macro_rules! handles {
         #[derive(Copy, Clone, PartialEq, Eq, Debug)]
         pub(super) struct $name($raw);
 
-        // SAFETY: a handle is a name that the driver takes from any thread; it is never looked into.
+        // SAFETY: a handle is an opaque name, which the driver accepts from any thread; it is never dereferenced.
         unsafe impl Send for $name {}
-        // SAFETY: as above.
+        // SAFETY: as for `Send`.
         unsafe impl Sync for $name {}
     )*};
 }
 
 handles! {
-    /// A primary context, retained.
+    /// A retained primary context.
     ContextHandle: sys::CUcontext;
     /// A stream.
     StreamHandle: sys::CUstream;
@@ -116,39 +115,39 @@ handles! {
 }
 
 impl ContextHandle {
-    /// For a caller's own driver calls.
+    /// The driver's handle, for a caller's own driver calls.
     pub(super) fn raw(self) -> *mut c_void {
         self.0.cast()
     }
 }
 
 impl StreamHandle {
-    /// The stream that [`raw`](StreamHandle::raw) has given out.
+    /// The handle of a stream that [`raw`](StreamHandle::raw) returned.
     ///
     /// # Safety
-    /// * It is one, and alive while the handle is used.
+    /// * `raw` came from [`raw`](StreamHandle::raw), and the stream is alive while the handle is used.
     pub(super) unsafe fn of(raw: *mut c_void) -> StreamHandle {
         StreamHandle(raw.cast())
     }
 
-    /// For a caller's own driver calls.
+    /// The driver's handle, for a caller's own driver calls.
     pub(super) fn raw(self) -> *mut c_void {
         self.0.cast()
     }
 }
 
-/// Grid, block and dynamic shared memory of one launch.
+/// Grid, block and dynamic shared memory of a launch.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Extent {
     /// Blocks along x, y and z.
     pub(super) grid: [u32; 3],
     /// Threads of a block along x, y and z.
     pub(super) block: [u32; 3],
-    /// Bytes of dynamic shared memory of a block.
+    /// Bytes of dynamic shared memory per block.
     pub(super) shared_bytes: u32,
 }
 
-/// A driver that is there, with every function that is called. Made by the probe.
+/// Proof of a driver that has every function in [`SYMBOLS`]. Made by the probe.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Driver {
     proof: (),
@@ -161,11 +160,11 @@ fn done(call: &'static str, result: sys::CUresult) -> Result<(), DriverFailure> 
     }
 }
 
-/// Calls a function of the driver and names it in what fails.
+/// Calls a function of the driver; a failure carries its name.
 macro_rules! call {
     ($name:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: the probe has found the function, pointers are to locals or as the caller promised; the caller's
-        // promises are the rest of what the driver asks.
+        // SAFETY: the probe has found the function. Pointers are to locals, or as the caller of the method guarantees; the caller
+        // guarantees the driver's other requirements.
         done(stringify!($name), unsafe { sys::$name($($argument),*) })
     };
 }
@@ -177,28 +176,28 @@ impl Driver {
         Driver { proof: () }
     }
 
-    /// Makes the driver ready in this process. Blocks while devices are brought up.
+    /// Initialises the driver in this process. Blocks while devices are started.
     pub(super) fn init(self) -> Result<(), DriverFailure> {
         let () = self.proof;
         call!(cuInit(0))
     }
 
-    /// The newest CUDA version that the driver can do, such as `13000` for 13.0.
+    /// The newest CUDA version that the driver supports, such as `13000` for 13.0.
     pub(super) fn version(self) -> Result<i32, DriverFailure> {
         let mut version = 0;
         call!(cuDriverGetVersion(&mut version))?;
         Ok(version)
     }
 
-    /// The driver's name of what failed, if it knows it.
+    /// The driver's name for a failure, if it has one.
     pub(super) fn error_name(self, failure: DriverFailure) -> Option<&'static CStr> {
         let mut text = ptr::null();
         call!(cuGetErrorName(failure.result, &mut text)).ok()?;
-        // SAFETY: the driver gives a string of its own that lives as long as it is loaded: for ever.
+        // SAFETY: the driver returns a static string of the library, which is never unloaded.
         (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
     }
 
-    /// The driver's explanation of what failed, if it has one.
+    /// The driver's explanation of a failure, if it has one.
     pub(super) fn error_text(self, failure: DriverFailure) -> Option<&'static CStr> {
         let mut text = ptr::null();
         call!(cuGetErrorString(failure.result, &mut text)).ok()?;
@@ -206,14 +205,14 @@ impl Driver {
         (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
     }
 
-    /// How many devices there are.
+    /// The number of devices.
     pub(super) fn device_count(self) -> Result<i32, DriverFailure> {
         let mut count = 0;
         call!(cuDeviceGetCount(&mut count))?;
         Ok(count)
     }
 
-    /// The driver's number of the device with this index.
+    /// The driver's number of the device with index `index`.
     pub(super) fn device(self, index: i32) -> Result<i32, DriverFailure> {
         let mut device = 0;
         call!(cuDeviceGet(&mut device, index))?;
@@ -224,17 +223,17 @@ impl Driver {
     pub(super) fn device_name(self, device: i32) -> Result<String, DriverFailure> {
         let mut name = [0u8; 256];
         call!(cuDeviceGetName(name.as_mut_ptr().cast(), name.len() as i32 - 1, device))?;
-        // The last byte is never given to the driver, so there is an end.
+        // The last byte is never written by the driver, so the text ends with a NUL.
         let text = CStr::from_bytes_until_nul(&name).unwrap_or_default();
         Ok(text.to_string_lossy().into_owned())
     }
 
-    /// Multiprocessors of the device.
+    /// The number of multiprocessors of the device.
     pub(super) fn multiprocessors(self, device: i32) -> Result<i32, DriverFailure> {
         self.attribute(device, sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
     }
 
-    /// Compute capability of the device: major and minor.
+    /// The compute capability of the device: major and minor.
     pub(super) fn capability(self, device: i32) -> Result<(i32, i32), DriverFailure> {
         let major = self.attribute(device, sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = self.attribute(device, sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
@@ -247,29 +246,30 @@ impl Driver {
         Ok(value)
     }
 
-    /// May kernels on `device` reach memory of `peer`?
+    /// Whether kernels on `device` can access memory of `peer`.
     pub(super) fn can_access_peer(self, device: i32, peer: i32) -> Result<bool, DriverFailure> {
         let mut can = 0;
         call!(cuDeviceCanAccessPeer(&mut can, device, peer))?;
         Ok(can != 0)
     }
 
-    /// Retains the device's primary context, which is made with its first retention. May block for long then.
+    /// Retains the device's primary context. The first retention creates it, which may block for long.
     pub(super) fn retain(self, device: i32) -> Result<ContextHandle, DriverFailure> {
         let mut context = ptr::null_mut();
         call!(cuDevicePrimaryCtxRetain(&mut context, device))?;
         Ok(ContextHandle(context))
     }
 
-    /// Releases the device's primary context, which ends with its last retention.
+    /// Releases one retention of the device's primary context; the last one destroys it.
     ///
     /// # Safety
-    /// * One retention is given back, and nothing made under it is used any more.
+    /// * The caller has retained the context and releases each retention once.
+    /// * Nothing that was made in the context is used any longer, unless it stays retained.
     pub(super) unsafe fn release(self, device: i32) -> Result<(), DriverFailure> {
         call!(cuDevicePrimaryCtxRelease_v2(device))
     }
 
-    /// Makes the context the calling thread's current one, in place of the one that is.
+    /// Makes the context current in the calling thread, replacing the current one.
     ///
     /// # Safety
     /// * The context is retained, and stays so while it is current.
@@ -277,41 +277,41 @@ impl Driver {
         call!(cuCtxSetCurrent(context.0))
     }
 
-    /// Makes the context current on top of the one that is.
+    /// Pushes the context onto the calling thread's stack of current contexts.
     ///
     /// # Safety
-    /// * As [`set_current`](Driver::set_current).
+    /// * The duties of [`set_current`](Driver::set_current).
     pub(super) unsafe fn push_current(self, context: ContextHandle) -> Result<(), DriverFailure> {
         call!(cuCtxPushCurrent_v2(context.0))
     }
 
-    /// Takes back what this thread has pushed.
+    /// Pops the context that this thread has pushed.
     pub(super) fn pop_current(self) -> Result<(), DriverFailure> {
         let mut popped = ptr::null_mut();
         call!(cuCtxPopCurrent_v2(&mut popped))
     }
 
-    /// Waits until everything that the current context has been given is over.
+    /// Waits until all commands of the current context have completed.
     pub(super) fn synchronize(self) -> Result<(), DriverFailure> {
         call!(cuCtxSynchronize())
     }
 
-    /// The lowest and the highest priority of streams of the current context: a lower number comes first.
+    /// The lowest and the highest priority of streams of the current context; a lower number has precedence.
     pub(super) fn priorities(self) -> Result<(i32, i32), DriverFailure> {
         let (mut least, mut greatest) = (0, 0);
         call!(cuCtxGetStreamPriorityRange(&mut least, &mut greatest))?;
         Ok((least, greatest))
     }
 
-    /// Lets kernels of the current context reach the memory of another.
+    /// Lets kernels of the current context access memory of another.
     ///
     /// # Safety
-    /// * `peer` is retained.
+    /// * `peer` is retained, and stays so while its memory is accessed.
     pub(super) unsafe fn enable_peer(self, peer: ContextHandle) -> Result<(), DriverFailure> {
         call!(cuCtxEnablePeerAccess(peer.0, 0))
     }
 
-    /// A stream of the current context that does not wait for the legacy default stream.
+    /// Creates a stream of the current context that does not synchronise with the legacy default stream.
     pub(super) fn create_stream(self, priority: i32) -> Result<StreamHandle, DriverFailure> {
         let mut stream = ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
@@ -319,15 +319,15 @@ impl Driver {
         Ok(StreamHandle(stream))
     }
 
-    /// Ends a stream; what it has been given still runs. Waits for nothing.
+    /// Destroys a stream; its queued commands still run. Does not wait.
     ///
     /// # Safety
-    /// * The stream is alive, and is not used any more.
+    /// * The stream is alive, and is not used any longer.
     pub(super) unsafe fn destroy_stream(self, stream: StreamHandle) -> Result<(), DriverFailure> {
         call!(cuStreamDestroy_v2(stream.0))
     }
 
-    /// Waits until everything on the stream is over.
+    /// Waits until all commands of the stream have completed.
     ///
     /// # Safety
     /// * The stream is alive.
@@ -335,16 +335,16 @@ impl Driver {
         call!(cuStreamSynchronize(stream.0))
     }
 
-    /// Holds back later commands of the stream until the event's last record, as of now, has passed.
+    /// Holds back later commands of the stream until the event's last record so far has passed.
     ///
     /// # Safety
-    /// * Both are alive, of whichever device.
+    /// * Stream and event are alive; they may belong to different devices.
     pub(super) unsafe fn stream_wait(self, stream: StreamHandle, event: EventHandle) -> Result<(), DriverFailure> {
         call!(cuStreamWaitEvent(stream.0, event.0, 0))
     }
 
-    /// An event of the current context; a thread that waits for it sleeps. One that is `timed` notes when it passes, which
-    /// costs the device a little.
+    /// Creates an event of the current context; a thread that waits for it sleeps. A `timed` event stores the time at which it passes, at
+    /// a small cost for the device.
     pub(super) fn create_event(self, timed: bool) -> Result<EventHandle, DriverFailure> {
         let mut event = ptr::null_mut();
         let untimed = if timed { 0 } else { sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32 };
@@ -353,23 +353,23 @@ impl Driver {
         Ok(EventHandle(event))
     }
 
-    /// Ends an event. Waits for nothing.
+    /// Destroys an event. Does not wait.
     ///
     /// # Safety
-    /// * The event is alive, and is not used any more.
+    /// * The event is alive, and is not used any longer.
     pub(super) unsafe fn destroy_event(self, event: EventHandle) -> Result<(), DriverFailure> {
         call!(cuEventDestroy_v2(event.0))
     }
 
-    /// Records the event behind everything on the stream.
+    /// Records the event after all commands of the stream.
     ///
     /// # Safety
-    /// * Both are alive, and of one context.
+    /// * Event and stream are alive, and of one context.
     pub(super) unsafe fn record(self, event: EventHandle, stream: StreamHandle) -> Result<(), DriverFailure> {
         call!(cuEventRecord(event.0, stream.0))
     }
 
-    /// Has the event's last record passed? An event without one counts as passed.
+    /// Whether the event's last record has passed; true for an event without a record.
     ///
     /// # Safety
     /// * The event is alive.
@@ -381,7 +381,7 @@ impl Driver {
         }
     }
 
-    /// Waits, asleep, until the event's last record as of now has passed.
+    /// Sleeps until the event's last record so far has passed.
     ///
     /// # Safety
     /// * The event is alive.
@@ -389,45 +389,44 @@ impl Driver {
         call!(cuEventSynchronize(event.0))
     }
 
-    /// Milliseconds between the last records of two timed events of one device, both of which have passed; as fine as the
-    /// device's clock and an `f32` are.
+    /// The milliseconds between the last records of two timed events of one device, both of which have passed. The resolution is that of
+    /// the device's clock and of an `f32`.
     ///
     /// # Safety
     /// * The events are alive.
     pub(super) unsafe fn elapsed(self, start: EventHandle, end: EventHandle) -> Result<f32, DriverFailure> {
         type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
         const CALL: &str = "cuEventElapsedTime";
-        // cudarc has it only under a name that drivers before 12.8 lack. So it is looked for here, and a driver that lacks
-        // this one has no times.
+        // cudarc has this function only under a name that drivers before 12.8 lack. So it is looked up here; with a driver that lacks it,
+        // there are no times.
         static FOUND: OnceLock<Option<Elapsed>> = OnceLock::new();
-        // SAFETY: the library exports the function with this type.
+        // SAFETY: the library exports the function with this signature.
         let find = || unsafe { library().get::<Elapsed>(CALL.as_bytes()) }.ok().map(|found| *found);
         let missing = DriverFailure { call: CALL, result: sys::CUresult::CUDA_ERROR_NOT_FOUND };
         let elapsed = FOUND.get_or_init(find).ok_or(missing)?;
         let mut milliseconds = 0.0;
-        // SAFETY: the library is loaded for good, the pointer is to a local, and the caller promises the events.
+        // SAFETY: the library is never unloaded, the pointer is to a local, and the caller guarantees the events.
         done(CALL, unsafe { elapsed(&mut milliseconds, start.0, end.0) })?;
         Ok(milliseconds)
     }
 
-    /// Device memory of the current context, at a multiple of 256 bytes at least; not zeroed. May wait for the device.
+    /// Allocates device memory of the current context, aligned to at least 256 bytes; not zeroed. May wait for the device.
     pub(super) fn allocate(self, bytes: usize) -> Result<u64, DriverFailure> {
         let mut address = 0;
         call!(cuMemAlloc_v2(&mut address, bytes))?;
         Ok(address)
     }
 
-    /// Gives device memory back. May wait for the device.
+    /// Frees device memory. May wait for the device.
     ///
     /// # Safety
-    /// * The address came from [`allocate`](Driver::allocate), and nothing uses the memory any more.
+    /// * The address came from [`allocate`](Driver::allocate), and nothing uses the memory any longer.
     pub(super) unsafe fn free(self, address: u64) -> Result<(), DriverFailure> {
         call!(cuMemFree_v2(address))
     }
 
-    /// Page-locked memory that every device can copy from and to; not zeroed. The host caches it as any other, unless it is
-    /// `write_combined`: then its writes go past the caches, weakly ordered, and its reads are very slow. May wait for the
-    /// device.
+    /// Allocates page-locked memory that every device can copy from and to; not zeroed. The host caches it, unless it is
+    /// `write_combined`: then writes bypass the caches and are weakly ordered, and reads are very slow. May wait for the device.
     pub(super) fn allocate_host(self, bytes: usize, write_combined: bool) -> Result<*mut u8, DriverFailure> {
         let mut address = ptr::null_mut();
         let plain = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
@@ -436,8 +435,8 @@ impl Driver {
         Ok(address.cast())
     }
 
-    /// The address by which kernels of every device reach page-locked memory. The driver promises that it is the host's own,
-    /// but for memory that is write-combined.
+    /// The address at which kernels of every device access page-locked memory. The driver guarantees that it is the host's address,
+    /// except for write-combined memory.
     ///
     /// # Safety
     /// * The address came from [`allocate_host`](Driver::allocate_host).
@@ -447,26 +446,26 @@ impl Driver {
         Ok(there)
     }
 
-    /// Gives page-locked memory back. May wait for the device.
+    /// Frees page-locked memory. May wait for the device.
     ///
     /// # Safety
-    /// * The address came from [`allocate_host`](Driver::allocate_host), and nothing uses the memory any more.
+    /// * The address came from [`allocate_host`](Driver::allocate_host), and nothing uses the memory any longer.
     pub(super) unsafe fn free_host(self, address: *mut u8) -> Result<(), DriverFailure> {
         call!(cuMemFreeHost(address.cast()))
     }
 
-    /// Free and total bytes of the current context's device.
+    /// Free and total bytes of memory of the current context's device.
     pub(super) fn memory_info(self) -> Result<(usize, usize), DriverFailure> {
         let (mut free, mut total) = (0, 0);
         call!(cuMemGetInfo_v2(&mut free, &mut total))?;
         Ok((free, total))
     }
 
-    /// Copies between any two of: device memory, of whichever device, and host memory. Where one side is pageable host
-    /// memory the driver stages it, and the call waits for the stream.
+    /// Queues a copy between any two of: device memory of any device, and host memory. If one side is pageable host memory, the driver
+    /// stages it and the call waits for the stream.
     ///
     /// # Safety
-    /// * Both sides have that many bytes until the copy is over, and do not overlap.
+    /// * Both sides have `bytes` bytes until the copy has completed, and do not overlap.
     /// * The stream is alive, and of the current context.
     pub(super) unsafe fn copy(
         self,
@@ -478,10 +477,10 @@ impl Driver {
         call!(cuMemcpyAsync(target, source, bytes, stream.0))
     }
 
-    /// Sets bytes of device memory, or of page-locked memory, to `value`.
+    /// Queues a command that sets bytes of device memory, or of page-locked memory, to `value`.
     ///
     /// # Safety
-    /// * There are that many bytes until it is over.
+    /// * The target has `bytes` bytes until the command has completed.
     /// * The stream is alive, and of the current context.
     pub(super) unsafe fn set_bytes(
         self,
@@ -493,13 +492,13 @@ impl Driver {
         call!(cuMemsetD8Async(target, value, bytes, stream.0))
     }
 
-    /// Loads a module of PTX, compiled for the current context's device: takes long. What the driver's compiler says of
-    /// an error is written to `log`.
+    /// Loads a module of PTX and compiles it for the current context's device, which takes long. The driver's compiler writes its error
+    /// messages to `log`.
     pub(super) fn load_module(self, ptx: &CStr, log: &mut [u8]) -> Result<ModuleHandle, DriverFailure> {
         let mut module = ptr::null_mut();
         let mut options =
             [sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER, sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        // A size is passed as a pointer of that value.
+        // The driver takes the size as a pointer with that value.
         let size: *mut c_void = ptr::without_provenance_mut(log.len());
         let mut values: [*mut c_void; 2] = [log.as_mut_ptr().cast(), size];
         call!(cuModuleLoadDataEx(
@@ -515,12 +514,12 @@ impl Driver {
     /// Unloads a module.
     ///
     /// # Safety
-    /// * It is loaded, its context is current, and no function of it is used any more.
+    /// * It is loaded, its context is current, and no function of it is used any longer.
     pub(super) unsafe fn unload_module(self, module: ModuleHandle) -> Result<(), DriverFailure> {
         call!(cuModuleUnload(module.0))
     }
 
-    /// A kernel of a module, by its C name. Loads the kernel, where the driver has put that off.
+    /// Looks up a kernel of a module by its C name. Loads the kernel, if the driver loads lazily.
     ///
     /// # Safety
     /// * The module is loaded.
@@ -530,13 +529,12 @@ impl Driver {
         Ok(FunctionHandle(function))
     }
 
-    /// Launches a kernel. `parameters` has one pointer for each of its parameters, which are read before the call
-    /// returns.
+    /// Queues a launch of a kernel. `parameters` has one pointer per parameter; the values are read before the call returns.
     ///
     /// # Safety
-    /// * The function is of a loaded module, the stream is alive, both are of the current context.
+    /// * The function belongs to a loaded module, the stream is alive, and both are of the current context.
     /// * `parameters` has as many entries as the kernel has parameters, each a pointer to a value of the parameter's type.
-    /// * What the kernel does with these values is sound.
+    /// * The accesses that the kernel makes with these values are sound.
     pub(super) unsafe fn launch(
         self,
         function: FunctionHandle,

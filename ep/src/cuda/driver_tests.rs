@@ -1,4 +1,4 @@
-//! What keeps cudarc's panics out of reach is a matter of which file says what, so these tests read the files.
+//! These tests read source files: they check that only certain files call cudarc, so that its panics cannot be reached.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// The files of the engine in whose code `word` stands, comments and this test aside.
+/// The source files of the engine whose code contains `word`, except in comments and in this test.
 fn files_with(word: &str) -> BTreeSet<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut files = Vec::new();
@@ -57,5 +57,5 @@ fn every_function_that_is_called_is_looked_for_first() {
     let called: BTreeSet<String> = called.into_iter().filter(|name| name != "culib").collect();
     let listed: BTreeSet<String> = SYMBOLS.iter().map(|name| (*name).to_owned()).collect();
     assert_eq!(called, listed);
-    assert!(SYMBOLS.is_sorted(), "so that a name is found in the list");
+    assert!(SYMBOLS.is_sorted(), "sorted, so that a name is easy to find");
 }

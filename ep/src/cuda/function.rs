@@ -1,14 +1,15 @@
-//! The names of our kernels, and where their code is.
+//! The names of our kernels, and the modules that contain them.
 
 use std::ffi::CStr;
 use std::fmt;
 use std::str::FromStr;
 
 use crate::cuda::abi::Status;
-use crate::dtype::DType;
-use crate::error::{KernelError, ParseError};
-use crate::infer::supports;
-use crate::op::Op;
+use crate::errors::error::KernelError;
+use crate::names::text::ParseError;
+use crate::tensor::dtype::DType;
+use crate::tensor::infer::supports;
+use crate::tensor::op::Op;
 
 /// A kernel of ours.
 ///
@@ -16,7 +17,7 @@ use crate::op::Op;
 /// `sv_one_hot_i64_4`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FunctionName {
-    /// An op but those below, for a dtype of its [key input](Op::key_input).
+    /// An op other than those below, for a dtype of its [key input](Op::key_input).
     Op(Op, DType),
     /// [`Op::Cast`] from the first dtype to the second.
     Cast(DType, DType),
@@ -36,10 +37,10 @@ const DTYPES: usize = DType::ALL.len();
 const SIZES: usize = 4;
 
 impl FunctionName {
-    /// [`index`](FunctionName::index) is below this.
+    /// An exclusive upper bound of [`index`](FunctionName::index).
     pub const INDICES: usize = (OPS + DTYPES) * DTYPES + (3 + DTYPES) * SIZES;
 
-    /// Every kernel that there is.
+    /// Every kernel that exists.
     pub fn all() -> impl Iterator<Item = FunctionName> {
         let ops = Op::ALL.into_iter().flat_map(|op| DType::ALL.map(|dtype| FunctionName::Op(op, dtype)));
         let casts = DType::ALL.into_iter().flat_map(|from| DType::ALL.map(|to| FunctionName::Cast(from, to)));
@@ -58,7 +59,7 @@ impl FunctionName {
         }
     }
 
-    /// A small number of its own, for tables: below [`INDICES`](FunctionName::INDICES). Only for kernels that there are.
+    /// A small distinct number, below [`INDICES`](FunctionName::INDICES), as an index of tables. Only for kernels that exist.
     #[inline]
     pub fn index(self) -> usize {
         match self {
@@ -73,7 +74,7 @@ impl FunctionName {
         }
     }
 
-    /// Where its code is.
+    /// The module that contains its code.
     #[inline]
     pub fn module(self) -> Module {
         match self {
@@ -91,8 +92,8 @@ impl FunctionName {
         }
     }
 
-    /// Can an element be one that it cannot compute? Then it wants a [`Status`], and [`failure`](FunctionName::failure)
-    /// reads it: integer div and pow with a signed exponent.
+    /// Whether it can fail for the values of some elements: integer div, and pow with a signed exponent. Then it needs a [`Status`],
+    /// which [`failure`](FunctionName::failure) reads.
     #[inline]
     pub fn can_fail(self) -> bool {
         match self {
@@ -102,12 +103,12 @@ impl FunctionName {
         }
     }
 
-    /// What a kernel that has passed says of itself.
+    /// Reads the status of a kernel that has passed.
     ///
     /// # Errors
     ///
-    /// [`KernelError::DivisionByZero`], [`KernelError::NegativeExponent`], as a CPU kernel has them. Unlike a CPU kernel,
-    /// this one has computed the other elements: none of the output means anything.
+    /// [`KernelError::DivisionByZero`], [`KernelError::NegativeExponent`], like a CPU kernel. Unlike a CPU kernel, this one has
+    /// overwritten the output, whose contents are then unspecified.
     pub fn failure(self, status: &Status) -> Result<(), KernelError> {
         let FunctionName::Op(op, _) = self else { return Ok(()) };
         if status.index == u64::MAX || !self.can_fail() {
@@ -121,7 +122,7 @@ impl FunctionName {
     }
 }
 
-/// Have elements of some dtype so many bytes?
+/// Whether the elements of some dtype have this many bytes.
 fn is_size(bytes: usize) -> bool {
     matches!(bytes, 1 | 2 | 4 | 8)
 }
@@ -144,7 +145,7 @@ impl FromStr for FunctionName {
 
     fn from_str(text: &str) -> Result<FunctionName, ParseError> {
         let refused = || ParseError::new("CUDA kernel", text, "the name of one, such as sv_add_f32 or sv_copy_4");
-        // A name of an op has an underscore itself, a name of a dtype has none.
+        // The name of an op can contain an underscore, the name of a dtype cannot.
         let (work, last) = text.strip_prefix("sv_").and_then(|rest| rest.rsplit_once('_')).ok_or_else(refused)?;
         let bytes =
             || ["1", "2", "4", "8"].into_iter().position(|size| size == last).map(|log| 1 << log).ok_or_else(refused);
@@ -160,10 +161,10 @@ impl FromStr for FunctionName {
     }
 }
 
-/// A piece of PTX: kernels of one kind, so that what a driver must compile first is what is used.
+/// A module of PTX. It has kernels of one kind, so that the driver compiles little that is not used.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Module {
-    /// Unary ops but casts.
+    /// Unary ops other than casts.
     Unary,
     /// Ops of two inputs of one dtype to that dtype.
     Binary,
@@ -171,7 +172,7 @@ pub enum Module {
     Compare,
     /// Casts.
     Cast,
-    /// What computes nothing: copy, fill, where, pad, one-hot.
+    /// Data movement: copy, fill, where, pad, one-hot.
     Move,
     /// Reductions, softmax and its gradients.
     Reduce,
@@ -181,10 +182,10 @@ pub enum Module {
     Random,
 }
 
-/// The text of a module, ended by the NUL that a driver wants.
+/// The text of a module, with the final NUL that the driver requires.
 macro_rules! ptx {
     ($name:literal) => {
-        concat!(include_str!(concat!("ptx/", $name, ".ptx")), "\0")
+        concat!(include_str!(concat!("../../ptx/", $name, ".ptx")), "\0")
     };
 }
 
@@ -201,7 +202,7 @@ impl Module {
         Module::Random,
     ];
 
-    /// Its name, for people; its source is `kernels/<name>.cu`.
+    /// Its name, for messages; its source is `kernels/<name>.cu`.
     pub const fn name(self) -> &'static str {
         match self {
             Module::Unary => "unary",
@@ -215,7 +216,7 @@ impl Module {
         }
     }
 
-    /// Its PTX, as `cuModuleLoadData` takes it. Looks for the end of the text each time: call it once.
+    /// Its PTX, in the form that `cuModuleLoadData` takes. Each call searches for the end of the text, so call it once.
     pub fn ptx(self) -> &'static CStr {
         let text = match self {
             Module::Unary => ptx!("unary"),

@@ -1,22 +1,21 @@
-//! The kernels of one context: every module loaded, every function looked up, when the device is first used.
+//! The kernels of one context: every module is loaded and every function looked up when the device is first used.
 //!
-//! Modules are loaded eagerly: loading one later, in the middle of a program, waits for what runs. Looking a function up
-//! loads it too, where the driver would put that off until its first launch. From then on a launch finds its function in
-//! a table, by a small number.
+//! Loading is eager, because loading a module later would wait for running commands. Looking a function up also loads it, if the driver
+//! loads lazily. After that, a launch finds its function in a table by a small index.
 
 use std::ffi::{CStr, CString};
 
 use super::driver::{Driver, DriverFailure, FunctionHandle, ModuleHandle};
 use super::function::{FunctionName, Module};
 
-/// Room for what the driver's compiler says.
+/// The size of the buffer for messages of the driver's compiler, in bytes.
 const LOG_BYTES: usize = 4096;
 
 /// The kernels of one context.
 #[derive(Debug)]
 pub(super) struct Functions {
     modules: Vec<ModuleHandle>,
-    /// By [`FunctionName::index`].
+    /// Indexed by [`FunctionName::index`].
     table: Box<[Option<FunctionHandle>]>,
 }
 
@@ -24,13 +23,12 @@ pub(super) struct Functions {
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) failure: DriverFailure,
-    /// Which, and what the driver's compiler says.
+    /// Its name, and the messages of the driver's compiler.
     pub(super) text: String,
 }
 
 impl Functions {
-    /// Loads everything into the current context. Takes long: the driver compiles, where it has not kept what it compiled
-    /// before.
+    /// Loads everything into the current context. Takes long if the driver must compile the kernels because its cache lacks them.
     pub(super) fn load(driver: Driver) -> Result<Functions, Refused> {
         let mut functions = Functions {
             modules: Vec::with_capacity(Module::ALL.len()),
@@ -52,7 +50,7 @@ impl Functions {
     fn look_up(&mut self, driver: Driver, module: Module, handle: ModuleHandle) -> Result<(), Refused> {
         for name in FunctionName::all().filter(|name| name.module() == module) {
             let text = name.to_string();
-            // A name is made of letters, digits and underscores.
+            // A name consists of letters, digits and underscores, so it has no NUL.
             let c_name = CString::new(text.as_str()).unwrap_or_default();
             // SAFETY: the module has just been loaded.
             let function = unsafe { driver.function(handle, &c_name) };
@@ -61,16 +59,16 @@ impl Functions {
         Ok(())
     }
 
-    /// The kernel of this name; every name that there is has one.
+    /// The kernel of this name; every valid name has one.
     #[inline]
     pub(super) fn get(&self, name: FunctionName) -> Option<FunctionHandle> {
         self.table.get(name.index()).copied().flatten()
     }
 
-    /// Unloads everything. The context is current, and no kernel is running.
+    /// Unloads everything. The context must be current, and no kernel may be running.
     pub(super) fn unload(&self, driver: Driver) {
         for module in &self.modules {
-            // SAFETY: it was loaded into the current context, and is not used any more.
+            // SAFETY: the module was loaded into the current context, and is not used any longer.
             let _ = unsafe { driver.unload_module(*module) };
         }
     }

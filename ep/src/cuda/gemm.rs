@@ -1,17 +1,17 @@
-//! A matrix product as BLAS takes it: column-major, leading dimensions, one stride from product to product.
+//! A matrix product in the form of BLAS: column-major, with leading dimensions and one stride between products.
 //!
-//! A row-major matrix is the transposed one column-major, so a product of row-major matrices is the column-major product of
-//! the second by the first.
+//! A row-major matrix is its transpose in column-major order. So a product of row-major matrices is the column-major product of the
+//! second by the first.
 
 use super::abi::{Arguments, View};
-use crate::dtype::DType;
+use crate::tensor::dtype::DType;
 
 /// One factor, as BLAS reads it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Factor {
     /// Address of the first element.
     pub(super) base: u64,
-    /// Is it read transposed?
+    /// Whether it is read transposed.
     pub(super) transposed: bool,
     /// Elements from one column to the next.
     pub(super) leading: i32,
@@ -32,12 +32,12 @@ pub(super) struct Gemm {
     pub(super) count: i32,
 }
 
-/// The most products of one call: the blocks of a grid along its last axis.
+/// The most products per call: the limit on the blocks of a grid along its last axis.
 const MOST: i64 = 65_535;
 
 impl Gemm {
-    /// The product that a launch of our own kernel would compute, if BLAS can: of floats, with elements side by side along
-    /// one axis of each matrix, and one stride between products.
+    /// The same product as a launch of our own kernel, if BLAS supports it: of floats, with stride 1 along one axis of each matrix, and
+    /// one stride between products.
     pub(super) fn of(dtype: DType, arguments: &Arguments) -> Option<Gemm> {
         let [m, n, k, ..] = arguments.inner;
         if !dtype.is_float() || m.min(n).min(k) == 0 || arguments.rank > 1 || arguments.shape[0] > MOST {
@@ -61,7 +61,7 @@ impl Gemm {
     }
 }
 
-/// A matrix by its strides.
+/// A matrix, described by its strides.
 #[derive(Copy, Clone)]
 struct Matrix {
     base: u64,
@@ -75,7 +75,7 @@ struct Matrix {
 impl Matrix {
     fn of(view: &View, batch: usize, rows: i64, columns: i64) -> Matrix {
         let (mut row, mut column) = (view.strides[batch], view.strides[batch + 1]);
-        // Along an axis of one element nothing is ever advanced.
+        // An axis of one element is never advanced along, so its stride can be chosen.
         if columns == 1 && row != 1 {
             column = 1;
         }
@@ -94,7 +94,7 @@ impl Matrix {
         Matrix { rows: self.columns, columns: self.rows, row: self.column, column: self.row, ..self }
     }
 
-    /// As the column-major matrix that its transposed one is.
+    /// The factor for BLAS: this row-major matrix, read as its column-major transpose.
     fn factor(self) -> Option<Factor> {
         let (transposed, leading) = match self {
             _ if self.is_row_major() => (false, self.row),

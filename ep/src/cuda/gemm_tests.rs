@@ -5,7 +5,7 @@ use crate::{Access, DeviceKind, Kernel, KernelCall, Layout, Op, Operand, Params,
 /// An operand over `memory`, which outlives it.
 fn operand(memory: &mut [f64], layout: Layout, access: Access) -> Operand {
     assert!(layout.span_elements().end <= memory.len());
-    // SAFETY: the layout lies within the memory, whose elements are initialised, and nothing else uses it meanwhile.
+    // SAFETY: the layout is within the memory, whose elements are initialised, and nothing else uses it meanwhile.
     unsafe { Operand::new(memory.as_mut_ptr().cast(), DType::F64, layout, access) }
 }
 
@@ -18,10 +18,10 @@ fn planned(a: Layout, b: Layout, out: Layout, memory: &mut [Vec<f64>; 3]) -> Arg
     plan(&call).unwrap().unwrap().arguments
 }
 
-/// What BLAS does, element by element.
+/// The product of BLAS, computed element by element.
 ///
 /// # Safety
-/// The factors lie in memory that is alive and used by nothing else.
+/// * The factors are in memory that is alive and that nothing else uses.
 unsafe fn multiply(gemm: &Gemm) {
     let at = |factor: &Factor, product: i32, row: i32, column: i32| {
         let (row, column) = if factor.transposed { (column, row) } else { (row, column) };
@@ -33,12 +33,12 @@ unsafe fn multiply(gemm: &Gemm) {
             for column in 0..gemm.columns {
                 let mut sum = 0.0;
                 for k in 0..gemm.depth {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the caller guarantees this.
                     let left = unsafe { *at(&gemm.a, product, row, k) };
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the caller guarantees this.
                     sum += left * unsafe { *at(&gemm.b, product, k, column) };
                 }
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller guarantees this.
                 unsafe { *at(&gemm.c, product, row, column) = sum };
             }
         }
@@ -76,7 +76,7 @@ fn products_of_every_layout_are_those_of_the_cpu() {
                     let mut expected = memory.clone();
                     cpu_product(a, b, out, &mut expected);
                     let arguments = planned(a, b, out, &mut memory);
-                    let gemm = Gemm::of(DType::F64, &arguments).expect("elements lie side by side along one axis");
+                    let gemm = Gemm::of(DType::F64, &arguments).expect("one axis of each matrix has stride 1");
                     // SAFETY: the plan is over this memory.
                     unsafe { multiply(&gemm) };
                     assert_eq!(memory[2], expected[2], "{batch} {m} {n} {k}: {a:?} {b:?} {out:?}: {gemm:?}");
@@ -104,11 +104,11 @@ fn what_blas_cannot_do_is_left_to_our_kernel() {
     assert!(Gemm::of(DType::F64, &square).is_some());
     assert_eq!(Gemm::of(DType::I32, &square), None, "integers");
     let no_depth = planned(shape(&[2, 0]), shape(&[0, 2]), shape(&[2, 2]), &mut memory);
-    assert_eq!(Gemm::of(DType::F64, &no_depth), None, "nothing to add up");
+    assert_eq!(Gemm::of(DType::F64, &no_depth), None, "a product of depth 0");
     let gaps = Layout::with_strides(Shape::new(&[2, 2]).unwrap(), &[8, 2], 0).unwrap();
     let gapped = planned(gaps, shape(&[2, 2]), shape(&[2, 2]), &mut memory);
     assert_eq!(Gemm::of(DType::F64, &gapped), None, "gaps along both axes");
     let broadcast = shape(&[1, 2]).broadcast_to(&Shape::new(&[2, 2]).unwrap()).unwrap();
     let repeated = planned(broadcast, shape(&[2, 2]), shape(&[2, 2]), &mut memory);
-    assert_eq!(Gemm::of(DType::F64, &repeated), None, "a row that is every row");
+    assert_eq!(Gemm::of(DType::F64, &repeated), None, "a matrix that repeats one row");
 }

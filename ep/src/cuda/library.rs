@@ -1,24 +1,25 @@
-//! Libraries that may not be there, looked for before cudarc looks for them and panics.
+//! Optional libraries, looked for before cudarc does, which panics if it does not find them.
 
 use std::error::Error as _;
 
 use libloading::Library;
 
-/// The first name by which a library can be loaded. It stays loaded, so that a later search by the same names finds it.
+/// Loads a library by the first of these names that works. It stays loaded, so that a later search by the same names finds it.
 ///
 /// # Errors
-/// What the loader says of a file that is there and cannot be loaded; nothing if none is there.
+/// The loader's message for a file that exists and cannot be loaded; `None` if no file exists.
 pub(super) fn find(names: &[String]) -> Result<String, Option<String>> {
     let mut reason = None;
     for name in names {
-        // SAFETY: the initialisers of the library that has this name may run; that is what the name stands for.
+        // SAFETY: loading may run the initialisers of the library with this name, which is the purpose of the call.
         match unsafe { Library::new(name) } {
             Ok(library) => {
                 std::mem::forget(library);
                 return Ok(name.clone());
             }
             Err(error) => {
-                // The loader's words are the source of the error. A file that is there says more than one that is not.
+                // The message of the loader is the source of the error. One about a file that exists is more useful than one about a
+                // missing file.
                 let text = error.source().map_or_else(|| error.to_string(), |source| source.to_string());
                 if reason.is_none() && !text.contains("No such file") {
                     reason = Some(text.lines().collect::<Vec<_>>().join(" "));
@@ -32,7 +33,7 @@ pub(super) fn find(names: &[String]) -> Result<String, Option<String>> {
 /// The first of these functions that the library lacks.
 pub(super) fn missing(library: &Library, functions: &[&'static str]) -> Option<&'static str> {
     functions.iter().copied().find(|function| {
-        // SAFETY: the function is looked for, not called.
+        // SAFETY: the function is only looked up, not called.
         let found = unsafe { library.get::<unsafe extern "C" fn()>(function.as_bytes()) };
         found.is_err()
     })

@@ -1,37 +1,42 @@
-//! CUDA: devices behind a driver that is looked for at run time, and the kernels that they run.
+//! CUDA: devices behind a driver that is loaded at run time, and their kernels.
 //!
-//! Planning needs no driver: [`plan()`] checks a call as the CPU kernels do, and gives a [`Launch`]: one kernel with its
-//! [`Arguments`](abi::Arguments) and its grid. [`FunctionName`] says in which [`Module`] of PTX the kernel is; the PTX is made
-//! from the sources in `kernels/` by `make ptx`. All else is behind the feature `cuda`: [`open`] gives the machine's devices,
-//! or says why there is none.
+//! Layer: uses `names`, `tensor`, `errors`, `call`, `provider`, `cpu`; is used by `registry`.
 //!
-//! # How it maps
+//! Main types: `CudaDevice` (with the feature `cuda`), [`CudaConfig`], [`Launch`], [`FunctionName`], [`Ptx`].
 //!
-//! | here | there |
+//! Planning needs no driver. [`plan()`] checks a call as the CPU kernels do, and returns a [`Launch`]: one kernel with its
+//! [`Arguments`](abi::Arguments) and its grid. [`FunctionName`] says which [`Module`] of PTX contains the kernel. The PTX in `ep/ptx` is
+//! made from the sources in `kernels/` by `make ptx`. Everything else needs the feature `cuda`: [`open`] returns the machine's devices,
+//! or the reason why there is none.
+//!
+//! # Mapping to the driver
+//!
+//! | this crate | CUDA |
 //! |---|---|
 //! | device | its primary context, retained at first use |
-//! | stream | a non-blocking stream with a priority; a queue of its own, never the default one |
+//! | stream | a non-blocking stream with a priority; a stream of its own, never the default one |
 //! | event | an event without timing for each device that has recorded it, kept for reuse |
-//! | when an instruction ran | two events with timing around it, where that is wanted |
-//! | device memory | `cuMemAlloc`, zeroed by the device: asked for in large regions by an allocator above |
-//! | pinned and pageable memory | page-locked host memory, reached by every device under the host's address |
-//! | upload memory | page-locked and write-combined, reached by every device under one address, which need not be the host's |
-//! | copy | `cuMemcpyAsync`, which sees from the addresses what it copies between; views with gaps by a kernel |
+//! | time of an instruction | two events with timing around it, if requested |
+//! | device memory | `cuMemAlloc`, zeroed by the device; an allocator above requests large regions |
+//! | pinned and pageable memory | page-locked host memory, at the host's address on every device |
+//! | upload memory | page-locked and write-combined, at one address on every device, which may differ from the host's |
+//! | copy | `cuMemcpyAsync`, which derives the direction from the addresses; views with gaps by a kernel |
 //! | kernel | one launch with one parameter, planned in the thread that launches |
 //! | a kernel's own failure | a status in page-locked memory, read once the launch is over |
 //!
-//! # What a thread needs
+//! # State of a thread
 //!
-//! A context is current for each thread (`current.rs`): a thread that launches binds it once
-//! ([`Device::bind_thread`]); in any other, each call pushes and pops it.
+//! A context is current per thread (`current.rs`). A thread that launches binds it once ([`Device::bind_thread`]); in any other thread,
+//! each call pushes and pops it.
 
 pub mod abi;
-mod absent;
 mod axes;
 #[cfg(feature = "cuda")]
 mod blas;
 #[cfg(feature = "cuda")]
 mod book;
+#[cfg(feature = "cuda")]
+mod codes;
 #[cfg(feature = "cuda")]
 mod compile;
 mod config;
@@ -41,7 +46,6 @@ mod current;
 mod device;
 #[cfg(feature = "cuda")]
 mod driver;
-mod error;
 mod function;
 #[cfg(feature = "cuda")]
 mod functions;
@@ -72,26 +76,26 @@ mod world;
 
 use std::sync::Arc;
 
-pub use absent::{CudaAbsent, CudaVersion};
+pub use crate::errors::cuda_absent::{CudaAbsent, CudaVersion};
+pub use crate::errors::driver_error::DriverError;
 pub use config::CudaConfig;
 #[cfg(feature = "cuda")]
 pub use device::{CudaDevice, CudaProducts};
-pub use error::DriverError;
 pub use function::{FunctionName, Module};
 #[cfg(feature = "cuda")]
 pub use own::{CudaArgument, CudaFunction, CudaGrid};
 pub use plan::{Launch, plan, plan_copy, plan_fill};
 pub use source::{CompileError, Ptx};
 
-use crate::device::{Device, DeviceKind};
-use crate::dtype::DType;
-use crate::infer::supports;
-use crate::kernel::Kernel;
-use crate::kernel_registry::KernelRegistry;
-use crate::op::Op;
+use crate::call::kernel::Kernel;
+use crate::call::kernel_registry::KernelRegistry;
+use crate::names::device_id::DeviceKind;
+use crate::provider::device::Device;
+use crate::tensor::dtype::DType;
+use crate::tensor::infer::supports;
+use crate::tensor::op::Op;
 
-/// Registers every op and dtype that there is a kernel for. A launch is planned, which checks the operands, so nothing is
-/// left to check before it.
+/// Registers a kernel for every supported op and dtype. Its host-side check does nothing, because planning a launch checks the operands.
 pub(crate) fn register(registry: &mut KernelRegistry) {
     for op in Op::ALL {
         for dtype in DType::ALL.into_iter().filter(|&dtype| supports(op, dtype)) {
@@ -100,17 +104,17 @@ pub(crate) fn register(registry: &mut KernelRegistry) {
     }
 }
 
-/// The CUDA devices of this machine, `cuda:0` first, as one engine sees them; see [`CudaDevice::open`].
+/// The CUDA devices of this machine for one engine, `cuda:0` first; see [`CudaDevice::open`].
 ///
 /// # Errors
 ///
-/// Why there is none; [`CudaAbsent::NotBuilt`] where this build left CUDA out.
+/// The reason why there is none.
 #[cfg(feature = "cuda")]
 pub fn open(config: &CudaConfig) -> Result<Vec<Arc<dyn Device>>, CudaAbsent> {
     Ok(CudaDevice::open(config)?.into_iter().map(|device| -> Arc<dyn Device> { device }).collect())
 }
 
-/// The CUDA devices of this machine: none, as this build left CUDA out.
+/// The CUDA devices of this machine: none, because this build has no CUDA.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! A kernel of a caller's own, loaded on one device.
+//! A caller's own kernel, loaded on one device.
 
 use std::ffi::{CString, c_void};
 use std::ptr;
@@ -11,11 +11,11 @@ use super::driver::{Extent, FunctionHandle, StreamHandle};
 use super::functions::load_module;
 use super::source::Ptx;
 use super::world::World;
-use crate::error::Error;
-use crate::operand::Operand;
-use crate::raw::RawCall;
+use crate::call::operand::Operand;
+use crate::call::raw::RawCall;
+use crate::errors::error::Error;
 
-/// Blocks and threads of one launch.
+/// Grid, block and shared memory of a launch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct CudaGrid {
     /// Blocks along x, y and z; each at least 1.
@@ -30,7 +30,7 @@ pub struct CudaGrid {
 #[derive(Copy, Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "the names are those of the types")]
 pub enum CudaArgument {
-    /// An address, as of an operand.
+    /// An address, such as that of an operand.
     Address(u64),
     I32(i32),
     U32(u32),
@@ -41,7 +41,7 @@ pub enum CudaArgument {
 }
 
 impl CudaArgument {
-    /// Where the value lies.
+    /// A pointer to the value.
     fn place(&self) -> *mut c_void {
         match self {
             CudaArgument::Address(value) | CudaArgument::U64(value) => ptr::from_ref(value).cast_mut().cast(),
@@ -55,7 +55,7 @@ impl CudaArgument {
 }
 
 impl From<&Operand> for CudaArgument {
-    /// The address of the first element of the view; a kernel learns of strides by parameters of their own.
+    /// The address of the first element of the view. A kernel needs further parameters for the strides.
     fn from(operand: &Operand) -> CudaArgument {
         CudaArgument::Address(operand.ptr().addr() as u64)
     }
@@ -71,12 +71,11 @@ pub struct CudaFunction {
 }
 
 impl CudaDevice {
-    /// Loads a kernel: the driver compiles the PTX for the device, which takes long, and may wait for what runs.
+    /// Loads a kernel. The driver compiles the PTX for the device, which takes long and may wait for running commands.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] with what the driver's compiler says, or where the PTX has no kernel of this name;
-    /// [`Error::DeviceLost`].
+    /// [`Error::Driver`] with the messages of the driver's compiler, or if the PTX has no kernel of this name; [`Error::DeviceLost`].
     pub fn load(&self, ptx: &Ptx, name: &str) -> Result<CudaFunction, Error> {
         let (world, index) = (self.world(), self.index());
         let (core, driver) = (&world.cores[index], world.driver);
@@ -84,7 +83,7 @@ impl CudaDevice {
         let _current = core.enter(opened)?;
         let module = load_module(driver, ptx.as_c_str(), name).map_err(|refused| core.refused(refused))?;
         core.keep(module);
-        // A name with a NUL in it is one that no kernel has.
+        // No kernel has a name with a NUL, so an empty name gives the same error.
         let c_name = CString::new(name).unwrap_or_default();
         // SAFETY: the module has just been loaded.
         let handle = unsafe { driver.function(module, &c_name) }.map_err(|failure| core.fail(failure))?;
@@ -97,13 +96,13 @@ impl CudaFunction {
     ///
     /// # Errors
     ///
-    /// [`Error::OtherDevice`] on a stream of another device than it was loaded on; what the driver refuses.
+    /// [`Error::OtherDevice`] if the stream is of another device than the one that the kernel was loaded on; errors of the driver.
     ///
     /// # Safety
     ///
-    /// * `call` is what `call_raw` gives to the function that calls this.
-    /// * The arguments are the kernel's parameters, by number, order and type.
-    /// * The kernel reads and writes no more than the operands of the call, as their access says.
+    /// * `call` is the argument of the function that `call_raw` runs, and that function has not returned.
+    /// * The arguments match the kernel's parameters in number, order and type.
+    /// * The kernel accesses only the operands of the call, and only as their access says.
     pub unsafe fn launch(&self, call: &RawCall<'_>, grid: &CudaGrid, arguments: &[CudaArgument]) -> Result<(), Error> {
         let core = &self.world.cores[self.index];
         let opened = self.world.opened(self.index)?;
@@ -113,10 +112,10 @@ impl CudaFunction {
         let CudaGrid { blocks, threads, shared_bytes } = *grid;
         let extent = Extent { grid: blocks, block: threads, shared_bytes };
         let mut places: SmallVec<[*mut c_void; 16]> = arguments.iter().map(CudaArgument::place).collect();
-        // SAFETY: the caller says that it is the stream of a call that is under way.
+        // SAFETY: the caller guarantees that this is the stream of a call in progress.
         let stream = unsafe { StreamHandle::of(call.stream) };
         // SAFETY: the function's module is loaded as long as the world, and the context is the stream's and current; the
-        // rest is the caller's promise.
+        // caller guarantees the rest.
         let launched = unsafe { self.world.driver.launch(self.handle, &extent, stream, &mut places) };
         launched.map_err(|failure| core.fail(failure))
     }

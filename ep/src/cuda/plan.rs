@@ -1,57 +1,59 @@
-//! From a call to a launch: checks, the kernel, its arguments, and the grid. Nothing is allocated.
+//! From a call to a launch: the checks, the kernel, its arguments and the grid. Allocates nothing.
 
-use crate::check::{InPlace, broadcast, inferred, operands};
+use crate::call::check::{InPlace, broadcast, check_fill, inferred, operands};
+use crate::call::kernel::KernelCall;
+use crate::call::operand::{Access, Operand};
 use crate::cpu;
 use crate::cuda::abi::{Arguments, MAX_VIEWS, View};
 use crate::cuda::axes::{Axes, Order, stride_to};
 use crate::cuda::function::FunctionName;
 use crate::cuda::plan_place::{one_hot, pad, random};
 use crate::cuda::plan_reduce::{matmul, reduction, softmax};
-use crate::dtype::DType;
-use crate::error::{Error, KernelError, OpError};
-use crate::infer::{check_source, supported_dtypes, supports};
-use crate::kernel::KernelCall;
-use crate::layout::Layout;
-use crate::op::Op;
-use crate::operand::{Access, Operand};
-use crate::scalar::Scalar;
-use crate::shape::{MAX_RANK, Shape};
+use crate::errors::error::{Error, KernelError};
+use crate::tensor::dtype::DType;
+use crate::tensor::error::OpError;
+use crate::tensor::infer::{check_source, supported_dtypes, supports};
+use crate::tensor::layout::Layout;
+use crate::tensor::op::Op;
+use crate::tensor::scalar::Scalar;
+use crate::tensor::shape::{MAX_RANK, Shape};
 
-/// Threads of a block, except of some reductions; `BLOCK` in `abi.cuh`.
+/// Threads per block, except for some reductions; `BLOCK` in `abi.cuh`.
 pub(super) const BLOCK: u32 = 256;
 
-/// Most blocks of a launch; kernels loop over what is left. Far below the limit of 2^31 - 1, and many times what the largest
-/// devices run at once (some 160 multiprocessors with 8 blocks each), so that the last blocks are a small part. Not measured.
+/// The most blocks of a launch; kernels loop over further elements. This is far below the limit of 2^31 - 1, and many times the number
+/// that the largest devices run at once (about 160 multiprocessors with 8 blocks each), so that the last, incomplete wave is short. Not
+/// measured.
 pub(super) const MOST_BLOCKS: usize = 1 << 16;
 
-/// Elements that a thread works on at a time where [`Arguments::vectors`] is 1.
+/// The elements that a thread processes at a time if [`Arguments::vectors`] is 1.
 const FOUR: usize = 4;
 
-/// One launch of one kernel: all that a driver's launch call wants.
+/// One launch of one kernel, with everything that the driver's launch call needs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Which kernel.
+    /// The kernel.
     pub function: FunctionName,
     /// Blocks per axis; at most 2^31 - 1 on the first, 65535 on the others, none 0.
     pub grid: [u32; 3],
     /// Threads of a block per axis; at most 1024 in all.
     pub block: [u32; 3],
-    /// Bytes of shared memory of a block, at most 48 KiB: what any device gives without being asked for more.
+    /// Bytes of shared memory per block; at most 48 KiB, the limit that every device has without opting in to more.
     pub shared_bytes: u32,
     /// Its one parameter.
     pub arguments: Arguments,
 }
 
-/// The launch that a call of a built-in op is on a CUDA device, whose memory the operands are in; `None` if the output has
-/// no elements. Reads no element and does not block.
+/// The launch for a call of a built-in op on a CUDA device, whose memory the operands are in; `None` if the output has no elements. Reads
+/// no element and does not block.
 ///
-/// The op and the dtype are those of [`KernelCall::kernel`]. Overlapping operands are the stream's to look at, as on a CPU;
-/// what a kernel refuses by itself is refused here too.
+/// The op and the dtype are those of [`KernelCall::kernel`]. The stream checks operands for overlap, as on a CPU; this function makes the
+/// checks that each kernel makes itself.
 ///
 /// # Errors
 ///
-/// What a CPU kernel says to the same operands, but for what depends on elements: see
-/// [`FunctionName::failure`]. [`OpError::DType`] if the op does not take the dtype.
+/// Those of a CPU kernel for the same operands, except errors that depend on elements: see [`FunctionName::failure`]. [`OpError::DType`]
+/// if the op does not support the dtype.
 pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
     let (op, dtype) = (call.kernel.op, call.kernel.dtype);
     if !supports(op, dtype) {
@@ -123,8 +125,8 @@ pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
 
 /// The launch that copies `source` to `target`, views of one device's memory; `None` if there are no elements.
 ///
-/// The caller has checked the two as [`Stream::copy`](crate::Stream::copy) says. A plain copy of bytes is faster where both
-/// are contiguous.
+/// The caller has made the checks of [`Stream::copy`](crate::Stream::copy). If both views are contiguous, a plain copy of bytes is
+/// faster.
 pub fn plan_copy(source: &Operand, target: &Operand) -> Option<Launch> {
     elementwise(FunctionName::Copy(source.dtype().size()), [target, source])
 }
@@ -135,7 +137,7 @@ pub fn plan_copy(source: &Operand, target: &Operand) -> Option<Launch> {
 ///
 /// Those of [`Stream::fill`](crate::Stream::fill) on a CPU.
 pub fn plan_fill(target: &Operand, value: Scalar) -> Result<Option<Launch>, Error> {
-    cpu::check_fill(target, value)?;
+    check_fill(target, value)?;
     let mut launch = elementwise(FunctionName::Fill(target.dtype().size()), [target]);
     if let Some(launch) = &mut launch {
         launch.arguments.value = bits(value, target.dtype())?;
@@ -147,15 +149,15 @@ pub fn plan_fill(target: &Operand, value: Scalar) -> Result<Option<Launch>, Erro
 pub(super) fn bits(value: Scalar, dtype: DType) -> Result<u64, Error> {
     let mut bits = 0u64;
     let scalar = Layout::contiguous(Shape::SCALAR);
-    // SAFETY: one element of any dtype lies in the 8 bytes of `bits`, at a multiple of its size; it is gone before `bits`
-    // is used again.
+    // SAFETY: one element of any dtype fits in the 8 bytes of `bits`, at an aligned address, and the operand is not used after `bits` is
+    // used again.
     let mut one = unsafe { Operand::new((&raw mut bits).cast(), dtype, scalar, Access::Write) };
-    // The CPU's own fill: the same rounding for every dtype.
+    // The CPU's own fill gives the same rounding for every dtype.
     cpu::fill(&mut one, value)?;
     Ok(bits)
 }
 
-/// An elementwise kernel: the output first, then the inputs, which broadcast to it.
+/// The launch of an elementwise kernel. The output is the first operand; the inputs broadcast to it.
 fn elementwise<const N: usize>(function: FunctionName, operands: [&Operand; N]) -> Option<Launch> {
     let out = operands[0].layout();
     let elements = out.elements();
@@ -184,18 +186,18 @@ fn elementwise<const N: usize>(function: FunctionName, operands: [&Operand; N]) 
 fn elementwise_axes<const N: usize>(function: FunctionName, layouts: [&Layout; N], elements: usize) -> Axes<N> {
     let shape = layouts[0].shape();
     let whole = |layout: &Layout| layout.shape() == shape && layout.is_contiguous();
-    // What most calls are: everything in a row, or one element for all.
+    // Most calls: contiguous operands of one shape, or operands of one element.
     if layouts.iter().all(|layout| whole(layout) || layout.elements() == 1) && whole(layouts[0]) {
         return Axes::single(elements, layouts.map(|layout| usize::from(layout.elements() == elements)));
     }
-    // A kernel that can fail tells the row-major index.
+    // A kernel that can fail reports the row-major index, so its axes must not be reordered.
     let order = if function.can_fail() { Order::Kept } else { Order::OfMemory };
     let rank = shape.rank();
     let axis = |axis| (shape.dims()[axis], layouts.map(|layout| stride_to(layout, axis, rank)));
     Axes::new(order, (0..rank).map(axis))
 }
 
-/// The view of each operand where the output comes first: it is the last view.
+/// The view of each operand, if the output is the first operand: it is the last view.
 pub(super) fn views<const N: usize>() -> [usize; N] {
     std::array::from_fn(|operand| (operand + N - 1) % N)
 }
@@ -220,7 +222,7 @@ pub(super) fn blank() -> Arguments {
     }
 }
 
-/// A launch of `blocks` blocks, or as many as there may be.
+/// A launch of `blocks` blocks, at most [`MOST_BLOCKS`].
 pub(super) fn launch(
     function: FunctionName,
     blocks: usize,

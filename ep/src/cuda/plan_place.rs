@@ -1,12 +1,12 @@
-//! Launches whose threads look for the place of what they write: pad, one-hot, random numbers.
+//! Launches whose threads compute the position of their output: pad, one-hot, random numbers.
 
+use crate::call::operand::Operand;
 use crate::cuda::axes::{Axes, Order};
 use crate::cuda::function::FunctionName;
 use crate::cuda::plan::{BLOCK, Launch, bits, blank, launch};
-use crate::error::Error;
-use crate::operand::Operand;
-use crate::params::{Extra, Params};
-use crate::scalar::Scalar;
+use crate::errors::error::Error;
+use crate::tensor::params::{Extra, Params};
+use crate::tensor::scalar::Scalar;
 
 /// Pad: a thread for each element of the output. The caller has checked the operands and the parameters.
 pub(super) fn pad(a: &Operand, out: &Operand, params: &Params) -> Result<Option<Launch>, Error> {
@@ -31,7 +31,7 @@ pub(super) fn pad(a: &Operand, out: &Operand, params: &Params) -> Result<Option<
         let is_whole = |axis: usize| arguments.inner[axis] == arguments.shape[axis];
         let even = |axis: usize| (0..2).all(|view| arguments.views[view].strides[axis] == strides[view] * size);
         if rank > 0 && inside == size && is_whole(rank - 1) && even(rank - 1) {
-            // Neither has margins: one axis.
+            // Neither axis has margins: merge them.
             rank -= 1;
         }
         arguments.shape[rank] *= size;
@@ -67,7 +67,8 @@ pub(super) fn one_hot(a: &Operand, out: &Operand) -> Result<Option<Launch>, Erro
     Ok(Some(launch(function, elements.div_ceil(BLOCK as usize), BLOCK, 0, arguments)))
 }
 
-/// Random numbers: a thread for each block of Philox. The axes keep their order, as an index says which numbers are its own.
+/// Random numbers: one thread per block of Philox. The axes keep their order, because the numbers of an element depend on its row-major
+/// index.
 pub(super) fn random(function: FunctionName, out: &Operand, seed: u64, counter: u64) -> Option<Launch> {
     let (layout, elements) = (out.layout(), out.layout().elements());
     if elements == 0 {

@@ -1,29 +1,29 @@
-//! Launches whose blocks work together: reductions, softmax and its gradients, matrix products.
+//! Launches whose blocks cooperate: reductions, softmax and its gradients, matrix products.
 
+use crate::call::operand::Operand;
 use crate::cuda::abi::Arguments;
 use crate::cuda::axes::{Axes, Axis, Order, stride_to};
 use crate::cuda::function::FunctionName;
 use crate::cuda::plan::{BLOCK, Launch, blank, launch, views};
-use crate::dtype::DType;
-use crate::layout::Layout;
-use crate::op::Op;
-use crate::operand::Operand;
-use crate::params::Params;
+use crate::tensor::dtype::DType;
+use crate::tensor::layout::Layout;
+use crate::tensor::op::Op;
+use crate::tensor::params::Params;
 
-/// Threads of a warp: as many neighbours as memory wants to be read by at a time.
+/// The threads of a warp, which is also the number of neighbouring elements that memory is best read in.
 const WARP: usize = 32;
 /// Largest block of a reduction; `LARGEST_BLOCK` in `abi.cuh`.
 const LARGEST_BLOCK: usize = 1024;
-/// With at least so many outputs a warp for each fills a large device (some 160 multiprocessors of 2048 threads, half of
-/// them); with at least so many times [`WARP`] a thread for each does. Not measured.
+/// From this many outputs on, one warp per output fills half of a large device (about 160 multiprocessors of 2048 threads). From this
+/// many times [`WARP`] on, one thread per output does. Not measured.
 const MANY: usize = 4096;
-/// With fewer outputs than this each has the largest block to itself: not even the multiprocessors would all have one.
+/// With fewer outputs than this, each gets the largest block, because there are fewer outputs than multiprocessors.
 const FEW: usize = 128;
 
-/// Bytes of the state of one thread, the largest of all dtypes.
+/// The bytes of one part of a thread's state, the largest over all dtypes.
 const STATE: usize = 8;
 
-/// How many of these a state has: an element and an index for argmax, two sums for the sum and the mean of f64.
+/// The number of parts of a state: element and index for argmax, two sums for sum and mean of f64.
 fn parts_of_state(function: FunctionName) -> usize {
     match function {
         FunctionName::Op(Op::ArgMax, _) | FunctionName::Op(Op::Sum | Op::Mean, DType::F64) => 2,
@@ -79,7 +79,7 @@ pub(super) fn softmax<const N: usize>(
     shared_out(function, operands, rows, &along, |_, arguments| inner.write_inner(arguments, views()))
 }
 
-/// A launch in which threads share outputs (or rows): `kept` has strides of the output and the inputs, `inner` of the first
+/// A launch in which threads share outputs or rows. `kept` has the strides of the output and the inputs, `inner` those of the first
 /// input.
 fn shared_out<const N: usize>(
     function: FunctionName,
@@ -115,8 +115,8 @@ struct Team {
 }
 
 impl Team {
-    /// For so many outputs of so many elements each. The innermost kept axis (strides of the output and the inputs) and the
-    /// innermost reduced axis, both in the first input, say along which neighbouring threads read neighbouring elements.
+    /// The team for `outputs` outputs of `elements` elements each. The strides of the first input along the innermost kept axis and the
+    /// innermost reduced axis decide along which of them neighbouring threads read neighbouring elements.
     fn of<const N: usize>(outputs: usize, elements: usize, kept: Axis<N>, reduced: Axis<1>) -> Team {
         let across = kept.size > 1 && kept.strides[1] != 0 && kept.strides[1] < reduced.strides[0];
         let most = match (across, outputs) {
@@ -128,7 +128,7 @@ impl Team {
             (false, _) => LARGEST_BLOCK,
         };
         let lanes = elements.clamp(1, most).next_power_of_two();
-        // Across, a warp on neighbouring outputs for each lane.
+        // Across: for each lane, one warp works on neighbouring outputs.
         let block = if across { lanes * WARP } else { lanes };
         Team { block: block.max(BLOCK as usize), lanes, across }
     }
@@ -171,7 +171,7 @@ fn matrix_strides(layout: &Layout) -> [usize; 2] {
     [layout.strides()[rank - 2], layout.strides()[rank - 1]]
 }
 
-/// Bytes of what products of this dtype are added up in: 16-bit floats in `f32`.
+/// The bytes of one accumulator for products of this dtype: 16-bit floats accumulate in `f32`.
 fn sum_size(dtype: DType) -> usize {
     dtype.size().max(4)
 }

@@ -1,10 +1,10 @@
 use super::*;
-use crate::device::DeviceKind;
-use crate::infer::infer;
-use crate::kernel::{Kernel, KernelCall};
-use crate::operand::Access;
-use crate::params;
-use crate::shape::Shape;
+use crate::call::kernel::{Kernel, KernelCall};
+use crate::call::operand::Access;
+use crate::names::device_id::DeviceKind;
+use crate::tensor::infer::infer;
+use crate::tensor::params;
+use crate::tensor::shape::Shape;
 
 fn dense(dims: &[usize]) -> Layout {
     Layout::contiguous(Shape::new(dims).unwrap())

@@ -1,13 +1,13 @@
 use super::*;
-use crate::device::DeviceKind;
-use crate::kernel::Kernel;
-use crate::params::Params;
+use crate::call::kernel::Kernel;
+use crate::names::device_id::DeviceKind;
+use crate::tensor::params::Params;
 
-/// An address that nothing lies at: a plan reads no element.
+/// An address without memory: a plan reads no element.
 const SOMEWHERE: usize = 1 << 40;
 
 fn view_at(address: usize, dtype: DType, layout: Layout, access: Access) -> Operand {
-    // SAFETY: never read or written.
+    // SAFETY: the test never reads or writes through the operand.
     unsafe { Operand::new(std::ptr::without_provenance_mut(address), dtype, layout, access) }
 }
 
@@ -15,10 +15,10 @@ fn dense(dims: &[usize]) -> Layout {
     Layout::contiguous(Shape::new(dims).unwrap())
 }
 
-/// The plan of `op` on inputs, and a contiguous output, that do not meet.
+/// The plan of `op` for inputs and a contiguous output that do not overlap.
 fn planned(op: Op, dtype: DType, inputs: &[Layout], params: &Params) -> Option<Launch> {
     let given: Vec<(DType, &Shape)> = inputs.iter().map(|layout| (dtype, layout.shape())).collect();
-    let (out_dtype, shape) = crate::infer::infer(op, &given, params).unwrap();
+    let (out_dtype, shape) = crate::tensor::infer::infer(op, &given, params).unwrap();
     let places = (1..).map(|place| place * SOMEWHERE);
     let views = inputs.iter().zip(places).map(|(&layout, at)| view_at(at, dtype, layout, Access::Read));
     let mut operands: Vec<Operand> = views.collect();
@@ -128,8 +128,12 @@ fn a_huge_tensor_has_as_many_blocks_as_there_may_be() {
     let launch = add(dense(&[huge]), dense(&[huge]));
     assert_eq!((launch.grid, launch.arguments.elements), ([MOST_BLOCKS as u32, 1, 1], huge as u64));
     const { assert!(MOST_BLOCKS < 1 << 31) };
-    let launch =
-        planned(Op::Sum, DType::U8, &[dense(&[huge, 4])], &Params::over(crate::params::Axes::new(&[1]).unwrap()));
+    let launch = planned(
+        Op::Sum,
+        DType::U8,
+        &[dense(&[huge, 4])],
+        &Params::over(crate::tensor::params::Axes::new(&[1]).unwrap()),
+    );
     assert_eq!(launch.unwrap().grid[0] as usize, MOST_BLOCKS);
     let (a, b) = (dense(&[1 << 26, 1]), dense(&[1, 1 << 26]));
     let launch = planned(Op::MatMul, DType::F32, &[a, b], &Params::default()).unwrap();

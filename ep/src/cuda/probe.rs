@@ -1,36 +1,37 @@
-//! Is there a CUDA driver? Asked before anything else, so that no answer is a panic.
+//! The probe for a CUDA driver. It runs before any other call, so that a missing driver is an error and not a panic.
 //!
-//! cudarc looks for the library at its first call, through a fixed list of names, and for each function at its first use;
-//! where it finds none it panics. So the library is looked for here first, by the same names in the same order. What was
-//! found stays loaded: the same search of cudarc's then finds it too, and every function that is called ([`SYMBOLS`]) is
-//! looked for in what cudarc has loaded, before the first is. Only then is there a [`Driver`].
+//! cudarc looks for the library at its first call, by a fixed list of names, and for each function at its first use; it panics if it
+//! finds none. So this module first looks for the library by the same names in the same order. The library stays loaded, so that cudarc's
+//! search finds the same one. Then every function in [`SYMBOLS`] is looked up in the library that cudarc has loaded. Only after that is
+//! there a [`Driver`].
 //!
-//! The answer is kept for the process: a library that is loaded stays, and `cuInit` is done once. It owns no device.
+//! The result is kept for the process, because a library stays loaded and `cuInit` runs once. The probe owns no device.
 
 use std::sync::OnceLock;
 
-use super::absent::{CudaAbsent, CudaVersion};
+use super::codes::{NO_DEVICE, STUB_LIBRARY};
 use super::driver::{self, Driver, DriverFailure, SYMBOLS};
-use super::error::{DriverError, NO_DEVICE, STUB_LIBRARY};
 use super::library;
+use crate::errors::cuda_absent::{CudaAbsent, CudaVersion};
+use crate::errors::driver_error::DriverError;
 
-/// The oldest driver that our PTX and calls work with.
+/// The oldest CUDA version that our PTX and calls work with.
 pub(super) const NEEDED: CudaVersion = CudaVersion { major: 12, minor: 0 };
 
-/// A driver that has been started and has devices.
+/// An initialised driver that has devices.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) driver: Driver,
-    /// What it can do.
+    /// The version that it supports.
     pub(super) version: CudaVersion,
     /// How many devices it has; at least 1.
     pub(super) devices: u32,
 }
 
-/// The driver of this process. The first call loads and starts it, which may take seconds; later ones look.
+/// The driver of this process. The first call loads and initialises it, which may take seconds; later calls return the same result.
 ///
 /// # Errors
-/// Why there is no device.
+/// The reason why there is no device.
 pub(super) fn probe() -> Result<Found, CudaAbsent> {
     static FOUND: OnceLock<Result<Found, CudaAbsent>> = OnceLock::new();
     FOUND.get_or_init(|| start(load(&driver::library_names())?)).clone()
@@ -42,7 +43,7 @@ fn load(names: &[String]) -> Result<(Driver, String), CudaAbsent> {
         tried: names.len(),
         reason: reason.unwrap_or_else(|| String::from("libcuda.so.1 was not found")),
     })?;
-    // What was found stays loaded, so what cudarc loads now is the same.
+    // The library that was found stays loaded, so cudarc loads the same one.
     if let Some(function) = library::missing(driver::library(), SYMBOLS) {
         return Err(CudaAbsent::Incomplete { library, function, needed: NEEDED });
     }
@@ -57,7 +58,7 @@ fn start((driver, library): (Driver, String)) -> Result<Found, CudaAbsent> {
     Ok(Found { driver, version, devices })
 }
 
-/// What the driver's version, and its devices once it has been started, say: version and devices, or why there are none.
+/// Evaluates the driver's version and, by `count`, its number of devices.
 fn judge(
     library: String,
     version: Result<i32, DriverError>,

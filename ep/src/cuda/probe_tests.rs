@@ -35,7 +35,7 @@ fn each_way_not_to_be_there_has_its_own_reason() {
 
 #[test]
 fn an_old_driver_is_not_started() {
-    let started = judge("libx.so".into(), Ok(11_000), || panic!("it was started"));
+    let started = judge("libx.so".into(), Ok(11_000), || panic!("the driver was initialised"));
     assert!(matches!(started, Err(CudaAbsent::TooOld { .. })), "{started:?}");
 }
 

@@ -1,12 +1,12 @@
-//! How far a stream is, in the engine's numbers: what an error without an address is narrowed down by.
+//! The progress of a stream in the engine's numbers, to narrow down which instruction an error comes from.
 //!
-//! A device says that some kernel went wrong, not which. It was one that had been launched and had not been seen over, so
-//! each stream notes the last number that it has been given and the last that an event has shown.
+//! A device reports that a kernel failed, but not which one. It must be one that was launched and not yet seen to have passed. So each
+//! stream stores the last number that was submitted and the last that an event has shown as passed.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// How far one stream is. Written by whoever gives it commands and whoever sees its events; both only ever rise.
+/// The progress of one stream. Written by the thread that submits commands and by threads that see its events; both numbers only grow.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// The engine's number of the stream.
@@ -16,32 +16,32 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// The next commands belong to instruction `seq` of the engine's stream.
+    /// Assigns the next commands to instruction `seq` of the engine's stream.
     #[inline]
     pub(super) fn begin(&self, stream: u32, seq: u64) {
         self.stream.store(stream, Ordering::Relaxed);
         self.launched.store(seq, Ordering::Relaxed);
     }
 
-    /// Everything up to `seq` has been seen over.
+    /// Stores that everything up to `seq` has passed.
     pub(super) fn pass(&self, seq: u64) {
         self.passed.fetch_max(seq, Ordering::Relaxed);
     }
 
-    /// The last number given.
+    /// The last number submitted.
     #[inline]
     pub(super) fn launched(&self) -> u64 {
         self.launched.load(Ordering::Relaxed)
     }
 
-    /// What was given and has not been seen over; `None` if that is nothing.
+    /// The instructions that were submitted and not seen to have passed; `None` if there are none.
     pub(super) fn range(&self) -> Option<UnderWay> {
         let (first, last) = (self.passed.load(Ordering::Relaxed) + 1, self.launched());
         (first <= last).then(|| UnderWay { stream: self.stream.load(Ordering::Relaxed), first, last })
     }
 }
 
-/// Instructions of one stream that were given and not seen over.
+/// Instructions of one stream that were submitted and not seen to have passed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct UnderWay {
     stream: u32,

@@ -1,16 +1,16 @@
-//! Kernels of a caller's own: CUDA source or PTX.
+//! A caller's own kernels, as CUDA source or PTX.
 
 use std::ffi::{CStr, CString};
 
-/// Why CUDA source was not compiled.
+/// The reason why CUDA source was not compiled.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the text of each variant says what its fields are")]
 pub enum CompileError {
-    /// The build left CUDA out.
+    /// The build has no CUDA support.
     #[error("this build has no CUDA; build it with the feature `cuda`")]
     NotBuilt,
-    /// No library of NVRTC.
+    /// The NVRTC library was not found.
     #[error(
         "no CUDA compiler: {reason} ({tried} names tried); install the CUDA toolkit or its NVRTC package and set \
          LD_LIBRARY_PATH to it, or compile the source ahead to PTX"
@@ -32,12 +32,12 @@ pub enum CompileError {
 
 crate::debug_as_display!(CompileError);
 
-/// Code that a driver compiles for its device: what [`compile`](Ptx::compile) makes of CUDA source, or what was made ahead.
+/// Code that a driver compiles for its device: the result of [`compile`](Ptx::compile), or PTX compiled ahead of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ptx(CString);
 
 impl Ptx {
-    /// PTX that was made ahead.
+    /// PTX that was compiled ahead of time.
     ///
     /// # Errors
     ///
@@ -46,26 +46,26 @@ impl Ptx {
         text_of(text, "the PTX").map(Ptx)
     }
 
-    /// Compiles CUDA source with NVRTC, which needs no GPU; takes long. `name` is for messages, such as a file's; options
-    /// are NVRTC's, such as `--gpu-architecture=compute_80`. A kernel that is found by its name is `extern "C"`.
+    /// Compiles CUDA source with NVRTC, which needs no GPU and takes long. `name` appears in messages, such as a file name. The options
+    /// are NVRTC's, such as `--gpu-architecture=compute_80`. A kernel to be looked up by its name must be `extern "C"`.
     ///
     /// # Errors
     ///
-    /// The source does not compile, or no NVRTC is found.
+    /// [`CompileError::Source`] with the compiler's messages; another [`CompileError`] if there is no usable NVRTC.
     pub fn compile(name: &str, code: &str, options: &[&str]) -> Result<Ptx, CompileError> {
         let (name, code) = (text_of(name, "the name")?, text_of(code, "the source")?);
         let options = options.iter().map(|option| text_of(option, "an option")).collect::<Result<Vec<_>, _>>()?;
         compiled(&name, &code, &options)
     }
 
-    /// Bytes up to the first NUL.
+    /// PTX from the bytes up to the first NUL.
     #[cfg(feature = "cuda")]
     pub(super) fn until_nul(mut bytes: Vec<u8>) -> Ptx {
         bytes.truncate(bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()));
         Ptx(CString::new(bytes).unwrap_or_default())
     }
 
-    /// As C text.
+    /// The PTX as a C string.
     pub fn as_c_str(&self) -> &CStr {
         &self.0
     }
@@ -98,10 +98,10 @@ mod tests {
         assert_eq!(Ptx::compile("a", "b", &["\0"]), Err(CompileError::Nul { what: "an option" }));
     }
 
-    /// Set where a compiler is known to be: then it must be found.
+    /// If set, a compiler must be found.
     const NEEDED: &str = "STREAMVM_NEEDS_NVRTC";
 
-    /// With a compiler the source becomes PTX, and without one that is what is told.
+    /// With a compiler, the source becomes PTX; without one, the error says so.
     #[test]
     fn source_compiles_where_there_is_a_compiler() {
         match Ptx::compile("twice.cu", TWICE, &[]) {
@@ -113,7 +113,7 @@ mod tests {
             }
             Err(error @ CompileError::NoCompiler { .. }) => {
                 assert!(std::env::var_os(NEEDED).is_none(), "{NEEDED} is set: {error}");
-                // Past what catches the output of tests: a test that tried nothing says so.
+                // Written past the capture of test output, so that a run that compiled nothing is visible.
                 let told = format!("nothing was compiled by NVRTC: {error}; {NEEDED}=1 makes that a failure\n");
                 std::io::Write::write_all(&mut std::io::stderr(), told.as_bytes()).unwrap();
             }

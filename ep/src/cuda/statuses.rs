@@ -1,14 +1,14 @@
-//! Failures inside kernels: where a kernel tells of them, and when they are read.
+//! Failures inside kernels: where a kernel reports them, and when they are read.
 //!
-//! A kernel that can fail (integer division by zero, a negative exponent) is given the address of a [`Status`] in
-//! page-locked memory. It is read once the launch is over, which an event of its own behind it shows: whoever sees a later
-//! place passed, on this stream or through a wait on another, finds this event passed too, as the driver's order is one
-//! order. Kernels that cannot fail have neither.
+//! A kernel that can fail (integer division by zero, a negative exponent) gets the address of a [`Status`] in page-locked memory. The
+//! status is read once the launch is over, which an event recorded after it shows. A thread that sees a later place as passed, on this
+//! stream or through a wait on another, finds this event passed too, because the driver's order is transitive. Kernels that cannot fail
+//! have neither status nor event.
 //!
-//! Launches of one stream are over in their order, so each stream has a queue of its own, and only its head is asked for.
+//! Launches of one stream complete in order, so each stream has a queue, and only its head is queried.
 //!
-//! A status is, in turn, free, under way (written by the device alone) and free again once it has been read. What is under
-//! way when its device is lost stays so: the device may still write it.
+//! A status is free, then under way (only the device writes it), and free again once it has been read. A status that is under way when
+//! its device is lost stays so, because the device may still write it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,40 +19,40 @@ use smallvec::SmallVec;
 use super::abi::Status;
 use super::driver::{Driver, DriverFailure, EventHandle};
 use super::function::FunctionName;
-use crate::device::{LateCause, LateFailure};
-use crate::error::Error;
+use crate::errors::error::Error;
+use crate::provider::device::{LateCause, LateFailure};
 
-/// Bytes of page-locked memory asked for at a time: what the driver locks at least.
+/// Bytes of page-locked memory per request: the smallest unit that the driver locks.
 const PAGE: usize = 4096;
 
-/// One status and the event behind the launch that has it.
+/// A status, and the event after the launch that uses it.
 #[derive(Debug)]
 pub(super) struct Slot {
     status: *mut Status,
     passed: EventHandle,
 }
 
-// SAFETY: a slot is one owner's at a time, as it moves; the memory behind it is the driver's and of no thread.
+// SAFETY: a slot is moved between owners and has one at a time. The memory that it points to is the driver's and not tied to a thread.
 unsafe impl Send for Slot {}
 
 impl Slot {
-    /// For the kernel's arguments: page-locked memory has one address for host and devices.
+    /// The address for the kernel's arguments: page-locked memory has the same address on host and devices.
     pub(super) fn address(&self) -> u64 {
         self.status.addr() as u64
     }
 
-    /// To be recorded behind the launch.
+    /// The event to be recorded after the launch.
     pub(super) fn passed(&self) -> EventHandle {
         self.passed
     }
 
     fn clear(&mut self) {
-        // SAFETY: the status lies in a page that lives as long as the statuses, and no launch has it now.
+        // SAFETY: the status is in a page that lives as long as the statuses, and no launch uses it now.
         unsafe { self.status.write_volatile(Status::CLEAR) }
     }
 
     fn read(&self) -> Status {
-        // SAFETY: as in `clear`; the launch that had it is over.
+        // SAFETY: as in `clear`; the launch that used it is over.
         unsafe { self.status.read_volatile() }
     }
 }
@@ -67,7 +67,7 @@ struct UnderWay {
     seq: u64,
 }
 
-/// The launches of one stream that are under way, the oldest first. Its stream adds, whoever collects takes.
+/// The launches of one stream that are under way, the oldest first. The stream appends; the thread that collects removes.
 #[derive(Debug, Default)]
 pub(super) struct Watched(Mutex<VecDeque<UnderWay>>);
 
@@ -86,24 +86,24 @@ struct Slots {
 #[derive(Copy, Clone, Debug)]
 struct Page(*mut u8);
 
-// SAFETY: an address, which the slots made of it use as they may.
+// SAFETY: this is only an address; the slots made of it follow their own rules.
 unsafe impl Send for Page {}
 
-/// The statuses of one device. No driver is called under a lock that a launch takes.
+/// The statuses of one device. The driver is never called under a lock that a launch takes.
 #[derive(Debug, Default)]
 pub(super) struct Statuses {
     slots: Mutex<Slots>,
-    /// One for each stream; one whose stream is gone stays until all in it is over.
+    /// One per stream; that of a dropped stream stays until all its launches are over.
     streams: Mutex<Vec<Arc<Watched>>>,
     told: Mutex<Vec<LateFailure>>,
-    /// Held by whoever asks the driver: the head of a stream is then taken by nobody else.
+    /// Held by the thread that queries the driver, so that no other thread removes the head of a queue.
     collecting: Mutex<()>,
-    /// Launches under way and failures not told: what there is to look at.
+    /// The number of launches under way plus failures not yet returned.
     open: AtomicUsize,
 }
 
 impl Statuses {
-    /// What a new stream keeps its launches in.
+    /// The queue of launches of a new stream.
     pub(super) fn watch(&self) -> Arc<Watched> {
         let watched = Arc::new(Watched::default());
         let mut streams = whole(&self.streams);
@@ -112,7 +112,7 @@ impl Statuses {
         watched
     }
 
-    /// A cleared slot. The device's context is current.
+    /// A cleared slot. The device's context must be current.
     pub(super) fn acquire(&self, driver: Driver) -> Result<Slot, DriverFailure> {
         let free = whole(&self.slots).free.pop();
         let mut slot = free.map_or_else(|| self.grow(driver), Ok)?;
@@ -125,32 +125,33 @@ impl Statuses {
         whole(&self.slots).free.push(slot);
     }
 
-    /// A kernel has been launched with the slot, and its event recorded behind it, on the stream of `watched`.
+    /// Records that a kernel was launched with the slot, and the slot's event after it, on the stream of `watched`.
     pub(super) fn launched(&self, watched: &Watched, slot: Slot, function: FunctionName, stream: u32, seq: u64) {
         self.open.fetch_add(1, Ordering::AcqRel);
         watched.lock().push_back(UnderWay { slot, function, stream, seq });
     }
 
-    /// Is there something to look at?
+    /// Whether there is anything to collect or return.
     pub(super) fn are_open(&self) -> bool {
         self.open.load(Ordering::Acquire) > 0
     }
 
-    /// Reads what has passed: asks of each stream for the oldest, until one has not passed. The device's context is current.
+    /// Reads the statuses of launches that are over: for each stream it queries the oldest, until one is not over. The device's context
+    /// must be current.
     ///
     /// # Errors
-    /// The driver cannot tell what has passed; what was read is kept.
+    /// The driver cannot say what is over; statuses that were read before are kept.
     pub(super) fn collect(&self, driver: Driver) -> Result<(), DriverFailure> {
         let _alone = whole(&self.collecting);
         let streams: SmallVec<[Arc<Watched>; 8]> = whole(&self.streams).iter().cloned().collect();
         for watched in &streams {
             let oldest = || watched.lock().front().map(|launch| launch.slot.passed);
             while let Some(passed) = oldest() {
-                // SAFETY: events of slots live as long as the statuses.
+                // SAFETY: the events of slots live as long as the statuses.
                 if !unsafe { driver.query_event(passed) }? {
                     break;
                 }
-                // The same: streams add behind it, and nobody else takes.
+                // This is still the front: the stream only appends, and no other thread removes.
                 let Some(UnderWay { slot, function, stream, seq }) = watched.lock().pop_front() else { break };
                 self.over(slot, function, stream, seq);
                 self.open.fetch_sub(1, Ordering::AcqRel);
@@ -159,7 +160,7 @@ impl Statuses {
         Ok(())
     }
 
-    /// Reads the slot of a launch that is known to be over.
+    /// Reads and frees the slot of a launch that is over.
     pub(super) fn over(&self, slot: Slot, function: FunctionName, stream: u32, seq: u64) {
         if let Some(failure) = failure(function, &slot, stream, seq) {
             self.open.fetch_add(1, Ordering::AcqRel);
@@ -168,20 +169,20 @@ impl Statuses {
         self.give_back(slot);
     }
 
-    /// What was read and not told yet.
+    /// Removes and returns the failures that were read.
     pub(super) fn take(&self) -> Vec<LateFailure> {
         let told = std::mem::take(&mut *whole(&self.told));
         self.open.fetch_sub(told.len(), Ordering::AcqRel);
         told
     }
 
-    /// Gives everything back to the driver. Its context is current, nothing is running.
+    /// Frees everything. The device's context must be current, and nothing may be running.
     pub(super) fn end(&mut self, driver: Driver) {
         let Slots { free, pages } = std::mem::take(&mut *whole(&self.slots));
         let streams = std::mem::take(&mut *whole(&self.streams));
         let under_way = streams.iter().flat_map(|watched| std::mem::take(&mut *watched.lock()));
         for slot in free.into_iter().chain(under_way.map(|launch| launch.slot)) {
-            // SAFETY: the event is the slot's own, and the slot is gone with this.
+            // SAFETY: the event belongs to this slot alone, and the slot is dropped here.
             let _ = unsafe { driver.destroy_event(slot.passed) };
         }
         for page in pages {
@@ -190,7 +191,7 @@ impl Statuses {
         }
     }
 
-    /// A page more of slots; one of them.
+    /// Adds a page of slots; returns one of them.
     fn grow(&self, driver: Driver) -> Result<Slot, DriverFailure> {
         let page = driver.allocate_host(PAGE, false)?;
         whole(&self.slots).pages.push(Page(page));
@@ -199,14 +200,14 @@ impl Statuses {
             Ok(Slot { status, passed: driver.create_event(false)? })
         };
         let first = slot(0)?;
-        // If the driver has no more events, what there is will do.
+        // If the driver gives no more events, the page has fewer slots.
         let others: Vec<Slot> = (1..PAGE / size_of::<Status>()).map_while(|at| slot(at).ok()).collect();
         whole(&self.slots).free.extend(others);
         Ok(first)
     }
 }
 
-/// No code here panics half way through a change, so a poisoned lock guards whole state.
+/// No code here panics while the state is inconsistent, so a poisoned lock guards valid state.
 fn whole<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }

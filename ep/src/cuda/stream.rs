@@ -1,8 +1,8 @@
-//! A CUDA stream: checks a command, plans it, and hands it to the driver.
+//! A CUDA stream: checks a command, plans it, and submits it to the driver.
 //!
-//! The driver runs a stream's commands in order and later; nothing here waits for it, but where a method says so. Giving a
-//! command allocates nothing in steady state: a plan is a value, a kernel's parameter is read before the driver's call
-//! returns, and events and statuses are reused.
+//! The driver runs a stream's commands in order, later. Nothing here waits for it, unless a method says so. In steady state, submitting a
+//! command allocates nothing: a plan is a value, a kernel's parameter is read before the driver's call returns, and events and statuses
+//! are reused.
 
 use std::panic::Location;
 use std::ptr;
@@ -17,45 +17,46 @@ use super::progress::Progress;
 use super::statuses::Watched;
 use super::times::Timed;
 use super::world::{Core, Opened, World};
-use crate::closure::InlineFn;
-use crate::cpu;
-use crate::device::DeviceKind;
-use crate::dtype::DType;
-use crate::error::{CallError, Error};
-use crate::event::EventId;
-use crate::fn_context::FnContext;
-use crate::kernel::KernelCall;
-use crate::label::Label;
-use crate::op::Op;
-use crate::operand::Operand;
-use crate::raw::{RawCall, RawFn};
-use crate::scalar::Scalar;
-use crate::stream::Stream;
+use crate::call::check::{check_copy, check_fill};
+use crate::call::closure::InlineFn;
+use crate::call::fn_context::FnContext;
+use crate::call::kernel::KernelCall;
+use crate::call::label::Label;
+use crate::call::operand::Operand;
+use crate::call::raw::{RawCall, RawFn};
+use crate::errors::call_error::CallError;
+use crate::errors::error::Error;
+use crate::names::device_id::DeviceKind;
+use crate::names::event_id::EventId;
+use crate::provider::stream::Stream;
+use crate::tensor::dtype::DType;
+use crate::tensor::op::Op;
+use crate::tensor::scalar::Scalar;
 
-/// A stream of a [`CudaDevice`](super::CudaDevice). Dropping it leaves what it has been given to run; one with cuBLAS waits
-/// for the device first, as cuBLAS does.
+/// A stream of a [`CudaDevice`](super::CudaDevice). Its queued commands still run after it is dropped. Dropping a stream with cuBLAS
+/// waits for the device, because cuBLAS does.
 #[derive(Debug)]
 pub(super) struct CudaStream {
-    /// Of its device.
+    /// The index of its device.
     index: usize,
     world: Arc<World>,
     handle: StreamHandle,
     progress: Arc<Progress>,
-    /// Its kernels under way that may fail.
+    /// Its launches under way that may fail.
     watched: Arc<Watched>,
-    /// The engine's numbers of the instruction that is being given.
+    /// The engine's numbers of the current instruction.
     stream: u32,
     seq: u64,
-    /// Its instructions that have no time yet, where times are wanted.
+    /// The times of its instructions, if requested.
     timed: Option<Arc<Timed>>,
-    /// What multiplies floats, where cuBLAS is there and wanted.
+    /// cuBLAS for products of floats, if it is available and not disabled.
     blas: Option<Blas>,
-    /// What it is and where it was issued, where somebody has said so.
+    /// Name and source location of the current instruction, if they were set.
     told: Option<(Arc<str>, &'static Location<'static>)>,
 }
 
 impl CudaStream {
-    /// The stream of this handle, which belongs to it from now on, as does `blas`.
+    /// A stream that owns `handle` and `blas` from now on.
     pub(super) fn new(
         index: usize,
         world: Arc<World>,
@@ -74,7 +75,7 @@ impl CudaStream {
         &self.world.cores[self.index]
     }
 
-    /// Gives the driver a command, in the device's context.
+    /// Calls the driver for a command, in the device's context.
     #[inline]
     fn give(
         &self,
@@ -86,14 +87,14 @@ impl CudaStream {
         let _current = core.enter(opened)?;
         command(self.world.driver, opened, self.handle).map_err(|failure| core.fail(failure))?;
         if self.world.config.sync_each_op {
-            // SAFETY: the stream is alive until it is dropped.
+            // SAFETY: the stream is alive until `self` is dropped.
             let over = unsafe { self.world.driver.synchronize_stream(self.handle) };
             over.map_err(|failure| core.fail_in(failure, Some(&self.instruction(what))))?;
         }
         Ok(())
     }
 
-    /// [`give`](CudaStream::give) of what an instruction is there for: when it runs is noted, where that is wanted.
+    /// [`give`](CudaStream::give) for the actual work of an instruction: its time is measured, if requested.
     #[inline]
     fn give_work(
         &self,
@@ -108,13 +109,13 @@ impl CudaStream {
         })
     }
 
-    /// Marks the begin of what comes next, where times are wanted. The device's context is current.
+    /// Marks the start of the next command, if times are requested. The device's context must be current.
     #[inline]
     fn begin_time(&self) -> Option<EventHandle> {
         self.timed.as_ref().and_then(|_| self.mark_time())
     }
 
-    /// Marks the end of what began there, if anything was given since. The device's context is current.
+    /// Marks the end of the command that started at `begun`, if it was submitted. The device's context must be current.
     #[inline]
     fn end_time(&self, begun: Option<EventHandle>, given: bool) {
         let (Some(timed), Some(start)) = (&self.timed, begun) else { return };
@@ -125,14 +126,14 @@ impl CudaStream {
         }
     }
 
-    /// Where the stream is now; nothing where that fails, as no instruction fails for want of a time.
+    /// Records a timing event on the stream. `None` if that fails, because a missing time must not fail an instruction.
     #[cold]
     fn mark_time(&self) -> Option<EventHandle> {
         let marked = self.core().times.mark(self.world.driver, self.handle);
         marked.inspect_err(|failure| log::debug!("no time: {} gave code {}", failure.call, failure.code())).ok()
     }
 
-    /// The instruction that is being given, for people.
+    /// The current instruction, for messages.
     #[cold]
     fn instruction(&self, what: &str) -> String {
         let CudaStream { stream, seq, .. } = self;
@@ -142,7 +143,7 @@ impl CudaStream {
         }
     }
 
-    /// Launches a kernel of ours.
+    /// Launches one of our kernels.
     #[inline]
     fn launch_planned(&self, what: &str, launch: Launch) -> Result<(), Error> {
         if launch.function.can_fail() {
@@ -150,19 +151,19 @@ impl CudaStream {
         }
         self.give_work(what, |driver, opened, stream| {
             let function = function(opened, &launch)?;
-            // SAFETY: the plan was made for this kernel, of operands that are as their maker promised.
+            // SAFETY: the plan was made for this kernel, from operands whose makers guarantee their memory.
             unsafe { launch_kernel(driver, function, stream, launch) }
         })
     }
 
-    /// Multiplies matrices by cuBLAS, if that is there and can; else by the kernel that was planned.
+    /// Multiplies matrices by cuBLAS if it is available and supports the product; otherwise by the planned kernel.
     fn multiply(&self, dtype: DType, launch: Launch) -> Result<(), Error> {
         let products = &self.core().products;
         if let (Some(blas), Some(gemm)) = (&self.blas, Gemm::of(dtype, &launch.arguments)) {
             let mut multiplied = false;
             self.give("matmul", |_, _, _| {
                 let begun = self.begin_time();
-                // SAFETY: the plan was made of operands of this dtype that are as their maker promised; the context is current.
+                // SAFETY: the plan was made from operands of this dtype whose makers guarantee their memory; the context is current.
                 match unsafe { blas.multiply(dtype, &gemm) } {
                     Ok(()) => multiplied = true,
                     Err(why) => why.log(),
@@ -180,26 +181,26 @@ impl CudaStream {
         Ok(())
     }
 
-    /// Launches a kernel of ours that may fail, with a status to tell of it.
+    /// Launches one of our kernels that may fail, with a status for the failure.
     fn launch_watched(&self, what: &str, mut launch: Launch) -> Result<(), Error> {
         let (name, statuses) = (launch.function, &self.core().statuses);
         self.give_work(what, |driver, opened, stream| {
             let function = function(opened, &launch)?;
             let slot = statuses.acquire(driver)?;
             launch.arguments.status = slot.address();
-            // SAFETY: as in `launch_planned`; the status is the launch's alone until its event has passed.
+            // SAFETY: as in `launch_planned`; the status belongs to this launch alone until its event has passed.
             if let Err(failure) = unsafe { launch_kernel(driver, function, stream, launch) } {
                 statuses.give_back(slot);
                 return Err(failure);
             }
-            // SAFETY: the event is the slot's, made in this context; the stream is alive.
+            // SAFETY: the event belongs to the slot and was made in this context; the stream is alive.
             match unsafe { driver.record(slot.passed(), stream) } {
                 Ok(()) => statuses.launched(&self.watched, slot, name, self.stream, self.seq),
                 // Nothing shows when it is over, so it is waited for.
                 // SAFETY: the stream is alive.
                 Err(_) => match unsafe { driver.synchronize_stream(stream) } {
                     Ok(()) => statuses.over(slot, name, self.stream, self.seq),
-                    // The slot is never free again: the device may still write it.
+                    // The slot is never reused, because the device may still write it.
                     Err(failure) => {
                         self.core().lose(format!("{} gave code {} behind a kernel", failure.call, failure.code()));
                     }
@@ -209,7 +210,7 @@ impl CudaStream {
         })
     }
 
-    /// The launch with the addresses by which kernels reach what its operands name.
+    /// The launch with the addresses at which kernels access the operands.
     #[inline]
     fn to_kernels(&self, mut launch: Launch) -> Launch {
         for view in &mut launch.arguments.views {
@@ -218,7 +219,7 @@ impl CudaStream {
         launch
     }
 
-    /// Errs where a copy would be staged by the driver and that is not wanted.
+    /// Returns an error if the driver would stage the copy and staging is disabled.
     fn check_pinned(&self, operand: &Operand) -> Result<(), Error> {
         let address = operand.ptr().addr();
         if self.world.config.strict_pinned && self.world.book.home(address).is_none() {
@@ -227,7 +228,7 @@ impl CudaStream {
         Ok(())
     }
 
-    /// Errs where the device's kernels do not reach the memory.
+    /// Returns an error if the device's kernels cannot access the memory.
     fn check_reach(&self, operand: &Operand) -> Result<(), Error> {
         let address = operand.ptr().addr();
         if self.world.reaches(self.index, address) {
@@ -238,7 +239,7 @@ impl CudaStream {
     }
 }
 
-/// Makes the context of a bound thread current again when it is dropped.
+/// A guard that makes the context of a bound thread current again when it is dropped.
 struct Again<'a> {
     driver: Driver,
     opened: &'a Opened,
@@ -246,12 +247,12 @@ struct Again<'a> {
 
 impl Drop for Again<'_> {
     fn drop(&mut self) {
-        // SAFETY: it was bound to this thread before, and a stream of it is in use. What fails here fails the next call.
+        // SAFETY: the context was bound to this thread before, and a stream of it is in use. The next call reports a failure.
         let _ = unsafe { self.opened.context.bind_again(self.driver) };
     }
 }
 
-/// The kernel of a launch; a name that has none is an invalid argument, as the driver would say.
+/// The kernel of a launch. A name without a kernel gives the error that the driver would return.
 #[inline]
 fn function(opened: &Opened, launch: &Launch) -> Result<FunctionHandle, DriverFailure> {
     opened.functions.get(launch.function).ok_or(DriverFailure::NO_FUNCTION)
@@ -262,7 +263,7 @@ fn function(opened: &Opened, launch: &Launch) -> Result<FunctionHandle, DriverFa
 /// # Safety
 /// * `function` is the one that the launch names, of a loaded module; its context is current.
 /// * The stream is alive.
-/// * The memory that the launch names is there, and nothing else uses it against the order of streams.
+/// * The memory that the launch names is valid, and other accesses to it are ordered by streams.
 #[inline]
 unsafe fn launch_kernel(
     driver: Driver,
@@ -272,7 +273,7 @@ unsafe fn launch_kernel(
 ) -> Result<(), DriverFailure> {
     let Launch { grid, block, shared_bytes, .. } = launch;
     let mut parameters = [ptr::from_mut(&mut launch.arguments).cast()];
-    // SAFETY: each of our kernels takes one parameter of this type; the rest is the caller's promise.
+    // SAFETY: each of our kernels takes one parameter of this type; the caller guarantees the rest.
     unsafe { driver.launch(function, &Extent { grid, block, shared_bytes }, stream, &mut parameters) }
 }
 
@@ -294,7 +295,7 @@ impl Stream for CudaStream {
             return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.core().id });
         }
         self.core().check()?;
-        // What the kernel's own check is shown are addresses of the device: the host makes no slice of them.
+        // The operands have device addresses, so the kernel's host-side check must not make slices of them.
         call.operands.iter_mut().for_each(Operand::set_shared);
         (call.kernel.run)(call)?;
         call.share_overlapping()?;
@@ -305,12 +306,12 @@ impl Stream for CudaStream {
         }
     }
 
-    /// Contiguous views of any memory are copied by the driver, between devices too; others by a kernel, which must reach
-    /// both sides. Where one side is pageable memory the driver stages it, and the call waits for the stream.
+    /// Contiguous views of any memory are copied by the driver, also between devices. Other views are copied by a kernel, which must be
+    /// able to access both sides. If one side is pageable memory, the driver stages it and the call waits for the stream.
     fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
         self.core().check()?;
-        // An empty view has an address that is nobody's.
-        if !cpu::check_copy(source, target)? || source.layout().elements() == 0 {
+        // The address of an empty view may belong to no region.
+        if !check_copy(source, target)? || source.layout().elements() == 0 {
             return Ok(());
         }
         self.check_pinned(source)?;
@@ -325,14 +326,14 @@ impl Stream for CudaStream {
         }
         let bytes = source.layout().elements() * source.dtype().size();
         let (from, to) = (source.ptr().addr() as u64, target.ptr().addr() as u64);
-        // SAFETY: operands promise their memory for as long as the command needs it; both were checked to have these
-        // bytes and not to overlap; the stream is alive and its context is current.
+        // SAFETY: the makers of the operands guarantee their memory as long as the command needs it. Both were checked to have these
+        // bytes and not to overlap. The stream is alive and its context is current.
         self.give_work("copy", |driver, _, stream| unsafe { driver.copy(to, from, bytes, stream) })
     }
 
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
         self.core().check()?;
-        cpu::check_fill(target, value)?;
+        check_fill(target, value)?;
         match plan_fill(target, value)? {
             Some(launch) => self.launch_planned("fill", self.to_kernels(launch)),
             None => Ok(()),
@@ -346,7 +347,7 @@ impl Stream for CudaStream {
 
     fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand]) -> Result<(), CallError> {
         FnContext::new(operands)?;
-        // A slice would be of memory that the host does not reach, or that queued commands still write.
+        // A slice would be of memory that the host cannot access, or that queued commands still write.
         for operand in operands.iter_mut() {
             operand.set_shared();
             operand.move_to(self.world.book.to_kernels(operand.ptr().addr()));
@@ -357,7 +358,7 @@ impl Stream for CudaStream {
         let (context, stream) = (opened.context.handle.raw(), self.handle.raw());
         let begun = self.begin_time();
         let result = {
-            // Also where the function panics.
+            // Restores the context also if the function panics.
             let _again = Again { driver: self.world.driver, opened };
             function(&RawCall { device: core.id, context, stream, operands })
         };
@@ -366,7 +367,7 @@ impl Stream for CudaStream {
             self.end_time(begun, false);
             return Err(CallError::Function(error));
         }
-        // The function's commands count as one of this stream.
+        // The function's commands count as one command of this stream.
         let counted = self.give("call", |_, _, _| {
             self.end_time(begun, true);
             Ok(())
@@ -376,7 +377,7 @@ impl Stream for CudaStream {
 
     fn record(&mut self, event: EventId) -> Result<(), Error> {
         let World { events, marks, .. } = &*self.world;
-        // A released event is refused before the driver is told.
+        // A released event is refused before the driver is called.
         events.is_recorded(event)?;
         self.give("record", |driver, _, stream| {
             let raw = marks.raw(event, self.index, || driver.create_event(false))?;
@@ -394,17 +395,17 @@ impl Stream for CudaStream {
             return Err(unrecorded);
         }
         let Some(mark) = self.world.marks.find(event) else {
-            // Released since, and its place taken by another.
+            // The event was released meanwhile, and its slot reused.
             self.world.events.is_recorded(event)?;
             return Err(unrecorded);
         };
-        // What a lost device has recorded never passes.
+        // A record of a lost device never passes.
         self.world.cores[mark.device].check()?;
-        // SAFETY: the event lives as long as the world, of whichever device; the stream is alive.
+        // SAFETY: the event lives as long as the world, on any device; the stream is alive.
         self.give("wait", |driver, _, stream| unsafe { driver.stream_wait(stream, mark.raw) })
     }
 
-    /// Waits for the device. A kernel that failed is told by [`take_failures`](crate::Device::take_failures) alone.
+    /// Waits for the device. Failures of kernels are reported only by [`take_failures`](crate::Device::take_failures).
     fn synchronize(&mut self) -> Result<(), Error> {
         let launched = self.progress.launched();
         // SAFETY: the stream is alive.
@@ -419,11 +420,11 @@ impl Drop for CudaStream {
         let Some(opened) = self.world.opened_already(self.index) else { return };
         let blas = self.blas.take();
         let Ok(_current) = self.core().enter(opened) else {
-            // In no context, or another's, it must not end.
+            // It must be destroyed only in its own context.
             return std::mem::forget(blas);
         };
         drop(blas);
-        // SAFETY: the stream is alive, and gone with this.
+        // SAFETY: the stream is alive, and is not used after this drop.
         let _ = unsafe { self.world.driver.destroy_stream(self.handle) };
     }
 }

@@ -1,14 +1,14 @@
-//! When instructions ran, by the device's own clock: only where somebody wants to know.
+//! The times at which instructions ran, by the device's clock, if requested.
 //!
-//! What a stream is given for an instruction stands between two events with timing. They are read once the second has passed,
-//! by whoever asks ([`Times::take`]), and used again. A time is counted from the device's *zero*, an event recorded when its
-//! first such stream was opened, so times of all streams of a device can be compared.
+//! The commands of an instruction are between two events with timing. The thread that calls [`Times::take`] reads them once the second
+//! has passed; then they are reused. A time counts from the device's *zero*, an event recorded when its first such stream was opened, so
+//! times of all streams of a device can be compared.
 //!
-//! The driver tells the milliseconds between two events as an `f32`, which is coarse for events that are far apart. So each
-//! stream has an event of its own, recorded when it was opened, and then counts from event to event: the pause since the last
-//! instruction's end, and the instruction. Therefore times of one stream never overlap.
+//! The driver returns the milliseconds between two events as an `f32`, which is coarse for events that are far apart. So each stream has
+//! an event of its own, recorded when it was opened, and adds up from event to event: the pause since the end of the last instruction,
+//! then the instruction. Therefore times of one stream never overlap.
 //!
-//! Nothing here fails an instruction: what cannot be marked or read has no time.
+//! Errors here never fail an instruction: an instruction that cannot be marked or read has no time.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 
 use super::driver::{Driver, DriverFailure, EventHandle, StreamHandle};
-use crate::device::Ran;
+use crate::provider::device::Ran;
 
-/// Nanoseconds in what the driver counts in.
+/// Nanoseconds per millisecond, the unit of the driver.
 const MILLISECOND: f64 = 1e6;
 
 /// An instruction between its two events.
@@ -33,35 +33,35 @@ struct Marked {
 
 #[derive(Debug)]
 struct Line {
-    /// The oldest first. The stream adds, whoever collects takes.
+    /// The oldest first. The stream appends; the thread that collects removes.
     marked: VecDeque<Marked>,
-    /// What the stream counts from: the event of its opening, or the end of what was read last.
+    /// The event from which the next pause is counted: that of the opening, or the end of the last instruction that was read.
     last: EventHandle,
-    /// Nanoseconds from the device's zero to `last`, once that is known.
+    /// Nanoseconds from the device's zero to `last`, once known.
     at: Option<f64>,
 }
 
-/// The instructions of one stream that have no time yet.
+/// The instructions of one stream whose times have not been read yet.
 #[derive(Debug)]
 pub(super) struct Timed(Mutex<Line>);
 
-/// The times of one device. No driver is called under a lock that a launch takes.
+/// The times of one device. The driver is never called under a lock that a launch takes.
 #[derive(Debug, Default)]
 pub(super) struct Times {
     zero: Mutex<Option<EventHandle>>,
     free: Mutex<Vec<EventHandle>>,
     /// Every event, in use or not.
     all: Mutex<Vec<EventHandle>>,
-    /// One for each stream; one whose stream is gone stays until all of it was read.
+    /// One per stream; that of a dropped stream stays until all of it has been read.
     streams: Mutex<Vec<Arc<Timed>>>,
     told: Mutex<Vec<Ran>>,
-    /// Held by whoever reads.
+    /// Held by the thread that reads.
     collecting: Mutex<()>,
 }
 
 impl Times {
-    /// What a new stream keeps its instructions in; `idle` is a stream with nothing on it. Waits for that one. The device's
-    /// context is current, and the streams are alive.
+    /// The times of a new stream. `idle` is a stream without commands, for which the first call waits. The device's context must be
+    /// current, and the streams alive.
     pub(super) fn open(
         &self,
         driver: Driver,
@@ -71,7 +71,7 @@ impl Times {
         let mut zero = whole(&self.zero);
         if zero.is_none() {
             *zero = Some(self.mark(driver, idle)?);
-            // SAFETY: the caller says that it is alive.
+            // SAFETY: the caller guarantees that the stream is alive.
             unsafe { driver.synchronize_stream(idle) }?;
         }
         drop(zero);
@@ -89,7 +89,7 @@ impl Times {
         Ok(timed)
     }
 
-    /// Marks this place of a stream, which is alive, of the current context.
+    /// Records an event on a stream, which must be alive and of the current context.
     pub(super) fn mark(&self, driver: Driver, stream: StreamHandle) -> Result<EventHandle, DriverFailure> {
         let free = whole(&self.free).pop();
         let event = match free {
@@ -100,22 +100,22 @@ impl Times {
                 new
             }
         };
-        // SAFETY: the event is one of this context, and alive as long as this is; the stream as the caller says.
+        // SAFETY: the event is of the current context and lives as long as `self`; the caller guarantees the stream.
         let recorded = unsafe { driver.record(event, stream) };
         recorded.map(|()| event).inspect_err(|_| self.give_back(event))
     }
 
-    /// Takes back an event that nobody will read.
+    /// Takes back an event that will not be read.
     pub(super) fn give_back(&self, event: EventHandle) {
         whole(&self.free).push(event);
     }
 
-    /// What was given to the stream between the two events was this instruction.
+    /// Assigns the commands between the two events to an instruction.
     pub(super) fn marked(&self, timed: &Timed, (start, end): (EventHandle, EventHandle), stream: u32, seq: u64) {
         whole(&timed.0).marked.push_back(Marked { start, end, stream, seq });
     }
 
-    /// The times that are known since the last call, of each stream in its order. The device's context is current.
+    /// The times that became known since the last call, in order for each stream. The device's context must be current.
     pub(super) fn take(&self, driver: Driver) -> Vec<Ran> {
         let _alone = whole(&self.collecting);
         let zero = *whole(&self.zero);
@@ -125,18 +125,18 @@ impl Times {
         std::mem::take(&mut *whole(&self.told))
     }
 
-    /// Reads what has passed of one stream.
+    /// Reads the instructions of one stream that have passed.
     fn collect(&self, driver: Driver, timed: &Timed, zero: EventHandle) {
         let next = || {
             let line = whole(&timed.0);
             line.marked.front().map(|marked| (*marked, line.last, line.at))
         };
         while let Some((Marked { start, end, stream, seq }, last, at)) = next() {
-            // SAFETY: events live as long as this.
+            // SAFETY: the events live as long as `self`.
             match unsafe { driver.query_event(end) } {
                 Ok(true) => {}
                 Ok(false) => return,
-                // It may have ended the device, where this is asked again and again: nothing of it is told any more.
+                // The device may be lost; other calls detect that. No further times of this stream are read now.
                 Err(_) => return,
             }
             // SAFETY: as above.
@@ -150,13 +150,13 @@ impl Times {
                 Ok::<_, DriverFailure>((begun + between(last, start)?.max(0.0), between(start, end)?.max(0.0)))
             };
             let read = read();
-            // The same: the stream adds behind it, and nobody else takes.
+            // This is still the front: the stream only appends, and no other thread removes.
             let mut line = whole(&timed.0);
             line.marked.pop_front();
             let spare = match read {
                 Ok((from, length)) => {
                     (line.last, line.at) = (end, Some(from + length));
-                    // A device's zero comes before all that its streams run.
+                    // The device's zero is before all commands of its timed streams, so a negative value is a rounding error.
                     let time = |at: f64| at.max(0.0) as u64;
                     whole(&self.told).push(Ran { stream, seq, start: time(from), end: time(from + length) });
                     last
@@ -171,16 +171,16 @@ impl Times {
         }
     }
 
-    /// Gives every event back to the driver. Its context is current, nothing is running.
+    /// Destroys every event. The device's context must be current, and nothing may be running.
     pub(super) fn end(&mut self, driver: Driver) {
         for event in std::mem::take(&mut *whole(&self.all)) {
-            // SAFETY: it was made for this device, in its context, and streams with times are gone.
+            // SAFETY: the event was made in this context, and all streams with times have been dropped.
             let _ = unsafe { driver.destroy_event(event) };
         }
     }
 }
 
-/// No code here panics half way through a change, so a poisoned lock guards whole state.
+/// No code here panics while the state is inconsistent, so a poisoned lock guards valid state.
 fn whole<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,20 +1,22 @@
-//! The device in front of another one.
+//! The device that wraps another one and injects faults.
 
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crate::device::{Device, DeviceId, DeviceInfo, LateFailure, Priority, Ran};
-use crate::error::Error;
-use crate::event::{EventId, EventPool};
+use crate::errors::error::Error;
 use crate::faults::plan::FaultPlan;
 use crate::faults::rule::{At, Fault, Point};
 use crate::faults::stream::FaultyStream;
-use crate::memory::{MemoryKind, MemoryStats, Region};
-use crate::stream::Stream;
+use crate::names::device_id::DeviceId;
+use crate::names::event_id::EventId;
+use crate::names::memory_kind::MemoryKind;
+use crate::provider::device::{Device, DeviceInfo, LateFailure, Priority, Ran};
+use crate::provider::event_pool::EventPool;
+use crate::provider::memory::{MemoryStats, Region};
+use crate::provider::stream::Stream;
 
-/// A device that fails where its [`FaultPlan`] says so, and else is the device that it wraps: same id, same memory, same
-/// events.
+/// A device that fails as its [`FaultPlan`] says, and otherwise behaves as the device that it wraps: same id, same memory, same events.
 #[derive(Debug)]
 pub struct FaultyDevice {
     inner: Arc<dyn Device>,
@@ -22,12 +24,12 @@ pub struct FaultyDevice {
 }
 
 impl FaultyDevice {
-    /// `inner` with the faults of `plan`. To be used instead of `inner`: what is done past it, the plan does not see.
+    /// Wraps `inner` with the faults of `plan`. Use it instead of `inner`: the plan does not see calls that bypass it.
     pub fn wrap(inner: Arc<dyn Device>, plan: &Arc<FaultPlan>) -> Arc<dyn Device> {
         Arc::new(FaultyDevice { inner, plan: Arc::clone(plan) })
     }
 
-    /// Injects what the plan has for a call that belongs to no instruction; errs instead of it.
+    /// Injects the fault of the plan for a call that belongs to no instruction; returns an error if the call must not be made.
     fn at(&self, point: Point, memory: Option<(MemoryKind, usize)>) -> Result<(), Error> {
         let device = self.id();
         let call = At { point, device, kind: memory.map(|(kind, _)| kind), label: None, place: 0 };
@@ -67,7 +69,7 @@ impl FaultyDevice {
     }
 }
 
-/// Which pool a device's events are of: ids are unique within one.
+/// The identity of a device's event pool: ids are unique within one pool.
 pub(super) fn pool_of(device: &dyn Device) -> usize {
     std::ptr::from_ref(device.events()).addr()
 }
@@ -101,12 +103,12 @@ impl Device for FaultyDevice {
     unsafe fn free(&self, region: Region) {
         if self.is_lost() {
             self.plan.drive(self.id());
-            // This thread comes after all that was queued, which a device that looks for races is told so.
+            // Queries order this thread after everything that was queued, for a device that detects races.
             for end in self.plan.ends(self.id()) {
                 let _ = self.inner.query(end);
             }
         }
-        // SAFETY: the caller's duties are the same.
+        // SAFETY: the caller has the same duties as the callee's.
         unsafe { self.inner.free(region) }
     }
 
@@ -118,7 +120,7 @@ impl Device for FaultyDevice {
         self.at(Point::CreateStream, None)?;
         let inner = Arc::new(Mutex::new(self.inner.create_stream_with(priority)?));
         self.plan.note_stream(&self.inner, &inner);
-        // Lost meanwhile: nobody may queue on it any more.
+        // The device may have been lost meanwhile; then nothing may be queued on the stream.
         self.plan.check(self.id())?;
         Ok(Box::new(FaultyStream::new(Arc::clone(&self.inner), inner, Arc::clone(&self.plan))))
     }

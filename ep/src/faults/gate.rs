@@ -1,10 +1,10 @@
-//! Gates: what stalls and held commands wait for.
+//! Gates: stalled calls and held commands wait for them.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// A door that is closed until a test opens it, for good. Clones are the same door.
+/// A gate that is closed until a test opens it, for good. Clones share one gate.
 #[derive(Clone, Default)]
 pub struct Gate(Arc<Inner>);
 
@@ -26,42 +26,42 @@ impl Gate {
         Gate::default()
     }
 
-    /// Opens it.
+    /// Opens the gate.
     pub fn open(&self) {
         self.lock().open = true;
         self.0.changed.notify_all();
     }
 
-    /// Is it open?
+    /// Whether it is open.
     pub fn is_open(&self) -> bool {
         self.lock().open
     }
 
-    /// How many calls have come to it, or have been held by it.
+    /// The number of calls that have arrived at the gate or are held by it.
     pub fn came(&self) -> usize {
         self.lock().came
     }
 
-    /// Waits until `count` calls have come to it, or until the deadline: then `false`.
+    /// Waits until `count` calls have arrived, or until the deadline; returns `false` at the deadline.
     pub fn wait_came(&self, count: usize, deadline: Option<Instant>) -> bool {
         self.wait_while(deadline, |state| state.came < count)
     }
 
-    /// Waits until it is open or `give_up` holds, which is asked again at each [`Gate::poke`]; or until the deadline:
-    /// then `false`.
+    /// Waits until the gate is open or `give_up` returns true, or until the deadline; returns `false` at the deadline. Each
+    /// [`Gate::poke`] calls `give_up` again.
     pub(super) fn pass(&self, deadline: Option<Instant>, give_up: impl Fn() -> bool) -> bool {
         self.wait_while(deadline, |state| !state.open && !give_up())
     }
 
-    /// Counts a call that has come.
+    /// Counts a call that has arrived.
     pub(super) fn arrive(&self) {
         self.lock().came += 1;
         self.0.changed.notify_all();
     }
 
-    /// Has everyone who waits look again.
+    /// Makes every waiter check again.
     pub(super) fn poke(&self) {
-        // Under the lock, so that nobody is between looking and sleeping.
+        // Under the lock, so that no waiter is between its check and its sleep.
         let _held = self.lock();
         self.0.changed.notify_all();
     }
@@ -88,14 +88,14 @@ impl Gate {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No code here panics half way through a change, so a poisoned lock guards whole state.
+        // No code here panics while the state is inconsistent, so a poisoned lock guards valid state.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Never waits: a plan is printed under its own lock.
+        // Never blocks, because a plan is printed under its own lock.
         match self.0.state.try_lock() {
             Ok(state) => write!(f, "Gate({}, {} came)", if state.open { "open" } else { "closed" }, state.came),
             Err(_) => f.write_str("Gate(in use)"),

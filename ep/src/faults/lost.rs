@@ -1,27 +1,29 @@
-//! Losing a device: what it had queued is driven to its end, so that nothing of it runs once the engine above, on hearing
-//! of the loss, frees memory.
+//! Losing a device: its queued commands are run to completion, so that none of them runs after the engine above has learnt of the loss
+//! and frees memory.
 //!
-//! Driving runs callers' functions and waits, so it must not happen
-//! * inside of a function that a wrapped stream runs: it would wait for itself. [`FaultPlan::inside`] knows the threads
-//!   that are in one; the next call on the device from outside makes up for it;
-//! * for ever: a function may wait for what the thread that loses the device does next. A stream that is not over in
+//! Running them calls the caller's functions and waits, so it must not happen
+//!
+//! * inside a function that a wrapped stream runs, which would wait for itself. `State::inside` records the threads that are in
+//!   one; the next call on the device from outside does the work instead;
+//! * without a limit: a function may wait for a later action of the thread that loses the device. A stream that has not completed after
 //!   [`PATIENCE`] is left, and tried again when memory is freed.
 
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::closure::InlineFn;
-use crate::device::{Device, DeviceId};
-use crate::error::Error;
-use crate::event::EventId;
+use crate::call::closure::InlineFn;
+use crate::call::fn_context::FnContext;
+use crate::errors::error::Error;
 use crate::faults::plan::{FaultPlan, Inner};
-use crate::fn_context::FnContext;
+use crate::names::device_id::DeviceId;
+use crate::names::event_id::EventId;
+use crate::provider::device::Device;
 
-/// How long a stream of a lost device is waited for: against hangs alone, what is queued in tests takes microseconds.
+/// How long to wait for a stream of a lost device. Only a bound on hangs: queued commands of tests take microseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A stream to be driven to its end, and its device.
+/// A stream to be run to completion, and its device.
 pub(super) struct Driven {
     device: Weak<dyn Device>,
     stream: Weak<Inner>,
@@ -36,18 +38,18 @@ impl Driven {
         self.stream.strong_count() == 0
     }
 
-    /// Drives it to its end; `false` if that is still to be done.
+    /// Runs the stream to completion; returns `false` if that must be tried again.
     fn drive(&self, ends: &mut Vec<EventId>) -> bool {
         let (Some(device), Some(stream)) = (self.device.upgrade(), self.stream.upgrade()) else {
             return true;
         };
-        // In the middle of a call: whoever makes it drives the device once more when it is over.
+        // A call of the stream is in progress: the thread that makes it runs the device to completion afterwards.
         let Ok(mut stream) = stream.try_lock() else {
             return false;
         };
         let end = device.events().acquire();
         if stream.record(end).is_err() {
-            // It takes nothing any more, so nothing of it is known to come.
+            // The stream refuses commands, so nothing more of it is known to run.
             let _ = device.events().release(end);
             return true;
         }
@@ -69,7 +71,7 @@ impl FaultPlan {
         self.drive(device);
     }
 
-    /// Errs if the device is lost; then what it had queued is over, as far as this thread may see to that.
+    /// Returns an error if the device is lost. Its queued commands have then completed, as far as this thread may wait for them.
     pub(super) fn check(&self, device: DeviceId) -> Result<(), Error> {
         let (reason, undriven) = {
             let state = self.lock();
@@ -84,7 +86,7 @@ impl FaultPlan {
         Err(Error::DeviceLost { device, reason })
     }
 
-    /// Drives what a lost device has queued to its end, unless this thread is inside of a function.
+    /// Runs the queued commands of a lost device to completion, unless this thread is inside a function.
     pub(super) fn drive(&self, device: DeviceId) {
         let streams = {
             let mut state = self.lock();
@@ -101,17 +103,17 @@ impl FaultPlan {
         state.streams.entry(device).or_default().extend(left);
     }
 
-    /// The events behind all that a lost device had queued. Whoever sees them passed comes after it.
+    /// The events after all commands that a lost device had queued. A thread that sees them passed is ordered after those commands.
     pub(super) fn ends(&self, device: DeviceId) -> Vec<EventId> {
         self.lock().ends.get(&device).cloned().unwrap_or_default()
     }
 
-    /// Events that the plan keeps on lost devices: no engine gives them back.
+    /// The number of events that the plan keeps on lost devices; no engine releases them.
     pub fn kept_events(&self) -> usize {
         self.lock().ends.values().map(Vec::len).sum()
     }
 
-    /// `function`, which is known to be running while it does.
+    /// Wraps `function` so that the plan knows the thread while it runs.
     pub(super) fn known(self: &Arc<Self>, mut function: InlineFn) -> InlineFn {
         let plan = Arc::clone(self);
         InlineFn::new(move |context: &mut FnContext<'_>| {

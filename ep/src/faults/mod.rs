@@ -1,8 +1,12 @@
-//! Fault injection: a device that fails where a test says so.
+//! Fault injection: a device that fails where a test asks for it.
 //!
-//! [`FaultyDevice`] stands in front of any [`Device`](crate::Device) and its streams, and asks a [`FaultPlan`] before
-//! each call. The plan holds [`Rule`]s: at which [`Point`], for which device, stream or instruction, how often, and
-//! which [`Fault`]. A plan without rules changes nothing, which the conformance suite checks.
+//! Layer: uses `names`, `tensor`, `errors`, `call`, `provider`; is used by no other folder.
+//!
+//! Main types: [`FaultyDevice`], [`FaultPlan`], [`Rule`], [`Fault`].
+//!
+//! [`FaultyDevice`] wraps any [`Device`](crate::Device) and its streams, and asks a [`FaultPlan`] before each call. The plan holds
+//! [`Rule`]s. A rule says at which [`Point`], for which device, stream or instruction, how often, and which [`Fault`]. A plan without
+//! rules changes nothing; the conformance suite checks that.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -28,25 +32,25 @@
 //! | fault | effect | points |
 //! |---|---|---|
 //! | [`Error`](Fault::Error), [`With`](Fault::With) | the call is not made and returns an error; nothing is written, an event stays unrecorded, a function's captures are dropped | all but `Begin` |
-//! | [`OutOfMemory`](Fault::OutOfMemory) | the same, with the error that engines react to | `Allocate` |
-//! | [`Panic`](Fault::Panic) | the call is not made and panics; at `Begin` that is a thread which dies between instructions | all |
-//! | [`Late`](Fault::Late) | the command is dropped, the call returns `Ok`, and [`take_failures`](crate::Device::take_failures) tells | `Launch`, `Copy`, `Fill`, `Call` |
+//! | [`OutOfMemory`](Fault::OutOfMemory) | the same, with the error to which engines react | `Allocate` |
+//! | [`Panic`](Fault::Panic) | the call is not made and panics; at `Begin` this is a thread that dies between instructions | all |
+//! | [`Late`](Fault::Late) | the command is dropped, the call returns `Ok`, and [`take_failures`](crate::Device::take_failures) reports the failure | `Launch`, `Copy`, `Fill`, `Call` |
 //! | [`Lost`](Fault::Lost) | this call and every later one of the device and its streams returns [`Error::DeviceLost`](crate::Error::DeviceLost) | all |
 //! | [`Stall`](Fault::Stall) | the calling thread blocks until the gate opens, then the call is made: a slow kernel, a driver that hangs | all |
-//! | [`Hold`](Fault::Hold) | the call is made, but nothing from there on is seen to pass until the gate opens: a slow command of a device that queues | all points of a stream |
+//! | [`Hold`](Fault::Hold) | the call is made, but no command from there on counts as passed until the gate opens: a slow command of a device that queues | all points of a stream |
 //!
 //! # Determinism
 //!
-//! Whether a rule with a [chance](Rule::chance) fires depends on the seed, the rule, and for a labelled command on its
-//! label and its place behind it: not on what other threads do. [`nth`](Rule::nth) counts calls as they come, so with
-//! several threads it is deterministic only if its filters leave the calls of one stream.
+//! Whether a rule with a [chance](Rule::chance) fires depends on the seed and the rule. For a labelled command it also depends on the
+//! label and the number of calls since, not on other threads. [`nth`](Rule::nth) counts calls as they come, so with several threads it is
+//! deterministic only if its filters select the calls of one stream.
 //!
 //! # A lost device
 //!
-//! What has been queued when a device is lost is driven to its end (a lost device may or may not have run it), so that
-//! nothing of it runs once the engine above, on hearing of the loss, frees memory. Where the thread that loses it is
-//! inside of a function that the device runs, the next call from outside does so. [`Device::free`] works on, as giving
-//! memory back cannot fail. Each stream of a lost device keeps one event for good.
+//! When a device is lost, its queued commands are run to completion (a real lost device may or may not have run them), so that none of
+//! them runs after the engine above has learnt of the loss and frees memory. If the thread that loses the device is inside a function
+//! that the device runs, the next call from outside does this. [`Device::free`] still works, because freeing memory cannot fail. Each
+//! stream of a lost device keeps one event for good.
 //!
 //! [`Device::free`]: crate::Device::free
 

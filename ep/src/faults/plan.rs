@@ -1,22 +1,23 @@
-//! The plan: rules, what they have done, and which devices are lost.
+//! The plan: rules, the faults that were injected, and the lost devices.
 //!
 //! Invariants:
-//! * [`State`] is only touched under its lock, and no device, gate or caller's code is called under it: who waits at a
-//!   gate asks the plan under the gate's lock;
-//! * a device that is lost stays so.
+//! * [`State`] is only accessed under its lock. No device, gate or caller's code is called under that lock, because a waiter at a gate
+//!   asks the plan under the gate's lock.
+//! * A lost device stays lost.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
-use crate::device::{Device, DeviceId, LateFailure};
-use crate::event::EventId;
+use crate::call::label::Label;
 use crate::faults::gate::Gate;
 use crate::faults::lost::Driven;
 use crate::faults::rule::{At, Fault, Often, Point, Rule, RuleError};
-use crate::label::Label;
-use crate::stream::Stream;
+use crate::names::device_id::DeviceId;
+use crate::names::event_id::EventId;
+use crate::provider::device::{Device, LateFailure};
+use crate::provider::stream::Stream;
 
 /// A stream behind a faulty one. The lock is held during each of its calls.
 pub(super) type Inner = Mutex<Box<dyn Stream>>;
@@ -24,13 +25,13 @@ pub(super) type Inner = Mutex<Box<dyn Stream>>;
 /// A fault that has been injected.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fired {
-    /// At which call.
+    /// The kind of call.
     pub point: Point,
     /// The [name](Fault::name) of the fault.
     pub fault: &'static str,
-    /// On which device.
+    /// The device.
     pub device: DeviceId,
-    /// The instruction that the call belonged to, if a stream had been told.
+    /// The instruction of the call, if a label had been set.
     pub label: Option<Label>,
 }
 
@@ -44,8 +45,8 @@ impl fmt::Display for Fired {
     }
 }
 
-/// Which faults are injected where. Shared by any number of [`FaultyDevice`](crate::faults::FaultyDevice)s; rules may be
-/// added while they are in use. Thread safe.
+/// The faults to inject, and where. Shared by any number of [`FaultyDevice`](crate::faults::FaultyDevice)s; rules may be added while they
+/// are in use. Thread-safe.
 pub struct FaultPlan {
     seed: u64,
     state: Mutex<State>,
@@ -57,18 +58,18 @@ pub(super) struct State {
     stopped: bool,
     fired: Vec<Fired>,
     pub(super) lost: HashMap<DeviceId, String>,
-    /// Lost devices whose streams nobody has driven to their end yet.
+    /// Lost devices whose streams have not been run to completion yet.
     pub(super) undriven: HashSet<DeviceId>,
-    /// Streams to be driven to their end when their device is lost.
+    /// Streams to be run to completion when their device is lost.
     pub(super) streams: HashMap<DeviceId, Vec<Driven>>,
-    /// Events behind all that lost devices had queued.
+    /// The events after all commands that lost devices had queued.
     pub(super) ends: HashMap<DeviceId, Vec<EventId>>,
-    /// Threads inside of a function that a wrapped stream runs, and how deep.
+    /// Threads inside a function that a wrapped stream runs, with the nesting depth.
     pub(super) inside: HashMap<ThreadId, usize>,
     late: HashMap<DeviceId, Vec<LateFailure>>,
     /// Records behind a held command, by pool and event.
     held: HashMap<(usize, EventId), Vec<Gate>>,
-    /// Every gate that something may wait at, to wake it when a device is lost.
+    /// Every gate with possible waiters, to wake them when a device is lost.
     pub(super) holding: Vec<Gate>,
 }
 
@@ -83,18 +84,18 @@ impl FaultPlan {
         Arc::new(FaultPlan { seed, state: Mutex::default() })
     }
 
-    /// Adds a rule. Where several fire at one call, the one that was added first does; the others have counted the call.
+    /// Adds a rule. If several rules fire at one call, the one that was added first is used; the others have counted the call.
     ///
     /// # Errors
     ///
-    /// A [`RuleError`] for a rule that could never do what it says.
+    /// A [`RuleError`] for a rule that can never have its effect.
     pub fn add(&self, rule: Rule) -> Result<(), RuleError> {
         rule.check()?;
         self.lock().rules.push((rule, 0));
         Ok(())
     }
 
-    /// Injects nothing more, and opens every gate that a rule names: from here on everything that is not lost works.
+    /// Stops injecting faults, and opens every gate that a rule names. From then on everything works, except on lost devices.
     pub fn stop(&self) {
         let gates: Vec<Gate> = {
             let mut state = self.lock();
@@ -105,17 +106,17 @@ impl FaultPlan {
         gates.iter().for_each(Gate::open);
     }
 
-    /// What has been injected, in the order in which it was.
+    /// The faults that were injected, in order.
     pub fn fired(&self) -> Vec<Fired> {
         self.lock().fired.clone()
     }
 
-    /// Has this device been lost?
+    /// Whether this device has been lost.
     pub fn is_lost(&self, device: DeviceId) -> bool {
         self.lock().lost.contains_key(&device)
     }
 
-    /// What to do at a call. Counts it.
+    /// Counts a call; returns the fault to inject.
     pub(super) fn at(&self, call: &At<'_>) -> Option<Fault> {
         let mut state = self.lock();
         if state.stopped || state.lost.contains_key(&call.device) {
@@ -147,7 +148,7 @@ impl FaultPlan {
         found
     }
 
-    /// Notes a stream, which is driven to its end if the device is lost.
+    /// Adds a stream, to be run to completion if the device is lost.
     pub(super) fn note_stream(&self, device: &Arc<dyn Device>, stream: &Arc<Inner>) {
         let mut state = self.lock();
         let streams = state.streams.entry(device.id()).or_default();
@@ -170,7 +171,7 @@ impl FaultPlan {
         }
     }
 
-    /// An event has been recorded behind commands that these gates hold.
+    /// Stores the gates that hold the commands before a record of an event.
     pub(super) fn note_record(&self, pool: usize, event: EventId, gates: &[Gate]) {
         let mut state = self.lock();
         if gates.is_empty() {
@@ -180,15 +181,15 @@ impl FaultPlan {
         }
     }
 
-    /// The gates that hold an event and are closed.
+    /// The closed gates that hold an event.
     pub(super) fn holders(&self, pool: usize, event: EventId) -> Vec<Gate> {
-        // Gates are looked at outside of the lock: who waits at one asks the plan under the gate's lock.
+        // Gates are checked without the plan's lock, because a waiter at a gate asks the plan under the gate's lock.
         let mut gates = self.lock().held.get(&(pool, event)).cloned().unwrap_or_default();
         gates.retain(|gate| !gate.is_open());
         gates
     }
 
-    /// A number in 0..1 that depends on nothing but the seed, the rule and the call.
+    /// A number in 0..1 that depends only on the seed, the rule and the call.
     fn draw(&self, rule: u64, number: u64, call: &At<'_>) -> f64 {
         let device = (call.device.kind as u64) << 32 | u64::from(call.device.index);
         let place = match call.label {
@@ -203,7 +204,7 @@ impl FaultPlan {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // No code here panics half way through a change, so a poisoned lock guards whole state.
+        // No code here panics while the state is inconsistent, so a poisoned lock guards valid state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,14 +1,14 @@
-//! Rules: which fault, at which calls.
+//! Rules: a fault, and the calls at which it is injected.
 
 use std::fmt;
 
-use crate::device::DeviceId;
-use crate::error::Error;
+use crate::call::label::Label;
+use crate::errors::error::Error;
 use crate::faults::gate::Gate;
-use crate::label::Label;
-use crate::memory::MemoryKind;
+use crate::names::device_id::DeviceId;
+use crate::names::memory_kind::MemoryKind;
 
-/// A call of a device or of a stream at which a fault can be.
+/// A call of a device or of a stream at which a fault can be injected.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Point {
     /// [`Device::allocate`](crate::Device::allocate).
@@ -54,7 +54,7 @@ impl Point {
         Point::Synchronize,
     ];
 
-    /// Its name, such as `"launch"`.
+    /// The name, such as `"launch"`.
     pub const fn name(self) -> &'static str {
         match self {
             Point::Allocate => "allocate",
@@ -72,12 +72,12 @@ impl Point {
         }
     }
 
-    /// Is it a call of a stream?
+    /// Whether it is a call of a stream.
     pub const fn is_of_stream(self) -> bool {
         !matches!(self, Point::Allocate | Point::CreateStream | Point::Query | Point::HostWait)
     }
 
-    /// Is it a call of a stream that works on memory?
+    /// Whether it is a call of a stream that works on memory.
     pub const fn is_work(self) -> bool {
         matches!(self, Point::Launch | Point::Copy | Point::Fill | Point::Call)
     }
@@ -89,29 +89,29 @@ impl fmt::Display for Point {
     }
 }
 
-/// What goes wrong. The [module](crate::faults) says what each does.
+/// A fault. The [module](crate::faults) has a table of their effects.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// [`Error::Injected`](crate::Error::Injected), which names the point.
     Error,
-    /// This error.
+    /// The given error.
     With(Error),
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), as if the machine gave no more.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), as if the machine had no more memory.
     OutOfMemory,
-    /// A failure that is told later.
+    /// A failure that is reported later.
     Late,
-    /// A panic. It does not reach the panic hook, so that nothing is printed.
+    /// A panic. It bypasses the panic hook, so that nothing is printed.
     Panic,
-    /// The device does nothing more.
+    /// The device stops working.
     Lost,
     /// The calling thread blocks until the gate opens.
     Stall(Gate),
-    /// Nothing from here on passes until the gate opens.
+    /// No command from this one on passes until the gate opens.
     Hold(Gate),
 }
 
 impl Fault {
-    /// Its name, such as `"late"`.
+    /// The name, such as `"late"`.
     pub const fn name(&self) -> &'static str {
         match self {
             Fault::Error => "error",
@@ -125,7 +125,7 @@ impl Fault {
         }
     }
 
-    /// Can it be at `point`?
+    /// Whether it can be injected at `point`.
     pub const fn fits(&self, point: Point) -> bool {
         match self {
             Fault::Error | Fault::With(_) => !matches!(point, Point::Begin),
@@ -137,10 +137,10 @@ impl Fault {
     }
 }
 
-/// A rule that would never do what it says.
+/// A rule that can never have its effect.
 #[derive(Clone, PartialEq, thiserror::Error)]
 pub enum RuleError {
-    /// A fault that the call cannot have.
+    /// A fault that the call does not support.
     #[error("{fault} cannot be injected at {point}; the documentation of `faults` has the table of what can")]
     Unfit {
         /// The [name](Fault::name) of the fault.
@@ -148,23 +148,23 @@ pub enum RuleError {
         /// The call.
         point: Point,
     },
-    /// A filter for instructions on a call that belongs to none.
+    /// A filter for instructions, for a call that belongs to none.
     #[error("{point} belongs to no instruction: a rule for it cannot ask for a stream, a number or a name")]
     Unlabelled {
         /// The call.
         point: Point,
     },
-    /// Not a probability.
+    /// A chance that is not a probability.
     #[error("a chance must be between 0 and 1, found {chance}")]
     Chance {
-        /// What was given.
+        /// The given chance.
         chance: f64,
     },
 }
 
 crate::debug_as_display!(RuleError);
 
-/// One fault and the calls it is for: all that match every filter, then as often as said.
+/// A fault and the calls at which it is injected: of the calls that match every filter, those that the frequency selects.
 #[derive(Clone, Debug)]
 pub struct Rule {
     pub(super) point: Point,
@@ -177,7 +177,7 @@ pub struct Rule {
     named: Option<String>,
 }
 
-/// Which of the calls that match.
+/// The selection among the matching calls.
 #[derive(Copy, Clone, Debug)]
 pub(super) enum Often {
     Each,
@@ -188,28 +188,28 @@ pub(super) enum Often {
 }
 
 impl Rule {
-    /// `fault` at each call at `point`.
+    /// Injects `fault` at each call at `point`.
     pub fn new(point: Point, fault: Fault) -> Rule {
         let often = Often::Each;
         Rule { point, fault, often, device: None, kind: None, stream: None, seq: None, named: None }
     }
 
-    /// Only at the `n`-th of the calls that match, counted from 0.
+    /// Only at the `n`-th matching call, counted from 0.
     pub fn nth(self, n: u64) -> Rule {
         Rule { often: Often::Nth(n), ..self }
     }
 
-    /// Only at the `n`-th of the calls that match, counted from 0, and those after it.
+    /// Only at the `n`-th matching call, counted from 0, and at those after it.
     pub fn from(self, n: u64) -> Rule {
         Rule { often: Often::From(n), ..self }
     }
 
-    /// Only at every `n`-th of the calls that match: the last of each `n`. 0 is taken as 1.
+    /// Only at every `n`-th matching call: the last of each `n`. 0 is taken as 1.
     pub fn every(self, n: u64) -> Rule {
         Rule { often: Often::Every(n.max(1)), ..self }
     }
 
-    /// Only with this probability, by the seed of the plan.
+    /// Only with this probability, drawn by the seed of the plan.
     pub fn chance(self, chance: f64) -> Rule {
         Rule { often: Often::Chance(chance), ..self }
     }
@@ -224,17 +224,17 @@ impl Rule {
         Rule { kind: Some(kind), ..self }
     }
 
-    /// Only for instructions of the stream that [`Label::stream`](crate::Label) names.
+    /// Only for instructions of this stream, by [`Label::stream`](crate::Label).
     pub fn stream(self, stream: u32) -> Rule {
         Rule { stream: Some(stream), ..self }
     }
 
-    /// Only for instructions that [`Label::seq`](crate::Label) numbers so.
+    /// Only for instructions with this number, by [`Label::seq`](crate::Label).
     pub fn seq(self, seq: u64) -> Rule {
         Rule { seq: Some(seq), ..self }
     }
 
-    /// Only for instructions that [`Label::what`](crate::Label) calls so.
+    /// Only for instructions with this name, by [`Label::what`](crate::Label).
     pub fn named(self, what: &str) -> Rule {
         Rule { named: Some(what.to_owned()), ..self }
     }
@@ -272,6 +272,6 @@ pub(super) struct At<'a> {
     pub(super) device: DeviceId,
     pub(super) kind: Option<MemoryKind>,
     pub(super) label: Option<&'a Label>,
-    /// How many calls the stream had since its label was told.
+    /// The number of calls of the stream since its label was set.
     pub(super) place: u64,
 }

@@ -1,23 +1,25 @@
-//! The stream in front of another one.
+//! The stream that wraps another one and injects faults.
 
 use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use crate::closure::InlineFn;
-use crate::device::{Device, DeviceId, LateCause, LateFailure};
-use crate::error::{CallError, Error};
-use crate::event::EventId;
+use crate::call::closure::InlineFn;
+use crate::call::kernel::KernelCall;
+use crate::call::label::Label;
+use crate::call::operand::Operand;
+use crate::call::raw::RawFn;
+use crate::errors::call_error::CallError;
+use crate::errors::error::Error;
 use crate::faults::device::pool_of;
 use crate::faults::gate::Gate;
 use crate::faults::plan::{FaultPlan, Inner};
 use crate::faults::rule::{At, Fault, Point};
-use crate::kernel::KernelCall;
-use crate::label::Label;
-use crate::operand::Operand;
-use crate::raw::RawFn;
-use crate::scalar::Scalar;
-use crate::stream::Stream;
+use crate::names::device_id::DeviceId;
+use crate::names::event_id::EventId;
+use crate::provider::device::{Device, LateCause, LateFailure};
+use crate::provider::stream::Stream;
+use crate::tensor::scalar::Scalar;
 
 /// A stream of a [`FaultyDevice`](crate::faults::FaultyDevice).
 pub(super) struct FaultyStream {
@@ -25,13 +27,13 @@ pub(super) struct FaultyStream {
     inner: Arc<Inner>,
     plan: Arc<FaultPlan>,
     label: Option<Label>,
-    /// Calls since `label` was told.
+    /// The number of calls since `label` was set.
     place: u64,
-    /// What holds commands of this stream, or commands of others that it waits for.
+    /// The gates that hold commands of this stream, or commands of other streams that it waits for.
     gates: Vec<Gate>,
 }
 
-/// What is left to do of a command.
+/// Whether the command is still to be made.
 enum Next {
     Run,
     Skip,
@@ -46,7 +48,7 @@ impl FaultyStream {
         self.device.id()
     }
 
-    /// Injects what the plan has for this call; errs instead of it, or says that it is to be skipped.
+    /// Injects the fault of the plan for this call. Returns an error, or whether the call is to be made.
     fn at(&mut self, point: Point) -> Result<Next, Error> {
         let device = self.id();
         let call = At { point, device, kind: None, label: self.label.as_ref(), place: self.place };
@@ -93,8 +95,8 @@ impl FaultyStream {
         }
     }
 
-    /// A call of the stream behind this one. What it queues while another thread loses the device is driven to its end
-    /// here, as that thread could not.
+    /// Calls the wrapped stream. If another thread loses the device meanwhile, the commands that this call queued are run to completion
+    /// here, because the other thread could not do it.
     fn inner<T>(&self, call: impl FnOnce(&mut dyn Stream) -> T) -> T {
         let mut inner: MutexGuard<'_, Box<dyn Stream>> = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let result = call(&mut **inner);
@@ -110,7 +112,7 @@ impl Stream for FaultyStream {
     fn begin(&mut self, label: &Label) {
         self.label = Some(label.clone());
         self.place = 0;
-        // A loss is told by the next call, which can return it.
+        // A loss is reported by the next call, which can return it.
         if self.at(Point::Begin).is_ok() {
             self.inner(|inner| inner.begin(label));
         }
@@ -164,8 +166,8 @@ impl Stream for FaultyStream {
     fn record(&mut self, event: EventId) -> Result<(), Error> {
         self.at(Point::Record)?;
         self.hold(&[]);
-        // Before the record: nobody may see it passed in between. An earlier record of the event keeps its own gates if
-        // this one is refused.
+        // Before the record, so that no thread sees it as passed in between. If the record is refused, an earlier record of the event
+        // keeps its own gates.
         let pool = pool_of(&*self.device);
         let before = self.plan.holders(pool, event);
         self.plan.note_record(pool, event, &self.gates);

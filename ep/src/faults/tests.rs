@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::*;
 
-/// Against hangs alone.
+/// A bound on hangs only.
 fn soon() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(20))
 }
@@ -27,7 +27,7 @@ fn planned(rules: impl IntoIterator<Item = Rule>) -> (Arc<FaultPlan>, Arc<dyn De
 
 fn over(memory: &mut [u8], access: Access) -> Operand {
     let layout = Layout::contiguous(Shape::new(&[memory.len()]).unwrap());
-    // SAFETY: the view is of the whole memory, which the test keeps alive and touches only between commands.
+    // SAFETY: the view is of the whole memory, which the test keeps alive and accesses only between commands.
     unsafe { Operand::new(memory.as_mut_ptr(), DType::U8, layout, access) }
 }
 
@@ -149,7 +149,7 @@ fn a_panic_stands_instead_of_the_call() {
     drop(function);
     assert!(dropped.load(Ordering::SeqCst));
     assert!(catch_unwind(AssertUnwindSafe(|| begin(&mut *stream, 2, "x"))).is_err());
-    // A panic breaks nothing: no lock is held over it.
+    // A panic leaves everything usable: no lock is held over it.
     begin(&mut *stream, 3, "y");
     fill(&mut *stream, &mut [0; 2], 1).unwrap();
 }
@@ -199,7 +199,7 @@ fn filters_pick_calls_by_device_stream_number_and_name() {
     let mut there = other.create_stream().unwrap();
     let mut memory = [0; 2];
     assert!(fill(&mut *there, &mut memory, 1).is_err());
-    assert!(fill(&mut *here, &mut memory, 1).is_ok(), "no label: no filter on one matches");
+    assert!(fill(&mut *here, &mut memory, 1).is_ok(), "a filter on labels matches no call without a label");
     begin(&mut *here, 0, "good");
     assert!(fill(&mut *here, &mut memory, 1).is_ok());
     begin(&mut *here, 0, "bad");
@@ -391,7 +391,7 @@ fn rules_that_could_not_do_what_they_say_are_refused() {
     }
 }
 
-/// A simulated device behind `plan`, and what finds its races.
+/// A simulated device behind `plan`, and the detector of its races.
 fn simulated(plan: &Arc<FaultPlan>) -> (Arc<dyn Device>, Arc<races::Detector>) {
     let detector = Arc::new(races::Detector::new());
     let world = sim::SimWorld::new(sim::SimConfig::default(), Arc::clone(&detector));
@@ -405,7 +405,7 @@ fn what_is_queued_when_a_device_is_lost_touches_nothing_afterwards() {
     let mut streams = [device.create_stream().unwrap(), device.create_stream().unwrap()];
     let region = device.allocate(MemoryKind::Device, 64).unwrap();
     let layout = Layout::contiguous(Shape::new(&[64]).unwrap());
-    // SAFETY: the whole region, which is freed once the device says that nothing more runs on it.
+    // SAFETY: the view is of the whole region, which is freed once the device reports that nothing more runs on it.
     let mut target = unsafe { Operand::new(region.base(), DType::U8, layout, Access::Write) };
     let ran = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&ran);
@@ -445,7 +445,7 @@ fn a_device_lost_by_a_function_that_it_runs_is_driven_to_its_end() {
     stream.call(&mut loses, &mut []).unwrap();
     stream.record(event).unwrap();
     stream.call(&mut behind, &mut []).unwrap();
-    // Whoever waits runs the function, and with it loses the device in the middle of a command of it.
+    // The waiting thread runs the function, and thereby loses the device in the middle of a command.
     assert!(is_lost(device.wait(event, soon())));
     assert!(is_lost(stream.synchronize()));
     assert!(last.load(Ordering::SeqCst));

@@ -1,28 +1,29 @@
-//! What is known about a run of bytes, and the judgement of one access of it.
+//! The state of a run of bytes, and the check of one access to it.
 //!
-//! Kept per run: the life that the bytes belong to, whether something has written them in it, the last write, and the
-//! last read of each actor since then. Accesses stay when the life changes, so that races across reuse are seen. An
-//! access replaces what it comes after; where it does not come after it, that is the finding.
+//! A run keeps its allocation, whether it has been written in that allocation, the last write, and the last read of each actor since
+//! then. The accesses are kept when the allocation changes, so that races across reuse are found. An access replaces those that are
+//! ordered before it; an access that is not ordered after a kept one is a finding.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::label::Label;
-use crate::operand::Access;
-use crate::races::clock::{ActorId, Clock};
+use crate::call::label::Label;
+use crate::call::operand::Access;
+use crate::names::actor_id::ActorId;
+use crate::races::clock::Clock;
 use crate::races::finding::FindingKind;
 
 /// The state of a run of bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Bytes {
-    /// The region that they lie in.
+    /// The number of the region.
     pub(super) region: u64,
-    /// The life that they belong to; 0 before the first.
+    /// The number of the allocation; 0 before the first.
     pub(super) life: u64,
     written: bool,
     last_write: Option<Mark>,
-    /// At most one per actor; more where that was several, one after the other.
+    /// At most one read per actor; more if the actor was reused for several parties.
     reads: SmallVec<[Mark; 2]>,
 }
 
@@ -43,7 +44,7 @@ impl PartialEq for Mark {
     }
 }
 
-/// An access to be judged.
+/// An access to be checked.
 pub(super) struct Visit<'a> {
     pub(super) actor: ActorId,
     pub(super) clock: &'a Clock,
@@ -61,16 +62,16 @@ impl Visit<'_> {
     }
 }
 
-/// What is wrong with an access, and the earlier access that it is wrong with.
+/// The kind of fault of an access, and the earlier access that it conflicts with.
 pub(super) type Fault = (FindingKind, Option<Mark>);
 
 impl Bytes {
-    /// Bytes that came from the driver: nobody's, and not written.
+    /// Bytes fresh from the driver: in no allocation, and not written.
     pub(super) fn fresh(region: u64) -> Bytes {
         Bytes { region, life: 0, written: false, last_write: None, reads: SmallVec::new() }
     }
 
-    /// Judges an access in `life` and enters it. An access of a life that has been followed by another is not entered.
+    /// Checks an access of allocation `life` and records it. An access of an older allocation than the current one is not recorded.
     pub(super) fn visit(&mut self, visit: &Visit<'_>, life: u64) -> Option<Fault> {
         if life < self.life {
             let fault = self.unordered(visit, true).map(|mark| (FindingKind::ReuseRace, Some(mark)));
@@ -89,7 +90,7 @@ impl Bytes {
             })
         });
         if visit.access.reads() && !self.written {
-            // Said once: the bytes count as written from here on.
+            // Reported once: from here on the bytes count as written.
             fault = fault.or(Some((FindingKind::NeverWritten, None)));
             self.written = true;
         }
@@ -97,18 +98,18 @@ impl Bytes {
         fault
     }
 
-    /// Judges giving the bytes back: like a write of all of them.
+    /// Checks the return of the bytes to the driver, which counts as a write of all of them.
     pub(super) fn leave(&self, visit: &Visit<'_>) -> Option<Fault> {
         self.unordered(visit, true).map(|mark| (FindingKind::FreedInUse, Some(mark)))
     }
 
-    /// A kept access that `visit` does not come after: the last write, or, for a write, a read since then.
+    /// A kept access that is not ordered before `visit`: the last write, or, `with_reads`, a read since then.
     fn unordered(&self, visit: &Visit<'_>, with_reads: bool) -> Option<Mark> {
         let reads = self.reads.iter().filter(|_| with_reads);
         self.last_write.iter().chain(reads).find(|mark| !visit.comes_after(mark)).cloned()
     }
 
-    /// Some access that is kept, the last write rather than a read.
+    /// A kept access: the last write, else a read.
     fn latest(&self) -> Option<&Mark> {
         self.last_write.as_ref().or(self.reads.first())
     }

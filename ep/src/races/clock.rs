@@ -1,32 +1,29 @@
-//! Vector clocks: what each actor is known to come after.
+//! Vector clocks: for each actor, the accesses of all actors that are ordered before it.
 //!
-//! An actor is a stream or a host thread: something whose accesses are ordered among themselves; or it is one instruction of
-//! an unordered stream, and [restarts](Clock::restart) as another when that is over. It counts *epochs*, and
-//! an access is named by its actor and the epoch in which it was made. A clock holds, for each actor, the last epoch
-//! whose accesses are known to come before. An actor's own epoch ends at each release, so that a moment never covers
-//! what the actor does after it.
+//! An actor is a stream or a host thread, whose accesses are ordered among themselves. It can also stand for one instruction of an
+//! unordered stream, and [restarts](Clock::restart) for the next one. An actor counts *epochs*; an access is named by its actor and the
+//! epoch in which it was made. A clock holds, for each actor, the last epoch whose accesses are ordered before. An actor's epoch ends at
+//! each release, so that a moment never covers what the actor does afterwards.
 //!
-//! The scheme is that of FastTrack (Flanagan and Freund, PLDI 2009), with 64-bit epochs, which never run out.
+//! The scheme is FastTrack (Flanagan and Freund, PLDI 2009), with 64-bit epochs, which never overflow in practice.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-/// A stream or a host thread, as the detector knows it. Valid for the detector that gave it.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct ActorId(pub(super) u32);
+use crate::names::actor_id::ActorId;
 
-/// What an actor had done, and come after, when it released. Everything that acquires it comes after that.
+/// A snapshot of an actor's clock at a release. Every actor that acquires it is ordered after all that it covers.
 ///
-/// The default moment is before everything.
+/// The default moment covers nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Moment {
-    /// As in a clock; `None` is before everything. Many are kept and handed on, none is changed.
+    /// The entries of a clock; `None` covers nothing. Moments are shared and never changed.
     epochs: Option<Arc<[u64]>>,
 }
 
 impl Moment {
-    /// Comes after `other` as well.
+    /// Adds everything that `other` covers.
     pub fn merge(&mut self, other: &Moment) {
         let mut clock = Clock::new(ActorId(0));
         clock.acquire(self);
@@ -35,41 +32,41 @@ impl Moment {
     }
 }
 
-/// For each actor the last epoch that comes before; missing entries are 0, and no access is made in epoch 0.
+/// For each actor the last epoch that is ordered before; missing entries are 0, and no access is made in epoch 0.
 #[derive(Clone, Debug)]
 pub(super) struct Clock {
     actor: ActorId,
     epochs: SmallVec<[u64; 8]>,
-    /// The epoch at hand, and the first that belongs to whoever the actor is now.
+    /// The current epoch, and the first epoch of the party that the actor stands for now.
     now: u64,
     since: u64,
 }
 
 impl Clock {
-    /// The clock of a new actor: its first epoch is 1.
+    /// The clock of a new actor, in epoch 1.
     pub(super) fn new(actor: ActorId) -> Clock {
         Clock { actor, epochs: SmallVec::new(), now: 1, since: 1 }
     }
 
-    /// The epoch at hand.
+    /// The current epoch.
     pub(super) fn now(&self) -> u64 {
         self.now
     }
 
-    /// Whether what `actor` did in `epoch` comes before.
+    /// Whether the accesses of `actor` in `epoch` are ordered before.
     pub(super) fn covers(&self, actor: ActorId, epoch: u64) -> bool {
         (actor == self.actor && epoch >= self.since)
             || self.epochs.get(actor.0 as usize).is_some_and(|known| *known >= epoch)
     }
 
-    /// From now on it is somebody else, who comes after nothing.
+    /// Reuses the actor for another party, which is ordered after nothing.
     pub(super) fn restart(&mut self) {
         self.epochs.clear();
         self.now += 1;
         self.since = self.now;
     }
 
-    /// The moment of now; the actor starts a new epoch.
+    /// A snapshot of the clock; the actor starts a new epoch.
     pub(super) fn release(&mut self) -> Moment {
         let index = self.actor.0 as usize;
         if self.epochs.len() <= index {
@@ -80,7 +77,7 @@ impl Clock {
         Moment { epochs: Some(Arc::from(&self.epochs[..])) }
     }
 
-    /// Comes after `moment` as well from now on.
+    /// Orders the actor after everything that `moment` covers.
     pub(super) fn acquire(&mut self, moment: &Moment) {
         let other = moment.epochs.as_deref().unwrap_or_default();
         if self.epochs.len() < other.len() {

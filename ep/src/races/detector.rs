@@ -1,4 +1,4 @@
-//! The detector: actors, memory and findings behind one lock.
+//! The detector: actors, memory and findings, behind one lock.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -6,22 +6,23 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
-use crate::label::Label;
-use crate::memory::MemoryKind;
-use crate::operand::Access;
+use crate::call::label::Label;
+use crate::call::operand::Access;
+use crate::names::actor_id::ActorId;
+use crate::names::memory_kind::MemoryKind;
 use crate::races::bytes::{Bytes, Fault, Visit};
-use crate::races::clock::{ActorId, Clock, Moment};
+use crate::races::clock::{Clock, Moment};
 use crate::races::finding::{Finding, FindingKind, Findings};
 use crate::races::interval::IntervalMap;
 use crate::races::lives::Lives;
 use crate::races::touch::Touch;
 
-/// Stretches of memory given back that are remembered, to tell a use after free from memory never seen.
+/// The number of returned ranges to remember, to tell a use after free from an access of unknown memory.
 const FORMER: usize = 4096;
 
-/// Judges accesses by the order that was issued; see the [module](crate::races).
+/// Checks accesses against the order that was issued; see the [module](crate::races).
 ///
-/// Thread safe; each call holds a short lock.
+/// Thread-safe; each call takes a lock for a short time.
 #[derive(Debug, Default)]
 pub struct Detector {
     state: Mutex<State>,
@@ -31,16 +32,16 @@ pub struct Detector {
 struct State {
     actors: Vec<Actor>,
     threads: HashMap<ThreadId, ActorId>,
-    /// By the number in labels.
+    /// Actors by the stream number in labels.
     streams: HashMap<u32, ActorId>,
-    /// Regions by their number; numbers are not reused.
+    /// Regions by number; numbers are not reused.
     regions: HashMap<u64, MappedRegion>,
     regions_ever: u64,
     /// Every byte of every region.
     shadow: IntervalMap<Bytes>,
-    /// Bytes that have been given back and not been mapped again, with who gave them back.
+    /// Bytes that were returned to the driver and not mapped again, with the actor that returned them.
     former: IntervalMap<Former>,
-    /// The same stretches with their numbers, in the order in which they were given back.
+    /// The same ranges with their numbers, in the order of their return.
     unmapped: VecDeque<(Range<usize>, u64)>,
     unmapped_ever: u64,
     lives: Lives,
@@ -62,18 +63,18 @@ struct MappedRegion {
 }
 
 thread_local! {
-    /// Whom this thread acts for at the moment.
+    /// The actor that this thread stands for at the moment.
     static ROLE: Cell<Option<ActorId>> = const { Cell::new(None) };
 }
 
-/// While the guard lives, [`Detector::this_thread`] is `actor` on this thread. A thread that steps the work of several
-/// threads plays each in turn; otherwise everything it does would count as ordered. One detector at a time.
+/// Makes [`Detector::this_thread`] return `actor` on this thread while the guard lives. A thread that steps the work of several threads
+/// stands for each of them in turn; otherwise all its accesses would count as ordered. For one detector at a time.
 #[must_use = "the role ends when the guard is dropped"]
 pub fn act_as(actor: ActorId) -> Role {
     Role { before: ROLE.replace(Some(actor)) }
 }
 
-/// See [`act_as`].
+/// The guard of [`act_as`].
 #[derive(Debug)]
 pub struct Role {
     before: Option<ActorId>,
@@ -85,7 +86,7 @@ impl Drop for Role {
     }
 }
 
-/// Who gave a stretch back, and which stretch of all those given back it is.
+/// The label of a returned range, and its number among all returned ranges.
 #[derive(Clone, Debug)]
 struct Former(Arc<Label>, u64);
 
@@ -96,17 +97,17 @@ impl PartialEq for Former {
 }
 
 impl Detector {
-    /// A detector that knows no actor and no memory.
+    /// A detector without actors and memory.
     pub fn new() -> Detector {
         Detector::default()
     }
 
-    /// A new actor: a stream, or anything else whose accesses are ordered among themselves. The name is for reports.
+    /// A new actor: a stream, or any other party whose accesses are ordered among themselves. The name is for reports.
     pub fn actor(&self, name: &str) -> ActorId {
         self.lock().add_actor(name.into(), false)
     }
 
-    /// The actor of the calling thread, made at its first use and named after the thread.
+    /// The actor of the calling thread, created at its first use and named after the thread.
     pub fn this_thread(&self) -> ActorId {
         if let Some(role) = ROLE.get() {
             return role;
@@ -125,42 +126,42 @@ impl Detector {
         actor
     }
 
-    /// An actor that stands for a thread of this process, whichever thread plays it: see [`act_as`].
+    /// An actor that stands for a thread of this process, whichever thread acts for it: see [`act_as`].
     pub fn thread_actor(&self, name: &str) -> ActorId {
         self.lock().add_actor(name.into(), true)
     }
 
-    /// Says which actor the stream is that labels call `stream`; a stream of a simulated device says so itself. Reports name an
-    /// instruction with an [actor of its own](Label::actor) after the actor of its stream.
+    /// Sets the actor of the stream that labels call `stream`. A stream of a simulated device does this itself. For an instruction with
+    /// an [actor of its own](Label::actor), reports still name the actor of its stream.
     pub fn bind(&self, stream: u32, actor: ActorId) {
         self.lock().streams.insert(stream, actor);
     }
 
-    /// The actor that labels call `stream`.
+    /// The actor of the stream that labels call `stream`.
     pub fn bound(&self, stream: u32) -> Option<ActorId> {
         self.lock().streams.get(&stream).copied()
     }
 
-    /// What `actor` has done so far and come after, as a moment that others can [acquire](Detector::acquire). What it
-    /// does from now on is not part of it.
+    /// A snapshot of the clock of `actor`: everything that it has done so far and that is ordered before it. Other actors can
+    /// [acquire](Detector::acquire) it. Later accesses of `actor` are not part of it.
     pub fn release(&self, actor: ActorId) -> Moment {
         self.lock().actors[actor.0 as usize].clock.release()
     }
 
-    /// From now on `actor` is somebody else, who comes after nothing: the next instruction of an unordered stream. Who comes
-    /// after one of them is taken to come after those that the actor was before, so let many others have their turn in
-    /// between.
+    /// Reuses `actor` for another party that is ordered after nothing: the next instruction of an unordered stream. A moment of the new
+    /// party also covers the earlier accesses of the same actor, which can hide races with them. So reuse as many actors as possible in
+    /// turn.
     pub fn restart(&self, actor: ActorId) {
         self.lock().actors[actor.0 as usize].clock.restart();
     }
 
-    /// What `actor` does from now on comes after `moment`.
+    /// Orders everything that `actor` does from now on after `moment`.
     pub fn acquire(&self, actor: ActorId, moment: &Moment) {
         self.lock().actors[actor.0 as usize].clock.acquire(moment);
     }
 
-    /// A region came from a driver: its bytes are known, belong to nobody and have not been written. Mapping exactly
-    /// the same range again only renames it; other regions that it meets are taken to be gone.
+    /// A driver has handed out a region: its bytes are known, belong to no allocation and have not been written. Mapping exactly the same
+    /// range again only renames it; other regions that overlap it are dropped.
     pub fn map(&self, range: Range<usize>, name: &str, kind: MemoryKind) {
         if range.is_empty() {
             return;
@@ -182,9 +183,8 @@ impl Detector {
         state.regions.insert(number, MappedRegion { range, name: name.into(), kind });
     }
 
-    /// A region goes back to the driver, by `by`: like a write of all of it, so that any access which `by` does not come
-    /// after is a finding ([`FindingKind::FreedInUse`]). Afterwards its bytes are unknown. Bytes that are not mapped
-    /// are left out.
+    /// `by` returns a region to the driver. This counts as a write of all of it: any access that is not ordered before `by` is a finding
+    /// ([`FindingKind::FreedInUse`]). Afterwards its bytes are unknown. Bytes that are not mapped are left out.
     pub fn unmap(&self, range: Range<usize>, by: ActorId, label: &Label) {
         let label = Arc::new(label.clone());
         let mut state = self.lock();
@@ -213,56 +213,56 @@ impl Detector {
         state.drop_regions(range);
     }
 
-    /// Memory begins to belong to something, in program order; `label` is for reports. Its bytes count as not written
-    /// from its first access on. Gives the number of the life: never 0, and higher than every one before.
+    /// An allocation begins, in program order; `label` is for reports. Its bytes count as unwritten from its first access on. Returns its
+    /// number: never 0, and higher than every number before.
     pub fn begin_life(&self, range: Range<usize>, label: &Label) -> u64 {
         let mut state = self.lock();
         let region = state.shadow.at(range.start).map_or(0, |(_, bytes)| bytes.region);
         state.lives.begin(range, region, label)
     }
 
-    /// The owner of a life has let go of it, in program order. Accesses that were issued before may still be told later,
-    /// as long as they name the life.
+    /// The owner has released an allocation, in program order. Accesses that were issued earlier may still be reported, as long as they
+    /// name the allocation.
     pub fn end_life(&self, life: u64, label: &Label) {
         self.lock().lives.end(life, label);
     }
 
-    /// Forgets what was done to these bytes: they are as they were when their region was mapped. For bytes of which no access is still to
-    /// be told.
+    /// Resets these bytes to the state that they had when their region was mapped. Only for bytes of which no access is still to be
+    /// reported.
     pub fn forget(&self, range: Range<usize>) {
         let mut state = self.lock();
         state.shadow.change(range.clone(), |_, bytes| *bytes = Bytes::fresh(bytes.region));
         state.lives.forget(range);
     }
 
-    /// `actor` accesses memory. Each touch is judged by itself: touches of one access do not race with each other.
+    /// `actor` accesses memory. Each touch is checked by itself: touches of one access do not race with each other.
     pub fn access(&self, actor: ActorId, label: &Label, touches: &[Touch]) {
         self.judge(actor, label, touches);
     }
 
-    /// Enters a finding that something else made.
+    /// Adds a finding from another source.
     pub fn report(&self, finding: Finding) {
         self.lock().findings.add(finding);
     }
 
-    /// Enters a finding about the bytes at these addresses.
+    /// Adds a finding about the bytes at these addresses.
     pub(crate) fn report_at(&self, mut finding: Finding, bytes: Range<usize>) {
         let mut state = self.lock();
         (finding.memory, finding.bytes) = state.place(&bytes);
         state.findings.add(finding);
     }
 
-    /// The findings so far, each (kind, pair of instructions) once, in the order in which they were found; at most 1000.
+    /// The findings so far, in the order in which they were found, at most 1000. Each (kind, pair of instructions) is listed once.
     pub fn findings(&self) -> Vec<Finding> {
         self.lock().findings.all()
     }
 
-    /// Takes out the findings so far. The same is not found a second time.
+    /// Removes and returns the findings so far. The same finding is not reported again.
     pub fn take_findings(&self) -> Vec<Finding> {
         self.lock().findings.take()
     }
 
-    /// Findings that were not kept because there were too many.
+    /// The number of findings that were dropped because there were too many.
     pub fn findings_not_kept(&self) -> u64 {
         self.lock().findings.not_kept()
     }
@@ -274,13 +274,13 @@ impl Detector {
         state.regions.get(&bytes.region).map(|region| region.kind)
     }
 
-    /// Like [`access`](Detector::access); tells whether some of the bytes are known to have gone back to their driver:
-    /// touching them would be a fault of this program rather than of the simulated one.
+    /// Like [`access`](Detector::access), but also returns whether some of the bytes are known to have been returned to their driver.
+    /// Accessing those would be a fault of this process, not only of the simulated program.
     pub(crate) fn judge(&self, actor: ActorId, label: &Label, touches: &[Touch]) -> Reach {
         let label = Arc::new(label.clone());
         let mut state = self.lock();
         let mut reach = Reach::Present;
-        // What an instruction writes, it writes after it has read.
+        // An instruction reads all its inputs before it writes.
         let (readers, writers): (Vec<&Touch>, Vec<&Touch>) = touches.iter().partition(|touch| touch.access().reads());
         for touch in readers.into_iter().chain(writers) {
             for run in touch.runs() {
@@ -292,24 +292,24 @@ impl Detector {
         reach
     }
 
-    /// Have all bytes stayed mapped, or never been? `false` if some have gone back.
+    /// Whether no byte is known to have been returned to its driver.
     pub(crate) fn is_present(&self, runs: &[Range<usize>]) -> bool {
         let state = self.lock();
         !runs.iter().any(|run| state.former.cover(run.clone()).iter().any(|(_, former)| former.is_some()))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No code here panics half way through a change, so a poisoned lock guards whole state.
+        // No code here panics while the state is inconsistent, so a poisoned lock guards valid state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Can the bytes of an access be touched at all?
+/// Whether the bytes of an access can be accessed at all.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Reach {
-    /// As far as is known.
+    /// As far as the detector knows, they can.
     Present,
-    /// Some have gone back to their driver.
+    /// Some have been returned to their driver.
     Gone,
 }
 
@@ -320,7 +320,7 @@ impl State {
         actor
     }
 
-    /// Forgets the oldest stretches that were given back, past the number that is remembered.
+    /// Forgets the oldest returned ranges beyond the number to remember.
     fn forget_former(&mut self) {
         while self.unmapped.len() > FORMER
             && let Some((range, number)) = self.unmapped.pop_front()
@@ -332,7 +332,7 @@ impl State {
         }
     }
 
-    /// Forgets the regions that meet `range`, all of them: a region is mapped whole or not at all.
+    /// Drops all regions that overlap `range`, each as a whole: a region is mapped as a whole or not at all.
     fn drop_regions(&mut self, range: Range<usize>) {
         let mut numbers: Vec<u64> = Vec::new();
         for (_, bytes) in self.shadow.cover(range) {
@@ -371,7 +371,7 @@ impl State {
         reach
     }
 
-    /// Bytes that are claimed for `life` must lie in it.
+    /// Reports an access outside of the range of the allocation that it names.
     fn check_life(&mut self, actor: ActorId, label: &Arc<Label>, touch: &Touch, life: u64, run: &Range<usize>) {
         let Some(known) = self.lives.get(life) else { return };
         if run.start < known.range.start || run.end > known.range.end {
@@ -380,7 +380,7 @@ impl State {
         }
     }
 
-    /// Judges the bytes of `part`, which the access takes to belong to `life`.
+    /// Checks the bytes of `part`, which the access assigns to allocation `life`.
     fn judge_part(
         &mut self,
         actor: ActorId,
@@ -400,7 +400,7 @@ impl State {
                 gaps.push(reached..run.start);
             }
             reached = run.end;
-            // A life whose region has gone back does not own the bytes of a region that came to lie there.
+            // An allocation whose region was returned does not own bytes of a later region at the same addresses.
             let fault = if home != 0 && home != bytes.region {
                 Some((FindingKind::AfterFree, None))
             } else {
@@ -432,7 +432,7 @@ impl State {
         reach
     }
 
-    /// A finding about an access and, at most, the end or begin of something.
+    /// A finding about an access and, if given, the begin or end of an allocation.
     fn one_sided(
         &mut self,
         kind: FindingKind,
@@ -480,7 +480,7 @@ impl State {
         finding
     }
 
-    /// The region that `run` starts in, and the bytes of the run counted from its start.
+    /// The name of the region that `run` starts in, and the bytes of the run relative to its start.
     fn place(&self, run: &Range<usize>) -> (String, Range<usize>) {
         let region = self.shadow.at(run.start).and_then(|(_, bytes)| self.regions.get(&bytes.region));
         match region {

@@ -3,14 +3,14 @@ use crate::races::act_as;
 
 const REGION: Range<usize> = 0x1000..0x2000;
 
-/// A detector that knows one region.
+/// A detector with one region.
 fn detector() -> Detector {
     let detector = Detector::new();
     detector.map(REGION, "some memory", MemoryKind::Device);
     detector
 }
 
-/// Offsets in the region as addresses.
+/// The addresses of offsets in the region.
 fn at(bytes: Range<usize>) -> Range<usize> {
     REGION.start + bytes.start..REGION.start + bytes.end
 }
@@ -28,7 +28,7 @@ fn kinds(detector: &Detector) -> Vec<FindingKind> {
     detector.findings().iter().map(|finding| finding.kind).collect()
 }
 
-/// `after` comes after everything that `before` has done.
+/// Orders `after` behind everything that `before` has done.
 fn order(detector: &Detector, before: ActorId, after: ActorId) {
     let moment = detector.release(before);
     detector.acquire(after, &moment);
@@ -181,7 +181,7 @@ fn bytes_that_are_forgotten_are_as_new_and_leave_nothing_behind() {
     }
     let life = detector.begin_life(at(0..1), &label(2));
     detector.access(b, &label(2), &touch(0..1, Access::Write, Some(life)));
-    assert_eq!(kinds(&detector), [], "nothing is known that it should come after");
+    assert_eq!(kinds(&detector), [], "forgotten accesses need no order");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_new_life_has_not_been_written() {
     let findings = detector.findings();
     assert_eq!((kinds(&detector), findings[0].bytes.clone()), (vec![FindingKind::NeverWritten], 4..8));
     detector.access(a, &label(4), &touch(0..8, Access::Read, Some(new)));
-    assert_eq!(detector.findings().len(), 1, "said once");
+    assert_eq!(detector.findings().len(), 1, "reported once");
 }
 
 #[test]
@@ -261,10 +261,10 @@ fn memory_that_comes_again_is_new() {
     detector.unmap(REGION, a, &label(2));
     detector.map(REGION, "other memory", MemoryKind::Pinned);
     assert_eq!(detector.memory_kind(REGION.start), Some(MemoryKind::Pinned));
-    // Nothing orders b after a, and nothing has to.
+    // There is no order between a and b, and none is needed.
     detector.access(b, &label(3), &touch(8..16, Access::Write, None));
     assert_eq!(detector.findings(), []);
-    // The old life does not own what lies at its address now.
+    // The old allocation does not own the bytes at its address any more.
     detector.access(a, &label(4), &touch(0..8, Access::Read, Some(life)));
     assert_eq!(kinds(&detector), [FindingKind::AfterFree]);
 }
@@ -308,7 +308,7 @@ fn one_pair_is_found_once_however_many_bytes_it_meets_in() {
     detector.access(b, &second, &touches);
     assert_eq!(detector.take_findings().len(), 1);
     detector.access(b, &second, &touches);
-    assert_eq!(detector.findings(), [], "what was taken is not found again");
+    assert_eq!(detector.findings(), [], "findings that were taken are not reported again");
 }
 
 #[test]

@@ -1,44 +1,44 @@
-//! What was found: one paragraph for people, fields for programs.
+//! Findings of the detector: one paragraph as text, and fields for programs.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
-use crate::label::Label;
+use crate::call::label::Label;
 
-/// Findings past this number are counted and not kept: one defect repeats itself, and each finding holds labels.
+/// The number of findings to keep; more are only counted. One defect tends to repeat itself, and each finding holds labels.
 const KEPT: usize = 1000;
 
-/// Findings that are remembered to be told once. When there are more, the same may be told again.
+/// The number of findings to remember so that each is reported once. Beyond it, a finding may be reported again.
 const SEEN: usize = 64 * KEPT;
 
-/// What kind of defect was found.
+/// The kind of defect.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum FindingKind {
-    /// Two accesses of the same bytes, one of them a write, with nothing that orders one after the other.
+    /// Two accesses of the same bytes, one of them a write, without an order between them.
     Conflict,
-    /// Memory used in a new life before an access of an earlier life is known to be over, or the other way round.
+    /// Accesses of two allocations of the same memory without an order between them.
     ReuseRace,
-    /// A conflict with a host thread: it touched the memory before the device was known to be through with it.
+    /// A conflict with a host thread, which accessed the memory before the device was known to have finished with it.
     HostTooEarly,
-    /// A read of bytes that nothing has written in this life of the memory.
+    /// A read of bytes that no access has written in this allocation.
     NeverWritten,
-    /// An access of memory whose life is over, or that has gone back to the driver.
+    /// An access to memory whose allocation has ended, or that was returned to the driver.
     AfterFree,
-    /// Memory given back to the driver while something may still be using it.
+    /// Memory that was returned to the driver while an access to it may be outstanding.
     FreedInUse,
     /// A wait for an event that no stream has recorded: it would order nothing.
     NeverRecorded,
     /// Code whose results depend on bytes that it does not declare to read.
     UndeclaredRead,
-    /// Code that changed bytes of an operand that it declares to read only.
+    /// Code that changed bytes of an operand that it declares only to read.
     UndeclaredWrite,
-    /// An access outside of the bytes that belong to the operand, the life or the region.
+    /// An access outside of the bytes of the operand, the allocation or the region.
     OutOfBounds,
-    /// A copy of a device that touches pageable memory, which no driver does asynchronously.
+    /// A device copy of pageable memory, which no driver does asynchronously.
     PageableCopy,
-    /// An access of bytes that no driver has handed out.
+    /// An access to bytes that no driver has handed out.
     UnknownMemory,
 }
 
@@ -61,7 +61,7 @@ impl FindingKind {
         }
     }
 
-    /// What to do about it.
+    /// How to fix it.
     const fn advice(self) -> &'static str {
         match self {
             FindingKind::Conflict => "make one wait for the other",
@@ -86,29 +86,29 @@ impl fmt::Display for FindingKind {
     }
 }
 
-/// One defect. `Display` gives a paragraph that names both instructions and both source lines.
+/// One defect. `Display` prints a paragraph that names both instructions and both source lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What kind of defect.
+    /// The kind of defect.
     pub kind: FindingKind,
-    /// The instruction reported first, where the defect is between two.
+    /// The earlier instruction, if the defect is between two.
     pub first: Option<Label>,
-    /// What `first` did and who did it, such as `"write on compute@sim:0:0"`; empty without `first`.
+    /// The access of `first` and its actor, such as `"write on compute@sim:0:0"`; empty without `first`.
     pub first_did: String,
-    /// The instruction that showed the defect.
+    /// The instruction at which the defect was found.
     pub second: Label,
-    /// What `second` did and who did it.
+    /// The access of `second` and its actor.
     pub second_did: String,
-    /// The memory, such as `"sim:0 device memory #3"`; empty if the defect is about none.
+    /// The memory, such as `"sim:0 device memory #3"`; empty if the defect is not about memory.
     pub memory: String,
-    /// The first bytes that it is about, counted from the start of `memory`.
+    /// The first affected bytes, counted from the start of `memory`.
     pub bytes: Range<usize>,
-    /// Anything else that helps; may be empty.
+    /// More details; may be empty.
     pub detail: String,
 }
 
 impl Finding {
-    /// A finding about one instruction alone.
+    /// A finding about a single instruction.
     pub fn new(kind: FindingKind, label: &Label, did: impl Into<String>, detail: impl Into<String>) -> Finding {
         Finding {
             kind,
@@ -139,7 +139,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The findings so far: each (kind, pair of instructions) once, and a bounded number of them.
+/// The findings so far: each (kind, pair of instructions) once, and a limited number of them.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     kept: Vec<Finding>,
@@ -168,7 +168,7 @@ impl Findings {
         self.kept.clone()
     }
 
-    /// The findings since the last take. What was taken is still not found a second time.
+    /// The findings since the last call. Findings that were returned are not reported again.
     pub(super) fn take(&mut self) -> Vec<Finding> {
         std::mem::take(&mut self.kept)
     }

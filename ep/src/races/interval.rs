@@ -1,17 +1,17 @@
-//! A map from addresses to values, kept as runs of bytes that have the same value.
+//! A map from addresses to values, stored as runs of bytes with equal values.
 //!
-//! A run is an entry of a `BTreeMap`: its first address is the key. Setting or changing part of a run splits it; equal
-//! neighbours are merged again, so that the number of runs follows what differs, not how often it was touched. Every
-//! operation costs O(log n) plus what it visits.
+//! A run is an entry of a `BTreeMap` with its first address as the key. Setting or changing part of a run splits it, and equal neighbours
+//! are merged again. So the number of runs depends on how many values differ, not on how often they were set. Every operation costs O(log
+//! n) plus the runs that it visits.
 //!
-//! Invariant: runs are not empty and do not overlap, and two that touch have different values.
+//! Invariant: runs are not empty and do not overlap, and adjacent runs have different values.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
-/// See the module.
+/// A map from addresses to values; see the module.
 #[derive(Debug)]
 pub(super) struct IntervalMap<T> {
     runs: BTreeMap<usize, Run<T>>,
@@ -30,7 +30,7 @@ impl<T> Default for IntervalMap<T> {
 }
 
 impl<T: Clone + PartialEq> IntervalMap<T> {
-    /// Gives every byte of `range` this value.
+    /// Sets every byte of `range` to this value.
     pub(super) fn set(&mut self, range: Range<usize>, value: T) {
         if range.is_empty() {
             return;
@@ -40,7 +40,7 @@ impl<T: Clone + PartialEq> IntervalMap<T> {
         self.merge(range);
     }
 
-    /// Takes the bytes of `range` out of the map.
+    /// Removes the bytes of `range` from the map.
     pub(super) fn remove(&mut self, range: Range<usize>) {
         if range.is_empty() {
             return;
@@ -53,13 +53,13 @@ impl<T: Clone + PartialEq> IntervalMap<T> {
         }
     }
 
-    /// The run that holds `address`.
+    /// The run that contains `address`.
     pub(super) fn at(&self, address: usize) -> Option<(Range<usize>, &T)> {
         let (&start, run) = self.runs.range(..=address).next_back()?;
         (address < run.end).then_some((start..run.end, &run.value))
     }
 
-    /// What the map says about `range`, in order, without gaps: its runs cut to the range, and `None` between them.
+    /// The contents of `range` in order, without gaps: the runs, cut to the range, and `None` between them.
     pub(super) fn cover(&self, range: Range<usize>) -> SmallVec<[(Range<usize>, Option<&T>); 4]> {
         let mut pieces = SmallVec::new();
         let mut reached = range.start;
@@ -81,8 +81,7 @@ impl<T: Clone + PartialEq> IntervalMap<T> {
         pieces
     }
 
-    /// Lets `change` look at and change the value of each run within `range`, in order; bytes that have none are left
-    /// out.
+    /// Calls `change` for each run within `range`, in order; bytes without a value are skipped.
     pub(super) fn change(&mut self, range: Range<usize>, mut change: impl FnMut(Range<usize>, &mut T)) {
         if range.is_empty() {
             return;
@@ -95,13 +94,13 @@ impl<T: Clone + PartialEq> IntervalMap<T> {
         self.merge(range);
     }
 
-    /// Number of runs.
+    /// The number of runs.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.runs.len()
     }
 
-    /// Makes a border at `address` if a run reaches over it.
+    /// Splits the run that spans `address`, if there is one.
     fn split(&mut self, address: usize) {
         let Some((_, run)) = self.runs.range_mut(..address).next_back() else {
             return;
@@ -113,7 +112,7 @@ impl<T: Clone + PartialEq> IntervalMap<T> {
         }
     }
 
-    /// Merges equal neighbours at every border within `range`, its ends included.
+    /// Merges equal neighbours at every border within `range`, including its ends.
     fn merge(&mut self, range: Range<usize>) {
         let first = self.runs.range(..range.start).next_back().map_or(range.start, |(&start, _)| start);
         let mut gone: SmallVec<[usize; 8]> = SmallVec::new();

@@ -8,7 +8,7 @@ const SIZE: usize = 40;
 enum Step {
     Set(Range<usize>, u8),
     Remove(Range<usize>),
-    /// Adds 1, modulo 3.
+    /// Adds 1 modulo 3.
     Change(Range<usize>),
 }
 
@@ -24,7 +24,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The whole map as one value a byte, checking the invariant on the way.
+/// The whole map as one value per byte; checks the invariant on the way.
 fn bytes(map: &IntervalMap<u8>) -> Vec<Option<u8>> {
     let mut all = vec![None; SIZE];
     let mut before: Option<(usize, u8)> = None;

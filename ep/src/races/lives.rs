@@ -1,4 +1,4 @@
-//! Lives: which stretch of memory belonged to which tensor, in program order.
+//! The allocations (lives) of ranges of memory, in program order.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -6,35 +6,35 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::label::Label;
+use crate::call::label::Label;
 use crate::races::interval::IntervalMap;
 
-/// Lives that are over are forgotten, oldest first, past this number. A forgotten life still has its number, which is
-/// what accesses are judged by; only the texts about it are poorer.
+/// The number of ended allocations to remember; the oldest are forgotten first. A forgotten allocation keeps its number, which is all
+/// that the checks use; only the texts of findings become less detailed.
 const REMEMBERED: usize = 16 * 1024;
 
-/// One life of memory.
+/// One allocation.
 #[derive(Debug)]
 pub(super) struct Life {
     pub(super) range: Range<usize>,
-    /// The region that it lies in; 0 if none was known when it began.
+    /// The number of its region; 0 if none was known when it began.
     pub(super) region: u64,
     pub(super) begun: Arc<Label>,
     pub(super) ended: Option<Arc<Label>>,
 }
 
-/// The lives and which of them was begun last at each address.
+/// The allocations, and the one that began last at each address.
 #[derive(Debug, Default)]
 pub(super) struct Lives {
     known: HashMap<u64, Life>,
     latest: IntervalMap<u64>,
     count: u64,
-    /// Lives that are over and known, in the order in which they ended.
+    /// Allocations that have ended and are still remembered, in the order in which they ended.
     over: VecDeque<u64>,
 }
 
 impl Lives {
-    /// A new life; its number is higher than that of every life before.
+    /// Begins an allocation; its number is higher than that of every earlier one.
     pub(super) fn begin(&mut self, range: Range<usize>, region: u64, label: &Label) -> u64 {
         self.count += 1;
         let id = self.count;
@@ -61,13 +61,13 @@ impl Lives {
         self.known.get(&life)
     }
 
-    /// The lives last begun in `range`, run by run; 0 where none was.
+    /// The allocations that began last in `range`, run by run; 0 where there was none.
     pub(super) fn latest(&self, range: Range<usize>) -> SmallVec<[(Range<usize>, u64); 4]> {
         let cover = self.latest.cover(range);
         cover.into_iter().map(|(run, life)| (run, life.copied().unwrap_or(0))).collect()
     }
 
-    /// The bytes belong to nobody from now on.
+    /// Removes the bytes from their allocations.
     pub(super) fn forget(&mut self, range: Range<usize>) {
         self.latest.remove(range);
     }

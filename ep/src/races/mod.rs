@@ -1,27 +1,32 @@
-//! The race detector: judges whether accesses of memory are ordered by what was *issued*.
+//! The race detector: checks whether accesses to memory are ordered by the order that was *issued*.
 //!
-//! It knows nothing of engines. It is told who does what to which bytes ([`Detector::access`]) and which order exists
-//! ([`Detector::release`] and [`Detector::acquire`]), and it reports each pair of accesses that nothing orders. Whether
-//! they happened to collide does not matter: one run judges every schedule that the issued order allows.
+//! Layer: uses `names`, `tensor`, `call`; is used by `sim`.
 //!
-//! # What must be told, and when
+//! Main types: [`Detector`], [`Touch`], [`Moment`], [`Finding`].
 //!
-//! * An access is told while it is made or issued, and an edge where it is made: a release before the matching acquire.
-//!   Then the order of the calls is one that the edges allow, which is all that the detector relies on. The calls of
-//!   one actor are in its own order.
-//! * [`Detector::map`] and [`Detector::unmap`] when memory comes from a driver and goes back: `unmap` before the driver
-//!   can hand the same addresses out again.
-//! * [`Detector::begin_life`] and [`Detector::end_life`] in program order, which may be long before the accesses
-//!   themselves are told. So a life does not own its bytes when it begins, but with its first access; accesses of the
-//!   life before may still come in until then, and after, which is a race or a use after free.
+//! The detector does not depend on an engine. Its caller reports accesses ([`Detector::access`]: actor, bytes, kind) and order edges
+//! ([`Detector::release`] and [`Detector::acquire`]). The detector reports each pair of conflicting accesses without an order between
+//! them. Whether the two accesses really collided does not matter: one run checks every schedule that the issued order allows.
+//!
+//! An *actor* is a stream or a host thread. A *region* is memory from a driver. A *life* is one allocation of bytes in it to one owner;
+//! its number names the allocation.
+//!
+//! # What the caller must report, and when
+//!
+//! * An access, when it is made or issued, and an edge, when it is made: a release before the matching acquire. Then the order of the
+//!   calls is one that the edges allow, which is all that the detector relies on. The calls of one actor are in that actor's order.
+//! * [`Detector::map`] and [`Detector::unmap`], when memory comes from a driver and goes back: `unmap` before the driver can hand out the
+//!   same addresses again.
+//! * [`Detector::begin_life`] and [`Detector::end_life`], in program order, which may be long before the accesses of the allocation are
+//!   reported. So an allocation owns its bytes only from its first access on. Accesses of the previous allocation may be reported until
+//!   then, and later ones are a race or a use after free.
 //!
 //! # Invariants
 //!
-//! * Everything lies behind one lock, which is a leaf: nothing is called under it, neither user code nor another lock.
-//! * Silent means ordered: while there is no finding, every pair of conflicting accesses that was told is ordered by the
-//!   edges that were told. (After the first finding some pair may be passed over: an access that raced has taken the
-//!   place of what it raced with.)
-//! * Memory use follows the runs of bytes with different histories, not the number of accesses.
+//! * All state is behind one lock. The lock is a leaf: neither user code nor another lock is taken under it.
+//! * No finding means ordered: while there is no finding, every pair of conflicting accesses that was reported is ordered by the reported
+//!   edges. After the first finding some pairs may be missed, because an access that raced replaces the access that it raced with.
+//! * Memory use grows with the number of runs of bytes with different histories, not with the number of accesses.
 
 mod bytes;
 mod clock;
@@ -31,7 +36,8 @@ mod interval;
 mod lives;
 mod touch;
 
-pub use clock::{ActorId, Moment};
+pub use crate::names::actor_id::ActorId;
+pub use clock::Moment;
 pub(crate) use detector::Reach;
 pub use detector::{Detector, Role, act_as};
 pub use finding::{Finding, FindingKind};

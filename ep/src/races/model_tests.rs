@@ -1,17 +1,18 @@
-//! Random traces, judged by the detector and by the definition: the closure of the order, pair by pair and byte by byte.
+//! Random traces, checked by the detector and by the definition: the transitive closure of the order, for every pair of accesses and
+//! every byte.
 //!
-//! Broken copies of the detector that were tried against it and found: reads not kept, only the newest read kept, an
-//! epoch that does not end at a release, a clock that is replaced rather than joined, a moment that covers one epoch too
-//! many, reuse that looks at writes alone, a new life that counts as written, an old life told late taken for the new.
+//! Broken variants of the detector that this test found: reads not kept; only the newest read kept; an epoch that does not end at a
+//! release; a clock that is replaced, not joined; a moment that covers one epoch too many; reuse that checks only writes; a new
+//! allocation that counts as written; a late access of an old allocation counted for the new one.
 
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::label::Label;
-use crate::memory::MemoryKind;
-use crate::operand::Access;
+use crate::call::label::Label;
+use crate::call::operand::Access;
+use crate::names::memory_kind::MemoryKind;
 
 const ACTORS: usize = 4;
 const BYTES: usize = 8;
@@ -25,16 +26,16 @@ enum Step {
         access: Access,
         late: bool,
     },
-    /// Kept under the number of the step.
+    /// Stored under the number of the step.
     Release {
         actor: usize,
     },
-    /// Of the release that was so many steps with a release ago.
+    /// Acquires the release that is `back` release steps ago.
     Acquire {
         actor: usize,
         back: usize,
     },
-    /// The bytes begin a new life.
+    /// A new allocation of the bytes begins.
     Begin {
         bytes: std::ops::Range<usize>,
     },
@@ -52,15 +53,15 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the definition says: for each access, by its step, the faults that it has with earlier ones.
+/// The definition: for each access, by step, its faults with earlier accesses.
 struct Model {
-    /// `before[i]`: the steps that come before step `i`, itself included.
+    /// `before[i]`: the steps that are ordered before step `i`, and `i` itself.
     before: Vec<BTreeSet<usize>>,
     last_of: [Option<usize>; ACTORS],
     releases: Vec<usize>,
-    /// For each byte the accesses so far: (step, writes, life).
+    /// The accesses of each byte so far: (step, writes, allocation).
     accesses: Vec<Vec<(usize, bool, u64)>>,
-    /// For each byte the lives that began there, the newest last.
+    /// The allocations that began at each byte, the newest last.
     begun: Vec<Vec<u64>>,
     lives: u64,
 }
@@ -80,7 +81,7 @@ impl Model {
 
 type Faults = BTreeSet<(FindingKind, Option<u64>, u64)>;
 
-/// Plays the steps to a detector and to the model; the faults that each found first, and all that the model found.
+/// Runs the steps on a detector and on the model. Returns the findings of the detector and all faults of the model.
 fn play(steps: &[Step]) -> (Vec<Finding>, Vec<Faults>) {
     let detector = Detector::new();
     detector.map(BASE..BASE + BYTES, "memory", MemoryKind::Device);
@@ -116,7 +117,7 @@ fn play(steps: &[Step]) -> (Vec<Finding>, Vec<Faults>) {
             }
             Step::Access { actor, bytes, access, late } => {
                 let step = model.enter(*actor, None);
-                // Each byte in its own life: the newest, or the one before if the access is told late.
+                // Each byte in its own allocation: the newest, or the previous one if the access is reported late.
                 let mut touches = Vec::new();
                 let mut found = Faults::new();
                 for byte in bytes.clone() {
@@ -124,7 +125,7 @@ fn play(steps: &[Step]) -> (Vec<Finding>, Vec<Faults>) {
                     let life = begun[begun.len() - 1 - usize::from(*late && begun.len() > 1)];
                     let explicit = (life != 0).then_some(life);
                     touches.push(Touch::new(std::iter::once(BASE + byte..BASE + byte + 1), *access, explicit));
-                    // Without a life named the newest is meant.
+                    // Without a named allocation the newest is meant.
                     let life = if life == 0 { begun[begun.len() - 1] } else { life };
                     let earlier = &model.accesses[byte];
                     let newest = earlier.iter().map(|(_, _, life)| *life).max().unwrap_or(0);
@@ -169,18 +170,18 @@ proptest! {
     #[test]
     fn the_detector_is_silent_exactly_where_everything_is_ordered(steps in prop::collection::vec(step(), 0..60)) {
         let (findings, faults) = play(&steps);
-        // Up to the first access with a race both must say the same.
+        // Up to the first access with a race, detector and model must agree.
         let first = faults.iter().find(|faults| faults.iter().any(|fault| is_race(fault.0)));
         let found = findings.iter().find(|finding| is_race(finding.kind));
         let at = |faults: &Faults| faults.first().map(|fault| fault.2);
         prop_assert_eq!(found.map(|finding| finding.second.seq), first.and_then(at));
-        // Whatever is found later is a fault too, with the access that is named.
+        // Every later finding must also be a fault of the model, with the named access.
         let all: Faults = faults.iter().flatten().copied().collect();
         for finding in &findings {
             let named = finding.first.as_ref().filter(|_| is_race(finding.kind)).map(|label| label.seq);
             prop_assert!(all.contains(&(finding.kind, named, finding.second.seq)), "{} is none of {:?}", finding, all);
         }
-        // Reads of what nothing wrote, until the first is told as written.
+        // Reads of unwritten bytes, until the first such read counts the bytes as written.
         let unwritten = |fault: &&(FindingKind, Option<u64>, u64)| fault.0 == FindingKind::NeverWritten;
         if let Some(expected) = all.iter().filter(unwritten).map(|fault| fault.2).min() {
             let judged_alone = !faults.iter().any(|faults| at(faults) == Some(expected) && faults.len() > 1);

@@ -1,13 +1,13 @@
-//! Which bytes an access touches.
+//! The bytes that an access touches.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::operand::{Access, Operand};
-use crate::shape::MAX_RANK;
+use crate::call::operand::{Access, Operand};
+use crate::tensor::shape::MAX_RANK;
 
-/// One operand's part of an access: runs of bytes, what is done with them, and the life of memory that they belong to.
+/// One operand's part of an access: its bytes, how they are accessed, and the allocation that they belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Touch {
     runs: SmallVec<[Range<usize>; 1]>,
@@ -16,36 +16,36 @@ pub struct Touch {
 }
 
 impl Touch {
-    /// These bytes, given by their addresses; in any order, and they may overlap. Empty runs are left out.
+    /// A touch of the bytes at these addresses. The runs may be in any order and may overlap; empty runs are dropped.
     pub fn new(runs: impl IntoIterator<Item = Range<usize>>, access: Access, life: Option<u64>) -> Touch {
         let mut runs: SmallVec<[Range<usize>; 1]> = runs.into_iter().filter(|run| !run.is_empty()).collect();
         coalesce(&mut runs);
         Touch { runs, access, life }
     }
 
-    /// Exactly the bytes that the elements of `operand` lie in: the gaps of a strided view are not touched.
+    /// A touch of exactly the bytes of the elements of `operand`: the gaps of a strided view are not touched.
     pub fn of(operand: &Operand, life: Option<u64>) -> Touch {
         Touch { runs: runs_of(operand), access: operand.access(), life }
     }
 
-    /// The bytes, by address: ascending, not empty, with a gap between each two.
+    /// The bytes, by address: sorted, not empty, with a gap between any two.
     pub fn runs(&self) -> &[Range<usize>] {
         &self.runs
     }
 
-    /// What is done with them.
+    /// How they are accessed.
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// The life of memory that they belong to, as [`begin_life`](crate::races::Detector::begin_life) named it; `None`
-    /// if nobody said, which means the one that was last begun there.
+    /// The allocation that they belong to, by the number from [`begin_life`](crate::races::Detector::begin_life). `None` means the
+    /// allocation that began last at these addresses.
     pub fn life(&self) -> Option<u64> {
         self.life
     }
 }
 
-/// See [`Touch::of`].
+/// The bytes of the elements; see [`Touch::of`].
 fn runs_of(operand: &Operand) -> SmallVec<[Range<usize>; 1]> {
     let layout = operand.layout();
     let mut runs = SmallVec::new();
@@ -61,7 +61,7 @@ fn runs_of(operand: &Operand) -> SmallVec<[Range<usize>; 1]> {
         .map(|(&stride, &dim)| (stride * size, dim))
         .collect();
     axes.sort_unstable();
-    // Axes that step no further than what the smaller ones cover lengthen the run; the others repeat it.
+    // Axes whose stride is at most the length so far lengthen the run; the other axes repeat it.
     let mut length = size;
     let mut outer = 0;
     while let Some(&(stride, dim)) = axes.get(outer)
@@ -85,7 +85,7 @@ fn runs_of(operand: &Operand) -> SmallVec<[Range<usize>; 1]> {
     runs
 }
 
-/// Sorts the runs and merges those that overlap or touch.
+/// Sorts the runs and merges those that overlap or are adjacent.
 pub(crate) fn coalesce(runs: &mut SmallVec<[Range<usize>; 1]>) {
     runs.sort_unstable_by_key(|run| run.start);
     runs.dedup_by(|next, kept| {

@@ -3,19 +3,19 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::dtype::DType;
-use crate::layout::Layout;
-use crate::shape::Shape;
+use crate::tensor::dtype::DType;
+use crate::tensor::layout::Layout;
+use crate::tensor::shape::Shape;
 
 const BASE: usize = 4096;
 
 fn operand(dtype: DType, layout: Layout) -> Operand {
     let base = std::ptr::without_provenance_mut(BASE);
-    // SAFETY: the operand is only asked where it lies; nothing is read or written through it.
+    // SAFETY: the test only asks the operand for its addresses; nothing is read or written through it.
     unsafe { Operand::new(base, dtype, layout, Access::Read) }
 }
 
-/// The addresses of all bytes of the view, from its definition.
+/// The addresses of all bytes of the view, by the definition.
 fn bytes(layout: &Layout, size: usize) -> BTreeSet<usize> {
     let mut offsets = vec![layout.offset()];
     for (&dim, &stride) in layout.shape().dims().iter().zip(layout.strides()) {

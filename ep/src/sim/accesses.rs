@@ -1,18 +1,18 @@
-//! What a command touches, as the detector wants to know it.
+//! The accesses of a command, in the form that the detector needs.
 
 use smallvec::SmallVec;
 
-use crate::label::Label;
-use crate::operand::Operand;
+use crate::call::label::Label;
+use crate::call::operand::Operand;
 use crate::races::Touch;
 
-/// The touches of a command's operands, in order; `label` may know the life of each.
+/// The touches of a command's operands, in order. `label` may have the allocation of each.
 pub(super) fn touches<'a>(label: &Label, operands: impl IntoIterator<Item = &'a Operand>) -> SmallVec<[Touch; 4]> {
     let life = |index: usize| label.lives.get(index).copied().filter(|&life| life != 0);
     operands.into_iter().enumerate().map(|(index, operand)| Touch::of(operand, life(index))).collect()
 }
 
-/// The labels of a stream's commands: the one that was given, or until then a number of their own.
+/// The labels of a stream's commands: the one that was set, or a number of their own until then.
 #[derive(Debug)]
 pub(super) struct Labels {
     stream: u32,
@@ -21,7 +21,7 @@ pub(super) struct Labels {
 }
 
 impl Labels {
-    /// `stream` names the stream while no label has been given.
+    /// Uses `stream` as the number of the stream until a label is set.
     pub(super) fn new(stream: u32) -> Labels {
         Labels { stream, count: 0, given: None }
     }

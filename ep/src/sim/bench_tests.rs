@@ -1,25 +1,27 @@
-//! What the tests of a world share: a bench of devices, vectors on them, and commands in few words.
+//! Shared by the tests of a world: devices, vectors on them, and short forms of commands.
 
 use std::sync::Arc;
 
-use crate::closure::InlineFn;
-use crate::device::{Device, DeviceKind, LateCause};
-use crate::dtype::DType;
-use crate::error::Error;
-use crate::event::EventId;
-use crate::kernel::{Kernel, KernelCall, KernelFn};
-use crate::layout::Layout;
-use crate::memory::{MemoryKind, Region};
-use crate::op::Op;
-use crate::operand::{Access, Operand};
-use crate::params::Params;
+use crate::call::closure::InlineFn;
+use crate::call::kernel::{Kernel, KernelCall, KernelFn};
+use crate::call::operand::{Access, Operand};
+use crate::errors::error::Error;
+use crate::names::device_id::DeviceKind;
+use crate::names::event_id::EventId;
+use crate::names::memory_kind::MemoryKind;
+use crate::provider::device::{Device, LateCause};
+use crate::provider::memory::Region;
+use crate::provider::stream::Stream;
 use crate::races::{Detector, Finding, FindingKind};
-use crate::scalar::Scalar;
-use crate::shape::Shape;
 use crate::sim::{SimConfig, SimWorld};
-use crate::stream::Stream;
+use crate::tensor::dtype::DType;
+use crate::tensor::layout::Layout;
+use crate::tensor::op::Op;
+use crate::tensor::params::Params;
+use crate::tensor::scalar::Scalar;
+use crate::tensor::shape::Shape;
 
-/// A world and its devices, with what a test does to them in few words.
+/// A world and its devices, with short forms of the commands of a test.
 pub(super) struct Bench {
     pub(super) world: Arc<SimWorld>,
     pub(super) devices: Vec<Arc<dyn Device>>,
@@ -63,13 +65,13 @@ impl Bench {
         assert_eq!(self.devices[0].wait(event, None), Ok(true));
     }
 
-    /// The elements as the host sees them, once the stream has passed everything.
+    /// The elements as the host sees them after all commands of the stream.
     pub(super) fn read(&self, stream: &mut dyn Stream, vector: &Vector) -> Vec<i32> {
         stream.synchronize().unwrap();
         self.look(vector)
     }
 
-    /// The elements, whatever is queued.
+    /// The elements now, without running queued commands.
     pub(super) fn look(&self, vector: &Vector) -> Vec<i32> {
         vector.operand(Access::Read).slice().unwrap().to_vec()
     }
@@ -90,7 +92,7 @@ impl Bench {
     }
 
     pub(super) fn free(&self, vector: Vector) {
-        // SAFETY: the vector came from this device; the simulated device bears it to be freed too early.
+        // SAFETY: the vector came from this device; the simulated device handles a free that is too early.
         unsafe { self.devices[0].free(vector.region) };
     }
 }
@@ -102,7 +104,7 @@ impl Vector {
 
     pub(super) fn view(&self, part: std::ops::Range<usize>, access: Access) -> Operand {
         let layout = Layout::contiguous(Shape::new(&[self.elements]).unwrap()).slice(0, part).unwrap();
-        // SAFETY: the region holds the elements; the simulated device keeps it while commands are queued.
+        // SAFETY: the region holds the elements, and the simulated device keeps it alive while commands are queued.
         unsafe { Operand::new(self.region.base(), DType::I32, layout, access) }
     }
 }
@@ -131,7 +133,7 @@ pub(super) fn launch(stream: &mut dyn Stream, code: KernelFn, operands: &mut [Op
     stream.launch(&mut KernelCall { kernel, operands, inputs, params: &Params::default() })
 }
 
-/// The element at `index` of operand `operand`, wherever that lies.
+/// A pointer to the element at `index` of operand `operand`, which may be out of bounds.
 pub(super) fn element(call: &KernelCall<'_>, operand: usize, index: isize) -> *mut i32 {
     call.operands[operand].ptr().cast::<i32>().wrapping_offset(index)
 }

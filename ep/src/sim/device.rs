@@ -1,19 +1,22 @@
-//! A simulated device: memory of the world's heap, told to the detector, and handles to the world's queues.
+//! A simulated device: memory of the world's heap, reported to the detector, and handles to the world's queues.
 
 use std::ptr::without_provenance_mut;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::device::{Device, DeviceId, DeviceInfo, LateFailure};
-use crate::error::Error;
-use crate::event::{EventId, EventPool};
-use crate::label::Label;
-use crate::memory::{MemoryKind, MemoryStats, Region};
+use crate::call::label::Label;
+use crate::errors::error::Error;
+use crate::names::device_id::DeviceId;
+use crate::names::event_id::EventId;
+use crate::names::memory_kind::MemoryKind;
+use crate::provider::device::{Device, DeviceInfo, LateFailure};
+use crate::provider::event_pool::EventPool;
+use crate::provider::memory::{MemoryStats, Region};
+use crate::provider::stream::Stream;
 use crate::races::{Finding, FindingKind};
 use crate::sim::memory::ALIGNMENT;
 use crate::sim::stream::SimStream;
 use crate::sim::world::{Mark, SimWorld};
-use crate::stream::Stream;
 
 /// Device `sim:<index>` of a world.
 ///
@@ -29,7 +32,7 @@ impl SimDevice {
         SimDevice { index, world }
     }
 
-    fn accounts(&self) -> &crate::accounts::Accounts {
+    fn accounts(&self) -> &crate::provider::accounts::Accounts {
         &self.world.accounts[self.index as usize]
     }
 
@@ -37,7 +40,7 @@ impl SimDevice {
         self.world.mark(event)?.ok_or(Error::EventNotRecorded { event, device: self.id() })
     }
 
-    /// The calling thread has seen the mark passed: it comes after it.
+    /// Orders the calling thread after the record `mark`, which it has seen passed.
     fn seen(&self, mark: &Mark) {
         let detector = &self.world.detector;
         detector.acquire(detector.this_thread(), &mark.moment);
@@ -83,7 +86,7 @@ impl Device for SimDevice {
 
     unsafe fn free(&self, region: Region) {
         if region.bytes() > 0 {
-            // A region that is not of this world is leaked, as the caller has not kept its promise.
+            // A region from elsewhere breaks the caller's guarantee; it is leaked.
             let Some(block) = self.world.heap.remove(region.base().addr()) else { return };
             let detector = &self.world.detector;
             let actor = detector.this_thread();
@@ -93,7 +96,7 @@ impl Device for SimDevice {
                 let finding = Finding::new(FindingKind::OutOfBounds, &label, "look at the region's bands", detail);
                 detector.report_at(finding, block.range());
             }
-            // Before the block is dropped: from then on its addresses can come back.
+            // Before the block is dropped, because then its addresses can be allocated again.
             detector.unmap(block.range(), actor, &label);
         }
         self.accounts().give_back(region.kind(), region.bytes() as u64);

@@ -1,24 +1,25 @@
-//! What is found: order that is missing, memory misused, code that does not do what it declares.
+//! Tests of what is found: missing order, misuse of memory, and code that breaks its declarations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::closure::InlineFn;
+use crate::call::closure::InlineFn;
+use crate::call::kernel::{KernelCall, KernelFn};
+use crate::call::kernel_registry::KernelRegistry;
+use crate::call::label::Label;
+use crate::call::operand::Access;
 use crate::cpu::{CpuConfig, CpuDevice};
-use crate::device::{Device, DeviceId, DeviceKind, LateCause};
-use crate::dtype::DType;
-use crate::error::{Error, KernelError};
-use crate::kernel::{KernelCall, KernelFn};
-use crate::kernel_registry::KernelRegistry;
-use crate::label::Label;
-use crate::memory::MemoryKind;
-use crate::op::Op;
-use crate::operand::Access;
-use crate::params::Params;
+use crate::errors::error::{Error, KernelError};
+use crate::names::device_id::{DeviceId, DeviceKind};
+use crate::names::memory_kind::MemoryKind;
+use crate::provider::device::{Device, LateCause};
+use crate::provider::stream::Stream;
 use crate::races::{Detector, FindingKind, Touch};
 use crate::sim::bench_tests::{Bench, Vector, bump, copy, element, fill, launch};
 use crate::sim::{SimConfig, watch};
-use crate::stream::Stream;
+use crate::tensor::dtype::DType;
+use crate::tensor::op::Op;
+use crate::tensor::params::Params;
 
 #[test]
 fn a_wait_for_what_was_never_recorded_is_refused_and_found() {
@@ -29,7 +30,7 @@ fn a_wait_for_what_was_never_recorded_is_refused_and_found() {
     assert_eq!(stream.wait(event), refused);
     assert_eq!(bench.one().kind, FindingKind::NeverRecorded);
     assert_eq!(bench.devices[0].query(event), refused.map(|()| false));
-    // A slot that comes again has not been recorded, whatever its last user did.
+    // A reused slot counts as not recorded, whatever its last user did.
     stream.record(event).unwrap();
     bench.world.events.release(event).unwrap();
     let again = bench.world.events.acquire();
@@ -47,7 +48,7 @@ fn code_that_does_more_than_it_declares_is_found_and_does_no_harm() {
         for index in 0..2 {
             // SAFETY: both operands have two elements.
             let value = unsafe { element(call, 0, index).read() };
-            // SAFETY: see above.
+            // SAFETY: as above.
             unsafe { element(call, 1, index).write(value) };
         }
         Ok(())
@@ -56,14 +57,14 @@ fn code_that_does_more_than_it_declares_is_found_and_does_no_harm() {
         for index in 0..2 {
             // SAFETY: both operands have two elements.
             let value = unsafe { element(call, 1, index).read() };
-            // SAFETY: see above.
+            // SAFETY: as above.
             unsafe { element(call, 1, index).write(value.wrapping_add(1)) };
         }
         Ok(())
     };
     let reads_behind_its_input: KernelFn = |call| {
         for index in 0..2 {
-            // SAFETY: the bytes behind an operand exist on simulated devices.
+            // SAFETY: the scratch copy has readable bytes behind an operand.
             let value = unsafe { element(call, 0, index + 1).read() };
             // SAFETY: both operands have two elements.
             unsafe { element(call, 1, index).write(value) };
@@ -86,7 +87,7 @@ fn code_that_does_more_than_it_declares_is_found_and_does_no_harm() {
     };
     let writes_behind_its_output: KernelFn = |call| {
         for index in 0..3 {
-            // SAFETY: the bytes behind an operand exist on simulated devices.
+            // SAFETY: the scratch copy has writable bytes behind an operand.
             unsafe { element(call, 1, index).write(9) };
         }
         Ok(())
@@ -146,7 +147,7 @@ fn a_call_cannot_write_what_it_reads() {
     fill(&mut *stream, &input, 1);
     let mut code = InlineFn::new(|context| {
         let input = context.reads.get::<i32>(0)?.as_ptr().cast_mut();
-        // SAFETY: none: this is what the check is for. The scratch copy is writable memory.
+        // SAFETY: this breaks the rule that the test checks; the scratch copy is writable memory.
         unsafe { input.write_volatile(9) };
         Ok(())
     });
@@ -178,7 +179,7 @@ fn a_stray_write_beside_a_region_is_found_by_the_next_command_on_it_or_when_it_i
         let bench = Bench::seeded(0);
         let (mut stream, vector) = (bench.stream(), bench.vector(2));
         let stray = vector.region.base().wrapping_add(8);
-        // SAFETY: a band lies behind the region.
+        // SAFETY: the region is followed by a band, which belongs to the same allocation.
         unsafe { stray.write(0) };
         if by_command {
             fill(&mut *stream, &vector, 1);
@@ -245,7 +246,7 @@ fn the_host_must_see_a_copy_pass_before_it_reads() {
         if seen {
             bench.wait(event);
         } else {
-            // What has happened does not matter: nobody has looked.
+            // That the command has run does not matter, because no thread has observed it.
             while bench.world.step() {}
         }
         let detector = &bench.world.detector;
@@ -272,7 +273,7 @@ fn lives_of_labels_tell_reuse_apart() {
     use_in(&mut *two, 2);
     let finding = bench.one();
     assert_eq!((finding.kind, finding.first.unwrap().seq, finding.second.seq), (FindingKind::ReuseRace, 1, 2));
-    assert!(detector.bound(1).is_some(), "a stream says whose labels it carries");
+    assert!(detector.bound(1).is_some(), "a stream binds its actor to the number in its labels");
 }
 
 #[test]
@@ -315,7 +316,7 @@ fn a_watched_stream_tells_its_accesses_and_no_order() {
     assert_eq!(findings.len(), 1, "{findings:?}");
     assert_eq!((&*findings[0].first.as_ref().unwrap().what, &*findings[0].second.what), ("second", "third"));
     assert_eq!(vector.operand(Access::Read).slice::<i32>().unwrap(), [-5; 2]);
-    // SAFETY: the streams have run everything, and nothing uses the region.
+    // SAFETY: the streams have run all commands, and nothing uses the region.
     unsafe { cpu.free(vector.region) };
 }
 

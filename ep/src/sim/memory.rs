@@ -1,80 +1,79 @@
 //! Memory of simulated devices: blocks of the heap, filled with poison, between two bands of canary bytes.
 //!
-//! A block is shared by the heap's table and by every queued command that touches it, and goes back to the machine with
-//! the last of them. So a command that is still queued when its memory is freed is a finding, not a fault of this
-//! program.
+//! A block is shared by the heap's table and by every queued command that touches it, and is freed with the last of them. So freeing
+//! memory while a command is queued is a finding, not undefined behaviour of this process.
 
 use std::alloc::{Layout as HeapLayout, alloc, dealloc};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Alignment of every region in bytes: that of CUDA's.
+/// Alignment of every region, in bytes: the same as CUDA's.
 pub(super) const ALIGNMENT: usize = 256;
 
-/// What fresh memory holds: no zero, no small number, no truth value.
+/// The contents of fresh memory: not zero, not a small number, not a valid bool.
 pub(super) const POISON: u8 = 0xA5;
 
-/// What the bands beside a block hold.
+/// The contents of the bands.
 const CANARY: u8 = 0xC7;
 
-/// Bytes of each band.
+/// The size of each band, in bytes.
 const BAND: usize = ALIGNMENT;
 
 /// A block of memory, freed when dropped.
 #[derive(Debug)]
 pub(super) struct Block {
-    /// Start of the first band.
+    /// The start of the first band.
     start: *mut u8,
     layout: HeapLayout,
 }
 
-// SAFETY: a block is an address and a size, and frees them; memory belongs to no thread.
+// SAFETY: a block is an address and a size, and frees that memory when dropped; memory is not tied to a thread.
 unsafe impl Send for Block {}
-// SAFETY: a shared block tells its fields and reads and writes its bands under the lock of the heap; the bytes between
-// are touched only by those who hold operands of them, which promise that nothing races.
+// SAFETY: a shared block gives its fields, and accesses its bands only under the lock of the heap. The bytes between the bands are
+// accessed only through operands, whose makers guarantee that nothing races.
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// `bytes` bytes of poison between two bands; `None` if the machine has no room for them.
+    /// Allocates `bytes` bytes of poison between two bands; `None` if the machine has no memory for them.
     fn allocate(bytes: usize) -> Option<Block> {
         let whole = bytes.checked_add(2 * BAND)?;
         let layout = HeapLayout::from_size_align(whole, ALIGNMENT).ok()?;
-        // SAFETY: the size is not 0.
+        // SAFETY: the size is not 0, because it includes two bands.
         let start = unsafe { alloc(layout) };
         if start.is_null() {
             return None;
         }
         // SAFETY: `whole` bytes from `start` have just been allocated.
         unsafe { start.write_bytes(CANARY, whole) };
-        // SAFETY: a band lies before the bytes.
+        // SAFETY: the first band, of `BAND` bytes, is within the allocation.
         let base = unsafe { start.add(BAND) };
-        // SAFETY: `bytes` bytes lie between the bands.
+        // SAFETY: the allocation has `bytes` bytes between the bands.
         unsafe { base.write_bytes(POISON, bytes) };
         Some(Block { start, layout })
     }
 
-    /// Address of the first byte between the bands.
+    /// The address of the first byte between the bands.
     fn base(&self) -> *mut u8 {
         self.start.wrapping_add(BAND)
     }
 
-    /// The bytes between the bands.
+    /// The addresses of the bytes between the bands.
     pub(super) fn range(&self) -> Range<usize> {
         let base = self.base().addr();
         base..base + (self.layout.size() - 2 * BAND)
     }
 
-    /// Looks at the bands and mends them: the first byte that somebody has written, counted from the base.
+    /// Checks and restores the bands. Returns the offset from the base of the first byte that was overwritten.
     fn mend(&self) -> Option<isize> {
         let bytes = self.layout.size() - 2 * BAND;
         let mut broken = None;
         for at in (0..BAND).chain(BAND + bytes..2 * BAND + bytes) {
             let byte = self.start.wrapping_add(at);
-            // SAFETY: `at` lies within the allocation, in a band, which is initialised.
+            // SAFETY: `at` is within a band of the allocation, which is initialised.
             if unsafe { byte.read() } != CANARY {
                 broken = broken.or(Some(at as isize - BAND as isize));
-                // SAFETY: as above; nobody else may write a band.
+                // SAFETY: as above; no other code may write a band.
                 unsafe { byte.write(CANARY) };
             }
         }
@@ -96,7 +95,7 @@ pub(super) struct Heap {
 }
 
 impl Heap {
-    /// A new block; its address. `None` if the machine has no room for it.
+    /// Allocates a block and returns its address; `None` if the machine has no memory for it.
     pub(super) fn allocate(&self, bytes: usize) -> Option<*mut u8> {
         let block = Block::allocate(bytes)?;
         let base = block.base();
@@ -104,26 +103,26 @@ impl Heap {
         Some(base)
     }
 
-    /// Takes out the block at `base`.
+    /// Removes the block at `base` from the table.
     pub(super) fn remove(&self, base: usize) -> Option<Arc<Block>> {
         self.lock().remove(&base)
     }
 
-    /// The block that holds `address`.
+    /// The block that contains `address`.
     pub(super) fn holding(&self, address: usize) -> Option<Arc<Block>> {
         let blocks = self.lock();
         let (_, block) = blocks.range(..=address).next_back()?;
         block.range().contains(&address).then(|| Arc::clone(block))
     }
 
-    /// The first byte beside `block` that somebody has written, counted from the block's first byte. It is told once.
+    /// The offset from the block's first byte of the first byte beside it that was overwritten. Reported once.
     pub(super) fn overrun(&self, block: &Block) -> Option<isize> {
         let _one_at_a_time = self.lock();
         block.mend()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<Block>>> {
-        // No code here panics half way through a change, so a poisoned lock guards a whole table.
+        // No code here panics while the table is inconsistent, so a poisoned lock guards a valid table.
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -154,7 +153,7 @@ mod tests {
             let block = heap.holding(base.addr()).unwrap();
             assert_eq!(heap.overrun(&block), None);
             let byte = base.wrapping_offset(offset);
-            // SAFETY: the byte lies in a band of the block, which nobody reads meanwhile.
+            // SAFETY: the byte is in a band of the block, which no other thread reads meanwhile.
             unsafe { byte.write(0) };
             assert_eq!((heap.overrun(&block), heap.overrun(&block)), (Some(expected), None));
         }

@@ -1,10 +1,11 @@
-//! The queues of a world and which command runs next: plain data, no lock, nothing runs here.
+//! The queues of a world, and the choice of the next command: plain data, without locks; nothing runs here.
 //!
-//! A stream's commands are numbered from 1 in the order in which they were given. A command is, in turn, queued, taken
-//! (by the thread that runs it) and passed; the front of a queue alone can be taken, and not while the command before it
-//! is still running. A wait can be taken once the place that it names has passed. That place was a record when the wait
-//! was given, so it lies before it in the order of all commands, and the oldest queued command can always be taken: the
-//! world never locks up by itself.
+//! The commands of a stream are numbered from 1 in the order of submission. A command is first queued, then taken by the thread that runs
+//! it, then passed. Only the front of a queue can be taken, and not while the command before it is running. A wait can be taken once the
+//! place that it names has passed.
+//!
+//! The world cannot deadlock by itself: the place of a wait was a record when the wait was submitted, so it comes before the wait in the
+//! order of all commands, and the oldest queued command can always be taken.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -12,23 +13,23 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::closure::InlineFn;
-use crate::kernel::Kernel;
-use crate::label::Label;
-use crate::operand::Operand;
-use crate::params::Params;
-use crate::scalar::Scalar;
+use crate::call::closure::InlineFn;
+use crate::call::kernel::Kernel;
+use crate::call::label::Label;
+use crate::call::operand::Operand;
 use crate::sim::memory::Block;
 use crate::sim::random::Random;
+use crate::tensor::params::Params;
+use crate::tensor::scalar::Scalar;
 
-/// "The commands of `stream` up to `number`".
+/// The commands of `stream` up to number `number`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) stream: u64,
     pub(super) number: u64,
 }
 
-/// What a command does.
+/// The work of a command.
 #[derive(Debug)]
 pub(super) enum Work {
     Launch { kernel: Kernel, operands: Vec<Operand>, inputs: usize, params: Params },
@@ -40,12 +41,12 @@ pub(super) enum Work {
 }
 
 impl Work {
-    /// A copy: runs as late as the order allows.
+    /// Whether it is a copy, which runs as late as the order allows.
     fn is_copy(&self) -> bool {
         matches!(self, Work::Copy { .. })
     }
 
-    /// Callers' code, which may take as long as it likes.
+    /// Whether it is the caller's code, which may run for any time.
     fn is_call(&self) -> bool {
         matches!(self, Work::Call { .. })
     }
@@ -58,11 +59,11 @@ pub(super) struct Command {
     /// The stream's name, for reports.
     pub(super) by: Arc<str>,
     pub(super) work: Work,
-    /// The blocks that it touches, kept alive by it.
+    /// The blocks that it touches, which it keeps alive.
     pub(super) blocks: SmallVec<[Arc<Block>; 4]>,
     /// The bytes that it touches, by address.
     pub(super) runs: Vec<Range<usize>>,
-    /// Was some of its memory gone already when it was given? Then it must not run.
+    /// Whether some of its memory had already been freed when it was submitted. Then it must not run.
     pub(super) gone: bool,
 }
 
@@ -71,9 +72,9 @@ struct Queue {
     device: usize,
     waiting: VecDeque<Command>,
     passed: u64,
-    /// Has the command behind `passed` been taken?
+    /// Whether the command after `passed` has been taken.
     running: bool,
-    /// Has its handle been dropped? Then it leaves when it is empty.
+    /// Whether its handle has been dropped. The queue is removed once it is empty.
     closed: bool,
 }
 
@@ -84,28 +85,28 @@ impl Queue {
     }
 }
 
-/// A command taken to be run.
+/// A command taken from its queue to be run.
 #[derive(Debug)]
 pub(super) struct Turn {
     pub(super) stream: u64,
     pub(super) command: Command,
 }
 
-/// For each stream the number up to which commands are needed; see [`Queues::needed`].
+/// The number up to which commands are needed, for each stream; see [`Queues::needed`].
 pub(super) type Needed = BTreeMap<u64, u64>;
 
 /// All queues of a world.
 #[derive(Debug)]
 pub(super) struct Queues {
-    /// Ordered, so that a choice depends on the seed alone.
+    /// Ordered, so that a choice depends only on the seed.
     all: BTreeMap<u64, Queue>,
     streams_ever: u64,
     random: Random,
 }
 
-/// One in this many choices runs a copy although something else could run.
+/// One choice in this many runs a copy although another command could run.
 const EARLY_COPY: usize = 8;
-/// One in this many choices runs something that nobody waits for before what is waited for.
+/// One choice in this many runs a command that is not needed before one that is.
 const NOT_NEEDED: usize = 4;
 
 impl Queues {
@@ -113,7 +114,7 @@ impl Queues {
         Queues { all: BTreeMap::new(), streams_ever: 0, random: Random::new(seed) }
     }
 
-    /// A new stream; the numbers are never reused.
+    /// A new stream; numbers are never reused.
     pub(super) fn open(&mut self, device: usize) -> u64 {
         self.streams_ever += 1;
         let queue = Queue { device, waiting: VecDeque::new(), passed: 0, running: false, closed: false };
@@ -121,7 +122,7 @@ impl Queues {
         self.streams_ever
     }
 
-    /// The stream gets no more commands; those it has still run.
+    /// Marks that the stream gets no more commands; those that it has still run.
     pub(super) fn close(&mut self, stream: u64) {
         if let Some(queue) = self.all.get_mut(&stream) {
             queue.closed = true;
@@ -136,23 +137,23 @@ impl Queues {
         }
     }
 
-    /// Behind all commands that the stream has been given so far.
+    /// The place after all commands of the stream so far.
     pub(super) fn end(&self, stream: u64) -> Place {
         let number = self.all.get(&stream).map_or(0, |queue| queue.front_number() - 1 + queue.waiting.len() as u64);
         Place { stream, number }
     }
 
-    /// Are all commands before the place over?
+    /// Whether all commands up to the place have run.
     pub(super) fn has_passed(&self, place: Place) -> bool {
         self.all.get(&place.stream).is_none_or(|queue| queue.passed >= place.number)
     }
 
-    /// Commands that are not over.
+    /// The number of commands that have not passed.
     pub(super) fn pending(&self) -> usize {
         self.all.values().map(|queue| queue.waiting.len() + usize::from(queue.running)).sum()
     }
 
-    /// What has to pass so that `place` can: its stream's commands up to there, what their waits name, and so on.
+    /// The commands that must pass before `place` can: those of its stream up to there, those that their waits name, and so on.
     pub(super) fn needed(&self, place: Place) -> Needed {
         let mut needed = Needed::new();
         let mut open = vec![place];
@@ -175,8 +176,8 @@ impl Queues {
         needed
     }
 
-    /// Takes the next command to run, chosen by the seed: any that can run, copies last. With `needed`, one that is
-    /// needed, and now and then another one first; none if what is needed runs already, on other threads.
+    /// Takes the next command to run, chosen by the seed from those that can run, copies last. With `needed`, it takes a needed command,
+    /// and now and then another one first. Returns `None` if all needed commands are running on other threads.
     pub(super) fn take(&mut self, needed: Option<&Needed>) -> Option<Turn> {
         let mut wanted = Candidates::default();
         let mut others = Candidates::default();
@@ -187,7 +188,7 @@ impl Queues {
             }
             match needed {
                 Some(needed) if needed.get(&stream).is_none_or(|&last| last < queue.front_number()) => {
-                    // Whoever waits must not come to depend on a caller's code that it does not wait for.
+                    // A waiting thread must not depend on a caller's code that it does not wait for.
                     if !front.work.is_call() {
                         others.add(stream, &front.work);
                     }
@@ -206,7 +207,7 @@ impl Queues {
         Some(Turn { stream, command })
     }
 
-    /// The command that was taken from `stream` is over. The device that the stream belongs to.
+    /// Marks the command that was taken from `stream` as passed. Returns the device of the stream.
     pub(super) fn pass(&mut self, stream: u64) -> Option<usize> {
         let queue = self.all.get_mut(&stream)?;
         queue.running = false;
@@ -216,7 +217,7 @@ impl Queues {
         Some(device)
     }
 
-    /// Takes out everything that has not been taken.
+    /// Removes all commands that have not been taken.
     pub(super) fn drain(&mut self) -> Vec<Command> {
         self.all.values_mut().flat_map(|queue| queue.waiting.drain(..)).collect()
     }
@@ -228,7 +229,7 @@ impl Queues {
     }
 }
 
-/// Streams whose front can run.
+/// The streams whose front command can run.
 #[derive(Debug, Default)]
 struct Candidates {
     copies: SmallVec<[u64; 8]>,

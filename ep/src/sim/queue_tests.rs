@@ -35,7 +35,7 @@ fn queues<const N: usize>(seed: u64, works: [Vec<Work>; N]) -> (Queues, [u64; N]
     (queues, streams)
 }
 
-/// Runs everything; the streams in the order in which their commands ran.
+/// Runs everything; returns the streams in the order in which their commands ran.
 fn run_all(queues: &mut Queues) -> Vec<u64> {
     let mut order = Vec::new();
     while let Some(turn) = queues.take(None) {
@@ -101,11 +101,11 @@ fn what_is_needed_follows_the_waits() {
     };
     wait(&mut queues, b, a, 2);
     wait(&mut queues, c, b, 3);
-    // Behind the place that is asked for: not needed.
+    // After the place that is asked for, so not needed.
     wait(&mut queues, c, d, 1);
     assert_eq!(queues.needed(Place { stream: c, number: 3 }), Needed::from([(a, 2), (b, 3), (c, 3)]));
     assert_eq!(queues.needed(Place { stream: b, number: 1 }), Needed::from([(b, 1)]));
-    // Again with something running and something passed.
+    // The same with one command running and one passed.
     let turn = queues.take(Some(&Needed::from([(a, 1)]))).unwrap();
     let first = turn.stream;
     assert_eq!(queues.needed(Place { stream: b, number: 3 }), Needed::from([(a, 2), (b, 3)]));

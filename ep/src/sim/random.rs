@@ -1,9 +1,8 @@
 //! The random numbers of a simulated run: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 //!
-//! Written here because the numbers are part of the contract: the same seed gives the same run, whatever the version of
-//! a library.
+//! Implemented here because the numbers are part of the contract: the same seed gives the same run, with any version of a library.
 
-/// A stream of random numbers from a seed.
+/// A sequence of random numbers from a seed.
 #[derive(Debug, Clone)]
 pub(super) struct Random {
     state: u64,
@@ -22,12 +21,12 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `count`, which is not 0.
+    /// A number below `count`, which must not be 0.
     pub(super) fn below(&mut self, count: usize) -> usize {
         (self.next() % count as u64) as usize
     }
 
-    /// True once in `count` times.
+    /// True once in `count` calls, on average.
     pub(super) fn one_in(&mut self, count: usize) -> bool {
         self.below(count) == 0
     }

@@ -1,39 +1,39 @@
-//! Running one command, with no lock held but the one that orders movements of bytes.
+//! Runs one command, without holding a lock except the one that serialises copies of bytes.
 //!
-//! Callers' code is everything that can panic, block or take locks of its own: kernels, functions, the texts and drops of
-//! their errors, the drops of captures and of panic payloads. All of it runs in [`guarded`].
+//! The caller's code can panic, block or take locks: kernels, functions, the texts and drops of their errors, and the drops of captures
+//! and panic payloads. All of it runs in [`guarded`].
 
 use std::any::Any;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::closure::InlineFn;
+use crate::call::closure::InlineFn;
+use crate::call::fn_context::FnContext;
+use crate::call::kernel::{Kernel, KernelCall};
+use crate::call::operand::Operand;
 use crate::cpu;
-use crate::device::LateCause;
-use crate::error::Error;
-use crate::fn_context::FnContext;
-use crate::kernel::{Kernel, KernelCall};
-use crate::operand::Operand;
-use crate::params::Params;
+use crate::errors::error::Error;
+use crate::provider::device::LateCause;
 use crate::races::{Detector, Finding, FindingKind};
 use crate::sim::memory::{Heap, POISON};
 use crate::sim::queue::{Command, Work};
 use crate::sim::scratch::{Breach, Scratch};
+use crate::tensor::params::Params;
 
-/// The poison of a kernel's second run: differs from the first in every bit.
+/// The poison of the second run of a kernel. It differs from the first in every bit.
 const OTHER_POISON: u8 = !POISON;
 
-/// What running needs of a world.
+/// The state of a world that is needed to run commands.
 #[derive(Debug, Default)]
 pub(super) struct Runner {
-    /// Held while bytes move between memories, or between memory and scratch: streams that race, which is a finding,
-    /// tear each other's data then and do nothing worse. Never held while callers' code runs.
+    /// Held while bytes are copied between memories, or between memory and scratch. So streams that race (a finding) can corrupt each
+    /// other's data but cause no undefined behaviour. Never held while the caller's code runs.
     moving: Mutex<()>,
 }
 
 impl Runner {
-    /// Runs a command; why it failed, if it did.
+    /// Runs a command; returns the cause of its failure, if it failed.
     pub(super) fn run(&self, command: Command, detector: &Detector, heap: &Heap) -> Option<LateCause> {
         let Command { label, by, work, blocks, runs, gone } = command;
         let tell = |kind, address: Option<usize>, detail: &str| {
@@ -44,7 +44,7 @@ impl Runner {
             }
         };
         if gone || !detector.is_present(&runs) {
-            // That it was gone when the command was given has been told then.
+            // If it was already freed when the command was submitted, that has been reported then.
             if !gone {
                 tell(
                     FindingKind::AfterFree,
@@ -115,10 +115,10 @@ impl Runner {
         let mut scratch = self.load(operands);
         let mut copies = scratch.operands();
         let outcome = guarded(|| {
-            // Its captures are dropped here, whatever comes.
+            // The captures are dropped here, whatever the outcome.
             let mut function = function;
             let mut context = FnContext::new(&mut copies).map_err(LateCause::Device)?;
-            // The error is dropped here: its drop is callers' code too.
+            // The error is dropped here, because its drop is the caller's code too.
             function.call(&mut context).map_err(|error| LateCause::Function(error.to_string()))
         });
         drop(copies);
@@ -131,8 +131,8 @@ impl Runner {
 
     fn load<'a>(&self, operands: &'a [Operand]) -> Scratch<'a> {
         let _one_at_a_time = self.moving();
-        // SAFETY: whoever made the operands promised them to be usable until this command is over, and the memory has
-        // not been given back; what moves bytes meanwhile holds the lock.
+        // SAFETY: the maker of the operands guarantees that they stay usable until this command has run, and the memory has not been
+        // freed. Other copies of bytes wait for the lock.
         unsafe { Scratch::load(operands, POISON) }
     }
 
@@ -143,7 +143,7 @@ impl Runner {
     }
 
     fn moving(&self) -> MutexGuard<'_, ()> {
-        // It guards no value.
+        // The lock guards no value, so poisoning does not matter.
         self.moving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -164,11 +164,11 @@ fn flatten(outcome: Result<Result<(), LateCause>, String>) -> Option<LateCause> 
     }
 }
 
-/// Runs callers' code; if it panics, the message.
+/// Runs the caller's code; returns the message if it panics.
 pub(super) fn guarded<R>(code: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(code)).map_err(|payload| {
         let message = message(payload.as_ref());
-        // A payload is callers' code too. One whose drop panics with another payload is given up: that is leaked.
+        // The payload is the caller's code too. If its drop panics with another payload, that payload is leaked.
         if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             mem::forget(next);
         }

@@ -1,22 +1,22 @@
-//! Scratch copies of operands: what code does to them is looked at before it reaches their memory.
+//! Scratch copies of operands: the accesses of code are checked before its results reach memory.
 //!
-//! Operands that overlap share one piece of scratch, which covers the span from the first byte of any of them to the
-//! last, at the same alignment, between two bands. A byte that some operand declares to be read holds what the memory
-//! holds; every other byte (the content of operands that are only written, the gaps of strided views, the bands) holds
-//! poison. After the run a byte that no operand declares to be written must be as it was; the others are stored.
+//! Operands that overlap share one piece of scratch. It covers the span from the first byte of any of them to the last, with the same
+//! alignment, between two bands. A byte that some operand declares to be read holds the contents of memory. Every other byte holds
+//! poison: the contents of operands that are only written, the gaps of strided views, and the bands. After the run, a byte that no
+//! operand declares to be written must be unchanged; the other bytes are stored to memory.
 //!
-//! Invariant: `buffer` is reached through the operands of [`Scratch::operands`] while code runs, and through the piece
-//! itself only before and after.
+//! Invariant: `buffer` is accessed through the operands of [`Scratch::operands`] while code runs, and through the piece itself only
+//! before and after.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::operand::Operand;
+use crate::call::operand::Operand;
 use crate::races::{FindingKind, Touch, coalesce};
 use crate::sim::memory::ALIGNMENT;
 
-/// Bytes of poison before and behind a piece.
+/// Bytes of poison before and after a piece.
 const BAND: usize = 64;
 
 /// The scratch copies of the operands of one call.
@@ -28,36 +28,36 @@ pub(super) struct Scratch<'a> {
 
 #[derive(Debug)]
 struct Piece {
-    /// Addresses of the bytes that it stands for, without the bands.
+    /// The addresses that it stands for, without the bands.
     stands_for: Range<usize>,
-    /// What it held before the run, bands included.
+    /// The contents before the run, bands included.
     image: Vec<u8>,
     /// The parts of the image that some operand declares to read.
     read: Runs,
     /// The parts that some operand declares to write: sorted, with gaps between them.
     written: Runs,
-    /// The copy that code works on lies in here.
+    /// The buffer that contains the copy on which code works.
     buffer: Vec<u8>,
-    /// Where in the buffer the copy starts.
+    /// The offset of the copy in the buffer.
     at: usize,
 }
 
 type Runs = SmallVec<[Range<usize>; 1]>;
 
-/// A byte that was not treated as declared.
+/// A byte that was not accessed as declared.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Breach {
     pub(super) kind: FindingKind,
-    /// The address of the byte that the scratch byte stands for.
+    /// The address that the scratch byte stands for.
     pub(super) address: usize,
 }
 
 impl<'a> Scratch<'a> {
-    /// Copies of `originals` as they are now, with `poison` for what is not declared to be read.
+    /// Copies `originals` as they are now, with `poison` for bytes that are not declared to be read.
     ///
     /// # Safety
     ///
-    /// * The promises of [`Operand::new`] hold for the originals, now.
+    /// * The guarantees of [`Operand::new`] hold for the originals during this call.
     pub(super) unsafe fn load(originals: &'a [Operand], poison: u8) -> Scratch<'a> {
         let touches: Vec<Touch> = originals.iter().map(|operand| Touch::of(operand, None)).collect();
         let mut spans: Vec<Range<usize>> = touches.iter().filter_map(span).collect();
@@ -77,8 +77,8 @@ impl<'a> Scratch<'a> {
                 let inside = piece.place(run);
                 if touch.access().reads() {
                     let source = at_address(original, run.start);
-                    // SAFETY: the run lies within the operand, whose bytes the caller promises to be readable; the
-                    // image has room for it, and no two allocations overlap.
+                    // SAFETY: the run is within the operand, whose bytes the caller guarantees to be readable. The image has room for it,
+                    // and it is an allocation of its own.
                     unsafe { source.copy_to_nonoverlapping(piece.image[inside.clone()].as_mut_ptr(), run.len()) };
                     piece.read.push(inside.clone());
                 }
@@ -93,13 +93,13 @@ impl<'a> Scratch<'a> {
         Scratch { originals, pieces }
     }
 
-    /// The same copies with another poison, as they were loaded.
+    /// The same copies as they were loaded, but with another poison.
     pub(super) fn again(&self, poison: u8) -> Scratch<'a> {
         let pieces = self.pieces.iter().map(|piece| piece.again(poison)).collect();
         Scratch { originals: self.originals, pieces }
     }
 
-    /// Operands over the scratch, one for each original. To be used by one call at a time and not after `self`.
+    /// Operands over the scratch, one per original. They must be used by one call at a time, and not after `self`.
     pub(super) fn operands(&mut self) -> Vec<Operand> {
         let pieces = &mut self.pieces;
         let operand = |original: &Operand| {
@@ -110,14 +110,14 @@ impl<'a> Scratch<'a> {
             let Some(piece) = find(pieces, address) else { return original.again() };
             let first = piece.start().wrapping_add(piece.place(&(address..address)).start);
             let base = first.wrapping_sub(original.layout().offset() * original.dtype().size());
-            // SAFETY: the piece holds the whole span of the original at the same distances, initialised; it is used by
-            // the one call that gets these operands, as the caller promises.
+            // SAFETY: the piece holds the whole span of the original at the same offsets, initialised. Only the one call that gets these
+            // operands uses it, as the caller guarantees.
             unsafe { Operand::new(base, original.dtype(), *original.layout(), original.access()) }
         };
         self.originals.iter().map(operand).collect()
     }
 
-    /// The first byte of each kind that was changed and not declared to be written.
+    /// The first byte of each kind that was changed without being declared as written.
     pub(super) fn breaches(&self) -> Vec<Breach> {
         let mut found: Vec<Breach> = Vec::new();
         for piece in &self.pieces {
@@ -138,7 +138,7 @@ impl<'a> Scratch<'a> {
         found
     }
 
-    /// The first byte declared to be written that a second run, over another poison, left different.
+    /// The first byte declared as written that differs after a second run over another poison.
     pub(super) fn difference(&self, second: &Scratch<'_>) -> Option<Breach> {
         self.pieces.iter().zip(&second.pieces).find_map(|(piece, second)| {
             let (first, second) = (piece.copy(), second.copy());
@@ -148,19 +148,19 @@ impl<'a> Scratch<'a> {
         })
     }
 
-    /// Stores what is declared to be written.
+    /// Stores the bytes that are declared as written.
     ///
     /// # Safety
     ///
-    /// * The promises of [`Operand::new`] hold for the originals, now.
+    /// * The guarantees of [`Operand::new`] hold for the originals during this call.
     pub(super) unsafe fn store(&mut self) {
         for original in self.originals.iter().filter(|original| original.access().writes()) {
             for run in Touch::of(original, None).runs() {
                 let Some(piece) = find(&mut self.pieces, run.start) else { continue };
                 let inside = piece.place(run);
                 let target = at_address(original, run.start);
-                // SAFETY: the run lies within the operand, whose bytes the caller promises to be writable, and the piece
-                // holds as many; no two allocations overlap.
+                // SAFETY: the run is within the operand, whose bytes the caller guarantees to be writable. The piece holds as many bytes,
+                // in an allocation of its own.
                 unsafe { target.copy_from_nonoverlapping(piece.copy()[inside].as_ptr(), run.len()) };
             }
         }
@@ -184,7 +184,7 @@ impl Piece {
         piece
     }
 
-    /// Makes the copy that code works on, aligned as the original is.
+    /// Makes the copy on which code works, with the alignment of the original.
     fn reset(&mut self) {
         coalesce(&mut self.written);
         self.buffer = vec![0; self.image.len() + ALIGNMENT];
@@ -208,7 +208,7 @@ impl Piece {
         self.buffer.as_mut_ptr().wrapping_add(self.at)
     }
 
-    /// Where in the image the bytes at these addresses lie.
+    /// The range in the image of the bytes at these addresses.
     fn place(&self, run: &Range<usize>) -> Range<usize> {
         let start = run.start - self.stands_for.start + BAND;
         start..start + run.len()
@@ -220,7 +220,7 @@ impl Piece {
     }
 }
 
-/// From the first byte of a touch to its last.
+/// The range from the first byte of a touch to its last.
 fn span(touch: &Touch) -> Option<Range<usize>> {
     Some(touch.runs().first()?.start..touch.runs().last()?.end)
 }
@@ -230,7 +230,7 @@ fn find(pieces: &mut [Piece], address: usize) -> Option<&mut Piece> {
     pieces.iter_mut().find(|piece| piece.stands_for.contains(&address))
 }
 
-/// The byte of the operand's memory that lies at `address`.
+/// A pointer to the byte of the operand's memory at `address`.
 fn at_address(operand: &Operand, address: usize) -> *mut u8 {
     operand.ptr().wrapping_add(address.wrapping_sub(operand.ptr().addr()))
 }

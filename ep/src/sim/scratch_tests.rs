@@ -1,15 +1,15 @@
 use super::*;
-use crate::dtype::DType;
-use crate::layout::Layout;
-use crate::operand::Access;
-use crate::shape::Shape;
+use crate::call::operand::Access;
+use crate::tensor::dtype::DType;
+use crate::tensor::layout::Layout;
+use crate::tensor::shape::Shape;
 
 const POISON: u8 = 0xA5;
 
-/// Takes a raw pointer, so that several operands of one memory can live side by side.
+/// Takes a raw pointer, so that several operands over one memory can exist at the same time.
 fn over(memory: *mut [u8], layout: Layout, access: Access) -> Operand {
     assert!(layout.span_elements().end <= memory.len());
-    // SAFETY: the span lies within the memory, which the test keeps alive and touches only between commands.
+    // SAFETY: the span is within the memory, which the test keeps alive and accesses only between commands.
     unsafe { Operand::new(memory.cast(), DType::U8, layout, access) }
 }
 
@@ -27,7 +27,7 @@ fn even(of: usize) -> Layout {
 }
 
 fn load(operands: &[Operand]) -> Scratch<'_> {
-    // SAFETY: `over` made the operands.
+    // SAFETY: the operands came from `over`, whose memory is alive.
     unsafe { Scratch::load(operands, POISON) }
 }
 
@@ -36,12 +36,12 @@ fn byte(operand: &Operand, offset: isize) -> *mut u8 {
 }
 
 fn read(operand: &Operand, offset: isize) -> u8 {
-    // SAFETY: the tests read within the piece and its bands.
+    // SAFETY: the tests read only within the piece and its bands.
     unsafe { byte(operand, offset).read() }
 }
 
 fn write(operand: &Operand, offset: isize, value: u8) {
-    // SAFETY: the tests write within the piece and its bands.
+    // SAFETY: the tests write only within the piece and its bands.
     unsafe { byte(operand, offset).write(value) }
 }
 
@@ -70,7 +70,7 @@ fn only_what_is_declared_to_be_written_is_stored() {
     let copies = scratch.operands();
     (0..7).for_each(|at| write(&copies[0], at, at as u8));
     drop(copies);
-    // SAFETY: `over` made the operands.
+    // SAFETY: the operands came from `over`, whose memory is alive.
     unsafe { scratch.store() };
     assert_eq!(scratch.breaches().len(), 1);
     drop(scratch);
@@ -109,12 +109,12 @@ fn operands_that_overlap_share_their_scratch() {
     let mut scratch = load(&operands);
     let copies = scratch.operands();
     assert_eq!(copies[1].ptr().addr() - copies[0].ptr().addr(), 2);
-    // Neighbours do not share: what lies behind one operand is its band.
+    // Adjacent operands do not share a piece: each is followed by its own band.
     assert_eq!((read(&copies[0], 5), read(&copies[0], 6)), (6, POISON));
     write(&copies[2], 0, 70);
     drop(copies);
     assert_eq!(scratch.breaches(), []);
-    // SAFETY: `over` made the operands.
+    // SAFETY: the operands came from `over`, whose memory is alive.
     unsafe { scratch.store() };
     drop(scratch);
     assert_eq!(memory, [1, 2, 3, 4, 5, 6, 70, 8]);

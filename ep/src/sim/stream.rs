@@ -1,26 +1,28 @@
-//! A simulated stream: checks a command, tells the detector, and queues it.
+//! A simulated stream: checks each command, reports it to the detector, and queues it.
 
 use std::sync::Arc;
 
-use crate::closure::InlineFn;
-use crate::cpu;
-use crate::device::{DeviceId, DeviceKind};
-use crate::error::{CallError, Error};
-use crate::event::EventId;
-use crate::fn_context::FnContext;
-use crate::kernel::KernelCall;
-use crate::label::Label;
-use crate::memory::MemoryKind;
-use crate::operand::Operand;
-use crate::races::{ActorId, Finding, FindingKind, Moment, Reach};
-use crate::raw::RawFn;
-use crate::scalar::Scalar;
+use crate::call::check::{check_copy, check_fill};
+use crate::call::closure::InlineFn;
+use crate::call::fn_context::FnContext;
+use crate::call::kernel::KernelCall;
+use crate::call::label::Label;
+use crate::call::operand::Operand;
+use crate::call::raw::RawFn;
+use crate::errors::call_error::CallError;
+use crate::errors::error::Error;
+use crate::names::actor_id::ActorId;
+use crate::names::device_id::{DeviceId, DeviceKind};
+use crate::names::event_id::EventId;
+use crate::names::memory_kind::MemoryKind;
+use crate::provider::stream::Stream;
+use crate::races::{Finding, FindingKind, Moment, Reach};
 use crate::sim::accesses::{Labels, touches};
 use crate::sim::queue::{Command, Work};
 use crate::sim::world::SimWorld;
-use crate::stream::Stream;
+use crate::tensor::scalar::Scalar;
 
-/// A stream of a simulated device. Dropping it leaves what it has been given queued.
+/// A stream of a simulated device. Commands that are queued when it is dropped still run.
 #[derive(Debug)]
 pub(super) struct SimStream {
     device: u32,
@@ -43,14 +45,14 @@ impl SimStream {
         DeviceId::sim(self.device)
     }
 
-    /// The command that comes next comes after what the calling thread has done and seen.
+    /// Orders the next command after everything that the calling thread has done and observed.
     fn after_this_thread(&self) {
         let detector = &self.world.detector;
         let given = detector.release(detector.this_thread());
         detector.acquire(self.actor, &given);
     }
 
-    /// Tells the detector what the command touches; the command, to be queued.
+    /// Reports to the detector what a command touches; returns the command, to be queued.
     fn told<'a>(&self, label: Label, operands: impl Iterator<Item = &'a Operand>) -> Command {
         self.after_this_thread();
         let touches = touches(&label, operands);
@@ -61,7 +63,7 @@ impl SimStream {
         Command { label, by: Arc::clone(&self.name), work: Work::Record, blocks, runs, gone }
     }
 
-    /// A copy that touches pageable memory, if that is not allowed.
+    /// Reports a copy of pageable memory, if those are not allowed.
     fn check_pinned(&self, label: &Label, source: &Operand, target: &Operand) {
         if !self.world.config.strict_pinned {
             return;
@@ -98,7 +100,7 @@ impl Stream for SimStream {
     }
 
     fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
-        if !cpu::check_copy(source, target)? {
+        if !check_copy(source, target)? {
             return Ok(());
         }
         let label = self.labels.next("copy");
@@ -110,7 +112,7 @@ impl Stream for SimStream {
     }
 
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
-        cpu::check_fill(target, value)?;
+        check_fill(target, value)?;
         let label = self.labels.next("fill");
         let command = self.told(label, [&*target].into_iter());
         let work = Work::Fill { target: target.again(), value };
@@ -133,7 +135,7 @@ impl Stream for SimStream {
     }
 
     fn record(&mut self, event: EventId) -> Result<(), Error> {
-        // A released event is refused before anybody is told.
+        // A released event is refused before anything is reported.
         self.world.events.is_recorded(event)?;
         let label = self.labels.next("record");
         let command = self.told(label, [].into_iter());
@@ -155,8 +157,8 @@ impl Stream for SimStream {
         Ok(())
     }
 
-    /// Runs what is queued here and what that waits for. What failed is told by
-    /// [`take_failures`](crate::Device::take_failures) alone: an error here would be a second report of it.
+    /// Runs the queued commands of this stream and those that they wait for. Failures are reported only by
+    /// [`take_failures`](crate::Device::take_failures); an error here would report them twice.
     fn synchronize(&mut self) -> Result<(), Error> {
         let place = self.world.end(self.id);
         self.world.run_until(place, None);

@@ -1,24 +1,26 @@
-//! A stream of an immediate device, such as the CPU, whose accesses the race detector is told.
+//! Reports the accesses of a stream of an immediate device, such as the CPU, to the race detector.
 
 use std::sync::Arc;
 
-use crate::closure::InlineFn;
-use crate::error::{CallError, Error};
-use crate::event::EventId;
-use crate::kernel::KernelCall;
-use crate::label::Label;
-use crate::operand::Operand;
-use crate::races::{ActorId, Detector};
-use crate::raw::RawFn;
-use crate::scalar::Scalar;
+use crate::call::closure::InlineFn;
+use crate::call::kernel::KernelCall;
+use crate::call::label::Label;
+use crate::call::operand::Operand;
+use crate::call::raw::RawFn;
+use crate::errors::call_error::CallError;
+use crate::errors::error::Error;
+use crate::names::actor_id::ActorId;
+use crate::names::event_id::EventId;
+use crate::provider::stream::Stream;
+use crate::races::Detector;
 use crate::sim::accesses::{Labels, touches};
-use crate::stream::Stream;
+use crate::tensor::scalar::Scalar;
 
-/// Wraps a stream that runs each command in the call that gives it: the detector is told its accesses, as those of the
-/// actor that comes with it, or of the one that the label names, right before they are made. It is told no order: whoever runs the stream knows what a
-/// command comes after, and releases and acquires for the actor.
+/// Wraps a stream that runs each command in the call that submits it. Right before a command runs, its accesses are reported to the
+/// detector, as those of the returned actor, or of the actor in the label if there is one. No order is reported: the code that runs the
+/// stream releases and acquires for the actor.
 ///
-/// A command that `inner` refuses counts as an access too: it was meant to be one, and its order must be right.
+/// A command that `inner` refuses is reported too, because its order must be right as well.
 pub fn watch(inner: Box<dyn Stream>, name: &str, detector: Arc<Detector>) -> (Box<dyn Stream>, ActorId) {
     let actor = detector.actor(name);
     (Box::new(WatchedStream { inner, actor, detector, labels: Labels::new(u32::MAX) }), actor)
@@ -55,7 +57,7 @@ impl Stream for WatchedStream {
     }
 
     fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
-        // A view copied onto itself is not touched.
+        // A copy of a view onto itself touches no bytes.
         if !source.same_view(target) {
             self.tell("copy", [source, &*target]);
         }

@@ -1,64 +1,65 @@
-//! The world of simulated devices: their queues, events, memory and failures, and the loop that runs commands.
+//! The world of simulated devices: queues, events, memory and failures, and the loop that runs commands.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::accounts::Accounts;
-use crate::device::{Device, DeviceId, LateFailure};
-use crate::error::Error;
-use crate::event::{EventId, EventPool};
+use crate::errors::error::Error;
+use crate::names::device_id::DeviceId;
+use crate::names::event_id::EventId;
+use crate::provider::accounts::Accounts;
+use crate::provider::device::{Device, LateFailure};
+use crate::provider::event_pool::EventPool;
 use crate::races::{Detector, Moment};
 use crate::sim::device::SimDevice;
 use crate::sim::memory::Heap;
 use crate::sim::queue::{Command, Place, Queues, Turn};
 use crate::sim::run::{Runner, guarded};
 
-/// How the simulated devices of one engine are set up.
+/// The configuration of the simulated devices of one engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimConfig {
-    /// How many there are: `sim:0` to `sim:<devices - 1>`.
+    /// The number of devices: `sim:0` to `sim:<devices - 1>`.
     pub devices: u32,
-    /// What the order of execution is drawn from.
+    /// The seed of the execution order.
     pub seed: u64,
-    /// Most bytes that may be allocated from each device, over all memory kinds; `None` for no limit.
+    /// The most bytes that may be allocated from each device, over all memory kinds; `None` for no limit.
     pub memory_limit: Option<u64>,
-    /// Is a copy that touches pageable memory a finding?
+    /// Whether a copy of pageable memory is a finding.
     pub strict_pinned: bool,
 }
 
 impl Default for SimConfig {
-    /// One device without a limit, seed 0, pageable copies allowed.
+    /// One device without a memory limit, seed 0, pageable copies allowed.
     fn default() -> SimConfig {
         SimConfig { devices: 1, seed: 0, memory_limit: None, strict_pinned: false }
     }
 }
 
-/// The simulated devices of one engine, with one pool of events and one source of choices; see the
-/// [module](crate::sim).
+/// The simulated devices of one engine, with one pool of events and one random source; see the [module](crate::sim).
 ///
-/// Thread safe. Commands run in the threads that call [`SimWorld::step`], [`Device::wait`] or
-/// [`Stream::synchronize`](crate::Stream::synchronize). Commands that are still queued when the world is dropped do not
-/// run; their captures are dropped.
+/// Thread-safe. Commands run in the threads that call [`SimWorld::step`], [`Device::wait`] or
+/// [`Stream::synchronize`](crate::Stream::synchronize). Commands that are still queued when the world is dropped do not run; their
+/// captures are dropped.
 pub struct SimWorld {
     pub(super) config: SimConfig,
     pub(super) detector: Arc<Detector>,
     pub(super) events: EventPool,
     pub(super) heap: Heap,
-    /// One for each device.
+    /// One per device.
     pub(super) accounts: Vec<Accounts>,
     runner: Runner,
     state: Mutex<State>,
-    /// Signalled whenever a command is over.
+    /// Notified whenever a command has run.
     passed: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
     queues: Queues,
-    /// The last record of each event, by its slot.
+    /// The last record of each event, by slot.
     marks: Vec<Option<Mark>>,
-    /// One list for each device.
+    /// One list per device.
     failures: Vec<Vec<LateFailure>>,
 }
 
@@ -71,8 +72,7 @@ pub(super) struct Mark {
 }
 
 impl SimWorld {
-    /// A world in which nothing is queued. The detector is told everything; other devices of the engine may tell the
-    /// same one.
+    /// A world with empty queues. It reports everything to `detector`; other devices of the engine may report to the same one.
     pub fn new(config: SimConfig, detector: Arc<Detector>) -> Arc<SimWorld> {
         let accounts = |index| Accounts::new(DeviceId::sim(index), config.memory_limit);
         Arc::new(SimWorld {
@@ -97,27 +97,27 @@ impl SimWorld {
         (0..self.config.devices).map(device).collect()
     }
 
-    /// Runs one command that can run, chosen by the seed; `false` if there is none.
+    /// Runs one command that can run, chosen by the seed; returns `false` if there is none.
     pub fn step(&self) -> bool {
         let turn = self.lock().queues.take(None);
         turn.map(|turn| self.run(turn)).is_some()
     }
 
-    /// Number of commands that are queued or running.
+    /// The number of commands that are queued or running.
     pub fn pending(&self) -> usize {
         self.lock().queues.pending()
     }
 
-    /// The detector that is told everything.
+    /// The detector to which the world reports.
     pub fn detector(&self) -> &Arc<Detector> {
         &self.detector
     }
 
-    /// Runs what `place` needs until it has passed, or until the deadline: then `false`. What other threads run already
-    /// is waited for.
+    /// Runs the commands that `place` needs, until it has passed or the deadline is reached; returns `false` at the deadline. Commands
+    /// that other threads are running are waited for.
     pub(super) fn run_until(&self, place: Place, deadline: Option<Instant>) -> bool {
         let mut state = self.lock();
-        // Fixed from here on: what lies before a place never changes, it only gets less.
+        // Computed once: the set of commands before a place never grows.
         let needed = state.queues.needed(place);
         loop {
             if state.queues.has_passed(place) {
@@ -142,12 +142,12 @@ impl SimWorld {
         }
     }
 
-    /// A new stream of the device of this index.
+    /// A new stream of the device with this index.
     pub(super) fn open(&self, device: u32) -> u64 {
         self.lock().queues.open(device as usize)
     }
 
-    /// The handle of a stream has been dropped.
+    /// Marks that the handle of a stream has been dropped.
     pub(super) fn close(&self, stream: u64) {
         self.lock().queues.close(stream);
     }
@@ -157,7 +157,7 @@ impl SimWorld {
         self.lock().queues.push(stream, command);
     }
 
-    /// Queues a record of `event`, which is told as the moment given.
+    /// Queues a record of `event` and stores `moment` as the clock at the record.
     pub(super) fn push_record(
         &self,
         stream: u64,
@@ -191,7 +191,7 @@ impl SimWorld {
         self.lock().queues.has_passed(place)
     }
 
-    /// Behind everything that `stream` has been given.
+    /// The place after every command of `stream` so far.
     pub(super) fn end(&self, stream: u64) -> Place {
         self.lock().queues.end(stream)
     }
@@ -200,14 +200,14 @@ impl SimWorld {
         std::mem::take(&mut self.lock().failures[device as usize])
     }
 
-    /// Runs a command that has been taken, without a lock, and lets its place pass.
+    /// Runs a command that was taken from its queue, without holding a lock, and then marks its place as passed.
     fn run(&self, turn: Turn) {
         let Turn { stream, command } = turn;
         let (place, seq) = (command.label.stream, command.label.seq);
         let failed = self.runner.run(command, &self.detector, &self.heap);
         let mut state = self.lock();
         let device = state.queues.pass(stream);
-        // Under the same lock: nobody sees the place passed before the failure is there.
+        // Under the same lock: no thread sees the place as passed before the failure is listed.
         if let (Some(device), Some(cause)) = (device, failed) {
             state.failures[device].push(LateFailure { stream: place, seq, cause });
         }
@@ -216,7 +216,7 @@ impl SimWorld {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No code here panics half way through a change, so a poisoned lock guards whole state.
+        // No code here panics while the state is inconsistent, so a poisoned lock guards valid state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -225,7 +225,7 @@ impl Drop for SimWorld {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         for command in state.queues.drain() {
-            // Captures are callers' code: one that panics must not keep the others from being dropped.
+            // Captures are the caller's code: a drop that panics must not keep the others from being dropped.
             let _ = guarded(|| drop(command));
         }
     }

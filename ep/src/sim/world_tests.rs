@@ -1,24 +1,26 @@
-//! When commands run, in what order, and what becomes of those that fail.
+//! Tests of when commands run, in which order, and of the outcome of those that fail.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::closure::InlineFn;
-use crate::device::{DeviceId, DeviceKind, LateCause};
-use crate::dtype::DType;
-use crate::error::{CallError, Error, KernelError};
-use crate::kernel::{KernelCall, KernelFn};
-use crate::kernel_registry::KernelRegistry;
-use crate::label::Label;
-use crate::memory::MemoryKind;
-use crate::op::Op;
-use crate::operand::Access;
-use crate::params::Params;
+use crate::call::closure::InlineFn;
+use crate::call::kernel::{KernelCall, KernelFn};
+use crate::call::kernel_registry::KernelRegistry;
+use crate::call::label::Label;
+use crate::call::operand::Access;
+use crate::errors::call_error::CallError;
+use crate::errors::error::{Error, KernelError};
+use crate::names::device_id::{DeviceId, DeviceKind};
+use crate::names::memory_kind::MemoryKind;
+use crate::provider::device::LateCause;
 use crate::races::FindingKind;
-use crate::scalar::Scalar;
 use crate::sim::SimConfig;
 use crate::sim::bench_tests::{Bench, bump, copy, fill, launch};
+use crate::tensor::dtype::DType;
+use crate::tensor::op::Op;
+use crate::tensor::params::Params;
+use crate::tensor::scalar::Scalar;
 
 #[test]
 fn nothing_runs_when_it_is_told_to_and_asking_runs_nothing() {
@@ -59,15 +61,15 @@ fn a_wait_runs_what_it_needs_across_devices() {
         let (a, b) = (bench.vector(2), bench.vector(2));
         fill(&mut *one, &a, 4);
         let written = bench.recorded(&mut *one);
-        // Behind the record: nothing that is waited for needs it.
+        // After the record: no wait needs it.
         bump(&mut *one, &a);
         two.wait(written).unwrap();
         copy(&mut *two, &a, &b);
         let copied = bench.recorded(&mut *two);
         assert_eq!(bench.devices[1].wait(copied, None), Ok(true));
-        assert!(bench.world.pending() >= 1, "a call that nobody waits for has run");
+        assert!(bench.world.pending() >= 1, "a call that no wait needs has run");
         assert_eq!(bench.look(&b), [4; 2], "seed {seed}");
-        // The copy and the call behind the record are not ordered: that is told whatever the seed.
+        // The copy and the call after the record are not ordered; that is reported for any seed.
         assert_eq!(bench.one().kind, FindingKind::Conflict);
     }
 }
@@ -102,7 +104,7 @@ fn a_wait_binds_to_the_record_at_the_time_of_the_call() {
     let event = bench.recorded(&mut *one);
     two.wait(event).unwrap();
     fill(&mut *two, &b, 2);
-    // Recorded again, behind a command that is never needed.
+    // Recorded again, after a command that is never needed.
     bump(&mut *one, &a);
     one.record(event).unwrap();
     two.synchronize().unwrap();
@@ -159,7 +161,7 @@ fn threads_that_wait_share_the_work_and_see_what_others_run() {
     std::thread::scope(|scope| {
         let first = scope.spawn(|| bench.devices[0].wait(event, None));
         has_entered.recv().unwrap();
-        // The call runs on the other thread: a deadline ends, and another wait sees it through.
+        // The call runs on the other thread: one wait ends at its deadline, and another one waits until it has run.
         let soon = Instant::now() + Duration::from_millis(5);
         assert_eq!(bench.devices[0].wait(event, Some(soon)), Ok(false));
         assert!(!bench.world.step());
@@ -202,7 +204,7 @@ fn a_late_failure_is_told_before_its_place_passes_and_the_stream_goes_on() {
     assert!(bench.devices[0].take_failures().is_empty());
 }
 
-/// Code that drops what it has captured when it runs.
+/// A closure that drops its captures when it runs.
 fn capturing<T: Send + 'static>(captured: T) -> InlineFn {
     InlineFn::new(move |_| {
         drop(captured);
@@ -238,12 +240,12 @@ fn a_payload_and_an_error_that_panic_when_dropped_are_borne() {
         matches!(&causes[..], [LateCause::Panic(_), LateCause::Panic(text)] if text == "dropped an error"),
         "{causes:?}"
     );
-    // And captures that never run.
+    // Captures of closures that never run.
     stream.call(&mut capturing(Bomb), &mut []).unwrap();
     let counted = Arc::new(AtomicUsize::new(0));
     stream.call(&mut capturing(Arc::clone(&counted)), &mut []).unwrap();
     drop((stream, bench));
-    assert_eq!(Arc::strong_count(&counted), 1, "the world that goes drops what it has not run");
+    assert_eq!(Arc::strong_count(&counted), 1, "a dropped world drops the captures of commands that have not run");
 }
 
 #[test]
@@ -253,7 +255,7 @@ fn code_may_use_the_world_that_runs_it() {
     let (world, inner) = (Arc::clone(&bench.world), Arc::new(AtomicUsize::new(0)));
     let seen = Arc::clone(&inner);
     let mut code = InlineFn::new(move |_| {
-        // Every lock of the world and of the detector is free.
+        // No lock of the world or of the detector is held here.
         let device = &world.devices()[0];
         let mut stream = device.create_stream()?;
         let seen_inside = Arc::clone(&seen);
@@ -312,7 +314,7 @@ fn memory_is_counted_and_limited_per_device() {
     let empty = bench.devices[0].allocate(MemoryKind::Device, 0).unwrap();
     assert_eq!(empty.base().addr() % bench.devices[0].alignment(), 0);
     for (device, region) in [(0, region), (1, other), (0, empty)] {
-        // SAFETY: the region came from the device, and nothing uses it.
+        // SAFETY: the region came from this device, and nothing uses it.
         unsafe { bench.devices[device].free(region) };
     }
     for device in &bench.devices {

@@ -1,51 +1,51 @@
-//! Clocks: what each stream is known to be ordered after.
+//! Clocks: for each stream, the points that it is known to come after.
 //!
-//! Every stream carries one number per stream: the highest point of it that everything submitted to this stream from
-//! now on comes after. It is a vector clock (Fidge 1988, Mattern 1989) over streams. A clock changes only when its
-//! stream waits, and then merges the source's clock *as of the point waited for*, which a short history remembers.
-//! Merging the source's clock of now would claim order that is not there; forgetting costs one wait more.
+//! A clock has one number per stream: the highest point of that stream that everything submitted from now on comes after. It is a
+//! vector clock (Fidge 1988, Mattern 1989) over streams. A clock changes only when its stream waits for a point. It then merges the
+//! clock that the source had *at that point*, which a short history keeps. Merging the source's current clock would claim order
+//! that does not exist. A point that has left the history costs one redundant wait.
 //!
-//! A clock is the newest row of its history, and one that changes is copied into the next row and raised there: an
-//! instruction that waits costs one copy, and each of its needs one pass over a row. A row has place for every stream, so
-//! its numbers are 32 bits wide, counted from a base of their source: the processor compares four of them at once.
+//! The current clock is the newest row of its history. To change it, the pass copies it into the next row and raises numbers there,
+//! so an instruction that waits costs one copy of a row, and each of its needs one pass over a row. A row has a number for every
+//! stream. The numbers have 32 bits, counted from a base per source stream, so that the processor compares four at once.
 //!
 //! Invariants:
 //! * Numbers only grow from row to row.
-//! * A row knows its own stream only up to before where it begins to hold. So what a source knew at a point never covers
-//!   that point.
-//! * What does not fit the numbers is forgotten, never claimed.
+//! * A row covers its own stream only up to before the instruction from which the row holds. So the clock of a source at a point
+//!   never covers that point.
+//! * A number that does not fit is forgotten (taken as 0), never claimed.
 
 use std::ops::Range;
 
 use streamvm_stream::{Point, StreamId};
 
-/// How many (sequence, clock) pairs a stream remembers. A wait names a point that was the last write of something, so
-/// few waits of the source lie between it and now.
+/// The number of rows, each with the sequence number from which it holds, that a stream keeps. A wait names the point of a recent
+/// last write, so few waits of the source lie between that point and now.
 pub(super) const HISTORY: usize = 8;
 
-/// Rows are as wide as a multiple of so many numbers: the loops over them have no remainder.
+/// The width of a row is a multiple of this, so that the loops over rows have no remainder.
 const STEP: usize = 8;
 
-/// The highest number of a row. Signed numbers, as every x86-64 processor compares those of 32 bits side by side.
+/// The highest number of a row. The numbers are signed, as every x86-64 processor has vector comparisons for signed 32-bit numbers.
 const HIGHEST: u64 = i32::MAX as u64;
 
 /// The clocks of all streams.
 #[derive(Clone, Debug)]
 pub(super) struct Clocks {
     clocks: Vec<Clock>,
-    /// What the numbers of each stream are counted from, in all rows.
+    /// For each stream, the base that its numbers are counted from, in all rows.
     bases: Vec<u64>,
     highest: u64,
 }
 
-/// One stream's clock and its recent past: a ring of rows.
+/// The clock of one stream and its recent past: a ring of rows.
 #[derive(Clone, Debug, Default)]
 struct Clock {
-    /// From which sequence number on each row holds; 0 for one that was never used, and says nothing.
+    /// For each row, the sequence number from which it holds; 0 for a row that was never used, which covers nothing.
     since: [u64; HISTORY],
-    /// The oldest row, which is written next; the newest lies before it.
+    /// The oldest row, which is overwritten next; the row before it is the newest.
     oldest: usize,
-    /// Numbers of a row; 0 before the stream's first wait.
+    /// The width of a row in numbers; 0 before the stream's first wait.
     width: usize,
     rows: Vec<i32>,
 }
@@ -68,15 +68,16 @@ impl Clock {
         &mut self.rows[newest]
     }
 
-    /// The row that the stream had at sequence number `seq`; nothing, if that is forgotten.
+    /// The row that held at sequence number `seq`; empty if the history no longer has it.
     fn as_of(&self, seq: u64) -> &[i32] {
-        // The top bit of a difference is its sign. Rows follow each other in time, so the later ones are the newest.
+        // The top bit of a difference is its sign, so the sum counts the rows that begin after `seq`. Rows are in order of time, so
+        // these are the newest ones.
         let later: u64 = self.since.iter().map(|since| seq.wrapping_sub(*since) >> 63).sum();
         let later = later as usize;
         if later == HISTORY { &[] } else { &self.rows[self.place((self.oldest + HISTORY - 1 - later) % HISTORY)] }
     }
 
-    /// Starts the row that holds from `seq` on, for `streams` streams, with what the newest says.
+    /// Starts the row that holds from `seq` on, for `streams` streams, as a copy of the newest row.
     fn turn(&mut self, seq: u64, streams: usize) {
         if self.width < streams {
             self.widen(streams.next_multiple_of(STEP));
@@ -97,7 +98,7 @@ impl Clock {
     }
 }
 
-/// By value, so that nothing keeps the processor from comparing side by side.
+/// Takes and returns arrays by value, so that the compiler can vectorize the comparison.
 #[inline]
 fn highest(mine: &[i32; STEP], theirs: &[i32; STEP]) -> [i32; STEP] {
     std::array::from_fn(|place| mine[place].max(theirs[place]))
@@ -113,7 +114,7 @@ impl Clocks {
         self.bases.push(0);
     }
 
-    /// Whether `stream` is known to be ordered after `point`.
+    /// Whether `stream` is known to come after `point`.
     #[inline]
     pub(super) fn covers(&self, stream: StreamId, point: Point) -> bool {
         let clock = &self.clocks[stream.index()];
@@ -125,16 +126,16 @@ impl Clocks {
         row.get(point.stream.index()).is_some_and(|&number| number > 0 && base + u64::from(number as u32) >= point.seq)
     }
 
-    /// Lets what is merged into the clock of the stream of `at` hold from that instruction on.
+    /// Starts a new row for the stream of `at`: later merges hold from that instruction on.
     pub(super) fn turn(&mut self, at: Point) {
         let streams = self.clocks.len();
         self.clocks[at.stream.index()].turn(at.seq, streams);
     }
 
-    /// Orders `target` after what the stream of `point` was ordered after at `as_of`, which is when its instruction ran;
-    /// not yet after the point itself.
+    /// Orders `target` after the points that the stream of `point` was ordered after at `as_of`, the sequence number of the awaited
+    /// instruction. It does not order `target` after `point` itself: see [`Clocks::raise`].
     pub(super) fn merge(&mut self, target: StreamId, point: Point, as_of: u64) {
-        debug_assert_ne!(point.stream, target, "a stream is ordered after itself");
+        debug_assert_ne!(point.stream, target, "a stream is always ordered after itself");
         let Ok([source, target]) = self.clocks.get_disjoint_mut([point.stream.index(), target.index()]) else {
             return;
         };
@@ -151,7 +152,7 @@ impl Clocks {
         *mine = (*mine).max(number);
     }
 
-    /// The number of a point in rows; 0, which says nothing, for one before the base.
+    /// The number of a point in rows; 0, which covers nothing, for a point before the base.
     fn number(&mut self, point: Point) -> i32 {
         let number = point.seq.saturating_sub(self.bases[point.stream.index()]);
         if number > self.highest {
@@ -160,7 +161,7 @@ impl Clocks {
         number as i32
     }
 
-    /// Counts the numbers of the stream of `point` from half of what fits before it.
+    /// Moves the base of the stream of `point` to half of the highest number before it, and returns the point's new number.
     #[cold]
     fn rebase(&mut self, point: Point) -> i32 {
         let index = point.stream.index();
@@ -220,7 +221,7 @@ mod tests {
         assert!(covers(&clocks, 0, point(2, 7)));
     }
 
-    /// Hole 11: stream 1 waited for stream 2 only at 6, after the point 5 that stream 0 waits for.
+    /// Stream 1 waited for stream 2 only at 6, which is after the point 5 that stream 0 waits for.
     #[test]
     fn a_later_wait_of_the_source_is_not_merged() {
         let mut clocks = clocks();
@@ -238,13 +239,13 @@ mod tests {
             wait(&mut clocks, point(1, seq), point(2, seq * 10));
         }
         wait(&mut clocks, point(0, 1), point(1, 1));
-        assert!(!covers(&clocks, 0, point(2, 10)), "the pair of 1 was dropped");
+        assert!(!covers(&clocks, 0, point(2, 10)), "the history no longer has the row of 1");
         wait(&mut clocks, point(0, 2), point(1, 2));
         assert!(covers(&clocks, 0, point(2, 20)));
         assert!(!covers(&clocks, 0, point(2, 30)));
     }
 
-    /// A row is widened when its stream waits next. Until then it says nothing of streams that came later.
+    /// A row is widened at the next wait of its stream. Until then it covers no point of streams that were added later.
     #[test]
     fn a_stream_that_came_later_is_unknown_until_it_is_waited_for() {
         let mut clocks = clocks();
@@ -256,20 +257,20 @@ mod tests {
         }
         wait(&mut clocks, point(0, 2), point(39, 4));
         assert!(covers(&clocks, 0, point(39, 4)));
-        assert!(covers(&clocks, 0, point(1, 1)), "kept while its row was widened");
+        assert!(covers(&clocks, 0, point(1, 1)), "widening keeps the numbers");
         wait(&mut clocks, point(2, 1), point(0, 1));
-        assert!(!covers(&clocks, 2, point(39, 4)), "so were the rows of before");
+        assert!(!covers(&clocks, 2, point(39, 4)), "the older rows were kept too");
         assert!(covers(&clocks, 2, point(1, 1)));
     }
 
-    /// Numbers of 32 bits are counted from a base that follows their stream: with room for 16, what lies more than half of
-    /// that back is forgotten, and nothing is ever claimed.
+    /// Numbers have 32 bits, and are counted from a base that follows their stream. With a highest number of 16, a point more than
+    /// half of that back may be forgotten; none is ever claimed wrongly.
     #[test]
     fn numbers_that_no_longer_fit_are_forgotten_and_never_claimed() {
         let mut clocks = clocks();
         clocks.highest = 16;
         for seq in 1..200 {
-            // Stream 1 always knows the last point of stream 2, and stream 0 the one of 10 before.
+            // Stream 1 always covers the last point of stream 2, and stream 0 the point 10 before it.
             wait(&mut clocks, point(1, seq), point(2, seq));
             if seq > 10 {
                 wait(&mut clocks, point(0, seq), point(2, seq - 10));
@@ -280,7 +281,7 @@ mod tests {
             assert!(!covers(&clocks, 1, point(0, 1)), "at {seq}");
         }
         wait(&mut clocks, point(0, 200), point(1, 190));
-        assert!(!covers(&clocks, 0, point(2, 190)), "that row of stream 1 is gone");
+        assert!(!covers(&clocks, 0, point(2, 190)), "the history of stream 1 no longer has that row");
         wait(&mut clocks, point(0, 201), point(1, 195));
         assert!(covers(&clocks, 0, point(2, 195)));
         assert!(!covers(&clocks, 0, point(2, 196)));
@@ -299,6 +300,6 @@ mod tests {
         wait(&mut clocks, point(0, far + 2), point(2, 1));
         assert!(covers(&clocks, 0, point(2, 1)), "each stream has a base of its own");
         wait(&mut clocks, point(2, 2), point(1, 1));
-        assert!(!covers(&clocks, 2, point(1, 1)), "too old to be noted: waited for again");
+        assert!(!covers(&clocks, 2, point(1, 1)), "below the base, so it is forgotten");
     }
 }

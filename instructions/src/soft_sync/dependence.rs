@@ -1,13 +1,13 @@
-//! Dependences: who last wrote a resource, and who has read it since.
+//! Dependences: for each resource, the last write and the reads since.
 //!
-//! Reads run side by side, so a dependence keeps one point per reading stream; a write waits for all of them and
-//! replaces them. A resource that lives in reused memory starts with the accesses of the memory's former lives as
-//! "reads since": its first access, whatever it is, is a write as far as that memory is concerned.
+//! Reads do not wait for each other, so a dependence keeps one point per reading stream. A write waits for all of them and replaces
+//! them. A resource in reused memory starts with the accesses of the memory's former allocations as "reads since": its first access,
+//! even if it is a read, is ordered like a write of that memory.
 //!
 //! A storage that is used in parts has a list of accesses instead: see [`parts`](super::parts).
 //!
-//! On an unordered stream no read stands for another, so each is kept; those that were seen to have passed go when they would
-//! need more room.
+//! On an unordered stream a later read does not imply an earlier one, so every read is kept. When the list would have to grow, the
+//! reads that were seen to have passed are removed.
 
 use std::slice;
 
@@ -16,30 +16,31 @@ use streamvm_ep::{Access, Footprint};
 use streamvm_stream::allocator::AccessSet;
 use streamvm_stream::{Point, StreamId};
 
-use super::Observed;
-use super::parts::Parts;
+use crate::soft_sync::observed::Observed;
+use crate::soft_sync::parts::Parts;
 
-/// No point: a number that no instruction has.
+/// No point: no instruction has sequence number 0.
 const NONE: Point = Point { stream: StreamId(0), seq: 0 };
 
-/// The record of one resource.
+/// The dependence record of one resource.
 #[derive(Clone, Debug)]
 pub struct Dependence {
     /// The last write; number 0 before the first.
     write: Point,
-    /// The reads since. Where there is an `only` stream, and the last use is a read, that stands for all of them, and what is here is
-    /// of no account: see [`Dependence::reads`].
+    /// The reads since the last write. If `only` is a stream and the last use is a read, that use implies all of them, and this
+    /// field may be out of date: see [`Dependence::reads`].
     reads: SmallVec<[Point; 3]>,
-    /// `reads` holds former lives of the memory, which even a read must wait for.
+    /// `reads` holds accesses of former allocations of the memory, which even a read must wait for.
     reused: bool,
     last_use: Point,
-    /// The ordered stream of all that an access may need, if it is one.
+    /// The ordered stream of all points that an access may need, if they are all on one ordered stream.
     only: StreamId,
-    /// Which other stream's reads are known to come after the last write.
+    /// The other stream whose reads are known to come after the last write; [`EVERYBODY`] for all streams.
     behind: StreamId,
-    /// The record is split: `parts` has all of it, and the fields above say that nothing was ever written or read.
+    /// Whether the record is split: then `parts` has all accesses, and the fields above say that the resource was never written or
+    /// read.
     split: bool,
-    /// The list of a record that is split or was; then it is empty, and keeps its room.
+    /// The accesses of a split record. A record that was split before keeps it empty, for its capacity.
     parts: Option<Box<Parts>>,
 }
 
@@ -69,7 +70,7 @@ fn some(point: Point) -> Option<Point> {
 }
 
 impl Dependence {
-    /// A resource whose memory was used before: `accesses` are what is still pending on it.
+    /// A dependence for a resource in reused memory: `accesses` are the pending accesses of that memory.
     pub fn after(accesses: &AccessSet) -> Dependence {
         let mut dependence = Dependence { reused: !accesses.is_empty(), ..Dependence::default() };
         accesses.iter().for_each(|read| dependence.reads.push(read));
@@ -81,14 +82,15 @@ impl Dependence {
         dependence
     }
 
-    /// Starts anew, as [`Dependence::after`] what it was. Returns the ordered stream of all that it was, or `None`, and changes
-    /// nothing, if there is no such stream.
+    /// Resets the dependence to [`Dependence::after`] its own accesses. Returns the ordered stream of all of these accesses.
+    /// Returns `None`, and changes nothing, if they are not all on one ordered stream.
     #[inline]
     pub(super) fn renew(&mut self) -> Option<StreamId> {
         if self.only == NOBODY {
             return if self.split { self.renew_split() } else { None };
         }
-        // One entry for a stream, and the read came after the write.
+        // All accesses are on one stream, so its last point implies the others; a read since the last write is later than the
+        // write.
         let last = self.reads().first().copied().unwrap_or(self.write);
         self.reads.clear();
         self.reads.push(last);
@@ -110,14 +112,14 @@ impl Dependence {
         Some(last.stream)
     }
 
-    /// The reads since the last write, and what is left of former lives.
+    /// The reads since the last write, or the accesses of former allocations.
     #[inline]
     fn reads(&self) -> &[Point] {
         let by_last_use = self.only != NOBODY && self.last_use.seq > 0 && self.last_use != self.write;
         if by_last_use { slice::from_ref(&self.last_use) } else { &self.reads }
     }
 
-    /// Makes `reads` whole, as there will be uses on several streams.
+    /// Brings `reads` up to date, before uses of several streams are kept.
     #[inline]
     fn gather_reads(&mut self) {
         if self.only != NOBODY
@@ -128,14 +130,14 @@ impl Dependence {
         }
     }
 
-    /// The last write that was submitted, of a record that is not split.
+    /// The last submitted write, for a record that is not split.
     #[inline]
     pub(super) fn last_write(&self) -> Option<Point> {
         some(self.write)
     }
 
-    /// The last writes that were submitted of the bytes in `part`, of the whole storage if it is `None`. Mostly one; several where parts
-    /// were written. One that was seen to have passed without a failure may be left out.
+    /// The last submitted writes of the bytes in `part`, or of the whole storage if it is `None`. Mostly one; several where parts
+    /// were written. Writes that were seen to have passed without a failure may be left out.
     pub fn last_writes(&self, part: Option<&Footprint>) -> SmallVec<[Point; 1]> {
         match &self.parts {
             Some(parts) if self.split => match part {
@@ -146,14 +148,14 @@ impl Dependence {
         }
     }
 
-    /// Everything that memory must wait for before it is used again: the last write and the reads since.
+    /// Everything that the memory must wait for before it is used again: the last write and the reads since.
     pub fn accesses(&self) -> AccessSet {
         let mut set = AccessSet::new();
         if let Some(parts) = self.parts.as_ref().filter(|_| self.split) {
             parts.points().for_each(|point| set.add(point));
             return set;
         }
-        // Mostly one stream has it all: the read came after the write, and stands for both.
+        // In most cases all accesses are on one stream: the read came after the write and implies it.
         if let [read] = self.reads()
             && read.stream == self.write.stream
         {
@@ -166,17 +168,17 @@ impl Dependence {
         set
     }
 
-    /// Whether every point that an access may need is of `stream`: then it needs nothing, as a stream is ordered.
+    /// Whether every point that an access may need is on the ordered stream `stream`: then an access there needs nothing.
     #[inline]
     pub(super) fn is_of(&self, stream: StreamId) -> bool {
         self.only == stream
     }
 
-    /// Whether a read on `stream` is known to need nothing: it was found before, and is forgotten with the next write. What is written
-    /// once and read for ever, as the weights of a model are, is looked at once.
+    /// Whether a read on `stream` is known to need nothing. The result is remembered until the next write, so a resource that is
+    /// written once and read often, such as the weights of a model, is checked once.
     #[inline]
     pub(super) fn is_behind(&self, stream: StreamId) -> bool {
-        // What is reused was not written yet, and an unordered stream is not behind itself.
+        // Reused memory has no write yet. On an unordered stream, a read does not come after a write of the same stream.
         let own = self.write.stream == stream && self.write.seq > 0 && !stream.is_unordered();
         own || self.behind == stream || self.behind == EVERYBODY
     }
@@ -186,18 +188,18 @@ impl Dependence {
         self.behind = stream;
     }
 
-    /// Notes that the last write has passed: all reads come after it.
+    /// Notes that the last write has passed, so reads on every stream come after it.
     pub(super) fn note_passed(&mut self) {
         self.behind = EVERYBODY;
     }
 
-    /// The one point that a read must come after, if there is no more than one.
+    /// The only point that a read must come after; `None` if there is no such point, or there may be several.
     #[inline]
     pub(super) fn only_need_of_read(&self) -> Option<Point> {
         if self.reused { None } else { some(self.write) }
     }
 
-    /// Calls `need` for each point that a read must come after; a point of number 0 is none.
+    /// Calls `need` for each point that a read must come after; a point with number 0 is no point.
     pub(super) fn needs_of_read(&self, mut need: impl FnMut(Point)) {
         if self.reused {
             self.reads().iter().copied().for_each(&mut need);
@@ -205,18 +207,19 @@ impl Dependence {
         need(self.write);
     }
 
-    /// Calls `need` for each point that a write must come after; a point of number 0 is none.
+    /// Calls `need` for each point that a write must come after; a point with number 0 is no point.
     #[inline]
     pub(super) fn needs_of_write(&self, mut need: impl FnMut(Point)) {
         if self.reads().is_empty() {
             need(self.write);
         } else {
-            // Each read came after the last write, so the reads alone are enough.
+            // Each read came after the last write, so the reads imply it.
             self.reads().iter().copied().for_each(need);
         }
     }
 
-    /// The coarser rule: the last use, whatever it was.
+    /// The last use, whatever its access: the need under
+    /// [`SoftSyncMode::LastUsedStream`](super::request::SoftSyncMode::LastUsedStream).
     pub(super) fn last_use(&self) -> Option<Point> {
         some(self.last_use)
     }
@@ -242,8 +245,7 @@ impl Dependence {
         self.only = if alone { at.stream } else { NOBODY };
     }
 
-    /// A read on an unordered stream: the others say nothing about it, so it is kept beside them, until it was seen to have
-    /// passed.
+    /// Notes a read on an unordered stream. No other read implies it, so it is kept until it was seen to have passed.
     #[inline(never)]
     pub(super) fn note_unordered_read(&mut self, at: Point, observed: &mut impl Observed) {
         self.gather_reads();
@@ -254,7 +256,7 @@ impl Dependence {
         }
         if self.reads.len() == self.reads.capacity() && !self.reused {
             self.reads.retain(|read| !observed.has_passed(*read));
-            // Looked at again only when there are twice as many.
+            // Doubling the capacity makes the next removal wait until there are twice as many reads.
             if self.reads.len() * 2 > self.reads.capacity() {
                 self.reads.reserve(self.reads.capacity());
             }
@@ -268,25 +270,25 @@ impl Dependence {
         self.write = at;
         self.only = if at.stream.is_unordered() { NOBODY } else { at.stream };
         self.behind = NOBODY;
-        // Mostly there are none: one by one they are dropped by a loop that cannot be foreseen.
+        // Mostly there are no reads. The check avoids the loop that drops them, whose branches are hard to predict.
         if !self.reads.is_empty() {
             self.reads.clear();
         }
         self.reused = false;
     }
 
-    /// Whether the storage was used in parts: then [`Dependence::split_record`] has everything.
+    /// Whether the storage was used in parts: then [`Dependence::split_record`] has all accesses.
     #[inline]
     pub(super) fn is_split(&self) -> bool {
         self.split
     }
 
-    /// The list of a split record.
+    /// The accesses of a split record; `None` if the record is not split.
     pub(super) fn split_record(&mut self) -> Option<&mut Parts> {
         self.parts.as_deref_mut().filter(|_| self.split)
     }
 
-    /// Enters a use of a part, or any use of a split record.
+    /// Notes a use of a part, or any use of a split record.
     #[inline(never)]
     pub(super) fn note_part(&mut self, at: Point, access: Access, extent: &Footprint, observed: &mut impl Observed) {
         if !self.split {
@@ -313,7 +315,7 @@ impl Dependence {
         parts.note_read(at, extent, observed);
     }
 
-    /// Moves what is known of the whole storage into a list of accesses.
+    /// Moves the accesses of the whole storage into a list of accesses.
     fn split(&mut self) {
         let mut parts = self.parts.take().unwrap_or_default();
         parts.split(some(self.write), self.reads(), self.reused);

@@ -1,37 +1,38 @@
-//! Needs: what an instruction must come after, and what of that is known to be met.
+//! Needs: the points that an instruction must come after, without those that are known to be satisfied.
 
 use streamvm_ep::{Access, Footprint};
 use streamvm_stream::Point;
 
-use super::clock::Clocks;
-use super::dependence::Dependence;
-use super::parts::Parts;
-use super::{DependenceUse, Observed, SoftSyncMode, with_extent};
+use crate::soft_sync::clock::Clocks;
+use crate::soft_sync::dependence::Dependence;
+use crate::soft_sync::observed::Observed;
+use crate::soft_sync::parts::Parts;
+use crate::soft_sync::request::{DependenceUse, SoftSyncMode, with_extent};
 
-/// The points that one instruction must come after: at most one per stream, none of them known to be implied or to have passed.
+/// The needs of one instruction: at most one point per ordered stream, none of them known to be implied or to have passed.
 pub(super) struct Needs<'a, O> {
     pub(super) at: Point,
-    /// The coarser rule asks nobody of what data needs.
+    /// Under the coarser rule, [`SoftSyncMode::LastUsedStream`], clocks and observations drop no need of data.
     pub(super) mode: SoftSyncMode,
-    /// That of `at`'s stream drops what is known to be implied.
+    /// The clock of the stream of `at` drops needs that are known to be implied.
     pub(super) clocks: &'a Clocks,
     pub(super) needs: &'a mut Vec<Point>,
     pub(super) observed: &'a mut O,
 }
 
-/// How an instruction stands to a point that it must come after.
+/// The relation of an instruction to a point that it must come after.
 #[derive(Copy, Clone)]
 enum Standing {
-    /// Its stream is behind the point anyway.
+    /// The instruction's stream is already ordered after the point.
     Behind,
     /// The point was seen to have passed.
     Passed,
-    /// It needs it.
+    /// The instruction must wait for the point.
     Open,
 }
 
 impl<O: Observed> Needs<'_, O> {
-    /// Adds the points of other streams that a use of a resource must come after, where the resource's record is whole.
+    /// Adds the points of other streams that a use of a resource must come after, where the resource's record is not split.
     #[inline]
     pub(super) fn of_whole(&mut self, dependence: &mut Dependence, access: Access) {
         let known =
@@ -41,8 +42,8 @@ impl<O: Observed> Needs<'_, O> {
         }
     }
 
-    /// Adds the points of other streams that a use of a resource must come after. Where the resource's record is split, `shown` gets the points
-    /// whose writes the use reads.
+    /// Adds the points of other streams that a use of a resource must come after. Where the resource's record is split, adds to
+    /// `shown` the points whose writes the use reads.
     pub(super) fn of_use(
         &mut self,
         dependence: &mut Dependence,
@@ -79,7 +80,7 @@ impl<O: Observed> Needs<'_, O> {
         }
     }
 
-    /// Adds the points that a use must come after, where the record of its resource is split.
+    /// Adds the points that a use must come after, where the resource's record is split.
     fn of_part(
         &mut self,
         parts: &mut Parts,
@@ -92,7 +93,7 @@ impl<O: Observed> Needs<'_, O> {
         if access.reads() {
             shown.extend(parts.writes(&extent));
         }
-        // The coarser rule orders by the last use of any part, and tells failures apart all the same.
+        // The coarser rule orders by the last use of any part. `shown` is exact in both modes, so failures are found by part.
         if self.mode == SoftSyncMode::LastUsedStream {
             if let Some(point) = last_use {
                 self.add(point, false);
@@ -112,27 +113,29 @@ impl<O: Observed> Needs<'_, O> {
         }
     }
 
-    /// What the program asks for is dropped by clocks in both modes.
+    /// Adds a point that the program asks for; clocks drop such points in both modes.
     pub(super) fn of_order(&mut self, point: Point) {
         self.add(point, true);
     }
 
-    /// Adds a point, if it is one (that of number 0 is none), unless it is `asks` and known to be met.
+    /// Adds a point, unless it is on the instruction's own ordered stream or has number 0. With `asks`, also drops a point that the
+    /// clock covers; in minimal mode, also one that was seen to have passed.
     fn add(&mut self, point: Point, asks: bool) -> Standing {
         let apart = self.at.stream.is_unordered() || point.stream.is_unordered();
         let own = point.stream == self.at.stream && !apart;
         if own || point.seq == 0 || (asks && !apart && self.clocks.covers(self.at.stream, point)) {
             return Standing::Behind;
         }
-        // Of what is apart none implies another. The same one twice does no harm; what an instruction uses twice in a row is found here.
+        // A point of an unordered stream implies no other, and a point added twice does no harm. This check finds the same point
+        // twice in a row.
         if apart && self.needs.last() == Some(&point) {
             return Standing::Open;
         }
         if self.mode == SoftSyncMode::Minimal && self.observed.has_passed(point) {
             return Standing::Passed;
         }
-        // Of an ordered stream the highest point stands for all, whoever waits. Those of an unordered one are not searched: there may be
-        // very many.
+        // On an ordered stream the highest point implies the others, so one need is kept. Needs on unordered streams are not
+        // searched, as there may be very many.
         let ordered = !point.stream.is_unordered();
         let same = if ordered { self.needs.iter_mut().find(|need| need.stream == point.stream) } else { None };
         match same {

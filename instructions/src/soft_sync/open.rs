@@ -1,17 +1,17 @@
-//! Open points: the instructions of an unordered stream that may not have passed, for what comes after all of them.
+//! Open points: the instructions of an unordered stream that may not have passed, for an instruction that comes after all of them.
 
 use streamvm_stream::Point;
 
-use super::Observed;
+use crate::soft_sync::observed::Observed;
 
-/// Kept without a look at what has passed.
+/// So many points are kept before the first check for points that have passed.
 const FEW: usize = 64;
 
 /// Points of one unordered stream: all that have not passed, and at most about as many that have.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Open {
     pub(super) points: Vec<Point>,
-    /// So many are kept before the next look at what has passed.
+    /// So many points are kept before the next check for points that have passed.
     most: usize,
 }
 

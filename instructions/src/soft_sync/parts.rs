@@ -1,20 +1,24 @@
 //! Parts: the record of a storage that is used in parts.
 //!
-//! A [`Dependence`](super::Dependence) keeps one last write for its whole storage. The first instruction that uses a part, a view
-//! that does not cover the storage, *splits* the record: from then on it is a list of accesses, each with its
-//! [`Footprint`]. An access needs the listed accesses whose footprints meet its own, so two streams that write disjoint rows or
-//! columns of one tensor wait for nothing of each other. A write of the whole storage *joins* the record again, and so does
-//! a read of the whole storage once every write in the list has passed without a failure.
+//! A [`Dependence`](super::dependence::Dependence) keeps one last write for its whole storage. The first instruction that uses a
+//! part, that is, a view that does not cover the storage, *splits* the record: from then on it is a list of accesses, each with its
+//! [`Footprint`]. An access needs the listed accesses whose footprints overlap its own, so two streams that write disjoint rows or
+//! columns of one tensor do not wait for each other. A write of the whole storage *joins* the record again. So does a read of the
+//! whole storage, once every write in the list has passed without a failure.
 //!
-//! An access leaves the list when a later write covers it, or a later read on the same ordered stream. One that is overwritten
-//! in part stays as it was: an access that overlaps the overwritten part needs both writes. That costs no wait on an
-//! ordered stream, as the newer write came after the older one and the clocks drop what another need implies.
+//! An access leaves the list when a later write covers it, or a later read on the same ordered stream. An access that is
+//! overwritten in part stays unchanged, so an access that overlaps the overwritten part needs both writes. That costs no wait on an
+//! ordered stream, as the newer write came after the older one, and the clocks drop a need that another need implies.
 //!
-//! **The list is bounded.** At most [`MOST_PARTS`] writes are kept. A write of a part that finds no room counts as a use of the
-//! whole storage: it needs everything in the list, carries on the poison of all of it, and takes its place. A read on an ordered stream that
-//! finds no room among the reads counts as a read of the whole. Reads on unordered streams are kept one by one, as each is to be
-//! waited for; a write that finds more than twice [`MOST_PARTS`] counts as one of the whole. So the record gets coarser, never wrong. Before that,
-//! entries go that order nothing any more: reads that were seen to pass, writes that were seen to pass without a failure.
+//! **The list is bounded**; when it is full, the record gets coarser, never wrong.
+//! * At most [`MOST_PARTS`] writes are kept. When the list is full, a write of a part counts as a use of the whole storage: it
+//!   needs every access in the list, inherits the poison of all of them, and replaces them.
+//! * A read on an ordered stream that finds [`MOST_PARTS`] reads counts as a read of the whole, and replaces the reads of its
+//!   stream.
+//! * Reads on unordered streams are kept one by one, as each must be waited for. A write that finds more than twice [`MOST_PARTS`]
+//!   reads counts as a write of the whole.
+//! * Before any of this, entries that order nothing are removed: reads that were seen to have passed, and writes that were seen to
+//!   have passed without a failure.
 //!
 //! Invariant: while a record is split, the fields of the whole record say that nothing was ever written or read.
 
@@ -22,13 +26,13 @@ use smallvec::SmallVec;
 use streamvm_ep::{Access, Footprint};
 use streamvm_stream::Point;
 
-use super::Observed;
+use crate::soft_sync::observed::Observed;
 
-/// The most writes of parts that a storage keeps apart, and the most reads on ordered streams. Each access looks at all of them: about 5 ns an entry,
-/// so at most about what handing an instruction to another core costs.
+/// The most writes of parts that a storage keeps apart, and the most reads on ordered streams. Each access compares its footprint
+/// with all of them, at about 5 ns an entry, so this bounds the cost to about that of handing an instruction to another core.
 pub const MOST_PARTS: usize = 64;
 
-/// Reads are kept without a look at what has passed while there are no more than so many.
+/// The least number of reads at which the list is checked for reads that have passed.
 const FEW: usize = 8;
 
 /// One access to a part.
@@ -41,20 +45,21 @@ struct Part {
 /// The accesses of a storage that is used in parts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
-    /// Writes of this storage that are not covered by later ones.
+    /// Writes of this storage that no later write covers.
     writes: Vec<Part>,
-    /// Accesses of former lives of the memory. They order as writes of the whole do, and have no value that could have failed.
+    /// Accesses of former allocations of the memory. They order as writes of the whole do, but have no value that could have
+    /// failed.
     former: Vec<Point>,
-    /// Reads that no later write and no later read on their stream covers.
+    /// Reads that no later write, and no later read on the same ordered stream, covers.
     reads: Vec<Part>,
-    /// So many reads are kept before the next look at what has passed.
+    /// The number of reads at which the list is next checked for reads that have passed.
     reads_before_prune: usize,
-    /// The instruction whose write of a part found no room: it counts as a use of the whole storage.
+    /// The instruction whose write of a part found the list full: it counts as a use of the whole storage.
     whole_for: Option<Point>,
 }
 
 impl Parts {
-    /// Forgets everything and keeps the room.
+    /// Removes all accesses and keeps the capacity.
     pub(super) fn clear(&mut self) {
         self.writes.clear();
         self.former.clear();
@@ -62,7 +67,7 @@ impl Parts {
         (self.reads_before_prune, self.whole_for) = (FEW, None);
     }
 
-    /// Takes over what a record of the whole storage knows.
+    /// Takes over the accesses of a record of the whole storage.
     pub(super) fn split(&mut self, write: Option<Point>, reads: &[Point], reused: bool) {
         self.clear();
         let whole = |point| Part { extent: Footprint::all(), point };
@@ -74,8 +79,8 @@ impl Parts {
         }
     }
 
-    /// The extent by which the instruction `at` is ordered: its own, or that of the whole storage, if it writes a part and finds
-    /// no room. To be asked for every use of an instruction before any of them is noted.
+    /// The extent by which the instruction `at` is ordered: its own, or the whole storage if it writes a part and the list is full.
+    /// Must be called for every use of an instruction before any of them is noted.
     pub(super) fn make_room(
         &mut self,
         at: Point,
@@ -89,8 +94,8 @@ impl Parts {
                 return self.count_as_whole(at);
             }
         }
-        // Reads on streams without order are kept one by one. Each write of a part looks at all of them, so where there are many, one
-        // write of the whole takes their place.
+        // Reads on unordered streams are kept one by one, and each write of a part compares itself with all of them. So where there
+        // are many, one write of the whole replaces them.
         if access.writes() && self.reads.len() > 2 * MOST_PARTS {
             self.forget_reads_that_have_passed(observed);
             if self.reads.len() > 2 * MOST_PARTS {
@@ -105,12 +110,12 @@ impl Parts {
         Footprint::all()
     }
 
-    /// The writes that an access of `extent` must come after. A reader looks at these points for poison.
+    /// The writes that an access of `extent` must come after. A reader checks these points for poison.
     pub(super) fn writes(&self, extent: &Footprint) -> impl Iterator<Item = Point> {
         meeting(&self.writes, extent)
     }
 
-    /// The accesses of former lives: every access must come after all of them.
+    /// The accesses of former allocations; every access must come after all of them.
     pub(super) fn former(&self) -> &[Point] {
         &self.former
     }
@@ -126,7 +131,7 @@ impl Parts {
         parts.chain(self.former.iter().copied())
     }
 
-    /// Enters a read.
+    /// Notes a read.
     pub(super) fn note_read(&mut self, at: Point, extent: &Footprint, observed: &mut impl Observed) {
         if extent.is_empty() {
             return;
@@ -136,7 +141,7 @@ impl Parts {
         let ordered = !at.stream.is_unordered();
         let own = |part: &Part| part.point.stream == at.stream;
         if ordered {
-            // A later read on the same ordered stream comes after an earlier one, so it stands for it where it covers it.
+            // A later read on an ordered stream comes after an earlier one, so it replaces a read that it covers.
             self.reads.retain(|part| !(own(part) && extent.covers(&part.extent)));
         } else if self.reads.last().is_some_and(|last| last.point == at && last.extent == *extent) {
             return;
@@ -151,7 +156,7 @@ impl Parts {
         self.reads.push(Part { extent: extent.clone(), point: at });
     }
 
-    /// Enters a write of a part, and returns true; or false, with nothing changed, where it counts as one of the whole storage.
+    /// Notes a write of a part and returns true. Returns false, and changes nothing, if it counts as a write of the whole storage.
     #[must_use]
     pub(super) fn note_write(&mut self, at: Point, extent: &Footprint) -> bool {
         if self.whole_for == Some(at) || *extent == Footprint::all() {
@@ -165,11 +170,11 @@ impl Parts {
         true
     }
 
-    /// Tries to come to a record of the whole storage: its reads, if all writes were seen to have passed without a failure and no read
-    /// of a part is left.
+    /// Tries to join the record: returns the reads of the whole storage, if all writes were seen to have passed without a failure,
+    /// all former accesses have passed, and no read of a part is left.
     pub(super) fn join(&mut self, observed: &mut impl Observed) -> Option<SmallVec<[Point; 3]>> {
         self.forget_writes_that_are_over(observed);
-        // Each read of the whole tries this: many reads are looked at only once there are twice as many.
+        // Each read of the whole tries this, so a long list of reads is checked again only once it has doubled.
         if !self.writes.is_empty() || (self.reads.len() > MOST_PARTS && self.reads.len() < self.reads_before_prune) {
             return None;
         }

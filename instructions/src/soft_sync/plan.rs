@@ -1,32 +1,32 @@
-//! The plan: what the pass decides for a list.
+//! The plan: the decisions of the pass for a list.
 
 use std::ops::Range;
 
 use streamvm_stream::{Point, Shows, WaitKind};
 
-use super::PlannedRecord;
+use crate::soft_sync::record::PlannedRecord;
 
 /// One wait of an instruction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Wait {
-    /// What is waited for: the needed point, or the record at or after it.
+    /// The awaited point: the needed point, or the record at or after it.
     pub point: Point,
-    /// Who waits.
+    /// The side that waits: the device or thread context, or the scheduler.
     pub kind: WaitKind,
     /// How the source shows the point.
     pub shows: Shows,
 }
 
-/// What the pass decided for one instruction.
+/// The decisions of the pass for one instruction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Planned {
-    /// Its number.
+    /// The instruction's stream and number.
     pub point: Point,
     pub(super) waits: Range<u32>,
     pub(super) reads: Range<u32>,
 }
 
-/// What the pass decided for one list. Reused from list to list: it allocates nothing in steady state.
+/// The decisions of the pass for one list. The plan is reused from list to list, so it allocates nothing in steady state.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     pub(super) instructions: Vec<Planned>,
@@ -46,13 +46,13 @@ impl Plan {
         self.waits_in(&planned.waits)
     }
 
-    /// The waits that [`SoftSync::order`](super::SoftSync::order) gave.
+    /// The waits of a range that [`SoftSync::order`](super::pass::SoftSync::order) returned.
     #[inline]
     pub fn waits_in(&self, range: &Range<u32>) -> &[Wait] {
         &self.waits[range.start as usize..range.end as usize]
     }
 
-    /// The points that wrote what an instruction of this plan reads: where it must look for poison.
+    /// The points that wrote what an instruction of this plan reads: it checks these for poison.
     pub fn reads(&self, planned: &Planned) -> &[Point] {
         &self.reads[planned.reads.start as usize..planned.reads.end as usize]
     }

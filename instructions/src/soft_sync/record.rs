@@ -1,43 +1,43 @@
-//! Records: where a stream that shows its points by events has recorded one.
+//! Records: the events that were recorded on a stream that shows its points by events.
 //!
-//! A record shows the point of the instruction that it stands behind, and takes no number of its own. A need is met
-//! by the earliest record at or after it. Where there is none, one is added: right behind the needed instruction if it
-//! is in the list at hand, else at the start of the list's work on that stream, so that nothing new is waited for.
+//! A record marks the point of the instruction before it, and takes no number of its own. A need is satisfied by the earliest
+//! record at or after it. If there is none, the pass adds a record: right behind the needed instruction if that is in the current
+//! list, else before the list's first instruction on that stream, so that the record waits for no new work.
 
 use std::collections::VecDeque;
 
 use streamvm_stream::Point;
 use streamvm_stream::mutant::{Mutant, Planted};
 
-/// How many records a stream remembers. An older need is met by a later record: one wait that is longer, never wrong.
+/// The number of records that a stream remembers. A need older than these uses a later record: one longer wait, never a wrong one.
 const REMEMBERED: usize = 32;
 
-/// Where a planned record stands.
+/// The position of a planned record.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum RecordPlace {
     /// Before the stream's first instruction of this list.
     Start,
-    /// Right behind the instruction of this list line.
+    /// Right behind the instruction of this line of the list.
     Behind(usize),
 }
 
 /// A record that the pass adds.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct PlannedRecord {
-    /// The point that it shows; also names the record.
+    /// The point that it marks; it also identifies the record.
     pub point: Point,
-    /// Where it stands.
+    /// Its position.
     pub place: RecordPlace,
 }
 
 /// The records of one stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Records {
-    /// Recorded sequence numbers, ascending.
+    /// The recorded sequence numbers, ascending.
     recorded: VecDeque<u64>,
-    /// The last number before the list at hand.
+    /// The stream's last number before the current list.
     before: u64,
-    /// (sequence number, list line) of the stream's instructions in the list at hand.
+    /// (sequence number, list line) of the stream's instructions in the current list.
     lines: Vec<(u64, usize)>,
 }
 
@@ -48,17 +48,17 @@ impl Records {
         self.lines.clear();
     }
 
-    /// The instruction `seq` of the stream stands in `line` of the list.
+    /// Notes that instruction `seq` of the stream is on `line` of the list.
     pub(super) fn next_line(&mut self, seq: u64, line: usize) {
         self.lines.push((seq, line));
     }
 
-    /// The last number with a record.
+    /// The highest number with a record.
     pub(super) fn last(&self) -> Option<u64> {
         self.recorded.back().copied()
     }
 
-    /// The point of the earliest record at or after `point`, which is added to `records` if there is none.
+    /// The point of the earliest record at or after `point`. If there is none, adds one to `records`.
     pub(super) fn at_or_after(&mut self, point: Point, records: &mut Vec<PlannedRecord>, planted: Planted) -> Point {
         let next = self.recorded.partition_point(|&seq| seq < point.seq);
         if let Some(&seq) = self.recorded.get(next) {
@@ -74,7 +74,7 @@ impl Records {
         };
         let shown = Point::new(point.stream, seq);
         if seq == 0 {
-            // Before the stream's first instruction there is nothing to show.
+            // Before the stream's first instruction there is no point to mark.
             return shown;
         }
         if self.recorded.len() == REMEMBERED {

@@ -1,11 +1,12 @@
-//! The accesses that a block of memory still carries from its former lives.
+//! The accesses of former allocations that a block of memory must still be ordered after.
 //!
-//! Reuse is a write, so the next owner of a block is ordered after every access of every earlier owner. Two facts
-//! keep the set small. An ordered stream passes its points in order, so its highest point stands for all of them.
-//! A point that has passed orders nothing any more and may be dropped.
+//! Reuse is a write, so the next owner of a block is ordered after every access of every earlier owner. Two facts keep the set
+//! small:
+//! * An ordered stream passes its points in order, so its highest point implies the others.
+//! * A point that has passed orders nothing any more, and may be removed.
 //!
-//! Invariant: entries are sorted by (stream, sequence number), with one entry per ordered stream. A set may hold
-//! more than it must (one wait too many); it never loses a point that has not passed.
+//! Invariant: entries are sorted by (stream, sequence number), with one entry per ordered stream. A set may hold redundant points,
+//! which cost a wait; it never loses a point that has not passed.
 
 use std::fmt;
 
@@ -13,26 +14,26 @@ use smallvec::SmallVec;
 
 use crate::{Point, StreamId};
 
-/// Pending points of a block of memory: at most one per ordered stream, the highest; every one of an unordered stream.
+/// Pending points of a block of memory: for each ordered stream at most one, the highest; for an unordered stream, all.
 ///
-/// Reads and writes are alike here. Up to two points lie inline, without an allocation.
+/// Reads and writes are treated alike. Up to two points are stored inline, without an allocation.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct AccessSet {
     entries: SmallVec<[Point; 2]>,
 }
 
 impl AccessSet {
-    /// The empty set: nothing to wait for.
+    /// The empty set: no access to wait for.
     #[inline]
     pub fn new() -> AccessSet {
         AccessSet { entries: SmallVec::new() }
     }
 
-    /// Adds a point. Of an ordered stream the highest point stays; those of an unordered one, which say nothing about each
-    /// other, stay until they have been pruned.
+    /// Adds a point. For an ordered stream only the highest point is kept. Points of an unordered stream do not imply each other,
+    /// so they are kept until they are pruned.
     #[inline]
     pub fn add(&mut self, point: Point) {
-        // Most sets hold one point, and the next is of the same stream.
+        // Most sets have one point, and the next point is mostly on the same stream.
         match self.entries.as_mut_slice() {
             [] => self.entries.push(point),
             [only] if only.stream == point.stream && !point.stream.is_unordered() => only.seq = only.seq.max(point.seq),
@@ -52,9 +53,9 @@ impl AccessSet {
         }
     }
 
-    /// Drops the points for which `passed` answers true.
+    /// Removes the points for which `passed` returns true.
     pub fn prune(&mut self, passed: impl Fn(Point) -> bool) {
-        // Mostly nothing has passed or there is one point: moving entries about is the rare case.
+        // In most calls nothing has passed or there is one point, so moving entries is the rare case.
         if self.entries.iter().any(|point| passed(*point)) {
             self.entries.retain(|point| !passed(*point));
         }
@@ -70,24 +71,24 @@ impl AccessSet {
         self.entries.len()
     }
 
-    /// Is there nothing to wait for?
+    /// Whether the set is empty: no access to wait for.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Forgets every point.
+    /// Removes every point.
     pub fn clear(&mut self) {
         self.entries.clear();
     }
 
-    /// Is every access ordered before whatever `stream` runs next, by that stream's own order? Points of an
-    /// unordered stream never are, not even for itself.
+    /// Whether the order of `stream` alone puts every access before the next work on `stream`. False for points of an unordered
+    /// stream, also on that stream itself.
     #[inline]
     pub fn is_ordered_on(&self, stream: StreamId) -> bool {
         !stream.is_unordered() && self.entries.iter().all(|point| point.stream == stream)
     }
 
-    /// Do both sets wait for the same streams, so that their union makes nobody wait for a further one?
+    /// Whether both sets wait for the same streams, so that their union adds no stream to wait for.
     pub(super) fn same_streams(&self, other: &AccessSet) -> bool {
         self.entries.len() == other.entries.len()
             && self

@@ -1,11 +1,11 @@
-//! What the allocator hands out: byte ranges named by (region, offset, bytes), never pointers.
+//! The blocks that the allocator hands out: byte ranges named by (region, offset, bytes), never pointers.
 
 use std::fmt;
 
 use super::AccessSet;
 
-/// One memory request to the driver, as the allocator numbers it. Numbers are dense and are given again once
-/// [`Allocator::shrink`](super::Allocator::shrink) has named the region.
+/// The allocator's number of one region, which is one memory request to the driver. Numbers are dense, and are reused after
+/// [`Allocator::shrink`](super::Allocator::shrink) has returned the region.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct RegionId(pub(super) u32);
 
@@ -16,8 +16,8 @@ impl RegionId {
     }
 }
 
-/// Names one life of a block. Block records are reused; the generation tells the lives of one record apart, so that
-/// a second free is refused. It wraps after 2^32 lives of one record.
+/// The id of one allocation of a block. Block records are reused; the generation tells the allocations of one record apart, so that
+/// a second free is refused. It wraps after 2^32 allocations of one record.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct BlockId {
     pub(super) index: u32,
@@ -30,26 +30,26 @@ impl fmt::Display for BlockId {
     }
 }
 
-/// A range of bytes in use. It stays so until its id is freed: dropping this value frees nothing.
+/// A range of bytes in use. It stays in use until its id is freed: dropping this value frees nothing.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Block {
-    /// The name to free it by.
+    /// The id to free it by.
     pub id: BlockId,
     /// The region that holds it.
     pub region: RegionId,
     /// Bytes from the region's start; a multiple of the alignment.
     pub offset: usize,
-    /// Bytes it may be used for: a multiple of the alignment, at least what was asked for.
+    /// The usable size in bytes: a multiple of the alignment, at least the requested size.
     pub bytes: usize,
 }
 
-/// A block together with what its first access must be ordered after.
+/// A block, and the accesses that its first access must be ordered after.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use = "the block stays in use until it is freed"]
 pub struct Allocated {
     /// The block.
     pub block: Block,
-    /// Accesses of former lives which had not passed when the block was handed out. Whoever owns the block keeps them
-    /// until an access of its own has been ordered after them. Empty for [`Want::Passed`](super::Want::Passed).
+    /// Accesses of former allocations that had not passed when the block was handed out. The owner of the block keeps them until an
+    /// access of its own has been ordered after them. Empty for [`Want::Passed`](super::Want::Passed).
     pub accesses: AccessSet,
 }

@@ -1,14 +1,14 @@
-//! A look at every invariant at once, for tests and for runs under the simulator.
+//! A check of all invariants, for tests and for runs under the simulator.
 
 use super::records::{NONE, State};
 use super::{Allocator, classes::Class};
 
 impl Allocator {
-    /// Walks everything and names the first broken invariant. Linear in the number of blocks; changes nothing.
+    /// Checks the whole state, and returns the first broken invariant. Linear in the number of blocks; changes nothing.
     ///
     /// # Errors
     ///
-    /// What is broken, in words. An error is a defect of the allocator, never of its caller.
+    /// The broken invariant, in words. An error is always a defect of the allocator, not of its caller.
     pub fn check(&self) -> Result<(), String> {
         let (mut reserved, mut in_use, mut used, mut free, mut pairs) = (0, 0, 0, 0, 0);
         for (region, granules, first) in self.regions.iter() {
@@ -51,7 +51,7 @@ impl Allocator {
         ensure(vacant + used + free == self.records.len(), || "a block record is in no region".to_owned())
     }
 
-    /// Is this free record in the list of its size, properly linked? Its bit must be set, too.
+    /// Whether this free record is in the list of its size, with consistent links, and the list's bit is set.
     fn is_listed(&self, index: u32) -> bool {
         let record = &self.records[index];
         let class = Class::of(record.granules);

@@ -1,17 +1,19 @@
 //! The two-level segregated free lists.
 //!
-//! Source: Masmano, Ripoll, Crespo, Real, "TLSF: a New Dynamic Memory Allocator for Real-Time Systems", ECRTS 2004.
-//! The first level is the power of two, the second cuts each into [`SECOND`] equal classes; one bit per list says
-//! whether it holds a block, so the next class with a block is two bit scans away, however many blocks there are.
-//! Sizes are counted in granules (multiples of the alignment), so every small size has a class of its own.
+//! Source: Masmano, Ripoll, Crespo, Real, "TLSF: a New Dynamic Memory Allocator for Real-Time Systems", ECRTS 2004. The first level
+//! is the power of two; the second divides each power into [`SECOND`] equal classes. One bit per list says whether it has a block,
+//! so two bit scans find the next class with a block, whatever the number of blocks. Sizes are counted in granules (multiples of
+//! the alignment), so every small size has a class of its own.
 //!
-//! Invariant: a block's record is in the list of its size exactly while the block is free, and a bit is set exactly
+//! Invariant: the record of a block is in the list of its size exactly while the block is free, and a bit is set exactly while its
+//! list is not empty. Lists are last in, first out, as the block that was freed last is the most likely to be in caches.
 //! while its list is not empty. Lists are last in, first out: the block freed last is the warmest in caches.
 
 use super::records::{NONE, Records};
 
-/// Classes per power of two, as a power of two: a class is at most 1/32 wider than its smallest size, the paper's
-/// usual choice. Finer would keep more lists without a fit; coarser would leave more blocks of one list too small.
+/// Classes per power of two, as a power of two. The width of a class is at most 1/32 of its smallest size, the paper's usual
+/// choice. Narrower classes would mean more lists to search; wider ones would put more blocks into a list that are too small for
+/// the request.
 const SECOND_BITS: u32 = 5;
 /// Classes per power of two.
 pub(super) const SECOND: usize = 1 << SECOND_BITS;
@@ -48,7 +50,7 @@ impl Class {
     }
 }
 
-/// Heads and bitmaps of the lists; the links lie in the records.
+/// Heads and bitmaps of the lists; the links are in the records.
 #[derive(Debug)]
 pub(super) struct FreeLists {
     /// Bit f: some list of the power of two f is not empty.
@@ -56,7 +58,7 @@ pub(super) struct FreeLists {
     /// Bit s of element f: list (f, s) is not empty.
     second: [u32; FIRST],
     heads: Box<[u32; FIRST * SECOND]>,
-    /// Records in all lists.
+    /// The number of records in all lists.
     len: usize,
 }
 
@@ -75,10 +77,10 @@ impl FreeLists {
         self.heads[class.0 as usize]
     }
 
-    /// The smallest class after `class` that holds a block.
+    /// The smallest class after `class` that has a block.
     pub(super) fn next_after(&self, class: Class) -> Option<Class> {
         let first = class.first();
-        // Shifting by two steps keeps the amount below the width for the last class of a level.
+        // Two shifts keep the amount of each below the width, also for the last class of a level.
         let rest = self.second[first] & ((u32::MAX << class.second()) << 1);
         if rest != 0 {
             return Some(Class((first * SECOND) as u16 + rest.trailing_zeros() as u16));
@@ -91,7 +93,7 @@ impl FreeLists {
         Some(Class((first * SECOND) as u16 + self.second[first].trailing_zeros() as u16))
     }
 
-    /// Puts a record at the head of the list of its size.
+    /// Adds a record at the head of the list of its size.
     pub(super) fn push(&mut self, records: &mut Records, index: u32) {
         let class = Class::of(records[index].granules);
         self.len += 1;
@@ -106,7 +108,7 @@ impl FreeLists {
         }
     }
 
-    /// Takes a record out of the list of its size; call it before the size changes.
+    /// Removes a record from the list of its size. Must be called before the size changes.
     pub(super) fn remove(&mut self, records: &mut Records, index: u32) {
         self.len -= 1;
         let (previous, next) = (records[index].previous_free, records[index].next_free);

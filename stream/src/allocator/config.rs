@@ -1,16 +1,16 @@
-//! How an allocator is set up.
+//! The settings of an allocator.
 
 use super::AllocatorError;
 
 /// Settings of one allocator: one device and one kind of memory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct AllocatorConfig {
-    /// Every offset and size is a multiple of it, in bytes: a power of two, 64 on CPU and 256 on CUDA. Regions must
+    /// The alignment in bytes: a power of two, 64 on CPU and 256 on CUDA. Every offset and size is a multiple of it. Regions must
     /// start at an address with this alignment.
     pub alignment: usize,
-    /// Regions are asked for in multiples of this, in bytes, as long as the limit allows.
+    /// Regions are requested in multiples of this size in bytes, as long as the limit allows.
     pub region_bytes: usize,
-    /// Bytes that all regions together may reserve; `None` leaves it to the driver.
+    /// The most bytes that all regions together may reserve; `None` for no limit but the driver's.
     pub limit: Option<usize>,
 }
 

@@ -1,18 +1,18 @@
-//! What the allocator refuses. A refused call has changed nothing.
+//! The errors of the allocator. A call that returns an error has changed nothing.
 
 use super::{BlockId, RegionId};
 
-/// Why a call was refused; the allocator is as it was before the call.
+/// Why a call was refused. The allocator is as it was before the call.
 #[derive(Copy, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocatorError {
-    /// The configuration cannot work.
+    /// The configured alignment is not a power of two.
     #[error("allocator alignment {alignment} is not a power of two: use the device's alignment, for example 64")]
     BadAlignment {
         /// The alignment asked for, in bytes.
         alignment: usize,
     },
-    /// The size has no rounded form: zero, or past the largest object that can be addressed.
+    /// The size cannot be rounded: it is zero, or larger than the largest object that can be addressed.
     #[error("cannot size a block of {bytes} bytes: sizes run from 1 to {largest}; a zero-size tensor needs no block")]
     BadSize {
         /// Bytes asked for.
@@ -35,7 +35,7 @@ pub enum AllocatorError {
         /// The configured limit, in bytes.
         limit: usize,
     },
-    /// The id was never given out by this allocator.
+    /// This allocator never handed out the id.
     #[error("block {id} is unknown: this allocator has given out only {known} block records")]
     UnknownBlock {
         /// The id.
@@ -43,13 +43,13 @@ pub enum AllocatorError {
         /// Block records that exist.
         known: usize,
     },
-    /// The block is not in use: it has been freed before.
+    /// The block is not in use, as it was freed before.
     #[error("block {id} is not in use: it has been freed already, and its memory may have a new owner")]
     NotInUse {
         /// The id.
         id: BlockId,
     },
-    /// The free cannot be undone: part of its bytes is in use, or the region is gone.
+    /// The free cannot be undone: a part of its bytes is in use, or the region was returned to the driver.
     #[error(
         "cannot take back the free of {bytes} bytes at offset {offset} of region {}: they are not all free; undo the \
          later allocations first, newest first", .region.index()
@@ -62,7 +62,7 @@ pub enum AllocatorError {
         /// Its size in bytes.
         bytes: usize,
     },
-    /// 2^32 - 1 block records are in use.
+    /// All 2^32 - 1 block records exist, and none is vacant.
     #[error("no block record is left: {blocks} exist, the most that an index can name; free some blocks")]
     TooManyBlocks {
         /// Block records that exist.

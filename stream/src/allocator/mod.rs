@@ -1,39 +1,37 @@
-//! The caching allocator: memory reused across streams, by arithmetic alone.
+//! The caching allocator: reuses memory across streams, and only computes; it calls no driver.
 //!
-//! **Freeing waits for nothing; reuse is a write.** A freed block goes back at once, together with the points of its
-//! accesses that may still be pending. Whoever gets these bytes next orders its first access after those points. So
-//! no free ever blocks, and no stream ever overwrites what another one still uses.
+//! **Freeing waits for nothing; reuse is a write.** A freed block is available at once, together with the points of its accesses
+//! that may still be pending. The next owner of these bytes orders its first access after those points. So freeing never blocks,
+//! and no stream overwrites memory that another stream still uses.
 //!
-//! One [`Allocator`] manages one kind of memory of one device, for all streams. It knows no pointer and calls no
-//! driver: it deals in (region, offset, bytes). When [`Allocator::alloc`] finds nothing, the caller, without holding
-//! the lock that guards the allocator, asks the driver for [`Allocator::region_request`] bytes and registers them with
-//! [`Allocator::add_region`].
+//! One [`Allocator`] manages one kind of memory of one device, for all streams. It handles (region, offset, bytes), never pointers.
+//! When [`Allocator::alloc`] finds no block, the caller releases the lock that guards the allocator, asks the driver for
+//! [`Allocator::region_request`] bytes, and registers them with [`Allocator::add_region`].
 //!
 //! # How blocks are found, split and merged
 //!
-//! Free blocks lie in two-level segregated lists (TLSF; the source is named in `classes`): constant time, whatever
-//! the number of blocks. Two things differ from the paper, because a block here also has accesses:
+//! Free blocks are in two-level segregated lists (TLSF; the source is named in `classes`), which take constant time, whatever the
+//! number of blocks. Two rules differ from the paper, because a block here also has accesses:
 //!
-//! * *Which block.* Of the fitting classes a bounded number of candidates is looked at ([`CANDIDATES_PER_CLASS`],
-//!   [`CANDIDATES`]), and one that needs no wait wins. The search starts in the request's own class, so a block that
-//!   comes back is found by the next request of its size at the first look.
-//! * *When to merge.* The union of two access sets makes both parts wait for everything. Neighbours whose sets name
-//!   the same streams are merged when the second is freed. Others stay apart, and are merged when a request would fail
-//!   otherwise, a run that needs no wait before one that does. Nothing is lost to
-//!   fragmentation by that: `alloc` with [`Want::Any`] returns `None` only when no run of free neighbours is large
-//!   enough.
+//! * *Which block.* The search checks a bounded number of candidates in the fitting classes ([`CANDIDATES_PER_CLASS`],
+//!   [`CANDIDATES`]), and takes one that needs no wait if it finds one. It starts in the request's own class, so a freed block is
+//!   the first candidate of the next request of its size.
+//! * *When to merge.* A merged block waits for the union of both access sets. Neighbours whose sets name the same streams are
+//!   merged when the second is freed. Others stay apart, and are merged when a request would fail otherwise; a run that needs no
+//!   wait is preferred. This loses nothing to fragmentation: `alloc` with [`Want::Any`] returns `None` only when no run of free
+//!   neighbours is large enough.
 //!
 //! # Invariants
 //!
 //! * Every byte of a region is in exactly one block; blocks of a region are linked in address order.
-//! * A free block's set holds, for each of its bytes, every access that has not passed. Splitting copies the set to
-//!   both parts, merging takes the union: the highest point of each ordered stream, every point of an unordered one.
-//! * Points leave a set only when the caller's `passed` says so; it must never take such an answer back, and where
-//!   runs are traced it must answer from the snapshot that the submission writes to the trace.
-//! * A call that returns an error has changed nothing that can be observed but counters.
-//! * In steady state nothing is allocated on the heap: block records are reused, sets of up to two points are inline.
+//! * A free block's set holds, for each of its bytes, every access that has not passed. Splitting copies the set to both parts.
+//!   Merging takes the union: the highest point of each ordered stream, every point of an unordered one.
+//! * A point leaves a set only when the caller's `passed` returns true for it. `passed` must never return false for that point
+//!   later, and where runs are traced it must answer from the snapshot that the submission writes to the trace.
+//! * A call that returns an error has changed nothing observable except counters.
+//! * In steady state nothing is allocated on the heap: block records are reused, and sets of up to two points are inline.
 //!
-//! The allocator is not shared by itself: its owner guards it with the submission lock.
+//! The allocator has no lock: its owner guards it with the submission lock.
 
 mod access_set;
 mod block;
@@ -61,7 +59,7 @@ use regions::Regions;
 use crate::Point;
 use crate::mutant::{Mutant, Planted};
 
-/// The caching allocator of one device and memory kind. See the [module](self) for rules and an overview.
+/// The caching allocator of one kind of memory of one device. The [module](self) has the rules and an overview.
 ///
 /// ```
 /// use streamvm_stream::allocator::{AccessSet, Allocator, AllocatorConfig, Want};
@@ -93,9 +91,9 @@ pub struct Allocator {
     records: Records,
     lists: FreeLists,
     regions: Regions,
-    /// False only while no two neighbours are both free, so that a search for runs would be in vain.
+    /// Whether two neighbours may both be free. While false, a search for runs is skipped.
     unmerged: bool,
-    /// The stored counters, with what is set aside as in use; `stats()` fills in the derived ones.
+    /// The stored counters, in which blocks that are set aside count as in use; `stats()` computes the others.
     counters: AllocatorStats,
     aside_bytes: usize,
     aside_blocks: usize,
@@ -103,7 +101,7 @@ pub struct Allocator {
 }
 
 impl Allocator {
-    /// An allocator without any memory yet.
+    /// An allocator without memory.
     ///
     /// # Errors
     ///
@@ -123,7 +121,7 @@ impl Allocator {
         })
     }
 
-    /// Breaks a rule on purpose.
+    /// Plants a mutant: the allocator then breaks its rule on purpose.
     #[doc(hidden)]
     pub fn plant(&mut self, planted: Planted) {
         self.planted = planted;
@@ -134,14 +132,15 @@ impl Allocator {
         &self.config
     }
 
-    /// Takes a block of at least `bytes` from the cache; never asks a driver.
+    /// Takes a block of at least `bytes` from the cache. Never asks a driver.
     ///
-    /// The block starts at a multiple of the alignment and may be larger than asked for by the rounding and by up to
-    /// 1/32, where cutting off so little would only leave a sliver. Its accesses are those which have not passed, and a
-    /// point of the wanting stream, passed or not: nobody is asked about what needs no wait.
+    /// The block starts at a multiple of the alignment. It may be larger than requested by the rounding, and by up to 1/32 where
+    /// the rest would be too small to be useful. Its accesses are those that have not passed. A point of the requesting stream may
+    /// be among them even if it has passed, as `passed` is not called for points that need no wait.
     ///
-    /// `None` means: no block for this [`Want`]; climb the next rung or add a region. Sizes without a rounded form
-    /// (zero, or more than can be addressed) always get `None`; [`region_request`](Self::region_request) then says why.
+    /// `None` means that there is no block for this [`Want`]: the caller tries the next step of OOM recovery, or adds a region. A
+    /// size that cannot be rounded (zero, or more than can be addressed) always gets `None`; then
+    /// [`region_request`](Self::region_request) returns the reason.
     pub fn alloc(&mut self, bytes: usize, want: Want, passed: &dyn Fn(Point) -> bool) -> Option<Allocated> {
         let found = self.granules(bytes).ok().and_then(|granules| Some((self.find(granules, want, passed)?, granules)));
         let Some((index, granules)) = found else {
@@ -150,9 +149,9 @@ impl Allocator {
         };
         self.counters.hits += 1;
         self.lists.remove(&mut self.records, index);
-        // One class width: a block of the request's own class is never cut.
+        // The width of one class: a block of the request's own class is never split.
         if self.records[index].granules - granules > granules / SECOND {
-            // Without a record for the rest, the block is handed out whole.
+            // If there is no record for the rest, the block is handed out whole.
             if let Ok(rest) = self.split(index, granules) {
                 self.lists.push(&mut self.records, rest);
             }
@@ -166,31 +165,31 @@ impl Allocator {
         Some(Allocated { block, accesses })
     }
 
-    /// Puts a block back; waits for nothing.
+    /// Frees a block; waits for nothing.
     ///
-    /// `accesses` must cover every access of this life, and also the set that the block was handed out with, unless an
-    /// access of this life was ordered after that. Points that have passed may be left out.
+    /// `accesses` must contain every access of this allocation. It must also contain the set that the block was handed out with,
+    /// unless an access of this allocation was ordered after that set. Points that have passed may be left out.
     ///
     /// # Errors
     ///
-    /// [`AllocatorError::NotInUse`] for a second free, [`AllocatorError::UnknownBlock`] for an id that was never given
-    /// out. Nothing changes then.
+    /// [`AllocatorError::NotInUse`] for a second free; [`AllocatorError::UnknownBlock`] for an id that was never handed out. Then
+    /// nothing changes.
     pub fn free(&mut self, block: BlockId, accesses: AccessSet) -> Result<(), AllocatorError> {
         let index = self.records.used(block)?;
         self.end_life(index, accesses);
         Ok(())
     }
 
-    /// Notes that the owner of a block in use, of so many bytes, sets it aside for a later use of its own: it counts as cached
-    /// until [`Allocator::take_up`] or [`Allocator::bring_back`]. The block stays out of reach of others, so it must be brought
-    /// back, and freed, once a request fails.
+    /// Notes that the owner of a block in use, of so many bytes, keeps it in a block cache for a later allocation of its own. It
+    /// counts as cached until [`Allocator::take_up`] or [`Allocator::bring_back`]. Other requests cannot get the block, so the
+    /// owner must bring it back and free it once a request fails.
     #[inline]
     pub fn set_aside(&mut self, bytes: usize) {
         self.aside_bytes += bytes;
         self.aside_blocks += 1;
     }
 
-    /// Notes that a block that was set aside begins another life with its owner: an allocation that was served.
+    /// Notes that the owner reuses a block that was set aside: it counts as an allocation that was served.
     #[inline]
     pub fn take_up(&mut self, bytes: usize) {
         self.bring_back(bytes);
@@ -198,14 +197,14 @@ impl Allocator {
         self.note_peak();
     }
 
-    /// Notes that a block that was set aside is in use again, so that it can be freed.
+    /// Notes that a block that was set aside counts as in use again, so that it can be freed.
     #[inline]
     pub fn bring_back(&mut self, bytes: usize) {
         self.aside_bytes -= bytes;
         self.aside_blocks -= 1;
     }
 
-    /// Bytes of blocks that are in use, and not set aside.
+    /// Bytes of blocks that are in use and not set aside.
     fn in_use(&self) -> usize {
         self.counters.in_use - self.aside_bytes
     }
@@ -214,7 +213,7 @@ impl Allocator {
         self.counters.peak_in_use = self.counters.peak_in_use.max(self.in_use());
     }
 
-    /// Counters and sizes.
+    /// Returns the counters and sizes.
     pub fn stats(&self) -> AllocatorStats {
         AllocatorStats {
             in_use: self.in_use(),
@@ -226,7 +225,7 @@ impl Allocator {
         }
     }
 
-    /// The points that cached memory still waits for: what to drain before retrying a failed allocation.
+    /// The pending points of cached memory: the caller waits for them before it retries a failed allocation.
     pub fn points_pending(&self, passed: &dyn Fn(Point) -> bool) -> AccessSet {
         let mut all = AccessSet::new();
         for (_, _, _, accesses) in self.cached_blocks() {
@@ -254,8 +253,8 @@ impl Allocator {
         Ok((bytes + (self.config.alignment - 1)) >> self.shift)
     }
 
-    /// Cuts a block that is in no list behind its first `granules`; the rest becomes a free block in no list, with the
-    /// same accesses.
+    /// Splits a block that is in no list after its first `granules`. The rest becomes a free block in no list, with the same
+    /// accesses.
     fn split(&mut self, index: u32, granules: usize) -> Result<u32, AllocatorError> {
         let rest = self.records.take()?;
         self.counters.splits += 1;
@@ -276,8 +275,8 @@ impl Allocator {
         Ok(rest)
     }
 
-    /// Merges a block with its neighbour above; both are in no list. The lower record stays, so a region's first
-    /// record never changes.
+    /// Merges a block with its neighbour above; both are in no list. The lower record is kept, so a region's first record never
+    /// changes.
     fn absorb(&mut self, lower: u32, upper: u32) {
         self.counters.coalesced += 1;
         let (low, up) = self.records.pair(lower, upper);
@@ -307,7 +306,7 @@ impl Allocator {
         block
     }
 
-    /// Used -> Free, merged with free neighbours that wait for the same streams, and into its list.
+    /// Used -> Free: merges the block with free neighbours that wait for the same streams, and adds it to its list.
     fn end_life(&mut self, mut index: u32, accesses: AccessSet) {
         let record = &mut self.records[index];
         record.state = State::Free;
@@ -330,7 +329,7 @@ impl Allocator {
         self.lists.push(&mut self.records, index);
     }
 
-    /// May this neighbour of a freed block be merged with it at once? Notes where a free one may not.
+    /// Whether this neighbour of a freed block can be merged with it at once. Notes a free neighbour that cannot.
     fn merges(&mut self, freed: u32, neighbour: u32) -> bool {
         if !self.records.is_free(neighbour) {
             return false;

@@ -1,21 +1,21 @@
 //! Block records: one per block, linked by index, reused.
 //!
-//! Every byte of a region belongs to exactly one block. The records of a region form a chain in address order
-//! (`previous` / `next`), which is what makes splitting and merging constant time. Free blocks are also in the list
-//! of their size (`previous_free` / `next_free`), and vacant records in one list through `next_free`.
+//! Every byte of a region belongs to exactly one block. The records of a region are linked in address order (`previous` / `next`),
+//! so that splitting and merging take constant time. A free block is also in the list of its size (`previous_free` / `next_free`),
+//! and vacant records are in one list through `next_free`.
 
 use std::ops::{Index, IndexMut};
 
 use super::{AccessSet, AllocatorError, BlockId, RegionId};
 
-/// "No record", in links.
+/// The value of a link that names no record.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// What a record stands for. Arrows: Vacant -> Free (region added, split) -> Used (allocated) -> Free (freed);
-/// Free -> Vacant (merged into a neighbour, region given back). Used -> Vacant (freed into a neighbour).
+/// The state of a record. Transitions: Vacant -> Free (region added, split) -> Used (allocated) -> Free (freed); Free -> Vacant
+/// (merged into a neighbour, region returned); Used -> Vacant (freed into a neighbour).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum State {
-    /// No block.
+    /// The record has no block.
     Vacant,
     /// A free block, in the list of its size.
     Free,
@@ -27,18 +27,18 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) state: State,
-    /// Grows each time the record starts to stand for a used block.
+    /// Incremented each time the record's block is allocated.
     pub(super) generation: u32,
     pub(super) region: RegionId,
-    /// Neighbour below in the region.
+    /// The neighbour below in the region.
     pub(super) previous: u32,
-    /// Neighbour above in the region.
+    /// The neighbour above in the region.
     pub(super) next: u32,
     pub(super) previous_free: u32,
     pub(super) next_free: u32,
     pub(super) offset: usize,
     pub(super) granules: usize,
-    /// What a free block waits for; empty while it is used, since its owner holds the accesses then.
+    /// The accesses that a free block waits for; empty while the block is used, as its owner holds the accesses then.
     pub(super) accesses: AccessSet,
 }
 
@@ -58,13 +58,14 @@ impl Records {
         self.records.len()
     }
 
-    /// Every index that exists, vacant ones included.
+    /// Every index, those of vacant records included.
     pub(super) fn indices(&self) -> std::ops::Range<u32> {
         // `take` never makes more records than an index can name.
         0..self.records.len() as u32
     }
 
-    /// A record to fill in: a vacant one, else a new one. Its state is still Vacant, its links are stale, it has no accesses.
+    /// Takes a record to fill in: a vacant one, or else a new one. Its state is still Vacant, its links are stale, and it has no
+    /// accesses.
     pub(super) fn take(&mut self) -> Result<u32, AllocatorError> {
         if self.vacant != NONE {
             let index = self.vacant;
@@ -89,7 +90,7 @@ impl Records {
         Ok(index)
     }
 
-    /// Gives a record back for reuse. Nothing may link to it any more.
+    /// Makes a record vacant, for reuse. No record may link to it.
     pub(super) fn vacate(&mut self, index: u32) {
         let vacant = self.vacant;
         let record = &mut self[index];
@@ -113,11 +114,11 @@ impl Records {
         let [one, other] = self
             .records
             .get_disjoint_mut([one as usize, other as usize])
-            .unwrap_or_else(|_| unreachable!("links name records that are there, and no block is its own neighbour"));
+            .unwrap_or_else(|_| unreachable!("links name existing records, and no block is its own neighbour"));
         (one, other)
     }
 
-    /// Is there a free block at this link?
+    /// Whether the record at this link is of a free block.
     pub(super) fn is_free(&self, index: u32) -> bool {
         index != NONE && self[index].state == State::Free
     }

@@ -1,4 +1,4 @@
-//! Regions: what the driver has given, and what can be given back to it.
+//! Regions: the memory that the driver has given, and that can be returned to it.
 
 use super::records::{NONE, State};
 use super::{AccessSet, Allocator, AllocatorError, RegionId};
@@ -8,7 +8,7 @@ use crate::Point;
 #[derive(Debug)]
 struct RegionRecord {
     granules: usize,
-    /// The record of the lowest block. It stays the same for the region's life, since merging keeps the lower record.
+    /// The record of the lowest block. It never changes while the region exists, as merging keeps the lower record.
     first: u32,
 }
 
@@ -23,7 +23,7 @@ impl Regions {
         Regions { records: Vec::new() }
     }
 
-    /// Regions that exist, as (id, granules, record of the lowest block).
+    /// The regions that exist, as (id, granules, record of the lowest block).
     pub(super) fn iter(&self) -> impl Iterator<Item = (RegionId, usize, u32)> + '_ {
         let all = self.records.iter().enumerate();
         all.filter(|(_, region)| region.granules != 0)
@@ -35,20 +35,20 @@ impl Regions {
         self.records.get(id.index()).filter(|region| region.granules != 0).map(|region| region.first)
     }
 
-    /// The smallest free number. Linear: it is asked for once per driver call.
+    /// The smallest free number. Linear in the number of regions; it is called once per driver call.
     fn vacant(&self) -> usize {
         self.records.iter().position(|region| region.granules == 0).unwrap_or(self.records.len())
     }
 }
 
 impl Allocator {
-    /// How many bytes to ask the driver for, so that a request of `bytes` fits: a multiple of
-    /// [`region_bytes`](super::AllocatorConfig::region_bytes), or less where the limit leaves less. A driver that
-    /// refuses this may still grant [`rounded`](Self::rounded) bytes.
+    /// The number of bytes to ask the driver for, so that a request of `bytes` fits: a multiple of
+    /// [`region_bytes`](super::AllocatorConfig::region_bytes), or less where the limit allows less. A driver that refuses this size
+    /// may still grant [`rounded`](Self::rounded) bytes.
     ///
     /// # Errors
     ///
-    /// [`AllocatorError::BadSize`] for zero or more than can be addressed, [`AllocatorError::LimitReached`].
+    /// [`AllocatorError::BadSize`] for zero or more than can be addressed; [`AllocatorError::LimitReached`].
     pub fn region_request(&self, bytes: usize) -> Result<usize, AllocatorError> {
         let least = self.rounded(bytes)?;
         let usual = least.checked_next_multiple_of(self.config.region_bytes.max(self.config.alignment));
@@ -75,13 +75,13 @@ impl Allocator {
         Ok(self.granules(bytes)? << self.shift)
     }
 
-    /// Registers memory that the driver has given: one free block without accesses. Bytes past the last multiple of
-    /// the alignment are never used.
+    /// Registers memory from the driver as one free block without accesses. Bytes past the last multiple of the alignment are never
+    /// used.
     ///
     /// # Errors
     ///
-    /// [`AllocatorError::BadSize`] for a region below one alignment, or past what can be addressed (all regions
-    /// together); [`AllocatorError::TooManyBlocks`]. The memory is the caller's to give back then.
+    /// [`AllocatorError::BadSize`] for a region that is smaller than the alignment, or past what can be addressed (all regions
+    /// together); [`AllocatorError::TooManyBlocks`]. Then the caller keeps the memory and must return it to the driver.
     pub fn add_region(&mut self, bytes: usize) -> Result<RegionId, AllocatorError> {
         let largest = isize::MAX as usize - self.counters.reserved;
         let granules = bytes >> self.shift;
@@ -90,7 +90,7 @@ impl Allocator {
         }
         let first = self.records.take()?;
         let slot = self.regions.vacant();
-        // There is a block record per region, and an index can name each of those.
+        // There is a block record for each region, and an index can name each record.
         let id = RegionId(slot as u32);
         let region = RegionRecord { granules, first };
         match self.regions.records.get_mut(slot) {
@@ -109,10 +109,10 @@ impl Allocator {
         Ok(id)
     }
 
-    /// Takes out the regions that are wholly free and whose points have all passed: the caller gives their memory
-    /// back to the driver, or never touches it again. Regions that something still waits for stay.
+    /// Removes the regions that are wholly free and whose points have all passed, and returns their ids. The caller returns their
+    /// memory to the driver, or never uses it again. Regions with a point that has not passed stay.
     ///
-    /// The numbers of these regions may be given again by the next [`add_region`](Self::add_region).
+    /// The next [`add_region`](Self::add_region) may reuse the numbers of these regions.
     pub fn shrink(&mut self, passed: &dyn Fn(Point) -> bool) -> Vec<RegionId> {
         let idle = self.regions.iter().filter(|&(_, _, first)| self.is_idle(first, passed));
         let idle: Vec<(RegionId, usize, u32)> = idle.collect();
@@ -131,7 +131,7 @@ impl Allocator {
         idle.into_iter().map(|(id, _, _)| id).collect()
     }
 
-    /// Are this block and all above it free, and has every point of theirs passed?
+    /// Whether this block and all blocks above it are free, and all their points have passed.
     fn is_idle(&self, first: u32, passed: &dyn Fn(Point) -> bool) -> bool {
         let mut index = first;
         while index != NONE {

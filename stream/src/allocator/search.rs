@@ -1,46 +1,45 @@
-//! Which free block a request gets.
+//! The search: which free block a request gets.
 //!
-//! A bounded look through the lists comes first. It may miss a block, so a request that must not fail while memory is
-//! there ([`Want::Any`], [`Want::Passed`]) goes on to a full look and then to a search for runs of free neighbours.
-//! Those two are linear in the number of blocks, and what would follow them is a driver call or a drain.
+//! A bounded search of the lists comes first. It may miss a block. So a request that must not fail while memory is available
+//! ([`Want::Any`], [`Want::Passed`]) continues with a full search, and then with a search for runs of free neighbours. These two
+//! are linear in the number of blocks; without them, the request would need a driver call or a wait for pending work.
 
 use super::Allocator;
 use super::classes::Class;
 use super::records::{NONE, State};
 use crate::{Point, StreamId};
 
-/// Candidates looked at in one size class before the search goes on to the next larger one. The first is the block
-/// freed last; a few more find the wanting stream's own block among those of three other streams, the number that
+/// Candidates that are checked in one size class before the search continues with the next larger one. The first candidate is the
+/// block that was freed last. A few more find the requesting stream's own block among those of three other streams, the number that
 /// copies in, compute and copies out use beside it.
 pub const CANDIDATES_PER_CLASS: usize = 4;
 
-/// Candidates looked at over all classes: what bounds the time of a request. A look costs a cache line of the record
-/// and one question per pending point.
+/// Candidates that are checked over all classes: this bounds the time of a request. A check costs one cache line of the record, and
+/// one call of `passed` per pending point.
 pub const CANDIDATES: usize = 16;
 
-/// Which blocks a request accepts.
+/// The blocks that a request accepts.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Want {
-    /// Any block that fits, preferably one that needs no wait. `None` only when nothing that is free fits, even
-    /// after merging neighbours.
+    /// Any block that fits, preferably one that needs no wait. `None` only when no free block fits, even after merging neighbours.
     Any {
         /// The stream of the first access.
         stream: StreamId,
     },
-    /// Only a block that needs no wait: each of its accesses has passed or is ordered by the stream itself. The first
-    /// rung: bounded in time, so `None` may also mean that such a block lies past the candidates looked at.
+    /// Only a block that needs no wait: each of its accesses has passed or is ordered by the stream itself. The first step of OOM
+    /// recovery. Its time is bounded, so `None` may also mean that such a block is past the candidates that were checked.
     NoWait {
         /// The stream of the first access.
         stream: StreamId,
     },
-    /// Only a block whose accesses have all passed: the caller's own thread writes it, and no stream orders that
-    /// thread. `None` only when no memory of that kind fits, even after merging neighbours.
+    /// Only a block whose accesses have all passed: the caller's own thread writes the block, and no stream orders that thread.
+    /// `None` only when no memory of that kind fits, even after merging neighbours.
     Passed,
 }
 
 impl Allocator {
-    /// A free block of at least `granules`, still in its list, without passed points of other streams than the wanting
-    /// one.
+    /// A free block of at least `granules`, still in its list. Passed points of streams other than the requesting one have been
+    /// removed from its accesses.
     pub(super) fn find(&mut self, granules: usize, want: Want, passed: &dyn Fn(Point) -> bool) -> Option<u32> {
         if let Some(index) = self.look(granules, want, passed, CANDIDATES_PER_CLASS, CANDIDATES) {
             return Some(index);
@@ -57,7 +56,7 @@ impl Allocator {
         }
     }
 
-    /// Looks through the lists from the request's own class up.
+    /// Searches the lists, from the class of the request to larger ones.
     fn look(
         &mut self,
         granules: usize,
@@ -67,7 +66,8 @@ impl Allocator {
         total: usize,
     ) -> Option<u32> {
         let mut left = total;
-        // The oldest block seen in the smallest class that fits: its points are the likeliest to pass soon.
+        // The last block found in the smallest class with a fit, which is the one freed first: its points are the likeliest to pass
+        // soon.
         let mut waiting: Option<(Class, u32)> = None;
         let mut class = Class::of(granules);
         loop {
@@ -99,7 +99,7 @@ impl Allocator {
         }
     }
 
-    /// Does this free block need no wait for `want`? Prunes it, unless its stream's own order is enough already.
+    /// Whether this free block needs no wait for `want`. Prunes its accesses, unless the order of the stream alone is enough.
     #[inline]
     fn suits(&mut self, index: u32, want: Want, passed: &dyn Fn(Point) -> bool) -> bool {
         let accesses = &mut self.records[index].accesses;
@@ -117,15 +117,15 @@ impl Allocator {
         }
     }
 
-    /// Merges neighbours that stayed apart into one block of at least `granules`, and no more of them than needed.
-    /// With `want`, only blocks that suit it are merged.
+    /// Merges free neighbours into one block of at least `granules`, and no more of them than needed. With `want`, merges only
+    /// blocks that suit it.
     fn merge_run(&mut self, granules: usize, want: Option<Want>, passed: &dyn Fn(Point) -> bool) -> Option<u32> {
         if !self.unmerged {
             return None;
         }
         let mut unmerged = false;
         for start in self.records.indices() {
-            // Each maximal run of free neighbours is walked once, from its lowest block.
+            // Each maximal run of free neighbours is visited once, from its lowest block.
             if self.records[start].state != State::Free || self.records.is_free(self.records[start].previous) {
                 continue;
             }
@@ -150,7 +150,7 @@ impl Allocator {
         None
     }
 
-    /// Merges the free neighbours from `lowest` to `highest`, both included, into `lowest`, and puts it in its list.
+    /// Merges the free neighbours from `lowest` to `highest`, both included, into `lowest`, and adds it to its list.
     pub(super) fn merge_up_to(&mut self, lowest: u32, highest: u32) {
         self.lists.remove(&mut self.records, lowest);
         let mut last = lowest;

@@ -1,17 +1,16 @@
-//! The two steps of an undo log: taking back an allocation, and taking back a free.
+//! The two operations of an undo log: undoing an allocation, and undoing a free.
 //!
-//! A submission that runs out of memory takes back what it did, newest step first, before the lock is let go. After
-//! that the same bytes are free and in use as before, and every free byte waits for at least what it waited for.
+//! A submission that runs out of memory undoes its operations, newest first, before it releases the lock. Afterwards the same bytes
+//! are free and in use as before, and every free byte waits for at least the accesses that it waited for before.
 
 use super::records::NONE;
 use super::{AccessSet, Allocator, AllocatorError, Block, BlockId};
 
 impl Allocator {
-    /// Takes back an allocation whose block nothing has touched: `accesses` must be the set it was handed out with.
+    /// Undoes an allocation whose block was not accessed. `accesses` must be the set that the block was handed out with.
     ///
-    /// The block merges with what it was split from, so the cache is as before; the next request of this size finds
-    /// the block first. Where neighbours with different accesses had been merged for it, they stay merged and wait
-    /// for the union.
+    /// The block merges with the block that it was split from, so the cache is as before, and the next request of this size finds
+    /// the block first. Neighbours with different accesses that were merged for it stay merged, and wait for the union.
     ///
     /// # Errors
     ///
@@ -20,16 +19,16 @@ impl Allocator {
         self.free(block, accesses)
     }
 
-    /// Takes back a free: exactly these bytes are in use again, under a new id. The accesses that went with the free
-    /// are the caller's again. Older entries of the undo log that name the block go by the new id from then on.
-    /// Linear in the number of blocks of the region.
+    /// Undoes a free: exactly these bytes are in use again, under a new id. The caller is again responsible for the accesses that
+    /// it gave to the free. Older entries of the undo log that name the block must use the new id from then on. Linear in the
+    /// number of blocks of the region.
     ///
-    /// Allocations made since the free are undone first. Where the block had been merged, its neighbours keep the
-    /// union of the accesses.
+    /// Allocations that were made since the free must be undone first. If the block had been merged, its neighbours keep the union
+    /// of the accesses.
     ///
     /// # Errors
     ///
-    /// [`AllocatorError::NotFree`] unless all of its bytes are free now, [`AllocatorError::TooManyBlocks`].
+    /// [`AllocatorError::NotFree`] unless all of its bytes are free now; [`AllocatorError::TooManyBlocks`].
     pub fn undo_free(&mut self, block: Block) -> Result<Block, AllocatorError> {
         let not_free = AllocatorError::NotFree { region: block.region, offset: block.offset, bytes: block.bytes };
         let (start, granules) = (block.offset >> self.shift, block.bytes >> self.shift);
@@ -68,14 +67,14 @@ impl Allocator {
         Ok(self.start_life(index))
     }
 
-    /// Splits a free block; both parts are in their lists. Returns the upper part.
+    /// Splits a free block; both parts are in their lists afterwards. Returns the upper part.
     fn split_free(&mut self, index: u32, granules: usize) -> Result<u32, AllocatorError> {
         self.lists.remove(&mut self.records, index);
         let rest = self.split(index, granules);
         self.lists.push(&mut self.records, index);
         if let Ok(rest) = rest {
             self.lists.push(&mut self.records, rest);
-            // Both are free: should the second step fail, a search for runs must find them.
+            // Both parts are free: if the second split fails, a search for runs must find them.
             self.unmerged = true;
         }
         rest

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         let report = run_some(backend, |name| options.filter.as_ref().is_none_or(|part| name.contains(part)));
         good &= report.is_ok();
         let written = if options.json { writeln!(out, "{}", report.to_json()) } else { writeln!(out, "{report}\n") };
-        // Nobody reads on: what has been said so far is all that is wanted.
+        // The reader has closed the pipe and needs no more output.
         if written.is_err() {
             break;
         }

@@ -1,6 +1,6 @@
-//! `cuda_programs`: random programs on the machine's CUDA devices, against the inline oracle.
+//! `cuda_programs`: random programs on the CUDA devices of the machine, compared with the inline engine.
 //!
-//! This file is arguments, progress and the exit code; the library does the work.
+//! This file holds arguments, progress and the exit code; the library does the work.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -16,10 +16,10 @@ use streamvm::ep::cuda::{self, CudaConfig};
 use streamvm_tests::program::{Machine, Script, judge_on_cuda};
 use streamvm_tests::within;
 
-/// How often progress is shown.
+/// Interval between progress lines.
 const PROGRESS: Duration = Duration::from_secs(5);
 
-/// After so many failures nothing more is run: one defect mostly fails many programs.
+/// The program stops after this many failures, because one defect usually fails many seeds.
 const MOST: usize = 5;
 
 /// Runs random programs on the CUDA devices of this machine, and compares what they see with what they see inline on a CPU.
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // Panics are results here, and told as such.
+    // A panic is a result here, and is reported as a failure of its seed.
     std::panic::set_hook(Box::new(|_| {}));
     let (start, mut shown, mut failed, mut run) = (Instant::now(), Instant::now(), 0, 0);
     for seed in (0..args.programs).map(|number| args.seed.wrapping_add(number)) {
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs the program of one seed; what does not hold, also a hang, in words.
+/// Runs the program of one seed. The error is a text, also for a hang.
 fn judged(seed: u64, devices: u32) -> Result<(), String> {
     let judge = move || judge_on_cuda(&Script::draw(seed), Machine::cuda(devices).exact(), None);
     match catch_unwind(AssertUnwindSafe(|| within("the program", judge))) {

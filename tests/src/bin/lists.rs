@@ -1,6 +1,6 @@
 //! `lists`: random instruction lists on devices of every kind at once, two of them CUDA devices.
 //!
-//! This file is arguments, progress and the exit code; the library does the work.
+//! This file holds arguments, progress and the exit code; the library does the work.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -16,7 +16,7 @@ use streamvm::{Mode, Vm};
 use streamvm_tests::lists::{Census, judge};
 use streamvm_tests::{HANG, within_time};
 
-/// Lists that one engine is given.
+/// Seeds whose lists go to one engine.
 const BATCH: u64 = 50;
 
 /// Gives random instruction lists to engines with two CUDA devices of this machine, and tells what became of them.
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Gives the lists of some seeds to one engine.
+/// Gives the lists of these seeds to one engine.
 fn run(seeds: std::ops::Range<u64>, tell: bool) -> Result<Census, String> {
     let inline = seeds.start / BATCH % 2 == 1;
     let mode = if inline { Mode::Inline } else { Mode::Threaded };
@@ -73,7 +73,8 @@ fn run(seeds: std::ops::Range<u64>, tell: bool) -> Result<Census, String> {
         census.add(judge(&vm, seed)?);
     }
     let _ = vm.wait_all();
-    // The detector is not told what CUDA devices write, but it knows whose every address is.
+    // The engine does not report to the detector what CUDA devices write, so only findings about addresses count here: the detector has
+    // every allocation.
     let astray = [FindingKind::UnknownMemory, FindingKind::OutOfBounds, FindingKind::AfterFree];
     match vm.races().into_iter().find(|finding| astray.contains(&finding.kind)) {
         None => Ok(census),

@@ -1,6 +1,6 @@
-//! `sim`: random programs and planted hazards on simulated devices, as many as asked for, from any seed.
+//! `sim`: random programs and planted hazards on simulated devices, any number of them, from any seed.
 //!
-//! This file is arguments, progress and the exit code; the library does the work.
+//! This file holds arguments, progress and the exit code; the library does the work.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -16,10 +16,10 @@ use streamvm_tests::each_seed;
 use streamvm_tests::hazards::{Kind, hazard, valid};
 use streamvm_tests::program::{Counts, Script, explain, judge};
 
-/// How often progress is shown.
+/// Interval between progress lines.
 const PROGRESS: Duration = Duration::from_secs(2);
 
-/// Failures shown in full: each is shrunk, and one defect mostly fails many seeds.
+/// Failures that are printed in full: each is shrunk first, and one defect usually fails many seeds.
 const SHOWN: usize = 5;
 
 /// Runs random programs on the simulated engine against the inline one, and has planted hazards found.
@@ -48,13 +48,13 @@ fn main() -> ExitCode {
         println!("{}", Script::draw(args.seed));
         return ExitCode::SUCCESS;
     }
-    // Panics are results here, and told as such.
+    // A panic is a result here, and is reported as a failure of its seed.
     std::panic::set_hook(Box::new(|_| {}));
     let well = hazards(&args) & programs(&args);
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Shows how far it is, now and then.
+/// Prints progress now and then.
 struct Progress {
     what: &'static str,
     of: u64,
@@ -69,7 +69,7 @@ impl Progress {
         Progress { what, of, done: 0, failed: 0, start: Instant::now(), shown: Instant::now() }
     }
 
-    /// One more is done. Tells what is wrong with it, as long as that has not been told too often.
+    /// Counts a finished seed. Prints its failure, until [`SHOWN`] failures were printed.
     fn add(&mut self, failure: Option<impl FnOnce() -> String>) {
         self.done += 1;
         if let Some(failure) = failure {
@@ -85,7 +85,7 @@ impl Progress {
         }
     }
 
-    /// Whether all were run and none failed; `hang` is the seed that hangs.
+    /// Did all seeds run without a failure? `hang` is the seed that hangs.
     fn end(&self, result: Result<(), u64>) -> bool {
         if let Err(hang) = result {
             eprintln!("{}: number {hang} hangs", self.what);
@@ -94,7 +94,7 @@ impl Progress {
     }
 }
 
-/// What a panic of `f` becomes.
+/// Turns a panic of `f` into an error.
 fn or_panic(f: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().cloned();
@@ -102,7 +102,7 @@ fn or_panic(f: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     })
 }
 
-/// Hazards of every kind, and as many programs for devices without one.
+/// Runs hazards of every kind, and as many valid programs for devices.
 fn hazards(args: &Args) -> bool {
     if args.hazards == 0 {
         return true;
@@ -131,7 +131,7 @@ fn hazards(args: &Args) -> bool {
     all_found && none_found
 }
 
-/// Random programs on the whole engine.
+/// Runs random programs on the whole engine.
 fn programs(args: &Args) -> bool {
     let seeds = args.seed..args.seed + args.programs;
     let mut progress = Progress::new("programs", args.programs);

@@ -1,14 +1,16 @@
-//! Soak: runs the mixed load for a while and watches that nothing grows. `make soak MINUTES=…` runs it.
+//! Soak: runs the mixed load for a while and checks that nothing grows. `make soak MINUTES=…` runs it.
 //!
-//! Every ten seconds, and at the end, a line: turns per second; memory of the process; what is in flight; events; the
-//! allocators' blocks and bytes; the latency from submission to the end of waiting. What is there at the end, with the
-//! engine idle, is compared with what was there after the first fifth of the time, when caches and tables were warm. What
-//! the C library's arenas keep wanders by a few MiB (`--grow`); events and regions may differ by the few that the constants
-//! below name, however long it runs. Block records are as many as there were blocks at once: how finely memory was cut at
-//! the worst moment, which a longer run sees worse moments of; twice as many are a loss. Exits with 1 when anything has
-//! grown by more.
+//! Every ten seconds, and at the end, it prints a line: turns per second; memory of the process; instructions in flight; events; blocks
+//! and bytes of the allocators; the latency from submission to the end of waiting.
+//!
+//! At the end, with the engine idle, it compares these levels with those after the first fifth of the time, when caches and tables were
+//! warm, and exits with 1 if a level has grown by more than its bound:
+//!
+//! * Memory of the process may differ by `--grow`, since the arenas of the C library vary by a few MiB.
+//! * Events and regions may differ by the constants below, however long the run takes.
+//! * Block records may double. Their number is the largest number of blocks that existed at once, and a longer run meets a larger one.
 
-#![allow(clippy::print_stdout, reason = "a program tells what it did")]
+#![allow(clippy::print_stdout, reason = "a program prints its results")]
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,13 +22,13 @@ use clap::{Parser, value_parser};
 use streamvm::Vm;
 use streamvm_tests::load::{Latencies, Load, expect_panics, resident_bytes};
 
-/// How often a line is printed.
+/// Interval between lines.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// How many more events may exist at the end: an idle stream keeps the one that shows its last point.
+/// How many more events may exist at the end: an idle stream keeps the event of its last point.
 const EVENTS: u64 = 16;
 
-/// How many more bytes of regions the allocators may have: the load is random, and its peak wanders.
+/// How many more bytes of regions the allocators may hold: the load is random, so its peak varies.
 const REGIONS: u64 = 4 << 20;
 
 /// Runs a mixed load for a while and watches that nothing grows.
@@ -57,7 +59,7 @@ fn minutes(text: &str) -> Result<f64, String> {
     minutes.ok_or_else(|| "expected a number of minutes above 0".to_owned())
 }
 
-/// What must not grow, with the engine idle.
+/// The levels that must not grow, measured with the engine idle.
 #[derive(Clone, Copy, Debug)]
 struct Level {
     resident: u64,
@@ -104,7 +106,7 @@ fn line(load: &Load, latencies: &Latencies, since: Instant, turns: u64, time: Du
     );
 }
 
-/// Ends the program when it is dropped by a panic: the other threads wait for this one at the end of the phase.
+/// Ends the process when a panic drops it: the other threads would wait at a barrier for the thread that panicked.
 struct EndsWithAPanic;
 
 impl Drop for EndsWithAPanic {
@@ -118,10 +120,10 @@ impl Drop for EndsWithAPanic {
 /// The two phases: after the first, caches and tables are warm.
 const PHASES: u64 = 2;
 
-/// State that the load threads share. The same threads run both phases: the C library gives each new thread an arena of its
-/// own, which would count as growth.
+/// State that the load threads share. The same threads run both phases: the C library gives each new thread an arena, which would count
+/// as growth.
 struct LoadThreads {
-    /// All threads begin a phase here, and end it here.
+    /// Barriers at which all threads begin and end a phase.
     begins: Barrier,
     ends: Barrier,
     over: AtomicBool,
@@ -154,7 +156,7 @@ impl LoadThreads {
         }
     }
 
-    /// Lets the threads work for `time`, prints a line every ten seconds, and leaves the engine idle.
+    /// Lets the threads run for `time`, prints a line every ten seconds, and returns once the engine is idle.
     fn phase(&self, load: &Load, time: Duration, start: Instant) -> Latencies {
         let _guard = EndsWithAPanic;
         self.over.store(false, Ordering::Relaxed);

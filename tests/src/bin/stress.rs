@@ -1,9 +1,9 @@
-//! The mixed load for sanitizers: a fixed number of turns on several threads, in every mode that has threads, with
-//! engines that are made and ended in between. `make tsan` and `make asan` run it.
+//! The mixed load for sanitizers: a fixed number of turns on several threads, in every mode that has threads, with engines that are built
+//! and shut down in between. `make tsan` and `make asan` run it.
 //!
 //! `stress [TURNS]`: turns per thread and engine, 300 by default.
 
-#![allow(clippy::print_stdout, reason = "a program tells what it did")]
+#![allow(clippy::print_stdout, reason = "a program prints its results")]
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -18,7 +18,7 @@ const THREADS: u64 = 4;
 fn main() {
     expect_panics();
     let turns: u64 = std::env::args().nth(1).map_or(300, |text| text.parse().expect("a number of turns"));
-    // Small bounds, so that back-pressure and the out-of-memory ladder have work as well.
+    // Small bounds, so that backpressure and OOM recovery are exercised too.
     let narrow = || Vm::builder().max_instructions(24).cpu_memory_limit(3 << 20).cpu_devices(2);
     let engines: [(&str, VmBuilder); 5] = [
         ("threads", Vm::builder().cpu_devices(2)),

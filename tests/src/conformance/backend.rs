@@ -1,4 +1,4 @@
-//! What a backend says about itself.
+//! Backends: the devices under test, with the tags and exemptions that decide which cases apply to them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use streamvm_ep::races::{Detector, FindingKind};
 use streamvm_ep::sim::{SimConfig, SimWorld};
 use streamvm_ep::{CpuConfig, Device, DeviceId, DeviceRegistry, Error};
 
-/// What holds for some devices and not for others.
+/// A property that some devices have and others do not.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Tag {
-    /// A command is over when its call returns.
+    /// A command has run when its call returns.
     Immediate,
     /// A command may run after its call has returned.
     Queued,
     /// Fresh memory is zeroed.
     Zeroed,
-    /// [`Setup::memory_limit`] is kept.
+    /// The device respects [`Setup::memory_limit`].
     Limit,
-    /// It runs callers' code.
+    /// The device runs callers' functions.
     Calls,
-    /// A kernel's code works on its operands' memory itself, as on a CPU.
+    /// Kernels access the memory of their operands in place on the host, as on a CPU.
     HostKernels,
     /// [`Setup::devices`] may be more than 1.
     Several,
@@ -53,41 +53,41 @@ impl fmt::Display for Tag {
     }
 }
 
-/// What a case asks of the devices made for it.
+/// The devices that a case needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// How many.
+    /// Number of devices.
     pub devices: u32,
-    /// The limit of each, in bytes.
+    /// Memory limit of each device in bytes.
     pub memory_limit: Option<u64>,
 }
 
 /// The devices made for one case.
 #[derive(Clone)]
 pub struct Made {
-    /// As many as asked for, with nothing allocated and no streams.
+    /// The requested number of devices, with nothing allocated and no streams.
     pub devices: Vec<Arc<dyn Device>>,
-    /// What the devices themselves have to object to, once the case is over.
+    /// Returns the objections of the devices themselves, once the case is over.
     pub audit: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
 }
 
 impl Made {
-    /// Devices that object to nothing.
+    /// Devices without objections.
     pub fn new(devices: Vec<Arc<dyn Device>>) -> Made {
         Made { devices, audit: Arc::new(Vec::new) }
     }
 }
 
-/// A case that a backend does not pass, and why that is right.
+/// A case that a backend need not pass, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exemption {
     /// The name of the case.
     pub case: &'static str,
-    /// Why.
+    /// The reason.
     pub reason: &'static str,
 }
 
-/// After this a case is called a hang. No case takes a hundredth of it.
+/// A case that takes longer counts as a hang. No case takes a hundredth of this.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Makes fresh devices.
@@ -104,7 +104,7 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// A backend whose devices `make` makes, fresh ones at each call.
+    /// A backend whose devices `make` creates, new ones for each call.
     pub fn new(
         name: impl Into<String>,
         tags: &[Tag],
@@ -114,7 +114,7 @@ impl Backend {
         Backend { name, tags: tags.to_vec(), exemptions: Vec::new(), patience: PATIENCE, make: Arc::new(make) }
     }
 
-    /// The CPU.
+    /// The CPU backend.
     pub fn cpu() -> Backend {
         let tags = [Tag::Immediate, Tag::Zeroed, Tag::Limit, Tag::Calls, Tag::HostKernels, Tag::Several];
         Backend::new("cpu", &tags, |setup| {
@@ -123,9 +123,9 @@ impl Backend {
         })
     }
 
-    /// The simulated device, running what is queued in an order drawn from `seed`. What its race detector finds fails a
-    /// case too, except reads of bytes that only the host has written (which the suite does not tell the detector) and
-    /// waits that cases make wrong on purpose.
+    /// A backend of simulated devices, which run queued commands in an order drawn from `seed`. A finding of the race detector fails a case
+    /// too, except for reads of bytes that only the host has written (which the suite does not report to the detector) and waits that cases
+    /// make wrong on purpose.
     pub fn sim(seed: u64) -> Backend {
         let tags = [Tag::Queued, Tag::Limit, Tag::Calls, Tag::HostKernels, Tag::Several, Tag::SharedEvents];
         Backend::new(format!("sim:{seed}"), &tags, move |setup| {
@@ -142,10 +142,10 @@ impl Backend {
         })
     }
 
-    /// The CUDA devices of this machine, of which there are `count`.
+    /// A backend of the `count` CUDA devices of this machine.
     pub fn cuda(count: usize) -> Backend {
         let mut tags = vec![Tag::Queued, Tag::Zeroed, Tag::Limit];
-        // What needs several asks for up to three, and for two where it shares events.
+        // Cases for several devices need up to three; cases for shared events need two.
         tags.extend((count >= 2).then_some(Tag::SharedEvents));
         tags.extend((count >= 3).then_some(Tag::Several));
         Backend::new("cuda", &tags, |setup| {
@@ -157,7 +157,7 @@ impl Backend {
         })
     }
 
-    /// This backend with each device in a wrapper.
+    /// This backend, with each device in a wrapper.
     pub fn wrapped(
         &self,
         name: &str,
@@ -169,7 +169,7 @@ impl Backend {
         })
     }
 
-    /// This backend with its devices made in another way, out of what makes them now.
+    /// This backend, with devices that `remake` creates from the current way to create them.
     pub fn remade(
         &self,
         name: &str,
@@ -180,19 +180,19 @@ impl Backend {
         Backend { name, make: Arc::new(move |setup| remake(&*make, setup)), ..self.clone() }
     }
 
-    /// This backend without what its devices have to object to.
+    /// This backend, without the objections of its devices.
     pub fn unaudited(&self) -> Backend {
         let name = self.name.clone();
         Backend { name, ..self.remade("", |make, setup| Ok(Made::new(make(setup)?.devices))) }
     }
 
-    /// This backend, with a tag more.
+    /// This backend with one more tag.
     pub fn claiming(mut self, tag: Tag) -> Backend {
         self.tags.push(tag);
         self
     }
 
-    /// This backend, a case of which is called a hang after this long; else after a minute.
+    /// This backend with another limit after which a case counts as a hang; the default is a minute.
     pub fn patience(self, patience: Duration) -> Backend {
         Backend { patience, ..self }
     }
@@ -213,26 +213,26 @@ impl Backend {
         &self.name
     }
 
-    /// Does `tag` hold for it?
+    /// Does the backend have `tag`?
     pub fn has(&self, tag: Tag) -> bool {
         self.tags.contains(&tag)
     }
 
-    /// The cases that it is exempt from.
+    /// The exempt cases.
     pub fn exemptions(&self) -> &[Exemption] {
         &self.exemptions
     }
 
-    /// How long a case may take.
+    /// The time after which a case counts as a hang.
     pub(super) fn case_limit(&self) -> Duration {
         self.patience
     }
 
-    /// Fresh devices.
+    /// Creates new devices.
     ///
     /// # Errors
     ///
-    /// What the driver reports.
+    /// The error of the driver.
     pub fn make(&self, setup: &Setup) -> Result<Made, Error> {
         (self.make)(setup)
     }

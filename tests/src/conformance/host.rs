@@ -1,11 +1,11 @@
-//! Tensors on the host: values drawn from a seed, laid out as all kinds of views, as bytes to upload and read back.
+//! Tensors on the host: values drawn from a seed in all kinds of views, as bytes to upload and to compare.
 
 use streamvm_ep::{DType, Layout, Shape, bf16, f16};
 
 use super::reference::{Dense, Value, indices, rounded};
-use crate::Random;
+use crate::support::random::Random;
 
-/// Which values are drawn.
+/// The set from which values are drawn.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) enum Pool {
     /// Anything: NaN, infinities, zeros of both signs, the ends of the range.
@@ -42,12 +42,12 @@ pub(super) fn draw(rng: &mut Random, dtype: DType, pool: Pool) -> Value {
         _ => rng.below(21) as i128 - 10,
     };
     let value = value.clamp(low, high);
-    // -1 where there is one, so that MIN / -1 comes up.
+    // -1 where the dtype has it, so that MIN / -1 occurs.
     let other = if low < 0 { -1 } else { 3 };
     Value::Int(if pool == Pool::NonZero && value == 0 { other } else { value })
 }
 
-/// How a tensor lies in its storage.
+/// The layout of a tensor in its storage.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) enum View {
     Contiguous,
@@ -107,7 +107,7 @@ pub(super) struct HostTensor {
 }
 
 impl HostTensor {
-    /// A view of this shape in a storage filled with values drawn from `rng`, with a few elements behind it.
+    /// A view of this shape, in a storage that is filled with values drawn from `rng` and is a few elements longer than the view.
     pub(super) fn new(rng: &mut Random, dtype: DType, dims: &[usize], view: View, pool: Pool) -> HostTensor {
         let layout = view.layout(dims);
         let elements = layout.span_elements().end + 3;
@@ -119,13 +119,13 @@ impl HostTensor {
         self.storage.iter().flat_map(|&value| encode(self.dtype, value)).collect()
     }
 
-    /// The same view of other bytes.
+    /// The same view, of a storage with these bytes.
     pub(super) fn read(&self, bytes: &[u8]) -> HostTensor {
         let storage = bytes.chunks_exact(self.dtype.size()).map(|element| decode(self.dtype, element)).collect();
         HostTensor { storage, ..*self }
     }
 
-    /// Places in the storage of the elements, row-major.
+    /// The index in the storage of each element, row-major.
     pub(super) fn places(&self) -> Vec<usize> {
         let place = |index: &Vec<usize>| {
             let steps = index.iter().zip(self.layout.strides());
@@ -143,8 +143,8 @@ impl HostTensor {
         }
     }
 
-    /// The bytes of the storage once `dense`, of the same shape, has been written to the view, if they are known bit by
-    /// bit (every dtype but floats that may be NaN of any bits).
+    /// The storage after `dense`, of the same shape, was written to the view. The bytes are exact for every dtype but floats that may be
+    /// NaN, which may have any NaN bits.
     pub(super) fn overwritten(&self, dense: &Dense) -> HostTensor {
         let mut after = self.clone();
         for (place, &value) in self.places().into_iter().zip(&dense.values) {
@@ -153,7 +153,7 @@ impl HostTensor {
         after
     }
 
-    /// Are all bytes outside the view the same in `bytes` as here?
+    /// Are all bytes outside of the view the same in `bytes` as in this storage?
     pub(super) fn same_outside(&self, bytes: &[u8]) -> bool {
         let size = self.dtype.size();
         let mut inside = vec![false; self.storage.len()];
@@ -167,7 +167,7 @@ pub(super) fn encode(dtype: DType, value: Value) -> Vec<u8> {
     match dtype {
         DType::F32 => (value.float() as f32).to_ne_bytes().to_vec(),
         DType::F64 => value.float().to_ne_bytes().to_vec(),
-        // By way of f32, which has what both have.
+        // Through f32, which holds all values of both dtypes.
         DType::F16 => f16::from_f32(value.float() as f32).to_ne_bytes().to_vec(),
         DType::BF16 => bf16::from_f32(value.float() as f32).to_ne_bytes().to_vec(),
         DType::I32 => (value.int() as i32).to_ne_bytes().to_vec(),

@@ -1,12 +1,12 @@
-//! What cases work with: devices, memory that is freed when nothing uses it, and errors that say what was expected.
+//! The tools of the cases: devices, memory that is freed when no command uses it, and errors that name the expected value.
 //!
-//! The one file of the suite with `unsafe` of its own; wrappers around devices pass duties on. Invariants that make it
-//! sound:
-//! * a [`Memory`] is freed when the last [`Buffer`] of it and the last [`Lane`] that has queued a command on it are
-//!   gone, and a lane lets go only once its device says that the commands are over, or never;
-//! * operands are made from buffers alone, whose views lie inside their memory;
-//! * the host touches memory that no command in flight uses: fresh memory, or behind a `synchronize` or a wait of the
-//!   case. That cases order their commands is their business; a backend that ignores the order is what they look for.
+//! This is the only file of the suite with `unsafe` code of its own; wrappers around devices pass the duties of their callers on.
+//! Invariants that make it sound:
+//! * A [`Memory`] is freed when its last [`Buffer`], and the last [`Lane`] with a queued command on it, are dropped. A lane releases its
+//!   memory only once its device reports that the commands have passed; otherwise it leaks the memory.
+//! * Operands are made only from buffers, whose views lie inside their memory.
+//! * The host accesses only memory that no command in flight uses: fresh memory, or memory after a `synchronize` or a wait of the case. The
+//!   cases are responsible for the order of commands; they look for backends that ignore it.
 
 use std::fmt::{Debug, Display};
 use std::ops::Range;
@@ -21,7 +21,7 @@ use super::backend::{Backend, Made, Setup, Tag};
 use super::host::HostTensor;
 use super::lane::Lane;
 
-/// Why a case failed. Anything that prints becomes one, so that cases can use `?`.
+/// Why a case failed. Any type with `Display` converts to it, so that cases can use `?`.
 #[derive(Debug)]
 pub struct Fail(String);
 
@@ -75,7 +75,7 @@ macro_rules! ensure_matches {
 
 pub(super) use {ensure, ensure_eq, ensure_matches};
 
-/// What one case is given: a backend to make devices of.
+/// The context of one case: a backend that makes devices.
 pub struct Bench {
     backend: Backend,
     audits: Mutex<Vec<Made>>,
@@ -86,17 +86,17 @@ impl Bench {
         Bench { backend, audits: Mutex::default() }
     }
 
-    /// A fresh device.
+    /// A new device.
     pub(super) fn lab(&self) -> Result<Lab, Fail> {
         Ok(self.labs(1, None)?.remove(0))
     }
 
-    /// A fresh device with a memory limit in bytes.
+    /// A new device with a memory limit in bytes.
     pub(super) fn limited(&self, limit: u64) -> Result<Lab, Fail> {
         Ok(self.labs(1, Some(limit))?.remove(0))
     }
 
-    /// Fresh devices, side by side.
+    /// New devices of one backend.
     pub(super) fn labs(&self, devices: u32, memory_limit: Option<u64>) -> Result<Vec<Lab>, Fail> {
         let made = self.backend.make(&Setup { devices, memory_limit })?;
         ensure_eq!(made.devices.len(), devices as usize, "number of devices made");
@@ -109,7 +109,7 @@ impl Bench {
         self.backend.has(tag)
     }
 
-    /// What the devices themselves object to.
+    /// Fails with the objections of the devices, if there are any.
     pub(super) fn audit(&self) -> Result<(), String> {
         let made = self.audits.lock().unwrap_or_else(PoisonError::into_inner);
         let objections: Vec<String> = made.iter().flat_map(|made| (made.audit)()).collect();
@@ -164,7 +164,7 @@ impl Lab {
         Ok(buffer)
     }
 
-    /// The whole storage of a host tensor in fresh memory, seen through its layout.
+    /// A buffer with the whole storage of a host tensor in fresh memory, with the tensor's layout.
     pub(super) fn upload(&self, lane: &mut Lane, tensor: &HostTensor) -> Result<Buffer, Fail> {
         let bytes = tensor.bytes();
         let memory = self.allocate(MemoryKind::Device, bytes.len())?;
@@ -185,7 +185,7 @@ impl Lab {
         Ok(())
     }
 
-    /// All bytes of the buffer's memory, behind everything that is on `lane`, which this waits for.
+    /// All bytes of the buffer's memory; waits for the commands on `lane` first.
     pub(super) fn bytes(&self, lane: &mut Lane, buffer: &Buffer) -> Result<Vec<u8>, Fail> {
         if self.is_open(&buffer.memory) {
             lane.sync()?;
@@ -198,7 +198,7 @@ impl Lab {
         Ok(staging.memory.host_read())
     }
 
-    /// The elements of a row-major buffer, behind everything that is on `lane`, which this waits for.
+    /// The elements of a row-major buffer; waits for the commands on `lane` first.
     pub(super) fn read<T: Element>(&self, lane: &mut Lane, buffer: &Buffer) -> Result<Vec<T>, Fail> {
         ensure_eq!(T::DTYPE, buffer.dtype, "dtype to read");
         ensure!(buffer.layout.is_contiguous(), "only row-major buffers are read as elements");
@@ -235,7 +235,7 @@ impl Lab {
         Ok(())
     }
 
-    /// May the host use this memory's address?
+    /// May the host access this memory?
     fn is_open(&self, memory: &Memory) -> bool {
         self.device.host_accessible() || memory.kind() != MemoryKind::Device
     }
@@ -245,17 +245,17 @@ impl Lab {
 pub(super) fn elements<T: Element>(bytes: &[u8]) -> Vec<T> {
     let mut elements = Vec::with_capacity(bytes.len() / size_of::<T>());
     for chunk in bytes.chunks_exact(size_of::<T>()) {
-        // SAFETY: an `Element` accepts every bit pattern, and the chunk has as many bytes as one; it may lie anywhere.
+        // SAFETY: an `Element` accepts every bit pattern, the chunk has exactly the bytes of one, and the read allows any alignment.
         elements.push(unsafe { chunk.as_ptr().cast::<T>().read_unaligned() });
     }
     elements
 }
 
-/// A region that frees itself.
+/// A region that is freed on drop.
 #[derive(Debug)]
 pub(super) struct Memory {
     device: Arc<dyn Device>,
-    /// Some until dropped.
+    /// `Some` until the drop.
     region: Option<Region>,
 }
 
@@ -280,19 +280,21 @@ impl Memory {
         self.region().device()
     }
 
-    /// Only for memory that the host may use.
+    /// Writes bytes to the start of the memory. Only for memory that the host may access.
     fn host_write(&self, bytes: &[u8]) {
         assert!(bytes.len() <= self.bytes(), "{} bytes do not fit {}", bytes.len(), self.bytes());
-        // SAFETY: the region has that many bytes, and no command in flight uses it.
+        // SAFETY: the assertion above bounds the length by the size of the region, and by the invariants of the module no command in flight
+        // uses the memory.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base(), bytes.len()) };
     }
 
-    /// Only for memory that the host may use.
+    /// All bytes. Only for memory that the host may access.
     pub(super) fn host_read(&self) -> Vec<u8> {
         if self.bytes() == 0 {
             return Vec::new();
         }
-        // SAFETY: the region has that many bytes, initialised by the device, and no command in flight writes it.
+        // SAFETY: the region has that many bytes, which the device has initialised, and by the invariants of the module no command in
+        // flight writes them.
         unsafe { std::slice::from_raw_parts(self.base(), self.bytes()) }.to_vec()
     }
 }
@@ -300,7 +302,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Some(region) = self.region.take() {
-            // SAFETY: it came from this device; buffers and lanes that used it are gone.
+            // SAFETY: the region came from this device, and the buffers and lanes that used it are gone, so no command uses it.
             unsafe { self.device.free(region) };
         }
     }
@@ -310,7 +312,7 @@ impl Drop for Memory {
 #[derive(Clone, Debug)]
 pub(super) struct Buffer {
     pub(super) memory: Arc<Memory>,
-    /// Byte of the memory that the layout counts from.
+    /// Offset in the memory, in bytes, from which the layout counts.
     start: usize,
     pub(super) dtype: DType,
     pub(super) layout: Layout,
@@ -331,23 +333,23 @@ impl Buffer {
     /// The memory from byte `start` on, as elements of `dtype`.
     ///
     /// # Panics
-    /// When the view reaches out of the memory.
+    /// If the view reaches out of the memory.
     pub(super) fn seen(&self, start: usize, dtype: DType, layout: Layout) -> Buffer {
         let end = start + layout.span_elements().end * dtype.size();
         assert!(layout.elements() == 0 || end <= self.memory.bytes(), "the view reaches out of its memory");
         Buffer { memory: Arc::clone(&self.memory), start, dtype, layout }
     }
 
-    /// For one command, which keeps the memory: only a lane makes operands.
+    /// An operand for one command. Only a lane calls this, and keeps the memory until the command has passed.
     pub(super) fn operand(&self, access: Access) -> Operand {
         let base = self.memory.base().wrapping_add(self.start);
-        // SAFETY: the span lies within the memory, which is initialised and lives as long as the lane's command; see
-        // the module for who sees to the order.
+        // SAFETY: the span lies within the memory (checked when the buffer was made), which is initialised and lives as long as the lane's
+        // command. The case is responsible for the order of accesses; see the module.
         unsafe { Operand::new(base, self.dtype, self.layout, access) }
     }
 }
 
-/// A value's text, cut where it gets long.
+/// The debug text of a value, cut after 300 characters.
 pub(super) fn brief(value: &(impl Debug + ?Sized)) -> String {
     let text = format!("{value:?}");
     match text.char_indices().nth(300) {
@@ -356,7 +358,7 @@ pub(super) fn brief(value: &(impl Debug + ?Sized)) -> String {
     }
 }
 
-/// What a command that should have failed gave instead.
+/// The failure of a command that should have failed and returned `found` instead.
 pub(super) fn unexpected(found: impl Debug, expected: &str) -> Fail {
     Fail(format!("found {found:?}, expected {expected}"))
 }

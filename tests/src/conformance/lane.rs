@@ -1,4 +1,4 @@
-//! A stream as cases use it: every command is labelled, and keeps the memory that it works on.
+//! A stream for the cases: it labels every command, and keeps the memory that the command uses.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use streamvm_ep::{
 
 use super::lab::{Buffer, Fail, Memory, unexpected};
 
-/// Lanes are told apart by number in reports; the number means nothing else.
+/// Numbers lanes, so that reports can distinguish them; the number has no other meaning.
 static LANES: AtomicU32 = AtomicU32::new(1);
 
-/// A stream and what its commands use.
+/// A stream and the memory that its commands use.
 pub(super) struct Lane {
     device: Arc<dyn Device>,
     stream: Box<dyn Stream>,
-    /// Memory of commands that may not be over.
+    /// Memory of commands that may not have passed.
     uses: Vec<Arc<Memory>>,
     number: u32,
     seq: u64,
@@ -31,7 +31,7 @@ impl Lane {
         Ok(Lane { device: Arc::clone(device), stream, uses: Vec::new(), number, seq: 0 })
     }
 
-    /// The stream and the number in the label of the last command.
+    /// Number of the stream and of the command, from the label of the last command.
     pub(super) fn last(&self) -> (u32, u64) {
         (self.number, self.seq)
     }
@@ -65,7 +65,7 @@ impl Lane {
         self.stream.copy(&source.operand(Access::Read), &mut target.operand(access))
     }
 
-    /// A built-in op on the device's kernel for it.
+    /// Launches a built-in op with the device's kernel for it.
     #[track_caller]
     pub(super) fn op(&mut self, op: Op, inputs: &[&Buffer], output: &Buffer, params: &Params) -> Result<(), Error> {
         let kind = self.device.id().kind;
@@ -127,7 +127,7 @@ impl Lane {
         Ok(())
     }
 
-    /// How one command fails: what its call returns or panics with, or what the device tells once it is over.
+    /// The failure of one command: the error or panic of its call, or the failure that the device reports once the command has passed.
     pub(super) fn failure<E: Into<CallError>>(
         &mut self,
         command: impl FnOnce(&mut Lane) -> Result<(), E>,
@@ -147,7 +147,7 @@ impl Lane {
             }
         }
         let (number, seq) = self.last();
-        // The failure of a command may, but need not, come back from here too.
+        // `synchronize` may also return the failure of the command, which is not required.
         let _ = self.stream.synchronize();
         let mut failures = self.device.take_failures();
         match (failures.pop(), failures.is_empty()) {
@@ -164,7 +164,7 @@ impl Drop for Lane {
     fn drop(&mut self) {
         let over = catch_unwind(AssertUnwindSafe(|| self.stream.synchronize()));
         if !matches!(over, Ok(Ok(()))) {
-            // Commands may still be in flight: their memory is leaked, not freed.
+            // Commands may still be in flight, so their memory is leaked and not freed.
             self.uses.drain(..).for_each(std::mem::forget);
         }
     }

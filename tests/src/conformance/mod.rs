@@ -1,16 +1,23 @@
-//! The conformance suite: what every execution provider must do, as named cases.
+//! The conformance suite: the requirements on every execution provider, as named cases.
 //!
-//! After the model of IREE's `hal/cts`: a [`Backend`] says how to make its devices, which [`Tag`]s hold for it and which
-//! cases it is exempt from, and why; [`cases`] lists what is asked; [`run`] gives a [`Report`] that prints as a table or
-//! as JSON. All of it is library code, so that a binary can carry it to a machine without a toolchain.
+//! Layer: uses `support`; is used by the programs and suites that run conformance.
 //!
-//! The cases hold for devices that run a command in its call and for those that queue: they look at memory only after
-//! waiting, read device memory through the device's own copies where the host cannot, and take a failure as told
-//! whether the call returns it or [`Device::take_failures`](streamvm_ep::Device::take_failures) does. A case that needs
-//! more says so by its tags.
+//! Main types: a [`Backend`] makes devices; a [`Case`] is one requirement; a [`Report`] has the [`Verdict`] of each case.
 //!
-//! A suite that accepts everything is worth nothing: [`broken`] has backends with one fault each, and the test of this
-//! module says which cases reject which.
+//! The design follows IREE's `hal/cts`: a [`Backend`] makes its devices and declares which [`Tag`]s it has and which cases it is exempt
+//! from, and why; [`cases`] lists the requirements; [`run`] gives a [`Report`] that prints as a table or as JSON. All of it is library
+//! code, so that a binary can run it on a machine without a toolchain.
+//!
+//! The cases hold for devices that run a command within its call and for devices that queue it:
+//!
+//! * they look at memory only after waiting;
+//! * they read device memory through the device's own copies where the host cannot read it;
+//! * they accept a failure either from the call or from [`Device::take_failures`](streamvm_ep::Device::take_failures).
+//!
+//! A case that needs more declares it by its tags.
+//!
+//! To show that the suite can fail, [`broken`] has backends with one defect each, and the test of this module lists the cases that reject
+//! each of them.
 
 mod backend;
 pub mod broken;

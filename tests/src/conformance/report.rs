@@ -1,4 +1,4 @@
-//! Running the cases and telling what came of it.
+//! Runs the cases and reports their outcomes.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,16 +11,16 @@ use super::backend::{Backend, Tag};
 use super::cases::{Case, cases};
 use super::lab::{Bench, Fail};
 
-/// What came of one case.
+/// The outcome of one case.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// It does what the case asks.
+    /// The backend meets the requirement.
     Passed,
-    /// It does not; why.
+    /// The backend does not meet it, with the reason.
     Failed(String),
-    /// It does not, and need not; the reason given.
+    /// The backend does not meet it and is exempt, with the reason.
     Exempt(String),
-    /// The backend lacks what the case needs.
+    /// The backend lacks a tag that the case needs.
     Unfit(Tag),
 }
 
@@ -44,24 +44,24 @@ impl Verdict {
     }
 }
 
-/// What came of all cases on one backend. `Display` prints an aligned table.
+/// The outcomes of all cases on one backend. `Display` prints an aligned table.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Name of the backend.
     pub backend: String,
-    /// What came of each case, in the order in which they ran.
+    /// The outcome of each case, in the order in which they ran.
     pub verdicts: Vec<(&'static str, Verdict)>,
-    /// Exemptions that are wrong: of cases that pass, that do not apply, or that there are not.
+    /// Wrong exemptions: of cases that pass, that do not apply, or that do not exist.
     pub objections: Vec<String>,
 }
 
 impl Report {
-    /// Does the backend conform, with every exemption needed?
+    /// Does the backend conform, and is every exemption needed?
     pub fn is_ok(&self) -> bool {
         self.failed().next().is_none() && self.objections.is_empty()
     }
 
-    /// The cases that failed, and why.
+    /// The cases that failed, with the reasons.
     pub fn failed(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.verdicts.iter().filter_map(|(name, verdict)| match verdict {
             Verdict::Failed(text) => Some((*name, text.as_str())),
@@ -69,7 +69,7 @@ impl Report {
         })
     }
 
-    /// How many cases passed.
+    /// The number of cases that passed.
     pub fn passed(&self) -> usize {
         self.verdicts.iter().filter(|(_, verdict)| *verdict == Verdict::Passed).count()
     }
@@ -108,7 +108,7 @@ pub fn run(backend: &Backend) -> Report {
     run_some(backend, |_| true)
 }
 
-/// Runs the cases whose name `wanted` likes. Exemptions are held against all cases only when all are run.
+/// Runs the cases for whose names `wanted` returns true. Exemptions are checked against all cases only if all are run.
 pub fn run_some(backend: &Backend, wanted: impl Fn(&str) -> bool) -> Report {
     let mut verdicts = Vec::new();
     let mut objections = Vec::new();
@@ -140,7 +140,7 @@ pub fn run_some(backend: &Backend, wanted: impl Fn(&str) -> bool) -> Report {
     Report { backend: backend.name().to_owned(), verdicts, objections }
 }
 
-/// Runs one case on a thread of its own: a panic and a hang are failures. A thread that hangs is left behind.
+/// Runs one case on its own thread; a panic and a hang are failures. A thread that hangs is left behind.
 fn attempt(backend: &Backend, case: &Case) -> Result<(), String> {
     let bench = Bench::new(backend.clone());
     let run = case.run;
@@ -153,7 +153,7 @@ fn attempt(backend: &Backend, case: &Case) -> Result<(), String> {
             Err(format!("panicked: {}", text.unwrap_or_else(|| "no text".to_owned())))
         });
         let outcome = outcome.and_then(|()| bench.audit());
-        // A case is over once its devices are gone.
+        // A case is over only once its devices are dropped.
         drop(bench);
         let _ = sender.send(outcome);
     };

@@ -1,8 +1,8 @@
-//! Instruction lists as text, and lists from text as programs.
+//! Checks instruction lists that are read from text, and runs them as programs.
 
 use streamvm::{DeviceId, Error, InstructionList, Mode, PlanOptions, Vm, plan};
 
-/// Reads a list, prints it, and reads it again: the second is the first. So it is with the list planned.
+/// Parses a list, prints it, and parses it again: both lists must be equal. The same must hold for the planned list.
 pub(super) fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let list = match InstructionList::parse(text) {
@@ -14,7 +14,7 @@ pub(super) fn check(data: &[u8]) {
         }
     };
     let printed = reads_back(&list, text);
-    // A plan prints what it was made from, with waits and records between: it is a list like any other.
+    // A plan prints the instructions that it was made from, with waits and records between them, and is a list like any other.
     if let Ok(planned) = plan(list, &PlanOptions::default()) {
         let instructions: u64 = planned.counts.iter().map(|counts| counts.instructions).sum();
         assert!(planned.list.len() as u64 >= instructions, "a plan lost instructions of\n{printed}");
@@ -31,16 +31,16 @@ fn reads_back(list: &InstructionList, source: &str) -> String {
     printed
 }
 
-/// Most elements of a tensor in a program that is run: kernels are not what is tested here.
+/// Most elements of a tensor in a program that is run: the kernels are not under test here.
 const MOST_ELEMENTS: usize = 4096;
 
 /// Most instructions of such a program.
 const MOST_INSTRUCTIONS: usize = 64;
 
-/// Memory of each place of the engine.
+/// Memory of each place of the engine, in bytes.
 const MEMORY: u64 = 1 << 20;
 
-/// Submits a list to an engine that runs it at once: it is refused or it runs, and afterwards the engine works.
+/// Submits a list to an inline engine: it must be refused or run, and the engine must work afterwards.
 pub(super) fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(list) = InstructionList::parse(text) else { return };
@@ -64,7 +64,7 @@ pub(super) fn run(data: &[u8]) {
     let fine = vm.tensor(&[1.5_f32, 2.5], &[2]).and_then(|tensor| tensor.to(DeviceId::cpu(0)));
     match fine.and_then(|tensor| tensor.to_vec::<f32>()) {
         Ok(values) => assert_eq!(values, [1.5, 2.5], "after\n{text}"),
-        // What the list keeps may fill the engine's memory.
+        // The tensors of the list may exceed the memory of the engine.
         Err(Error::NoMemory { .. } | Error::OutOfMemory { .. }) => {}
         Err(error) => panic!("{error}, after\n{text}"),
     }

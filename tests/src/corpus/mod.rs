@@ -1,25 +1,28 @@
-//! What every text and file that the project reads is held to, whatever bytes it is made of.
+//! Properties that must hold for every text and file that the project reads, for any input bytes.
 //!
-//! A [`Target`] takes any bytes and panics when something that must hold does not: a reader that panics, a position
-//! outside of the text, a list that does not read back as itself. `fuzz/` feeds them from libFuzzer, and the suite
-//! `corpus` replays the committed inputs (`fuzz/corpus/<target>/`) on the stable toolchain, so that what fuzzing once
-//! found stays found.
+//! Layer: uses no other folder; is used by `fuzz/` and the suite `corpus`.
+//!
+//! Main types: a [`Target`] checks the bytes of one input; [`TARGETS`] lists all of them.
+//!
+//! A [`Target`] takes any bytes and panics when a property does not hold: a reader that panics, a position outside of the text, a list that
+//! does not parse back to itself. libFuzzer calls the targets from `fuzz/`. The suite `corpus` replays the committed inputs
+//! (`fuzz/corpus/<target>/`) on the stable toolchain, so that a defect that fuzzing once found stays fixed.
 
 mod list;
 mod script;
 mod tensor_file;
 mod trace;
 
-/// One thing that is fuzzed.
+/// One fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name: of the folder of its corpus, and of its binary in `fuzz/`.
+    /// Its name, which is also the name of its corpus folder and of its binary in `fuzz/`.
     pub name: &'static str,
     /// Checks one input.
     pub check: fn(&[u8]),
 }
 
-/// Everything that is fuzzed.
+/// All fuzz targets.
 pub const TARGETS: &[Target] = &[
     Target { name: "script", check: script::check },
     Target { name: "list", check: list::check },
@@ -29,10 +32,10 @@ pub const TARGETS: &[Target] = &[
     Target { name: "trace", check: trace::check },
 ];
 
-/// Checks `data` as the target `name`.
+/// Checks `data` with the target `name`.
 ///
 /// # Panics
-/// When there is no such target, or something does not hold.
+/// If there is no such target, or a property does not hold.
 pub fn check(name: &str, data: &[u8]) {
     let target = TARGETS.iter().find(|target| target.name == name);
     (target.unwrap_or_else(|| panic!("no target is named {name:?}")).check)(data);

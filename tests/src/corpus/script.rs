@@ -1,20 +1,20 @@
-//! Scripts: from bytes to tokens, statements, checks and a plan.
+//! Checks scripts: from bytes to tokens, statements, errors and a plan.
 
 use std::path::Path;
 
 use streamvm::{DeviceId, InstructionList};
-use streamvm_cli::check::check as check_script;
-use streamvm_cli::devices::{Available, Devices};
-use streamvm_cli::diagnostic::{Diagnostic, render_all};
-use streamvm_cli::lexer::{TokenKind, tokenize};
-use streamvm_cli::parser::parse;
-use streamvm_cli::plan::plan;
-use streamvm_cli::source::{ReadError, Source};
+use streamvm_cli::analysis::check::check as check_script;
+use streamvm_cli::analysis::plan::plan;
+use streamvm_cli::emit::devices::{Available, Devices};
+use streamvm_cli::syntax::diagnostic::{Diagnostic, render_all};
+use streamvm_cli::syntax::lexer::{TokenKind, tokenize};
+use streamvm_cli::syntax::parser::parse;
+use streamvm_cli::syntax::source::{ReadError, Source};
 
-/// Scripts may load files; these are there.
+/// The folder of the files that scripts may load.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/scripts");
 
-/// Plans a script; what is wrong with it has a place in it.
+/// Plans a script; each of its errors must have a place in the text.
 pub(super) fn check(data: &[u8]) {
     let source = match Source::from_bytes("fuzz.svm", Path::new(FOLDER), data.to_vec()) {
         Ok(source) => source,
@@ -45,7 +45,7 @@ pub(super) fn check(data: &[u8]) {
     }
 }
 
-/// Tokens stand in order, end with one `Eof`, and lie on character boundaries.
+/// Tokens must be in order, end with one `Eof`, and lie on character boundaries.
 fn tokens_cover_the_text(source: &Source) {
     let (tokens, _) = tokenize(source);
     let mut end = 0;
@@ -58,7 +58,7 @@ fn tokens_cover_the_text(source: &Source) {
     assert!(ends == 1 && tokens.last().is_some_and(|token| token.kind == TokenKind::Eof), "{ends} ends");
 }
 
-/// Messages are short, printable, and point into the text.
+/// Messages must be short, printable, and refer to places in the text.
 fn shown(errors: &[Diagnostic], source: &Source) {
     for error in errors {
         let text = source.text();

@@ -1,10 +1,10 @@
-//! Tensor files: headers, elements, and how they are shown.
+//! Checks tensor files: headers, elements, and how they are shown.
 
 use std::io::Cursor;
 use std::path::Path;
 
 use streamvm_cli::files::{Format, TensorFile};
-use streamvm_cli::show::show;
+use streamvm_cli::values::show::show;
 
 /// A `.npy` file.
 pub(super) fn npy(data: &[u8]) {

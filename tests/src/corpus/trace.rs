@@ -1,8 +1,8 @@
-//! Traces: reading them, and what the verifier makes of them.
+//! Checks traces and the verifier's reports about them.
 
 use streamvm_verify::{Trace, verify};
 
-/// Reads a trace; what can be read can be judged, the same way each time, and be told as text and as JSON.
+/// Parses a trace. The verifier must judge a valid trace, with the same result each time, and print the report as text and as JSON.
 pub(super) fn check(data: &[u8]) {
     let trace = match Trace::read(data) {
         Ok(trace) => trace,

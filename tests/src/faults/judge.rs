@@ -1,4 +1,4 @@
-//! Playing one cell, and judging it by what is promised.
+//! Runs one cell of the table and checks the engine's guarantees.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use streamvm::{Cause, DeviceId, Error, Failure, FaultPlan, Finding, Instructions
 
 use super::scene::{ELEMENTS, Scene};
 use super::table::{Cell, What};
-use crate::until;
+use crate::support::patience::until;
 
-/// Far beyond what anything takes: past it, it hangs.
+/// Far longer than any step takes: past it, the step counts as a hang.
 const HANGS: Duration = Duration::from_secs(15);
 
-/// What a fault came to.
+/// The outcome of a fault.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Outcome {
-    /// No call met the fault.
+    /// No call reached the fault.
     NotMet,
-    /// Nobody noticed but the clock: all values are right.
+    /// The fault only cost time: all values are right.
     Absorbed,
-    /// The instruction failed, and so did what reads it, with its root cause.
+    /// The instruction failed, and its readers failed with its root cause.
     Fails,
-    /// The list was refused with a typed error, and nothing of it ran.
+    /// The engine refused the list with a typed error, and no part of it ran.
     Refused,
-    /// The device is lost: what was pending on it failed, other devices go on.
+    /// The device is lost: instructions pending on it failed, other devices go on.
     Lost,
 }
 
@@ -44,10 +44,10 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Plays `cell`.
+/// Runs `cell`.
 ///
 /// # Errors
-/// The promise that was broken.
+/// The guarantee that was broken.
 pub fn play(cell: &Cell, mode: Mode) -> Result<Outcome, String> {
     let plan = FaultPlan::new();
     let vm = Vm::builder().mode(mode).sim_devices(1).detect_races(true).faults(plan.clone()).build().map_err(text)?;
@@ -83,7 +83,7 @@ pub fn play(cell: &Cell, mode: Mode) -> Result<Outcome, String> {
     }
 }
 
-/// Opens the gate once somebody stands before it, and a little later.
+/// Opens the gate a little later than a call has reached it.
 fn opens_late(gate: &Gate) -> thread::JoinHandle<()> {
     let gate = gate.clone();
     thread::spawn(move || {
@@ -97,7 +97,7 @@ fn opens_late(gate: &Gate) -> thread::JoinHandle<()> {
     })
 }
 
-/// The subject, its dependent, and independent work.
+/// Runs the subject, its dependent, and independent work.
 fn subject(cell: &Cell, vm: &Vm, scene: &Scene) -> Result<(Outcome, Arc<()>), String> {
     let held = scene.held.clone();
     let mut builder = InstructionsBuilder::new();
@@ -172,7 +172,7 @@ fn subject(cell: &Cell, vm: &Vm, scene: &Scene) -> Result<(Outcome, Arc<()>), St
     Ok((outcome, held))
 }
 
-/// What a tensor says, twice the same; wrong values are never read as right.
+/// Reads a tensor twice: both reads must agree, and a successful read must return `value`.
 fn tells(tensor: &Tensor, value: f32) -> Result<Result<(), Error>, String> {
     let first = tensor.to_vec::<f32>();
     let second = tensor.to_vec::<f32>();
@@ -180,7 +180,7 @@ fn tells(tensor: &Tensor, value: f32) -> Result<Result<(), Error>, String> {
         (Ok(first), Ok(second)) if first == second && first == [value; ELEMENTS] => Ok(Ok(())),
         (Ok(first), Ok(_)) => Err(format!("{first:?} was read for {value}")),
         (Err(first), Err(second)) if first == second || (is_lost(&first) && is_lost(&second)) => Ok(Err(first)),
-        // The reading itself may have met the fault.
+        // The first read itself may have met the fault.
         (Err(_), Ok(second)) if second == [value; ELEMENTS] => Ok(Ok(())),
         (first, second) => Err(format!("it said {first:?}, and then {second:?}")),
     }
@@ -217,7 +217,7 @@ fn is_lost(error: &Error) -> bool {
     }
 }
 
-/// The faults have stopped: the same work on the same streams succeeds.
+/// Once the faults have stopped, the same work on the same streams must succeed.
 fn goes_on(vm: &Vm, cell: &Cell) -> Result<(), String> {
     let scene = Scene::new(vm, cell.device);
     let mut builder = InstructionsBuilder::new();
@@ -227,7 +227,7 @@ fn goes_on(vm: &Vm, cell: &Cell) -> Result<(), String> {
     made.map_or(Ok(()), |(tensor, value)| reads(&tensor, value).map_err(|error| format!("after the fault: {error}")))
 }
 
-/// A lost device takes nobody else along.
+/// Losing a device must not affect other devices.
 fn others_go_on(vm: &Vm, lost: DeviceId) -> Result<(), String> {
     let other = if lost == DeviceId::cpu(0) { DeviceId::sim(0) } else { DeviceId::cpu(0) };
     let tensor = vm.fill(other, streamvm::DType::F32, &[ELEMENTS], 1.0).map_err(text)?;
@@ -235,12 +235,12 @@ fn others_go_on(vm: &Vm, lost: DeviceId) -> Result<(), String> {
     if other == DeviceId::cpu(0) {
         return reads(&sum, 2.0).map_err(|error| format!("another device: {error}"));
     }
-    // Reading back goes by a stream of the lost device.
+    // Not read back, since reading would use a stream of the lost device.
     sum.wait().map_err(|error| format!("another device: {error}"))
 }
 
 fn no_finding(vm: &Vm, cell: &Cell) -> Result<(), String> {
-    // A command that is dropped never writes, and the device rightly says so of who reads after it.
+    // A dropped command never writes, so the detector rightly reports the reads of its output.
     let dropped = |race: &Finding| cell.what == What::WorkFailsLate && race.kind == FindingKind::NeverWritten;
     match vm.races().iter().find(|race| !dropped(race)) {
         None => Ok(()),
@@ -248,15 +248,15 @@ fn no_finding(vm: &Vm, cell: &Cell) -> Result<(), String> {
     }
 }
 
-/// Memory and events come back once every handle is gone and everything has passed.
+/// All memory and events must be freed once every handle is dropped and everything has passed.
 fn nothing_is_left(vm: &Vm, plan: &FaultPlan) -> Result<(), String> {
-    // What nobody collected is told here, and is no fault of the suite.
+    // This reports failures that no caller has collected, which is expected here.
     let _ = ends(vm.wait_all_timeout(HANGS))?;
     let in_flight = vm.stats().in_flight;
     if in_flight != 0 {
         return Err(format!("{in_flight} instructions are left"));
     }
-    // An event comes back right after its number is published, not before.
+    // An event is released right after its number is published, not before, so the check polls.
     until("all events are given back", || vm.stats().live_events == plan.kept_events());
     match vm.stats().memory.iter().find(|pool| pool.allocator.in_use != 0) {
         None => Ok(()),
@@ -268,12 +268,12 @@ fn text(error: impl fmt::Display) -> String {
     error.to_string()
 }
 
-/// The first call that matches.
+/// The rule for the first matching call only.
 pub(super) fn once(rule: Rule) -> Rule {
     rule.nth(0)
 }
 
-/// A gate's fault.
+/// The fault that stalls at a gate.
 pub(super) fn stall(gate: &Gate) -> Fault {
     Fault::Stall(gate.clone())
 }

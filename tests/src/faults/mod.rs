@@ -1,11 +1,19 @@
-//! Faults: every kind of fault, at every kind of instruction, on every type of stream, on a CPU and on a device that runs
-//! later, judged by what is promised.
+//! Faults: every kind of fault, at every kind of instruction, on every type of stream, on a CPU and on a device that runs commands later,
+//! with checks of the engine's guarantees.
 //!
-//! A [`Cell`] is one fault at one instruction. It is played on an engine of its own: a healthy start, the subject with
-//! its dependent, independent work, then, with the faults stopped, new work. Safety: nothing wrong is ever read as right,
-//! and who fails is told so each time it asks. Liveness: every wait ends, what is independent completes, and after the
-//! faults have stopped the same streams work again, unless their device is lost. Nothing leaks: captures are dropped,
-//! memory and events come back. The detector is on, and must find nothing.
+//! Layer: uses `support`; is used by the suite `faults`.
+//!
+//! Main types: a [`Cell`] is one fault at one instruction; [`play`] runs it and gives an [`Outcome`]; [`report`] makes the table of all
+//! cells.
+//!
+//! Each cell runs on its own engine: a healthy start, the subject with its dependent, independent work, then, with the faults stopped, new
+//! work. The checks:
+//!
+//! * Safety: no wrong value is ever read without an error, and a failed tensor returns the error at every read.
+//! * Liveness: every wait ends, independent work completes, and after the faults have stopped the same streams work again, unless their
+//!   device is lost.
+//! * No leaks: captures are dropped, memory and events are freed.
+//! * The race detector is on, and must find nothing.
 
 mod judge;
 mod scene;

@@ -1,4 +1,4 @@
-//! Scenes: the instruction that a fault meets, and what surrounds it.
+//! Scenes: the instruction that a fault meets, and the work around it.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ pub enum Kind {
     Fill,
     /// A caller's function that updates a tensor.
     Function,
-    /// A caller's function that touches nothing.
+    /// A caller's function without tensors.
     HostFunction,
-    /// A caller's look at one tensor.
+    /// A caller's access to one tensor.
     Access,
     /// An op on the pinned compute stream.
     PinnedCall,
@@ -29,7 +29,7 @@ pub enum Kind {
     CopyOut,
     /// An explicit record on the compute stream, and a wait for it on another lane.
     RecordAndWait,
-    /// Order alone.
+    /// A touch, which only gives order.
     Touch,
     /// Memory that is allocated, written and released in one list.
     AllocateAndRelease,
@@ -41,7 +41,7 @@ pub enum Kind {
     WorkerFunction,
     /// A function that is pushed to workers.
     Push,
-    /// One that is pushed as a clean-up.
+    /// A function that is pushed to workers as a clean-up.
     CleanUp,
 }
 
@@ -69,7 +69,7 @@ pub fn kinds() -> [Kind; 16] {
 }
 
 impl Kind {
-    /// What the instruction that the fault is for is called.
+    /// The name of the instruction that the fault is meant for.
     pub(super) fn called(self) -> &'static str {
         match self {
             Kind::Call | Kind::PinnedCall => "add",
@@ -87,7 +87,7 @@ impl Kind {
         }
     }
 
-    /// The stream type that it runs on.
+    /// The type of stream that it runs on.
     pub fn stream_type(self) -> StreamType {
         match self {
             Kind::PinnedCall => StreamType::PinnedCompute,
@@ -100,16 +100,16 @@ impl Kind {
     }
 }
 
-/// What a subject starts from: healthy and over before the fault.
+/// The state before a subject: made by healthy work that has passed before the fault.
 #[derive(Debug)]
 pub struct Scene {
-    /// Where it plays.
+    /// The device of the subject.
     pub device: DeviceId,
     /// Ones, on the device.
     pub ones: Tensor,
-    /// Ones, on the device, which only the subject uses: nobody else's reads keep its writes waiting.
+    /// Ones, on the device. Only the subject uses them, so that its writes do not wait for other readers.
     pub subject: Tensor,
-    /// Twos, on the device, which the subject does not use.
+    /// Twos, on the device. The subject does not use them.
     pub apart: Tensor,
     /// Fives, on the host.
     pub host: Tensor,
@@ -118,15 +118,15 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Sets the scene.
+    /// Makes the state.
     ///
     /// # Panics
-    /// When healthy work fails.
+    /// If healthy work fails.
     pub fn new(vm: &Vm, device: DeviceId) -> Scene {
         let fill = |value: f32| vm.fill(device, DType::F32, &[ELEMENTS], value).expect("a fill");
         let (ones, subject, apart) = (fill(1.0), fill(1.0), fill(2.0));
         let host = vm.tensor(&[5.0f32; ELEMENTS], &[ELEMENTS]).expect("a host tensor");
-        // The streams that work beside the subject are there before the fault.
+        // Opens the streams that work beside the subject before the fault.
         assert_eq!(ones.to_vec::<f32>().expect("a look at it"), [1.0; ELEMENTS]);
         for lane in 1..3 {
             let _lane = streamvm::lane(lane);
@@ -136,7 +136,7 @@ impl Scene {
         Scene { device, ones, subject, apart, host, held: Arc::new(()) }
     }
 
-    /// Emits the subject. Gives what it makes, and its value where all goes well.
+    /// Emits the subject. Returns the tensor that it makes, and the expected value of its elements.
     ///
     /// # Errors
     /// Never for a well-formed scene.

@@ -9,40 +9,40 @@ use streamvm::{DeviceId, DeviceKind, Mode, StreamType};
 use super::judge::{Outcome, once, play, stall};
 use super::scene::{Kind, kinds};
 
-/// A fault, as the table names it.
+/// A fault, named as in the table.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum What {
-    /// The driver has no memory, once.
+    /// One allocation by the driver fails.
     AllocationFails,
-    /// The driver has no memory any more.
+    /// All allocations by the driver fail from now on.
     AllocationsFail,
-    /// The call that gives the work fails.
+    /// The call that issues the work fails.
     WorkFails,
-    /// The call that gives the work panics.
+    /// The call that issues the work panics.
     WorkPanics,
     /// The work fails when it runs.
     WorkFailsLate,
     /// The work blocks for a while.
     WorkStalls,
-    /// Nothing behind the work is seen to pass for a while.
+    /// For a while, nothing behind the work is seen to have passed.
     WorkIsHeld,
-    /// The device is lost with the work.
+    /// The device is lost at the call that issues the work.
     LostAtWork,
     /// Every record fails.
     RecordsFail,
     /// Records panic.
     RecordPanics,
-    /// Every record fails, and the stream cannot be waited for either.
+    /// Every record fails, and waiting for the stream fails too.
     NothingCanBeProven,
-    /// The device is lost with a record.
+    /// The device is lost at a record.
     LostAtRecord,
     /// Every device wait fails.
     WaitsFail,
     /// A device wait panics.
     WaitPanics,
-    /// Asking for an event fails, once.
+    /// One query of an event fails.
     QueryFails,
-    /// Blocking on an event fails, once.
+    /// One blocking wait for an event fails.
     HostWaitFails,
     /// The thread context panics between instructions.
     ThreadDies,
@@ -51,7 +51,7 @@ pub enum What {
 }
 
 impl What {
-    /// All of them.
+    /// All faults.
     pub const ALL: [What; 18] = [
         What::AllocationFails,
         What::AllocationsFail,
@@ -96,13 +96,13 @@ impl What {
         }
     }
 
-    /// It strikes the call that gives the work.
+    /// Does it strike the call that issues the work?
     fn is_at_work(self) -> bool {
         use What::{LostAtWork, WorkFails, WorkFailsLate, WorkIsHeld, WorkPanics, WorkStalls};
         matches!(self, WorkFails | WorkPanics | WorkFailsLate | WorkStalls | WorkIsHeld | LostAtWork)
     }
 
-    /// It strikes records, waits, or looks at events.
+    /// Does it strike records, waits or queries of events?
     fn is_of_events(self) -> bool {
         use What::{
             HostWaitFails, LostAtRecord, NothingCanBeProven, QueryFails, RecordPanics, RecordsFail, WaitPanics,
@@ -121,7 +121,7 @@ impl What {
         )
     }
 
-    /// Only a device that runs its commands later knows it.
+    /// Does it exist only on a device that runs its commands later?
     fn is_later(self) -> bool {
         matches!(self, What::WorkFailsLate | What::WorkIsHeld)
     }
@@ -144,24 +144,23 @@ impl fmt::Display for Cell {
     }
 }
 
-/// Whether `what` can happen to a `kind` on `device`.
+/// Can `what` happen to a `kind` on `device`?
 fn may_strike(what: What, kind: Kind, device: DeviceId) -> bool {
     let later = device.kind == DeviceKind::Sim;
-    // Barriers are the host's, whatever device they hold up.
+    // Barriers run on the host, even if they hold up another device.
     let on_host = what == What::ThreadDies && kind.stream_type() == StreamType::Barrier;
     if what.is_at_work() && work(kind).is_none() {
         return false;
     }
     if kind.stream_type() == StreamType::Workers && later {
-        // Workers are the host's, whatever device's memory gives their functions order: faults of that device strike what is
-        // around them, and its memory is out of their reach.
+        // Workers run on the host, even if the memory of a device orders their functions. Faults of that device strike only the work around
+        // them, and workers cannot reach the memory of the device.
         return !what.is_at_work() && what != What::ThreadDies && kind != Kind::WorkerFunction;
     }
     if what.is_later() { later } else { !(later && on_host) }
 }
 
-/// Whether `outcome` is one that `what` may have at a `kind` on `device`: what nobody meets, and what nobody hears of, is
-/// told from what is absorbed.
+/// Is `outcome` allowed for this cell? A fault that no call meets is distinguished from a fault that is met and absorbed.
 fn is_expected(cell: &Cell, outcome: Outcome) -> bool {
     use Outcome::{Absorbed, Fails, Lost, NotMet, Refused};
     let later = cell.device.kind == DeviceKind::Sim;
@@ -169,23 +168,23 @@ fn is_expected(cell: &Cell, outcome: Outcome) -> bool {
         What::WorkFails | What::WorkPanics | What::WorkFailsLate => &[Fails],
         What::WorkStalls | What::WorkIsHeld => &[Absorbed],
         What::LostAtWork => &[Lost],
-        // Barriers' own threads may be others'.
+        // A global sync may use threads of other barriers.
         What::ThreadDies if cell.kind == Kind::GlobalSync => &[Fails, NotMet],
         What::ThreadDies => &[Fails],
-        // Streams of the CPU record and wait for nothing: their timelines are exact.
+        // Streams of the CPU need no records or waits: their timelines are exact.
         _ if !later && cell.what.is_of_events() => &[NotMet],
         What::RecordsFail | What::RecordPanics | What::WaitsFail | What::WaitPanics | What::QueryFails => &[Absorbed],
         What::NothingCanBeProven | What::LostAtRecord => &[Lost],
-        // Whether the completion blocks on an event depends on the moment.
+        // Whether the completion thread blocks on an event depends on timing.
         What::HostWaitFails => &[Absorbed, NotMet],
-        // Whether memory or a stream has to be asked for depends on what there is already.
+        // Whether the engine must request memory or a stream depends on what it already has.
         What::AllocationFails => &[Absorbed, NotMet],
         What::AllocationsFail | What::StreamsFail => &[Refused, NotMet],
     };
     allowed.contains(&outcome)
 }
 
-/// Every cell that means something.
+/// All cells whose fault can happen.
 pub fn cells() -> Vec<Cell> {
     let mut cells = Vec::new();
     for device in [DeviceId::cpu(0), DeviceId::sim(0)] {
@@ -197,7 +196,7 @@ pub fn cells() -> Vec<Cell> {
     cells
 }
 
-/// The call that gives the work of a kind.
+/// The call that issues the work of a kind.
 fn work(kind: Kind) -> Option<Point> {
     match kind {
         Kind::Call | Kind::PinnedCall => Some(Point::Launch),
@@ -206,7 +205,7 @@ fn work(kind: Kind) -> Option<Point> {
             Some(Point::Call)
         }
         Kind::CopyIn | Kind::CopyOut => Some(Point::Copy),
-        // The barrier's callback runs on a stream of the host.
+        // The callback of a barrier runs on a stream of the host, not on the device.
         Kind::Barrier | Kind::GlobalSync | Kind::Touch => None,
     }
 }
@@ -241,11 +240,11 @@ impl Cell {
     }
 }
 
-/// Plays every cell in `mode`. Gives a table of outcomes, and the broken promises.
+/// Runs every cell in `mode`. Returns a table of outcomes, and the broken guarantees.
 pub fn report(mode: Mode) -> (String, Vec<String>) {
     let mut outcomes: BTreeMap<(DeviceId, What), Vec<(Kind, String)>> = BTreeMap::new();
     let (mut broken, mut met) = (Vec::new(), BTreeMap::<(DeviceId, What), bool>::new());
-    // Nothing outside of a simulation opens the gate that such a cell needs.
+    // In a simulation no thread outside of it opens the gate that such a cell needs, so these cells are left out.
     let held = |cell: &Cell| matches!(mode, Mode::Simulated { .. }) && cell.what == What::WorkIsHeld;
     for cell in cells().into_iter().filter(|cell| !held(cell)) {
         let played = std::panic::catch_unwind(|| play(&cell, mode));
@@ -270,7 +269,7 @@ pub fn report(mode: Mode) -> (String, Vec<String>) {
     }
     let stepped = matches!(mode, Mode::Simulated { .. });
     let never = met.into_iter().filter(|((device, what), met)| {
-        // The completion of a stepped engine asks and never blocks.
+        // The completion of a stepped engine polls and never blocks.
         let moot = device.kind == DeviceKind::Cpu && what.is_of_events() || stepped && *what == What::HostWaitFails;
         !met && !moot
     });

@@ -1,29 +1,29 @@
-//! Ways to break the order of a valid program: one wait or record is dropped, moved or given something else.
+//! Ways to break the order of a valid program: one wait or record is dropped, moved or changed.
 
 use super::order::{Conflict, Follower};
 use super::program::{Command, Program};
-use crate::Random;
+use crate::support::random::Random;
 
-/// What happens to one wait, or to the record that it names.
+/// How one wait, or the record of its event, is broken.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Break {
     /// The wait is not issued.
     Dropped,
-    /// It names another event, of another stream.
+    /// It waits for the event of another stream.
     WrongEvent,
     /// It is issued to another stream than the one that must wait; a host wait, by another thread.
     WrongWaiter,
     /// It is issued one access too late.
     TooLate,
-    /// The record is issued one command of its stream too early, before what it should mark.
+    /// The record is issued one command of its stream too early, before the access that it should mark.
     RecordedBefore,
     /// The record is issued to another stream.
     RecordedElsewhere,
-    /// The event was recorded before, and is waited for before it is recorded anew: the wait binds to the old mark.
+    /// The event was recorded before, and the wait is issued before its new record: the wait binds to the old record.
     StaleRecord,
 }
 
-/// Where a command waits, and for what.
+/// The stream that a command waits on (`None` for the host) and its event.
 fn wait(command: &Command) -> Option<(Option<usize>, usize)> {
     match command {
         Command::Wait { stream, event } => Some((Some(*stream), *event)),
@@ -33,7 +33,7 @@ fn wait(command: &Command) -> Option<(Option<usize>, usize)> {
 }
 
 impl Break {
-    /// Breaks the wait at `index`; `None` where this way does not fit.
+    /// Breaks the wait at `index`; `None` if this way does not apply.
     pub(crate) fn apply(self, program: &Program, index: usize, random: &mut Random) -> Option<Program> {
         let mut broken = program.clone();
         let commands = &mut broken.commands;
@@ -85,7 +85,7 @@ impl Break {
                 commands[record] = Command::Record { stream: *random.pick(&others), event };
             }
             Break::StaleRecord => {
-                // Earlier uses of the event would bind to the old mark as well, which is fine: they come behind it.
+                // Earlier waits for the event bind to the old record too, which is fine, because these waits come after it.
                 let waits = commands.remove(index);
                 commands.insert(record, waits);
                 commands.insert(random.below(record + 1), Command::Record { stream: source, event });
@@ -103,15 +103,15 @@ fn renamed(command: &Command, other: usize) -> Command {
     }
 }
 
-/// A broken program, and what nothing orders in it.
+/// A broken program and its unordered conflicts.
 #[derive(Clone, Debug)]
 pub(crate) struct Broken {
     pub(crate) program: Program,
     pub(crate) unordered: Vec<Conflict>,
 }
 
-/// Tries the waits of a valid program, in an order drawn at random, until breaking one leaves only conflicts unordered
-/// that `fits` accepts: it is given the valid program, the place of the wait and a conflict.
+/// Tries the waits of a valid program in a random order, until breaking one leaves only unordered conflicts that `fits` accepts. `fits`
+/// gets the valid program, the index of the wait, the follower of the broken program, and a conflict.
 pub(crate) fn break_a_wait(
     program: &Program,
     how: Break,
@@ -133,7 +133,7 @@ pub(crate) fn break_a_wait(
         if unordered.iter().all(fits) {
             return Some(Broken { program: broken, unordered });
         }
-        // What comes behind the first access that is too early mixes other conflicts in.
+        // Accesses after the first one that is too early add other conflicts, so try the program without them.
         let unordered: Vec<Conflict> = unordered.iter().filter(|conflict| conflict.second == first).copied().collect();
         if unordered.iter().all(fits) {
             let mut program = broken;

@@ -1,13 +1,12 @@
-//! Valid programs for devices, drawn at random: every conflict is ordered, and nothing is read that was not written.
+//! Random valid programs for devices: every conflict is ordered, and every element is written before it is read.
 
 use streamvm::Access;
 
 use super::order::Follower;
 use super::program::{ACCESSES, Command, DEVICES, ELEMENTS, Life, Program, Region, RegionKind, Use, View, Work};
-use crate::Random;
+use crate::support::random::Random;
 
-/// The most draws of a program. Each adds at most one access; few, so that one missing wait is not made good for by
-/// another.
+/// Most draws of a program. Each adds at most one access; few, so that other waits do not make up for one missing wait.
 const DRAWS: usize = 24;
 
 /// A valid program.
@@ -35,7 +34,7 @@ struct Drawing<'a> {
     random: &'a mut Random,
     program: Program,
     follower: Follower,
-    /// Lives that have begun and not ended, and which of their region's elements are written.
+    /// Allocations that have begun and not ended, with the set of written elements of their region.
     alive: Vec<(usize, u32)>,
     /// (event, stream) of every record.
     recorded: Vec<(usize, usize)>,
@@ -57,7 +56,7 @@ impl Drawing<'_> {
         self.program.commands.push(command);
     }
 
-    /// Fills a region with lives: one of all of it, or two.
+    /// Begins the allocations of a region: one of the whole region, or two halves.
     fn begin(&mut self, region: usize) {
         let lives: &[(usize, usize)] = if self.random.once_in(2) { &[(0, ELEMENTS)] } else { &[(0, 16), (16, 16)] };
         for (start, elements) in lives.iter().copied() {
@@ -68,7 +67,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// Ends the lives of a region, and others begin.
+    /// Ends the allocations of a region and begins others there.
     fn reuse(&mut self) {
         let region = self.random.below(self.program.regions.len());
         let (ended, alive) = std::mem::take(&mut self.alive)
@@ -80,7 +79,7 @@ impl Drawing<'_> {
         self.begin(region);
     }
 
-    /// Order that no access asks for: it passes on what others rely on.
+    /// Adds a wait that no access needs yet; later accesses may rely on its order.
     fn sync_without_need(&mut self) {
         let (source, target) = (self.stream(), self.stream());
         let event = self.record(source);
@@ -99,7 +98,7 @@ impl Drawing<'_> {
         event
     }
 
-    /// An instruction on some stream.
+    /// Adds an instruction on a random stream.
     fn run(&mut self) {
         let stream = self.stream();
         let mut uses = Vec::new();
@@ -124,7 +123,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// The host reads or writes pinned memory.
+    /// Adds an access of the host to pinned memory.
     fn host(&mut self) {
         let pinned = |(life, written): &&(usize, u32), program: &Program| {
             let region = program.lives[*life].region;
@@ -142,7 +141,7 @@ impl Drawing<'_> {
         self.access(None, Command::Host { id, touched: Use { life, view, access } });
     }
 
-    /// Issues an access behind the waits that it needs.
+    /// Issues an access after the waits that it needs.
     fn access(&mut self, stream: Option<usize>, command: Command) {
         loop {
             let mut trial = self.follower.clone();
@@ -166,7 +165,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// Makes `target` wait for the access `first`: by an event that marks it already, or by a new one.
+    /// Makes `target` wait for the access `first`, by an event that already marks it or by a new one.
     fn order(&mut self, target: Option<usize>, first: usize) {
         let source = self.follower.access(first).stream.expect("what the host did is ordered before what it issues");
         let marks = |(event, _): &&(usize, usize)| self.follower.marked(*event) & (1 << first) != 0;
@@ -185,15 +184,15 @@ impl Drawing<'_> {
         }
     }
 
-    /// A shape.
+    /// Draws a shape.
     fn view(&mut self) -> View {
         let shapes = [(4, 4), (4, 4), (2, 4), (4, 2), (4, 1), (1, 4)];
         let (rows, columns) = *self.random.pick(&shapes);
         View { rows, columns, offset: 0 }
     }
 
-    /// A place of a shape in some life, apart from what the instruction uses already, from the first byte to the last, as
-    /// devices want it; written, if asked for.
+    /// Draws an allocation and a view in it of this shape that does not overlap the operands so far, from first to last byte, as devices
+    /// require. If `written` is set, all its elements are written.
     fn part(&mut self, shape: &View, written: bool, used: &[Use]) -> Option<(usize, View)> {
         let mut fits = Vec::new();
         for (life, _) in &self.alive {
@@ -221,7 +220,7 @@ impl Drawing<'_> {
     }
 }
 
-/// All elements from the first to the last.
+/// All elements from the first to the last of a set.
 fn hull(elements: u32) -> u32 {
     (u32::MAX << elements.trailing_zeros()) & (u32::MAX >> elements.leading_zeros())
 }

@@ -1,10 +1,10 @@
-//! The kinds of hazards: each a way to be unordered or wrong of its own.
+//! The kinds of hazards: each is one way in which a program can be unordered or wrong.
 
 use super::breaks::{Break, break_a_wait};
 use super::order::{Conflict, Follower, Relation};
 use super::program::{Command, Program, Wrong};
 use super::special::{Expected, Special};
-use crate::Random;
+use crate::support::random::Random;
 
 /// A kind of hazard.
 #[derive(Clone, Debug)]
@@ -19,26 +19,26 @@ enum Plant {
     Special(Special),
 }
 
-/// Which conflicts a broken wait must leave unordered, and no others.
+/// The conflicts that a broken wait must leave unordered, and no others.
 #[derive(Copy, Clone, Debug)]
 struct Between {
     relation: Option<Relation>,
-    /// The second access is the host's.
+    /// Is the second access one of the host?
     host: bool,
-    /// The two are on streams of different devices, or of one.
+    /// Are the two accesses on streams of different devices?
     across: Option<bool>,
-    /// The two meet in a part of what they touch.
+    /// Do the two accesses overlap only in part?
     partial: Option<bool>,
-    /// The wait is a link between other streams than those of the two.
+    /// The position of the wait in a chain through other streams than those of the two accesses.
     link: Option<Link>,
 }
 
-/// Which link of a chain of streams is broken: first access -> … -> second access.
+/// The broken link of a chain of streams: first access -> … -> second access.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Link {
-    /// The wait that another stream makes for that of the first access.
+    /// The wait of another stream for that of the first access.
     First,
-    /// The wait that the stream of the second access makes for another.
+    /// The wait of the stream of the second access for another stream.
     Last,
 }
 
@@ -62,7 +62,7 @@ impl Between {
     }
 }
 
-/// The stream that a wait names, and the one that waits.
+/// The stream whose event a wait names, and the stream that waits.
 fn ends(program: &Program, wait: usize) -> Option<(usize, usize)> {
     let Command::Wait { stream, event } = program.commands[wait] else { return None };
     program.commands[..wait].iter().rev().find_map(|command| match command {
@@ -153,17 +153,17 @@ impl Kind {
         kinds
     }
 
-    /// What it is, in words.
+    /// Its name, in words.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether copies of pageable memory are not allowed.
+    /// Does it run with strict pinned memory, where copies of pageable memory are refused?
     pub(crate) fn is_strict(&self) -> bool {
         matches!(self.plant, Plant::Special(Special::PageableCopy))
     }
 
-    /// Plants one into a valid program; `None` where it does not fit.
+    /// Plants one into a valid program; `None` if it does not apply to this program.
     pub(crate) fn plant(&self, program: Program, random: &mut Random) -> Option<Expected> {
         match self.plant {
             Plant::Special(special) => special.plant(program, random),

@@ -1,14 +1,17 @@
-//! Hazards: valid programs with one thing wrong, which the race detector must find, every time.
+//! Hazards: valid programs with one defect planted, which the race detector must find every time.
 //!
-//! Programs are issued to simulated devices themselves, without an engine, so that nothing but the detector stands
-//! between a mistake and its report. A valid program is drawn at random (`draw`), one wait, record, access or declaration
-//! is broken (`breaks`, `special`), and the program is run (`play`). What counts is decided by others: whether two
-//! accesses are really unordered, by the closure of the crate `streamvm-verify` (`trace`), which must agree with a plain
-//! model of the order (`order`).
+//! Layer: uses `support`; is used by the program `sim` and the suite `hazards`.
 //!
-//! * A race counts as found only if the detector names two accesses that the closure leaves unordered, and names no
-//!   pair that the closure orders.
-//! * In a valid program nothing may be found.
+//! Main types: a [`Kind`] is one kind of defect; [`hazard`] plants one and checks that the detector finds it; [`valid`] checks a program
+//! without a defect.
+//!
+//! Programs are issued directly to simulated devices, without an engine, so that only the detector stands between a defect and its report.
+//! The steps: a valid program is drawn at random (`draw`); one wait, record, access or declaration is broken (`breaks`, `special`); the
+//! program is run (`play`). The detector does not judge itself: the closure of the crate `streamvm-verify` (`trace`), which must agree with
+//! a plain model of the order (`order`), decides whether two accesses are really unordered.
+//!
+//! * A race counts as found only if the detector names two accesses that the closure leaves unordered, and no pair that the closure orders.
+//! * In a valid program the detector must find nothing.
 
 mod breaks;
 mod draw;
@@ -21,7 +24,7 @@ mod trace;
 
 use streamvm::ep::races::{Finding, FindingKind};
 
-use crate::Random;
+use crate::support::random::Random;
 use breaks::Broken;
 pub use kinds::Kind;
 use order::{Conflict, Follower, Relation};
@@ -29,16 +32,16 @@ use play::{Played, name, play};
 use program::Program;
 use special::Expected;
 
-/// How many valid programs are drawn for one hazard at most. Some kinds fit few programs.
+/// Most valid programs that are drawn for one hazard. Some kinds apply to few programs.
 const DRAWS: u64 = 100_000;
 
-/// Plants a hazard of `kind` from `seed`, and has it found.
+/// Plants a hazard of `kind` from `seed`, and checks that the detector finds it.
 ///
 /// # Errors
-/// It was not found, or something was that is not there, in words, with the program.
+/// The detector missed it, or found a hazard that does not exist; a text, with the program.
 ///
-/// # Panics
-/// When no program fits, or the two judges of order disagree: then the suite is wrong, not the detector.
+/// # Panics If the hazard applies to no drawn program, or if the two models of order disagree, which is a defect of the suite and not of
+/// the detector.
 pub fn hazard(kind: &Kind, seed: u64) -> Result<(), String> {
     let expected = (0..DRAWS).find_map(|draw| {
         let mut random = Random::new(seed, draw);
@@ -78,7 +81,7 @@ fn found(is_found: bool) -> Result<(), String> {
     if is_found { Ok(()) } else { Err("not found".to_owned()) }
 }
 
-/// The closure of the verifier must find the conflicts unordered that the plain model does.
+/// The closure of the verifier must leave the same conflicts unordered as the plain model.
 fn confirm(broken: &Broken) {
     let judged = trace::judge(&broken.program);
     for conflict in &broken.unordered {
@@ -114,7 +117,7 @@ fn race_found(broken: &Broken, played: &Played) -> Result<(), String> {
             }
         });
         if !kinds.into_iter().any(|kind| kind == finding.kind) {
-            // What gave memory back too early makes its users use it too late.
+            // If a region is freed too early, the detector may report its users instead, because they access it too late.
             let used = |conflict: &Conflict| {
                 gives_back(&broken.program, conflict.second) && *finding.second.what == name(conflict.first)
             };
@@ -131,7 +134,7 @@ fn race_found(broken: &Broken, played: &Played) -> Result<(), String> {
 /// Runs a valid program drawn from `seed`.
 ///
 /// # Errors
-/// Something was found in it, by the detector or by the verifier.
+/// The detector or the verifier found a defect in it.
 pub fn valid(seed: u64) -> Result<(), String> {
     let program = draw::draw(&mut Random::new(seed, 0));
     let Played { findings, errors } = play(&program, seed, false);

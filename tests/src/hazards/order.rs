@@ -1,8 +1,8 @@
-//! What is ordered after what in a program, and which accesses conflict.
+//! A plain model of order: which accesses of a program are ordered, and which conflict.
 //!
-//! The order is that of the streams and of what is waited for, by the rules of every driver: a record marks all that was
-//! issued to its stream before, a wait binds to the last record before it, and issuing comes after what the issuing
-//! thread has done and seen. Nothing here is shared with the detector or the verifier.
+//! The rules are those of every driver: commands of a stream run in order; a record marks all commands that were issued to its stream
+//! before; a wait binds to the last record before it; an issued command comes after everything that the issuing thread has done and
+//! observed. The model shares no code with the detector or the verifier.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use streamvm::Access;
 
 use super::program::{Command, Id, Program};
 
-/// A set of accesses, by number.
+/// A set of accesses, as bits.
 pub(crate) type Set = u64;
 
 /// How two accesses conflict. The first was issued before the second.
@@ -22,7 +22,7 @@ pub(crate) enum Relation {
     War,
     /// Write after write.
     Waw,
-    /// The second belongs to a later life of the memory, or gives it back.
+    /// The second belongs to a later allocation of the same memory, or frees the region.
     Reuse,
 }
 
@@ -32,18 +32,18 @@ pub(crate) struct Conflict {
     pub(crate) first: Id,
     pub(crate) second: Id,
     pub(crate) relation: Relation,
-    /// They touch different elements as well.
+    /// Do they also touch elements that the other does not?
     pub(crate) partial: bool,
 }
 
-/// One access and what it comes after.
+/// One access and the accesses that are ordered before it.
 #[derive(Clone, Debug)]
 pub(crate) struct Accessed {
     pub(crate) id: Id,
     /// `None` for a host thread.
     pub(crate) stream: Option<usize>,
     pub(crate) before: Set,
-    /// (region, elements, life, access); the life is `None` for giving the region back.
+    /// (region, elements, allocation, access); the allocation is `None` for freeing the region.
     touches: Vec<(usize, u32, Option<usize>, Access)>,
 }
 
@@ -52,7 +52,7 @@ impl Accessed {
         self.before & (1 << other) != 0
     }
 
-    /// How this access conflicts with an earlier one: each relation once, as two accesses may meet in several places.
+    /// The conflicts of this access with an earlier one: each relation once, since two accesses may overlap in several places.
     fn conflicts(&self, earlier: &Accessed) -> Vec<Conflict> {
         let mut found: Vec<Conflict> = Vec::new();
         for (region, mine, my_life, my_access) in &self.touches {
@@ -77,14 +77,14 @@ impl Accessed {
     }
 }
 
-/// Follows a program as it is issued.
+/// The order of a program, computed while it is issued.
 #[derive(Clone, Debug)]
 pub(crate) struct Follower {
-    /// What comes before the next command of each stream.
+    /// Accesses before the next command of each stream.
     streams: Vec<Set>,
-    /// What each host thread has done and seen.
+    /// Accesses that each host thread has done or observed.
     threads: [Set; 2],
-    /// What each event marks, by its last record.
+    /// Accesses that the last record of each event marks.
     events: HashMap<usize, Set>,
     pub(crate) accessed: Vec<Accessed>,
 }
@@ -99,7 +99,7 @@ impl Follower {
         }
     }
 
-    /// All of a program.
+    /// The order of a whole program.
     pub(crate) fn of(program: &Program) -> Follower {
         let mut follower = Follower::new(program);
         program.commands.iter().for_each(|command| follower.follow(program, command));
@@ -137,7 +137,7 @@ impl Follower {
         }
     }
 
-    /// What comes before a command that is issued to `stream` now.
+    /// The accesses before a command that is issued to `stream` now.
     fn issue(&mut self, stream: usize) -> Set {
         self.streams[stream] |= self.threads[0];
         self.streams[stream]
@@ -148,19 +148,19 @@ impl Follower {
         self.threads[0] |= 1 << id;
     }
 
-    /// What an event marks; nothing, if it was not recorded.
+    /// The accesses that an event marks; none if it was not recorded.
     pub(crate) fn marked(&self, event: usize) -> Set {
         self.events.get(&event).copied().unwrap_or(0)
     }
 
-    /// The conflicts of the last access with earlier ones that nothing orders.
+    /// The unordered conflicts of the last access with earlier ones.
     pub(crate) fn unordered_of_last(&self) -> Vec<Conflict> {
         let Some((last, earlier)) = self.accessed.split_last() else { return Vec::new() };
         let open = earlier.iter().filter(|other| !last.comes_after(other.id));
         open.flat_map(|other| last.conflicts(other)).collect()
     }
 
-    /// All conflicts that nothing orders, by their second access.
+    /// All unordered conflicts, by their second access.
     pub(crate) fn unordered(&self) -> Vec<Conflict> {
         let each = self.accessed.iter().enumerate();
         each.flat_map(|(index, second)| {
@@ -170,7 +170,7 @@ impl Follower {
         .collect()
     }
 
-    /// The first access that reads what was not written in the same life.
+    /// The first access that reads an element which was not written in the same allocation.
     pub(crate) fn reads_unwritten(&self) -> Option<Id> {
         let mut written: HashMap<(usize, usize), u32> = HashMap::new();
         self.accessed.iter().find_map(|access| {

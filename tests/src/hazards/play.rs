@@ -1,4 +1,4 @@
-//! Running a program on simulated devices, and what their race detector finds.
+//! Runs a program on simulated devices and collects the findings of their race detector.
 
 use std::sync::Arc;
 
@@ -20,17 +20,17 @@ pub(crate) fn name(id: Id) -> String {
     format!("access {id}")
 }
 
-/// What came of a program.
+/// The outcome of a program.
 pub(crate) struct Played {
     pub(crate) findings: Vec<Finding>,
-    /// What was refused when it was issued.
+    /// Errors of commands that were refused when they were issued.
     pub(crate) errors: Vec<Error>,
 }
 
-/// Issues a program to devices of its own, runs it to its end in an order drawn from `seed`, and gives all back.
+/// Issues a program to new devices, runs it to its end in an order drawn from `seed`, and frees everything.
 ///
 /// # Panics
-/// When a device has no memory or stream to give.
+/// If a device gives no memory or stream.
 pub(crate) fn play(program: &Program, seed: u64, strict_pinned: bool) -> Played {
     let detector = Arc::new(Detector::new());
     let config = SimConfig { devices: DEVICES as u32, seed, memory_limit: None, strict_pinned };
@@ -59,7 +59,7 @@ pub(crate) fn play(program: &Program, seed: u64, strict_pinned: bool) -> Played 
 /// The memory of one region.
 enum Memory {
     Given(Region),
-    /// Nobody's, as far as the detector knows.
+    /// Memory that no driver allocated, as far as the detector knows.
     Own(Box<[u64; BYTES / 8]>),
     Back,
 }
@@ -91,7 +91,7 @@ struct Player<'a> {
     streams: Vec<Box<dyn Stream>>,
     seqs: Vec<u64>,
     memory: Vec<Memory>,
-    /// Where each region starts, known even when it has gone back.
+    /// The address of each region, which stays known after the region is freed.
     bases: Vec<*mut u8>,
     lives: Vec<u64>,
     events: Vec<EventId>,
@@ -161,8 +161,8 @@ impl Player<'_> {
         let life = self.program.lives[touched.life];
         let shape = Shape::new(&[touched.view.rows, touched.view.columns]).expect("a matrix");
         let layout = Layout::with_strides(shape, &[4, 1], life.start + touched.view.offset).expect("within a region");
-        // SAFETY: views lie inside the 32 elements of their region, and the devices read nothing uninitialised.
-        // Simulated devices run commands one at a time, and touch no memory that has gone back.
+        // SAFETY: views lie inside the 32 elements of their region, and the devices read no uninitialised bytes. Simulated devices run
+        // commands one at a time, and do not access memory that was freed.
         unsafe { Operand::new(self.bases[life.region], DType::F32, layout, touched.access) }
     }
 
@@ -198,13 +198,13 @@ impl Player<'_> {
     fn free(&mut self, region: usize) {
         let device = self.program.regions[region].device;
         if let Memory::Given(memory) = std::mem::replace(&mut self.memory[region], Memory::Back) {
-            // SAFETY: the region came from this device. A hazard gives it back while commands may use it: simulated
-            // devices keep the memory for those.
+            // SAFETY: the region came from this device. A hazard frees it while commands may use it; simulated devices keep the memory
+            // until those commands have passed.
             unsafe { self.devices[device].free(memory) };
         }
     }
 
-    /// Lets everything pass, and gives everything back.
+    /// Waits for all commands and frees everything.
     fn end(mut self) -> Played {
         for stream in &mut self.streams {
             self.errors.extend(stream.synchronize().err());
@@ -214,7 +214,7 @@ impl Player<'_> {
     }
 }
 
-/// A function that writes what it can get a slice of.
+/// A function that writes its operand, if it gets a slice of it.
 fn write_some(context: &mut FnContext<'_>) -> Result<(), streamvm::FnError> {
     if let Ok(elements) = context.writes.take::<f32>(0) {
         elements.fill(1.0);
@@ -229,7 +229,7 @@ fn kernel(wrong: Wrong) -> streamvm::ep::KernelFn {
             each(output, |element| {
                 // SAFETY: an element of the operand, which is allocated and aligned.
                 let bits = unsafe { element.read() };
-                // SAFETY: as above, and it is declared to be written.
+                // SAFETY: an element of the operand, which is allocated, aligned and declared as written.
                 unsafe { element.write(!bits) };
             });
             Ok(())
@@ -240,28 +240,29 @@ fn kernel(wrong: Wrong) -> streamvm::ep::KernelFn {
             |call| write_all(call, |call| call.operands.last().expect("an output").ptr().cast::<u32>().wrapping_sub(1))
         }
         Wrong::ReadsPast => |call| {
-            // SAFETY: a simulated device runs kernels over copies with a band of known bytes on both sides.
+            // SAFETY: a simulated device runs kernels over copies of the operands with a band of known bytes on both sides, so the element
+            // behind the end can be read.
             let bits = unsafe { end_of(&call.operands[0]).read() };
             let output = call.operands.last().expect("an output");
-            // SAFETY: an element of the operand, which is allocated, aligned and declared to be written.
+            // SAFETY: an element of the operand, which is allocated, aligned and declared as written.
             each(output, |element| unsafe { element.write(bits) });
             Ok(())
         },
     }
 }
 
-/// Writes all of the output, and the element at `also`.
+/// Writes the whole output, and also the element that `also` returns.
 fn write_all(call: &mut KernelCall<'_>, also: fn(&KernelCall<'_>) -> *mut u32) -> Result<(), KernelError> {
     let output = call.operands.last().expect("an output");
-    // SAFETY: an element of the operand, which is allocated, aligned and declared to be written.
+    // SAFETY: an element of the operand, which is allocated, aligned and declared as written.
     each(output, |element| unsafe { element.write(7) });
-    // SAFETY: an element of another operand, or one beside an operand: a simulated device runs kernels over copies with
-    // a band of known bytes on both sides. Nobody holds a reference to it.
+    // SAFETY: an element of another operand, or one beside an operand: a simulated device runs kernels over copies with a band of known
+    // bytes on both sides. No reference to it exists.
     unsafe { also(call).write(0x1357_9BDF) };
     Ok(())
 }
 
-/// Each element of a matrix with rows of four.
+/// Calls `f` for each element of a matrix whose rows are four elements apart.
 fn each(operand: &Operand, mut f: impl FnMut(*mut u32)) {
     let dims = operand.layout().shape();
     for row in 0..dims.dims()[0] {
@@ -278,8 +279,8 @@ fn end_of(operand: &Operand) -> *mut u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Random;
     use crate::hazards::draw::draw;
+    use crate::support::random::Random;
 
     #[test]
     fn nothing_is_found_in_valid_programs() {

@@ -1,7 +1,9 @@
-//! Programs for devices: what is issued to streams, in the order in which it is issued.
+//! Programs for devices: commands for streams, in the order in which they are issued.
 //!
-//! Memory is counted in elements of four bytes: a region has 32, so a set of elements is a `u32`, and whether two
-//! accesses meet is one `&`.
+//! Memory is counted in elements of four bytes. A region has 32 elements, so a set of elements is a `u32`, and two accesses overlap if the
+//! `&` of their sets is not zero.
+//!
+//! A `Life` is one allocation of a part of a region, from its begin to its end; the region itself stays with the driver.
 
 use streamvm::Access;
 
@@ -11,64 +13,64 @@ pub(crate) const ELEMENTS: usize = 32;
 /// Devices of a program.
 pub(crate) const DEVICES: usize = 2;
 
-/// The most accesses of a program: sets of them are `u64`s.
+/// Most accesses of a program: a set of accesses is a `u64`.
 pub(crate) const ACCESSES: usize = 60;
 
 /// The number of an access, in the order of issue.
 pub(crate) type Id = usize;
 
-/// A piece of memory that a driver gave.
+/// A piece of memory from a driver.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Region {
-    /// The device that gave it.
+    /// The device whose driver allocated it.
     pub(crate) device: usize,
     pub(crate) kind: RegionKind,
 }
 
-/// What a region is made of.
+/// The kind of memory of a region.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RegionKind {
     /// The device's own memory; the host does not touch it.
     Device,
     Pinned,
     Pageable,
-    /// No driver gave it: nobody told the detector.
+    /// Memory that no driver allocated, so the detector has no record of it.
     Unknown,
 }
 
-/// One life of a part of a region.
+/// One allocation of a part of a region.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Life {
     pub(crate) region: usize,
     /// The first of its elements.
     pub(crate) start: usize,
-    /// How many: a multiple of 16, so a matrix with rows of 4.
+    /// Number of elements: a multiple of 16, so that it is a matrix with rows of 4.
     pub(crate) elements: usize,
 }
 
-/// A part of a life, as a matrix.
+/// A part of an allocation, as a matrix.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct View {
     pub(crate) rows: usize,
     pub(crate) columns: usize,
-    /// From the life's start, in elements; rows are 4 apart.
+    /// Offset from the start of the allocation, in elements; rows are 4 elements apart.
     pub(crate) offset: usize,
 }
 
 impl View {
-    /// All of a life of so many elements.
+    /// The whole of an allocation with this many elements.
     pub(crate) fn all(elements: usize) -> View {
         View { rows: elements / 4, columns: 4, offset: 0 }
     }
 
-    /// The elements from the life's start.
+    /// The set of elements, counted from the start of the allocation.
     fn elements(self) -> u32 {
         let row = ((1u32 << self.columns) - 1) << self.offset;
         (0..self.rows).fold(0, |all, index| all | row << (4 * index))
     }
 }
 
-/// What an access does with a part of a life.
+/// How an access uses a part of an allocation.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Use {
     pub(crate) life: usize,
@@ -76,7 +78,7 @@ pub(crate) struct Use {
     pub(crate) access: Access,
 }
 
-/// How an instruction does its work.
+/// The kind of work of an instruction.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Work {
     Fill,
@@ -85,16 +87,16 @@ pub(crate) enum Work {
     Kernel,
     /// A caller's function.
     Call,
-    /// A kernel that does what it does not declare.
+    /// A kernel that accesses memory which it does not declare.
     Wrong(Wrong),
 }
 
-/// What a kernel may do wrong.
+/// The defect of a kernel.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Wrong {
-    /// Reads what it declares to write.
+    /// Reads an operand that it declares as written.
     ReadsOutput,
-    /// Writes what it declares to read.
+    /// Writes an operand that it declares as read.
     WritesInput,
     /// Writes behind the end of its output.
     WritesPast,
@@ -104,7 +106,7 @@ pub(crate) enum Wrong {
     ReadsPast,
 }
 
-/// Something that is issued.
+/// A command that is issued.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Command {
     /// An instruction on a stream; the written operand comes last.
@@ -122,39 +124,39 @@ pub(crate) enum Command {
         stream: usize,
         event: usize,
     },
-    /// A host thread blocks until the event has passed. Thread 0 is the one that issues everything.
+    /// A host thread blocks until the event has passed. Thread 0 issues all commands.
     HostWait {
         thread: usize,
         event: usize,
     },
-    /// Thread 0 blocks until all that was issued to the stream has passed.
+    /// Thread 0 blocks until all commands that were issued to the stream have passed.
     Synchronize {
         stream: usize,
     },
-    /// Thread 0 touches memory itself.
+    /// Thread 0 accesses memory itself.
     Host {
         id: Id,
         touched: Use,
     },
-    /// A life begins; what was there before has ended.
+    /// An allocation begins; earlier allocations of the same memory have ended.
     Begin {
         life: usize,
     },
     End {
         life: usize,
     },
-    /// A region goes back to its driver.
+    /// A region is returned to its driver.
     Free {
         id: Id,
         region: usize,
     },
-    /// An event goes back to its pool.
+    /// An event is returned to its pool.
     ReleaseEvent {
         event: usize,
     },
 }
 
-/// What is issued, and to what.
+/// The commands of a program, and the objects that they use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Program {
     /// The device of each stream.
@@ -162,9 +164,9 @@ pub(crate) struct Program {
     pub(crate) regions: Vec<Region>,
     pub(crate) lives: Vec<Life>,
     pub(crate) events: usize,
-    /// How many accesses were numbered.
+    /// Number of accesses.
     pub(crate) accesses: usize,
-    /// Whether commands say which life of the memory they mean; else it is the one that was last begun there.
+    /// Do commands name the allocation that they mean? Otherwise it is the last one that began at that memory.
     pub(crate) names_lives: bool,
     pub(crate) commands: Vec<Command>,
 }
@@ -178,7 +180,7 @@ impl Program {
 }
 
 impl Command {
-    /// The number of the access, if it is one.
+    /// The number of the access, if the command is an access.
     pub(crate) fn id(&self) -> Option<Id> {
         match self {
             Command::Run { id, .. } | Command::Host { id, .. } | Command::Free { id, .. } => Some(*id),

@@ -1,5 +1,5 @@
-//! Hazards that are not a matter of one wait: memory given back or used too long, reads of what nobody wrote, kernels
-//! that do what they do not declare, events that were never recorded.
+//! Hazards that are more than one broken wait: memory freed too early or used too late, reads of memory that was never written, kernels
+//! that access memory which they do not declare, events that were never recorded.
 
 use streamvm::Access;
 use streamvm::ep::Error;
@@ -8,16 +8,16 @@ use streamvm::ep::races::FindingKind;
 use super::breaks::Broken;
 use super::order::Follower;
 use super::program::{Command, Id, Program, RegionKind, Use, View, Work, Wrong};
-use crate::Random;
+use crate::support::random::Random;
 
-/// A hazard that is planted by itself.
+/// A hazard that is planted without breaking a single wait.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Special {
-    /// A region goes back while a stream's last access of it, of this kind, is pending.
+    /// A region is freed while the last access of a stream to it, of this kind, is pending.
     Freed {
         writes: bool,
     },
-    /// A region goes back when all streams but one have passed.
+    /// A region is freed when all streams but one have passed.
     FreedTooEarly,
     UsedAfterFree,
     UsedAfterEnd,
@@ -33,14 +33,14 @@ pub(crate) enum Special {
     PastTheLife,
 }
 
-/// What must come of a program.
+/// The expected outcome of a program.
 #[derive(Clone, Debug)]
 pub(crate) enum Expected {
-    /// A race between two accesses that nothing orders.
+    /// A race between two accesses that are unordered.
     Race(Broken),
     /// A finding of one of these kinds about this access.
     Finding(Program, &'static [FindingKind], Option<Id>),
-    /// A refusal, when it is issued.
+    /// An error when a command is issued.
     Refusal(Program, fn(&Error) -> bool),
 }
 
@@ -55,7 +55,7 @@ impl Expected {
 }
 
 impl Special {
-    /// Plants the hazard into a valid program; `None` where it does not fit.
+    /// Plants the hazard into a valid program; `None` if it does not apply to this program.
     pub(crate) fn plant(self, mut program: Program, random: &mut Random) -> Option<Expected> {
         let runs: Vec<usize> =
             (0..program.commands.len()).filter(|at| matches!(program.commands[*at], Command::Run { .. })).collect();
@@ -70,7 +70,7 @@ impl Special {
                 let id = take_number(&mut program);
                 program.commands.push(Command::Free { id, region });
                 let again = repeated(&mut program, at)?;
-                // Only the first is sure to name what is gone: the others may be of other regions.
+                // Only the first operand is sure to be in the freed region; the others may be in other regions.
                 Some(Expected::Finding(program, &[FindingKind::AfterFree], Some(again)))
             }
             Special::UsedAfterEnd => {
@@ -78,7 +78,7 @@ impl Special {
                 let Command::Run { uses, .. } = &program.commands[at] else { return None };
                 let life = uses[0].life;
                 if (life + 1..program.lives.len()).any(|later| meet(&program, life, later)) {
-                    // The memory is somebody else's by now.
+                    // A later allocation has the memory by now.
                     return None;
                 }
                 synchronize_all(&mut program, None);
@@ -130,12 +130,12 @@ impl Special {
                 let lives = program.lives.clone();
                 let Command::Run { id, uses, .. } = &mut program.commands[at] else { return None };
                 if uses.len() > 1 {
-                    // Its operands might meet, which a device refuses.
+                    // Its operands might overlap, which a device refuses.
                     return None;
                 }
                 let id = *id;
                 let short = |touched: &&mut Use| lives[touched.life].start == 0 && lives[touched.life].elements == 16;
-                // From somewhere in the last row on: into the life behind, as no device would notice.
+                // The view starts so late that at least its last row is in the next allocation, which a device would not notice.
                 let touched = uses.iter_mut().find(short)?;
                 touched.view = View { offset: 16 - 4 * random.below(touched.view.rows), ..touched.view };
                 Some(Expected::Finding(program, &[FindingKind::OutOfBounds], Some(id)))
@@ -149,13 +149,13 @@ fn take_number(program: &mut Program) -> Id {
     program.accesses - 1
 }
 
-/// The host waits for all that was issued, but to `except`.
+/// The host waits for all commands of all streams, except for the stream `except`.
 fn synchronize_all(program: &mut Program, except: Option<usize>) {
     let streams = (0..program.streams.len()).filter(|stream| Some(*stream) != except);
     program.commands.extend(streams.map(|stream| Command::Synchronize { stream }));
 }
 
-/// Issues the instruction at `at` once more.
+/// Issues the instruction at `at` again.
 fn repeated(program: &mut Program, at: usize) -> Option<Id> {
     let again = take_number(program);
     let mut command = program.commands[at].clone();
@@ -192,13 +192,13 @@ fn is_reuse(program: &Program, life: usize) -> bool {
     (0..life).any(|former| meet(program, life, former))
 }
 
-/// Whether two lives have memory in common.
+/// Do two allocations share memory?
 fn meet(program: &Program, one: usize, other: usize) -> bool {
     let (a, b) = (program.lives[one], program.lives[other]);
     a.region == b.region && a.start < b.start + b.elements && b.start < a.start + a.elements
 }
 
-/// An access of memory by a life that has ended, after another one has taken it over.
+/// An access through an allocation that has ended, after another allocation has taken its memory.
 fn former_life_used(mut program: Program, at: usize) -> Option<Expected> {
     program.names_lives = true;
     let Command::Run { uses, .. } = &program.commands[at] else { return None };

@@ -1,7 +1,7 @@
-//! A program as a trace, for the verifier: it judges independently what is ordered.
+//! A program as a trace, so that the verifier judges independently what is ordered.
 //!
-//! Everything that is issued becomes an instruction of its own, records and waits too, so that nothing is lost in the
-//! translation. The two host threads are streams, and what is issued waits for what its thread has done.
+//! Every command, also each record and wait, becomes an instruction of the trace, so that the translation loses nothing. The two host
+//! threads are streams, and each issued command waits for what its thread has done before.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -11,29 +11,29 @@ use streamvm_verify::{Closure, Point, Trace, verify};
 
 use super::program::{Command, ELEMENTS, Id, Program, Use};
 
-/// What the verifier says about a program.
+/// The verifier's judgement of a program.
 pub(crate) struct Judged {
     closure: Closure,
-    /// Pairs that the verifier finds missing by itself.
+    /// Number of dependences that the verifier itself finds unordered.
     pub(crate) missing: usize,
     points: HashMap<Id, Point>,
 }
 
 impl Judged {
-    /// Whether the verifier finds `second` to come after `first`.
+    /// Does the verifier order `second` after `first`?
     ///
     /// # Panics
-    /// When the verifier does not know one of the two.
+    /// If one of the two is not in the trace.
     pub(crate) fn ordered(&self, first: Id, second: Id) -> bool {
         let known = self.closure.ordered(self.points[&first], self.points[&second]);
         known.expect("each access is an instruction of the trace")
     }
 }
 
-/// Has the verifier compute the order of a program.
+/// Lets the verifier compute the order of a program.
 ///
 /// # Panics
-/// When it does not take the trace.
+/// If the verifier rejects the trace.
 pub(crate) fn judge(program: &Program) -> Judged {
     let mut writer = Writer::new(program);
     program.commands.iter().for_each(|command| writer.command(program, command));
@@ -47,12 +47,12 @@ pub(crate) fn judge(program: &Program) -> Judged {
 struct Writer {
     text: String,
     lines: usize,
-    /// The last number of each stream; the two host threads come behind the streams.
+    /// The last number of each stream; the two host threads come after the streams.
     last: Vec<u64>,
-    /// What the event marks, and the number of that record.
+    /// The point that each event marks, and the number of its record.
     events: HashMap<usize, (Point, usize)>,
     records: usize,
-    /// What the next instruction of each stream waits for besides.
+    /// Further points that the next instruction of each stream waits for.
     pending: Vec<Vec<(Point, Option<usize>)>>,
     points: HashMap<Id, Point>,
 }
@@ -128,7 +128,7 @@ impl Writer {
         }
     }
 
-    /// What is issued comes after what the issuing thread has done.
+    /// Orders the next command of the stream after everything that the issuing thread has done.
     fn issued(&mut self, host: usize, stream: usize) {
         if self.last[host] > 0 {
             self.pending[stream].push((Point { stream: host as u64, seq: self.last[host] }, None));
@@ -169,7 +169,7 @@ impl Writer {
     }
 }
 
-/// Where a life lies, and its size in bytes.
+/// The address of an allocation, and its size in bytes.
 fn address(program: &Program, life: usize) -> (usize, usize) {
     let life = program.lives[life];
     (4096 * (life.region + 1) + 4 * life.start, 4 * life.elements)

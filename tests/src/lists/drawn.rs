@@ -1,4 +1,4 @@
-//! What a seed draws: tensors, and instructions over them.
+//! Draws the tensors of a seed, and instructions over them.
 
 use std::fmt::Write;
 
@@ -7,45 +7,45 @@ use streamvm::{
     Access, DType, DeviceId, DeviceKind, Layout, MemoryKind, Op, Place, Shape, StreamKey, StreamType, Tensor,
 };
 
-use crate::Random;
+use crate::support::random::Random;
 
-/// The devices of the engines that lists are given to.
+/// The devices of the engines that run the lists.
 pub(super) const DEVICES: [DeviceId; 6] =
     [DeviceId::cpu(0), DeviceId::cpu(1), DeviceId::cuda(0), DeviceId::cuda(1), DeviceId::sim(0), DeviceId::sim(1)];
 
-/// Elements of every view that an instruction is given.
+/// Elements of every view that an instruction uses.
 pub(super) const ELEMENTS: usize = 4;
 
 /// Lanes of each type of stream.
 const LANES: usize = 2;
 
-/// Tensors with storage of their own.
+/// Number of tensors with their own storage.
 const OWNERS: usize = 8;
 
-/// The first owners, on the host: one of each size, for copies to those that only copies write.
+/// The first owners, on the host, one of each size: sources of copies to memory that only copies can write.
 const SOURCES: usize = 2;
 
-/// Instructions after those that write the tensors first.
+/// Number of instructions after the first writes of the tensors.
 const INSTRUCTIONS: usize = 10;
 
-/// A tensor of `f32` with a storage of its own, or a view of one.
+/// A tensor of `f32` with its own storage, or a view of such a tensor.
 #[derive(Clone, Debug)]
 pub struct Declared {
-    /// Where the storage is.
+    /// The place of the storage.
     pub place: Place,
-    /// In which memory of it.
+    /// The kind of memory of the storage.
     pub memory: MemoryKind,
     /// The tensor that owns the storage, if this is a view.
     pub owner: Option<usize>,
     /// Elements of the storage, for an owner.
     pub elements: usize,
-    /// Distance between elements, and the first one: of a view.
+    /// For a view: the distance between its elements, in elements.
     pub stride: usize,
-    /// See `stride`.
+    /// For a view: the index of its first element in the storage.
     pub offset: usize,
 }
 
-/// What an instruction does.
+/// The operation of an instruction.
 #[derive(Clone, PartialEq, Debug)]
 pub enum What {
     /// A kernel.
@@ -54,24 +54,24 @@ pub enum What {
     Copy,
     /// A fill.
     Fill(f32),
-    /// Memory, without values.
+    /// An allocation without values.
     Allocate,
-    /// The end of a tensor's memory.
+    /// A release of a tensor's memory.
     Release,
-    /// Order alone.
+    /// A touch, which only gives order.
     Touch,
-    /// Code.
+    /// A function of this role.
     Function(Role),
-    /// A barrier, with code or without.
+    /// A barrier, with a callback or without.
     Barrier(bool),
-    /// An event.
+    /// A record of an event.
     Record,
     /// A global sync.
     GlobalSync,
 }
 
 impl What {
-    /// The word of a list, for the census.
+    /// The name of the operation in the text of a list, for the census.
     pub fn word(&self) -> &'static str {
         match self {
             What::Call(_) => "call",
@@ -91,12 +91,12 @@ impl What {
         }
     }
 
-    /// Whether it runs code, which a text does not have.
+    /// Does it run a function, which a text cannot contain?
     pub fn has_code(&self) -> bool {
         matches!(self, What::Function(_) | What::Barrier(true))
     }
 
-    /// Whether the reader of texts takes it on such a stream, whatever it uses.
+    /// Does the parser of lists accept it on such a stream, for any operands?
     fn fits(&self, stream: StreamKey) -> bool {
         let barrier = stream.stream_type == StreamType::Barrier;
         match self {
@@ -112,9 +112,9 @@ impl What {
 pub struct Drawn {
     /// Its stream.
     pub stream: StreamKey,
-    /// What it does.
+    /// Its operation.
     pub what: What,
-    /// Tensors by number, inputs first, and how each is used.
+    /// Tensors by number, inputs first, with the access to each.
     pub uses: Vec<(usize, Access)>,
 }
 
@@ -123,18 +123,18 @@ pub struct Drawn {
 pub struct Scene {
     /// Owners, then views.
     pub tensors: Vec<Declared>,
-    /// Those that write the tensors first, and all others.
+    /// The first writes of the tensors, then all other instructions.
     pub instructions: Vec<Drawn>,
 }
 
 impl Scene {
-    /// What the seed draws.
+    /// Draws the scene of a seed.
     pub fn draw(seed: u64) -> Scene {
         let mut random = Random::new(seed, 0);
         let tensors = tensors(&mut random);
         let mut scene = Scene { tensors, instructions: Vec::new() };
         for tensor in 0..OWNERS {
-            // One is left unwritten now and then.
+            // Sometimes a tensor is left unwritten.
             if tensor < SOURCES || !random.once_in(24) {
                 let written = scene.first_write(tensor, &mut random);
                 scene.instructions.push(written);
@@ -147,7 +147,7 @@ impl Scene {
         scene
     }
 
-    /// Writes all of an owner: by a fill on its own device, and upload memory by a copy of the host.
+    /// The instruction that writes a whole owner: a fill on its own device, or for upload memory a copy from the host.
     fn first_write(&self, tensor: usize, random: &mut Random) -> Drawn {
         let Declared { memory, elements, .. } = self.tensors[tensor];
         if memory == MemoryKind::Upload && self.home(tensor).kind != DeviceKind::Cpu {
@@ -159,7 +159,7 @@ impl Scene {
         Drawn { stream, what: What::Fill(random.below(9) as f32), uses: vec![(tensor, Access::Write)] }
     }
 
-    /// The device of a tensor; `cpu:0` for one of the host.
+    /// The device of a tensor; `cpu:0` for a tensor on the host.
     fn home(&self, tensor: usize) -> DeviceId {
         self.tensors[tensor].place.device().unwrap_or(DeviceId::cpu(0))
     }
@@ -169,7 +169,7 @@ impl Scene {
         self.tensors[tensor].owner.unwrap_or(tensor)
     }
 
-    /// Elements of the tensor, which has one axis.
+    /// Number of elements of the tensor, which has one axis.
     pub(super) fn shape(&self, tensor: usize) -> usize {
         let Declared { owner, elements, .. } = self.tensors[tensor];
         if owner.is_some() { ELEMENTS } else { elements }
@@ -208,7 +208,7 @@ impl Scene {
 
     fn uses(&self, what: &What, random: &mut Random) -> Vec<(usize, Access)> {
         let tensor = |random: &mut Random| random.below(self.tensors.len());
-        // Kernels of tensors of one device are what an engine mostly runs, so they are drawn more often than by chance.
+        // Kernels over tensors of one device are drawn more often than by chance, since an engine mostly runs those.
         let first = tensor(random);
         let kind = |tensor: usize| (self.tensors[tensor].place, self.shape(tensor));
         let alike = |random: &mut Random| {
@@ -248,7 +248,7 @@ impl Scene {
         }
     }
 
-    /// Mostly one on the device of something that the instruction uses, and of a type that is made for it.
+    /// Draws a stream: mostly one on the device of a tensor that the instruction uses, and of a type that fits the operation.
     fn stream(&self, what: &What, uses: &[(usize, Access)], random: &mut Random) -> StreamKey {
         let used = (!uses.is_empty() && !random.once_in(4)).then(|| self.home(random.pick(uses).0));
         let device = used.unwrap_or_else(|| *random.pick(&DEVICES));
@@ -260,7 +260,7 @@ impl Scene {
         StreamKey::new(device, of, random.below(LANES) as u32)
     }
 
-    /// The tensors themselves.
+    /// Handles of the tensors.
     pub fn handles(&self) -> Vec<Tensor> {
         let mut handles: Vec<Tensor> = Vec::new();
         for declared in &self.tensors {
@@ -295,7 +295,7 @@ impl Scene {
         text
     }
 
-    /// The line of an instruction; `None` where a text cannot say what it uses.
+    /// The line of an instruction; `None` if a text cannot express it.
     pub fn line(&self, number: usize, drawn: &Drawn) -> Option<String> {
         let Drawn { stream, what, uses } = drawn;
         let names: Vec<String> = uses.iter().map(|(tensor, _)| format!("t{tensor}")).collect();
@@ -324,7 +324,7 @@ impl Scene {
         Some(format!("%{number} {} {stream} {rest}\n", what.word()))
     }
 
-    /// Whether the reader of texts takes such an instruction on its stream, whatever it uses.
+    /// Does the parser of lists accept such an instruction on its stream, for any operands?
     pub fn fits(&self, drawn: &Drawn) -> bool {
         drawn.what.fits(drawn.stream)
     }
@@ -359,7 +359,7 @@ fn tensors(random: &mut Random) -> Vec<Declared> {
             let (stride, offset) = if random.once_in(2) { (2, random.below(2)) } else { (1, random.below(5)) };
             tensors.push(Declared { place, memory, owner: Some(owner), elements, stride, offset });
         } else if random.once_in(6) {
-            // One element, many times: it can be read, and not written.
+            // A view that repeats one element, which can be read but not written.
             tensors.push(Declared { place, memory, owner: Some(owner), elements, stride: 0, offset: random.below(4) });
         }
     }

@@ -1,4 +1,4 @@
-//! A drawn instruction as a call: pushed to a list on its own stream, or made by the builder call that is there for it.
+//! Adds a drawn instruction to a list: with `push` on its own stream, or with the builder call for its operation.
 
 use std::hint::black_box;
 use std::panic::Location;
@@ -13,10 +13,10 @@ use streamvm::{
 use super::drawn::{Drawn, What};
 use super::model::{function, sum};
 
-/// Pushes the instruction to the list, on the stream that was drawn.
+/// Pushes the instruction to the list, on the drawn stream.
 ///
 /// # Errors
-/// What the list refuses it with.
+/// The error with which the list refuses it.
 pub(super) fn push(drawn: &Drawn, tensors: &[Tensor], list: &mut InstructionList) -> Result<(), BuildError> {
     let code = || Some(InlineFn::new(body(drawn)));
     let kind = match &drawn.what {
@@ -36,8 +36,8 @@ pub(super) fn push(drawn: &Drawn, tensors: &[Tensor], list: &mut InstructionList
     list.push(drawn.stream, kind, uses(drawn, tensors), Location::caller())
 }
 
-/// Makes the instruction by a call of the builder, which chooses the stream: told the drawn one's lane, and whether that is of workers
-/// or pinned. `None`, and nothing is made, where the builder has no call for it.
+/// Adds the instruction with a call of the builder, which chooses the stream; the builder is told the lane of the drawn stream, and whether
+/// it is a stream of workers or pinned. Returns `None`, and adds nothing, if the builder has no call for the operation.
 pub(super) fn build(
     drawn: &Drawn,
     tensors: &[Tensor],
@@ -82,7 +82,8 @@ fn uses<'t>(drawn: &Drawn, tensors: &'t [Tensor]) -> Vec<Use<'t>> {
     declared.collect()
 }
 
-/// The code of a function or barrier: looks at every element that it is shown, and writes what the model does.
+/// The function of a function or barrier instruction: it reads every element of its operands, and writes the values that the model
+/// computes.
 fn body(
     drawn: &Drawn,
 ) -> impl for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + use<> + 'static {

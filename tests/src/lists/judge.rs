@@ -1,4 +1,4 @@
-//! Gives what a seed draws to an engine in every form, and judges what comes of it.
+//! Gives the instructions of a seed to an engine in every form, and checks the results.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -10,19 +10,19 @@ use super::drawn::{Drawn, Scene};
 use super::give::{build, push};
 use super::model::Model;
 
-/// How many of what were drawn, and what became of them.
+/// Counts of the drawn instructions and lists, and their outcomes.
 #[derive(Clone, Debug, Default)]
 pub struct Census {
-    /// By kind of instruction: accepted and refused by `push`.
+    /// By kind of instruction: the numbers that `push` has accepted and refused.
     kinds: BTreeMap<&'static str, (u64, u64)>,
-    /// Refused instructions, by the error's variant.
+    /// Number of refused instructions, by variant of the error.
     refusals: BTreeMap<&'static str, u64>,
-    /// By form of a list: what became of it.
+    /// Number of lists, by form and outcome.
     lists: BTreeMap<(&'static str, String), u64>,
 }
 
 impl Census {
-    /// Adds another.
+    /// Adds another census.
     pub fn add(&mut self, other: Census) {
         for (kind, (accepted, refused)) in other.kinds {
             let counts = self.kinds.entry(kind).or_default();
@@ -32,12 +32,12 @@ impl Census {
         other.lists.into_iter().for_each(|(list, count)| *self.lists.entry(list).or_default() += count);
     }
 
-    /// How many lists passed whole, over all forms.
+    /// Number of lists that passed completely, over all forms.
     pub fn passed(&self) -> u64 {
         self.lists.iter().filter(|((_, what), _)| what == PASSED).map(|(_, count)| count).sum()
     }
 
-    /// How many instructions were refused with this variant of the error.
+    /// Number of instructions that were refused with this variant of the error.
     pub fn refused(&self, variant: &str) -> u64 {
         self.refusals.get(variant).copied().unwrap_or(0)
     }
@@ -64,10 +64,10 @@ impl Display for Census {
     }
 }
 
-/// Gives what `seed` draws to the engine, which has the devices that are drawn.
+/// Gives the instructions of `seed` to the engine, which must have the drawn devices.
 ///
 /// # Errors
-/// What does not hold, with the list.
+/// The property that does not hold, with the list.
 pub fn judge(vm: &Vm, seed: u64) -> Result<Census, String> {
     let scene = Scene::draw(seed);
     let mut judge = Judge { vm, scene: &scene, census: Census::default() };
@@ -117,7 +117,7 @@ impl Judge<'_> {
         self.built()
     }
 
-    /// The reader of texts refuses what a list refuses, and nothing else.
+    /// The parser of lists must refuse exactly the instructions that `push` refuses.
     fn reads_alike(&self, drawn: &Drawn, refused: Option<&BuildError>) -> Result<(), String> {
         let Some(line) = self.scene.line(0, drawn) else { return Ok(()) };
         let text = self.scene.declarations() + &line;
@@ -129,7 +129,7 @@ impl Judge<'_> {
         }
     }
 
-    /// The tensors of a parsed list, in the places of those that were drawn.
+    /// The tensors of a parsed list, by the numbers of the drawn tensors.
     fn owners_of(&self, list: &InstructionList, drawn: &[&Drawn]) -> Vec<Option<Tensor>> {
         let mut owners = vec![None; self.scene.tensors.len()];
         for (instruction, drawn) in list.instructions().iter().zip(drawn) {
@@ -140,7 +140,7 @@ impl Judge<'_> {
         owners
     }
 
-    /// The same instructions by the calls of a builder, which parse as what they print as.
+    /// Adds the same instructions with the calls of a builder; the printed list must parse.
     fn built(&mut self) -> Result<(), String> {
         let (tensors, mut builder, mut accepted) = (self.scene.handles(), InstructionsBuilder::new(), Vec::new());
         for drawn in &self.scene.instructions {
@@ -157,7 +157,7 @@ impl Judge<'_> {
         self.run("built", list, &accepted, &owners)
     }
 
-    /// Submits a list and waits for it. What it leaves is what the model leaves.
+    /// Submits a list and waits for it. Afterwards the tensors must hold what the model computes.
     fn run(
         &mut self,
         form: &'static str,
@@ -203,8 +203,8 @@ impl Judge<'_> {
     }
 }
 
-/// The name of a failure that an instruction may end in that a list takes: what only the device that runs it can say, and what its code
-/// returns.
+/// The name of a failure with which an instruction of an accepted list may end: an error that only the device can find when it runs the
+/// instruction, or an error of the function.
 fn may_fail(cause: &Cause) -> Option<&'static str> {
     match cause {
         Cause::Device(DeviceError::HostFunction { .. }) => Some("HostFunction"),
@@ -215,7 +215,7 @@ fn may_fail(cause: &Cause) -> Option<&'static str> {
     }
 }
 
-/// The name of what a list refuses an instruction with.
+/// The name of the error with which a list refuses an instruction.
 fn refusal(error: &BuildError) -> &'static str {
     match error {
         BuildError::Op(_) => "Op",
@@ -233,7 +233,7 @@ fn refusal(error: &BuildError) -> &'static str {
     }
 }
 
-/// The name of what an engine refuses a list with.
+/// The name of the error with which an engine refuses a list.
 fn refused_by(error: &Error) -> &'static str {
     match error {
         Error::NeverWritten { .. } => "NeverWritten",

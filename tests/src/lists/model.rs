@@ -1,14 +1,14 @@
-//! What a list leaves in its tensors: each instruction run to its end before the next, over plain vectors.
+//! The expected values of the tensors of a list: each instruction runs to its end before the next, over plain vectors.
 
 use streamvm::instructions::Role;
 use streamvm::{Access, Op};
 
 use super::drawn::{Declared, Drawn, Scene, What};
 
-/// What nothing has written, and what was computed of that.
+/// An element that was never written, or that was computed from such an element.
 const UNKNOWN: f32 = f32::NAN;
 
-/// The values of all storages. Knows nothing of places, streams or devices.
+/// The values of all storages. The model has no places, streams or devices.
 pub struct Model<'s> {
     scene: &'s Scene,
     /// By owner; `None` before the first write and after a release.
@@ -16,29 +16,29 @@ pub struct Model<'s> {
 }
 
 impl<'s> Model<'s> {
-    /// Nothing is written.
+    /// A model in which no storage is written.
     pub fn new(scene: &'s Scene) -> Model<'s> {
         Model { scene, storages: vec![None; scene.tensors.len()] }
     }
 
-    /// Whether anything was written to the storage of an owner, and not released.
+    /// Was the storage of an owner written, and not released since?
     pub fn is_written(&self, owner: usize) -> bool {
         self.storages[owner].is_some()
     }
 
-    /// Whether the storage of an owner may hold this: all elements that are known are equal.
+    /// Are the found elements of an owner possible? All elements that the model knows must be equal.
     pub fn may_hold(&self, owner: usize, elements: &[f32]) -> bool {
         let alike = |(known, found): (&f32, &f32)| known.is_nan() || known == found;
         let known = self.storages[owner].as_deref().unwrap_or_default();
         known.len() == elements.len() && known.iter().zip(elements).all(alike)
     }
 
-    /// What the storage of an owner holds, for people.
+    /// The values of the storage of an owner, as text.
     pub fn told(&self, owner: usize) -> String {
         format!("{:?}", self.storages[owner])
     }
 
-    /// Runs an instruction, which a builder has let through.
+    /// Runs an instruction that was accepted.
     pub fn run(&mut self, drawn: &Drawn) {
         let Drawn { what, uses, .. } = drawn;
         let inputs: Vec<Vec<f32>> =
@@ -83,7 +83,7 @@ impl<'s> Model<'s> {
     }
 }
 
-/// One element of what a kernel writes.
+/// Computes one element of the output of a kernel.
 fn computed(op: Op, inputs: &[Vec<f32>], at: usize) -> f32 {
     match op {
         Op::Neg => -inputs[0][at],
@@ -95,12 +95,13 @@ fn computed(op: Op, inputs: &[Vec<f32>], at: usize) -> f32 {
     }
 }
 
-/// One element of what a drawn function writes: all that it reads, and what was there. Kept small, so that no rounding shows.
+/// Computes one element that a drawn function writes, from the sum of the elements that it reads and the old element. Values are kept
+/// small, so that all f32 arithmetic is exact.
 pub(super) fn function(sum: f32, before: f32) -> f32 {
     (sum + before + 1.0) % 64.0
 }
 
-/// All elements together, in order.
+/// The sum of all elements, in order.
 pub(super) fn sum<'a>(elements: impl Iterator<Item = &'a f32>) -> f32 {
     elements.fold(0.0, |sum, element| (sum + element) % 64.0)
 }

@@ -1,4 +1,4 @@
-//! The turn of pushed functions: every way to push one, on every pool, with a failure among them.
+//! The turn of pushed functions: every way to push a function, on every pool, with one failure.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use super::turns::{Hand, Load, ON_PURPOSE};
 const POOLS: [Pool; 5] = [Pool::Normal, Pool::Urgent, Pool::CopyIn, Pool::CopyOut, Pool::Inline];
 const PRIORITIES: [Priority; 3] = [Priority::Low, Priority::Normal, Priority::High];
 
-/// A thread of no engine, which completes the handles that it is sent.
+/// A thread outside of any engine, which completes the handles that it receives.
 #[derive(Debug)]
 pub(super) struct Completer {
     handles: Sender<OnComplete>,
@@ -27,14 +27,14 @@ impl Completer {
         Completer { handles, thread }
     }
 
-    /// Ends it, once no engine has a function that would send it something.
+    /// Ends the thread. Call it once no engine has a function left that would send a handle.
     pub(super) fn end(self) {
         drop(self.handles);
         self.thread.join().expect("completing a handle does not panic");
     }
 }
 
-/// Adds one by a look and a store, so that without order additions are lost.
+/// Adds one by a separate load and store, so that unordered additions would be lost.
 fn adds(number: &Arc<AtomicU64>) -> impl Fn() -> Result<(), FnError> + Send + Sync + 'static {
     let number = number.clone();
     move || {
@@ -45,7 +45,7 @@ fn adds(number: &Arc<AtomicU64>) -> impl Fn() -> Result<(), FnError> + Send + Sy
     }
 }
 
-/// The ticket says that what fails on purpose has failed.
+/// Checks that the ticket reports the intended failure.
 fn failed(ticket: &Ticket<'_>) {
     match ticket.wait() {
         Err(Error::Failed(failure)) => assert!(failure.to_string().contains(ON_PURPOSE), "{failure}"),
@@ -94,7 +94,7 @@ impl Load {
         Ok(Some(latency))
     }
 
-    /// A function fails, what reads its variable is skipped, a clean-up runs all the same, and a write heals.
+    /// A function fails, the function that reads its variable is skipped, a clean-up still runs, and a write heals the variable.
     fn fails_and_is_healed<'vm>(
         &'vm self,
         number: &Arc<AtomicU64>,
@@ -109,7 +109,7 @@ impl Load {
         self.vm.wait(&var)?;
         failed(&fails);
         failed(&skipped);
-        // It has run, and what it keeps has failed before it.
+        // The clean-up has run, and its variable failed before it.
         let _ = cleans.wait();
         assert_eq!(
             number.load(Ordering::Relaxed) - before,

@@ -1,11 +1,11 @@
-//! Latencies by a histogram of fixed size: measuring for hours takes no memory.
+//! Latencies in a histogram of fixed size, so that measuring for hours takes no more memory.
 
 use std::time::Duration;
 
-/// Buckets per power of two: a percentile is right to 1 part in 32.
+/// Buckets per power of two: a percentile is exact to 1 part in 32.
 const STEPS: usize = 32;
 
-/// How often each latency was seen. Buckets grow with the latency, after HdrHistogram (Tene 2012).
+/// Number of latencies per bucket. Buckets grow with the latency, as in HdrHistogram (Tene 2012).
 #[derive(Clone, Debug)]
 pub struct Latencies {
     buckets: Vec<u64>,
@@ -19,7 +19,7 @@ impl Default for Latencies {
     }
 }
 
-/// The bucket of a number of nanoseconds: below 32 exact, above by the five bits behind the highest.
+/// The bucket of a number of nanoseconds: exact below 32; above, the five bits after the highest one select it.
 fn bucket(nanos: u64) -> usize {
     let bits = 63 - (nanos | 1).leading_zeros() as usize;
     match bits.checked_sub(5) {
@@ -37,7 +37,7 @@ fn upper(bucket: usize) -> u64 {
 }
 
 impl Latencies {
-    /// Counts one.
+    /// Counts one latency.
     pub fn add(&mut self, latency: Duration) {
         let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX >> 1).min(u64::MAX >> 1);
         self.buckets[bucket(nanos)] += 1;
@@ -45,24 +45,24 @@ impl Latencies {
         self.most = self.most.max(latency);
     }
 
-    /// Adds what `other` has counted.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Latencies) {
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(mine, theirs)| *mine += theirs);
         self.count += other.count;
         self.most = self.most.max(other.most);
     }
 
-    /// How many were counted.
+    /// Number of counted latencies.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The longest.
+    /// The longest latency.
     pub fn most(&self) -> Duration {
         self.most
     }
 
-    /// The latency that `part` of all (0 to 1) do not exceed, rounded up to its bucket.
+    /// The latency that the share `part` of all (0 to 1) does not exceed, rounded up to its bucket.
     pub fn percentile(&self, part: f64) -> Duration {
         let rank = ((self.count as f64 * part).ceil() as u64).clamp(1, self.count.max(1));
         let mut seen = 0;

@@ -1,7 +1,11 @@
-//! A mixed load through the public API, and what is measured while it runs: for programs that run for minutes.
+//! A mixed load through the public API, with measurements, for programs that run for minutes.
 //!
-//! `soak` watches that nothing grows; `stress` runs the same load under sanitizers. Every turn checks its results, so a
-//! wrong number ends the program like a crash would.
+//! Layer: uses `support`; is used by the programs `soak` and `stress`.
+//!
+//! Main types: a [`Load`] is an engine under load, and runs one [`Turn`] after another; [`Latencies`] counts how long they took.
+//!
+//! `soak` checks that nothing grows; `stress` runs the same load under sanitizers. Every turn checks its results, so a wrong value ends the
+//! program like a crash.
 
 mod functions;
 mod latencies;
@@ -10,7 +14,7 @@ mod turns;
 pub use latencies::Latencies;
 pub use turns::{Counts, Load, Turn};
 
-/// Bytes of this process that lie in memory, as the system counts them. `None` where it does not say.
+/// Resident memory of this process in bytes; `None` if the system does not report it.
 pub fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,7 +1,7 @@
-//! The turns of the load: each a small program with a known result.
+//! The turns of the load: each is a small program with a known result.
 //!
-//! Several threads take turns on one engine. They share one tensor, which any of them replaces, and a variable that
-//! guards a plain number: were order not kept, the sum would come out wrong.
+//! Several threads take turns on one engine. They share one tensor, which every thread replaces, and a variable that guards a plain number:
+//! without order the sum would be wrong.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,18 +10,19 @@ use std::time::{Duration, Instant};
 use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Op, Params, Place, Tensor, Ticket, Var, Vm};
 
 use super::functions::Completer;
-use crate::{Random, block_on};
+use crate::support::patience::block_on;
+use crate::support::random::Random;
 
-/// What functions that panic on purpose say.
+/// The text of panics and errors that functions cause on purpose.
 pub(super) const ON_PURPOSE: &str = "on purpose";
 
-/// Tensors that a thread keeps, so that memory is freed in another order than it was taken.
+/// Tensors that a thread keeps, so that memory is freed in another order than it was allocated.
 const KEPT: usize = 16;
 
-/// Lanes in use, per device.
+/// Lanes in use per device.
 const LANES: u32 = 3;
 
-/// What a turn did.
+/// The work of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
     /// Eager operations.
@@ -38,13 +39,13 @@ pub enum Turn {
     Callback,
     /// Work around a barrier.
     Barrier,
-    /// An update of what all threads share.
+    /// An update of the state that all threads share.
     Shared,
     /// Functions that are pushed to workers.
     Functions,
 }
 
-/// Every turn, as often as it comes up.
+/// All turns; a turn that comes up more often is listed more than once.
 const TURNS: [Turn; 14] = [
     Turn::Eager,
     Turn::Eager,
@@ -62,12 +63,12 @@ const TURNS: [Turn; 14] = [
     Turn::Functions,
 ];
 
-/// What happened so far.
+/// Counts of events so far.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Turns taken.
     pub turns: AtomicU64,
-    /// Failures that were caused and seen.
+    /// Failures that were caused and observed.
     pub failures: AtomicU64,
     /// Callbacks that ran.
     pub callbacks: AtomicU64,
@@ -78,19 +79,19 @@ pub struct Counts {
 pub struct Load {
     pub(super) vm: Vm,
     devices: Vec<DeviceId>,
-    /// Any thread reads it and replaces it.
+    /// The tensor that every thread reads and replaces.
     common: Mutex<Tensor>,
-    /// Guards `guarded` in the engine's order.
+    /// Orders the accesses to `guarded`.
     var: Var,
-    /// Read and written apart by instructions that declare `var`: without order, updates are lost.
+    /// Loaded and stored separately by instructions that declare `var`: without order, updates would be lost.
     guarded: Arc<AtomicU64>,
     updates: AtomicU64,
     pub(super) completer: Completer,
-    /// What happened so far.
+    /// Counts so far.
     pub counts: Arc<Counts>,
 }
 
-/// What one thread keeps between its turns.
+/// The state of one thread between its turns.
 #[derive(Debug)]
 pub(super) struct Hand {
     pub(super) random: Random,
@@ -101,7 +102,7 @@ impl Load {
     /// A load over every device of `vm`.
     ///
     /// # Errors
-    /// The engine gives no memory for the tensor that is shared.
+    /// The engine cannot allocate the shared tensor.
     pub fn new(vm: Vm) -> Result<Load, Error> {
         let devices = vm.devices().iter().map(|device| device.id).collect();
         let common = Mutex::new(vm.tensor(&[0.0_f32; 64], &[64])?.to(DeviceId::cpu(0))?);
@@ -114,14 +115,13 @@ impl Load {
         &self.vm
     }
 
-    /// Takes turns until `go_on` says no; `seen` gets the time from submission to the end of waiting of each turn that
-    /// waits.
+    /// Takes turns until `go_on` returns false. `seen` gets the time from submission to the end of waiting, for each turn that waits.
     ///
     /// # Errors
     /// An error of the engine that the load did not cause.
     ///
     /// # Panics
-    /// When a result is wrong.
+    /// If a result is wrong.
     pub fn run(
         &self,
         seed: u64,
@@ -140,13 +140,13 @@ impl Load {
         Ok(())
     }
 
-    /// Waits for everything and checks what the threads shared.
+    /// Waits for everything and checks the shared state.
     ///
     /// # Errors
     /// An error of the engine.
     ///
     /// # Panics
-    /// When an update was lost.
+    /// If an update was lost.
     pub fn settle(&self) -> Result<(), Error> {
         self.vm.wait_all()?;
         let (found, made) = (self.guarded.load(Ordering::Relaxed), self.updates.load(Ordering::Relaxed));
@@ -154,10 +154,10 @@ impl Load {
         Ok(())
     }
 
-    /// Ends the engine.
+    /// Shuts the engine down.
     ///
     /// # Errors
-    /// It is not over within `deadline`, or something failed that nobody saw.
+    /// The engine has not shut down within `deadline`, or a failure was never reported.
     pub fn end(self, deadline: Duration) -> Result<(), Error> {
         let Load { vm, completer, .. } = self;
         let ended = vm.shutdown(deadline);
@@ -183,7 +183,7 @@ impl Load {
         *hand.random.pick(&self.devices)
     }
 
-    /// A size that changes classes of the allocator.
+    /// A random size that crosses the size classes of the allocator.
     fn size(hand: &mut Hand) -> usize {
         1 + hand.random.below(3000)
     }
@@ -242,7 +242,7 @@ impl Load {
         let mut tensor = self.vm.tensor(&values, &[size])?;
         for _ in 0..1 + hand.random.below(3) {
             let (device, by_host) = (self.device(hand), hand.random.once_in(2));
-            // Not every pair of devices copies to the other directly.
+            // Not every pair of devices supports direct copies.
             if by_host || tensor.place().device().is_some_and(|from| from.kind != device.kind) {
                 tensor = tensor.to(Place::Host)?;
             }
@@ -265,7 +265,7 @@ impl Load {
             Err(ON_PURPOSE.into())
         })?;
         let reader = b.neg(&x)?;
-        // A write of all of it heals.
+        // A write of the whole tensor heals it.
         b.fill_into(&x, 2.0)?;
         let healed = b.neg(&x)?;
         let ticket = self.vm.submit(b.finish())?;
@@ -293,7 +293,7 @@ impl Load {
         b.release(&last);
         let latency = self.timed(b)?;
         assert!(host.to_vec::<f64>()?.iter().all(|value| *value == 16.0));
-        // Some of what was kept goes at once, while others may still use it.
+        // Some of the kept tensors are dropped at once, while other instructions may still use them.
         let rest = hand.random.below(hand.kept.len() + 1);
         hand.kept.truncate(rest);
         Ok(Some(latency))
@@ -306,7 +306,7 @@ impl Load {
         let kept = x.clone();
         x.on_passed(move |outcome| {
             assert!(outcome.is_ok(), "{outcome:?}");
-            // The last handle of a tensor may go on any thread.
+            // The last handle of a tensor may be dropped on any thread.
             drop(kept);
             counts.callbacks.fetch_add(1, Ordering::Relaxed);
         })?;

@@ -1,4 +1,4 @@
-//! Which engines programs run on, and how programs are drawn.
+//! The engines that run programs, and how programs are drawn for them.
 
 use proptest::collection::vec;
 use proptest::prelude::any;
@@ -8,32 +8,33 @@ use streamvm::{Capabilities, EngineKind, Mode, SoftSyncMode, Vm};
 
 use super::step::described;
 use super::{Step, run_all};
-use crate::{HANG, within_time};
+use crate::support::many::HANG;
+use crate::support::patience::within_time;
 
-/// An engine to check against the inline one.
+/// An engine to compare with the inline one.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Which rule finds the waits.
+    /// The rule that finds the waits.
     pub soft_sync: SoftSyncMode,
-    /// Whether the scheduler decides every order across streams.
+    /// Are all waits across streams host waits, which the scheduler makes?
     pub host_waits_only: bool,
     /// Thread contexts per device; `None` for the default.
     pub cpu_threads: Option<usize>,
-    /// Instructions pending; `None` for the default.
+    /// Most pending instructions; `None` for the default.
     pub max_instructions: Option<u64>,
-    /// Whether one pool or several run what is for workers.
+    /// One pool of workers, or several.
     pub engine: EngineKind,
     /// Workers of a pool; `None` for the default.
     pub workers: Option<usize>,
-    /// Programs at a time, each on a thread of its own.
+    /// Number of programs at a time, each on its own thread.
     pub submitters: usize,
 }
 
-/// Memory of each device in bytes: tight for what a program keeps alive, so that memory is reused all the time.
+/// Memory of each device in bytes: little for the tensors that a program keeps, so that memory is reused all the time.
 const MEMORY: u64 = 768 << 10;
 
 impl Config {
-    /// The engine as it comes, one submitter.
+    /// The default engine, with one submitter.
     pub const DEFAULT: Config = Config {
         soft_sync: SoftSyncMode::Minimal,
         host_waits_only: false,
@@ -66,12 +67,12 @@ impl Config {
     }
 }
 
-/// Draws `cases` sets of programs and compares what they do on the engine of `config` with what they do inline.
+/// Draws `cases` sets of programs and compares their runs on the engine of `config` with inline runs.
 ///
 /// The draw is the same each time; `STREAMVM_SEED` sets another, `STREAMVM_CASES` multiplies the number of cases.
 ///
 /// # Panics
-/// When a run differs, with the seed and the smallest programs found.
+/// If a run differs, with the seed and the smallest programs found.
 pub fn check(cases: u32, config: &Config) {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seed = number("STREAMVM_SEED").unwrap_or(1);

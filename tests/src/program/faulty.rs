@@ -1,7 +1,7 @@
-//! Scripts on devices that fail, with faults drawn from the script's seed.
+//! Runs scripts on failing devices, with faults drawn from the script's seed. Two properties are checked in separate kinds of runs:
 //!
-//! Two questions, asked in two kinds of runs. *Safety*: whatever fails, nothing wrong is ever read as right. *Liveness*:
-//! once the faults stop, the same engine does the same script as if nothing had been.
+//! * *Safety*: whatever fails, no wrong value is ever read without an error.
+//! * *Liveness*: once the faults stop, the same engine runs the same script as if there had been no faults.
 
 use std::sync::Arc;
 
@@ -13,8 +13,7 @@ use super::judge::{Failing, Verdict, engine, oracle};
 use super::script::{Script, caught};
 use super::{Machine, Seen};
 
-/// Faults, each with its chance at a call: often enough that most scripts meet some, seldom enough that most of a script
-/// still runs.
+/// Faults, each with its probability per call: high enough that most scripts meet some, low enough that most of a script still runs.
 const FAULTS: [(Point, Fault, f64); 14] = [
     (Point::Launch, Fault::Error, 0.02),
     (Point::Launch, Fault::Panic, 0.01),
@@ -37,16 +36,16 @@ fn plan(script: &Script) -> Arc<FaultPlan> {
     for (point, fault, chance) in FAULTS {
         let rule = Rule::new(point, fault.clone()).chance(chance);
         let sims = (0..Machine::SIMS.others).map(|index| rule.clone().device(DeviceId::sim(index)));
-        // What runs at once has failed by the time that the call returns.
+        // A device that runs commands within their calls has no late failures, so only simulated devices get this rule.
         let rules: Vec<Rule> = if matches!(fault, Fault::Late) { sims.collect() } else { vec![rule] };
         rules.into_iter().for_each(|rule| plan.add(rule).expect("the fault fits the point"));
     }
-    // One is what the out-of-memory ladder gets over.
+    // OOM recovery must get over a single failed allocation.
     plan.add(Rule::new(Point::Allocate, Fault::OutOfMemory).nth(script.seed % 8)).expect("the fault fits the point");
     plan
 }
 
-/// Runs `script` on `vm` and gives what was seen, or how it was refused.
+/// Runs `script` on `vm` and returns what was observed, or the error with which the engine refused it.
 fn seen(script: &Script, vm: &Vm, plan: &FaultPlan) -> Result<Seen, Verdict> {
     let fired = || plan.fired().iter().map(|fired| format!("\n  {fired:?}")).collect::<String>();
     let refused = |text| Verdict { failing: Failing::Refused, text: format!("{text}; the faults were:{}", fired()) };
@@ -58,15 +57,16 @@ fn build(script: &Script, plan: &Arc<FaultPlan>, mode: Mode) -> Result<Vm, Verdi
         .map_err(|text| Verdict { failing: Failing::Refused, text })
 }
 
-/// Safety: what `script` shows while devices fail is what the oracle shows, or an error. Gives how many faults it met.
+/// Checks safety: everything that `script` shows while devices fail is what the oracle shows, or an error. Returns the number of faults
+/// met.
 ///
 /// # Errors
-/// What does not hold.
+/// The property that does not hold.
 pub fn safe(script: &Script) -> Result<usize, Verdict> {
     let (plan, expected) = (plan(script), oracle(script)?);
     let vm = build(script, &plan, Mode::Simulated { seed: script.seed })?;
     let seen = seen(script, &vm, &plan)?;
-    // A command that is dropped never writes, and the device rightly says so of who reads after it.
+    // A dropped command never writes, so the detector rightly reports the reads of its output.
     if let Some(race) = vm.races().into_iter().find(|race| race.kind != FindingKind::NeverWritten) {
         return Err(Verdict { failing: Failing::Race, text: race.to_string() });
     }
@@ -76,11 +76,11 @@ pub fn safe(script: &Script) -> Result<usize, Verdict> {
     }
 }
 
-/// Liveness: `script` ends while devices fail, and once they have stopped to, the same engine runs it as if they never had.
-/// Gives how many faults it met.
+/// Checks liveness: `script` ends while devices fail, and once the faults have stopped, the same engine runs it as if there had been none.
+/// Returns the number of faults met.
 ///
 /// # Errors
-/// What does not hold.
+/// The property that does not hold.
 pub fn goes_on(script: &Script, mode: Mode) -> Result<usize, Verdict> {
     let (plan, expected) = (plan(script), oracle(script)?);
     let vm = build(script, &plan, mode)?;

@@ -1,5 +1,8 @@
-//! What must hold of a script: run by the simulated engine, it is as if each instruction had run to its end before the
-//! next, no race is in what was issued, and the verifier finds every dependence ordered.
+//! The properties of a script on the simulated engine:
+//!
+//! * it shows the same as if each instruction had run to its end before the next;
+//! * the race detector finds no race in the issued commands;
+//! * the verifier finds every dependence ordered.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,32 +15,32 @@ use streamvm_verify::{Trace, verify};
 use super::script::{Lists, Script, caught};
 use super::{Machine, Seen, Shrunk, shrink};
 
-/// Memory of the devices of the oracle: more than any script needs, as it never reuses what is pending.
+/// Memory of the devices of the oracle: more than any script needs, since the oracle need not reuse memory of pending instructions.
 const ROOMY: u64 = 4 << 20;
 
-/// How a script fails.
+/// The property that a script violates.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Failing {
-    /// The engine refused what it may not refuse, or panicked.
+    /// The engine refused a step that no engine may refuse, or panicked.
     Refused,
-    /// Something was seen that the oracle does not show.
+    /// An observation differs from the oracle's.
     Differs,
-    /// The race detector found something.
+    /// The race detector reported a finding.
     Race,
-    /// The verifier finds a dependence that nothing orders.
+    /// The verifier found an unordered dependence.
     Unordered,
 }
 
-/// A script that fails.
+/// The failure of a script.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// How.
+    /// The violated property.
     pub failing: Failing,
-    /// In words.
+    /// The details, as text.
     pub text: String,
 }
 
-/// What a script that holds was made of.
+/// Statistics of a script that passed.
 #[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// Instructions.
@@ -48,12 +51,12 @@ pub struct Counts {
     pub excess: u64,
     /// Instructions that workers ran.
     pub on_workers: u64,
-    /// Pools that had any.
+    /// Number of pools that ran any.
     pub pools: u64,
 }
 
 impl Counts {
-    /// Adds those of another script.
+    /// Adds the counts of another script.
     pub fn add(&mut self, other: Counts) {
         self.instructions += other.instructions;
         self.waits += other.waits;
@@ -63,10 +66,10 @@ impl Counts {
     }
 }
 
-/// Runs `script` with a rule of the engine broken, or none, and judges it.
+/// Runs `script` with one rule of the engine broken, or none, and checks it.
 ///
 /// # Errors
-/// What does not hold.
+/// The property that does not hold.
 pub fn judge(script: &Script, mutant: Option<Mutant>) -> Result<Counts, Verdict> {
     judge_with(script, mutant, None)
 }
@@ -85,7 +88,7 @@ fn judged(script: &Script, mutant: Option<Mutant>, lists: Option<Lists>) -> Resu
         let seen = script.play(&vm, Machine::SIMS, true, lists);
         let streams = vm.stats().streams.into_iter();
         let pools = streams.filter(|at| at.stream.stream_type == StreamType::Workers).map(|at| at.instructions);
-        // What was found says more than the panic that it led to.
+        // Findings are returned first, since they say more than a panic that follows from them.
         Ok((seen, vm.races(), pools.filter(|count| *count > 0).collect::<Vec<_>>()))
     })
     .map_err(verdict(Failing::Refused))?;
@@ -100,11 +103,11 @@ fn judged(script: &Script, mutant: Option<Mutant>, lists: Option<Lists>) -> Resu
     Ok(Counts { on_workers: pools.iter().sum(), pools: pools.len() as u64, ..counts })
 }
 
-/// Runs `script` on CUDA devices, on an engine with threads and with a rule of it broken, or none, and compares what is seen
-/// with what the oracle shows. What is the matter inside the devices is for whoever stands in for their driver to say.
+/// Runs `script` on CUDA devices, on a threaded engine with one rule broken, or none, and compares the observations with the oracle's. The
+/// driver that stands in for NVIDIA's checks what happens inside the devices.
 ///
 /// # Errors
-/// What does not hold.
+/// The property that does not hold.
 pub fn judge_on_cuda(script: &Script, machine: Machine, mutant: Option<Mutant>) -> Result<(), Verdict> {
     let verdict = |failing| move |text| Verdict { failing, text };
     let setup = script.setup;
@@ -135,7 +138,7 @@ pub fn judge_on_cuda(script: &Script, machine: Machine, mutant: Option<Mutant>) 
     seen.difference(&expected).map_or(Ok(()), |difference| Err(verdict(Failing::Differs)(difference)))
 }
 
-/// What every engine must show of `script`.
+/// The observations that every engine must give for `script`.
 pub(super) fn oracle(script: &Script) -> Result<Seen, Verdict> {
     oracle_of(script, Machine::SIMS)
 }
@@ -147,7 +150,7 @@ fn oracle_of(script: &Script, machine: Machine) -> Result<Seen, Verdict> {
     seen.map_err(|text| Verdict { failing: Failing::Refused, text: format!("the oracle: {text}") })
 }
 
-/// The engine that a script is judged on.
+/// The engine on which a script is checked.
 pub(super) fn engine(script: &Script, mutant: Option<Mutant>) -> VmBuilder {
     let (setup, machine) = (script.setup, Machine::SIMS);
     let mut builder = Vm::builder()
@@ -174,7 +177,7 @@ pub(super) fn engine(script: &Script, mutant: Option<Mutant>) -> VmBuilder {
     }
 }
 
-/// Shrinks a script that fails, and tells all about it: the seed, the program, and the lists that it submitted.
+/// Shrinks a failing script, and describes the failure: the seed, the program, and the submitted lists.
 pub fn explain(script: &Script, verdict: Verdict, mutant: Option<Mutant>) -> String {
     let (turns, threads) = (script.turns.len(), script.threads());
     let kind = verdict.failing;
@@ -192,7 +195,7 @@ pub fn explain(script: &Script, verdict: Verdict, mutant: Option<Mutant>) -> Str
     )
 }
 
-/// A trace in memory.
+/// A trace that is written to memory.
 #[derive(Clone, Default)]
 struct Buffer(Arc<Mutex<Vec<u8>>>);
 
@@ -208,12 +211,12 @@ impl Write for Buffer {
 }
 
 impl Buffer {
-    /// Has the verifier judge what was written.
+    /// Lets the verifier check the written trace.
     fn judge(&self) -> Result<Counts, String> {
         let text = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let trace = Trace::read(text.as_slice()).map_err(|error| format!("the trace is not well formed: {error}"))?;
         let report = verify(&trace).map_err(|error| error.to_string())?;
-        // No view of these programs has so many pieces that it is recorded as its hull.
+        // No view of these programs has so many pieces that the trace records its hull, so undecided pairs count as failures too.
         if !report.is_ok() || !report.undecided.is_empty() {
             return Err(report.to_string());
         }

@@ -1,22 +1,22 @@
-//! Which devices a program runs on.
+//! The devices on which a program runs.
 
 use streamvm::{DeviceId, DeviceKind, Place};
 
-/// The devices of an engine, as programs number them: first the CPU devices, then those that run commands later.
+/// The devices of an engine, as programs number them: first the CPU devices, then the devices that run commands later.
 ///
-/// A program names devices by number, so that it runs on another machine unchanged: the inline oracle has a CPU device
-/// in the place of each of the others.
+/// A program names devices by number, so that it runs on another machine unchanged. The inline oracle has a CPU device in place of each of
+/// the other devices.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
-    /// CPU devices.
+    /// Number of CPU devices.
     pub cpus: u32,
-    /// Devices behind them.
+    /// Number of other devices, which come after the CPU devices.
     pub others: u32,
-    /// Their kind.
+    /// The kind of the other devices.
     pub kind: DeviceKind,
-    /// Whether CPU devices stand in for the others.
+    /// Do CPU devices stand in for the other devices?
     pub stand_ins: bool,
-    /// Whether programs leave out the ops whose results differ by rounding from device to device.
+    /// Do programs leave out ops whose results differ by rounding from device to device?
     pub exact: bool,
 }
 
@@ -27,22 +27,22 @@ impl Machine {
     /// Two CPU devices and two simulated ones.
     pub const SIMS: Machine = Machine { others: 2, kind: DeviceKind::Sim, ..Machine::CPUS };
 
-    /// Two CPU devices and so many CUDA devices.
+    /// Two CPU devices and this many CUDA devices.
     pub const fn cuda(devices: u32) -> Machine {
         Machine { others: devices, kind: DeviceKind::Cuda, ..Machine::CPUS }
     }
 
-    /// Without the ops whose results differ by rounding from device to device.
+    /// The same machine without ops whose results differ by rounding from device to device.
     pub fn exact(self) -> Machine {
         Machine { exact: true, ..self }
     }
 
-    /// The same devices by number, all of them CPUs.
+    /// The same devices by number, all of them CPU devices.
     pub fn stand_ins(self) -> Machine {
         Machine { stand_ins: true, ..self }
     }
 
-    /// How many devices there are.
+    /// Number of devices.
     pub fn devices(self) -> u32 {
         self.cpus + self.others
     }
@@ -62,7 +62,7 @@ impl Machine {
         (0..self.devices()).map(move |number| self.device(number))
     }
 
-    /// The place that a byte names: the host for a fourth of them.
+    /// The place that a byte draws: the host for a fourth of the bytes.
     pub fn place(self, byte: u8) -> Place {
         match u32::from(byte) % 4 {
             0 => Place::Host,
@@ -70,7 +70,7 @@ impl Machine {
         }
     }
 
-    /// The device that a byte names: often the first, and none of the CPUs half of the time where there are others.
+    /// The device that a byte draws: often the first of its kind; one of the other devices half of the time, if there are any.
     pub fn compute(self, byte: u8) -> DeviceId {
         let others = self.others > 0 && byte & 0b1_0000 != 0;
         let second = u32::from(byte % 4 == 3);
@@ -78,18 +78,18 @@ impl Machine {
         self.device(number)
     }
 
-    /// The device in whose order a function runs that touches no tensor: a GPU has none of its own.
+    /// The device that orders a function without tensors. A GPU runs no callers' functions, so the first CPU device does.
     pub fn calls(self, device: DeviceId) -> DeviceId {
         let on_gpu = self.kind == DeviceKind::Cuda && !self.is_cpu(device);
         if on_gpu { self.device(0) } else { device }
     }
 
-    /// Whether callers' functions may touch tensors of this place.
+    /// May callers' functions access tensors of this place?
     pub fn is_host_reachable(self, place: Place) -> bool {
         place.device().is_none_or(|device| self.is_cpu(device))
     }
 
-    /// By number and not by kind: a stand-in behaves like what it stands for.
+    /// Decided by number and not by kind, since a stand-in behaves like the device that it stands for.
     fn is_cpu(self, device: DeviceId) -> bool {
         (0..self.cpus).any(|number| self.device(number) == device)
     }

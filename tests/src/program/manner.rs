@@ -1,4 +1,4 @@
-//! How a step pushes a function: for which device, on which pool, how urgently, and whether as a clean-up.
+//! The options with which a step pushes a function: device, pool, priority, and whether it is a clean-up.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use streamvm::{DeviceId, Pool, Priority, Pusher, Vm};
 use super::Machine;
 use super::step::Step;
 
-/// Of both, every one.
+/// All pools and all priorities.
 const POOLS: [Pool; 5] = [Pool::Normal, Pool::Urgent, Pool::CopyIn, Pool::CopyOut, Pool::Inline];
 const PRIORITIES: [Priority; 3] = [Priority::Low, Priority::Normal, Priority::High];
 
-/// A manner of pushing.
+/// The options of a push.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Manner {
     device: DeviceId,
@@ -21,7 +21,7 @@ pub(super) struct Manner {
 }
 
 impl Manner {
-    /// What the bytes of a step say.
+    /// The options that the bytes of a step draw.
     pub(super) fn of([_, a, b, c, flags]: Step, machine: Machine) -> Manner {
         Manner {
             device: machine.device(u32::from(b >> 6)),
@@ -31,7 +31,7 @@ impl Manner {
         }
     }
 
-    /// What pushes so.
+    /// A pusher with these options.
     pub(super) fn pusher(self, vm: &Vm) -> Pusher<'_> {
         vm.pusher().device(self.device).pool(self.pool).priority(self.priority).clean_up(self.clean_up)
     }

@@ -1,17 +1,21 @@
-//! Random programs: one description, run on any engine, with everything that can be seen of the run as the result.
+//! Random programs: one description that runs on any engine and gives everything observable of the run.
 //!
-//! A program is a list of steps of five bytes each, so that every byte string is a program and proptest shrinks it
-//! well. What a step means is decided while it runs, by the bytes and by what is alive then, never by time or by the
-//! engine: two engines that are right give equal [`Seen`]s.
+//! Layer: uses `support`; is used by the programs and suites that run random programs.
+//!
+//! Main types: a [`Step`] is one operation of a program; a [`Script`] is a program of several threads; [`Seen`] is everything observable of
+//! a run.
+//!
+//! A program is a list of steps of five bytes each, so that every byte string is a program and proptest shrinks it well. The bytes and the
+//! tensors alive at a step decide its meaning, never time or the engine: two correct engines give equal [`Seen`]s.
 //!
 //! Two harnesses draw and compare programs:
 //!
-//! * [`check`]: threads of their own that run free, on an engine with threads; what is seen is all there is to judge.
-//! * [`Script`] and [`judge()`]: threads that take turns in an order drawn from the seed, on devices that run everything as
-//!   late as they may, under the race detector and the verifier; a failure is a seed, and [`explain`] shrinks it.
-//!   [`safe`] and [`goes_on`] run the same scripts on devices that fail.
+//! * [`check`]: threads that run freely, on an engine with threads; only the observations are compared.
+//! * [`Script`] and [`judge()`]: threads that take turns in an order drawn from the seed, on devices that run everything as late as they
+//!   may, under the race detector and the verifier. A failure is a seed, and [`explain`] shrinks it. [`safe`] and [`goes_on`] run the same
+//!   scripts on devices that fail.
 //!
-//! Invariant of the steps: no element is read that was never written, so that reused memory cannot show.
+//! Invariant of the steps: no element is read that was never written, so that the contents of reused memory cannot show.
 
 mod config;
 mod faulty;

@@ -1,4 +1,4 @@
-//! Running a program on an engine.
+//! Runs a program on an engine.
 
 use std::collections::BTreeMap;
 use std::hint::spin_loop;
@@ -18,19 +18,19 @@ use super::{Lists, Machine};
 /// Edge lengths of the square matrices that programs work on.
 const SIZES: [usize; 3] = [2, 8, 32];
 
-/// Tensors alive at a time; more replace the oldest.
+/// Most tensors alive at a time; a new tensor replaces the oldest.
 const SLOTS: usize = 16;
 
-/// Variables of a program.
+/// Number of variables of a program.
 const VARS: usize = 3;
 
-/// Lanes of each device.
+/// Number of lanes of each device.
 const LANES: u32 = 3;
 
-/// Runs each program on a thread of its own, all on one engine and with the same shared tensors, which they only read.
+/// Runs each program on its own thread, all on one engine and with the same shared tensors, which they only read.
 ///
 /// # Panics
-/// When the engine refuses what no engine may refuse.
+/// If the engine refuses a step that no engine may refuse.
 pub fn run_all(vm: &Vm, programs: &[Vec<Step>]) -> Vec<Seen> {
     let machine = Machine::CPUS;
     let shared = shared_tensors(vm, machine).expect("there is room for the shared tensors");
@@ -47,7 +47,7 @@ pub fn run_all(vm: &Vm, programs: &[Vec<Step>]) -> Vec<Seen> {
     })
 }
 
-/// One matrix of each size on each device, which programs read and never write.
+/// One matrix of each size on each device, which programs only read.
 pub(crate) fn shared_tensors(vm: &Vm, machine: Machine) -> Result<Vec<Tensor>, Error> {
     let pairs = SIZES.iter().flat_map(|n| machine.all().map(|device| (*n, device)));
     pairs.map(|(n, device)| matrix(vm, DType::F32, n, 0.5)?.to(device)).collect()
@@ -71,7 +71,7 @@ fn matrix(vm: &Vm, dtype: DType, n: usize, scale: f32) -> Result<Tensor, Error> 
     }
 }
 
-/// The elements as the `f32` that they are.
+/// The elements, converted to `f32`.
 fn read(tensor: &Tensor) -> Result<Vec<f32>, Error> {
     Ok(match tensor.dtype() {
         DType::F16 => tensor.to_vec::<f16>()?.into_iter().map(f32::from).collect(),
@@ -80,10 +80,11 @@ fn read(tensor: &Tensor) -> Result<Vec<f32>, Error> {
     })
 }
 
-/// Which step wrote each variable last, and which had when a step looked at it. Written by functions, so by the engine's threads.
+/// The step that last wrote each variable, and for each step that looked at a variable, the step that had last written it. Functions write
+/// it, so it is locked.
 type Log = Arc<Mutex<(Vec<usize>, BTreeMap<(usize, usize), usize>)>>;
 
-/// A program at work.
+/// A running program.
 pub(crate) struct Run<'vm> {
     vm: &'vm Vm,
     machine: Machine,
@@ -95,9 +96,9 @@ pub(crate) struct Run<'vm> {
     log: Log,
     tickets: Vec<Ticket<'vm>>,
     tensors: Vec<Contents>,
-    /// Numbers the steps, for names and values.
+    /// Number of the current step, for names and values.
     step: usize,
-    /// The lists that were submitted, as text, where somebody wants to read them.
+    /// The submitted lists as text, if the caller asked for them.
     pub(crate) lists: Option<Lists>,
 }
 
@@ -121,15 +122,15 @@ impl<'vm> Run<'vm> {
     /// Takes one step.
     ///
     /// # Panics
-    /// When the engine refuses what no engine may refuse.
+    /// If the engine refuses a step that no engine may refuse.
     pub(crate) fn next(&mut self, step: Step) {
         self.step += 1;
-        // The last byte: the lane, whether workers run it, and whether the list so far is submitted.
+        // The last byte selects the lane, whether workers run the step, and whether the list so far is submitted.
         self.lane = u32::from(step[4]) % LANES;
         self.builder.set_lane(self.lane);
         self.builder.set_workers(step[4] & 0b1100 == 0b1100);
         match self.take(step) {
-            // The builder refuses some drawn operands (overlaps), on every engine the same.
+            // The builder refuses some drawn operands (overlaps), the same on every engine.
             Ok(()) | Err(Error::Build(_)) => {}
             Err(error) => panic!("step {}, {:?} ({step:?}): {error}", self.step, action(step[0])),
         }
@@ -138,7 +139,7 @@ impl<'vm> Run<'vm> {
         }
     }
 
-    /// Looks at everything that is alive, and collects what can be seen of the run.
+    /// Reads all tensors that are alive, and returns everything observable of the run.
     pub(crate) fn end(&mut self) -> Seen {
         self.flush();
         for tensor in std::mem::take(&mut self.slots) {
@@ -156,7 +157,7 @@ impl<'vm> Run<'vm> {
     /// Submits the list so far.
     ///
     /// # Panics
-    /// When the engine refuses it.
+    /// If the engine refuses it.
     pub(crate) fn flush(&mut self) {
         let list = std::mem::take(&mut self.builder).finish();
         self.builder.set_lane(self.lane);
@@ -172,7 +173,7 @@ impl<'vm> Run<'vm> {
         }
     }
 
-    /// The op, or one like it that every device computes alike.
+    /// The op, or a similar one whose results are equal on every device.
     fn exactly(&self, op: Op) -> Op {
         match op {
             Op::Tanh if self.machine.exact => Op::Abs,
@@ -217,7 +218,7 @@ impl<'vm> Run<'vm> {
             }
             Action::Unary => {
                 let Some(x) = self.view(a, Some(device), c) else { return Ok(()) };
-                // One in four is a cast to a dtype that the step draws, one in four a part with margins instead of the rest.
+                // One in four is a cast to a dtype that the step draws, and one in four cuts a part and pads it back to the full size.
                 let (x, op, params) = match c >> 6 {
                     0 => (x, Op::Cast, Params::to(dtype(c))),
                     1 => {
@@ -235,7 +236,7 @@ impl<'vm> Run<'vm> {
                 self.keep(y);
             }
             Action::Binary | Action::MatMul => {
-                // One in four is a gradient, by rows or by columns.
+                // One in four is a gradient, along rows or columns.
                 let along = Params::over(Axes::new(&[usize::from(c) % 2]).expect("an axis"));
                 let (op, params) = match action(kind) {
                     Action::MatMul => (self.exactly(Op::MatMul), Params::default()),
@@ -300,7 +301,7 @@ impl<'vm> Run<'vm> {
             }
             Action::WaitAll => {
                 self.flush();
-                // The tickets tell what failed.
+                // Failures are reported by the tickets.
                 if let Err(error @ (Error::Shutdown | Error::WouldDeadlock)) = self.vm.wait_all() {
                     return Err(error);
                 }
@@ -318,7 +319,7 @@ impl<'vm> Run<'vm> {
         Ok(())
     }
 
-    /// Builds an instruction, or submits it by an eager call, behind everything built so far.
+    /// Adds an instruction to the list, or submits the list so far and then makes an eager call.
     fn eager_or<T>(
         &mut self,
         eager: bool,
@@ -369,7 +370,7 @@ impl<'vm> Run<'vm> {
         self.vm.call_fn(name, device, uses, function).map(drop)
     }
 
-    /// A function over a variable alone: readers and writers note which write came last.
+    /// A function over one variable: it records the last write of the variable, or itself as the last write.
     fn variable(&mut self, b: u8, c: u8) -> Result<(), Error> {
         let index = usize::from(b) % VARS;
         let (step, note) = (self.step, self.note(index, c.is_multiple_of(3)));
@@ -387,7 +388,7 @@ impl<'vm> Run<'vm> {
         Ok(())
     }
 
-    /// What a function does that uses a variable.
+    /// The body of a function over a variable.
     fn note(&self, index: usize, writes: bool) -> impl FnOnce() + Send + 'static {
         let (log, step) = (self.log.clone(), self.step);
         move || {
@@ -400,8 +401,8 @@ impl<'vm> Run<'vm> {
         }
     }
 
-    /// A function that is pushed to workers, over one variable or two, which may be the same, and tensors, which give it order
-    /// alone: it may read one and write a part of another, on any device. One in eight fails.
+    /// Pushes a function to workers, over one or two variables, which may be the same, and over tensors, which only order it: it may read
+    /// one and write a part of another, on any device. One in eight fails.
     fn push(&mut self, bytes: Step) -> Result<(), Error> {
         let [_, a, b, c, _] = bytes;
         self.flush();
@@ -430,7 +431,7 @@ impl<'vm> Run<'vm> {
         Ok(())
     }
 
-    /// A function that fails: as an error, as a panic, with or without something to poison.
+    /// A function that fails, by an error or a panic, with or without an output to poison.
     fn fail(&mut self, a: u8, c: u8) -> Result<(), Error> {
         let name = format!("failure {}", self.step);
         let Some(target) = self.reachable(a).filter(|_| !c.is_multiple_of(4)) else {
@@ -469,13 +470,13 @@ impl<'vm> Run<'vm> {
         fits.get(usize::from(byte) % fits.len().max(1)).map(|tensor| (*tensor).clone())
     }
 
-    /// One of this program's own tensors, for a function to write.
+    /// One of this program's own tensors that a function can write.
     fn reachable(&self, byte: u8) -> Option<Tensor> {
         let fits: Vec<&Tensor> = self.slots.iter().filter(|t| self.machine.is_host_reachable(t.place())).collect();
         fits.get(usize::from(byte) % fits.len().max(1)).map(|tensor| (*tensor).clone())
     }
 
-    /// A tensor to read on `device`, as it is or as a view of all its elements.
+    /// A tensor to read on `device`, either whole or as a view of all its elements.
     fn view(&self, byte: u8, device: Option<DeviceId>, how: u8) -> Option<Tensor> {
         let on = |t: &&Tensor| device.is_none_or(|device| t.place() == Place::Device(device));
         let fits: Vec<&Tensor> = self.slots.iter().chain(self.shared).filter(on).collect();
@@ -483,7 +484,7 @@ impl<'vm> Run<'vm> {
         Some(if how & 0b1000 == 0 { (*tensor).clone() } else { flipped(tensor) })
     }
 
-    /// Another tensor of the same dtype, shape and place as `x`.
+    /// A second tensor with the dtype, shape and place of `x`.
     fn like(&self, x: &Tensor, byte: u8, how: u8) -> Option<Tensor> {
         let like = |t: &&Tensor| t.place() == x.place() && t.shape() == x.shape() && t.dtype() == x.dtype();
         let fits: Vec<&Tensor> = self.slots.iter().chain(self.shared).filter(like).collect();
@@ -492,7 +493,7 @@ impl<'vm> Run<'vm> {
     }
 }
 
-/// What a function does: half of what is there, or `base`, and all that it reads.
+/// The computation of a function: half of the old element, or `base`, plus all elements that it reads.
 fn combine<T: Element>(
     context: &mut FnContext<'_>,
     reads: usize,
@@ -518,13 +519,13 @@ fn flipped(tensor: &Tensor) -> Tensor {
     tensor.permute(&[1, 0]).expect("a matrix has two axes")
 }
 
-/// Some rows or columns of a matrix.
+/// A view of some rows or columns of a matrix.
 fn cut(tensor: &Tensor, start: u8, how: u8) -> Tensor {
     let (axis, range) = part(tensor, start, how);
     tensor.slice(axis, range).expect("within the matrix")
 }
 
-/// Which axis of a matrix is cut, and what of it stays.
+/// The axis along which a matrix is cut, and the range that stays.
 fn part(tensor: &Tensor, start: u8, how: u8) -> (usize, Range<usize>) {
     let n = tensor.shape().dims()[0];
     let first = usize::from(start) % n;

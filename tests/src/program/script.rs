@@ -1,8 +1,8 @@
-//! Scripts: programs drawn from a seed, of several threads that take turns.
+//! Scripts: programs of several threads that take turns, drawn from a seed.
 //!
-//! Who submits when is a part of the program: real threads hand a baton on, so that the order of submissions is the
-//! script's, whatever the machine does. All threads share one set of tensors, so that what one of them writes is read,
-//! overwritten and dropped by others.
+//! The order of submissions is a part of the program: real threads pass a baton on, so that the script and not the timing of the machine
+//! decides which thread submits next. All threads share one set of tensors, so that a tensor of one thread is read, overwritten and dropped
+//! by others.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,47 +14,46 @@ use super::Machine;
 use super::run::{Run, shared_tensors};
 use super::seen::Seen;
 use super::step::{Step, action};
-use crate::Random;
+use crate::support::random::Random;
 
-/// The most threads of a script.
+/// Most threads of a script.
 const THREADS: usize = 8;
 
-/// The most steps of a script: long enough that memory and lanes are used again and again, short enough that thousands
-/// run in a minute.
+/// Most steps of a script: long enough that memory and lanes are reused, short enough that thousands run in a minute.
 const STEPS: usize = 40;
 
 /// One step, and the thread that takes it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Turn {
-    /// Which thread.
+    /// The number of the thread.
     pub thread: u8,
-    /// What it does.
+    /// The step.
     pub step: Step,
 }
 
-/// How the engine of a script is set up.
+/// Options of the engine that runs a script.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Setup {
-    /// Which rule finds the waits.
+    /// The rule that finds the waits.
     pub soft_sync: SoftSyncMode,
-    /// Whether the scheduler decides every order across streams.
+    /// Are all waits across streams host waits, which the scheduler makes?
     pub host_waits_only: bool,
-    /// Instructions pending; `None` for the default.
+    /// Most pending instructions; `None` for the default.
     pub max_instructions: Option<u64>,
-    /// Bytes of each device's memory.
+    /// Memory of each device in bytes.
     pub memory: u64,
-    /// Whether simulated devices reach no pageable memory.
+    /// Do simulated devices refuse pageable memory?
     pub pinned_only: bool,
-    /// The most bytes that are staged in one piece, for them and for GPUs.
+    /// Most bytes that are staged in one piece, for such devices and for GPUs.
     pub staging_piece: usize,
-    /// Whether one pool or several run what is for workers.
+    /// One pool of workers, or several.
     pub engine: EngineKind,
-    /// The workers of a pool: so many on every machine.
+    /// Workers of a pool: the same number on every machine.
     pub workers: usize,
 }
 
 impl Setup {
-    /// The engine as it comes, with memory for a script that keeps all that it makes.
+    /// The default engine, with memory for a script that keeps all its tensors.
     pub const DEFAULT: Setup = Setup {
         soft_sync: SoftSyncMode::Minimal,
         host_waits_only: false,
@@ -70,16 +69,16 @@ impl Setup {
 /// A program of several threads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Script {
-    /// What it was drawn from; also the seed of the engine that runs it.
+    /// The seed of the script, and of the engine that runs it.
     pub seed: u64,
-    /// The engine.
+    /// The options of the engine.
     pub setup: Setup,
-    /// Every step, in the order in which they are taken.
+    /// All steps, in the order in which they are taken.
     pub turns: Vec<Turn>,
 }
 
 impl Script {
-    /// The script of a seed.
+    /// Draws the script of a seed.
     pub fn draw(seed: u64) -> Script {
         let mut random = Random::new(seed, 0);
         let threads = if random.once_in(3) { 1 } else { 1 + random.below(THREADS) };
@@ -90,7 +89,7 @@ impl Script {
         setup.host_waits_only = random.once_in(8);
         setup.max_instructions = random.once_in(8).then(|| 2 + random.below(6) as u64);
         if random.once_in(2) {
-            // What one list of all steps keeps, what is alive, and what all scripts share: 4 KiB each, 61 at most.
+            // The tensors that one list of all steps keeps, those alive, and those that all scripts share: 4 KiB each, 61 at most.
             setup.memory = 256 << 10;
         }
         let (mut thread, stays) = (0, 1 + random.below(4));
@@ -113,7 +112,7 @@ impl Script {
         Script { seed, setup, turns }
     }
 
-    /// How many threads take turns.
+    /// Number of threads that take turns.
     pub fn threads(&self) -> usize {
         let mut threads: Vec<u8> = self.turns.iter().map(|turn| turn.thread).collect();
         threads.sort_unstable();
@@ -121,10 +120,10 @@ impl Script {
         threads.len()
     }
 
-    /// Runs the script: each thread's turns on a real thread, or all of them on this one.
+    /// Runs the script: the turns of each thread on a real thread, or all turns on the calling thread.
     ///
     /// # Errors
-    /// The text of a panic: an engine refused what no engine may refuse, or a check within it failed.
+    /// The text of a panic: the engine refused a step that no engine may refuse, or a check within it failed.
     pub fn play(&self, vm: &Vm, machine: Machine, threads: bool, lists: Option<Lists>) -> Result<Seen, String> {
         let count = self.turns.iter().map(|turn| usize::from(turn.thread) + 1).max().unwrap_or(0);
         caught(|| {
@@ -151,7 +150,7 @@ impl Script {
 /// The lists that a run submitted, as text.
 pub type Lists = Arc<Mutex<Vec<String>>>;
 
-/// Whose turn it is, and what all threads work on.
+/// The next turn, and the program state that all threads share.
 struct Baton<'vm> {
     state: Mutex<State<'vm>>,
     passed_on: Condvar,
@@ -164,8 +163,8 @@ struct State<'vm> {
 }
 
 impl Baton<'_> {
-    /// Waits for the turn of `me` (of anybody, if that is `None`), takes it, and submits what it built. False once there
-    /// is no turn left.
+    /// Waits for the next turn of thread `me` (of any thread, if `None`), takes it, and submits its list. Returns false once no turn is
+    /// left.
     fn turn(&self, turns: &[Turn], me: Option<u8>) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let not_mine = |state: &mut State<'_>| {
@@ -188,7 +187,7 @@ impl Baton<'_> {
     }
 }
 
-/// Runs `f`; a panic becomes its text.
+/// Runs `f`; a panic becomes an error with its text.
 pub(crate) fn caught<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);

@@ -1,23 +1,23 @@
-//! What can be seen of a run, and how two of them differ.
+//! Everything observable of a run, and the difference between two runs.
 
 use std::collections::BTreeMap;
 
 /// The bits of a tensor's elements as `f32`, or the name of the instruction that failed.
 pub(crate) type Contents = Result<Vec<u32>, String>;
 
-/// Everything that can be seen of a run, in an order that does not depend on time.
+/// Everything observable of a run, in an order that does not depend on time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// What was read while the program ran, and what was alive at its end.
+    /// The tensors that were read while the program ran, and those alive at its end.
     pub(crate) tensors: Vec<Contents>,
     /// The outcome of each submission.
     pub(crate) tickets: Vec<Result<(), String>>,
-    /// Per step whose function looked at a variable, and that variable: which step was the last to write it before.
+    /// Per step whose function looked at a variable, and that variable: the step that had last written it.
     pub(crate) variables: BTreeMap<(usize, usize), usize>,
 }
 
 impl Seen {
-    /// The first thing that `other` shows differently, in few words; `None` when the two are equal.
+    /// The first difference from `other`, as a short text; `None` if the two are equal.
     pub fn difference(&self, other: &Seen) -> Option<String> {
         for (i, (mine, theirs)) in self.tensors.iter().zip(&other.tensors).enumerate() {
             if mine != theirs {
@@ -37,8 +37,8 @@ impl Seen {
         }
     }
 
-    /// The first thing that is shown as right and is not, by what a run without faults shows. Errors are never wrong;
-    /// variables say which functions ran, which faults may change.
+    /// The first wrong value without an error, compared with a run without faults. An error is never wrong. Variables are not compared:
+    /// they show which functions ran, which faults may change.
     pub(super) fn wrong(&self, right: &Seen) -> Option<String> {
         for (i, (mine, right)) in self.tensors.iter().zip(&right.tensors).enumerate() {
             if mine.is_ok() && mine != right {
@@ -54,7 +54,7 @@ impl Seen {
     }
 }
 
-/// The elements where `contents` and `other` part, as numbers.
+/// The elements from the first difference between `contents` and `other` on, as numbers.
 fn shown(contents: &Contents, other: &Contents) -> String {
     let Ok(bits) = contents else { return format!("{contents:?}") };
     let same = |other: &Vec<u32>| bits.iter().zip(other).take_while(|(mine, theirs)| mine == theirs).count();

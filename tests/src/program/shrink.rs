@@ -1,26 +1,25 @@
-//! Shrinking: the smallest script found that still fails in the same way.
+//! Shrinking: finds a smaller script that still fails in the same way.
 //!
-//! Greedy removal, in the manner of delta debugging (Zeller and Hildebrandt, "Simplifying and isolating failure-inducing
-//! input", 2002): halves of the turns, then quarters, down to single ones, until nothing can be left out; then fewer
-//! threads and a plainer engine.
+//! Greedy removal after delta debugging (Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", 2002): first halves of
+//! the turns, then quarters, down to single turns, until no turn can be left out; then fewer threads and an engine closer to the default.
 
 use super::script::{Script, Setup};
 
-/// How often a script is run anew at most.
+/// Most runs of scripts.
 const RUNS: usize = 2000;
 
-/// A script that fails, and how.
+/// A shrunk script, and its failure.
 #[derive(Clone, Debug)]
 pub struct Shrunk<F> {
-    /// The smallest that was found.
+    /// The smallest failing script that was found.
     pub script: Script,
-    /// How it fails.
+    /// Its failure.
     pub failure: F,
-    /// How often a script was run to find it.
+    /// Number of runs that were needed.
     pub runs: usize,
 }
 
-/// Shrinks `script`, which failed with `failure`. `run` runs a script and gives its failure if it is of the same kind.
+/// Shrinks `script`, which failed with `failure`. `run` runs a script and returns its failure if it is of the same kind.
 pub fn shrink<F>(script: Script, failure: F, run: impl Fn(&Script) -> Option<F>) -> Shrunk<F> {
     let mut search = Search { best: Shrunk { script, failure, runs: 0 }, run };
     while search.shorter() | search.plainer() {}
@@ -33,7 +32,7 @@ struct Search<F, R> {
 }
 
 impl<F, R: Fn(&Script) -> Option<F>> Search<F, R> {
-    /// Leaves turns out as long as it fails; returns whether any was.
+    /// Leaves turns out while the script still fails; returns whether any was left out.
     fn shorter(&mut self) -> bool {
         let mut any = false;
         let mut size = self.best.script.turns.len().div_ceil(2);
@@ -43,7 +42,7 @@ impl<F, R: Fn(&Script) -> Option<F>> Search<F, R> {
                 let mut script = self.best.script.clone();
                 let end = (start + size).min(script.turns.len());
                 script.turns.drain(start..end);
-                // What comes behind has moved up to `start` if it was left out.
+                // If the turns were left out, the next ones have moved up to `start`.
                 match self.take(script) {
                     true => any = true,
                     false => start = end,
@@ -54,7 +53,7 @@ impl<F, R: Fn(&Script) -> Option<F>> Search<F, R> {
         any
     }
 
-    /// Lets one thread do the work of two, and takes one oddity of the engine away at a time.
+    /// Merges two threads, and resets one option of the engine to its default, at a time.
     fn plainer(&mut self) -> bool {
         let mut any = false;
         let last = self.best.script.turns.iter().map(|turn| turn.thread).max().unwrap_or(0);

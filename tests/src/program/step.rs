@@ -1,9 +1,9 @@
-//! Steps: five bytes, and what the first of them means.
+//! Steps: five bytes, of which the first selects the action.
 
-/// One step of a program. The first byte says what it does, the others over which tensors, how and when.
+/// One step of a program. The first byte selects the action, the others its tensors, options and timing.
 pub type Step = [u8; 5];
 
-/// What a step does.
+/// The action of a step.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
     HostTensor,
@@ -31,7 +31,7 @@ pub(crate) enum Action {
     Look,
 }
 
-/// How often each action is drawn, in parts of 256.
+/// The weight of each action, in parts of 256.
 const WEIGHTS: [(Action, u8); 23] = [
     (Action::HostTensor, 14),
     (Action::Fill, 12),
@@ -58,7 +58,7 @@ const WEIGHTS: [(Action, u8); 23] = [
     (Action::Look, 5),
 ];
 
-/// What the first byte of a step means.
+/// The action that the first byte of a step selects.
 pub(crate) fn action(byte: u8) -> Action {
     let mut left = byte;
     for (action, weight) in WEIGHTS {
@@ -70,7 +70,7 @@ pub(crate) fn action(byte: u8) -> Action {
     Action::Look
 }
 
-/// A program in words, one step a line.
+/// A program as text, one step a line.
 pub(crate) fn described(program: &[Step]) -> String {
     let lines: Vec<String> = program.iter().map(|step| format!("{:?} {step:?}", action(step[0]))).collect();
     lines.join("\n")

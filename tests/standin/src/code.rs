@@ -1,4 +1,4 @@
-//! Results of driver calls: numbers, names and texts, as the CUDA driver has them.
+//! Results of driver calls: the numbers, names and texts of the CUDA driver.
 
 use std::ffi::{CStr, c_int};
 
@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_int};
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Code(pub(crate) c_int);
 
-/// What the inside of a driver call gives.
+/// The result of the body of a driver call.
 pub(crate) type Outcome<T = ()> = Result<T, Code>;
 
 macro_rules! codes {
@@ -69,7 +69,7 @@ codes! {
 }
 
 impl Code {
-    /// The code that `text` names, by its number or by its name, with or without `CUDA_ERROR_`.
+    /// The code with this number or name; the name with or without `CUDA_ERROR_`.
     pub(crate) fn parse(text: &str) -> Option<Code> {
         if let Ok(number) = text.parse::<c_int>() {
             return (number > 0).then_some(Code(number));
@@ -79,7 +79,7 @@ impl Code {
         Some(Code(known.0))
     }
 
-    /// Does an error of this kind end the context that it happens in?
+    /// Does an error of this kind end its context?
     pub(crate) fn is_sticky(self) -> bool {
         matches!(
             self,

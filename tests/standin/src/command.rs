@@ -1,10 +1,9 @@
-//! Commands: what a stream has been given, and what becomes of it.
+//! Commands: the work that was queued on a stream, and how it runs.
 //!
-//! The way of a command: a driver call (`api/`) checks its handles and memory (`driver.rs`), tells the race detector
-//! (`order.rs`), and queues it ([`Stream::give`]); the stream's thread waits as long as the seed says and calls [`run`].
+//! A command takes these steps: a driver call (`api/`) checks its handles and memory (`driver.rs`), tells the race detector (`order.rs`),
+//! and queues it ([`Stream::give`]). The stream's thread waits for a delay drawn from the seed and calls [`run`].
 //!
-//! Bytes move under one lock, so that commands which race, which is a finding, tear each other's data and do nothing worse
-//! to this process.
+//! All commands move bytes under one lock. So commands that race, which is a finding, mix their data but do no other harm to this process.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -24,34 +23,34 @@ use crate::kernel::{self, Decoded};
 use crate::memory::Span;
 use crate::stream::Stream;
 
-/// One thing that a stream has been given.
+/// A command that was queued on a stream.
 pub(crate) struct Command {
-    /// The driver call that gave it.
+    /// The driver call that queued it.
     pub(crate) call: &'static str,
     pub(crate) work: Work,
 }
 
-/// What a command does.
+/// The work of a command.
 pub(crate) enum Work {
-    /// Copies bytes. `before` is what the source held when the copy was given, if nothing else was to write it.
+    /// Copies bytes. `before` is the fingerprint of the source at the call, if no queued command was to write the source.
     Copy { target: Span, source: Span, before: Option<u64> },
-    /// Writes `pattern` again and again.
+    /// Writes `pattern` repeatedly.
     Fill { target: Span, pattern: Pattern },
     /// Runs a kernel.
     Kernel { job: Job, fate: KernelFate },
-    /// Calls a function of the host.
+    /// Calls a host function.
     Host { function: HostFunction, data: *mut c_void },
-    /// Marks the place.
+    /// Records an event.
     Record(Arc<Mark>),
-    /// Waits for a place.
+    /// Waits for the record of an event.
     Wait(Arc<Mark>),
 }
 
-// SAFETY: the data of a host function is the caller's, who promises the driver that it may be used on a thread of the
-// driver's; everything else in a command is `Send` by itself.
+// SAFETY: only the data pointer of a host function is not `Send` by itself. The caller that passed it promises the driver that a thread of
+// the driver may use it.
 unsafe impl Send for Work {}
 
-/// A function of the host that a stream calls.
+/// A host function that a stream calls.
 pub(crate) type HostFunction = unsafe extern "C" fn(*mut c_void);
 
 /// The bytes of one element of a fill.
@@ -61,28 +60,28 @@ pub(crate) struct Pattern {
     pub(crate) bytes: usize,
 }
 
-/// A kernel with the memory that it works on.
+/// A kernel with the memory of its operands.
 pub(crate) enum Job {
-    /// Nothing to do.
+    /// A kernel without work.
     Empty,
-    /// One of streamvm's kernels, with the bytes of each operand; those without elements have none.
+    /// One of streamvm's kernels, with the bytes of each operand; an operand without elements has none.
     Ours { decoded: Decoded, spans: Vec<Option<Span>>, status: Option<Span> },
-    /// A kernel that reaches where it may not, or makes no sense: it ends the context with this.
+    /// A kernel that accesses memory which it may not access, or has invalid arguments: it ends the context with this code.
     Broken(Code),
 }
 
 thread_local! {
-    /// Is this thread inside a host function?
+    /// Does this thread run a host function now?
     static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Is the calling thread inside a host function, which may make no driver call?
+/// Does the calling thread run a host function, in which no driver call is allowed?
 pub(crate) fn in_host_function() -> bool {
     IN_HOST_FUNCTION.get()
 }
 
 impl Work {
-    /// The bytes that it will write.
+    /// The bytes that the command will write.
     fn written(&self) -> impl Iterator<Item = &Span> {
         let (one, spans, status): (Option<&Span>, &[Option<Span>], Option<&Span>) = match self {
             Work::Copy { target, .. } | Work::Fill { target, .. } => (Some(target), &[], None),
@@ -108,7 +107,7 @@ impl Drop for Command {
     }
 }
 
-/// Runs a command. In a context that has ended, only records and the end of the queue still mean anything.
+/// Runs a command. In a context that has ended, only records run; other commands are skipped.
 pub(crate) fn run(driver: &Driver, stream: &Stream, command: Command) {
     let ended = stream.context.check().is_err();
     match &command.work {
@@ -131,14 +130,14 @@ pub(crate) fn run(driver: &Driver, stream: &Stream, command: Command) {
         }
         Work::Host { function, data } => {
             IN_HOST_FUNCTION.set(true);
-            // SAFETY: who gave the function and the data promises that it may be called with it, once.
+            // SAFETY: the caller that passed the function and the data promises that the driver may call the function with the data once.
             unsafe { function(*data) };
             IN_HOST_FUNCTION.set(false);
         }
     }
 }
 
-/// What the bytes hold, as one number: two that differ tell that something has written them.
+/// A hash of the bytes: if two fingerprints differ, the bytes were changed in between.
 pub(crate) fn fingerprint(span: &Span) -> u64 {
     // FNV-1a, over eight bytes at a time.
     let mut hash = 0xCBF2_9CE4_8422_2325_u64;
@@ -147,7 +146,7 @@ pub(crate) fn fingerprint(span: &Span) -> u64 {
         let count = (span.range.len() - at).min(8);
         let mut word = [0; 8];
         let source = span.ptr().wrapping_add(at);
-        // SAFETY: the bytes lie in the span, whose allocation it keeps alive.
+        // SAFETY: the bytes lie in the span, which keeps its allocation alive, and `word` has room for them.
         unsafe { source.copy_to_nonoverlapping(word.as_mut_ptr(), count) };
         hash = (hash ^ u64::from_ne_bytes(word)).wrapping_mul(0x0100_0000_01B3).rotate_left(5);
         at += count;
@@ -164,7 +163,7 @@ fn copy(driver: &Driver, stream: &Stream, command: &Command, target: &Span, sour
         );
         driver.findings.add(Kind::SourceChanged, text);
     }
-    // SAFETY: both spans were found in live allocations, which they keep alive, and are of one length.
+    // SAFETY: both spans were found in live allocations, which they keep alive, and have the same length.
     unsafe { target.ptr().copy_from(source.ptr(), target.range.len()) };
 }
 
@@ -173,7 +172,7 @@ fn fill(driver: &Driver, target: &Span, pattern: Pattern) {
     let bits = pattern.bits.to_le_bytes();
     for at in (0..target.range.len()).step_by(pattern.bytes) {
         let element = target.ptr().wrapping_add(at);
-        // SAFETY: the span has a whole number of elements, and its allocation is alive.
+        // SAFETY: the span has a whole number of elements, and keeps its allocation alive.
         unsafe { element.copy_from_nonoverlapping(bits.as_ptr(), pattern.bytes) };
     }
 }
@@ -185,10 +184,10 @@ fn launch(driver: &Driver, stream: &Stream, job: &Job) {
         Job::Ours { decoded, spans, status } => (decoded, spans, status),
     };
     let operand = |(one, span): (&kernel::Decoding, &Option<Span>)| match span {
-        // SAFETY: the span was found to hold every byte that the layout reaches, in a live allocation that it keeps
-        // alive; while it is used nothing else moves bytes, but for the host, where the program has a race.
+        // SAFETY: the span holds every byte that the layout reaches, in a live allocation that it keeps alive. Under the lock no other
+        // command moves bytes; only the host may access them, which is then a race of the program.
         Some(span) => unsafe { Operand::new(span.ptr(), one.dtype, one.layout, one.access) },
-        // SAFETY: without elements nothing is touched.
+        // SAFETY: an operand without elements is never dereferenced.
         None => unsafe { Operand::new(std::ptr::without_provenance_mut(256), one.dtype, one.layout, one.access) },
     };
     let mut operands: Vec<Operand> = decoded.operands.iter().zip(spans).map(operand).collect();

@@ -1,4 +1,4 @@
-//! How the stand-in is set up: one text, from an environment variable or from a test.
+//! Settings of the stand-in: one text, from an environment variable or from a test.
 //!
 //! ```text
 //! devices=2; memory=64M; seed=7; fail=cuStreamWaitEvent:2:UNKNOWN; illegal=5@1
@@ -8,37 +8,37 @@ use std::str::FromStr;
 
 use crate::faults::Fault;
 
-/// What the text says; the fields that it leaves out keep the values of [`Config::default`].
+/// The parsed settings; those that the text leaves out keep the values of [`Config::default`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
-    /// `devices=N`: how many there are; 0 makes `cuInit` say that there is none.
+    /// `devices=N`: number of devices; with 0, `cuInit` reports that there is none.
     pub(crate) devices: usize,
-    /// `memory=BYTES`: memory of each device, with `K`, `M` or `G` behind it if wanted.
+    /// `memory=BYTES`: memory of each device, optionally with `K`, `M` or `G` behind the number.
     pub(crate) memory: u64,
-    /// `pinned=BYTES`: pinned memory that the host gives, over all devices.
+    /// `pinned=BYTES`: pinned memory of the host, over all devices.
     pub(crate) pinned: u64,
-    /// `seed=N`: of the delays.
+    /// `seed=N`: seed of the delays.
     pub(crate) seed: u64,
-    /// `delay=MICROSECONDS`: how long a command waits before it runs, at most; a few wait eight times as long.
+    /// `delay=MICROSECONDS`: longest delay of a command before it runs; a few commands wait up to eight times as long.
     pub(crate) delay: u64,
-    /// `version=N`: of the driver, such as 13000 for CUDA 13.0.
+    /// `version=N`: version of the driver, such as 13000 for CUDA 13.0.
     pub(crate) version: i32,
-    /// `capability=MAJOR.MINOR`: of each device.
+    /// `capability=MAJOR.MINOR`: compute capability of each device.
     pub(crate) capability: (i32, i32),
-    /// `peer=0`: no device can reach the memory of another.
+    /// `peer=0`: no device can access the memory of another.
     pub(crate) peer: bool,
-    /// `pageable=1`: a copy of pageable memory is no finding. It is made before its call returns, as a driver may.
+    /// `pageable=1`: a copy of pageable memory is not a finding. It runs before its call returns, as a driver may do.
     pub(crate) pageable: bool,
-    /// `combined=1`: a command that writes write-combined memory is no finding.
+    /// `combined=1`: a command that writes write-combined memory is not a finding.
     pub(crate) combined: bool,
-    /// `unwritten=0`: reading memory that nothing has written is no finding.
+    /// `unwritten=0`: reading memory that was never written is not a finding.
     pub(crate) unwritten: bool,
-    /// `order=0`: accesses that nothing orders are no finding.
+    /// `order=0`: unordered accesses are not findings.
     pub(crate) order: bool,
-    /// `leaks=1`: what is alive when the process exits is a finding.
+    /// `leaks=1`: objects that are alive when the process exits are findings.
     pub(crate) leaks: bool,
-    /// `ready=0`: `cuInit` must be called again. Else a driver that is set up anew in a process that has called it is
-    /// ready: a program calls it but once.
+    /// `ready=0`: `cuInit` must be called again. By default a new driver of a process that has called `cuInit` is ready, since a program
+    /// calls it only once.
     pub(crate) ready: bool,
     /// `fail=…`, `illegal=…`, `slow=…`: see [`Fault`].
     pub(crate) faults: Vec<Fault>,
@@ -66,7 +66,7 @@ impl Default for Config {
     }
 }
 
-/// A text that says nothing the stand-in knows.
+/// A text with a part that is not a setting of the stand-in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{part}` is no setting of the stand-in; expected {expected}")]
 pub(crate) struct ConfigError {
@@ -109,7 +109,7 @@ impl FromStr for Config {
     }
 }
 
-/// The faults that `text` names, and nothing else.
+/// The faults of a text that has only faults.
 pub(crate) fn faults(text: &str) -> Result<Vec<Fault>, ConfigError> {
     let parts = text.split(';').map(str::trim).filter(|part| !part.is_empty());
     let one = |part: &str| {

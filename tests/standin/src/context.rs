@@ -1,4 +1,4 @@
-//! Contexts: one for each device, while somebody retains it, and which of them is current on a thread.
+//! Contexts: one for each device while it is retained, and the current context of each thread.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -15,16 +15,16 @@ pub(crate) struct Context {
     pub(crate) handle: usize,
     /// The number of its device.
     pub(crate) device: usize,
-    /// The error that ended it; 0 while it is well.
+    /// The error that ended it; 0 while it works.
     ended_by: AtomicI32,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Devices whose memory its kernels may reach.
+    /// Devices whose memory its kernels may access.
     peers: BTreeSet<usize>,
-    /// Streams that were made in it, destroyed ones too as long as they have work.
+    /// Its streams, including destroyed ones that still have work.
     streams: Vec<Weak<Stream>>,
 }
 
@@ -33,7 +33,7 @@ impl Context {
         Context { handle, device, ended_by: AtomicI32::new(0), state: Mutex::default() }
     }
 
-    /// Errs with what ended it.
+    /// Returns the error that ended the context, if any.
     pub(crate) fn check(&self) -> Outcome {
         match self.ended_by.load(Ordering::Acquire) {
             0 => Ok(()),
@@ -41,41 +41,41 @@ impl Context {
         }
     }
 
-    /// From now on everything in it fails with `code`; the first such code stays.
+    /// Ends the context: from now on everything in it fails with `code`. If it has ended already, the first code stays.
     pub(crate) fn end(&self, code: Code) {
         let _ = self.ended_by.compare_exchange(0, code.0, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Lets its kernels reach the memory of another device; `false` if they may already.
+    /// Lets its kernels access the memory of another device; `false` if they already may.
     pub(crate) fn enable_peer(&self, device: usize) -> bool {
         self.lock().peers.insert(device)
     }
 
-    /// May its kernels reach the memory of `device`?
+    /// May its kernels access the memory of `device`?
     pub(crate) fn reaches(&self, device: usize) -> bool {
         device == self.device || self.lock().peers.contains(&device)
     }
 
-    /// A stream was made in it.
+    /// Adds a stream that was created in it.
     pub(crate) fn add(&self, stream: &Arc<Stream>) {
         let mut state = self.lock();
         state.streams.retain(|stream| stream.strong_count() > 0);
         state.streams.push(Arc::downgrade(stream));
     }
 
-    /// Its streams, those too that were destroyed with work left.
+    /// Its streams, including destroyed ones that still have work.
     pub(crate) fn streams(&self) -> Vec<Arc<Stream>> {
         self.lock().streams.iter().filter_map(Weak::upgrade).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change is one step, so what a poisoned lock guards is whole.
+        // Every change is a single step, so the state is consistent even after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 thread_local! {
-    /// The contexts of this thread; the last is current.
+    /// The contexts of this thread; the last one is current.
     static STACK: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn current() -> usize {
     STACK.with_borrow(|stack| stack.last().copied().unwrap_or(0))
 }
 
-/// Replaces the current context; 0 takes it away.
+/// Replaces the current context; 0 only removes it.
 pub(crate) fn set_current(handle: usize) {
     STACK.with_borrow_mut(|stack| {
         stack.pop();
@@ -94,12 +94,12 @@ pub(crate) fn set_current(handle: usize) {
     });
 }
 
-/// Makes a context current on top of the one before.
+/// Makes a context current, above the one before.
 pub(crate) fn push_current(handle: usize) {
     STACK.with_borrow_mut(|stack| stack.push(handle));
 }
 
-/// Takes the current context away; the one before is current again.
+/// Pops the current context; the one before becomes current again.
 pub(crate) fn pop_current() -> Option<usize> {
     STACK.with_borrow_mut(Vec::pop)
 }

@@ -1,4 +1,4 @@
-//! What the stand-in for cuBLAS asks for: one matrix product, column-major, as a job of a stream.
+//! The objects of the stand-in for cuBLAS: handles, and a matrix product, column-major, as a job of a stream.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex};
@@ -13,23 +13,23 @@ use crate::stream::Stream;
 /// `CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION`.
 pub(crate) const FULL_PRECISION: c_int = 16;
 
-/// What a handle stands for.
+/// The object of a cuBLAS handle.
 #[derive(Debug)]
 pub(crate) struct Cublas {
     pub(crate) context: Arc<Context>,
-    /// Memory of its own on the device.
+    /// Address of its device memory.
     pub(crate) workspace: u64,
     pub(crate) set: Mutex<Set>,
 }
 
-/// How a handle is set up.
+/// The settings of a handle.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Set {
     pub(crate) stream: Option<Arc<Stream>>,
     pub(crate) math: c_int,
 }
 
-/// One matrix of a product, as cuBLAS is told of it.
+/// One matrix of a product, as passed to cuBLAS.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Matrix {
     pub(crate) base: u64,
@@ -52,11 +52,11 @@ pub(crate) struct Product {
 }
 
 impl Product {
-    /// The same as a product of views.
+    /// The same product as operands of a kernel.
     ///
     /// # Errors
     ///
-    /// What cuBLAS refuses, as a text.
+    /// The reason, as text, for a product that cuBLAS refuses.
     pub(crate) fn decode(&self) -> Result<Decoded, String> {
         let Product { dtype, rows, columns, depth, a, b, c, .. } = *self;
         let operands = vec![

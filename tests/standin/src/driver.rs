@@ -1,11 +1,10 @@
-//! The driver: everything that lives as long as the process has it loaded, or until it is set up anew.
+//! The driver: all state that lives until the process ends or the driver is set up again.
 //!
-//! Here are the checks that driver calls share: what a handle names, which context is current, where memory lies. Each
-//! reports a finding before it returns the code that the CUDA driver has for it, so that a program which swallows the
-//! code is found out all the same.
+//! The checks that driver calls share are here: the object of a handle, the current context, the allocation of an address. Each check
+//! reports a finding before it returns the code of the CUDA driver, so that a program which ignores the code is caught too.
 //!
-//! Locks, in the order in which they may be taken: `tables`, then `memory`, then a stream's queue; the race detector's
-//! and the findings' are leaves. None is held while a thread waits for a stream.
+//! Locks are taken in this order: `tables`, then `memory`, then the queue of a stream. The locks of the race detector and of the findings
+//! are leaves. A thread holds none of them while it waits for a stream.
 
 use std::fmt::Display;
 use std::ops::Range;
@@ -26,7 +25,7 @@ use crate::memory::{Heap, Home, Missing, Span};
 use crate::order::Order;
 use crate::stream::{Gate, Stream};
 
-/// See the module.
+/// The state of the driver; see the module.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) config: Config,
@@ -41,11 +40,11 @@ pub(crate) struct Driver {
     moving: Mutex<()>,
 }
 
-/// What handles stand for.
+/// The objects of all handles.
 #[derive(Debug)]
 pub(crate) struct Tables {
     pub(crate) contexts: Handles<Context>,
-    /// For each device the primary context, and how often it is retained.
+    /// The primary context of each device, and how often it is retained.
     pub(crate) primary: Vec<Option<(usize, u64)>>,
     pub(crate) streams: Handles<Stream>,
     pub(crate) streams_ever: u32,
@@ -69,7 +68,7 @@ pub(crate) struct Function {
     pub(crate) kernel: Kernel,
 }
 
-/// All memory, and how much of it is in use.
+/// All memory, and the bytes in use.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) heap: Heap,
@@ -77,11 +76,11 @@ pub(crate) struct Memory {
     pub(crate) pinned_in_use: u64,
 }
 
-/// How often a driver was set up: makes handles of different ones differ.
+/// Number of drivers so far; it makes the handles of different drivers differ.
 static SET_UP: AtomicU64 = AtomicU64::new(0);
 
 impl Driver {
-    /// A driver that knows nothing yet; `None` if the machine has no addresses left for its memory.
+    /// A new driver; `None` if the system cannot reserve addresses for its memory.
     pub(crate) fn new(config: Config) -> Option<Driver> {
         let devices = config.devices;
         let turn = SET_UP.fetch_add(1, Ordering::Relaxed);
@@ -110,7 +109,7 @@ impl Driver {
     }
 
     pub(crate) fn tables(&self) -> MutexGuard<'_, Tables> {
-        // A panic in a driver call ends the process, so no lock is ever poisoned half way.
+        // A panic in a driver call ends the process, so the state is consistent.
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -118,7 +117,7 @@ impl Driver {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Held while bytes move; what a kernel leaves behind that panics under it is its output, which means nothing.
+    /// The lock that is held while bytes move. If a kernel panics under it, only the kernel's output is undefined, so poison is ignored.
     pub(crate) fn moving(&self) -> MutexGuard<'_, ()> {
         self.moving.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -146,15 +145,15 @@ impl Driver {
         }
     }
 
-    /// The context that `handle` names.
+    /// The context of `handle`.
     pub(crate) fn context(&self, call: &str, handle: usize) -> Outcome<Arc<Context>> {
         let found = self.tables().contexts.get(handle).cloned();
         found.map_err(|why| self.bad_handle(call, "context", handle, why, Code::INVALID_CONTEXT))
     }
 
-    /// The stream that `handle` names, in a context that has not ended.
+    /// The stream of `handle`, whose context must not have ended.
     pub(crate) fn stream(&self, call: &str, handle: usize) -> Outcome<Arc<Stream>> {
-        // 1 and 2 name the legacy and the per-thread default stream.
+        // 1 and 2 are the handles of the legacy and the per-thread default stream.
         if handle <= 2 {
             let text = format!("{call}; make a stream that does not wait for the null stream, and use that");
             self.findings.add(Kind::NullStream, text);
@@ -166,7 +165,7 @@ impl Driver {
         Ok(stream)
     }
 
-    /// The stream that `handle` names, for a command: its context must be current.
+    /// The stream of `handle`, for a command: its context must be current.
     pub(crate) fn stream_here(&self, call: &str, handle: usize) -> Outcome<Arc<Stream>> {
         let current = self.current(call)?;
         let stream = self.stream(call, handle)?;
@@ -178,7 +177,7 @@ impl Driver {
         Ok(stream)
     }
 
-    /// The event that `handle` names, in a context that has not ended.
+    /// The event of `handle`, whose context must not have ended.
     pub(crate) fn event(&self, call: &str, handle: usize) -> Outcome<Arc<Event>> {
         let found = self.tables().events.get(handle).cloned();
         let event = found.map_err(|why| self.bad_handle(call, "event", handle, why, Code::INVALID_HANDLE))?;
@@ -186,7 +185,7 @@ impl Driver {
         Ok(event)
     }
 
-    /// Reports a handle that names nothing.
+    /// Reports an invalid handle.
     pub(crate) fn bad_handle(&self, call: &str, what: &str, handle: usize, why: NoHandle, code: Code) -> Code {
         let (kind, text) = match why {
             NoHandle::Null => (Kind::UnknownHandle, format!("{call} of the {what} 0")),
@@ -199,7 +198,7 @@ impl Driver {
         code
     }
 
-    /// The kernel that `handle` names, whose module must be loaded, and the context of it.
+    /// The kernel of `handle`, whose module must be loaded, and the context of the module.
     pub(crate) fn function(&self, call: &str, handle: usize) -> Outcome<(Kernel, usize)> {
         let tables = self.tables();
         let found = tables.functions.get(handle).and_then(|function| {
@@ -210,7 +209,7 @@ impl Driver {
         found.map_err(|why| self.bad_handle(call, "kernel", handle, why, Code::INVALID_HANDLE))
     }
 
-    /// The bytes at these addresses, which must lie in one live allocation of the driver's.
+    /// The bytes at these addresses, which must lie in one live allocation of the driver.
     pub(crate) fn span(&self, call: &str, what: &str, address: usize, bytes: usize) -> Outcome<Span> {
         let range: Range<usize> = address..address.saturating_add(bytes);
         let found = self.memory().heap.find(range.clone());
@@ -227,7 +226,7 @@ impl Driver {
         })
     }
 
-    /// A command will write these bytes: for memory that the host hardly can read again, that is a finding.
+    /// Checks the memory that a command will write: write-combined memory is a finding, since the host reads it very slowly.
     pub(crate) fn check_written(&self, call: &str, target: &Span) {
         if !self.config.combined && matches!(target.allocation.home, Home::Combined(_)) {
             let text = format!("{call} to {}; write-combined memory is for copies to a device", target.allocation);
@@ -235,18 +234,18 @@ impl Driver {
         }
     }
 
-    /// Reports something that is wrong with a call.
+    /// Reports a finding about a call and returns `code`.
     pub(crate) fn refuse(&self, kind: Kind, text: impl Display, code: Code) -> Code {
         self.findings.add(kind, text);
         code
     }
 
-    /// What is alive, one a line: contexts, streams, events, modules, memory. With `of`, in this context alone, and not
+    /// The objects that are alive, one a line: contexts, streams, events, modules, memory. With `of`, only those in this context, without
     /// the context itself.
     pub(crate) fn leaks(&self, of: Option<usize>) -> Vec<String> {
         let tables = self.tables();
         let memory = self.memory();
-        // After the error that ended a context nothing in it can be given back.
+        // After an error has ended a context, nothing in it can be freed, so its objects are not leaks.
         let here = |context: usize| match of {
             Some(of) => of == context,
             None => tables.contexts.get(context).is_ok_and(|context| context.check().is_ok()),
@@ -268,7 +267,7 @@ impl Driver {
         leaks
     }
 
-    /// A context has gone, and with it all that is in it.
+    /// Removes a destroyed context and everything in it.
     pub(crate) fn forget(&self, context: usize) {
         let mut tables = self.tables();
         let _ = tables.contexts.remove(context);
@@ -295,7 +294,7 @@ impl Driver {
         }
     }
 
-    /// Ends every stream, once all is over that was queued: nothing of this driver is used any more.
+    /// Ends every stream, once its queued commands have run; afterwards nothing of this driver is in use.
     pub(crate) fn close(&self) {
         self.gate.set(false);
         let contexts: Vec<Arc<Context>> =

@@ -1,4 +1,4 @@
-//! The way into the driver: which one there is, and what every call does first.
+//! The entry of every driver call: finds the driver of the process, and makes the checks that all calls share.
 
 use std::ffi::c_int;
 use std::io::Write;
@@ -12,13 +12,12 @@ use crate::context;
 use crate::driver::Driver;
 use crate::findings::Kind;
 
-/// Names the environment variable that has the [`Config`] of a driver that nobody has set up otherwise.
+/// The environment variable with the settings ([`Config`]) of a driver that was not set up by a test.
 pub(crate) const VARIABLE: &str = "STREAMVM_STANDIN";
 
 static DRIVER: Mutex<Option<Arc<Driver>>> = Mutex::new(None);
 
-/// The driver of this process; at the first call, set up from the environment. `None` if that does not work, which is
-/// said on stderr.
+/// The driver of this process, which the first call sets up from the environment. `None` if that fails; the reason is on stderr.
 pub(crate) fn driver() -> Option<Arc<Driver>> {
     let mut driver = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
     if driver.is_none() {
@@ -28,15 +27,15 @@ pub(crate) fn driver() -> Option<Arc<Driver>> {
     driver.clone()
 }
 
-/// Puts a new driver, set up by `text`, in the place of the one that there is, once nothing runs on that any more.
-/// `false`, and nothing changes, if the text says nothing that is known.
+/// Replaces the driver by a new one with the settings of `text`, once all commands of the old one have passed. Returns `false`, and changes
+/// nothing, if the text is invalid.
 pub(crate) fn set_up(text: &str) -> bool {
     let Some(new) = made(text) else { return false };
     let mut driver = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
     let was_ready = driver.as_ref().is_some_and(|old| old.ready.load(Ordering::Acquire));
     new.ready.store(was_ready && new.config.ready && new.config.devices > 0, Ordering::Release);
     let old = driver.replace(new);
-    // What still runs may call the driver.
+    // Released first, because host functions that still run may call the driver.
     drop(driver);
     if let Some(old) = old {
         old.close();
@@ -63,7 +62,7 @@ fn made(text: &str) -> Option<Arc<Driver>> {
 const EARLY: [&str; 6] =
     ["cuInit", "cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString", "cuGetProcAddress", "cuGetProcAddress_v2"];
 
-/// Does a driver call: counts it, lets it fail if it shall, checks that it may be made now.
+/// Runs a driver call: counts it, lets it fail if a fault says so, and checks that it is allowed now.
 pub(crate) fn enter(name: &'static str, body: impl FnOnce(&Arc<Driver>) -> Outcome) -> c_int {
     let Some(driver) = driver() else { return Code::SYSTEM_NOT_READY.0 };
     match entered(&driver, name, body) {

@@ -1,4 +1,4 @@
-//! Events, and the marks that they are recorded as.
+//! Events and their records.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -8,45 +8,45 @@ use streamvm_ep::races::Moment;
 use crate::context::Context;
 use crate::stream::Stream;
 
-/// A place in a stream: behind its first `number` commands.
+/// A record of an event: the point of a stream behind its first `number` commands.
 #[derive(Debug)]
 pub(crate) struct Mark {
     pub(crate) stream: Arc<Stream>,
     pub(crate) number: u64,
-    /// What comes before it.
+    /// The clock of the stream at this point, for the race detector.
     pub(crate) moment: Moment,
-    /// When the stream came there, once it has.
+    /// The time at which the stream passed the point, once it has.
     pub(crate) passed_at: OnceLock<Instant>,
 }
 
 impl Mark {
-    /// Has the stream come there?
+    /// Has the stream passed the point?
     pub(crate) fn has_passed(&self) -> bool {
         self.stream.has_passed(self.number)
     }
 }
 
-/// An event. Recording it again replaces its mark; waits that took the old one keep it.
+/// An event. A new record replaces its mark; waits that took the old mark keep it.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) context: Arc<Context>,
-    /// Does it note when it passes?
+    /// Does it take a timestamp when it passes?
     pub(crate) timed: bool,
     mark: Mutex<Option<Arc<Mark>>>,
 }
 
 impl Event {
-    /// An event that nothing has recorded.
+    /// An event without a record.
     pub(crate) fn new(context: Arc<Context>, timed: bool) -> Event {
         Event { context, timed, mark: Mutex::new(None) }
     }
 
-    /// Its last record, if there is one.
+    /// Its last record, if it has one.
     pub(crate) fn mark(&self) -> Option<Arc<Mark>> {
         self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Records it.
+    /// Sets its last record.
     pub(crate) fn record(&self, mark: Arc<Mark>) {
         *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = Some(mark);
     }

@@ -1,34 +1,34 @@
-//! Faults on demand.
+//! Faults on demand: driver calls that fail, and kernels that fail or are slow.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::code::Code;
 
-/// Something that shall go wrong.
+/// A fault to inject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// `fail=FUNCTION:NTH:CODE`: the nth call of a driver function (`*`: every call), counted from 1, does nothing and
-    /// returns a code. One of those that end a context does so.
+    /// `fail=FUNCTION:NTH:CODE`: the nth call of a driver function (`*`: every call), counted from 1, does nothing and returns a code. A
+    /// code that ends a context ends it.
     Fail { function: String, at: Trigger, code: Code },
-    /// `illegal=NTH` or `illegal=NTH@DEVICE`: the nth kernel, of that device or of all, counted from 1, writes where it
-    /// may not. From then on everything on its context fails.
+    /// `illegal=NTH` or `illegal=NTH@DEVICE`: the nth kernel, of this device or of all devices, counted from 1, makes an illegal memory
+    /// access. From then on everything in its context fails.
     Illegal { kernel: u64, device: Option<usize> },
-    /// `slow=NTH:MILLISECONDS`: the nth kernel of all takes that much longer.
+    /// `slow=NTH:MILLISECONDS`: the nth kernel of all devices takes this much longer.
     Slow { kernel: u64, milliseconds: u64 },
 }
 
-/// Which calls fail.
+/// The calls that fail.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trigger {
-    /// This one, counted from 1.
+    /// The call with this number, counted from 1.
     Nth(u64),
-    /// All.
+    /// Every call.
     Every,
 }
 
 impl Fault {
-    /// The fault `name=value`.
+    /// Parses the fault `name=value`.
     pub(crate) fn parse(name: &str, value: &str) -> Option<Fault> {
         let count = |text: &str| text.parse::<u64>().ok().filter(|&count| count > 0);
         match name {
@@ -55,14 +55,14 @@ impl Fault {
     }
 }
 
-/// What the faults make of one kernel.
+/// The faults of one kernel.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KernelFate {
     pub(crate) illegal: bool,
     pub(crate) milliseconds: u64,
 }
 
-/// The faults that wait for their turn, and the counts that they go by. A fault that was added later counts from then.
+/// The pending faults, and the counts that trigger them. A fault counts from the time at which it was added.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     state: Mutex<State>,
@@ -76,7 +76,7 @@ struct State {
     armed: Vec<Armed>,
 }
 
-/// A fault, with the count at which it is due.
+/// A fault, with the count that triggers it.
 #[derive(Debug)]
 struct Armed {
     fault: Fault,
@@ -90,7 +90,7 @@ impl Faults {
         new
     }
 
-    /// Counts from now on.
+    /// Adds a fault, which counts from now on.
     pub(crate) fn add(&self, fault: Fault) {
         let mut state = self.lock();
         let due = match &fault {
@@ -104,7 +104,7 @@ impl Faults {
         state.armed.push(Armed { fault, due });
     }
 
-    /// Enters a call of a driver function; the code that it shall return instead of doing anything.
+    /// Counts a call of a driver function. Returns the code of a fault, with which the call must return at once.
     pub(crate) fn call(&self, name: &'static str) -> Option<Code> {
         let mut state = self.lock();
         let count = state.calls.entry(name).or_default();
@@ -118,7 +118,7 @@ impl Faults {
         })
     }
 
-    /// Enters a kernel that is launched on a device.
+    /// Counts a kernel that is launched on a device, and returns its faults.
     pub(crate) fn kernel(&self, on: usize) -> KernelFate {
         let mut state = self.lock();
         state.kernels += 1;
@@ -138,13 +138,13 @@ impl Faults {
         fate
     }
 
-    /// How often a driver function has been called.
+    /// Number of calls of a driver function.
     pub(crate) fn calls(&self, name: &str) -> u64 {
         self.lock().called(name)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        // Every change is one step, so what a poisoned lock guards is whole.
+        // Every change is a single step, so the state is consistent even after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What the stand-in has found: kept, written to stderr, and to a file where one is named.
+//! The findings of the stand-in: kept in memory, written to stderr, and appended to a file if one is named.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -6,56 +6,56 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Names the file that findings are appended to, one a line.
+/// The environment variable that names the file to which findings are appended, one a line.
 pub(crate) const FILE: &str = "STREAMVM_STANDIN_FINDINGS";
 
-/// Findings that are kept; what comes after is counted.
+/// Most findings that are kept; later ones are only counted.
 const KEPT: usize = 200;
 
-/// What kind of defect was found in a program that used the driver.
+/// The kind of defect of the program that uses the driver.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A wait for an event that nothing has recorded: it orders nothing.
+    /// A wait for an event without a record, which orders nothing.
     NeverRecorded,
-    /// A handle that has been destroyed, or its module unloaded.
+    /// A use of a handle that was destroyed, or whose module was unloaded.
     Destroyed,
-    /// A number that was never a handle of this kind.
+    /// A use of a number that was never a handle of this kind.
     UnknownHandle,
-    /// A call that needs a current context has none.
+    /// A call that needs a current context, without one.
     NoContext,
     /// A handle or memory used in a context that it does not belong to.
     WrongContext,
-    /// The null stream, or one that waits for it.
+    /// A use of the null stream, or of a stream that waits for it.
     NullStream,
-    /// Memory that has been given back.
+    /// A use of freed memory.
     AfterFree,
-    /// Memory given back twice.
+    /// Memory freed twice.
     DoubleFree,
-    /// More bytes than the allocation has.
+    /// An access past the end of an allocation.
     OutOfBounds,
-    /// An address that the driver has not given out.
+    /// A use of an address that the driver has not allocated.
     UnknownMemory,
     /// An asynchronous copy of memory that is not pinned.
     Pageable,
-    /// Memory of the wrong kind for the call, such as a device address where a host's is due.
+    /// Memory of the wrong kind for the call, such as a device address where a host address is required.
     WrongMemory,
-    /// A command writes memory that the host reads very slowly.
+    /// A command that writes write-combined memory, which the host reads very slowly.
     WriteCombined,
     /// Source and target of a copy share bytes.
     Overlap,
-    /// Memory of a device that this one may not reach.
+    /// A use of memory of another device without peer access.
     NoPeerAccess,
-    /// The host changed what a queued copy was to read.
+    /// The host changed the source of a queued copy.
     SourceChanged,
-    /// A driver call from a host function.
+    /// A driver call within a host function.
     CallInHostFunction,
-    /// Arguments of a kernel that make no sense.
+    /// Invalid arguments of a kernel.
     BadArguments,
     /// A kernel, or a host function, that panicked in the stand-in.
     Panic,
-    /// Something still alive in a context that goes.
+    /// An object that is alive in a context that is destroyed.
     Leak,
-    /// What the race detector found; its own name.
+    /// A finding of the race detector, with its own name.
     Order(&'static str),
 }
 
@@ -108,12 +108,12 @@ struct State {
 }
 
 impl Findings {
-    /// None yet; they will be appended to `file` too.
+    /// No findings yet; they will also be appended to `file`.
     pub(crate) fn new(file: Option<PathBuf>) -> Findings {
         Findings { file, state: Mutex::default() }
     }
 
-    /// Enters a finding: what was done to what, and what to do about it.
+    /// Adds a finding: what the program did to which object, and how to fix it.
     pub(crate) fn add(&self, kind: Kind, text: impl fmt::Display) {
         let line = format!("{kind}: {text}");
         let mut state = self.lock();
@@ -125,8 +125,8 @@ impl Findings {
         state.kept.push(line);
     }
 
-    /// The findings since the last time, one a line, if they have at most `room` bytes; they are taken out then. Otherwise
-    /// how many bytes they have.
+    /// Removes and returns the findings since the last call, one a line, if they have at most `room` bytes. Otherwise returns their size in
+    /// bytes.
     pub(crate) fn take(&self, room: usize) -> Result<String, usize> {
         let mut state = self.lock();
         let mut text: String = state.kept.iter().map(|line| format!("{line}\n")).collect();
@@ -140,9 +140,9 @@ impl Findings {
         Ok(text)
     }
 
-    /// Writes a line where people and other processes look. What cannot be written is kept all the same.
+    /// Writes a finding to stderr and to the file. A finding that cannot be written is still kept.
     fn tell(&self, line: &str) {
-        // In one piece, as other threads write there too.
+        // In one write, because other threads write to stderr too.
         let _ = std::io::stderr().write_all(format!("stand-in driver: {line}\n").as_bytes());
         if let Some(path) = &self.file
             && let Ok(mut file) = OpenOptions::new().create(true).append(true).open(path)
@@ -152,7 +152,7 @@ impl Findings {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change is one step, so what a poisoned lock guards is whole.
+        // Every change is a single step, so the state is consistent even after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

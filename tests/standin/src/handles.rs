@@ -1,7 +1,7 @@
-//! Handles: numbers that stand for streams, events, modules and functions.
+//! Handles: numbers of streams, events, modules and functions.
 //!
-//! A number is never used twice, so a handle that has been destroyed is known for what it is. The numbers are no
-//! addresses that a process can have: what follows one faults.
+//! A number is never used twice, so a destroyed handle is recognised. The numbers are not valid addresses of a process, so dereferencing
+//! one faults.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ pub(crate) struct Handles<T> {
     live: BTreeMap<usize, Arc<T>>,
 }
 
-/// Why a handle names nothing.
+/// Why a handle has no object.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoHandle {
     /// It is 0.
     Null,
-    /// What it named is gone.
+    /// Its object was destroyed.
     Destroyed,
-    /// It never named anything of this kind.
+    /// It was never a handle of this kind.
     Unknown,
 }
 
 impl<T> Handles<T> {
-    /// No handles; each kind of them has a number of its own, and so has each turn of setting the driver up.
+    /// An empty table; the number of the kind and the number of the driver make handles unique.
     pub(crate) fn new(kind: u8, turn: u64) -> Handles<T> {
         let base = (0x5A00 | kind as usize) << 48 | (turn as usize & 0xFFFF) << 32;
         Handles { base, given: 0, live: BTreeMap::new() }
@@ -45,22 +45,22 @@ impl<T> Handles<T> {
         handle
     }
 
-    /// What `handle` stands for.
+    /// The object of `handle`.
     pub(crate) fn get(&self, handle: usize) -> Result<&Arc<T>, NoHandle> {
         self.live.get(&handle).ok_or_else(|| self.missing(handle))
     }
 
-    /// Takes a handle out of use.
+    /// Removes a handle and returns its object.
     pub(crate) fn remove(&mut self, handle: usize) -> Result<Arc<T>, NoHandle> {
         self.live.remove(&handle).ok_or_else(|| self.missing(handle))
     }
 
-    /// Takes all out of use that `keep` does not want.
+    /// Removes all handles for whose objects `keep` returns false.
     pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         self.live.retain(|_, thing| keep(thing));
     }
 
-    /// What is alive, with its handle, in the order of creation.
+    /// The live handles and their objects, in the order of creation.
     pub(crate) fn live(&self) -> impl Iterator<Item = (usize, &Arc<T>)> {
         self.live.iter().map(|(&handle, thing)| (handle, thing))
     }

@@ -1,4 +1,4 @@
-//! Loads the stand-in into a test process, and asks it what it has found.
+//! Loads the stand-in into a test process, and gives access to its findings.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::PathBuf;
@@ -12,8 +12,8 @@ const CUBLAS: &str = "libstreamvm_standin_cublas.so";
 
 /// The stand-in, loaded into this process as its CUDA driver and set up for one test.
 ///
-/// One test at a time has it. When it is dropped, the test fails on a finding that nobody has taken and on anything that
-/// is still alive: whoever expects one asks for it first.
+/// Only one test at a time has it. When it is dropped, the test fails if findings were not taken or if objects are still alive. A test that
+/// expects findings or leaks must therefore ask for them first.
 #[derive(Debug)]
 pub struct Standin {
     library: &'static Library,
@@ -24,30 +24,30 @@ pub struct Standin {
 impl Standin {
     /// Loads the stand-in, unless it is loaded already, and sets it up; blocks while another test has it.
     ///
-    /// Who asks a driver once in the life of a process how many devices it has, as streamvm does, sees the number of the
-    /// first test; so tests of one binary that use streamvm ask for the same.
+    /// A program that asks a driver only once per process for the number of its devices, as streamvm does, sees the number of the first
+    /// test. So the tests of one binary that use streamvm must use the same number.
     ///
     /// # Panics
     ///
-    /// If the library is not beside this test (building the crate makes it), or if the settings are none.
+    /// If the library is not beside this test (building the crate makes it), or if the settings are invalid.
     pub fn load(settings: &str) -> Standin {
         static ALONE: Mutex<()> = Mutex::new(());
-        // A test that failed while it had the driver leaves nothing behind: the driver is set up anew.
+        // A test that failed while it had the driver does not affect this one, since the driver is set up anew.
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let driver = Standin { library: loaded(), leaks_wanted: false.into(), _alone: alone };
         assert_eq!(driver.with_text("standin_set_up", settings), 0, "settings `{settings}`: stderr says what is wrong");
         driver
     }
 
-    /// A folder that has the stand-in under the names of the CUDA driver's library, for `LD_LIBRARY_PATH` of another
-    /// process. `STREAMVM_STANDIN` sets it up there, and `leaks=1` makes what is alive at the exit a finding;
+    /// A folder with the stand-in under the names of the CUDA driver's library, for `LD_LIBRARY_PATH` of another process. There
+    /// `STREAMVM_STANDIN` holds its settings, of which `leaks=1` makes objects that are alive at the exit findings;
     /// `STREAMVM_STANDIN_FINDINGS` names a file for findings.
     ///
     /// # Panics
     ///
     /// If the library is not beside this test, or the folder cannot be made.
     pub fn folder() -> PathBuf {
-        // Once for all threads of a process, which runs several tests at a time.
+        // Made once per process, whose threads run several tests at a time.
         static FOLDER: OnceLock<PathBuf> = OnceLock::new();
         FOLDER.get_or_init(Standin::make_folder).clone()
     }
@@ -59,7 +59,7 @@ impl Standin {
         for name in ["libcuda.so", "libcuda.so.1"] {
             let link = folder.join(name);
             if !std::fs::read_link(&link).is_ok_and(|target| target == library) {
-                // Another process may make it at the same time: a link of its own, moved over the other.
+                // Another process may make it at the same time, so each process makes its own link and renames it over the other.
                 let new = folder.join(format!("{name}.{}", std::process::id()));
                 std::os::unix::fs::symlink(&library, &new).expect("the folder can be written");
                 std::fs::rename(&new, &link).expect("the folder can be written");
@@ -68,9 +68,8 @@ impl Standin {
         folder
     }
 
-    /// Loads the stand-in for cuBLAS into this process, where cudarc finds it from then on. Its calls are counted, and fail on
-    /// demand, like those of the driver, under their own names. To be called before anything multiplies: cuBLAS is looked
-    /// for once in a process.
+    /// Loads the stand-in for cuBLAS into this process, where cudarc then finds it. Its calls are counted, and fail on demand, like those
+    /// of the driver, under their own names. Call it before the first matrix product, because a process looks for cuBLAS only once.
     ///
     /// # Panics
     ///
@@ -79,46 +78,46 @@ impl Standin {
         static LIBRARY: OnceLock<Library> = OnceLock::new();
         LIBRARY.get_or_init(|| {
             let path = path(CUBLAS);
-            // SAFETY: it does nothing when it is loaded.
+            // SAFETY: the library runs no code when it is loaded.
             unsafe { Library::new(&path) }.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
         });
     }
 
-    /// Takes out what was found so far, one a line.
+    /// Removes and returns the findings so far, one a line.
     pub fn findings(&self) -> String {
         self.text_of("standin_findings")
     }
 
-    /// What is alive, one a line: contexts, streams, events, modules, memory. Asked for, it fails no test.
+    /// The objects that are alive, one a line: contexts, streams, events, modules, memory. After this call they do not fail the test.
     pub fn leaks(&self) -> String {
         self.leaks_wanted.set(true);
         self.text_of("standin_leaks")
     }
 
-    /// Adds faults, such as `fail=cuMemAlloc_v2:1:2`, which count from now.
+    /// Adds faults, such as `fail=cuMemAlloc_v2:1:2`, which count from now on.
     ///
     /// # Panics
     ///
-    /// If the text names none.
+    /// If the text is not a list of faults.
     pub fn fault(&self, text: &str) {
         assert_eq!(self.with_text("standin_fault", text), 0, "`{text}` is no fault");
     }
 
-    /// Lets streams begin no other command until what this gives is dropped. A test that fails meanwhile lets them go on, rather
-    /// than wait for them for ever.
+    /// Keeps streams from beginning another command until the result is dropped. A test that fails meanwhile drops it, so that it does not
+    /// wait for streams for ever.
     #[must_use = "dropped, it holds nothing"]
     pub fn hold(&self) -> Held<'_> {
         shut(true);
         Held { _driver: self }
     }
 
-    /// How often a function of the driver was called since [`load`](Standin::load); `cuStreamCreateWithPriority, greatest` is
-    /// how many streams of the greatest priority were made.
+    /// Number of calls of a driver function since [`load`](Standin::load). The name `cuStreamCreateWithPriority, greatest` gives the number
+    /// of streams of the greatest priority that were created.
     pub fn calls(&self, name: &str) -> u64 {
         Standin::count(name)
     }
 
-    /// [`calls`](Standin::calls), for a thread that the stand-in was not loaded by.
+    /// As [`calls`](Standin::calls), for a thread that does not have the `Standin`.
     pub fn count(name: &str) -> u64 {
         let name = CString::new(name).expect("no function has a NUL in its name");
         // SAFETY: the library exports the function with this type.
@@ -128,43 +127,44 @@ impl Standin {
         unsafe { calls(name.as_ptr()) }
     }
 
-    /// Makes a context (a `CUcontext`) the calling thread's current one, as code beside streamvm may.
+    /// Makes a context (a `CUcontext`) the current one of the calling thread, as other code beside streamvm may do.
     pub fn make_current(context: *mut c_void) {
         // SAFETY: the library exports the function with this type.
         let set = unsafe { loaded().get::<unsafe extern "C" fn(*mut c_void) -> c_int>(b"cuCtxSetCurrent") };
         let set = set.expect("the library is the stand-in");
-        // SAFETY: it checks the handle.
+        // SAFETY: the function checks the handle, so any value may be passed.
         assert_eq!(unsafe { set(context) }, 0, "{context:?} is no context");
     }
 
-    /// The calling thread's current context; null for none.
+    /// The current context of the calling thread; null for none.
     pub fn current() -> *mut c_void {
         let mut context = std::ptr::null_mut();
         // SAFETY: the library exports the function with this type.
         let get = unsafe { loaded().get::<unsafe extern "C" fn(*mut *mut c_void) -> c_int>(b"cuCtxGetCurrent") };
         let get = get.expect("the library is the stand-in");
-        // SAFETY: there is room for the handle.
+        // SAFETY: the pointer is to a local variable with room for the handle.
         assert_eq!(unsafe { get(&raw mut context) }, 0, "the driver is not ready");
         context
     }
 
     fn with_text(&self, function: &str, text: &str) -> c_int {
         let text = CString::new(text).expect("no setting has a NUL in it");
-        // SAFETY: the library exports both functions that are called so, with this type.
+        // SAFETY: the library exports both functions that are called here with this type.
         let function = unsafe { self.library.get::<unsafe extern "C" fn(*const c_char) -> c_int>(function.as_bytes()) };
         let function = function.expect("the library is the stand-in");
-        // SAFETY: the text is a C string. A test that sets the driver up has it alone, and is done with the last one.
+        // SAFETY: the text is a C string. The `Standin` is exclusive, so no other test uses the driver while it is set up, and the last
+        // test has ended.
         unsafe { function(text.as_ptr()) }
     }
 
     fn text_of(&self, function: &str) -> String {
-        // SAFETY: the library exports both functions that are called so, with this type.
+        // SAFETY: the library exports both functions that are called here with this type.
         let function =
             unsafe { self.library.get::<unsafe extern "C" fn(*mut u8, usize) -> usize>(function.as_bytes()) };
         let function = function.expect("the library is the stand-in");
         let mut text = Vec::new();
         loop {
-            // SAFETY: the buffer has this much room.
+            // SAFETY: the buffer has room for `text.len()` bytes.
             let bytes = unsafe { function(text.as_mut_ptr(), text.len()) };
             if bytes <= text.len() {
                 text.truncate(bytes);
@@ -175,7 +175,7 @@ impl Standin {
     }
 }
 
-/// Streams begin no command while this lives.
+/// While it lives, streams begin no command.
 #[derive(Debug)]
 pub struct Held<'d> {
     _driver: &'d Standin,
@@ -187,7 +187,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Shuts the gate of the streams, or opens it.
+/// Shuts or opens the gate of the streams.
 fn shut(shut: bool) {
     // SAFETY: the library exports the function with this type.
     let hold = unsafe { loaded().get::<extern "C" fn(c_int)>(b"standin_hold") };
@@ -206,17 +206,17 @@ impl Drop for Standin {
     }
 }
 
-/// The library, loaded once for the process and never unloaded.
+/// The library, loaded once per process and never unloaded.
 fn loaded() -> &'static Library {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let path = path(FILE);
-        // SAFETY: the stand-in does nothing when it is loaded.
+        // SAFETY: the library runs no code when it is loaded.
         unsafe { Library::new(&path) }.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     })
 }
 
-/// Where cargo has put a library: beside this process's binary, one folder up or down from it, or, for examples in
+/// The path of a library that cargo has built: beside the binary of this process, one folder up or down from it, or, for examples in
 /// documentation, in a folder of `LD_LIBRARY_PATH`, which cargo sets.
 fn path(file: &str) -> PathBuf {
     let binary = std::env::current_exe().expect("a process has a binary");

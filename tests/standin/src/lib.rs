@@ -1,29 +1,35 @@
-//! A CUDA driver for tests: takes libcuda's place where there is no GPU.
+//! A CUDA driver for tests, which replaces libcuda where there is no GPU.
 //!
-//! The library exports the calls of the CUDA driver that streamvm makes and does what they say, on threads of the host:
-//! every stream has one, runs its commands in order, and each of them as late as a seed says. Memory of a device lies
-//! where the host cannot reach it. Kernels are streamvm's own, known by their names and computed by its kernels for the
-//! CPU. Nothing here knows streamvm's engine: it is driven through cudarc, as a GPU is.
+//! The library exports the calls of the CUDA driver that streamvm makes, and runs them on threads of the host: every stream has a thread,
+//! which runs its commands in order, each after a delay drawn from a seed. Device memory has addresses that the host cannot access. Kernels
+//! are streamvm's own, found by name and computed by its kernels for the CPU. The stand-in does not depend on streamvm's engine, which
+//! drives it through cudarc like a GPU.
 //!
 //! # What it checks
 //!
-//! What is wrong is a *finding*: a line on stderr, one in the file that `STREAMVM_STANDIN_FINDINGS` names, and one of
-//! [`Standin::findings`]. Handles that are gone or never were; calls in no context or the wrong one; the null stream;
-//! waits for events that nothing has recorded; memory that is freed, freed twice, exceeded, pageable, or of a device out of
-//! reach; the sources of queued copies changed; accesses that nothing orders, by the race detector of `streamvm-ep`; memory
-//! that goes back before its last use is known to be over; what is alive when its context goes.
+//! A defect of the program is a *finding*: a line on stderr, a line in the file that `STREAMVM_STANDIN_FINDINGS` names, and a line of
+//! [`Standin::findings`]. These are findings:
+//!
+//! * handles that were destroyed or never existed;
+//! * calls in no context or in the wrong one, and uses of the null stream;
+//! * waits for events without a record;
+//! * memory that is freed, freed twice, exceeded, pageable, or of a device without peer access;
+//! * changed sources of queued copies;
+//! * unordered accesses, by the race detector of `streamvm-ep`;
+//! * memory that is freed before the host has observed that its last use has passed;
+//! * objects that are alive when their context is destroyed.
 //!
 //! # How it is set up
 //!
-//! By a text of settings with semicolons between, from `STREAMVM_STANDIN` or [`Standin::load`], such as
-//! `devices=2;memory=64M;seed=7`. `fail=cuMemAlloc_v2:3:OUT_OF_MEMORY`, `illegal=5` (the fifth kernel ends its context)
-//! and `slow=2:50` (the second takes 50 ms longer) are faults on demand.
+//! By a text of settings, separated by semicolons, from `STREAMVM_STANDIN` or [`Standin::load`], such as `devices=2;memory=64M;seed=7`. The
+//! settings `fail=cuMemAlloc_v2:3:OUT_OF_MEMORY`, `illegal=5` (the fifth kernel ends its context) and `slow=2:50` (the second takes 50 ms
+//! longer) are faults on demand.
 //!
 //! # How it is loaded
 //!
-//! The library calls itself `libcuda.so`, the first name that cudarc asks for, so a test loads it by its path and
-//! everything after finds it: [`Standin::load`]. A process that a test starts finds it by `LD_LIBRARY_PATH`:
-//! [`Standin::folder`]. [`Standin::load_cublas`] loads a library in cuBLAS's place as well, which hands its calls on to here.
+//! The library has the name `libcuda.so`, the first name that cudarc looks for. So a test that loads it by its path, with
+//! [`Standin::load`], makes all later code find it. A process that a test starts finds it by `LD_LIBRARY_PATH`: [`Standin::folder`].
+//! [`Standin::load_cublas`] also loads a library in place of cuBLAS, which forwards its calls to this one.
 //!
 //! ```
 //! use streamvm_standin::Standin;

@@ -1,9 +1,9 @@
-//! What is ordered after what: the race detector, told of streams and of the host.
+//! The order of accesses: reports streams and the host to the race detector.
 //!
-//! Streams are actors. All threads of the host are *one* actor: a driver does not see how threads order themselves among
-//! each other, and what it cannot see must not be a finding. So what any thread has seen to be over counts as seen by
-//! all, and a race may be missed that way; none is made up. How the host itself reads and writes pinned memory is not
-//! seen either; memory that the host can write counts as written.
+//! Each stream is an actor. All threads of the host are *one* actor: a driver does not see how threads order themselves, and order that it
+//! cannot see must not lead to findings. So everything that one thread has observed to have passed counts as observed by all threads. This
+//! may miss a race, but reports no false one. The accesses of the host to pinned memory are not seen either; memory that the host can write
+//! counts as written.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use streamvm_ep::{Access, Label, MemoryKind};
 use crate::findings::{Findings, Kind};
 use crate::memory::{Allocation, Home};
 
-/// The detector and the actor that the host is.
+/// The detector, and the actor of the host.
 #[derive(Debug)]
 pub(crate) struct Order {
     detector: Detector,
@@ -23,40 +23,40 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Knows nothing yet. `unwritten`: reading what was never written is a finding; `enabled`: anything is.
+    /// An empty order. `unwritten`: reading memory that was never written is a finding; `enabled`: are there findings at all?
     pub(crate) fn new(enabled: bool, unwritten: bool) -> Order {
         let detector = Detector::new();
         let host = detector.thread_actor("the host");
         Order { detector, host, enabled, unwritten }
     }
 
-    /// A new stream.
+    /// Adds the actor of a new stream.
     pub(crate) fn stream(&self, name: &str) -> ActorId {
         self.detector.actor(name)
     }
 
-    /// What the stream gets next comes after all that the host has done and seen.
+    /// Orders the next command of the stream after everything that the host has done and observed.
     pub(crate) fn given_by_host(&self, stream: ActorId) {
         let given = self.detector.release(self.host);
         self.detector.acquire(stream, &given);
     }
 
-    /// Everything on the stream so far, for others to come after.
+    /// The clock of all commands of the stream so far, for others to be ordered after.
     pub(crate) fn mark(&self, stream: ActorId) -> Moment {
         self.detector.release(stream)
     }
 
-    /// What the stream gets next comes after `moment`.
+    /// Orders the next command of the stream after `moment`.
     pub(crate) fn after(&self, stream: ActorId, moment: &Moment) {
         self.detector.acquire(stream, moment);
     }
 
-    /// The host has seen that `moment` is over.
+    /// Notes that the host has observed that `moment` has passed.
     pub(crate) fn seen_by_host(&self, moment: &Moment) {
         self.detector.acquire(self.host, moment);
     }
 
-    /// A command of the stream will touch memory.
+    /// Reports the accesses of a command of the stream.
     pub(crate) fn access(
         &self,
         findings: &Findings,
@@ -69,7 +69,7 @@ impl Order {
         self.touch(findings, stream, label, &touches);
     }
 
-    /// Like [`access`](Order::access), of bytes with gaps between.
+    /// Like [`access`](Order::access), for bytes with gaps between them.
     pub(crate) fn touch(&self, findings: &Findings, stream: ActorId, label: &Label, touches: &[Touch]) {
         if self.enabled {
             self.detector.access(stream, label, touches);
@@ -77,7 +77,7 @@ impl Order {
         }
     }
 
-    /// Memory is given out.
+    /// Reports an allocation.
     pub(crate) fn map(&self, allocation: &Allocation) {
         let (kind, writable) = match allocation.home {
             Home::Device(_) => (MemoryKind::Device, false),
@@ -92,7 +92,7 @@ impl Order {
         }
     }
 
-    /// The host gives memory back: a finding, unless it has seen that everything which uses it is over.
+    /// Reports that the host frees memory. This is a finding unless the host has observed that all uses of the memory have passed.
     pub(crate) fn unmap(&self, findings: &Findings, allocation: &Allocation, call: &str) {
         self.detector.unmap(allocation.range.clone(), self.host, &label(0, allocation.number, call));
         if self.enabled {
@@ -102,7 +102,7 @@ impl Order {
         }
     }
 
-    /// Passes on what the detector has found.
+    /// Forwards the findings of the detector.
     fn tell(&self, findings: &Findings) {
         for finding in self.detector.take_findings() {
             let mut text = format!("{} #{}, {}", finding.second.what, finding.second.seq, finding.second_did);
@@ -116,7 +116,7 @@ impl Order {
     }
 }
 
-/// The label of a command: which stream, which of its commands, which driver call.
+/// The label of a command: its stream, its number on the stream, and its driver call.
 pub(crate) fn label(stream: u32, number: u64, call: &str) -> Label {
     Label::new(stream, number, call)
 }

@@ -1,11 +1,11 @@
-//! Places that a C caller wants results in.
+//! Pointer parameters through which a C caller receives results.
 
 use crate::code::{Code, Outcome};
 
 /// A pointer parameter for a result.
 ///
-/// Invariant: it is null, or points to a place for a `T` that may be written. It only comes from a caller of an exported
-/// function, whose duty that is, and from tests.
+/// Invariant: it is null, or points to a place for a `T` that may be written. It comes only from tests and from callers of exported
+/// functions, whose duty this is.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Out<T>(*mut T);
@@ -15,29 +15,29 @@ impl<T> Out<T> {
     ///
     /// # Errors
     ///
-    /// `INVALID_VALUE` if there is no place.
+    /// `INVALID_VALUE` if the pointer is null.
     pub(crate) fn put(&self, value: T) -> Outcome {
         if self.0.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: see the invariant.
+        // SAFETY: the pointer is not null, so by the invariant it may be written.
         unsafe { self.0.write(value) };
         Ok(())
     }
 
-    /// Errs if there is no place: what cannot be told must not be made.
+    /// Returns `INVALID_VALUE` if the pointer is null. Called before an object is created, since its handle could not be returned.
     pub(crate) fn check(&self) -> Outcome {
         if self.0.is_null() { Err(Code::INVALID_VALUE) } else { Ok(()) }
     }
 
-    /// The pointer itself, for a place that holds more than one `T`.
+    /// The pointer itself, for a place with room for more than one `T`.
     pub(crate) fn ptr(&self) -> *mut T {
         self.0
     }
 }
 
 impl<T> Out<T> {
-    /// A place of a caller within this library.
+    /// A parameter for a caller within this library.
     pub(crate) fn to(place: &mut T) -> Out<T> {
         Out(place)
     }

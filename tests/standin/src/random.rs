@@ -1,4 +1,4 @@
-//! The random numbers behind the delays: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), as the simulated device has it.
+//! The random numbers of the delays: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), as in the simulated device.
 
 /// A stream of random numbers from a seed.
 #[derive(Debug, Clone)]
@@ -19,8 +19,8 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Microseconds that a command waits before it runs: half of them not at all, the others up to `most`, one in eight
-    /// of those eight times as long.
+    /// The delay of a command before it runs, in microseconds: half of the commands have none, the others up to `most`, one in eight of
+    /// these up to eight times as long.
     pub(crate) fn delay(&mut self, most: u64) -> u64 {
         let drawn = self.next();
         if most == 0 || drawn & 1 == 0 {

@@ -1,8 +1,8 @@
 //! Streams: a queue of commands, and a thread that runs them in order.
 //!
-//! A command is numbered when it is given, from 1; `passed` is the number of the last one that is over. The thread takes a
-//! command, waits as long as the seed says, runs it, and only then counts it as passed. It ends when the stream is closed
-//! and its queue is empty, so what was queued before a stream was destroyed still runs, as in a driver.
+//! A command gets its number when it is queued, from 1; `passed` is the number of the last command that has run. The thread takes a
+//! command, waits for the delay drawn from the seed, runs the command, and only then counts it as passed. The thread ends when the stream
+//! is closed and its queue is empty, so commands that were queued before a stream was destroyed still run, as in a driver.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,10 +16,10 @@ use crate::context::Context;
 use crate::driver::Driver;
 use crate::random::Random;
 
-/// A stream.
+/// A stream and its queue; one thread runs its commands.
 pub(crate) struct Stream {
     pub(crate) context: Arc<Context>,
-    /// Which of all streams it is, from 1.
+    /// Its number among all streams, from 1.
     pub(crate) number: u32,
     /// For reports.
     pub(crate) name: String,
@@ -41,8 +41,8 @@ impl Stream {
         Stream { context, number, name, actor, queue: Mutex::new(queue), changed: Condvar::new() }
     }
 
-    /// Queues a command. `make` gets its number and tells the race detector of it; the order of the calls of `make` is
-    /// the order of the commands. Gives the number.
+    /// Queues a command and returns its number. `make` gets the number and reports the command to the race detector. It is called under the
+    /// lock of the queue, so that the order of these calls is the order of the commands.
     pub(crate) fn give(&self, make: impl FnOnce(u64) -> Command) -> u64 {
         let mut queue = self.lock();
         queue.given += 1;
@@ -54,18 +54,18 @@ impl Stream {
         number
     }
 
-    /// How many commands it was given, with what comes before all that follow.
+    /// The number of commands so far, with the clock that `moment` returns for them.
     pub(crate) fn end(&self, moment: impl FnOnce() -> Moment) -> (u64, Moment) {
         let queue = self.lock();
         (queue.given, moment())
     }
 
-    /// Are the first `number` commands over?
+    /// Have the first `number` commands passed?
     pub(crate) fn has_passed(&self, number: u64) -> bool {
         self.lock().passed >= number
     }
 
-    /// Blocks until the first `number` commands are over.
+    /// Blocks until the first `number` commands have passed.
     pub(crate) fn wait(&self, number: u64) {
         let mut queue = self.lock();
         while queue.passed < number {
@@ -73,19 +73,19 @@ impl Stream {
         }
     }
 
-    /// Blocks until all commands so far are over.
+    /// Blocks until all commands so far have passed.
     pub(crate) fn drain(&self) {
         let given = self.lock().given;
         self.wait(given);
     }
 
-    /// Nothing more will come: its thread ends when all is over.
+    /// Closes the queue: its thread ends once all commands have run.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// What its thread does.
+    /// The body of its thread.
     pub(crate) fn work(&self, driver: &Driver) {
         let mut random = Random::new(driver.config.seed ^ u64::from(self.number) << 32);
         while let Some(command) = self.next() {
@@ -100,7 +100,7 @@ impl Stream {
         }
     }
 
-    /// The next command, once there is one; `None` at the end.
+    /// Waits for the next command; `None` once the queue is closed and empty.
     fn next(&self) -> Option<Command> {
         let mut queue = self.lock();
         loop {
@@ -115,8 +115,8 @@ impl Stream {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // `make` may panic in a check, before anything is queued: a number is skipped then, and `passed` must not wait
-        // for it. It does not: a panic in a driver call ends the process.
+        // If `make` panicked in a check, its number would be skipped and a wait for it would never end. This cannot happen, because a panic
+        // in a driver call ends the process.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -127,7 +127,7 @@ impl fmt::Debug for Stream {
     }
 }
 
-/// While it is shut, streams begin no command: what a test wants to be pending stays so.
+/// A gate that all streams pass before each command: while it is shut, commands that a test wants to be pending stay pending.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     shut: Mutex<bool>,

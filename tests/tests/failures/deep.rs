@@ -17,8 +17,8 @@ use streamvm::{
     EngineKind, Error, FnContext, FnError, InstructionList, InstructionsBuilder, Mode, Passed, Tensor, Var, Vm,
     VmBuilder,
 };
-use streamvm_cli::parser::parse;
-use streamvm_cli::source::Source;
+use streamvm_cli::syntax::parser::parse;
+use streamvm_cli::syntax::source::Source;
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, failure_of, list, on_device, run_alone, submit, until};
 use streamvm_verify::{Trace, verify};
 

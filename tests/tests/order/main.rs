@@ -1,5 +1,6 @@
 //! Order and waiting: what runs when, who waits for what, and how engines start and stop.
 
+mod arithmetic;
 mod back_pressure;
 mod completion;
 mod engine_scenarios;

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use streamvm_benches::arguments::{Measuring, reject};
-use streamvm_benches::{child, round_robin};
+use streamvm_benches::harness::arguments::{Measuring, reject};
+use streamvm_benches::harness::{child, round_robin};
 use streamvm_peers::case::{self, Case};
 use streamvm_peers::report;
 use streamvm_peers::run::{self, Selection};

@@ -4,8 +4,8 @@ use std::hint::black_box;
 use std::thread;
 
 use crossbeam_channel::bounded;
-use streamvm_benches::case::{Sample, Sizes};
-use streamvm_benches::error::Error;
+use streamvm_benches::harness::case::{Sample, Sizes};
+use streamvm_benches::harness::error::Error;
 
 /// Closures that may wait in the queue: a bound, so that memory has one. It measures no more than without.
 const QUEUE: usize = 1_024;

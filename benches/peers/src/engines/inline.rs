@@ -1,9 +1,9 @@
 //! streamvm in inline mode: everything runs in the thread that submits. What a naive engine is read against.
 
 use streamvm::{Mode, Vm};
-use streamvm_benches::case::{Sample, Sizes};
-use streamvm_benches::error::Error;
-use streamvm_benches::stats::median_and_p99;
+use streamvm_benches::harness::case::{Sample, Sizes};
+use streamvm_benches::harness::error::Error;
+use streamvm_benches::harness::stats::median_and_p99;
 use streamvm_benches::workloads::graph::{Emit, Graph, LIST, ROUND};
 
 /// One variable that every operation reads and writes.

@@ -7,9 +7,9 @@ pub mod tokio;
 
 use std::time::Instant;
 
-use streamvm_benches::case::{Sample, Sizes};
-use streamvm_benches::error::Error;
-use streamvm_benches::stats::median_and_p99;
+use streamvm_benches::harness::case::{Sample, Sizes};
+use streamvm_benches::harness::error::Error;
+use streamvm_benches::harness::stats::median_and_p99;
 
 /// Time of one of `sizes.ops` operations. `run` runs as many as it is told, and gives how many it finds to have run.
 fn per_op(engine: &'static str, sizes: &Sizes, mut run: impl FnMut(usize) -> u64) -> Result<Vec<Sample>, Error> {

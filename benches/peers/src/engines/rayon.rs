@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use streamvm_benches::case::{Sample, Sizes};
-use streamvm_benches::error::Error;
+use streamvm_benches::harness::case::{Sample, Sizes};
+use streamvm_benches::harness::error::Error;
 use streamvm_benches::workloads::graph::INDEPENDENT_VARIABLES;
 
 /// Operations without order, spawned in one scope, which waits for all. `in_place_scope` keeps the caller outside, as a

@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use streamvm_benches::case::{Sample, Sizes};
-use streamvm_benches::error::Error;
+use streamvm_benches::harness::case::{Sample, Sizes};
+use streamvm_benches::harness::error::Error;
 use tokio::runtime::{Builder, Runtime};
 
 /// Tasks that each await the one before and add one to its answer; the last one is awaited.

@@ -1,14 +1,14 @@
-//! The index of the largest element on one axis: the first of equals; a NaN counts as the largest.
+//! The index of the largest element on one axis: the first of equal elements; a NaN counts as the largest.
 
-use crate::check::{InPlace, inferred, operands};
+use crate::call::check::{InPlace, inferred, operands};
+use crate::call::kernel::KernelCall;
 use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::number::{Number, Tag};
 use crate::cpu::kernels::reduce::kept_walk;
 use crate::cpu::kernels::rows::In;
-use crate::dtype::DType;
-use crate::error::KernelError;
-use crate::kernel::KernelCall;
-use crate::op::Op;
+use crate::errors::error::KernelError;
+use crate::tensor::dtype::DType;
+use crate::tensor::op::Op;
 
 /// The kernel of [`Op::ArgMax`].
 pub(super) fn argmax<D: Tag>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
@@ -23,8 +23,8 @@ pub(super) fn argmax<D: Tag>(call: &mut KernelCall<'_>) -> Result<(), KernelErro
             let out = output::<i64>(out, to, out_stride);
             for place in 0..kept.row_length() {
                 let row = input::<D::Store>(a, from + place * kept_stride, stride);
-                // SAFETY: the walk and the axis stay within the input, which holds `D`; the axis has
-                // elements, as inference refuses one without.
+                // SAFETY: the walk and the axis stay within the input, which holds `D`. The axis has elements, because inference refuses
+                // an empty one.
                 let index = unsafe { first_largest(length, row) };
                 // SAFETY: the walk stays within the output, which holds `i64` and may be written.
                 unsafe { out.set(place, index as i64) };
@@ -36,16 +36,17 @@ pub(super) fn argmax<D: Tag>(call: &mut KernelCall<'_>) -> Result<(), KernelErro
 
 /// # Safety
 ///
-/// * `length` is not 0, and as many elements of `row` may be read as [`In::get`] asks.
+/// * `length` is not 0.
+/// * The first `length` elements of `row` are as [`In::get`] requires.
 unsafe fn first_largest<T: Number>(length: usize, row: In<T>) -> usize {
-    // SAFETY: the caller's duty.
+    // SAFETY: the caller guarantees this.
     let mut largest = unsafe { row.get(0) };
     let mut found = 0;
     for index in 1..length {
         if largest.is_nan() {
             break;
         }
-        // SAFETY: the caller's duty, as `index < length`.
+        // SAFETY: the caller guarantees this for every index below `length`, and `index < length`.
         let element = unsafe { row.get(index) };
         if element > largest || element.is_nan() {
             largest = element;

@@ -1,8 +1,8 @@
 //! The elementwise ops as types, so that one generic kernel serves them all.
 
 use crate::cpu::kernels::number::{Float, Number};
-use crate::error::KernelError;
-use crate::op::Op;
+use crate::errors::error::KernelError;
+use crate::tensor::op::Op;
 
 /// An op on one element.
 pub(super) trait Unary<T> {
@@ -13,13 +13,13 @@ pub(super) trait Unary<T> {
 pub(super) trait Binary<T: Number> {
     fn apply(x: T, y: T) -> T;
 
-    /// Why no element may be combined with the right-hand `y`, at flat index `index`.
+    /// The error for a right-hand side `y` that is not allowed, at flat index `index` of the output.
     #[inline(always)]
     fn refuse(_op: Op, _y: T, _index: usize) -> Option<KernelError> {
         None
     }
 
-    /// Can [`refuse`](Binary::refuse) refuse anything of this type?
+    /// Whether [`refuse`](Binary::refuse) can return an error for this type.
     const REFUSES: bool = false;
 }
 

@@ -1,17 +1,18 @@
 //! The cast kernel: every dtype to every dtype, by the rules of Rust's `as`, and `!= 0` to bool.
 //!
-//! A 16-bit float is cast as the `f32` that it is; to one, every number is rounded once.
+//! A 16-bit float is cast from its exact `f32` value; a cast to one rounds once.
 
 use half::{bf16, f16};
 
-use crate::check::{InPlace, inferred, operands};
+use crate::call::check::{InPlace, inferred, operands};
+use crate::call::kernel::{KernelCall, KernelFn};
 use crate::cpu::kernels::elementwise::map1_walk;
 use crate::cpu::kernels::narrow::Nearest;
 use crate::cpu::kernels::number::Float;
-use crate::dtype::DType;
-use crate::error::{KernelError, OpError};
-use crate::kernel::{KernelCall, KernelFn};
-use crate::op::Op;
+use crate::errors::error::KernelError;
+use crate::tensor::dtype::DType;
+use crate::tensor::error::OpError;
+use crate::tensor::op::Op;
 
 macro_rules! casts {
     ($($name:ident: $dtype:ident, $store:ty, $value:expr;)*) => {
@@ -21,8 +22,8 @@ macro_rules! casts {
                 let ([a], out) = operands(call, [DType::$dtype], to, InPlace::Allowed)?;
                 inferred(Op::Cast, [a], out, call)?;
                 let value = $value;
-                // In every arm: `operands` has checked that the input holds the dtype of this
-                // kernel and the output the dtype matched, and that they may be mapped.
+                // For every arm: `operands` has checked that the input holds the dtype of this kernel and the output the matched dtype,
+                // and alignment, write access and overlap.
                 match to {
                     // SAFETY: see above.
                     DType::F32 => unsafe { map1_walk(a, out, |x: $store| value(x) as f32) },

@@ -1,24 +1,24 @@
-//! Strided copy and fill. A copy moves bits: one loop per element size serves every dtype.
+//! Strided copy and fill. A copy moves bits, so one loop per element size serves every dtype.
 
-use crate::check::check_reach;
+use crate::call::check::{check_copy, check_fill};
 use crate::cpu::kernels::elementwise::{map1_walk, output};
 use half::{bf16, f16};
 
+use crate::call::operand::Operand;
 use crate::cpu::kernels::narrow::Nearest;
 use crate::cpu::kernels::rows;
 use crate::cpu::kernels::walk::Walk;
-use crate::dtype::DType;
-use crate::error::Error;
-use crate::operand::Operand;
-use crate::scalar::Scalar;
+use crate::errors::error::Error;
+use crate::tensor::dtype::DType;
+use crate::tensor::scalar::Scalar;
 
 /// Copies `source` to `target`; see [`Stream::copy`](crate::Stream::copy).
 pub(crate) fn copy(source: &Operand, target: &mut Operand) -> Result<(), Error> {
     if !check_copy(source, target)? {
         return Ok(());
     }
-    // In every arm: both hold elements of this size, aligned to it, of one shape; the target may be
-    // written, reaches no element twice and does not meet the source.
+    // For every arm: both operands hold elements of this size, aligned to it, and have one shape. The target may be written, reaches no
+    // element twice and does not overlap the source.
     match source.dtype().size() {
         // SAFETY: see above.
         1 => unsafe { map1_walk(source, target, |bits: u8| bits) },
@@ -32,31 +32,10 @@ pub(crate) fn copy(source: &Operand, target: &mut Operand) -> Result<(), Error> 
     Ok(())
 }
 
-/// Errs unless a copy of these operands is allowed. Is there anything to do? Not if it is a view onto itself.
-pub(crate) fn check_copy(source: &Operand, target: &Operand) -> Result<bool, Error> {
-    if source.dtype() != target.dtype() || source.layout().shape() != target.layout().shape() {
-        return Err(Error::CopyMismatch {
-            source_dtype: source.dtype(),
-            source_shape: Box::new(*source.layout().shape()),
-            target_dtype: target.dtype(),
-            target_shape: Box::new(*target.layout().shape()),
-        });
-    }
-    check_target(target)?;
-    source.check_aligned()?;
-    if target.overlaps(source) {
-        if target.same_view(source) {
-            return Ok(false);
-        }
-        return Err(Error::Overlap { written: 1, other: 0 });
-    }
-    Ok(true)
-}
-
 /// Fills `target` with `value`; see [`Stream::fill`](crate::Stream::fill).
 pub(crate) fn fill(target: &mut Operand, value: Scalar) -> Result<(), Error> {
     check_fill(target, value)?;
-    // In every arm: the target holds this type, aligned, may be written and reaches no element twice.
+    // For every arm: the target holds this type, aligned, may be written and reaches no element twice.
     match target.dtype() {
         // SAFETY: see above.
         DType::F32 => unsafe { fill_walk(target, float::<f32>(value)) },
@@ -76,22 +55,7 @@ pub(crate) fn fill(target: &mut Operand, value: Scalar) -> Result<(), Error> {
     Ok(())
 }
 
-/// Errs unless a fill of `target` with `value` is allowed.
-pub(crate) fn check_fill(target: &Operand, value: Scalar) -> Result<(), Error> {
-    let dtype = target.dtype();
-    if !value.fits(dtype) {
-        return Err(Error::ScalarDoesNotFit { value, dtype });
-    }
-    check_target(target)
-}
-
-fn check_target(target: &Operand) -> Result<(), Error> {
-    target.check_writable()?;
-    target.check_aligned()?;
-    check_reach(target)
-}
-
-/// `value` as a float, rounded once; it fits one.
+/// `value` as a float, rounded once; the caller has checked that it fits.
 fn float<T: Nearest<f64> + Nearest<i64>>(value: Scalar) -> T {
     match value {
         Scalar::F64(value) => T::nearest(value),
@@ -100,7 +64,7 @@ fn float<T: Nearest<f64> + Nearest<i64>>(value: Scalar) -> T {
     }
 }
 
-/// `value` as an integer; it fits one.
+/// `value` as an integer; the caller has checked that it fits.
 fn integer(value: Scalar) -> i64 {
     match value {
         Scalar::F64(value) => value as i64,
@@ -111,13 +75,14 @@ fn integer(value: Scalar) -> i64 {
 
 /// # Safety
 ///
-/// * `target` holds elements stored as `T`, aligned, may be written, and reaches none twice.
+/// * `target` holds elements stored as `T`, aligned.
+/// * It may be written, and reaches no element twice.
 unsafe fn fill_walk<T: Copy>(target: &Operand, value: T) {
     let walk = Walk::new([target.layout()]);
     let [stride] = walk.row_strides();
     walk.rows(|[to]| {
         let out = output::<T>(target, to, stride);
-        // SAFETY: the walk stays within the target; the rest is the caller's duty.
+        // SAFETY: the walk stays within the target; the caller guarantees the rest.
         unsafe { rows::fill(walk.row_length(), out, value) };
     });
 }

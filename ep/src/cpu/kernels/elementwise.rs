@@ -1,22 +1,22 @@
 //! Elementwise kernels: unary, binary, comparisons, where. Inputs broadcast to the output; the output
 //! may be exactly the view of an input.
 
-use crate::check::{InPlace, broadcast, operands};
+use crate::call::check::{InPlace, broadcast, operands};
+use crate::call::kernel::KernelCall;
+use crate::call::operand::Operand;
 use crate::cpu::kernels::arith::{Binary, Compare, Unary};
 use crate::cpu::kernels::number::Tag;
 use crate::cpu::kernels::rows::{self, In, Out};
 use crate::cpu::kernels::walk::Walk;
-use crate::dtype::DType;
-use crate::error::KernelError;
-use crate::kernel::KernelCall;
-use crate::op::Op;
-use crate::operand::Operand;
+use crate::errors::error::KernelError;
+use crate::tensor::dtype::DType;
+use crate::tensor::op::Op;
 
 /// The kernel of a unary op.
 pub(super) fn unary<D: Tag, U: Unary<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
     let ([a], out) = operands(call, [D::DTYPE], D::DTYPE, InPlace::Allowed)?;
     broadcast(call.kernel.op, &[a], out)?;
-    // SAFETY: `operands` has checked that both hold `D`, and that they may be mapped.
+    // SAFETY: `operands` has checked dtypes, alignment, write access and overlap, and `broadcast` the shapes.
     unsafe { map1_walk(a, out, U::apply) };
     Ok(())
 }
@@ -28,7 +28,7 @@ pub(super) fn binary<D: Tag, B: Binary<D::Store>>(call: &mut KernelCall<'_>) -> 
     if B::REFUSES {
         check_right::<D, B>(call.kernel.op, b, out)?;
     }
-    // SAFETY: `operands` has checked that all hold `D`, and that they may be mapped.
+    // SAFETY: as in `unary`, for both inputs.
     unsafe { map2_walk(a, b, out, B::apply) };
     Ok(())
 }
@@ -37,8 +37,7 @@ pub(super) fn binary<D: Tag, B: Binary<D::Store>>(call: &mut KernelCall<'_>) -> 
 pub(super) fn compare<D: Tag, C: Compare<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
     let ([a, b], out) = operands(call, [D::DTYPE; 2], DType::Bool, InPlace::Allowed)?;
     broadcast(call.kernel.op, &[a, b], out)?;
-    // SAFETY: `operands` has checked that the inputs hold `D`, the output bytes, and that they may be
-    // mapped.
+    // SAFETY: as in `unary`, for both inputs; the elements of the output are bytes.
     unsafe { map2_walk(a, b, out, |x: D::Store, y| u8::from(C::apply(x, y))) };
     Ok(())
 }
@@ -56,8 +55,8 @@ pub(super) fn select<D: Tag>(call: &mut KernelCall<'_>) -> Result<(), KernelErro
         let a = input::<D::Store>(a, from_a, a_stride);
         let b = input::<D::Store>(b, from_b, b_stride);
         let pick = |condition, x, y| if condition != 0 { x } else { y };
-        // SAFETY: the walk stays within the operands, which `operands` has checked: their elements
-        // have these types, and an input that meets the output is the same view.
+        // SAFETY: the walk stays within the operands. `operands` has checked that their elements have these types, and that an input that
+        // overlaps the output is the same view.
         unsafe { rows::map3(walk.row_length(), out, condition, a, b, pick) };
     });
     Ok(())
@@ -65,15 +64,13 @@ pub(super) fn select<D: Tag>(call: &mut KernelCall<'_>) -> Result<(), KernelErro
 
 /// Writes `f` of each element of `a`, which broadcasts to `out`.
 ///
-/// # Safety
-///
 /// * `a` holds elements stored as `A`, `out` as `O`, both aligned; `a` broadcasts to `out`.
-/// * `out` may be written, does not reach an element twice, and meets `a` only as the same view.
+/// * `out` may be written, does not reach an element twice, and overlaps `a` only as the same view.
 #[inline]
 pub(super) unsafe fn map1_walk<A: Copy, O: Copy>(a: &Operand, out: &Operand, f: impl Fn(A) -> O) {
     if let Some(length) = single_row(&[a], out) {
         let (out, a) = (output::<O>(out, 0, 1), input::<A>(a, 0, 1));
-        // SAFETY: all elements of both; the rest is the caller's duty.
+        // SAFETY: these are all elements of both; the caller guarantees the rest.
         return unsafe { rows::map1(length, out, a, &f) };
     }
     let walk = Walk::new([out.layout(), a.layout()]);
@@ -81,7 +78,7 @@ pub(super) unsafe fn map1_walk<A: Copy, O: Copy>(a: &Operand, out: &Operand, f: 
     walk.rows(|[to, from]| {
         let out = output::<O>(out, to, out_stride);
         let a = input::<A>(a, from, a_stride);
-        // SAFETY: the walk stays within the operands; the rest is the caller's duty.
+        // SAFETY: the walk stays within the operands; the caller guarantees the rest.
         unsafe { rows::map1(walk.row_length(), out, a, &f) };
     });
 }
@@ -95,14 +92,15 @@ pub(super) unsafe fn map1_walk<A: Copy, O: Copy>(a: &Operand, out: &Operand, f: 
 unsafe fn map2_walk<A: Copy, O: Copy>(a: &Operand, b: &Operand, out: &Operand, f: impl Fn(A, A) -> O) {
     if let Some(length) = single_row(&[a, b], out) {
         let (out, a, b) = (output::<O>(out, 0, 1), input::<A>(a, 0, 1), input::<A>(b, 0, 1));
-        // SAFETY: all elements of the three; the rest is the caller's duty.
+        // SAFETY: these are all elements of the three; the caller guarantees the rest.
         return unsafe { rows::map2(length, out, a, b, &f) };
     }
-    // SAFETY: the caller's duty.
+    // SAFETY: the caller guarantees this.
     unsafe { map2_rows(a, b, out, f) };
 }
 
-/// [`map2_walk`] of what is not one row. Apart: it needs much room, and nearly all calls are one row.
+/// [`map2_walk`] for operands that are not one row. A separate function, because it needs a large stack frame and nearly all calls are
+/// one row.
 ///
 /// # Safety
 ///
@@ -115,12 +113,12 @@ unsafe fn map2_rows<A: Copy, O: Copy>(a: &Operand, b: &Operand, out: &Operand, f
         let out = output::<O>(out, to, out_stride);
         let a = input::<A>(a, from_a, a_stride);
         let b = input::<A>(b, from_b, b_stride);
-        // SAFETY: the walk stays within the operands; the rest is the caller's duty.
+        // SAFETY: the walk stays within the operands; the caller guarantees the rest.
         unsafe { rows::map2(walk.row_length(), out, a, b, &f) };
     });
 }
 
-/// How many elements there are, if they lie side by side, in the same order, in all of these.
+/// The number of elements, if all operands are contiguous and have one shape.
 #[inline]
 fn single_row(inputs: &[&Operand], out: &Operand) -> Option<usize> {
     let shape = out.layout().shape();
@@ -128,20 +126,20 @@ fn single_row(inputs: &[&Operand], out: &Operand) -> Option<usize> {
     (out.is_whole() && inputs.iter().all(alike)).then(|| shape.elements())
 }
 
-/// A row of `operand` to read.
+/// A row of `operand` for reading.
 #[inline(always)]
 pub(super) fn input<T>(operand: &Operand, offset: usize, stride: usize) -> In<T> {
     In { first: operand.ptr().cast::<T>().cast_const().wrapping_add(offset), stride }
 }
 
-/// A row of `operand` to write.
+/// A row of `operand` for writing.
 #[inline(always)]
 pub(super) fn output<T>(operand: &Operand, offset: usize, stride: usize) -> Out<T> {
     Out { first: operand.ptr().cast::<T>().wrapping_add(offset), stride }
 }
 
-/// Errs if an element of `b`, the right-hand side, is one that `B` refuses: before anything is
-/// written, so that an in-place call that fails leaves its input whole.
+/// Returns an error if `B` refuses an element of `b`, the right-hand side. This runs before anything is written, so that an in-place call
+/// that fails leaves its input unchanged.
 fn check_right<D: Tag, B: Binary<D::Store>>(op: Op, b: &Operand, out: &Operand) -> Result<(), KernelError> {
     if out.layout().elements() == 0 {
         return Ok(());
@@ -162,11 +160,11 @@ fn check_right<D: Tag, B: Binary<D::Store>>(op: Op, b: &Operand, out: &Operand) 
     Ok(())
 }
 
-/// The error for the first element of the output, row-major, whose right-hand side is refused.
+/// The error for the first element of the output, in row-major order, whose right-hand side is refused.
 #[cold]
 fn find_refused<D: Tag, B: Binary<D::Store>>(op: Op, b: &Operand, out: &Operand) -> Result<(), KernelError> {
     let shape = out.layout().shape();
-    let wide = b.layout().broadcast_to(shape).map_err(crate::error::Error::from)?;
+    let wide = b.layout().broadcast_to(shape).map_err(crate::errors::error::Error::from)?;
     for index in 0..shape.elements() {
         let mut left = index;
         let mut offset = 0;
@@ -174,8 +172,7 @@ fn find_refused<D: Tag, B: Binary<D::Store>>(op: Op, b: &Operand, out: &Operand)
             offset += left % size * stride;
             left /= size;
         }
-        // SAFETY: the offset is that of an index of the view, which holds `D` and is not written
-        // meanwhile.
+        // SAFETY: the offset is that of an index of the view, which holds `D` and is not written meanwhile.
         let y = unsafe { input::<D::Store>(b, offset, 1).get(0) };
         if let Some(error) = B::refuse(op, y, index) {
             return Err(error);

@@ -1,20 +1,22 @@
-//! Matrix product: `gemm` for floats, which packs and blocks for any strides, on [`panels`] in `f32` for
-//! those of 16 bits, and a plain loop with wrapping arithmetic for integers. One call per matrix of the batch, in the calling thread: several
-//! cores are the business of whoever runs several streams.
+//! Matrix products, one call per matrix of the batch, in the calling thread. Programs use several cores by running several streams.
+//!
+//! * Floats of 32 and 64 bits use `gemm`, which packs and blocks for any strides.
+//! * 16-bit floats use `gemm` on [`panels`] in `f32`.
+//! * Integers use a plain loop with wrapping arithmetic.
 
 use half::{bf16, f16};
 
-use crate::check::{InPlace, inferred, operands};
+use crate::call::check::{InPlace, inferred, operands};
+use crate::call::kernel::KernelCall;
 use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::number::{Number, Tag};
 use crate::cpu::kernels::panels;
 use crate::cpu::kernels::rows::{self, In, Out};
 use crate::cpu::kernels::walk::Walk;
-use crate::error::KernelError;
-use crate::kernel::KernelCall;
-use crate::layout::Layout;
-use crate::op::Op;
-use crate::shape::MAX_RANK;
+use crate::errors::error::KernelError;
+use crate::tensor::layout::Layout;
+use crate::tensor::op::Op;
+use crate::tensor::shape::MAX_RANK;
 
 /// The kernel of [`Op::MatMul`].
 pub(super) fn matmul<D>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
@@ -43,16 +45,15 @@ where
             let out = output::<D::Store>(out, to + place * to_next, 1).first;
             let a = input::<D::Store>(a, from_a + place * a_next, 1).first;
             let b = input::<D::Store>(b, from_b + place * b_next, 1).first;
-            // SAFETY: the walk and the matrices stay within the operands, which hold `D`; the sizes
-            // fit, as inferred; the output may be written, reaches no element twice, and does not
-            // meet the inputs.
+            // SAFETY: the walk and the matrices stay within the operands, which hold `D`, and inference has checked that the sizes match.
+            // The output may be written, reaches no element twice, and does not overlap the inputs.
             unsafe { D::Store::multiply((out, product), (a, left), (b, right)) };
         }
     });
     Ok(())
 }
 
-/// Stride of the operand on axis `axis` of a batch whose result has rank `rank`.
+/// The stride of an operand on axis `axis` of a batch whose result has rank `rank`.
 fn batch_stride(layout: &Layout, axis: usize, rank: usize) -> usize {
     debug_assert!(rank <= MAX_RANK);
     match (axis + layout.shape().rank()).checked_sub(rank) {
@@ -71,7 +72,7 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    /// Of a layout of at least two axes.
+    /// The matrix of a layout of at least two axes.
     fn of(layout: &Layout) -> Matrix {
         let rank = layout.shape().rank();
         Matrix {
@@ -83,15 +84,15 @@ impl Matrix {
     }
 }
 
-/// How matrices of this element are multiplied.
+/// The matrix product for this element type.
 pub(super) trait Multiply: Number {
     /// `out = a * b`.
     ///
     /// # Safety
     ///
-    /// * `a` is m by k, `b` k by n and `out` m by n, none of m and n 0, each with aligned,
-    ///   initialised elements at its strides, nothing else writes them, and nothing else touches
-    ///   those of `out`, which are distinct.
+    /// * `a` is m by k, `b` k by n and `out` m by n; m and n are not 0.
+    /// * The elements of `a` and `b` are aligned and initialised at their strides, and nothing writes them.
+    /// * The elements of `out` are aligned, initialised and distinct at their strides, and nothing else accesses them.
     unsafe fn multiply(out: (*mut Self, Matrix), a: (*const Self, Matrix), b: (*const Self, Matrix));
 }
 
@@ -103,18 +104,18 @@ macro_rules! with_gemm {
                 a: (*const $float, Matrix),
                 b: (*const $float, Matrix),
             ) {
-                // SAFETY: the caller's duty.
+                // SAFETY: the caller guarantees this.
                 unsafe { by_gemm(out, a, b, None, 1.0) }
             }
         }
     )*};
 }
 
-/// `out = kept * out + one * a * b`, or without the first term, where `out` is not read.
+/// `out = kept * out + one * a * b`; without `kept`, the first term is left out and `out` is not read.
 ///
 /// # Safety
 ///
-/// * As for [`Multiply::multiply`], and `T` is a type that `gemm` knows.
+/// * As for [`Multiply::multiply`], and `gemm` supports `T`.
 #[inline]
 pub(super) unsafe fn by_gemm<T: Number>(
     (out, product): (*mut T, Matrix),
@@ -123,8 +124,7 @@ pub(super) unsafe fn by_gemm<T: Number>(
     kept: Option<T>,
     one: T,
 ) {
-    // SAFETY: the caller's duty is that of `gemm`: matrices of fitting sizes, whose elements lie at
-    // these strides, which fit `isize`.
+    // SAFETY: the caller guarantees what `gemm` requires: matrices of matching sizes with elements at these strides, which fit `isize`.
     unsafe {
         gemm::gemm(
             product.rows,
@@ -160,7 +160,7 @@ macro_rules! with_panels {
                 a: (*const $float, Matrix),
                 b: (*const $float, Matrix),
             ) {
-                // SAFETY: the caller's duty.
+                // SAFETY: the caller guarantees this.
                 unsafe { panels::multiply(out, a, b) }
             }
         }
@@ -177,7 +177,7 @@ macro_rules! with_loops {
                 a: (*const $int, Matrix),
                 b: (*const $int, Matrix),
             ) {
-                // SAFETY: the caller's duty.
+                // SAFETY: the caller guarantees this.
                 unsafe { multiply_by_rows(out, a, b) }
             }
         }
@@ -186,8 +186,8 @@ macro_rules! with_loops {
 
 with_loops!(i32, i64);
 
-/// Adds rows of `b`, scaled by an element of `a`, to a row of `out`: the innermost loop runs along
-/// rows, side by side in memory for row-major matrices.
+/// Adds rows of `b`, each scaled by an element of `a`, to a row of `out`. The innermost loop runs along rows, which are contiguous for
+/// row-major matrices.
 ///
 /// # Safety
 ///
@@ -202,14 +202,14 @@ unsafe fn multiply_by_rows<T: Number>(
         let out_row = Out { first: out.wrapping_add(i * product.row_stride), stride: product.column_stride };
         let sum_row = In { first: out_row.first.cast_const(), stride: product.column_stride };
         let a_row = In { first: a.wrapping_add(i * left.row_stride), stride: left.column_stride };
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller guarantees this.
         unsafe { rows::fill(columns, out_row, T::ZERO) };
         for k in 0..left.columns {
-            // SAFETY: the caller's duty, as `k` is a column of `a`.
+            // SAFETY: the caller guarantees the elements of `a`, and `k` is one of its columns.
             let scale = unsafe { a_row.get(k) };
             let b_row = In { first: b.wrapping_add(k * right.row_stride), stride: right.column_stride };
             let step = |sum: T, y: T| sum.add(scale.mul(y));
-            // SAFETY: the caller's duty; each sum is read before it is written.
+            // SAFETY: the caller guarantees the elements, and each sum is read before it is written.
             unsafe { rows::map2(columns, out_row, sum_row, b_row, step) };
         }
     }

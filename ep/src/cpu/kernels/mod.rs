@@ -1,12 +1,15 @@
 //! CPU kernels.
 //!
-//! Each kernel is one generic function, instantiated per dtype in [`table`](mod@table). All follow
-//! one plan: [`check`](mod@crate::check) the operands, lay a [`Walk`](walk::Walk) over their strides that
-//! merges axes as far as possible, and give each innermost row to a loop of [`rows`](mod@rows), where
-//! the pointers are read and written. Nothing is allocated, but for what a matrix product packs.
+//! Each kernel is one generic function, instantiated per dtype in [`table`](mod@table). All have the same structure:
 //!
-//! Invariant: kernels touch memory through raw pointers only, reading an element before writing the
-//! one at the same index, so an elementwise op may write exactly the view that it reads.
+//! 1. [`check`](mod@crate::call::check) the operands.
+//! 2. Make a [`Walk`](walk::Walk) over their strides, which merges axes as far as possible.
+//! 3. Pass each innermost row to a loop of [`rows`](mod@rows), which reads and writes through the pointers.
+//!
+//! Nothing is allocated, except the packing buffers of a matrix product.
+//!
+//! Invariant: kernels access memory only through raw pointers, and read an element before they write the one at the same index. So an
+//! elementwise op may write exactly the view that it reads.
 
 mod argmax;
 mod arith;
@@ -29,5 +32,5 @@ mod table;
 mod walk;
 mod wide;
 
-pub(crate) use copy::{check_copy, check_fill, copy, fill};
+pub(crate) use copy::{copy, fill};
 pub(crate) use table::register;

@@ -1,8 +1,8 @@
 //! The 16-bit floats, `f16` and `bf16`: computed in `f32`, and rounded once.
 //!
-//! An `f32` has more than twice the significant bits of either, and two to spare, so that for `+ - * /`
-//! and the square root rounding its rounded result is the same as rounding the exact one (Figueroa, "When
-//! is double rounding innocuous?", 1995), subnormal results of `bf16` apart.
+//! For `+ - * /` and the square root, rounding the `f32` result gives the same value as rounding the exact result, because an `f32` has
+//! more than twice the significant bits of either type, and two to spare (Figueroa, "When is double rounding innocuous?", 1995).
+//! Subnormal results of `bf16` are an exception.
 
 use std::cmp::Ordering;
 
@@ -104,7 +104,7 @@ macro_rules! narrow {
             }
         }
 
-        // Not by `from_f64`, which rounds twice on some processors and cuts bits off on others.
+        // Not by `from_f64`, which on some processors rounds twice and on others truncates.
         impl Nearest<f64> for $float {
             #[inline(always)]
             fn nearest(number: f64) -> $float {
@@ -117,7 +117,7 @@ macro_rules! narrow {
             #[inline(always)]
             fn nearest(number: i64) -> $float {
                 let near = number as f32;
-                // At most 2^63, which `u64` holds.
+                // At most 2^63, which fits `u64`.
                 $float::rounded(odd(near, Some((near.abs() as u64).cmp(&number.unsigned_abs()))))
             }
         }
@@ -138,11 +138,11 @@ macro_rules! narrow {
     };
 }
 
-// An `f32` holds the sum of 2^112 of the largest `f16`, and of one of the largest `bf16`.
+// An `f32` can hold the sum of 2^112 of the largest `f16`, but of only one of the largest `bf16`.
 narrow!(f16 by binary16::wide, binary16::rounded: sum overflows false, binary add sub mul div pow, unary exp log sqrt tanh sigmoid);
 narrow!(bf16 by bf16::to_f32, bf16::from_f32: sum overflows true, binary add sub mul div pow, unary exp log sqrt tanh sigmoid);
 
-/// The nearest element to a number, ties to even, an infinity past the range: rounded once.
+/// Rounding of a number to the nearest element, ties to even, or to an infinity past the range: one rounding step.
 pub(super) trait Nearest<N> {
     fn nearest(number: N) -> Self;
 }
@@ -165,15 +165,14 @@ nearest! {
     i64 f64;
 }
 
-/// A number rounded "to odd", given the nearest `f32` and how its size compares with the number's: itself if
-/// it is the number, else the one of the two neighbours whose last bit is 1. Rounding that to a type with two
-/// bits less or fewer is as rounding the number itself (Boldo and Melquiond, "When double rounding is odd",
-/// 2005).
+/// A number rounded "to odd". `near` is the nearest `f32`, and `size` compares its magnitude with the number's. The result is `near` if
+/// it is exact, else the one of the two neighbouring `f32` whose last bit is 1. Rounding this to a type with at least two bits less gives
+/// the same as rounding the number itself (Boldo and Melquiond, "When double rounding is odd", 2005).
 #[inline(always)]
 fn odd(near: f32, size: Option<Ordering>) -> f32 {
     match size {
         Some(Ordering::Less) => f32::from_bits(near.to_bits() | 1),
-        // Not zero, as it is larger than something.
+        // Not zero, because its magnitude is larger than another one.
         Some(Ordering::Greater) => f32::from_bits((near.to_bits() - 1) | 1),
         Some(Ordering::Equal) | None => near,
     }

@@ -1,15 +1,15 @@
-//! Arithmetic of elements: what the ops mean for each type.
+//! Arithmetic of elements: the definition of the ops for each type.
 //!
-//! Integers wrap. Integer division truncates toward zero; kernels refuse a zero divisor and a
-//! negative exponent before they compute, so [`Number::div`] and [`Number::pow`] need not.
+//! Integers wrap. Integer division truncates toward zero. Kernels refuse a zero divisor and a negative exponent before they compute, so
+//! [`Number::div`] and [`Number::pow`] need not.
 
 use half::{bf16, f16};
 
-use crate::dtype::DType;
+use crate::tensor::dtype::DType;
 
-/// A dtype as a type: how its elements are stored.
+/// A dtype as a Rust type, with the storage type of its elements.
 pub(super) trait Tag {
-    /// One element in memory; a byte, 0 or 1, for bool.
+    /// The storage of one element; for bool a byte, 0 or 1.
     type Store: Number;
     const DTYPE: DType;
 }
@@ -34,19 +34,18 @@ tags! {
     bool => u8, Bool;
 }
 
-/// An element that can be computed with.
+/// An element type with arithmetic.
 pub(super) trait Number: Copy + PartialOrd + 'static {
-    /// What sums are kept in: `f64` for floats, so that a sum of many `f32` is rounded once, and `f32`
-    /// for those of 16 bits.
+    /// The type of sums: `f64` for `f32` and `f64`, so that a sum of many `f32` is rounded once, and `f32` for 16-bit floats.
     type Sum: Number;
 
     const IS_FLOAT: bool;
-    /// Can a sum of few elements be past the range of [`Sum`](Number::Sum)? Integers wrap instead.
+    /// Whether a sum of few elements can exceed the range of [`Sum`](Number::Sum). Integers wrap instead.
     const SUM_OVERFLOWS: bool;
     const ZERO: Self;
-    /// No element is smaller.
+    /// The smallest value.
     const LOWEST: Self;
-    /// No element is larger.
+    /// The largest value.
     const HIGHEST: Self;
 
     fn add(self, other: Self) -> Self;
@@ -58,51 +57,51 @@ pub(super) trait Number: Copy + PartialOrd + 'static {
     fn abs(self) -> Self;
     fn widen(self) -> Self::Sum;
     fn narrow(sum: Self::Sum) -> Self;
-    /// The nearest `f64`, which is this number if it is a float.
+    /// The nearest `f64`; exact for floats.
     fn to_f64(self) -> f64;
     /// The nearest number to `wide`, rounded once.
     fn from_f64(wide: f64) -> Self;
 
-    /// Would dividing by this fail?
+    /// Whether division by this value fails.
     fn is_bad_divisor(self) -> bool;
-    /// Is it a negative integer, so that nothing can be raised to its power? Then its value.
+    /// The value, if it is a negative integer, which cannot be an exponent.
     fn bad_exponent(self) -> Option<i64>;
 
-    /// Is it NaN?
+    /// Whether it is NaN.
     #[inline(always)]
     #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
     fn is_nan(self) -> bool {
         self != self
     }
 
-    /// The smaller; NaN if either is.
+    /// The smaller value; NaN if either is NaN.
     #[inline(always)]
     fn min(self, other: Self) -> Self {
         if self < other || self.is_nan() { self } else { other }
     }
 
-    /// The larger; NaN if either is.
+    /// The larger value; NaN if either is NaN.
     #[inline(always)]
     fn max(self, other: Self) -> Self {
         if self > other || self.is_nan() { self } else { other }
     }
 
-    /// The larger of this and 0; NaN stays.
+    /// The larger of this and 0; NaN stays NaN.
     #[inline(always)]
     fn relu(self) -> Self {
         if self > Self::ZERO || self.is_nan() { self } else { Self::ZERO }
     }
 }
 
-/// A floating-point element.
+/// A floating-point element type.
 pub(super) trait Float: Number {
-    /// What it is computed in: itself, or `f32` if it has 16 bits.
+    /// The type of computations: `Self`, or `f32` for 16-bit floats.
     type Wide: Float<Sum = f64>;
-    /// Is [`Wide`](Float::Wide) another type, so that each step that is stored is rounded?
+    /// Whether [`Wide`](Float::Wide) is another type, so that each stored step is rounded.
     const IS_NARROW: bool;
 
     fn wide(self) -> Self::Wide;
-    /// The nearest to `wide`, ties to even.
+    /// The nearest value to `wide`, ties to even.
     fn rounded(wide: Self::Wide) -> Self;
     fn exp(self) -> Self;
     fn log(self) -> Self;
@@ -224,7 +223,7 @@ macro_rules! floats {
                 $float::tanh(self)
             }
 
-            /// The exponential is taken of a negative number only, so it cannot overflow.
+            /// The exponential is taken only of a number that is not positive, so it cannot overflow.
             #[inline(always)]
             fn sigmoid(self) -> $float {
                 let small = $float::exp(-$float::abs(self));
@@ -268,14 +267,13 @@ macro_rules! integers {
                 self.wrapping_mul(other)
             }
 
-            /// 0 for a zero divisor, which no kernel lets come here.
+            /// Returns 0 for a zero divisor, which kernels refuse before.
             #[inline(always)]
             fn div(self, other: $int) -> $int {
                 if other == 0 { 0 } else { self.wrapping_div(other) }
             }
 
-            /// By squaring; the bits of a negative exponent, which no kernel lets come here, would
-            /// count as a large one.
+            /// Exponentiation by squaring. Kernels refuse a negative exponent before; here its bits would count as a large one.
             #[inline]
             fn pow(self, other: $int) -> $int {
                 let mut result: $int = 1;

@@ -1,20 +1,21 @@
-//! One-hot: zeros, and a one at the class that each index names.
+//! One-hot: zeros, and a one at the class of each index.
 
 use half::{bf16, f16};
 
-use crate::check::{InPlace, inferred, operands};
+use crate::call::check::{InPlace, inferred, operands};
+use crate::call::kernel::KernelCall;
+use crate::call::operand::Operand;
 use crate::cpu::kernels::copy::fill;
 use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::number::Tag;
 use crate::cpu::kernels::walk::Walk;
-use crate::dtype::DType;
-use crate::error::{KernelError, OpError};
-use crate::kernel::KernelCall;
-use crate::op::Op;
-use crate::operand::Operand;
-use crate::scalar::Scalar;
+use crate::errors::error::KernelError;
+use crate::tensor::dtype::DType;
+use crate::tensor::error::OpError;
+use crate::tensor::op::Op;
+use crate::tensor::scalar::Scalar;
 
-/// The kernel of [`Op::OneHot`], of indices stored as `D`.
+/// The kernel of [`Op::OneHot`] for indices stored as `D`.
 pub(super) fn one_hot<D>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
 where
     D: Tag,
@@ -23,9 +24,9 @@ where
     let to = call.params.to.ok_or(OpError::MissingTarget { op: Op::OneHot })?;
     let ([a], out) = operands(call, [D::DTYPE], to, InPlace::Refused)?;
     inferred(Op::OneHot, [a], out, call)?;
-    // The output once more, as it is only lent here; it is not used meanwhile.
+    // A second view of the output, because the call only lends it; `out` is not used meanwhile.
     fill(&mut out.again(), Scalar::zero(to))?;
-    // In every arm: the input holds `D`, the output elements stored as the one, and both have been checked.
+    // For every arm: the input holds `D`, the elements of the output have the type of the one, and `operands` has checked both.
     match to {
         // SAFETY: see above.
         DType::F32 => unsafe { ones::<D::Store, _>(a, out, 1f32) },
@@ -45,12 +46,12 @@ where
     Ok(())
 }
 
-/// Writes `one` at the class that each index names.
+/// Writes `one` at the class of each index.
 ///
 /// # Safety
 ///
-/// * `a` holds elements stored as `I`, `out` as `O`, both aligned; `out` may be written, does not meet `a`, and has the
-///   shape of `a` and one more axis.
+/// * `a` holds elements stored as `I`, `out` as `O`, both aligned.
+/// * `out` may be written, does not overlap `a`, and has the shape of `a` and one more axis.
 unsafe fn ones<I: Copy + Into<i64>, O: Copy>(a: &Operand, out: &Operand, one: O) {
     let (dims, (steps, from)) = (a.layout().shape().dims(), (out.layout().strides(), a.layout().strides()));
     let rank = dims.len();
@@ -60,12 +61,12 @@ unsafe fn ones<I: Copy + Into<i64>, O: Copy>(a: &Operand, out: &Operand, one: O)
     walk.rows(|[to, from]| {
         let indices = input::<I>(a, from, from_next);
         for place in 0..walk.row_length() {
-            // SAFETY: the walk stays within the input; the rest is the caller's duty.
+            // SAFETY: the walk stays within the input; the caller guarantees the rest.
             let index: i64 = unsafe { indices.get(place) }.into();
             if let Ok(index) = usize::try_from(index)
                 && index < classes
             {
-                // SAFETY: the walk and the class stay within the output; the rest is the caller's duty.
+                // SAFETY: the walk and the class stay within the output; the caller guarantees the rest.
                 unsafe { output::<O>(out, to + place * to_next, class).set(index, one) };
             }
         }

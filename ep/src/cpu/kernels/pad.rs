@@ -1,14 +1,15 @@
-//! Pad: the input with margins of one value around it. The margins are filled and the rest is copied, so that each element
-//! of the output is written once.
+//! Pad: the input with margins of one value around it. The margins are filled and the rest is copied, so each element of the output is
+//! written once.
 
-use crate::check::{InPlace, inferred, operands};
+use crate::call::check::{InPlace, inferred, operands};
+use crate::call::kernel::KernelCall;
+use crate::call::operand::{Access, Operand};
 use crate::cpu::kernels::copy::{copy, fill};
-use crate::error::{Error, KernelError, OpError};
-use crate::kernel::KernelCall;
-use crate::layout::Layout;
-use crate::op::Op;
-use crate::operand::{Access, Operand};
-use crate::params::Extra;
+use crate::errors::error::{Error, KernelError};
+use crate::tensor::error::OpError;
+use crate::tensor::layout::Layout;
+use crate::tensor::op::Op;
+use crate::tensor::params::Extra;
 
 /// The kernel of [`Op::Pad`], for every dtype.
 pub(super) fn pad(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
@@ -19,13 +20,13 @@ pub(super) fn pad(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
         return Err(OpError::MissingExtra { op: Op::Pad, expected: "Extra::Pad" }.into());
     };
     let part = |layout: Layout| {
-        // SAFETY: the layout is cut out of that of the output, whose maker promises that all of it may be written; only one
-        // part is used at a time, and the output itself is not used meanwhile.
+        // SAFETY: the layout is a part of the output's, whose maker guarantees that all of it may be written. Only one part is used at a
+        // time, and the output itself is not used meanwhile.
         unsafe { Operand::new(out.ptr(), dtype, layout, Access::Write) }
     };
     let (first, sizes) = (before as usize, a.layout().shape().dims());
     let shape = *out.layout().shape();
-    // Counted from the output's first element. Within the margins of an axis lie those of the axes behind it.
+    // Offsets count from the output's first element. The margins of an axis lie between the margins of the axes before it.
     let mut inside = Layout::with_strides(shape, out.layout().strides(), 0).map_err(Error::from)?;
     for axis in call.params.axes.or_all(shape.rank()).iter() {
         let last = first + sizes[axis];

@@ -1,34 +1,34 @@
-//! Matrix product of 16-bit floats: panels of the matrices are widened to `f32` and multiplied by `gemm`,
-//! and each element of the output is rounded once.
+//! The matrix product of 16-bit floats: panels of the matrices are widened to `f32` and multiplied by `gemm`, and each element of the
+//! output is rounded once.
 //!
-//! `gemm` has an `f16` of its own, which rounds after each block of the depth, and adds up in `f16` on some
-//! processors; it has no `bf16`.
+//! `gemm` has an `f16` product of its own, but it rounds after each block of the depth, and on some processors accumulates in `f16`. It
+//! has none for `bf16`.
 
 use crate::cpu::kernels::matmul::{Matrix, by_gemm};
 use crate::cpu::kernels::number::Float;
 use crate::cpu::kernels::rows::{self, In, Out};
 
-/// Most rows, columns and depth of what is multiplied at a time. Each element of a panel is widened once and used
-/// this many times, and three panels, 768 KiB of `f32`, stay in a second-level cache or near it.
+/// The most rows, columns and depth that are multiplied at a time. Each element of a panel is widened once and used this many times.
+/// Three panels, 768 KiB of `f32`, fit in a second-level cache or nearly so.
 const SIDE: usize = 256;
 
 /// A panel in `f32`.
 struct Panel {
     elements: Vec<f32>,
-    /// Rows and columns now, and where they lie.
+    /// The current size, and the strides in `elements`.
     matrix: Matrix,
     by_rows: bool,
 }
 
 impl Panel {
-    /// Room for the largest panel of `of`, lying as `of` does.
+    /// Allocates the largest panel of `of`, with the same order of axes.
     fn new(of: Matrix) -> Panel {
         let room = of.rows.min(SIDE) * of.columns.min(SIDE);
         Panel { elements: vec![0.0; room], matrix: of, by_rows: of.column_stride <= of.row_stride }
     }
 
-    /// Takes the size of the panel of `of` that begins at (`row`, `column`); gives where that lies: the innermost
-    /// loop runs along the smaller stride.
+    /// Sets the size to that of the panel of `of` that begins at (`row`, `column`). Returns the position of its lines in `of`; the
+    /// innermost loop runs along the smaller stride.
     fn place(&mut self, of: Matrix, row: usize, column: usize) -> Lines {
         let (rows, columns) = ((of.rows - row).min(SIDE), (of.columns - column).min(SIDE));
         let first = row * of.row_stride + column * of.column_stride;
@@ -55,19 +55,18 @@ impl Panel {
         for line in 0..lines.count {
             let from = In { first: source.wrapping_add(lines.first + line * lines.next), stride: lines.stride };
             let to = Out { first: self.elements[line * lines.length..].as_mut_ptr(), stride: 1 };
-            // SAFETY: the caller's duty for the line of `source`; that of the panel lies within it, as `new` has
-            // made room for the largest.
+            // SAFETY: the caller guarantees the line of `source`. The line of the panel is within `elements`, which `new` allocated for
+            // the largest panel.
             unsafe { rows::map1(lines.length, to, from, T::wide) };
         }
         (self.elements.as_ptr(), self.matrix)
     }
 
-    /// Rounds the panel into that of `target` that begins at (`row`, `column`).
+    /// Rounds the panel into the part of `target` that begins at (`row`, `column`).
     ///
     /// # Safety
     ///
-    /// * `target` has aligned, distinct elements at the strides of `of`, which may be written, and nothing else
-    ///   touches them.
+    /// * `target` has aligned, distinct elements at the strides of `of`, which may be written, and nothing else accesses them.
     unsafe fn round<T: Float<Wide = f32>>(&mut self, (target, of): (*mut T, Matrix), row: usize, column: usize) {
         let lines = self.place(of, row, column);
         for line in 0..lines.count {
@@ -79,18 +78,18 @@ impl Panel {
     }
 }
 
-/// Evenly spaced lines of a matrix; in a panel they lie side by side.
+/// Evenly spaced lines of a matrix. In a panel they are contiguous.
 struct Lines {
     first: usize,
     count: usize,
     length: usize,
-    /// From a line to the next, in elements.
+    /// The distance from one line to the next, in elements.
     next: usize,
-    /// From an element of a line to the next, in elements.
+    /// The distance from one element of a line to the next, in elements.
     stride: usize,
 }
 
-/// `out = a * b`, added up in `f32`.
+/// `out = a * b`, accumulated in `f32`.
 ///
 /// # Safety
 ///
@@ -108,14 +107,14 @@ pub(super) unsafe fn multiply<T: Float<Wide = f32>>(
             sums.place(product, row, column);
             sums.elements.fill(0.0);
             for depth in (0..left.columns).step_by(SIDE) {
-                // SAFETY: the caller's duty, for `a`.
+                // SAFETY: the caller guarantees this for `a`.
                 let a = unsafe { left_panel.widen(a, row, depth) };
-                // SAFETY: the caller's duty, for `b`.
+                // SAFETY: the caller guarantees this for `b`.
                 let b = unsafe { right_panel.widen(b, depth, column) };
-                // SAFETY: the panels are of fitting sizes, as the matrices are, and each lies in its own memory.
+                // SAFETY: the panels have matching sizes, because the matrices do, and each has memory of its own.
                 unsafe { by_gemm((sums.elements.as_mut_ptr(), sums.matrix), a, b, Some(1.0), 1.0) };
             }
-            // SAFETY: the caller's duty, for `out`.
+            // SAFETY: the caller guarantees this for `out`.
             unsafe { sums.round(out, row, column) };
         }
     }

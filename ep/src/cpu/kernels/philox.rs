@@ -1,13 +1,13 @@
-//! Philox 4x32-10: a random function of a key and a counter, by Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as
-//! easy as 1, 2, 3" (SC'11). It has no state: any block can be computed by itself, anywhere.
+//! Philox 4x32-10: a random function of a key and a counter (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2,
+//! 3", SC'11). It has no state, so any block can be computed by itself.
 
-/// What the halves of the counter are multiplied by, and what the key grows by each round: of the paper.
+/// The paper's multipliers of the halves of the counter, and increments of the key per round.
 const FACTORS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
 const ROUNDS: u32 = 10;
 
-/// The four words of one counter.
+/// The four words for one counter.
 pub(super) fn philox(mut key: [u32; 2], mut counter: [u32; 4]) -> [u32; 4] {
     for _ in 0..ROUNDS {
         let products = [0, 1].map(|half| u64::from(FACTORS[half]) * u64::from(counter[2 * half]));
@@ -18,7 +18,7 @@ pub(super) fn philox(mut key: [u32; 2], mut counter: [u32; 4]) -> [u32; 4] {
     counter
 }
 
-/// The four words of block `block` of the numbers of `seed`.
+/// The four words of block `block` of the sequence of `seed`.
 pub(super) fn block(seed: u64, block: u64) -> [u32; 4] {
     philox([seed as u32, (seed >> 32) as u32], [block as u32, (block >> 32) as u32, 0, 0])
 }
@@ -27,7 +27,7 @@ pub(super) fn block(seed: u64, block: u64) -> [u32; 4] {
 mod tests {
     use super::*;
 
-    /// `kat_vectors` of Random123, the authors' own library.
+    /// The `kat_vectors` of Random123, the authors' library.
     #[test]
     fn the_published_vectors_come_out() {
         let zeros = philox([0; 2], [0; 4]);

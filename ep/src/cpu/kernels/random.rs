@@ -1,38 +1,38 @@
-//! Random numbers: element `i`, row-major, is made from its share of block `counter + i / n` of Philox, where a block is
-//! enough for `n` elements. So it depends on the seed, the counter and its index alone: not on strides, nor on who computes
-//! it, nor on what else is drawn.
+//! Random numbers: element `i`, in row-major order, is made from its part of block `counter + i / n` of Philox, where `n` is the number
+//! of elements per block. So it depends only on the seed, the counter and its index: not on strides, the thread or device that computes
+//! it, or other draws.
 
 use half::{bf16, f16};
 
-use crate::check::{InPlace, operands};
+use crate::call::check::{InPlace, operands};
+use crate::call::kernel::KernelCall;
 use crate::cpu::kernels::elementwise::output;
 use crate::cpu::kernels::number::{Float, Tag};
 use crate::cpu::kernels::philox::block;
-use crate::error::KernelError;
-use crate::infer::check_source;
-use crate::kernel::KernelCall;
-use crate::layout::Layout;
+use crate::errors::error::KernelError;
+use crate::tensor::infer::check_source;
+use crate::tensor::layout::Layout;
 
-/// An element that is drawn: `random` of a block are the first [`Draw::OF_A_BLOCK`] of four.
+/// An element type that can be drawn. The functions use the first [`Draw::OF_A_BLOCK`] of the four results.
 pub(super) trait Draw: Float {
-    /// Elements that a block is enough for.
+    /// The number of elements that one block makes.
     const OF_A_BLOCK: usize;
 
-    /// Evenly from `[0, 1)`: every multiple of the smallest step below 1 is as likely.
+    /// Uniform in `[0, 1)`: every multiple of the smallest step below 1 is equally likely.
     fn uniform(words: [u32; 4]) -> [Self; 4];
 
-    /// From the normal distribution of mean 0 and variance 1, by the transform of Box and Muller (1958).
+    /// Normal with mean 0 and variance 1, by the transform of Box and Muller (1958).
     fn normal(words: [u32; 4]) -> [Self; 4];
 }
 
-/// 2 to the power -24: the step of an `f32` below 1.
+/// 2^-24: the step of an `f32` below 1.
 const STEP_F32: f32 = 1.0 / (1 << 24) as f32;
-/// 2 to the power -53: the step of an `f64` below 1.
+/// 2^-53: the step of an `f64` below 1.
 const STEP_F64: f64 = 1.0 / (1u64 << 53) as f64;
 
 macro_rules! pair {
     ($name:ident $float:ident) => {
-        /// Two normal numbers from one of `(0, 1]` and one of `[0, 1)`.
+        /// Two normal numbers from a number in `(0, 1]` and one in `[0, 1)`.
         fn $name(size: $float, turn: $float) -> [$float; 2] {
             let (radius, angle) = ((-2.0 * size.ln()).sqrt(), std::$float::consts::TAU * turn);
             [radius * angle.cos(), radius * angle.sin()]
@@ -73,7 +73,7 @@ impl Draw for f64 {
     }
 }
 
-/// Two numbers of 53 bits: the low word comes first.
+/// Two numbers of 53 bits, the low word of each first.
 fn wide([low, high, low2, high2]: [u32; 4]) -> [u64; 2] {
     [(low, high), (low2, high2)].map(|(low, high)| (u64::from(high) << 32 | u64::from(low)) >> 11)
 }
@@ -97,7 +97,7 @@ macro_rules! narrow {
 narrow!(f16 11);
 narrow!(bf16 8);
 
-/// How the words of a block become elements.
+/// The distribution: how the words of a block become elements.
 pub(super) trait Distribution {
     fn of<T: Draw>(words: [u32; 4]) -> [T; 4];
 }
@@ -134,14 +134,14 @@ where
         let drawn = F::of::<D::Store>(block(seed, counter.wrapping_add((first / each) as u64)));
         for (index, element) in (first..elements).zip(&drawn[..each]) {
             let place = if whole { index } else { offset(layout, index) };
-            // SAFETY: the place of an index of the output, which holds `D` and may be written.
+            // SAFETY: this is the position of an index of the output, which holds `D` and may be written.
             unsafe { target.set(place, *element) };
         }
     }
     Ok(())
 }
 
-/// Where the element of a row-major index lies, counted from the first.
+/// The offset of the element with this row-major index, counted from the first element.
 fn offset(layout: &Layout, index: usize) -> usize {
     let mut left = index;
     let axes = layout.shape().dims().iter().zip(layout.strides()).rev();

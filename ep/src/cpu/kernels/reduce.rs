@@ -1,42 +1,44 @@
 //! Reductions over axes: sum, mean, largest, smallest.
 //!
-//! The axes of the input fall into kept ones, which the output has too, and reduced ones. Two ways
-//! through them: if the innermost run of memory is reduced, each output element folds its elements
-//! in turn; if it is kept, [`TILE`] output elements fold side by side, so that memory is read in its
-//! order either way. Sums of `f32` are kept in `f64`, those of 16-bit floats in `f32`, and rounded once,
-//! so the order of adding, which depends on the layout, hardly shows; an `f64` sum can differ in its last
-//! bits between layouts.
+//! The axes of the input are either kept, so that the output has them too, or reduced. There are two loops, so that memory is always read
+//! in its order:
 //!
-//! A sum on the way may be past the range of what it is kept in, although the sum or the mean of all is not: of `bf16`, whose range is that
-//! of `f32`, and of `f64`. Such an output element is found by its state, which is no finite number any more, and its elements are added
-//! once more, each scaled down by [`SCALE`]. This costs a second pass over those elements alone, and a test for each output element.
+//! * If the innermost run of memory is reduced, each output element folds its elements one after the other.
+//! * If it is kept, [`TILE`] output elements fold side by side.
+//!
+//! Sums of `f32` are kept in `f64`, those of 16-bit floats in `f32`, and rounded once. So the order of addition, which depends on the
+//! layout, hardly shows; an `f64` sum can differ in its last bits between layouts.
+//!
+//! An intermediate sum can overflow its type although the final sum or mean does not: for `bf16`, whose range is that of `f32`, and for
+//! `f64`. The state of such an output element is no longer finite. Its elements are then summed once more, each scaled down by [`SCALE`].
+//! This costs a second pass over those elements only, and one test per output element.
 
-use crate::check::{InPlace, inferred, operands};
+use crate::call::check::{InPlace, inferred, operands};
+use crate::call::kernel::KernelCall;
+use crate::call::operand::Operand;
 use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::number::{Float, Number, Tag};
 use crate::cpu::kernels::rows::{self, In};
 use crate::cpu::kernels::walk::Walk;
-use crate::error::KernelError;
-use crate::kernel::KernelCall;
-use crate::layout::Layout;
-use crate::op::Op;
-use crate::operand::Operand;
-use crate::params::{Axes, Params};
+use crate::errors::error::KernelError;
+use crate::tensor::layout::Layout;
+use crate::tensor::op::Op;
+use crate::tensor::params::{Axes, Params};
 
-/// Output elements that fold side by side: 512 bytes of `f64` states, a quarter of the smallest L1
-/// cache's ways, and long enough for the loop over it to run at vector speed.
+/// The number of output elements that are folded side by side: 512 bytes of `f64` states, a quarter of the smallest L1 cache's ways, and
+/// long enough for the loop over them to run at vector speed.
 const TILE: usize = 64;
 
-/// What elements are scaled by so that no sum of them is past the range of `f64`: 2 to the power -64, as no tensor has 2^64 elements. A
-/// power of two changes no bit of an element, unless the element is smaller than 2^-958, which is nothing beside a sum that overflowed.
+/// The factor that keeps sums within the range of `f64`: 2^-64, because no tensor has 2^64 elements. Scaling by a power of two is exact,
+/// except for an element smaller than 2^-958, which is negligible in a sum that overflowed.
 const SCALE: f64 = 1.0 / 18_446_744_073_709_551_616.0;
 
-/// How a reduction folds elements of type `T`.
+/// The fold of a reduction over elements of type `T`.
 pub(super) trait Fold<T: Number> {
-    /// What is kept while folding.
+    /// The state of a fold.
     type State: Copy;
     const OP: Op;
-    /// The state of no elements.
+    /// The state before the first element.
     const START: Self::State;
 
     fn step(state: Self::State, element: T) -> Self::State;
@@ -44,20 +46,20 @@ pub(super) trait Fold<T: Number> {
     /// The result for `count` elements.
     fn finish(state: Self::State, count: usize) -> T;
 
-    /// Has the state gone past its range, so that only [`Fold::finish_scaled`] may know the result? Also of elements that are no finite
-    /// numbers.
+    /// Whether the state may have overflowed, so that only [`Fold::finish_scaled`] can give the result. Also true if an element is not
+    /// finite.
     #[inline(always)]
     fn overflowed(_state: Self::State) -> bool {
         false
     }
 
-    /// The result for `count` elements whose sum, each scaled by [`SCALE`], is `sum`; of folds that can overflow.
+    /// The result for `count` elements whose scaled sum, by [`SCALE`], is `sum`. Only for folds that can overflow.
     fn finish_scaled(_sum: f64, _count: usize) -> Option<T> {
         None
     }
 }
 
-/// Can a sum of `T` overflow, and is this no finite number? Only the difference of finite numbers is one.
+/// Whether sums of `T` can overflow and this one is not finite. The difference of a value with itself is NaN exactly if it is not finite.
 #[inline(always)]
 fn sum_overflowed<T: Number>(sum: T::Sum) -> bool {
     T::SUM_OVERFLOWS && sum.sub(sum).is_nan()
@@ -175,7 +177,7 @@ pub(super) fn reduce<D: Tag, F: Fold<D::Store>>(call: &mut KernelCall<'_>) -> Re
     Ok(())
 }
 
-/// Over the kept axes: operand 0 is the output, operand 1 the input.
+/// A walk over the kept axes: operand 0 is the output, operand 1 the input.
 pub(super) fn kept_walk(a: &Layout, out: &Layout, params: &Params) -> Walk<2> {
     let axes = params.axes.or_all(a.shape().rank());
     let mut place = 0;
@@ -190,7 +192,7 @@ pub(super) fn kept_walk(a: &Layout, out: &Layout, params: &Params) -> Walk<2> {
     }))
 }
 
-/// Over the reduced axes of the input.
+/// A walk over the reduced axes of the input.
 fn reduced_walk(a: &Layout, axes: Axes) -> Walk<1> {
     Walk::over(axes.iter().map(|axis| (a.shape().dims()[axis], [a.strides()[axis]])))
 }
@@ -205,8 +207,7 @@ fn one_by_one<T: Number, F: Fold<T>>(a: &Operand, out: &Operand, kept: &Walk<2>,
             reduced.rows(|[within]| {
                 let row = input::<T>(a, from + place * kept_stride + within, stride);
                 let length = reduced.row_length();
-                // SAFETY: both walks together stay within the input, which holds `T` and does not
-                // meet the output.
+                // SAFETY: both walks together stay within the input, which holds `T` and does not overlap the output.
                 state = unsafe { rows::fold(length, row, state, F::START, F::step, F::join) };
             });
             let result = result::<T, F>(state, count, a, from + place * kept_stride, reduced);
@@ -216,7 +217,7 @@ fn one_by_one<T: Number, F: Fold<T>>(a: &Operand, out: &Operand, kept: &Walk<2>,
     });
 }
 
-/// The result of a fold, whose elements are those of `a` that `reduced` reaches from `first`.
+/// The result of a fold over the elements of `a` that `reduced` visits, starting at `first`.
 #[inline(always)]
 fn result<T: Number, F: Fold<T>>(state: F::State, count: usize, a: &Operand, first: usize, reduced: &Walk<1>) -> T {
     if F::overflowed(state)
@@ -227,7 +228,7 @@ fn result<T: Number, F: Fold<T>>(state: F::State, count: usize, a: &Operand, fir
     F::finish(state, count)
 }
 
-/// The sum of the elements of `a` that `reduced` reaches from `first`, each scaled by [`SCALE`].
+/// The sum of the elements of `a` that `reduced` visits, starting at `first`, each scaled by [`SCALE`].
 #[cold]
 fn scaled_sum<T: Number>(a: &Operand, first: usize, reduced: &Walk<1>) -> f64 {
     let [stride] = reduced.row_strides();
@@ -235,7 +236,7 @@ fn scaled_sum<T: Number>(a: &Operand, first: usize, reduced: &Walk<1>) -> f64 {
     reduced.rows(|[within]| {
         let row = input::<T>(a, first + within, stride);
         let step = |sum: f64, x: T| sum + x.to_f64() * SCALE;
-        // SAFETY: the walk stays within the input, from where the caller has folded; it holds `T` and does not meet the output.
+        // SAFETY: the walk visits the elements that the caller has folded; the input holds `T` and does not overlap the output.
         sum = unsafe { rows::fold(reduced.row_length(), row, sum, 0.0, step, Number::add) };
     });
     sum
@@ -254,8 +255,8 @@ fn side_by_side<T: Number, F: Fold<T>>(a: &Operand, out: &Operand, kept: &Walk<2
                 let column: In<T> = input(a, from + first + within, stride);
                 for step in 0..reduced.row_length() {
                     let row = column.first.wrapping_add(step * stride);
-                    // SAFETY: both walks together stay within the input, which holds `T`, does not
-                    // meet the output, and has stride 1 along the kept row.
+                    // SAFETY: both walks together stay within the input, which holds `T`, does not overlap the output, and has stride 1
+                    // along the kept row.
                     unsafe { rows::fold_each(states, row, F::step) };
                 }
             });

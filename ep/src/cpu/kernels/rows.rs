@@ -1,19 +1,18 @@
-//! The innermost loops: where kernels read and write memory.
+//! The innermost loops: here kernels read and write memory.
 //!
-//! Loops over evenly spaced elements, written so that the compiler vectorises the common cases
-//! (stride 1, or one operand with stride 0) whether or not the output is also an input: a block of
-//! [`LANES`] elements is loaded whole, computed, and stored whole. Raw pointers are necessary as an
-//! output may be exactly an input; a `&mut` and a `&` to it would be undefined behaviour.
+//! The loops run over evenly spaced elements. The common cases (stride 1, or one operand with stride 0) are written so that the compiler
+//! vectorises them whether or not the output is also an input: a block of [`LANES`] elements is loaded, computed and stored as a whole.
+//! Raw pointers are necessary because an output may be exactly an input; a `&mut` and a `&` to it would be undefined behaviour.
 
 use pulp::{Simd, WithSimd};
 
 use crate::cpu::kernels::wide;
 
-/// Elements that are computed at a time. 16 is a cache line of `f32`, four SSE or two AVX registers;
-/// more would spill for 8-byte elements.
+/// The number of elements computed at a time. 16 `f32` are a cache line, four SSE or two AVX registers; more would spill registers for
+/// elements of 8 bytes.
 pub(super) const LANES: usize = 16;
 
-/// Evenly spaced elements that are read.
+/// A row of evenly spaced elements to read.
 #[derive(Copy, Clone)]
 pub(super) struct In<T> {
     pub(super) first: *const T,
@@ -21,7 +20,7 @@ pub(super) struct In<T> {
     pub(super) stride: usize,
 }
 
-/// Evenly spaced elements that are written.
+/// A row of evenly spaced elements to write.
 #[derive(Copy, Clone)]
 pub(super) struct Out<T> {
     pub(super) first: *mut T,
@@ -32,21 +31,22 @@ pub(super) struct Out<T> {
 impl<T: Copy> In<T> {
     /// # Safety
     ///
-    /// * Element `index` is aligned, initialised, may be read, and nothing writes it meanwhile.
+    /// * Element `index` is aligned and initialised, may be read, and nothing writes it meanwhile.
     #[inline(always)]
     pub(super) unsafe fn get(self, index: usize) -> T {
         let element = self.first.wrapping_add(index * self.stride);
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller guarantees this.
         unsafe { element.read() }
     }
 
     /// # Safety
     ///
-    /// * The stride is 1, and elements `index` to `index + LANES` are as for [`get`](In::get).
+    /// * The stride is 1.
+    /// * Elements `index` to `index + LANES` are as for [`get`](In::get).
     #[inline(always)]
     unsafe fn block(self, index: usize) -> [T; LANES] {
         let block = self.first.wrapping_add(index).cast::<[T; LANES]>();
-        // SAFETY: the caller's duty; an array is aligned as its elements are.
+        // SAFETY: the caller guarantees the elements, and an array has the alignment of its elements.
         unsafe { block.read() }
     }
 }
@@ -54,21 +54,22 @@ impl<T: Copy> In<T> {
 impl<T: Copy> Out<T> {
     /// # Safety
     ///
-    /// * Element `index` is aligned, may be written, and nothing else touches it meanwhile.
+    /// * Element `index` is aligned, may be written, and nothing else accesses it meanwhile.
     #[inline(always)]
     pub(super) unsafe fn set(self, index: usize, value: T) {
         let element = self.first.wrapping_add(index * self.stride);
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller guarantees this.
         unsafe { element.write(value) }
     }
 
     /// # Safety
     ///
-    /// * The stride is 1, and elements `index` to `index + LANES` are as for [`set`](Out::set).
+    /// * The stride is 1.
+    /// * Elements `index` to `index + LANES` are as for [`set`](Out::set).
     #[inline(always)]
     unsafe fn set_block(self, index: usize, values: [T; LANES]) {
         let block = self.first.wrapping_add(index).cast::<[T; LANES]>();
-        // SAFETY: the caller's duty; an array is aligned as its elements are.
+        // SAFETY: the caller guarantees the elements, and an array has the alignment of its elements.
         unsafe { block.write(values) }
     }
 }
@@ -77,17 +78,17 @@ impl<T: Copy> Out<T> {
 ///
 /// # Safety
 ///
-/// * Each of these elements may be written as [`Out::set`] asks.
+/// * Each of these elements is as [`Out::set`] requires.
 #[inline]
 pub(super) unsafe fn fill<T: Copy>(length: usize, out: Out<T>, value: T) {
     if out.stride == 1 {
-        // SAFETY: the caller's duty; with stride 1 the elements are these bytes.
+        // SAFETY: the caller guarantees the elements; with stride 1 they are contiguous.
         let elements = unsafe { std::slice::from_raw_parts_mut(out.first, length) };
         elements.fill(value);
         return;
     }
     for i in 0..length {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller guarantees this.
         unsafe { out.set(i, value) };
     }
 }
@@ -96,18 +97,18 @@ pub(super) unsafe fn fill<T: Copy>(length: usize, out: Out<T>, value: T) {
 ///
 /// # Safety
 ///
-/// * Each of these elements may be read as [`In::get`] and written as [`Out::set`] asks, except that
-///   an element of `a` may be an element of `out` if both have the same index.
+/// * Each of these elements is as [`In::get`] and [`Out::set`] require, except that an element of `a` may be an element of `out` if both
+///   have the same index.
 #[inline]
 pub(super) unsafe fn map1<A: Copy, O: Copy>(length: usize, out: Out<O>, a: In<A>, f: impl Fn(A) -> O) {
     if (out.stride, a.stride) == (1, 1) {
-        // SAFETY: the caller's duty; the strides are 1.
+        // SAFETY: the caller guarantees the elements; the strides are 1.
         return wide::run(unsafe { Map1::new(length, out, a, f) });
     }
     for i in 0..length {
-        // SAFETY: the caller's duty, as `i < length`.
+        // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
         let x = unsafe { a.get(i) };
-        // SAFETY: likewise.
+        // SAFETY: as above.
         unsafe { out.set(i, f(x)) };
     }
 }
@@ -128,32 +129,32 @@ pub(super) unsafe fn map2<A: Copy, B: Copy, O: Copy>(
     if length == 0 {
         return;
     }
-    // One repeated element is read once; it is no element of `out`, as an input that is has the
-    // stride of `out`, which is not 0 unless there is one element only.
+    // An operand with stride 0 is one element, which is read once. It is not an element of `out`: an input that is also the output has
+    // the stride of `out`, which is not 0 unless there is only one element.
     match (a.stride, b.stride) {
         (1, 1) if out.stride == 1 => {
-            // SAFETY: the caller's duty; the strides are 1.
+            // SAFETY: the caller guarantees the elements; the strides are 1.
             wide::run(unsafe { Map2::new(length, out, a, b, f) });
         }
         (_, 0) => {
-            // SAFETY: the caller's duty: there is an element 0.
+            // SAFETY: `length` is not 0, so the caller guarantees element 0.
             let y = unsafe { b.get(0) };
-            // SAFETY: the caller's duty, for `a`.
+            // SAFETY: the caller guarantees this for `a`.
             unsafe { map1(length, out, a, |x| f(x, y)) };
         }
         (0, _) => {
-            // SAFETY: the caller's duty: there is an element 0.
+            // SAFETY: `length` is not 0, so the caller guarantees element 0.
             let x = unsafe { a.get(0) };
-            // SAFETY: the caller's duty, for `b`.
+            // SAFETY: the caller guarantees this for `b`.
             unsafe { map1(length, out, b, |y| f(x, y)) };
         }
         _ => {
             for i in 0..length {
-                // SAFETY: the caller's duty, as `i < length`.
+                // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
                 let x = unsafe { a.get(i) };
-                // SAFETY: likewise.
+                // SAFETY: as above.
                 let y = unsafe { b.get(i) };
-                // SAFETY: likewise.
+                // SAFETY: as above.
                 unsafe { out.set(i, f(x, y)) };
             }
         }
@@ -175,22 +176,22 @@ pub(super) unsafe fn map3<A: Copy, B: Copy, C: Copy, O: Copy>(
     f: impl Fn(A, B, C) -> O,
 ) {
     if (out.stride, a.stride, b.stride, c.stride) == (1, 1, 1, 1) {
-        // SAFETY: the caller's duty; the strides are 1.
+        // SAFETY: the caller guarantees the elements; the strides are 1.
         return wide::run(unsafe { Map3::new(length, out, a, b, c, f) });
     }
     for i in 0..length {
-        // SAFETY: the caller's duty, as `i < length`.
+        // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
         let x = unsafe { a.get(i) };
-        // SAFETY: likewise.
+        // SAFETY: as above.
         let y = unsafe { b.get(i) };
-        // SAFETY: likewise.
+        // SAFETY: as above.
         let z = unsafe { c.get(i) };
-        // SAFETY: likewise.
+        // SAFETY: as above.
         unsafe { out.set(i, f(x, y, z)) };
     }
 }
 
-/// [`map1`] of elements side by side.
+/// [`map1`] for elements with stride 1.
 struct Map1<A, O, F> {
     length: usize,
     out: Out<O>,
@@ -201,7 +202,7 @@ struct Map1<A, O, F> {
 impl<A, O, F> Map1<A, O, F> {
     /// # Safety
     ///
-    /// * What [`map1`] asks for holds for as long as there is one, and the strides are 1.
+    /// * The requirements of [`map1`] hold as long as the value exists, and the strides are 1.
     #[inline(always)]
     unsafe fn new(length: usize, out: Out<O>, a: In<A>, f: F) -> Self {
         Map1 { length, out, a, f }
@@ -216,24 +217,24 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for Map1<A, O, F> {
         let Map1 { length, out, a, f } = self;
         let mut i = 0;
         while i + LANES <= length {
-            // SAFETY: the maker's duty, as the strides are 1 and the block ends within `length`.
+            // SAFETY: the caller of `new` guarantees it: the strides are 1, and the block ends within `length`.
             let x = unsafe { a.block(i) };
             let y = std::array::from_fn(|lane| f(x[lane]));
-            // SAFETY: likewise; the block of `a` at the same indices has been read already.
+            // SAFETY: as above; the block of `a` at the same indices has been read already.
             unsafe { out.set_block(i, y) };
             i += LANES;
         }
         while i < length {
-            // SAFETY: the maker's duty, as `i < length`.
+            // SAFETY: the caller of `new` guarantees this for every index below `length`, and `i < length`.
             let x = unsafe { a.get(i) };
-            // SAFETY: likewise.
+            // SAFETY: as above.
             unsafe { out.set(i, f(x)) };
             i += 1;
         }
     }
 }
 
-/// [`map2`] of elements side by side.
+/// [`map2`] for elements with stride 1.
 struct Map2<A, B, O, F> {
     length: usize,
     out: Out<O>,
@@ -245,7 +246,7 @@ struct Map2<A, B, O, F> {
 impl<A, B, O, F> Map2<A, B, O, F> {
     /// # Safety
     ///
-    /// * What [`map2`] asks for holds for as long as there is one, and the strides are 1.
+    /// * The requirements of [`map2`] hold as long as the value exists, and the strides are 1.
     #[inline(always)]
     unsafe fn new(length: usize, out: Out<O>, a: In<A>, b: In<B>, f: F) -> Self {
         Map2 { length, out, a, b, f }
@@ -260,28 +261,28 @@ impl<A: Copy, B: Copy, O: Copy, F: Fn(A, B) -> O> WithSimd for Map2<A, B, O, F> 
         let Map2 { length, out, a, b, f } = self;
         let mut i = 0;
         while i + LANES <= length {
-            // SAFETY: the maker's duty: the strides are 1 and the block ends within `length`.
+            // SAFETY: the caller of `new` guarantees it: the strides are 1, and the block ends within `length`.
             let x = unsafe { a.block(i) };
-            // SAFETY: likewise.
+            // SAFETY: as above.
             let y = unsafe { b.block(i) };
             let z = std::array::from_fn(|lane| f(x[lane], y[lane]));
-            // SAFETY: likewise; the inputs at the same indices have been read already.
+            // SAFETY: as above; the inputs at the same indices have been read already.
             unsafe { out.set_block(i, z) };
             i += LANES;
         }
         while i < length {
-            // SAFETY: the maker's duty, as `i < length`.
+            // SAFETY: the caller of `new` guarantees this for every index below `length`, and `i < length`.
             let x = unsafe { a.get(i) };
-            // SAFETY: likewise.
+            // SAFETY: as above.
             let y = unsafe { b.get(i) };
-            // SAFETY: likewise.
+            // SAFETY: as above.
             unsafe { out.set(i, f(x, y)) };
             i += 1;
         }
     }
 }
 
-/// [`map3`] of elements side by side.
+/// [`map3`] for elements with stride 1.
 struct Map3<A, B, C, O, F> {
     length: usize,
     out: Out<O>,
@@ -294,7 +295,7 @@ struct Map3<A, B, C, O, F> {
 impl<A, B, C, O, F> Map3<A, B, C, O, F> {
     /// # Safety
     ///
-    /// * What [`map3`] asks for holds for as long as there is one, and the strides are 1.
+    /// * The requirements of [`map3`] hold as long as the value exists, and the strides are 1.
     #[inline(always)]
     unsafe fn new(length: usize, out: Out<O>, a: In<A>, b: In<B>, c: In<C>, f: F) -> Self {
         Map3 { length, out, a, b, c, f }
@@ -309,37 +310,37 @@ impl<A: Copy, B: Copy, C: Copy, O: Copy, F: Fn(A, B, C) -> O> WithSimd for Map3<
         let Map3 { length, out, a, b, c, f } = self;
         let mut i = 0;
         while i + LANES <= length {
-            // SAFETY: the maker's duty, as the strides are 1 and the block ends within `length`.
+            // SAFETY: the caller of `new` guarantees it: the strides are 1, and the block ends within `length`.
             let x = unsafe { a.block(i) };
-            // SAFETY: likewise.
+            // SAFETY: as above.
             let y = unsafe { b.block(i) };
-            // SAFETY: likewise.
+            // SAFETY: as above.
             let z = unsafe { c.block(i) };
             let w = std::array::from_fn(|lane| f(x[lane], y[lane], z[lane]));
-            // SAFETY: likewise; the inputs at the same indices have been read already.
+            // SAFETY: as above; the inputs at the same indices have been read already.
             unsafe { out.set_block(i, w) };
             i += LANES;
         }
         while i < length {
-            // SAFETY: the maker's duty, as `i < length`.
+            // SAFETY: the caller of `new` guarantees this for every index below `length`, and `i < length`.
             let x = unsafe { a.get(i) };
-            // SAFETY: likewise.
+            // SAFETY: as above.
             let y = unsafe { b.get(i) };
-            // SAFETY: likewise.
+            // SAFETY: as above.
             let z = unsafe { c.get(i) };
-            // SAFETY: likewise.
+            // SAFETY: as above.
             unsafe { out.set(i, f(x, y, z)) };
             i += 1;
         }
     }
 }
 
-/// Folds `a[0..length]` into `start` with `step`, in [`LANES`] interleaved parts if the elements lie
-/// side by side; the parts, each begun with `neutral`, are joined with `join`.
+/// Folds `a[0..length]` into `start` with `step`. With stride 1 it folds [`LANES`] interleaved parts, each starting from `neutral`, and
+/// joins them with `join`.
 ///
 /// # Safety
 ///
-/// * Each of these elements may be read as [`In::get`] asks.
+/// * Each of these elements is as [`In::get`] requires.
 #[inline]
 pub(super) unsafe fn fold<A: Copy, S: Copy>(
     length: usize,
@@ -354,7 +355,7 @@ pub(super) unsafe fn fold<A: Copy, S: Copy>(
     if a.stride == 1 && length >= 2 * LANES {
         let mut parts = [neutral; LANES];
         while i + LANES <= length {
-            // SAFETY: the caller's duty, as the stride is 1 and the block ends within `length`.
+            // SAFETY: the caller guarantees it; the strides are 1, and the block ends within `length`.
             let x = unsafe { a.block(i) };
             for lane in 0..LANES {
                 parts[lane] = step(parts[lane], x[lane]);
@@ -366,18 +367,18 @@ pub(super) unsafe fn fold<A: Copy, S: Copy>(
         }
     }
     while i < length {
-        // SAFETY: the caller's duty, as `i < length`.
+        // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
         folded = step(folded, unsafe { a.get(i) });
         i += 1;
     }
     folded
 }
 
-/// As [`fold`], of the elements of `a` and `b` at the same index.
+/// Like [`fold`], over pairs of elements of `a` and `b` with the same index.
 ///
 /// # Safety
 ///
-/// * Each of these elements of `a` and `b` may be read as [`In::get`] asks.
+/// * Each of these elements of `a` and `b` is as [`In::get`] requires.
 #[inline]
 pub(super) unsafe fn fold2<A: Copy, B: Copy, S: Copy>(
     length: usize,
@@ -393,9 +394,9 @@ pub(super) unsafe fn fold2<A: Copy, B: Copy, S: Copy>(
     if (a.stride, b.stride) == (1, 1) && length >= 2 * LANES {
         let mut parts = [neutral; LANES];
         while i + LANES <= length {
-            // SAFETY: the caller's duty, as the strides are 1 and the block ends within `length`.
+            // SAFETY: the caller guarantees it; the strides are 1, and the block ends within `length`.
             let x = unsafe { a.block(i) };
-            // SAFETY: likewise.
+            // SAFETY: as above.
             let y = unsafe { b.block(i) };
             for lane in 0..LANES {
                 parts[lane] = step(parts[lane], x[lane], y[lane]);
@@ -407,9 +408,9 @@ pub(super) unsafe fn fold2<A: Copy, B: Copy, S: Copy>(
         }
     }
     while i < length {
-        // SAFETY: the caller's duty, as `i < length`.
+        // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
         let x = unsafe { a.get(i) };
-        // SAFETY: likewise.
+        // SAFETY: as above.
         let y = unsafe { b.get(i) };
         folded = step(folded, x, y);
         i += 1;
@@ -417,14 +418,14 @@ pub(super) unsafe fn fold2<A: Copy, B: Copy, S: Copy>(
     folded
 }
 
-/// `states[i] = step(states[i], a[i])` for every state, with `a` side by side (stride 1).
+/// `states[i] = step(states[i], a[i])` for every state; the elements of `a` have stride 1.
 ///
 /// # Safety
 ///
-/// * As many elements from `a` as there are states may be read as [`In::get`] asks.
+/// * As many elements from `a` as there are states are as [`In::get`] requires.
 #[inline]
 pub(super) unsafe fn fold_each<A: Copy, S: Copy>(states: &mut [S], a: *const A, step: impl Fn(S, A) -> S) {
-    // SAFETY: the caller's duty; nothing writes the elements while they are read here.
+    // SAFETY: the caller guarantees the elements, and nothing writes them while they are borrowed here.
     let elements = unsafe { std::slice::from_raw_parts(a, states.len()) };
     for (state, &element) in states.iter_mut().zip(elements) {
         *state = step(*state, element);
@@ -437,7 +438,7 @@ mod tests {
 
     use super::*;
 
-    /// Numbers of all sizes and signs, and those that are none.
+    /// Numbers of all magnitudes and signs, infinities and NaNs.
     fn numbers(seed: u32) -> Vec<f32> {
         let mut bits = seed;
         let mut next = || {
@@ -451,20 +452,20 @@ mod tests {
         In { first: elements.as_ptr(), stride: 1 }
     }
 
-    /// Bits of what `run` writes; those of one number that is none are as good as those of another.
+    /// The bits of what `run` writes; all NaNs count as equal.
     fn written(run: impl FnOnce(usize, Out<f32>)) -> Vec<u32> {
         let mut out = numbers(0);
         run(out.len(), Out { first: out.as_mut_ptr(), stride: 1 });
         out.iter().map(|it| if it.is_nan() { f32::NAN.to_bits() } else { it.to_bits() }).collect()
     }
 
-    /// Each a type of its own: a pointer to a function would be compiled once, for the least processor.
+    /// Generic over `F`: a function pointer would be compiled only once, for the baseline processor.
     fn same1(f: impl Fn(f32) -> f32 + Copy) {
         let x = numbers(1);
         let a = side_by_side(&x);
-        // SAFETY: the numbers live as long, and there are as many of each.
+        // SAFETY: the numbers outlive the call, and both rows have `length` elements.
         let here = written(|length, out| unsafe { map1(length, out, a, f) });
-        // SAFETY: likewise.
+        // SAFETY: as above.
         assert_eq!(here, written(|length, out| Arch::Scalar.dispatch(unsafe { Map1::new(length, out, a, f) })));
     }
 
@@ -473,7 +474,7 @@ mod tests {
         let (a, b) = (side_by_side(&x), side_by_side(&y));
         // SAFETY: as above.
         let here = written(|length, out| unsafe { map2(length, out, a, b, f) });
-        // SAFETY: likewise.
+        // SAFETY: as above.
         assert_eq!(here, written(|length, out| Arch::Scalar.dispatch(unsafe { Map2::new(length, out, a, b, f) })));
     }
 
@@ -482,11 +483,11 @@ mod tests {
         let (a, b, c) = (side_by_side(&x), side_by_side(&y), side_by_side(&z));
         // SAFETY: as above.
         let here = written(|length, out| unsafe { map3(length, out, a, b, c, f) });
-        // SAFETY: likewise.
+        // SAFETY: as above.
         assert_eq!(here, written(|length, out| Arch::Scalar.dispatch(unsafe { Map3::new(length, out, a, b, c, f) })));
     }
 
-    /// On this processor as on the least, to the bit: a product is rounded before it is added to.
+    /// Results on this processor and on the baseline have the same bits: a product is rounded before it is added (no fused operation).
     #[test]
     fn results_do_not_depend_on_the_processor() {
         same1(f32::exp);

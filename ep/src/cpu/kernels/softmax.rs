@@ -1,38 +1,37 @@
 //! Softmax and log-softmax over one axis, and their gradients. Sums are kept in `f64`.
 //!
-//! The largest element is subtracted first, so that no exponential overflows. Of 16-bit floats the exponentials are taken
-//! twice, as they could only be kept rounded: each result is rounded once. A NaN or `+inf`, or nothing but `-inf`, gives NaN
-//! for its row.
+//! The largest element is subtracted first, so that no exponential overflows. For 16-bit floats the exponentials are computed twice,
+//! because storing them would round them; so each result is rounded only once. A row with a NaN or `+inf`, or with only `-inf`, gives
+//! NaN.
 
-use crate::check::{InPlace, inferred, operands};
+use crate::call::check::{InPlace, inferred, operands};
+use crate::call::kernel::KernelCall;
+use crate::call::operand::Operand;
 use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::number::{Float, Number, Tag};
 use crate::cpu::kernels::rows::{self, In, Out};
 use crate::cpu::kernels::walk::Walk;
-use crate::error::KernelError;
-use crate::kernel::KernelCall;
-use crate::op::Op;
-use crate::operand::Operand;
-use crate::params::Axes;
+use crate::errors::error::KernelError;
+use crate::tensor::op::Op;
+use crate::tensor::params::Axes;
 
-/// What becomes of a row.
+/// The computation of one row.
 pub(super) trait Forward {
     const OP: Op;
 
     /// # Safety
     ///
-    /// * As many elements of `row` and `out` as `length` says may be read and written as [`In::get`] and [`Out::set`] ask.
+    /// * The first `length` elements of `row` and `out` are as [`In::get`] and [`Out::set`] require.
     unsafe fn row<T: Float>(length: usize, out: Out<T>, row: In<T>);
 }
 
-/// What becomes of the row that [`Forward`] gave and the gradient of it: the gradient of what it was given.
+/// The computation of the gradient of one row, from the row that [`Forward`] wrote and the gradient of that.
 pub(super) trait Backward {
     const OP: Op;
 
     /// # Safety
     ///
-    /// * As many elements of `y`, `dy` and `out` as `length` says may be read and written as [`In::get`] and [`Out::set`]
-    ///   ask.
+    /// * The first `length` elements of `y`, `dy` and `out` are as [`In::get`] and [`Out::set`] require.
     unsafe fn row<T: Float>(length: usize, out: Out<T>, y: In<T>, dy: In<T>);
 }
 
@@ -46,7 +45,7 @@ where
     inferred(F::OP, [a], out, call)?;
     each_row([out, a], call.params.axes, |length, [to, from], [out_stride, a_stride]| {
         let (out, row) = (output::<D::Store>(out, to, out_stride), input::<D::Store>(a, from, a_stride));
-        // SAFETY: the row lies within both operands, which hold `D`; the output may be written and does not meet the input.
+        // SAFETY: the row is within both operands, which hold `D`; the output may be written and does not overlap the input.
         unsafe { F::row(length, out, row) };
     });
     Ok(())
@@ -63,14 +62,14 @@ where
     each_row([out, y, dy], call.params.axes, |length, [to, from_y, from_dy], [out_stride, y_stride, dy_stride]| {
         let out = output::<D::Store>(out, to, out_stride);
         let (y, dy) = (input::<D::Store>(y, from_y, y_stride), input::<D::Store>(dy, from_dy, dy_stride));
-        // SAFETY: the row lies within the operands, which hold `D`; the output may be written and meets no input.
+        // SAFETY: the row is within the operands, which hold `D`; the output may be written and overlaps no input.
         unsafe { B::row(length, out, y, dy) };
     });
     Ok(())
 }
 
-/// Calls `row` for each row along the one axis of `axes`, with its length, and the offset of its first element and its
-/// stride in each operand, which are all of one shape.
+/// Calls `row` for each row along the one axis of `axes`, with its length, and with the offset of its first element and its stride in
+/// each operand. The operands have one shape.
 fn each_row<const N: usize>(operands: [&Operand; N], axes: Axes, mut row: impl FnMut(usize, [usize; N], [usize; N])) {
     let layouts = operands.map(Operand::layout);
     let dims = layouts[0].shape().dims();
@@ -95,40 +94,40 @@ impl Forward for Softmax {
     const OP: Op = Op::Softmax;
 
     unsafe fn row<T: Float>(length: usize, out: Out<T>, row: In<T>) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller guarantees this.
         let largest = unsafe { largest(length, row) };
         let exp = |x: T| x.wide().sub(largest).exp();
         if T::IS_NARROW {
-            // SAFETY: the caller's duty.
+            // SAFETY: the caller guarantees this.
             let sum = T::Wide::narrow(unsafe { sum(length, row, exp) });
-            // SAFETY: the caller's duty.
+            // SAFETY: the caller guarantees this.
             unsafe { rows::map1(length, out, row, |x| T::rounded(exp(x).div(sum))) };
             return;
         }
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller guarantees this.
         unsafe { rows::map1(length, out, row, |x| T::rounded(exp(x))) };
         let written = In { first: out.first.cast_const(), stride: out.stride };
-        // SAFETY: the output holds what has just been written, and nothing else touches it.
+        // SAFETY: `out` holds the elements that were just written, and nothing else accesses it.
         let sum = T::Wide::narrow(unsafe { sum(length, written, T::wide) });
-        // SAFETY: likewise; each element is read before it is written.
+        // SAFETY: as above; each element is read before it is written.
         unsafe { rows::map1(length, out, written, |x| T::rounded(x.wide().div(sum))) };
     }
 }
 
-/// `x - log(sum(exp(x)))`, where the logarithm is taken of the sum in `f64`: of a row that one element fills, the sum is
-/// 1 and little more.
+/// `x - log(sum(exp(x)))`. The logarithm is computed from the sum in `f64`, because a row with one dominant element has a sum only a
+/// little larger than 1.
 pub(super) struct LogSoftmax;
 
 impl Forward for LogSoftmax {
     const OP: Op = Op::LogSoftmax;
 
     unsafe fn row<T: Float>(length: usize, out: Out<T>, row: In<T>) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller guarantees this.
         let largest = unsafe { largest(length, row) };
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller guarantees this.
         let sum = unsafe { sum(length, row, |x| x.wide().sub(largest).exp()) };
         let log = T::Wide::narrow(sum.ln());
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller guarantees this.
         unsafe { rows::map1(length, out, row, |x| T::rounded(x.wide().sub(largest).sub(log))) };
     }
 }
@@ -141,10 +140,10 @@ impl Backward for SoftmaxBackward {
 
     unsafe fn row<T: Float>(length: usize, out: Out<T>, y: In<T>, dy: In<T>) {
         let step = |sum: f64, y: T, dy: T| sum + y.wide().widen() * dy.wide().widen();
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller guarantees this.
         let sum = unsafe { rows::fold2(length, y, dy, 0.0, 0.0, step, Number::add) };
         let gradient = |y: T, dy: T| T::rounded(y.wide().mul(T::Wide::narrow(dy.wide().widen() - sum)));
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller guarantees this.
         unsafe { rows::map2(length, out, y, dy, gradient) };
     }
 }
@@ -156,20 +155,20 @@ impl Backward for LogSoftmaxBackward {
     const OP: Op = Op::LogSoftmaxBackward;
 
     unsafe fn row<T: Float>(length: usize, out: Out<T>, y: In<T>, dy: In<T>) {
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller guarantees this.
         let sum = unsafe { sum(length, dy, T::wide) };
         let gradient = |y: T, dy: T| T::rounded(T::Wide::narrow(dy.wide().widen() - y.wide().exp().widen() * sum));
-        // SAFETY: the caller's duty.
+        // SAFETY: the caller guarantees this.
         unsafe { rows::map2(length, out, y, dy, gradient) };
     }
 }
 
 /// # Safety
 ///
-/// * As many elements of `row` as `length` says may be read as [`In::get`] asks.
+/// * The first `length` elements of `row` are as [`In::get`] requires.
 #[inline(always)]
 unsafe fn largest<T: Float>(length: usize, row: In<T>) -> T::Wide {
-    // SAFETY: the caller's duty.
+    // SAFETY: the caller guarantees this.
     unsafe { rows::fold(length, row, T::LOWEST, T::LOWEST, T::max, T::max) }.wide()
 }
 
@@ -177,9 +176,9 @@ unsafe fn largest<T: Float>(length: usize, row: In<T>) -> T::Wide {
 ///
 /// # Safety
 ///
-/// * As many elements of `row` as `length` says may be read as [`In::get`] asks.
+/// * The first `length` elements of `row` are as [`In::get`] requires.
 #[inline(always)]
 unsafe fn sum<A: Copy, W: Float<Sum = f64>>(length: usize, row: In<A>, f: impl Fn(A) -> W) -> f64 {
-    // SAFETY: the caller's duty.
+    // SAFETY: the caller guarantees this.
     unsafe { rows::fold(length, row, 0.0, 0.0, |sum, x| sum + f(x).widen(), Number::add) }
 }

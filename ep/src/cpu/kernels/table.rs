@@ -2,6 +2,8 @@
 
 use half::{bf16, f16};
 
+use crate::call::kernel::{Kernel, KernelFn};
+use crate::call::kernel_registry::KernelRegistry;
 use crate::cpu::kernels::argmax::argmax;
 use crate::cpu::kernels::cast::cast_from;
 use crate::cpu::kernels::elementwise::{binary, compare, select, unary};
@@ -12,13 +14,11 @@ use crate::cpu::kernels::random::{self, random};
 use crate::cpu::kernels::reduce::{Largest, Mean, Smallest, Sum, reduce};
 use crate::cpu::kernels::softmax::{self, backward, forward};
 use crate::cpu::kernels::{arith, number::Tag};
-use crate::device::DeviceKind;
-use crate::dtype::DType;
-use crate::kernel::{Kernel, KernelFn};
-use crate::kernel_registry::KernelRegistry;
-use crate::op::Op;
+use crate::names::device_id::DeviceKind;
+use crate::tensor::dtype::DType;
+use crate::tensor::op::Op;
 
-/// Adds every CPU kernel to the registry, as kernels of `device`: one whose memory the CPU can reach.
+/// Adds every CPU kernel to the registry, as kernels of `device`, whose memory the CPU must be able to access.
 pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     let mut add = |op, dtype, run: KernelFn| {
         registry.register(Kernel { op, device, dtype, run });

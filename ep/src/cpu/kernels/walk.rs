@@ -1,13 +1,16 @@
 //! The order in which a kernel visits the elements of its operands.
 //!
-//! A [`Walk`] over `N` operands visits the same index in all of them. Axes of size 1 are dropped, the
-//! others are sorted so that the first operand (the one that is written) is visited in the order of
-//! its memory, and neighbours that advance evenly in every operand are merged. What remains is one
-//! innermost *row*, a length and one stride per operand, repeated by a counter over the outer axes.
-//! Contiguous operands of one shape always become a single row.
+//! A [`Walk`] over `N` operands visits the same index in all of them:
+//!
+//! * Axes of size 1 are dropped.
+//! * The other axes are sorted so that the first operand, which is written, is visited in the order of its memory.
+//! * Neighbouring axes that advance evenly in every operand are merged.
+//!
+//! This leaves one innermost *row*, with a length and one stride per operand, and a counter over the outer axes. Contiguous operands of
+//! one shape always become a single row.
 
-use crate::layout::Layout;
-use crate::shape::MAX_RANK;
+use crate::tensor::layout::Layout;
+use crate::tensor::shape::MAX_RANK;
 
 /// One axis: its size and the stride of each operand, in elements.
 #[derive(Copy, Clone)]
@@ -16,7 +19,7 @@ struct Axis<const N: usize> {
     strides: [usize; N],
 }
 
-/// A way through `N` operands; see the module.
+/// An order of visiting the elements of `N` operands; see the module.
 pub(super) struct Walk<const N: usize> {
     /// Outermost first.
     outer: [Axis<N>; MAX_RANK],
@@ -25,8 +28,7 @@ pub(super) struct Walk<const N: usize> {
 }
 
 impl<const N: usize> Walk<N> {
-    /// A walk over the shape of the first layout, which the others broadcast to (the caller has
-    /// checked that they do).
+    /// A walk over the shape of the first layout, to which the others must broadcast; the caller has checked this.
     #[inline]
     pub(super) fn new(layouts: [&Layout; N]) -> Walk<N> {
         let shape = layouts[0].shape();
@@ -46,8 +48,7 @@ impl<const N: usize> Walk<N> {
         }))
     }
 
-    /// A walk over axes given as (size, stride of each operand), outermost first; at most
-    /// [`MAX_RANK`] of them.
+    /// A walk over axes given as (size, stride of each operand), outermost first; at most [`MAX_RANK`] axes.
     pub(super) fn over(axes: impl Iterator<Item = (usize, [usize; N])>) -> Walk<N> {
         let mut sorted = [Axis { size: 1, strides: [0; N] }; MAX_RANK];
         let mut count = 0;
@@ -93,20 +94,20 @@ impl<const N: usize> Walk<N> {
         Walk { outer: [row; MAX_RANK], outer_count: 0, row }
     }
 
-    /// Elements of a row.
+    /// The number of elements of a row.
     #[inline]
     pub(super) fn row_length(&self) -> usize {
         self.row.size
     }
 
-    /// Stride of each operand along a row, in elements.
+    /// The stride of each operand along a row, in elements.
     #[inline]
     pub(super) fn row_strides(&self) -> [usize; N] {
         self.row.strides
     }
 
-    /// Calls `visit` for each row with the offset of its first element in each operand, in elements
-    /// from the operand's first. Not at all if there are no elements.
+    /// Calls `visit` for each row with the offset of its first element in each operand, in elements from the operand's first. Makes no
+    /// call if there are no elements.
     #[inline]
     pub(super) fn rows(&self, mut visit: impl FnMut([usize; N])) {
         if self.row.size == 0 {
@@ -116,7 +117,7 @@ impl<const N: usize> Walk<N> {
         let mut index = [0; MAX_RANK];
         loop {
             visit(offsets);
-            // Count up the outer axes, innermost first; an axis that overflows goes back to 0.
+            // Increments the index of the outer axes, innermost first; an axis that overflows restarts at 0.
             let mut place = self.outer_count;
             loop {
                 if place == 0 {
@@ -143,7 +144,7 @@ impl<const N: usize> Walk<N> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shape::Shape;
+    use crate::tensor::shape::Shape;
 
     fn contiguous(dims: &[usize]) -> Layout {
         Layout::contiguous(Shape::new(dims).unwrap())

@@ -1,4 +1,4 @@
-//! A device that gets one thing wrong.
+//! A device with one defect.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -20,11 +20,11 @@ pub(super) struct BrokenDevice {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Failures to tell at the next call: told before, or held back.
+    /// Failures to report at the next call, because the flaw reports them twice or delays them.
     failures: Vec<LateFailure>,
-    /// Regions that have been given back and go out again.
+    /// Regions that were freed, and that the flaw hands out again.
     kept: Vec<Region>,
-    /// Base and size of a region that is out, and goes out a second time.
+    /// Base and size of a region in use, which the flaw hands out a second time.
     lent: Option<(usize, usize)>,
     allocations: u64,
 }
@@ -38,7 +38,7 @@ impl BrokenDevice {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes errors of the kind that the flaw overlooks for fine.
+    /// Turns an error that the flaw overlooks into the success `fine`.
     fn overlooked<T>(&self, found: Result<T, Error>, fine: T) -> Result<T, Error> {
         match (self.flaw, found) {
             (Flaw::TakesStaleEvents, Err(Error::StaleEvent { .. })) => Ok(fine),
@@ -80,8 +80,7 @@ impl Device for BrokenDevice {
         match self.flaw {
             Flaw::HandsOutDirtyMemory => {
                 let region = self.inner.allocate(kind, bytes)?;
-                // SAFETY: the region is fresh and has that many bytes; the flaw is only put on devices whose memory the
-                // host may write.
+                // SAFETY: the region is fresh and has that many bytes; the flaw is only put on devices whose memory the host may write.
                 unsafe { std::ptr::write_bytes(region.base(), 0xee, bytes) };
                 Ok(region)
             }
@@ -114,10 +113,10 @@ impl Device for BrokenDevice {
 
     unsafe fn free(&self, region: Region) {
         match self.flaw {
-            // What goes out twice, or at another address than it has, is leaked: a double free would be another flaw.
+            // A region that was handed out twice, or at a wrong address, is leaked: freeing it would be another flaw.
             Flaw::HandsOutMemoryInUse | Flaw::MisalignsRegions => {}
             Flaw::ReusesMemoryAsItIs => self.state().kept.push(region),
-            // SAFETY: the caller's duties are the same.
+            // SAFETY: this function has the same duties as `Device::free`, so its caller meets them.
             _ => unsafe { self.inner.free(region) },
         }
     }

@@ -1,7 +1,7 @@
-//! Backends with one fault each. The suite must reject every one of them, by the cases that [`flaws`] names.
+//! Backends with one defect each. The suite must reject each of them, by the cases that [`flaws`] names.
 //!
-//! Each is a conforming device behind a wrapper that gets one thing wrong, the way a real backend might. None of them
-//! breaks memory: what they get wrong is seen in values, counts and errors.
+//! Each is a conforming device behind a wrapper with one defect that a real backend might have. No defect breaks memory safety: each shows
+//! only in values, counts and errors.
 
 mod device;
 mod stream;
@@ -12,11 +12,11 @@ use std::time::Duration;
 use super::backend::{Backend, Made, Setup, Tag};
 use device::BrokenDevice;
 
-/// What a broken backend gets wrong.
+/// The defect of a broken backend.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "`flaws` says what each is")]
+#[expect(missing_docs, reason = "the names describe the defects, and `flaws` lists them")]
 pub enum Flaw {
-    /// Wraps as the others do, and gets nothing wrong: what a flaw is compared with.
+    /// No defect: the same wrapper, as a control.
     Nothing,
     DropsWaits,
     KeepsOnlyTheLastWait,
@@ -60,7 +60,7 @@ pub enum Flaw {
     Panics,
 }
 
-/// Every broken backend, with cases that must reject it.
+/// All broken backends, with cases that must reject them.
 pub fn flaws() -> Vec<(Backend, &'static [&'static str])> {
     use Flaw::*;
     let sim = || Backend::sim(1).unaudited();
@@ -125,7 +125,7 @@ pub fn flaws() -> Vec<(Backend, &'static [&'static str])> {
     rows.into_iter().map(|(base, flaw, cases)| (with(base, flaw), cases)).collect()
 }
 
-/// A backend that conforms, but for this.
+/// The backend `base` with this defect.
 pub fn with(base: Backend, flaw: Flaw) -> Backend {
     let name = format!("{flaw:?}");
     if flaw == Flaw::IgnoresTheLimit || flaw == Flaw::LimitsByWhole {

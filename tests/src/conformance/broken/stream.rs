@@ -1,4 +1,4 @@
-//! A stream that gets one thing wrong.
+//! A stream with one defect.
 
 use std::sync::Arc;
 use std::thread;
@@ -13,18 +13,18 @@ use super::Flaw;
 /// A stream of a conforming device behind one [`Flaw`].
 pub(super) struct BrokenStream {
     inner: Box<dyn Stream>,
-    /// Another stream of the device, without commands.
+    /// A second stream of the device, which has no commands.
     aside: Box<dyn Stream>,
     device: Arc<dyn Device>,
     flaw: Flaw,
-    /// Waits that have not been given to the device yet.
+    /// Waits that have not been passed to the device yet.
     waits: Vec<EventId>,
-    /// A fill that has not been given to the device yet.
+    /// A fill that has not been passed to the device yet.
     fill: Option<(Operand, Scalar)>,
     failed: bool,
 }
 
-/// What comes up, for flaws that treat them differently.
+/// The next command, for flaws that treat commands differently.
 #[derive(PartialEq)]
 enum Next {
     Read,
@@ -33,21 +33,21 @@ enum Next {
     End,
 }
 
-/// The view once more, with another layout and access. The layout counts from `base`.
+/// The same memory as an operand with another layout, which counts from `base`, and another access.
 fn view(base: *mut u8, operand: &Operand, layout: Layout, access: Access) -> Operand {
-    // SAFETY: the layouts made here stay within the operand's span, whose maker promised the memory; the operand that it
-    // stands for is not used beside it.
+    // SAFETY: the layouts made here stay within the span of the operand, whose creator promised that memory. The operand that this one
+    // replaces is not used beside it.
     unsafe { Operand::new(base, operand.dtype(), layout, access) }
 }
 
-/// The same view.
+/// The same view with another access.
 fn again(operand: &Operand, access: Access) -> Operand {
     let layout = operand.layout();
     let moved = Layout::with_strides(*layout.shape(), layout.strides(), 0).unwrap_or(*layout);
     view(operand.ptr(), operand, moved, access)
 }
 
-/// As many elements, without gaps; `None` if they reach out of what the view spans.
+/// A contiguous view of as many elements; `None` if it would reach out of the span of the view.
 fn dense(operand: &Operand) -> Option<Operand> {
     let layout = Layout::contiguous(*operand.layout().shape());
     let fits = layout.elements() <= operand.layout().span_elements().len();
@@ -64,7 +64,7 @@ impl BrokenStream {
         BrokenStream { inner, aside, device, flaw, waits: Vec::new(), fill: None, failed: false }
     }
 
-    /// Gives the device the waits that it is still owed, as far as the flaw lets them through.
+    /// Passes the pending waits to the device, except for those that the flaw drops before `next`.
     fn owed(&mut self, next: Next) -> Result<(), Error> {
         let through = match self.flaw {
             Flaw::HoldsBackReadsAlone => next != Next::Write,
@@ -139,7 +139,7 @@ impl Stream for BrokenStream {
                 _ => self.inner.copy(source, target),
             },
             Flaw::CopiesIgnoreOffsets => {
-                // The device's regions are aligned, so an address between is one with an offset.
+                // Regions are aligned, so an address that is not aligned belongs to a view with an offset.
                 let down = source.ptr().addr() % 16 / source.dtype().size() * source.dtype().size();
                 let layout = *again(source, Access::Read).layout();
                 let source = view(source.ptr().wrapping_sub(down), source, layout, Access::Read);

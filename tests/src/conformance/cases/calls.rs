@@ -1,4 +1,4 @@
-//! Callers' code on a stream: what it sees, when it runs, what becomes of its captures, how it fails.
+//! Callers' functions on a stream: what they observe, when they run, when their captures are dropped, how they fail.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -34,7 +34,7 @@ table! { "call":
     is_over_when_its_call_returns [Calls Immediate],
 }
 
-/// Counts its drops.
+/// Counts how often it is dropped.
 struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {
@@ -190,7 +190,7 @@ fn drops_captures_once(bench: &Bench) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Whoever calls keeps the cell, and drops what is in it when it likes.
+/// The caller keeps the `InlineFn`, whose contents it may drop at any time after the call.
 fn takes_the_function_out(bench: &Bench) -> Result<(), Fail> {
     let lab = bench.lab()?;
     let mut lane = lab.lane()?;
@@ -351,8 +351,8 @@ fn gives_no_slice_of_a_view_with_gaps(bench: &Bench) -> Result<(), Fail> {
 fn does_not_run_in_its_call(bench: &Bench) -> Result<(), Fail> {
     let lab = bench.lab()?;
     let mut lane = lab.lane()?;
-    let gate = crate::ClosedGate::new();
-    // A device that ran it in the call would wait for ever for what comes after the call.
+    let gate = crate::support::gate::ClosedGate::new();
+    // A device that ran the function within the call would wait for ever, since the gate opens only after the call.
     lane.call(&[], gate.function()).map_err(|error: CallError| Fail::from(error))?;
     let event = lab.event();
     lane.record(event)?;

@@ -1,12 +1,12 @@
-//! Copies: between every kind of memory and any two views, bit by bit.
+//! Copies between every kind of memory and between any two views, compared bit by bit.
 
 use streamvm_ep::{Access, DType, Error, Layout, MemoryKind, Shape};
 
 use super::table;
-use crate::Random;
 use crate::conformance::host::{HostTensor, Pool, View, WRITABLE};
 use crate::conformance::lab::{Bench, Buffer, Fail, Lab, ensure, ensure_eq, ensure_matches};
 use crate::conformance::lane::Lane;
+use crate::support::random::Random;
 
 table! { "copy":
     of_f32 [],
@@ -220,7 +220,7 @@ fn keeps_every_bit(bench: &Bench) -> Result<(), Fail> {
     let target = lab.tensor(DType::F32, &[8])?;
     lane.copy(&source, &target)?;
     ensure_eq!(lab.bytes(&mut lane, &target)?, bytes, "bits of floats");
-    // A bool that is neither 0 nor 1 is for its readers to refuse, not for a copy to change.
+    // A copy must not change a bool that is neither 0 nor 1; only kernels that read it refuse it.
     let source = lab.vector(&mut lane, &[0u8, 1, 2, 255])?;
     let flags = source.seen(0, DType::Bool, source.layout);
     let target = lab.tensor(DType::Bool, &[4])?;

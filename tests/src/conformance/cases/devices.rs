@@ -1,4 +1,4 @@
-//! What a device says about itself.
+//! The information that a device gives about itself.
 
 use streamvm_ep::{DeviceKind, KernelRegistry, Op, supported_dtypes};
 

@@ -1,4 +1,4 @@
-//! Events: recording, asking, waiting, releasing, and ids that are used too early or too late.
+//! Events: recording, querying, waiting, releasing, and ids that are used too early or too late.
 
 use std::collections::HashSet;
 use std::thread;
@@ -104,7 +104,7 @@ fn earlier_ones_pass_first(bench: &Bench) -> Result<(), Fail> {
     }
     let passed = |lab: &Lab| -> Result<usize, Fail> {
         let mut seen = Vec::new();
-        // From the last: what is seen passed stays so while the earlier ones are asked.
+        // From last to first: an event that was seen as passed stays passed while the earlier ones are queried.
         for &event in events.iter().rev() {
             seen.push(lab.device.query(event)?);
         }
@@ -269,7 +269,7 @@ fn live_ones_are_counted(bench: &Bench) -> Result<(), Fail> {
     Ok(())
 }
 
-/// A wait that has been given keeps its place when the event's id is given back, and the slot used for another place.
+/// A wait keeps its point when the event's id is released and its slot is used for another point.
 fn is_released_while_it_is_waited_for(bench: &Bench) -> Result<(), Fail> {
     let lab = bench.lab()?;
     for _ in 0..10 {
@@ -297,7 +297,7 @@ fn a_wait_with_time_left_is_met(bench: &Bench) -> Result<(), Fail> {
     lane.fill(&x, 6i32)?;
     let event = lab.event();
     lane.record(event)?;
-    let deadline = Instant::now() + crate::PATIENCE;
+    let deadline = Instant::now() + crate::support::patience::PATIENCE;
     ensure_eq!(lab.device.wait(event, Some(deadline)), Ok(true), "a wait with time left");
     ensure_eq!(x.memory.host_read(), 6i32.to_ne_bytes().repeat(2), "memory behind it");
     Ok(())
@@ -317,7 +317,7 @@ fn a_passed_one_is_seen_at_any_deadline(bench: &Bench) -> Result<(), Fail> {
 fn has_not_passed_before_its_command(bench: &Bench) -> Result<(), Fail> {
     let lab = bench.lab()?;
     let [mut lane, mut other] = lab.lanes()?;
-    let gate = crate::ClosedGate::new();
+    let gate = crate::support::gate::ClosedGate::new();
     let [behind, across] = [lab.event(), lab.event()];
     lane.call(&[], gate.function())?;
     lane.record(behind)?;

@@ -1,6 +1,6 @@
-//! Failures of queued commands: told once, with the right label, in order, and early enough.
+//! Failures of queued commands: reported once, with the right label, in order, and early enough.
 //!
-//! For a device that runs a command in its call the same failures are what the call returns; those cases hold there too.
+//! A device that runs a command within its call returns the same failures from the call; the cases hold for it too.
 
 use streamvm_ep::{DType, LateCause, LateFailure, Op, Params};
 
@@ -20,7 +20,7 @@ table! { "failure":
     nothing_is_told_of_commands_that_are_fine [],
 }
 
-/// A division by zero waiting to happen.
+/// Operands for a division by zero.
 struct Trap {
     zero: Buffer,
     output: Buffer,
@@ -34,7 +34,7 @@ impl Trap {
         Ok(Trap { zero, output })
     }
 
-    /// Springs it, and gives what the call itself returned as the failure that it is.
+    /// Issues the division, and records an error that the call itself returns as a failure.
     fn spring(&self, lane: &mut Lane, told: &mut Vec<LateFailure>) {
         if let Err(error) = lane.op(Op::Div, &[&self.zero, &self.zero], &self.output, &Params::default()) {
             let (stream, seq) = lane.last();
@@ -107,7 +107,7 @@ fn is_told_before_later_places_pass(bench: &Bench) -> Result<(), Fail> {
         lane.record(event)?;
         other.wait(event)?;
         other.record(across)?;
-        // Whoever sees a place behind it passed finds the failure, on the same stream or through another.
+        // Once a later point has passed, on the same stream or through another one, the failure must be reported.
         lab.wait(if round % 2 == 0 { event } else { across })?;
         told.extend(lab.device.take_failures());
         ensure_eq!(labels(&told), [expected], "failures once a later place has passed");
@@ -187,7 +187,7 @@ fn nothing_is_told_of_commands_that_are_fine(bench: &Bench) -> Result<(), Fail> 
     let x = lab.vector(&mut one, &[1f32, 0.0])?;
     let y = lab.tensor(DType::F32, &[2])?;
     for _ in 0..10 {
-        // Infinite and not a number, and fine.
+        // The results are infinite and NaN, which is no failure.
         one.op(Op::Div, &[&x, &x], &y, &Params::default())?;
         one.op(Op::Log, &[&x], &y, &Params::default())?;
         let event = lab.event();

@@ -1,12 +1,12 @@
-//! Fills: every dtype, every view, and values that do not fit.
+//! Fills: every dtype, every kind of view, and values that do not fit the dtype.
 
 use streamvm_ep::{Access, DType, Error, Layout, MemoryKind, Scalar, Shape, bf16, f16};
 
 use super::table;
-use crate::Random;
 use crate::conformance::host::{HostTensor, Pool, WRITABLE, encode};
 use crate::conformance::lab::{Bench, Fail, ensure, ensure_eq, ensure_matches};
 use crate::conformance::reference::Value;
+use crate::support::random::Random;
 
 table! { "fill":
     writes_every_dtype [],
@@ -81,7 +81,7 @@ fn takes_integers_for_floats(bench: &Bench) -> Result<(), Fail> {
     let half = lab.tensor(DType::F16, &[2])?;
     lane.fill(&half, 2051i64)?;
     lab.expect(&mut lane, &half, &[f16::from_f32(2052.0); 2], "2051 as f16: the nearest, ties to even")?;
-    // Just above the middle between two f16, which it is when it is rounded to f32 first.
+    // Just above the middle between two f16 values; rounding it to f32 first would give exactly the middle.
     lane.fill(&half, 1.0 + 1.0 / 2048.0 + 1e-12)?;
     lab.expect(&mut lane, &half, &[f16::from_f32(1.0 + 1.0 / 1024.0); 2], "a double as f16: rounded once")?;
     lane.fill(&half, 1e6f64)?;

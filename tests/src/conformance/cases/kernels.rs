@@ -1,15 +1,15 @@
-//! Kernels: each op for each dtype that the device has it for, over shapes and views, against the naive reference.
+//! Kernels: each op for each dtype that the device supports, over shapes and views, compared with the naive reference.
 
 use streamvm_ep::{
     Access, Axes, DType, Element, Error, Kernel, KernelError, LateCause, Layout, Op, Params, Shape, bf16, f16, infer,
 };
 
 use super::table;
-use crate::Random;
 use crate::conformance::host::{HostTensor, Pool, View, WRITABLE};
 use crate::conformance::lab::{Bench, Fail, Lab, ensure, ensure_eq, ensure_matches};
 use crate::conformance::lane::Lane;
 use crate::conformance::reference::{Dense, Margin, Value, agrees, evaluate, extra};
+use crate::support::random::Random;
 
 macro_rules! ops {
     ($($name:ident $op:ident,)*; $($extra:ident [$($tag:ident)*],)*) => {
@@ -48,7 +48,7 @@ ops! {
     runs_each_launch_once [],
 }
 
-/// Shapes of inputs, axes and whether they stay, for the ops of one form.
+/// For the ops of one form: shapes of the inputs, axes, and whether the reduced axes are kept.
 type Form = (&'static [&'static [usize]], &'static [usize], bool);
 
 fn forms(op: Op) -> &'static [Form] {
@@ -132,12 +132,12 @@ fn against_reference(bench: &Bench, op: Op) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Is its output of any dtype that is asked for?
+/// May the output have any requested dtype?
 fn takes_target(op: Op) -> bool {
     matches!(op, Op::Cast | Op::OneHot)
 }
 
-/// One call on fresh inputs: the output, the bytes around it and the inputs are compared.
+/// Runs one call on new inputs, and compares the output, the bytes around it and the inputs.
 #[expect(clippy::too_many_arguments, reason = "each is one thing that the call depends on")]
 fn one_call(
     lab: &Lab,
@@ -182,8 +182,8 @@ fn one_call(
     Ok(())
 }
 
-/// How far a float may be from the reference. Libraries differ in the last bits of what is not plain arithmetic; sums
-/// differ by the order of adding.
+/// How far a float result may be from the reference. Libraries differ in the last bits of all but plain arithmetic, and sums differ by the
+/// order of addition.
 fn margin(op: Op) -> Margin {
     let units = match op {
         Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow => 16.0,
@@ -191,11 +191,11 @@ fn margin(op: Op) -> Margin {
         _ if op.is_softmax() => 64.0,
         _ => 0.0,
     };
-    // What is summed is at most 4 (16 for products) in size, and there is little of it.
+    // Summands are at most 4 in size (16 for products), and there are few of them.
     let scale = match op {
         Op::Sum | Op::MatMul => 64.0,
         Op::Mean => 4.0,
-        // Differences that may cancel; the elements of gradients' inputs are any, not those of a softmax.
+        // Differences may cancel, and the inputs of gradients are arbitrary, not the outputs of a softmax.
         Op::LogSoftmax => 8.0,
         Op::SoftmaxBackward | Op::LogSoftmaxBackward => 256.0,
         _ => 0.0,
@@ -329,7 +329,7 @@ fn random_numbers_are_the_published_ones(bench: &Bench) -> Result<(), Fail> {
     let zero = Params::random(0, 0);
     let drawn = lab.vector(&mut lane, &[-1f32; 6])?;
     lane.op(Op::Uniform, &[], &drawn, &zero)?;
-    // The words of counter 0 and key 0 of Philox, and by a program of their own those of counter 1.
+    // The words of counter 0 and key 0 of Philox; a separate program computed those of counter 1.
     let words = [0x6627_e8d5u32, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8];
     let found = lab.read::<f32>(&mut lane, &drawn)?;
     let unit = |word: u32| (word >> 8) as f32 / (1 << 24) as f32;
@@ -337,7 +337,7 @@ fn random_numbers_are_the_published_ones(bench: &Bench) -> Result<(), Fail> {
     let rest = lab.vector(&mut lane, &[-1f32; 2])?;
     lane.op(Op::Uniform, &[], &rest, &Params::random(0, 1))?;
     lab.expect(&mut lane, &rest, &found[4..], "the block behind it")?;
-    // Through a view that is not in order, and of every dtype.
+    // The same numbers through a permuted view, and for every dtype.
     let turned = Layout::contiguous(Shape::new(&[2, 3])?).permute(&[1, 0])?;
     let there = lab.vector(&mut lane, &[-1f32; 6])?;
     lane.op(Op::Uniform, &[], &there.with(turned), &zero)?;
@@ -413,7 +413,8 @@ fn sums_on_the_way_may_be_past_the_range(bench: &Bench) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Sums and means of the largest numbers of a dtype that are in its range: over all of a vector, and over the outer axis of a matrix.
+/// Sums and means of the largest values of a dtype whose result is within its range: over a whole vector, and over the outer axis of a
+/// matrix.
 fn sums_past_the_range<T: Element + PartialEq + std::fmt::Debug>(
     lab: &Lab,
     most: T,

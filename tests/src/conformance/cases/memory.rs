@@ -1,4 +1,4 @@
-//! Regions: where they lie, what they hold, how they are counted, and where they end.
+//! Regions: their addresses, contents, counts and limits.
 
 use std::ops::Range;
 
@@ -232,7 +232,7 @@ fn nothing_fits_a_full_device_but_zero_bytes(bench: &Bench) -> Result<(), Fail> 
 
 fn no_limit_is_told_without_one(bench: &Bench) -> Result<(), Fail> {
     let lab = bench.lab()?;
-    // A device may have a limit of its own, such as a GPU's memory; then it is told everywhere.
+    // A device may have a limit of its own, such as the memory of a GPU; then all its counts report it.
     let told = lab.device.info().memory_limit;
     for kind in MemoryKind::ALL {
         let counted = lab.device.memory(kind).limit;

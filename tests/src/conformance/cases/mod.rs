@@ -1,4 +1,4 @@
-//! The cases, a file for each thing that devices do.
+//! The cases, with a file for each area of a device.
 
 mod calls;
 mod copies;
@@ -18,14 +18,14 @@ use std::sync::LazyLock;
 use super::backend::Tag;
 use super::lab::{Bench, Fail};
 
-/// One thing that every backend with these tags must do.
+/// One requirement on every backend with the needed tags.
 #[derive(Copy, Clone, Debug)]
 pub struct Case {
     /// Its name: `area/what_holds`, unique.
     pub name: &'static str,
-    /// What a backend must have for the case to apply.
+    /// Tags that a backend must have for the case to apply.
     pub needs: &'static [Tag],
-    /// Runs it on fresh devices.
+    /// Runs the case on new devices.
     pub run: fn(&Bench) -> Result<(), Fail>,
 }
 
@@ -42,7 +42,7 @@ macro_rules! table {
 
 use table;
 
-/// Every case, in the order in which they run: what others build on first.
+/// All cases, in the order in which they run: basic requirements come first.
 pub fn cases() -> &'static [Case] {
     static ALL: LazyLock<Vec<Case>> = LazyLock::new(|| {
         let areas = [

@@ -1,4 +1,4 @@
-//! Operands that a stream must refuse, before anything is written.
+//! Operands that a stream must refuse before it writes anything.
 
 use streamvm_ep::{Access, DType, DeviceKind, Error, Kernel, KernelError, Layout, Op, Params, Shape};
 
@@ -53,7 +53,7 @@ fn odd_addresses_are_refused(bench: &Bench) -> Result<(), Fail> {
         let what = format!("neg of {dtype} at an odd address");
         let found = refusal(&mut lane, &what, |lane| lane.op(Op::Neg, &[&odd], &even, &Params::default()))?;
         ensure_matches!(found, KernelError::Operand { operand: 0, .. }, "{what}");
-        // Without elements no address is touched.
+        // A view without elements touches no address, so it is accepted.
         lane.fill(&bytes.seen(1, dtype, Layout::contiguous(Shape::new(&[0])?)), 1i32)?;
     }
     lab.expect(&mut lane, &bytes, &[0u8; 64], "memory after refused commands")
@@ -230,7 +230,7 @@ fn a_refused_kernel_writes_nothing(bench: &Bench) -> Result<(), Fail> {
     let part = output.with(output.layout.slice(0, 0..3)?);
     let what = "neg of [4] to [3]";
     refusal(&mut lane, what, |lane| lane.op(Op::Neg, &[&input], &part, &Params::default()))?;
-    // And the stream goes on.
+    // The stream goes on after a refused command.
     lane.op(Op::Abs, &[&input], &input, &Params::default())?;
     lab.expect(&mut lane, &output, &[7i32; 4], "the output of a refused kernel")?;
     lab.expect(&mut lane, &input, &[1i32, 2, 3, 4], "a kernel behind a refused one")

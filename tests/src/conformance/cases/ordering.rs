@@ -1,16 +1,16 @@
-//! Order between streams, made by events alone: what a wait must hold back, through however many streams.
+//! Order between streams by events alone: a wait must hold back later commands, through any number of streams.
 //!
-//! A device that queues gets it wrong only when it happens to run things in the wrong order, so each case does a number
-//! of rounds, with work in front that makes the wrong order likely where time decides.
+//! A device that queues commands may run them in the right order by chance even if it ignores a wait. So each case
+//! runs a number of rounds, with delaying commands in front that make the wrong order likely where it depends on timing.
 
 use std::time::Instant;
 
 use streamvm_ep::{DType, EventId, MemoryKind, Op, Params};
 
 use super::table;
-use crate::Random;
 use crate::conformance::lab::{Bench, Buffer, Fail, Lab, ensure_eq};
 use crate::conformance::lane::Lane;
+use crate::support::random::Random;
 
 table! { "order":
     a_read_waits_for_a_write [],
@@ -48,7 +48,7 @@ fn buffer(lab: &Lab) -> Result<Buffer, Fail> {
     lab.tensor(DType::I32, &[ELEMENTS])
 }
 
-/// Commands that delay what comes behind them.
+/// Issues commands that delay the commands behind them.
 fn delay(lab: &Lab, lane: &mut Lane) -> Result<(), Fail> {
     let (a, b) = (buffer(lab)?, buffer(lab)?);
     for value in 0..4 {
@@ -331,7 +331,7 @@ fn a_wait_holds_back_only_what_comes_later(bench: &Bench) -> Result<(), Fail> {
     let lab = bench.lab()?;
     let [mut one, mut two] = lab.lanes()?;
     let (x, y, z) = (buffer(&lab)?, buffer(&lab)?, buffer(&lab)?);
-    // Each stream waits for what the other has given before its own wait: a device that holds back too much hangs.
+    // Each stream waits for work that the other got before its own wait: a device that holds back too much would hang.
     for round in 1..=ROUNDS {
         one.fill(&x, round)?;
         two.fill(&y, 10 * round)?;
@@ -349,8 +349,8 @@ fn a_wait_holds_back_only_what_comes_later(bench: &Bench) -> Result<(), Fail> {
     Ok(())
 }
 
-/// A device that looked at the event when the wait runs, rather than when it is given, would wait for a later record,
-/// here one that itself waits: for ever.
+/// A device that read the event when the wait runs, rather than when it is issued, would wait for a later record. Here that record itself
+/// waits, so such a device would wait for ever.
 fn a_wait_binds_to_the_record_of_its_time(bench: &Bench) -> Result<(), Fail> {
     let lab = bench.lab()?;
     let [mut one, mut two] = lab.lanes()?;
@@ -407,7 +407,7 @@ fn waiting_on_the_host_covers_what_the_stream_waited_for(bench: &Bench) -> Resul
         let written = record(&lab, &mut one)?;
         two.wait(written)?;
         let behind = record(&lab, &mut two)?;
-        let deadline = Instant::now() + crate::PATIENCE;
+        let deadline = Instant::now() + crate::support::patience::PATIENCE;
         ensure_eq!(lab.device.wait(behind, Some(deadline)), Ok(true), "a wait with time left");
         ensure_eq!(lab.device.query(written), Ok(true), "has passed what a passed event waited for");
         if x.memory.host_read() != round.to_ne_bytes().repeat(ELEMENTS) {
@@ -457,7 +457,7 @@ fn a_record_covers_every_command_before_it(bench: &Bench) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Memory goes back to the device as soon as nothing uses it, and comes again for another stream.
+/// Memory is freed as soon as no command uses it, and is allocated again for another stream.
 fn memory_is_used_again_in_order(bench: &Bench) -> Result<(), Fail> {
     let lab = bench.lab()?;
     let [mut one, mut two] = lab.lanes()?;
@@ -478,7 +478,7 @@ fn memory_is_used_again_in_order(bench: &Bench) -> Result<(), Fail> {
     Ok(())
 }
 
-/// Random programs on four streams, each command behind waits for all that it depends on, beside the same on the host.
+/// Random programs on four streams, where each command waits for all its dependences, compared with the same program on the host.
 fn any_program_gives_what_plain_order_gives(bench: &Bench) -> Result<(), Fail> {
     for seed in 0..6 {
         let lab = bench.lab()?;
@@ -486,7 +486,7 @@ fn any_program_gives_what_plain_order_gives(bench: &Bench) -> Result<(), Fail> {
         let mut lanes = lab.lanes::<4>()?;
         let mut values = [0i32; 5];
         let buffers = (0..5).map(|_| buffer(&lab)).collect::<Result<Vec<_>, _>>()?;
-        // For each buffer, the event behind its last write and those behind the reads since.
+        // For each buffer, the event of its last write and the events of the reads since.
         let mut wrote: Vec<Option<EventId>> = vec![None; 5];
         let mut read: Vec<Vec<EventId>> = vec![Vec::new(); 5];
         for (index, buffer) in buffers.iter().enumerate() {

@@ -1,12 +1,12 @@
-//! Streams: commands of one run in order, whoever gives them and whatever failed before.
+//! Streams: the commands of a stream run in order, from any thread and after failures.
 
 use std::thread;
 
 use streamvm_ep::{DType, Op, Params};
 
 use super::table;
-use crate::Random;
 use crate::conformance::lab::{Bench, Buffer, Fail, ensure, ensure_eq};
+use crate::support::random::Random;
 
 table! { "stream":
     without_commands_synchronizes [],
@@ -65,7 +65,7 @@ fn runs_a_long_chain_in_order(bench: &Bench) -> Result<(), Fail> {
     let one = lab.vector(&mut lane, &[1i64, 1])?;
     let mut expected = [1i64, 2];
     for step in 0..300 {
-        // Neither order of the two gives what the other does.
+        // The two ops do not commute, so a wrong order gives another result.
         let (op, by) = if step % 3 == 0 { (Op::Mul, &two) } else { (Op::Add, &one) };
         lane.op(op, &[&x, by], &x, &Params::default())?;
         expected = expected.map(|x| if step % 3 == 0 { x.wrapping_mul(2) } else { x.wrapping_add(1) });
@@ -174,7 +174,7 @@ fn independent_ones_do_not_wait(bench: &Bench) -> Result<(), Fail> {
         busy.fill(&x, value)?;
     }
     free.fill(&y, 5i32)?;
-    // Whatever the busy one has done, this one is over.
+    // The other stream has passed, independent of the progress of the busy one.
     lab.expect(&mut free, &y, &[5i32; 2], "the other stream")?;
     lab.expect(&mut busy, &x, &[49i32; 2], "the busy stream")
 }
@@ -191,7 +191,7 @@ fn dropped_ones_leave_others_alone(bench: &Bench) -> Result<(), Fail> {
     lab.expect(&mut kept, &x, &[9i32; 2], "what streams wrote that are gone")
 }
 
-/// Fills, copies and kernels drawn from a seed, beside the same on the host.
+/// Fills, copies and kernels drawn from a seed, compared with the same sequence on the host.
 fn runs_any_sequence_of_commands(bench: &Bench) -> Result<(), Fail> {
     for seed in 0..5 {
         let lab = bench.lab()?;

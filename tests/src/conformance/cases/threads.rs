@@ -1,4 +1,4 @@
-//! Several threads at once on one device: memory, streams, events and waits.
+//! Several threads on one device at once: memory, streams, events and waits.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Barrier, Mutex};
@@ -56,7 +56,7 @@ fn allocate_and_free_together(bench: &Bench) -> Result<(), Fail> {
 
 fn never_pass_the_limit_together(bench: &Bench) -> Result<(), Fail> {
     let lab = bench.limited(1000)?;
-    // In each round all threads hold what they got at the same time.
+    // In each round all threads hold their allocations at the same time.
     let all = Barrier::new(THREADS);
     together(|_| {
         let mut most = 0;
@@ -124,8 +124,8 @@ fn acquire_and_release_events_together(bench: &Bench) -> Result<(), Fail> {
     Ok(())
 }
 
-/// One thread writes and records, the other waits for the record and reads. Both hand back what they used, so that it is
-/// freed by a thread that has itself waited for both.
+/// One thread writes and records; the other waits for the record and reads. Both return the memory that they used, so that a thread which
+/// has itself waited for both frees it.
 fn hand_work_on_through_events(bench: &Bench) -> Result<(), Fail> {
     let lab = bench.lab()?;
     let (to_reader, written) = channel::<(Buffer, EventId, i32)>();
@@ -144,7 +144,7 @@ fn hand_work_on_through_events(bench: &Bench) -> Result<(), Fail> {
             lane.fill(&x, value)?;
             let event = lab.event();
             lane.record(event)?;
-            // Nobody to take it any more: the reader says why.
+            // The receiver is gone because the reader has failed; the reader returns the error.
             if to_reader.send((x, event, value)).is_err() {
                 break;
             }
@@ -190,7 +190,7 @@ fn query_while_others_record(bench: &Bench) -> Result<(), Fail> {
                 lane.fill(&x, value)?;
                 lane.record(event)?;
             } else {
-                // Whichever record it is now: it is recorded, and so there is an answer.
+                // The event may have any of the records, but it is recorded, so the query has an answer.
                 lab.device.query(event)?;
             }
         }
@@ -244,7 +244,7 @@ fn tell_every_failure_once_together(bench: &Bench) -> Result<(), Fail> {
         over.lock().map_err(|_| "a thread panicked")?.push(last);
         Ok(())
     })?;
-    // The zeros are freed here, so this thread is told that their readers are over.
+    // This thread frees the zeros, so it first waits until their readers have passed.
     for event in over.into_inner().map_err(|_| "a thread panicked")? {
         lab.wait(event)?;
     }

@@ -1,4 +1,4 @@
-//! Primary contexts, and which context is current on a thread.
+//! Primary contexts, and the current context of a thread.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::findings::Kind;
 use crate::out::Out;
 
 driver_calls! {
-    /// Retains the primary context of a device, which begins with its first retention.
+    /// Retains the primary context of a device; the first retention creates it.
     fn cuDevicePrimaryCtxRetain(driver, context: Out<usize>, device: c_int) {
         let device = driver.device(device)?;
         context.check()?;
@@ -30,7 +30,7 @@ driver_calls! {
         context.put(handle)
     }
 
-    /// Releases the primary context of a device; it ends, with all in it, when it has been released as often as retained.
+    /// Releases the primary context of a device. The context and everything in it are destroyed once it was released as often as retained.
     fn cuDevicePrimaryCtxRelease_v2(driver, device: c_int) {
         let device = driver.device(device)?;
         let mut tables = driver.tables();
@@ -50,7 +50,7 @@ driver_calls! {
         end(driver, &context)
     }
 
-    /// Replaces the current context of this thread; 0 leaves none.
+    /// Replaces the current context of this thread; 0 leaves the thread without one.
     fn cuCtxSetCurrent(driver, handle: usize) {
         if handle != 0 {
             driver.context("cuCtxSetCurrent", handle)?;
@@ -64,20 +64,20 @@ driver_calls! {
         current.put(context::current())
     }
 
-    /// Makes a context current on top of the one before.
+    /// Makes a context current, above the one before.
     fn cuCtxPushCurrent_v2(driver, handle: usize) {
         driver.context("cuCtxPushCurrent_v2", handle)?;
         context::push_current(handle);
         Ok(())
     }
 
-    /// Takes the current context away.
+    /// Pops the current context; the one before becomes current again.
     fn cuCtxPopCurrent_v2(driver, popped: Out<usize>) {
         let Some(handle) = context::pop_current() else {
             let text = "cuCtxPopCurrent_v2; there is nothing to pop";
             return Err(driver.refuse(Kind::NoContext, text, Code::INVALID_CONTEXT));
         };
-        // A caller may have no use for it.
+        // The caller may pass null if it does not need the handle.
         let _ = popped.put(handle);
         Ok(())
     }
@@ -87,7 +87,7 @@ driver_calls! {
         device.put(driver.current("cuCtxGetDevice")?.device as c_int)
     }
 
-    /// Blocks until everything in the current context is over.
+    /// Blocks until all commands in the current context have passed.
     fn cuCtxSynchronize(driver) {
         let current = driver.current("cuCtxSynchronize")?;
         for stream in current.streams() {
@@ -98,16 +98,16 @@ driver_calls! {
         current.check()
     }
 
-    /// The priorities that streams can have: the least, and the greatest, which is the lower number.
+    /// The range of priorities of streams: the least, and the greatest, which is the lower number.
     fn cuCtxGetStreamPriorityRange(driver, least: Out<c_int>, greatest: Out<c_int>) {
         driver.current("cuCtxGetStreamPriorityRange")?;
-        // Either may be left out.
+        // The caller may pass null for either.
         let _ = least.put(0);
         let _ = greatest.put(super::stream::GREATEST_PRIORITY);
         Ok(())
     }
 
-    /// Lets kernels of the current context reach the memory of another.
+    /// Lets kernels of the current context access the memory of another context.
     fn cuCtxEnablePeerAccess(driver, peer: usize, flags: c_uint) {
         let current = driver.current("cuCtxEnablePeerAccess")?;
         let peer = driver.context("cuCtxEnablePeerAccess", peer)?;
@@ -121,7 +121,8 @@ driver_calls! {
     }
 }
 
-/// Ends a context: what is alive in it is a leak, unless an error has ended it before, after which nothing can be freed.
+/// Destroys a context. Objects that are alive in it are leaks, unless an error has ended the context before, after which nothing can be
+/// freed.
 fn end(driver: &Driver, context: &Context) -> Outcome {
     if context.check().is_ok() {
         for leak in driver.leaks(Some(context.handle)) {

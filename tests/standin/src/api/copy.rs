@@ -1,5 +1,5 @@
-//! Asynchronous copies. The host's side must be pinned: a copy of pageable memory makes the call wait, or reads the memory
-//! later than the program thinks. A test that wants such copies says so, and then the call waits.
+//! Asynchronous copies. The memory on the host must be pinned: a driver either makes the call of a pageable copy block, or reads the memory
+//! later than the program expects. A test that wants such copies sets `pageable=1`; then the call blocks.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -14,29 +14,29 @@ use crate::memory::{Allocation, Home, Missing, Span};
 use crate::order::label;
 
 driver_calls! {
-    /// Copies from pinned memory to memory of a device.
+    /// Copies from pinned memory to device memory.
     fn cuMemcpyHtoDAsync_v2(driver, target: u64, source: *const c_void, bytes: usize, stream: usize) {
         let (target, source) = (Side::device(target), Side::host(source.addr()));
         copy(driver, "cuMemcpyHtoDAsync_v2", target, source, bytes, stream)
     }
 
-    /// Copies from memory of a device to pinned memory.
+    /// Copies from device memory to pinned memory.
     fn cuMemcpyDtoHAsync_v2(driver, target: *mut c_void, source: u64, bytes: usize, stream: usize) {
         let (target, source) = (Side::host(target.addr()), Side::device(source));
         copy(driver, "cuMemcpyDtoHAsync_v2", target, source, bytes, stream)
     }
 
-    /// Copies between memories of devices.
+    /// Copies between memory of devices.
     fn cuMemcpyDtoDAsync_v2(driver, target: u64, source: u64, bytes: usize, stream: usize) {
         copy(driver, "cuMemcpyDtoDAsync_v2", Side::device(target), Side::device(source), bytes, stream)
     }
 
-    /// Copies between any two memories.
+    /// Copies between memory of any two kinds.
     fn cuMemcpyAsync(driver, target: u64, source: u64, bytes: usize, stream: usize) {
         copy(driver, "cuMemcpyAsync", Side::any(target), Side::any(source), bytes, stream)
     }
 
-    /// Copies between memories of two devices, each named by its context.
+    /// Copies between memory of two devices, each named by its context.
     fn cuMemcpyPeerAsync(
         driver,
         target: u64,
@@ -55,13 +55,13 @@ driver_calls! {
     }
 }
 
-/// One side of a copy, as the call has it.
+/// One side of a copy, as passed to the call.
 #[derive(Copy, Clone)]
 struct Side {
     address: usize,
-    /// Is it memory of a device? `None` for either.
+    /// Must it be device memory, or host memory? `None` allows both.
     device: Option<bool>,
-    /// Of which device it must be.
+    /// The device that must own the memory; `None` allows any.
     of: Option<usize>,
 }
 
@@ -78,7 +78,7 @@ impl Side {
         Side { address: address as usize, device: None, of: None }
     }
 
-    /// The bytes of this side, of the kind that is due.
+    /// The bytes of this side; checks that they are of the required kind.
     fn find(self, driver: &Driver, call: &str, what: &str, bytes: usize) -> Outcome<Span> {
         if driver.config.pageable && self.device != Some(true) {
             let range = self.address..self.address.saturating_add(bytes);
@@ -118,7 +118,8 @@ fn copy(driver: &Driver, call: &'static str, target: Side, source: Side, bytes: 
     let pageable = sides.iter().any(|(side, _)| side.allocation.home == Home::Host);
     let known = sides.into_iter().filter(|(side, _)| side.allocation.home != Home::Host);
     let touches: Vec<_> = known.map(|(side, access)| (side.range.clone(), access)).collect();
-    // Only the host can change pinned memory that no command is to write.
+    // Pinned memory that no queued command writes can be changed only by the host, so its fingerprint shows if the host changes it too
+    // early.
     let settled = source.allocation.home.is_pinned() && !source.is_written();
     let before = settled.then(|| fingerprint(&source));
     let number = stream.give(|number| {
@@ -127,7 +128,7 @@ fn copy(driver: &Driver, call: &'static str, target: Side, source: Side, bytes: 
         Command::new(call, Work::Copy { target, source, before })
     });
     if pageable {
-        // The memory is the caller's, and only for the time of the call.
+        // The pageable memory belongs to the caller and is valid only during the call, so the call waits for the copy.
         stream.wait(number);
         return stream.context.check();
     }

@@ -1,5 +1,5 @@
-//! The functions of cuBLAS that streamvm calls. A library of that name hands them on to here (`tests/standin/cublas`), so
-//! that what is multiplied is ordered, checked and computed like a kernel.
+//! The functions of cuBLAS that streamvm calls. The stand-in library for cuBLAS (`tests/standin/cublas`) forwards its calls to these
+//! functions, so that a product is ordered, checked and computed like a kernel.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,18 +14,18 @@ use crate::driver::Driver;
 use crate::findings::Kind;
 use crate::out::Out;
 
-/// Bytes of the memory that a handle has on its device.
+/// Bytes of device memory of a handle.
 const WORKSPACE: usize = 4096;
 
-/// Exports calls of cuBLAS, each with a body over the driver, which counts them and lets them fail like its own.
+/// Exports calls of cuBLAS, each with a body over the driver. They are counted, and fail on demand, like driver calls.
 macro_rules! cublas_calls {
     ($($(#[$doc:meta])* fn $name:ident($driver:ident $(, $argument:ident: $type:ty)* $(,)?) $body:block)*) => {$(
         $(#[$doc])*
         ///
         /// # Safety
         ///
-        /// * The duties of the function of this name in cuBLAS, as far as they are about memory of the caller: each pointer
-        ///   to it is null or points to what the function reads or writes there.
+        /// * The duties of the cuBLAS function of this name, as far as they concern memory of the caller: each pointer is null or
+        ///   points to what the function reads or writes there.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
             status(crate::entry::enter(stringify!($name), |$driver| $body))
@@ -33,7 +33,7 @@ macro_rules! cublas_calls {
     )*};
 }
 
-/// What cuBLAS calls a result of the driver.
+/// The cuBLAS status for a result of the driver.
 fn status(code: c_int) -> c_int {
     match Code(code) {
         Code(0) => 0,
@@ -45,7 +45,7 @@ fn status(code: c_int) -> c_int {
     }
 }
 
-/// What cuBLAS says of a status.
+/// The text that cuBLAS has for a status.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasGetStatusString(status: c_int) -> *const c_char {
     let text = match status {
@@ -60,24 +60,24 @@ pub extern "C" fn cublasGetStatusString(status: c_int) -> *const c_char {
 }
 
 cublas_calls! {
-    /// A handle in the current context, with memory on its device.
+    /// Creates a handle in the current context, with memory on its device.
     fn cublasCreate_v2(driver, place: Out<usize>) {
         let context = driver.current("cublasCreate_v2")?;
         place.check()?;
         let mut workspace = 0;
-        // SAFETY: the place is a local's.
+        // SAFETY: the pointer is to a local variable of the right type.
         done(unsafe { cuMemAlloc_v2(Out::to(&mut workspace), WORKSPACE) })?;
         let cublas = Cublas { context, workspace, set: Mutex::default() };
         let handle = driver.tables().cublas.add(Arc::new(cublas));
         place.put(handle)
     }
 
-    /// Ends a handle, once all in its context is over.
+    /// Destroys a handle, once all commands in its context have passed.
     fn cublasDestroy_v2(driver, handle: usize) {
         const CALL: &str = "cublasDestroy_v2";
         let cublas = cublas(driver, CALL, handle)?;
         let _ = driver.tables().cublas.remove(handle);
-        // SAFETY: it checks the address.
+        // SAFETY: `cuMemFree_v2` checks the address itself, so it has no duties.
         done(unsafe { cuMemFree_v2(cublas.workspace) })
     }
 
@@ -97,7 +97,7 @@ cublas_calls! {
         Ok(())
     }
 
-    /// Queues products on the handle's stream.
+    /// Queues products on the stream of the handle.
     #[allow(clippy::too_many_arguments, reason = "the signature of cuBLAS")]
     fn cublasGemmStridedBatchedEx(
         driver,
@@ -143,9 +143,9 @@ cublas_calls! {
         if dtype.size() == 2 && math != FULL_PRECISION {
             return Err(wrong(format!("sums of {dtype} in the math mode {math}, which keeps them in fewer bits")));
         }
-        // SAFETY: the caller gives scales of the type that is computed in.
+        // SAFETY: the caller of cuBLAS passes null or a scale of the type in which the product is computed.
         let alpha = unsafe { scale(dtype, alpha) };
-        // SAFETY: as above.
+        // SAFETY: the caller of cuBLAS passes null or a scale of the type in which the product is computed.
         let beta = unsafe { scale(dtype, beta) };
         if (alpha, beta) != (Some(1.0), Some(0.0)) {
             return Err(wrong(format!("the scales {alpha:?} and {beta:?}; the stand-in knows 1 and 0")));
@@ -173,7 +173,7 @@ cublas_calls! {
     }
 }
 
-/// What the handle names; its context must be current.
+/// The object of a handle, whose context must be current.
 fn cublas(driver: &Driver, call: &str, handle: usize) -> Outcome<Arc<Cublas>> {
     let current = driver.current(call)?;
     let found = driver.tables().cublas.get(handle).cloned();
@@ -186,24 +186,24 @@ fn cublas(driver: &Driver, call: &str, handle: usize) -> Outcome<Arc<Cublas>> {
     Ok(cublas)
 }
 
-/// A scale, if there is one.
+/// Reads a scale; `None` if the pointer is null.
 ///
 /// # Safety
 ///
-/// * `place` is null, or points to an `f64` for products of these, else to an `f32`.
+/// * `place` is null, or points to an `f64` if `dtype` is `f64`, else to an `f32`.
 unsafe fn scale(dtype: DType, place: *const c_void) -> Option<f64> {
     if place.is_null() {
         return None;
     }
     Some(match dtype {
-        // SAFETY: the caller's promise.
+        // SAFETY: `place` is not null, so by the caller's duty it points to an `f64`.
         DType::F64 => unsafe { place.cast::<f64>().read_unaligned() },
-        // SAFETY: the caller's promise.
+        // SAFETY: `place` is not null, so by the caller's duty it points to an `f32`.
         _ => f64::from(unsafe { place.cast::<f32>().read_unaligned() }),
     })
 }
 
-/// A driver's result as an outcome.
+/// Turns the result of a driver call into an outcome.
 fn done(code: c_int) -> Outcome {
     if code == 0 { Ok(()) } else { Err(Code(code)) }
 }

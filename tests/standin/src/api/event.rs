@@ -10,17 +10,17 @@ use crate::event::{Event, Mark};
 use crate::findings::Kind;
 use crate::out::Out;
 
-/// The flag of an event that does not note when it passes.
+/// The flag of an event without a timestamp.
 const DISABLE_TIMING: c_uint = 2;
 
-/// Under which events that note when they pass are counted among the calls.
+/// The name under which the creation of events with timestamps is counted.
 const TIMED: &str = "cuEventCreate, timed";
 
-/// All flags that an event can have; the others say how the host waits, and with which processes it is shared.
+/// All flags of events; those other than [`DISABLE_TIMING`] select how the host waits, and whether other processes share the event.
 const FLAGS: c_uint = 7;
 
 driver_calls! {
-    /// An event of the current context.
+    /// Creates an event of the current context.
     fn cuEventCreate(driver, event: Out<usize>, flags: c_uint) {
         let context = driver.current("cuEventCreate")?;
         event.check()?;
@@ -29,14 +29,14 @@ driver_calls! {
         }
         let timed = flags & DISABLE_TIMING == 0;
         if timed {
-            // No fault is of this name, which is no function's.
+            // This only counts: no fault can have this name, which is not that of a function.
             let _ = driver.faults.call(TIMED);
         }
         let new = Event::new(context, timed);
         event.put(driver.tables().events.add(Arc::new(new)))
     }
 
-    /// Ends an event. Waits that were given keep what they wait for.
+    /// Destroys an event. Waits that were queued keep the record that they wait for.
     fn cuEventDestroy_v2(driver, handle: usize) {
         driver.event("cuEventDestroy_v2", handle)?;
         let removed = driver.tables().events.remove(handle);
@@ -44,7 +44,7 @@ driver_calls! {
         Ok(())
     }
 
-    /// Marks the place behind everything on the stream so far.
+    /// Records the event behind all commands of the stream so far.
     fn cuEventRecord(driver, event: usize, stream: usize) {
         const CALL: &str = "cuEventRecord";
         let stream = driver.stream_here(CALL, stream)?;
@@ -64,7 +64,7 @@ driver_calls! {
         Ok(())
     }
 
-    /// Has the event's last record passed? One without a record counts as passed.
+    /// Has the last record of the event passed? An event without a record counts as passed.
     fn cuEventQuery(driver, event: usize) {
         let event = driver.event("cuEventQuery", event)?;
         let Some(mark) = event.mark() else { return Ok(()) };
@@ -75,7 +75,7 @@ driver_calls! {
         event.context.check()
     }
 
-    /// Blocks until the event's last record, as of now, has passed.
+    /// Blocks until the record that is the event's last one now has passed.
     fn cuEventSynchronize(driver, event: usize) {
         driver.current("cuEventSynchronize")?;
         let event = driver.event("cuEventSynchronize", event)?;

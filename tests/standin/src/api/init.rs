@@ -1,4 +1,4 @@
-//! Getting ready, versions, and the texts of errors.
+//! Initialisation, versions, and the texts of errors.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
@@ -7,7 +7,7 @@ use crate::code::{self, Code, Outcome};
 use crate::out::Out;
 
 driver_calls! {
-    /// Makes the driver ready.
+    /// Initialises the driver.
     fn cuInit(driver, flags: c_uint) {
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
@@ -39,12 +39,12 @@ driver_calls! {
 
     /// The address of a driver call.
     fn cuGetProcAddress(_driver, symbol: *const c_char, address: Out<*const c_void>, _version: c_int, _flags: u64) {
-        // SAFETY: the caller gives a string.
+        // SAFETY: the caller passes null or a C string, which outlives the call.
         let symbol = unsafe { text(symbol) }?;
         address.put(found(symbol).ok_or(Code::NOT_FOUND)?)
     }
 
-    /// The address of a driver call, and why there is none: 0 for found, 1 for not known.
+    /// The address of a driver call, and whether it was found: 0 for found, 1 for unknown.
     fn cuGetProcAddress_v2(
         _driver,
         symbol: *const c_char,
@@ -53,18 +53,18 @@ driver_calls! {
         _flags: u64,
         status: *mut c_int,
     ) {
-        // SAFETY: the caller gives a string.
+        // SAFETY: the caller passes null or a C string, which outlives the call.
         let symbol = unsafe { text(symbol) }?;
         let found = found(symbol);
         if !status.is_null() {
-            // SAFETY: it is not null, so the caller gives a place.
+            // SAFETY: the pointer is not null, so the caller's duty is that it may be written.
             unsafe { status.write(c_int::from(found.is_none())) };
         }
         address.put(found.ok_or(Code::NOT_FOUND)?)
     }
 }
 
-/// The address of the newest version of a driver call, as `cuGetProcAddress` is asked for it: without `_v2`.
+/// The address of the newest version of a driver call. The name is passed without `_v2`, as to `cuGetProcAddress`.
 fn found(symbol: &str) -> Option<*const c_void> {
     let all = super::exported();
     let named = |name: &str| all.iter().find(|(known, _)| *known == name).map(|&(_, address)| address);
@@ -72,7 +72,7 @@ fn found(symbol: &str) -> Option<*const c_void> {
     Some(std::ptr::with_exposed_provenance(address))
 }
 
-/// A string of the caller's.
+/// Reads a string of the caller.
 ///
 /// # Safety
 ///
@@ -81,6 +81,6 @@ pub(super) unsafe fn text<'a>(text: *const c_char) -> Outcome<&'a str> {
     if text.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: it is not null, so it is a C string.
+    // SAFETY: `text` is not null, so by the caller's duty it is a C string that outlives the result.
     unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| Code::INVALID_VALUE)
 }

@@ -1,4 +1,4 @@
-//! Launches of kernels, and of functions of the host.
+//! Launches of kernels and of host functions.
 
 use std::ffi::{c_uint, c_void};
 use std::mem::MaybeUninit;
@@ -19,10 +19,10 @@ use crate::memory::{Missing, Span};
 use crate::order::label;
 use crate::stream::Stream;
 
-/// What each device can do at least, and no more is to be relied on.
+/// Most threads of a block: the number that every device supports.
 const MAX_BLOCK: u64 = 1024;
 
-/// Bytes of shared memory that a block gets without asking for more.
+/// Bytes of shared memory that a block gets by default.
 const MAX_SHARED: c_uint = 48 << 10;
 
 driver_calls! {
@@ -57,7 +57,7 @@ driver_calls! {
         let (job, touches) = match kernel {
             Kernel::Empty => (Job::Empty, Vec::new()),
             Kernel::Ours(name) => {
-                // SAFETY: the caller gives one pointer per parameter, and the kernel has one, of this type.
+                // SAFETY: the caller passes one pointer per parameter of the kernel, which has one, of type `Arguments`.
                 let arguments = unsafe { parameter(parameters) }.ok_or_else(|| {
                     let text = format!("{CALL} of {name} without its parameter");
                     driver.refuse(Kind::BadArguments, text, Code::INVALID_VALUE)
@@ -79,7 +79,7 @@ driver_calls! {
         Ok(())
     }
 
-    /// Calls a function of the host, behind everything on the stream so far and before all that follows.
+    /// Calls a host function, after all commands of the stream so far and before all later ones.
     fn cuLaunchHostFunc(driver, stream: usize, function: Option<HostFunction>, data: *mut c_void) {
         let stream = driver.stream_here("cuLaunchHostFunc", stream)?;
         let function = function.ok_or(Code::INVALID_VALUE)?;
@@ -91,7 +91,7 @@ driver_calls! {
     }
 }
 
-/// Queues a kernel, which touches what it says.
+/// Queues a kernel, which accesses the memory of `touches`.
 pub(super) fn queue(driver: &Driver, stream: &Stream, call: &'static str, what: &str, job: Job, touches: &[Touch]) {
     let fate = driver.faults.kernel(stream.context.device);
     stream.give(|number| {
@@ -101,7 +101,7 @@ pub(super) fn queue(driver: &Driver, stream: &Stream, call: &'static str, what: 
     });
 }
 
-/// Errs with what no device can do.
+/// Refuses launch dimensions that no device supports.
 fn check_extent(grid: [c_uint; 3], block: [c_uint; 3], shared_bytes: c_uint) -> Result<(), String> {
     let threads = block.iter().map(|&axis| u64::from(axis)).product::<u64>();
     if grid.contains(&0) || grid[0] > i32::MAX as u32 || grid[1] > 65535 || grid[2] > 65535 {
@@ -116,7 +116,7 @@ fn check_extent(grid: [c_uint; 3], block: [c_uint; 3], shared_bytes: c_uint) -> 
     Ok(())
 }
 
-/// The one parameter of a kernel.
+/// Reads the one parameter of a kernel; `None` if it is missing.
 ///
 /// # Safety
 ///
@@ -125,20 +125,21 @@ unsafe fn parameter(parameters: *const *const c_void) -> Option<Arguments> {
     if parameters.is_null() {
         return None;
     }
-    // SAFETY: it is not null, so there is an entry.
+    // SAFETY: `parameters` is not null, so by the caller's duty it has an entry.
     let first = unsafe { parameters.read() };
     if first.is_null() {
         return None;
     }
     let mut arguments = MaybeUninit::<Arguments>::uninit();
-    // SAFETY: the entry is not null, so it points to an `Arguments`; a C caller's may be aligned less than ours.
+    // SAFETY: the entry is not null, so by the caller's duty it points to an `Arguments`. A C caller may align it less than Rust, which a
+    // copy of bytes allows.
     unsafe { first.cast::<u8>().copy_to_nonoverlapping(arguments.as_mut_ptr().cast(), size_of::<Arguments>()) };
-    // SAFETY: all its bytes have just been written, and all of it is plain numbers.
+    // SAFETY: the copy has written all bytes, and every bit pattern is a valid `Arguments`, which has only numbers.
     Some(unsafe { arguments.assume_init() })
 }
 
-/// What a launch does and which bytes it touches. One that cannot work is found now, and breaks its context when it runs,
-/// as it does on a device.
+/// The job of a launch, and the bytes that it accesses. A launch that cannot work is found at the call, but ends its context only when it
+/// runs, as on a device.
 pub(super) fn job(driver: &Driver, context: &Context, name: FunctionName, decoded: Decoded) -> (Job, Vec<Touch>) {
     let mut touches = Vec::new();
     let mut spans = Vec::new();
@@ -185,7 +186,7 @@ fn reach(
     within(driver, context, name, what, bytes, operand.is_aligned()).map(Some)
 }
 
-/// Memory that a kernel of this context may reach.
+/// The memory at these addresses, which a kernel of this context must be able to access.
 fn within(
     driver: &Driver,
     context: &Context,
@@ -221,10 +222,10 @@ fn within(
     }
 }
 
-/// The bytes that the elements of an operand, found in `span`, lie in.
+/// The bytes of the elements of an operand whose memory is `span`.
 fn touch(operand: &Decoding, span: &Span) -> Touch {
     let base = std::ptr::without_provenance_mut(span.range.start);
-    // SAFETY: an address of the device, which is looked at and never followed.
+    // SAFETY: the pointer is a device address, from which only the layout of accesses is computed; it is never dereferenced.
     let operand = unsafe { Operand::new(base, operand.dtype, operand.layout, operand.access) };
     Touch::of(&operand, None)
 }

@@ -1,4 +1,4 @@
-//! Memory of devices, and pinned memory.
+//! Device memory and pinned memory.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr::with_exposed_provenance_mut;
@@ -10,17 +10,17 @@ use crate::findings::Kind;
 use crate::memory::{Allocation, Home, Missing};
 use crate::out::Out;
 
-/// All flags of pinned memory: portable, mapped, write-combined. The first two hold anyway where addresses are one space.
+/// All flags of pinned memory: portable, mapped, write-combined. The first two have no effect, since all memory has unified addresses.
 const HOST_FLAGS: c_uint = 7;
 
-/// The flag of memory that the host writes past its caches.
+/// The flag of write-combined memory, which the host writes past its caches.
 const WRITE_COMBINED: c_uint = 4;
 
-/// Under which write-combined allocations are counted among the calls.
+/// The name under which write-combined allocations are counted.
 const COMBINED: &str = "cuMemHostAlloc, write-combined";
 
 driver_calls! {
-    /// Memory of the current context's device.
+    /// Allocates memory on the device of the current context.
     fn cuMemAlloc_v2(driver, address: Out<u64>, bytes: usize) {
         let context = driver.current("cuMemAlloc_v2")?;
         address.check()?;
@@ -28,13 +28,13 @@ driver_calls! {
         address.put(new.range.start as u64)
     }
 
-    /// Gives memory of a device back, once everything in its context is over.
+    /// Frees device memory, once all commands in its context have passed.
     fn cuMemFree_v2(driver, address: u64) {
         driver.current("cuMemFree_v2")?;
         free(driver, "cuMemFree_v2", address as usize, |home| matches!(home, Home::Device(_)))
     }
 
-    /// Memory of the host that devices can copy from and to, and reach, at its own address.
+    /// Allocates host memory that devices can access, also by kernels at its own address.
     fn cuMemHostAlloc(driver, address: Out<*mut c_void>, bytes: usize, flags: c_uint) {
         let context = driver.current("cuMemHostAlloc")?;
         address.check()?;
@@ -44,19 +44,19 @@ driver_calls! {
         let home = if flags & WRITE_COMBINED == 0 { Home::Pinned } else { Home::Combined };
         let new = allocate(driver, home(context.device), context.handle, bytes)?;
         if new.home == Home::Combined(context.device) {
-            // No fault is of this name, which is no function's.
+            // This only counts: no fault can have this name, which is not that of a function.
             let _ = driver.faults.call(COMBINED);
         }
         address.put(with_exposed_provenance_mut(new.range.start))
     }
 
-    /// Gives pinned memory back, once everything in its context is over. The host cannot reach it from then on.
+    /// Frees pinned memory, once all commands in its context have passed. From then on the host cannot access it.
     fn cuMemFreeHost(driver, address: *mut c_void) {
         driver.current("cuMemFreeHost")?;
         free(driver, "cuMemFreeHost", address.addr(), Home::is_pinned)
     }
 
-    /// The address by which kernels know pinned memory: another one if it is write-combined.
+    /// The address by which kernels access pinned memory. It differs from the host's if the memory is write-combined.
     fn cuMemHostGetDevicePointer_v2(driver, address: Out<u64>, host: *mut c_void, flags: c_uint) {
         driver.current("cuMemHostGetDevicePointer_v2")?;
         if flags != 0 {
@@ -71,7 +71,7 @@ driver_calls! {
         address.put(there as u64)
     }
 
-    /// Free bytes of the current context's device, and all.
+    /// The free bytes of the device of the current context, and all its bytes.
     fn cuMemGetInfo_v2(driver, free: Out<usize>, total: Out<usize>) {
         let context = driver.current("cuMemGetInfo_v2")?;
         let in_use = driver.memory().in_use[context.device];
@@ -99,7 +99,7 @@ fn allocate(driver: &Driver, home: Home, context: usize, bytes: usize) -> Outcom
     Ok(new)
 }
 
-/// Gives memory back that starts at `address`. It is out of reach for new commands first; then what was queued runs.
+/// Frees the memory that starts at `address`. First new commands can no longer find it, then the queued commands run.
 fn free(driver: &Driver, call: &str, address: usize, is_due: impl Fn(Home) -> bool) -> Outcome {
     let mut memory = driver.memory();
     let gone = match memory.heap.starting_at(address) {
@@ -131,7 +131,7 @@ fn free(driver: &Driver, call: &str, address: usize, is_due: impl Fn(Home) -> bo
     for stream in context.iter().flat_map(|context| context.streams()) {
         stream.drain();
     }
-    // Pinned memory may be in use on other devices as well.
+    // Commands on other devices may use pinned memory as well, so wait until no command holds the allocation.
     while Arc::strong_count(&gone) > 1 {
         std::thread::yield_now();
     }

@@ -1,7 +1,7 @@
 //! The functions that the library exports: those of the CUDA driver that streamvm calls, and a few of its own (`own`).
 //!
-//! Each goes through `entry::enter`, which counts it, lets it fail if a test wants that, and checks that the driver is
-//! ready. What is not here is not called: cudarc panics at the name, and so does a test that needs it.
+//! Each call goes through `entry::enter`, which counts it, lets it fail if a test wants that, and checks that the driver is ready. Other
+//! driver functions are missing: cudarc panics when it looks one up, so a test that needs one fails.
 
 /// Exports driver calls, each with a body over the driver, and lists them for `cuGetProcAddress`.
 macro_rules! driver_calls {
@@ -11,9 +11,8 @@ macro_rules! driver_calls {
             ///
             /// # Safety
             ///
-            /// * The duties of the CUDA driver's function of this name, as far as they are about memory of the caller:
-            ///   each pointer is null or points to what the function reads or writes there. Handles and addresses of
-            ///   devices are checked.
+            /// * The duties of the CUDA driver's function of this name, as far as they concern memory of the caller: each pointer is
+            ///   null or points to what the function reads or writes there. Handles and device addresses are checked.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $type),*) -> std::ffi::c_int {
                 crate::entry::enter(stringify!($name), |$driver| $body)

@@ -8,20 +8,20 @@ use crate::driver::{Driver, Function, Module};
 use crate::kernel::{Kernel, Ptx};
 use crate::out::Out;
 
-/// Options of a load: where the compiler writes what is wrong, and how much fits there.
+/// Option of a load: the buffer into which the compiler writes errors.
 const ERROR_LOG: c_uint = 5;
 
-/// See [`ERROR_LOG`].
+/// Option of a load: the size of this buffer in bytes.
 const ERROR_LOG_BYTES: c_uint = 6;
 
 driver_calls! {
     /// Loads a module of PTX for the current context's device.
     fn cuModuleLoadData(driver, module: Out<usize>, image: *const c_void) {
-        // SAFETY: the caller gives PTX that ends with a NUL.
+        // SAFETY: the caller passes null or PTX that ends with a NUL.
         unsafe { load(driver, "cuModuleLoadData", &module, image) }
     }
 
-    /// Loads a module of PTX for the current context's device, and says what is wrong with it.
+    /// Loads a module of PTX for the device of the current context, and writes errors to the buffer of the options.
     fn cuModuleLoadDataEx(
         driver,
         module: Out<usize>,
@@ -30,16 +30,16 @@ driver_calls! {
         options: *const c_uint,
         values: *const *mut c_void,
     ) {
-        // SAFETY: the caller gives PTX that ends with a NUL.
+        // SAFETY: the caller passes null or PTX that ends with a NUL.
         let loaded = unsafe { load(driver, "cuModuleLoadDataEx", &module, image) };
         if loaded == Err(Code::INVALID_PTX) {
-            // SAFETY: the caller gives that many options and values.
+            // SAFETY: the caller passes `count` options and as many values.
             unsafe { tell(count, options, values) };
         }
         loaded
     }
 
-    /// Unloads a module; its kernels are gone.
+    /// Unloads a module and its kernels.
     fn cuModuleUnload(driver, handle: usize) {
         driver.current("cuModuleUnload")?;
         let mut tables = driver.tables();
@@ -49,11 +49,11 @@ driver_calls! {
         Ok(())
     }
 
-    /// A kernel of a module: one that the module has, and that the stand-in can run.
+    /// Looks up a kernel that the module contains and the stand-in can run.
     fn cuModuleGetFunction(driver, function: Out<usize>, module: usize, name: *const c_char) {
         const CALL: &str = "cuModuleGetFunction";
         function.check()?;
-        // SAFETY: the caller gives a string.
+        // SAFETY: the caller passes null or a C string, which outlives the call.
         let name = unsafe { super::init::text(name) }?;
         let found = driver.tables().modules.get(module).cloned();
         let loaded = found.map_err(|why| driver.bad_handle(CALL, "module", module, why, Code::INVALID_HANDLE))?;
@@ -73,37 +73,37 @@ unsafe fn load(driver: &Driver, call: &str, module: &Out<usize>, image: *const c
     if image.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the caller promises the NUL.
+    // SAFETY: `image` is not null, so by the caller's duty it ends with a NUL.
     let text = unsafe { CStr::from_ptr(image.cast()) };
-    // What is no text is a binary, for a device that this one is not.
+    // An image that is not text is a binary, which is for a real device.
     let text = text.to_str().map_err(|_| Code::INVALID_IMAGE)?;
     let ptx = Ptx::read(text).ok_or(Code::INVALID_PTX)?;
     module.put(driver.tables().modules.add(Arc::new(Module { context, ptx })))
 }
 
-/// Writes what is wrong where the options want it.
+/// Writes the error to the buffer of the options, if there is one and it has room.
 ///
 /// # Safety
 ///
-/// * `options` and `values` have `count` entries each, and the values are those of their options.
+/// * `options` and `values` have `count` entries each, and each value is valid for its option.
 unsafe fn tell(count: c_uint, options: *const c_uint, values: *const *mut c_void) {
     let text = b"the stand-in found no .version and .target: this is no PTX\0";
     let (mut place, mut room) = (std::ptr::null_mut::<u8>(), 0);
     for at in 0..count as usize {
         let (option, value) = (options.wrapping_add(at), values.wrapping_add(at));
-        // SAFETY: there are `count` options.
+        // SAFETY: by the caller's duty there are `count` options.
         let option = unsafe { option.read() };
-        // SAFETY: there are `count` values.
+        // SAFETY: by the caller's duty there are `count` values.
         let value = unsafe { value.read() };
         match option {
             ERROR_LOG => place = value.cast(),
-            // A size is passed as a pointer of that value; some pass it in the low four bytes.
+            // A size is passed as a pointer of this value; some callers set only its low four bytes.
             ERROR_LOG_BYTES => room = value.addr() & 0xFFFF_FFFF,
             _ => {}
         }
     }
     if !place.is_null() && room >= text.len() {
-        // SAFETY: the caller gives `room` bytes there.
+        // SAFETY: by the caller's duty the buffer has `room` bytes, and the text fits in them.
         unsafe { place.copy_from_nonoverlapping(text.as_ptr(), text.len()) };
     }
 }

@@ -1,6 +1,6 @@
-//! Functions of the stand-in's own, for tests: how it is set up, what it has found, what it was asked.
+//! The stand-in's own functions, for tests: its settings, findings and counts.
 //!
-//! Texts are handed over as a copy: a call with no room gives the bytes that there are, so that a caller asks twice.
+//! Texts are returned as copies. A call whose buffer is too small returns the number of bytes needed, so a caller calls twice.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::Once;
@@ -9,28 +9,29 @@ use crate::config;
 use crate::entry;
 use crate::findings::Kind;
 
-/// Sets the driver up anew, by a text such as `devices=2;seed=7`, once nothing runs any more: all handles and addresses
-/// that it has given out mean nothing from then on. Gives 0, or 1 if the text says nothing that is known; stderr has what.
+/// Replaces the driver by one with the settings of a text such as `devices=2;seed=7`, once all commands have passed. All handles and
+/// addresses of the old driver are invalid from then on. Returns 0, or 1 for an invalid text, with the reason on stderr.
 ///
 /// # Safety
 ///
 /// * `text` is a C string.
-/// * Nothing uses memory that the driver has given out, and no other thread makes a driver call meanwhile.
+/// * No code uses memory of the old driver any more, and no other thread makes a driver call meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn standin_set_up(text: *const c_char) -> c_int {
-    // SAFETY: the caller gives a string.
+    // SAFETY: by the caller's duty `text` is a C string.
     let text = unsafe { CStr::from_ptr(text) };
     c_int::from(!text.to_str().is_ok_and(entry::set_up))
 }
 
-/// Adds faults, by a text such as `fail=cuMemAlloc_v2:1:2`; they count from now. Gives 0, or 1 for a text that names none.
+/// Adds faults, by a text such as `fail=cuMemAlloc_v2:1:2`, which count from now on. Returns 0, or 1 for a text that is not a list of
+/// faults.
 ///
 /// # Safety
 ///
 /// * `text` is a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn standin_fault(text: *const c_char) -> c_int {
-    // SAFETY: the caller gives a string.
+    // SAFETY: by the caller's duty `text` is a C string.
     let text = unsafe { CStr::from_ptr(text) };
     let faults = text.to_str().ok().and_then(|text| config::faults(text).ok());
     let (Some(faults), Some(driver)) = (faults, entry::driver()) else { return 1 };
@@ -46,21 +47,21 @@ pub extern "C" fn standin_hold(shut: c_int) {
     }
 }
 
-/// How often a driver function has been called since the driver was set up.
+/// Number of calls of a driver function since the driver was set up.
 ///
 /// # Safety
 ///
 /// * `name` is a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn standin_calls(name: *const c_char) -> u64 {
-    // SAFETY: the caller gives a string.
+    // SAFETY: by the caller's duty `name` is a C string.
     let name = unsafe { CStr::from_ptr(name) };
     let (Ok(name), Some(driver)) = (name.to_str(), entry::driver()) else { return 0 };
     driver.faults.calls(name)
 }
 
-/// The findings, one a line: writes them to `place`, and gives how many bytes they have. If they fit in `room`, they are
-/// taken out; otherwise nothing is written, and they stay.
+/// Writes the findings, one a line, to `place`, and returns their size in bytes. If they fit in `room`, they are removed from the driver;
+/// otherwise nothing is written and they stay.
 ///
 /// # Safety
 ///
@@ -70,7 +71,7 @@ pub unsafe extern "C" fn standin_findings(place: *mut u8, room: usize) -> usize 
     let Some(driver) = entry::driver() else { return 0 };
     match driver.findings.take(room) {
         Ok(text) => {
-            // SAFETY: the caller gives the room.
+            // SAFETY: by the caller's duty `place` has room for `room` bytes.
             unsafe { hand_over(&text, place, room) };
             text.len()
         }
@@ -78,8 +79,8 @@ pub unsafe extern "C" fn standin_findings(place: *mut u8, room: usize) -> usize 
     }
 }
 
-/// What is alive, one a line: contexts, streams, events, modules, memory. Like [`standin_findings`], but nothing is taken
-/// out.
+/// Writes the objects that are alive, one a line: contexts, streams, events, modules, memory. The buffer works as in [`standin_findings`],
+/// but nothing is removed.
 ///
 /// # Safety
 ///
@@ -88,24 +89,24 @@ pub unsafe extern "C" fn standin_findings(place: *mut u8, room: usize) -> usize 
 pub unsafe extern "C" fn standin_leaks(place: *mut u8, room: usize) -> usize {
     let Some(driver) = entry::driver() else { return 0 };
     let text: String = driver.leaks(None).into_iter().map(|leak| leak + "\n").collect();
-    // SAFETY: the caller gives the room.
+    // SAFETY: by the caller's duty `place` has room for `room` bytes.
     unsafe { hand_over(&text, place, room) };
     text.len()
 }
 
-/// Copies a text if it fits.
+/// Copies a text to `place` if it fits.
 ///
 /// # Safety
 ///
 /// * `place` has room for `room` bytes.
 unsafe fn hand_over(text: &str, place: *mut u8, room: usize) {
     if !text.is_empty() && text.len() <= room {
-        // SAFETY: it fits, and the text is not within what the caller gives.
+        // SAFETY: the text fits in `room`, and its own allocation does not overlap the caller's buffer.
         unsafe { place.copy_from_nonoverlapping(text.as_ptr(), text.len()) };
     }
 }
 
-/// From now on, what is alive when the process exits is a finding.
+/// From now on, objects that are alive when the process exits are findings.
 pub(super) fn tell_leaks_at_exit() {
     extern "C" fn at_exit() {
         if let Some(driver) = entry::driver() {
@@ -116,8 +117,8 @@ pub(super) fn tell_leaks_at_exit() {
     }
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: a function of this library, which is never unloaded while the process lives: its threads run in it.
-        // A system that takes no more such functions leaves leaks untold.
+        // SAFETY: the function is part of this library, which is never unloaded while the process runs, since its threads run in it. If the
+        // system accepts no more such functions, leaks are not reported.
         let _ = unsafe { libc::atexit(at_exit) };
     });
 }

@@ -1,4 +1,4 @@
-//! Filling memory with a pattern.
+//! Fills of memory with a pattern.
 
 use std::ffi::{c_uchar, c_uint, c_ushort};
 
@@ -11,17 +11,17 @@ use crate::findings::Kind;
 use crate::order::label;
 
 driver_calls! {
-    /// Sets bytes.
+    /// Fills units of one byte.
     fn cuMemsetD8Async(driver, target: u64, value: c_uchar, count: usize, stream: usize) {
         set(driver, "cuMemsetD8Async", target, Pattern { bits: value.into(), bytes: 1 }, count, stream)
     }
 
-    /// Sets units of two bytes.
+    /// Fills units of two bytes.
     fn cuMemsetD16Async(driver, target: u64, value: c_ushort, count: usize, stream: usize) {
         set(driver, "cuMemsetD16Async", target, Pattern { bits: value.into(), bytes: 2 }, count, stream)
     }
 
-    /// Sets units of four bytes.
+    /// Fills units of four bytes.
     fn cuMemsetD32Async(driver, target: u64, value: c_uint, count: usize, stream: usize) {
         set(driver, "cuMemsetD32Async", target, Pattern { bits: value, bytes: 4 }, count, stream)
     }

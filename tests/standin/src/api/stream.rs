@@ -1,4 +1,4 @@
-//! Streams, and waiting for them and in them.
+//! Streams, waits for their commands, and waits of streams for events.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
@@ -13,40 +13,40 @@ use crate::stream::Stream;
 /// The greatest priority of a stream; the least is 0.
 pub(super) const GREATEST_PRIORITY: c_int = -5;
 
-/// Under which streams of the greatest priority are counted among the calls.
+/// The name under which the creation of streams of the greatest priority is counted.
 const FIRST: &str = "cuStreamCreateWithPriority, greatest";
 
 /// The flag of a stream that does not wait for the null stream.
 const NON_BLOCKING: c_uint = 1;
 
 driver_calls! {
-    /// A stream of the current context.
+    /// Creates a stream of the current context.
     fn cuStreamCreate(driver, stream: Out<usize>, flags: c_uint) {
         create(driver, "cuStreamCreate", &stream, flags)
     }
 
-    /// A stream of the current context. The priority orders nothing here: any order of streams is one that a device may
-    /// take. Streams of the greatest one are counted.
+    /// Creates a stream of the current context. The priority has no effect on order, since a device may run streams in any order. Streams
+    /// of the greatest priority are counted.
     fn cuStreamCreateWithPriority(driver, stream: Out<usize>, flags: c_uint, priority: c_int) {
         create(driver, "cuStreamCreateWithPriority", &stream, flags)?;
         if priority == GREATEST_PRIORITY {
-            // No fault is of this name, which is no function's.
+            // This only counts: no fault can have this name, which is not that of a function.
             let _ = driver.faults.call(FIRST);
         }
         Ok(())
     }
 
-    /// Ends a stream; what it was given still runs. Waits for nothing.
+    /// Destroys a stream without waiting; its queued commands still run.
     fn cuStreamDestroy_v2(driver, handle: usize) {
         let stream = driver.stream("cuStreamDestroy_v2", handle)?;
-        // Another thread may have been faster: then the handle is gone, which is a finding too.
+        // If another thread has destroyed the stream meanwhile, the handle is gone, which is a finding too.
         let removed = driver.tables().streams.remove(handle);
         removed.map_err(|why| driver.bad_handle("cuStreamDestroy_v2", "stream", handle, why, Code::INVALID_HANDLE))?;
         stream.close();
         Ok(())
     }
 
-    /// Is everything on the stream over?
+    /// Have all commands of the stream passed?
     fn cuStreamQuery(driver, handle: usize) {
         let stream = driver.stream("cuStreamQuery", handle)?;
         let (given, moment) = stream.end(|| driver.order.mark(stream.actor));
@@ -57,7 +57,7 @@ driver_calls! {
         stream.context.check()
     }
 
-    /// Blocks until everything on the stream is over.
+    /// Blocks until all commands of the stream have passed.
     fn cuStreamSynchronize(driver, handle: usize) {
         driver.current("cuStreamSynchronize")?;
         let stream = driver.stream("cuStreamSynchronize", handle)?;
@@ -67,7 +67,7 @@ driver_calls! {
         stream.context.check()
     }
 
-    /// Holds later commands of the stream back until the event's last record, as of now, has passed.
+    /// Holds later commands of the stream back until the record that is the event's last one now has passed.
     fn cuStreamWaitEvent(driver, stream: usize, event: usize, flags: c_uint) {
         const CALL: &str = "cuStreamWaitEvent";
         let stream = driver.stream_here(CALL, stream)?;
@@ -76,7 +76,7 @@ driver_calls! {
             return Err(Code::INVALID_VALUE);
         }
         let Some(mark) = event.mark() else {
-            // The CUDA driver takes it as passed, and so orders nothing.
+            // The CUDA driver treats the event as passed, so such a wait orders nothing.
             driver.findings.add(Kind::NeverRecorded, format!("{CALL} on {}; record the event first", stream.name));
             return Ok(());
         };

@@ -1,4 +1,4 @@
-//! From the parameter of a kernel back to its operands; see `streamvm_ep::cuda::abi` for what it holds.
+//! Decodes the parameter of a kernel into its operands; `streamvm_ep::cuda::abi` defines the parameter.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use streamvm_ep::{Access, Axes, DType, Layout, MAX_RANK, Op, Params, Shape, infe
 
 use super::dtype_of;
 
-/// What a kernel works on, with addresses of the device.
+/// The decoded parameter of a kernel, with device addresses.
 #[derive(Debug)]
 pub(crate) struct Decoded {
     pub(crate) function: FunctionName,
@@ -19,7 +19,7 @@ pub(crate) struct Decoded {
     pub(crate) value: u64,
     /// Pad: elements of the output before the input, by axis.
     pub(crate) before: Vec<usize>,
-    /// Where the kernel tells of what fails, if anywhere.
+    /// The bytes of the status, to which the kernel reports failures, if it has one.
     pub(crate) status: Option<Range<usize>>,
 }
 
@@ -34,28 +34,28 @@ pub(crate) struct Decoding {
 }
 
 impl Decoding {
-    /// From the first byte that it reaches to one past the last.
+    /// The range from the first byte that it reaches to one past the last.
     pub(crate) fn bytes(&self) -> Range<usize> {
         let elements = self.layout.span_elements();
         self.base..self.base.saturating_add(elements.len().saturating_mul(self.dtype.size()))
     }
 
-    /// Does its first element lie at a multiple of its size?
+    /// Is the address of its first element a multiple of the element size?
     pub(crate) fn is_aligned(&self) -> bool {
         self.base.is_multiple_of(self.dtype.size())
     }
 }
 
-/// Reads the parameter of a kernel.
+/// Decodes the parameter of a kernel.
 ///
 /// # Errors
 ///
-/// What makes no sense in it, as a text.
+/// The first inconsistency in it, as text.
 pub(crate) fn decode(function: FunctionName, arguments: &Arguments) -> Result<Decoded, String> {
     let outer = axes("shape", &arguments.shape, arguments.rank)?;
     let inner = axes("inner", &arguments.inner, arguments.inner_rank)?;
     let count = |dims: &[usize]| dims.iter().try_fold(1usize, |all, &dim| all.checked_mul(dim)).map(|all| all as u64);
-    // Other kernels do not read how many inner elements there are.
+    // Other kernels do not read the number of inner elements.
     let inner_elements = if has_lanes(function) || matches!(function, FunctionName::OneHot(..)) {
         count(&inner)
     } else {
@@ -112,7 +112,7 @@ pub(crate) fn decode(function: FunctionName, arguments: &Arguments) -> Result<De
             reader.operand(dtype, &[m, n], Access::Write)?;
         }
         FunctionName::Op(op, dtype) if has_lanes(function) => {
-            // Over one axis of size 1 rather than over none, which would mean all.
+            // One axis of size 1 instead of none, since no axes would mean all axes.
             let inner = if inner.is_empty() { vec![1] } else { inner.clone() };
             let over: Vec<usize> = (outer.len()..outer.len() + inner.len()).collect();
             params = Params::over(Axes::new(&over).map_err(|error| error.to_string())?);
@@ -142,19 +142,19 @@ pub(crate) fn decode(function: FunctionName, arguments: &Arguments) -> Result<De
     Ok(Decoded { function, operands, params, value: arguments.value, before, status })
 }
 
-/// Is it a reduction or of the softmax family, which share their inner elements out?
+/// Is it a reduction or of the softmax family, whose threads share the inner elements?
 fn has_lanes(function: FunctionName) -> bool {
     matches!(function, FunctionName::Op(op, _) if op.is_reduction() || op.is_softmax())
 }
 
-/// Sizes of axes, checked.
+/// Checks the sizes of axes.
 fn axes(name: &str, sizes: &[i64; MAX_RANK], rank: u32) -> Result<Vec<usize>, String> {
     let used = sizes.get(..rank as usize).ok_or_else(|| format!("{name} has {rank} axes, at most {MAX_RANK} fit"))?;
     let size = |&size: &i64| usize::try_from(size).map_err(|_| format!("{name} has an axis of size {size}"));
     used.iter().map(size).collect()
 }
 
-/// Reads one view after the other.
+/// Reads the views one after the other.
 struct Reader<'a> {
     arguments: &'a Arguments,
     outer: &'a [usize],
@@ -163,13 +163,13 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The next view, as an operand with the outer axes and these behind them.
+    /// Reads the next view, as an operand with the outer axes followed by these.
     fn operand(&mut self, dtype: DType, inner: &[usize], access: Access) -> Result<(), String> {
         let dims: Vec<usize> = self.outer.iter().chain(inner).copied().collect();
         self.operand_of(dtype, &dims, access)
     }
 
-    /// The next view, as an operand of these axes.
+    /// Reads the next view, as an operand with these axes.
     fn operand_of(&mut self, dtype: DType, dims: &[usize], access: Access) -> Result<(), String> {
         let number = self.next;
         let view = self.arguments.views.get(number).ok_or("more operands than there are views")?;
@@ -182,13 +182,13 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The dtype of what `op` makes of the operands so far.
+    /// The dtype of the output of `op` for the operands so far.
     fn output_dtype(&self, op: Op, params: &Params) -> Result<DType, String> {
         let inputs: Vec<_> = self.operands.iter().map(|operand| (operand.dtype, operand.layout.shape())).collect();
         infer(op, &inputs, params).map(|(dtype, _)| dtype).map_err(|error| error.to_string())
     }
 
-    /// The operands; the views behind them must be empty.
+    /// Returns the operands; the remaining views must be empty.
     fn finish(self) -> Result<Vec<Decoding>, String> {
         let empty = View { base: 0, strides: [0; MAX_RANK] };
         match self.arguments.views[self.next..].iter().position(|view| *view != empty) {

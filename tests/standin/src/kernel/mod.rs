@@ -1,9 +1,8 @@
-//! Kernels: found by their name, run by streamvm's kernels for the CPU.
+//! Kernels: found by name, and run by streamvm's kernels for the CPU.
 //!
-//! The stand-in runs no PTX. It knows streamvm's own kernels by their names ([`FunctionName`]), reads their one parameter
-//! ([`Arguments`](streamvm_ep::cuda::abi::Arguments)) back into operands, and lets the kernel of the same op for the CPU work on the bytes behind them. Grid
-//! and block are checked against what any device can do, and mean nothing else here: that a grid covers the elements is
-//! for a real device to show.
+//! The stand-in does not run PTX. It has streamvm's own kernels by name ([`FunctionName`]), decodes their one parameter
+//! ([`Arguments`](streamvm_ep::cuda::abi::Arguments)) into operands, and runs the CPU kernel of the same op over their bytes. Grid and
+//! block are only checked against the limits of devices; whether a grid covers all elements must be tested on a real device.
 
 mod decode;
 mod run;
@@ -16,19 +15,19 @@ use streamvm_ep::cuda::FunctionName;
 pub(crate) use decode::{Decoded, Decoding, decode};
 pub(crate) use run::run;
 
-/// A kernel that does nothing and has no parameters: for tests of launches alone.
+/// A kernel without work or parameters, for tests of launches alone.
 pub const EMPTY: &str = "standin_empty";
 
 /// A module of PTX with [`EMPTY`] in it.
 pub const EMPTY_PTX: &str =
     ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry standin_empty()\n{\n\tret;\n}\n";
 
-/// What a function handle stands for.
+/// The object of a function handle.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {
     /// [`EMPTY`].
     Empty,
-    /// One of streamvm's.
+    /// One of streamvm's kernels.
     Ours(FunctionName),
 }
 
@@ -42,19 +41,19 @@ impl Kernel {
     }
 }
 
-/// A dtype whose elements have so many bytes: copies and fills move bits and know no more.
+/// A dtype with elements of this size: copies and fills move bits, so any such dtype will do.
 fn dtype_of(bytes: usize) -> Option<DType> {
     DType::ALL.into_iter().find(|dtype| dtype.size() == bytes)
 }
 
-/// What a driver reads of a module of PTX before it compiles it: the names of its kernels.
+/// A parsed module of PTX: only the names of its kernels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ptx {
     entries: BTreeSet<String>,
 }
 
 impl Ptx {
-    /// Reads PTX; `None` if it is none: it begins, behind comments, with its version and names its target.
+    /// Parses PTX. `None` if the text is not PTX, which begins, after comments, with its version and names its target.
     pub(crate) fn read(text: &str) -> Option<Ptx> {
         let mut code = String::new();
         for line in text.lines() {
@@ -73,7 +72,7 @@ impl Ptx {
         Some(Ptx { entries: after.filter_map(name).collect() })
     }
 
-    /// Has the module a kernel of this name?
+    /// Does the module have a kernel of this name?
     pub(crate) fn has(&self, name: &str) -> bool {
         self.entries.contains(name)
     }

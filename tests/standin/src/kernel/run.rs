@@ -1,4 +1,4 @@
-//! Runs a kernel over the bytes behind its operands.
+//! Runs a kernel over the bytes of its operands.
 
 use std::sync::OnceLock;
 
@@ -12,11 +12,11 @@ use streamvm_ep::{CpuDevice, DType};
 
 use super::Decoded;
 
-/// Runs it. `operands` are those of `decoded`, over memory of this process; `status` is where it tells of what failed.
+/// Runs a kernel. `operands` are those of `decoded`, over memory of this process; a failure is reported to `status`.
 ///
 /// # Errors
 ///
-/// What the CPU's kernel refuses, as a text: the arguments made no sense after all.
+/// The error of the CPU kernel, as text: the arguments were invalid.
 ///
 /// # Safety
 ///
@@ -59,17 +59,17 @@ pub(crate) unsafe fn run(
         Some(error) => return Err(error.to_string()),
     };
     if let Some(place) = status {
-        // SAFETY: the caller promises that it may be read.
+        // SAFETY: by the caller's duty the status may be read.
         let told = unsafe { place.read() };
         if found.index < told.index {
-            // SAFETY: the caller promises that it may be written.
+            // SAFETY: by the caller's duty the status may be written.
             unsafe { place.write(found) };
         }
     }
     Ok(())
 }
 
-/// A stream of the CPU, which runs what it is given at once.
+/// A stream of the CPU, which runs commands within their calls.
 fn stream() -> Result<Box<dyn Stream>, String> {
     CpuDevice::new(0, CpuConfig::default()).create_stream().map_err(|error| error.to_string())
 }
@@ -92,23 +92,23 @@ fn fill(target: &Operand, value: u64) {
     let bits = value.to_le_bytes();
     for offset in offsets(target.layout()) {
         let element = target.ptr().wrapping_add(offset * size);
-        // SAFETY: the element is one of the target's, which its maker promises may be written; it has `size` bytes.
+        // SAFETY: an element of the target, whose creator promises that it may be written; it has `size` bytes.
         unsafe { element.copy_from_nonoverlapping(bits.as_ptr(), size) };
     }
 }
 
-/// The part of the output of a pad that the input goes to.
+/// The part of the output of a pad that receives the input.
 fn inside(target: &Operand, source: &Operand, before: &[usize]) -> Result<Operand, String> {
     let mut layout = *target.layout();
     for (axis, (&first, &size)) in before.iter().zip(source.layout().shape().dims()).enumerate() {
         layout = layout.slice(axis, first..first + size).map_err(|error| error.to_string())?;
     }
-    // SAFETY: a part of the target's view, which counts from its first element; its maker promises that it may be written,
-    // and the target is not used meanwhile.
+    // SAFETY: the layout is a part of the target's layout and counts from the same address. The creator of the target promises that it may
+    // be written, and the target is not used meanwhile.
     Ok(unsafe { Operand::new(target.ptr(), target.dtype(), layout, Access::Write) })
 }
 
-/// Writes the low bytes of `one` to the element of each row of `target` that its index names.
+/// Writes the low bytes of `one` to the element of each row of `target` that the row's index selects.
 fn mark(indices: &Operand, target: &Operand, one: u64) -> Result<(), String> {
     let (size, layout) = (target.dtype().size(), target.layout());
     let last = layout.shape().rank() - 1;
@@ -118,24 +118,24 @@ fn mark(indices: &Operand, target: &Operand, one: u64) -> Result<(), String> {
     for (row, from) in offsets(&rows).zip(offsets(indices.layout())) {
         let element = indices.ptr().wrapping_add(from * indices.dtype().size());
         let class = match indices.dtype() {
-            // SAFETY: an element of this dtype, which the operand's maker promises may be read.
+            // SAFETY: an element of this dtype, whose creator promises that it may be read.
             DType::I32 => i64::from(unsafe { element.cast::<i32>().read_unaligned() }),
-            // SAFETY: likewise.
+            // SAFETY: an element of this dtype, whose creator promises that it may be read.
             DType::I64 => unsafe { element.cast::<i64>().read_unaligned() },
-            // SAFETY: likewise.
+            // SAFETY: an element of this dtype, whose creator promises that it may be read.
             DType::U8 => i64::from(unsafe { element.read() }),
             dtype => return Err(format!("one-hot of {dtype}")),
         };
         if let Some(class) = usize::try_from(class).ok().filter(|&class| class < classes) {
             let marked = target.ptr().wrapping_add((row + class * step) * size);
-            // SAFETY: an element of the target, which its maker promises may be written; it has `size` bytes.
+            // SAFETY: an element of the target, whose creator promises that it may be written; it has `size` bytes.
             unsafe { marked.copy_from_nonoverlapping(bits.as_ptr(), size) };
         }
     }
     Ok(())
 }
 
-/// The place of each element, in elements from the first, row-major.
+/// The offset of each element from the first, in elements, row-major.
 fn offsets(layout: &Layout) -> impl Iterator<Item = usize> {
     let dims = layout.shape().dims();
     let strides = layout.strides();

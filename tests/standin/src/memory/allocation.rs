@@ -1,4 +1,4 @@
-//! One allocation: its addresses, and where its bytes lie.
+//! One allocation: its addresses, and the bytes behind them.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::fmt;
@@ -9,19 +9,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::arena::POISON;
 
-/// Alignment of the bytes behind a device address: no kernel needs more.
+/// Alignment of the bytes behind a device address; no kernel needs more.
 const ALIGNMENT: usize = 256;
 
-/// Where an allocation belongs to.
+/// The kind of memory, and the device of an allocation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Home {
     /// A device, by its number.
     Device(usize),
-    /// Pinned memory of the host, allocated while this device was current.
+    /// Pinned host memory, allocated while this device was current.
     Pinned(usize),
     /// Pinned memory that is write-combined: the host writes it past its caches, and reads it very slowly.
     Combined(usize),
-    /// Pageable memory of the host, which the driver has not given out: for the time of one call.
+    /// Pageable host memory, which the driver has not allocated, for the duration of one call.
     Host,
 }
 
@@ -32,29 +32,29 @@ impl Home {
     }
 }
 
-/// Memory that was given out. Commands that use it keep it, so its bytes outlive a call that gives it back too early.
+/// Allocated memory. Commands that use it keep it alive, so its bytes outlive a call that frees it too early.
 pub(crate) struct Allocation {
     pub(crate) home: Home,
-    /// The context that it was allocated in.
+    /// The context in which it was allocated.
     pub(crate) context: u64,
-    /// The addresses that the program knows.
+    /// The addresses that the program uses.
     pub(crate) range: Range<usize>,
-    /// How many allocations there were before it: for reports.
+    /// Number of allocations before it, for reports.
     pub(crate) number: u64,
-    /// Commands that are queued and write it.
+    /// Number of queued commands that write it.
     pub(crate) writers: AtomicUsize,
     bytes: NonNull<u8>,
-    /// Of the bytes, where they are not the addresses themselves.
+    /// The layout of the bytes, if they were allocated separately from the addresses.
     backing: Option<Layout>,
 }
 
-// SAFETY: the bytes belong to the allocation, and everything else in it is plain data.
+// SAFETY: the bytes are not tied to a thread, and all other fields are plain data.
 unsafe impl Send for Allocation {}
-// SAFETY: the pointer is only handed out raw; who follows it orders the accesses, see `Command`.
+// SAFETY: shared references only hand out the raw pointer; the code that dereferences it orders the accesses, see `Command`.
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
-    /// Device memory: bytes of its own behind addresses that the host cannot reach. `None` if the machine has no more.
+    /// Device memory: separate bytes behind addresses that the host cannot access. `None` if the machine has no more memory.
     pub(super) fn device(device: usize, context: u64, range: Range<usize>, number: u64) -> Option<Allocation> {
         let layout = Layout::from_size_align(range.len().max(1), ALIGNMENT).ok()?;
         // SAFETY: the size is not 0.
@@ -65,7 +65,7 @@ impl Allocation {
         Some(new)
     }
 
-    /// Pinned memory: the bytes are at the addresses, which the host can reach already.
+    /// Pinned memory: the bytes are at the addresses, which the host can already access.
     pub(super) fn pinned(home: Home, context: u64, range: Range<usize>, number: u64) -> Option<Allocation> {
         let bytes = NonNull::new(with_exposed_provenance_mut::<u8>(range.start))?;
         let writers = AtomicUsize::new(0);
@@ -74,7 +74,7 @@ impl Allocation {
         Some(new)
     }
 
-    /// Pageable memory that a call names. The caller keeps it for the time of the call.
+    /// Pageable memory that is passed to a call. The caller keeps it during the call.
     pub(crate) fn host(range: Range<usize>) -> Option<Allocation> {
         let bytes = NonNull::new(with_exposed_provenance_mut::<u8>(range.start))?;
         let (home, writers) = (Home::Host, AtomicUsize::new(0));
@@ -82,11 +82,11 @@ impl Allocation {
     }
 
     fn poison(&self) {
-        // SAFETY: the bytes are those of a new allocation, all of them, and nobody else knows them yet.
+        // SAFETY: the bytes are exactly those of the new allocation, to which no other code has a pointer yet.
         unsafe { self.bytes.write_bytes(POISON, self.range.len()) };
     }
 
-    /// The device that it is on; none for memory of the host.
+    /// The device that holds it; `None` for host memory.
     pub(crate) fn device_number(&self) -> Option<usize> {
         match self.home {
             Home::Device(device) => Some(device),
@@ -94,7 +94,7 @@ impl Allocation {
         }
     }
 
-    /// Where the byte behind `address` lies for this process.
+    /// The pointer of this process to the byte at `address`.
     pub(crate) fn translate(&self, address: usize) -> *mut u8 {
         self.bytes.as_ptr().wrapping_add(address.wrapping_sub(self.range.start))
     }
@@ -121,13 +121,13 @@ impl fmt::Display for Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         if let Some(layout) = self.backing {
-            // SAFETY: `device` allocated the bytes with this layout; commands that use them keep the allocation alive.
+            // SAFETY: `device` allocated the bytes with this layout, and no command uses them, since commands keep the allocation alive.
             unsafe { dealloc(self.bytes.as_ptr(), layout) };
         }
     }
 }
 
-/// Some bytes of an allocation, which they keep alive.
+/// Some bytes of an allocation, which the span keeps alive.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) allocation: Arc<Allocation>,
@@ -135,17 +135,17 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The first of the bytes, for this process.
+    /// The pointer of this process to the first byte.
     pub(crate) fn ptr(&self) -> *mut u8 {
         self.allocation.translate(self.range.start)
     }
 
-    /// A command that is queued will write the bytes.
+    /// Counts a queued command that will write the bytes.
     pub(crate) fn writer_comes(&self) {
         self.allocation.writers.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// That command is over.
+    /// Uncounts such a command, which has passed.
     pub(crate) fn writer_goes(&self) {
         self.allocation.writers.fetch_sub(1, Ordering::AcqRel);
     }

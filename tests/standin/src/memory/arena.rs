@@ -1,4 +1,4 @@
-//! A reserved stretch of the address space, handed out in pieces.
+//! A reserved range of the address space, which is handed out in pieces.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -6,22 +6,22 @@ use std::ptr::{null_mut, with_exposed_provenance_mut};
 
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 
-/// What new memory holds: no small number, no 0 and no NaN that a test would expect.
+/// The bytes of new memory: no small number, no 0 and no NaN that a test would expect.
 pub(crate) const POISON: u8 = 0xA5;
 
-/// The unit in which access is given.
+/// The unit in which access is changed, in bytes.
 const PAGE: usize = 4096;
 
-/// A stretch of addresses that the host cannot reach, but for the pieces that were opened.
+/// A range of addresses that the host cannot access, except for pieces that were opened.
 #[derive(Debug)]
 pub(super) struct Arena {
     range: Range<usize>,
-    /// Where the next piece may lie.
+    /// The first address that the next piece may have.
     next: usize,
 }
 
 impl Arena {
-    /// Reserves addresses; a machine that limits them gives fewer than are wanted. `None` if it gives hardly any.
+    /// Reserves addresses. A machine that limits them gets a smaller range; `None` if not even 1 MiB is available.
     pub(super) fn reserve(mut wanted: usize) -> Option<Arena> {
         while wanted >= 1 << 20 {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -36,18 +36,18 @@ impl Arena {
         None
     }
 
-    /// Where the stretch begins.
+    /// The first address of the range.
     pub(super) fn start(&self) -> usize {
         self.range.start
     }
 
-    /// Does the address lie in the stretch?
+    /// Is the address in the range?
     pub(super) fn contains(&self, address: usize) -> bool {
         self.range.contains(&address)
     }
 
-    /// A piece of addresses at a multiple of `step`, plus `shift`, with a gap before it. When the end of the stretch is
-    /// reached it starts again: `taken` says where what is in use at an address ends.
+    /// Finds a piece of addresses that begins at a multiple of `step`, plus `shift`, with a gap before it. At the end of the range the
+    /// search starts again from its beginning; `taken` returns the end of the memory in use that overlaps a piece, if any.
     pub(super) fn piece(
         &mut self,
         bytes: usize,
@@ -81,18 +81,18 @@ impl Arena {
     /// Lets the host read and write whole pages.
     pub(super) fn open(&self, pages: Range<usize>) -> bool {
         let start: *mut c_void = with_exposed_provenance_mut(pages.start);
-        // SAFETY: the pages lie in the stretch, which is ours, and nothing refers to them yet.
+        // SAFETY: the pages lie in the range, which this arena owns, and no reference to them exists yet.
         unsafe { mprotect(start, pages.len(), MprotectFlags::READ | MprotectFlags::WRITE) }.is_ok()
     }
 
-    /// Gives the memory of whole pages back and makes them unreachable.
+    /// Returns the memory of whole pages to the system and makes them inaccessible.
     pub(super) fn close(&self, pages: Range<usize>) {
         let start: *mut c_void = with_exposed_provenance_mut(pages.start);
-        // SAFETY: the pages lie in the stretch, which is ours; what they hold is not wanted any more.
+        // SAFETY: the pages lie in the range, which this arena owns, and their contents are no longer needed.
         let emptied = unsafe { madvise(start, pages.len(), Advice::LinuxDontNeed) };
-        // SAFETY: as above. A program that still uses the pages has a defect that this shows.
+        // SAFETY: the pages lie in the range, which this arena owns. A program that still uses them has a defect, which the fault shows.
         let closed = unsafe { mprotect(start, pages.len(), MprotectFlags::empty()) };
-        // A failure leaves memory in use, or reachable: the check is weaker then, and nothing else.
+        // After a failure the memory stays in use or accessible, so the check is weaker, but nothing else depends on it.
         let _ = (emptied, closed);
     }
 }
@@ -100,12 +100,12 @@ impl Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         let start: *mut c_void = with_exposed_provenance_mut(self.range.start);
-        // SAFETY: the stretch was mapped by `reserve`; the owner goes when nothing refers to it.
+        // SAFETY: `reserve` mapped the range, and the arena is dropped only when no reference into it exists.
         let _ = unsafe { munmap(start, self.range.len()) };
     }
 }
 
-/// The pages that hold `range`.
+/// The pages that contain `range`.
 pub(super) fn pages(range: &Range<usize>) -> Range<usize> {
     range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE)
 }

@@ -1,4 +1,4 @@
-//! All memory that is given out, by address.
+//! All allocated memory, by address.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,53 +8,53 @@ use std::sync::Arc;
 use super::allocation::{Allocation, Home, Span};
 use super::arena::{Arena, pages};
 
-/// Addresses that each device has: far more than any test allocates, and a small part of what a process has.
+/// Addresses of each device: far more than any test allocates, and a small part of the address space of a process.
 const DEVICE_ADDRESSES: usize = 1 << 38;
 
 /// Addresses of pinned memory.
 const PINNED_ADDRESSES: usize = 1 << 36;
 
-/// A device address is a multiple of 256 and not of 512: what relies on more than the driver promises shows.
+/// A device address is a multiple of 256 but not of 512, so that code which relies on a larger alignment than the driver promises fails.
 const STEP: usize = 512;
 
 /// See [`STEP`].
 const SHIFT: usize = 256;
 
-/// Why addresses are not those of a live allocation.
+/// Why addresses are not in a live allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// They have been given back; what they were.
+    /// They were freed; the name of the allocation.
     Freed(String),
-    /// They go past the end of an allocation; which.
+    /// They exceed an allocation; its name.
     OutOfBounds(String),
-    /// They are the driver's, but not given out.
+    /// They belong to the driver, but were never allocated.
     NeverGiven,
-    /// They are not the driver's: memory of the host.
+    /// They do not belong to the driver: host memory.
     Host,
 }
 
-/// The memory of all devices, and pinned memory. Who uses it holds a lock.
+/// The memory of all devices, and pinned memory. It is used only under the driver's memory lock.
 #[derive(Debug)]
 pub(crate) struct Heap {
     devices: Vec<Arena>,
     pinned: Arena,
-    /// Where kernels find write-combined memory: as far from the begin as the memory is from that of `pinned`.
+    /// The addresses by which kernels access write-combined memory, at the same offsets as the memory has in `pinned`.
     mapped: Arena,
     live: BTreeMap<usize, Arc<Allocation>>,
-    /// First address → end and name of what has been given back; forgotten when its addresses are given out again.
+    /// First address → end and name of a freed allocation; removed when its addresses are allocated again.
     freed: BTreeMap<usize, (usize, String)>,
     given: u64,
 }
 
 impl Heap {
-    /// No memory given out yet; `None` if the machine has no addresses.
+    /// An empty heap; `None` if the system cannot reserve the addresses.
     pub(crate) fn new(devices: usize) -> Option<Heap> {
         let devices = (0..devices).map(|_| Arena::reserve(DEVICE_ADDRESSES)).collect::<Option<_>>()?;
         let (pinned, mapped) = (Arena::reserve(PINNED_ADDRESSES)?, Arena::reserve(PINNED_ADDRESSES)?);
         Some(Heap { devices, pinned, mapped, live: BTreeMap::new(), freed: BTreeMap::new(), given: 0 })
     }
 
-    /// Gives memory out, with poison in it. `None` if the machine has no more.
+    /// Allocates memory and fills it with poison. `None` if the machine has no more.
     pub(crate) fn allocate(&mut self, home: Home, context: u64, bytes: usize) -> Option<Arc<Allocation>> {
         let live = &self.live;
         let taken = |piece: &Range<usize>| {
@@ -86,14 +86,14 @@ impl Heap {
         Some(new)
     }
 
-    /// Takes back what starts at `address`.
+    /// Removes the allocation that starts at `address`.
     pub(crate) fn free(&mut self, address: usize) -> Option<Arc<Allocation>> {
         let gone = self.live.remove(&address)?;
         self.freed.insert(address, (gone.range.end, gone.to_string()));
         Some(gone)
     }
 
-    /// Makes the addresses of pinned memory that was taken back unreachable; no command uses it any more.
+    /// Makes the addresses of freed pinned memory inaccessible. Call it once no command uses the memory.
     pub(crate) fn close(&self, gone: &Allocation) {
         if gone.home.is_pinned() {
             self.pinned.close(pages(&gone.range));
@@ -125,7 +125,7 @@ impl Heap {
         Err(if ours { Missing::NeverGiven } else { Missing::Host })
     }
 
-    /// The address by which kernels reach what the host has at `address`, of memory of this home.
+    /// The address by which kernels access the host's `address`, for memory of this home.
     pub(crate) fn to_kernels(&self, home: Home, address: usize) -> usize {
         match home {
             Home::Combined(_) => self.mapped.start().wrapping_add(address.wrapping_sub(self.pinned.start())),
@@ -133,19 +133,19 @@ impl Heap {
         }
     }
 
-    /// The address that was given out, for one that a kernel has; `None` if kernels know that memory by another.
+    /// The allocated address for an address of a kernel; `None` if kernels access that memory by another address.
     pub(crate) fn of_kernels(&self, address: usize) -> Option<usize> {
         let mapped = self.mapped.contains(address);
         let given =
             if mapped { self.pinned.start().wrapping_add(address.wrapping_sub(self.mapped.start())) } else { address };
         match self.find(given..given) {
             Ok(span) if matches!(span.allocation.home, Home::Combined(_)) != mapped => None,
-            // What is not there is for who looks for it to tell.
+            // A missing address is left to the caller, which looks it up and reports it.
             Ok(_) | Err(_) => Some(given),
         }
     }
 
-    /// What has been given out and not come back.
+    /// The live allocations.
     pub(crate) fn live(&self) -> impl Iterator<Item = &Arc<Allocation>> {
         self.live.values()
     }
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(given.range.start % 512, 256);
         let span = heap.find(given.range.start + 10..given.range.start + 20).unwrap();
         assert_ne!(span.ptr().addr(), span.range.start);
-        // SAFETY: the byte is one of the allocation's, which is alive.
+        // SAFETY: the byte belongs to the allocation, which is alive.
         assert_eq!(unsafe { span.ptr().read() }, POISON);
     }
 

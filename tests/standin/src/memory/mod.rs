@@ -1,14 +1,13 @@
-//! Memory that the stand-in gives out.
+//! The memory that the stand-in allocates.
 //!
-//! * A *device address* lies in a stretch of the address space that is mapped without any access: a host that follows it
-//!   faults, for sure. The bytes lie elsewhere; commands translate.
-//! * *Pinned memory* is memory of the host, in a stretch of its own. What is given back becomes unreachable again: a host
-//!   that goes on using it faults as well.
-//! * Kernels reach *write-combined* pinned memory by another address than the host, as a driver may have it: in a stretch of
-//!   its own, without any access.
-//! * An address is not given out a second time before the stretch is used up, so that a use after free is told from the
-//!   use of what came after it.
-//! * New memory holds [`POISON`], as a driver promises nothing.
+//! * A *device address* lies in a range of the address space that is mapped without any access, so a host that dereferences it always
+//!   faults. The bytes are elsewhere; commands translate the address.
+//! * *Pinned memory* is host memory, in its own range. Freed memory becomes inaccessible again, so a host that goes on using it faults too.
+//! * Kernels access *write-combined* pinned memory by another address than the host, as a driver may choose: in its own range, without any
+//!   access.
+//! * An address is not allocated a second time before the range is used up, so that a use after free is distinguished from a use of the
+//!   next allocation.
+//! * New memory holds [`POISON`], since a driver does not promise any contents.
 
 mod allocation;
 mod arena;

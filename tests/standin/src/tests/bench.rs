@@ -7,11 +7,11 @@ use crate::Out;
 use crate::api::{context, copy, event, init, launch, memory, module, own, set, stream};
 use crate::code::Code;
 
-/// Makes a driver call of a test; its result as `Result`.
+/// Makes a driver call and turns its result into a `Result`.
 macro_rules! call {
     ($($function:ident)::+ ($($argument:expr),* $(,)?)) => {{
-        // SAFETY: every pointer that a test gives is to a place of its own, of the right type; handles and addresses of
-        // devices may be anything.
+        // SAFETY: every pointer that a test passes is to a place of its own, of the right type; handles and device addresses may have any
+        // value.
         let result = unsafe { $($function)::+($($argument),*) };
         if result == 0 { Ok(()) } else { Err($crate::code::Code(result)) }
     }};
@@ -20,7 +20,7 @@ pub(super) use call;
 
 pub(super) type Result<T = ()> = std::result::Result<T, Code>;
 
-/// The driver, alone for one test.
+/// The driver, for one test at a time.
 pub(super) struct Bench {
     context: usize,
     _alone: MutexGuard<'static, ()>,
@@ -42,7 +42,7 @@ impl Bench {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let text = CString::new(settings).unwrap();
-        // SAFETY: the text is a C string, and tests take turns.
+        // SAFETY: the text is a C string, and the lock above lets only one test use the driver.
         assert_eq!(unsafe { own::standin_set_up(text.as_ptr()) }, 0);
         Bench { context: 0, _alone: alone }
     }
@@ -99,7 +99,7 @@ impl Bench {
         self.pinned_with(bytes, 0)
     }
 
-    /// Memory that the host writes past its caches.
+    /// Write-combined memory.
     pub(super) fn write_combined(&self, bytes: usize) -> *mut u8 {
         self.pinned_with(bytes, 4)
     }
@@ -126,7 +126,7 @@ impl Bench {
         call!(set::cuMemsetD8Async(target, value, bytes, stream))
     }
 
-    /// The bytes of memory of a device, once all on the stream is over.
+    /// The bytes of device memory, after all commands of the stream have passed.
     pub(super) fn read(&self, source: u64, bytes: usize, stream: usize) -> Vec<u8> {
         let pinned = self.pinned(bytes);
         self.to_host(pinned, source, bytes, stream).unwrap();
@@ -134,16 +134,16 @@ impl Bench {
         look(pinned, bytes)
     }
 
-    /// Memory of a device that holds these bytes.
+    /// Device memory that holds these bytes.
     pub(super) fn written(&self, bytes: &[u8], stream: usize) -> u64 {
         let (pinned, device) = (self.pinned(bytes.len()), self.device(bytes.len()));
-        // SAFETY: the pinned memory is as long, and nothing else knows it.
+        // SAFETY: the pinned memory has this length, and no other code uses it yet.
         unsafe { pinned.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         self.to_device(device, pinned, bytes.len(), stream).unwrap();
         device
     }
 
-    /// A module with these kernels in it.
+    /// Loads a module with these kernels.
     pub(super) fn module(&self, kernels: &[&str]) -> Result<usize> {
         let entries: String = kernels.iter().map(|name| format!(".visible .entry {name}(\n)\n{{ ret; }}\n")).collect();
         self.load(&format!(".version 7.0\n.target sm_52\n.address_size 64\n{entries}"))
@@ -176,25 +176,25 @@ impl Bench {
         assert_eq!(unsafe { own::standin_fault(text.as_ptr()) }, 0);
     }
 
-    /// What is alive, one a line.
+    /// The objects that are alive, one a line.
     pub(super) fn leaks(&self) -> Vec<String> {
         let mut text = vec![0; 4096];
-        // SAFETY: the place has this much room.
+        // SAFETY: the buffer has this much room.
         let bytes = unsafe { own::standin_leaks(text.as_mut_ptr(), text.len()) };
         String::from_utf8(text[..bytes].to_vec()).unwrap().lines().map(str::to_owned).collect()
     }
 
-    /// Findings since the last time.
+    /// Findings since the last call.
     pub(super) fn findings(&self) -> Vec<String> {
         let mut text = vec![0; 1 << 20];
-        // SAFETY: the place has this much room.
+        // SAFETY: the buffer has this much room.
         let bytes = unsafe { own::standin_findings(text.as_mut_ptr(), text.len()) };
         text.truncate(bytes);
         let text = String::from_utf8(text).unwrap();
         text.lines().map(str::to_owned).collect()
     }
 
-    /// The one finding since the last time; it is of this kind.
+    /// The only finding since the last call, which must be of this kind.
     #[track_caller]
     pub(super) fn found(&self, kind: &str) -> String {
         let findings = self.findings();
@@ -213,8 +213,8 @@ impl Drop for Bench {
     }
 }
 
-/// What bytes of the host hold.
+/// The bytes of host memory.
 pub(super) fn look(place: *const u8, bytes: usize) -> Vec<u8> {
-    // SAFETY: a test looks at pinned memory that is alive, and only while no command writes it or to see that none has.
+    // SAFETY: a test reads pinned memory that is alive, and only while no command writes it, or to check that none has written it.
     unsafe { std::slice::from_raw_parts(place, bytes) }.to_vec()
 }

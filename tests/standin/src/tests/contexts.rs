@@ -1,4 +1,4 @@
-//! Which context is current, and what is left when one goes.
+//! The current context, and the objects that are left when a context is destroyed.
 
 use super::bench::{Bench, call};
 use crate::Out;
@@ -19,7 +19,7 @@ fn a_call_without_a_context_is_a_finding() {
     let mut popped = 0;
     assert_eq!(call!(context::cuCtxPopCurrent_v2(Out::to(&mut popped))), Err(Code::INVALID_CONTEXT));
     bench.found("no current context");
-    // Looking needs none.
+    // A query needs no current context.
     assert_eq!(call!(stream::cuStreamQuery(stream)), Ok(()));
     call!(context::cuCtxPushCurrent_v2(bench.context())).unwrap();
     assert_eq!(bench.synchronize(stream), Ok(()));
@@ -48,12 +48,12 @@ fn handles_stay_in_their_context() {
     let far = bench.stream();
     assert_eq!(call!(event::cuEventRecord(event, far)), Err(Code::INVALID_HANDLE));
     bench.found("wrong context");
-    // A wait goes across.
+    // A stream can wait for an event of another context.
     call!(context::cuCtxSetCurrent(bench.context())).unwrap();
     call!(event::cuEventRecord(event, stream)).unwrap();
     call!(context::cuCtxSetCurrent(there)).unwrap();
     assert_eq!(bench.wait(far, event), Ok(()));
-    // The source lies on the other device than its context says.
+    // The source is on another device than its context says.
     let peer = bench.device(4);
     assert_eq!(call!(copy::cuMemcpyPeerAsync(peer, there, device, there, 4, far)), Err(Code::INVALID_VALUE));
     bench.found("wrong context");
@@ -72,7 +72,7 @@ fn what_is_alive_is_told_and_is_a_leak_when_its_context_goes() {
     let findings = bench.findings();
     assert!(findings.len() == 4 && findings.iter().all(|finding| finding.starts_with("leak: ")), "{findings:#?}");
     assert_eq!(bench.leaks(), [""; 0]);
-    // The context and all in it are gone, also for the thread that still has it current.
+    // The context and everything in it are destroyed, also for the thread on which it is still current.
     assert_eq!(bench.new_device(4), Err(Code::CONTEXT_IS_DESTROYED));
     bench.found("use of a destroyed handle");
     assert_eq!(call!(stream::cuStreamQuery(stream)), Err(Code::INVALID_HANDLE));

@@ -1,4 +1,4 @@
-//! Faults on demand, and what comes after them.
+//! Faults on demand, and the state after them.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -52,13 +52,13 @@ fn an_illegal_kernel_ends_its_context_and_no_other() {
     assert_eq!(bench.free(device), ended);
     assert_eq!(bench.launch(function, stream, &0u64), ended);
     assert_eq!(call!(context::cuCtxSynchronize()), ended);
-    // The other device goes on, and the context itself can be current and be released.
+    // The other device goes on working; the ended context can still be made current and be released.
     let there = bench.retain(1).unwrap();
     call!(context::cuCtxPushCurrent_v2(there)).unwrap();
     let other = bench.stream();
     assert_eq!(bench.synchronize(other), Ok(()));
     call!(context::cuDevicePrimaryCtxRelease_v2(0)).unwrap();
-    // Nothing could be given back: that is no leak. A new context works.
+    // Nothing could be freed in the ended context, so there is no leak. A new context works.
     call!(context::cuCtxSetCurrent(bench.retain(0).unwrap())).unwrap();
     let stream = bench.stream();
     assert_eq!(bench.synchronize(stream), Ok(()));
@@ -82,7 +82,7 @@ fn an_illegal_kernel_lets_nobody_wait_for_ever() {
 }
 
 unsafe extern "C" fn counts(data: *mut c_void) {
-    // SAFETY: the test gives a counter that it keeps until the stream is over.
+    // SAFETY: the test passes a counter that it keeps alive until the stream has passed.
     unsafe { &*data.cast::<AtomicU32>() }.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -97,7 +97,7 @@ fn nothing_more_runs_in_a_context_that_has_ended() {
     call!(launch::cuLaunchHostFunc(stream, Some(counts), data)).unwrap();
     bench.hold(false);
     assert_eq!(bench.synchronize(stream), Err(Code::ILLEGAL_ADDRESS));
-    // The device has gone through what it had all the same: its end is waited for.
+    // The queued command still ran: releasing the context waits for it.
     call!(context::cuDevicePrimaryCtxRelease_v2(0)).unwrap();
     assert_eq!(calls.load(Ordering::Relaxed), 1);
 }

@@ -1,4 +1,4 @@
-//! Handles that mean nothing, and getting ready.
+//! Invalid handles, and initialisation.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -25,7 +25,7 @@ fn what_is_destroyed_is_not_used_again() {
     bench.found("use of a destroyed handle");
     assert_eq!(call!(stream::cuStreamDestroy_v2(stream)), Err(Code::INVALID_HANDLE));
     bench.found("use of a destroyed handle");
-    // A new one does not bring the old back.
+    // A new handle does not make the old one valid again.
     let _new = (bench.stream(), bench.event());
     assert_eq!(call!(event::cuEventRecord(event, other)), Err(Code::INVALID_HANDLE));
     bench.found("use of a destroyed handle");
@@ -100,7 +100,7 @@ fn nothing_works_before_the_driver_is_ready() {
     call!(device::cuDeviceGetCount(Out::to(&mut count))).unwrap();
     assert_eq!(count, 1);
     drop(bench);
-    // Set up anew, it is ready: the process has called `cuInit`.
+    // The new driver is ready, because the process has called `cuInit`.
     let bench = Bench::raw("devices=3");
     call!(device::cuDeviceGetCount(Out::to(&mut count))).unwrap();
     assert_eq!(count, 3);
@@ -137,10 +137,10 @@ fn errors_have_names_and_calls_have_addresses() {
     let _bench = Bench::raw("");
     let mut text: *const c_char = std::ptr::null();
     call!(init::cuGetErrorName(700, Out::to(&mut text))).unwrap();
-    // SAFETY: the driver gives a string that lives for ever.
+    // SAFETY: the driver returns a static C string.
     assert_eq!(unsafe { CStr::from_ptr(text) }, c"CUDA_ERROR_ILLEGAL_ADDRESS");
     call!(init::cuGetErrorString(700, Out::to(&mut text))).unwrap();
-    // SAFETY: as above.
+    // SAFETY: the driver returns a static C string.
     assert_eq!(unsafe { CStr::from_ptr(text) }, c"an illegal memory access was encountered");
     assert_eq!(call!(init::cuGetErrorName(12345, Out::to(&mut text))), Err(Code::INVALID_VALUE));
     let mut address = std::ptr::null();

@@ -1,4 +1,4 @@
-//! Kernels by name, over memory of the device.
+//! Kernels, found by name, over device memory.
 
 use streamvm_ep::cuda::abi::{Arguments, Status, View};
 use streamvm_ep::{Element, MAX_RANK};
@@ -21,7 +21,7 @@ pub(super) fn arguments(views: &[(u64, &[i64])], shape: &[i64], inner: &[i64]) -
         rank: shape.len() as u32,
         inner_rank: inner.len() as u32,
         elements: shape.iter().product::<i64>() as u64,
-        // Of a reduction; matmul has three.
+        // For a reduction; a matmul has three inner axes.
         inner_elements: if inner.len() == 1 { inner[0] as u64 } else { 0 },
         value: 0,
         counter: 0,
@@ -33,12 +33,12 @@ pub(super) fn arguments(views: &[(u64, &[i64])], shape: &[i64], inner: &[i64]) -
     }
 }
 
-/// Memory of the device that holds these numbers.
+/// Device memory that holds these numbers.
 fn given<T: Element>(bench: &Bench, stream: usize, numbers: &[T]) -> u64 {
     bench.written(T::as_bytes(numbers), stream)
 }
 
-/// What a kernel makes of its arguments, as bytes of the output at `output`.
+/// Runs a kernel and returns the bytes of its output at `output`.
 fn ran(bench: &Bench, stream: usize, name: &str, arguments: &Arguments, output: u64, bytes: usize) -> Vec<u8> {
     let function = bench.function(bench.module(&[name]).unwrap(), name).unwrap();
     bench.launch(function, stream, arguments).unwrap();
@@ -87,7 +87,7 @@ fn what_cannot_be_computed_is_told_in_the_status() {
     let division = arguments(&[(x, &[1]), (y, &[1]), (out, &[1])], &[3], &[]);
     let told = Arguments { status, ..division };
     assert_eq!(ran(&bench, stream, "sv_div_i32", &told, status, 16), i64::as_bytes(&[1, 0]));
-    // A later one that fails further on does not replace it.
+    // A later kernel that fails at a later element does not replace the status.
     let later = Arguments { status, ..arguments(&[(x, &[0]), (y + 8, &[0]), (out, &[1])], &[3], &[]) };
     let earlier = ran(&bench, stream, "sv_div_i32", &later, status, 16);
     assert_eq!(earlier, i64::as_bytes(&[0, 0]), "the first element of all divides by zero here");
@@ -98,7 +98,7 @@ fn what_cannot_be_computed_is_told_in_the_status() {
     assert_eq!(size_of::<Status>(), 16);
 }
 
-/// Launches `sv_neg_f32` with these arguments; its context ends with `code`.
+/// Launches `sv_neg_f32` with these arguments, which must end its context with `code`.
 fn breaks(bench: &Bench, arguments: &Arguments, kind: &str, code: Code) {
     let stream = bench.stream();
     let function = bench.function(bench.module(&["sv_neg_f32"]).unwrap(), "sv_neg_f32").unwrap();
@@ -141,7 +141,7 @@ fn operands_that_overlap_are_found_when_the_kernel_runs() {
     let bench = Bench::new("unwritten=0");
     let (stream, x) = (bench.stream(), bench.device(16));
     let function = bench.function(bench.module(&["sv_neg_f32"]).unwrap(), "sv_neg_f32").unwrap();
-    // In place is allowed.
+    // An output in place of the input is allowed.
     bench.launch(function, stream, &arguments(&[(x, &[1]), (x, &[1])], &[3], &[])).unwrap();
     assert_eq!(bench.synchronize(stream), Ok(()));
     bench.launch(function, stream, &arguments(&[(x, &[1]), (x + 4, &[1])], &[3], &[])).unwrap();

@@ -1,4 +1,4 @@
-//! Memory that is not what a call takes it for.
+//! Memory that is of another kind or state than a call requires.
 
 use super::bench::{Bench, call, look};
 use crate::Out;
@@ -22,7 +22,7 @@ fn copies_move_bytes_between_all_memories() {
     call!(copy::cuMemcpyAsync(again.addr() as u64, pinned.addr() as u64, 3, stream)).unwrap();
     bench.synchronize(stream).unwrap();
     assert_eq!((look(pinned, 4), look(again, 4)), (vec![2, 3, 4, POISON], vec![2, 3, 4, POISON]));
-    // Nothing to do is nothing to check.
+    // A copy of 0 bytes is not checked.
     assert_eq!(bench.to_device(1, std::ptr::null(), 0, stream), Ok(()));
 }
 
@@ -116,7 +116,7 @@ fn kernels_know_write_combined_memory_by_an_address_of_their_own() {
     };
     assert_eq!(told(plain), plain.addr() as u64);
     assert_ne!(told(combined), combined.addr() as u64);
-    // SAFETY: there are four bytes, and nothing else knows them.
+    // SAFETY: the memory has four bytes, and no other code uses it.
     unsafe { combined.copy_from_nonoverlapping([1u8, 2, 3, 4].as_ptr(), 4) };
     let module = bench.module(&["sv_copy_1"]).unwrap();
     let function = bench.function(module, "sv_copy_1").unwrap();
@@ -127,7 +127,7 @@ fn kernels_know_write_combined_memory_by_an_address_of_their_own() {
     };
     copied(told(combined)).unwrap();
     assert_eq!(bench.read(target, 4, stream), [1, 2, 3, 4]);
-    // By the host's address it is nobody's.
+    // For kernels, the host's address of this memory belongs to no allocation.
     assert_eq!(copied(combined.addr() as u64), Err(Code::ILLEGAL_ADDRESS));
     let finding = bench.found("wrong kind of memory");
     assert!(finding.contains("sv_copy_1 on cuda:0: operand 0"), "{finding}");
@@ -205,19 +205,19 @@ fn the_host_cannot_follow_an_address_of_a_device_nor_of_freed_pinned_memory() {
     assert!(dies_of_reading(stream), "a handle is no address");
 }
 
-/// Does a process that reads the byte at this address die of it?
+/// Does reading the byte at this address kill a process?
 fn dies_of_reading(address: usize) -> bool {
-    // SAFETY: the child reads a byte and exits: it takes no lock and allocates nothing.
+    // SAFETY: the child only reads a byte and exits: it takes no lock and allocates nothing.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let byte: *const u8 = std::ptr::with_exposed_provenance(address);
-        // SAFETY: whether this can be read is what is asked; the process exists for nothing else.
+        // SAFETY: the read may fault, which is the purpose of the child process and affects no other process.
         let read = unsafe { byte.read_volatile() };
-        // SAFETY: ends the child, with the byte so that the read is not in vain.
+        // SAFETY: ends the child; the exit status depends on the byte, so that the compiler keeps the read.
         unsafe { libc::_exit(i32::from(read == 0)) };
     }
     let mut status = 0;
-    // SAFETY: the child is this process's, and nobody else waits for it.
+    // SAFETY: the child belongs to this process, and no other code waits for it.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV
 }

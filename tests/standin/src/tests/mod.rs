@@ -1,4 +1,4 @@
-//! The driver through its exported functions, in this process: each check, provoked.
+//! Tests of the driver through its exported functions, within this process: each provokes a check.
 
 mod bench;
 mod contexts;

@@ -1,4 +1,4 @@
-//! Accesses that nothing orders.
+//! Unordered accesses.
 
 use super::bench::{Bench, call};
 use crate::api::{copy, event, stream};
@@ -25,7 +25,7 @@ fn a_wait_orders_what_comes_behind_it() {
     bench.wait(two, event).unwrap();
     bench.set(device, 2, 4, two).unwrap();
     assert_eq!(bench.findings(), [""; 0]);
-    // What comes behind the record is not part of it, and the other stream has waited for nothing.
+    // A command behind the record is not part of it, and the other stream has waited for nothing.
     bench.set(device, 3, 4, one).unwrap();
     bench.found("conflict");
 }
@@ -125,7 +125,7 @@ fn the_host_leaves_the_source_of_a_queued_copy_alone() {
     let (stream, device, pinned) = (bench.stream(), bench.device(4), bench.pinned(4));
     bench.hold(true);
     bench.to_device(device, pinned, 4, stream).unwrap();
-    // SAFETY: the copy is held; that the write comes too early is what the test wants to be told.
+    // SAFETY: the copy is held back. The write comes too early, which the test wants to be reported.
     unsafe { pinned.write(7) };
     bench.hold(false);
     bench.synchronize(stream).unwrap();

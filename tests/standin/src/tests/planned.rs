@@ -1,4 +1,4 @@
-//! What streamvm plans is what the stand-in reads back: each call gives what it gives on the CPU.
+//! Launches that streamvm plans and the stand-in decodes: each must give the same result as on the CPU.
 
 use streamvm_ep::cuda::{Launch, plan, plan_copy, plan_fill};
 use streamvm_ep::{
@@ -22,13 +22,13 @@ fn dense(dims: &[usize]) -> Layout {
     Layout::contiguous(Shape::new(dims).unwrap())
 }
 
-/// Small numbers of every sign, none of them 0, so that any op takes them.
+/// A tensor of small numbers of both signs, none of them 0, so that every op accepts them.
 fn tensor(dtype: DType, layout: Layout) -> Tensor {
     let numbers = (0..ROOM as i64 / 8).map(|at| [3, 1, 2, 5, 1, 4][at as usize % 6]);
     let bytes = match (dtype.is_float(), dtype.size()) {
         (true, 4) => f32::as_bytes(&numbers.map(|number| number as f32 - 2.5).collect::<Vec<_>>()).to_vec(),
         (true, 8) => f64::as_bytes(&numbers.map(|number| number as f64 - 2.5).collect::<Vec<_>>()).to_vec(),
-        // Bits of halves: neither 0 nor infinite.
+        // Bits of half-precision numbers that are neither 0 nor infinite.
         (true, _) => numbers.flat_map(|number| if number & 1 == 0 { [0, 0x3C] } else { [0, 0x40] }).collect(),
         (false, 4) => i32::as_bytes(&numbers.map(|number| number as i32).collect::<Vec<_>>()).to_vec(),
         (false, 8) => i64::as_bytes(&numbers.collect::<Vec<_>>()).to_vec(),
@@ -40,7 +40,7 @@ fn tensor(dtype: DType, layout: Layout) -> Tensor {
     Tensor { bytes: padded, dtype, layout }
 }
 
-/// What the call leaves in each storage: on the CPU, and on the device.
+/// The bytes of each storage after the call: on the CPU, and on the device.
 fn both(
     bench: &Bench,
     tensors: &mut [Tensor],
@@ -53,7 +53,7 @@ fn both(
     let operands = |bases: &[*mut u8]| -> Vec<Operand> {
         let one = |(at, (tensor, &base)): (usize, (&Tensor, &*mut u8))| {
             let access = if at == outputs { Access::Write } else { Access::Read };
-            // SAFETY: each view lies within its storage; addresses of the device are looked at and not followed.
+            // SAFETY: each view lies within its storage; device addresses are never dereferenced.
             unsafe { Operand::new(base, tensor.dtype, tensor.layout, access) }
         };
         tensors.iter().zip(bases).enumerate().map(one).collect()
@@ -125,7 +125,7 @@ fn reductions_over_any_axes() {
             op(&bench, of, DType::I32, &[all], output, over);
             op(&bench, of, DType::F32, &[all.permute(&[0, 1, 2]).unwrap()], output, over);
         }
-        // Over nothing but an axis of size 1, which the plan drops.
+        // A reduction over one axis of size 1, which the plan drops.
         op(&bench, of, DType::I32, &[dense(&[3, 1])], dense(&[3]), Params::over(Axes::new(&[1]).unwrap()));
     }
     let first = Params::over(Axes::new(&[1]).unwrap());

@@ -1,4 +1,4 @@
-//! When commands run, and what the host learns of it.
+//! When commands run, and when the host observes it.
 
 use std::ffi::c_void;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -19,7 +19,7 @@ fn a_command_runs_later_than_its_call_and_in_order() {
     bench.set(device, 2, 2, stream).unwrap();
     bench.to_host(pinned, device, 4, stream).unwrap();
     let event = bench.recorded(stream);
-    // However long it has for it.
+    // It stays pending for any length of time.
     for _ in 0..1000 {
         std::thread::yield_now();
         assert_eq!(call!(stream::cuStreamQuery(stream)), Err(Code::NOT_READY));
@@ -44,20 +44,20 @@ fn an_event_without_a_record_has_passed_and_a_wait_for_it_is_a_finding() {
     assert_eq!(bench.wait(stream, event), Ok(()));
 }
 
-/// A host function that says that it runs, and waits until it may go on.
+/// Data of a host function that reports that it runs, and then waits until the test releases it.
 struct Pause {
     entered: Sender<()>,
     go_on: Receiver<()>,
 }
 
 unsafe extern "C" fn pause(data: *mut c_void) {
-    // SAFETY: the test gives a `Pause` that it keeps until the function has run, and no two functions the same.
+    // SAFETY: the test passes a `Pause` that it keeps until the function has run, and passes no `Pause` twice.
     let pause = unsafe { &*data.cast::<Pause>() };
     pause.entered.send(()).unwrap();
     pause.go_on.recv().unwrap();
 }
 
-/// Lets a stream pause; gives what keeps the pause, what tells of it and what ends it.
+/// Makes a stream pause. Returns the `Pause` to keep, the receiver of its start, and the sender that ends it.
 fn paused(stream: usize) -> (Box<Pause>, Receiver<()>, Sender<()>) {
     let ((entered, has_entered), (release, go_on)) = (channel(), channel());
     let mut kept = Box::new(Pause { entered, go_on });

@@ -1,0 +1,127 @@
+//! Checks a whole script before any statement runs.
+//!
+//! The checker emits every statement once, on tensors without values, into a list that it drops: whatever the builder would
+//! refuse at run time is refused now. The body of a `repeat` is checked once, which is enough because a name must keep its dtype,
+//! shape and place over the rounds.
+//!
+//! The checker counts the same streams as an engine: those of the instructions, those that staging adds for copies between the
+//! host and a device that does not reach its memory, and the one that reads values back.
+
+use std::collections::HashSet;
+
+use crate::base::engine::{Capabilities, InstructionList, MAX_STREAMS, StreamKey};
+use crate::emit::devices::Devices;
+use crate::emit::{Emitter, HeadersOnly, READ_BACK, Wanted};
+use crate::syntax::ast::{Block, Statement, StatementKind};
+use crate::syntax::diagnostic::Diagnostic;
+use crate::syntax::source::Source;
+
+/// Checks a script.
+///
+/// # Errors
+/// A message for every wrong statement. A statement that is wrong only because it uses a name of a wrong `let` gets none.
+pub fn check(source: &Source, script: &Block, devices: &Devices) -> Result<(), Vec<Diagnostic>> {
+    let emitter = Emitter::new(source, devices, HeadersOnly::with_elements());
+    let mut checker = Checker { emitter, streams: HashSet::new(), errors: Vec::new() };
+    checker.block(script, true);
+    if checker.errors.is_empty() { Ok(()) } else { Err(checker.errors) }
+}
+
+struct Checker<'a> {
+    emitter: Emitter<'a>,
+    /// The streams found so far, at most one more than an engine may have.
+    streams: HashSet<StreamKey>,
+    errors: Vec<Diagnostic>,
+}
+
+impl Checker<'_> {
+    fn block(&mut self, block: &Block, top: bool) {
+        for statement in block {
+            self.statement(statement, top);
+            // Only the types and streams matter to a check, so the list is dropped: the instructions of a long script would cost memory.
+            let list = self.emitter.take_list();
+            self.count_streams(list, statement);
+        }
+    }
+
+    /// Notes the streams of the instructions that a statement has emitted. The first stream over the limit is reported, once.
+    fn count_streams(&mut self, mut list: InstructionList, statement: &Statement) {
+        let staged = list.staged(&Capabilities::standard(), usize::MAX);
+        let list = staged.map_or(list, |staged| staged.list);
+        for key in list.instructions().iter().map(|instruction| instruction.stream) {
+            self.note_stream(key, statement);
+        }
+    }
+
+    fn note_stream(&mut self, key: StreamKey, statement: &Statement) {
+        if self.streams.len() > MAX_STREAMS || !self.streams.insert(key) || self.streams.len() <= MAX_STREAMS {
+            return;
+        }
+        self.errors.push(
+            Diagnostic::new(
+                statement.span,
+                format!("this is the first statement on {key}, and an engine has at most {MAX_STREAMS} streams"),
+            )
+            .with_help("use fewer lanes, or fewer devices"),
+        );
+    }
+
+    fn statement(&mut self, statement: &Statement, top: bool) {
+        match &statement.kind {
+            StatementKind::Device { name, .. } if !top => self.errors.push(
+                Diagnostic::new(name.span, "a device is named outside of blocks")
+                    .with_help("move this line in front of the block"),
+            ),
+            StatementKind::Repeat { body, .. } => self.repeat(body),
+            StatementKind::Time { body, .. } => self.block(body, false),
+            StatementKind::Save { path, .. } if !path.value.ends_with(".npy") => {
+                self.errors.push(Diagnostic::new(path.span, "only .npy files can be saved, expected a name with .npy"));
+            }
+            _ => match self.emitter.statement(statement) {
+                Ok(Wanted::Nothing) => {}
+                Ok(Wanted::One(_) | Wanted::Two(..)) => self.note_stream(READ_BACK, statement),
+                Err(error) => {
+                    // One message per mistake: the name of a wrong `let` is marked as poisoned, so that its uses are not reported as
+                    // unknown names.
+                    if !error.echo {
+                        self.errors.push(error);
+                    }
+                    if let StatementKind::Let { name, .. } = &statement.kind {
+                        self.emitter.poison(name);
+                    }
+                }
+            },
+        }
+    }
+
+    fn repeat(&mut self, body: &Block) {
+        let before = self.emitter.names().clone();
+        let errors = self.errors.len();
+        self.block(body, false);
+        if self.errors.len() > errors {
+            return; // what the names stand for is not certain
+        }
+        for (name, old) in &before {
+            let Some(new) = self.emitter.names().get(name) else { continue };
+            let same = old.tensor.dtype() == new.tensor.dtype()
+                && old.tensor.shape() == new.tensor.shape()
+                && old.tensor.place() == new.tensor.place();
+            if !same {
+                let what = |tensor: &crate::base::engine::Tensor| {
+                    format!("{}{} on {}", tensor.dtype(), tensor.shape(), tensor.place())
+                };
+                self.errors.push(
+                    Diagnostic::new(
+                        new.span,
+                        format!(
+                            "`{name}` is {} in the first round of this `repeat` and would be {} in the second",
+                            what(&old.tensor),
+                            what(&new.tensor)
+                        ),
+                    )
+                    .with_help("a name keeps its dtype, shape and place over the rounds: use another name"),
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `streamvm check`: the instruction list of a whole script, with the waits and records that order needs.
+//!
+//! Nothing runs and no device is touched; only the headers of files are read. A `repeat` is unrolled up to a limit, because its
+//! rounds are ordered against each other like other instructions.
+
+use crate::base::engine::{InstructionList, PlanOptions, SyncCounts, plan as plan_list};
+use crate::emit::devices::Devices;
+use crate::emit::{Emitter, HeadersOnly};
+use crate::syntax::ast::{Block, StatementKind};
+use crate::syntax::diagnostic::Diagnostic;
+use crate::syntax::source::{Source, Span};
+
+/// Another round of a `repeat` is planned only while the list has fewer instructions than this: enough rounds to see what they
+/// have in common, in a list that a person can still read.
+pub const MAX_UNROLLED: usize = 1000;
+
+/// The planned instruction list of a script.
+#[derive(Debug)]
+pub struct Plan {
+    /// The list, with its waits and records.
+    pub list: InstructionList,
+    /// Counts per stream, in order of first use.
+    pub counts: Vec<SyncCounts>,
+    /// What the plan leaves out: a place in the script, and a sentence about it.
+    pub notes: Vec<(Span, String)>,
+}
+
+/// Plans a script that [`check`](crate::analysis::check::check) has accepted.
+///
+/// # Errors
+/// The message of the builder, if it refuses an instruction of a later round of a `repeat` although it took the first round.
+pub fn plan(source: &Source, script: &Block, devices: &Devices) -> Result<Plan, Diagnostic> {
+    let mut planner = Planner { emitter: Emitter::new(source, devices, HeadersOnly::default()), notes: Vec::new() };
+    planner.block(script)?;
+    let list = planner.emitter.take_list();
+    let planned = plan_list(list, &PlanOptions::default())
+        .map_err(|error| Diagnostic::new(Span::default(), format!("the list cannot be planned: {error}")))?;
+    Ok(Plan { list: planned.list, counts: planned.counts, notes: planner.notes })
+}
+
+struct Planner<'a> {
+    emitter: Emitter<'a>,
+    notes: Vec<(Span, String)>,
+}
+
+impl Planner<'_> {
+    fn block(&mut self, block: &Block) -> Result<(), Diagnostic> {
+        for statement in block {
+            match &statement.kind {
+                StatementKind::Repeat { count, body } => self.repeat(*count, body, statement.span)?,
+                StatementKind::Time { body, .. } => self.block(body)?,
+                _ => {
+                    self.emitter.statement(statement)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn repeat(&mut self, count: u64, body: &Block, span: Span) -> Result<(), Diagnostic> {
+        for round in 0..count {
+            let before = self.emitter.list().len();
+            if round > 0 && before >= MAX_UNROLLED {
+                // Every round of an outer `repeat` reaches its inner `repeat` again: note the inner one only once.
+                if self.notes.iter().all(|(noted, _)| *noted != span) {
+                    self.notes.push((span, format!("{round} of {count} rounds are planned")));
+                }
+                return Ok(());
+            }
+            self.block(body)?;
+            if self.emitter.list().len() == before {
+                return Ok(()); // rounds that add nothing now add nothing later
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,43 @@
+//! Makes text safe to print: escapes control characters, so that a file cannot send an escape sequence to the terminal.
+
+use std::borrow::Cow;
+
+/// Longest text of a message, in characters; only text from a script or a file reaches this length.
+const LONGEST_MESSAGE: usize = 1000;
+
+/// Escapes control characters and cuts the text at `LONGEST_MESSAGE` characters; a tab becomes a space.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let cut = if text.len() > LONGEST_MESSAGE { text.char_indices().nth(LONGEST_MESSAGE) } else { None };
+    let (text, dots) = cut.map_or((text, ""), |(at, _)| (&text[..at], "..."));
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars().map(|c| if c == '\t' { ' ' } else { c }) {
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out + dots
+}
+
+/// Escapes control characters, except for ends of lines and tabs, which stay as they are.
+#[must_use]
+pub fn without_controls(text: &str) -> Cow<'_, str> {
+    let escaped = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !text.contains(escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if escaped(c) { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(printable("a\u{1b}[31m\tb\nc\u{9b}"), "a\\u{1b}[31m b\\nc\\u{9b}");
+        assert_eq!(without_controls("a\u{1b}[31m\tb\nc\r"), "a\\u{1b}[31m\tb\nc\\r");
+    }
+}

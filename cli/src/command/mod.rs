@@ -1,0 +1,286 @@
+//! Subcommands of `streamvm`: over scripts, traces and devices, with their outputs and exit codes.
+//!
+//! Layer: uses all other folders except `values`; is used by the binary.
+//!
+//! Main types: [`run_script`], [`check_script`], [`list_devices`] and [`verify_trace`](verify::verify_trace) do the work of one
+//! subcommand each; [`ScriptOptions`] are the options of the subcommands over scripts, and [`Exit`] is how the command ended.
+//!
+//! No function here prints by itself: results go to the writer given for stdout, messages to the writer given for stderr, so that
+//! the binary and the tests run the same code.
+
+mod exit;
+mod outputs;
+pub mod report;
+mod script_options;
+pub mod verify;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+pub use exit::{Exit, written};
+pub use script_options::ScriptOptions;
+
+use crate::analysis::aliases::{check_options, check_saves};
+use crate::analysis::check::check;
+use crate::analysis::plan::{Plan, plan};
+use crate::base::engine::{DeviceId, DeviceKind, Mode, VmBuilder};
+use crate::base::printable::printable;
+use crate::command::outputs::{Outputs, cannot_dump};
+use crate::command::report::{StreamRow, device_table, devices_json, stream_table};
+use crate::emit::devices::{Available, Devices};
+use crate::execute::engine_options::EngineOptions;
+use crate::execute::races;
+use crate::execute::run::{Dump, Engine, Stop, run};
+use crate::syntax::ast::Block;
+use crate::syntax::diagnostic::{Diagnostic, render_all};
+use crate::syntax::lexer::{TokenKind, tokenize};
+use crate::syntax::parser::parse;
+use crate::syntax::source::{ReadError, Source, Span};
+
+/// Reads, parses and checks a script and resolves its devices, for both subcommands over scripts.
+fn prepare(
+    options: &ScriptOptions,
+    engine: &EngineOptions,
+    planning: bool,
+    err: &mut dyn Write,
+) -> io::Result<Option<(Source, Block, Devices)>> {
+    let source = match Source::read(&options.file) {
+        Ok(source) => source,
+        Err(ReadError::File(message)) => {
+            writeln!(err, "{message}")?;
+            return Ok(None);
+        }
+        Err(ReadError::Text(failure)) => {
+            let (source, diagnostic) = *failure;
+            write!(err, "{}", diagnostic.render(&source))?;
+            return Ok(None);
+        }
+    };
+    let checked = parse(&source).and_then(|script| {
+        let chosen = options.devices.clone();
+        // CUDA is looked for only if the script or an option names it, since a driver is slow to start.
+        let cuda = names_cuda(&source) || chosen.iter().any(|(_, device)| device.kind == DeviceKind::Cuda);
+        let devices = Devices::resolve(&script, Available { chosen, planning, ..there(engine, cuda) })?;
+        check(&source, &script, &devices)?;
+        check_saves(&source, &options.file, &script)?;
+        Ok((script, devices))
+    });
+    match checked {
+        Ok((script, devices)) => match check_options(&source, &options.file, &script, &options.outputs()) {
+            Ok(()) => Ok(Some((source, script, devices))),
+            Err(message) => {
+                writeln!(err, "{message}")?;
+                Ok(None)
+            }
+        },
+        Err(errors) => {
+            write!(err, "{}", render_all(&errors, &source))?;
+            Ok(None)
+        }
+    }
+}
+
+/// `streamvm run FILE`
+///
+/// # Errors
+/// Only if `err` cannot be written.
+pub fn run_script(
+    options: &ScriptOptions,
+    engine: &EngineOptions,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<Exit> {
+    let Some((source, script, devices)) = prepare(options, engine, false, err)? else {
+        return Ok(Exit::Rejected);
+    };
+    let (mut outputs, writer) = match Outputs::begin(options, &source) {
+        Ok(begun) => begun,
+        Err(message) => {
+            writeln!(err, "{message}")?;
+            return Ok(Exit::Failed);
+        }
+    };
+    let watching = |builder: VmBuilder| {
+        let builder = builder.profile(options.profile || options.profile_json.is_some());
+        match writer {
+            Some(writer) => builder.record(writer),
+            None => builder,
+        }
+    };
+    let vm = match engine.build(watching) {
+        Ok(vm) => vm,
+        Err(error) => {
+            writeln!(err, "error: the engine cannot be started: {error}")?;
+            return Ok(Exit::Failed);
+        }
+    };
+    let sites = outputs.sites();
+    let here = Engine { vm: &vm, memory: engine.memory(), sites: sites.as_ref(), dry: None };
+    let mut result = run(here, &source, &script, &devices, out, outputs.dump.as_mut());
+    if options.stats && !matches!(result, Err(Stop::Output(_))) {
+        let rows: Vec<StreamRow> = vm.stats().streams.iter().map(StreamRow::from).collect();
+        let written = write!(out, "\n{}", stream_table(&rows)).map_err(Stop::Output);
+        result = result.and(written);
+    }
+    if options.profile && !matches!(result, Err(Stop::Output(_))) {
+        let written = write!(out, "\n{}", vm.profile().unwrap_or_default()).map_err(Stop::Output);
+        result = result.and(written);
+    }
+    let profile = vm.profile().unwrap_or_default();
+    // The trace is complete only once the engine is dropped.
+    drop(vm);
+    let exit = finish(result.and_then(|()| out.flush().map_err(Stop::Output)), &source, err);
+    // The files are finished even if stderr cannot be written.
+    let messages = outputs.finish(&profile);
+    let exit = exit?;
+    messages.iter().try_for_each(|message| writeln!(err, "{message}"))?;
+    Ok(if messages.is_empty() { exit } else { Exit::Failed })
+}
+
+fn finish(result: Result<(), Stop>, source: &Source, err: &mut dyn Write) -> io::Result<Exit> {
+    match result {
+        Ok(()) => Ok(Exit::Fine),
+        Err(Stop::Statement(diagnostic)) => {
+            write!(err, "{}", diagnostic.render(source))?;
+            Ok(Exit::Failed)
+        }
+        // The reader of the output has closed the pipe, as `head` does, and needs no message.
+        Err(Stop::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Failed),
+        Err(Stop::Output(error)) => {
+            writeln!(err, "{}: error: cannot write the output: {error}", source.name())?;
+            Ok(Exit::Failed)
+        }
+    }
+}
+
+/// `streamvm check FILE`
+///
+/// # Errors
+/// Only if `err` cannot be written.
+pub fn check_script(
+    options: &ScriptOptions,
+    engine: &EngineOptions,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<Exit> {
+    let Some((source, script, devices)) = prepare(options, engine, true, err)? else {
+        return Ok(Exit::Rejected);
+    };
+    let plan = match plan(&source, &script, &devices) {
+        Ok(plan) => plan,
+        Err(diagnostic) => {
+            write!(err, "{}", diagnostic.render(&source))?;
+            return Ok(Exit::Rejected);
+        }
+    };
+    tell_notes(&plan.notes, &source, err)?;
+    let write = |path: &PathBuf| {
+        let mut dump = Dump::create(path)?;
+        dump.whole(&plan.list)?;
+        dump.finish()
+    };
+    if let Some(path) = &options.dump_ir
+        && let Err(error) = write(path)
+    {
+        writeln!(err, "{}", cannot_dump(path, &error))?;
+        return Ok(Exit::Failed);
+    }
+    let rows: Vec<StreamRow> = plan.counts.iter().map(StreamRow::from).collect();
+    let printed = write!(out, "{}\n{}", plan.list, stream_table(&rows)).map_err(Stop::Output);
+    let raced = printed.and_then(|()| {
+        if options.races { tell_races(engine, &source, &script, &devices, &plan, out, err) } else { Ok(Exit::Fine) }
+    });
+    let flushed = raced.and_then(|exit| out.flush().map(|()| exit).map_err(Stop::Output));
+    match flushed {
+        Ok(exit) => Ok(exit),
+        Err(stop) => finish(Err(stop), &source, err),
+    }
+}
+
+/// Prints what a plan or a dry run has left out, each note with its place in the script.
+fn tell_notes(notes: &[(Span, String)], source: &Source, err: &mut dyn Write) -> io::Result<()> {
+    notes.iter().try_for_each(|(span, note)| {
+        let position = source.position(span.start);
+        writeln!(err, "{}:{}:{}: note: {}", source.name(), position.line, position.column, printable(note))
+    })
+}
+
+/// `--races`: runs the script on simulated devices and prints the races.
+fn tell_races(
+    engine: &EngineOptions,
+    source: &Source,
+    script: &Block,
+    devices: &Devices,
+    plan: &Plan,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<Exit, Stop> {
+    let races = races::find(engine, source, script, devices, &plan.list)?;
+    tell_notes(&races.notes, source, err)?;
+    write!(err, "{}", render_all(&races.found, source))?;
+    let count = if races.found.is_empty() { "none".to_owned() } else { races.found.len().to_string() };
+    writeln!(out, "\nraces: {count} in {} instructions that ran", races.instructions)?;
+    Ok(if races.found.is_empty() { Exit::Fine } else { Exit::Failed })
+}
+
+/// Does the text of the script name a CUDA device?
+fn names_cuda(source: &Source) -> bool {
+    let is_cuda = |token: &TokenKind| match token {
+        TokenKind::Device(name) => name.parse().is_ok_and(|device: DeviceId| device.kind == DeviceKind::Cuda),
+        _ => false,
+    };
+    tokenize(source).0.iter().any(|token| is_cuda(&token.kind))
+}
+
+/// The devices that a run would find; it looks for CUDA devices only if `cuda` is set. If no engine can be built to ask, the list
+/// is empty, and a plan takes the first device that the script names.
+fn there(engine: &EngineOptions, cuda: bool) -> Available {
+    let options = EngineOptions { mode: Mode::Inline, ..engine.clone() };
+    match options.build(|builder| if cuda { builder } else { builder.cuda(None) }) {
+        Ok(vm) => Available {
+            devices: vm.devices().iter().map(|device| device.id).collect(),
+            no_cuda: vm.find_cuda().err().filter(|_| cuda).map(|reason| reason.to_string()),
+            ..Available::default()
+        },
+        Err(error) => {
+            log::warn!("cannot ask for the devices that are there: {error}");
+            Available::default()
+        }
+    }
+}
+
+/// `streamvm devices`
+///
+/// # Errors
+/// Only if `err` cannot be written.
+pub fn list_devices(engine: &EngineOptions, json: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Exit> {
+    let vm = match (EngineOptions { mode: Mode::Inline, ..engine.clone() }).build(|builder| builder) {
+        Ok(vm) => vm,
+        Err(error) => {
+            writeln!(err, "error: the devices cannot be listed: {error}")?;
+            return Ok(Exit::Failed);
+        }
+    };
+    let devices = vm.devices();
+    // The JSON array holds only devices, so the reason goes to stderr.
+    let text = match vm.find_cuda() {
+        Err(reason) if json => {
+            writeln!(err, "no CUDA device: {reason}")?;
+            devices_json(&devices)
+        }
+        Err(reason) => format!("{}\nno CUDA device: {reason}\n", device_table(&devices)),
+        Ok(()) if json => devices_json(&devices),
+        Ok(()) => device_table(&devices),
+    };
+    Ok(written(write!(out, "{text}").and_then(|()| out.flush()), err)?.unwrap_or(Exit::Fine))
+}
+
+/// Checks the text of a script without running it: syntax, names and shapes. For tests and tools.
+///
+/// # Errors
+/// All messages about the script.
+pub fn check_text(source: &Source, available: Available) -> Result<(), Vec<Diagnostic>> {
+    let script = parse(source)?;
+    let devices = Devices::resolve(&script, available)?;
+    check(source, &script, &devices)
+}

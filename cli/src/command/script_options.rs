@@ -1,0 +1,35 @@
+//! Options of the subcommands over scripts: devices, and the files that a run writes.
+
+use std::path::{Path, PathBuf};
+
+use crate::base::engine::DeviceId;
+
+/// A script and its options.
+#[derive(Clone, Debug, Default)]
+pub struct ScriptOptions {
+    /// The script.
+    pub file: PathBuf,
+    /// `--device NAME=DEVICE`.
+    pub devices: Vec<(String, DeviceId)>,
+    /// The file for the instruction lists.
+    pub dump_ir: Option<PathBuf>,
+    /// Print the counts of each stream at the end?
+    pub stats: bool,
+    /// Print the profile (how often each op ran and how long it took) at the end?
+    pub profile: bool,
+    /// The file for the profile as JSON.
+    pub profile_json: Option<PathBuf>,
+    /// The file for the trace.
+    pub record: Option<PathBuf>,
+    /// Also run the script on simulated devices and report races?
+    pub races: bool,
+}
+
+impl ScriptOptions {
+    /// The options that name a file to write, with their files.
+    pub(crate) fn outputs(&self) -> Vec<(&'static str, &Path)> {
+        let options =
+            [("--dump-ir", &self.dump_ir), ("--record", &self.record), ("--profile-json", &self.profile_json)];
+        options.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?))).collect()
+    }
+}

@@ -1,0 +1,464 @@
+//! `streamvm run`: submits the instructions of a script, and prints, saves and compares its results.
+//!
+//! Instructions gather in one list, which is submitted when a statement needs a value, when the list has [`FLUSH_AT`] instructions
+//! or writes `FLUSH_BYTES` bytes, and at the end. Submitting does not wait, so copies of later lists overlap with the
+//! computations of earlier ones.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Instant;
+
+use crate::base::engine::{Access, DType, DeviceError, Error, InstructionList, Place, Tensor, Vm};
+use crate::base::printable::{printable, without_controls};
+use crate::emit::devices::Devices;
+use crate::emit::{Emitter, Loader, READ_BACK, Wanted};
+use crate::execute::issued::Issued;
+use crate::execute::sites::Sites;
+use crate::files::output::OutputFile;
+use crate::files::place::resolve;
+use crate::files::{TensorFile, save};
+use crate::syntax::ast::{Block, Expr, Statement, StatementKind};
+use crate::syntax::diagnostic::Diagnostic;
+use crate::syntax::source::{Source, Span};
+use crate::values::array::{Array, Data};
+use crate::values::compare::{accuracy, compare};
+use crate::values::show::show;
+
+/// A list of this many instructions is submitted even if no statement needs a value yet: few enough that the streams do not wait
+/// for the script, and enough to spread the fixed cost of a submission.
+pub const FLUSH_AT: usize = 64;
+
+/// A list whose instructions write this many bytes is submitted. So a statement that asks for more memory than there is fails by
+/// itself, and its memory counts as used before the next statement asks. Moving 1 MiB takes far longer than a submission.
+const FLUSH_BYTES: usize = 1 << 20;
+
+/// Why a run stopped.
+#[derive(Debug)]
+pub enum Stop {
+    /// A statement failed.
+    Statement(Diagnostic),
+    /// The output could not be written.
+    Output(io::Error),
+}
+
+impl From<Diagnostic> for Stop {
+    fn from(diagnostic: Diagnostic) -> Self {
+        Self::Statement(diagnostic)
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+/// The engine that runs a script, and the limits and observers of the run.
+#[derive(Clone, Copy, Debug)]
+pub struct Engine<'a> {
+    /// The engine.
+    pub vm: &'a Vm,
+    /// Most bytes of a tensor on the host, if known: a larger file is refused before it is read.
+    pub memory: Option<u64>,
+    /// Where the statement of each instruction is noted, for a trace or a race report.
+    pub(crate) sites: Option<&'a Sites>,
+    /// For a dry run, which writes no file: it keeps saved tensors in memory for later loads, and runs at most the rounds that
+    /// [`MAX_DRY`] allows.
+    pub(crate) dry: Option<&'a DryRun>,
+}
+
+/// A dry run begins another round of a `repeat` only while it has run fewer instructions than this: races show in the first rounds,
+/// and this many instructions take a second or two on simulated devices.
+pub const MAX_DRY: u64 = 10_000;
+
+/// What a dry run has left out: a place and a sentence for each `repeat` of which rounds are missing.
+#[derive(Debug, Default)]
+pub(crate) struct DryRun {
+    left_out: RefCell<Vec<(Span, String)>>,
+}
+
+impl DryRun {
+    fn leave_out(&self, span: Span, round: u64, count: u64) {
+        let mut left_out = self.left_out.borrow_mut();
+        // Every round of an outer `repeat` reaches its inner `repeat` again: note the inner one only once.
+        if left_out.iter().all(|(noted, _)| *noted != span) {
+            left_out.push((
+                span,
+                format!("{round} of {count} rounds ran, as the run has more than {MAX_DRY} instructions"),
+            ));
+        }
+    }
+
+    /// Were rounds left out, so that values may differ from those of a whole run?
+    pub(crate) fn has_left_out(&self) -> bool {
+        !self.left_out.borrow().is_empty()
+    }
+
+    pub(crate) fn into_left_out(self) -> Vec<(Span, String)> {
+        self.left_out.into_inner()
+    }
+}
+
+/// The tensors that a dry run has kept instead of saving them, by resolved path.
+type Unwritten = Rc<RefCell<HashMap<PathBuf, Array>>>;
+
+/// Runs a script that [`check`](crate::analysis::check::check) has accepted. Results go to `out`, and each submitted list goes to
+/// `dump`. Blocks until all instructions have passed.
+///
+/// # Errors
+/// The first statement that fails, or at which the failure of an earlier instruction is noticed.
+pub fn run(
+    engine: Engine<'_>,
+    source: &Source,
+    script: &Block,
+    devices: &Devices,
+    out: &mut dyn Write,
+    dump: Option<&mut Dump>,
+) -> Result<(), Stop> {
+    let unwritten = Unwritten::default();
+    let emitter = Emitter::new(source, devices, FromFiles { engine, unwritten: unwritten.clone() });
+    let mut runner = Runner {
+        vm: engine.vm,
+        sites: engine.sites,
+        dry: engine.dry.map(|dry| (dry, unwritten)),
+        added: 0,
+        source,
+        emitter,
+        out,
+        dump,
+        issued: Issued::default(),
+        gathered_since: Span::default(),
+        gathered_bytes: 0,
+    };
+    runner.block(script)?;
+    let end = Span::new(source.text().len(), source.text().len());
+    runner.settle(end)
+}
+
+/// The file of the instruction lists.
+pub struct Dump {
+    output: OutputFile,
+    file: BufWriter<File>,
+    lists: u64,
+}
+
+impl Dump {
+    /// Begins the file, which appears in its place once it is [finished](Dump::finish).
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let output = OutputFile::create(path)?;
+        Ok(Self { file: BufWriter::new(output.file()?), output, lists: 0 })
+    }
+
+    /// Puts the file in its place.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.file.flush()?;
+        self.output.finish()
+    }
+
+    /// Writes the only list of a file: the whole file then parses as one list.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn whole(&mut self, list: &InstructionList) -> io::Result<()> {
+        write!(self.file, "{list}")?;
+        self.file.flush()
+    }
+
+    /// Writes one list of several, under a heading that begins with `#`. The list is in the temporary file when this returns, so an
+    /// interrupted run leaves the submitted lists there.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    fn next(&mut self, list: &InstructionList) -> io::Result<()> {
+        self.lists += 1;
+        writeln!(self.file, "# list {}", self.lists)?;
+        self.whole(list)
+    }
+}
+
+/// Loads files into host tensors.
+struct FromFiles<'a> {
+    engine: Engine<'a>,
+    unwritten: Unwritten,
+}
+
+impl FromFiles<'_> {
+    fn tensor(&self, array: &Array) -> Result<Tensor, String> {
+        if let Some(sites) = self.engine.sites {
+            sites.note_load();
+        }
+        let (vm, shape) = (self.engine.vm, &array.shape);
+        match &array.data {
+            Data::F32(values) => vm.tensor(values, shape),
+            Data::F64(values) => vm.tensor(values, shape),
+            Data::F16(values) => vm.tensor(values, shape),
+            Data::BF16(values) => vm.tensor(values, shape),
+            Data::I32(values) => vm.tensor(values, shape),
+            Data::I64(values) => vm.tensor(values, shape),
+            Data::U8(values) => vm.tensor(values, shape),
+            Data::Bool(values) => vm.tensor_of_bools(values, shape),
+        }
+        .map_err(|error| error.to_string())
+    }
+}
+
+impl Loader for FromFiles<'_> {
+    fn load(&mut self, path: &Path, name: Option<&str>) -> Result<Tensor, String> {
+        let unwritten = self.unwritten.borrow();
+        if let Some(array) = if unwritten.is_empty() { None } else { unwritten.get(&resolve(path)) } {
+            return self.tensor(array);
+        }
+        let file = TensorFile::open(path, name).map_err(|error| error.to_string())?;
+        if let Some(limit) = self.engine.memory.filter(|limit| file.bytes() as u64 > *limit) {
+            let bytes = file.bytes();
+            return Err(format!("{}: the tensor has {bytes} bytes, and at most {limit} fit memory", path.display()));
+        }
+        let array = file.read().map_err(|error| error.to_string())?;
+        log::info!("loaded {}{} from {}", file.dtype, file.shape, printable(&file.path.display().to_string()));
+        self.tensor(&array)
+    }
+
+    /// When a load runs, the saves before it have already run, so there is nothing to remember.
+    fn will_be_saved(&mut self, _path: &Path, _tensor: &Tensor) {}
+}
+
+struct Runner<'a> {
+    vm: &'a Vm,
+    sites: Option<&'a Sites>,
+    /// The dry run and the tensors that it has kept instead of saving them, if this is a dry run.
+    dry: Option<(&'a DryRun, Unwritten)>,
+    /// Number of instructions emitted so far.
+    added: u64,
+    source: &'a Source,
+    emitter: Emitter<'a>,
+    out: &'a mut dyn Write,
+    dump: Option<&'a mut Dump>,
+    issued: Issued,
+    /// The statement of the first instruction that is not submitted yet.
+    gathered_since: Span,
+    /// The bytes that the instructions write that are not submitted yet.
+    gathered_bytes: usize,
+}
+
+/// The bytes that the instructions of a list write, from index `first` on.
+fn bytes_written(list: &InstructionList, first: usize) -> usize {
+    let written = list.instructions()[first..].iter().flat_map(|instruction| list.uses(instruction));
+    written
+        .filter(|used| used.access() != Access::Read)
+        .filter_map(|used| used.as_tensor())
+        .map(|tensor| tensor.shape().elements() * tensor.dtype().size())
+        .fold(0, usize::saturating_add)
+}
+
+impl Runner<'_> {
+    fn block(&mut self, block: &Block) -> Result<(), Stop> {
+        block.iter().try_for_each(|statement| self.statement(statement))
+    }
+
+    fn statement(&mut self, statement: &Statement) -> Result<(), Stop> {
+        if log::log_enabled!(log::Level::Info) {
+            let line = self.source.position(statement.span.start).line;
+            log::info!("{}:{line}: {}", self.source.name(), printable(self.source.snippet(statement.span)));
+        }
+        match &statement.kind {
+            StatementKind::PrintText(text) => return Ok(writeln!(self.out, "{}", without_controls(text))?),
+            StatementKind::Repeat { count, body } => return self.repeat(*count, body, statement.span),
+            StatementKind::Time { label, body } => {
+                self.settle(statement.span)?;
+                let start = Instant::now();
+                self.block(body)?;
+                self.settle(statement.span)?;
+                let took = start.elapsed().as_secs_f64() * 1e3;
+                return Ok(writeln!(self.out, "time {}: {took:.3} ms", without_controls(label))?);
+            }
+            _ => {}
+        }
+        if let Some(sites) = self.sites {
+            sites.begin(self.source, statement.span);
+        }
+        let before = self.emitter.list().len();
+        let wanted = self.emitter.statement(statement)?;
+        let list = self.emitter.list();
+        self.issued.note(&list.instructions()[before..], statement.span);
+        self.added += (list.len() - before) as u64;
+        if let Some(sites) = self.sites {
+            sites.note(&list.instructions()[before..]);
+        }
+        if before == 0 {
+            self.gathered_since = statement.span;
+        }
+        match wanted {
+            Wanted::Nothing => {
+                self.gathered_bytes += bytes_written(list, before);
+                if list.len() >= FLUSH_AT || self.gathered_bytes >= FLUSH_BYTES {
+                    self.flush(statement.span)?;
+                }
+                Ok(())
+            }
+            Wanted::One(tensor) => {
+                let array = self.read(&tensor, statement.span)?;
+                self.one(statement, &array)
+            }
+            Wanted::Two(first, second) => {
+                let first = self.read(&first, statement.span)?;
+                let second = self.read(&second, statement.span)?;
+                self.two(statement, &first, &second)
+            }
+        }
+    }
+
+    fn repeat(&mut self, count: u64, body: &Block, span: Span) -> Result<(), Stop> {
+        for round in 0..count {
+            let before = self.added;
+            if let Some((dry, _)) = &self.dry
+                && round > 0
+                && before >= MAX_DRY
+            {
+                dry.leave_out(span, round, count);
+                break;
+            }
+            self.block(body)?;
+            if self.dry.is_some() && self.added == before {
+                break; // rounds that add nothing now add nothing later
+            }
+        }
+        Ok(())
+    }
+
+    fn one(&mut self, statement: &Statement, array: &Array) -> Result<(), Stop> {
+        match &statement.kind {
+            StatementKind::Save { path, .. } => {
+                let target = self.source.resolve(&path.value);
+                if let Some((_, unwritten)) = &self.dry {
+                    unwritten.borrow_mut().insert(resolve(&target), array.clone());
+                    return Ok(());
+                }
+                save(&target, array).map_err(|error| Diagnostic::new(path.span, error.to_string()))?;
+                log::info!("saved {}", printable(&target.display().to_string()));
+                Ok(())
+            }
+            StatementKind::Print(value) => {
+                let sizes: Vec<String> = array.shape.iter().map(ToString::to_string).collect();
+                let head = format!("{}: {}[{}]", self.label(value), array.data.dtype(), sizes.join(","));
+                let values = show(array);
+                let separator = if values.contains('\n') { '\n' } else { ' ' };
+                Ok(writeln!(self.out, "{head}{separator}{values}")?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn two(&mut self, statement: &Statement, first: &Array, second: &Array) -> Result<(), Stop> {
+        match &statement.kind {
+            StatementKind::PrintAccuracy { scores, .. } => {
+                let (right, rows) = accuracy(first, second);
+                let share = right as f64 / rows.max(1) as f64;
+                let label = self.label(scores);
+                Ok(writeln!(self.out, "accuracy of {label}: {share:.4} ({right} of {rows})")?)
+            }
+            // Rounds were left out, so the values need not be the expected ones.
+            StatementKind::Expect { .. } if self.dry.as_ref().is_some_and(|(dry, _)| dry.has_left_out()) => Ok(()),
+            StatementKind::Expect { tolerance, .. } => compare(first, second, *tolerance)
+                .map_err(|mismatch| Diagnostic::new(statement.span, format!("not as expected: {mismatch}")).into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The text of an expression, printed as the name of its value.
+    fn label(&self, expr: &Expr) -> String {
+        printable(self.source.snippet(expr.span))
+    }
+
+    /// Submits the gathered instructions without waiting for them.
+    fn flush(&mut self, span: Span) -> Result<(), Stop> {
+        let list = self.emitter.take_list();
+        if list.is_empty() {
+            return Ok(());
+        }
+        if let Some(dump) = &mut self.dump {
+            dump.next(&list)?;
+        }
+        log::debug!("submitting {} instructions", list.len());
+        self.gathered_bytes = 0;
+        self.vm.submit(list).map(drop).map_err(|error| {
+            let since = self.source.position(self.gathered_since.start).line;
+            let together = (self.gathered_since != span)
+                .then(|| format!("what gathered from line {since} on was submitted together, and none of it ran"));
+            self.explain(&error, span).with_help_if(together).into()
+        })
+    }
+
+    /// Submits the gathered instructions and waits until all have passed.
+    fn settle(&mut self, span: Span) -> Result<(), Stop> {
+        self.flush(span)?;
+        self.vm.wait_all().map_err(|error| self.explain(&error, span))?;
+        self.issued.forget();
+        Ok(())
+    }
+
+    /// The values of a host tensor; submits the gathered instructions and waits for those that compute it.
+    fn read(&mut self, tensor: &Tensor, span: Span) -> Result<Array, Stop> {
+        debug_assert_eq!(tensor.place(), Place::Host);
+        self.flush(span)?;
+        self.added += 1;
+        if let Some(sites) = self.sites {
+            sites.note_on(READ_BACK);
+        }
+        let data = match tensor.dtype() {
+            DType::F32 => tensor.to_vec().map(Data::F32),
+            DType::F64 => tensor.to_vec().map(Data::F64),
+            DType::F16 => tensor.to_vec().map(Data::F16),
+            DType::BF16 => tensor.to_vec().map(Data::BF16),
+            DType::I32 => tensor.to_vec().map(Data::I32),
+            DType::I64 => tensor.to_vec().map(Data::I64),
+            DType::U8 => tensor.to_vec().map(Data::U8),
+            DType::Bool => tensor.to_bools().map(Data::Bool),
+        };
+        self.issued.note_read_back(tensor);
+        let data = data.map_err(|error| self.explain(&error, span))?;
+        Ok(Array { shape: tensor.shape().dims().to_vec(), data })
+    }
+
+    /// Turns an error of the engine into a message about the statement that caused it; `noticed` is the statement at which the engine
+    /// reported it.
+    fn explain(&self, error: &Error, noticed: Span) -> Diagnostic {
+        let failure = match error {
+            Error::Failed(failure) => failure,
+            // The error also holds the location in this program's source, which means nothing to the author of the script.
+            Error::OutOfMemory { source, .. } => {
+                let limited = matches!(**source, DeviceError::OutOfMemory { limit: Some(_), .. });
+                return Diagnostic::new(noticed, source.to_string()).with_help(if limited {
+                    "raise the limit, or work in smaller parts"
+                } else {
+                    "work in smaller parts; other programs may hold memory too"
+                });
+            }
+            other => return Diagnostic::new(noticed, other.to_string()),
+        };
+        let message = format!("{} (on {})", failure.cause, failure.stream);
+        let Some(cause) = self.issued.find(failure) else {
+            return Diagnostic::new(noticed, format!("an earlier statement failed: {message}"));
+        };
+        let diagnostic = Diagnostic::new(cause, message);
+        if cause == noticed {
+            return diagnostic;
+        }
+        let line = self.source.position(noticed.start).line;
+        let what = self.source.snippet(noticed);
+        diagnostic.with_help(if what.is_empty() {
+            "noticed at the end of the script".to_owned()
+        } else {
+            format!("noticed in line {line}: {what}")
+        })
+    }
+}

@@ -1,0 +1,161 @@
+//! A file that the command writes: it appears whole or not at all.
+//!
+//! The data goes to a temporary file in the same folder, with a random name that cannot have been taken before; once the file is
+//! whole, it is renamed to its place. Until then the place stays as it was. If the command is interrupted, the temporary file
+//! (`.streamvm-….part`) is left. A symbolic link stays a link: the file that it points to is replaced. A pipe or a device such as
+//! `/dev/stdout` cannot be replaced, so the data is written to it directly.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tempfile::{Builder, NamedTempFile};
+
+use crate::files::place::resolve;
+
+/// A file that is being written. Dropping it without [`OutputFile::finish`] leaves the place as it was.
+#[derive(Debug)]
+pub struct OutputFile {
+    to: To,
+}
+
+#[derive(Debug)]
+enum To {
+    /// A temporary file, which is renamed to `target`.
+    Replaces { temporary: NamedTempFile, target: PathBuf },
+    /// A pipe or a device, which is written to directly.
+    Special(File),
+}
+
+impl OutputFile {
+    /// Begins to write the file at `path`.
+    ///
+    /// # Errors
+    /// The path leads to a folder, the folder of the path does not exist, or the file may not be written.
+    pub fn create(path: &Path) -> io::Result<OutputFile> {
+        let found = fs::metadata(path).ok();
+        if let Some(found) = &found {
+            // Opened, but not changed: a file that the user may not write is not replaced either.
+            let file = OpenOptions::new().write(true).open(path)?;
+            if !found.is_file() {
+                return Ok(OutputFile { to: To::Special(file) });
+            }
+        }
+        let target = resolve(path);
+        let mut builder = Builder::new();
+        builder.prefix(".streamvm-").suffix(".part");
+        // A temporary file that replaces another is readable by its user alone until it gets the permissions of the replaced file.
+        if let Some(permissions) = permissions_of_new_files().filter(|_| found.is_none()) {
+            builder.permissions(permissions);
+        }
+        let folder = target.parent().unwrap_or_else(|| Path::new("."));
+        // Checked first, because an error of `tempfile` would name the temporary file, which the user does not know.
+        fs::metadata(folder)?;
+        let temporary = builder.tempfile_in(folder)?;
+        if let Some(found) = found {
+            keep_owner(temporary.as_file(), &found);
+            temporary.as_file().set_permissions(found.permissions())?;
+        }
+        Ok(OutputFile { to: To::Replaces { temporary, target } })
+    }
+
+    /// The open file, to write to.
+    ///
+    /// # Errors
+    /// The process has too many open files.
+    pub fn file(&self) -> io::Result<File> {
+        match &self.to {
+            To::Replaces { temporary, .. } => temporary.as_file().try_clone(),
+            To::Special(file) => file.try_clone(),
+        }
+    }
+
+    /// Puts the file in its place, once all data is written.
+    ///
+    /// # Errors
+    /// The file cannot be written to the disk or renamed; the place is as it was. A file that cannot be renamed is kept under its
+    /// temporary name, which the error contains.
+    pub fn finish(self) -> io::Result<()> {
+        let To::Replaces { temporary, target } = self.to else { return Ok(()) };
+        // Before the rename, so that after a power cut the name does not lead to a file without its bytes.
+        temporary.as_file().sync_all()?;
+        let Err(refused) = temporary.persist(target) else { return Ok(()) };
+        let text = match refused.file.keep() {
+            Ok((_, path)) => format!("{}; what was written is kept in {}", refused.error, path.display()),
+            Err(_) => refused.error.to_string(),
+        };
+        Err(io::Error::new(refused.error.kind(), text))
+    }
+}
+
+/// Gives a file the owner and the group of another, where the user may do so.
+#[cfg(unix)]
+fn keep_owner(file: &File, of: &fs::Metadata) {
+    use std::os::unix::fs::{MetadataExt, fchown};
+    // Only root may change the owner; otherwise the file belongs to the user.
+    let _ = fchown(file, Some(of.uid()), Some(of.gid()));
+}
+
+#[cfg(not(unix))]
+fn keep_owner(_: &File, _: &fs::Metadata) {}
+
+/// The permissions of a new file, less those that the user's umask removes. A temporary file would be readable by its user alone.
+#[cfg(unix)]
+fn permissions_of_new_files() -> Option<Permissions> {
+    use std::os::unix::fs::PermissionsExt;
+    Some(Permissions::from_mode(0o666))
+}
+
+#[cfg(not(unix))]
+fn permissions_of_new_files() -> Option<Permissions> {
+    None
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn write(path: &Path, text: &str) -> io::Result<()> {
+        let output = OutputFile::create(path)?;
+        output.file()?.write_all(text.as_bytes())?;
+        output.finish()
+    }
+
+    #[test]
+    fn a_file_is_replaced_once_it_is_whole_and_keeps_its_permissions() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("a");
+        fs::write(&path, "before").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        let output = OutputFile::create(&path).unwrap();
+        output.file().unwrap().write_all(b"after").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "before");
+        drop(output);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "before");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a temporary file was left");
+        write(&path, "after").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "after");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a temporary file was left");
+    }
+
+    #[test]
+    fn a_link_stays_a_link_and_a_device_a_device() {
+        let folder = TempDir::new().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        symlink("new", at("link")).unwrap();
+        write(&at("link"), "one").unwrap();
+        assert_eq!(fs::read_to_string(at("new")).unwrap(), "one");
+        write(&at("link"), "two").unwrap();
+        assert!(at("link").is_symlink());
+        assert_eq!(fs::read_to_string(at("new")).unwrap(), "two");
+        write(Path::new("/dev/null"), "three").unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+        assert!(write(folder.path(), "four").is_err() && write(&at("none/new"), "five").is_err());
+    }
+}

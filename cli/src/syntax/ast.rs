@@ -1,0 +1,248 @@
+//! The syntax tree of a script: statements and expressions with their places. Names are not resolved yet.
+
+use crate::base::engine::{DType, DeviceId, Op};
+use crate::syntax::source::{Span, Spanned};
+
+/// A whole script, or the body of a block.
+pub type Block = Vec<Statement>;
+
+/// One statement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Statement {
+    /// The statement without its line end; a block's span ends with its opening brace.
+    pub span: Span,
+    /// Its kind and parts.
+    pub kind: StatementKind,
+}
+
+/// The kinds of statements.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StatementKind {
+    /// `device acc = cuda:0 else cpu:0`
+    Device {
+        /// The new name.
+        name: Spanned<String>,
+        /// The devices to try, in this order.
+        choices: Vec<Spanned<DeviceId>>,
+    },
+    /// `let h = relu x`
+    Let {
+        /// The new name.
+        name: Spanned<String>,
+        /// The value that it names.
+        value: Expr,
+    },
+    /// `matmul a b into y rows 0..4`
+    Into {
+        /// The copy or the op.
+        value: Expr,
+        /// The tensor that receives the result.
+        target: Target,
+    },
+    /// `fill y rows 0..4 value 0`
+    Refill {
+        /// The part that is filled.
+        target: Target,
+        /// The value of every element.
+        value: Spanned<Number>,
+        /// `on lane N`.
+        lane: Option<Spanned<u32>>,
+    },
+    /// `print "text"`
+    PrintText(String),
+    /// `print y`
+    Print(Expr),
+    /// `print accuracy scores labels`
+    PrintAccuracy {
+        /// Scores; the argmax over the last axis is the predicted class.
+        scores: Expr,
+        /// The correct classes, `i64`.
+        labels: Expr,
+    },
+    /// `save y "out.npy"`
+    Save {
+        /// The value to save.
+        value: Expr,
+        /// The file.
+        path: Spanned<String>,
+    },
+    /// `expect a == b` or `expect a ~= b tol 1e-4`
+    Expect {
+        /// The computed value.
+        found: Expr,
+        /// The value that it should have.
+        expected: Expr,
+        /// The tolerance of `~=`; `None` for `==`.
+        tolerance: Option<f64>,
+    },
+    /// `repeat 10 { ... }`
+    Repeat {
+        /// The number of rounds.
+        count: u64,
+        /// The statements of a round.
+        body: Block,
+    },
+    /// `time "label" { ... }`
+    Time {
+        /// The label of the printed time.
+        label: String,
+        /// The statements that are timed.
+        body: Block,
+    },
+}
+
+/// An expression.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expr {
+    /// Its place in the script.
+    pub span: Span,
+    /// Its kind and parts.
+    pub kind: ExprKind,
+    /// `on lane N`; nested calls inherit the lane unless they name their own.
+    pub lane: Option<Spanned<u32>>,
+}
+
+/// A number as written. Its dtype depends on where it is used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Number {
+    /// Without a fraction.
+    Int(i64),
+    /// With a fraction or an exponent, or `inf`, `nan`.
+    Float(f64),
+    /// `true`, `false`.
+    Bool(bool),
+}
+
+/// The kinds of expressions.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExprKind {
+    /// A tensor by its name.
+    Name(String),
+    /// A number, as an operand of an elementwise op.
+    Number(Number),
+    /// `load "file.npy"`, `load "file.safetensors" "name"`
+    Load {
+        /// The file.
+        path: Spanned<String>,
+        /// The name of the tensor in the file.
+        tensor: Option<Spanned<String>>,
+    },
+    /// `copy x to acc`; `to` may be missing only before `into`.
+    Copy {
+        /// The tensor to copy.
+        value: Box<Expr>,
+        /// The place to copy it to.
+        to: Option<PlaceRef>,
+    },
+    /// `empty f32 2 3 on host`: zeros.
+    /// `fill f32 2 3 value 1 on acc`
+    Fill {
+        /// Element type.
+        dtype: DType,
+        /// Sizes.
+        dims: Vec<Spanned<i64>>,
+        /// The value of every element; `None` for `empty`, which means zero.
+        value: Option<Spanned<Number>>,
+        /// The place.
+        on: PlaceRef,
+    },
+    /// `uniform f32 2 3 seed 7 on acc`
+    Random {
+        /// The random op.
+        op: Op,
+        /// Element type.
+        dtype: DType,
+        /// Sizes.
+        dims: Vec<Spanned<i64>>,
+        /// The seed of the generator.
+        seed: u64,
+        /// The place.
+        on: PlaceRef,
+    },
+    /// A kernel.
+    Call {
+        /// The op.
+        op: Op,
+        /// Its inputs.
+        inputs: Vec<Expr>,
+        /// `axis`, `axes`; empty means every axis.
+        axes: Vec<Spanned<i64>>,
+        /// `keep`.
+        keep: bool,
+        /// The target of `cast` and `one_hot`.
+        to: Option<DType>,
+        /// Parameters of this op alone.
+        extra: ExtraRef,
+    },
+    /// A view or a reshape.
+    View {
+        /// The tensor.
+        value: Box<Expr>,
+        /// The view.
+        view: View,
+    },
+}
+
+/// The parameters that only one op has, as written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExtraRef {
+    /// None, as for most ops.
+    None,
+    /// `pad`.
+    Pad {
+        /// Elements before the input.
+        before: u32,
+        /// Elements after the input.
+        after: u32,
+        /// The value of these elements; zero if not given.
+        value: Option<Spanned<Number>>,
+    },
+    /// `one_hot`: the number of classes.
+    Classes(usize),
+}
+
+/// The kinds of views.
+#[derive(Clone, Debug, PartialEq)]
+pub enum View {
+    /// `reshape h 4 -1`
+    Reshape(Vec<Spanned<i64>>),
+    /// `broadcast h 4 10`
+    Broadcast(Vec<Spanned<i64>>),
+    /// `permute h 1 0`
+    Permute(Vec<Spanned<i64>>),
+    /// `slice h rows 0..16 axis 2 4..`
+    Slice(Vec<SliceSpec>),
+}
+
+/// One range of a slice.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SliceSpec {
+    /// The axis; `rows` is 0, `cols` is 1, negative counts from the end.
+    pub axis: i64,
+    /// First index; `None` means the start.
+    pub start: Option<u64>,
+    /// One past the last index; `None` means the end.
+    pub end: Option<u64>,
+    /// The whole range as written.
+    pub span: Span,
+}
+
+/// The tensor that `into` or `fill` writes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// The tensor.
+    pub name: Spanned<String>,
+    /// The part of it that is written.
+    pub slices: Vec<SliceSpec>,
+}
+
+/// A place as written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PlaceRef {
+    /// `host`
+    Host,
+    /// A name from a `device` statement.
+    Named(Spanned<String>),
+    /// `cpu:0`
+    Device(Spanned<DeviceId>),
+}

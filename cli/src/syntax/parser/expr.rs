@@ -1,0 +1,367 @@
+//! Parses expressions: calls in prefix form, whose operands are names, numbers and calls in parentheses.
+
+use super::{
+    DType, Diagnostic, Expr, ExprKind, FUNCTIONS, MAX_LANE, Number, Parsed, Parser, PlaceRef, SliceSpec, Span, Spanned,
+    TokenKind, function, is_reserved,
+};
+use crate::base::engine::{MAX_RANK, Op};
+use crate::base::spelling::did_you_mean;
+use crate::syntax::ast::{ExtraRef, View};
+use crate::syntax::functions::Form;
+
+impl Parser {
+    /// A call, or one operand.
+    pub(super) fn expr(&mut self) -> Parsed<Expr> {
+        let start = self.span();
+        let Some(word) = self.peek_word().map(str::to_owned) else {
+            return self.atom("a tensor or a call");
+        };
+        let Some(form) = function(&word) else {
+            return self.name_or_unknown_call(&word);
+        };
+        self.advance();
+        let kind = self.call(form)?;
+        let lane = self.lane()?;
+        Ok(Expr { span: start.to(self.previous()), kind, lane })
+    }
+
+    /// A name without operands is a tensor; a name with operands is a call of an unknown function.
+    fn name_or_unknown_call(&mut self, word: &str) -> Parsed<Expr> {
+        let span = self.span();
+        let name = self.atom("a tensor or a call")?;
+        let operand_follows = match self.peek() {
+            TokenKind::Word(next) => !is_reserved(next) || function(next).is_some(),
+            TokenKind::Open | TokenKind::Int(_) | TokenKind::Float(_) => true,
+            TokenKind::Text(_) => !self.text_follows,
+            _ => false,
+        };
+        if operand_follows {
+            // Only `load` takes a text.
+            let is_text = matches!(self.peek(), TokenKind::Text(_));
+            let known = FUNCTIONS.iter().filter(|(_, form)| !is_text || *form == Form::Load);
+            let help = did_you_mean(word, known.map(|(name, _)| *name));
+            return Err(Diagnostic::new(span, format!("unknown op `{word}`")).with_help_if(help));
+        }
+        Ok(name)
+    }
+
+    /// A name, a number, or an expression in parentheses.
+    pub(super) fn atom(&mut self, what: &str) -> Parsed<Expr> {
+        let span = self.span();
+        match self.peek() {
+            TokenKind::Open => {
+                self.advance();
+                let mut inner = self.nested(Self::expr)?;
+                self.require(&TokenKind::Shut)?;
+                inner.span = span.to(self.previous());
+                Ok(inner)
+            }
+            TokenKind::Int(_) | TokenKind::Float(_) => {
+                let number = self.number(what)?;
+                Ok(Expr { span, kind: ExprKind::Number(number.value), lane: None })
+            }
+            TokenKind::Word(word) if matches!(word.as_str(), "inf" | "nan" | "true" | "false") => {
+                let number = self.number(what)?;
+                Ok(Expr { span, kind: ExprKind::Number(number.value), lane: None })
+            }
+            TokenKind::Word(word) if function(word).is_some() => {
+                Err(self.expected(what).with_help("put a nested call in parentheses"))
+            }
+            TokenKind::Word(word) if is_reserved(word) => Err(self.expected(what)),
+            TokenKind::Word(word) => {
+                let kind = ExprKind::Name(word.clone());
+                self.advance();
+                Ok(Expr { span, kind, lane: None })
+            }
+            _ => Err(self.expected(what)),
+        }
+    }
+
+    fn call(&mut self, form: Form) -> Parsed<ExprKind> {
+        let plain =
+            |op, inputs| ExprKind::Call { op, inputs, axes: Vec::new(), keep: false, to: None, extra: ExtraRef::None };
+        Ok(match form {
+            Form::Unary(op) => plain(op, vec![self.atom("an operand")?]),
+            Form::Binary(op) => plain(op, vec![self.atom("the first operand")?, self.atom("the second operand")?]),
+            Form::Where => plain(
+                Op::Where,
+                vec![
+                    self.atom("the condition")?,
+                    self.atom("the value where it holds")?,
+                    self.atom("the value where it does not")?,
+                ],
+            ),
+            Form::BinaryOrReduce(binary, reduction) => {
+                let first = self.atom("an operand")?;
+                if self.operand_follows() {
+                    plain(binary, vec![first, self.atom("the second operand")?])
+                } else {
+                    self.reduction(reduction, first)?
+                }
+            }
+            Form::Reduce(op) => {
+                let input = self.atom("an operand")?;
+                self.reduction(op, input)?
+            }
+            Form::ArgMax => {
+                let input = self.atom("an operand")?;
+                let axes = vec![self.one_axis()?];
+                let keep = self.take_word("keep");
+                ExprKind::Call { op: Op::ArgMax, inputs: vec![input], axes, keep, to: None, extra: ExtraRef::None }
+            }
+            Form::AlongAxis(op) => {
+                let inputs = vec![self.atom("an operand")?];
+                let axes = vec![self.one_axis()?];
+                ExprKind::Call { op, inputs, axes, keep: false, to: None, extra: ExtraRef::None }
+            }
+            Form::BinaryAlongAxis(op) => {
+                let inputs = vec![self.atom("what the op gave")?, self.atom("its gradient")?];
+                let axes = vec![self.one_axis()?];
+                ExprKind::Call { op, inputs, axes, keep: false, to: None, extra: ExtraRef::None }
+            }
+            Form::Cast => {
+                let input = self.atom("an operand")?;
+                let to = Some(self.dtype()?);
+                let (axes, extra) = (Vec::new(), ExtraRef::None);
+                ExprKind::Call { op: Op::Cast, inputs: vec![input], axes, keep: false, to, extra }
+            }
+            Form::Pad => {
+                let input = self.atom("an operand")?;
+                let before = self.size("how many elements come before the operand")?;
+                let after = self.size("how many elements come after the operand")?;
+                let axes = self.axes()?;
+                let value = if self.take_word("value") { Some(self.number("the value of the margins")?) } else { None };
+                let extra = ExtraRef::Pad { before, after, value };
+                ExprKind::Call { op: Op::Pad, inputs: vec![input], axes, keep: false, to: None, extra }
+            }
+            Form::OneHot => {
+                let input = self.atom("the indices")?;
+                let extra = ExtraRef::Classes(self.size("how many classes there are")?);
+                let (axes, to) = (Vec::new(), Some(self.dtype()?));
+                ExprKind::Call { op: Op::OneHot, inputs: vec![input], axes, keep: false, to, extra }
+            }
+            Form::Load => {
+                let path = self.text("the path of a file in quotes")?;
+                let tensor = match self.peek() {
+                    TokenKind::Text(_) => Some(self.text("the name of a tensor")?),
+                    _ => None,
+                };
+                ExprKind::Load { path, tensor }
+            }
+            Form::Copy => {
+                let value = Box::new(self.atom("what to copy")?);
+                if self.at_word("into") {
+                    return Ok(ExprKind::Copy { value, to: None });
+                }
+                if !self.take_word("to") {
+                    return Err(self.expected("`to` and a place, or `into` and a tensor"));
+                }
+                ExprKind::Copy { value, to: Some(self.place()?) }
+            }
+            Form::Empty | Form::Fill => {
+                let dtype = self.dtype()?;
+                let dims = self.integers(MAX_RANK)?;
+                let mut value = None;
+                if form == Form::Fill {
+                    self.require_word("value")?;
+                    value = Some(self.number("the value to fill with")?);
+                }
+                self.require_word("on")?;
+                ExprKind::Fill { dtype, dims, value, on: self.place()? }
+            }
+            Form::Random(op) => {
+                let dtype = self.dtype()?;
+                let dims = self.integers(MAX_RANK)?;
+                self.require_word("seed")?;
+                let seed = self.size("the seed")?;
+                self.require_word("on")?;
+                ExprKind::Random { op, dtype, dims, seed, on: self.place()? }
+            }
+            Form::Reshape | Form::Broadcast | Form::Permute | Form::Slice => self.view(form)?,
+        })
+    }
+
+    fn view(&mut self, form: Form) -> Parsed<ExprKind> {
+        let value = Box::new(self.atom("an operand")?);
+        let view = match form {
+            Form::Reshape => View::Reshape(self.integers(MAX_RANK)?),
+            Form::Broadcast => View::Broadcast(self.integers(MAX_RANK)?),
+            Form::Permute => View::Permute(self.integers(MAX_RANK)?),
+            _ => {
+                let slices = self.slices()?;
+                if slices.is_empty() {
+                    return Err(self.expected("`rows`, `cols` or `axis` and a range"));
+                }
+                View::Slice(slices)
+            }
+        };
+        Ok(ExprKind::View { value, view })
+    }
+
+    fn reduction(&mut self, op: Op, input: Expr) -> Parsed<ExprKind> {
+        let axes = self.axes()?;
+        let keep = self.take_word("keep");
+        Ok(ExprKind::Call { op, inputs: vec![input], axes, keep, to: None, extra: ExtraRef::None })
+    }
+
+    /// Parses `axis 1` or `axes 0 1`, if present.
+    fn axes(&mut self) -> Parsed<Vec<Spanned<i64>>> {
+        if self.at_word("axis") {
+            return Ok(vec![self.one_axis()?]);
+        }
+        if !self.take_word("axes") {
+            return Ok(Vec::new());
+        }
+        let axes = self.integers(MAX_RANK)?;
+        if axes.is_empty() {
+            return Err(self.expected("the numbers of the axes"));
+        }
+        Ok(axes)
+    }
+
+    /// A whole number that is not negative.
+    fn size<T: TryFrom<i64>>(&mut self, what: &str) -> Parsed<T> {
+        let TokenKind::Int(number) = *self.peek() else {
+            return Err(self.expected(what));
+        };
+        let range = || format!("expected {what}, found {number}, which is out of range");
+        let size = T::try_from(number).map_err(|_| Diagnostic::new(self.span(), range()))?;
+        self.advance();
+        Ok(size)
+    }
+
+    fn one_axis(&mut self) -> Parsed<Spanned<i64>> {
+        self.require_word("axis")?;
+        let span = self.span();
+        let TokenKind::Int(axis) = *self.peek() else {
+            return Err(self.expected("the number of an axis"));
+        };
+        self.advance();
+        Ok(Spanned::new(axis, span))
+    }
+
+    /// Is the next token an operand, rather than a keyword or the end?
+    fn operand_follows(&self) -> bool {
+        match self.peek() {
+            TokenKind::Open | TokenKind::Int(_) | TokenKind::Float(_) => true,
+            TokenKind::Word(word) => !is_reserved(word) || matches!(word.as_str(), "inf" | "nan" | "true" | "false"),
+            _ => false,
+        }
+    }
+
+    /// Parses all integers that follow, at most `most`.
+    fn integers(&mut self, most: usize) -> Parsed<Vec<Spanned<i64>>> {
+        let mut numbers = Vec::new();
+        while let TokenKind::Int(number) = *self.peek() {
+            if numbers.len() == most {
+                return Err(Diagnostic::new(self.span(), format!("a tensor has at most {most} axes")));
+            }
+            numbers.push(Spanned::new(number, self.span()));
+            self.advance();
+        }
+        Ok(numbers)
+    }
+
+    /// Parses all ranges that follow: `rows a..b`, `cols a..b`, `axis N a..b`.
+    pub(super) fn slices(&mut self) -> Parsed<Vec<SliceSpec>> {
+        let mut slices = Vec::new();
+        loop {
+            let start = self.span();
+            let axis = match self.peek_word() {
+                Some("rows") => 0,
+                Some("cols") => 1,
+                Some("axis") => i64::MIN, // read below
+                _ => return Ok(slices),
+            };
+            if slices.len() == MAX_RANK {
+                return Err(Diagnostic::new(start, format!("a tensor has at most {MAX_RANK} axes")));
+            }
+            let axis = if axis == i64::MIN {
+                self.one_axis()?.value
+            } else {
+                self.advance();
+                axis
+            };
+            let first = self.index()?;
+            self.require(&TokenKind::Range)?;
+            let last = self.index()?;
+            slices.push(SliceSpec { axis, start: first, end: last, span: start.to(self.previous()) });
+        }
+    }
+
+    /// Parses one side of a range, which may be missing.
+    fn index(&mut self) -> Parsed<Option<u64>> {
+        let TokenKind::Int(number) = *self.peek() else {
+            return Ok(None);
+        };
+        let index = u64::try_from(number)
+            .map_err(|_| Diagnostic::new(self.span(), "an index is zero or more, counted from the start"))?;
+        self.advance();
+        Ok(Some(index))
+    }
+
+    pub(super) fn number(&mut self, what: &str) -> Parsed<Spanned<Number>> {
+        let span = self.span();
+        let number = match self.peek() {
+            TokenKind::Int(value) => Number::Int(*value),
+            TokenKind::Float(value) => Number::Float(*value),
+            TokenKind::Word(word) => match word.as_str() {
+                "inf" => Number::Float(f64::INFINITY),
+                "nan" => Number::Float(f64::NAN),
+                "true" => Number::Bool(true),
+                "false" => Number::Bool(false),
+                _ => return Err(self.expected(what)),
+            },
+            _ => return Err(self.expected(what)),
+        };
+        self.advance();
+        Ok(Spanned::new(number, span))
+    }
+
+    fn dtype(&mut self) -> Parsed<DType> {
+        let dtype = self.peek_word().and_then(|word| word.parse::<DType>().ok());
+        let Some(dtype) = dtype else {
+            let known: Vec<String> = DType::ALL.iter().map(ToString::to_string).collect();
+            return Err(self.expected(&format!("a dtype ({})", known.join(", "))));
+        };
+        self.advance();
+        Ok(dtype)
+    }
+
+    pub(super) fn next_is_dtype(&self) -> bool {
+        match self.tokens.get(self.at + 1).map(|token| &token.kind) {
+            Some(TokenKind::Word(word)) => word.parse::<DType>().is_ok(),
+            _ => false,
+        }
+    }
+
+    fn place(&mut self) -> Parsed<PlaceRef> {
+        if self.take_word("host") {
+            return Ok(PlaceRef::Host);
+        }
+        match self.peek() {
+            TokenKind::Device(_) => Ok(PlaceRef::Device(self.device_id()?)),
+            TokenKind::Word(word) if !is_reserved(word) => Ok(PlaceRef::Named(self.used_name("a place")?)),
+            _ => Err(self.expected("a place: `host`, a device name, or a device such as `cpu:0`")),
+        }
+    }
+
+    /// Parses `on lane N`, if present.
+    pub(super) fn lane(&mut self) -> Parsed<Option<Spanned<u32>>> {
+        if !self.at_word("on") {
+            return Ok(None);
+        }
+        self.advance();
+        self.require_word("lane")?;
+        let span: Span = self.span();
+        let TokenKind::Int(number) = *self.peek() else {
+            return Err(self.expected("the number of a lane"));
+        };
+        let lane = u32::try_from(number)
+            .ok()
+            .filter(|lane| *lane <= MAX_LANE)
+            .ok_or_else(|| Diagnostic::new(span, format!("a lane is 0 to {MAX_LANE}")))?;
+        self.advance();
+        Ok(Some(Spanned::new(lane, span)))
+    }
+}

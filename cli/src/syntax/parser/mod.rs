@@ -1,0 +1,383 @@
+//! Turns tokens into statements, by recursive descent.
+//!
+//! After an error the parser goes on with the next line, so that one run reports every wrong line. A script with an error is not
+//! executed. [`MAX_NESTING`] bounds the depth, because recursion follows the nesting of the script, and the use of stack must not
+//! depend on the input.
+
+mod expr;
+
+use crate::base::engine::{DType, DeviceId};
+use crate::base::spelling::did_you_mean;
+use crate::syntax::ast::{Block, Expr, ExprKind, Number, PlaceRef, SliceSpec, Statement, StatementKind, Target};
+use crate::syntax::diagnostic::Diagnostic;
+use crate::syntax::functions::{FUNCTIONS, STATEMENTS, function, is_reserved};
+use crate::syntax::lexer::{MAX_ERRORS, Token, TokenKind, tokenize};
+use crate::syntax::source::{Source, Span, Spanned};
+
+/// Deepest nesting of blocks and parentheses together. Each level costs a few hundred bytes of stack here, in the checker and in the
+/// executor; written scripts nest less than ten deep.
+pub const MAX_NESTING: usize = 64;
+
+/// Largest count of a `repeat`.
+pub const MAX_REPEAT: u64 = 1_000_000_000;
+
+/// Highest lane number. A lane is a stream with its own queue; 64 lanes are enough for the largest machines.
+pub const MAX_LANE: u32 = 63;
+
+/// The result of a parsing step. After an error the rest of the line is skipped.
+type Parsed<T> = Result<T, Diagnostic>;
+
+/// Parses a script.
+///
+/// # Errors
+/// Every syntax error found, at least one, in no particular order.
+pub fn parse(source: &Source) -> Result<Block, Vec<Diagnostic>> {
+    let (tokens, errors) = tokenize(source);
+    let mut parser = Parser { tokens, at: 0, depth: 0, text_follows: false, errors };
+    let script = parser.block(None);
+    if parser.errors.is_empty() { Ok(script) } else { Err(parser.errors) }
+}
+
+struct Parser {
+    /// Never empty; the last token is `Eof`, and the parser never moves past it.
+    tokens: Vec<Token>,
+    at: usize,
+    depth: usize,
+    /// May a text follow this expression? Otherwise a text after a name is an operand of a misspelt call.
+    text_follows: bool,
+    errors: Vec<Diagnostic>,
+}
+
+impl Parser {
+    fn peek(&self) -> &TokenKind {
+        &self.tokens[self.at].kind
+    }
+
+    fn span(&self) -> Span {
+        self.tokens[self.at].span
+    }
+
+    /// The span of the token before the current one.
+    fn previous(&self) -> Span {
+        self.tokens[self.at.saturating_sub(1)].span
+    }
+
+    fn advance(&mut self) {
+        if self.at + 1 < self.tokens.len() {
+            self.at += 1;
+        }
+    }
+
+    fn take(&mut self, kind: &TokenKind) -> bool {
+        let found = self.peek() == kind;
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    fn peek_word(&self) -> Option<&str> {
+        if let TokenKind::Word(word) = self.peek() { Some(word) } else { None }
+    }
+
+    fn at_word(&self, word: &str) -> bool {
+        self.peek_word() == Some(word)
+    }
+
+    fn take_word(&mut self, word: &str) -> bool {
+        let found = self.at_word(word);
+        if found {
+            self.advance();
+        }
+        found
+    }
+
+    fn expected(&self, what: &str) -> Diagnostic {
+        Diagnostic::new(self.span(), format!("expected {what}, found {}", self.peek().describe()))
+    }
+
+    fn require(&mut self, kind: &TokenKind) -> Parsed<()> {
+        if self.take(kind) { Ok(()) } else { Err(self.expected(&kind.describe())) }
+    }
+
+    fn require_word(&mut self, word: &str) -> Parsed<()> {
+        if self.take_word(word) { Ok(()) } else { Err(self.expected(&format!("`{word}`"))) }
+    }
+
+    fn report(&mut self, error: Diagnostic) {
+        // The lexer has already recorded a message about this line.
+        if *self.peek() != TokenKind::Bad && self.errors.len() < MAX_ERRORS {
+            self.errors.push(error);
+        }
+    }
+
+    /// Statements up to the end of the script, or up to the `}` that closes the block at `opened`.
+    fn block(&mut self, opened: Option<Span>) -> Block {
+        let mut statements = Vec::new();
+        loop {
+            while self.take(&TokenKind::Newline) {}
+            match (self.peek(), opened) {
+                (TokenKind::Eof, None) => return statements,
+                (TokenKind::Eof, Some(span)) => {
+                    self.report(Diagnostic::new(span, "this block has no closing `}`"));
+                    return statements;
+                }
+                (TokenKind::End, Some(_)) => {
+                    self.advance();
+                    return statements;
+                }
+                (TokenKind::End, None) => {
+                    self.report(Diagnostic::new(self.span(), "this `}` closes no block"));
+                    self.advance();
+                    continue;
+                }
+                _ => {}
+            }
+            match self.statement() {
+                Ok(statement) => {
+                    statements.push(statement);
+                    if !matches!(self.peek(), TokenKind::Newline | TokenKind::End | TokenKind::Eof) {
+                        let error = self.expected("the end of the line");
+                        self.report(error);
+                        self.skip_line();
+                    }
+                }
+                Err(error) => {
+                    self.report(error);
+                    self.skip_line();
+                }
+            }
+        }
+    }
+
+    /// Skips the rest of a broken line. If the line opens blocks, they are skipped as well, so that their ends match.
+    fn skip_line(&mut self) {
+        let mut open: Vec<Span> = Vec::new();
+        while !matches!(self.peek(), TokenKind::Newline | TokenKind::Eof) {
+            match self.peek() {
+                TokenKind::Begin => open.push(self.span()),
+                TokenKind::End if open.pop().is_none() => return,
+                _ => {}
+            }
+            self.advance();
+        }
+        // One broken line can open many blocks; a loop finds as many ends, without recursion.
+        let mut depth = open.len();
+        while depth > 0 && *self.peek() != TokenKind::Eof {
+            match self.peek() {
+                TokenKind::Begin => depth += 1,
+                TokenKind::End => depth -= 1,
+                _ => {}
+            }
+            self.advance();
+        }
+    }
+
+    fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+        if self.depth >= MAX_NESTING {
+            return Err(Diagnostic::new(
+                self.span(),
+                format!("blocks and parentheses are nested deeper than {MAX_NESTING}"),
+            ));
+        }
+        self.depth += 1;
+        let result = parse(self);
+        self.depth -= 1;
+        result
+    }
+
+    fn statement(&mut self) -> Parsed<Statement> {
+        let start = self.span();
+        let Some(word) = self.peek_word() else {
+            return Err(self.expected("a statement"));
+        };
+        let kind = match word {
+            "device" => self.device()?,
+            "let" => {
+                self.advance();
+                let name = self.new_name("a name for the tensor")?;
+                self.require(&TokenKind::Equals)?;
+                StatementKind::Let { name, value: self.expr()? }
+            }
+            "print" => self.print()?,
+            "save" => {
+                self.advance();
+                self.text_follows = true;
+                let value = self.expr();
+                self.text_follows = false;
+                let value = value?;
+                StatementKind::Save { value, path: self.text("the path of the file in quotes")? }
+            }
+            "expect" => self.expect()?,
+            "repeat" | "time" => return self.blocks(start),
+            "fill" if !self.next_is_dtype() => self.refill()?,
+            other if function(other).is_some() => self.write_statement()?,
+            other => {
+                let known = STATEMENTS.iter().copied().chain(FUNCTIONS.iter().map(|(name, _)| *name));
+                let help = did_you_mean(other, known);
+                return Err(Diagnostic::new(start, format!("unknown statement `{other}`")).with_help_if(
+                    help.or_else(|| Some(format!("a statement begins with one of: {}", STATEMENTS.join(", ")))),
+                ));
+            }
+        };
+        Ok(Statement { span: start.to(self.previous()), kind })
+    }
+
+    fn device(&mut self) -> Parsed<StatementKind> {
+        self.advance();
+        let name = self.new_name("a name for the device")?;
+        self.require(&TokenKind::Equals)?;
+        let mut choices = vec![self.device_id()?];
+        while self.take_word("else") {
+            choices.push(self.device_id()?);
+        }
+        Ok(StatementKind::Device { name, choices })
+    }
+
+    fn device_id(&mut self) -> Parsed<Spanned<DeviceId>> {
+        let span = self.span();
+        let TokenKind::Device(text) = self.peek() else {
+            return Err(self.expected("a device such as `cpu:0` or `cuda:0`"));
+        };
+        let id: DeviceId = text.parse().map_err(|error| Diagnostic::new(span, format!("{error}")))?;
+        self.advance();
+        Ok(Spanned::new(id, span))
+    }
+
+    fn print(&mut self) -> Parsed<StatementKind> {
+        self.advance();
+        if let TokenKind::Text(text) = self.peek() {
+            let text = text.clone();
+            self.advance();
+            return Ok(StatementKind::PrintText(text));
+        }
+        if self.take_word("accuracy") {
+            let scores = self.atom("the scores")?;
+            return Ok(StatementKind::PrintAccuracy { scores, labels: self.atom("the labels")? });
+        }
+        Ok(StatementKind::Print(self.expr()?))
+    }
+
+    fn expect(&mut self) -> Parsed<StatementKind> {
+        self.advance();
+        let found = self.expr()?;
+        let close = match self.peek() {
+            TokenKind::Close => true,
+            TokenKind::Same => false,
+            _ => return Err(self.expected("`==` or `~=`")),
+        };
+        self.advance();
+        let expected = self.expr()?;
+        let mut tolerance = None;
+        if close {
+            self.require_word("tol")?;
+            let span = self.span();
+            let value = match self.number("a tolerance such as 1e-4")?.value {
+                Number::Int(value) => value as f64,
+                Number::Float(value) => value,
+                Number::Bool(_) => f64::NAN,
+            };
+            if !(value.is_finite() && value >= 0.0) {
+                return Err(Diagnostic::new(span, "a tolerance is a finite number, zero or more"));
+            }
+            tolerance = Some(value);
+        }
+        Ok(StatementKind::Expect { found, expected, tolerance })
+    }
+
+    fn blocks(&mut self, start: Span) -> Parsed<Statement> {
+        let is_repeat = self.take_word("repeat");
+        let mut count = 0;
+        let mut label = String::new();
+        if is_repeat {
+            let span = self.span();
+            let TokenKind::Int(number) = *self.peek() else {
+                return Err(self.expected("how often to repeat"));
+            };
+            count = u64::try_from(number)
+                .ok()
+                .filter(|count| (1..=MAX_REPEAT).contains(count))
+                .ok_or_else(|| Diagnostic::new(span, format!("a repeat count is 1 to {MAX_REPEAT}")))?;
+            self.advance();
+        } else {
+            self.require_word("time")?;
+            label = self.text("a label in quotes")?.value;
+        }
+        let opened = self.span();
+        self.require(&TokenKind::Begin)?;
+        let span = start.to(self.previous());
+        let body = self.nested(|parser| Ok(parser.block(Some(opened)))).inspect_err(|_| {
+            self.at -= 1; // the brace: skipping this line must see the block that it opens
+        })?;
+        let kind = if is_repeat { StatementKind::Repeat { count, body } } else { StatementKind::Time { label, body } };
+        Ok(Statement { span, kind })
+    }
+
+    /// `fill y rows 0..4 value 0`
+    fn refill(&mut self) -> Parsed<StatementKind> {
+        self.advance();
+        let target = self.target()?;
+        self.require_word("value")?;
+        let value = self.number("the value to fill with")?;
+        Ok(StatementKind::Refill { target, value, lane: self.lane()? })
+    }
+
+    /// `copy h into y rows 0..4`, `matmul a b into y`
+    fn write_statement(&mut self) -> Parsed<StatementKind> {
+        let mut value = self.expr()?;
+        if !self.at_word("into") {
+            return Err(self
+                .expected("`into` and the tensor that takes the result")
+                .with_help("a call alone has no effect: name its result with `let`, or write it with `into`"));
+        }
+        self.advance();
+        let target = self.target()?;
+        if let Some(lane) = self.lane()? {
+            value.lane = Some(lane);
+        }
+        if matches!(value.kind, ExprKind::Load { .. } | ExprKind::View { .. } | ExprKind::Fill { .. }) {
+            return Err(Diagnostic::new(value.span, "this result cannot be written into a tensor")
+                .with_help("write `copy (...) into ...`"));
+        }
+        Ok(StatementKind::Into { value, target })
+    }
+
+    fn target(&mut self) -> Parsed<Target> {
+        let name = self.used_name("the name of a tensor")?;
+        Ok(Target { name, slices: self.slices()? })
+    }
+
+    /// Parses a name that a statement introduces.
+    fn new_name(&mut self, what: &str) -> Parsed<Spanned<String>> {
+        let name = self.used_name(what)?;
+        if is_reserved(&name.value) {
+            return Err(Diagnostic::new(
+                name.span,
+                format!("`{}` is a word of the language and cannot name anything", name.value),
+            ));
+        }
+        Ok(name)
+    }
+
+    fn used_name(&mut self, what: &str) -> Parsed<Spanned<String>> {
+        let span = self.span();
+        let Some(name) = self.peek_word().map(str::to_owned) else {
+            return Err(self.expected(what));
+        };
+        self.advance();
+        Ok(Spanned::new(name, span))
+    }
+
+    fn text(&mut self, what: &str) -> Parsed<Spanned<String>> {
+        let span = self.span();
+        let TokenKind::Text(text) = self.peek() else {
+            return Err(self.expected(what));
+        };
+        let text = Spanned::new(text.clone(), span);
+        self.advance();
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests;

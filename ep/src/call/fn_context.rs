@@ -1,0 +1,225 @@
+//! The operands of a closure, as slices.
+//!
+//! [`FnContext::new`] checks once that no written operand shares bytes with any other operand. From then on a `&mut` to each written
+//! operand and a `&` to each of the others can coexist, as long as the operands are borrowed. Nothing is allocated.
+//!
+//! Invariant: bit `i` of [`Writes::taken`] is set once a `&mut` to written operand `i` has been given out.
+
+use crate::call::operand::{Access, Operand};
+use crate::call::raw::RawCall;
+use crate::errors::error::Error;
+use crate::tensor::dtype::{DType, Element};
+use crate::tensor::layout::Layout;
+
+/// The most operands that one function may write: `Writes` has one bit for each.
+pub const MAX_WRITES: usize = u64::BITS as usize;
+
+/// The operands of one closure call, split into read and written ones.
+#[derive(Debug)]
+pub struct FnContext<'a> {
+    /// Operands with [`Access::Read`], in the order they were declared.
+    pub reads: Reads<'a>,
+    /// Operands with [`Access::Write`] or [`Access::ReadWrite`], in the order they were declared.
+    pub writes: Writes<'a>,
+    /// The driver's stream, for a function that runs on one. The operands are then in `raw`, as device addresses; `reads` and `writes`
+    /// are empty, because the host cannot access that memory.
+    pub raw: Option<&'a RawCall<'a>>,
+}
+
+impl<'a> FnContext<'a> {
+    /// Splits `operands` by their access.
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::Overlap`], with the indices of two operands, if they share bytes and one of them is written;
+    /// * [`Error::TooManyWrites`] if more than 64 operands are written.
+    #[inline]
+    pub fn new(operands: &'a mut [Operand]) -> Result<FnContext<'a>, Error> {
+        if !operands.is_empty() {
+            FnContext::check(operands)?;
+        }
+        // From here on only shared references exist; the exclusive borrow for `'a` keeps all other code from the operands.
+        let operands: &'a [Operand] = operands;
+        Ok(FnContext { reads: Reads { operands }, writes: Writes { operands, taken: 0 }, raw: None })
+    }
+
+    #[inline(never)]
+    fn check(operands: &[Operand]) -> Result<(), Error> {
+        let mut found = 0;
+        for (written, writer) in operands.iter().enumerate() {
+            if !writer.access().writes() {
+                continue;
+            }
+            found += 1;
+            for (other, operand) in operands.iter().enumerate() {
+                if other != written && writer.overlaps(operand) {
+                    return Err(Error::Overlap { written, other });
+                }
+            }
+        }
+        let limit = MAX_WRITES;
+        if found > limit {
+            return Err(Error::TooManyWrites { found, limit });
+        }
+        Ok(())
+    }
+
+    /// The context of a function that runs on a driver's stream.
+    pub fn of_raw(raw: &'a RawCall<'a>) -> FnContext<'a> {
+        FnContext { reads: Reads { operands: &[] }, writes: Writes { operands: &[], taken: 0 }, raw: Some(raw) }
+    }
+}
+
+/// The operands that a closure reads.
+#[derive(Copy, Clone, Debug)]
+pub struct Reads<'a> {
+    operands: &'a [Operand],
+}
+
+impl<'a> Reads<'a> {
+    /// The elements of read operand `index`, in row-major order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchOperand`], and those of [`Operand::slice`].
+    pub fn get<T: Element>(&self, index: usize) -> Result<&'a [T], Error> {
+        self.operand(index)?.slice()
+    }
+
+    /// The elements of read bool operand `index`, in row-major order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchOperand`], and those of [`Operand::bools`].
+    pub fn bools(&self, index: usize) -> Result<&'a [bool], Error> {
+        self.operand(index)?.bools()
+    }
+
+    /// The number of read operands.
+    pub fn len(&self) -> usize {
+        self.iter().count()
+    }
+
+    /// Whether there is no read operand.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The layout of read operand `index`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchOperand`].
+    pub fn layout(&self, index: usize) -> Result<&'a Layout, Error> {
+        Ok(self.operand(index)?.layout())
+    }
+
+    /// The dtype of read operand `index`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchOperand`].
+    pub fn dtype(&self, index: usize) -> Result<DType, Error> {
+        Ok(self.operand(index)?.dtype())
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &'a Operand> + use<'a> {
+        let all = self.operands.iter();
+        all.filter(|operand| operand.access() == Access::Read)
+    }
+
+    fn operand(&self, index: usize) -> Result<&'a Operand, Error> {
+        self.iter().nth(index).ok_or_else(|| Error::NoSuchOperand { access: "read", index, count: self.len() })
+    }
+}
+
+/// The operands that a closure writes.
+#[derive(Debug)]
+pub struct Writes<'a> {
+    operands: &'a [Operand],
+    taken: u64,
+}
+
+impl<'a> Writes<'a> {
+    /// The elements of written operand `index`, in row-major order, for writing. Each operand can be taken once. An operand with
+    /// [`Access::Write`] has arbitrary initial contents.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchOperand`], [`Error::AlreadyTaken`], and those of [`Operand::slice_mut`]. After an error the operand does not count
+    /// as taken.
+    pub fn take<T: Element>(&mut self, index: usize) -> Result<&'a mut [T], Error> {
+        let mut operand = self.untaken(index)?;
+        let slice = operand.slice_mut::<T>()?;
+        let (pointer, length) = (slice.as_mut_ptr(), slice.len());
+        self.taken |= 1 << index;
+        // SAFETY: the slice was valid in the line above and stays so for `'a`, because the operands are borrowed exclusively for `'a`. No
+        // other slice of these bytes is made: `taken` refuses a second one, and `FnContext::new` checked that no other operand shares
+        // them.
+        Ok(unsafe { std::slice::from_raw_parts_mut(pointer, length) })
+    }
+
+    /// The elements of written bool operand `index`, in row-major order, for writing. Each operand can be taken once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchOperand`], [`Error::AlreadyTaken`], and those of [`Operand::bools_mut`].
+    pub fn take_bools(&mut self, index: usize) -> Result<&'a mut [bool], Error> {
+        let mut operand = self.untaken(index)?;
+        let slice = operand.bools_mut()?;
+        let (pointer, length) = (slice.as_mut_ptr(), slice.len());
+        self.taken |= 1 << index;
+        // SAFETY: as in `take`.
+        Ok(unsafe { std::slice::from_raw_parts_mut(pointer, length) })
+    }
+
+    /// The number of written operands, taken or not.
+    pub fn len(&self) -> usize {
+        self.iter().count()
+    }
+
+    /// Whether there is no written operand.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The layout of written operand `index`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchOperand`].
+    pub fn layout(&self, index: usize) -> Result<&'a Layout, Error> {
+        Ok(self.operand(index)?.layout())
+    }
+
+    /// The dtype of written operand `index`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchOperand`].
+    pub fn dtype(&self, index: usize) -> Result<DType, Error> {
+        Ok(self.operand(index)?.dtype())
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &'a Operand> + use<'a> {
+        let all = self.operands.iter();
+        all.filter(|operand| operand.access().writes())
+    }
+
+    fn operand(&self, index: usize) -> Result<&'a Operand, Error> {
+        self.iter().nth(index).ok_or_else(|| Error::NoSuchOperand { access: "write", index, count: self.len() })
+    }
+
+    /// A second view of written operand `index`, unless it has been taken, so that the accessors of `Operand` can be used.
+    fn untaken(&self, index: usize) -> Result<Operand, Error> {
+        let operand = self.operand(index)?;
+        if self.taken & (1 << index) != 0 {
+            return Err(Error::AlreadyTaken { index });
+        }
+        Ok(operand.again())
+    }
+}
+
+#[cfg(test)]
+#[path = "fn_context_tests.rs"]
+mod tests;

@@ -1,0 +1,92 @@
+//! Kernels: functions that compute an op for one dtype on one kind of device.
+
+use std::fmt;
+
+use crate::call::operand::Operand;
+use crate::errors::error::KernelError;
+use crate::names::device_id::DeviceKind;
+use crate::tensor::dtype::DType;
+use crate::tensor::op::Op;
+use crate::tensor::params::Params;
+
+/// One call of a kernel.
+#[derive(Debug)]
+pub struct KernelCall<'a> {
+    /// The kernel to run.
+    pub kernel: Kernel,
+    /// Inputs first, then outputs.
+    pub operands: &'a mut [Operand],
+    /// The number of operands that are inputs.
+    pub inputs: usize,
+    /// Parameters of the op.
+    pub params: &'a Params,
+}
+
+/// The code of a kernel. It checks its operands and returns an error for those that it does not support. It neither panics nor blocks,
+/// and keeps no reference to the call.
+pub type KernelFn = fn(&mut KernelCall<'_>) -> Result<(), KernelError>;
+
+/// A kernel, with the op, device kind and dtype that it is for.
+#[derive(Copy, Clone)]
+pub struct Kernel {
+    /// The op that it computes.
+    pub op: Op,
+    /// The kind of device that it runs on.
+    pub device: DeviceKind,
+    /// The dtype of its [key input](Op::key_input).
+    pub dtype: DType,
+    /// The code. For a CUDA device, whose kernels are compiled for it, this is a check on the host before the launch: it touches no
+    /// memory and can only refuse the call. The code that runs on the device is chosen by `op` and `dtype` alone.
+    pub run: KernelFn,
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} on {}", self.op, self.dtype, self.device)
+    }
+}
+
+impl KernelCall<'_> {
+    /// Looks for operands that overlap, one of them written. Such operands give no slices from then on, so that no kernel, built in or
+    /// registered, can hold a `&` and a `&mut` to the same bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Overlap`] unless the op is elementwise and the two are an input and an output
+    /// that are exactly the same view.
+    #[inline]
+    pub(crate) fn share_overlapping(&mut self) -> Result<(), KernelError> {
+        let operands = &*self.operands;
+        let meets_none = |writer: usize| {
+            let others = operands.iter().enumerate().filter(|(other, _)| *other != writer);
+            others.map(|(_, other)| other).all(|other| !operands[writer].overlaps(other))
+        };
+        if operands.iter().enumerate().all(|(it, operand)| !operand.access().writes() || meets_none(it)) {
+            return Ok(());
+        }
+        self.share_those_that_meet()
+    }
+
+    #[inline(never)]
+    fn share_those_that_meet(&mut self) -> Result<(), KernelError> {
+        for writer in 0..self.operands.len() {
+            if !self.operands[writer].access().writes() {
+                continue;
+            }
+            for other in 0..self.operands.len() {
+                if other == writer || !self.operands[writer].overlaps(&self.operands[other]) {
+                    continue;
+                }
+                let in_place = self.kernel.op.is_elementwise()
+                    && (writer < self.inputs) != (other < self.inputs)
+                    && self.operands[writer].same_view(&self.operands[other]);
+                if !in_place {
+                    return Err(KernelError::Overlap { op: self.kernel.op, written: writer, other });
+                }
+                self.operands[writer].set_shared();
+                self.operands[other].set_shared();
+            }
+        }
+        Ok(())
+    }
+}

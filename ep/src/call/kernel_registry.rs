@@ -1,0 +1,88 @@
+//! The table of kernels, indexed by (op, kind of device, dtype).
+
+use std::fmt;
+
+use crate::call::kernel::Kernel;
+use crate::errors::error::Error;
+use crate::names::device_id::DeviceKind;
+use crate::tensor::dtype::DType;
+use crate::tensor::op::Op;
+
+const SLOTS: usize = Op::ALL.len() * DeviceKind::ALL.len() * DType::ALL.len();
+
+/// A table of kernels. A lookup is one array access.
+#[derive(Clone)]
+pub struct KernelRegistry {
+    /// One entry per (op, device kind, dtype), in that order of significance.
+    table: Box<[Option<Kernel>; SLOTS]>,
+}
+
+impl KernelRegistry {
+    /// A table without kernels.
+    pub fn empty() -> KernelRegistry {
+        KernelRegistry { table: Box::new([None; SLOTS]) }
+    }
+
+    /// Adds a kernel, and returns the one that it replaces.
+    pub fn register(&mut self, kernel: Kernel) -> Option<Kernel> {
+        self.table[slot(kernel.op, kernel.device, kernel.dtype)].replace(kernel)
+    }
+
+    /// The kernel for `op` on `device`, where `dtype` is the dtype of the op's [key input](Op::key_input). Allocates only for the error.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MissingKernel`], which lists the dtypes that have a kernel.
+    pub fn get(&self, op: Op, device: DeviceKind, dtype: DType) -> Result<Kernel, Error> {
+        self.find(op, device, dtype).copied().ok_or_else(|| self.missing(op, device, dtype))
+    }
+
+    /// Like [`get`](KernelRegistry::get), but a reference into the table; `None` if there is no such kernel.
+    #[inline]
+    pub fn find(&self, op: Op, device: DeviceKind, dtype: DType) -> Option<&Kernel> {
+        self.table[slot(op, device, dtype)].as_ref()
+    }
+
+    /// The dtypes that `op` has kernels for on `device`.
+    pub fn dtypes(&self, op: Op, device: DeviceKind) -> Vec<DType> {
+        DType::ALL.into_iter().filter(|&dtype| self.table[slot(op, device, dtype)].is_some()).collect()
+    }
+
+    /// The error for a kernel that [`find`](KernelRegistry::find) does not find.
+    #[cold]
+    pub fn missing(&self, op: Op, device: DeviceKind, dtype: DType) -> Error {
+        Error::MissingKernel { op, device, dtype, available: self.dtypes(op, device) }
+    }
+}
+
+impl fmt::Debug for KernelRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kernels = self.table.iter().flatten().count();
+        f.debug_struct("KernelRegistry").field("kernels", &kernels).finish()
+    }
+}
+
+#[inline]
+fn slot(op: Op, device: DeviceKind, dtype: DType) -> usize {
+    (op as usize * DeviceKind::ALL.len() + device as usize) * DType::ALL.len() + dtype as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_kernel_kind_says_that_there_is_none() {
+        let error = KernelRegistry::empty().get(Op::Add, DeviceKind::Cuda, DType::F32).unwrap_err();
+        assert!(error.to_string().contains("none"), "{error}");
+    }
+
+    #[test]
+    fn registering_replaces_and_returns_the_former() {
+        let mut kernels = KernelRegistry::empty();
+        let kernel = Kernel { op: Op::Add, device: DeviceKind::Cuda, dtype: DType::F32, run: |_| Ok(()) };
+        assert!(kernels.register(kernel).is_none());
+        assert!(kernels.register(kernel).is_some());
+        assert_eq!(kernels.dtypes(Op::Add, DeviceKind::Cuda), [DType::F32]);
+    }
+}

@@ -1,0 +1,344 @@
+//! Operands: raw views of tensor memory, on which kernels and closures work.
+//!
+//! An [`Operand`] is a pointer, a dtype, a layout and an access, without a lifetime. The engine above guarantees ([`Operand::new`]) that
+//! the memory is alive and that no access races with it. This module and the kernels check what one call can see by itself: dtype,
+//! contiguity, write access, alignment and overlap.
+//!
+//! Kernels use [`Operand::ptr`], so an in-place call never makes a `&` and a `&mut` to the same bytes. Closures get slices through
+//! [`FnContext`](crate::FnContext).
+//!
+//! Invariant: `span` is the address range of the bytes that the view can touch; it is empty for a view without elements.
+
+use std::ops::Range;
+
+use crate::errors::error::Error;
+use crate::tensor::dtype::{DType, Element};
+use crate::tensor::footprint::Footprint;
+use crate::tensor::layout::Layout;
+use crate::tensor::shape::Shape;
+
+/// How a call uses an operand.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Reads it.
+    Read,
+    /// Writes it without reading it.
+    Write,
+    /// Reads and writes it.
+    ReadWrite,
+}
+
+impl Access {
+    /// Does the call write the operand?
+    pub const fn writes(self) -> bool {
+        matches!(self, Access::Write | Access::ReadWrite)
+    }
+
+    /// Does the call read the operand?
+    pub const fn reads(self) -> bool {
+        matches!(self, Access::Read | Access::ReadWrite)
+    }
+}
+
+/// A raw view of tensor memory, for one call. Neither `Clone` nor `Copy`, because each access is granted once.
+///
+/// The fields are ordered so that a view with one or two axes uses two of the three cache lines; the third is not touched.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Operand {
+    ptr: *mut u8,
+    span: Range<usize>,
+    dtype: DType,
+    access: Access,
+    /// Whether another operand of the same call overlaps this one and one of the two is written. Then no slice of it may be made.
+    shared: bool,
+    /// Whether the elements are in row-major order without gaps: `layout.is_contiguous()`, computed once.
+    whole: bool,
+    layout: Layout,
+}
+
+// SAFETY: an operand is used only by the call that it was made for. The caller of `Operand::new` guarantees that nothing races with it,
+// on any thread.
+unsafe impl Send for Operand {}
+
+impl Operand {
+    /// A view of the storage that starts at `base`; the layout's offset counts from `base`.
+    ///
+    /// # Safety
+    ///
+    /// As long as the operand is used, here or by any code that gets it:
+    ///
+    /// * The bytes of `layout.span_elements()` elements of `dtype` from `base` belong to one allocation and are initialised. A device
+    ///   that gets the operand may read them and, unless `access` is [`Access::Read`], write them.
+    /// * If it reads, nothing writes these bytes at the same time; if it writes, nothing else accesses them. Other operands of the same
+    ///   call are excepted.
+    /// * Operands that overlap each other, one of them written, are used only together, in one [`Stream`](crate::Stream) or
+    ///   [`FnContext`](crate::FnContext) call, which checks them.
+    pub unsafe fn new(base: *mut u8, dtype: DType, layout: Layout, access: Access) -> Operand {
+        let mut operand = Operand::blank();
+        // SAFETY: the caller has the same duties as the callee's.
+        unsafe { operand.set(base, dtype, &layout, access) };
+        operand
+    }
+
+    /// A view without elements, to be overwritten by [`set`](Operand::set).
+    pub fn blank() -> Operand {
+        let (ptr, span) = (std::ptr::without_provenance_mut(64), 0..0);
+        let layout = Layout::contiguous(Shape::EMPTY);
+        Operand { ptr, span, dtype: DType::U8, access: Access::Read, shared: false, whole: true, layout }
+    }
+
+    /// Makes this a view of the storage that starts at `base`, as [`new`](Operand::new) does, but in place: it writes only as many sizes
+    /// and strides as the layout has axes.
+    ///
+    /// # Safety
+    ///
+    /// * The duties of [`new`](Operand::new).
+    #[inline]
+    pub unsafe fn set(&mut self, base: *mut u8, dtype: DType, layout: &Layout, access: Access) {
+        let elements = layout.span_elements();
+        let start = base.addr().wrapping_add(elements.start * dtype.size());
+        // Wrapping, because the base of a view without elements can be any address.
+        self.ptr = base.wrapping_add(layout.offset() * dtype.size());
+        self.span = start..start.wrapping_add(elements.len() * dtype.size());
+        self.dtype = dtype;
+        self.access = access;
+        self.shared = false;
+        self.whole = layout.is_contiguous();
+        self.layout.set(layout);
+    }
+
+    /// Makes this a row-major view without gaps of the storage that starts at `base`. Its sizes are the first `rank` of `dims`. Same as
+    /// [`set`](Operand::set) with [`Layout::contiguous`].
+    ///
+    /// # Safety
+    ///
+    /// * The duties of [`new`](Operand::new).
+    /// * The first `rank` entries of `dims` are the sizes of a valid [`Shape`], and `rank` is at most `N`.
+    #[inline]
+    pub unsafe fn set_whole<const N: usize>(
+        &mut self,
+        base: *mut u8,
+        dtype: DType,
+        (dims, rank): (&[usize; N], u8),
+        access: Access,
+    ) {
+        let bytes = self.layout.set_row_major(dims, rank) * dtype.size();
+        let start = base.addr();
+        self.ptr = base;
+        self.span = start..start.wrapping_add(bytes);
+        self.dtype = dtype;
+        self.access = access;
+        self.shared = false;
+        self.whole = true;
+    }
+
+    /// The dtype.
+    #[inline]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Shape, strides, and the offset that [`ptr`](Operand::ptr) already includes.
+    #[inline]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// How the call uses the operand.
+    #[inline]
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Address of the first element of the view. The host may dereference it only if the device is host-accessible.
+    #[inline]
+    pub fn ptr(&self) -> *mut u8 {
+        self.ptr
+    }
+
+    /// The elements, in row-major order. As `u8` it also gives the bytes of [`DType::Bool`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongDType`], [`Error::NotContiguous`], [`Error::Misaligned`],
+    /// [`Error::SharedOperand`] if another operand of the call overlaps it and one of them writes.
+    pub fn slice<T: Element>(&self) -> Result<&[T], Error> {
+        let stored_as = match self.dtype {
+            DType::Bool => DType::U8,
+            dtype => dtype,
+        };
+        self.check_slice(T::DTYPE, stored_as)?;
+        let elements = self.layout.elements();
+        if elements == 0 {
+            return Ok(&[]);
+        }
+        // SAFETY: `new` guarantees readable, initialised memory over the span, which for a contiguous layout is `elements` elements from
+        // `ptr`. Alignment and dtype were checked, every bit pattern is a valid element, and nothing writes the bytes while they are
+        // borrowed, because the operand is not shared.
+        Ok(unsafe { std::slice::from_raw_parts(self.ptr.cast::<T>(), elements) })
+    }
+
+    /// The elements, in row-major order, for writing. Bytes of [`DType::Bool`] cannot be taken as `u8`, because they must stay 0 or 1:
+    /// see [`bools_mut`](Operand::bools_mut).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`slice`](Operand::slice), and [`Error::NotWritable`].
+    pub fn slice_mut<T: Element>(&mut self) -> Result<&mut [T], Error> {
+        self.check_writable()?;
+        self.check_slice(T::DTYPE, self.dtype)?;
+        let elements = self.layout.elements();
+        if elements == 0 {
+            return Ok(&mut []);
+        }
+        // SAFETY: as in `slice`. The access writes, and this operand is the only way to the bytes, because it is borrowed mutably and is
+        // not shared.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.ptr.cast::<T>(), elements) })
+    }
+
+    /// The elements of a [`DType::Bool`] operand, row-major.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`slice`](Operand::slice), and [`Error::InvalidBool`] if a byte is neither 0 nor 1.
+    pub fn bools(&self) -> Result<&[bool], Error> {
+        self.check_slice(DType::Bool, self.dtype)?;
+        let bytes = self.slice::<u8>()?;
+        if let Some(index) = bytes.iter().position(|&byte| byte > 1) {
+            return Err(Error::InvalidBool { index, byte: bytes[index] });
+        }
+        // SAFETY: the loop above found every byte to be 0 or 1, and nothing writes the bytes while they are borrowed.
+        Ok(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<bool>(), bytes.len()) })
+    }
+
+    /// The elements of a [`DType::Bool`] operand, in row-major order, for writing. Bytes other than 0 and 1, from an earlier use of the
+    /// memory, are first set to 1.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`slice_mut`](Operand::slice_mut).
+    pub fn bools_mut(&mut self) -> Result<&mut [bool], Error> {
+        self.check_writable()?;
+        self.check_slice(DType::Bool, self.dtype)?;
+        let elements = self.layout.elements();
+        if elements == 0 {
+            return Ok(&mut []);
+        }
+        // SAFETY: as in `slice_mut`, for elements of one byte.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(self.ptr, elements) };
+        for byte in bytes.iter_mut() {
+            *byte = u8::from(*byte != 0);
+        }
+        // SAFETY: every byte is now 0 or 1, and the bytes are borrowed mutably.
+        Ok(unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast::<bool>(), elements) })
+    }
+
+    /// The bytes of the elements, row-major, in the machine's byte order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotContiguous`], [`Error::SharedOperand`].
+    pub fn bytes(&self) -> Result<&[u8], Error> {
+        self.check_whole()?;
+        let bytes = self.layout.elements() * self.dtype.size();
+        if bytes == 0 {
+            return Ok(&[]);
+        }
+        // SAFETY: `new` guarantees readable, initialised memory over the span, which for a contiguous layout is `bytes` bytes from `ptr`.
+        // Nothing writes the bytes while they are borrowed, because the operand is not shared.
+        Ok(unsafe { std::slice::from_raw_parts(self.ptr, bytes) })
+    }
+
+    /// Whether the elements are in row-major order without gaps.
+    #[inline]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// A second copy of the view. The caller must use only one of the two.
+    pub(crate) fn again(&self) -> Operand {
+        Operand { span: self.span.clone(), ..*self }
+    }
+
+    /// Whether the first element is at a multiple of the element size. If it is, all elements are.
+    #[inline]
+    pub(crate) fn is_aligned(&self) -> bool {
+        self.ptr.addr() & (self.dtype.size() - 1) == 0 || self.span.is_empty()
+    }
+
+    /// Whether the two views have a byte in common. Exact for views of one storage: see [`Footprint::overlaps`].
+    #[inline]
+    pub(crate) fn overlaps(&self, other: &Operand) -> bool {
+        // Most pairs of operands have disjoint spans, so that is checked first. An empty span overlaps none.
+        let spans_meet = self.span.start.max(other.span.start) < self.span.end.min(other.span.end);
+        spans_meet && self.overlaps_within_spans(other)
+    }
+
+    #[inline(never)]
+    fn overlaps_within_spans(&self, other: &Operand) -> bool {
+        (self.whole && other.whole) || self.footprint().overlaps(&other.footprint())
+    }
+
+    /// The bytes of the view, as addresses.
+    fn footprint(&self) -> Footprint {
+        let size = self.dtype.size();
+        Footprint::scaled(&self.layout, self.ptr.addr().wrapping_sub(self.layout.offset() * size), size)
+    }
+
+    /// Whether both are exactly the same view: elements of the same size at the same addresses in the same order. Then an elementwise
+    /// kernel may read one and write the other.
+    #[inline]
+    pub(crate) fn same_view(&self, other: &Operand) -> bool {
+        self.ptr == other.ptr && self.dtype.size() == other.dtype.size() && self.layout.same_steps(&other.layout)
+    }
+
+    /// Marks the operand as shared: it gives no slices from now on.
+    pub(crate) fn set_shared(&mut self) {
+        self.shared = true;
+    }
+
+    /// Moves the view to another address, at which the device reaches the same memory. If the address changes, the operand gives no
+    /// slices from now on.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn move_to(&mut self, address: usize) {
+        let by = address.wrapping_sub(self.ptr.addr());
+        if by != 0 {
+            self.shared = true;
+            self.ptr = self.ptr.wrapping_add(by);
+            self.span = self.span.start.wrapping_add(by)..self.span.end.wrapping_add(by);
+        }
+    }
+
+    /// Returns an error unless the access writes.
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        if self.access.writes() { Ok(()) } else { Err(Error::NotWritable) }
+    }
+
+    /// Returns an error unless the elements are at multiples of their size.
+    pub(crate) fn check_aligned(&self) -> Result<(), Error> {
+        if self.is_aligned() { Ok(()) } else { Err(Error::Misaligned { dtype: self.dtype, address: self.ptr.addr() }) }
+    }
+
+    fn check_whole(&self) -> Result<(), Error> {
+        if !self.whole {
+            return Err(Error::NotContiguous { layout: Box::new(self.layout) });
+        }
+        if self.shared {
+            return Err(Error::SharedOperand);
+        }
+        Ok(())
+    }
+
+    fn check_slice(&self, asked: DType, stored_as: DType) -> Result<(), Error> {
+        if asked != stored_as {
+            return Err(Error::WrongDType { expected: asked, found: self.dtype });
+        }
+        self.check_whole()?;
+        self.check_aligned()
+    }
+}
+
+#[cfg(test)]
+#[path = "operand_tests.rs"]
+mod tests;

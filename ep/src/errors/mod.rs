@@ -1,0 +1,11 @@
+//! Errors of devices, streams, operands, kernels and callers' functions, as data.
+//!
+//! Layer: uses `names`, `tensor`; is used by `call`, `provider`, `cpu`, `sim`, `faults`, `cuda`, `registry`.
+//!
+//! Main types: [`Error`](error::Error), [`KernelError`](error::KernelError), [`CallError`](call_error::CallError),
+//! [`CudaAbsent`](cuda_absent::CudaAbsent), [`DriverError`](driver_error::DriverError).
+
+pub(crate) mod call_error;
+pub(crate) mod cuda_absent;
+pub(crate) mod driver_error;
+pub(crate) mod error;

@@ -1,0 +1,167 @@
+//! Devices: a place with memory, streams and events.
+
+use std::fmt;
+use std::time::Instant;
+
+use crate::errors::error::Error;
+use crate::names::device_id::DeviceId;
+use crate::names::event_id::EventId;
+use crate::names::memory_kind::MemoryKind;
+use crate::provider::event_pool::EventPool;
+use crate::provider::memory::{MemoryStats, Region};
+use crate::provider::stream::Stream;
+
+/// Facts about a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Its id.
+    pub id: DeviceId,
+    /// Its name, for display.
+    pub name: String,
+    /// The number of units that compute in parallel: cores of a CPU, multiprocessors of a GPU. At least 1.
+    pub units: usize,
+    /// The most bytes that may be allocated from it, over all memory kinds; `None` if only the machine limits it.
+    pub memory_limit: Option<u64>,
+}
+
+/// The order in which a device starts the work of streams when it could start any of them.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Priority {
+    /// Starts after that of other streams.
+    Low,
+    /// The default.
+    #[default]
+    Normal,
+    /// Starts before that of other streams.
+    High,
+}
+
+/// A queued command that failed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LateFailure {
+    /// The stream, as in the [`Label`](crate::Label) of the instruction.
+    pub stream: u32,
+    /// The number of the instruction, as in its label.
+    pub seq: u64,
+    /// The cause.
+    pub cause: LateCause,
+}
+
+/// The cause of a failure of a queued command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LateCause {
+    /// The device or a kernel failed.
+    Device(Error),
+    /// The caller's code returned an error; its text.
+    Function(String),
+    /// The kernel or the caller's code panicked; its message.
+    Panic(String),
+}
+
+/// The time during which a device ran one instruction, by the device's clock: in nanoseconds since its *zero*, a time shortly after its
+/// first use. Times of one stream do not overlap, and times of different streams of one device can be compared.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// The stream, as in the [`Label`](crate::Label) of the instruction.
+    pub stream: u32,
+    /// The number of the instruction, as in its label.
+    pub seq: u64,
+    /// When it began.
+    pub start: u64,
+    /// When it was over.
+    pub end: u64,
+}
+
+/// A device: memory, streams and events.
+///
+/// Thread-safe: any method may be called from any thread.
+pub trait Device: Send + Sync + fmt::Debug {
+    /// Its id.
+    fn id(&self) -> DeviceId;
+
+    /// Facts about it.
+    fn info(&self) -> DeviceInfo;
+
+    /// The memory of one kind in use. Does not block on the device.
+    fn memory(&self, kind: MemoryKind) -> MemoryStats;
+
+    /// Alignment of every region, in bytes: a power of two, 64 on CPU.
+    fn alignment(&self) -> usize;
+
+    /// Whether the host may access memory of this device through its address.
+    fn host_accessible(&self) -> bool;
+
+    /// A region of `bytes` zeroed bytes, aligned to [`alignment`](Device::alignment). Zero bytes
+    /// give a region without memory. May block in the driver.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] past the device's limit or the machine's memory.
+    fn allocate(&self, kind: MemoryKind, bytes: usize) -> Result<Region, Error>;
+
+    /// Frees a region. May block in the driver.
+    ///
+    /// # Safety
+    ///
+    /// * `region` came from this device's [`allocate`](Device::allocate).
+    /// * No operand, pointer or queued command uses its memory any longer.
+    unsafe fn free(&self, region: Region);
+
+    /// A new stream on this device, with no commands.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the driver; never on CPU.
+    fn create_stream(&self) -> Result<Box<dyn Stream>, Error>;
+
+    /// A new stream with a priority, if the device supports priorities; otherwise as [`create_stream`](Device::create_stream).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`create_stream`](Device::create_stream).
+    fn create_stream_with(&self, _: Priority) -> Result<Box<dyn Stream>, Error> {
+        self.create_stream()
+    }
+
+    /// Prepares the calling thread, a thread of the engine, to submit commands to this device's streams: sets up the driver's state of
+    /// this thread. Devices without such state do nothing.
+    ///
+    /// The setup lasts as long as the thread and the device, or until code of the caller runs in the thread, which may change that state.
+    /// After such code, and after its captures and results have been dropped, the thread must call this again.
+    ///
+    /// Any other thread may submit commands too. The driver's state of such a thread is restored after each call, at a small cost.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the driver.
+    fn bind_thread(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// The events of this device. Devices of one kind that can wait for each other share one pool.
+    fn events(&self) -> &EventPool;
+
+    /// Whether the device has passed the place that `event` marks. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::EventNotRecorded`], [`Error::StaleEvent`]; [`Error::DeviceLost`] if it never will.
+    fn query(&self, event: EventId) -> Result<bool, Error>;
+
+    /// Blocks until the device has passed the place that `event` marks, or until the deadline; returns `false` at the deadline.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`query`](Device::query).
+    fn wait(&self, event: EventId, deadline: Option<Instant>) -> Result<bool, Error>;
+
+    /// The failures of queued commands since the last call, in the order in which they happened. A failure is listed here before
+    /// [`query`](Device::query) reports a later place as passed. Never blocks.
+    fn take_failures(&self) -> Vec<LateFailure>;
+
+    /// The times of instructions that have passed since the last call, in order for each stream. Empty if the device has no clock or
+    /// timing was not asked for. Times that cannot be read are left out. Never blocks.
+    fn take_times(&self) -> Vec<Ran> {
+        Vec::new()
+    }
+}

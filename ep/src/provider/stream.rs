@@ -1,0 +1,94 @@
+//! Streams: ordered queues of commands on one device.
+
+use crate::call::closure::InlineFn;
+use crate::call::kernel::KernelCall;
+use crate::call::label::Label;
+use crate::call::operand::Operand;
+use crate::call::raw::RawFn;
+use crate::errors::call_error::CallError;
+use crate::errors::error::Error;
+use crate::names::event_id::EventId;
+use crate::tensor::scalar::Scalar;
+
+/// An ordered queue of commands on one device.
+///
+/// Each command starts after the previous command of the stream has completed. Whether a call returns before its command has completed
+/// depends on the device: a CPU stream runs the command in the calling thread, any other stream queues it. A stream is used by one thread
+/// at a time, but not always by the same one.
+///
+/// A command that returns an error has not been queued and has written nothing, unless the error says otherwise. A queued command that
+/// fails later is reported by [`Device::take_failures`](crate::Device::take_failures).
+pub trait Stream: Send {
+    /// Sets the instruction that the next commands belong to, until the next call. A stream that reports nothing ignores it.
+    fn begin(&mut self, label: &Label);
+
+    /// Like [`begin`](Stream::begin), but passes only the numbers that a stream needs to report which command failed late. Cheap, so that
+    /// an engine without an observer can call it for each instruction. A stream that reports nothing ignores it.
+    fn number(&mut self, _stream: u32, _seq: u64) {}
+
+    /// Runs a kernel.
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::WrongDevice`] for a kernel of another kind of device;
+    /// * [`Error::Kernel`] for operands that the kernel refuses and for failures in it. Operands whose bytes overlap, one of them
+    ///   written, are refused, except an output that is exactly the view of an input of an [elementwise](crate::Op::is_elementwise) op.
+    fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error>;
+
+    /// Copies `source` to `target`: same dtype and shape, any strides on either side.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::CopyMismatch`], [`Error::NotWritable`], [`Error::Overlap`] (copying a view onto
+    /// itself is allowed and does nothing), [`Error::OverlapsItself`], [`Error::Misaligned`].
+    fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error>;
+
+    /// Writes `value` to every element of `target`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ScalarDoesNotFit`] by the rule of [`Scalar::fits`], [`Error::NotWritable`],
+    /// [`Error::OverlapsItself`], [`Error::Misaligned`].
+    fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error>;
+
+    /// Runs a caller's closure over the operands and takes it out of `function`, which then does nothing. After an error or a panic the
+    /// closure may still be in `function`. A queued call keeps the captures until it has run.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError::Device`] for operands that overlap, one of them written; [`CallError::Function`] for an error of the closure.
+    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError>;
+
+    /// Runs a caller's function in the calling thread, immediately, and gives it the driver's own stream. Commands that the function
+    /// queues there are ordered after every earlier command of this stream and before every later one. For kernels and libraries of the
+    /// caller's own.
+    ///
+    /// # Errors
+    ///
+    /// * [`CallError::Device`] with [`Error::NoRawStream`] if no driver runs the stream, and for operands that overlap, one of them
+    ///   written;
+    /// * [`CallError::Function`] for an error of the function. Commands that it queued before the error still run.
+    fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand]) -> Result<(), CallError>;
+
+    /// Makes `event` mark the place after every command so far.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StaleEvent`] if the event has been released.
+    fn record(&mut self, event: EventId) -> Result<(), Error>;
+
+    /// Holds back later commands of this stream until the device has passed the place that `event` marks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::EventNotRecorded`] if no stream has recorded it, because the wait would order nothing; [`Error::StaleEvent`] if it has
+    /// been released.
+    fn wait(&mut self, event: EventId) -> Result<(), Error>;
+
+    /// Blocks the calling thread until every command so far has completed.
+    ///
+    /// # Errors
+    ///
+    /// Errors that a command reported late; never on CPU.
+    fn synchronize(&mut self) -> Result<(), Error>;
+}

@@ -1,0 +1,145 @@
+//! Element types of tensors.
+//!
+//! [`DType`] is the run-time name, [`Element`] the Rust type for it. `bool` is not an [`Element`]: booleans are stored as one byte, 0 or
+//! 1, but raw memory may hold any byte. So a `&[bool]` over it is made only after a check ([`Operand::bools`](crate::Operand::bools)).
+
+use std::fmt;
+use std::str::FromStr;
+
+use half::{bf16, f16};
+
+use crate::names::text::{ParseError, listed};
+
+/// Element type of a tensor.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum DType {
+    /// IEEE 754 single precision.
+    F32,
+    /// IEEE 754 double precision.
+    F64,
+    /// IEEE 754 half precision, "binary16": 11 significant bits, at most 65504.
+    F16,
+    /// The upper half of an `f32`, "bfloat16": its range with 8 significant bits.
+    BF16,
+    /// Signed 32-bit integer; arithmetic wraps.
+    I32,
+    /// Signed 64-bit integer; arithmetic wraps.
+    I64,
+    /// Unsigned 8-bit integer; arithmetic wraps.
+    U8,
+    /// Truth value, stored as one byte: 0 or 1.
+    Bool,
+}
+
+impl DType {
+    /// Every dtype, in the order of the enum.
+    pub const ALL: [DType; 8] =
+        [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64, DType::U8, DType::Bool];
+
+    /// The bytes of one element, which are also its alignment.
+    pub const fn size(self) -> usize {
+        match self {
+            DType::F32 | DType::I32 => 4,
+            DType::F64 | DType::I64 => 8,
+            DType::F16 | DType::BF16 => 2,
+            DType::U8 | DType::Bool => 1,
+        }
+    }
+
+    /// Whether it is a floating-point type.
+    pub const fn is_float(self) -> bool {
+        matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::BF16)
+    }
+
+    /// The name that [`Display`](fmt::Display) prints and [`FromStr`] reads, such as `"f32"`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DType::F32 => "f32",
+            DType::F64 => "f64",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+            DType::I32 => "i32",
+            DType::I64 => "i64",
+            DType::U8 => "u8",
+            DType::Bool => "bool",
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for DType {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<DType, ParseError> {
+        DType::ALL
+            .into_iter()
+            .find(|dtype| dtype.name() == text)
+            .ok_or_else(|| ParseError::new("dtype", text, format!("one of {}", listed(&DType::ALL))))
+    }
+}
+
+mod sealed {
+    /// Seals [`super::Element`], because kernels rely on every bit pattern of an element being valid.
+    pub trait Sealed {}
+}
+
+/// A Rust type that tensor memory can be read and written as.
+///
+/// Sealed; implemented for `f32`, `f64`, [`f16`](struct@f16), [`bf16`], `i32`, `i64` and `u8`, all of which accept
+/// every bit pattern and have no padding.
+pub trait Element: sealed::Sealed + Copy + Send + Sync + fmt::Debug + PartialEq + 'static {
+    /// The dtype of this type.
+    const DTYPE: DType;
+
+    /// The bytes of `elements`, in the byte order of the machine.
+    fn as_bytes(elements: &[Self]) -> &[u8] {
+        // SAFETY: the implementing types have no padding, so every byte of the slice is initialised, and a byte has no alignment.
+        unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
+    }
+}
+
+macro_rules! elements {
+    ($($element:ty => $dtype:ident),*) => {$(
+        impl sealed::Sealed for $element {}
+        impl Element for $element {
+            const DTYPE: DType = DType::$dtype;
+        }
+    )*};
+}
+
+elements!(f32 => F32, f64 => F64, f16 => F16, bf16 => BF16, i32 => I32, i64 => I64, u8 => U8);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip() {
+        for dtype in DType::ALL {
+            assert_eq!(dtype.to_string().parse::<DType>(), Ok(dtype));
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_lists_the_known_ones() {
+        let error = "f8".parse::<DType>().unwrap_err().to_string();
+        assert!(error.contains("`f8`"), "{error}");
+        assert!(error.contains("f32, f64, f16, bf16, i32, i64, u8, bool"), "{error}");
+    }
+
+    #[test]
+    fn sizes_are_those_of_the_rust_types() {
+        assert_eq!(f32::DTYPE.size(), size_of::<f32>());
+        assert_eq!(f64::DTYPE.size(), size_of::<f64>());
+        assert_eq!(f16::DTYPE.size(), size_of::<f16>());
+        assert_eq!(bf16::DTYPE.size(), size_of::<bf16>());
+        assert_eq!(i32::DTYPE.size(), size_of::<i32>());
+        assert_eq!(i64::DTYPE.size(), size_of::<i64>());
+        assert_eq!(u8::DTYPE.size(), size_of::<u8>());
+    }
+}

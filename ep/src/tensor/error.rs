@@ -1,0 +1,98 @@
+//! Errors of shapes, and of the inputs and parameters of an op.
+
+use crate::names::text::listed;
+use crate::tensor::dtype::DType;
+use crate::tensor::op::Op;
+use crate::tensor::scalar::Scalar;
+use crate::tensor::shape::{MAX_RANK, Shape};
+
+crate::debug_as_display!(ShapeError, OpError);
+
+/// Sizes, axes or strides that do not fit.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the text of each variant says what its fields are")]
+pub enum ShapeError {
+    /// More axes than a shape can have.
+    #[error("a shape has at most {MAX_RANK} axes, {dims:?} has {}", dims.len())]
+    Rank { dims: Vec<usize> },
+    /// More elements than memory can have.
+    #[error("a tensor of shape {dims:?} would not fit in memory that an isize can address")]
+    TooLarge { dims: Vec<usize> },
+    /// No such axis.
+    #[error("shape {shape} has {} axes, counted from 0: there is no axis {axis}", shape.rank())]
+    Axis { axis: usize, shape: Box<Shape> },
+    /// A list that is not a set of axes.
+    #[error("axes {axes:?}: each must be below {MAX_RANK} and named once")]
+    Axes { axes: Vec<usize> },
+    /// A list that is not a permutation of all axes.
+    #[error("{axes:?} does not name each of the {} axes of shape {shape} once", shape.rank())]
+    Permutation { axes: Vec<usize>, shape: Box<Shape> },
+    /// A range past the end of its axis.
+    #[error("range {start}..{end} does not lie within axis {axis} of shape {shape}")]
+    Slice { start: usize, end: usize, axis: usize, shape: Box<Shape> },
+    /// A reshape that changes the number of elements.
+    #[error(
+        "shape {from} has {} elements and cannot become {to}, which has {}",
+        from.elements(), to.elements()
+    )]
+    Reshape { from: Box<Shape>, to: Box<Shape> },
+    /// Shapes that do not broadcast together.
+    #[error("shapes {left} and {right} do not broadcast: aligned at the last axis, sizes must be equal or 1")]
+    Broadcast { left: Box<Shape>, right: Box<Shape> },
+    /// A shape that does not broadcast to another.
+    #[error("shape {from} does not broadcast to {to}: aligned at the last axis, a size must be equal or 1")]
+    BroadcastTo { from: Box<Shape>, to: Box<Shape> },
+    /// A wrong number of strides.
+    #[error("shape {shape} needs {} strides, found {strides:?}", shape.rank())]
+    Strides { shape: Box<Shape>, strides: Vec<usize> },
+}
+
+/// An op that does not take these inputs or parameters.
+#[derive(Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the text of each variant says what its fields are")]
+pub enum OpError {
+    /// A wrong number of inputs.
+    #[error("{op} takes {} inputs, found {found}", op.arity())]
+    Arity { op: Op, found: usize },
+    /// A dtype that the op does not support.
+    #[error("{op} takes {}, found {dtype}; cast first", listed(available))]
+    DType { op: Op, dtype: DType, available: &'static [DType] },
+    /// An op whose output does not follow from inputs.
+    #[error("{op} has no inputs that its output would follow from: give it the output")]
+    NoInputs { op: Op },
+    /// Two inputs that need the same dtype.
+    #[error("{op} needs inputs of one dtype, found {left} and {right}; cast one of them first")]
+    MixedDTypes { op: Op, left: DType, right: DType },
+    /// Two inputs that need the same shape.
+    #[error("{op} needs inputs of one shape, found {left} and {right}")]
+    MixedShapes { op: Op, left: Box<Shape>, right: Box<Shape> },
+    /// A condition that is not bool.
+    #[error("the condition of {op} must be bool, found {found}; cast it or compare first")]
+    Condition { op: Op, found: DType },
+    /// Shapes or axes that do not fit.
+    #[error("{op}: {source}")]
+    Shape { op: Op, source: ShapeError },
+    /// A wrong number of axes.
+    #[error("{op} works over exactly one axis, found {found}")]
+    OneAxis { op: Op, found: usize },
+    /// Matrices with too few axes.
+    #[error("matmul needs inputs of at least 2 axes, found {left} and {right}; reshape first")]
+    MatMulRank { left: Box<Shape>, right: Box<Shape> },
+    /// Matrices whose sizes do not match.
+    #[error("matmul of {left} and {right}: the last size of the first must equal the last but one of the second")]
+    MatMulSizes { left: Box<Shape>, right: Box<Shape> },
+    /// An empty reduction where at least one element is needed.
+    #[error("{op} over no elements: shape {shape} has size 0 on a reduced axis")]
+    EmptyReduction { op: Op, shape: Box<Shape> },
+    /// A missing target dtype.
+    #[error("{op} needs a target dtype: set Params::to")]
+    MissingTarget { op: Op },
+    /// Missing parameters, or those of another op.
+    #[error("{op} needs {expected}: set Params::extra")]
+    MissingExtra { op: Op, expected: &'static str },
+    /// A value that the dtype cannot hold.
+    #[error("{op} of {dtype}: the value {value} does not fit it")]
+    Value { op: Op, value: Scalar, dtype: DType },
+}

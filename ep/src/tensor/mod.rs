@@ -1,0 +1,17 @@
+//! Tensors without their memory: element types, shapes, layouts, ops, and the rules that infer the output of an op.
+//!
+//! Layer: uses `names`; is used by `errors`, `call`, `provider`, `races`, `cpu`, `sim`, `faults`, `cuda`.
+//!
+//! Main types: [`DType`](dtype::DType), [`Shape`](shape::Shape), [`Layout`](layout::Layout),
+//! [`Footprint`](footprint::Footprint), [`Scalar`](scalar::Scalar), [`Op`](op::Op), [`Params`](params::Params),
+//! [`ShapeError`](error::ShapeError), [`OpError`](error::OpError).
+
+pub(crate) mod dtype;
+pub(crate) mod error;
+pub(crate) mod footprint;
+pub(crate) mod infer;
+pub(crate) mod layout;
+pub(crate) mod op;
+pub(crate) mod params;
+pub(crate) mod scalar;
+pub(crate) mod shape;

@@ -1,0 +1,212 @@
+//! The parameters of an op call: axes, whether they are kept, the target dtype, and parameters of single ops.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::names::text::ParseError;
+use crate::tensor::dtype::DType;
+use crate::tensor::error::ShapeError;
+use crate::tensor::scalar::Scalar;
+use crate::tensor::shape::MAX_RANK;
+
+// Every instruction stores the parameters inline, in the builder's list and in the engine's slot, so they must stay small.
+const _: () = assert!(size_of::<Params>() <= 32);
+
+/// A set of axes, one bit each.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Axes(u8);
+
+// A set of axes has one bit per axis.
+const _: () = assert!(MAX_RANK <= u8::BITS as usize);
+
+impl Axes {
+    /// No axes. Reductions take this as *all axes*.
+    pub const NONE: Axes = Axes(0);
+
+    /// The set of `axes`, in any order.
+    ///
+    /// # Errors
+    ///
+    /// [`ShapeError::Axes`] if an axis is named twice or is [`MAX_RANK`] or more.
+    pub fn new(axes: &[usize]) -> Result<Axes, ShapeError> {
+        let mut bits = 0;
+        for &axis in axes {
+            if axis >= MAX_RANK || bits & (1 << axis) != 0 {
+                return Err(ShapeError::Axes { axes: axes.to_vec() });
+            }
+            bits |= 1 << axis;
+        }
+        Ok(Axes(bits))
+    }
+
+    /// Whether `axis` is in the set.
+    pub const fn contains(self, axis: usize) -> bool {
+        axis < MAX_RANK && self.0 & (1 << axis) != 0
+    }
+
+    /// Number of axes in the set.
+    pub const fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Whether the set is empty.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The axes, ascending.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..MAX_RANK).filter(move |&axis| self.contains(axis))
+    }
+
+    /// The axes that a reduction of a tensor of `rank` axes works over: these, or all if the set is empty.
+    pub(crate) const fn or_all(self, rank: usize) -> Axes {
+        match self.0 {
+            0 => Axes((((1u16) << rank) - 1) as u8),
+            _ => self,
+        }
+    }
+}
+
+impl TryFrom<&[usize]> for Axes {
+    type Error = ShapeError;
+
+    fn try_from(axes: &[usize]) -> Result<Axes, ShapeError> {
+        Axes::new(axes)
+    }
+}
+
+impl fmt::Display for Axes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, axis) in self.iter().enumerate() {
+            if place > 0 {
+                f.write_str(",")?;
+            }
+            write!(f, "{axis}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Axes {
+    type Err = ParseError;
+
+    /// Reads what `Display` prints: `"1,2"`, or `""` for none.
+    fn from_str(text: &str) -> Result<Axes, ParseError> {
+        if text.is_empty() {
+            return Ok(Axes::NONE);
+        }
+        let refused = || ParseError::new("axes", text, "distinct axes from 0 to 7, such as 0,2");
+        let mut bits = 0;
+        for part in text.split(',') {
+            let axis: usize = part.trim().parse().map_err(|_| refused())?;
+            if axis >= MAX_RANK || bits & (1 << axis) != 0 {
+                return Err(refused());
+            }
+            bits |= 1 << axis;
+        }
+        Ok(Axes(bits))
+    }
+}
+
+/// The parameters of an op call. An op ignores those that it does not use.
+#[derive(Copy, Clone, Debug, PartialEq, Default)]
+pub struct Params {
+    /// Axes of a reduction and of [`Op::Pad`](crate::Op::Pad) (none: all), of [`Op::ArgMax`](crate::Op::ArgMax) and
+    /// the [softmax family](crate::Op::is_softmax) (exactly one).
+    pub axes: Axes,
+    /// Whether reduced axes are kept, with size 1.
+    pub keep_dims: bool,
+    /// The target dtype of [`Op::Cast`](crate::Op::Cast) and [`Op::OneHot`](crate::Op::OneHot).
+    pub to: Option<DType>,
+    /// Parameters that only one op has.
+    pub extra: Extra,
+}
+
+/// Parameters that only one op has. A few words at most, because every instruction stores them.
+#[derive(Copy, Clone, Debug, PartialEq, Default)]
+pub enum Extra {
+    /// For ops without such parameters.
+    #[default]
+    None,
+    /// For [`Op::Pad`](crate::Op::Pad): the numbers of elements before and after the input on each of [`Params::axes`], and their value,
+    /// which must fit the dtype. Axes with margins of other widths need a call of their own.
+    Pad {
+        /// Elements before the input.
+        before: u32,
+        /// Elements after the input.
+        after: u32,
+        /// The value of the margins.
+        value: Scalar,
+    },
+    /// For [`Op::OneHot`](crate::Op::OneHot): the number of classes.
+    Classes(usize),
+    /// For [`Op::Uniform`](crate::Op::Uniform) and [`Op::Normal`](crate::Op::Normal): the blocks of Philox 4x32-10 (Salmon et al., SC
+    /// 2011) with this key, from this counter on. One block makes four consecutive elements in row-major order, or two of `f64`.
+    Random {
+        /// The key.
+        seed: u64,
+        /// The first block. The counter wraps around to 0.
+        counter: u64,
+    },
+}
+
+impl Params {
+    /// Parameters with these axes.
+    pub fn over(axes: Axes) -> Params {
+        Params { axes, ..Params::default() }
+    }
+
+    /// Parameters of a cast to `dtype`.
+    pub fn to(dtype: DType) -> Params {
+        Params { to: Some(dtype), ..Params::default() }
+    }
+
+    /// Parameters of a pad of `axes` (none: all axes), with `before` and `after` elements of `value` on each.
+    pub fn pad(axes: Axes, before: u32, after: u32, value: impl Into<Scalar>) -> Params {
+        let extra = Extra::Pad { before, after, value: value.into() };
+        Params { axes, extra, ..Params::default() }
+    }
+
+    /// Parameters of random numbers: the key `seed`, from block `counter` on.
+    pub fn random(seed: u64, counter: u64) -> Params {
+        Params { extra: Extra::Random { seed, counter }, ..Params::default() }
+    }
+
+    /// Parameters of a one-hot of `classes` classes, in `dtype`.
+    pub fn one_hot(classes: usize, dtype: DType) -> Params {
+        Params { to: Some(dtype), extra: Extra::Classes(classes), ..Params::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_round_trip() {
+        let axes = Axes::new(&[2, 0]).unwrap();
+        assert_eq!(axes.to_string(), "0,2");
+        assert_eq!("0,2".parse(), Ok(axes));
+        assert_eq!("".parse(), Ok(Axes::NONE));
+        assert_eq!(axes.iter().collect::<Vec<_>>(), [0, 2]);
+        assert!(axes.contains(2) && !axes.contains(1) && !axes.contains(64));
+        assert_eq!((axes.len(), axes.is_empty()), (2, false));
+    }
+
+    #[test]
+    fn bad_axes_are_refused() {
+        assert!(Axes::new(&[8]).is_err());
+        assert!(Axes::new(&[1, 1]).is_err());
+        for text in ["8", "1,1", "a", "1,", ","] {
+            assert!(text.parse::<Axes>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_axes_means_all() {
+        assert_eq!(Axes::NONE.or_all(0), Axes::NONE);
+        assert_eq!(Axes::NONE.or_all(3).to_string(), "0,1,2");
+        assert_eq!(Axes::NONE.or_all(8).len(), 8);
+    }
+}

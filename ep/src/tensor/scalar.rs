@@ -1,0 +1,188 @@
+//! A scalar of any dtype: the value that a fill writes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use half::{bf16, f16};
+
+use crate::names::text::ParseError;
+use crate::tensor::dtype::DType;
+
+/// A single number or truth value.
+///
+/// `Display` and `FromStr` round-trip: `1.0` is a float, `1` an integer, `true` a truth value.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub enum Scalar {
+    /// A floating-point value.
+    F64(f64),
+    /// An integer.
+    I64(i64),
+    /// A truth value.
+    Bool(bool),
+}
+
+impl Scalar {
+    /// Zero in `dtype`, or false: a value that [`fits`](Scalar::fits) it.
+    pub fn zero(dtype: DType) -> Scalar {
+        match dtype {
+            DType::Bool => Scalar::Bool(false),
+            dtype if dtype.is_float() => Scalar::F64(0.0),
+            _ => Scalar::I64(0),
+        }
+    }
+
+    /// One in `dtype`, or true: a value that [`fits`](Scalar::fits) it.
+    pub fn one(dtype: DType) -> Scalar {
+        match dtype {
+            DType::Bool => Scalar::Bool(true),
+            dtype if dtype.is_float() => Scalar::F64(1.0),
+            _ => Scalar::I64(1),
+        }
+    }
+
+    /// Whether a tensor of `dtype` can be filled with this value.
+    ///
+    /// * A float fits every float dtype.
+    /// * An integer fits an integer dtype whose range holds it, and every float dtype.
+    /// * A truth value fits only [`DType::Bool`], and nothing else fits that.
+    ///
+    /// A value that a float dtype cannot represent is rounded once to the nearest value, ties to even: 0.1 becomes 0.0999755859375 in
+    /// `f16`. A value past the range becomes an infinity.
+    pub fn fits(self, dtype: DType) -> bool {
+        match self {
+            Scalar::F64(_) => dtype.is_float(),
+            Scalar::I64(value) => match dtype {
+                DType::F32 | DType::F64 | DType::F16 | DType::BF16 | DType::I64 => true,
+                DType::I32 => i32::try_from(value).is_ok(),
+                DType::U8 => u8::try_from(value).is_ok(),
+                DType::Bool => false,
+            },
+            Scalar::Bool(_) => dtype == DType::Bool,
+        }
+    }
+}
+
+impl From<f32> for Scalar {
+    fn from(value: f32) -> Scalar {
+        Scalar::F64(f64::from(value))
+    }
+}
+
+impl From<f64> for Scalar {
+    fn from(value: f64) -> Scalar {
+        Scalar::F64(value)
+    }
+}
+
+impl From<f16> for Scalar {
+    fn from(value: f16) -> Scalar {
+        Scalar::F64(f64::from(value))
+    }
+}
+
+impl From<bf16> for Scalar {
+    fn from(value: bf16) -> Scalar {
+        Scalar::F64(f64::from(value))
+    }
+}
+
+impl From<i32> for Scalar {
+    fn from(value: i32) -> Scalar {
+        Scalar::I64(i64::from(value))
+    }
+}
+
+impl From<i64> for Scalar {
+    fn from(value: i64) -> Scalar {
+        Scalar::I64(value)
+    }
+}
+
+impl From<u8> for Scalar {
+    fn from(value: u8) -> Scalar {
+        Scalar::I64(i64::from(value))
+    }
+}
+
+impl From<bool> for Scalar {
+    fn from(value: bool) -> Scalar {
+        Scalar::Bool(value)
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // Debug of f64 keeps the point (`1.0`), so the text stays a float when read back.
+            Scalar::F64(value) => write!(f, "{value:?}"),
+            Scalar::I64(value) => write!(f, "{value}"),
+            Scalar::Bool(value) => write!(f, "{value}"),
+        }
+    }
+}
+
+impl FromStr for Scalar {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Scalar, ParseError> {
+        if let Ok(value) = text.parse::<bool>() {
+            return Ok(Scalar::Bool(value));
+        }
+        if let Ok(value) = text.parse::<i64>() {
+            return Ok(Scalar::I64(value));
+        }
+        text.parse::<f64>()
+            .map(Scalar::F64)
+            .map_err(|_| ParseError::new("scalar", text, "a number such as 1.5 or -3, or true or false"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_round_trip() {
+        for scalar in [
+            Scalar::F64(1.0),
+            Scalar::F64(-0.0),
+            Scalar::F64(1e300),
+            Scalar::F64(f64::INFINITY),
+            Scalar::I64(i64::MIN),
+            Scalar::Bool(true),
+            Scalar::Bool(false),
+        ] {
+            assert_eq!(scalar.to_string().parse(), Ok(scalar));
+        }
+        assert!("one".parse::<Scalar>().is_err());
+    }
+
+    #[test]
+    fn sixteen_bit_floats_are_taken_as_they_are() {
+        assert_eq!(Scalar::from(f16::MAX), Scalar::F64(65504.0));
+        assert_eq!(Scalar::from(bf16::from_f32(0.1)), Scalar::F64(0.10009765625));
+        assert!(Scalar::F64(0.1).fits(DType::F16) && Scalar::F64(1e300).fits(DType::BF16));
+    }
+
+    #[test]
+    fn every_dtype_has_a_zero_and_a_one() {
+        for dtype in DType::ALL {
+            assert!(Scalar::zero(dtype).fits(dtype) && Scalar::one(dtype).fits(dtype), "{dtype}");
+        }
+        assert_eq!((Scalar::zero(DType::U8), Scalar::one(DType::BF16)), (Scalar::I64(0), Scalar::F64(1.0)));
+    }
+
+    #[test]
+    fn integers_fit_where_their_value_does() {
+        assert!(Scalar::I64(255).fits(DType::U8));
+        assert!(!Scalar::I64(256).fits(DType::U8));
+        assert!(!Scalar::I64(-1).fits(DType::U8));
+        assert!(!Scalar::I64(1 << 31).fits(DType::I32));
+        assert!(Scalar::I64(1 << 31).fits(DType::F32));
+        assert!(Scalar::I64(1 << 31).fits(DType::F16));
+        assert!(Scalar::I64(1 << 31).fits(DType::BF16));
+        assert!(!Scalar::F64(1.0).fits(DType::I64));
+        assert!(!Scalar::Bool(true).fits(DType::U8));
+        assert!(!Scalar::I64(1).fits(DType::Bool));
+    }
+}

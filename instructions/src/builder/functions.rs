@@ -1,0 +1,155 @@
+//! Calls of the builder that run functions of the caller.
+
+use std::borrow::Cow;
+use std::panic::Location;
+
+use streamvm_ep::{DeviceId, FnContext, FnError, InlineFn, RawCall};
+use streamvm_stream::{StreamKey, StreamType};
+
+use crate::builder::instructions_builder::InstructionsBuilder;
+use crate::error::build_error::BuildError;
+use crate::list::check::check_function;
+use crate::list::kind::{Kind, Role};
+use crate::place::HOST_DEVICE;
+use crate::tensor::reach::Home;
+use crate::tensor::uses::Use;
+
+impl InstructionsBuilder {
+    /// Runs a function of the caller over declared reads and writes, on the compute stream of `device`.
+    ///
+    /// The function gets slices of contiguous tensors: the reads in the order declared, then the writes and updates in the order
+    /// declared. A declared variable only orders the function. If the function returns an error or panics, the resources that it
+    /// should have written are marked as failed. Only a panic while captures are dropped because of another panic ends the process,
+    /// as everywhere in Rust.
+    ///
+    /// # Errors
+    /// An operand lives in memory that a function of this stream cannot get, such as that of another device or the device memory of a
+    /// CUDA device. A written operand shares bytes with another operand, broadcasts, or lives in upload memory. Too many operands are
+    /// written ([`BuildError::TooManyWrites`]).
+    #[track_caller]
+    pub fn call_fn<'u, F>(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        device: DeviceId,
+        uses: impl IntoIterator<Item = Use<'u>>,
+        f: F,
+    ) -> Result<(), BuildError>
+    where
+        F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
+    {
+        self.push_function(name, Role::Function, device, uses, || Some(InlineFn::new(f)), Location::caller())
+    }
+
+    /// Runs code of the caller that uses no resource known to streamvm, in the order of the compute stream of `device`.
+    #[track_caller]
+    pub fn host_fn<F>(&mut self, name: impl Into<Cow<'static, str>>, device: DeviceId, f: F)
+    where
+        F: FnOnce() -> Result<(), FnError> + Send + 'static,
+    {
+        let body = Some(InlineFn::new(move |_: &mut FnContext<'_>| f()));
+        let kind = Kind::Function { role: Role::Host, name: name.into(), body };
+        self.push_on(device.into(), kind, [], Location::caller());
+    }
+
+    /// Runs code of the caller on the compute stream of `device`, in the order that `uses` ask for.
+    ///
+    /// The code gets no access to the bytes of its uses. So tensors may live at any place, and the same tensor may be used twice:
+    /// the stronger use counts. As the code writes no byte of a tensor, [`Tensor::write`](crate::Tensor::write) counts as
+    /// [`Tensor::update`](crate::Tensor::update) here.
+    #[track_caller]
+    pub fn push<'u, F>(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        device: DeviceId,
+        uses: impl IntoIterator<Item = Use<'u>>,
+        f: F,
+    ) where
+        F: FnOnce() -> Result<(), FnError> + Send + 'static,
+    {
+        let body = || Some(InlineFn::new(move |_: &mut FnContext<'_>| f()));
+        let uses = uses.into_iter().map(Use::of_order);
+        let pushed = self.push_function(name, Role::Push, device, uses, body, Location::caller());
+        debug_assert!(pushed.is_ok(), "uses that only order are always accepted: {pushed:?}");
+    }
+
+    /// Runs a callback on the stream that gets the bytes of one tensor (declared by [`Tensor::read`](crate::Tensor::read),
+    /// [`Tensor::write`](crate::Tensor::write) or [`Tensor::update`](crate::Tensor::update)). The callback cannot keep a borrowed
+    /// view of the storage.
+    ///
+    /// # Errors
+    /// The tensor lives on a device whose memory the host cannot reach, or is a written view that broadcasts.
+    #[track_caller]
+    pub fn access<F>(&mut self, name: impl Into<Cow<'static, str>>, tensor: Use<'_>, f: F) -> Result<(), BuildError>
+    where
+        F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
+    {
+        let device = match tensor.as_tensor() {
+            // The host reaches page-locked memory directly, and on the device's own stream the device would wait for the callback.
+            Some(tensor) if Home::of(tensor) == Home::Locked => HOST_DEVICE,
+            tensor => tensor.and_then(|tensor| tensor.place().device()).unwrap_or(HOST_DEVICE),
+        };
+        self.push_function(name, Role::Access, device, [tensor], || Some(InlineFn::new(f)), Location::caller())
+    }
+
+    /// Queues commands of the caller on the compute stream of a CUDA device, over the addresses of declared reads and writes, which
+    /// must live on that device. The commands are kernels ([`CudaFunction`]), or calls of a library such as cuBLAS.
+    ///
+    /// The function runs once, on the thread that launches work on the device, after all earlier work of the stream has been
+    /// launched. It queues its commands only on the stream that it gets, and must not block. If it returns an error, or the device
+    /// is not a CUDA device, the resources that it should have written are marked as failed.
+    ///
+    /// [`CudaFunction`]: streamvm_ep::cuda::CudaFunction
+    ///
+    /// # Errors
+    /// An operand does not live on that device; a written operand shares bytes with another operand or broadcasts.
+    #[track_caller]
+    pub fn call_cuda<'u, F>(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        device: DeviceId,
+        uses: impl IntoIterator<Item = Use<'u>>,
+        f: F,
+    ) -> Result<(), BuildError>
+    where
+        F: for<'a, 'b> FnOnce(&'a RawCall<'b>) -> Result<(), FnError> + Send + 'static,
+    {
+        let body = move |context: &mut FnContext<'_>| match context.raw {
+            Some(raw) => f(raw),
+            None => Err("it runs on a driver's stream alone".into()),
+        };
+        self.push_function(name, Role::Cuda, device, uses, || Some(InlineFn::new(body)), Location::caller())
+    }
+
+    #[inline(always)]
+    pub(crate) fn push_function<'u>(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        role: Role,
+        device: DeviceId,
+        uses: impl IntoIterator<Item = Use<'u>>,
+        body: impl FnOnce() -> Option<InlineFn>,
+        site: &'static Location<'static>,
+    ) -> Result<(), BuildError> {
+        let on_device = role == Role::Cuda && self.compute == StreamType::Workers;
+        let compute = if on_device { StreamType::Compute } else { self.compute };
+        let stream = StreamKey::new(device, compute, self.lane);
+        let make = || Kind::Function { role, name: name.into(), body: body() };
+        let has_more = self.list.push_made(stream, make, uses, site, self.manner);
+        if has_more { self.check_last_function() } else { Ok(()) }
+    }
+
+    #[inline(never)]
+    fn check_last_function(&mut self) -> Result<(), BuildError> {
+        let Some(last) = self.list.instructions().last() else {
+            return Ok(());
+        };
+        let Kind::Function { role, name, .. } = &last.kind else {
+            return Ok(());
+        };
+        let checked = check_function(name, *role, last.stream, self.list.uses(last));
+        if checked.is_err() {
+            self.list.pop();
+        }
+        checked
+    }
+}

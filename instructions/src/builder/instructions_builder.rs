@@ -1,0 +1,299 @@
+//! The builder: appends instructions on typed streams to a list.
+//!
+//! The builder holds no lock and touches no shared state. No instruction runs, and no memory is allocated, before the list is
+//! submitted to an engine. Each call stores the caller's source location. A call that returns an error leaves the list unchanged.
+
+use std::panic::Location;
+
+use streamvm_ep::{DType, DeviceId, DeviceKind, MemoryKind, Op, Params, Priority, Scalar, Shape};
+use streamvm_stream::{StreamKey, StreamType};
+
+use crate::error::build_error::BuildError;
+use crate::lane::current_lane;
+use crate::list::check::{check_alike, check_copy, check_fill, check_in_place, check_op, check_op_into, check_output};
+use crate::list::instruction_list::InstructionList;
+use crate::list::kind::{Kind, Manner};
+use crate::place::{HOST_DEVICE, Place};
+use crate::tensor::handle::Tensor;
+use crate::tensor::reach::{Home, check_copy_ends, check_not_upload};
+use crate::tensor::uses::Use;
+use crate::tensor::var::Var;
+
+/// Builds an [`InstructionList`] in program order.
+///
+/// The stream of each instruction follows from its kind: kernels and functions run on the compute stream of their operands' device,
+/// copies on the copy stream of the device at their other end. All of them use the builder's lane.
+///
+/// The list keeps everything that its instructions use alive. Mostly that costs one store per use; a reference is counted where the
+/// thread has another list, or where another thread was the first to list the resource.
+#[derive(Debug)]
+pub struct InstructionsBuilder {
+    pub(super) list: InstructionList,
+    pub(super) lane: u32,
+    pub(super) compute: StreamType,
+    pub(super) manner: Manner,
+}
+
+impl InstructionsBuilder {
+    /// A builder of an empty list, on the lane that the thread's [`lane`](crate::lane) guard sets.
+    pub fn new() -> InstructionsBuilder {
+        let (list, compute, manner) = (InstructionList::new(), StreamType::Compute, Manner::default());
+        InstructionsBuilder { list, lane: current_lane(), compute, manner }
+    }
+
+    /// Runs `op` over `inputs` on their device and returns its output, a tensor with its own storage. If the inputs belong to an
+    /// engine, so does the output.
+    ///
+    /// # Errors
+    /// The shapes, dtypes or parameters do not fit the op, or the inputs do not live on one device.
+    #[track_caller]
+    pub fn op(&mut self, op: Op, inputs: &[&Tensor], params: Params) -> Result<Tensor, BuildError> {
+        let (device, output) = output_of(op, inputs, &params, self.compute)?;
+        self.push_op(device, op, params, inputs, &output, Location::caller());
+        Ok(output)
+    }
+
+    /// A new tensor on `device`, for the output of an instruction of this builder.
+    pub(crate) fn output(&self, device: DeviceId, dtype: DType, shape: Shape) -> Tensor {
+        Tensor::unbound(device.into(), self.compute.output_memory(), dtype, shape)
+    }
+
+    /// Copies `source` to `place` and returns the copy, which is contiguous and has its own storage. If the source belongs to an
+    /// engine, so does the copy.
+    ///
+    /// # Errors
+    /// [`BuildError::OutOfReach`] for a copy between devices of different kinds, neither of them a CPU: copy by way of the host.
+    /// Whether the devices exist is checked when the list is submitted.
+    #[track_caller]
+    pub fn copy(&mut self, source: &Tensor, place: impl Into<Place>) -> Result<Tensor, BuildError> {
+        let (engine, place) = (source.resource().engine(), place.into());
+        let target = Tensor::unbound_of(engine, place, MemoryKind::Device, source.dtype(), source.layout().shape());
+        self.push_copy(source, &target, Location::caller())?;
+        Ok(target)
+    }
+
+    /// Returns a new tensor with every element set to `value`.
+    ///
+    /// # Errors
+    /// The shape is impossible, or the value does not fit the dtype.
+    #[track_caller]
+    pub fn fill(
+        &mut self,
+        place: impl Into<Place>,
+        dtype: DType,
+        shape: &[usize],
+        value: impl Into<Scalar>,
+    ) -> Result<Tensor, BuildError> {
+        let target = Tensor::unbound(place.into(), MemoryKind::Device, dtype, Shape::new(shape)?);
+        self.fill_into(&target, value)?;
+        Ok(target)
+    }
+
+    /// Returns a new tensor that has memory but no values yet.
+    ///
+    /// # Errors
+    /// The shape is impossible.
+    #[track_caller]
+    pub fn allocate(&mut self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, BuildError> {
+        let target = Tensor::unbound(place.into(), MemoryKind::Device, dtype, Shape::new(shape)?);
+        self.push_on(target.place(), Kind::Allocate, [target.write()], Location::caller());
+        Ok(target)
+    }
+}
+
+impl InstructionsBuilder {
+    /// Sets the lane of the calls that follow.
+    pub fn set_lane(&mut self, lane: u32) {
+        self.lane = lane;
+    }
+
+    /// Sets whether later kernels run on the pinned compute stream, with outputs in pinned host memory.
+    pub fn set_pinned(&mut self, pinned: bool) {
+        self.compute = if pinned { StreamType::PinnedCompute } else { StreamType::Compute };
+    }
+
+    /// Sets whether later functions, and later kernels of CPU devices, run on the workers of their device. Each of them runs as
+    /// soon as its dependences are satisfied, whatever was issued before it. The lane tells apart several pools of workers of one
+    /// device.
+    pub fn set_workers(&mut self, workers: bool) {
+        self.compute = if workers { StreamType::Workers } else { StreamType::Compute };
+    }
+
+    /// Sets the priority of later functions: among the functions that are ready on workers, those of higher priority run first.
+    /// Ordered streams run in order, whatever the priority.
+    pub fn set_priority(&mut self, priority: Priority) {
+        self.manner.priority = priority;
+    }
+
+    /// Sets the launch options of later functions.
+    pub fn set_manner(&mut self, manner: Manner) {
+        self.manner = manner;
+    }
+
+    /// The stream of an instruction that computes on `device`.
+    #[inline]
+    fn stream_of(&self, device: DeviceId) -> StreamKey {
+        // Workers are threads of the host: they run callers' functions for any device, but kernels only for CPUs.
+        let hosted = self.compute == StreamType::Workers && device.kind != DeviceKind::Cpu;
+        StreamKey::new(device, if hosted { StreamType::Compute } else { self.compute }, self.lane)
+    }
+
+    /// The list so far.
+    pub fn list(&self) -> &InstructionList {
+        &self.list
+    }
+
+    /// The finished list.
+    pub fn finish(self) -> InstructionList {
+        self.list
+    }
+
+    /// Runs `op` over `inputs` into `output`, which may be a view; for an elementwise op, `output` may be exactly the view of an
+    /// input. Ops without inputs run on the device of `output`.
+    ///
+    /// # Errors
+    /// As [`InstructionsBuilder::op`]; `output` has another shape, dtype or device, or broadcasts; `output` overlaps an input,
+    /// unless the op is elementwise and both are the same view.
+    #[track_caller]
+    pub fn op_into(&mut self, op: Op, inputs: &[&Tensor], params: Params, output: &Tensor) -> Result<(), BuildError> {
+        let (device, dtype, shape) = check_op_into(op, inputs, &params, output)?;
+        check_output(op.name(), output, device.into(), dtype, &shape)?;
+        check_not_upload(op.name(), output)?;
+        check_in_place(op, inputs, output)?;
+        self.push_op(device, op, params, inputs, output, Location::caller());
+        Ok(())
+    }
+
+    pub(crate) fn push_op(
+        &mut self,
+        device: DeviceId,
+        op: Op,
+        params: Params,
+        inputs: &[&Tensor],
+        output: &Tensor,
+        site: &'static Location<'static>,
+    ) {
+        let stream = self.stream_of(device);
+        let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
+        self.list.push_unchecked(stream, Kind::Call { op, params }, uses, site);
+    }
+
+    /// Copies `source` into `target`, which may be a view. Both may have any strides.
+    ///
+    /// # Errors
+    /// The shapes or dtypes differ, `target` broadcasts, or the two overlap; [`BuildError::OutOfReach`] as for
+    /// [`InstructionsBuilder::copy`].
+    #[track_caller]
+    pub fn copy_into(&mut self, source: &Tensor, target: &Tensor) -> Result<(), BuildError> {
+        check_copy(source, target)?;
+        self.push_copy(source, target, Location::caller())
+    }
+
+    fn push_copy(
+        &mut self,
+        source: &Tensor,
+        target: &Tensor,
+        site: &'static Location<'static>,
+    ) -> Result<(), BuildError> {
+        // If the host reaches both ends, the host copies, so that no stream of a device waits for the copy.
+        let cpu = |end: &Tensor| end.place().device().unwrap_or(HOST_DEVICE);
+        let by_host = match (Home::of(source), Home::of(target)) {
+            (Home::Pageable, Home::Locked) => Some((cpu(source), StreamType::HostToDevice)),
+            (Home::Locked, Home::Pageable) => Some((cpu(target), StreamType::DeviceToHost)),
+            _ => None,
+        };
+        let (device, stream_type) = by_host.unwrap_or_else(|| match (source.place(), target.place()) {
+            (Place::Host, Place::Host) => (HOST_DEVICE, self.compute),
+            (Place::Device(device), Place::Host) => (device, StreamType::DeviceToHost),
+            (Place::Device(from), Place::Device(to)) if from == to => (to, self.copies_within(source, target)),
+            // A CPU stream cannot reach the memory of another kind of device, so the source's device makes the copy.
+            (Place::Device(from), Place::Device(to)) if to.kind == DeviceKind::Cpu && from.kind != DeviceKind::Cpu => {
+                (from, StreamType::DeviceToHost)
+            }
+            (_, Place::Device(to)) => (to, StreamType::HostToDevice),
+        });
+        let computes = stream_type == self.compute;
+        let stream = if computes { self.stream_of(device) } else { StreamKey::new(device, stream_type, self.lane) };
+        check_copy_ends(stream, source, target)?;
+        self.list.push_unchecked(stream, Kind::Copy, [source.read(), target.write()], site);
+        Ok(())
+    }
+
+    /// A copy between pinned and device memory of one device runs on its copy streams; a copy within either memory on its compute
+    /// stream.
+    fn copies_within(&self, source: &Tensor, target: &Tensor) -> StreamType {
+        match (Home::of(source), Home::of(target)) {
+            (Home::Locked, Home::Device) => StreamType::HostToDevice,
+            (Home::Device, Home::Locked) => StreamType::DeviceToHost,
+            _ => self.compute,
+        }
+    }
+
+    /// Sets every element of `target`, which may be a view, to `value`.
+    ///
+    /// # Errors
+    /// The value does not fit the dtype, or the view broadcasts.
+    #[track_caller]
+    pub fn fill_into(&mut self, target: &Tensor, value: impl Into<Scalar>) -> Result<(), BuildError> {
+        let value = value.into();
+        check_fill(value, target)?;
+        self.push_on(target.place(), Kind::Fill(value), [target.write()], Location::caller());
+        Ok(())
+    }
+
+    /// Frees the memory behind `tensor` before its last handle is dropped; later instructions of this list may get that memory. All
+    /// views of the storage become unusable.
+    #[track_caller]
+    pub fn release(&mut self, tensor: &Tensor) {
+        self.push_on(tensor.place(), Kind::Release, [tensor.owner().write()], Location::caller());
+    }
+
+    /// Orders the compute stream of `place` after the last writes of `tensors`; runs no code.
+    #[track_caller]
+    pub fn touch(&mut self, place: impl Into<Place>, tensors: &[&Tensor]) {
+        let uses = tensors.iter().map(|tensor| tensor.read());
+        self.push_on(place.into(), Kind::Touch, uses, Location::caller());
+    }
+
+    /// Deletes a variable. Later lists that use it are refused; instructions submitted before still run.
+    #[track_caller]
+    pub fn release_var(&mut self, var: &Var) {
+        self.push_on(Place::Host, Kind::Release, [var.write()], Location::caller());
+    }
+
+    pub(super) fn push_on<'u>(
+        &mut self,
+        place: Place,
+        kind: Kind,
+        uses: impl IntoIterator<Item = Use<'u>>,
+        site: &'static Location<'static>,
+    ) {
+        let device = place.device().unwrap_or(HOST_DEVICE);
+        self.list.push_unchecked(self.stream_of(device), kind, uses, site);
+    }
+}
+
+impl Default for InstructionsBuilder {
+    fn default() -> Self {
+        InstructionsBuilder::new()
+    }
+}
+
+/// The device that an op runs on, and a new tensor for its output. If the inputs belong to an engine, so does the tensor.
+pub(crate) fn output_of(
+    op: Op,
+    inputs: &[&Tensor],
+    params: &Params,
+    on: StreamType,
+) -> Result<(DeviceId, Tensor), BuildError> {
+    // An instruction that reads a tensor of an engine can run only there.
+    let engine = inputs.iter().find_map(|input| input.resource().engine());
+    let output = |device: DeviceId, dtype, shape: &Shape| {
+        (device, Tensor::unbound_of(engine, device.into(), on.output_memory(), dtype, shape))
+    };
+    if let Some((device, dtype)) = check_alike(op, inputs)? {
+        return Ok(output(device, dtype, inputs[0].layout().shape()));
+    }
+    let (device, dtype, shape) = check_op(op, inputs, params)?;
+    Ok(output(device, dtype, &shape))
+}

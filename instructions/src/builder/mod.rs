@@ -1,0 +1,13 @@
+//! The instructions builder: checked calls that append instructions to a list.
+//!
+//! Layer: uses `place`, `lane`, `error`, `engine`, `tensor` and `list`; is used by `eager`.
+//!
+//! * An [`InstructionsBuilder`](instructions_builder::InstructionsBuilder) builds one list. Ops, copies and memory are in its own
+//!   file, callers' functions in [`functions`], events and barriers in [`sync`], and a method for each op in [`ops`].
+//! * A [`Generator`](random::Generator) divides the random numbers of one seed among the instructions that draw them.
+
+pub(crate) mod functions;
+pub(crate) mod instructions_builder;
+pub(crate) mod ops;
+pub(crate) mod random;
+pub(crate) mod sync;

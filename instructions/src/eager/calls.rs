@@ -1,0 +1,219 @@
+//! The eager calls of a tensor. Each submits one instruction, or a short list, to the engine that the tensor is bound to, on the
+//! lane that the thread's [`lane`](crate::lane) guard sets.
+//!
+//! Only [`Tensor::to_vec`], [`Tensor::to_bools`] and the `wait` calls, with their variants with a timeout, wait for the work. Any
+//! call may block while the engine's queue is full, but no longer than the thread's [`deadline`] guard allows.
+
+use std::panic::Location;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use streamvm_ep::{DType, Element, FnContext, FnError, Op, Params};
+use streamvm_stream::{StreamKey, StreamType};
+
+use crate::builder::instructions_builder::{InstructionsBuilder, output_of};
+use crate::eager::passed::Passed;
+use crate::engine::deadline::{Deadline, deadline};
+use crate::engine::interface::{EngineRef, ResourceId};
+use crate::error::build_error::BuildError;
+use crate::error::engine_error::Error;
+use crate::lane::current_lane;
+use crate::list::batch::Single;
+use crate::place::Place;
+use crate::tensor::handle::Tensor;
+use crate::tensor::reach::Home;
+use crate::tensor::var::Var;
+
+impl Tensor {
+    fn engine(&self) -> Result<(EngineRef, ResourceId), Error> {
+        // A match, not `ok_or`: `ok_or` would build the error in any case, and drop it in the usual case.
+        match self.resource().bound() {
+            Some(bound) => Ok(bound),
+            None => Err(Error::NotSubmitted),
+        }
+    }
+
+    pub(super) fn submit(&self, builder: InstructionsBuilder) -> Result<(), Error> {
+        let (engine, _) = self.engine()?;
+        engine.get().submit(&mut builder.finish())
+    }
+
+    /// Runs `op` with this tensor as the first input.
+    ///
+    /// # Errors
+    /// The inputs do not fit the op; the engine refused the instruction (out of memory, shut down).
+    #[track_caller]
+    pub fn op(&self, op: Op, others: &[&Tensor], params: Params) -> Result<Tensor, Error> {
+        match others {
+            [] => self.op_over(op, &[self], &params, Location::caller()),
+            [second] => self.op_over(op, &[self, second], &params, Location::caller()),
+            [second, third] => self.op_over(op, &[self, second, third], &params, Location::caller()),
+            _ => {
+                let inputs: Vec<&Tensor> = std::iter::once(self).chain(others.iter().copied()).collect();
+                self.op_over(op, &inputs, &params, Location::caller())
+            }
+        }
+    }
+
+    fn op_over(
+        &self,
+        op: Op,
+        inputs: &[&Tensor],
+        params: &Params,
+        site: &'static Location<'static>,
+    ) -> Result<Tensor, Error> {
+        let (device, output) = output_of(op, inputs, params, StreamType::Compute)?;
+        let (engine, _) = self.engine()?;
+        let stream = StreamKey::new(device, StreamType::Compute, current_lane());
+        let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
+        Single::submit_op(stream, (op, params), uses, site, |single| engine.get().submit_one(single))?;
+        Ok(output)
+    }
+
+    /// Copies the tensor to `place`, on the copy stream between its place and the new one.
+    ///
+    /// # Errors
+    /// The engine refused the copy: no such device, out of memory, shut down.
+    #[track_caller]
+    pub fn to(&self, place: impl Into<Place>) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let copy = builder.copy(self, place)?;
+        self.submit(builder)?;
+        Ok(copy)
+    }
+
+    /// The same elements in another shape: a view where the strides allow it, else a copy.
+    ///
+    /// # Errors
+    /// The number of elements differs, or the engine refused the copy.
+    #[track_caller]
+    pub fn reshape(&self, shape: &[usize]) -> Result<Tensor, Error> {
+        if let Some(view) = self.try_reshape(shape).map_err(BuildError::from)? {
+            return Ok(view);
+        }
+        let copy = self.to(self.place())?;
+        let view = copy.try_reshape(shape).map_err(BuildError::from)?;
+        Ok(view.unwrap_or(copy))
+    }
+
+    /// Blocks until the last submitted writes of this tensor's elements have passed; it does not wait for writes of other parts of
+    /// the storage. Without a deadline, the calling thread may run kernels, copies and fills of CPU streams meanwhile, but never
+    /// functions.
+    ///
+    /// # Errors
+    /// The first failure among those writes, with its root cause, on every call; [`Error::WouldDeadlock`] on a thread of an engine;
+    /// [`Error::Shutdown`] where the engine is gone and a write never passes.
+    pub fn wait(&self) -> Result<(), Error> {
+        let (engine, id) = self.engine()?;
+        engine.get().wait(id, self.part_of_storage().as_ref(), Deadline::current())
+    }
+
+    /// [`Tensor::wait`] for at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`Tensor::wait`]; [`Error::Timeout`] if the writes have not passed by then.
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<(), Error> {
+        let (engine, id) = self.engine()?;
+        engine.get().wait(id, self.part_of_storage().as_ref(), Deadline::within(timeout))
+    }
+
+    /// Calls `callback` once the last submitted writes of this tensor's elements have passed, on a thread made for callbacks.
+    ///
+    /// # Errors
+    /// [`Error::NotSubmitted`]; [`Error::Forked`]. In both cases the callback is dropped without being called.
+    pub fn on_passed(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) -> Result<(), Error> {
+        let (engine, id) = self.engine()?;
+        if engine.get().is_forked() {
+            return Err(Error::Forked);
+        }
+        engine.get().on_passed(id, self.part_of_storage().as_ref(), Box::new(callback));
+        Ok(())
+    }
+
+    /// Returns a future of [`Tensor::wait`], for any executor. Dropping the future cancels nothing.
+    ///
+    /// # Errors
+    /// As [`Tensor::on_passed`].
+    pub fn ready(&self) -> Result<Passed, Error> {
+        let (engine, _) = self.engine()?;
+        let (passed, callback) = Passed::new(engine);
+        self.on_passed(callback)?;
+        Ok(passed)
+    }
+
+    /// Copies the elements out, in row-major order. Blocks until they are written, as [`Tensor::wait`] does.
+    ///
+    /// # Errors
+    /// [`Error::WrongDType`]; the errors of [`Tensor::wait`]. On a thread of an engine nothing is submitted.
+    #[track_caller]
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, Error> {
+        if self.dtype() != T::DTYPE {
+            return Err(Error::WrongDType { found: self.dtype(), asked: T::DTYPE });
+        }
+        self.read_out(|context| Ok(context.reads.get::<T>(0)?.to_vec()))
+    }
+
+    /// [`Tensor::to_vec`] for at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_vec`]; [`Error::Timeout`] if the read has not passed by then. A queued read still runs.
+    #[track_caller]
+    pub fn to_vec_timeout<T: Element>(&self, timeout: Duration) -> Result<Vec<T>, Error> {
+        let _guard = deadline(timeout);
+        self.to_vec()
+    }
+
+    /// Copies the elements of a bool tensor out, in row-major order. Blocks until they are written, as [`Tensor::wait`] does.
+    ///
+    /// # Errors
+    /// [`Error::WrongDType`]; the errors of [`Tensor::wait`].
+    #[track_caller]
+    pub fn to_bools(&self) -> Result<Vec<bool>, Error> {
+        if self.dtype() != DType::Bool {
+            return Err(Error::WrongDType { found: self.dtype(), asked: DType::Bool });
+        }
+        self.read_out(|context| Ok(context.reads.bools(0)?.to_vec()))
+    }
+
+    /// [`Tensor::to_bools`] for at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_bools`]; [`Error::Timeout`] if the read has not passed by then. A queued read still runs.
+    #[track_caller]
+    pub fn to_bools_timeout(&self, timeout: Duration) -> Result<Vec<bool>, Error> {
+        let _guard = deadline(timeout);
+        self.to_bools()
+    }
+
+    /// Runs `read` over this tensor's elements on its stream, blocks until it has run, and returns its result.
+    #[track_caller]
+    fn read_out<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&mut FnContext<'_>) -> Result<T, FnError> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.engine()?.0.get().may_wait()?;
+        let mut builder = InstructionsBuilder::new();
+        let reachable = Home::of(self) == Home::Pageable;
+        let copy = match (reachable, self.layout().is_contiguous()) {
+            (true, true) => None,
+            (true, false) => Some(builder.copy(self, self.place())?),
+            (false, _) => Some(builder.copy(self, Place::Host)?),
+        };
+        let source = copy.as_ref().unwrap_or(self);
+        let result = Arc::new(Mutex::new(None));
+        let sent = result.clone();
+        // The function writes a fresh variable, so waiting for the variable waits for exactly this read, and returns its failure.
+        let read_over = Var::new();
+        let device = source.place().device().unwrap_or(streamvm_ep::DeviceId::cpu(0));
+        builder.call_fn("read back", device, [source.read(), read_over.write()], move |context| {
+            *sent.lock().unwrap_or_else(PoisonError::into_inner) = Some(read(context)?);
+            Ok(())
+        })?;
+        self.submit(builder)?;
+        let (engine, id) = read_over.resource().bound().ok_or(Error::NotSubmitted)?;
+        engine.get().wait(id, None, Deadline::current())?;
+        let value = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // The wait returned Ok, so the closure ran to its end and stored the value.
+        value.ok_or(Error::Shutdown)
+    }
+}

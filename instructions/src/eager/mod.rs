@@ -1,0 +1,12 @@
+//! The eager calls of tensors: each submits its work to the tensor's engine at once.
+//!
+//! Layer: uses `place`, `lane`, `error`, `engine`, `tensor`, `list` and `builder`; no folder uses it.
+//!
+//! * [`calls`] submits ops, copies and reads, and waits for tensors; [`ops`] has a method for each op,
+//!   [`arithmetic`] the operators.
+//! * [`Passed`](passed::Passed) is the future of a wait.
+
+pub(crate) mod arithmetic;
+pub(crate) mod calls;
+pub(crate) mod ops;
+pub(crate) mod passed;

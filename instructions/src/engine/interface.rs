@@ -1,0 +1,120 @@
+//! The interface through which a bound tensor calls its engine.
+//!
+//! A tensor is plain data until an engine takes a list that writes it. From then on it has a number in that engine and is *bound*,
+//! and its convenience calls (`to_vec`, `wait`, eager operators) go through this trait. The trait is defined here so that the crate
+//! that runs instructions depends on this crate, and not the other way round.
+
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use streamvm_ep::Footprint;
+
+use crate::engine::deadline::Deadline;
+use crate::error::engine_error::Error;
+use crate::{InstructionList, Single};
+
+/// The number of a resource within its engine.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ResourceId(pub u32);
+
+impl ResourceId {
+    /// The number as an index into per-resource tables.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A callback that gets the result of a wait; it runs on a thread made for callbacks.
+pub type Callback = Box<dyn FnOnce(Result<(), Error>) + Send + 'static>;
+
+/// The address at which an engine is called. It lives as long as the process, so that references to it need no count. It may serve
+/// several engines, one after the other.
+pub struct EngineAddress {
+    engine: &'static dyn Engine,
+}
+
+impl EngineAddress {
+    /// An address at which `engine` is called.
+    pub const fn new(engine: &'static dyn Engine) -> EngineAddress {
+        EngineAddress { engine }
+    }
+}
+
+/// A reference to one engine, held by tensors, variables, events and futures: its address, and a number that no other engine of the
+/// process has. By the number, an address can serve a new engine while references to an older one still exist.
+///
+/// What an engine holds is freed when it ends. Later submissions are refused with [`Error::Shutdown`]; the state of a resource can
+/// still be asked for. A *bound* resource reserves the address for its engine: the address serves no other engine before the
+/// resource has called [`Engine::release`]. Any other holder of a reference may compare it ([`EngineRef::is`]) and call
+/// [`Engine::is_forked`], and nothing else.
+#[derive(Copy, Clone)]
+pub struct EngineRef {
+    address: &'static EngineAddress,
+    /// Never 0, so one comparison tells whether an `Option<EngineRef>` is this engine.
+    number: NonZeroU64,
+}
+
+impl EngineRef {
+    /// A reference to a new engine at `address`; it differs from every other reference.
+    pub fn new(address: &'static EngineAddress) -> EngineRef {
+        /// The number of engines so far. It cannot overflow: 2^64 engines, at a billion each second, take centuries.
+        static ENGINES: AtomicU64 = AtomicU64::new(0);
+        let before = ENGINES.fetch_add(1, Ordering::Relaxed);
+        EngineRef { address, number: NonZeroU64::MIN.saturating_add(before) }
+    }
+
+    /// The engine at the address. It is this engine as long as a resource that is bound to it exists.
+    #[inline]
+    pub(crate) fn get(self) -> &'static dyn Engine {
+        self.address.engine
+    }
+
+    /// Whether both are references to the same engine.
+    #[inline]
+    pub fn is(self, other: EngineRef) -> bool {
+        self.number == other.number
+    }
+}
+
+/// An engine that runs instruction lists. Every method may be called on any thread.
+pub trait Engine: Send + Sync {
+    /// Submits a list.
+    ///
+    /// # Errors
+    /// If the list is refused, none of it runs. See [`Error`].
+    fn submit(&self, list: &mut InstructionList) -> Result<(), Error>;
+
+    /// [`Engine::submit`] of one instruction.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`].
+    fn submit_one(&self, single: &mut Single<'_>) -> Result<(), Error>;
+
+    /// Blocks until the last submitted writes of `part` (in elements; `None`: of all of the resource) have passed, or until the
+    /// deadline.
+    ///
+    /// # Errors
+    /// The first failure among those writes with its root cause, on every call; [`Error::Timeout`] past the deadline; the errors of
+    /// [`Engine::may_wait`]; [`Error::Shutdown`] where the engine is gone and a write never passes. An engine that is gone keeps
+    /// one result for the whole resource.
+    fn wait(&self, id: ResourceId, part: Option<&Footprint>, deadline: Option<Deadline>) -> Result<(), Error>;
+
+    /// Whether the calling thread may wait for this engine. Callers check it before they submit work only to wait for it.
+    ///
+    /// # Errors
+    /// [`Error::WouldDeadlock`] on a thread of an engine, [`Error::Forked`] in a child of the engine's process.
+    fn may_wait(&self) -> Result<(), Error>;
+
+    /// Whether this process was forked from the process that built the engine: then nothing of this engine ever passes. Takes no
+    /// lock.
+    fn is_forked(&self) -> bool;
+
+    /// Calls `callback` once the last submitted writes of `part` (in elements; `None`: of all of the resource) have passed, on a
+    /// thread made for callbacks.
+    fn on_passed(&self, id: ResourceId, part: Option<&Footprint>, callback: Callback);
+
+    /// Tells the engine that the last handle of a bound resource is gone: later submissions may reuse its memory. Called once for
+    /// each resource that was [kept](crate::Resource::keep). Never waits for work. It is called from drops, also in a forked child
+    /// of the engine's process.
+    fn release(&'static self, id: ResourceId);
+}

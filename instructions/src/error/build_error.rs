@@ -1,0 +1,169 @@
+//! The errors of building an instruction.
+
+use streamvm_ep::{self as ep, DType, Op, Shape};
+use streamvm_stream::{RunBy, StreamClass, StreamKey};
+
+use crate::place::Place;
+
+/// Why an instruction cannot be built. The list is unchanged.
+#[derive(Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// Operands do not fit the op: shapes, dtypes, axes.
+    #[error(transparent)]
+    Op(#[from] ep::OpError),
+    /// A shape or view is not possible.
+    #[error(transparent)]
+    Shape(#[from] ep::ShapeError),
+    /// An operand lives where the instruction cannot use it.
+    #[error("{what}: an operand lives on {found}, the instruction runs on {expected}; copy it there first")]
+    Place {
+        /// The instruction.
+        what: String,
+        /// Where the operand lives.
+        found: Place,
+        /// Where the instruction runs.
+        expected: Place,
+    },
+    /// An operand lives in memory that the runner of the stream (its device, or threads of the host) cannot address.
+    #[error(
+        "{what}: an operand lives on {found} in {memory} memory, and {}, which cannot reach it; {}",
+        runner(*stream), way_out(*stream, *found)
+    )]
+    OutOfReach {
+        /// The instruction.
+        what: String,
+        /// The instruction's stream.
+        stream: StreamKey,
+        /// Where the operand lives.
+        found: Place,
+        /// The kind of memory at that place.
+        memory: ep::MemoryKind,
+    },
+    /// A kernel has host tensors as operands; kernels run on devices only.
+    #[error("{op}: an operand lives on host memory, and kernels run on devices; copy it to one first, such as cpu:0")]
+    OnHost {
+        /// The op.
+        op: Op,
+    },
+    /// The given output does not have the shape or dtype that the instruction produces.
+    #[error("{what}: the output is {found_dtype}{found}, and {expected_dtype}{expected} is needed")]
+    Output {
+        /// The instruction.
+        what: String,
+        /// The shape that the instruction produces.
+        expected: Box<Shape>,
+        /// The shape of the given output.
+        found: Box<Shape>,
+        /// The dtype that the instruction produces.
+        expected_dtype: DType,
+        /// The dtype of the given output.
+        found_dtype: DType,
+    },
+    /// A written operand shares elements with another operand of the same instruction. Operands count from 0, inputs first.
+    #[error("{what}: operand {first} is written and has elements in common with operand {second}; {help}")]
+    Overlap {
+        /// The instruction.
+        what: String,
+        /// The position of the written operand.
+        first: usize,
+        /// The position of the other operand.
+        second: usize,
+        /// What to do.
+        help: &'static str,
+    },
+    /// A written view broadcasts: several of its indices are the same element.
+    #[error("{what}: the written view broadcasts, so several indices are one element; write to a tensor of its own")]
+    WritesBroadcast {
+        /// The instruction.
+        what: String,
+    },
+    /// An instruction other than a copy by threads of the host writes upload memory.
+    #[error(
+        "{what}: the written operand lives in upload memory, which only copies by the host write; write to pinned or \
+         device memory, or copy from host memory on a stream of a CPU device"
+    )]
+    WritesUpload {
+        /// The instruction.
+        what: String,
+    },
+    /// The dtype has no exact representation of the scalar.
+    #[error("{what}: the value {value} does not fit {dtype}")]
+    Value {
+        /// The instruction.
+        what: String,
+        /// The value.
+        value: ep::Scalar,
+        /// The dtype.
+        dtype: DType,
+    },
+    /// An instruction that only orders declares a write.
+    #[error("{what} writes nothing; declare what it orders by read()")]
+    WritesNothing {
+        /// The instruction.
+        what: String,
+    },
+    /// A function that gets no access to bytes declares that it overwrites a tensor.
+    #[error("{what} is shown no memory, so it cannot overwrite a tensor; declare it by update()")]
+    OrderAlone {
+        /// The function.
+        what: String,
+    },
+    /// A function declares more writes than one function may have.
+    #[error("{what} writes {found} operands; a function writes at most {most}: write fewer, or use several functions")]
+    TooManyWrites {
+        /// The function.
+        what: String,
+        /// How many it writes.
+        found: usize,
+        /// How many it may write.
+        most: usize,
+    },
+    /// The uses of an instruction do not match its kind.
+    #[error("{what} uses {inputs} tensors to read and then one to write; found {found} uses that are not these")]
+    Form {
+        /// The instruction.
+        what: String,
+        /// How many tensors it reads.
+        inputs: usize,
+        /// How many uses were given.
+        found: usize,
+    },
+    /// A view extends past the end of its storage.
+    #[error("a view of shape {shape} reaches past its storage of {elements} elements")]
+    PastStorage {
+        /// The view's shape.
+        shape: Shape,
+        /// How many elements the storage has.
+        elements: usize,
+    },
+    /// The number of elements does not match the shape.
+    #[error("{elements} elements were given for shape {shape}, which has {}", shape.elements())]
+    Length {
+        /// How many elements were given.
+        elements: usize,
+        /// The shape.
+        shape: Shape,
+    },
+}
+
+/// The words of an error for the runner of a stream.
+fn runner(stream: StreamKey) -> String {
+    match StreamClass::of(&stream).run_by() {
+        RunBy::Host => format!("threads of the host run {stream}"),
+        RunBy::Device => format!("{} runs {stream}", stream.device),
+    }
+}
+
+/// The words of an error for what the caller can do when an operand on `found` is out of reach for the runner of `stream`.
+fn way_out(stream: StreamKey, found: Place) -> String {
+    let first = "copy it to host memory first";
+    match found.device() {
+        Some(device) if StreamClass::of(&stream).run_by() == RunBy::Host => {
+            format!("{first}, or have {device} run the instruction, if it is a kernel, a copy or a fill")
+        }
+        Some(_) | None => first.to_owned(),
+    }
+}
+
+ep::debug_as_display!(BuildError);

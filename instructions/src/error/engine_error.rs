@@ -1,0 +1,256 @@
+//! The errors of submitting and of waiting.
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use streamvm_ep::{self as ep, DType};
+use streamvm_stream::StreamKey;
+
+use crate::error::build_error::BuildError;
+use crate::error::failure::Failure;
+use crate::place::Place;
+
+/// A shape or an axis that does not fit, as an error of building: so `?` leads from the views of a tensor to [`Error`].
+impl From<ep::ShapeError> for Error {
+    fn from(error: ep::ShapeError) -> Error {
+        Error::Build(error.into())
+    }
+}
+
+/// Operands that do not fit an op, as an error of building.
+impl From<ep::OpError> for Error {
+    fn from(error: ep::OpError) -> Error {
+        Error::Build(error.into())
+    }
+}
+
+/// Why a list was refused, or why a wait ended without success.
+#[derive(Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The instruction could not be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// An instruction failed. Every wait for a resource that it should have written returns its root cause.
+    #[error("{0}")]
+    Failed(Arc<Failure>),
+    /// An error of a device, stream or kernel, such as a device that the engine does not have.
+    #[error(transparent)]
+    Device(#[from] ep::Error),
+    /// There is not enough memory for a tensor that an instruction creates. The engine had first waited for all pending work, and
+    /// had freed its cached memory.
+    #[error("{}{what}, issued at {site}: {source}; free tensors, raise the limit, or work in smaller parts", numbered(*line))]
+    OutOfMemory {
+        /// The line of the list; `None` for a tensor that was made from the caller's data, without an instruction.
+        line: Option<usize>,
+        /// The instruction.
+        what: String,
+        /// Where the caller issued it.
+        site: &'static Location<'static>,
+        /// The error of the device.
+        source: Box<ep::Error>,
+    },
+    /// An environment variable names an engine that does not exist.
+    #[error(
+        "{variable} is {found:?}, and no engine is called so; set it to inline, shared or per-device, or to nothing for the \
+         default"
+    )]
+    UnknownEngine {
+        /// The environment variable.
+        variable: &'static str,
+        /// Its value.
+        found: String,
+    },
+    /// The operating system could not start a thread.
+    #[error("no thread could be started for the engine: {reason}")]
+    NoThread {
+        /// The error of the operating system.
+        reason: String,
+    },
+    /// The engine cannot manage the memory of a place as configured.
+    #[error("no memory on {place}: {reason}")]
+    NoMemory {
+        /// The place.
+        place: Place,
+        /// The reason.
+        reason: String,
+    },
+    /// No backend of this engine runs a stream of this type and device.
+    #[error("no stream {stream} in this engine: {reason}")]
+    NoStream {
+        /// The stream.
+        stream: StreamKey,
+        /// The reason.
+        reason: String,
+    },
+    /// A record, a wait, a barrier or a global sync on a stream of workers: it has no order in which the instruction could have a
+    /// position.
+    #[error(
+        "instruction {line} ({what}) has no meaning on {stream}, which runs each instruction as soon as its needs are met; put it on an ordered stream, or wait for a tensor or variable"
+    )]
+    Unordered {
+        /// The line of the list.
+        line: usize,
+        /// The instruction.
+        what: String,
+        /// The stream.
+        stream: StreamKey,
+    },
+    /// An instruction reads a tensor that no instruction has written.
+    #[error(
+        "instruction {line} ({what}) needs a tensor that nothing has written; write it first, or submit the list that does"
+    )]
+    NeverWritten {
+        /// The line of the list.
+        line: usize,
+        /// The instruction.
+        what: String,
+    },
+    /// A tensor is used after its release, or a variable after its deletion.
+    #[error(
+        "instruction {line} ({what}) uses a tensor after its release, or a variable after it was deleted; make a new one"
+    )]
+    Released {
+        /// The line of the list.
+        line: usize,
+        /// The instruction.
+        what: String,
+    },
+    /// A tensor or variable belongs to another engine.
+    #[error("instruction {line} ({what}) uses a tensor or variable of another engine; copy its values over")]
+    Foreign {
+        /// The line of the list.
+        line: usize,
+        /// The instruction.
+        what: String,
+    },
+    /// A wait names an event or instruction that was not submitted before the wait.
+    #[error(
+        "instruction {line} waits for {target}, which is not submitted before it; a wait must name an earlier point"
+    )]
+    WaitsForLater {
+        /// The line of the list.
+        line: usize,
+        /// What it waits for.
+        target: String,
+    },
+    /// The instructions of a list that is planned are on more streams than an engine may have.
+    #[error("instruction {line} is the first on {stream}, and an engine has at most {most} streams; use fewer lanes")]
+    TooManyStreams {
+        /// The line of the list.
+        line: usize,
+        /// The first stream past the limit.
+        stream: StreamKey,
+        /// How many streams an engine has at most.
+        most: usize,
+    },
+    /// The plan of a list has too many waits.
+    #[error("up to instruction {line} the list comes to more than {most} waits; plan it in smaller parts")]
+    TooManyWaits {
+        /// The line of the list.
+        line: usize,
+        /// How many waits a plan has at most.
+        most: usize,
+    },
+    /// An event was recorded twice.
+    #[error("instruction {line} records an event that was recorded before; make a new event for each record")]
+    RecordedTwice {
+        /// The line of the list.
+        line: usize,
+    },
+    /// The function was parsed from text, so it has no code to run.
+    #[error(
+        "instruction {line}: fn {name:?} was parsed from text and has no code to run; build the list in a program to run it"
+    )]
+    Placeholder {
+        /// The line of the list.
+        line: usize,
+        /// The function's name.
+        name: String,
+    },
+    /// The queue is full, or other submitters wait for space in it, and the caller asked not to block, or may not.
+    #[error(
+        "the queue is full, or other submitters wait for room in it: {instructions} instructions and {bytes} bytes are pending; \
+         wait for some, or raise the limits"
+    )]
+    WouldBlock {
+        /// Instructions pending.
+        instructions: u64,
+        /// Bytes that pending instructions keep alive.
+        bytes: u64,
+    },
+    /// The caller waits on a thread of an engine, so that the thread would wait for itself.
+    #[error(
+        "waiting on a thread of an engine (kernel, function or callback) would deadlock; wait outside, or use a callback"
+    )]
+    WouldDeadlock,
+    /// The deadline passed before the wait was over.
+    #[error("not over after {0:?}; the work goes on, ask again")]
+    Timeout(Duration),
+    /// No pending work can make progress. Only a simulated engine, which runs its own steps, can detect this.
+    #[error("nothing can go on: {report}")]
+    Stalled {
+        /// The pending work, and what each part of it waits for.
+        report: String,
+    },
+    /// The engine was shut down.
+    #[error("the engine was shut down; nothing more runs on it")]
+    Shutdown,
+    /// This process was forked from the process that built the engine.
+    #[error(
+        "this process was forked from the one that built the engine, and has none of the engine's threads; \
+         use the engine in that process, or build another one here"
+    )]
+    Forked,
+    /// The tensor is not bound to an engine yet.
+    #[error("the tensor is not submitted to an engine yet; submit the list that writes it first")]
+    NotSubmitted,
+    /// The caller asked for elements of another dtype.
+    #[error("the tensor holds {found}, and {asked} was asked for; cast it first")]
+    WrongDType {
+        /// The dtype of the tensor.
+        found: DType,
+        /// The dtype that the caller asked for.
+        asked: DType,
+    },
+}
+
+impl Error {
+    /// Adds to an out-of-memory error of a device the instruction that it is about. Returns other errors unchanged.
+    #[must_use]
+    pub fn about(self, line: Option<usize>, what: &str, site: &'static Location<'static>) -> Error {
+        match self {
+            Error::Device(source @ ep::Error::OutOfMemory { .. }) => {
+                Error::OutOfMemory { line, what: what.to_owned(), site, source: Box::new(source) }
+            }
+            other => other,
+        }
+    }
+
+    /// Maps the line of the error through `lines`. The engine had rewritten the list (see [`Staged`](crate::Staged)), and `lines`
+    /// has, for each line of the rewritten list, the line that it came from.
+    #[must_use]
+    pub fn by_lines(mut self, lines: &[usize]) -> Error {
+        let told = match &mut self {
+            Error::OutOfMemory { line, .. } => line.as_mut(),
+            Error::NeverWritten { line, .. }
+            | Error::Released { line, .. }
+            | Error::Foreign { line, .. }
+            | Error::WaitsForLater { line, .. }
+            | Error::RecordedTwice { line }
+            | Error::Placeholder { line, .. } => Some(line),
+            _ => None,
+        };
+        if let Some(line) = told {
+            *line = lines.get(*line).copied().unwrap_or(*line);
+        }
+        self
+    }
+}
+
+fn numbered(line: Option<usize>) -> String {
+    line.map_or_else(String::new, |line| format!("instruction {line}: "))
+}
+
+ep::debug_as_display!(Error);

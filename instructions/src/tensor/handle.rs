@@ -1,0 +1,296 @@
+//! Tensors: handles on views of storages.
+//!
+//! A tensor is a view (dtype, shape, strides) of a storage. Several views may share a storage, and order is kept per storage. A
+//! tensor is a cheap handle; dropping the last handle lets the engine reuse the memory, ordered after everything submitted before.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::ops::Range;
+
+use ref_cast::{RefCastCustom, ref_cast_custom};
+use streamvm_ep::{Access, Counted, DType, Footprint, Kept, Layout, MemoryKind, Shape, ShapeError};
+
+use crate::engine::interface::EngineRef;
+use crate::error::build_error::BuildError;
+use crate::place::Place;
+use crate::tensor::counted::counted;
+use crate::tensor::resource::{Resource, ResourceKind};
+use crate::tensor::uses::Use;
+
+/// A handle on a view of a storage. `Clone` is cheap; `Send + Sync`.
+///
+/// Making a view ([`Tensor::permute`], [`Tensor::slice`], …) queues no work. A tensor that was made by a builder has no memory
+/// until its list is submitted.
+#[derive(Clone, RefCastCustom)]
+#[repr(transparent)]
+pub struct Tensor(Counted<TensorInner>);
+
+/// The fields of a tensor, which its handles share.
+pub struct TensorInner {
+    dtype: DType,
+    layout: Layout,
+    backing: Backing,
+}
+
+impl TensorInner {
+    /// A scalar without memory.
+    pub(crate) const fn blank() -> TensorInner {
+        TensorInner {
+            dtype: DType::U8,
+            layout: Layout::SCALAR,
+            backing: Backing::Own(Resource::new(ResourceKind::Var)),
+        }
+    }
+
+    /// Releases what the tensor held, as a drop would: afterwards it has no resource and keeps nothing alive.
+    #[inline]
+    pub(crate) fn end(&mut self) {
+        match &mut self.backing {
+            Backing::Own(resource) => resource.end(),
+            Backing::View(_) => self.backing = Backing::Own(Resource::new(ResourceKind::Var)),
+        }
+    }
+}
+
+enum Backing {
+    Own(Resource),
+    /// Always a tensor that owns its storage: a view of a view refers to the owner.
+    View(Tensor),
+}
+
+impl Tensor {
+    /// Returns a tensor with its own storage, which has no memory until an engine runs a list that writes it.
+    pub fn unbound(place: Place, memory: MemoryKind, dtype: DType, shape: Shape) -> Tensor {
+        Tensor::unbound_of(None, place, memory, dtype, &shape)
+    }
+
+    /// [`Tensor::unbound`] for an engine that is already known.
+    pub(crate) fn unbound_of(
+        engine: Option<EngineRef>,
+        place: Place,
+        memory: MemoryKind,
+        dtype: DType,
+        shape: &Shape,
+    ) -> Tensor {
+        Tensor(counted(|TensorInner { dtype: own, layout, backing }| {
+            *own = dtype;
+            layout.set_contiguous(shape);
+            if let Backing::Own(resource) = backing {
+                let bytes = shape.elements() * dtype.size();
+                (resource.kind, resource.engine) = (ResourceKind::Storage { place, memory, bytes }, engine);
+            }
+        }))
+    }
+
+    /// Returns a view of this tensor's storage with another layout of the same dtype.
+    ///
+    /// # Errors
+    /// The layout extends past the end of the storage.
+    pub fn view(&self, layout: Layout) -> Result<Tensor, BuildError> {
+        let elements = self.storage_bytes() / self.dtype().size();
+        if layout.span_elements().end > elements {
+            return Err(BuildError::PastStorage { shape: *layout.shape(), elements });
+        }
+        Ok(self.view_of(layout))
+    }
+
+    fn view_of(&self, layout: Layout) -> Tensor {
+        let owner = match &self.0.backing {
+            Backing::Own(_) => self.clone(),
+            Backing::View(owner) => owner.clone(),
+        };
+        Tensor(counted(|view| *view = TensorInner { dtype: self.0.dtype, layout, backing: Backing::View(owner) }))
+    }
+
+    /// The element type.
+    #[inline]
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> Shape {
+        *self.0.layout.shape()
+    }
+
+    /// Shape, strides and offset, in elements.
+    #[inline]
+    pub fn layout(&self) -> &Layout {
+        &self.0.layout
+    }
+
+    /// The place where the bytes live.
+    #[inline]
+    pub fn place(&self) -> Place {
+        self.resource().place()
+    }
+
+    /// The kind of memory at that place that holds the bytes.
+    pub fn memory(&self) -> MemoryKind {
+        match self.resource().kind {
+            ResourceKind::Storage { memory, .. } => memory,
+            ResourceKind::Var => MemoryKind::Pageable,
+        }
+    }
+
+    /// The size of the whole storage in bytes, of which this tensor may view a part.
+    #[inline]
+    pub fn storage_bytes(&self) -> usize {
+        match self.resource().kind {
+            ResourceKind::Storage { bytes, .. } => bytes,
+            ResourceKind::Var => 0,
+        }
+    }
+
+    /// Whether a write through this tensor covers every byte of the storage.
+    #[inline]
+    pub fn covers_storage(&self) -> bool {
+        // A tensor that owns its storage covers it: the storage was made for exactly its elements.
+        !self.is_view() || self.view_covers_storage()
+    }
+
+    #[inline(never)]
+    fn view_covers_storage(&self) -> bool {
+        let layout = &self.0.layout;
+        layout.offset() == 0
+            && layout.is_contiguous()
+            && layout.elements() * self.0.dtype.size() == self.storage_bytes()
+    }
+
+    /// The part of its storage that this tensor views, in elements; `None` for all of it.
+    #[inline]
+    pub fn part_of_storage(&self) -> Option<Footprint> {
+        if self.is_view() { self.part_of_view() } else { None }
+    }
+
+    #[inline(never)]
+    fn part_of_view(&self) -> Option<Footprint> {
+        let elements = self.storage_bytes() / self.dtype().size();
+        let part = Footprint::of(&self.0.layout);
+        (!part.is_all_of(elements)).then_some(part)
+    }
+
+    /// Whether two tensors share an element. Exact for views of one storage that slices, permutations and reshapes make: see
+    /// [`Footprint::overlaps`].
+    pub fn overlaps(&self, other: &Tensor) -> bool {
+        self.shares_storage(other) && Footprint::of(&self.0.layout).overlaps(&Footprint::of(&other.0.layout))
+    }
+
+    /// Whether two tensors are views of one storage.
+    pub fn shares_storage(&self, other: &Tensor) -> bool {
+        std::ptr::eq(self.resource(), other.resource())
+    }
+
+    /// Whether this tensor is a view rather than the owner of its storage.
+    #[inline]
+    pub fn is_view(&self) -> bool {
+        matches!(self.0.backing, Backing::View(_))
+    }
+
+    /// The tensor that owns the storage: itself unless it is a view.
+    #[inline]
+    pub fn owner(&self) -> &Tensor {
+        match &self.0.backing {
+            Backing::Own(_) => self,
+            Backing::View(owner) => owner,
+        }
+    }
+
+    /// The resource of the storage.
+    #[inline]
+    pub fn resource(&self) -> &Resource {
+        match &self.owner().0.backing {
+            Backing::Own(resource) => resource,
+            Backing::View(_) => unreachable!("views point at the owner: see view_of"),
+        }
+    }
+
+    /// Returns a view with its axes in another order. `axes` names each axis once.
+    ///
+    /// # Errors
+    /// `axes` is not a permutation of the axes.
+    pub fn permute(&self, axes: &[usize]) -> Result<Tensor, ShapeError> {
+        Ok(self.view_of(self.0.layout.permute(axes)?))
+    }
+
+    /// Returns a view of `range` of one axis.
+    ///
+    /// # Errors
+    /// There is no such axis, or the range is reversed or extends past the axis.
+    pub fn slice(&self, axis: usize, range: Range<usize>) -> Result<Tensor, ShapeError> {
+        Ok(self.view_of(self.0.layout.slice(axis, range)?))
+    }
+
+    /// Returns a view that repeats axes of length 1 without copying. It can be read, but not written.
+    ///
+    /// # Errors
+    /// The shapes do not broadcast.
+    pub fn broadcast_to(&self, shape: &[usize]) -> Result<Tensor, ShapeError> {
+        Ok(self.view_of(self.0.layout.broadcast_to(&Shape::new(shape)?)?))
+    }
+
+    /// Returns a view of the same elements in another shape; `None` where the strides allow it only with a copy.
+    ///
+    /// # Errors
+    /// The number of elements differs.
+    pub fn try_reshape(&self, shape: &[usize]) -> Result<Option<Tensor>, ShapeError> {
+        Ok(self.0.layout.reshape(Shape::new(shape)?)?.map(|layout| self.view_of(layout)))
+    }
+
+    /// Declares that an instruction reads this tensor.
+    pub fn read(&self) -> Use<'_> {
+        Use::tensor(self, Access::Read)
+    }
+
+    /// Declares that an instruction overwrites all of this tensor.
+    pub fn write(&self) -> Use<'_> {
+        Use::tensor(self, Access::Write)
+    }
+
+    /// Declares that an instruction reads and writes this tensor.
+    pub fn update(&self) -> Use<'_> {
+        Use::tensor(self, Access::ReadWrite)
+    }
+
+    /// Declares that an instruction overwrites all of this tensor, which is a part of its storage, and that later instructions of
+    /// the same list overwrite the rest. So the old value of the storage is not kept, and a failed storage heals.
+    pub(crate) fn begin(&self) -> Use<'_> {
+        Use::begin(self)
+    }
+}
+
+impl Tensor {
+    #[ref_cast_custom]
+    fn of(reference: &Counted<TensorInner>) -> &Tensor;
+
+    /// The counted reference inside the handle.
+    #[inline]
+    pub(crate) fn reference(&self) -> &Counted<TensorInner> {
+        &self.0
+    }
+}
+
+impl Borrow<Tensor> for Kept<TensorInner> {
+    #[inline]
+    fn borrow(&self) -> &Tensor {
+        Tensor::of(self)
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for TensorInner {
+    /// Element type, shape, place and state: `Tensor(f32[2,3] on cpu:0, written)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (resource, view) = match &self.backing {
+            Backing::Own(resource) => (resource, ""),
+            Backing::View(owner) => (owner.resource(), ", a view"),
+        };
+        let (dtype, shape, state) = (self.dtype, self.layout.shape(), resource.state());
+        write!(f, "Tensor({dtype}{shape} on {}{view}, {state})", resource.place())
+    }
+}

@@ -1,0 +1,17 @@
+//! Tensors and variables: handles on the resources that instructions read and write, the uses that instructions declare, and the
+//! memory that a stream can use.
+//!
+//! Layer: uses `place`, `error` and `engine`; is used by `list`, `text`, `builder`, `eager` and `plan`.
+//!
+//! * A [`Resource`](resource::Resource) has a dependence in the engine: it is the storage of tensors, or a variable.
+//! * A [`Tensor`](handle::Tensor) is a view of a storage, and a [`Var`](var::Var) is a resource without bytes. Both are cheap
+//!   handles.
+//! * A [`Use`](uses::Use) declares that an instruction reads, writes or updates one of them.
+//! * [`reach`](reach::reach) decides how the runner of a stream can use the memory of a tensor.
+
+pub(crate) mod counted;
+pub(crate) mod handle;
+pub(crate) mod reach;
+pub(crate) mod resource;
+pub(crate) mod uses;
+pub(crate) mod var;

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""Checks that imports run one way between the folders of each crate, as layers.toml draws them.
+
+    layers.py [CRATE ...]      from the root of the repository; all crates of layers.toml by default
+
+A folder directly under `src` is a layer; the files directly in `src` are the layer "root". A file may import its own layer and the layers
+below it. Code of tests (`#[cfg(test)]` modules, files `*_tests.rs`, files named tests.rs) may import anything of its crate.
+Imports are read from the source text: paths that begin with `crate::`, `super::` or `self::`, in `use` lines and in code. Exit code: 0 if
+all is well, 1 if an import runs up, a cycle of files is longer than the crate allows, or a file stands in no layer.
+"""
+
+import pathlib
+import re
+import sys
+import tomllib
+
+HERE = pathlib.Path(__file__).parent
+TEST = re.compile(r"#\[cfg\([^\]]*\btest\b[^\]]*\)\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*([;{])")
+NOISE = re.compile(r"'(?:\\.|[^'\\\n])'|" r'//[^\n]*|/\*.*?\*/|b?r(#*)".*?"\1|"(?:\\.|[^"\\])*"', re.S)
+PATH = re.compile(r"(?<![\w:$])(crate|self|super(?:::super)*)((?:::\w+)*)(::\s*\{)?")
+
+
+def without_noise(text):
+    """The code without comments and strings."""
+    return NOISE.sub(" ", text)
+
+
+def without_tests(text):
+    """The code without modules of tests, and the names of the files that are such."""
+    files = set()
+    while found := TEST.search(text):
+        end = found.end()
+        if found.group(2) == ";":
+            files.add(found.group(1))
+        else:
+            end = closing(text, end)
+        text = text[: found.start()] + " " + text[end:]
+    return text, files
+
+
+def closing(text, at):
+    """The place behind the brace that closes the one before `at`."""
+    depth = 1
+    while at < len(text) and depth:
+        depth += {"{": 1, "}": -1}.get(text[at], 0)
+        at += 1
+    return at
+
+
+def branches(text):
+    """The paths of a group: "a::b, c::{d, e}" has a::b, c::d and c::e."""
+    depth, start, parts = 0, 0, []
+    for at, char in enumerate(text + ","):
+        depth += {"{": 1, "}": -1}.get(char, 0)
+        if char == "," and depth == 0:
+            parts.append(text[start:at].strip())
+            start = at + 1
+    for part in filter(None, parts):
+        head, brace, rest = part.partition("{")
+        names = [name for name in head.strip().removesuffix("::").split("::") if name]
+        if brace:
+            yield from (names + more for more in branches(rest[: rest.rindex("}")]))
+        else:
+            yield [name.split()[0] for name in names]
+
+
+def paths(code):
+    """Each path of the crate that a file names: how it begins, and the names behind that."""
+    for found in PATH.finditer(code):
+        names = [name for name in found.group(2).split("::") if name]
+        if found.group(3):
+            for more in branches(code[found.end() : closing(code, found.end()) - 1]):
+                yield found.group(1), names + more
+        else:
+            yield found.group(1), names
+
+
+def modules(src):
+    """The modules of a crate, as lists of names, with the code of each."""
+    read, tests = {}, set()
+    for file in sorted(src.rglob("*.rs")):
+        names = file.relative_to(src).with_suffix("").parts
+        if names[0] == "bin" or names == ("main",):
+            continue
+        names = names[:-1] if names[-1] in ("mod", "lib") else names
+        code, of_tests = without_tests(without_noise(file.read_text()))
+        read[names] = (code, file)
+        tests |= {names + (name,) for name in of_tests} | {names[:-1] + (name,) for name in of_tests}
+    return {names: code for names, code in read.items() if names not in tests and not names[-1:] == ("tests",) and not "".join(names[-1:]).endswith("_tests")}
+
+
+def imports(src):
+    """Which module imports which."""
+    known = modules(src)
+    shown = exports(known)
+    arrows = {}
+    for module, (code, _) in known.items():
+        for head, names in paths(code):
+            if head == "crate":
+                base = ()
+            elif head == "self":
+                base = module
+            else:
+                base = module[: len(module) - head.count("super")]
+            full = base + tuple(names)
+            # A name that the crate's root exports again stands for the module that it comes from.
+            full = shown.get(full[:1], ()) + full if len(full) > 0 and full[:1] not in known else full
+            target = next((full[:end] for end in range(len(full), 0, -1) if full[:end] in known), None)
+            if target and target != module:
+                arrows.setdefault(module, set()).add(target)
+    return known, arrows
+
+
+def exports(known):
+    """The names that the crate's root exports of its modules: where each comes from."""
+    code = known[()][0] if () in known else ""
+    found = {}
+    for used in re.finditer(r"\buse\s+(?!crate\b|self\b|super\b|std\b)([^;]+);", code):
+        for names in branches(used.group(1)):
+            module = next((tuple(names[:end]) for end in range(len(names), 0, -1) if tuple(names[:end]) in known), None)
+            if module:
+                found[(names[-1],)] = module
+    return found
+
+
+def layer(src, module):
+    """The folder of a module, or "root"."""
+    return module[0] if (src / module[0]).is_dir() else "root"
+
+
+def cycles(arrows):
+    """Groups of more than one module that import each other (Tarjan 1972)."""
+    index, low, stack, on, found = {}, {}, [], set(), []
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        on.add(node)
+        for other in arrows.get(node, ()):
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in on:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            group = []
+            while not group or group[-1] != node:
+                group.append(stack.pop())
+                on.discard(group[-1])
+            if len(group) > 1:
+                found.append(group)
+
+    sys.setrecursionlimit(10_000)
+    for node in list(arrows):
+        if node not in index:
+            visit(node)
+    return found
+
+
+def check(src, layers, longest, upwards=None):
+    """What is wrong in one crate, a line each. `upwards` has the imports that may run up: a file, and the layers that it may import."""
+    known, arrows = imports(src)
+    for file, above in (upwards or {}).items():
+        module = next((module for module, (_, path) in known.items() if path == src / file), None)
+        reached = {other for other in arrows.get(module, ()) if other and layer(src, other) in above}
+        if not reached:
+            return [f"{src / file} imports nothing of {', '.join(above)}: strike it off `upwards`"]
+        arrows[module] -= reached
+    height = {name: at for at, name in enumerate(layers)}
+    wrong = []
+    for module in known:
+        if module and layer(src, module) not in height:
+            wrong.append(f"{known[module][1]} is in no layer of layers.toml")
+    if wrong:
+        return wrong
+    for module, others in sorted(arrows.items()):
+        for other in sorted(others):
+            if module and height[layer(src, other)] > height[layer(src, module)]:
+                wrong.append(f"{known[module][1]} imports {'::'.join(other)}, which lies above it: move what it needs down, or hand it in")
+    below = {module: {other for other in others if other} for module, others in arrows.items() if module}
+    for group in cycles(below):
+        if len(group) > longest:
+            names = ", ".join(sorted("::".join(module) for module in group))
+            wrong.append(f"{src}: {len(group)} files import each other, {longest} may: {names}")
+    return wrong
+
+
+def main(names):
+    crates = tomllib.loads((HERE / "layers.toml").read_text())
+    if unknown := [name for name in names if name not in crates]:
+        sys.exit(f"layers.py: no crate {', '.join(unknown)} in {HERE / 'layers.toml'}; it has {', '.join(crates)}")
+    # A check that finds nothing in a crate with an arrow that runs up would be worth nothing.
+    sample = HERE / "sample"
+    found = check(sample, ["low", "high"], 1)
+    up = "which lies above it: move what it needs down, or hand it in"
+    expected = [
+        f"{sample}/low/mod.rs imports high, {up}",
+        f"{sample}/low/inner.rs imports high, {up}",
+        f"{sample}/low/inner.rs imports high::upper, {up}",
+        f"{sample}: 2 files import each other, 1 may: high::upper, low::inner",
+    ]
+    if found != expected:
+        sys.exit("layers.py: in its sample it finds\n" + "\n".join(found) + "\nand should find\n" + "\n".join(expected))
+    wrong = []
+    for name in names or crates:
+        crate = crates[name]
+        wrong += check(pathlib.Path(name) / "src", crate["layers"], crate["longest_cycle"], crate.get("upwards"))
+    print("\n".join(wrong), end="\n" if wrong else "")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

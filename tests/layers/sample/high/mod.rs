@@ -1,0 +1,5 @@
+//! The layer above.
+
+mod upper;
+
+pub use upper::Upper;

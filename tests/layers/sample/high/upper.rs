@@ -1,0 +1,3 @@
+use crate::low::inner;
+
+pub struct Upper;

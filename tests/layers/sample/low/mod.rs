@@ -1,0 +1,5 @@
+//! A layer with two imports that run up, for layers.py to find.
+
+mod inner;
+
+use crate::high;

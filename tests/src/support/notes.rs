@@ -1,0 +1,71 @@
+//! An engine that only records its instructions.
+
+use std::panic::Location;
+use std::sync::{Mutex, OnceLock};
+
+use streamvm::ep::Footprint;
+use streamvm::instructions::{Batch, Callback, Engine, EngineAddress, EngineRef, ResourceId, Single};
+use streamvm::{Deadline, Error, InstructionList};
+
+/// A location in the source of a program.
+pub type Site = &'static Location<'static>;
+
+/// An engine that records the location at which each of its instructions was issued, and runs none.
+#[derive(Default)]
+pub struct Notes {
+    notes: Mutex<Vec<(String, Site)>>,
+    address: OnceLock<EngineAddress>,
+    me: OnceLock<EngineRef>,
+}
+
+impl Notes {
+    /// The reference by which tensors refer to this engine.
+    pub fn me(&'static self) -> EngineRef {
+        *self.me.get_or_init(|| EngineRef::new(self.address.get_or_init(|| EngineAddress::new(self))))
+    }
+
+    /// The instructions submitted since the last call: the name and the location of each.
+    pub fn taken(&self) -> Vec<(String, Site)> {
+        std::mem::take(&mut self.notes.lock().expect("not poisoned"))
+    }
+
+    fn note(&self, batch: &impl Batch) {
+        let me = *self.me.get().expect("a submitter has called `me` before");
+        let mut notes = self.notes.lock().expect("not poisoned");
+        for instruction in batch.instructions() {
+            notes.push((instruction.kind.name().to_owned(), instruction.site));
+            for u in batch.uses(instruction) {
+                assert!(u.resource().claim(me).is_ok());
+                u.resource().keep(me, ResourceId(0), true);
+            }
+        }
+    }
+}
+
+impl Engine for Notes {
+    fn submit(&self, list: &mut InstructionList) -> Result<(), Error> {
+        self.note(list);
+        Ok(())
+    }
+
+    fn submit_one(&self, single: &mut Single<'_>) -> Result<(), Error> {
+        self.note(single);
+        Ok(())
+    }
+
+    fn wait(&self, _: ResourceId, _: Option<&Footprint>, _: Option<Deadline>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn may_wait(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn is_forked(&self) -> bool {
+        false
+    }
+
+    fn on_passed(&self, _: ResourceId, _: Option<&Footprint>, _: Callback) {}
+
+    fn release(&'static self, _: ResourceId) {}
+}

@@ -1,0 +1,96 @@
+//! Operators over tensors and numbers, owned and borrowed; errors and futures as `?` and `.await` find them.
+
+use std::future::{Future, IntoFuture};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use streamvm::{BuildError, DType, DeviceId, Error, InstructionsBuilder, Scalar, Tensor, Vm};
+
+const CPU: DeviceId = DeviceId::cpu(0);
+
+fn engine() -> Vm {
+    Vm::builder().build().expect("an engine")
+}
+
+fn on_device(vm: &Vm, values: &[f32]) -> Tensor {
+    vm.tensor(values, &[values.len()]).expect("a tensor").to(CPU).expect("a copy")
+}
+
+#[test]
+fn operators_take_owned_and_borrowed_tensors() -> Result<(), Error> {
+    let vm = engine();
+    let (a, b) = (on_device(&vm, &[1.0, 2.0]), on_device(&vm, &[3.0, 5.0]));
+    let chained = (((&a * &b)? + &a)? - b.clone())?;
+    assert_eq!(chained.to_vec::<f32>()?, [1.0, 7.0]);
+    assert_eq!((a.clone() / b.clone())?.to_vec::<f32>()?, [1.0 / 3.0, 2.0 / 5.0]);
+    assert_eq!((&a - b.clone())?.to_vec::<f32>()?, [-2.0, -3.0]);
+    assert_eq!((-(-&a)?)?.to_vec::<f32>()?, [1.0, 2.0]);
+    Ok(())
+}
+
+#[test]
+fn operators_take_numbers_on_either_side() -> Result<(), Error> {
+    let vm = engine();
+    let x = on_device(&vm, &[1.0, -2.0, 4.0]);
+    assert_eq!((&x * 2.0)?.to_vec::<f32>()?, [2.0, -4.0, 8.0]);
+    assert_eq!((1.0 - &x)?.to_vec::<f32>()?, [0.0, 3.0, -3.0]);
+    assert_eq!((8.0 / x.clone())?.to_vec::<f32>()?, [8.0, -4.0, 2.0]);
+    assert_eq!(((x.clone() + 1.0)? / 2.0)?.to_vec::<f32>()?, [1.0, -0.5, 2.5]);
+    let whole = vm.fill(CPU, DType::I64, &[2], 7)?;
+    assert_eq!((&whole / 2)?.to_vec::<i64>()?, [3, 3]);
+    assert_eq!((100i64 - whole)?.to_vec::<i64>()?, [93, 93]);
+    Ok(())
+}
+
+/// A number that the dtype has no value for is refused, and nothing is submitted.
+#[test]
+fn a_number_that_does_not_fit_is_refused() {
+    let vm = engine();
+    let whole = vm.fill(CPU, DType::I32, &[2], 7).expect("a fill");
+    let refused = (&whole * 0.5).expect_err("a half is no integer");
+    let Error::Build(BuildError::Value { value, dtype, .. }) = &refused else { panic!("{refused}") };
+    assert_eq!((value, dtype), (&Scalar::F64(0.5), &DType::I32));
+}
+
+/// Builder calls, views and ops end in one error type, by `?` alone.
+#[test]
+fn every_refusal_becomes_the_error_of_the_engine() {
+    fn view(x: &Tensor) -> Result<Tensor, Error> {
+        Ok(x.permute(&[0, 0])?)
+    }
+    fn built(x: &Tensor) -> Result<Tensor, Error> {
+        Ok(InstructionsBuilder::new().matmul(x, x)?)
+    }
+    let vm = engine();
+    let x = on_device(&vm, &[1.0, 2.0]);
+    for refused in [view(&x), built(&x)] {
+        assert!(matches!(refused, Err(Error::Build(_))), "{refused:?}");
+    }
+}
+
+/// Polls a future until it is ready, on this thread.
+fn block_on<T>(future: impl IntoFuture<Output = T>) -> T {
+    let mut future = pin!(future.into_future());
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::yield_now(),
+        }
+    }
+}
+
+#[test]
+fn tensors_and_tickets_are_awaited() -> Result<(), Error> {
+    let vm = engine();
+    let x = on_device(&vm, &[1.0, 2.0]);
+    let y = (&x + &x)?;
+    assert_eq!(block_on(&y), Ok(()));
+    assert_eq!(block_on(y), Ok(()));
+    let ticket = vm.call_fn("fails", CPU, [], |_| Err("on purpose".into()))?;
+    assert!(matches!(block_on(&ticket), Err(Error::Failed(_))));
+    assert!(matches!(block_on(ticket), Err(Error::Failed(_))), "each time it is asked");
+    let unknown = InstructionsBuilder::new().fill(CPU, DType::F32, &[1], 0.0)?;
+    assert_eq!(block_on(&unknown), Err(Error::NotSubmitted));
+    Ok(())
+}

@@ -1,0 +1,473 @@
+//! [`VmBuilder`]: configures and builds an engine.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+use streamvm_ep::cuda::CudaConfig;
+use streamvm_ep::faults::{FaultPlan, FaultyDevice};
+use streamvm_ep::races::Detector;
+use streamvm_ep::sim::{SimConfig, SimWorld};
+use streamvm_ep::{CpuConfig, CpuDevice, Device, DeviceKind, DeviceRegistry, KernelRegistry};
+use streamvm_instructions::{Error, STAGING_PIECE, SoftSync, SoftSyncMode};
+use streamvm_stream::Capabilities;
+use streamvm_stream::mutant::Planted;
+
+use crate::dispatch::contexts::Contexts;
+use crate::dispatch::dependence_node::MOST_ON_WORKERS;
+use crate::engine::core::{Engine, Inline};
+use crate::engine::cuda::CudaDevices;
+use crate::engine::handle::Handle;
+use crate::engine::scheduler_thread;
+use crate::engine::simulated::Simulated;
+use crate::engine::threads::Threads;
+use crate::engine::worker_sets::{Pool, PoolConfig, PoolConfigs};
+use crate::engine_kind::EngineKind;
+use crate::execute::backpressure::{Backpressure, Limits};
+use crate::execute::completion::Completion;
+use crate::execute::context::Context;
+use crate::execute::environment::Environment;
+use crate::execute::locked_context::LockedContext;
+use crate::execute::stall::{STALL_AFTER, Stall};
+use crate::observe::observer::Observer;
+use crate::progress::callbacks::Callbacks;
+use crate::progress::failures::{Failures, Memory};
+use crate::progress::stream_state::StreamTable;
+use crate::queue::mpsc::MpscQueue;
+use crate::submit::state::State;
+use crate::sync::parker::Parker;
+use crate::sync::{AtomicBool, AtomicU64, Builder, Mutex};
+use crate::tasks::memory::Heap;
+use crate::vm::Vm;
+
+/// Which threads run instructions.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// Threads of the engine run instructions asynchronously.
+    #[default]
+    Threaded,
+    /// The thread that submits runs each instruction to completion, in program order, before the submission returns. For
+    /// debugging, and as the reference that tests compare the other modes with.
+    Inline,
+    /// Callers that wait step the engine: one step of the scheduler, a thread context, a worker, the completion or a simulated
+    /// device at a time, in an order drawn from the seed. The same program with the same seed runs the same way. Callbacks run
+    /// in the calling thread, before the call that registers them returns.
+    Simulated {
+        /// The seed of the order.
+        seed: u64,
+    },
+}
+
+/// The default bound on pending instructions: enough that streams stay busy while a submitter stalls for milliseconds. As many
+/// node boxes take about 15 MiB.
+const INSTRUCTIONS: u64 = 16_384;
+
+/// The default bound on bytes that pending instructions keep: 1 GiB.
+const BYTES: u64 = 1 << 30;
+
+/// Configures and builds an engine; made by [`Vm::builder`].
+pub struct VmBuilder {
+    /// `None` while the program has set neither mode nor engine; [`VmBuilder::build`] then asks the environment.
+    mode: Option<Mode>,
+    in_order: bool,
+    soft_sync: SoftSyncMode,
+    capabilities: Capabilities,
+    staging_piece: usize,
+    cpu_devices: u32,
+    cuda: Option<CudaConfig>,
+    sim: SimConfig,
+    races: bool,
+    faults: Option<Arc<FaultPlan>>,
+    trace: Option<Box<dyn Write + Send>>,
+    profiles: bool,
+    planted: Planted,
+    cpu: CpuConfig,
+    host: CpuConfig,
+    cpu_threads: Option<usize>,
+    workers: Option<usize>,
+    pools: PoolConfigs,
+    limits: Limits,
+    memory: Memory,
+    stall_after: Duration,
+}
+
+impl VmBuilder {
+    pub(crate) fn new() -> VmBuilder {
+        VmBuilder {
+            mode: None,
+            in_order: false,
+            soft_sync: SoftSyncMode::default(),
+            capabilities: Capabilities::standard(),
+            staging_piece: STAGING_PIECE,
+            cpu_devices: 1,
+            cuda: Some(CudaConfig::default()),
+            sim: SimConfig { devices: 0, ..SimConfig::default() },
+            races: false,
+            faults: None,
+            trace: None,
+            profiles: false,
+            planted: Planted::default(),
+            cpu: CpuConfig::default(),
+            host: CpuConfig::default(),
+            cpu_threads: None,
+            workers: None,
+            pools: PoolConfigs::default(),
+            limits: Limits { instructions: INSTRUCTIONS, bytes: BYTES },
+            memory: Memory::default(),
+            stall_after: STALL_AFTER,
+        }
+    }
+
+    /// Sets which threads run instructions. Default: the mode of the engine that the environment names (see [`VmBuilder::engine`]),
+    /// else [`Mode::Threaded`].
+    #[must_use]
+    pub fn mode(mut self, mode: Mode) -> VmBuilder {
+        self.mode = Some(mode);
+        self
+    }
+
+    /// Sets which engine runs functions, and the [mode](VmBuilder::mode) with it; of these two methods the later call counts. An
+    /// exception is [`Mode::Simulated`], which [`EngineKind::Shared`] and [`EngineKind::PerDevice`] keep: they then choose the workers
+    /// that it steps.
+    ///
+    /// Default: the engine that the environment variable `STREAMVM_ENGINE` names (`inline`, `shared` or `per-device`), else
+    /// [`EngineKind::PerDevice`]. The variable is not read if the program calls this method or [`VmBuilder::mode`].
+    ///
+    /// ```
+    /// use streamvm::{EngineKind, Vm};
+    ///
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// let vm = Vm::builder().engine(EngineKind::Shared).workers(2).build()?;
+    /// vm.push("hello", [], || Ok(()))?.wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn engine(mut self, kind: EngineKind) -> VmBuilder {
+        self.mode = match (kind, self.mode) {
+            (EngineKind::Inline, _) => Some(Mode::Inline),
+            (_, stepped @ Some(Mode::Simulated { .. })) => stepped,
+            _ => Some(Mode::Threaded),
+        };
+        self.pools.one = kind == EngineKind::Shared;
+        self
+    }
+
+    /// In [`Mode::Simulated`], takes whole turns in a fixed order, as the engine's threads would, and takes no steps at a
+    /// submission. For benchmarks that count processor instructions: one thread does the work of all.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn step_in_order(mut self) -> VmBuilder {
+        self.in_order = true;
+        self
+    }
+
+    /// Sets how many failed points the engine keeps before it searches for those that are no longer needed, and how many root causes
+    /// it keeps for waits to collect. For tests: small numbers reveal a failure that is forgotten too soon.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn remember_failures(mut self, points: usize, uncollected: usize) -> VmBuilder {
+        self.memory = Memory { points, uncollected };
+        self
+    }
+
+    /// Sets the rule by which soft sync inserts waits. Default: [`SoftSyncMode::Minimal`].
+    #[must_use]
+    pub fn soft_sync(mut self, mode: SoftSyncMode) -> VmBuilder {
+        self.soft_sync = mode;
+        self
+    }
+
+    /// Sets the table of how streams wait for each other. Default: [`Capabilities::standard`]. A table may be stricter than that for
+    /// any pair of streams. A table that claims more than a device can do is not detected.
+    #[must_use]
+    pub fn capabilities(mut self, capabilities: Capabilities) -> VmBuilder {
+        self.capabilities = capabilities;
+        self
+    }
+
+    /// Sets the number of CPU devices (`cpu:0`, `cpu:1`, …), each with memory of its own. Default: 1; at least 1.
+    #[must_use]
+    pub fn cpu_devices(mut self, count: u32) -> VmBuilder {
+        self.cpu_devices = count.max(1);
+        self
+    }
+
+    /// Sets the configuration of the CUDA devices (`cuda:0`, `cuda:1`, …); with `None` the engine has none. The engine searches for
+    /// the driver when a program first uses such a device; [`Error::Device`] with [`NoCuda`](streamvm_ep::Error::NoCuda) then says
+    /// why there is none. [`Mode::Simulated`] has no CUDA devices, because only stepped parts may run. Default: CUDA devices without
+    /// limits.
+    #[must_use]
+    pub fn cuda(mut self, config: Option<CudaConfig>) -> VmBuilder {
+        self.cuda = config;
+        self
+    }
+
+    /// Sets the number of simulated devices (`sim:0`, `sim:1`, …). They run commands as late as their order allows, in an order drawn
+    /// from a seed; in [`Mode::Simulated`] that is the seed of the mode. They report to the race detector, which any simulated
+    /// device turns on. Default: 0.
+    #[must_use]
+    pub fn sim_devices(mut self, count: u32) -> VmBuilder {
+        self.sim.devices = count;
+        self
+    }
+
+    /// Sets the most memory of each simulated device, in bytes. Default: no limit but the memory of the machine.
+    #[must_use]
+    pub fn sim_memory_limit(mut self, bytes: u64) -> VmBuilder {
+        self.sim.memory_limit = Some(bytes);
+        self
+    }
+
+    /// Sets whether simulated devices cannot access pageable memory, as most GPUs cannot. Copies from and to pageable memory are then
+    /// staged through pinned memory, and a copy that is not is reported. Default: off.
+    #[must_use]
+    pub fn sim_pinned_only(mut self, on: bool) -> VmBuilder {
+        self.sim.strict_pinned = on;
+        self
+    }
+
+    /// Sets the most bytes that are staged in one piece, in a copy between pageable memory and a GPU or a
+    /// [simulated device like one](VmBuilder::sim_pinned_only). A larger copy is split into pieces, so that the host copies one piece
+    /// while the device copies another; it takes pinned memory for two pieces. A smaller copy takes pinned memory of its own size.
+    /// Default: [`STAGING_PIECE`]; at least one element.
+    #[must_use]
+    pub fn staging_piece(mut self, bytes: usize) -> VmBuilder {
+        self.staging_piece = bytes;
+        self
+    }
+
+    /// Turns the race detector on: it checks every access against the order that the engine issued, and [`Vm::races`] returns what
+    /// it found. It costs a lock and a look-up for each access. Default: off; simulated devices turn it on.
+    #[must_use]
+    pub fn detect_races(mut self, on: bool) -> VmBuilder {
+        self.races = on;
+        self
+    }
+
+    /// Records a trace for an independent checker: instructions, the memory that they access, waits and records, one JSON object per
+    /// line. Submitting threads call the writer, outside of the engine's locks. It is flushed when the engine is shut down or
+    /// dropped. Turns the race detector on.
+    #[must_use]
+    pub fn record(mut self, trace: impl Write + Send + 'static) -> VmBuilder {
+        self.trace = Some(Box::new(trace));
+        self
+    }
+
+    /// Turns profiles on: [`Vm::profile`] then tells how often each op and function ran, how long it was queued and how long it ran.
+    /// It costs two clock readings per instruction, one per list, and an uncontended lock per instruction. Default: off.
+    #[must_use]
+    pub fn profile(mut self, on: bool) -> VmBuilder {
+        self.profiles = on;
+        self
+    }
+
+    /// Injects the faults of `plan` into every device of the engine, for tests of failing devices.
+    #[must_use]
+    pub fn faults(mut self, plan: Arc<FaultPlan>) -> VmBuilder {
+        self.faults = Some(plan);
+        self
+    }
+
+    /// Sets the most memory of each CPU device, in bytes. Default: no limit but the memory of the machine.
+    #[must_use]
+    pub fn cpu_memory_limit(mut self, bytes: u64) -> VmBuilder {
+        self.cpu.memory_limit = Some(bytes);
+        self
+    }
+
+    /// Sets the most host memory outside of devices, in bytes. Default: no limit but the memory of the machine.
+    #[must_use]
+    pub fn host_memory_limit(mut self, bytes: u64) -> VmBuilder {
+        self.host.memory_limit = Some(bytes);
+        self
+    }
+
+    /// Sets the most thread contexts that the streams of one CPU device share. Default: the number of cores, which is also the
+    /// upper bound; at least 1.
+    #[must_use]
+    pub fn cpu_threads(mut self, threads: usize) -> VmBuilder {
+        self.cpu_threads = Some(threads);
+        self
+    }
+
+    /// Sets the most instructions that may be pending before a submitter blocks. A longer list is admitted alone. Default: 16,384; at
+    /// least 1, and at most 1,048,576.
+    #[must_use]
+    pub fn max_instructions(mut self, instructions: u64) -> VmBuilder {
+        self.limits.instructions = instructions.clamp(1, MOST_ON_WORKERS as u64);
+        self
+    }
+
+    /// Sets the most bytes that pending instructions may keep (new outputs, boxed captures) before a submitter blocks. One list may
+    /// exceed it. Default: 1 GiB; at least 1.
+    #[must_use]
+    pub fn max_bytes(mut self, bytes: u64) -> VmBuilder {
+        self.limits.bytes = bytes.max(1);
+        self
+    }
+
+    /// Breaks a rule of the engine on purpose, so that a test suite can prove that it detects that.
+    #[doc(hidden)]
+    #[cfg(feature = "mutants")]
+    #[must_use]
+    pub fn mutant(mut self, mutant: streamvm_stream::mutant::Mutant) -> VmBuilder {
+        self.planted = Planted::new(mutant);
+        self
+    }
+
+    /// Sets how long a waiter sees no instruction pass before it logs what blocks the engine (see [`Vm::stall_report`]), as a warning
+    /// and once for each standstill. Default: 30 s; [`Duration::MAX`]: never.
+    #[must_use]
+    pub fn stall_after(mut self, after: Duration) -> VmBuilder {
+        self.stall_after = after;
+        self
+    }
+
+    /// Sets the number of workers of each pool, unless [`VmBuilder::pool`] sets another for that pool. There is a pool for each
+    /// device and lane that is used, or one in all with [`EngineKind::Shared`]. Workers are started by the first submission to their
+    /// pool. Default: one per core; clamped to 1 to 64.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> VmBuilder {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// Sets the configuration of a pool of workers. That of [`Pool::Normal`], [`Pool::CopyIn`] or [`Pool::CopyOut`] applies to the pools
+    /// of every device. [`Pool::Inline`] has the workers and the configuration of [`Pool::Normal`]. Default: [`PoolConfig::new`].
+    #[must_use]
+    pub fn pool(mut self, pool: Pool, config: PoolConfig) -> VmBuilder {
+        self.pools.set(pool, config);
+        self
+    }
+
+    /// Builds the engine.
+    ///
+    /// # Errors
+    /// [`Error::NoThread`] if the scheduler thread cannot be started; [`Error::UnknownEngine`] if the program has set neither engine
+    /// nor mode, and `STREAMVM_ENGINE` does not name an engine.
+    pub fn build(self) -> Result<Vm, Error> {
+        let engine = self.build_engine()?;
+        engine.handle.open(&engine);
+        Ok(Vm::new(engine))
+    }
+
+    pub(crate) fn build_engine(mut self) -> Result<Arc<Engine>, Error> {
+        if self.mode.is_none() {
+            self = self.engine(EngineKind::of_environment()?.unwrap_or_default());
+        }
+        let mode = self.mode.unwrap_or_default();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let contexts = self.cpu_threads.unwrap_or(cores).clamp(1, cores);
+        let inline = (mode == Mode::Inline).then(|| {
+            let context = Arc::new(LockedContext::new("inline".to_owned()));
+            Inline { run_lock: Mutex::new(Context::new(context.clone())), context }
+        });
+        let pools = PoolConfigs { workers: self.workers.unwrap_or(cores), ..self.pools };
+        let threads = Threads::new(contexts, pools);
+        let known = Contexts::default();
+        if let Some(inline) = &inline {
+            known.add(inline.context.handle.clone());
+        }
+        let callbacks = Arc::new(Callbacks::default());
+        let (mut sim, mut capabilities) = (self.sim, self.capabilities);
+        capabilities.set_pinned_only(DeviceKind::Sim, sim.strict_pinned);
+        if let Mode::Simulated { seed } = mode {
+            sim.seed = seed;
+            callbacks.be_stepped();
+        }
+        let detector = (self.races || sim.devices > 0 || self.trace.is_some()).then(|| Arc::new(Detector::new()));
+        let world = detector.clone().filter(|_| sim.devices > 0).map(|detector| SimWorld::new(sim, detector));
+        let simulated = match mode {
+            Mode::Simulated { seed } => Some(Simulated::new(seed, self.in_order, world.clone())),
+            Mode::Threaded | Mode::Inline => None,
+        };
+        let mut devices = devices(self.cpu_devices, self.cpu, world.as_ref(), self.faults.as_ref())?;
+        let cuda = Arc::new(CudaDevices::default());
+        let tells_ops = self.cuda.as_ref().is_some_and(|config| config.sync_each_op);
+        if let Some(mut config) = self.cuda.filter(|_| simulated.is_none()) {
+            config.timed = self.trace.is_some();
+            // A copy of pageable memory that is not staged would block the thread that launches, so the device refuses it.
+            config.strict_pinned |= capabilities.pinned_only(DeviceKind::Cuda);
+            let (faults, cuda) = (self.faults.clone(), cuda.clone());
+            devices = devices.with_cuda(move || {
+                let found = cuda.open(&config)?.into_iter();
+                Ok(found.map(|device| with_faults(device, faults.as_ref())).collect())
+            });
+        }
+        let threaded = inline.is_none() && simulated.is_none();
+        let sync = SoftSync::new(self.soft_sync, capabilities.clone());
+        let mut state = State::new(sync);
+        state.plant(self.planted);
+        let (handle, me) = Handle::new(state);
+        let environment = Environment {
+            me,
+            fork: handle.fork,
+            streams: StreamTable::new(),
+            failures: CachePadded::new(Failures::new(self.memory)),
+            returned: MpscQueue::new(),
+            to_scheduler: MpscQueue::new(),
+            scheduler: Arc::new(Parker::new()),
+            backpressure: CachePadded::new(Backpressure::new()),
+            waiting: CachePadded::default(),
+            limits: self.limits,
+            stall: Stall::new(self.stall_after),
+            charged_bytes: AtomicU64::new(0),
+            contexts: known,
+            devices,
+            kernels: KernelRegistry::builtin(),
+            tells_ops,
+            inline_tasks: inline.is_some().then(MpscQueue::new),
+            planted: self.planted,
+            completion: Completion::new(),
+            observer: detector.map(|detector| Observer::new(detector, self.trace)),
+            profiles: self.profiles,
+            closed: AtomicBool::new(false),
+        };
+        let engine = Arc::new(Engine {
+            threads,
+            environment,
+            handle,
+            callbacks,
+            host: Arc::new(CpuDevice::new(0, self.host)),
+            cuda,
+            capabilities,
+            staging_piece: self.staging_piece,
+            inline,
+            simulated,
+            heap: Heap::default(),
+        });
+        if threaded {
+            let of_thread = engine.clone();
+            let thread = Builder::new()
+                .name("streamvm-scheduler".to_owned())
+                .spawn(move || scheduler_thread::serve(&of_thread))
+                .map_err(|error| Error::NoThread { reason: error.to_string() })?;
+            engine.threads.keep(thread);
+        }
+        Ok(engine)
+    }
+}
+
+/// The CPU and simulated devices of an engine, each with the faults of `faults` if there are any.
+fn devices(
+    cpus: u32,
+    config: CpuConfig,
+    world: Option<&Arc<SimWorld>>,
+    faults: Option<&Arc<FaultPlan>>,
+) -> Result<DeviceRegistry, Error> {
+    let mut devices = DeviceRegistry::new();
+    let cpus = (0..cpus).map(|index| Arc::new(CpuDevice::new(index, config.clone())) as Arc<dyn Device>);
+    for device in cpus.chain(world.into_iter().flat_map(|world| world.devices())) {
+        devices.add(with_faults(device, faults))?;
+    }
+    Ok(devices)
+}
+
+fn with_faults(device: Arc<dyn Device>, faults: Option<&Arc<FaultPlan>>) -> Arc<dyn Device> {
+    match faults {
+        Some(plan) => FaultyDevice::wrap(device, plan),
+        None => device,
+    }
+}

@@ -1,0 +1,113 @@
+//! The thread of a thread context: runs tasks, spins for a while when there are none, then parks.
+//!
+//! * The thread holds the run lock for one round at a time, so that a waiting caller can help between two rounds
+//!   ([`help`](crate::engine::help)).
+//! * While callers help, the thread keeps spinning: if it parked, each submission would have to wake it by a system call.
+
+use std::sync::Arc;
+
+use crate::engine::core::Engine;
+use crate::execute::context::Context;
+use crate::execute::locked_context::LockedContext;
+use crate::sync::spin::{self, Spin};
+use crate::sync::{MutexGuard, Ordering, engine_thread, unpoisoned};
+
+/// The body of the thread of a context; returns when the engine is over.
+pub(crate) fn serve(locked: Arc<LockedContext>, engine: Arc<Engine>) {
+    engine_thread::enter();
+    locked.handle.parker.belongs_here();
+    *unpoisoned(locked.run_lock.lock()) = Some(Context::with_thread(locked.clone()));
+    let mut next = Next { looks: true, waited: false };
+    while round(&locked, &engine, &mut next) {}
+    let context = unpoisoned(locked.run_lock.lock()).take();
+    engine.wake_all();
+    drop(context);
+}
+
+/// What one round tells the next.
+struct Next {
+    /// The next round looks into the inbox.
+    looks: bool,
+    /// The last task that ran was a function, and a caller was waiting. That caller probably submits the next function and
+    /// waits again, so the thread polls its inbox at once, without first reading that a caller waits: one cache line less
+    /// (`docs/adr/0039`). For other tasks the thread does not, because the waiting caller can run those itself.
+    waited: bool,
+}
+
+/// Runs tasks, or, when none is ready, spins for new ones and then parks. Returns false when the engine is over.
+fn round(locked: &LockedContext, engine: &Engine, next: &mut Next) -> bool {
+    let mut driver = acquire_run_lock(locked);
+    let Some(context) = driver.as_mut() else { return false };
+    let worked = context.work(next.looks, engine);
+    let waits = somebody_waits(engine);
+    next.looks = context.lags || waits;
+    if worked {
+        next.waited = waits && context.has_run_code();
+        return true;
+    }
+    context.give_back(engine);
+    if engine.is_over() {
+        return false;
+    }
+    let holds = context.holds();
+    drop(driver);
+    next.looks = true;
+    if finds_work(locked, engine, holds, next.waited) {
+        return true;
+    }
+    let mut driver = acquire_run_lock(locked);
+    let Some(context) = driver.as_mut() else { return false };
+    if !context.is_ready(engine) {
+        let bed = context.prepare_park(engine, || engine.handle.lock());
+        drop(driver);
+        bed.sleep(&locked.handle.parker, engine);
+    }
+    true
+}
+
+/// Takes the run lock; blocks while a caller that helps holds it. If the lock is taken, the thread sets a flag first, so
+/// that no further caller helps: otherwise callers could pass the lock from one to the next before this thread has woken.
+fn acquire_run_lock(locked: &LockedContext) -> MutexGuard<'_, Option<Context>> {
+    if let Ok(turn) = locked.run_lock.try_lock() {
+        return turn;
+    }
+    locked.handle.wants_run_lock.store(true, Ordering::Relaxed);
+    let turn = unpoisoned(locked.run_lock.lock());
+    locked.handle.wants_run_lock.store(false, Ordering::Relaxed);
+    turn
+}
+
+/// Spins until there is work to do, or until the spin is used up; returns whether there is work. `holds` says whether the
+/// context has tasks that have not run, or a stream whose device runs commands later. `waited` is [`Next::waited`].
+fn finds_work(locked: &LockedContext, engine: &Engine, mut holds: bool, waited: bool) -> bool {
+    let mut spin = Spin::new(spin::CONTEXT);
+    let is_urgent = || waited || somebody_waits(engine);
+    loop {
+        // A look into an empty inbox takes its cache line away from the next submitter, so it happens only now and then.
+        let looks_in = spin.is_nth(spin::INBOX_EVERY) || is_urgent();
+        if looks_in && !locked.handle.seems_empty() {
+            return true;
+        }
+        if (holds || looks_in)
+            && let Ok(mut driver) = locked.run_lock.try_lock()
+            && let Some(context) = driver.as_mut()
+        {
+            if context.has_ready_head(engine) {
+                return true;
+            }
+            if context.was_helped() {
+                (spin, holds) = (Spin::new(spin::CONTEXT), context.holds());
+            }
+        }
+        let spin_check = || is_urgent() && !locked.handle.seems_empty();
+        if !spin.turn(spin_check) {
+            return false;
+        }
+    }
+}
+
+/// Whether a caller spins for an instruction: a context then polls its inbox at every turn of its own spin.
+#[inline]
+fn somebody_waits(engine: &Engine) -> bool {
+    engine.waiting.load(Ordering::Relaxed) > 0
+}

@@ -1,0 +1,126 @@
+//! [`Engine`]: the state that all threads of one engine share.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Instant;
+
+use streamvm_ep::{Device, EventPool};
+use streamvm_stream::Capabilities;
+
+use crate::engine::cuda::CudaDevices;
+use crate::engine::handle::Handle;
+use crate::engine::simulated::Simulated;
+use crate::engine::threads::Threads;
+use crate::execute::context::Context;
+use crate::execute::environment::Environment;
+use crate::execute::locked_context::LockedContext;
+use crate::progress::callbacks::Callbacks;
+use crate::sync::{Mutex, Ordering};
+use crate::tasks::memory::Heap;
+
+/// One engine. Its `Vm` and its threads hold references to it; memory goes back to the devices when the last reference is
+/// dropped.
+pub(crate) struct Engine {
+    /// First field: the contexts of the threads are dropped before everything that they use.
+    pub(crate) threads: Threads,
+    /// What submission, scheduler, thread contexts and workers share.
+    pub(crate) environment: Environment,
+    /// Holds the submission lock, and outlives the engine.
+    pub(crate) handle: &'static Handle,
+    pub(crate) callbacks: Arc<Callbacks>,
+    /// The allocator of host memory that belongs to no device ([`Place::Host`](streamvm_instructions::Place::Host)).
+    pub(crate) host: Arc<dyn Device>,
+    /// The CUDA devices among `devices`, by their concrete type.
+    #[cfg_attr(
+        not(feature = "cuda"),
+        expect(
+            dead_code,
+            reason = "only `Vm::load_cuda` and `Vm::cuda_products` read it, which need the feature `cuda`"
+        )
+    )]
+    pub(crate) cuda: Arc<CudaDevices>,
+    /// The table of how streams wait for each other; soft sync has a copy of the same table.
+    pub(crate) capabilities: Capabilities,
+    /// The most bytes of a copy that are staged in one piece.
+    pub(crate) staging_piece: usize,
+    /// In inline mode: the only context, which submitting threads run.
+    pub(crate) inline: Option<Inline>,
+    /// In simulated mode: the parts that are stepped, and the order of steps.
+    pub(crate) simulated: Option<Simulated>,
+    /// Last field: the memory is freed after everything that may point into it is dropped.
+    pub(crate) heap: Heap,
+}
+
+impl Deref for Engine {
+    type Target = Environment;
+
+    fn deref(&self) -> &Environment {
+        &self.environment
+    }
+}
+
+/// The context of inline mode, with its run lock.
+pub(crate) struct Inline {
+    pub(crate) run_lock: Mutex<Context>,
+    pub(crate) context: Arc<LockedContext>,
+}
+
+impl Engine {
+    /// How many events exist on all devices. Devices of one kind may share an event pool, which counts once.
+    pub(crate) fn live_events(&self) -> usize {
+        let pools: hashbrown::HashMap<*const EventPool, usize> =
+            self.devices.iter().map(|device| (std::ptr::from_ref(device.events()), device.events().live())).collect();
+        pools.values().sum()
+    }
+
+    /// Refuses new submissions from now on. The threads end once everything submitted has passed.
+    pub(crate) fn close(&self) {
+        // Under the submission lock, so that each submission is either refused or counted as pending before this returns.
+        let state = self.handle.lock();
+        self.closed.store(true, Ordering::SeqCst);
+        drop(state);
+        self.backpressure.notify();
+        // Streams whose devices run commands later only report that an instruction has passed if a thread demands it, and the
+        // threads must see everything pass before they end.
+        self.demand_all();
+        self.wake_all();
+    }
+
+    /// Frees the memory of tensors dropped since the last submission, and of cached blocks, to the allocators.
+    pub(crate) fn free_dropped(&self) {
+        let mut state = self.handle.lock();
+        self.handle.deferred_free.take(&mut state.scratch.dropped);
+        state.free_dropped(self);
+        state.clear_block_cache();
+    }
+
+    /// Joins the engine's threads and then waits for its callbacks; returns false if callbacks still run at the deadline.
+    ///
+    /// The caller has seen everything pass. Threads are joined before callbacks are closed, because a context may still be
+    /// handing a callback over after its last instruction has passed.
+    pub(crate) fn end_threads(&self, deadline: Option<Instant>) -> bool {
+        if let Some(observer) = &self.observer {
+            observer.end_trace();
+        }
+        if let Some(simulated) = &self.simulated {
+            simulated.step_until(self, || false);
+        }
+        self.wake_all();
+        for handle in self.threads.take_handles() {
+            if handle.join().is_err() {
+                log::error!("a thread of the engine panicked");
+            }
+        }
+        self.callbacks.close();
+        self.callbacks.wait(deadline)
+    }
+
+    /// Detaches the engine's threads: they end by themselves once everything has passed. Waits for nothing.
+    pub(crate) fn leave_threads(&self) {
+        if let Some(observer) = &self.observer {
+            observer.end_trace();
+        }
+        drop(self.threads.take_handles());
+        self.callbacks.close();
+    }
+}

@@ -1,0 +1,42 @@
+//! Helping: a waiting caller takes the run lock of a context and runs the tasks that it waits for.
+//!
+//! Waking a parked thread takes microseconds, and with one core two context switches; a built-in kernel of a few elements takes
+//! nanoseconds. So a caller that waits for a point, and finds the run lock of that stream's context free, runs the tasks of
+//! the stream up to that point in its own thread, at most one turn of them (`TURN` in `execute/context.rs`).
+//!
+//! Invariants:
+//! * **A caller that helps runs no function of any caller**, because it may hold locks that the function takes. Each stream
+//!   knows the number of its last submitted instruction that has a caller's code; until that has passed, no caller helps. The
+//!   kernels that remain are the engine's own. As in any call, the logger may run in the calling thread, so may the panic hook
+//!   for a kernel that panics, and so may callbacks if no thread can be started for them.
+//! * **One thread runs a stream at a time, in order**, because running requires the run lock. When the context's own thread
+//!   wants the lock it sets a flag, which stops further callers: its other streams wait for at most the caller that holds
+//!   the lock and those that had read the flag just before.
+//! * **No task is forgotten.** A helping caller may take in tasks that it does not run. The context's thread sees them before it
+//!   parks, as [`Context::prepare_park`](crate::execute::context::Context::prepare_park) checks under the same lock.
+//! * **The context's thread sees the end of the engine.** For every task that a caller can run here, that thread is awake, or is
+//!   about to be woken by the thread that made the task ready.
+//! * **A caller with a deadline does not help**, because a kernel cannot be interrupted. No caller helps a stream whose device
+//!   runs commands later.
+
+use crate::engine::core::Engine;
+use crate::progress::stream_state::StreamState;
+use crate::sync::{Ordering, engine_thread};
+
+impl Engine {
+    /// Runs tasks of the stream `entry` up to number `seq`, at most one turn of them, if the calling thread may help and the run
+    /// lock is free. Returns whether `seq` has passed. Does not block on the run lock.
+    pub(crate) fn help(&self, entry: &StreamState, seq: u64) -> bool {
+        if entry.in_flight.is_some() || entry.may_hold_code() || entry.context.wants_run_lock.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Some(locked) = self.threads.runner_of(entry.id) else { return false };
+        let Ok(mut driver) = locked.run_lock.try_lock() else { return false };
+        let Some(context) = driver.as_mut() else { return false };
+        // A logger that a kernel calls must not wait for this engine: the thread counts as one of the engine's meanwhile.
+        let here = engine_thread::visit();
+        context.help(entry, seq, self);
+        drop(here);
+        entry.has_passed(seq)
+    }
+}

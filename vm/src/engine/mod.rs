@@ -1,0 +1,29 @@
+//! The engine: owns threads, devices and memory, and starts, parks, wakes and ends the threads.
+//!
+//! Layer: uses all layers below; is used by the public API (`vm.rs`, `builder.rs`, `ticket.rs`, `functions`).
+//!
+//! * [`Engine`](core::Engine) is one engine: an [`Environment`](crate::execute::environment::Environment) with its threads,
+//!   devices and memory.
+//! * [`Handle`](handle::Handle) leads from a tensor to its engine; it holds the submission lock and outlives the engine.
+//! * [`submission`] runs the two passes of `submit` under that lock. Outside of it, it removes what stops a submission: it opens
+//!   streams, finds memory ([`oom_recovery`]), and waits while the queue is full.
+//! * [`wait`] blocks callers until points have passed; a caller may run tasks meanwhile ([`help`]).
+//! * [`threads`] starts threads; `*_thread.rs` have their bodies. [`simulated`] steps all of them in one thread instead.
+
+pub(crate) mod affinity;
+pub(crate) mod completion_thread;
+pub(crate) mod context_thread;
+pub(crate) mod core;
+pub(crate) mod cuda;
+pub(crate) mod handle;
+pub(crate) mod help;
+pub(crate) mod idle_handles;
+pub(crate) mod oom_recovery;
+pub(crate) mod profile;
+pub(crate) mod scheduler_thread;
+pub(crate) mod simulated;
+pub(crate) mod submission;
+pub(crate) mod threads;
+pub(crate) mod wait;
+pub(crate) mod worker_sets;
+pub(crate) mod worker_thread;

@@ -1,0 +1,145 @@
+//! Out-of-memory recovery: finds memory for a submission that the allocator cannot serve. Runs without the submission lock.
+//!
+//! Before this, the submission itself has tried, in this order: free blocks that need no wait, memory that its own list
+//! releases, fresh memory while a pool has little to spare ([`grow`]), and free blocks with a wait. The recovery then takes one
+//! step at a time, and the submission starts again after each:
+//!
+//! 1. Ask the driver for more memory.
+//! 2. Drain: wait until everything pending has passed. That drops tensors which captures of functions hold, and makes
+//!    memory free of waits. Draining ends at the thread's deadline. A thread of the engine skips this step, because it
+//!    would wait for itself.
+//! 3. Give cached memory of the pools back to the driver, and ask the driver again. Its refusal is the error of the submission.
+//! 4. If the submission still finds no memory, because other threads took it, ask the driver again. Its refusal is the error.
+//!
+//! [`grow`] is not a step of the recovery: if the driver refuses, the submission goes on with a block that needs a wait.
+//! Repeating it terminates, because each call either grows the pool or marks it as full.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use streamvm_ep as ep;
+use streamvm_instructions::{Deadline, Error};
+use streamvm_stream::Point;
+
+use crate::engine::core::Engine;
+use crate::sync::engine_thread;
+use crate::tasks::memory::PoolId;
+
+/// The next step of the recovery: `Driver` -> `Drain` -> `GiveBack` -> `Last`; a thread of the engine goes from
+/// `Driver` to `GiveBack`.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+enum Rung {
+    #[default]
+    Driver,
+    Drain,
+    GiveBack,
+    /// The next answer of the driver is final.
+    Last,
+}
+
+/// The recovery of one submission.
+#[derive(Default)]
+pub(crate) struct OomRecovery {
+    rung: Rung,
+}
+
+impl OomRecovery {
+    /// Takes the next step to get `bytes` for `pool`. `Ok` means that the submission should try again.
+    ///
+    /// # Errors
+    /// The device's error if it is no lack of memory, or if it comes after cached memory was given back; [`Error::NoMemory`] if the
+    /// allocator refuses the size or the region; the errors of [`Engine::drain`].
+    pub(crate) fn next_step(&mut self, engine: &Arc<Engine>, pool: PoolId, bytes: usize) -> Result<(), Error> {
+        match self.rung {
+            Rung::Driver => match ask_driver(engine, pool, bytes) {
+                Ok(()) => Ok(()),
+                Err(Error::Device(ep::Error::OutOfMemory { .. })) => {
+                    self.rung = if engine_thread::is_here() { Rung::GiveBack } else { Rung::Drain };
+                    self.next_step(engine, pool, bytes)
+                }
+                Err(error) => Err(error),
+            },
+            Rung::Drain => {
+                self.rung = Rung::GiveBack;
+                log::debug!("out of memory: draining {} pending instructions", engine.streams.pending());
+                engine.drain(Deadline::current())
+            }
+            Rung::GiveBack => {
+                self.rung = Rung::Last;
+                let given = give_back(engine);
+                log::debug!("out of memory: gave {given} cached bytes back");
+                ask_driver(engine, pool, bytes)
+            }
+            // The recovery never starts over: a list that needs more memory than exists would repeat it for ever, and each
+            // time give back what it took before.
+            Rung::Last => ask_driver(engine, pool, bytes),
+        }
+    }
+}
+
+/// Asks the device for `bytes` of fresh memory, which needs no wait. If the device refuses, the pool is marked as full and
+/// asks no more, and the submission goes on with a block that needs a wait. No error is lost by that: if no block serves
+/// either, the recovery asks the device again.
+pub(crate) fn grow(engine: &Engine, pool: PoolId, bytes: usize) {
+    if let Err(error) = ask_driver(engine, pool, bytes) {
+        log::debug!("no fresh memory: {error}");
+        engine.handle.lock().pools.get(pool).full = true;
+    }
+}
+
+/// Asks the device for a region that holds `bytes`: of the size that the allocator prefers, or else just large enough.
+fn ask_driver(engine: &Engine, pool: PoolId, bytes: usize) -> Result<(), Error> {
+    let (device, kind, place, comfortable, least) = {
+        let mut state = engine.handle.lock();
+        let pool = state.pools.get(pool);
+        let comfortable = pool.allocator.region_request(bytes);
+        (pool.device.clone(), pool.kind, pool.place, comfortable, pool.allocator.rounded(bytes))
+    };
+    let refused =
+        |error: streamvm_stream::allocator::AllocatorError| Error::NoMemory { place, reason: error.to_string() };
+    let (comfortable, least) = (comfortable.map_err(refused)?, least.map_err(refused)?);
+    let region = match device.allocate(kind, comfortable) {
+        Err(ep::Error::OutOfMemory { .. }) if least < comfortable => device.allocate(kind, least)?,
+        result => result?,
+    };
+    if let Some(observer) = &engine.observer {
+        let start = region.base().addr();
+        observer.mapped(start..start + region.bytes(), place, kind);
+    }
+    let mut state = engine.handle.lock();
+    state.pools.add_region(pool, region, &engine.heap).map_err(refused)
+}
+
+/// Gives cached memory of all pools back to the devices: the regions that are wholly free and whose points have passed.
+/// Returns the number of bytes.
+pub(crate) fn give_back(engine: &Engine) -> u64 {
+    let mut regions = Vec::new();
+    // The points of unordered streams that were seen to have passed, for the race detector. On an ordered stream one number
+    // stands for all below it; on an unordered stream each point counts alone.
+    let single = RefCell::new(Vec::new());
+    {
+        let mut state = engine.handle.lock();
+        state.clear_block_cache();
+        let passed = |point: Point| {
+            let passed = engine.streams.has_passed(point);
+            if passed && point.stream.is_unordered() && engine.observer.is_some() {
+                single.borrow_mut().push(point);
+            }
+            passed
+        };
+        for (id, pool) in state.pools.iter_mut() {
+            let given = pool.allocator.shrink(&passed);
+            regions.extend(given.into_iter().filter_map(|number| engine.heap.take(id, number)));
+        }
+        if !regions.is_empty() {
+            state.pools.iter_mut().for_each(|(_, pool)| pool.full = false);
+        }
+    }
+    if let Some(observer) = &engine.observer {
+        let single = single.into_inner();
+        let ordered = || engine.streams.iter().filter(|entry| !entry.id.is_unordered());
+        let passed = || ordered().map(|entry| Point::new(entry.id, entry.passed())).chain(single.iter().copied());
+        regions.iter().for_each(|kept| observer.unmapped(kept.range(), passed()));
+    }
+    regions.into_iter().map(|kept| engine.heap.free(kept)).sum()
+}

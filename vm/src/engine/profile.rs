@@ -1,0 +1,208 @@
+//! Profiles: how often an engine has run each op and function, how long these were queued, and how long they ran.
+//!
+//! Each thread counts in tallies of its own ([`Tally`]), under a lock that only it and a reader of the profile take
+//! (`docs/adr/0029`); a profile merges the tallies of all threads.
+
+use std::fmt;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use streamvm_stream::StreamKey;
+
+use crate::engine::core::Engine;
+use crate::sync::unpoisoned;
+use crate::tasks::counters::{Span, Tally};
+
+/// What has run since the engine was built; see [`Vm::profile`](crate::Vm::profile). [`Display`](fmt::Display) prints an aligned
+/// table, one row per op and stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Profile {
+    /// One entry for each op or function on each stream, sorted by the total time that it ran, longest first.
+    pub ops: Vec<OpProfile>,
+}
+
+/// One op or function on one stream.
+///
+/// * The functions of one instruction of a [`Bulk`](crate::Bulk) count as one function named `bulk`.
+/// * A staged copy counts as one instruction for each piece, on each of its streams.
+/// * On a device that runs commands later, an instruction is counted when it is launched. Failures that the device reports
+///   later, and instructions skipped because of those, are not counted here; waits return them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OpProfile {
+    /// The name of the op or function. A thread counts 256 names apart; it counts all further ones as `(other names)`.
+    pub name: String,
+    /// The stream that it ran on.
+    pub stream: StreamKey,
+    /// How many instructions were begun.
+    pub count: u64,
+    /// How many of these failed.
+    pub failed: u64,
+    /// How many were not begun, because an instruction that they read from had failed, or their device was lost.
+    pub skipped: u64,
+    /// The time from submission until the instruction was begun.
+    pub queued: Times,
+    /// The time from its begin until it was over. An asynchronous function is over when its handle was used and a worker has
+    /// handled that. On a device that runs commands later, the time ends when the instruction is launched; a trace
+    /// ([`VmBuilder::record`](crate::VmBuilder::record)) has the times when a GPU ran it.
+    pub ran: Times,
+    /// The threads that ran it, sorted by name.
+    pub workers: Vec<WorkerProfile>,
+}
+
+/// What one thread has run of one op or function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerProfile {
+    /// The name of the thread; `inline` in [`Mode::Inline`](crate::Mode::Inline), where submitting threads run instructions.
+    pub worker: String,
+    /// How many instructions it has run.
+    pub count: u64,
+    /// How long these took together. The whole time of an asynchronous function counts for the worker that handled its end.
+    pub total: Duration,
+}
+
+/// The distribution of a set of durations; all zero if the set is empty.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Times {
+    /// Their sum.
+    pub total: Duration,
+    /// The shortest.
+    pub min: Duration,
+    /// The longest.
+    pub max: Duration,
+    /// The median, to two significant digits.
+    pub p50: Duration,
+    /// The 99th percentile, to two significant digits.
+    pub p99: Duration,
+}
+
+impl Times {
+    fn of(span: &Span) -> Times {
+        let Span { total, min, max, .. } = *span;
+        Times { total, min, max, p50: span.quantile(0.5), p99: span.quantile(0.99) }
+    }
+}
+
+impl Engine {
+    /// Merges the tallies of all threads. Takes their locks one after the other, so threads may work meanwhile.
+    pub(crate) fn profile(&self) -> Profile {
+        let mut by_op: HashMap<(StreamKey, Box<str>), (Tally, Vec<WorkerProfile>)> = HashMap::new();
+        for context in self.contexts.all() {
+            for (op, tally) in unpoisoned(context.tallies.lock()).iter() {
+                let Some(entry) = self.streams.get(op.stream) else { continue };
+                let (all, workers) = by_op.entry((entry.key, op.name.clone())).or_default();
+                all.merge(tally);
+                let (worker, count, total) = (context.name.clone(), tally.ran.count(), tally.ran.total);
+                workers.extend((count > 0).then_some(WorkerProfile { worker, count, total }));
+            }
+        }
+        let op = |((stream, name), (tally, workers)): ((StreamKey, Box<str>), (Tally, Vec<WorkerProfile>))| {
+            let Tally { failed, skipped, queued, ran } = tally;
+            let (count, queued, ran) = (ran.count(), Times::of(&queued), Times::of(&ran));
+            let mut op = OpProfile { name: name.into(), stream, count, failed, skipped, queued, ran, workers };
+            op.workers.sort_by(|a, b| a.worker.cmp(&b.worker));
+            op
+        };
+        let mut ops: Vec<OpProfile> = by_op.into_iter().map(op).collect();
+        let rank = |op: &OpProfile| (std::cmp::Reverse(op.ran.total), op.stream.to_string(), op.name.clone());
+        ops.sort_by_cached_key(rank);
+        Profile { ops }
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const HEAD: [&str; 12] = [
+            "op",
+            "stream",
+            "count",
+            "failed",
+            "skipped",
+            "queued p50",
+            "p99",
+            "ran total",
+            "min",
+            "p50",
+            "p99",
+            "max",
+        ];
+        let line = |op: &OpProfile| {
+            let counts = [op.count, op.failed, op.skipped].map(|count| count.to_string());
+            let Times { total, min, max, p50, p99 } = op.ran;
+            let times = [op.queued.p50, op.queued.p99, total, min, p50, p99, max].map(brief);
+            [op.name.clone(), op.stream.to_string()].into_iter().chain(counts).chain(times).collect()
+        };
+        let head: Vec<String> = HEAD.map(str::to_owned).to_vec();
+        let lines: Vec<Vec<String>> = std::iter::once(head).chain(self.ops.iter().map(line)).collect();
+        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+        let widths: [usize; HEAD.len()] = std::array::from_fn(width);
+        for line in &lines {
+            let [name, stream, others @ ..] = line.as_slice() else { continue };
+            write!(f, "{name:<0$}  {stream:<1$}", widths[0], widths[1])?;
+            for (text, width) in others.iter().zip(&widths[2..]) {
+                write!(f, "  {text:>width$}")?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// Formats a duration with three significant digits and a unit from ns to s.
+fn brief(time: Duration) -> String {
+    let nanos = time.as_nanos() as f64;
+    let (value, unit) = match nanos {
+        _ if nanos < 999.5 => return format!("{nanos:.0} ns"),
+        _ if nanos < 999.5e3 => (nanos / 1e3, "µs"),
+        _ if nanos < 999.5e6 => (nanos / 1e6, "ms"),
+        _ => (nanos / 1e9, "s"),
+    };
+    let digits = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+    format!("{value:.digits$} {unit}")
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use streamvm_ep::DeviceId;
+    use streamvm_stream::StreamType;
+
+    use super::*;
+
+    #[test]
+    fn a_duration_has_three_digits() {
+        let nanos = [0, 7, 999, 1_000, 9_994, 9_996, 99_940, 99_960, 999_400, 999_600, 12_345_678, 90_000_000_000];
+        let texts: Vec<String> = nanos.into_iter().map(|nanos| brief(Duration::from_nanos(nanos))).collect();
+        let expected = [
+            "0 ns", "7 ns", "999 ns", "1.00 µs", "9.99 µs", "10.0 µs", "99.9 µs", "100 µs", "999 µs", "1.00 ms",
+            "12.3 ms", "90.0 s",
+        ];
+        assert_eq!(texts, expected);
+    }
+
+    #[test]
+    fn a_profile_is_an_aligned_table() {
+        let micros = Duration::from_micros;
+        let ran = Times { total: micros(30), min: micros(9), max: micros(11), p50: micros(10), p99: micros(11) };
+        let stream = StreamKey::new(DeviceId::cpu(0), StreamType::Workers, 0);
+        let op = |name: &str, count| OpProfile {
+            name: name.into(),
+            stream,
+            count,
+            failed: 1,
+            skipped: 20,
+            queued: Times::default(),
+            ran,
+            workers: Vec::new(),
+        };
+        let text = Profile { ops: vec![op("hash", 3), op("write back", 1000)] }.to_string();
+        let expected = "\
+op          stream           count  failed  skipped  queued p50   p99  ran total      min      p50      p99      max
+hash        workers@cpu:0:0      3       1       20        0 ns  0 ns    30.0 µs  9.00 µs  10.0 µs  11.0 µs  11.0 µs
+write back  workers@cpu:0:0   1000       1       20        0 ns  0 ns    30.0 µs  9.00 µs  10.0 µs  11.0 µs  11.0 µs
+";
+        assert_eq!(text, expected);
+    }
+}

@@ -1,0 +1,583 @@
+//! Submission: turns a list into published tasks.
+//!
+//! An *attempt* runs under the submission lock: free dropped tensors, admit, [`prepare`](State::prepare),
+//! [`commit`](State::commit). It makes no driver call, starts no thread and does not wait. If something stops it (a
+//! [`Hindrance`]), the attempt has changed nothing that is visible outside; the submitter releases the lock, removes the
+//! hindrance ([`Engine::retry`]), and starts again.
+//!
+//! [`Engine::follow`] does the rest after the lock is released: wake-ups, and in inline and simulated mode the running.
+
+use std::cell::RefCell;
+use std::io;
+use std::panic::Location;
+use std::sync::{Arc, TryLockError};
+
+use streamvm_ep::{Device, DeviceKind, Priority};
+use streamvm_instructions::{
+    Batch, Deadline, Error, InstructionList, Place, ResourceId, ResourceKind, Single, SyncCounts, Tensor,
+};
+use streamvm_stream::allocator::Want;
+use streamvm_stream::{
+    Passing, RunBy, StreamClass, StreamId, StreamKey, StreamPolicy, StreamType, Threads as WantedThreads, policy_for,
+};
+
+use crate::dispatch::pool::Pool;
+use crate::engine::core::Engine;
+use crate::engine::oom_recovery::{self, OomRecovery};
+use crate::engine::worker_sets::WorkerSet;
+use crate::execute::backpressure::{Grant, Pending};
+use crate::execute::context::Context;
+use crate::execute::locked_context::LockedContext;
+use crate::execute::worker::Worker;
+use crate::progress::in_flight::InFlight;
+use crate::progress::stream_state::{MAX_STREAMS, StreamState};
+use crate::progress::unordered::Unordered;
+use crate::queue::mpsc::MpscQueue;
+use crate::submit::commit::{Submitted, ToWake};
+use crate::submit::prepare::Obstacle;
+use crate::submit::state::{State, SubmissionStream};
+use crate::sync::{MutexGuard, engine_thread, spin, unpoisoned, yield_now};
+use crate::tasks::resource::{Contents, Known};
+use crate::tasks::task::Task;
+
+/// The priority of a stream on a device that has priorities. Copies go first: most are short, and compute streams wait for them.
+fn priority_of(stream_type: StreamType) -> Priority {
+    match stream_type {
+        StreamType::HostToDevice | StreamType::DeviceToHost => Priority::High,
+        StreamType::Compute | StreamType::PinnedCompute | StreamType::Barrier | StreamType::Workers => Priority::Normal,
+    }
+}
+
+/// What a submitter does when the queue is full.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Full {
+    /// Blocks until its instructions are admitted.
+    Blocks,
+    /// Gets [`Error::WouldBlock`].
+    Refuses,
+}
+
+/// The reason why an attempt to submit stopped.
+pub(crate) enum Hindrance {
+    /// The engine is closed.
+    Closed,
+    /// Backpressure does not admit the instructions now.
+    Full,
+    /// An obstacle that `prepare` found, at this line of the list.
+    Obstacle(usize, Box<Obstacle>),
+}
+
+/// What [`Engine::follow`] has to do after the submission lock is released.
+pub(crate) struct After {
+    wake: Option<ToWake>,
+    /// With one core: the submitter yields the core to the threads that run instructions.
+    gives_way: bool,
+}
+
+impl Engine {
+    /// Submits `list`, and fills in `submitted`, which is empty. It is an out parameter because a return value would be copied
+    /// at each call on the way.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        list: &mut InstructionList,
+        full: Full,
+        submitted: &mut Submitted,
+    ) -> Result<(), Error> {
+        // Before any lock, which in a forked child a thread of the parent may have held.
+        self.handle.fork.check()?;
+        if list.copies_by_devices() {
+            return self.stage_and_submit(list, full, submitted);
+        }
+        self.submit_staged(list, full, submitted)
+    }
+
+    /// [`Engine::submit`] of a list in which devices copy. Not inlined, so that other submissions have a smaller stack frame.
+    #[inline(never)]
+    fn stage_and_submit(
+        self: &Arc<Self>,
+        list: &mut InstructionList,
+        full: Full,
+        submitted: &mut Submitted,
+    ) -> Result<(), Error> {
+        // A thread of an engine cannot wait until more instructions are admitted, so its copies are staged in one piece.
+        let piece = if engine_thread::is_here() { usize::MAX } else { self.staging_piece };
+        let Some(mut staged) = list.staged(&self.capabilities, piece) else {
+            return self.submit_staged(list, full, submitted);
+        };
+        let outcome = self.submit_staged(&mut staged.list, full, submitted);
+        outcome.map_err(|error| error.by_lines(&staged.lines))
+    }
+
+    /// [`Engine::submit`] of one instruction that is no copy: the single-instruction fast path.
+    #[inline]
+    pub(crate) fn submit_one(
+        self: &Arc<Self>,
+        single: &mut Single<'_>,
+        submitted: &mut Submitted,
+    ) -> Result<(), Error> {
+        self.handle.fork.check()?;
+        self.submit_staged(single, Full::Blocks, submitted)
+    }
+
+    /// [`Engine::submit`] of a list in which every copy is one that its device can make; no copy is left to be staged.
+    #[inline]
+    fn submit_staged<B: Batch>(
+        self: &Arc<Self>,
+        list: &mut B,
+        full: Full,
+        submitted: &mut Submitted,
+    ) -> Result<(), Error> {
+        match self.attempt(list, submitted, false) {
+            Ok(()) => Ok(()),
+            Err(hindrance) => self.retry(list, full, submitted, hindrance),
+        }
+    }
+
+    /// Submits `list`, or returns what stops it. `granted` is as in [`Engine::attempt_inside`].
+    #[inline(always)]
+    fn attempt<B: Batch>(&self, list: &mut B, submitted: &mut Submitted, granted: bool) -> Result<(), Hindrance> {
+        let mut inside = self.handle.lock();
+        let after = self.attempt_inside(&mut inside, list, submitted, granted)?;
+        drop(inside);
+        self.follow(after);
+        Ok(())
+    }
+
+    /// The part of an attempt under the submission lock. With `granted`, the submitter has a [`Grant`] for the list, and the
+    /// attempt does not ask backpressure again.
+    #[inline(always)]
+    pub(crate) fn attempt_inside<B: Batch>(
+        &self,
+        state: &mut State,
+        list: &mut B,
+        submitted: &mut Submitted,
+        granted: bool,
+    ) -> Result<After, Hindrance> {
+        if self.is_closed() {
+            return Err(Hindrance::Closed);
+        }
+        if self.handle.deferred_free.any() {
+            self.handle.deferred_free.take(&mut state.scratch.dropped);
+        }
+        if !state.scratch.dropped.is_empty() {
+            state.free_dropped(self);
+        }
+        let any_failed = self.failures.any();
+        if any_failed {
+            state.forget_failures(self);
+        }
+        let count = list.instructions().len() as u64;
+        if !granted && !self.admit(state, count) {
+            return Err(Hindrance::Full);
+        }
+        if let Err((line, obstacle)) = state.prepare(list, self) {
+            return Err(Hindrance::Obstacle(line, obstacle));
+        }
+        if any_failed && count > 0 {
+            // Before any instruction of the list is published and can fail, so that the claim sees every failure.
+            submitted.claim = Some(self.failures.claim(state.submitted + 1, state.submitted + count));
+        }
+        let wake = state.commit(list, self, submitted);
+        Ok(After { wake, gives_way: std::mem::take(&mut state.gives_way) })
+    }
+
+    /// Whether nothing is left to do after a submission, so that the caller needs no reference to the engine.
+    #[inline]
+    pub(crate) fn is_done(&self, after: &After) -> bool {
+        let quiet = self.observer.is_none() && self.inline.is_none() && self.simulated.is_none();
+        quiet && after.wake.is_none() && !after.gives_way && !self.failures.any()
+    }
+
+    /// The part of an attempt after the submission lock is released.
+    #[inline(always)]
+    pub(crate) fn follow(&self, After { wake, gives_way }: After) {
+        if let Some(observer) = &self.observer {
+            observer.pass_trace_on();
+        }
+        if let Some(wake) = wake {
+            self.wake(&wake);
+        }
+        if gives_way {
+            yield_now();
+        }
+        if self.inline.is_some() || self.simulated.is_some() {
+            self.drive();
+        }
+    }
+
+    /// Removes the hindrance and attempts the submission again, until it succeeds or a hindrance cannot be removed.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn retry<B: Batch>(
+        self: &Arc<Self>,
+        list: &mut B,
+        full: Full,
+        submitted: &mut Submitted,
+        mut hindrance: Hindrance,
+    ) -> Result<(), Error> {
+        let mut recovery = OomRecovery::default();
+        let mut granted = None;
+        loop {
+            match hindrance {
+                Hindrance::Closed => return Err(Error::Shutdown),
+                Hindrance::Full => granted = self.wait_for_room(list.instructions().len() as u64, full)?,
+                Hindrance::Obstacle(line, obstacle) => {
+                    if matches!(*obstacle, Obstacle::Memory(..)) {
+                        // The recovery may wait for instructions that other threads have yet to submit, and a grant that is kept
+                        // could keep those from being admitted.
+                        granted = None;
+                    }
+                    let instruction = &list.instructions()[line];
+                    let about = |error: Error| error.about(Some(line), instruction.kind.name(), instruction.site);
+                    self.remove(*obstacle, &mut recovery).map_err(about)?;
+                }
+            }
+            match self.attempt(list, submitted, granted.is_some()) {
+                Ok(()) => return Ok(()),
+                Err(next) => hindrance = next,
+            }
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    fn check_open(&self) -> Result<(), Error> {
+        if self.is_closed() { Err(Error::Shutdown) } else { Ok(()) }
+    }
+
+    #[inline(never)]
+    fn wake(&self, wake: &ToWake) {
+        wake.contexts.iter().for_each(|context| context.wake());
+        if wake.scheduler {
+            self.scheduler.wake();
+        }
+    }
+
+    /// Whether `more` instructions may be added now. Reads the timelines only when the headroom of the last reading is used up.
+    #[inline]
+    fn admit(&self, state: &mut State, more: u64) -> bool {
+        if (state.headroom.instructions < more || state.headroom.bytes == 0) && !self.look_for_room(state, more) {
+            return false;
+        }
+        state.headroom.instructions -= more;
+        true
+    }
+
+    #[inline(never)]
+    fn look_for_room(&self, state: &mut State, more: u64) -> bool {
+        let of_engine = engine_thread::is_here();
+        // `blocked` is read before `granted`: a submitter that is admitted moves from the first to the second, so it is seen in
+        // at least one of them.
+        let others_wait = self.backpressure.blocked() > 0;
+        let mut pending = self.pending();
+        // Instructions that were granted and are not submitted yet. A grant is dropped only after its submission, so these may
+        // be counted twice, never left out.
+        pending.instructions += self.backpressure.granted();
+        let limits = if of_engine { self.limits.overdraft() } else { self.limits };
+        if (others_wait && !of_engine) || !limits.admit(pending, more) {
+            state.headroom = Pending::default();
+            return false;
+        }
+        if others_wait {
+            self.backpressure.overtake(more);
+            // Headroom for this submission alone, so that the next one reads the timelines again.
+            state.headroom = Pending { instructions: more, bytes: 0 };
+            return true;
+        }
+        let one_core = spin::has_one_core();
+        state.headroom = self.limits.headroom(pending, more, one_core);
+        state.gives_way = one_core;
+        true
+    }
+
+    /// Waits until backpressure admits `more` instructions, and returns the grant. In simulated mode, where the caller steps the
+    /// engine until they fit, there is no grant.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] with [`Full::Refuses`] and on a thread of an engine; [`Error::Timeout`] at the thread's deadline;
+    /// [`Error::Shutdown`] when the engine is closed; in simulated mode [`Error::Stalled`].
+    fn wait_for_room(&self, more: u64, full: Full) -> Result<Option<Grant<'_>>, Error> {
+        if full == Full::Refuses || engine_thread::is_here() {
+            let Pending { instructions, bytes } = self.pending();
+            return Err(Error::WouldBlock { instructions, bytes });
+        }
+        if let Some(simulated) = &self.simulated {
+            simulated.make_room(self, more, Deadline::current())?;
+            self.check_open()?;
+            return Ok(None);
+        }
+        self.demand_all();
+        let place = {
+            let mut state = self.handle.lock();
+            state.headroom = Pending::default();
+            self.backpressure.enqueue(more)
+        };
+        self.backpressure.wait(self, place, Deadline::current()).map(Some)
+    }
+
+    /// Removes an obstacle that [`State::prepare`] found. The caller holds no lock.
+    fn remove(self: &Arc<Self>, obstacle: Obstacle, recovery: &mut OomRecovery) -> Result<(), Error> {
+        match obstacle {
+            Obstacle::Refused(error) => Err(error),
+            Obstacle::Stream(key) => self.open_stream(key),
+            Obstacle::Pool(kind) => self.open_pool(kind),
+            Obstacle::Memory(pool, bytes) => recovery.next_step(self, pool, bytes),
+            Obstacle::Fresh(pool, bytes) => {
+                oom_recovery::grow(self, pool, bytes);
+                Ok(())
+            }
+        }
+    }
+
+    /// Opens a stream: the device creates it, a thread context gets it, and submissions learn its number. Does nothing if another
+    /// thread has opened it meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::NoStream`] if a thread cannot be started or the engine has too many streams; the device's error.
+    pub(crate) fn open_stream(self: &Arc<Self>, key: StreamKey) -> Result<(), Error> {
+        let device = self.devices.get(key.device)?;
+        let policy = policy_for(StreamClass::of(&key));
+        if policy.threads() == WantedThreads::Pool && self.inline.is_none() {
+            let pool = self.threads.pools.stream_for(key);
+            return if pool == key { self.open_workers(key, device, policy) } else { self.share_workers(key, pool) };
+        }
+        let refused = |reason: String| Error::NoStream { stream: key, reason };
+        let later = policy.passing() == Passing::Later;
+        let at = self.runner_of(key, device);
+        let mut stream = at.create_stream_with(priority_of(key.stream_type))?;
+        let mut actor = None;
+        if let Some(observer) = &self.observer
+            && !later
+        {
+            let watched = observer.watch(stream, key);
+            (stream, actor) = (watched.0, Some(watched.1));
+        }
+        let context: Arc<LockedContext> = match &self.inline {
+            Some(inline) => inline.context.clone(),
+            None => {
+                self.threads.context(key.device, policy.threads(), self).map_err(|error| refused(no_thread(&error)))?
+            }
+        };
+        if later {
+            self.threads.complete(self).map_err(|error| refused(no_thread(&error)))?;
+        }
+        let in_flight = later.then(|| InFlight::new(device.clone(), self.completion.parker.clone()));
+        let mut state = self.handle.lock();
+        let Some(id) = state.new_stream(key)? else { return Ok(()) };
+        let unordered = id.is_unordered().then(|| Unordered::new(self.streams.nodes().clone(), None));
+        let entry = Arc::new(StreamState::new(id, key, policy, context.handle.clone(), in_flight, unordered));
+        if let Some(observer) = &self.observer {
+            observer.opened(id, key, actor);
+        }
+        context.open(entry.clone(), stream);
+        self.threads.note_runner(id, context);
+        self.add_stream(&mut state, entry);
+        Ok(())
+    }
+
+    /// The device that creates a stream: `device`, which the stream's key names, or the host if threads of the host run the stream.
+    fn runner_of<'a>(&'a self, key: StreamKey, device: &'a Arc<dyn Device>) -> &'a Arc<dyn Device> {
+        let by_host = StreamClass::of(&key).run_by() == RunBy::Host;
+        if by_host && key.device.kind != DeviceKind::Cpu { &self.host } else { device }
+    }
+
+    fn add_stream(&self, state: &mut State, entry: Arc<StreamState>) {
+        state.sync.add_stream(StreamClass::of(&entry.key));
+        state.names.intern(entry.key);
+        self.streams.add(entry.clone());
+        let (batch, counts) = (state.batches.batch_for(&entry.context), SyncCounts::none(entry.key));
+        state.streams.push(SubmissionStream { entry, sent: 0, counts, batch });
+    }
+
+    /// Opens an unordered stream: creates a pool of workers, each with a stream of the device that runs it.
+    fn open_workers(
+        self: &Arc<Self>,
+        key: StreamKey,
+        device: &Arc<dyn Device>,
+        policy: &'static dyn StreamPolicy,
+    ) -> Result<(), Error> {
+        let refused = |reason: String| Error::NoStream { stream: key, reason };
+        let at = self.runner_of(key, device);
+        let WorkerSet { workers, name, cores } = self.threads.pools.of(key);
+        let (pool, queues) = Pool::new(&name, workers);
+        // Before other threads can use the stream, because a pool without workers would never run what they submit.
+        let spawned = self
+            .threads
+            .spawn_workers(&name, &pool.contexts, &cores, self)
+            .map_err(|error| refused(no_thread(&error)))?;
+        let watched = |stream| match &self.observer {
+            Some(observer) => observer.watch(stream, key).0,
+            None => stream,
+        };
+        let streams = queues.iter().map(|_| at.create_stream().map(watched)).collect::<Result<Vec<_>, _>>()?;
+        let pool = Arc::new(pool);
+        let mut state = self.handle.lock();
+        let Some(id) = state.new_stream(key)? else { return Ok(()) };
+        let unordered = Unordered::new(self.streams.nodes().clone(), Some(pool.clone()));
+        let entry = Arc::new(StreamState::new(id, key, policy, pool.injector.clone(), None, Some(unordered)));
+        let workers = queues.into_iter().zip(streams).enumerate();
+        let workers = workers.filter_map(|(me, (queues, stream))| Worker::new(entry.clone(), me, queues, stream));
+        self.threads.start_workers(spawned, workers, self);
+        if let Some(observer) = &self.observer {
+            observer.opened(id, key, None);
+        }
+        self.add_stream(&mut state, entry);
+        Ok(())
+    }
+
+    /// Makes `key` an alias of the unordered stream `pool`, which is opened if it is not yet.
+    fn share_workers(self: &Arc<Self>, key: StreamKey, pool: StreamKey) -> Result<(), Error> {
+        loop {
+            let mut state = self.handle.lock();
+            if let Some(id) = state.names.find(&pool) {
+                state.names.alias(key, id);
+                return Ok(());
+            }
+            drop(state);
+            self.open_stream(pool)?;
+        }
+    }
+
+    /// Creates the memory pool for a place and kind of memory that is needed for the first time.
+    fn open_pool(&self, kind: ResourceKind) -> Result<(), Error> {
+        let ResourceKind::Storage { place, memory, .. } = kind else {
+            return Ok(());
+        };
+        let device = match place {
+            Place::Host => self.host.clone(),
+            Place::Device(device) => self.devices.get(device)?.clone(),
+        };
+        let mut state = self.handle.lock();
+        if state.pools.find(place, memory).is_none() {
+            state
+                .pools
+                .add(place, memory, device)
+                .map_err(|error| Error::NoMemory { place, reason: error.to_string() })?;
+        }
+        Ok(())
+    }
+
+    /// Binds `tensor` to memory filled with `bytes`. The calling thread writes these itself, so only memory that no pending
+    /// instruction uses may be taken.
+    pub(crate) fn create_from(
+        self: &Arc<Self>,
+        tensor: &Tensor,
+        bytes: &[u8],
+        site: &'static Location<'static>,
+    ) -> Result<(), Error> {
+        self.handle.fork.check()?;
+        let mut recovery = OomRecovery::default();
+        let id = loop {
+            let mut state = self.handle.lock();
+            self.check_open()?;
+            self.handle.deferred_free.take(&mut state.scratch.dropped);
+            state.free_dropped(self);
+            match state.create_passed(tensor, self) {
+                Ok(id) => break id,
+                Err(obstacle) => {
+                    drop(state);
+                    self.remove(*obstacle, &mut recovery)?;
+                }
+            }
+        };
+        let memory = self.handle.lock().known(id).map(|known| known.memory.alias());
+        if let Some(memory) = memory {
+            if let Some(observer) = &self.observer {
+                observer.fills(id, tensor.resource(), memory.range(), site);
+            }
+            memory.fill_from(bytes);
+        }
+        // The caller has just made the tensor, so no other engine can have claimed it.
+        if tensor.resource().claim(self.me).is_ok() {
+            tensor.resource().keep(self.me, id, true);
+        }
+        Ok(())
+    }
+
+    /// Runs what was submitted, in inline mode; in simulated mode takes a few steps.
+    ///
+    /// In inline mode the submitting thread blocks on the run lock, so all that it submitted has passed when it returns: it runs
+    /// the tasks itself, or the thread that held the lock before has run them. A thread of an engine does not block, because it
+    /// may hold the lock itself, further up its stack. The holder of the lock then runs the tasks, before it releases the lock
+    /// or right after.
+    #[inline(never)]
+    fn drive(&self) {
+        if let Some(simulated) = &self.simulated {
+            return simulated.after_submission(self);
+        }
+        let (Some(inline), Some(tasks)) = (&self.inline, &self.inline_tasks) else { return };
+        loop {
+            let turn = if engine_thread::is_here() {
+                match inline.run_lock.try_lock() {
+                    Ok(turn) => turn,
+                    Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
+                    Err(TryLockError::WouldBlock) => return,
+                }
+            } else {
+                unpoisoned(inline.run_lock.lock())
+            };
+            run_turn(turn, tasks, self);
+            // A thread of an engine that pushed meanwhile and could not take the lock has left its tasks to this thread.
+            if tasks.is_surely_empty() {
+                return;
+            }
+        }
+    }
+}
+
+fn run_turn(mut context: MutexGuard<'_, Context>, tasks: &MpscQueue<Task>, engine: &Engine) {
+    let _here = engine_thread::visit();
+    context.run_in_order(tasks.take(), engine);
+}
+
+fn no_thread(error: &io::Error) -> String {
+    format!(
+        "no thread could be started ({error}); use fewer streams and workers, or raise the limit of threads or memory"
+    )
+}
+
+impl State {
+    /// The number for a stream that is being opened; `None` if another thread has opened it meanwhile.
+    fn new_stream(&mut self, key: StreamKey) -> Result<Option<StreamId>, Error> {
+        if self.names.find(&key).is_some() {
+            return Ok(None);
+        }
+        if self.streams.len() == MAX_STREAMS {
+            let reason = format!("an engine has at most {MAX_STREAMS} streams; use fewer lanes");
+            return Err(Error::NoStream { stream: key, reason });
+        }
+        Ok(Some(self.names.next(key)))
+    }
+
+    fn create_passed(&mut self, tensor: &Tensor, engine: &Engine) -> Result<ResourceId, Box<Obstacle>> {
+        let kind = tensor.resource().kind();
+        let memory = match kind {
+            ResourceKind::Storage { place, memory, bytes } if bytes > 0 => {
+                let pool = self.pools.find(place, memory).ok_or_else(|| Box::new(Obstacle::Pool(kind)))?;
+                let looked = RefCell::new(Vec::new());
+                let passed = |point| {
+                    let passed = engine.streams.has_passed(point);
+                    if passed && engine.observer.is_some() {
+                        looked.borrow_mut().push(point);
+                    }
+                    passed
+                };
+                let mut allocated = self.pools.get(pool).allocator.alloc(bytes, Want::Passed, &passed);
+                if allocated.is_none() && self.clear_block_cache() {
+                    allocated = self.pools.get(pool).allocator.alloc(bytes, Want::Passed, &passed);
+                }
+                if let Some(observer) = &engine.observer {
+                    observer.looked(looked.borrow().iter().copied());
+                }
+                let allocated = allocated.ok_or_else(|| Box::new(Obstacle::Memory(pool, bytes)))?;
+                self.pools.memory(pool, allocated.block, bytes)
+            }
+            _ => crate::tasks::memory::Memory::none(),
+        };
+        let id = self.sync.add_dependence(streamvm_instructions::Dependence::default());
+        self.add_resource(id, Known { memory, contents: Contents::Written });
+        Ok(id)
+    }
+}

@@ -1,0 +1,279 @@
+//! [`Threads`]: the threads of one engine, and which context runs which stream.
+//!
+//! * The streams of one CPU device share at most as many contexts as there are cores.
+//! * A stream whose policy wants a context of its own shares one only with streams of the same device and policy.
+//! * A context and its thread are created when the first stream needs them.
+//!
+//! `state` has a lock of its own, which is taken to open streams, to count threads and to end the engine. `runners` is read
+//! without a lock.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use streamvm_ep::DeviceId;
+use streamvm_stream::{MAX_STREAMS, StreamId, Threads as Wanted};
+
+use crate::dispatch::context_handle::ContextHandle;
+use crate::engine::affinity::pin;
+use crate::engine::core::Engine;
+use crate::engine::worker_sets::PoolConfigs;
+use crate::engine::{completion_thread, context_thread, worker_thread};
+use crate::execute::locked_context::LockedContext;
+use crate::execute::worker::Worker;
+use crate::sync::{Builder, Condvar, JoinHandle, Mutex, unpoisoned};
+
+/// The threads of one engine.
+pub(crate) struct Threads {
+    /// The most contexts that the streams of one device share.
+    shared_per_device: usize,
+    pub(crate) pools: PoolConfigs,
+    /// The context of each ordered stream, by the stream's number.
+    runners: Box<[OnceLock<Arc<LockedContext>>]>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    contexts: Vec<Known>,
+    handles: Vec<JoinHandle<()>>,
+    /// The completion thread was started.
+    completes: bool,
+}
+
+struct Known {
+    device: DeviceId,
+    wanted: Wanted,
+    streams: usize,
+    context: Arc<LockedContext>,
+}
+
+impl Threads {
+    pub(crate) fn new(shared_per_device: usize, pools: PoolConfigs) -> Threads {
+        let runners = (0..MAX_STREAMS).map(|_| OnceLock::new()).collect();
+        Threads { shared_per_device: shared_per_device.max(1), pools, runners, state: Mutex::default() }
+    }
+
+    /// Sets the context that runs an ordered stream.
+    pub(crate) fn note_runner(&self, stream: StreamId, context: Arc<LockedContext>) {
+        // Cannot fail: each number is given to one stream.
+        let _ = self.runners[stream.index()].set(context);
+    }
+
+    /// The context that runs an ordered stream.
+    pub(crate) fn runner_of(&self, stream: StreamId) -> Option<&Arc<LockedContext>> {
+        self.runners.get(stream.index()).and_then(OnceLock::get)
+    }
+
+    /// Spawns a thread for each worker of a pool; each thread waits for [`Threads::start_workers`]. If only some can be spawned, the
+    /// pool has fewer workers, and a warning is logged. In simulated mode none is spawned.
+    ///
+    /// # Errors
+    /// No thread could be spawned.
+    pub(crate) fn spawn_workers(
+        &self,
+        pool: &str,
+        contexts: &[Arc<ContextHandle>],
+        cores: &[usize],
+        engine: &Arc<Engine>,
+    ) -> io::Result<Vec<SpawnedWorker>> {
+        let (mut spawned, mut failed) = (Vec::new(), None);
+        let mut cores = cores.iter().copied().cycle();
+        for (me, context) in contexts.iter().enumerate().filter(|_| engine.simulated.is_none()) {
+            match SpawnedWorker::new(me, &context.name, cores.next(), engine) {
+                Ok(one) => spawned.push(one),
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if spawned.is_empty() => return Err(error),
+            Some(error) => log::warn!("{pool} has {} workers: {error}", spawned.len()),
+            None => {}
+        }
+        Ok(spawned)
+    }
+
+    /// Hands each worker to the thread that was spawned for it; in simulated mode, to the steps. Does not wait for the threads.
+    pub(crate) fn start_workers(
+        &self,
+        spawned: Vec<SpawnedWorker>,
+        workers: impl Iterator<Item = Worker>,
+        engine: &Engine,
+    ) {
+        let mut state = unpoisoned(self.state.lock());
+        let mut spawned = spawned.into_iter().peekable();
+        for (me, worker) in workers.enumerate() {
+            let context = worker.context().clone();
+            match (&engine.simulated, spawned.next_if(|thread| thread.me == me)) {
+                (Some(simulated), _) => simulated.start_workers(worker),
+                (None, Some(thread)) => state.handles.extend(thread.be(worker)),
+                // The thread of this worker could not be spawned.
+                (None, None) => continue,
+            }
+            engine.contexts.add(context);
+        }
+        drop(state);
+        engine.backpressure.void_shares();
+    }
+
+    /// The context for one more stream of `device`: a new context while fewer than allowed exist, else the one with the fewest
+    /// streams.
+    ///
+    /// # Errors
+    /// The thread of a new context could not be spawned.
+    pub(crate) fn context(
+        &self,
+        device: DeviceId,
+        wanted: Wanted,
+        engine: &Arc<Engine>,
+    ) -> io::Result<Arc<LockedContext>> {
+        let mut state = unpoisoned(self.state.lock());
+        let allowed = match wanted {
+            Wanted::Shared => self.shared_per_device,
+            // `Pool` does not occur: workers have no context here, and inline mode has one context for all streams.
+            Wanted::Own | Wanted::Launching | Wanted::Pool => 1,
+        };
+        let alike = |known: &&mut Known| known.device == device && known.wanted == wanted;
+        let count = state.contexts.iter_mut().filter(alike).count();
+        if count < allowed {
+            let name = match wanted {
+                Wanted::Shared => format!("{device}.{count}"),
+                Wanted::Own => format!("{device}.own"),
+                Wanted::Launching => format!("{device}.launch"),
+                Wanted::Pool => format!("{device}.workers"),
+            };
+            let thread = Builder::new().name(name.clone());
+            let context = Arc::new(LockedContext::new(name));
+            match &engine.simulated {
+                Some(simulated) => simulated.adopt(context.clone()),
+                None => {
+                    let (context, engine) = (context.clone(), engine.clone());
+                    state.handles.push(thread.spawn(move || context_thread::serve(context, engine))?);
+                }
+            }
+            engine.contexts.add(context.handle.clone());
+            state.contexts.push(Known { device, wanted, streams: 1, context: context.clone() });
+            drop(state);
+            engine.backpressure.void_shares();
+            return Ok(context);
+        }
+        match state.contexts.iter_mut().filter(alike).min_by_key(|known| known.streams) {
+            Some(known) => {
+                known.streams += 1;
+                Ok(known.context.clone())
+            }
+            None => Err(io::Error::other("no thread context is allowed")),
+        }
+    }
+
+    /// Starts the completion thread, unless it runs already or the mode has no threads.
+    pub(crate) fn complete(&self, engine: &Arc<Engine>) -> io::Result<()> {
+        let mut state = unpoisoned(self.state.lock());
+        if !state.completes && engine.inline.is_none() && engine.simulated.is_none() {
+            let engine = engine.clone();
+            let thread = Builder::new().name("streamvm-completion".to_owned());
+            state.handles.push(thread.spawn(move || completion_thread::serve(&engine))?);
+            state.completes = true;
+        }
+        Ok(())
+    }
+
+    /// Adds the join handle of another thread of the engine.
+    pub(crate) fn keep(&self, handle: JoinHandle<()>) {
+        unpoisoned(self.state.lock()).handles.push(handle);
+    }
+
+    /// How many threads the engine has, the scheduler thread included and the callback thread not.
+    pub(crate) fn count(&self) -> usize {
+        unpoisoned(self.state.lock()).handles.len()
+    }
+
+    pub(crate) fn take_handles(&self) -> Vec<JoinHandle<()>> {
+        std::mem::take(&mut unpoisoned(self.state.lock()).handles)
+    }
+}
+
+/// A thread that waits for the worker that it will run. If this is dropped, the thread ends.
+pub(crate) struct SpawnedWorker {
+    /// The index of its worker in the pool.
+    me: usize,
+    desk: Arc<Desk>,
+    handle: Option<JoinHandle<()>>,
+}
+
+/// A slot through which a spawned thread gets its worker. `taken` is notified once `seat` is set.
+#[derive(Default)]
+struct Desk {
+    seat: Mutex<Seat>,
+    taken: Condvar,
+}
+
+/// `Free` -> `Taken` -> `Gone`, or `Free` -> `Gone`. The spawning thread makes the transitions from `Free`, the spawned thread that
+/// from `Taken`.
+#[derive(Default)]
+enum Seat {
+    #[default]
+    Free,
+    Taken(Box<Worker>),
+    /// The worker was taken, or none will come.
+    Gone,
+}
+
+impl SpawnedWorker {
+    /// Spawns a thread of this name, pinned to `core` if one is given.
+    fn new(me: usize, name: &str, core: Option<usize>, engine: &Arc<Engine>) -> io::Result<SpawnedWorker> {
+        let desk = Arc::new(Desk::default());
+        let (of_thread, engine) = (desk.clone(), engine.clone());
+        let body = move || {
+            if let Some(worker) = of_thread.wait() {
+                serve_on(core, worker, engine);
+            }
+        };
+        let handle = Builder::new().name(name.to_owned()).spawn(body)?;
+        Ok(SpawnedWorker { me, desk, handle: Some(handle) })
+    }
+
+    /// Hands `worker` to the thread.
+    fn be(mut self, worker: Worker) -> Option<JoinHandle<()>> {
+        self.desk.put(Seat::Taken(Box::new(worker)));
+        self.handle.take()
+    }
+}
+
+impl Drop for SpawnedWorker {
+    fn drop(&mut self) {
+        if self.handle.is_some() {
+            self.desk.put(Seat::Gone);
+        }
+    }
+}
+
+impl Desk {
+    fn put(&self, seat: Seat) {
+        *unpoisoned(self.seat.lock()) = seat;
+        self.taken.notify_one();
+    }
+
+    fn wait(&self) -> Option<Worker> {
+        let mut seat = unpoisoned(self.seat.lock());
+        loop {
+            match std::mem::replace(&mut *seat, Seat::Gone) {
+                Seat::Taken(worker) => return Some(*worker),
+                Seat::Gone => return None,
+                Seat::Free => {
+                    *seat = Seat::Free;
+                    seat = unpoisoned(self.taken.wait(seat));
+                }
+            }
+        }
+    }
+}
+
+/// Pins the thread to `core` if one is given, and runs the worker. If pinning fails, a warning is logged.
+fn serve_on(core: Option<usize>, worker: Worker, engine: Arc<Engine>) {
+    if let Some(core) = core
+        && let Err(error) = pin(core)
+    {
+        log::warn!("worker {} is not pinned to core {core}: {error}", worker.context().name);
+    }
+    worker_thread::serve(worker, &engine);
+}

@@ -1,0 +1,207 @@
+//! Waiting for points: blocking, with a deadline, or by callback.
+//!
+//! * A thread of an engine may not wait, because it may be the thread that has to run what it waits for.
+//! * In a forked child no thread may wait, because the engine's threads do not exist there.
+//! * A waiting caller helps first ([`help`](crate::engine::help)), then spins, then parks.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use streamvm_instructions::{Callback, Deadline, Engine as _, Error};
+use streamvm_stream::Point;
+
+use crate::engine::core::Engine;
+use crate::engine::simulated::Simulated;
+use crate::execute::stall::Watch;
+use crate::progress::claims::Awaited;
+use crate::progress::stream_state::StreamState;
+use crate::progress::waiters::Wake;
+use crate::sync::spin::{self, Spin};
+use crate::sync::{AtomicU64, Ordering, current, engine_thread, park, park_timeout};
+
+/// Counts a caller as spinning while it lives; contexts then poll their inboxes more often. A hint: no ordering relies on it.
+struct Waiting<'a>(&'a AtomicU64);
+
+impl Waiting<'_> {
+    fn begin(waiting: &AtomicU64) -> Waiting<'_> {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Engine {
+    /// Whether the calling thread may wait. Checked before the timelines, so that the answer does not depend on timing, and
+    /// before any lock.
+    ///
+    /// # Errors
+    /// [`Error::WouldDeadlock`] on a thread of an engine, [`Error::Forked`] in a forked child.
+    pub(crate) fn may_wait(&self) -> Result<(), Error> {
+        self.handle.may_wait()
+    }
+
+    /// Blocks until `point` has passed.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] at the deadline; [`Error::Stalled`] in simulated mode without one; those of [`Engine::may_wait`].
+    pub(crate) fn wait_for(&self, point: Point, deadline: Option<Deadline>) -> Result<(), Error> {
+        self.wait_unseen(point, deadline)?;
+        if let Some(observer) = &self.observer {
+            observer.saw(point);
+        }
+        Ok(())
+    }
+
+    fn wait_unseen(&self, point: Point, deadline: Option<Deadline>) -> Result<(), Error> {
+        self.may_wait()?;
+        let Some(entry) = self.streams.get(point.stream) else {
+            return Ok(());
+        };
+        if entry.has_passed(point.seq) {
+            return Ok(());
+        }
+        entry.demand(point.seq);
+        if let Some(simulated) = &self.simulated {
+            return self.step_until(simulated, || self.streams.has_passed(point), deadline);
+        }
+        if deadline.is_none() && self.help(entry, point.seq) {
+            return Ok(());
+        }
+        if self.spin_until_passed(entry, point.seq) {
+            return Ok(());
+        }
+        let mut watch = Watch::new(self);
+        let Ok(id) = entry.when_passed(point.seq, Wake::Thread(current())) else {
+            return Ok(());
+        };
+        while !entry.has_passed(point.seq) {
+            if let Some(deadline) = deadline
+                && deadline.is_over()
+            {
+                entry.forget(point.seq, id);
+                return Err(deadline.error());
+            }
+            match watch.nap(deadline) {
+                None => park(),
+                Some(nap) => park_timeout(nap),
+            }
+            watch.look(self);
+        }
+        Ok(())
+    }
+
+    /// Spins until `seq` has passed or the spin is used up; returns whether it has passed.
+    fn spin_until_passed(&self, entry: &StreamState, seq: u64) -> bool {
+        let _here = Waiting::begin(&self.waiting);
+        let mut spin = Spin::new(spin::CALLER);
+        loop {
+            // While many instructions are still to pass before `seq`, the runner writes the cache line of the timeline all the
+            // time, and polling it would slow the runner down.
+            let is_near = entry.is_near(seq);
+            if !spin.turn(|| is_near && entry.has_passed(seq)) {
+                return false;
+            }
+            if entry.has_passed(seq) {
+                return true;
+            }
+        }
+    }
+
+    /// In simulated mode, steps the engine until `enough` returns true. If no part can step any more and there is a deadline, this
+    /// returns the timeout at once, because nothing would happen until then.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] at the deadline, [`Error::Stalled`] where there is none.
+    pub(crate) fn step_until(
+        &self,
+        simulated: &Simulated,
+        enough: impl Fn() -> bool,
+        deadline: Option<Deadline>,
+    ) -> Result<(), Error> {
+        // The last answer is kept: `enough` may return false again, because other threads submit.
+        let was_enough = Cell::new(false);
+        simulated.step_until(self, || {
+            was_enough.set(enough());
+            was_enough.get() || deadline.is_some_and(|deadline| deadline.is_over())
+        });
+        match (was_enough.get(), deadline) {
+            (true, _) => Ok(()),
+            (false, Some(deadline)) => Err(deadline.error()),
+            (false, None) => Err(Error::Stalled { report: self.stall_report().to_string() }),
+        }
+    }
+
+    /// The outcome of a point that has passed: [`Error::Failed`] with the root cause if it failed.
+    pub(crate) fn outcome(&self, awaited: &Awaited) -> Result<(), Error> {
+        self.failures.outcome(awaited).map_or(Ok(()), |failure| Err(Error::Failed(failure)))
+    }
+
+    /// Blocks until everything submitted so far has passed.
+    ///
+    /// # Errors
+    /// As [`Engine::wait_for`].
+    pub(crate) fn drain(&self, deadline: Option<Deadline>) -> Result<(), Error> {
+        self.may_wait()?;
+        let points: Vec<Point> = self.streams.iter().flat_map(|entry| entry.open_points()).collect();
+        points.into_iter().try_for_each(|point| self.wait_for(point, deadline))
+    }
+
+    /// Calls `callback` on the callback thread once all of `points` have passed. Does not block, except in simulated mode, where
+    /// the caller steps until then. In a forked child, which has no such thread, calls it at once in the calling thread, with
+    /// [`Error::Forked`].
+    pub(crate) fn call_back(self: &Arc<Self>, points: Vec<Point>, callback: Callback) {
+        if self.handle.fork.is_child() {
+            return callback(Err(Error::Forked));
+        }
+        let Some(simulated) = self.simulated.as_ref().filter(|_| !engine_thread::is_here()) else {
+            return self.call_back_later(points, callback);
+        };
+        // No thread steps on behalf of a callback or a future, so this call steps until the callback is due.
+        for point in &points {
+            if let Some(entry) = self.streams.get(point.stream) {
+                entry.demand(point.seq);
+            }
+            simulated.step_until(self, || self.streams.has_passed(*point));
+        }
+        self.call_back_later(points, callback);
+        let _here = engine_thread::visit();
+        while self.callbacks.step() {}
+    }
+
+    fn call_back_later(self: &Arc<Self>, points: Vec<Point>, callback: Callback) {
+        if let Some(callback) = self.call_back_behind(points, callback) {
+            self.callbacks.run(Box::new(move || callback(Ok(()))));
+        }
+    }
+
+    /// Registers `callback` to run on the callback thread once all of `points` have passed; returns it if they have already.
+    ///
+    /// It waits for one point at a time, and wraps the callback anew for each rather than once more around: there may be a hundred
+    /// thousand points.
+    fn call_back_behind(self: &Arc<Self>, mut points: Vec<Point>, callback: Callback) -> Option<Callback> {
+        let (entry, seq) = loop {
+            let Some(point) = points.pop() else { return Some(callback) };
+            match self.streams.get(point.stream) {
+                Some(entry) if !entry.has_passed(point.seq) => break (entry, point.seq),
+                _ => {}
+            }
+        };
+        let engine = self.clone();
+        let go_on: Box<dyn FnOnce() + Send> = Box::new(move || {
+            if let Some(callback) = engine.call_back_behind(points, callback) {
+                callback(Ok(()));
+            }
+        });
+        if let Err(Wake::Callback(callbacks, go_on)) =
+            entry.when_passed(seq, Wake::Callback(self.callbacks.clone(), go_on))
+        {
+            callbacks.run(go_on);
+        }
+        None
+    }
+}

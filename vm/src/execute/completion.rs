@@ -1,0 +1,158 @@
+//! Completion: publishes instructions that devices have finished, with their outcomes, and returns their node boxes.
+//!
+//! It serves the streams whose devices run commands later. A thread that completes holds the completion lock, asks every device how far its
+//! streams have come, and takes what is over in program order.
+//!
+//! Invariant: when the outcome of an instruction is decided, everything that it depends on has an outcome. Streams are queried until none
+//! has advanced, and an instruction is never over before what it waited for.
+//!
+//! The thread (`engine/completion_thread.rs`) blocks on an event that a caller waits for, and parks while no caller waits.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use streamvm_ep::{self as ep, LateCause};
+use streamvm_instructions::{Cause, Failure};
+use streamvm_stream::Point;
+
+use crate::execute::backpressure::PassCounter;
+use crate::execute::environment::Environment;
+use crate::execute::run;
+use crate::progress::in_flight::InFlight;
+use crate::progress::stream_state::StreamState;
+use crate::queue::node::{NodeBox, NodeList};
+use crate::sync::parker::Parker;
+use crate::sync::{AtomicU64, Mutex, Ordering, unpoisoned};
+use crate::tasks::task::Task;
+
+/// The completion of one engine.
+pub(crate) struct Completion {
+    turn: Mutex<Turn>,
+    /// Where its thread parks.
+    pub(crate) parker: Arc<Parker>,
+    /// Bytes that passed instructions no longer keep. Written by the holder of the completion lock.
+    pub(crate) retired_bytes: AtomicU64,
+}
+
+/// The state under the completion lock.
+#[derive(Default)]
+struct Turn {
+    /// Failures that devices reported for commands whose outcomes are not decided yet, by (stream, number).
+    late: HashMap<(u32, u64), LateCause>,
+    /// The root cause of each lost device.
+    lost: HashMap<ep::DeviceId, Arc<Failure>>,
+    over: Vec<(NodeBox<Task>, Arc<StreamState>)>,
+    looks: PassCounter,
+}
+
+impl Completion {
+    pub(crate) fn new() -> Completion {
+        Completion { turn: Mutex::default(), parker: Arc::new(Parker::new()), retired_bytes: AtomicU64::new(0) }
+    }
+
+    /// Publishes what devices have finished. Returns whether there was anything.
+    pub(crate) fn poll(&self, env: &Environment) -> bool {
+        let mut turn = unpoisoned(self.turn.lock());
+        // Until no stream advances: if an instruction is seen as over, so is everything that it waited for.
+        while launched_streams(env).fold(false, |further, (_, in_flight)| in_flight.query() | further) {}
+        for (entry, in_flight) in launched_streams(env) {
+            if in_flight.is_in_doubt() {
+                entry.context.parker.wake();
+            }
+            if let Some(error) = in_flight.lost() {
+                let device = entry.key.device;
+                launched_streams(env)
+                    .filter(|(other, _)| other.key.device == device)
+                    .for_each(|(_, other)| other.lose(error.clone()));
+            }
+        }
+        // A task is taken only once everything that it waited for has passed, and so has an outcome. That holds for tasks of a lost device,
+        // too.
+        let ready = |task: &Task| open(task, env).is_none();
+        let mut any = false;
+        loop {
+            for (entry, in_flight) in launched_streams(env) {
+                while let Some(task) = in_flight.take(ready) {
+                    turn.over.push((task, entry.clone()));
+                }
+            }
+            if turn.over.is_empty() {
+                return any;
+            }
+            any = true;
+            // After the tasks are taken: a device reports a failure before it reports the instruction as over, so none is missed.
+            for device in env.devices.iter() {
+                turn.late.extend(device.take_failures().into_iter().map(|late| ((late.stream, late.seq), late.cause)));
+                if let Some(observer) = env.observer.as_ref().filter(|observer| observer.traces()) {
+                    observer.ran(device.take_times());
+                }
+            }
+            self.finish(&mut turn, env);
+        }
+    }
+
+    /// Decides the outcomes of the tasks that are over, in program order, and publishes them.
+    fn finish(&self, turn: &mut Turn, env: &Environment) {
+        let mut over = std::mem::take(&mut turn.over);
+        over.sort_by_key(|(task, _)| task.order);
+        let mut returned = NodeList::new();
+        for (mut task, entry) in over.drain(..) {
+            turn.decide(&task, &entry, env);
+            let (seq, bytes) = (task.point.seq, task.bytes);
+            run::clear(&mut task);
+            self.retired_bytes.fetch_add(bytes, Ordering::Release);
+            returned.push(task);
+            entry.pass(seq);
+            if let Some(in_flight) = &entry.in_flight {
+                in_flight.release_events(seq);
+            }
+            env.backpressure.announce(env, &mut turn.looks);
+        }
+        env.returned.push(&mut returned);
+        turn.over = over;
+    }
+}
+
+impl Turn {
+    fn decide(&mut self, task: &Task, entry: &StreamState, env: &Environment) {
+        let late = self.late.remove(&(task.point.stream.0, task.point.seq));
+        // Everything that the task reads has an outcome now, and more of it may have failed than was known at the launch. The first failure
+        // in the order of its uses counts, as if no device ran commands later.
+        if let Some(root) = env.failures.poison(task.reads()) {
+            return env.failures.pass_on(task.point, task.order, root);
+        }
+        if env.failures.is_known(task.point) {
+            return;
+        }
+        let cause = match late {
+            Some(LateCause::Device(error)) => Cause::Device(error),
+            Some(LateCause::Function(text)) => Cause::Function(text),
+            Some(LateCause::Panic(text)) => Cause::Panic(text),
+            None => {
+                let Some(error) = entry.in_flight.as_ref().and_then(|in_flight| in_flight.lost_before(task.point.seq))
+                else {
+                    return;
+                };
+                if let Some(root) = self.lost.get(&entry.key.device) {
+                    return env.failures.pass_on(task.point, task.order, root.clone());
+                }
+                Cause::Device(error)
+            }
+        };
+        let failure = Arc::new(run::failure(task, entry, cause));
+        if let Cause::Device(ep::Error::DeviceLost { device, .. }) = failure.cause {
+            self.lost.insert(device, failure.clone());
+        }
+        env.failures.fail(task.order, failure);
+    }
+}
+
+/// The first point that `task` waited for and that has not passed.
+pub(crate) fn open(task: &Task, env: &Environment) -> Option<Point> {
+    task.waited().iter().copied().find(|point| !env.streams.has_passed(*point))
+}
+
+/// The streams whose devices run commands later.
+pub(crate) fn launched_streams(env: &Environment) -> impl Iterator<Item = (&Arc<StreamState>, &InFlight)> {
+    env.streams.iter().filter_map(|entry| entry.in_flight.as_ref().map(|in_flight| (entry, in_flight)))
+}

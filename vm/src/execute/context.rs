@@ -1,0 +1,482 @@
+//! Thread contexts: each runs the instructions of streams of one device.
+//!
+//! A context keeps one queue per stream and runs any stream whose head is ready. It never blocks on a single instruction, so a stream that
+//! waits does not delay other streams of the same thread. Its thread parks only when no head is ready.
+//!
+//! [`Context`] is the logic: [`Context::step`] does all the work that is ready, and never blocks. [`ContextHandle`] is what other threads
+//! see. The thread is in `engine/context_thread.rs`; a waiting caller may help (`engine/help.rs`).
+//!
+//! Invariant: a context is used under a lock only: its run lock, or in simulated mode the lock of the stepping thread.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use streamvm_ep as ep;
+use streamvm_instructions::Cause;
+use streamvm_stream::Point;
+
+use crate::dispatch::context_handle::ContextHandle;
+use crate::execute::backpressure::PassCounter;
+use crate::execute::environment::Environment;
+use crate::execute::locked_context::{LockedContext, Opened};
+use crate::execute::stream_runner::Runner;
+use crate::execute::{launch, run};
+use crate::progress::in_flight::{InFlight, RecordState};
+use crate::progress::stream_state::StreamState;
+use crate::progress::waiters::Wake;
+use crate::queue::mailbox::Mailbox;
+use crate::queue::node::{NodeBox, NodeList};
+use crate::queue::spsc::Consumer;
+use crate::sync::panics::panic_text;
+use crate::sync::parker::Parker;
+use crate::sync::{Ordering, spin, unpoisoned};
+use crate::tasks::task::{Action, Task};
+
+/// Instructions of one stream that run before the next stream gets its turn: enough that switching costs nothing, few enough that a stream
+/// with short work waits only microseconds.
+const TURN: usize = 64;
+
+/// Node boxes of passed instructions that a context collects before it returns them in one batch.
+const RETIRED: usize = 64;
+
+/// One stream as its context runs it.
+struct Lane {
+    entry: Arc<StreamState>,
+    runner: Runner,
+    queue: NodeList<Task>,
+}
+
+/// The logic of one context. The holder of the run lock runs it: its thread, a caller that helps, or, in inline mode, the submitter. In
+/// simulated mode the thread that steps the engine runs it.
+pub(crate) struct Context {
+    handle: Arc<ContextHandle>,
+    /// Where streams opened for this context are put.
+    locked: Arc<LockedContext>,
+    /// The consumer end of the ring, for submissions of one instruction.
+    consumer: Option<Consumer<Task>>,
+    lanes: Vec<Lane>,
+    /// Stream number -> index into `lanes`.
+    index: Vec<Option<usize>>,
+    retired: NodeList<Task>,
+    /// Whether a thread of its own serves the context. That thread is bound to devices that keep state per thread.
+    has_thread: bool,
+    /// The stream that ran last, and its current task: the one that fails if a backend panics outside of an instruction's own panic
+    /// handler.
+    current_lane: usize,
+    current: Option<NodeBox<Task>>,
+    looks: PassCounter,
+    /// Whether the next round should look into the inbox at once: the last round took many tasks, or did not empty the queue of a stream.
+    pub(crate) lags: bool,
+    /// Whether a caller has helped since the thread last asked.
+    helped: bool,
+}
+
+impl Context {
+    pub(crate) fn new(locked: Arc<LockedContext>) -> Context {
+        let handle = locked.handle.clone();
+        Context {
+            consumer: handle.mailbox.as_ref().and_then(Mailbox::consumer),
+            handle,
+            locked,
+            lanes: Vec::new(),
+            index: Vec::new(),
+            retired: NodeList::new(),
+            has_thread: false,
+            current_lane: 0,
+            current: None,
+            looks: PassCounter::default(),
+            lags: false,
+            helped: false,
+        }
+    }
+
+    /// A context that a thread of its own serves.
+    pub(crate) fn with_thread(locked: Arc<LockedContext>) -> Context {
+        Context { has_thread: true, ..Context::new(locked) }
+    }
+
+    /// Does all the work that is ready, at most a turn per stream. Returns whether there was any.
+    pub(crate) fn step(&mut self, env: &Environment) -> bool {
+        self.work(true, env)
+    }
+
+    /// [`Context::step`], with or without a look into the inbox.
+    pub(crate) fn work(&mut self, looks: bool, env: &Environment) -> bool {
+        self.surviving(env, |context| {
+            let taken = if looks { context.take_in() } else { 0 };
+            context.lags = taken >= spin::FEW;
+            let mut progress = false;
+            for lane in 0..context.lanes.len() {
+                let done = context.run_turn(lane, TURN, env);
+                progress |= done > 0;
+                context.lags |= done == TURN;
+            }
+            progress
+        })
+    }
+
+    /// Runs the next instruction of one stream if it is ready. Returns whether anything was done.
+    pub(crate) fn step_lane(&mut self, lane: usize, env: &Environment) -> bool {
+        self.surviving(env, |context| context.run_turn(lane, 1, env) > 0)
+    }
+
+    /// Runs the ready instructions of one stream up to number `seq`, at most one turn.
+    pub(crate) fn help(&mut self, entry: &StreamState, seq: u64, env: &Environment) {
+        self.helped = true;
+        self.surviving(env, |context| {
+            context.take_in();
+            let Some(lane) = context.index.get(entry.id.index()).copied().flatten() else { return false };
+            let left = seq.saturating_sub(entry.passed()) as usize;
+            let ran = context.run_turn(lane, left.min(TURN), env);
+            let helped = &context.handle.helped;
+            helped.store(helped.load(Ordering::Relaxed) + ran as u64, Ordering::Relaxed);
+            ran > 0
+        });
+    }
+
+    /// Whether the last instruction that ran has a caller's code, and none submitted behind it has.
+    pub(crate) fn has_run_code(&self) -> bool {
+        self.lanes.get(self.current_lane).is_some_and(|lane| lane.entry.has_passed_code())
+    }
+
+    /// Whether a caller has helped since the last call of this function.
+    pub(crate) fn was_helped(&mut self) -> bool {
+        std::mem::take(&mut self.helped)
+    }
+
+    /// Does `work`, and survives its panics. The code that runs an instruction catches panics of that instruction. If a backend panics
+    /// elsewhere, the current task fails and the thread goes on, because everything behind the task would hang otherwise.
+    fn surviving(&mut self, env: &Environment, work: impl FnOnce(&mut Context) -> bool) -> bool {
+        catch_unwind(AssertUnwindSafe(|| work(self))).unwrap_or_else(|payload| {
+            self.fail_current(panic_text(payload), env);
+            true
+        })
+    }
+
+    #[cold]
+    fn fail_current(&mut self, text: String, env: &Environment) {
+        log::error!("thread context {}: a backend panicked ({text}); the instruction in hand fails", self.handle.name);
+        let Some(mut task) = self.current.take() else {
+            return;
+        };
+        let entry = &self.lanes[self.current_lane].entry;
+        if entry.has_passed(task.point.seq) {
+            return;
+        }
+        if !env.failures.is_known(task.point) {
+            env.failures.fail(task.order, Arc::new(run::failure(&task, entry, Cause::Panic(text))));
+        }
+        match &entry.in_flight {
+            Some(in_flight) => {
+                run::tally(&mut task, env, &self.handle);
+                let (seq, records) = (task.point.seq, task.records());
+                in_flight.add(task);
+                // Waiters for the record wait for the number instead.
+                if records {
+                    in_flight.note_record(seq, Err(()));
+                }
+            }
+            None => {
+                run::finish(&mut task, entry, env, &self.handle);
+                env.backpressure.announce(env, &mut self.looks);
+                self.retired.push(task);
+            }
+        }
+    }
+
+    /// Number of streams that it runs.
+    pub(crate) fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Runs tasks in the given order, each until it has passed, without checking its waits: the caller has run everything before them.
+    pub(crate) fn run_in_order(&mut self, mut tasks: NodeList<Task>, env: &Environment) {
+        while let Some(mut task) = tasks.pop() {
+            let lane = self.lane_of(&task);
+            let seq = task.point.seq;
+            if let Some(more) = task.cold() {
+                more.all_waited();
+            }
+            self.current_lane = lane;
+            self.run(task, env);
+            let Lane { entry, runner, .. } = &mut self.lanes[lane];
+            if let Some(in_flight) = &entry.in_flight {
+                launch::prove(in_flight, seq, runner.stream());
+                env.completion.poll(env);
+            }
+        }
+        self.give_back(env);
+    }
+
+    /// Moves all sent tasks into the queues of their streams, and returns their number.
+    ///
+    /// If all tasks are for one stream and have prefetch hints, the whole list is appended to its queue
+    /// (`docs/adr/0031-what-crosses-to-another-core.md`). Tasks without prefetch hints are queued one by one, which gives them hints.
+    pub(crate) fn take_in(&mut self) -> usize {
+        debug_assert_eq!(self.consumer.is_some(), self.handle.mailbox.is_some(), "a context has the end of its ring");
+        let mut tasks = match (&mut self.consumer, &self.handle.mailbox) {
+            (Some(consumer), Some(mailbox)) => mailbox.take(consumer, &self.handle.inbox),
+            _ => self.handle.inbox.take(),
+        };
+        let taken = tasks.len();
+        if tasks.knows_ahead()
+            && let Some(lane) = self.lane_of_all(&tasks)
+        {
+            self.lanes[lane].queue.append(&mut tasks);
+            return taken;
+        }
+        while let Some(task) = tasks.pop() {
+            let lane = self.lane_of(&task);
+            self.lanes[lane].queue.push(task);
+        }
+        taken
+    }
+
+    /// The lane of all tasks that were taken, if that is certain without a look at each. Tasks of a stream arrive in the order of their
+    /// numbers, without gaps. So if the first and the last are of one stream, and their numbers span as many instructions as there are
+    /// tasks, no other task is between. A mark bears the number of another instruction, so it proves nothing.
+    fn lane_of_all(&mut self, tasks: &NodeList<Task>) -> Option<usize> {
+        let (first, last) = (tasks.front()?, tasks.back()?);
+        let marks = first.action == Action::Mark || last.action == Action::Mark;
+        let between = last.point.seq.wrapping_sub(first.point.seq);
+        let all = first.point.stream == last.point.stream && between == tasks.len() as u64 - 1;
+        let found = (all && !marks).then(|| self.lane_of(first));
+        debug_assert!(
+            found.is_none() || tasks.iter().all(|task| task.point.stream == first.point.stream),
+            "of one stream"
+        );
+        found
+    }
+
+    #[inline]
+    fn lane_of(&mut self, task: &Task) -> usize {
+        let stream = task.point.stream.index();
+        match self.index.get(stream) {
+            Some(Some(lane)) => *lane,
+            _ => self.open_lane_of(stream),
+        }
+    }
+
+    #[cold]
+    fn open_lane_of(&mut self, stream: usize) -> usize {
+        for Opened { entry, stream } in unpoisoned(self.locked.opened.lock()).drain(..) {
+            let id = entry.id.index();
+            if self.index.len() <= id {
+                self.index.resize(id + 1, None);
+            }
+            if let Some(in_flight) = entry.in_flight.as_ref().filter(|_| self.has_thread) {
+                bind(in_flight);
+            }
+            self.index[id] = Some(self.lanes.len());
+            self.lanes.push(Lane { entry, runner: Runner::new(stream), queue: NodeList::new() });
+        }
+        // A stream is added to `opened` before its first task is sent, so its lane exists now.
+        self.index.get(stream).copied().flatten().unwrap_or_else(|| unreachable!("stream {stream} was never opened"))
+    }
+
+    /// Takes up to `most` steps on one stream, while its head is ready: a step runs an instruction or makes a demanded record. Returns the
+    /// number of steps.
+    fn run_turn(&mut self, lane: usize, most: usize, env: &Environment) -> usize {
+        for done in 0..most {
+            let Lane { entry, runner, queue } = &mut self.lanes[lane];
+            if let Some(in_flight) = &entry.in_flight
+                && in_flight.needs_attention()
+            {
+                launch::record_tail(in_flight, runner.stream());
+                continue;
+            }
+            let Some(head) = queue.front_mut() else {
+                return done;
+            };
+            if let Some(more) = head.cold()
+                && !more.device_waits.is_empty()
+            {
+                // Removes the waits that are satisfied, so that they are not checked again.
+                launch::settle_waits(more, entry, runner.stream(), env);
+                if !more.device_waits.is_empty() {
+                    return done;
+                }
+            }
+            if let Some(task) = queue.pop() {
+                if let Some(next) = queue.front() {
+                    next.prefetch_views();
+                }
+                self.current_lane = lane;
+                self.run(task, env);
+            }
+        }
+        most
+    }
+
+    /// Runs a task of the current lane.
+    #[inline]
+    fn run(&mut self, task: NodeBox<Task>, env: &Environment) {
+        let Lane { entry, runner, .. } = &mut self.lanes[self.current_lane];
+        let task = self.current.insert(task);
+        self.handle.running.begin(task);
+        if entry.in_flight.is_some() {
+            // The device reports late failures by these numbers.
+            let Point { stream: id, seq } = task.point;
+            if env.tells_ops {
+                let what = task.name().into();
+                runner.stream().begin(&ep::Label {
+                    stream: id.0,
+                    seq,
+                    what,
+                    site: task.site,
+                    lives: Arc::default(),
+                    actor: None,
+                });
+            } else {
+                runner.stream().number(id.0, seq);
+            }
+        }
+        if let Some(observer) = &env.observer {
+            observer.starts(task, entry, runner.stream());
+        }
+        if entry.in_flight.is_some() {
+            return self.launch(env);
+        }
+        run::run(task, entry, runner, env, &self.handle);
+        env.backpressure.announce(env, &mut self.looks);
+        if let Some(task) = self.current.take() {
+            self.retired.push(task);
+        }
+        if self.retired.len() >= RETIRED {
+            self.give_back(env);
+        }
+    }
+
+    /// Launches the current task, whose device runs it later.
+    #[inline(never)]
+    fn launch(&mut self, env: &Environment) {
+        let Lane { entry, runner, .. } = &mut self.lanes[self.current_lane];
+        let (Some(in_flight), Some(task)) = (&entry.in_flight, &mut self.current) else { return };
+        let raw = task.action == Action::Raw;
+        launch::carry_out(task, entry, in_flight, runner, env);
+        if raw && task.action != Action::Raw && self.has_thread {
+            // The raw function was not skipped. Bound only now, after all of the caller's code has run, including the drops of its captures
+            // and its error: that code may have changed the thread's device state.
+            bind(in_flight);
+        }
+        if let Some(task) = &mut self.current {
+            run::tally(task, env, &self.handle);
+        }
+        if let Some(task) = self.current.take()
+            && let Some(mark) = launch::hand_over(task, entry, in_flight, runner.stream(), env)
+        {
+            self.retired.push(mark);
+        }
+    }
+
+    /// Returns the node boxes of passed instructions to the submitters.
+    pub(crate) fn give_back(&mut self, env: &Environment) {
+        env.returned.push(&mut self.retired);
+    }
+
+    /// The points that the heads wait for.
+    pub(crate) fn held_by(&self) -> impl Iterator<Item = Point> + '_ {
+        self.blocked().map(|(_, _, point)| point)
+    }
+
+    /// Whether a step could do anything now.
+    pub(crate) fn is_ready(&self, env: &Environment) -> bool {
+        !self.handle.seems_empty() || self.has_ready_head(env)
+    }
+
+    /// Whether a task was taken in and has not run, or a stream's device runs commands later.
+    pub(crate) fn holds(&self) -> bool {
+        self.lanes.iter().any(|lane| !lane.queue.is_empty() || lane.entry.in_flight.is_some())
+    }
+
+    /// Whether a task that was taken in can run now: a caller that helped may have left ready heads.
+    pub(crate) fn has_ready_head(&self, env: &Environment) -> bool {
+        self.lanes.iter().any(|Lane { entry, queue, .. }| {
+            let head_is_ready = |head: &Task| match head.first_device_wait() {
+                None => true,
+                Some(point) => launch::is_met(head, entry, point, env),
+            };
+            entry.in_flight.as_ref().is_some_and(InFlight::needs_attention) || queue.front().is_some_and(head_is_ready)
+        })
+    }
+
+    /// The first open wait of each head.
+    fn blocked(&self) -> impl Iterator<Item = (&Lane, &Task, Point)> + '_ {
+        self.lanes.iter().filter_map(|lane| {
+            let head = lane.queue.front()?;
+            Some((lane, head, head.first_device_wait()?))
+        })
+    }
+
+    /// Notes the heads of the queues for stall reports.
+    pub(crate) fn note_heads(&self) {
+        self.handle.heads.write(self.lanes.iter().filter_map(|lane| lane.queue.front()));
+    }
+
+    /// Prepares to park: announces the parker, then looks for work once more. The caller holds the run lock for the whole call.
+    ///
+    /// No wake-up is lost, because everything that makes the context ready after the announcement wakes the parker: a task that is sent, a
+    /// point that a head waits for, and the end of the engine. Tasks that a helping caller took in before this call are among the heads
+    /// checked here; tasks that one takes in later were sent after the announcement.
+    pub(crate) fn prepare_park<G>(&mut self, env: &Environment, submission_lock: impl FnOnce() -> G) -> ParkToken {
+        self.give_back(env);
+        self.note_heads();
+        let parker = &self.handle.parker;
+        parker.prepare_park();
+        let mut asleep = self.handle.is_surely_empty(submission_lock) && !env.is_over();
+        let mut registered = Vec::new();
+        asleep &=
+            !self.lanes.iter().any(|lane| lane.entry.in_flight.as_ref().is_some_and(InFlight::surely_needs_attention));
+        for (lane, head, point) in self.blocked() {
+            let Some(entry) = env.streams.get(point.stream) else { continue };
+            if let Some(source) = launch::by_event(head, &lane.entry, entry) {
+                match source.when_shown(point.seq, parker) {
+                    RecordState::NotYet => continue,
+                    RecordState::By(_) => {
+                        asleep = false;
+                        continue;
+                    }
+                    RecordState::ByNumber => {}
+                }
+            }
+            match entry.when_passed(point.seq, Wake::Parker(parker.clone())) {
+                Ok(id) => registered.push((point, id)),
+                Err(_) => asleep = false,
+            }
+        }
+        ParkToken { asleep, registered }
+    }
+}
+
+/// A context's thread that has announced that it will park.
+#[must_use = "the thread has announced that it sleeps"]
+pub(crate) struct ParkToken {
+    /// Whether the look after the announcement found no work.
+    asleep: bool,
+    /// Where the parker is registered, with the number of the registration.
+    registered: Vec<(Point, u64)>,
+}
+
+impl ParkToken {
+    /// Parks until woken, unless there was work; then removes the registrations. The caller must not hold the run lock.
+    pub(crate) fn sleep(self, parker: &Parker, env: &Environment) {
+        if self.asleep {
+            parker.sleep();
+        } else {
+            parker.cancel_park();
+        }
+        for (point, id) in self.registered {
+            if let Some(entry) = env.streams.get(point.stream) {
+                entry.forget(point.seq, id);
+            }
+        }
+    }
+}
+
+/// Binds the calling thread, which launches the commands, to the device's per-thread state.
+fn bind(in_flight: &InFlight) {
+    if let Err(error) = in_flight.device.bind_thread() {
+        // Commands run without the binding, or fail for the same reason and report it.
+        log::warn!("the thread that launches for {} was not bound: {error}", in_flight.device.id());
+    }
+}

@@ -1,0 +1,185 @@
+//! Launching: hands work to a stream whose device runs it later, with the waits and records around it.
+//!
+//! A device wait names a record on another stream. If another thread context makes that record, it must be *launched* before the wait,
+//! because drivers treat a wait for an event that is not recorded yet as already satisfied. If a wait or a record fails, the wait falls
+//! back to the source's timeline: the thread context holds the instruction until the source has provably passed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use streamvm_ep as ep;
+use streamvm_stream::Point;
+
+use crate::execute::environment::Environment;
+use crate::execute::run;
+use crate::execute::stream_runner::Runner;
+use crate::progress::in_flight::{InFlight, RecordState};
+use crate::progress::stream_state::StreamState;
+use crate::queue::node::NodeBox;
+use crate::sync::panics::panic_text;
+use crate::tasks::task::{Action, ColdFields, Task};
+
+/// Launches the action of `task`, or skips it. A mark has no action.
+pub(crate) fn carry_out(
+    task: &mut Task,
+    entry: &StreamState,
+    in_flight: &InFlight,
+    runner: &mut Runner,
+    env: &Environment,
+) {
+    if task.action == Action::Mark {
+        return;
+    }
+    match in_flight.lost() {
+        Some(error) => run::refuse(task, entry, error, &env.failures),
+        None => {
+            let later = run::carry_out(task, entry, runner, env);
+            debug_assert!(later.is_none(), "functions that are over later run on workers");
+        }
+    }
+}
+
+/// Puts `task`, which was carried out, in flight, and makes the record behind it. A mark, which is not an instruction, is returned instead.
+pub(crate) fn hand_over(
+    mut task: NodeBox<Task>,
+    entry: &StreamState,
+    in_flight: &InFlight,
+    stream: &mut dyn ep::Stream,
+    env: &Environment,
+) -> Option<NodeBox<Task>> {
+    let seq = task.point.seq;
+    if task.action == Action::Mark {
+        record(in_flight, seq, stream);
+        task.clear();
+        return Some(task);
+    }
+    let records = task.records();
+    // Before any thread can see it pass.
+    if let Some(observer) = &env.observer {
+        observer.passes(entry.id, seq);
+    }
+    in_flight.add(task);
+    if records {
+        record(in_flight, seq, stream);
+    }
+    None
+}
+
+/// Removes the waits of a head that are satisfied: its point has passed, or its record was handed to the device to wait for.
+#[inline(never)]
+pub(crate) fn settle_waits(more: &mut ColdFields, entry: &StreamState, stream: &mut dyn ep::Stream, env: &Environment) {
+    let ColdFields { device_waits, waited, by_event, by_number, .. } = more;
+    if entry.in_flight.is_none() {
+        // Stops at the first open wait: all must pass, and each check reads a cache line of another core.
+        let met = device_waits.iter().take_while(|point| env.streams.has_passed(**point)).count();
+        let met = device_waits.drain(..met);
+        if env.observer.is_some() {
+            waited.extend(met);
+        }
+        return;
+    }
+    device_waits.retain(|point| {
+        let open = !env.streams.has_passed(*point);
+        if open && !*by_number && wait_by_event(*point, entry, stream, env, by_number) {
+            waited.insert(*by_event, *point);
+            *by_event += 1;
+            return false;
+        }
+        let met = env.streams.has_passed(*point);
+        if met {
+            waited.push(*point);
+        }
+        !met
+    });
+}
+
+/// Whether the wait was handed to the device. If the device refuses it, the wait falls back to the timeline.
+fn wait_by_event(
+    point: Point,
+    entry: &StreamState,
+    stream: &mut dyn ep::Stream,
+    env: &Environment,
+    by_number: &mut bool,
+) -> bool {
+    let source = env.streams.get(point.stream).and_then(|source| device_source(entry, source));
+    let Some(RecordState::By(event)) = source.map(|source| source.shown(point.seq)) else {
+        return false;
+    };
+    match guarded(|| stream.wait(event)) {
+        Ok(()) => true,
+        // The event was released between the look-up and the wait, so the point has passed.
+        Err(_) if env.streams.has_passed(point) => false,
+        Err(error) => {
+            log::warn!("{}: waiting for {event} failed ({error}); held until its source has passed", entry.key);
+            *by_number = true;
+            false
+        }
+    }
+}
+
+/// Whether `point`, an open wait of `head`, could be satisfied now.
+pub(crate) fn is_met(head: &Task, entry: &StreamState, point: Point, env: &Environment) -> bool {
+    let source = env.streams.get(point.stream);
+    env.streams.has_passed(point)
+        || source
+            .and_then(|source| by_event(head, entry, source))
+            .is_some_and(|source| matches!(source.shown(point.seq), RecordState::By(_)))
+}
+
+/// The source's list in flight, if the device of `head` can wait for the source's events.
+pub(crate) fn by_event<'a>(head: &Task, entry: &StreamState, source: &'a StreamState) -> Option<&'a InFlight> {
+    if head.waits_by_number() { None } else { device_source(entry, source) }
+}
+
+/// A stream waits for another by event if both run commands later and their devices are of one kind.
+fn device_source<'a>(entry: &StreamState, source: &'a StreamState) -> Option<&'a InFlight> {
+    let like = entry.in_flight.is_some() && entry.key.device.kind == source.key.device.kind;
+    source.in_flight.as_ref().filter(|_| like)
+}
+
+/// Records an event behind everything launched, because a waiter asks for it. If the record fails, blocks until the stream is done; if that
+/// fails, too, nothing can be proven any more and the device counts as lost.
+#[inline(never)]
+pub(crate) fn record_tail(in_flight: &InFlight, stream: &mut dyn ep::Stream) {
+    let seq = in_flight.launched();
+    if in_flight.is_in_doubt() || !record(in_flight, seq, stream) {
+        prove(in_flight, seq, stream);
+    }
+}
+
+/// Blocks until everything up to `seq` is over, or the device is lost.
+pub(crate) fn prove(in_flight: &InFlight, seq: u64, stream: &mut dyn ep::Stream) {
+    match guarded(|| stream.synchronize()) {
+        Ok(()) => in_flight.prove(seq),
+        Err(error) => in_flight.lose(error),
+    }
+}
+
+/// Records an event behind `seq`, the last number launched. Returns false if that failed.
+fn record(in_flight: &InFlight, seq: u64, stream: &mut dyn ep::Stream) -> bool {
+    let event = in_flight.device.events().acquire();
+    match guarded(|| stream.record(event)) {
+        Ok(()) => {
+            in_flight.note_record(seq, Ok(event));
+            true
+        }
+        Err(error) => {
+            log::warn!("recording an event on {} failed: {error}", in_flight.device.id());
+            if let Err(error) = in_flight.device.events().release(event) {
+                log::error!("an event was lost: {error}");
+            }
+            in_flight.note_record(seq, Err(()));
+            if matches!(error, ep::Error::DeviceLost { .. }) {
+                in_flight.lose(error);
+            }
+            false
+        }
+    }
+}
+
+/// Makes a driver call, and turns a panic in it into an error.
+fn guarded(call: impl FnOnce() -> Result<(), ep::Error>) -> Result<(), ep::Error> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|payload| {
+        let text = panic_text(payload);
+        Err(ep::Error::Kernel(ep::KernelError::Other(format!("the backend panicked: {text}"))))
+    })
+}

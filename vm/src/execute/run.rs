@@ -1,0 +1,267 @@
+//! Running one task, in this order: check for poison, run by the stream's policy, enter the failure, drop the captures, publish.
+//!
+//! When a task comes here, its predecessors on the stream and all its waits have passed. So its number may be published whatever the
+//! outcome: stream order, clocks and the reuse of memory stay correct.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use streamvm_ep as ep;
+use streamvm_instructions::{Cause, Deadline, Failure, Version};
+use streamvm_stream::mutant::Mutant;
+
+use crate::dispatch::context_handle::ContextHandle;
+use crate::dispatch::deferred_function::DeferredFunction;
+use crate::dispatch::function_outcome::FunctionOutcome;
+use crate::execute::environment::Environment;
+use crate::execute::stream_runner::Runner;
+use crate::progress::failures::Failures;
+use crate::progress::stream_state::StreamState;
+use crate::sync::panics::panic_text;
+use crate::sync::{Ordering, unpoisoned};
+use crate::tasks::counters::Ended;
+use crate::tasks::task::{Action, CleanUp, Task};
+
+/// Runs `task` on its stream and publishes that it has passed. Before that, this thread enters the outcome and drops the captures.
+#[inline(always)]
+pub(crate) fn run(
+    task: &mut Task,
+    entry: &StreamState,
+    runner: &mut Runner,
+    env: &Environment,
+    context: &ContextHandle,
+) {
+    if let Some(later) = carry_out(task, entry, runner, env) {
+        go_on(task, later, entry, runner, env);
+    }
+    finish(task, entry, env, context);
+}
+
+/// Inline mode: blocks until the asynchronous function is over, because no other thread could continue the task.
+#[cold]
+fn go_on(task: &mut Task, later: Arc<DeferredFunction>, entry: &StreamState, runner: &mut Runner, env: &Environment) {
+    later.block(task, Deadline::current());
+    let _over = carry_out(task, entry, runner, env);
+}
+
+/// Drops what `task` holds and publishes that it has passed. The caller has entered its outcome.
+#[inline(always)]
+pub(crate) fn finish(task: &mut Task, entry: &StreamState, env: &Environment, context: &ContextHandle) {
+    settle(task, entry, env, context);
+    entry.pass(task.point.seq);
+}
+
+/// Drops what `task` holds, and updates everything that must be up to date before the task is published as passed.
+#[inline(always)]
+pub(crate) fn settle(task: &mut Task, entry: &StreamState, env: &Environment, context: &ContextHandle) {
+    let (seq, bytes) = (task.point.seq, task.bytes);
+    if !task.is_clear() {
+        if env.profiles || !task.versions().is_empty() {
+            note_over(task, env, context);
+        }
+        clear_caught(task);
+    }
+    if bytes > 0 {
+        // Only one thread at a time writes this: the holder of the run lock, or the worker. Release: a reader of this value also sees the
+        // charge before it. A reader of the number published below sees this value.
+        let retired = &context.retired_bytes;
+        retired.store(retired.load(Ordering::Relaxed) + bytes, Ordering::Release);
+    }
+    if let Some(observer) = &env.observer {
+        observer.passes(entry.id, seq);
+    }
+}
+
+/// Updates versions and profiles for an instruction whose outcome is entered.
+#[inline(never)]
+fn note_over(task: &mut Task, env: &Environment, context: &ContextHandle) {
+    if let [_, ..] = task.versions()
+        && !env.failures.is_known(task.point)
+    {
+        task.versions().iter().for_each(Version::advance);
+    }
+    tally(task, env, context);
+}
+
+/// Counts an instruction in the profile of the context whose thread has run, launched or skipped it.
+pub(crate) fn tally(task: &mut Task, env: &Environment, context: &ContextHandle) {
+    if env.profiles
+        && let Some(stamp) = task.take_stamp()
+    {
+        // A failure that a clean-up passes on is another instruction's failure.
+        let ended = match env.failures.poison(std::iter::once(task.point)) {
+            Some(root) if root.point == task.point => Ended::Failed,
+            Some(_) => Ended::PassedOn,
+            None => Ended::Fine,
+        };
+        unpoisoned(context.tallies.lock()).add(task, stamp, ended);
+    }
+}
+
+/// Runs or launches `task`, or skips it because of a failed input, and enters its failure if it has one already. If it returns a deferred
+/// function, the task is not over; the caller must carry it out once more when the function is.
+#[must_use = "what is not over must not pass"]
+#[inline(always)]
+pub(crate) fn carry_out(
+    task: &mut Task,
+    entry: &StreamState,
+    runner: &mut Runner,
+    env: &Environment,
+) -> Option<Arc<DeferredFunction>> {
+    let failures = &env.failures;
+    let too_early = |task: &Task| {
+        if env.planted.is(Mutant::NotifiedBeforePublished) && entry.in_flight.is_none() {
+            entry.pass(task.point.seq);
+        }
+    };
+    // Tested inline first, because mostly nothing has failed.
+    if failures.any()
+        && let Some(root) = failures.poison(task.reads())
+    {
+        if let Some(clean_up) = task.clean_up() {
+            return clean(task, entry, runner, env, (clean_up, root));
+        }
+        log::debug!("{} on {} is skipped: {root}", task.name(), entry.key);
+        too_early(task);
+        if !env.planted.is(Mutant::PoisonNotCarried) {
+            failures.pass_on(task.point, task.order, root);
+        }
+    } else if task.action != Action::Nothing {
+        if env.profiles {
+            task.stamp_start();
+        }
+        match attempt(task, entry, runner) {
+            Outcome::Fine => {}
+            Outcome::Deferred(later) => return Some(later),
+            Outcome::Failed(failure) => {
+                too_early(task);
+                failures.fail(task.order, failure);
+            }
+        }
+    }
+    None
+}
+
+/// Runs a clean-up although an input has failed because of `root`.
+#[cold]
+fn clean(
+    task: &mut Task,
+    entry: &StreamState,
+    runner: &mut Runner,
+    env: &Environment,
+    (clean_up, root): (CleanUp, Arc<Failure>),
+) -> Option<Arc<DeferredFunction>> {
+    if env.profiles {
+        task.stamp_start();
+    }
+    match attempt(task, entry, runner) {
+        Outcome::Fine if clean_up == CleanUp::Heals => {}
+        Outcome::Fine => env.failures.pass_on(task.point, task.order, root),
+        Outcome::Deferred(later) => return Some(later),
+        Outcome::Failed(failure) => env.failures.fail(task.order, failure),
+    }
+    None
+}
+
+/// Skips `task`, whose device is lost.
+#[cold]
+pub(crate) fn refuse(task: &Task, entry: &StreamState, lost: ep::Error, failures: &Failures) {
+    match failures.poison(task.reads()) {
+        Some(root) => failures.pass_on(task.point, task.order, root),
+        None => failures.fail(task.order, Arc::new(failure(task, entry, Cause::Device(lost)))),
+    }
+}
+
+/// The failure of `task` because of `cause`.
+#[cold]
+pub(crate) fn failure(task: &Task, entry: &StreamState, cause: Cause) -> Failure {
+    let (point, number) = (task.point, task.number());
+    let failure = Failure { point, number, stream: entry.key, what: task.name().to_owned(), site: task.site, cause };
+    log::debug!("{failure}");
+    failure
+}
+
+/// Drops what a task holds. A panic in the drop of a capture is only logged, because no waiter depends on it.
+#[inline]
+pub(crate) fn clear(task: &mut Task) {
+    if !task.is_clear() {
+        clear_caught(task);
+    }
+}
+
+#[inline(never)]
+fn clear_caught(task: &mut Task) {
+    caught(|| task.clear());
+}
+
+/// Drops what a failed call has left of its function. It is dropped now and by this thread, because the task may be in flight for long.
+#[cold]
+fn drop_function(task: &mut Task) {
+    caught(|| task.function.clear());
+}
+
+fn caught(drops: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(drops)) {
+        log::error!("dropping the captures of an instruction panicked: {}", panic_text(payload));
+    }
+}
+
+/// The outcome of running a task.
+enum Outcome {
+    Fine,
+    Failed(Arc<Failure>),
+    /// Its function was called asynchronously; the task is over when its handle is used.
+    Deferred(Arc<DeferredFunction>),
+}
+
+#[inline(always)]
+fn attempt(task: &mut Task, entry: &StreamState, runner: &mut Runner) -> Outcome {
+    match catch_unwind(AssertUnwindSafe(|| runner.run(task, entry.policy))) {
+        Ok(Ok(())) => Outcome::Fine,
+        Ok(Err(error)) => {
+            drop_function(task);
+            outcome_of(error, task, entry)
+        }
+        Err(payload) => {
+            drop_function(task);
+            Outcome::Failed(Arc::new(failure(task, entry, Cause::Panic(panic_text(payload)))))
+        }
+    }
+}
+
+#[cold]
+fn outcome_of(error: ep::CallError, task: &Task, entry: &StreamState) -> Outcome {
+    let error = match error {
+        ep::CallError::Device(error) => return Outcome::Failed(Arc::new(failure(task, entry, Cause::Device(error)))),
+        ep::CallError::Function(error) => error,
+    };
+    match error.downcast::<FunctionOutcome>().map(|answer| *answer) {
+        Ok(FunctionOutcome::Deferred(later)) => Outcome::Deferred(later),
+        Ok(FunctionOutcome::Part { name, site, cause }) => {
+            let what = name.into_owned();
+            Outcome::Failed(Arc::new(Failure { what, site, ..failure(task, entry, cause) }))
+        }
+        Err(error) => Outcome::Failed(Arc::new(failure(task, entry, Cause::Function(text_of(error))))),
+    }
+}
+
+/// Sources of an error in its text: a bound, because an error may be its own source.
+const SOURCES: usize = 64;
+
+/// The text of an error and its sources. Formatting and dropping the error are user code, so panics are caught.
+pub(crate) fn text_of(error: ep::FnError) -> String {
+    let text = catch_unwind(AssertUnwindSafe(move || {
+        let mut text = error.to_string();
+        let mut sources =
+            std::iter::successors(error.source(), |inner: &&(dyn std::error::Error + 'static)| (*inner).source());
+        for inner in sources.by_ref().take(SOURCES) {
+            text += ": ";
+            text += &inner.to_string();
+        }
+        if sources.next().is_some() {
+            text += ": and further sources";
+        }
+        text
+    }));
+    text.unwrap_or_else(|payload| format!("an error whose text could not be read ({})", panic_text(payload)))
+}

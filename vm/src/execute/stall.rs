@@ -1,0 +1,182 @@
+//! Stall detection: reports what blocks the engine when nothing passes.
+//!
+//! A [`StallReport`] names, for each stream with pending instructions, the oldest one that has not passed, what it is doing and what it
+//! waits for. A waiter that has seen nothing pass for [`VmBuilder::stall_after`] logs a report, once per stall. No other thread reads the
+//! clock, so nothing is polled while no thread waits. A waiter that helps does not read the clock meanwhile.
+//!
+//! The notes that reports are made from are in [`notes`](crate::tasks::notes).
+//!
+//! [`VmBuilder::stall_after`]: crate::VmBuilder::stall_after
+
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+use streamvm_instructions::Deadline;
+use streamvm_stream::Point;
+
+use crate::execute::environment::Environment;
+use crate::observe::stall_report::{StallReport, StallState, StalledInstruction};
+use crate::progress::stream_state::StreamState;
+use crate::progress::unordered::Unordered;
+use crate::sync::{AtomicU64, Ordering};
+use crate::tasks::notes::{Board, Noted};
+
+/// Default time without progress after which a waiter logs a report: longer than any sensible instruction, short enough to help a user
+/// whose program hangs.
+pub(crate) const STALL_AFTER: Duration = Duration::from_secs(30);
+
+/// The stall state of one engine.
+pub(crate) struct Stall {
+    after: Duration,
+    /// Notes of what the scheduler holds back.
+    pub(crate) held: Board,
+    /// The stall that was logged last: the value of `progress` then, plus one.
+    logged: AtomicU64,
+}
+
+impl Stall {
+    /// `after` is the time without progress after which a waiter logs a report.
+    pub(crate) fn new(after: Duration) -> Stall {
+        Stall { after, held: Board::default(), logged: AtomicU64::new(0) }
+    }
+}
+
+impl Environment {
+    /// How much has passed so far, over all streams. Any progress changes the number.
+    fn progress(&self) -> u64 {
+        self.streams.iter().fold(0, |sum: u64, entry| sum.wrapping_add(entry.passed()))
+    }
+
+    /// See [`Vm::stall_report`](crate::Vm::stall_report).
+    pub(crate) fn stall_report(&self) -> StallReport {
+        if self.fork.is_child() {
+            return StallReport::new(Vec::new(), 0);
+        }
+        let pending = |entry: &StreamState| {
+            let passed = entry.passed();
+            (entry.submitted() > passed).then(|| (Point::new(entry.id, passed + 1), entry.submitted() - passed))
+        };
+        let stalled = self.streams.iter().filter_map(|entry| {
+            let (point, pending) = pending(entry)?;
+            match entry.unordered() {
+                Some(unordered) => self.look_at_workers(entry, unordered, pending),
+                None => Some(self.look_at(entry, point, pending)),
+            }
+        });
+        StallReport::new(stalled.collect(), self.backpressure.blocked())
+    }
+
+    /// Describes the oldest pending instruction of an ordered stream.
+    fn look_at(&self, entry: &StreamState, point: Point, pending: u64) -> StalledInstruction {
+        let open = |waits: SmallVec<[Point; 2]>| waits.into_iter().filter(|point| !self.streams.has_passed(*point));
+        if let Some((noted, waited)) = launched(entry, point) {
+            return self.describe(entry, point, pending, (Some(noted), StallState::Launched, open(waited).collect()));
+        }
+        let running = entry.context.running.last();
+        let found: Found = match running {
+            Some(noted) if noted.point == point => (Some(noted), StallState::Running, SmallVec::new()),
+            other => {
+                let waiting = entry.context.heads.find(point).map(|found| (found, StallState::Waiting));
+                let held = || self.stall.held.find(point).map(|found| (found, StallState::HeldBack));
+                match (waiting.or_else(held), other) {
+                    (Some(((noted, waits), state)), _) => (Some(noted), state, open(waits).collect()),
+                    (None, Some(other)) if !self.streams.has_passed(other.point) => {
+                        (None, StallState::Queued, SmallVec::from_slice(&[other.point]))
+                    }
+                    (None, _) => (None, StallState::Ready, SmallVec::new()),
+                }
+            }
+        };
+        self.describe(entry, point, pending, found)
+    }
+
+    /// Describes one pending instruction of an unordered stream, which has no oldest one: one that a worker runs; else one whose handle was
+    /// not used yet; else any.
+    fn look_at_workers(&self, entry: &StreamState, unordered: &Unordered, pending: u64) -> Option<StalledInstruction> {
+        let workers = unordered.pool.iter().flat_map(|pool| &pool.contexts).chain([&entry.context]);
+        let is_open = |noted: &Noted| noted.point.stream == entry.id && !entry.has_passed(noted.point.seq);
+        let incomplete = unordered.pool.as_ref().map(|pool| &pool.incomplete);
+        // A worker has left an instruction that waits for its handle, but its last note may still name it.
+        let has_left = |noted: &Noted| incomplete.is_some_and(|incomplete| incomplete.has(noted));
+        let mut running = workers.filter_map(|worker| worker.running.last());
+        let running =
+            running.find(|noted| is_open(noted) && !has_left(noted)).map(|noted| (noted, StallState::Running));
+        let incomplete = || Some((incomplete?.any().filter(is_open)?, StallState::Incomplete));
+        let (noted, state) = match running.or_else(incomplete) {
+            Some((noted, state)) => (Some(noted), state),
+            None => (None, StallState::Waiting),
+        };
+        let point = noted.as_ref().map(|noted| noted.point).or_else(|| entry.open_points().next())?;
+        Some(self.describe(entry, point, pending, (noted, state, SmallVec::new())))
+    }
+
+    fn describe(&self, entry: &StreamState, point: Point, pending: u64, found: Found) -> StalledInstruction {
+        let (noted, state, waits) = found;
+        let named = waits.iter().filter_map(|wait| Some((*wait, self.streams.get(wait.stream)?)));
+        let waits_for = named.map(|(wait, entry)| (entry.key, self.number_of(entry, wait))).collect();
+        let seq = noted.as_ref().map_or_else(|| self.number_of(entry, point), |noted| noted.number);
+        let (what, site) = noted.map(|noted| (noted.what.into_owned(), noted.site)).unzip();
+        StalledInstruction { stream: entry.key, seq, pending, what, site, state, waits_for }
+    }
+
+    /// The number that reports show for an instruction that has not passed; 0 for one on workers that no note names.
+    fn number_of(&self, entry: &StreamState, point: Point) -> u64 {
+        let Some(unordered) = entry.unordered() else { return point.seq };
+        let pool = unordered.pool.as_ref();
+        let workers = pool.into_iter().flat_map(|pool| &pool.contexts).chain([&entry.context]);
+        let running = workers.filter_map(|worker| worker.running.last()).find(|noted| noted.point == point);
+        let incomplete = || pool?.incomplete.find(point);
+        running.or_else(incomplete).map_or(0, |noted| noted.number)
+    }
+}
+
+/// What is known of an instruction: its note, its state, and the points that it waits for.
+type Found = (Option<Noted>, StallState, SmallVec<[Point; 2]>);
+
+/// The note of an instruction that was launched and has not passed, and the points that the device waits for.
+fn launched(entry: &StreamState, point: Point) -> Option<(Noted, SmallVec<[Point; 2]>)> {
+    let in_flight = entry.in_flight.as_ref().filter(|in_flight| in_flight.launched() >= point.seq)?;
+    let first = in_flight.with_first(|task| (Noted::of(task), SmallVec::from_slice(task.waited())));
+    first.filter(|(noted, _)| noted.point == point)
+}
+
+/// One waiter's stall timer. The waiter makes it before it first blocks, and asks it before and after each block.
+pub(crate) struct Watch {
+    /// When to check for progress next; `None` if the time is out of range.
+    next: Option<Instant>,
+    progress: u64,
+}
+
+impl Watch {
+    pub(crate) fn new(env: &Environment) -> Watch {
+        Watch { next: Instant::now().checked_add(env.stall.after), progress: env.progress() }
+    }
+
+    /// How long to block at most, given this deadline; `None` for no limit.
+    pub(crate) fn nap(&self, deadline: Option<Deadline>) -> Option<Duration> {
+        let until = match (self.next, deadline.map(|deadline| deadline.at())) {
+            (Some(next), Some(deadline)) => Some(next.min(deadline)),
+            (next, deadline) => next.or(deadline),
+        };
+        until.map(|until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Whether it is time to check for progress.
+    pub(crate) fn is_due(&self) -> bool {
+        self.next.is_some_and(|next| Instant::now() >= next)
+    }
+
+    /// When it is time, checks for progress, and logs a report if there was none. The caller must hold no lock, because loggers are user
+    /// code.
+    pub(crate) fn look(&mut self, env: &Environment) {
+        if !self.is_due() {
+            return;
+        }
+        self.next = Instant::now().checked_add(env.stall.after);
+        let before = std::mem::replace(&mut self.progress, env.progress());
+        // Of several waiters in one stall, only the first logs it.
+        if before == self.progress && env.stall.logged.swap(before.wrapping_add(1), Ordering::Relaxed) != before + 1 {
+            log::warn!("nothing has passed for {:?}, and somebody waits: {}", env.stall.after, env.stall_report());
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The stream runner: runs tasks on a device stream, and keeps a reused buffer for the operands of the current task.
+
+use streamvm_ep::{self as ep, CallError, FnContext, KernelCall, Operand, RawCall};
+use streamvm_stream::{StreamPolicy, Work};
+
+use crate::tasks::task::{Action, Computing, Task};
+use crate::tasks::view::Operands;
+
+/// A device stream with the operand buffer. Used by one thread at a time.
+pub(crate) struct Runner {
+    stream: Box<dyn ep::Stream>,
+    operands: Operands,
+}
+
+impl Runner {
+    /// A runner for tasks on `stream`.
+    pub(crate) fn new(stream: Box<dyn ep::Stream>) -> Runner {
+        Runner { stream, operands: Operands::default() }
+    }
+
+    /// The device stream.
+    #[inline]
+    pub(crate) fn stream(&mut self) -> &mut dyn ep::Stream {
+        self.stream.as_mut()
+    }
+
+    /// Runs or launches the action of `task` as `policy` says, and leaves [`Action::Nothing`] in its place.
+    #[inline]
+    pub(crate) fn run(&mut self, task: &mut Task, policy: &dyn StreamPolicy) -> Result<(), CallError> {
+        let Runner { stream, operands } = self;
+        let operands = match task.views() {
+            Some(views) => operands.of(views),
+            None => &mut [],
+        };
+        policy.run(&mut Running { task, operands }, stream.as_mut())
+    }
+}
+
+/// A task and its operands.
+struct Running<'a> {
+    task: &'a mut Task,
+    operands: &'a mut [Operand],
+}
+
+impl Work for Running<'_> {
+    fn run(&mut self, stream: &mut dyn ep::Stream) -> Result<(), CallError> {
+        let Running { task, operands } = self;
+        match (std::mem::replace(&mut task.action, Action::Nothing), &mut **operands) {
+            (Action::Nothing | Action::Mark | Action::Join, _) => Ok(()),
+            (Action::Function, operands) => stream.call(&mut task.function, operands),
+            (Action::Raw, operands) => {
+                // Moved out of the task, so that it is dropped here even if the stream does not call it: the task may be in flight for
+                // long.
+                let mut function = std::mem::take(&mut task.function);
+                let mut call = |raw: &RawCall<'_>| function.call(&mut FnContext::of_raw(raw));
+                stream.call_raw(&mut call, operands)
+            }
+            (Action::Kernel, operands) => {
+                let Computing { kernel: Some(kernel), params, .. } = &task.computing else {
+                    unreachable!("a kernel's task is given with the kernel: see State::fill")
+                };
+                let inputs = operands.len().saturating_sub(1);
+                Ok(stream.launch(&mut KernelCall { kernel: *kernel, operands, inputs, params })?)
+            }
+            (Action::Copy, [source, target]) => Ok(stream.copy(source, target)?),
+            (Action::Fill, [target]) => {
+                let Some(value) = task.computing.value else {
+                    unreachable!("a fill's task is given with the value: see State::fill")
+                };
+                Ok(stream.fill(target, value)?)
+            }
+            (Action::Copy | Action::Fill, operands) => {
+                unreachable!("lists are checked: no copy or fill has {} operands", operands.len())
+            }
+        }
+    }
+}

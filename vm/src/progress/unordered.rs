@@ -1,0 +1,138 @@
+//! Progress of a stream: which instructions have passed, and the waiters for each.
+//!
+//! An ordered stream has a timeline: one number that grows. On an unordered stream each instruction passes by itself. Its
+//! dependence node says whether it has ([`DependenceNodes`]), and its waiters are kept by its number.
+
+use std::sync::Arc;
+
+use crossbeam_utils::CachePadded;
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+use streamvm_stream::Timeline;
+
+use crate::dispatch::dependence_node::{DependenceNodes, NodeId};
+use crate::dispatch::pool::Pool;
+use crate::progress::waiters::{Waiters, Wake};
+use crate::sync::{AtomicU64, Mutex, Ordering, unpoisoned};
+
+/// The progress of an ordered or an unordered stream.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all streams are ordered, and each of their instructions reads this"
+)]
+pub(crate) enum Progress {
+    /// Instructions pass in order.
+    Ordered(Ordered),
+    /// Each instruction passes by itself.
+    Unordered(Box<Unordered>),
+}
+
+/// Progress of an ordered stream.
+pub(crate) struct Ordered {
+    /// Written by the context that runs the stream, read by all threads.
+    pub(crate) timeline: Timeline,
+    pub(crate) waiters: Waiters,
+}
+
+impl Ordered {
+    pub(crate) fn new() -> Ordered {
+        Ordered { timeline: Timeline::new(), waiters: Waiters::new() }
+    }
+}
+
+/// Progress of an unordered stream.
+pub(crate) struct Unordered {
+    pub(crate) nodes: Arc<DependenceNodes>,
+    /// The pool that runs the stream; `None` in inline mode, where the submitter runs it.
+    pub(crate) pool: Option<Arc<Pool>>,
+    /// How many instructions each worker has passed, one writer per entry; the last entry counts those of all other threads.
+    passed: Box<[CachePadded<AtomicU64>]>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    by_number: HashMap<u64, SmallVec<[(u64, Wake); 1]>>,
+    next_id: u64,
+}
+
+impl Unordered {
+    pub(crate) fn new(nodes: Arc<DependenceNodes>, pool: Option<Arc<Pool>>) -> Unordered {
+        let workers = pool.as_ref().map_or(0, |pool| pool.workers());
+        let passed = (0..=workers).map(|_| CachePadded::default()).collect();
+        Unordered { nodes, pool, passed, waiting: Mutex::default() }
+    }
+
+    /// Counts an instruction that `worker` is about to pass. Called before the pass, so that a thread which sees the pass sees the
+    /// count.
+    pub(crate) fn count(&self, worker: usize) {
+        let passed = &self.passed[worker];
+        passed.store(passed.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
+    /// Counts an instruction that a thread other than a worker is about to pass.
+    pub(crate) fn count_other(&self) {
+        self.passed[self.passed.len() - 1].fetch_add(1, Ordering::Release);
+    }
+
+    /// Satisfies a dependence of a node from a thread that is not a worker. If it was the last, injects the task into the pool.
+    pub(crate) fn satisfy(&self, id: NodeId) {
+        if self.nodes.satisfy(id).is_some() {
+            self.inject(id);
+        }
+    }
+
+    /// Injects the task of a node, which can run, into the pool.
+    pub(crate) fn inject(&self, id: NodeId) {
+        if let (Some(pool), Some(task)) = (&self.pool, self.nodes.take(id)) {
+            pool.inject(task);
+        }
+    }
+
+    /// How many instructions have passed or are about to pass.
+    pub(crate) fn passed(&self) -> u64 {
+        self.passed.iter().map(|passed| passed.load(Ordering::Acquire)).sum()
+    }
+
+    /// Registers `wake` for when the instruction has passed, and returns the id of the waiter.
+    ///
+    /// # Errors
+    /// Gives `wake` back if the instruction has passed.
+    pub(crate) fn add(&self, number: u64, wake: Wake) -> Result<u64, Wake> {
+        let mut waiting = unpoisoned(self.waiting.lock());
+        if self.nodes.has_passed(number) {
+            return Err(wake);
+        }
+        let id = waiting.next_id;
+        waiting.next_id += 1;
+        waiting.by_number.entry(number).or_default().push((id, wake));
+        if !self.nodes.want(number) {
+            return Ok(id);
+        }
+        // It passed between the check and the announcement, so its runner may not wake this waiter.
+        waiting.take(number, id).map_or(Ok(id), Err)
+    }
+
+    /// Removes a waiter that gave up.
+    pub(crate) fn remove(&self, number: u64, id: u64) {
+        unpoisoned(self.waiting.lock()).take(number, id);
+    }
+
+    /// Wakes all waiters for this number, which has passed.
+    pub(crate) fn wake(&self, number: u64) {
+        let woken = unpoisoned(self.waiting.lock()).by_number.remove(&number);
+        woken.into_iter().flatten().for_each(|(_, wake)| wake.wake());
+    }
+}
+
+impl Waiting {
+    fn take(&mut self, number: u64, id: u64) -> Option<Wake> {
+        let waiters = self.by_number.get_mut(&number)?;
+        let place = waiters.iter().position(|(other, _)| *other == id)?;
+        let (_, wake) = waiters.swap_remove(place);
+        if waiters.is_empty() {
+            self.by_number.remove(&number);
+        }
+        Some(wake)
+    }
+}

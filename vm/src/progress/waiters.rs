@@ -1,0 +1,247 @@
+//! The waiters of an ordered stream: threads and callbacks to wake when the stream has reached a number.
+//!
+//! Each stream has one list, ordered by number, behind a lock. Only waiters take that lock, and a runner that has a waiter to wake.
+//! The timeline's `wanted` is the lowest number in the list and is updated under that lock; [`Timeline`] explains why no waiter is
+//! missed.
+
+use std::sync::Arc;
+
+use intrusive_collections::{LinkedList, LinkedListLink, intrusive_adapter};
+use streamvm_stream::Timeline;
+
+use crate::dispatch::dependence_node::NodeId;
+use crate::progress::callbacks::Callbacks;
+use crate::progress::stream_state::StreamState;
+use crate::sync::parker::Parker;
+use crate::sync::{Mutex, Thread, unpoisoned};
+
+/// What to do once a number has passed.
+pub(crate) enum Wake {
+    /// Unpark a caller's thread.
+    Thread(Thread),
+    /// Wake an engine thread.
+    Parker(Arc<Parker>),
+    /// Satisfy one dependence of an instruction of an unordered stream.
+    Met(Arc<StreamState>, NodeId),
+    /// Run a callback on the callback thread.
+    Callback(Arc<Callbacks>, Box<dyn FnOnce() + Send>),
+}
+
+impl Wake {
+    pub(crate) fn wake(self) {
+        match self {
+            Wake::Thread(thread) => thread.unpark(),
+            Wake::Parker(parker) => parker.wake(),
+            Wake::Met(entry, id) => entry.unordered().into_iter().for_each(|unordered| unordered.satisfy(id)),
+            Wake::Callback(callbacks, callback) => callbacks.run(callback),
+        }
+    }
+}
+
+struct Waiter {
+    link: LinkedListLink,
+    seq: u64,
+    id: u64,
+    wake: Wake,
+}
+
+#[allow(unsafe_code, reason = "written by the macro, which checks that the field is the link")]
+mod adapter {
+    use super::{LinkedListLink, Waiter, intrusive_adapter};
+    intrusive_adapter!(pub(super) ByNumber = Box<Waiter>: Waiter { link => LinkedListLink });
+}
+use adapter::ByNumber;
+
+/// The waiters of one stream.
+pub(crate) struct Waiters {
+    list: Mutex<List>,
+}
+
+#[derive(Default)]
+struct List {
+    waiters: LinkedList<ByNumber>,
+    next_id: u64,
+}
+
+impl List {
+    fn lowest(&self) -> Option<u64> {
+        self.waiters.front().get().map(|waiter| waiter.seq)
+    }
+}
+
+impl Waiters {
+    pub(crate) fn new() -> Waiters {
+        Waiters { list: Mutex::default() }
+    }
+
+    /// Adds a waiter for `seq`, and returns its id.
+    ///
+    /// # Errors
+    /// Gives `wake` back if `seq` has passed.
+    pub(crate) fn add(&self, timeline: &Timeline, seq: u64, wake: Wake) -> Result<u64, Wake> {
+        let mut list = unpoisoned(self.list.lock());
+        if timeline.passed() >= seq {
+            return Err(wake);
+        }
+        let id = list.next_id;
+        list.next_id += 1;
+        let waiter = Box::new(Waiter { link: LinkedListLink::new(), seq, id, wake });
+        let mut cursor = list.waiters.back_mut();
+        while cursor.get().is_some_and(|other| other.seq > seq) {
+            cursor.move_prev();
+        }
+        // If all other waiters wait for higher numbers, the cursor is at the null element of the list, so this inserts at the
+        // front.
+        cursor.insert_after(waiter);
+        if timeline.want(list.lowest()) < seq {
+            return Ok(id);
+        }
+        // It passed between the check and the announcement, so its runner may not wake this waiter.
+        Self::take(&mut list, timeline, id).map_or(Ok(id), Err)
+    }
+
+    /// Removes a waiter that gave up.
+    pub(crate) fn remove(&self, timeline: &Timeline, id: u64) {
+        let mut list = unpoisoned(self.list.lock());
+        Self::take(&mut list, timeline, id);
+    }
+
+    fn take(list: &mut List, timeline: &Timeline, id: u64) -> Option<Wake> {
+        let mut cursor = list.waiters.front_mut();
+        while cursor.get().is_some_and(|waiter| waiter.id != id) {
+            cursor.move_next();
+        }
+        let waiter = cursor.remove()?;
+        let _ = timeline.want(list.lowest());
+        Some(waiter.wake)
+    }
+
+    /// Wakes all waiters whose number is at most `passed`. Their wakes run without the lock.
+    pub(crate) fn wake(&self, timeline: &Timeline, passed: u64) {
+        let mut woken = LinkedList::new(ByNumber::new());
+        {
+            let mut list = unpoisoned(self.list.lock());
+            let mut cursor = list.waiters.front_mut();
+            while cursor.get().is_some_and(|waiter| waiter.seq <= passed) {
+                if let Some(waiter) = cursor.remove() {
+                    woken.push_back(waiter);
+                }
+            }
+            let _ = timeline.want(list.lowest());
+        }
+        while let Some(waiter) = woken.pop_front() {
+            waiter.wake.wake();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn me() -> Wake {
+        Wake::Thread(crate::sync::current())
+    }
+
+    fn numbers(waiters: &Waiters) -> Vec<u64> {
+        unpoisoned(waiters.list.lock()).waiters.iter().map(|waiter| waiter.seq).collect()
+    }
+
+    #[test]
+    fn waiters_are_kept_in_order_of_their_numbers() {
+        let (timeline, waiters) = (Timeline::new(), Waiters::new());
+        for seq in [5, 2, 9, 5, 1] {
+            assert!(waiters.add(&timeline, seq, me()).is_ok());
+        }
+        assert_eq!(numbers(&waiters), [1, 2, 5, 5, 9]);
+        assert!(!timeline.advance(0));
+        assert!(timeline.advance(4), "1 and 2 sleep");
+        waiters.wake(&timeline, 4);
+        assert_eq!(numbers(&waiters), [5, 5, 9]);
+        assert!(timeline.advance(5));
+    }
+
+    #[test]
+    fn what_has_passed_is_not_waited_for() {
+        let (timeline, waiters) = (Timeline::new(), Waiters::new());
+        assert!(!timeline.advance(3));
+        assert!(waiters.add(&timeline, 3, me()).is_err());
+        assert!(waiters.add(&timeline, 4, me()).is_ok());
+        assert_eq!(numbers(&waiters), [4]);
+    }
+
+    #[test]
+    fn one_that_gives_up_is_removed() {
+        let (timeline, waiters) = (Timeline::new(), Waiters::new());
+        let ids: Vec<u64> = [3, 4].map(|seq| waiters.add(&timeline, seq, me()).ok().expect("not passed")).to_vec();
+        waiters.remove(&timeline, ids[0]);
+        assert_eq!(numbers(&waiters), [4]);
+        assert!(!timeline.advance(3), "no waiter for 3 is left");
+        assert!(timeline.advance(4));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::thread;
+
+    use super::*;
+
+    type Pass = fn(&Timeline, &Waiters, u64);
+
+    fn pass(timeline: &Timeline, waiters: &Waiters, seq: u64) {
+        if timeline.advance(seq) {
+            waiters.wake(timeline, seq);
+        }
+    }
+
+    /// Two waiters park for numbers 1 and 2, one of which may give up, while a runner passes both by `pass`.
+    fn never_missed(pass: Pass, gives_up: bool) {
+        loom::model(move || {
+            let shared = Arc::new((Timeline::new(), Waiters::new()));
+            let runner = {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    pass(&shared.0, &shared.1, 1);
+                    pass(&shared.0, &shared.1, 2);
+                })
+            };
+            let (timeline, waiters) = &*shared;
+            let idle_set = [1, 2].map(|seq| {
+                let parker = Arc::new(Parker::new());
+                parker.prepare_park();
+                let added = waiters.add(timeline, seq, Wake::Parker(parker.clone()));
+                (parker, added.ok())
+            });
+            if gives_up && let Some(id) = idle_set[0].1 {
+                waiters.remove(timeline, id);
+            }
+            runner.join().expect("the runner does not panic");
+            let asleep = |index: usize| idle_set[index].1.is_some() && idle_set[index].0.is_parked();
+            assert!((gives_up || !asleep(0)) && !asleep(1), "a sleeper was not woken");
+            assert!(unpoisoned(waiters.list.lock()).waiters.is_empty(), "a waiter was left behind");
+        });
+    }
+
+    #[test]
+    fn loom_whoever_sleeps_for_a_number_is_woken() {
+        never_missed(pass, false);
+    }
+
+    #[test]
+    fn loom_one_that_gives_up_takes_nobody_s_wake_with_it() {
+        never_missed(pass, true);
+    }
+
+    #[test]
+    #[should_panic(expected = "was not woken")]
+    fn loom_a_runner_that_looks_before_it_publishes_misses_a_sleeper() {
+        never_missed(
+            |timeline, waiters, seq| {
+                waiters.wake(timeline, seq);
+                let _ = timeline.advance(seq);
+            },
+            false,
+        );
+    }
+}

@@ -1,0 +1,17 @@
+//! Submission: numbers, orders and publishes the instructions of a list.
+//!
+//! Layer: uses `execute` and the layers below; is used by `engine`, which holds the submission lock.
+//!
+//! * [`State`](state::State) is the state under the submission lock: dependences, numbers, resources, allocators, free node boxes.
+//! * [`prepare`] makes every check that can refuse a list, and allocates memory; it can be undone.
+//! * [`commit`] orders, numbers and publishes; it cannot fail.
+//! * [`DeferredFree`](deferred_free::DeferredFree) holds the resources whose handles were dropped since the last submission.
+//! * [`BlockCache`](block_cache::BlockCache) keeps freed blocks for the next tensor of their size.
+
+pub(crate) mod block_cache;
+pub(crate) mod commit;
+pub(crate) mod commit_row;
+pub(crate) mod commit_unordered;
+pub(crate) mod deferred_free;
+pub(crate) mod prepare;
+pub(crate) mod state;

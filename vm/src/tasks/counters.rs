@@ -1,0 +1,223 @@
+//! Counters of a profile: per operation and stream, how often it ran, how long it was queued and how long it ran.
+//!
+//! They exist only in an engine with [`VmBuilder::profile`]. There the submitter stamps each instruction that has something to run,
+//! and the thread that runs it counts it in its own [`Tallies`], so that workers do not contend for a lock.
+//!
+//! [`VmBuilder::profile`]: crate::VmBuilder::profile
+
+use std::time::{Duration, Instant};
+
+use hashbrown::{Equivalent, HashMap};
+use hdrhistogram::Histogram;
+use streamvm_stream::StreamId;
+
+use crate::tasks::task::Task;
+
+/// Names that one thread counts separately; further ones are counted under [`OTHERS`]. Each name costs about 30 kB: two histograms
+/// of durations up to seconds.
+const NAMES: usize = 256;
+
+/// The name under which operations beyond [`NAMES`] are counted.
+pub(crate) const OTHERS: &str = "(other names)";
+
+/// Significant decimal digits of a duration in a histogram.
+const DIGITS: u8 = 2;
+
+/// When an instruction was submitted, and when its action began, if it did.
+#[derive(Copy, Clone)]
+pub(crate) struct Stamp {
+    pub(crate) submitted: Instant,
+    pub(crate) started: Option<Instant>,
+}
+
+/// How an instruction ended.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Fine,
+    Failed,
+    /// It inherited the failure of another instruction.
+    PassedOn,
+}
+
+/// What one thread has run.
+#[derive(Default)]
+pub(crate) struct Tallies {
+    by_op: HashMap<Op, Tally>,
+}
+
+/// The key of a tally.
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) struct Op {
+    pub(crate) stream: StreamId,
+    pub(crate) name: Box<str>,
+}
+
+#[derive(Hash)]
+struct OpRef<'a> {
+    stream: StreamId,
+    name: &'a str,
+}
+
+impl Equivalent<Op> for OpRef<'_> {
+    fn equivalent(&self, op: &Op) -> bool {
+        self.stream == op.stream && *self.name == *op.name
+    }
+}
+
+/// The counts of one operation on one stream.
+#[derive(Clone, Default)]
+pub(crate) struct Tally {
+    pub(crate) failed: u64,
+    pub(crate) skipped: u64,
+    pub(crate) queued: Span,
+    pub(crate) ran: Span,
+}
+
+impl Tallies {
+    /// Counts an instruction that has just ended and has a stamp.
+    pub(crate) fn add(&mut self, task: &Task, stamp: Stamp, ended: Ended) {
+        let stream = task.point.stream;
+        let mut op = OpRef { stream, name: task.name() };
+        if self.by_op.len() >= NAMES && !self.by_op.contains_key(&op) {
+            op.name = OTHERS;
+        }
+        let OpRef { name, .. } = op;
+        let tally = match self.by_op.get_mut(&op) {
+            Some(tally) => tally,
+            None => self.by_op.entry(Op { stream, name: name.into() }).or_default(),
+        };
+        match (stamp.started, ended) {
+            (None, Ended::Failed | Ended::PassedOn) => tally.skipped += 1,
+            (Some(started), ended) => {
+                tally.failed += u64::from(ended == Ended::Failed);
+                tally.queued.add(started.saturating_duration_since(stamp.submitted));
+                tally.ran.add(started.elapsed());
+            }
+            // Its action was removed before it started.
+            (None, Ended::Fine) => {}
+        }
+    }
+
+    /// All tallies.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Op, &Tally)> {
+        self.by_op.iter()
+    }
+}
+
+/// The durations of one kind.
+#[derive(Clone, Default)]
+pub(crate) struct Span {
+    pub(crate) total: Duration,
+    pub(crate) min: Duration,
+    pub(crate) max: Duration,
+    /// Durations in nanoseconds; grows with the longest.
+    histogram: Option<Histogram<u32>>,
+}
+
+impl Span {
+    fn add(&mut self, time: Duration) {
+        self.min = if self.count() == 0 { time } else { self.min.min(time) };
+        self.max = self.max.max(time);
+        self.total += time;
+        let histogram = match &mut self.histogram {
+            Some(histogram) => histogram,
+            none => match Histogram::new(DIGITS) {
+                Ok(histogram) => none.insert(histogram),
+                Err(error) => return log::error!("a duration is not counted: {error}"),
+            },
+        };
+        if let Err(error) = histogram.record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)) {
+            log::error!("a duration of {time:?} is not counted: {error}");
+        }
+    }
+
+    /// The number of durations.
+    pub(crate) fn count(&self) -> u64 {
+        self.histogram.as_ref().map_or(0, Histogram::len)
+    }
+
+    /// The duration that the fraction `part` of all durations does not exceed, to [`DIGITS`] digits.
+    pub(crate) fn quantile(&self, part: f64) -> Duration {
+        let nanos = self.histogram.as_ref().map_or(0, |histogram| histogram.value_at_quantile(part));
+        Duration::from_nanos(nanos).clamp(self.min, self.max)
+    }
+
+    /// Adds the durations of another thread.
+    pub(crate) fn merge(&mut self, other: &Span) {
+        if other.count() == 0 {
+            return;
+        }
+        self.min = if self.count() == 0 { other.min } else { self.min.min(other.min) };
+        self.max = self.max.max(other.max);
+        self.total += other.total;
+        match (&mut self.histogram, &other.histogram) {
+            (Some(histogram), Some(more)) => {
+                if let Err(error) = histogram.add(more) {
+                    log::error!("the durations of a thread are not counted: {error}");
+                }
+            }
+            (none, more) => none.clone_from(more),
+        }
+    }
+}
+
+impl Tally {
+    /// Adds the tally of another thread.
+    pub(crate) fn merge(&mut self, other: &Tally) {
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.queued.merge(&other.queued);
+        self.ran.merge(&other.ran);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    fn span(micros: impl IntoIterator<Item = u64>) -> Span {
+        let mut span = Span::default();
+        micros.into_iter().for_each(|micros| span.add(Duration::from_micros(micros)));
+        span
+    }
+
+    fn near(found: Duration, micros: u64) -> bool {
+        found.abs_diff(Duration::from_micros(micros)) * 50 <= Duration::from_micros(micros)
+    }
+
+    #[test]
+    fn quantiles_are_within_two_hundredths_and_extremes_and_totals_exact() {
+        let span = span((1..=1000).rev());
+        assert_eq!((span.count(), span.min, span.max), (1000, Duration::from_micros(1), Duration::from_millis(1)));
+        assert_eq!(span.total, Duration::from_micros(500_500));
+        assert!(near(span.quantile(0.5), 500) && near(span.quantile(0.99), 990), "{:?}", span.quantile(0.99));
+    }
+
+    #[test]
+    fn spans_of_several_threads_are_those_of_one() {
+        let (mut all, empty) = (Span::default(), Span::default());
+        for part in [&empty, &span(1..=400), &empty, &span(401..=1000)] {
+            all.merge(part);
+        }
+        let one = span(1..=1000);
+        assert_eq!((all.count(), all.min, all.max, all.total), (one.count(), one.min, one.max, one.total));
+        assert_eq!(all.quantile(0.5), one.quantile(0.5));
+        assert_eq!(Span::default().quantile(0.5), Duration::ZERO);
+    }
+
+    #[test]
+    fn names_without_end_are_counted_together() {
+        let (mut tallies, mut task) = (Tallies::default(), Task::empty());
+        let now = Instant::now();
+        for number in 0..NAMES + 7 {
+            task.cold_mut().name = Some(format!("file {number}").into());
+            tallies.add(&task, Stamp { submitted: now, started: Some(now) }, Ended::Fine);
+        }
+        task.cold_mut().name = Some("file 3".into());
+        tallies.add(&task, Stamp { submitted: now, started: None }, Ended::Failed);
+        let of = |name: &str| tallies.iter().find(|(op, _)| &*op.name == name).map(|(_, tally)| tally);
+        assert_eq!(of(OTHERS).map(|tally| tally.ran.count()), Some(7));
+        assert_eq!(of("file 3").map(|tally| (tally.ran.count(), tally.skipped)), Some((1, 1)));
+        assert_eq!(tallies.iter().count(), NAMES + 1);
+    }
+}

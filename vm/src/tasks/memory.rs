@@ -1,0 +1,276 @@
+//! Memory: regions of the devices, and the pools that allocate from them.
+//!
+//! The allocator of a [`Pool`] hands out offsets; this file turns them into addresses. A pool serves one place and memory kind for
+//! all streams. [`Heap`] owns the regions. It gives a region back to its device when the allocator reports that no pending
+//! instruction uses it, or when the engine and all its threads are gone.
+//!
+//! [`Pools`] is accessed under the submission lock only; [`Heap`] has a lock of its own.
+
+#![allow(unsafe_code, reason = "fills memory at addresses, and gives regions back")]
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use streamvm_ep::{Device, MemoryKind, Region};
+use streamvm_instructions::Place;
+use streamvm_stream::allocator::{Allocator, AllocatorConfig, AllocatorError, Block, BlockId, RegionId};
+use streamvm_stream::mutant::Planted;
+
+use crate::sync::{Mutex, unpoisoned};
+
+/// The index of a pool.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct PoolId(usize);
+
+impl PoolId {
+    /// The first pool.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn first() -> PoolId {
+        PoolId(0)
+    }
+}
+
+/// The start address of a piece of memory in a region.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Base(pub(crate) *mut u8);
+
+// SAFETY: an address alone gives no access; the code that makes an operand of it is responsible for ordering the accesses.
+unsafe impl Send for Base {}
+
+/// The memory behind one resource.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    base: Base,
+    bytes: usize,
+    pub(crate) block: Option<(PoolId, Block)>,
+}
+
+impl Memory {
+    /// No memory: for a variable, or a tensor of size zero.
+    pub(crate) fn none() -> Memory {
+        // Aligned for every dtype, and never dereferenced, because no byte of it is in bounds.
+        Memory { base: Base(std::ptr::without_provenance_mut(256)), bytes: 0, block: None }
+    }
+
+    /// Its size in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Its start address. The bytes are allocated and initialised, because devices zero their regions.
+    #[inline]
+    pub(crate) fn base(&self) -> Base {
+        self.base
+    }
+
+    /// Checks that a view of `bytes` bytes from the start is within the memory. Views are made within their storage, so a failure
+    /// is a bug.
+    ///
+    /// # Panics
+    /// If `bytes` exceeds the size of the memory.
+    #[inline]
+    pub(crate) fn check_reach(&self, bytes: usize) {
+        assert!(bytes <= self.bytes, "a view of {} bytes of memory reaches past them", self.bytes);
+    }
+
+    /// Copies `bytes`, at most as many as fit, into the memory from the caller's thread. Only before any instruction uses the
+    /// memory: the block was handed out with no pending accesses, so no other thread accesses it.
+    pub(crate) fn fill_from(&self, bytes: &[u8]) {
+        let count = bytes.len().min(self.bytes);
+        // SAFETY: both sides are at least `count` bytes long, and a fresh block overlaps no slice of the caller's.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.0, count) };
+    }
+
+    /// Its address range.
+    pub(crate) fn range(&self) -> Range<usize> {
+        let start = self.base.0.addr();
+        start..start + self.bytes
+    }
+
+    /// Memory at an address that a test owns.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn at(base: *mut u8, bytes: usize) -> Memory {
+        Memory { base: Base(base), bytes, block: None }
+    }
+
+    /// The same memory without its block, so that it can be filled outside the submission lock.
+    pub(crate) fn alias(&self) -> Memory {
+        Memory { base: self.base, bytes: self.bytes, block: None }
+    }
+}
+
+/// The memory of one place and one kind.
+pub(crate) struct Pool {
+    pub(crate) place: Place,
+    pub(crate) kind: MemoryKind,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) allocator: Allocator,
+    /// The start address of each region, by the region's index.
+    bases: Vec<Base>,
+    /// The device has refused fresh memory, and no region was given back since.
+    pub(crate) full: bool,
+}
+
+/// How many free blocks of the wanted size, each usable only after a wait for another stream, a pool holds before it takes one of
+/// them instead of asking for fresh memory: the number of a pipeline that works on two buffers and has two more in flight each way
+/// (docs/adr/0026).
+const SPARE: usize = 4;
+
+impl Pool {
+    /// Whether the device is asked for fresh memory before a block of `bytes` bytes is taken that needs a wait. Only for devices
+    /// that run beside the host and limit their memory themselves.
+    pub(crate) fn may_grow(&self, bytes: usize) -> bool {
+        // With fewer cached bytes there is no free block to wait for.
+        let some = bytes..bytes.saturating_mul(SPARE);
+        !self.full && !self.device.host_accessible() && some.contains(&self.allocator.stats().cached)
+    }
+}
+
+/// The memory kind of a pool: the host has only one kind, whatever kind a host tensor names.
+fn kind_at(place: Place, kind: MemoryKind) -> MemoryKind {
+    match place {
+        Place::Host => MemoryKind::Pageable,
+        Place::Device(_) => kind,
+    }
+}
+
+/// The pools of an engine. Accessed under the submission lock.
+#[derive(Default)]
+pub(crate) struct Pools {
+    pools: Vec<Pool>,
+    planted: Planted,
+}
+
+impl Pools {
+    /// Makes the pools added from now on break a rule on purpose, so that test suites can show that they detect it.
+    pub(crate) fn plant(&mut self, planted: Planted) {
+        self.planted = planted;
+    }
+
+    /// The pool for a place and kind, if it exists.
+    pub(crate) fn find(&self, place: Place, kind: MemoryKind) -> Option<PoolId> {
+        let kind = kind_at(place, kind);
+        self.pools.iter().position(|pool| pool.place == place && pool.kind == kind).map(PoolId)
+    }
+
+    /// Adds a pool on `device`.
+    ///
+    /// # Errors
+    /// Those of the allocator's configuration.
+    pub(crate) fn add(
+        &mut self,
+        place: Place,
+        kind: MemoryKind,
+        device: Arc<dyn Device>,
+    ) -> Result<PoolId, AllocatorError> {
+        let kind = kind_at(place, kind);
+        let config = AllocatorConfig { alignment: device.alignment(), ..AllocatorConfig::default() };
+        let mut allocator = Allocator::new(config)?;
+        allocator.plant(self.planted);
+        self.pools.push(Pool { place, kind, device, allocator, bases: Vec::new(), full: false });
+        Ok(PoolId(self.pools.len() - 1))
+    }
+
+    pub(crate) fn get(&mut self, id: PoolId) -> &mut Pool {
+        &mut self.pools[id.0]
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Pool> {
+        self.pools.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (PoolId, &mut Pool)> {
+        self.pools.iter_mut().enumerate().map(|(index, pool)| (PoolId(index), pool))
+    }
+
+    /// The memory of a block that was handed out.
+    pub(crate) fn memory(&self, id: PoolId, block: Block, bytes: usize) -> Memory {
+        let base = self.pools[id.0].bases[block.region.index()].0.wrapping_add(block.offset);
+        Memory { base: Base(base), bytes, block: Some((id, block)) }
+    }
+
+    /// Adds a region from the device of the pool; `heap` owns it from now on.
+    ///
+    /// # Errors
+    /// Those of the allocator; the region then goes back to its device.
+    pub(crate) fn add_region(&mut self, id: PoolId, region: Region, heap: &Heap) -> Result<(), AllocatorError> {
+        let pool = &mut self.pools[id.0];
+        let base = Base(region.base());
+        let number = match pool.allocator.add_region(region.bytes()) {
+            Ok(number) => number,
+            Err(error) => {
+                heap.give_back(&pool.device, region);
+                return Err(error);
+            }
+        };
+        if pool.bases.len() <= number.index() {
+            pool.bases.resize(number.index() + 1, base);
+        }
+        pool.bases[number.index()] = base;
+        heap.keep(id, number, pool.device.clone(), region);
+        Ok(())
+    }
+
+    /// Takes a block back. The allocator may reuse it once `accesses` have passed.
+    pub(crate) fn free(&mut self, id: PoolId, block: BlockId, accesses: streamvm_stream::allocator::AccessSet) {
+        if let Err(error) = self.pools[id.0].allocator.free(block, accesses) {
+            log::error!("a block was lost when it was freed: {error}");
+        }
+    }
+}
+
+/// The regions of all pools.
+#[derive(Default)]
+pub(crate) struct Heap {
+    regions: Mutex<HashMap<(PoolId, RegionId), Kept>>,
+}
+
+/// A region, and the device that it came from.
+pub(crate) struct Kept {
+    device: Arc<dyn Device>,
+    region: Region,
+}
+
+impl Kept {
+    /// Its address range.
+    pub(crate) fn range(&self) -> Range<usize> {
+        let start = self.region.base().addr();
+        start..start + self.region.bytes()
+    }
+}
+
+impl Heap {
+    fn keep(&self, pool: PoolId, number: RegionId, device: Arc<dyn Device>, region: Region) {
+        let before = unpoisoned(self.regions.lock()).insert((pool, number), Kept { device, region });
+        debug_assert!(before.is_none(), "a region's number is given anew only after it was taken out");
+    }
+
+    /// Takes out a region that the allocator has released: all its points have passed. The caller holds the lock under which the
+    /// allocator released it, because the region's number may be given to another region afterwards.
+    pub(crate) fn take(&self, pool: PoolId, number: RegionId) -> Option<Kept> {
+        unpoisoned(self.regions.lock()).remove(&(pool, number))
+    }
+
+    /// Gives a region back to its device, which is a driver call. Returns its size in bytes.
+    pub(crate) fn free(&self, kept: Kept) -> u64 {
+        let bytes = kept.region.bytes() as u64;
+        self.give_back(&kept.device, kept.region);
+        bytes
+    }
+
+    fn give_back(&self, device: &Arc<dyn Device>, region: Region) {
+        // SAFETY: the region came from this device, and no operand of it is used again. Either it was not used yet, or the
+        // allocator released it after all its points had passed, or the engine and all its threads are gone.
+        unsafe { device.free(region) };
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        let regions = std::mem::take(&mut *unpoisoned(self.regions.lock()));
+        for Kept { device, region } in regions.into_values() {
+            self.give_back(&device, region);
+        }
+    }
+}
