@@ -119,12 +119,31 @@ fn memory_goes_back_with_the_engine_though_tensors_remain() {
 }
 
 /// What an engine leaves behind that `run` builds and drops: whole bytes an engine, so what a process keeps once does not count.
+/// An engine that is dropped goes with the last of its threads, which end by themselves: memory is looked at once they have.
 fn left_behind(mut run: impl FnMut()) -> isize {
     let engines = 100;
     run();
+    wait_for_engines_threads();
     let before = growth(0);
     (0..engines).for_each(|_| run());
+    wait_for_engines_threads();
     growth(before) / engines
+}
+
+/// The threads of engines in this process, where the system lists them.
+fn engines_threads() -> usize {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return 0 };
+    let names = threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+    names.filter(|name| name.starts_with("streamvm-") || name.starts_with("cpu:")).count()
+}
+
+/// Waits until all threads of engines have ended.
+fn wait_for_engines_threads() {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while engines_threads() > 0 {
+        assert!(std::time::Instant::now() < end, "{} threads of engines are left", engines_threads());
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
 }
 
 #[test]
