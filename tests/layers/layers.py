@@ -5,8 +5,11 @@
 
 A folder directly under `src` is a layer; the files directly in `src` are the layer "root". A file may import its own layer and the layers
 below it. Code of tests (`#[cfg(test)]` modules, files `*_tests.rs`, files named tests.rs) may import anything of its crate.
-Imports are read from the source text: paths that begin with `crate::`, `super::` or `self::`, in `use` lines and in code. Exit code: 0 if
-all is well, 1 if an import runs up, a cycle of files is longer than the crate allows, or a file stands in no layer.
+Imports are read from the source text: paths that begin with `crate::`, `super::` or `self::`, in `use` lines and in code. Names that the
+crate's root exports stand for the modules that they come from; an item that the root itself defines is in the layer "root". Imports that
+the text does not show are refused: `use crate as`, `use crate::*`, and globs in the exports of the root.
+
+Exit code: 0 if all is well, 1 if an import runs up, a cycle of files is longer than the crate allows, or a file stands in no layer.
 """
 
 import pathlib
@@ -15,9 +18,10 @@ import sys
 import tomllib
 
 HERE = pathlib.Path(__file__).parent
-TEST = re.compile(r"#\[cfg\([^\]]*\btest\b[^\]]*\)\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*([;{])")
+TEST = re.compile(r"#\[cfg\((?:test|all\(test\b[^\]]*\))\)\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*([;{])")
 NOISE = re.compile(r"'(?:\\.|[^'\\\n])'|" r'//[^\n]*|/\*.*?\*/|b?r(#*)".*?"\1|"(?:\\.|[^"\\])*"', re.S)
-PATH = re.compile(r"(?<![\w:$])(crate|self|super(?:::super)*)((?:::\w+)*)(::\s*\{)?")
+PATH = re.compile(r"(?<![\w:])\$?(crate|self|super)((?:\s*::\s*(?:r#)?\w+)*)(\s*::\s*\{)?")
+HIDDEN = re.compile(r"\bcrate\s+as\b|\bcrate\s*::\s*\*")
 
 
 def without_noise(text):
@@ -47,8 +51,8 @@ def closing(text, at):
     return at
 
 
-def branches(text):
-    """The paths of a group: "a::b, c::{d, e}" has a::b, c::d and c::e."""
+def branches(text, with_alias=False):
+    """The paths of a group: "a::b, c::{d, e}" has a::b, c::d and c::e. With the name that each is used by behind it, if asked for."""
     depth, start, parts = 0, 0, []
     for at, char in enumerate(text + ","):
         depth += {"{": 1, "}": -1}.get(char, 0)
@@ -59,20 +63,35 @@ def branches(text):
         head, brace, rest = part.partition("{")
         names = [name for name in head.strip().removesuffix("::").split("::") if name]
         if brace:
-            yield from (names + more for more in branches(rest[: rest.rindex("}")]))
+            yield from (names + more for more in branches(rest[: rest.rindex("}")], with_alias))
         else:
-            yield [name.split()[0] for name in names]
+            yield [name.split()[0] for name in names] + ([names[-1].split()[-1]] if with_alias else [])
 
 
 def paths(code):
-    """Each path of the crate that a file names: how it begins, and the names behind that."""
+    """Each path of the crate that a file names, as names that begin with crate, self or super."""
     for found in PATH.finditer(code):
-        names = [name for name in found.group(2).split("::") if name]
+        names = [found.group(1)] + [name.strip().removeprefix("r#") for name in found.group(2).split("::") if name.strip()]
         if found.group(3):
             for more in branches(code[found.end() : closing(code, found.end()) - 1]):
-                yield found.group(1), names + more
+                yield names + more
         else:
-            yield found.group(1), names
+            yield names
+
+
+def resolved(module, names):
+    """A path from the root of the crate, as `module` names it."""
+    at = []
+    for place, name in enumerate(names):
+        if name == "crate":
+            at = []
+        elif name == "self":
+            at = list(module) if place == 0 else at
+        elif name == "super":
+            at = list(module[:-1]) if place == 0 else at[:-1]
+        else:
+            at.append(name)
+    return tuple(at)
 
 
 def modules(src):
@@ -95,37 +114,38 @@ def imports(src):
     shown = exports(known)
     arrows = {}
     for module, (code, _) in known.items():
-        for head, names in paths(code):
-            if head == "crate":
-                base = ()
-            elif head == "self":
-                base = module
-            else:
-                base = module[: len(module) - head.count("super")]
-            full = base + tuple(names)
-            # A name that the crate's root exports again stands for the module that it comes from.
-            full = shown.get(full[:1], ()) + full if len(full) > 0 and full[:1] not in known else full
-            target = next((full[:end] for end in range(len(full), 0, -1) if full[:end] in known), None)
+        for names in paths(code):
+            full = resolved(module, names)
+            if full and full[:1] not in known:
+                # A name that the crate's root exports again stands for the module that it comes from; the root has all others.
+                full = shown.get(full[0], ("lib",))
+            target = next((full[:end] for end in range(len(full), 0, -1) if full[:end] in known or full[:end] == ("lib",)), None)
             if target and target != module:
                 arrows.setdefault(module, set()).add(target)
     return known, arrows
 
 
 def exports(known):
-    """The names that the crate's root exports of its modules: where each comes from."""
+    """The names that the root of the crate has of its modules, and exported macros: where each comes from. A glob is told as the name *."""
     code = known[()][0] if () in known else ""
     found = {}
-    for used in re.finditer(r"\buse\s+(?!crate\b|self\b|super\b|std\b)([^;]+);", code):
-        for names in branches(used.group(1)):
-            module = next((tuple(names[:end]) for end in range(len(names), 0, -1) if tuple(names[:end]) in known), None)
+    for used in re.finditer(r"\buse\s+([^;]+);", code):
+        for names in branches(used.group(1), with_alias=True):
+            names, alias = names[:-1], names[-1]
+            full = resolved((), names)
+            module = next((full[:end] for end in range(len(full), 0, -1) if full[:end] in known), None)
             if module:
-                found[(names[-1],)] = module
+                found[alias] = module
+    # An exported macro stands at the root, wherever it is written.
+    for module, (code, _) in known.items():
+        for name in re.findall(r"#\[macro_export\]\s*macro_rules!\s*(\w+)", code):
+            found[name] = module
     return found
 
 
 def layer(src, module):
     """The folder of a module, or "root"."""
-    return module[0] if (src / module[0]).is_dir() else "root"
+    return module[0] if len(module) > 1 or (src / module[0]).is_dir() else "root"
 
 
 def cycles(arrows):
@@ -167,12 +187,19 @@ def check(src, layers, longest, upwards=None):
             return [f"{src / file} imports nothing of {', '.join(above)}: strike it off `upwards`"]
         arrows[module] -= reached
     height = {name: at for at, name in enumerate(layers)}
-    wrong = []
+    if not known:
+        return [f"{src} has no module: run this from the root of the repository"]
+    wrong = [f"{src} has no layer {name}, which layers.toml names" for name in layers if name != "root" and not (src / name).is_dir()]
+    for _, (code, file) in known.items():
+        if HIDDEN.search(code):
+            wrong.append(f"{file} imports the whole crate by another name or a glob, which hides what it needs: name it")
+    if "*" in exports(known):
+        wrong.append(f"{src}: the root exports a module by a glob, which hides where names come from: name them")
     for module in known:
         if module and layer(src, module) not in height:
             wrong.append(f"{known[module][1]} is in no layer of layers.toml")
     if wrong:
-        return wrong
+        return sorted(wrong)
     for module, others in sorted(arrows.items()):
         for other in sorted(others):
             if module and height[layer(src, other)] > height[layer(src, module)]:
@@ -191,16 +218,30 @@ def main(names):
         sys.exit(f"layers.py: no crate {', '.join(unknown)} in {HERE / 'layers.toml'}; it has {', '.join(crates)}")
     # A check that finds nothing in a crate with an arrow that runs up would be worth nothing.
     sample = HERE / "sample"
-    found = check(sample, ["low", "high"], 1)
+    found = check(sample, ["low", "high", "root"], 1)
     up = "which lies above it: move what it needs down, or hand it in"
     expected = [
-        f"{sample}/low/mod.rs imports high, {up}",
         f"{sample}/low/inner.rs imports high, {up}",
         f"{sample}/low/inner.rs imports high::upper, {up}",
-        f"{sample}: 2 files import each other, 1 may: high::upper, low::inner",
+        f"{sample}/low/inner.rs imports lib, {up}",
+        f"{sample}/low/mod.rs imports high, {up}",
+        f"{sample}/low/other.rs imports high, {up}",
+        f"{sample}/low/other.rs imports high::second, {up}",
+        f"{sample}/low/other.rs imports high::upper, {up}",
+        f"{sample}: 3 files import each other, 1 may: high::upper, low::inner, low::other",
+    ]
+    if sorted(found) != expected:
+        sys.exit("layers.py: in its sample it finds\n" + "\n".join(sorted(found)) + "\nand should find\n" + "\n".join(expected))
+    sample = HERE / "sample_apart"
+    found = check(sample, ["low", "gone"], 9, {"low/mod.rs": ["root"]})
+    expected = [
+        f"{sample} has no layer gone, which layers.toml names",
+        f"{sample}/apart/mod.rs is in no layer of layers.toml",
+        f"{sample}/low/mod.rs imports the whole crate by another name or a glob, which hides what it needs: name it",
+        f"{sample}: the root exports a module by a glob, which hides where names come from: name them",
     ]
     if found != expected:
-        sys.exit("layers.py: in its sample it finds\n" + "\n".join(found) + "\nand should find\n" + "\n".join(expected))
+        sys.exit("layers.py: in its second sample it finds\n" + "\n".join(found) + "\nand should find\n" + "\n".join(expected))
     wrong = []
     for name in names or crates:
         crate = crates[name]

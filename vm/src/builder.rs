@@ -300,8 +300,8 @@ impl VmBuilder {
         self
     }
 
-    /// Sets the most bytes that pending instructions may keep (new outputs, boxed captures) before a submitter blocks. One list may
-    /// exceed it. Default: 1 GiB; at least 1.
+    /// Sets the most bytes that pending instructions may keep (new outputs, boxed captures) before a submitter blocks. The list of a
+    /// submitter, and the lists of blocked submitters that are admitted together, may exceed it. Default: 1 GiB; at least 1.
     #[must_use]
     pub fn max_bytes(mut self, bytes: u64) -> VmBuilder {
         self.limits.bytes = bytes.max(1);

@@ -324,6 +324,22 @@ fn shuttle_the_last_instruction_may_be_a_caller_s() {
     });
 }
 
+/// A caller that has only a tensor opens a stream, whose context gets a thread, while the engine is shut down. The thread is woken for the
+/// end, whenever it was started; else the shutdown would wait for it for ever.
+#[test]
+fn shuttle_a_thread_that_starts_beside_the_end_sees_it() {
+    drawn(|| {
+        let vm = engine(|builder| builder.cpu_threads(2));
+        let x = vm.fill(CPU, DType::F32, &[1], 1.0).expect("a fill");
+        let opener = shuttle::thread::spawn(move || {
+            let _lane = crate::lane(1);
+            assert!(matches!(x.neg(), Ok(_) | Err(Error::Shutdown)));
+        });
+        vm.shutdown(Duration::MAX).expect("it ends");
+        opener.join().expect("it was taken or refused");
+    });
+}
+
 /// Proves that shuttle varies the schedule: two threads add to a number by a load and a store, which loses an update.
 #[test]
 #[should_panic(expected = "an update was lost")]

@@ -11,20 +11,6 @@ use crate::error::build_error::BuildError;
 use crate::error::failure::Failure;
 use crate::place::Place;
 
-/// A shape or an axis that does not fit, as an error of building: so `?` leads from the views of a tensor to [`Error`].
-impl From<ep::ShapeError> for Error {
-    fn from(error: ep::ShapeError) -> Error {
-        Error::Build(error.into())
-    }
-}
-
-/// Operands that do not fit an op, as an error of building.
-impl From<ep::OpError> for Error {
-    fn from(error: ep::OpError) -> Error {
-        Error::Build(error.into())
-    }
-}
-
 /// Why a list was refused, or why a wait ended without success.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -214,6 +200,20 @@ pub enum Error {
         /// The dtype that the caller asked for.
         asked: DType,
     },
+}
+
+/// A shape or an axis that does not fit, as an error of building: so `?` leads from the views of a tensor to [`Error`].
+impl From<ep::ShapeError> for Error {
+    fn from(error: ep::ShapeError) -> Error {
+        Error::Build(error.into())
+    }
+}
+
+/// Operands that do not fit an op, as an error of building.
+impl From<ep::OpError> for Error {
+    fn from(error: ep::OpError) -> Error {
+        Error::Build(error.into())
+    }
 }
 
 impl Error {

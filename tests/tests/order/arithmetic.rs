@@ -38,7 +38,7 @@ fn operators_take_numbers_on_either_side() -> Result<(), Error> {
     assert_eq!(((x.clone() + 1.0)? / 2.0)?.to_vec::<f32>()?, [1.0, -0.5, 2.5]);
     let whole = vm.fill(CPU, DType::I64, &[2], 7)?;
     assert_eq!((&whole / 2)?.to_vec::<i64>()?, [3, 3]);
-    assert_eq!((100i64 - whole)?.to_vec::<i64>()?, [93, 93]);
+    assert_eq!((100 - whole)?.to_vec::<i64>()?, [93, 93]);
     Ok(())
 }
 
@@ -47,9 +47,12 @@ fn operators_take_numbers_on_either_side() -> Result<(), Error> {
 fn a_number_that_does_not_fit_is_refused() {
     let vm = engine();
     let whole = vm.fill(CPU, DType::I32, &[2], 7).expect("a fill");
+    let submitted = || vm.stats().streams.iter().map(|stream| stream.instructions).sum::<u64>();
+    let before = submitted();
     let refused = (&whole * 0.5).expect_err("a half is no integer");
     let Error::Build(BuildError::Value { value, dtype, .. }) = &refused else { panic!("{refused}") };
     assert_eq!((value, dtype), (&Scalar::F64(0.5), &DType::I32));
+    assert_eq!(submitted(), before);
 }
 
 /// Builder calls, views and ops end in one error type, by `?` alone.

@@ -15,6 +15,11 @@ impl Contexts {
         unpoisoned(self.0.lock()).push(context);
     }
 
+    /// Removes a context whose thread could not be started.
+    pub(crate) fn remove(&self, context: &Arc<ContextHandle>) {
+        unpoisoned(self.0.lock()).retain(|other| !Arc::ptr_eq(other, context));
+    }
+
     /// All contexts, workers included.
     pub(crate) fn all(&self) -> Vec<Arc<ContextHandle>> {
         unpoisoned(self.0.lock()).clone()

@@ -22,6 +22,8 @@ pub(crate) fn serve(locked: Arc<LockedContext>, engine: Arc<Engine>) {
     let context = unpoisoned(locked.run_lock.lock()).take();
     engine.wake_all();
     drop(context);
+    // Streams that were opened and never used go before the engine, which may end here.
+    drop(locked);
 }
 
 /// What one round tells the next.

@@ -1,4 +1,4 @@
-//! The engine: owns threads, devices and memory, and starts, parks, wakes and ends the threads.
+//! The engine: owns threads and memory, and starts and ends the threads.
 //!
 //! Layer: uses all layers below; is used by the public API (`vm.rs`, `builder.rs`, `ticket.rs`, `functions`).
 //!

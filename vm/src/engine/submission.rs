@@ -345,7 +345,7 @@ impl Engine {
         }
         let refused = |reason: String| Error::NoStream { stream: key, reason };
         let later = policy.passing() == Passing::Later;
-        let at = self.runner_of(key, device);
+        let at = self.device_that_runs(key, device);
         let mut stream = at.create_stream_with(priority_of(key.stream_type))?;
         let mut actor = None;
         if let Some(observer) = &self.observer
@@ -378,7 +378,7 @@ impl Engine {
     }
 
     /// The device that creates a stream: `device`, which the stream's key names, or the host if threads of the host run the stream.
-    fn runner_of<'a>(&'a self, key: StreamKey, device: &'a Arc<dyn Device>) -> &'a Arc<dyn Device> {
+    fn device_that_runs<'a>(&'a self, key: StreamKey, device: &'a Arc<dyn Device>) -> &'a Arc<dyn Device> {
         let by_host = StreamClass::of(&key).run_by() == RunBy::Host;
         if by_host && key.device.kind != DeviceKind::Cpu { &self.host } else { device }
     }
@@ -399,7 +399,7 @@ impl Engine {
         policy: &'static dyn StreamPolicy,
     ) -> Result<(), Error> {
         let refused = |reason: String| Error::NoStream { stream: key, reason };
-        let at = self.runner_of(key, device);
+        let at = self.device_that_runs(key, device);
         let WorkerSet { workers, name, cores } = self.threads.pools.of(key);
         let (pool, queues) = Pool::new(&name, workers);
         // Before other threads can use the stream, because a pool without workers would never run what they submit.

@@ -143,14 +143,21 @@ impl Threads {
             };
             let thread = Builder::new().name(name.clone());
             let context = Arc::new(LockedContext::new(name));
+            // Before its thread starts: a thread that parks before `Environment::wake_all` finds it would miss the end of the engine.
+            engine.contexts.add(context.handle.clone());
             match &engine.simulated {
                 Some(simulated) => simulated.adopt(context.clone()),
                 None => {
-                    let (context, engine) = (context.clone(), engine.clone());
-                    state.handles.push(thread.spawn(move || context_thread::serve(context, engine))?);
+                    let (served, of_thread) = (context.clone(), engine.clone());
+                    match thread.spawn(move || context_thread::serve(served, of_thread)) {
+                        Ok(handle) => state.handles.push(handle),
+                        Err(error) => {
+                            engine.contexts.remove(&context.handle);
+                            return Err(error);
+                        }
+                    }
                 }
             }
-            engine.contexts.add(context.handle.clone());
             state.contexts.push(Known { device, wanted, streams: 1, context: context.clone() });
             drop(state);
             engine.backpressure.void_shares();

@@ -321,6 +321,9 @@ impl Backpressure {
                 queue.waiting.remove(place);
                 queue.spare.push(told);
                 self.blocked.store(queue.waiting.len(), Ordering::Relaxed);
+                if queue.waiting.is_empty() {
+                    self.armed.store(false, Ordering::SeqCst);
+                }
                 queue.tell_first();
                 return Err(error);
             }

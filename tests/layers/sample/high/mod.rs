@@ -1,5 +1,4 @@
 //! The layer above.
 
-mod upper;
-
-pub use upper::Upper;
+pub mod second;
+pub mod upper;

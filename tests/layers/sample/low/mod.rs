@@ -1,5 +1,7 @@
-//! A layer with two imports that run up, for layers.py to find.
+//! A layer with imports that run up.
 
 mod inner;
+mod other;
+mod seen_by_tests;
 
 use crate::high;

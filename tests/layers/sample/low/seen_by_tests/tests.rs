@@ -1,0 +1,1 @@
+use crate::high::upper::Upper;

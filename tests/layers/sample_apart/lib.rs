@@ -1,0 +1,4 @@
+pub use low::*;
+
+mod apart;
+mod low;

@@ -1,0 +1,3 @@
+use crate as c;
+use c::apart::Apart;
+use crate::nothing;
