@@ -119,15 +119,20 @@ fn memory_goes_back_with_the_engine_though_tensors_remain() {
 }
 
 /// What an engine leaves behind that `run` builds and drops: whole bytes an engine, so what a process keeps once does not count.
-/// An engine that is dropped goes with the last of its threads, which end by themselves: memory is looked at once they have.
+/// An engine that is dropped goes with the last of its threads, which end by themselves: memory is looked at once they have. The thread of the
+/// test before this one ends by itself, too, and what it kept for itself goes with it: less than nothing is measured again.
 fn left_behind(mut run: impl FnMut()) -> isize {
     let engines = 100;
-    run();
-    wait_for_engines_threads();
-    let before = growth(0);
-    (0..engines).for_each(|_| run());
-    wait_for_engines_threads();
-    growth(before) / engines
+    let mut measure = || {
+        run();
+        wait_for_engines_threads();
+        let before = growth(0);
+        (0..engines).for_each(|_| run());
+        wait_for_engines_threads();
+        growth(before) / engines
+    };
+    let first = measure();
+    if first < 0 { measure() } else { first }
 }
 
 /// The threads of engines in this process, where the system lists them.
