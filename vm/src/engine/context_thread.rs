@@ -16,6 +16,10 @@ use crate::sync::{MutexGuard, Ordering, engine_thread, unpoisoned};
 pub(crate) fn serve(locked: Arc<LockedContext>, engine: Arc<Engine>) {
     engine_thread::enter();
     locked.handle.parker.belongs_here();
+    debug_assert!(
+        engine.contexts.all().iter().any(|known| Arc::ptr_eq(known, &locked.handle)),
+        "a thread that is not listed is not woken for the end"
+    );
     *unpoisoned(locked.run_lock.lock()) = Some(Context::with_thread(locked.clone()));
     let mut next = Next { looks: true, waited: false };
     while round(&locked, &engine, &mut next) {}
