@@ -72,7 +72,7 @@ shuttle: ## small programs on whole engines under drawn schedules; a failure pri
 miri: export CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)_RUNNER = $(shell rustup which --toolchain nightly cargo-miri 2>/dev/null) runner
 miri: ## undefined behaviour in the files that use unsafe code (needs the nightly toolchain)
 	rustup component add --toolchain nightly miri rust-src
-	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm --lib -- slot inbox intake ring berth cells site view::
+	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm --lib -- queue:: dispatch::dependence_node tasks::location tasks::view
 	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm-ep --lib -- closure hoard fn_context operand scratch sim::memory
 
 fuzz: ## each reader of texts and files fed noise for SECONDS=60 (needs cargo-fuzz and the nightly toolchain)

@@ -21,7 +21,7 @@ pub struct Plan {
     pub list: InstructionList,
     /// Counts per stream, in order of first use.
     pub counts: Vec<SyncCounts>,
-    /// What the plan leaves out: a place in the script, and a sentence about it.
+    /// The parts of the script that the plan leaves out: each with its place and a sentence for the user.
     pub notes: Vec<(Span, String)>,
 }
 

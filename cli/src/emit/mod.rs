@@ -168,7 +168,7 @@ impl<'a> Emitter<'a> {
     /// Emits a statement that is not a block. The values of the returned tensors are on the host once the list has run.
     ///
     /// # Errors
-    /// What is wrong with the statement, at its place. Instructions before the wrong part may have been added.
+    /// A diagnostic at the place of the wrong part of the statement. Instructions before the wrong part may have been added.
     pub fn statement(&mut self, statement: &Statement) -> Result<Wanted, Diagnostic> {
         match &statement.kind {
             // Devices were resolved before; the caller, which walks the script, handles text and blocks.

@@ -26,7 +26,7 @@ pub(crate) struct Races {
     pub(crate) found: Vec<Diagnostic>,
     /// Number of instructions that ran.
     pub(crate) instructions: u64,
-    /// What the run left out: a place in the script, and a sentence about it.
+    /// The parts of the script that the run left out: each with its place and a sentence for the user.
     pub(crate) notes: Vec<(Span, String)>,
 }
 

@@ -43,7 +43,7 @@ impl EngineAddress {
 /// A reference to one engine, held by tensors, variables, events and futures: its address, and a number that no other engine of the
 /// process has. By the number, an address can serve a new engine while references to an older one still exist.
 ///
-/// What an engine holds is freed when it ends. Later submissions are refused with [`Error::Shutdown`]; the state of a resource can
+/// An engine frees everything that it holds when it ends. Later submissions are refused with [`Error::Shutdown`]; the state of a resource can
 /// still be asked for. A *bound* resource reserves the address for its engine: the address serves no other engine before the
 /// resource has called [`Engine::release`]. Any other holder of a reference may compare it ([`EngineRef::is`]) and call
 /// [`Engine::is_forked`], and nothing else.

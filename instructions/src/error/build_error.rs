@@ -69,7 +69,7 @@ pub enum BuildError {
         first: usize,
         /// The position of the other operand.
         second: usize,
-        /// What to do.
+        /// The advice that ends the message.
         help: &'static str,
     },
     /// A written view broadcasts: several of its indices are the same element.

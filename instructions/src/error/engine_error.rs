@@ -118,7 +118,7 @@ pub enum Error {
     WaitsForLater {
         /// The line of the list.
         line: usize,
-        /// What it waits for.
+        /// The event or the instruction that the wait names.
         target: String,
     },
     /// The instructions of a list that is planned are on more streams than an engine may have.

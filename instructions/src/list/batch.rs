@@ -1,4 +1,4 @@
-//! What an engine takes: a list, or one instruction that borrows its operands.
+//! Batches, the units of submission: a list, or one instruction that borrows its operands.
 
 use std::borrow::{Borrow, Cow};
 use std::iter::FusedIterator;

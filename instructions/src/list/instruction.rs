@@ -15,7 +15,7 @@ use crate::tensor::uses::Declared;
 pub struct Instruction {
     /// The stream.
     pub stream: StreamKey,
-    /// What the instruction does.
+    /// The operation of the instruction.
     pub kind: Kind,
     /// The caller's source location.
     pub site: &'static Location<'static>,

@@ -1,19 +1,12 @@
 //! Operators over tensors and numbers, owned and borrowed; errors and futures as `?` and `.await` find them.
 
-use std::future::{Future, IntoFuture};
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::future::IntoFuture;
 
-use streamvm::{BuildError, DType, DeviceId, Error, InstructionsBuilder, Scalar, Tensor, Vm};
-
-const CPU: DeviceId = DeviceId::cpu(0);
+use streamvm::{BuildError, DType, Error, InstructionsBuilder, Scalar, Tensor, Vm};
+use streamvm_tests::{CPU, block_on, on_device};
 
 fn engine() -> Vm {
     Vm::builder().build().expect("an engine")
-}
-
-fn on_device(vm: &Vm, values: &[f32]) -> Tensor {
-    vm.tensor(values, &[values.len()]).expect("a tensor").to(CPU).expect("a copy")
 }
 
 #[test]
@@ -71,29 +64,17 @@ fn every_refusal_becomes_the_error_of_the_engine() {
     }
 }
 
-/// Polls a future until it is ready, on this thread.
-fn block_on<T>(future: impl IntoFuture<Output = T>) -> T {
-    let mut future = pin!(future.into_future());
-    let mut context = Context::from_waker(Waker::noop());
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::yield_now(),
-        }
-    }
-}
-
 #[test]
 fn tensors_and_tickets_are_awaited() -> Result<(), Error> {
     let vm = engine();
     let x = on_device(&vm, &[1.0, 2.0]);
     let y = (&x + &x)?;
-    assert_eq!(block_on(&y), Ok(()));
-    assert_eq!(block_on(y), Ok(()));
+    assert_eq!(block_on((&y).into_future()), Ok(()));
+    assert_eq!(block_on(y.into_future()), Ok(()));
     let ticket = vm.call_fn("fails", CPU, [], |_| Err("on purpose".into()))?;
-    assert!(matches!(block_on(&ticket), Err(Error::Failed(_))));
-    assert!(matches!(block_on(ticket), Err(Error::Failed(_))), "each time it is asked");
+    assert!(matches!(block_on((&ticket).into_future()), Err(Error::Failed(_))));
+    assert!(matches!(block_on(ticket.into_future()), Err(Error::Failed(_))), "each time it is asked");
     let unknown = InstructionsBuilder::new().fill(CPU, DType::F32, &[1], 0.0)?;
-    assert_eq!(block_on(&unknown), Err(Error::NotSubmitted));
+    assert_eq!(block_on((&unknown).into_future()), Err(Error::NotSubmitted));
     Ok(())
 }
