@@ -14,7 +14,7 @@ ONLY ?=
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help diff lists bench-engine bench-curves bench-peers bench-instr shuttle run test lint bench doc ci ptx loom miri deny faults fuzz gpu gpu-build sim soak mutants tsan asan
+.PHONY: help diff lists bench-engine bench-curves bench-peers bench-instr shuttle run test lint bench doc ci ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -70,8 +70,11 @@ shuttle: ## small programs on whole engines under drawn schedules; a failure pri
 
 # Miri has a runner of its own, beside which cargo takes no other by `cfg`: that of the exact target goes before both (`.cargo/config.toml`).
 miri: export CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)_RUNNER = $(shell rustup which --toolchain nightly cargo-miri 2>/dev/null) runner
-miri: ## undefined behaviour in the files that use unsafe code (needs the nightly toolchain)
+# A target of its own: make looks for the runner above before it begins the recipe of `miri`.
+miri-toolchain:
 	rustup component add --toolchain nightly miri rust-src
+
+miri: miri-toolchain ## undefined behaviour in the files that use unsafe code (needs the nightly toolchain)
 	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm --lib -- queue:: dispatch::dependence_node tasks::location tasks::view
 	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm-ep --lib -- closure hoard fn_context operand scratch sim::memory
 
