@@ -52,7 +52,7 @@ pub use lane::{LaneGuard, current_lane, lane};
 pub use list::batch::{Batch, Issued, Lines, Single, UseOf};
 pub use list::instruction::{Instruction, Line};
 pub use list::instruction_list::InstructionList;
-pub use list::kind::{Ahead, Body, Kind, Manner, Role, WaitFor};
+pub use list::kind::{Ahead, Body, Kind, LaunchOptions, Role, WaitFor};
 pub use list::stage::{STAGING_PIECE, Staged};
 pub use place::{ParsePlaceError, Place};
 pub use plan::planned_list::{PlanOptions, PlannedList, SyncCounts};

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 use streamvm_ep::{DType, DeviceId, MemoryKind, Op, Priority, Scalar, Shape};
 use streamvm_instructions::{
-    Ahead, Generator, InstructionList, InstructionsBuilder, Kind, Manner, ParseListError, Place, PlanOptions, Tensor,
-    Var, plan,
+    Ahead, Generator, InstructionList, InstructionsBuilder, Kind, LaunchOptions, ParseListError, Place, PlanOptions,
+    Tensor, Var, plan,
 };
 
 const DEVICES: [DeviceId; 4] = [DeviceId::cpu(0), DeviceId::cpu(1), DeviceId::cuda(0), DeviceId::sim(7)];
@@ -83,7 +83,7 @@ fn build(calls: &[Call]) -> InstructionList {
         builder.set_pinned(call.what == 3);
         let priority = [Priority::Low, Priority::Normal, Priority::High][call.lane as usize];
         let ahead = [Ahead::No, Ahead::Direct, Ahead::First, Ahead::No][call.device];
-        builder.set_manner(Manner { priority, clean_up: call.host, ahead });
+        builder.set_launch_options(LaunchOptions { priority, clean_up: call.host, ahead });
         if tensors.is_empty() || call.what == 0 {
             let memory = MemoryKind::ALL[(call.lane as usize + call.dims.len()) % MemoryKind::ALL.len()];
             tensors.push(Tensor::unbound(place, memory, dtype, Shape::new(&call.dims).expect("small")));
@@ -157,7 +157,7 @@ fn a_built_list_reads_back_as_itself() {
         for (mine, theirs) in list.instructions().iter().zip(again.instructions()) {
             prop_assert_eq!(mine.stream, theirs.stream);
             prop_assert_eq!(mine.kind.name(), theirs.kind.name());
-            prop_assert_eq!(mine.manner, theirs.manner);
+            prop_assert_eq!(mine.launch, theirs.launch);
             let (mine, theirs) = (list.uses(mine), again.uses(theirs));
             prop_assert_eq!(mine.len(), theirs.len());
             for (mine, theirs) in mine.iter().zip(theirs) {
@@ -348,22 +348,23 @@ fn how_a_function_is_run_is_kept() {
     for (name, priority) in [("", Priority::Normal), (" low", Priority::Low), (" high", Priority::High)] {
         for (clean_up, cleans) in [(false, ""), (true, " cleanup")] {
             for (ahead, goes) in [(Ahead::No, ""), (Ahead::Direct, " direct"), (Ahead::First, " first")] {
-                let manner = Manner { priority, clean_up, ahead };
+                let launch = LaunchOptions { priority, clean_up, ahead };
                 let (mut builder, variable) = (InstructionsBuilder::new(), Var::new());
                 builder.set_workers(true);
-                builder.set_manner(manner);
+                builder.set_launch_options(launch);
                 let cpu = DeviceId::cpu(0);
                 builder.push("first", cpu, [variable.write()], || Ok(()));
-                builder.set_manner(Manner::default());
+                builder.set_launch_options(LaunchOptions::default());
                 builder.push("next", cpu, [variable.read()], || Ok(()));
                 let text = builder.finish().to_string();
                 assert!(text.contains(&format!("\"first\"{name}{cleans}{goes} write v0")), "{text}");
                 let list: InstructionList = text.parse().expect("it was printed");
-                let manners: Vec<Manner> = list.instructions().iter().map(|instruction| instruction.manner).collect();
-                assert_eq!((&manners, list.to_string()), (&vec![manner, Manner::default()], text));
+                let options: Vec<LaunchOptions> =
+                    list.instructions().iter().map(|instruction| instruction.launch).collect();
+                assert_eq!((&options, list.to_string()), (&vec![launch, LaunchOptions::default()], text));
                 let planned = plan(list, &PlanOptions::default()).expect("it is planned").list;
                 let functions = planned.instructions().iter().filter(|line| matches!(line.kind, Kind::Function { .. }));
-                assert!(functions.map(|line| line.manner).eq(manners), "{planned}");
+                assert!(functions.map(|line| line.launch).eq(options), "{planned}");
             }
         }
     }

@@ -10,8 +10,8 @@ use streamvm_ep::cuda::CudaAbsent;
 use streamvm_ep::races::Finding;
 use streamvm_ep::{DType, DeviceId, DeviceInfo, Element, FnContext, FnError, InlineFn, MemoryKind, Scalar, Shape};
 use streamvm_instructions::{
-    BuildError, Deadline, Error, Generator, InstructionList, InstructionsBuilder, Issued, Manner, Place, Role, Single,
-    SyncCounts, Tensor, Use, Var, current_lane, deadline,
+    BuildError, Deadline, Error, Generator, InstructionList, InstructionsBuilder, Issued, LaunchOptions, Place, Role,
+    Single, SyncCounts, Tensor, Use, Var, current_lane, deadline,
 };
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -260,8 +260,8 @@ impl Vm {
     where
         F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
     {
-        let (role, manner, site) = (Role::Function, Manner::default(), Location::caller());
-        let issued = Issued { stream: StreamKey::new(device, StreamType::Compute, current_lane()), role, manner, site };
+        let (role, launch, site) = (Role::Function, LaunchOptions::default(), Location::caller());
+        let issued = Issued { stream: StreamKey::new(device, StreamType::Compute, current_lane()), role, launch, site };
         let mut ticket = Ticket::new(&self.engine);
         Single::submit_function(issued, name, uses, || InlineFn::new(f), |one| self.submit_one(one, &mut ticket))?;
         Ok(ticket)

@@ -134,7 +134,7 @@ impl InstructionsBuilder {
         let compute = if on_device { StreamType::Compute } else { self.compute };
         let stream = StreamKey::new(device, compute, self.lane);
         let make = || Kind::Function { role, name: name.into(), body: body() };
-        let has_more = self.list.push_made(stream, make, uses, site, self.manner);
+        let has_more = self.list.push_made(stream, make, uses, site, self.launch);
         if has_more { self.check_last_function() } else { Ok(()) }
     }
 

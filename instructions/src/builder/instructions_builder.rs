@@ -12,7 +12,7 @@ use crate::error::build_error::BuildError;
 use crate::lane::current_lane;
 use crate::list::check::{check_alike, check_copy, check_fill, check_in_place, check_op, check_op_into, check_output};
 use crate::list::instruction_list::InstructionList;
-use crate::list::kind::{Kind, Manner};
+use crate::list::kind::{Kind, LaunchOptions};
 use crate::place::{HOST_DEVICE, Place};
 use crate::tensor::handle::Tensor;
 use crate::tensor::reach::{Home, check_copy_ends, check_not_upload};
@@ -31,14 +31,14 @@ pub struct InstructionsBuilder {
     pub(super) list: InstructionList,
     pub(super) lane: u32,
     pub(super) compute: StreamType,
-    pub(super) manner: Manner,
+    pub(super) launch: LaunchOptions,
 }
 
 impl InstructionsBuilder {
     /// A builder of an empty list, on the lane that the thread's [`lane`](crate::lane) guard sets.
     pub fn new() -> InstructionsBuilder {
-        let (list, compute, manner) = (InstructionList::new(), StreamType::Compute, Manner::default());
-        InstructionsBuilder { list, lane: current_lane(), compute, manner }
+        let (list, compute, launch) = (InstructionList::new(), StreamType::Compute, LaunchOptions::default());
+        InstructionsBuilder { list, lane: current_lane(), compute, launch }
     }
 
     /// Runs `op` over `inputs` on their device and returns its output, a tensor with its own storage. If the inputs belong to an
@@ -122,12 +122,12 @@ impl InstructionsBuilder {
     /// Sets the priority of later functions: among the functions that are ready on workers, those of higher priority run first.
     /// Ordered streams run in order, whatever the priority.
     pub fn set_priority(&mut self, priority: Priority) {
-        self.manner.priority = priority;
+        self.launch.priority = priority;
     }
 
     /// Sets the launch options of later functions.
-    pub fn set_manner(&mut self, manner: Manner) {
-        self.manner = manner;
+    pub fn set_launch_options(&mut self, launch: LaunchOptions) {
+        self.launch = launch;
     }
 
     /// The stream of an instruction that computes on `device`.

@@ -13,7 +13,7 @@ use crate::error::build_error::BuildError;
 use crate::list::check::check_function;
 use crate::list::instruction::{Instruction, Line};
 use crate::list::instruction_list::InstructionList;
-use crate::list::kind::{BLANK, Kind, Manner, Role};
+use crate::list::kind::{BLANK, Kind, LaunchOptions, Role};
 use crate::tensor::handle::{Tensor, TensorInner};
 use crate::tensor::resource::Resource;
 use crate::tensor::uses::{Declared, HeldUse, Use};
@@ -124,7 +124,7 @@ pub struct Issued {
     /// The role of the function.
     pub role: Role,
     /// Its launch options.
-    pub manner: Manner,
+    pub launch: LaunchOptions,
     /// The caller's source location.
     pub site: &'static Location<'static>,
 }
@@ -163,13 +163,13 @@ impl<'a> Single<'a> {
         code: impl FnOnce() -> InlineFn,
         submit: impl FnOnce(&mut Single<'a>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Issued { stream, role, manner, site } = issued;
+        let Issued { stream, role, launch, site } = issued;
         let mut single = Single { instruction: Instruction::new(stream, BLANK, site), uses: SmallVec::new() };
         single.uses.extend(uses);
         single.instruction.set_uses(0..single.uses.len() as u32, single.uses.iter().any(Use::has_more));
         // Built last, for the reason that `InstructionList::push_made` gives.
         single.instruction.make(|| Kind::Function { role, name: name.into(), body: Some(code()) });
-        single.instruction.manner = manner;
+        single.instruction.launch = launch;
         if single.instruction.has_more() {
             single.check()?;
         }

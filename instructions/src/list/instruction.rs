@@ -7,7 +7,7 @@ use std::panic::Location;
 use streamvm_ep::{DeviceId, InlineFn};
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::list::kind::{BLANK, Body, Kind, Manner};
+use crate::list::kind::{BLANK, Body, Kind, LaunchOptions};
 use crate::tensor::uses::Declared;
 
 /// One unit of work on one stream.
@@ -20,7 +20,7 @@ pub struct Instruction {
     /// The caller's source location.
     pub site: &'static Location<'static>,
     /// The launch options.
-    pub manner: Manner,
+    pub launch: LaunchOptions,
     pub(crate) uses: Range<u32>,
     has_more: bool,
 }
@@ -29,7 +29,7 @@ impl Instruction {
     /// An instruction without uses.
     #[inline(always)]
     pub(crate) fn new(stream: StreamKey, kind: Kind, site: &'static Location<'static>) -> Instruction {
-        Instruction { stream, kind, site, manner: Manner::default(), uses: 0..0, has_more: false }
+        Instruction { stream, kind, site, launch: LaunchOptions::default(), uses: 0..0, has_more: false }
     }
 
     pub(super) fn blank() -> Instruction {

@@ -15,7 +15,7 @@ use crate::error::build_error::BuildError;
 use crate::list::buffers::{Buffers, KEPT, SPARE};
 use crate::list::check::check;
 use crate::list::instruction::{Instruction, Line};
-use crate::list::kind::{Body, Kind, Manner, WaitFor};
+use crate::list::kind::{Body, Kind, LaunchOptions, WaitFor};
 use crate::tensor::uses::{Declared, HeldUse, Use, Uses};
 
 /// Instructions in program order.
@@ -123,10 +123,10 @@ impl InstructionList {
     }
 
     /// Sets the launch options of the last instruction.
-    pub(crate) fn set_manner(&mut self, manner: Manner) {
+    pub(crate) fn set_launch_options(&mut self, launch: LaunchOptions) {
         let (buffers, _) = self.parts();
         if let Some(last) = buffers.places[..buffers.len].last_mut() {
-            last.manner = manner;
+            last.launch = launch;
         }
     }
 
@@ -179,7 +179,7 @@ impl InstructionList {
         if matches!(kind, Kind::Copy) && stream.device.kind != DeviceKind::Cpu {
             self.parts().0.copies_by_devices = true;
         }
-        self.push_made(stream, || kind, uses, site, Manner::default());
+        self.push_made(stream, || kind, uses, site, LaunchOptions::default());
     }
 
     /// [`InstructionList::push_unchecked`] of the kind that `make` returns, with these launch options. Returns whether the
@@ -196,7 +196,7 @@ impl InstructionList {
         make: impl FnOnce() -> Kind,
         uses: impl IntoIterator<Item = Use<'u>>,
         site: &'static Location<'static>,
-        manner: Manner,
+        launch: LaunchOptions,
     ) -> bool {
         let (buffers, all) = self.parts();
         let first = buffers.cut(all);
@@ -212,7 +212,7 @@ impl InstructionList {
         place.set_uses(first..end, has_more);
         place.stream = stream;
         place.site = site;
-        place.manner = manner;
+        place.launch = launch;
         buffers.len += 1;
         buffers.end_of_uses = end;
         has_more

@@ -27,7 +27,7 @@ pub enum Role {
 
 /// The launch options of a function, besides its uses.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub struct Manner {
+pub struct LaunchOptions {
     /// Which of the functions that are ready on an unordered stream runs first.
     pub priority: Priority,
     /// Whether the function also runs when a resource that it reads has failed.

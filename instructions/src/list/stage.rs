@@ -164,7 +164,7 @@ impl Staged {
             *source = self.list.instructions()[*earlier].stream;
         }
         self.list.push_unchecked(stream, kind, uses.iter().map(Declared::seen), site);
-        self.list.set_manner(instruction.manner);
+        self.list.set_launch_options(instruction.launch);
         self.lines.push(line);
     }
 }

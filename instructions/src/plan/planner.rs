@@ -147,7 +147,7 @@ impl Planner {
             let (instructions, uses) = list.parts_mut();
             let instruction = &mut instructions[line];
             let uses = instruction.uses_of(uses);
-            let (stream, site, manner) = (instruction.stream, instruction.site, instruction.manner);
+            let (stream, site, launch) = (instruction.stream, instruction.site, instruction.launch);
             let mut kind = std::mem::replace(&mut instruction.kind, Kind::GlobalSync);
             if let Kind::Wait { target: WaitFor::Line(line), .. } = &mut kind {
                 *line = new_lines[*line];
@@ -175,7 +175,7 @@ impl Planner {
             new_lines.push(out.len());
             let records_itself = matches!(kind, Kind::Record(_));
             out.push_unchecked(stream, kind, uses.iter().map(HeldUse::seen), site);
-            out.set_manner(manner);
+            out.set_launch_options(launch);
             for point in records.remove(&line).unwrap_or_default() {
                 self.counts[point.stream.index()].records += 1;
                 if !records_itself {

@@ -16,7 +16,7 @@ use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
 use crate::list::check::check;
 use crate::list::instruction_list::InstructionList;
-use crate::list::kind::{Kind, Manner, Role};
+use crate::list::kind::{Kind, LaunchOptions, Role};
 use crate::place::Place;
 use crate::tensor::uses::OwnUse;
 use crate::text::parser::Parser;
@@ -79,7 +79,7 @@ impl Parser {
         let stream: StreamKey = words.parse("a stream such as compute@cpu:0:0")?;
         let home = Place::Device(stream.device);
         let mut uses = Vec::new();
-        let mut manner = Manner::default();
+        let mut launch = LaunchOptions::default();
         let kind = match word {
             "call" => {
                 let op: Op = words.parse("the name of an op")?;
@@ -121,7 +121,7 @@ impl Parser {
                     _ => Role::Access,
                 };
                 let name = words.quoted()?.into();
-                manner = words.manner();
+                launch = words.launch();
                 match role {
                     Role::Function | Role::Cuda | Role::Push => {
                         while !words.peek().is_empty() {
@@ -162,7 +162,7 @@ impl Parser {
             return Err(words.error("an instruction that fits its operands", &self.told(&error, &uses)));
         }
         self.list.push_unchecked(stream, kind, uses.iter().map(OwnUse::seen), self.site);
-        self.list.set_manner(manner);
+        self.list.set_launch_options(launch);
         Ok(())
     }
 }

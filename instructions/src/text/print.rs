@@ -26,7 +26,7 @@ use streamvm_ep::{Access, Extra, Layout, MemoryKind, Params, Priority};
 use crate::engine::event::Event;
 use crate::list::instruction::Instruction;
 use crate::list::instruction_list::InstructionList;
-use crate::list::kind::{Ahead, Kind, Manner, WaitFor};
+use crate::list::kind::{Ahead, Kind, LaunchOptions, WaitFor};
 use crate::place::Place;
 use crate::tensor::handle::Tensor;
 use crate::tensor::resource::Resource;
@@ -49,15 +49,15 @@ impl fmt::Display for InstructionList {
 }
 
 /// Writes the launch options that are not the default.
-fn describe_manner(manner: Manner, text: &mut String) {
-    let priority = match manner.priority {
+fn describe_launch(launch: LaunchOptions, text: &mut String) {
+    let priority = match launch.priority {
         Priority::Low => " low",
         Priority::Normal => "",
         Priority::High => " high",
     };
     text.push_str(priority);
-    text.push_str(if manner.clean_up { " cleanup" } else { "" });
-    text.push_str(match manner.ahead {
+    text.push_str(if launch.clean_up { " cleanup" } else { "" });
+    text.push_str(match launch.ahead {
         Ahead::No => "",
         Ahead::Direct => " direct",
         Ahead::First => " first",
@@ -91,7 +91,7 @@ fn describe(instruction: &Instruction, uses: &[HeldUse], names: &mut Names) -> (
         }
         Kind::Function { name, .. } => {
             let _ = write!(text, "{name:?}");
-            describe_manner(instruction.manner, &mut text);
+            describe_launch(instruction.launch, &mut text);
             for u in uses {
                 let _ = write!(text, " {} {}", access_word(u.access()), names.of(u.seen(), home));
             }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use streamvm_ep::{DType, Extra, Params, Priority, Shape};
 
-use crate::list::kind::{Ahead, Manner};
+use crate::list::kind::{Ahead, LaunchOptions};
 
 /// Why a text is not an instruction list.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
@@ -68,7 +68,7 @@ impl<'a> Words<'a> {
     }
 
     /// Parses the launch options of a function.
-    pub(super) fn manner(&mut self) -> Manner {
+    pub(super) fn launch(&mut self) -> LaunchOptions {
         let priority = match self.take("high") {
             true => Priority::High,
             false if self.take("low") => Priority::Low,
@@ -80,7 +80,7 @@ impl<'a> Words<'a> {
             false if self.take("first") => Ahead::First,
             false => Ahead::No,
         };
-        Manner { priority, clean_up, ahead }
+        LaunchOptions { priority, clean_up, ahead }
     }
 
     pub(super) fn end(&mut self) -> Result<(), ParseListError> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use streamvm::instructions::Manner;
+use streamvm::instructions::LaunchOptions;
 use streamvm::{BuildError, DType, DeviceId, InstructionsBuilder, Place, StreamKey, StreamType, Tensor, Vm};
 
 /// The elements of every tensor of a scene.
@@ -210,7 +210,7 @@ impl Scene {
             }
             Kind::Push | Kind::CleanUp => {
                 b.set_workers(true);
-                b.set_manner(Manner { clean_up: kind == Kind::CleanUp, ..Manner::default() });
+                b.set_launch_options(LaunchOptions { clean_up: kind == Kind::CleanUp, ..LaunchOptions::default() });
                 b.push("subject", device, [self.subject.update()], move || {
                     drop(held);
                     Ok(())

@@ -20,8 +20,8 @@
 mod config;
 mod faulty;
 mod judge;
+mod launch;
 mod machine;
-mod manner;
 mod run;
 mod script;
 mod seen;

@@ -10,7 +10,7 @@ use streamvm::{
     StreamKey, StreamType, Tensor, Ticket, Use, Var, Vm, bf16, f16,
 };
 
-use super::manner::Manner;
+use super::launch::LaunchOptions;
 use super::seen::{Contents, Seen};
 use super::step::{Action, Step, action};
 use super::{Lists, Machine};
@@ -419,11 +419,11 @@ impl<'vm> Run<'vm> {
         uses.extend(read.as_ref().map(Tensor::read));
         uses.extend(written.as_ref().map(Tensor::write));
         let (name, note, fails) = (format!("push {}", self.step), self.note(first, writes), c >> 5 == 0b111);
-        let manner = Manner::of(bytes, self.machine);
+        let launch = LaunchOptions::of(bytes, self.machine);
         if let Some(lists) = &self.lists {
-            lists.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{name} {manner}\n"));
+            lists.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{name} {launch}\n"));
         }
-        let ticket = manner.pusher(self.vm).push(name, uses, move || {
+        let ticket = launch.pusher(self.vm).push(name, uses, move || {
             note();
             if fails { Err("a pushed function's failure".into()) } else { Ok(()) }
         })?;

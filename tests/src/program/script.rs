@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_run_lists_on_workers_and_push_in_every_manner() {
+    fn scripts_run_lists_on_workers_and_push_with_all_launch_options() {
         let lists = Lists::default();
         for seed in 0..300 {
             let vm = Vm::builder().mode(Mode::Inline).cpu_devices(4).build().expect("an engine");

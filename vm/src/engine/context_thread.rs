@@ -21,7 +21,7 @@ pub(crate) fn serve(locked: Arc<LockedContext>, engine: Arc<Engine>) {
         "a thread that is not listed is not woken for the end"
     );
     *unpoisoned(locked.run_lock.lock()) = Some(Context::with_thread(locked.clone()));
-    let mut next = Next { looks: true, waited: false };
+    let mut next = Next { checks_inbox: true, waited: false };
     while round(&locked, &engine, &mut next) {}
     let context = unpoisoned(locked.run_lock.lock()).take();
     engine.wake_all();
@@ -32,8 +32,8 @@ pub(crate) fn serve(locked: Arc<LockedContext>, engine: Arc<Engine>) {
 
 /// What one round tells the next.
 struct Next {
-    /// The next round looks into the inbox.
-    looks: bool,
+    /// The next round checks the inbox.
+    checks_inbox: bool,
     /// The last task that ran was a function, and a caller was waiting. That caller probably submits the next function and
     /// waits again, so the thread polls its inbox at once, without first reading that a caller waits: one cache line less
     /// (`docs/adr/0039`). For other tasks the thread does not, because the waiting caller can run those itself.
@@ -42,11 +42,11 @@ struct Next {
 
 /// Runs tasks, or, when none is ready, spins for new ones and then parks. Returns false when the engine is over.
 fn round(locked: &LockedContext, engine: &Engine, next: &mut Next) -> bool {
-    let mut driver = acquire_run_lock(locked);
-    let Some(context) = driver.as_mut() else { return false };
-    let worked = context.work(next.looks, engine);
+    let mut guard = acquire_run_lock(locked);
+    let Some(context) = guard.as_mut() else { return false };
+    let worked = context.work(next.checks_inbox, engine);
     let waits = somebody_waits(engine);
-    next.looks = context.lags || waits;
+    next.checks_inbox = context.lags || waits;
     if worked {
         next.waited = waits && context.has_run_code();
         return true;
@@ -56,17 +56,17 @@ fn round(locked: &LockedContext, engine: &Engine, next: &mut Next) -> bool {
         return false;
     }
     let holds = context.holds();
-    drop(driver);
-    next.looks = true;
+    drop(guard);
+    next.checks_inbox = true;
     if finds_work(locked, engine, holds, next.waited) {
         return true;
     }
-    let mut driver = acquire_run_lock(locked);
-    let Some(context) = driver.as_mut() else { return false };
+    let mut guard = acquire_run_lock(locked);
+    let Some(context) = guard.as_mut() else { return false };
     if !context.is_ready(engine) {
-        let bed = context.prepare_park(engine, || engine.handle.lock());
-        drop(driver);
-        bed.sleep(&locked.handle.parker, engine);
+        let park = context.prepare_park(engine, || engine.handle.lock());
+        drop(guard);
+        park.sleep(&locked.handle.parker, engine);
     }
     true
 }
@@ -74,13 +74,13 @@ fn round(locked: &LockedContext, engine: &Engine, next: &mut Next) -> bool {
 /// Takes the run lock; blocks while a caller that helps holds it. If the lock is taken, the thread sets a flag first, so
 /// that no further caller helps: otherwise callers could pass the lock from one to the next before this thread has woken.
 fn acquire_run_lock(locked: &LockedContext) -> MutexGuard<'_, Option<Context>> {
-    if let Ok(turn) = locked.run_lock.try_lock() {
-        return turn;
+    if let Ok(guard) = locked.run_lock.try_lock() {
+        return guard;
     }
     locked.handle.wants_run_lock.store(true, Ordering::Relaxed);
-    let turn = unpoisoned(locked.run_lock.lock());
+    let guard = unpoisoned(locked.run_lock.lock());
     locked.handle.wants_run_lock.store(false, Ordering::Relaxed);
-    turn
+    guard
 }
 
 /// Spins until there is work to do, or until the spin is used up; returns whether there is work. `holds` says whether the
@@ -89,14 +89,14 @@ fn finds_work(locked: &LockedContext, engine: &Engine, mut holds: bool, waited: 
     let mut spin = Spin::new(spin::CONTEXT);
     let is_urgent = || waited || somebody_waits(engine);
     loop {
-        // A look into an empty inbox takes its cache line away from the next submitter, so it happens only now and then.
-        let looks_in = spin.is_nth(spin::INBOX_EVERY) || is_urgent();
-        if looks_in && !locked.handle.seems_empty() {
+        // A check of an empty inbox takes its cache line away from the next submitter, so it happens only now and then.
+        let checks_inbox = spin.is_nth(spin::INBOX_EVERY) || is_urgent();
+        if checks_inbox && !locked.handle.seems_empty() {
             return true;
         }
-        if (holds || looks_in)
-            && let Ok(mut driver) = locked.run_lock.try_lock()
-            && let Some(context) = driver.as_mut()
+        if (holds || checks_inbox)
+            && let Ok(mut guard) = locked.run_lock.try_lock()
+            && let Some(context) = guard.as_mut()
         {
             if context.has_ready_head(engine) {
                 return true;

@@ -31,8 +31,8 @@ impl Engine {
             return false;
         }
         let Some(locked) = self.threads.runner_of(entry.id) else { return false };
-        let Ok(mut driver) = locked.run_lock.try_lock() else { return false };
-        let Some(context) = driver.as_mut() else { return false };
+        let Ok(mut guard) = locked.run_lock.try_lock() else { return false };
+        let Some(context) = guard.as_mut() else { return false };
         // A logger that a kernel calls must not wait for this engine: the thread counts as one of the engine's meanwhile.
         let here = engine_thread::visit();
         context.help(entry, seq, self);

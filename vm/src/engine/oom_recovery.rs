@@ -28,7 +28,7 @@ use crate::tasks::memory::PoolId;
 /// The next step of the recovery: `Driver` -> `Drain` -> `GiveBack` -> `Last`; a thread of the engine goes from
 /// `Driver` to `GiveBack`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-enum Rung {
+enum Step {
     #[default]
     Driver,
     Drain,
@@ -40,7 +40,7 @@ enum Rung {
 /// The recovery of one submission.
 #[derive(Default)]
 pub(crate) struct OomRecovery {
-    rung: Rung,
+    step: Step,
 }
 
 impl OomRecovery {
@@ -50,29 +50,29 @@ impl OomRecovery {
     /// The device's error if it is no lack of memory, or if it comes after cached memory was given back; [`Error::NoMemory`] if the
     /// allocator refuses the size or the region; the errors of [`Engine::drain`].
     pub(crate) fn next_step(&mut self, engine: &Arc<Engine>, pool: PoolId, bytes: usize) -> Result<(), Error> {
-        match self.rung {
-            Rung::Driver => match ask_driver(engine, pool, bytes) {
+        match self.step {
+            Step::Driver => match ask_driver(engine, pool, bytes) {
                 Ok(()) => Ok(()),
                 Err(Error::Device(ep::Error::OutOfMemory { .. })) => {
-                    self.rung = if engine_thread::is_here() { Rung::GiveBack } else { Rung::Drain };
+                    self.step = if engine_thread::is_here() { Step::GiveBack } else { Step::Drain };
                     self.next_step(engine, pool, bytes)
                 }
                 Err(error) => Err(error),
             },
-            Rung::Drain => {
-                self.rung = Rung::GiveBack;
+            Step::Drain => {
+                self.step = Step::GiveBack;
                 log::debug!("out of memory: draining {} pending instructions", engine.streams.pending());
                 engine.drain(Deadline::current())
             }
-            Rung::GiveBack => {
-                self.rung = Rung::Last;
+            Step::GiveBack => {
+                self.step = Step::Last;
                 let given = give_back(engine);
                 log::debug!("out of memory: gave {given} cached bytes back");
                 ask_driver(engine, pool, bytes)
             }
             // The recovery never starts over: a list that needs more memory than exists would repeat it for ever, and each
             // time give back what it took before.
-            Rung::Last => ask_driver(engine, pool, bytes),
+            Step::Last => ask_driver(engine, pool, bytes),
         }
     }
 }

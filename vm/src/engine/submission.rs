@@ -2,8 +2,8 @@
 //!
 //! An *attempt* runs under the submission lock: free dropped tensors, admit, [`prepare`](State::prepare),
 //! [`commit`](State::commit). It makes no driver call, starts no thread and does not wait. If something stops it (a
-//! [`Hindrance`]), the attempt has changed nothing that is visible outside; the submitter releases the lock, removes the
-//! hindrance ([`Engine::retry`]), and starts again.
+//! [`Stopped`]), the attempt has changed nothing that is visible outside; the submitter releases the lock, removes the
+//! stopped ([`Engine::retry`]), and starts again.
 //!
 //! [`Engine::follow`] does the rest after the lock is released: wake-ups, and in inline and simulated mode the running.
 
@@ -58,7 +58,7 @@ pub(crate) enum Full {
 }
 
 /// The reason why an attempt to submit stopped.
-pub(crate) enum Hindrance {
+pub(crate) enum Stopped {
     /// The engine is closed.
     Closed,
     /// Backpressure does not admit the instructions now.
@@ -71,7 +71,7 @@ pub(crate) enum Hindrance {
 pub(crate) struct After {
     wake: Option<ToWake>,
     /// With one core: the submitter yields the core to the threads that run instructions.
-    gives_way: bool,
+    yields: bool,
 }
 
 impl Engine {
@@ -129,13 +129,13 @@ impl Engine {
     ) -> Result<(), Error> {
         match self.attempt(list, submitted, false) {
             Ok(()) => Ok(()),
-            Err(hindrance) => self.retry(list, full, submitted, hindrance),
+            Err(stopped) => self.retry(list, full, submitted, stopped),
         }
     }
 
     /// Submits `list`, or returns what stops it. `granted` is as in [`Engine::attempt_inside`].
     #[inline(always)]
-    fn attempt<B: Batch>(&self, list: &mut B, submitted: &mut Submitted, granted: bool) -> Result<(), Hindrance> {
+    fn attempt<B: Batch>(&self, list: &mut B, submitted: &mut Submitted, granted: bool) -> Result<(), Stopped> {
         let mut inside = self.handle.lock();
         let after = self.attempt_inside(&mut inside, list, submitted, granted)?;
         drop(inside);
@@ -152,9 +152,9 @@ impl Engine {
         list: &mut B,
         submitted: &mut Submitted,
         granted: bool,
-    ) -> Result<After, Hindrance> {
+    ) -> Result<After, Stopped> {
         if self.is_closed() {
-            return Err(Hindrance::Closed);
+            return Err(Stopped::Closed);
         }
         if self.handle.deferred_free.any() {
             self.handle.deferred_free.take(&mut state.scratch.dropped);
@@ -168,36 +168,36 @@ impl Engine {
         }
         let count = list.instructions().len() as u64;
         if !granted && !self.admit(state, count) {
-            return Err(Hindrance::Full);
+            return Err(Stopped::Full);
         }
         if let Err((line, obstacle)) = state.prepare(list, self) {
-            return Err(Hindrance::Obstacle(line, obstacle));
+            return Err(Stopped::Obstacle(line, obstacle));
         }
         if any_failed && count > 0 {
             // Before any instruction of the list is published and can fail, so that the claim sees every failure.
             submitted.claim = Some(self.failures.claim(state.submitted + 1, state.submitted + count));
         }
         let wake = state.commit(list, self, submitted);
-        Ok(After { wake, gives_way: std::mem::take(&mut state.gives_way) })
+        Ok(After { wake, yields: std::mem::take(&mut state.yields) })
     }
 
     /// Whether nothing is left to do after a submission, so that the caller needs no reference to the engine.
     #[inline]
     pub(crate) fn is_done(&self, after: &After) -> bool {
         let quiet = self.observer.is_none() && self.inline.is_none() && self.simulated.is_none();
-        quiet && after.wake.is_none() && !after.gives_way && !self.failures.any()
+        quiet && after.wake.is_none() && !after.yields && !self.failures.any()
     }
 
     /// The part of an attempt after the submission lock is released.
     #[inline(always)]
-    pub(crate) fn follow(&self, After { wake, gives_way }: After) {
+    pub(crate) fn follow(&self, After { wake, yields }: After) {
         if let Some(observer) = &self.observer {
             observer.pass_trace_on();
         }
         if let Some(wake) = wake {
             self.wake(&wake);
         }
-        if gives_way {
+        if yields {
             yield_now();
         }
         if self.inline.is_some() || self.simulated.is_some() {
@@ -205,7 +205,7 @@ impl Engine {
         }
     }
 
-    /// Removes the hindrance and attempts the submission again, until it succeeds or a hindrance cannot be removed.
+    /// Removes the stopped and attempts the submission again, until it succeeds or a stopped cannot be removed.
     #[cold]
     #[inline(never)]
     pub(crate) fn retry<B: Batch>(
@@ -213,15 +213,15 @@ impl Engine {
         list: &mut B,
         full: Full,
         submitted: &mut Submitted,
-        mut hindrance: Hindrance,
+        mut stopped: Stopped,
     ) -> Result<(), Error> {
         let mut recovery = OomRecovery::default();
         let mut granted = None;
         loop {
-            match hindrance {
-                Hindrance::Closed => return Err(Error::Shutdown),
-                Hindrance::Full => granted = self.wait_for_room(list.instructions().len() as u64, full)?,
-                Hindrance::Obstacle(line, obstacle) => {
+            match stopped {
+                Stopped::Closed => return Err(Error::Shutdown),
+                Stopped::Full => granted = self.wait_for_room(list.instructions().len() as u64, full)?,
+                Stopped::Obstacle(line, obstacle) => {
                     if matches!(*obstacle, Obstacle::Memory(..)) {
                         // The recovery may wait for instructions that other threads have yet to submit, and a grant that is kept
                         // could keep those from being admitted.
@@ -234,7 +234,7 @@ impl Engine {
             }
             match self.attempt(list, submitted, granted.is_some()) {
                 Ok(()) => return Ok(()),
-                Err(next) => hindrance = next,
+                Err(next) => stopped = next,
             }
         }
     }
@@ -258,7 +258,7 @@ impl Engine {
     /// Whether `more` instructions may be added now. Reads the timelines only when the headroom of the last reading is used up.
     #[inline]
     fn admit(&self, state: &mut State, more: u64) -> bool {
-        if (state.headroom.instructions < more || state.headroom.bytes == 0) && !self.look_for_room(state, more) {
+        if (state.headroom.instructions < more || state.headroom.bytes == 0) && !self.check_room(state, more) {
             return false;
         }
         state.headroom.instructions -= more;
@@ -266,7 +266,7 @@ impl Engine {
     }
 
     #[inline(never)]
-    fn look_for_room(&self, state: &mut State, more: u64) -> bool {
+    fn check_room(&self, state: &mut State, more: u64) -> bool {
         let of_engine = engine_thread::is_here();
         // `blocked` is read before `granted`: a submitter that is admitted moves from the first to the second, so it is seen in
         // at least one of them.
@@ -288,7 +288,7 @@ impl Engine {
         }
         let one_core = spin::has_one_core();
         state.headroom = self.limits.headroom(pending, more, one_core);
-        state.gives_way = one_core;
+        state.yields = one_core;
         true
     }
 

@@ -20,7 +20,7 @@ use crate::engine::worker_sets::PoolConfigs;
 use crate::engine::{completion_thread, context_thread, worker_thread};
 use crate::execute::locked_context::LockedContext;
 use crate::execute::worker::Worker;
-use crate::sync::{Builder, Condvar, JoinHandle, Mutex, unpoisoned};
+use crate::sync::{Builder, JoinHandle, Mutex, Sender, channel, unpoisoned};
 
 /// The threads of one engine.
 pub(crate) struct Threads {
@@ -102,14 +102,15 @@ impl Threads {
         let mut state = unpoisoned(self.state.lock());
         let mut spawned = spawned.into_iter().peekable();
         for (me, worker) in workers.enumerate() {
-            let context = worker.context().clone();
-            match (&engine.simulated, spawned.next_if(|thread| thread.me == me)) {
-                (Some(simulated), _) => simulated.start_workers(worker),
-                (None, Some(thread)) => state.handles.extend(thread.be(worker)),
-                // The thread of this worker could not be spawned.
-                (None, None) => continue,
+            if let Some(simulated) = &engine.simulated {
+                engine.contexts.add(worker.context().clone());
+                simulated.start_workers(worker);
+            } else if let Some(thread) = spawned.next_if(|thread| thread.me == me) {
+                // Listed before it starts: the end of the engine wakes the threads that are listed.
+                engine.contexts.add(worker.context().clone());
+                state.handles.push(thread.start(worker));
             }
-            engine.contexts.add(context);
+            // Else the thread of this worker could not be spawned.
         }
         drop(state);
         engine.backpressure.void_shares();
@@ -203,75 +204,29 @@ impl Threads {
 pub(crate) struct SpawnedWorker {
     /// The index of its worker in the pool.
     me: usize,
-    desk: Arc<Desk>,
-    handle: Option<JoinHandle<()>>,
-}
-
-/// A slot through which a spawned thread gets its worker. `taken` is notified once `seat` is set.
-#[derive(Default)]
-struct Desk {
-    seat: Mutex<Seat>,
-    taken: Condvar,
-}
-
-/// `Free` -> `Taken` -> `Gone`, or `Free` -> `Gone`. The spawning thread makes the transitions from `Free`, the spawned thread that
-/// from `Taken`.
-#[derive(Default)]
-enum Seat {
-    #[default]
-    Free,
-    Taken(Box<Worker>),
-    /// The worker was taken, or none will come.
-    Gone,
+    worker: Sender<Box<Worker>>,
+    handle: JoinHandle<()>,
 }
 
 impl SpawnedWorker {
     /// Spawns a thread of this name, pinned to `core` if one is given.
     fn new(me: usize, name: &str, core: Option<usize>, engine: &Arc<Engine>) -> io::Result<SpawnedWorker> {
-        let desk = Arc::new(Desk::default());
-        let (of_thread, engine) = (desk.clone(), engine.clone());
+        let (sender, receiver) = channel::<Box<Worker>>();
+        let engine = engine.clone();
         let body = move || {
-            if let Some(worker) = of_thread.wait() {
-                serve_on(core, worker, engine);
+            if let Ok(worker) = receiver.recv() {
+                serve_on(core, *worker, engine);
             }
         };
         let handle = Builder::new().name(name.to_owned()).spawn(body)?;
-        Ok(SpawnedWorker { me, desk, handle: Some(handle) })
+        Ok(SpawnedWorker { me, worker: sender, handle })
     }
 
-    /// Hands `worker` to the thread.
-    fn be(mut self, worker: Worker) -> Option<JoinHandle<()>> {
-        self.desk.put(Seat::Taken(Box::new(worker)));
-        self.handle.take()
-    }
-}
-
-impl Drop for SpawnedWorker {
-    fn drop(&mut self) {
-        if self.handle.is_some() {
-            self.desk.put(Seat::Gone);
-        }
-    }
-}
-
-impl Desk {
-    fn put(&self, seat: Seat) {
-        *unpoisoned(self.seat.lock()) = seat;
-        self.taken.notify_one();
-    }
-
-    fn wait(&self) -> Option<Worker> {
-        let mut seat = unpoisoned(self.seat.lock());
-        loop {
-            match std::mem::replace(&mut *seat, Seat::Gone) {
-                Seat::Taken(worker) => return Some(*worker),
-                Seat::Gone => return None,
-                Seat::Free => {
-                    *seat = Seat::Free;
-                    seat = unpoisoned(self.taken.wait(seat));
-                }
-            }
-        }
+    /// Hands `worker` to the thread. Returns the handle of the thread.
+    fn start(self, worker: Worker) -> JoinHandle<()> {
+        // Cannot fail: the thread waits for its worker, or for the end of this sender.
+        let _ = self.worker.send(Box::new(worker));
+        self.handle
     }
 }
 

@@ -21,10 +21,10 @@ pub(crate) fn serve(mut worker: Worker, env: &Environment) {
         let mut spin = Spin::new(spin::CONTEXT);
         loop {
             let waited_for = || env.waiting.load(Ordering::Relaxed) > 0;
-            let looks = spin.is_nth(spin::INBOX_EVERY) || waited_for();
+            let checks = spin.is_nth(spin::INBOX_EVERY) || waited_for();
             // Only the inbox is polled at each pause: the queues are written all the time by workers that work.
             let spin_check = || waited_for() && worker.was_brought();
-            if (looks && worker.is_ready()) || env.is_over() || !spin.turn(spin_check) {
+            if (checks && worker.is_ready()) || env.is_over() || !spin.turn(spin_check) {
                 break;
             }
         }

@@ -211,12 +211,12 @@ impl Backpressure {
 
     /// Checks what is pending, if a submitter is blocked and this thread has passed its share. Called after each instruction has passed.
     #[inline]
-    pub(crate) fn announce(&self, env: &Environment, looks: &mut PassCounter) {
+    pub(crate) fn announce(&self, env: &Environment, counter: &mut PassCounter) {
         // SeqCst against the publication before it and the arming in `admit_waiting`: one of the two threads sees the other's store.
         if self.armed.load(Ordering::SeqCst) {
-            looks.passed += 1;
-            if looks.passed >= self.share.load(Ordering::SeqCst) {
-                self.look(env, looks);
+            counter.passed += 1;
+            if counter.passed >= self.share.load(Ordering::SeqCst) {
+                self.check(env, counter);
             }
         }
     }
@@ -228,8 +228,8 @@ impl Backpressure {
     }
 
     #[cold]
-    fn look(&self, env: &Environment, looks: &mut PassCounter) {
-        looks.passed = 0;
+    fn check(&self, env: &Environment, counter: &mut PassCounter) {
+        counter.passed = 0;
         let mut published = u64::MAX;
         loop {
             // If two contexts pass the last instructions at the same time, one sees the other's number. A context that passes more than its
@@ -467,13 +467,13 @@ mod loom_tests {
                     unlooked += 1;
                     if unlooked >= self.share.load(Ordering::SeqCst) {
                         unlooked = 0;
-                        self.look(fences);
+                        self.check(fences);
                     }
                 }
             }
         }
 
-        fn look(&self, fences: Fences) {
+        fn check(&self, fences: Fences) {
             let mut published = u64::MAX;
             loop {
                 let pending = self.pending();

@@ -55,7 +55,7 @@ impl LaunchOptions {
     }
 
     /// The launch options of an instruction.
-    fn of_instruction(self) -> instructions::Manner {
+    fn of_instruction(self) -> instructions::LaunchOptions {
         let LaunchOptions { pool, priority, clean_up, first, .. } = self;
         let priority = if self.one_pool && pool == Pool::Urgent { Priority::High } else { priority };
         let ahead = match pool {
@@ -63,7 +63,7 @@ impl LaunchOptions {
             _ if first => Ahead::First,
             _ => Ahead::No,
         };
-        instructions::Manner { priority, clean_up, ahead }
+        instructions::LaunchOptions { priority, clean_up, ahead }
     }
 
     /// A builder of a list of functions with these options.
@@ -71,7 +71,7 @@ impl LaunchOptions {
         let mut builder = InstructionsBuilder::new();
         builder.set_workers(true);
         builder.set_lane(self.stream().lane);
-        builder.set_manner(self.of_instruction());
+        builder.set_launch_options(self.of_instruction());
         builder
     }
 }
@@ -143,7 +143,7 @@ impl Vm {
         code: impl FnOnce() -> InlineFn,
         site: &'static Location<'static>,
     ) -> Result<Ticket<'_>, Error> {
-        let issued = Issued { stream: options.stream(), role: Role::Push, manner: options.of_instruction(), site };
+        let issued = Issued { stream: options.stream(), role: Role::Push, launch: options.of_instruction(), site };
         let mut ticket = Ticket::new(&self.engine);
         Single::submit_function(issued, name, uses, code, |single| self.submit_one(single, &mut ticket))?;
         Ok(ticket)

@@ -379,7 +379,7 @@ impl State {
             _ => self.fill_other(task, line, &mut instruction, filled),
         }
         if task.action != Action::Nothing {
-            if instruction.manner.clean_up {
+            if instruction.launch.clean_up {
                 task.cold_mut().clean_up = Some(self.clean_up(&instruction));
             }
             if instruction.has_more() {

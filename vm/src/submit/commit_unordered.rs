@@ -121,7 +121,7 @@ pub(crate) fn level_of(instruction: &Instruction) -> Level {
     if matches!(instruction.kind, Kind::Release) {
         return URGENT;
     }
-    match (instruction.manner.ahead, instruction.manner.priority) {
+    match (instruction.launch.ahead, instruction.launch.priority) {
         (Ahead::Direct, _) => DIRECT,
         (Ahead::First, _) => URGENT,
         (Ahead::No, Priority::High) => HIGH,

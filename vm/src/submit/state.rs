@@ -152,7 +152,7 @@ pub(crate) struct State {
     /// How much may still be submitted before a submitter reads again how much is pending.
     pub(crate) headroom: Pending,
     /// On one core: the submitter yields the core after the current submission.
-    pub(crate) gives_way: bool,
+    pub(crate) yields: bool,
 }
 
 impl State {
@@ -177,7 +177,7 @@ impl State {
             forgetting: None,
             early: None,
             headroom: Pending::default(),
-            gives_way: false,
+            yields: false,
         }
     }
 

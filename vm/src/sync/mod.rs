@@ -14,6 +14,7 @@ pub(crate) mod spin;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::mpsc::{Sender, channel},
     sync::{Condvar, Mutex, MutexGuard},
     thread::{Builder, JoinHandle, Thread, current, park, park_timeout, yield_now},
     thread_local,
@@ -22,6 +23,7 @@ pub(crate) use std::{
 #[cfg(loom)]
 pub(crate) use loom::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::mpsc::{Sender, channel},
     sync::{Condvar, Mutex, MutexGuard},
     thread::{Builder, JoinHandle, Thread, current, park, yield_now},
 };
@@ -32,6 +34,7 @@ pub(crate) use std::thread_local;
 #[cfg(shuttle)]
 pub(crate) use shuttle::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::mpsc::{Sender, channel},
     sync::{Condvar, Mutex, MutexGuard},
     thread::{Builder, JoinHandle, Thread, current, park, park_timeout, yield_now},
     thread_local,

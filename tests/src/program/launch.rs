@@ -13,17 +13,17 @@ const PRIORITIES: [Priority; 3] = [Priority::Low, Priority::Normal, Priority::Hi
 
 /// The options of a push.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Manner {
+pub(super) struct LaunchOptions {
     device: DeviceId,
     pool: Pool,
     priority: Priority,
     clean_up: bool,
 }
 
-impl Manner {
+impl LaunchOptions {
     /// The options that the bytes of a step draw.
-    pub(super) fn of([_, a, b, c, flags]: Step, machine: Machine) -> Manner {
-        Manner {
+    pub(super) fn of([_, a, b, c, flags]: Step, machine: Machine) -> LaunchOptions {
+        LaunchOptions {
             device: machine.device(u32::from(b >> 6)),
             pool: POOLS[usize::from(flags >> 2 & 0b1111) % POOLS.len()],
             priority: PRIORITIES[usize::from(c >> 2 & 0b111) % PRIORITIES.len()],
@@ -37,7 +37,7 @@ impl Manner {
     }
 }
 
-impl fmt::Display for Manner {
+impl fmt::Display for LaunchOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -55,17 +55,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_manner_is_in_the_bytes() {
-        let all = |byte: fn(u8) -> Step| (0..=255).map(move |drawn| Manner::of(byte(drawn), Machine::SIMS));
+    fn every_launch_option_is_in_the_bytes() {
+        let all = |byte: fn(u8) -> Step| (0..=255).map(move |drawn| LaunchOptions::of(byte(drawn), Machine::SIMS));
         for pool in POOLS {
-            assert!(all(|flags| [0, 0, 0, 0, flags]).any(|manner| manner.pool == pool), "{pool:?}");
+            assert!(all(|flags| [0, 0, 0, 0, flags]).any(|launch| launch.pool == pool), "{pool:?}");
         }
         for priority in PRIORITIES {
-            assert!(all(|c| [0, 0, 0, c, 0]).any(|manner| manner.priority == priority), "{priority:?}");
+            assert!(all(|c| [0, 0, 0, c, 0]).any(|launch| launch.priority == priority), "{priority:?}");
         }
         for device in Machine::SIMS.all() {
-            assert!(all(|b| [0, 0, b, 0, 0]).any(|manner| manner.device == device), "{device}");
+            assert!(all(|b| [0, 0, b, 0, 0]).any(|launch| launch.device == device), "{device}");
         }
-        assert!(all(|a| [0, a, 0, 0, 0]).any(|manner| manner.clean_up));
+        assert!(all(|a| [0, a, 0, 0, 0]).any(|launch| launch.clean_up));
     }
 }
