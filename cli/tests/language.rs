@@ -68,13 +68,3 @@ fn every_example_of_the_reference_does_what_it_says() {
         }
     }
 }
-
-#[test]
-fn every_function_is_in_the_reference() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
-    let text = fs::read_to_string(root.join("docs/language.md")).expect("the reference");
-    let words: Vec<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
-    for (name, _) in streamvm_cli::syntax::functions::FUNCTIONS {
-        assert!(words.contains(name), "`{name}` is not in docs/language.md");
-    }
-}

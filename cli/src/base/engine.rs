@@ -3,7 +3,7 @@
 pub(crate) use streamvm::ep::cuda::CudaConfig;
 pub(crate) use streamvm::ep::{
     Access, Axes, DType, DeviceId, DeviceInfo, DeviceKind, Error as DeviceError, Extra, Label, MAX_RANK, MemoryKind,
-    Op, Params, Scalar, Shape,
+    Op, OpClass, Params, Scalar, Shape,
 };
 pub(crate) use streamvm::instructions::{Instruction, Kind};
 pub(crate) use streamvm::{

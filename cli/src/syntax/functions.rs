@@ -1,9 +1,9 @@
 //! The words of the language: functions and keywords.
 //!
-//! A kernel is a function of the same name, except for two reductions: `max` and `min` are binary ops with two operands and
-//! reductions with one.
+//! An op is a function of the same name, except for two reductions: `max` and `min` are binary ops with two operands and reductions
+//! with one.
 
-use crate::base::engine::Op;
+use crate::base::engine::{Op, OpClass};
 
 /// The form of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,52 +50,42 @@ pub enum Form {
     Slice,
 }
 
-/// Every function of the language.
-pub const FUNCTIONS: &[(&str, Form)] = &[
-    ("neg", Form::Unary(Op::Neg)),
-    ("abs", Form::Unary(Op::Abs)),
-    ("exp", Form::Unary(Op::Exp)),
-    ("log", Form::Unary(Op::Log)),
-    ("sqrt", Form::Unary(Op::Sqrt)),
-    ("tanh", Form::Unary(Op::Tanh)),
-    ("relu", Form::Unary(Op::Relu)),
-    ("sigmoid", Form::Unary(Op::Sigmoid)),
-    ("add", Form::Binary(Op::Add)),
-    ("sub", Form::Binary(Op::Sub)),
-    ("mul", Form::Binary(Op::Mul)),
-    ("div", Form::Binary(Op::Div)),
-    ("pow", Form::Binary(Op::Pow)),
-    ("min", Form::BinaryOrReduce(Op::Min, Op::ReduceMin)),
-    ("max", Form::BinaryOrReduce(Op::Max, Op::ReduceMax)),
-    ("eq", Form::Binary(Op::Eq)),
-    ("ne", Form::Binary(Op::Ne)),
-    ("lt", Form::Binary(Op::Lt)),
-    ("le", Form::Binary(Op::Le)),
-    ("gt", Form::Binary(Op::Gt)),
-    ("ge", Form::Binary(Op::Ge)),
-    ("where", Form::Where),
-    ("sum", Form::Reduce(Op::Sum)),
-    ("mean", Form::Reduce(Op::Mean)),
-    ("argmax", Form::ArgMax),
-    ("matmul", Form::Binary(Op::MatMul)),
-    ("softmax", Form::AlongAxis(Op::Softmax)),
-    ("log_softmax", Form::AlongAxis(Op::LogSoftmax)),
-    ("softmax_backward", Form::BinaryAlongAxis(Op::SoftmaxBackward)),
-    ("log_softmax_backward", Form::BinaryAlongAxis(Op::LogSoftmaxBackward)),
-    ("cast", Form::Cast),
-    ("pad", Form::Pad),
-    ("one_hot", Form::OneHot),
+/// The functions that are not ops.
+const OTHERS: [(&str, Form); 8] = [
     ("load", Form::Load),
     ("copy", Form::Copy),
     ("empty", Form::Empty),
     ("fill", Form::Fill),
-    ("uniform", Form::Random(Op::Uniform)),
-    ("normal", Form::Random(Op::Normal)),
     ("reshape", Form::Reshape),
     ("broadcast", Form::Broadcast),
     ("permute", Form::Permute),
     ("slice", Form::Slice),
 ];
+
+/// Every function of the language: the ops by their names, and the others.
+pub fn functions() -> impl Iterator<Item = (&'static str, Form)> {
+    Op::ALL.into_iter().filter_map(|op| Some((op.name(), form(op)?))).chain(OTHERS)
+}
+
+/// The form of an op's call, by its class; `None` for an op that is called by the name of another.
+fn form(op: Op) -> Option<Form> {
+    Some(match (op, op.class()) {
+        (Op::ReduceMax | Op::ReduceMin, _) => return None,
+        (Op::Max, _) => Form::BinaryOrReduce(op, Op::ReduceMax),
+        (Op::Min, _) => Form::BinaryOrReduce(op, Op::ReduceMin),
+        (_, OpClass::Unary) => Form::Unary(op),
+        (_, OpClass::Binary | OpClass::Comparison | OpClass::MatMul) => Form::Binary(op),
+        (_, OpClass::Select) => Form::Where,
+        (_, OpClass::Cast) => Form::Cast,
+        (_, OpClass::Reduction) => Form::Reduce(op),
+        (_, OpClass::ArgReduction) => Form::ArgMax,
+        (_, OpClass::Softmax) => Form::AlongAxis(op),
+        (_, OpClass::SoftmaxGradient) => Form::BinaryAlongAxis(op),
+        (_, OpClass::Pad) => Form::Pad,
+        (_, OpClass::OneHot) => Form::OneHot,
+        (_, OpClass::Source) => Form::Random(op),
+    })
+}
 
 /// The first words of statements; `copy`, `fill` and the ops can also begin one.
 pub const STATEMENTS: &[&str] = &["device", "let", "print", "save", "expect", "repeat", "time"];
@@ -109,7 +99,7 @@ const OTHER_WORDS: &[&str] = &[
 /// The form of a function, by name.
 #[must_use]
 pub fn function(name: &str) -> Option<Form> {
-    FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, form)| *form)
+    functions().find(|(known, _)| *known == name).map(|(_, form)| form)
 }
 
 /// Is this a word that cannot name a tensor or a device?
@@ -121,10 +111,11 @@ pub fn is_reserved(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::engine::DType;
     use crate::base::spelling::nearest;
 
     fn guess(word: &str) -> Option<&'static str> {
-        nearest(word, FUNCTIONS.iter().map(|(name, _)| *name))
+        nearest(word, functions().map(|(name, _)| name))
     }
 
     #[test]
@@ -142,30 +133,36 @@ mod tests {
     fn the_random_scripts_know_every_function() {
         let listed = include_str!("../../../tests/diff/functions.txt");
         let listed: Vec<&str> = listed.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
-        let known: Vec<&str> = FUNCTIONS.iter().map(|(name, _)| *name).collect();
+        let known: Vec<&str> = functions().map(|(name, _)| name).collect();
         assert_eq!(listed, known, "write the functions into tests/diff/functions.txt, in this order");
     }
 
+    /// The tables of docs/language.md name every function, and give the dtypes of every op.
     #[test]
-    fn every_op_has_a_function() {
-        use std::collections::HashSet;
-        let mut ops: HashSet<Op> = HashSet::from([Op::Where, Op::ArgMax, Op::Cast, Op::Pad, Op::OneHot]);
-        for (_, form) in FUNCTIONS {
-            match form {
-                Form::Unary(op)
-                | Form::Binary(op)
-                | Form::Reduce(op)
-                | Form::AlongAxis(op)
-                | Form::BinaryAlongAxis(op)
-                | Form::Random(op) => {
-                    ops.insert(*op);
-                }
-                Form::BinaryOrReduce(binary, reduction) => ops.extend([*binary, *reduction]),
-                _ => {}
-            }
+    fn the_reference_has_every_function_and_its_dtypes() {
+        let page = include_str!("../../../docs/language.md");
+        let words = |cell: &str| cell.replace('`', " ").split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let rows = |title: &str| {
+            let table = page.split_once(title).expect("a table").1.lines().skip(1);
+            table.take_while(|line| line.starts_with('|')).map(|line| line.split('|').map(str::to_owned).collect())
+        };
+        let named: Vec<String> = rows("| function | gives |\n").flat_map(|row: Vec<String>| words(&row[1])).collect();
+        let dtypes: Vec<(Vec<String>, Vec<String>)> = rows("| functions | dtypes |\n")
+            .map(|row: Vec<String>| (words(&row[1]), words(row[2].split(',').next().expect("a cell"))))
+            .collect();
+        for (name, _) in functions() {
+            assert!(named.iter().any(|word| word == name), "docs/language.md has no function `{name}`");
         }
-        for op in Op::ALL {
-            assert!(ops.contains(&op), "{} has no function", op.name());
+        for op in Op::ALL.into_iter().filter(|op| form(*op).is_some()) {
+            let row = dtypes.iter().find(|(names, _)| names.iter().any(|name| name == op.name()));
+            let listed = row.map(|(_, dtypes)| dtypes.join(" "));
+            let accepted: Vec<&str> = op.dtypes().iter().map(|dtype| dtype.name()).collect();
+            let all = op.dtypes().len() == DType::ALL.len();
+            assert_eq!(
+                listed.unwrap_or_else(|| "all".into()),
+                if all { "all".into() } else { accepted.join(" ") },
+                "{op}"
+            );
         }
     }
 }

@@ -8,7 +8,6 @@ use crate::cuda::abi::Status;
 use crate::errors::error::KernelError;
 use crate::names::text::ParseError;
 use crate::tensor::dtype::DType;
-use crate::tensor::infer::supports;
 use crate::tensor::op::Op;
 
 /// A kernel of ours.
@@ -52,10 +51,10 @@ impl FunctionName {
 
     fn exists(self) -> bool {
         match self {
-            FunctionName::Op(op, dtype) => !matches!(op, Op::Cast | Op::Pad | Op::OneHot) && supports(op, dtype),
-            FunctionName::Cast(from, _) => supports(Op::Cast, from),
+            FunctionName::Op(op, dtype) => !matches!(op, Op::Cast | Op::Pad | Op::OneHot) && op.supports(dtype),
+            FunctionName::Cast(from, _) => Op::Cast.supports(from),
             FunctionName::Copy(bytes) | FunctionName::Fill(bytes) | FunctionName::Pad(bytes) => is_size(bytes),
-            FunctionName::OneHot(from, bytes) => supports(Op::OneHot, from) && is_size(bytes),
+            FunctionName::OneHot(from, bytes) => Op::OneHot.supports(from) && is_size(bytes),
         }
     }
 

@@ -31,7 +31,7 @@ fn names_round_trip_and_have_indices_of_their_own() {
         assert!(name.index() < FunctionName::INDICES && indices.insert(name.index()), "{name}");
     }
     let supported = Op::ALL.into_iter().filter(|op| ![Op::Cast, Op::Pad, Op::OneHot].contains(op));
-    let pairs: usize = supported.map(|op| crate::tensor::infer::supported_dtypes(op).len()).sum();
+    let pairs: usize = supported.map(|op| op.dtypes().len()).sum();
     assert_eq!(indices.len(), pairs + DTYPES * DTYPES + 3 * SIZES + 3 * SIZES);
 }
 

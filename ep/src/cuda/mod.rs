@@ -92,13 +92,12 @@ use crate::call::kernel_registry::KernelRegistry;
 use crate::names::device_id::DeviceKind;
 use crate::provider::device::Device;
 use crate::tensor::dtype::DType;
-use crate::tensor::infer::supports;
 use crate::tensor::op::Op;
 
 /// Registers a kernel for every supported op and dtype. Its host-side check does nothing, because planning a launch checks the operands.
 pub(crate) fn register(registry: &mut KernelRegistry) {
     for op in Op::ALL {
-        for dtype in DType::ALL.into_iter().filter(|&dtype| supports(op, dtype)) {
+        for dtype in DType::ALL.into_iter().filter(|&dtype| op.supports(dtype)) {
             registry.register(Kernel { op, device: DeviceKind::Cuda, dtype, run: |_| Ok(()) });
         }
     }

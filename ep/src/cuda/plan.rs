@@ -12,9 +12,9 @@ use crate::cuda::plan_reduce::{matmul, reduction, softmax};
 use crate::errors::error::{Error, KernelError};
 use crate::tensor::dtype::DType;
 use crate::tensor::error::OpError;
-use crate::tensor::infer::{check_source, supported_dtypes, supports};
+use crate::tensor::infer::check_source;
 use crate::tensor::layout::Layout;
-use crate::tensor::op::Op;
+use crate::tensor::op_class::OpClass;
 use crate::tensor::scalar::Scalar;
 use crate::tensor::shape::{MAX_RANK, Shape};
 
@@ -56,69 +56,69 @@ pub struct Launch {
 /// if the op does not support the dtype.
 pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
     let (op, dtype) = (call.kernel.op, call.kernel.dtype);
-    if !supports(op, dtype) {
-        return Err(OpError::DType { op, dtype, available: supported_dtypes(op) }.into());
+    if !op.supports(dtype) {
+        return Err(OpError::DType { op, dtype, available: op.dtypes() }.into());
     }
     let name = FunctionName::Op(op, dtype);
-    match op {
-        Op::Cast => {
-            let to = call.params.to.ok_or(OpError::MissingTarget { op })?;
-            let ([a], out) = operands(call, [dtype], to, InPlace::Allowed)?;
-            inferred(op, [a], out, call)?;
-            Ok(elementwise(FunctionName::Cast(dtype, to), [out, a]))
+    match op.class() {
+        OpClass::Unary => {
+            let ([a], out) = operands(call, [dtype], dtype, InPlace::Allowed)?;
+            broadcast(op, &[a], out)?;
+            Ok(elementwise(name, [out, a]))
         }
-        Op::Where => {
-            let ([condition, a, b], out) = operands(call, [DType::Bool, dtype, dtype], dtype, InPlace::Allowed)?;
-            broadcast(op, &[condition, a, b], out)?;
-            Ok(elementwise(name, [out, condition, a, b]))
-        }
-        Op::MatMul => {
-            let ([a, b], out) = operands(call, [dtype; 2], dtype, InPlace::Refused)?;
-            inferred(op, [a, b], out, call)?;
-            Ok(matmul(name, a, b, out))
-        }
-        Op::Softmax | Op::LogSoftmax => {
-            let ([a], out) = operands(call, [dtype], dtype, InPlace::Refused)?;
-            inferred(op, [a], out, call)?;
-            Ok(softmax(name, [out, a], call.params))
-        }
-        Op::SoftmaxBackward | Op::LogSoftmaxBackward => {
-            let ([y, dy], out) = operands(call, [dtype; 2], dtype, InPlace::Refused)?;
-            inferred(op, [y, dy], out, call)?;
-            Ok(softmax(name, [out, y, dy], call.params))
-        }
-        Op::Uniform | Op::Normal => {
-            let ([], out) = operands(call, [], dtype, InPlace::Refused)?;
-            let (seed, counter) = check_source(op, dtype, call.params)?;
-            Ok(random(name, out, seed, counter))
-        }
-        Op::Pad => {
-            let ([a], out) = operands(call, [dtype], dtype, InPlace::Refused)?;
-            inferred(op, [a], out, call)?;
-            Ok(pad(a, out, call.params)?)
-        }
-        Op::OneHot => {
-            let to = call.params.to.ok_or(OpError::MissingTarget { op })?;
-            let ([a], out) = operands(call, [dtype], to, InPlace::Refused)?;
-            inferred(op, [a], out, call)?;
-            Ok(one_hot(a, out)?)
-        }
-        _ if op.is_reduction() => {
-            let output_dtype = if op == Op::ArgMax { DType::I64 } else { dtype };
-            let ([a], out) = operands(call, [dtype], output_dtype, InPlace::Refused)?;
-            inferred(op, [a], out, call)?;
-            Ok(reduction(name, a, out, call.params))
-        }
-        _ if op.arity() == 2 => {
+        OpClass::Binary | OpClass::Comparison => {
             let output_dtype = if op.is_comparison() { DType::Bool } else { dtype };
             let ([a, b], out) = operands(call, [dtype; 2], output_dtype, InPlace::Allowed)?;
             broadcast(op, &[a, b], out)?;
             Ok(elementwise(name, [out, a, b]))
         }
-        _ => {
-            let ([a], out) = operands(call, [dtype], dtype, InPlace::Allowed)?;
-            broadcast(op, &[a], out)?;
-            Ok(elementwise(name, [out, a]))
+        OpClass::Select => {
+            let ([condition, a, b], out) = operands(call, [DType::Bool, dtype, dtype], dtype, InPlace::Allowed)?;
+            broadcast(op, &[condition, a, b], out)?;
+            Ok(elementwise(name, [out, condition, a, b]))
+        }
+        OpClass::Cast => {
+            let to = call.params.to.ok_or(OpError::MissingTarget { op })?;
+            let ([a], out) = operands(call, [dtype], to, InPlace::Allowed)?;
+            inferred(op, [a], out, call)?;
+            Ok(elementwise(FunctionName::Cast(dtype, to), [out, a]))
+        }
+        OpClass::Reduction | OpClass::ArgReduction => {
+            let output_dtype = if op.class() == OpClass::ArgReduction { DType::I64 } else { dtype };
+            let ([a], out) = operands(call, [dtype], output_dtype, InPlace::Refused)?;
+            inferred(op, [a], out, call)?;
+            Ok(reduction(name, a, out, call.params))
+        }
+        OpClass::MatMul => {
+            let ([a, b], out) = operands(call, [dtype; 2], dtype, InPlace::Refused)?;
+            inferred(op, [a, b], out, call)?;
+            Ok(matmul(name, a, b, out))
+        }
+        OpClass::Softmax => {
+            let ([a], out) = operands(call, [dtype], dtype, InPlace::Refused)?;
+            inferred(op, [a], out, call)?;
+            Ok(softmax(name, [out, a], call.params))
+        }
+        OpClass::SoftmaxGradient => {
+            let ([y, dy], out) = operands(call, [dtype; 2], dtype, InPlace::Refused)?;
+            inferred(op, [y, dy], out, call)?;
+            Ok(softmax(name, [out, y, dy], call.params))
+        }
+        OpClass::Pad => {
+            let ([a], out) = operands(call, [dtype], dtype, InPlace::Refused)?;
+            inferred(op, [a], out, call)?;
+            Ok(pad(a, out, call.params)?)
+        }
+        OpClass::OneHot => {
+            let to = call.params.to.ok_or(OpError::MissingTarget { op })?;
+            let ([a], out) = operands(call, [dtype], to, InPlace::Refused)?;
+            inferred(op, [a], out, call)?;
+            Ok(one_hot(a, out)?)
+        }
+        OpClass::Source => {
+            let ([], out) = operands(call, [], dtype, InPlace::Refused)?;
+            let (seed, counter) = check_source(op, dtype, call.params)?;
+            Ok(random(name, out, seed, counter))
         }
     }
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::call::kernel::Kernel;
 use crate::names::device_id::DeviceKind;
+use crate::tensor::op::Op;
 use crate::tensor::params::Params;
 
 /// An address without memory: a plan reads no element.

@@ -21,7 +21,6 @@ impl KernelRegistry {
 mod tests {
     use super::*;
     use crate::tensor::dtype::DType;
-    use crate::tensor::infer::supports;
     use crate::tensor::op::Op;
 
     #[test]
@@ -31,7 +30,7 @@ mod tests {
             for dtype in DType::ALL {
                 for device in DeviceKind::ALL {
                     let found = kernels.get(op, device, dtype);
-                    assert_eq!(found.is_ok(), supports(op, dtype), "{op} of {dtype} on {device}");
+                    assert_eq!(found.is_ok(), op.supports(dtype), "{op} of {dtype} on {device}");
                     if let Ok(kernel) = found {
                         assert_eq!((kernel.op, kernel.device, kernel.dtype), (op, device, dtype));
                     }

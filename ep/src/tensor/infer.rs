@@ -3,54 +3,16 @@
 use crate::tensor::dtype::DType;
 use crate::tensor::error::{OpError, ShapeError};
 use crate::tensor::op::Op;
+use crate::tensor::op_class::OpClass;
 use crate::tensor::params::{Extra, Params};
 use crate::tensor::shape::{MAX_RANK, Shape, broadcast_shapes};
 
-use DType::{BF16, Bool, F16, F32, F64, I32, I64, U8};
-
-/// The dtypes that `op` accepts for its [key input](Op::key_input). The kernels that exist per device are in
-/// [`KernelRegistry`](crate::KernelRegistry).
-pub const fn supported_dtypes(op: Op) -> &'static [DType] {
-    match op {
-        Op::Neg | Op::Abs | Op::Relu | Op::MatMul => &[F32, F64, F16, BF16, I32, I64],
-        Op::Exp | Op::Log | Op::Sqrt | Op::Tanh | Op::Sigmoid | Op::Mean => &[F32, F64, F16, BF16],
-        Op::Softmax | Op::LogSoftmax | Op::SoftmaxBackward | Op::LogSoftmaxBackward => &[F32, F64, F16, BF16],
-        Op::Add | Op::Sub | Op::Mul | Op::Div | Op::Pow | Op::Sum => &[F32, F64, F16, BF16, I32, I64, U8],
-        Op::Min
-        | Op::Max
-        | Op::Eq
-        | Op::Ne
-        | Op::Lt
-        | Op::Le
-        | Op::Gt
-        | Op::Ge
-        | Op::Where
-        | Op::ReduceMax
-        | Op::ReduceMin
-        | Op::ArgMax
-        | Op::Pad
-        | Op::Cast => &[F32, F64, F16, BF16, I32, I64, U8, Bool],
-        Op::OneHot => &[I32, I64, U8],
-        Op::Uniform | Op::Normal => &[F32, F64, F16, BF16],
-    }
-}
-
-/// Whether `op` accepts `dtype` for its [key input](Op::key_input).
-pub fn supports(op: Op, dtype: DType) -> bool {
-    supported_dtypes(op).contains(&dtype)
-}
+use DType::{Bool, I64};
 
 /// The dtype and shape of the output of `op`.
 ///
-/// * Unary ops: those of the input. [`Op::Cast`]: the dtype of [`Params::to`].
-/// * Binary ops: two inputs of one dtype, shapes broadcast. Comparisons give bool.
-/// * [`Op::Where`]: a bool condition and two inputs of one dtype, all three broadcast.
-/// * Reductions over [`Params::axes`] (none: all axes): the axes are removed, or kept with size 1 if [`Params::keep_dims`]. The dtype is
-///   kept; [`Op::ArgMax`] takes exactly one axis and gives i64.
-/// * [`Op::Softmax`], [`Op::LogSoftmax`]: exactly one axis; shape and dtype are kept. Their gradients: two inputs of one dtype and shape.
-/// * [`Op::Pad`]: [`Params::axes`] (none: all axes) grow by both margins; the dtype is kept.
-/// * [`Op::OneHot`]: one more axis, innermost, in the dtype of [`Params::to`].
-/// * [`Op::MatMul`]: `[.., m, k]` by `[.., k, n]` gives `[.., m, n]`, where `..` broadcasts.
+/// The rules are those of the op's [class](OpClass). [`Params::axes`] are the axes of the op; none stands for all, except where the class
+/// has exactly one.
 ///
 /// # Errors
 ///
@@ -61,27 +23,33 @@ pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DTy
     if inputs.len() != op.arity() {
         return Err(OpError::Arity { op, found: inputs.len() });
     }
-    if op.is_source() {
-        return Err(OpError::NoInputs { op });
+    let Some(&(dtype, shape)) = inputs.get(op.key_input()) else { return Err(OpError::NoInputs { op }) };
+    if !op.supports(dtype) {
+        return Err(OpError::DType { op, dtype, available: op.dtypes() });
     }
-    let (dtype, shape) = inputs[op.key_input()];
-    if !supports(op, dtype) {
-        return Err(OpError::DType { op, dtype, available: supported_dtypes(op) });
-    }
-    match op {
-        Op::Cast => Ok((params.to.ok_or(OpError::MissingTarget { op })?, *shape)),
-        Op::Where => {
+    match op.class() {
+        OpClass::Unary => Ok((dtype, *shape)),
+        OpClass::Binary => pair(op, inputs[0], inputs[1]),
+        OpClass::Comparison => Ok((Bool, pair(op, inputs[0], inputs[1])?.1)),
+        OpClass::Select => {
             if inputs[0].0 != Bool {
                 return Err(OpError::Condition { op, found: inputs[0].0 });
             }
             let (dtype, shape) = pair(op, inputs[1], inputs[2])?;
             Ok((dtype, broadcast(op, inputs[0].1, &shape)?))
         }
-        Op::Softmax | Op::LogSoftmax => {
+        OpClass::Cast => Ok((params.to.ok_or(OpError::MissingTarget { op })?, *shape)),
+        OpClass::Reduction => Ok((dtype, reduced(op, shape, params)?)),
+        OpClass::ArgReduction => {
+            one_axis(op, shape, params)?;
+            Ok((I64, reduced(op, shape, params)?))
+        }
+        OpClass::MatMul => matmul(inputs[0], inputs[1]),
+        OpClass::Softmax => {
             one_axis(op, shape, params)?;
             Ok((dtype, *shape))
         }
-        Op::SoftmaxBackward | Op::LogSoftmaxBackward => {
+        OpClass::SoftmaxGradient => {
             let dtype = same_dtype(op, dtype, inputs[1].0)?;
             if shape != inputs[1].1 {
                 let (left, right) = (Box::new(*shape), Box::new(*inputs[1].1));
@@ -90,17 +58,9 @@ pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DTy
             one_axis(op, shape, params)?;
             Ok((dtype, *shape))
         }
-        Op::ArgMax => {
-            one_axis(op, shape, params)?;
-            Ok((I64, reduced(op, shape, params)?))
-        }
-        Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin => Ok((dtype, reduced(op, shape, params)?)),
-        Op::Pad => Ok((dtype, padded(dtype, shape, params)?)),
-        Op::OneHot => one_hot(shape, params),
-        Op::MatMul => matmul(inputs[0], inputs[1]),
-        _ if op.is_comparison() => Ok((Bool, pair(op, inputs[0], inputs[1])?.1)),
-        _ if op.arity() == 2 => pair(op, inputs[0], inputs[1]),
-        _ => Ok((dtype, *shape)),
+        OpClass::Pad => Ok((dtype, padded(dtype, shape, params)?)),
+        OpClass::OneHot => one_hot(shape, params),
+        OpClass::Source => Err(OpError::NoInputs { op }),
     }
 }
 
@@ -109,7 +69,7 @@ pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DTy
 #[inline]
 pub fn infer_alike(op: Op, inputs: usize, dtype: DType) -> Option<DType> {
     let decides = op.is_elementwise() && !matches!(op, Op::Cast | Op::Where);
-    let fits = inputs == op.arity() && supports(op, dtype);
+    let fits = inputs == op.arity() && op.supports(dtype);
     (decides && fits).then_some(if op.is_comparison() { Bool } else { dtype })
 }
 
@@ -122,8 +82,8 @@ pub fn check_source(op: Op, dtype: DType, params: &Params) -> Result<(u64, u64),
     if !op.is_source() {
         return Err(OpError::Arity { op, found: 0 });
     }
-    if !supports(op, dtype) {
-        return Err(OpError::DType { op, dtype, available: supported_dtypes(op) });
+    if !op.supports(dtype) {
+        return Err(OpError::DType { op, dtype, available: op.dtypes() });
     }
     match params.extra {
         Extra::Random { seed, counter } => Ok((seed, counter)),

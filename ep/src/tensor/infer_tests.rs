@@ -1,4 +1,5 @@
 use super::*;
+use DType::{BF16, F16, F32, F64, I32, U8};
 
 fn given(dtype: DType, dims: &[usize]) -> (DType, Shape) {
     (dtype, Shape::new(dims).unwrap())

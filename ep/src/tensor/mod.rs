@@ -3,7 +3,7 @@
 //! Layer: uses `names`; is used by `errors`, `call`, `provider`, `races`, `cpu`, `sim`, `faults`, `cuda`.
 //!
 //! Main types: [`DType`](dtype::DType), [`Shape`](shape::Shape), [`Layout`](layout::Layout),
-//! [`Footprint`](footprint::Footprint), [`Scalar`](scalar::Scalar), [`Op`](op::Op), [`Params`](params::Params),
+//! [`Footprint`](footprint::Footprint), [`Scalar`](scalar::Scalar), [`Op`](op::Op), [`OpClass`](op_class::OpClass), [`Params`](params::Params),
 //! [`ShapeError`](error::ShapeError), [`OpError`](error::OpError).
 
 pub(crate) mod dtype;
@@ -12,6 +12,8 @@ pub(crate) mod footprint;
 pub(crate) mod infer;
 pub(crate) mod layout;
 pub(crate) mod op;
+pub(crate) mod op_class;
+mod op_table;
 pub(crate) mod params;
 pub(crate) mod scalar;
 pub(crate) mod shape;

@@ -1,12 +1,19 @@
-//! The built-in ops: their names and fixed properties. The doc of each op says what it computes.
+//! The built-in ops, made from the [table of ops](crate::op_table): their names and fixed properties.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::names::text::{ParseError, listed};
+use crate::tensor::dtype::DType;
+use crate::tensor::op_class::{OpClass, dtypes};
 
-macro_rules! ops {
-    ($($(#[$doc:meta])* $op:ident $name:literal $arity:literal,)*) => {
+macro_rules! define {
+    ({$($(#[$doc:meta])* $op:ident: $name:literal, $class:ident, $dtypes:ident,
+        $method:ident($($input:ident),+ $(; $($parameter:ident: $type:ty),+)?) $(=> $params:expr)?;)*}
+     {$($(#[$source_doc:meta])* $source:ident: $source_name:literal, $source_class:ident, $source_dtypes:ident;)*}) => {
+        define!($($(#[$doc])* $op: $name, $class, $dtypes;)* $($(#[$source_doc])* $source: $source_name, $source_class, $source_dtypes;)*);
+    };
+    ($($(#[$doc:meta])* $op:ident: $name:literal, $class:ident, $dtypes:ident;)*) => {
         /// A built-in op. Each has one output.
         ///
         /// `f16` and `bf16` are computed in `f32`, and each element of the output is rounded once, to the nearest value with ties to
@@ -18,7 +25,7 @@ macro_rules! ops {
 
         impl Op {
             /// Every op, in the order of the enum.
-            pub const ALL: [Op; [$($arity),*].len()] = [$(Op::$op),*];
+            pub const ALL: [Op; [$($name),*].len()] = [$(Op::$op),*];
 
             /// The name that [`Display`](fmt::Display) prints and [`FromStr`] reads.
             pub const fn name(self) -> &'static str {
@@ -27,134 +34,66 @@ macro_rules! ops {
                 }
             }
 
-            /// Number of inputs.
-            pub const fn arity(self) -> usize {
+            /// The class: what the op has in common with others.
+            pub const fn class(self) -> OpClass {
                 match self {
-                    $(Op::$op => $arity,)*
+                    $(Op::$op => OpClass::$class,)*
+                }
+            }
+
+            /// The dtypes that the op accepts for its [key input](Op::key_input).
+            pub const fn dtypes(self) -> &'static [DType] {
+                match self {
+                    $(Op::$op => dtypes::$dtypes,)*
                 }
             }
         }
     };
 }
-
-ops! {
-    /// `-x`; integers wrap.
-    Neg "neg" 1,
-    /// Absolute value; integers wrap, so `abs(MIN) = MIN`.
-    Abs "abs" 1,
-    /// `e` to the power `x`.
-    Exp "exp" 1,
-    /// Natural logarithm.
-    Log "log" 1,
-    /// Square root.
-    Sqrt "sqrt" 1,
-    /// Hyperbolic tangent.
-    Tanh "tanh" 1,
-    /// `max(x, 0)`; NaN stays NaN.
-    Relu "relu" 1,
-    /// `1 / (1 + exp(-x))`, without overflow.
-    Sigmoid "sigmoid" 1,
-    /// `a + b`; integers wrap.
-    Add "add" 2,
-    /// `a - b`; integers wrap.
-    Sub "sub" 2,
-    /// `a * b`; integers wrap.
-    Mul "mul" 2,
-    /// `a / b`; integers truncate toward zero, `MIN / -1` wraps, division by zero is an error.
-    Div "div" 2,
-    /// The smaller value; NaN if either is NaN. On bool: and.
-    Min "min" 2,
-    /// The larger value; NaN if either is NaN. On bool: or.
-    Max "max" 2,
-    /// `a` to the power `b`; integers wrap, a negative integer exponent is an error.
-    Pow "pow" 2,
-    /// `a == b`, to bool.
-    Eq "eq" 2,
-    /// `a != b`, to bool.
-    Ne "ne" 2,
-    /// `a < b`, to bool.
-    Lt "lt" 2,
-    /// `a <= b`, to bool.
-    Le "le" 2,
-    /// `a > b`, to bool.
-    Gt "gt" 2,
-    /// `a >= b`, to bool.
-    Ge "ge" 2,
-    /// The second input where the first (bool) is true, else the third.
-    Where "where" 3,
-    /// Sum over axes; integers wrap, no elements give 0.
-    Sum "sum" 1,
-    /// Mean over axes.
-    Mean "mean" 1,
-    /// The largest value over axes; NaN if any is NaN. On bool: any.
-    ReduceMax "reduce_max" 1,
-    /// The smallest value over axes; NaN if any is NaN. On bool: all.
-    ReduceMin "reduce_min" 1,
-    /// The index of the first largest value on one axis, as i64; a NaN counts as the largest.
-    ArgMax "argmax" 1,
-    /// Matrix product of the two innermost axes; the axes outside broadcast. Integers wrap.
-    MatMul "matmul" 2,
-    /// `exp(x) / sum(exp(x))` over one axis, without overflow.
-    Softmax "softmax" 1,
-    /// `x - log(sum(exp(x)))` over one axis: the logarithm of the softmax, without overflow, and accurate where it is nearly 0.
-    LogSoftmax "log_softmax" 1,
-    /// The gradient of the softmax over one axis. Inputs: the output `y` of the softmax and its gradient `dy`. Output: the gradient of
-    /// the softmax's input, `y * (dy - sum(y * dy))`.
-    SoftmaxBackward "softmax_backward" 2,
-    /// The gradient of the log-softmax over one axis. Inputs: the output `y` of the log-softmax and its gradient `dy`. Output: the
-    /// gradient of the log-softmax's input, `dy - exp(y) * sum(dy)`.
-    LogSoftmaxBackward "log_softmax_backward" 2,
-    /// The input with margins of a constant value on [`Params::axes`](crate::Params::axes); their width is in
-    /// [`Extra::Pad`](crate::Extra::Pad).
-    Pad "pad" 1,
-    /// 1 at the class that the index (an integer) gives, else 0, on a new innermost axis of [`Extra::Classes`](crate::Extra::Classes)
-    /// elements, in the dtype [`Params::to`](crate::Params::to). An index out of range gives only zeros.
-    OneHot "one_hot" 1,
-    /// Conversion to another dtype. Float to integer truncates and saturates (NaN gives 0); a wider integer keeps its low bits; anything
-    /// to bool is `!= 0`. A value that a float dtype cannot represent is rounded to the nearest, ties to even, or to an infinity past the
-    /// range.
-    Cast "cast" 1,
-    /// Random numbers, uniform in `[0, 1)`, by [`Extra::Random`](crate::Extra::Random): every multiple of the dtype's smallest step below
-    /// 1 is equally likely. The same bits on every device.
-    Uniform "uniform" 0,
-    /// Random numbers of the normal distribution with mean 0 and variance 1, by [`Extra::Random`](crate::Extra::Random).
-    Normal "normal" 0,
-}
+crate::op_table!(define);
 
 impl Op {
+    /// Whether the op accepts `dtype` for its [key input](Op::key_input).
+    pub fn supports(self, dtype: DType) -> bool {
+        self.dtypes().contains(&dtype)
+    }
+
+    /// Number of inputs.
+    pub const fn arity(self) -> usize {
+        self.class().arity()
+    }
+
     /// Whether each output element depends only on the input elements at its own (broadcast) index. Then the output may be exactly the
     /// view of an input.
     pub const fn is_elementwise(self) -> bool {
-        !(self.is_reduction()
-            || self.is_softmax()
-            || self.is_source()
-            || matches!(self, Op::MatMul | Op::Pad | Op::OneHot))
+        use OpClass::{Binary, Cast, Comparison, Select, Unary};
+        matches!(self.class(), Unary | Binary | Comparison | Select | Cast)
     }
 
     /// Whether it combines elements along [`Params::axes`](crate::Params::axes).
     pub const fn is_reduction(self) -> bool {
-        matches!(self, Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin | Op::ArgMax)
+        matches!(self.class(), OpClass::Reduction | OpClass::ArgReduction)
     }
 
     /// Whether it is of the softmax family: each output row along one axis depends on a whole input row.
     pub const fn is_softmax(self) -> bool {
-        matches!(self, Op::Softmax | Op::LogSoftmax | Op::SoftmaxBackward | Op::LogSoftmaxBackward)
+        matches!(self.class(), OpClass::Softmax | OpClass::SoftmaxGradient)
     }
 
     /// Whether it has no inputs. Then the caller gives the output, with its dtype and shape.
     pub const fn is_source(self) -> bool {
-        self.arity() == 0
+        matches!(self.class(), OpClass::Source)
     }
 
     /// Whether it is a comparison: two inputs of one dtype give a bool.
     pub const fn is_comparison(self) -> bool {
-        matches!(self, Op::Eq | Op::Ne | Op::Lt | Op::Le | Op::Gt | Op::Ge)
+        matches!(self.class(), OpClass::Comparison)
     }
 
     /// The index of the input whose dtype selects the kernel: 1 for [`Op::Where`], whose first input is always bool, and 0 for all
     /// others. For an op without inputs, the index of the output.
     pub const fn key_input(self) -> usize {
-        matches!(self, Op::Where) as usize
+        matches!(self.class(), OpClass::Select) as usize
     }
 }
 

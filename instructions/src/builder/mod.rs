@@ -3,11 +3,11 @@
 //! Layer: uses `place`, `lane`, `error`, `engine`, `tensor` and `list`; is used by `eager`.
 //!
 //! * An [`InstructionsBuilder`](instructions_builder::InstructionsBuilder) builds one list. Ops, copies and memory are in its own
-//!   file, callers' functions in [`functions`], events and barriers in [`sync`], and a method for each op in [`ops`].
+//!   file, callers' functions in [`functions`], and events and barriers in [`sync`]. Its method for each op is made beside that of
+//!   tensors, in `eager/ops.rs`.
 //! * A [`Generator`](random::Generator) divides the random numbers of one seed among the instructions that draw them.
 
 pub(crate) mod functions;
 pub(crate) mod instructions_builder;
-pub(crate) mod ops;
 pub(crate) mod random;
 pub(crate) mod sync;

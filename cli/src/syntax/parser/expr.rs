@@ -1,8 +1,8 @@
 //! Parses expressions: calls in prefix form, whose operands are names, numbers and calls in parentheses.
 
 use super::{
-    DType, Diagnostic, Expr, ExprKind, FUNCTIONS, MAX_LANE, Number, Parsed, Parser, PlaceRef, SliceSpec, Span, Spanned,
-    TokenKind, function, is_reserved,
+    DType, Diagnostic, Expr, ExprKind, MAX_LANE, Number, Parsed, Parser, PlaceRef, SliceSpec, Span, Spanned, TokenKind,
+    function, functions, is_reserved,
 };
 use crate::base::engine::{MAX_RANK, Op};
 use crate::base::spelling::did_you_mean;
@@ -38,8 +38,8 @@ impl Parser {
         if operand_follows {
             // Only `load` takes a text.
             let is_text = matches!(self.peek(), TokenKind::Text(_));
-            let known = FUNCTIONS.iter().filter(|(_, form)| !is_text || *form == Form::Load);
-            let help = did_you_mean(word, known.map(|(name, _)| *name));
+            let known = functions().filter(|(_, form)| !is_text || *form == Form::Load);
+            let help = did_you_mean(word, known.map(|(name, _)| name));
             return Err(Diagnostic::new(span, format!("unknown op `{word}`")).with_help_if(help));
         }
         Ok(name)

@@ -10,7 +10,7 @@ use crate::base::engine::{DType, DeviceId};
 use crate::base::spelling::did_you_mean;
 use crate::syntax::ast::{Block, Expr, ExprKind, Number, PlaceRef, SliceSpec, Statement, StatementKind, Target};
 use crate::syntax::diagnostic::Diagnostic;
-use crate::syntax::functions::{FUNCTIONS, STATEMENTS, function, is_reserved};
+use crate::syntax::functions::{STATEMENTS, function, functions, is_reserved};
 use crate::syntax::lexer::{MAX_ERRORS, Token, TokenKind, tokenize};
 use crate::syntax::source::{Source, Span, Spanned};
 
@@ -213,7 +213,7 @@ impl Parser {
             "fill" if !self.next_is_dtype() => self.refill()?,
             other if function(other).is_some() => self.write_statement()?,
             other => {
-                let known = STATEMENTS.iter().copied().chain(FUNCTIONS.iter().map(|(name, _)| *name));
+                let known = STATEMENTS.iter().copied().chain(functions().map(|(name, _)| name));
                 let help = did_you_mean(other, known);
                 return Err(Diagnostic::new(start, format!("unknown statement `{other}`")).with_help_if(
                     help.or_else(|| Some(format!("a statement begins with one of: {}", STATEMENTS.join(", ")))),

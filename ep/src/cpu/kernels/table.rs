@@ -24,52 +24,58 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
         registry.register(Kernel { op, device, dtype, run });
     };
     macro_rules! kernels {
-        ($op:ident [$($dtype:ty),*] $kernel:ident) => {
+        // The lists of dtypes of the table of ops, whose elements must be types here. A test compares the two.
+        (FLOATS $($rest:tt)*) => { kernels!([f32, f64, f16, bf16] $($rest)*) };
+        (SIGNED $($rest:tt)*) => { kernels!([f32, f64, f16, bf16, i32, i64] $($rest)*) };
+        (NUMBERS $($rest:tt)*) => { kernels!([f32, f64, f16, bf16, i32, i64, u8] $($rest)*) };
+        (ALL $($rest:tt)*) => { kernels!([f32, f64, f16, bf16, i32, i64, u8, bool] $($rest)*) };
+        (INDICES $($rest:tt)*) => { kernels!([i32, i64, u8] $($rest)*) };
+        ([$($dtype:ty),*] $op:ident $kernel:ident) => {
             $(add(Op::$op, <$dtype as Tag>::DTYPE, $kernel::<$dtype>);)*
         };
-        ($op:ident [$($dtype:ty),*] $kernel:ident of $how:ty) => {
+        ([$($dtype:ty),*] $op:ident $kernel:ident of $how:ty) => {
             $(add(Op::$op, <$dtype as Tag>::DTYPE, $kernel::<$dtype, $how>);)*
         };
     }
-    kernels!(Neg [f32, f64, f16, bf16, i32, i64] unary of arith::Neg);
-    kernels!(Abs [f32, f64, f16, bf16, i32, i64] unary of arith::Abs);
-    kernels!(Relu [f32, f64, f16, bf16, i32, i64] unary of arith::Relu);
-    kernels!(Exp [f32, f64, f16, bf16] unary of arith::Exp);
-    kernels!(Log [f32, f64, f16, bf16] unary of arith::Log);
-    kernels!(Sqrt [f32, f64, f16, bf16] unary of arith::Sqrt);
-    kernels!(Tanh [f32, f64, f16, bf16] unary of arith::Tanh);
-    kernels!(Sigmoid [f32, f64, f16, bf16] unary of arith::Sigmoid);
+    kernels!(SIGNED Neg unary of arith::Neg);
+    kernels!(SIGNED Abs unary of arith::Abs);
+    kernels!(SIGNED Relu unary of arith::Relu);
+    kernels!(FLOATS Exp unary of arith::Exp);
+    kernels!(FLOATS Log unary of arith::Log);
+    kernels!(FLOATS Sqrt unary of arith::Sqrt);
+    kernels!(FLOATS Tanh unary of arith::Tanh);
+    kernels!(FLOATS Sigmoid unary of arith::Sigmoid);
 
-    kernels!(Add [f32, f64, f16, bf16, i32, i64, u8] binary of arith::Add);
-    kernels!(Sub [f32, f64, f16, bf16, i32, i64, u8] binary of arith::Sub);
-    kernels!(Mul [f32, f64, f16, bf16, i32, i64, u8] binary of arith::Mul);
-    kernels!(Div [f32, f64, f16, bf16, i32, i64, u8] binary of arith::Div);
-    kernels!(Pow [f32, f64, f16, bf16, i32, i64, u8] binary of arith::Pow);
-    kernels!(Min [f32, f64, f16, bf16, i32, i64, u8, bool] binary of arith::Min);
-    kernels!(Max [f32, f64, f16, bf16, i32, i64, u8, bool] binary of arith::Max);
+    kernels!(NUMBERS Add binary of arith::Add);
+    kernels!(NUMBERS Sub binary of arith::Sub);
+    kernels!(NUMBERS Mul binary of arith::Mul);
+    kernels!(NUMBERS Div binary of arith::Div);
+    kernels!(NUMBERS Pow binary of arith::Pow);
+    kernels!(ALL Min binary of arith::Min);
+    kernels!(ALL Max binary of arith::Max);
 
-    kernels!(Eq [f32, f64, f16, bf16, i32, i64, u8, bool] compare of arith::Eq);
-    kernels!(Ne [f32, f64, f16, bf16, i32, i64, u8, bool] compare of arith::Ne);
-    kernels!(Lt [f32, f64, f16, bf16, i32, i64, u8, bool] compare of arith::Lt);
-    kernels!(Le [f32, f64, f16, bf16, i32, i64, u8, bool] compare of arith::Le);
-    kernels!(Gt [f32, f64, f16, bf16, i32, i64, u8, bool] compare of arith::Gt);
-    kernels!(Ge [f32, f64, f16, bf16, i32, i64, u8, bool] compare of arith::Ge);
-    kernels!(Where [f32, f64, f16, bf16, i32, i64, u8, bool] select);
+    kernels!(ALL Eq compare of arith::Eq);
+    kernels!(ALL Ne compare of arith::Ne);
+    kernels!(ALL Lt compare of arith::Lt);
+    kernels!(ALL Le compare of arith::Le);
+    kernels!(ALL Gt compare of arith::Gt);
+    kernels!(ALL Ge compare of arith::Ge);
+    kernels!(ALL Where select);
 
-    kernels!(Sum [f32, f64, f16, bf16, i32, i64, u8] reduce of Sum);
-    kernels!(Mean [f32, f64, f16, bf16] reduce of Mean);
-    kernels!(ReduceMax [f32, f64, f16, bf16, i32, i64, u8, bool] reduce of Largest);
-    kernels!(ReduceMin [f32, f64, f16, bf16, i32, i64, u8, bool] reduce of Smallest);
-    kernels!(ArgMax [f32, f64, f16, bf16, i32, i64, u8, bool] argmax);
+    kernels!(NUMBERS Sum reduce of Sum);
+    kernels!(FLOATS Mean reduce of Mean);
+    kernels!(ALL ReduceMax reduce of Largest);
+    kernels!(ALL ReduceMin reduce of Smallest);
+    kernels!(ALL ArgMax argmax);
 
-    kernels!(MatMul [f32, f64, f16, bf16, i32, i64] matmul);
-    kernels!(Softmax [f32, f64, f16, bf16] forward of softmax::Softmax);
-    kernels!(LogSoftmax [f32, f64, f16, bf16] forward of softmax::LogSoftmax);
-    kernels!(SoftmaxBackward [f32, f64, f16, bf16] backward of softmax::SoftmaxBackward);
-    kernels!(LogSoftmaxBackward [f32, f64, f16, bf16] backward of softmax::LogSoftmaxBackward);
-    kernels!(Uniform [f32, f64, f16, bf16] random of random::Uniform);
-    kernels!(Normal [f32, f64, f16, bf16] random of random::Normal);
-    kernels!(OneHot [i32, i64, u8] one_hot);
+    kernels!(SIGNED MatMul matmul);
+    kernels!(FLOATS Softmax forward of softmax::Softmax);
+    kernels!(FLOATS LogSoftmax forward of softmax::LogSoftmax);
+    kernels!(FLOATS SoftmaxBackward backward of softmax::SoftmaxBackward);
+    kernels!(FLOATS LogSoftmaxBackward backward of softmax::LogSoftmaxBackward);
+    kernels!(FLOATS Uniform random of random::Uniform);
+    kernels!(FLOATS Normal random of random::Normal);
+    kernels!(INDICES OneHot one_hot);
     for dtype in DType::ALL {
         add(Op::Pad, dtype, pad);
         add(Op::Cast, dtype, cast_from(dtype));

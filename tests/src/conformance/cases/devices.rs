@@ -1,6 +1,6 @@
 //! The information that a device gives about itself.
 
-use streamvm_ep::{DeviceKind, KernelRegistry, Op, supported_dtypes};
+use streamvm_ep::{DeviceKind, KernelRegistry, Op};
 
 use super::table;
 use crate::conformance::Tag;
@@ -59,7 +59,7 @@ fn has_every_kernel(bench: &Bench) -> Result<(), Fail> {
     let kernels = KernelRegistry::builtin();
     let missing: Vec<String> = Op::ALL
         .into_iter()
-        .flat_map(|op| supported_dtypes(op).iter().map(move |&dtype| (op, dtype)))
+        .flat_map(|op| op.dtypes().iter().map(move |&dtype| (op, dtype)))
         .filter(|&(op, dtype)| kernels.get(op, kind, dtype).is_err())
         .map(|(op, dtype)| format!("{op} of {dtype}"))
         .collect();

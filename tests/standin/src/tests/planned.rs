@@ -3,7 +3,7 @@
 use streamvm_ep::cuda::{Launch, plan, plan_copy, plan_fill};
 use streamvm_ep::{
     Access, Axes, CpuConfig, CpuDevice, DType, Device, DeviceKind, Element, KernelCall, KernelRegistry, Layout, Op,
-    Operand, Params, Scalar, Shape, supports,
+    Operand, Params, Scalar, Shape,
 };
 
 use super::bench::Bench;
@@ -105,7 +105,7 @@ fn elementwise_calls_of_every_op_and_dtype_through_views() {
     let turned = dense(&[4, 3]).permute(&[1, 0]).unwrap();
     let row = dense(&[4]);
     for of in Op::ALL.into_iter().filter(|op| op.is_elementwise()) {
-        for dtype in DType::ALL.into_iter().filter(|&dtype| supports(of, dtype)) {
+        for dtype in DType::ALL.into_iter().filter(|&dtype| of.supports(dtype)) {
             let inputs = [turned, row, dense(&[3, 1])];
             let params = if of == Op::Cast { Params::to(DType::F64) } else { Params::default() };
             op(&bench, of, dtype, &inputs[..of.arity()], dense(&[3, 4]), params);
@@ -179,7 +179,7 @@ fn random_numbers_of_any_layout() {
     let bench = Bench::new("delay=0");
     let turned = dense(&[4, 3]).permute(&[1, 0]).unwrap();
     for of in [Op::Uniform, Op::Normal] {
-        for dtype in DType::ALL.into_iter().filter(|&dtype| supports(of, dtype)) {
+        for dtype in DType::ALL.into_iter().filter(|&dtype| of.supports(dtype)) {
             op(&bench, of, dtype, &[], turned, Params::random(1 << 40, 3));
             op(&bench, of, dtype, &[], dense(&[3, 8]).slice(1, 2..6).unwrap(), Params::random(5, u64::MAX));
         }

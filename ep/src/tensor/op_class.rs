@@ -1,0 +1,61 @@
+//! The classes of ops, and the lists of dtypes that ops accept.
+
+/// What an op has in common with others: the number of inputs, the rule for dtype and shape of the output ([`infer`](crate::infer)), and
+/// how a call is planned for a device.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum OpClass {
+    /// Each element of one input; dtype and shape are kept.
+    Unary,
+    /// Each pair of elements of two inputs of one dtype, whose shapes broadcast.
+    Binary,
+    /// As [`OpClass::Binary`], to bool.
+    Comparison,
+    /// A bool condition and two inputs of one dtype, all three broadcast.
+    Select,
+    /// Each element of one input, in the dtype [`Params::to`](crate::Params::to).
+    Cast,
+    /// Elements along some axes become one. The axes are removed, or kept with size 1.
+    Reduction,
+    /// A position along one axis, as i64. The axis is removed, or kept with size 1.
+    ArgReduction,
+    /// `[.., m, k]` by `[.., k, n]` gives `[.., m, n]`, where `..` broadcasts.
+    MatMul,
+    /// Each row along one axis gives a row; dtype and shape are kept.
+    Softmax,
+    /// As [`OpClass::Softmax`], from two inputs of one dtype and shape.
+    SoftmaxGradient,
+    /// Some axes grow by a margin at both ends.
+    Pad,
+    /// Each integer gives a row on a new innermost axis.
+    OneHot,
+    /// No input: the caller gives the output, with its dtype and shape.
+    Source,
+}
+
+impl OpClass {
+    /// Number of inputs.
+    pub const fn arity(self) -> usize {
+        use OpClass::{
+            ArgReduction, Binary, Cast, Comparison, MatMul, OneHot, Pad, Reduction, Select, Softmax, SoftmaxGradient,
+            Source, Unary,
+        };
+        match self {
+            Source => 0,
+            Unary | Cast | Reduction | ArgReduction | Softmax | Pad | OneHot => 1,
+            Binary | Comparison | MatMul | SoftmaxGradient => 2,
+            Select => 3,
+        }
+    }
+}
+
+/// Lists of dtypes that ops accept.
+pub(crate) mod dtypes {
+    use crate::tensor::dtype::DType::{self, BF16, Bool, F16, F32, F64, I32, I64, U8};
+
+    pub(crate) const FLOATS: &[DType] = &[F32, F64, F16, BF16];
+    pub(crate) const SIGNED: &[DType] = &[F32, F64, F16, BF16, I32, I64];
+    pub(crate) const NUMBERS: &[DType] = &[F32, F64, F16, BF16, I32, I64, U8];
+    pub(crate) const ALL: &[DType] = &[F32, F64, F16, BF16, I32, I64, U8, Bool];
+    /// Integers that can be an index.
+    pub(crate) const INDICES: &[DType] = &[I32, I64, U8];
+}

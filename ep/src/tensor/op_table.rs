@@ -1,0 +1,116 @@
+//! The table of built-in ops: everything that is fixed per op and is not code.
+//!
+//! The enum [`Op`](crate::Op) with its properties, the methods of `Tensor` and of `InstructionsBuilder`, and the functions of the script
+//! language are made from this table. The rule for shapes (`infer`) and the plans for CUDA follow from an op's class; the kernels of
+//! each device are checked against the table by tests.
+
+/// Expands `$with!` over the table of ops. A row is
+///
+/// ```text
+/// /// What it computes.
+/// Variant: "name", Class, DTYPES, method(first, others; parameters: types) => value of `Params`;
+/// ```
+///
+/// and rows of ops without inputs, which have no method, follow in braces of their own.
+///
+/// * `"name"` is the op's name in texts. Where an op is a function of the script language, it has the same name there.
+/// * `Class` is a variant of [`OpClass`](crate::OpClass): number of inputs, rule for shapes, form of a call.
+/// * `DTYPES` is one of the lists in [`dtypes`](crate::dtypes): what the op accepts for its key input.
+/// * `method` is the method of `Tensor` and of `InstructionsBuilder`, with its inputs, its parameters, and the
+///   [`Params`](crate::Params) that they give (the default where it is left out).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! op_table {
+    ($with:ident) => {
+        $with! { {
+            /// `-x`; integers wrap.
+            Neg: "neg", Unary, SIGNED, neg(input);
+            /// Absolute value; integers wrap, so `abs(MIN) = MIN`.
+            Abs: "abs", Unary, SIGNED, abs(input);
+            /// `e` to the power `x`.
+            Exp: "exp", Unary, FLOATS, exp(input);
+            /// Natural logarithm.
+            Log: "log", Unary, FLOATS, log(input);
+            /// Square root.
+            Sqrt: "sqrt", Unary, FLOATS, sqrt(input);
+            /// Hyperbolic tangent.
+            Tanh: "tanh", Unary, FLOATS, tanh(input);
+            /// `max(x, 0)`; NaN stays NaN.
+            Relu: "relu", Unary, SIGNED, relu(input);
+            /// `1 / (1 + exp(-x))`, without overflow.
+            Sigmoid: "sigmoid", Unary, FLOATS, sigmoid(input);
+            /// `a + b`; integers wrap.
+            Add: "add", Binary, NUMBERS, add(left, right);
+            /// `a - b`; integers wrap.
+            Sub: "sub", Binary, NUMBERS, sub(left, right);
+            /// `a * b`; integers wrap.
+            Mul: "mul", Binary, NUMBERS, mul(left, right);
+            /// `a / b`; integers truncate toward zero, `MIN / -1` wraps, division by zero is an error.
+            Div: "div", Binary, NUMBERS, div(left, right);
+            /// The smaller value; NaN if either is NaN. On bool: and.
+            Min: "min", Binary, ALL, minimum(left, right);
+            /// The larger value; NaN if either is NaN. On bool: or.
+            Max: "max", Binary, ALL, maximum(left, right);
+            /// `a` to the power `b`; integers wrap, a negative integer exponent is an error.
+            Pow: "pow", Binary, NUMBERS, pow(left, right);
+            /// `a == b`, to bool.
+            Eq: "eq", Comparison, ALL, eq(left, right);
+            /// `a != b`, to bool.
+            Ne: "ne", Comparison, ALL, ne(left, right);
+            /// `a < b`, to bool.
+            Lt: "lt", Comparison, ALL, lt(left, right);
+            /// `a <= b`, to bool.
+            Le: "le", Comparison, ALL, le(left, right);
+            /// `a > b`, to bool.
+            Gt: "gt", Comparison, ALL, gt(left, right);
+            /// `a >= b`, to bool.
+            Ge: "ge", Comparison, ALL, ge(left, right);
+            /// The second input where the first (bool) is true, else the third.
+            Where: "where", Select, ALL, where_(condition, yes, no);
+            /// Sum over axes; integers wrap, no elements give 0.
+            Sum: "sum", Reduction, NUMBERS, sum(input; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
+            /// Mean over axes.
+            Mean: "mean", Reduction, FLOATS, mean(input; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
+            /// The largest value over axes; NaN if any is NaN. On bool: any.
+            ReduceMax: "reduce_max", Reduction, ALL, max(input; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
+            /// The smallest value over axes; NaN if any is NaN. On bool: all.
+            ReduceMin: "reduce_min", Reduction, ALL, min(input; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
+            /// The index of the first largest value on one axis, as i64; a NaN counts as the largest.
+            ArgMax: "argmax", ArgReduction, ALL, argmax(input; axis: usize) => $crate::Params::over($crate::Axes::new(&[axis])?);
+            /// Matrix product of the two innermost axes; the axes outside broadcast. Integers wrap.
+            MatMul: "matmul", MatMul, SIGNED, matmul(left, right);
+            /// `exp(x) / sum(exp(x))` over one axis, without overflow.
+            Softmax: "softmax", Softmax, FLOATS, softmax(input; axis: usize) => $crate::Params::over($crate::Axes::new(&[axis])?);
+            /// `x - log(sum(exp(x)))` over one axis: the logarithm of the softmax, without overflow, and accurate where it is nearly 0.
+            LogSoftmax: "log_softmax", Softmax, FLOATS, log_softmax(input; axis: usize)
+                => $crate::Params::over($crate::Axes::new(&[axis])?);
+            /// The gradient of the softmax over one axis. Inputs: the output `y` of the softmax and its gradient `dy`. Output: the
+            /// gradient of the softmax's input, `y * (dy - sum(y * dy))`.
+            SoftmaxBackward: "softmax_backward", SoftmaxGradient, FLOATS, softmax_backward(y, dy; axis: usize)
+                => $crate::Params::over($crate::Axes::new(&[axis])?);
+            /// The gradient of the log-softmax over one axis. Inputs: the output `y` of the log-softmax and its gradient `dy`. Output:
+            /// the gradient of the log-softmax's input, `dy - exp(y) * sum(dy)`.
+            LogSoftmaxBackward: "log_softmax_backward", SoftmaxGradient, FLOATS, log_softmax_backward(y, dy; axis: usize)
+                => $crate::Params::over($crate::Axes::new(&[axis])?);
+            /// The input with margins of a constant value on some axes (none given: on all): `before` elements before it and `after`
+            /// behind it on each. Axes with margins of different widths need a call for each width.
+            Pad: "pad", Pad, ALL,
+                pad(input; axes: &[usize], before: u32, after: u32, value: impl Into<$crate::Scalar>)
+                => $crate::Params::pad($crate::Axes::new(axes)?, before, after, value);
+            /// 1 at the class that the index (an integer) gives, else 0, on a new innermost axis of `classes` elements, in another
+            /// dtype. An index out of range gives only zeros.
+            OneHot: "one_hot", OneHot, INDICES, one_hot(indices; classes: usize, dtype: $crate::DType)
+                => $crate::Params::one_hot(classes, dtype);
+            /// Conversion to another dtype. Float to integer truncates and saturates (NaN gives 0); a wider integer keeps its low bits;
+            /// anything to bool is `!= 0`. A value that a float dtype cannot represent is rounded to the nearest, ties to even, or to an
+            /// infinity past the range.
+            Cast: "cast", Cast, ALL, cast(input; dtype: $crate::DType) => $crate::Params::to(dtype);
+            } {
+            /// Random numbers, uniform in `[0, 1)`, by [`Extra::Random`](crate::Extra::Random): every multiple of the dtype's smallest
+            /// step below 1 is equally likely. The same bits on every device.
+            Uniform: "uniform", Source, FLOATS;
+            /// Random numbers of the normal distribution with mean 0 and variance 1, by [`Extra::Random`](crate::Extra::Random).
+            Normal: "normal", Source, FLOATS;
+        } }
+    };
+}
