@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use streamvm::Mode;
 use streamvm::ep::DeviceId;
-use streamvm::{EngineKind, Mode};
 use streamvm_cli::base::printable::without_controls;
 use streamvm_cli::command::verify::verify_trace;
 use streamvm_cli::command::{Exit, ScriptOptions, check_script, list_devices, run_script, written};
@@ -173,8 +173,8 @@ fn main() -> ExitCode {
 
 fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Exit> {
     // A wrong name in the variable is refused by `check` too, so that `check` finds what `run` would refuse.
-    let named = match EngineKind::of_environment() {
-        Ok(named) => named.map(|kind| if kind == EngineKind::Inline { Mode::Inline } else { Mode::Threaded }),
+    let named = match Mode::of_environment() {
+        Ok(named) => named,
         Err(error) if !matches!(command, Command::Verify { .. } | Command::Run { mode: Some(_), .. }) => {
             writeln!(err, "error: {error}")?;
             return Ok(Exit::Rejected);

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use streamvm::{DType, DeviceId, EngineKind, Error, InstructionsBuilder, Mode, Pool, PoolConfig, Priority, Vm};
+use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Mode, Pool, PoolConfig, Priority, Vm};
 use streamvm_tests::{CPU, ClosedGate, engines};
 
 const OTHER: DeviceId = DeviceId::cpu(1);
@@ -42,7 +42,7 @@ fn kind_of(vm: &Vm) -> &'static str {
 fn one_pool_runs_the_functions_of_every_device_and_pool() {
     let pools = PoolConfig::new().name("copies").workers(5);
     let vm = Vm::builder()
-        .engine(EngineKind::Shared)
+        .shared_workers(true)
         .cpu_devices(2)
         .pool(Pool::Normal, PoolConfig::new().name("all").workers(1))
         .pool(Pool::CopyIn, pools.clone())
@@ -63,7 +63,7 @@ fn one_pool_runs_the_functions_of_every_device_and_pool() {
 
 #[test]
 fn each_device_and_pool_has_workers_of_its_own_elsewhere() {
-    let vm = Vm::builder().engine(EngineKind::PerDevice).cpu_devices(2).workers(1).build().expect("an engine");
+    let vm = Vm::builder().shared_workers(false).cpu_devices(2).workers(1).build().expect("an engine");
     let mut names: Vec<String> = [CPU, OTHER]
         .into_iter()
         .flat_map(|device| [Pool::Normal, Pool::CopyIn, Pool::CopyOut].map(|pool| runs_on(&vm, device, pool)))
@@ -76,7 +76,7 @@ fn each_device_and_pool_has_workers_of_its_own_elsewhere() {
 
 #[test]
 fn what_is_urgent_goes_first_on_one_pool() {
-    let vm = Vm::builder().engine(EngineKind::Shared).workers(1).build().expect("an engine");
+    let vm = Vm::builder().shared_workers(true).workers(1).build().expect("an engine");
     let (gate, order) = (ClosedGate::new(), Arc::new(Mutex::new(Vec::new())));
     let held = gate.clone();
     let hold = move || {
@@ -103,8 +103,9 @@ fn what_is_urgent_goes_first_on_one_pool() {
 /// Lists name devices and lanes of workers; on one pool they compute on any device.
 #[test]
 fn lists_for_workers_of_any_device_and_lane_give_the_same_on_every_engine() {
-    for kind in [EngineKind::Inline, EngineKind::Shared, EngineKind::PerDevice] {
-        let vm = Vm::builder().engine(kind).cpu_devices(2).build().expect("an engine");
+    let builders = [Vm::builder().mode(Mode::Inline), Vm::builder().shared_workers(true), Vm::builder()];
+    for (number, builder) in builders.into_iter().enumerate() {
+        let vm = builder.cpu_devices(2).build().expect("an engine");
         let token = vm.var();
         for round in 0..20_u16 {
             let mut b = InstructionsBuilder::new();
@@ -115,11 +116,11 @@ fn lists_for_workers_of_any_device_and_lane_give_the_same_on_every_engine() {
             b.push("between", OTHER, [x.read(), y.read(), token.update()], || Ok(()));
             let (z, w) = (b.add(&x, &x).expect("an addition"), b.add(&y, &y).expect("an addition"));
             vm.submit(b.finish()).expect("it is taken");
-            assert_eq!(z.to_vec::<f32>(), Ok(vec![2.0 * f32::from(round); 8]), "{kind:?}");
-            assert_eq!(w.to_vec::<f32>(), Ok(vec![2.0; 8]), "{kind:?}");
+            assert_eq!(z.to_vec::<f32>(), Ok(vec![2.0 * f32::from(round); 8]), "builder {number}");
+            assert_eq!(w.to_vec::<f32>(), Ok(vec![2.0; 8]), "builder {number}");
         }
         vm.wait_all().expect("all passed");
-        assert_eq!(vm.stats().in_flight, 0, "{kind:?}");
+        assert_eq!(vm.stats().in_flight, 0, "builder {number}");
     }
 }
 
@@ -134,21 +135,19 @@ fn a_device_that_is_not_there_is_refused_on_every_engine() {
 }
 
 #[test]
-fn of_engine_and_mode_the_later_call_counts_and_a_simulated_engine_stays_one() {
+fn mode_and_shared_workers_are_chosen_apart() {
     let kind = |builder: streamvm::VmBuilder| kind_of(&builder.workers(1).build().expect("an engine"));
-    assert_eq!(kind(Vm::builder().mode(Mode::Threaded).engine(EngineKind::Inline)), "inline");
-    assert_eq!(kind(Vm::builder().engine(EngineKind::Inline).mode(Mode::Threaded)), "per-device");
-    assert_eq!(kind(Vm::builder().mode(Mode::Inline).engine(EngineKind::Shared)), "shared");
-    assert_eq!(kind(Vm::builder().engine(EngineKind::Shared).engine(EngineKind::PerDevice)), "per-device");
-    let simulated = Mode::Simulated { seed: 3 };
-    for kind in [EngineKind::Shared, EngineKind::PerDevice] {
-        let builders = [Vm::builder().mode(simulated).engine(kind), Vm::builder().engine(kind).mode(simulated)];
-        for builder in builders {
-            let vm = builder.workers(2).build().expect("an engine");
-            assert_eq!(kind_of(&vm), "inline", "who waits steps it");
-            let streams = if kind == EngineKind::Shared { 1 } else { 2 };
-            assert_eq!((vm.stats().streams.len(), vm.stats().threads), (streams, 0), "{kind:?}");
-        }
+    assert_eq!(kind(Vm::builder().mode(Mode::Threaded).mode(Mode::Inline)), "inline");
+    assert_eq!(kind(Vm::builder().mode(Mode::Inline).shared_workers(true)), "inline");
+    assert_eq!(kind(Vm::builder().mode(Mode::Threaded)), "per-device");
+    assert_eq!(kind(Vm::builder().shared_workers(true).mode(Mode::Threaded)), "shared");
+    assert_eq!(kind(Vm::builder().shared_workers(true).shared_workers(false)), "per-device");
+    for shared in [true, false] {
+        let vm = Vm::builder().mode(Mode::Simulated { seed: 3 }).shared_workers(shared).workers(2).build();
+        let vm = vm.expect("an engine");
+        assert_eq!(kind_of(&vm), "inline", "the caller that waits steps it");
+        let streams = if shared { 1 } else { 2 };
+        assert_eq!((vm.stats().streams.len(), vm.stats().threads), (streams, 0), "shared workers {shared}");
     }
 }
 
@@ -160,7 +159,7 @@ const SAYS: &str = "engine: ";
 #[ignore = "another test runs it"]
 #[allow(clippy::print_stdout, reason = "the test that runs it reads it")]
 fn tells_which_engines_it_builds() {
-    let builders = [Vm::builder(), Vm::builder().engine(EngineKind::Shared), Vm::builder().mode(Mode::Inline)];
+    let builders = [Vm::builder(), Vm::builder().shared_workers(true), Vm::builder().mode(Mode::Inline)];
     for builder in builders {
         let said = builder.workers(1).build().map_or_else(|error| error.to_string(), |vm| kind_of(&vm).to_owned());
         println!("\n{SAYS}{said}");

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 use std::{env, thread};
 
-use streamvm::{EngineKind, Error, OnComplete, Pool, Tensor, Var, Vm};
+use streamvm::{Error, OnComplete, Pool, Tensor, Var, Vm};
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, on_device, run_alone, submit};
 
 /// Runs an ignored test of this program in a process of its own, and ends it if it does not end by itself.
@@ -29,8 +29,8 @@ static KEPT: OnceLock<Vec<Mutex<Kept>>> = OnceLock::new();
 
 /// Engines with a function that runs and does not end, more behind it, and a handle that nobody uses.
 fn at_work(held_back: usize) -> Vec<Mutex<Kept>> {
-    let engine = |kind| {
-        let vm = Vm::builder().engine(kind).workers(2).build().expect("an engine");
+    let engine = |shared| {
+        let vm = Vm::builder().shared_workers(shared).workers(2).build().expect("an engine");
         let (var, gate) = (vm.var(), ClosedGate::new());
         let hold = gate.clone();
         let held = move || {
@@ -47,7 +47,7 @@ fn at_work(held_back: usize) -> Vec<Mutex<Kept>> {
         submit(&vm, |b| b.call_fn("on a stream", CPU, [tensor.update(), var.read()], |_| Ok(())));
         Mutex::new(Kept { vm: Some(vm), gate: Some(gate), var: Some(var), tensor: Some(tensor), handles })
     };
-    [EngineKind::Shared, EngineKind::PerDevice].map(engine).into()
+    [true, false].map(engine).into()
 }
 
 /// Lets the process have so many bytes of addresses.
@@ -62,7 +62,7 @@ fn limit_addresses(bytes: libc::rlim_t) {
 #[test]
 #[ignore = "another test runs it"]
 fn a_pool_whose_threads_find_no_room() {
-    let vm = Vm::builder().engine(EngineKind::PerDevice).workers(2).build().expect("an engine");
+    let vm = Vm::builder().shared_workers(false).workers(2).build().expect("an engine");
     // One that has its workers goes on.
     let other = vm.pusher().pool(Pool::CopyIn);
     other.push("other", [], || Ok(())).expect("it is taken").wait().expect("no failure");

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use streamvm::{DType, EngineKind, Error, Mode, OnComplete, Pool, Tensor, Vm};
+use streamvm::{DType, Error, Mode, OnComplete, Pool, Tensor, Vm};
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, list, on_device, poll_once, submit};
 
 /// Which process this is after a fork.
@@ -161,8 +161,8 @@ fn functions(vm: &Vm) -> Result<(), String> {
 /// A child of an engine whose workers are at work, of either kind, may not use it, and builds one of its own.
 #[test]
 fn a_child_of_an_engine_with_workers_is_told_and_has_functions_of_its_own() {
-    for kind in [EngineKind::Shared, EngineKind::PerDevice] {
-        let vm = Vm::builder().engine(kind).workers(2).build().expect("an engine");
+    for shared in [true, false] {
+        let vm = Vm::builder().shared_workers(shared).workers(2).build().expect("an engine");
         let (v, gate) = (vm.var(), ClosedGate::new());
         let held = gate.clone();
         let hold = move || {
@@ -176,7 +176,8 @@ fn a_child_of_an_engine_with_workers_is_told_and_has_functions_of_its_own() {
                 let own = || {
                     functions(&vm)?;
                     expect_forked("wait of what is pending", vm.wait(&v))?;
-                    let own = Vm::builder().engine(kind).workers(2).build().map_err(|error| error.to_string())?;
+                    let own =
+                        Vm::builder().shared_workers(shared).workers(2).build().map_err(|error| error.to_string())?;
                     let w = streamvm::Var::counted();
                     for _ in 0..10 {
                         own.push("own", [w.update()], || Ok(())).map_err(|error| error.to_string())?;
@@ -188,10 +189,10 @@ fn a_child_of_an_engine_with_workers_is_told_and_has_functions_of_its_own() {
                 drop(vm);
                 child.ends(checked)
             }
-            Side::Parent(parent) => assert_eq!(parent.joins(), "fine", "{kind:?}"),
+            Side::Parent(parent) => assert_eq!(parent.joins(), "fine", "shared workers {shared}"),
         }
         gate.open();
-        assert_eq!(vm.wait(&v), Ok(()), "{kind:?}: the parent goes on");
+        assert_eq!(vm.wait(&v), Ok(()), "shared workers {shared}: the parent goes on");
     }
 }
 
@@ -210,8 +211,8 @@ impl std::error::Error for Told {}
 /// Handles are used by threads that hold no engine, so they look for a fork by themselves.
 #[test]
 fn a_handle_does_nothing_in_a_child_and_is_used_in_the_parent() {
-    for kind in [EngineKind::Shared, EngineKind::PerDevice] {
-        let vm = Vm::builder().engine(kind).workers(2).build().expect("an engine");
+    for shared in [true, false] {
+        let vm = Vm::builder().shared_workers(shared).workers(2).build().expect("an engine");
         let (v, (sender, handles)) = (streamvm::Var::counted(), channel());
         let push = |name: &'static str| {
             let sender = sender.clone();
@@ -240,14 +241,14 @@ fn a_handle_does_nothing_in_a_child_and_is_used_in_the_parent() {
                 let kept = results.iter().map(Arc::strong_count).max();
                 child.ends(require("something takes the result", kept == Some(1)))
             }
-            Side::Parent(parent) => assert_eq!(parent.joins(), "fine", "{kind:?}"),
+            Side::Parent(parent) => assert_eq!(parent.joins(), "fine", "shared workers {shared}"),
         }
-        assert_eq!(vm.stats().in_flight, 3, "{kind:?}: nothing is over in the parent");
+        assert_eq!(vm.stats().in_flight, 3, "shared workers {shared}: nothing is over in the parent");
         for handle in [used, dropped, early] {
             handle.complete(Ok(()));
         }
         gate.open();
-        assert_eq!((vm.wait_all(), v.version()), (Ok(()), Some(1)), "{kind:?}");
+        assert_eq!((vm.wait_all(), v.version()), (Ok(()), Some(1)), "shared workers {shared}");
     }
 }
 

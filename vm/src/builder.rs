@@ -23,13 +23,13 @@ use crate::engine::scheduler_thread;
 use crate::engine::simulated::Simulated;
 use crate::engine::threads::Threads;
 use crate::engine::worker_sets::{Pool, PoolConfig, PoolConfigs};
-use crate::engine_kind::EngineKind;
 use crate::execute::backpressure::{Backpressure, Limits};
 use crate::execute::completion::Completion;
 use crate::execute::context::Context;
 use crate::execute::environment::Environment;
 use crate::execute::locked_context::LockedContext;
 use crate::execute::stall::{STALL_AFTER, Stall};
+use crate::mode::{Choice, Mode};
 use crate::observe::observer::Observer;
 use crate::progress::callbacks::Callbacks;
 use crate::progress::failures::{Failures, Memory};
@@ -41,24 +41,6 @@ use crate::sync::{AtomicBool, AtomicU64, Builder, Mutex};
 use crate::tasks::memory::Heap;
 use crate::vm::Vm;
 
-/// Which threads run instructions.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub enum Mode {
-    /// Threads of the engine run instructions asynchronously.
-    #[default]
-    Threaded,
-    /// The thread that submits runs each instruction to completion, in program order, before the submission returns. For
-    /// debugging, and as the reference that tests compare the other modes with.
-    Inline,
-    /// Callers that wait step the engine: one step of the scheduler, a thread context, a worker, the completion or a simulated
-    /// device at a time, in an order drawn from the seed. The same program with the same seed runs the same way. Callbacks run
-    /// in the calling thread, before the call that registers them returns.
-    Simulated {
-        /// The seed of the order.
-        seed: u64,
-    },
-}
-
 /// The default bound on pending instructions: enough that streams stay busy while a submitter stalls for milliseconds. As many
 /// node boxes take about 15 MiB.
 const INSTRUCTIONS: u64 = 16_384;
@@ -68,8 +50,9 @@ const BYTES: u64 = 1 << 30;
 
 /// Configures and builds an engine; made by [`Vm::builder`].
 pub struct VmBuilder {
-    /// `None` while the program has set neither mode nor engine; [`VmBuilder::build`] then asks the environment.
+    /// While the program has set neither this nor `shared_workers`, [`VmBuilder::build`] asks the environment.
     mode: Option<Mode>,
+    shared_workers: Option<bool>,
     in_order: bool,
     soft_sync: SoftSyncMode,
     capabilities: Capabilities,
@@ -96,6 +79,7 @@ impl VmBuilder {
     pub(crate) fn new() -> VmBuilder {
         VmBuilder {
             mode: None,
+            shared_workers: None,
             in_order: false,
             soft_sync: SoftSyncMode::default(),
             capabilities: Capabilities::standard(),
@@ -119,38 +103,37 @@ impl VmBuilder {
         }
     }
 
-    /// Sets which threads run instructions. Default: the mode of the engine that the environment names (see [`VmBuilder::engine`]),
-    /// else [`Mode::Threaded`].
+    /// Sets which threads run instructions.
+    ///
+    /// Default: what the environment variable `STREAMVM_ENGINE` chooses, else [`Mode::Threaded`]. `inline` is [`Mode::Inline`],
+    /// `per-device` is [`Mode::Threaded`], and `shared` is [`Mode::Threaded`] with [shared workers](VmBuilder::shared_workers). The
+    /// variable is not read if the program calls this method or [`VmBuilder::shared_workers`].
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> VmBuilder {
         self.mode = Some(mode);
         self
     }
 
-    /// Sets which engine runs functions, and the [mode](VmBuilder::mode) with it; of these two methods the later call counts. An
-    /// exception is [`Mode::Simulated`], which [`EngineKind::Shared`] and [`EngineKind::PerDevice`] keep: they then choose the workers
-    /// that it steps.
+    /// Sets whether one pool of workers runs the functions of all devices and [pools](Pool). Default: no, or what the environment
+    /// [chooses](VmBuilder::mode).
     ///
-    /// Default: the engine that the environment variable `STREAMVM_ENGINE` names (`inline`, `shared` or `per-device`), else
-    /// [`EngineKind::PerDevice`]. The variable is not read if the program calls this method or [`VmBuilder::mode`].
+    /// * Without, each device has workers of its own for each [`Pool`] that is used, so a busy device or pool does not delay the
+    ///   others. All devices share the workers of [`Pool::Urgent`].
+    /// * With it, all functions run on one pool, with the configuration of [`Pool::Normal`]; configurations of other pools have no
+    ///   effect. Functions for [`Pool::Urgent`] run there with [`Priority::High`](crate::Priority::High).
+    ///
+    /// Everything else runs on ordered streams, which have their own threads in both cases. [`Mode::Inline`] has no workers.
     ///
     /// ```
-    /// use streamvm::{EngineKind, Vm};
-    ///
     /// # fn main() -> Result<(), streamvm::Error> {
-    /// let vm = Vm::builder().engine(EngineKind::Shared).workers(2).build()?;
+    /// let vm = streamvm::Vm::builder().shared_workers(true).workers(2).build()?;
     /// vm.push("hello", [], || Ok(()))?.wait()?;
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn engine(mut self, kind: EngineKind) -> VmBuilder {
-        self.mode = match (kind, self.mode) {
-            (EngineKind::Inline, _) => Some(Mode::Inline),
-            (_, stepped @ Some(Mode::Simulated { .. })) => stepped,
-            _ => Some(Mode::Threaded),
-        };
-        self.pools.one = kind == EngineKind::Shared;
+    pub fn shared_workers(mut self, shared: bool) -> VmBuilder {
+        self.shared_workers = Some(shared);
         self
     }
 
@@ -326,7 +309,7 @@ impl VmBuilder {
     }
 
     /// Sets the number of workers of each pool, unless [`VmBuilder::pool`] sets another for that pool. There is a pool for each
-    /// device and lane that is used, or one in all with [`EngineKind::Shared`]. Workers are started by the first submission to their
+    /// device and lane that is used, or one in all with [shared workers](VmBuilder::shared_workers). Workers are started by the first submission to their
     /// pool. Default: one per core; clamped to 1 to 64.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> VmBuilder {
@@ -345,26 +328,26 @@ impl VmBuilder {
     /// Builds the engine.
     ///
     /// # Errors
-    /// [`Error::NoThread`] if the scheduler thread cannot be started; [`Error::UnknownEngine`] if the program has set neither engine
-    /// nor mode, and `STREAMVM_ENGINE` does not name an engine.
+    /// [`Error::NoThread`] if the scheduler thread cannot be started; [`Error::UnknownEngine`] if the program has set neither mode
+    /// nor shared workers, and `STREAMVM_ENGINE` has an unknown value.
     pub fn build(self) -> Result<Vm, Error> {
         let engine = self.build_engine()?;
         engine.handle.open(&engine);
         Ok(Vm::new(engine))
     }
 
-    pub(crate) fn build_engine(mut self) -> Result<Arc<Engine>, Error> {
-        if self.mode.is_none() {
-            self = self.engine(EngineKind::of_environment()?.unwrap_or_default());
-        }
-        let mode = self.mode.unwrap_or_default();
+    pub(crate) fn build_engine(self) -> Result<Arc<Engine>, Error> {
+        let asks = self.mode.is_none() && self.shared_workers.is_none();
+        let chosen = if asks { Choice::of_environment()?.unwrap_or_default() } else { Choice::default() };
+        let mode = self.mode.unwrap_or(chosen.mode);
+        let shared = self.shared_workers.unwrap_or(chosen.shared_workers) && mode != Mode::Inline;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let contexts = self.cpu_threads.unwrap_or(cores).clamp(1, cores);
         let inline = (mode == Mode::Inline).then(|| {
             let context = Arc::new(LockedContext::new("inline".to_owned()));
             Inline { run_lock: Mutex::new(Context::new(context.clone())), context }
         });
-        let pools = PoolConfigs { workers: self.workers.unwrap_or(cores), ..self.pools };
+        let pools = PoolConfigs { workers: self.workers.unwrap_or(cores), one: shared, ..self.pools };
         let threads = Threads::new(contexts, pools);
         let known = Contexts::default();
         if let Some(inline) = &inline {

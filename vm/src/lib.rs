@@ -59,9 +59,9 @@ mod builder;
 mod cuda;
 mod dispatch;
 mod engine;
-mod engine_kind;
 mod execute;
 mod functions;
+mod mode;
 mod observe;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod pool_tests;
@@ -76,11 +76,11 @@ mod tasks;
 mod ticket;
 mod vm;
 
-pub use builder::{Mode, VmBuilder};
+pub use builder::VmBuilder;
 pub use engine::profile::{OpProfile, Profile, Times, WorkerProfile};
 pub use engine::worker_sets::{Pool, PoolConfig};
-pub use engine_kind::EngineKind;
 pub use functions::{Bulk, OnComplete, Operator, Pusher};
+pub use mode::Mode;
 pub use observe::stall_report::{StallReport, StallState, StalledInstruction};
 pub use progress::stream_state::MAX_STREAMS;
 pub use stats::{PoolStats, Stats};

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use streamvm::{EngineKind, Mode, Vm, VmBuilder};
+use streamvm::{Mode, Vm, VmBuilder};
 use streamvm_tests::load::{Load, expect_panics};
 
 /// Threads that load one engine.
@@ -23,7 +23,7 @@ fn main() {
     let engines: [(&str, VmBuilder); 5] = [
         ("threads", Vm::builder().cpu_devices(2)),
         ("narrow", narrow()),
-        ("narrow, one pool", narrow().engine(EngineKind::Shared).workers(2)),
+        ("narrow, one pool", narrow().shared_workers(true).workers(2)),
         ("simulated device", Vm::builder().sim_devices(1)),
         ("inline", Vm::builder().mode(Mode::Inline)),
     ];

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
-use streamvm::{Capabilities, EngineKind, Mode, SoftSyncMode, Vm};
+use streamvm::{Capabilities, Mode, SoftSyncMode, Vm};
 
 use super::step::described;
 use super::{Step, run_all};
@@ -23,7 +23,7 @@ pub struct Config {
     /// Most pending instructions; `None` for the default.
     pub max_instructions: Option<u64>,
     /// One pool of workers, or several.
-    pub engine: EngineKind,
+    pub shared_workers: bool,
     /// Workers of a pool; `None` for the default.
     pub workers: Option<usize>,
     /// Number of programs at a time, each on its own thread.
@@ -40,7 +40,7 @@ impl Config {
         host_waits_only: false,
         cpu_threads: None,
         max_instructions: None,
-        engine: EngineKind::PerDevice,
+        shared_workers: false,
         workers: None,
         submitters: 1,
     };
@@ -48,7 +48,7 @@ impl Config {
     /// # Panics
     /// When no thread can be started.
     fn build(&self, mode: Mode) -> Vm {
-        let mut builder = Vm::builder().engine(self.engine).mode(mode);
+        let mut builder = Vm::builder().shared_workers(self.shared_workers).mode(mode);
         builder = builder.cpu_devices(2).soft_sync(self.soft_sync);
         builder = builder.cpu_memory_limit(MEMORY * self.submitters as u64);
         if self.host_waits_only {

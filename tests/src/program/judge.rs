@@ -115,7 +115,7 @@ pub fn judge_on_cuda(script: &Script, machine: Machine, mutant: Option<Mutant>) 
     let seen = caught(|| {
         let config = CudaConfig { memory_limit: Some(setup.memory), ..CudaConfig::default() };
         let mut builder = Vm::builder()
-            .engine(setup.engine)
+            .shared_workers(setup.shared_workers)
             .workers(setup.workers)
             .cpu_devices(machine.cpus)
             .cuda(Some(config))
@@ -155,7 +155,7 @@ pub(super) fn engine(script: &Script, mutant: Option<Mutant>) -> VmBuilder {
     let (setup, machine) = (script.setup, Machine::SIMS);
     let mut builder = Vm::builder()
         .mode(Mode::Simulated { seed: script.seed })
-        .engine(setup.engine)
+        .shared_workers(setup.shared_workers)
         .workers(setup.workers)
         .cpu_devices(machine.cpus)
         .sim_devices(machine.others)

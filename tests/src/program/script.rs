@@ -8,7 +8,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use streamvm::{EngineKind, STAGING_PIECE, SoftSyncMode, Vm};
+use streamvm::{STAGING_PIECE, SoftSyncMode, Vm};
 
 use super::Machine;
 use super::run::{Run, shared_tensors};
@@ -47,7 +47,7 @@ pub struct Setup {
     /// Most bytes that are staged in one piece, for such devices and for GPUs.
     pub staging_piece: usize,
     /// One pool of workers, or several.
-    pub engine: EngineKind,
+    pub shared_workers: bool,
     /// Workers of a pool: the same number on every machine.
     pub workers: usize,
 }
@@ -61,7 +61,7 @@ impl Setup {
         memory: 768 << 10,
         pinned_only: false,
         staging_piece: STAGING_PIECE,
-        engine: EngineKind::PerDevice,
+        shared_workers: false,
         workers: 2,
     };
 }
@@ -106,7 +106,7 @@ impl Script {
             setup.staging_piece = 16 << random.below(4);
         }
         if random.once_in(4) {
-            setup.engine = EngineKind::Shared;
+            setup.shared_workers = true;
         }
         setup.workers = 1 + random.below(4);
         Script { seed, setup, turns }
@@ -262,11 +262,11 @@ mod tests {
 
     #[test]
     fn scripts_have_engines_of_both_kinds_with_one_to_four_workers() {
-        for engine in [EngineKind::Shared, EngineKind::PerDevice] {
+        for engine in [true, false] {
             for workers in 1..=4 {
                 let is = |seed: &u64| {
                     let setup = Script::draw(*seed).setup;
-                    (setup.engine, setup.workers) == (engine, workers)
+                    (setup.shared_workers, setup.workers) == (engine, workers)
                 };
                 assert!((0..500).filter(is).count() > 5, "{workers} workers, {engine:?}");
             }

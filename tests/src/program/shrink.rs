@@ -69,7 +69,7 @@ impl<F, R: Fn(&Script) -> Option<F>> Search<F, R> {
             |setup| setup.memory = Setup::DEFAULT.memory,
             |setup| setup.pinned_only = Setup::DEFAULT.pinned_only,
             |setup| setup.staging_piece = Setup::DEFAULT.staging_piece,
-            |setup| setup.engine = Setup::DEFAULT.engine,
+            |setup| setup.shared_workers = Setup::DEFAULT.shared_workers,
             |setup| setup.workers = Setup::DEFAULT.workers,
         ];
         for change in plain {

@@ -1,6 +1,6 @@
 //! Engines of every kind and mode, for suites that must hold on all of them.
 
-use streamvm::{Capabilities, EngineKind, Mode, SoftSyncMode, Vm, VmBuilder};
+use streamvm::{Capabilities, Mode, SoftSyncMode, Vm, VmBuilder};
 
 /// The engines that run pushed functions, each with its name: inline, on threads ([`threaded`]), and stepped with several seeds, with a
 /// pool per device and with one pool.
@@ -13,23 +13,21 @@ pub fn engines() -> Vec<(String, Vm)> {
 
 /// The builders of [`engines`].
 pub fn builders() -> Vec<(String, VmBuilder)> {
-    let mut engines = vec![("inline".to_owned(), Vm::builder().engine(EngineKind::Inline))];
+    let mut engines = vec![("inline".to_owned(), Vm::builder().mode(Mode::Inline))];
     engines.extend(threaded());
     for seed in 0..8 {
-        let (kind, name) = match seed % 2 {
-            0 => (EngineKind::PerDevice, format!("seed {seed}")),
-            _ => (EngineKind::Shared, format!("seed {seed}, one pool")),
-        };
-        engines.push((name, Vm::builder().mode(Mode::Simulated { seed }).engine(kind).workers(3)));
+        let shared = seed % 2 == 1;
+        let name = format!("seed {seed}{}", if shared { ", one pool" } else { "" });
+        engines.push((name, Vm::builder().mode(Mode::Simulated { seed }).shared_workers(shared).workers(3)));
     }
     engines
 }
 
 /// Builders of engines with 1, 2 and 4 workers a pool, and with one pool for all devices.
 pub fn threaded() -> Vec<(String, VmBuilder)> {
-    let per_device = |workers| (format!("{workers} workers"), EngineKind::PerDevice, workers);
-    let kinds = [1, 2, 4].map(per_device).into_iter().chain([("one pool".to_owned(), EngineKind::Shared, 2)]);
-    kinds.map(|(name, kind, workers)| (name, Vm::builder().engine(kind).workers(workers))).collect()
+    let pools = [("1 worker", false, 1), ("2 workers", false, 2), ("4 workers", false, 4), ("one pool", true, 2)];
+    let builder = |shared, workers| Vm::builder().shared_workers(shared).workers(workers);
+    pools.map(|(name, shared, workers)| (name.to_owned(), builder(shared, workers))).into()
 }
 
 /// Builders of engines that must agree on ordered streams.

@@ -14,8 +14,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
 
 use streamvm::{
-    EngineKind, Error, FnContext, FnError, InstructionList, InstructionsBuilder, Mode, Passed, Tensor, Var, Vm,
-    VmBuilder,
+    Error, FnContext, FnError, InstructionList, InstructionsBuilder, Mode, Passed, Tensor, Var, Vm, VmBuilder,
 };
 use streamvm_cli::syntax::parser::parse;
 use streamvm_cli::syntax::source::Source;
@@ -77,7 +76,7 @@ fn wide() -> VmBuilder {
 }
 
 fn engines() -> Vec<Vm> {
-    let kinds = [wide().engine(EngineKind::Inline), wide(), wide().mode(Mode::Simulated { seed: 1 })];
+    let kinds = [wide().mode(Mode::Inline), wide(), wide().mode(Mode::Simulated { seed: 1 })];
     kinds.into_iter().map(|builder| builder.build().expect("an engine")).collect()
 }
 

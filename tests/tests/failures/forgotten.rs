@@ -8,9 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use streamvm::{
-    DType, EngineKind, Error, Failure, FnContext, FnError, Mode, Passed, Tensor, Ticket, Var, Vm, VmBuilder,
-};
+use streamvm::{DType, Error, Failure, FnContext, FnError, Mode, Passed, Tensor, Ticket, Var, Vm, VmBuilder};
 use streamvm_tests::{CPU, ClosedGate, Random, block_on, each_seed, failure_of, on_device, submit};
 
 fn refuse(_: &mut FnContext<'_>) -> Result<(), FnError> {
@@ -269,7 +267,7 @@ fn engines(seed: u64) -> [(&'static str, VmBuilder); 4] {
     [
         ("inline", builder().mode(Mode::Inline)),
         ("threads", builder()),
-        ("one pool", builder().engine(EngineKind::Shared)),
+        ("one pool", builder().shared_workers(true)),
         ("stepped", builder().mode(Mode::Simulated { seed })),
     ]
 }

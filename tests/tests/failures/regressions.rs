@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use streamvm::{DType, EngineKind, Error, MemoryKind, Mode, Vm};
+use streamvm::{DType, Error, MemoryKind, Mode, Vm};
 use streamvm_tests::{CPU, submit, used_bytes, within};
 
 /// A list whose outputs fit one by one, but not together, climbed the out-of-memory ladder for ever: giving cached
@@ -84,8 +84,8 @@ fn a_small_output_does_not_get_a_large_released_block_whole() {
 #[test]
 fn a_submitter_whose_room_another_takes_steps_on() {
     for round in 0..100_u64 {
-        let kind = if round % 2 == 0 { EngineKind::PerDevice } else { EngineKind::Shared };
-        let builder = Vm::builder().mode(Mode::Simulated { seed: round }).engine(kind).max_instructions(64);
+        let shared = round % 2 == 1;
+        let builder = Vm::builder().mode(Mode::Simulated { seed: round }).shared_workers(shared).max_instructions(64);
         let vm = builder.build().expect("an engine");
         let (v, w) = (vm.var(), vm.var());
         std::thread::scope(|scope| {

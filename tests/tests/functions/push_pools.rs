@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use log::Level;
-use streamvm::{EngineKind, Mode, Pool, PoolConfig, Priority, Pusher, Vm};
+use streamvm::{Mode, Pool, PoolConfig, Priority, Pusher, Vm};
 use streamvm_tests::{CPU, ClosedGate, engines, logged};
 
 const POOLS: [Pool; 5] = [Pool::Normal, Pool::Urgent, Pool::CopyIn, Pool::CopyOut, Pool::Inline];
@@ -46,7 +46,7 @@ fn every_pool_runs_functions_in_the_order_of_what_they_use_together() {
 #[test]
 fn each_pool_has_workers_of_its_own_as_many_and_called_as_is_said() {
     let vm = Vm::builder()
-        .engine(EngineKind::PerDevice)
+        .shared_workers(false)
         .cpu_devices(2)
         .workers(2)
         .pool(Pool::Normal, PoolConfig::new().name("normal"))
@@ -71,7 +71,7 @@ fn each_pool_has_workers_of_its_own_as_many_and_called_as_is_said() {
 
 #[test]
 fn a_pool_that_is_full_of_long_functions_holds_up_no_other() {
-    let vm = Vm::builder().engine(EngineKind::PerDevice).workers(1).build().expect("an engine");
+    let vm = Vm::builder().shared_workers(false).workers(1).build().expect("an engine");
     let gate = ClosedGate::new();
     for pool in [Pool::Normal, Pool::CopyIn] {
         let gate = gate.clone();
@@ -195,7 +195,7 @@ fn a_chain_of_urgent_functions_is_no_reason_to_wait_for_its_end() {
 /// The worker that runs such a chain has all of its links at hand, so that it need never look for something else.
 #[test]
 fn a_chain_of_inline_functions_is_no_reason_to_wait_for_its_end() {
-    let vm = Vm::builder().engine(EngineKind::PerDevice).workers(1).build().expect("an engine");
+    let vm = Vm::builder().shared_workers(false).workers(1).build().expect("an engine");
     let (gate, count) = held_chain(&vm, || vm.pusher().pool(Pool::Inline));
     let priorities = [Priority::Low, Priority::Normal, Priority::High];
     let seen: Vec<_> = priorities.map(|_| Arc::new(AtomicU64::new(u64::MAX))).to_vec();
@@ -225,7 +225,7 @@ fn a_chain_of_inline_functions_is_no_reason_to_wait_for_its_end() {
 
 #[test]
 fn inline_functions_that_come_free_one_after_the_other_run_in_that_order() {
-    let vm = Vm::builder().engine(EngineKind::PerDevice).workers(1).build().expect("an engine");
+    let vm = Vm::builder().shared_workers(false).workers(1).build().expect("an engine");
     let (vars, gate, seen) = ([vm.var(), vm.var()], ClosedGate::new(), Arc::new(Mutex::new(Vec::new())));
     let held = gate.clone();
     let hold = move || {
@@ -354,7 +354,7 @@ fn each_worker_is_pinned_to_a_core_of_its_own_and_begins_again_where_there_are_n
     let cores: Vec<usize> = ranges.flat_map(|(first, last)| number(first)..=number(last)).take(2).collect();
     for workers in [2, 3] {
         let config = PoolConfig::new().workers(workers).cores(cores.iter().copied()).name("pinned");
-        let vm = Vm::builder().engine(EngineKind::PerDevice).pool(Pool::Normal, config).build().expect("an engine");
+        let vm = Vm::builder().shared_workers(false).pool(Pool::Normal, config).build().expect("an engine");
         let (gate, found) = (ClosedGate::new(), Arc::new(Mutex::new(Vec::new())));
         for _ in 0..workers {
             let (held, found) = (gate.clone(), found.clone());
@@ -383,7 +383,7 @@ fn workers_are_pinned_to_their_cores_and_run_anywhere_where_that_is_impossible()
     let core: usize = mine.split([',', '-']).next().and_then(|first| first.parse().ok()).expect("a core");
     let missing = 1_000_000;
     let vm = Vm::builder()
-        .engine(EngineKind::PerDevice)
+        .shared_workers(false)
         .pool(Pool::Normal, PoolConfig::new().workers(1).cores([core]))
         .pool(Pool::Urgent, PoolConfig::new().workers(1).cores([missing]).name("lost"))
         .build()

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use streamvm::{EngineKind, Error, FnError, OnComplete, Pool, Use, Var, Vm, VmBuilder, current_lane, deadline, lane};
+use streamvm::{Error, FnError, OnComplete, Pool, Use, Var, Vm, VmBuilder, current_lane, deadline, lane};
 use streamvm_tests::{ClosedGate, Gate, PATIENCE, builders, engines, failure_of, on_device, threaded, within};
 
 /// A function that waits at the gate.
@@ -29,9 +29,8 @@ fn counts(counter: &Arc<AtomicUsize>) -> impl FnOnce() -> Result<(), FnError> + 
 }
 
 /// Engines of both kinds that have threads, with ten workers.
-fn with_ten_workers() -> [(EngineKind, Vm); 2] {
-    [EngineKind::Shared, EngineKind::PerDevice]
-        .map(|kind| (kind, Vm::builder().engine(kind).workers(10).build().expect("an engine")))
+fn with_ten_workers() -> [(bool, Vm); 2] {
+    [true, false].map(|shared| (shared, Vm::builder().shared_workers(shared).workers(10).build().expect("an engine")))
 }
 
 #[test]
@@ -108,7 +107,7 @@ fn five_variables_split_every_way_into_reads_and_writes() {
 
 #[test]
 fn ten_readers_run_side_by_side() {
-    for (kind, vm) in with_ten_workers() {
+    for (shared, vm) in with_ten_workers() {
         let (v, gate) = (vm.var(), ClosedGate::new());
         vm.push("write", [v.write()], || Ok(())).expect("it is taken");
         for _ in 0..10 {
@@ -117,13 +116,13 @@ fn ten_readers_run_side_by_side() {
         // All ten are inside at once, or this gives up.
         gate.wait_entered(10);
         gate.open();
-        assert_eq!(vm.wait_all(), Ok(()), "{kind:?}");
+        assert_eq!(vm.wait_all(), Ok(()), "shared workers {shared}");
     }
 }
 
 #[test]
 fn ten_writers_run_one_after_the_other() {
-    for (kind, vm) in with_ten_workers() {
+    for (shared, vm) in with_ten_workers() {
         let (v, inside, order) = (vm.var(), Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(Vec::new())));
         for number in 0..10 {
             let (inside, order) = (inside.clone(), order.clone());
@@ -136,8 +135,8 @@ fn ten_writers_run_one_after_the_other() {
             };
             vm.push("write", [v.write()], write).expect("it is taken");
         }
-        assert_eq!(vm.wait(&v), Ok(()), "{kind:?}");
-        assert_eq!(*order.lock().unwrap(), (0..10).collect::<Vec<_>>(), "{kind:?}");
+        assert_eq!(vm.wait(&v), Ok(()), "shared workers {shared}");
+        assert_eq!(*order.lock().unwrap(), (0..10).collect::<Vec<_>>(), "shared workers {shared}");
     }
 }
 
@@ -158,7 +157,7 @@ fn waits_for_the_gate(gate: &Gate, wait: impl FnOnce() -> Result<(), Error>) -> 
 /// A wait takes as long as the writes of what it is for: a long copy, nothing behind a long reader, nothing for what is untouched.
 #[test]
 fn waits_take_as_long_as_what_they_wait_for_and_no_longer() {
-    for (kind, vm) in with_ten_workers() {
+    for (shared, vm) in with_ten_workers() {
         let (copied, read, untouched) = (vm.var(), vm.var(), vm.var());
         let (copy, reader) = (ClosedGate::new(), ClosedGate::new());
         vm.push("write", [read.write()], || Ok(())).expect("it is taken");
@@ -167,10 +166,10 @@ fn waits_take_as_long_as_what_they_wait_for_and_no_longer() {
         copy.wait_entered(1);
         reader.wait_entered(1);
         // Both gates are closed, so neither is waited for.
-        assert_eq!(vm.wait_timeout(&untouched, PATIENCE), Ok(()), "{kind:?}: untouched");
-        assert_eq!(vm.wait_timeout(&read, PATIENCE), Ok(()), "{kind:?}: a long reader");
-        assert!(waits_for_the_gate(&copy, || vm.wait(&copied)), "{kind:?}: a long copy");
-        assert!(waits_for_the_gate(&reader, || vm.wait_all()), "{kind:?}: everything");
+        assert_eq!(vm.wait_timeout(&untouched, PATIENCE), Ok(()), "shared workers {shared}: untouched");
+        assert_eq!(vm.wait_timeout(&read, PATIENCE), Ok(()), "shared workers {shared}: a long reader");
+        assert!(waits_for_the_gate(&copy, || vm.wait(&copied)), "shared workers {shared}: a long copy");
+        assert!(waits_for_the_gate(&reader, || vm.wait_all()), "shared workers {shared}: everything");
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use streamvm::stream::mutant::Mutant;
-use streamvm::{DeviceId, EngineKind, Mode, Pool, Use, Var, Vm, VmBuilder};
+use streamvm::{DeviceId, Mode, Pool, Use, Var, Vm, VmBuilder};
 use streamvm_tests::Random;
 
 const VARS: usize = 100;
@@ -95,30 +95,30 @@ fn is_equal_to_a_loop(name: &str, builder: VmBuilder) {
 
 #[test]
 fn inline() {
-    is_equal_to_a_loop("inline", Vm::builder().engine(EngineKind::Inline));
+    is_equal_to_a_loop("inline", Vm::builder().mode(Mode::Inline));
 }
 
 #[test]
 fn on_one_pool() {
-    is_equal_to_a_loop("one pool", Vm::builder().engine(EngineKind::Shared).workers(4));
+    is_equal_to_a_loop("one pool", Vm::builder().shared_workers(true).workers(4));
 }
 
 #[test]
 fn on_a_pool_for_each_device() {
-    is_equal_to_a_loop("a pool for each device", Vm::builder().engine(EngineKind::PerDevice).workers(2));
+    is_equal_to_a_loop("a pool for each device", Vm::builder().shared_workers(false).workers(2));
 }
 
 #[test]
 fn behind_a_short_queue() {
-    let short = Vm::builder().engine(EngineKind::Shared).workers(2).max_instructions(32);
+    let short = Vm::builder().shared_workers(true).workers(2).max_instructions(32);
     is_equal_to_a_loop("a short queue", short);
 }
 
 #[test]
 fn stepped_in_a_drawn_order() {
-    for (seed, kind) in [(1, EngineKind::Shared), (2, EngineKind::PerDevice)] {
-        let builder = Vm::builder().mode(Mode::Simulated { seed }).engine(kind).workers(3);
-        is_equal_to_a_loop(&format!("seed {seed}, {kind:?}"), builder);
+    for (seed, shared) in [(1, true), (2, false)] {
+        let builder = Vm::builder().mode(Mode::Simulated { seed }).shared_workers(shared).workers(3);
+        is_equal_to_a_loop(&format!("seed {seed}, shared workers {shared}"), builder);
     }
 }
 
@@ -126,9 +126,9 @@ fn stepped_in_a_drawn_order() {
 #[test]
 fn an_engine_that_leaves_waits_out_is_found() {
     let functions = functions(0);
-    for kind in [EngineKind::Shared, EngineKind::PerDevice] {
-        let broken = Vm::builder().mode(Mode::Simulated { seed: 1 }).engine(kind).mutant(Mutant::WaitDropped);
+    for shared in [true, false] {
+        let broken = Vm::builder().mode(Mode::Simulated { seed: 1 }).shared_workers(shared).mutant(Mutant::WaitDropped);
         let vm = broken.workers(3).cpu_devices(2).build().expect("an engine");
-        assert_ne!(pushed(&vm, &functions), serial(&functions), "{kind:?}");
+        assert_ne!(pushed(&vm, &functions), serial(&functions), "shared workers {shared}");
     }
 }

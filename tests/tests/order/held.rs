@@ -2,11 +2,11 @@
 
 use streamvm::ep::faults::{Fault, Gate, Point, Rule as FaultRule};
 use streamvm::stream::mutant::Mutant;
-use streamvm::{DeviceId, EngineKind, FaultPlan, Vm};
+use streamvm::{DeviceId, FaultPlan, Vm};
 use streamvm_tests::{Rule, function_waits_for_a_kernel, kernel_waits_for_a_function, no_races, within};
 
 const SIM: DeviceId = DeviceId::sim(0);
-const KINDS: [EngineKind; 2] = [EngineKind::Shared, EngineKind::PerDevice];
+const SHARED: [bool; 2] = [true, false];
 
 /// Opens a gate when it is dropped.
 struct Opens(Gate);
@@ -18,10 +18,11 @@ impl Drop for Opens {
 }
 
 /// Runs `f` on an engine of that kind with a simulated device, and with a rule of it broken, or none.
-fn on(kind: EngineKind, mutant: Option<Mutant>, f: fn(&Vm, &FaultPlan, Rule) -> bool) -> bool {
+fn on(shared: bool, mutant: Option<Mutant>, f: fn(&Vm, &FaultPlan, Rule) -> bool) -> bool {
     within("a held program", move || {
         let plan = FaultPlan::new();
-        let mut builder = Vm::builder().engine(kind).workers(2).sim_devices(1).detect_races(true).faults(plan.clone());
+        let mut builder =
+            Vm::builder().shared_workers(shared).workers(2).sim_devices(1).detect_races(true).faults(plan.clone());
         if let Some(mutant) = mutant {
             builder = builder.mutant(mutant);
         }
@@ -50,17 +51,20 @@ fn kernel_waits(vm: &Vm, _: &FaultPlan, rule: Rule) -> bool {
 
 #[test]
 fn a_pushed_function_runs_behind_the_kernel_that_wrote_what_it_reads() {
-    for kind in KINDS {
-        assert!(on(kind, None, function_waits), "{kind:?}");
-        assert!(!on(kind, Some(Mutant::WaitDropped), function_waits), "{kind:?}: a missing wait shows");
+    for shared in SHARED {
+        assert!(on(shared, None, function_waits), "shared workers: {shared}");
+        assert!(
+            !on(shared, Some(Mutant::WaitDropped), function_waits),
+            "shared workers: {shared}: a missing wait shows"
+        );
     }
 }
 
 #[test]
 fn a_kernel_is_launched_behind_the_pushed_function_that_writes_what_it_reads() {
-    for kind in KINDS {
-        assert!(on(kind, None, kernel_waits), "{kind:?}");
-        let broken = on(kind, Some(Mutant::WaitDropped), kernel_waits);
-        assert!(!broken, "{kind:?}: a missing wait shows");
+    for shared in SHARED {
+        assert!(on(shared, None, kernel_waits), "shared workers: {shared}");
+        let broken = on(shared, Some(Mutant::WaitDropped), kernel_waits);
+        assert!(!broken, "shared workers: {shared}: a missing wait shows");
     }
 }

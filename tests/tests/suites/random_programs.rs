@@ -1,7 +1,7 @@
 //! Random programs: whatever the engine does side by side, every tensor, every ticket and every variable is as if each
 //! instruction had run to its end before the next.
 
-use streamvm::{EngineKind, SoftSyncMode};
+use streamvm::SoftSyncMode;
 use streamvm_tests::each_seed;
 use streamvm_tests::program::{Config, Counts, Script, check, explain, judge};
 
@@ -17,7 +17,7 @@ fn programs_of_several_threads_on_simulated_devices_without_a_race_or_a_missing_
         0..SIMULATED,
         |seed| judge(&Script::draw(seed), None),
         |seed, result| {
-            let one_pool = Script::draw(seed).setup.engine == EngineKind::Shared;
+            let one_pool = Script::draw(seed).setup.shared_workers;
             let most = &mut most_pools[usize::from(one_pool)];
             failed = result
                 .map(|more| {
@@ -88,7 +88,7 @@ fn one_program_behind_a_short_queue() {
 
 #[test]
 fn one_program_on_one_pool_of_one_worker() {
-    check(CASES, &Config { engine: EngineKind::Shared, workers: Some(1), ..Config::DEFAULT });
+    check(CASES, &Config { shared_workers: true, workers: Some(1), ..Config::DEFAULT });
 }
 
 #[test]

@@ -91,7 +91,7 @@ impl PoolConfig {
 pub(crate) struct PoolConfigs {
     /// The number of workers of a pool whose own configuration has none.
     pub(crate) workers: usize,
-    /// All functions run on one pool ([`EngineKind::Shared`](crate::EngineKind::Shared)).
+    /// All functions run on one pool ([`VmBuilder::shared_workers`](crate::VmBuilder::shared_workers)).
     pub(crate) one: bool,
     pub(crate) own: [PoolConfig; 4],
 }

@@ -3,8 +3,9 @@ use std::sync::Arc;
 use streamvm_stream::{Point, StreamKey};
 
 use super::*;
-use crate::builder::{Mode, VmBuilder};
+use crate::builder::VmBuilder;
 use crate::engine::core::Engine;
+use crate::mode::Mode;
 use crate::progress::stream_state::StreamState;
 
 const STREAMS: [&str; 3] = ["compute@cpu:0:0", "compute@cpu:0:1", "d2h@cpu:0:0"];
