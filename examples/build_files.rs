@@ -161,7 +161,7 @@ impl Build {
         let mut failed = Vec::new();
         println!("{:<16} {:>9} {:>9}  {:<12}  state", "file", "bytes", "packed", "sha256");
         for target in &self.targets {
-            let passed = vm.wait(&target.written).and_then(|()| vm.wait(&target.digest.0));
+            let passed = target.written.wait().and_then(|()| target.digest.0.wait());
             let (bytes, packed) = (locked(&target.text.1).len(), locked(&target.packed.1).len());
             match passed {
                 Ok(()) => {
@@ -244,7 +244,7 @@ fn over_files_of_its_own() -> Result<(), Anything> {
         assert!(!target.output.exists(), "nothing was written");
     }
     build.targets.iter().filter(|target| !names.contains(&target.name.as_str())).try_for_each(Target::check)?;
-    let of_manifest = vm.wait(&build.manifest).expect_err("it needs all of them");
+    let of_manifest = build.manifest.wait().expect_err("it needs all of them");
     println!("manifest: {}", reason(&of_manifest));
     assert!(!build.lock_file().exists(), "the clean-up has run all the same");
 
@@ -256,7 +256,7 @@ fn over_files_of_its_own() -> Result<(), Anything> {
     build.push(&vm, failed.into_iter().map(|(target, _)| target))?;
     assert!(build.table(&vm).is_empty());
     build.targets.iter().try_for_each(Target::check)?;
-    vm.wait(&build.manifest)?;
+    build.manifest.wait()?;
     let manifest = fs::read_to_string(outputs.path().join("manifest"))?;
     print!("\nmanifest:\n{manifest}");
     let listed: Vec<&str> = manifest.lines().filter_map(|line| line.split("  ").nth(1)).collect();

@@ -4,7 +4,7 @@
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
-use streamvm::{DType, DeviceId, Error, Vm, lane};
+use streamvm::{DType, DeviceId, Error, Lane, Vm};
 
 fn main() -> Result<(), Error> {
     env_logger::init();
@@ -19,7 +19,7 @@ fn main() -> Result<(), Error> {
 
     // Another lane of the compute stream: this runs beside `h`.
     let squared = {
-        let _lane = lane(1);
+        let _lane = Lane(1).enter();
         (&x * &x)?
     };
 

@@ -5,7 +5,7 @@
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
-use streamvm::{DeviceId, Error, InstructionsBuilder, Vm, lane};
+use streamvm::{DeviceId, Error, InstructionsBuilder, Lane, Vm};
 
 const BATCHES: usize = 8;
 /// Rows of a batch, and rows and columns of the weights.
@@ -36,7 +36,7 @@ fn main() -> Result<(), Error> {
     // copied in while this one is computed and the last one copied out; only what needs a result waits for it.
     let mut b = InstructionsBuilder::new();
     for (batch, (input, output)) in inputs.iter().zip(&outputs).enumerate() {
-        let _lane = lane(batch as u32 % 2);
+        let _lane = Lane(batch as u32 % 2).enter();
         let x = b.copy(input, device)?;
         let h = b.matmul(&x, &weights)?;
         let sum = b.add(&h, &x)?;

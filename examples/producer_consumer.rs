@@ -170,11 +170,11 @@ fn run(sources: Vec<Source>) -> Result<(), Anything> {
         producer.ask(number, item, is_lost(number))?;
         assert!(vm.stats().in_flight <= PENDING, "the producer is held back");
     }
-    let failed: Vec<usize> = (0..items.len()).filter(|number| vm.wait(&items[*number].done).is_err()).collect();
+    let failed: Vec<usize> = (0..items.len()).filter(|number| items[*number].done.wait().is_err()).collect();
     let lost: Vec<usize> = (0..items.len()).filter(|number| is_lost(*number)).collect();
     println!("{} blocks asked for, {} under way at most", items.len(), counts.most_open.load(Ordering::Relaxed));
     if let Some(first) = failed.first() {
-        let error = vm.wait(&items[*first].done).expect_err("it is told each time");
+        let error = items[*first].done.wait().expect_err("it is told each time");
         println!("{} failed; the first: {error}", failed.len());
     }
     // A block that came later to the same place has healed that. Files may fail by themselves.
@@ -187,7 +187,7 @@ fn run(sources: Vec<Source>) -> Result<(), Anything> {
         producer.ask(*number, &items[*number], false)?;
     }
     for item in &items {
-        vm.wait(&item.done)?;
+        item.done.wait()?;
         let expected: u64 = item.source.load()?.iter().map(|byte| u64::from(*byte)).sum();
         assert_eq!(item.sum.load(Ordering::Relaxed), expected);
     }

@@ -7,32 +7,38 @@ thread_local! {
     static LANE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The lane of this thread's eager calls and new builders: 0 where no guard is alive.
-pub fn current_lane() -> u32 {
-    LANE.get()
-}
-
-/// Sets the lane of this thread's eager calls and new builders until the guard is dropped. Guards nest.
+/// A number that tells apart several streams of one type on one device. A thread's eager calls and new builders use its current lane.
 ///
 /// ```
-/// use streamvm_instructions::{current_lane, lane};
-/// let _outer = lane(1);
+/// use streamvm_instructions::Lane;
+/// let _outer = Lane(1).enter();
 /// {
-///     let _inner = lane(2);
-///     assert_eq!(current_lane(), 2);
+///     let _inner = Lane(2).enter();
+///     assert_eq!(Lane::current(), Lane(2));
 /// }
-/// assert_eq!(current_lane(), 1);
+/// assert_eq!(Lane::current(), Lane(1));
 /// ```
-#[must_use = "the lane is left when the guard is dropped"]
-pub fn lane(lane: u32) -> LaneGuard {
-    LaneGuard { before: LANE.replace(lane), here: PhantomData }
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Lane(pub u32);
+
+impl Lane {
+    /// The current lane of this thread: 0 where none was entered.
+    pub fn current() -> Lane {
+        Lane(LANE.get())
+    }
+
+    /// Makes this the current lane of the thread until the guard is dropped. Guards nest.
+    #[must_use = "the lane is left when the guard is dropped"]
+    pub fn enter(self) -> LaneGuard {
+        LaneGuard { before: LANE.replace(self.0), here: PhantomData }
+    }
 }
 
-/// Keeps a lane set on a thread; see [`lane`].
+/// Keeps a [`Lane`] current on a thread.
 #[derive(Debug)]
 pub struct LaneGuard {
     before: u32,
-    /// Makes the guard `!Send`: the lane is a thread-local of the thread that made the guard.
+    /// Makes the guard `!Send`: the lane is a thread-local of the thread that entered it.
     here: PhantomData<*const ()>,
 }
 

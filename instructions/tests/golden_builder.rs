@@ -7,7 +7,7 @@ use std::error::Error;
 use common::{golden, planned, read};
 use snapbox::str;
 use streamvm_ep::{Axes, DType, DeviceId, MemoryKind, Op, Params, Shape};
-use streamvm_instructions::{InstructionsBuilder, Place, SoftSyncMode, Tensor, Var, lane};
+use streamvm_instructions::{InstructionsBuilder, Lane, Place, SoftSyncMode, Tensor, Var};
 use streamvm_stream::{StreamKey, StreamType};
 
 const CPU: DeviceId = DeviceId::cpu(0);
@@ -98,7 +98,7 @@ t1 = tensor cuda:0 pinned f32[2]
 
 #[test]
 fn lanes_are_streams_of_their_own() -> Outcome {
-    let _lane = lane(3);
+    let _lane = Lane(3).enter();
     let mut b = InstructionsBuilder::new();
     let x = b.fill(CPU, DType::F32, &[2], 1.0)?;
     b.set_lane(1);

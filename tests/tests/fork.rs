@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use streamvm::{DType, Error, Mode, OnComplete, Pool, Tensor, Vm};
+use streamvm::{DType, Error, Mode, OnComplete, Pool, Tensor, TimeLimit, Vm};
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, list, on_device, poll_once, submit};
 
 /// Which process this is after a fork.
@@ -103,7 +103,7 @@ fn every_call(vm: Vm, x: Tensor, bools: Tensor) -> Result<(), String> {
     let some = || list(|b| b.fill(CPU, DType::F32, &[1], 1.0).map(drop));
     expect_forked("submit", vm.submit(some()))?;
     expect_forked("try_submit", vm.try_submit(some()))?;
-    expect_forked("submit_timeout", vm.submit_timeout(some(), PATIENCE))?;
+    expect_forked("submit_timeout", TimeLimit(PATIENCE).run(|| vm.submit(some())))?;
     expect_forked("tensor", vm.tensor(&[1.0f32], &[1]))?;
     expect_forked("tensor_of_bools", vm.tensor_of_bools(&[true], &[1]))?;
     expect_forked("fill", vm.fill(CPU, DType::F32, &[1], 1.0))?;
@@ -111,13 +111,13 @@ fn every_call(vm: Vm, x: Tensor, bools: Tensor) -> Result<(), String> {
     if vm.profile().is_some() {
         return Err("a profile of the parent's".into());
     }
-    expect_forked("wait_all_timeout", vm.wait_all_timeout(PATIENCE))?;
+    expect_forked("wait_all_timeout", TimeLimit(PATIENCE).run(|| vm.wait_all()))?;
     expect_forked("wait", x.wait())?;
-    expect_forked("wait_timeout", x.wait_timeout(PATIENCE))?;
+    expect_forked("wait_timeout", TimeLimit(PATIENCE).run(|| x.wait()))?;
     expect_forked("to_vec", x.to_vec::<f32>())?;
-    expect_forked("to_vec_timeout", x.to_vec_timeout::<f32>(PATIENCE))?;
+    expect_forked("to_vec_timeout", TimeLimit(PATIENCE).run(|| x.to_vec::<f32>()))?;
     expect_forked("to_bools", bools.to_bools())?;
-    expect_forked("to_bools_timeout", bools.to_bools_timeout(PATIENCE))?;
+    expect_forked("to_bools_timeout", TimeLimit(PATIENCE).run(|| bools.to_bools()))?;
     expect_forked("an op", x.neg())?;
     expect_forked("an operator", &x + &x)?;
     expect_forked("to", x.to(streamvm::Place::Host))?;
@@ -151,10 +151,10 @@ fn functions(vm: &Vm) -> Result<(), String> {
     expect_forked("a full bulk", bulk.push("f", [v.update()], || Ok(())))?;
     require("a bulk gathers", bulk.push("f", [v.update()], || Ok(())).is_ok())?;
     expect_forked("flush", bulk.flush())?;
-    expect_forked("wait of a variable", vm.wait(&v))?;
-    expect_forked("wait_timeout of a variable", vm.wait_timeout(&v, PATIENCE))?;
-    expect_forked("ready of a variable", vm.ready(&v))?;
-    expect_forked("on_passed of a variable", vm.on_passed(&v, |_| ()))?;
+    expect_forked("wait of a variable", v.wait())?;
+    expect_forked("wait_timeout of a variable", TimeLimit(PATIENCE).run(|| v.wait()))?;
+    expect_forked("ready of a variable", v.ready())?;
+    expect_forked("on_passed of a variable", v.on_passed(|_| ()))?;
     expect_forked("delete", vm.delete(&v, || ()))
 }
 
@@ -175,14 +175,14 @@ fn a_child_of_an_engine_with_workers_is_told_and_has_functions_of_its_own() {
             Side::Child(child) => {
                 let own = || {
                     functions(&vm)?;
-                    expect_forked("wait of what is pending", vm.wait(&v))?;
+                    expect_forked("wait of what is pending", v.wait())?;
                     let own =
                         Vm::builder().shared_workers(shared).workers(2).build().map_err(|error| error.to_string())?;
                     let w = streamvm::Var::counted();
                     for _ in 0..10 {
                         own.push("own", [w.update()], || Ok(())).map_err(|error| error.to_string())?;
                     }
-                    own.wait(&w).map_err(|error| error.to_string())?;
+                    w.wait().map_err(|error| error.to_string())?;
                     require("the child's own functions did not run", w.version() == Some(10))
                 };
                 let checked = own();
@@ -192,7 +192,7 @@ fn a_child_of_an_engine_with_workers_is_told_and_has_functions_of_its_own() {
             Side::Parent(parent) => assert_eq!(parent.joins(), "fine", "shared workers {shared}"),
         }
         gate.open();
-        assert_eq!(vm.wait(&v), Ok(()), "shared workers {shared}: the parent goes on");
+        assert_eq!(v.wait(), Ok(()), "shared workers {shared}: the parent goes on");
     }
 }
 
@@ -322,7 +322,7 @@ fn tickets_and_futures_of_pending_work_end_in_a_child() {
         Side::Child(child) => {
             let checks = || {
                 expect_forked("the ticket's wait", ticket.wait())?;
-                expect_forked("the ticket's wait_timeout", ticket.wait_timeout(PATIENCE))?;
+                expect_forked("the ticket's wait_timeout", TimeLimit(PATIENCE).run(|| ticket.wait()))?;
                 require("the ticket has passed", !ticket.is_passed())?;
                 let told = Arc::new(Mutex::new(None));
                 let tell = told.clone();
@@ -358,7 +358,7 @@ fn nothing_in_a_child_blocks_while_other_threads_hold_the_locks() {
         for lane in 0..2 {
             let (vm, x, over) = (&vm, &x, &over);
             scope.spawn(move || {
-                let _lane = streamvm::lane(lane);
+                let _lane = streamvm::Lane(lane).enter();
                 while !over.load(Ordering::Relaxed) {
                     let batch = list(|b| (0..64).try_for_each(|_| b.neg(x).map(drop)));
                     drop(vm.submit(batch).expect("taken"));

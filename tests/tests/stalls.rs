@@ -4,7 +4,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use streamvm::{
-    Capabilities, DType, DeviceId, Error, Mode, OnComplete, StallState, StalledInstruction, StreamKey, Var, Vm,
+    Capabilities, DType, DeviceId, Error, Mode, OnComplete, StallState, StalledInstruction, StreamKey, TimeLimit, Var,
+    Vm,
 };
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, list, logged, submit, until};
 
@@ -340,7 +341,7 @@ fn nobody_looks_at_a_clock_who_is_told_never_to() {
     let vm = Vm::builder().stall_after(Duration::MAX).build().expect("an engine");
     let gate = ClosedGate::new();
     let ticket = vm.submit(list(|b| b.call_fn("never told", CPU, [], gate.function()))).expect("taken");
-    assert_eq!(ticket.wait_timeout(4 * SOON), Err(Error::Timeout(4 * SOON)));
+    assert_eq!(TimeLimit(4 * SOON).run(|| ticket.wait()), Err(Error::Timeout(4 * SOON)));
     assert!(warnings("never told").is_empty());
     gate.open();
     ticket.wait().expect("it passes");

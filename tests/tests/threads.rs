@@ -48,7 +48,7 @@ fn used(mode: Mode) -> Vm {
         vm.pusher().pool(pool).push("reads", [var.read(), x.read()], || Ok(())).expect("it is taken");
         vm.pusher().pool(pool).push("writes", [var.update()], || Ok(())).expect("it is taken");
     }
-    vm.wait(&var).expect("nothing fails");
+    var.wait().expect("nothing fails");
     vm
 }
 

@@ -90,7 +90,7 @@ fn poison_that_pending_work_may_carry_on_is_not_dropped_yet() {
     // Waits for `y`, so its outcome, the poison of `x`, is not known before the gate opens.
     let z = x.add(&y).expect("submitted");
     drop((x, y));
-    let _lane = streamvm::lane(2);
+    let _lane = streamvm::Lane(2).enter();
     goes_on(&vm);
     assert_eq!(about("carried by pending work"), [] as [String; 0]);
     gate.open();

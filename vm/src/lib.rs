@@ -96,9 +96,9 @@ pub use streamvm_ep::{
 };
 pub use streamvm_instructions as instructions;
 pub use streamvm_instructions::{
-    BuildError, Cause, Deadline, DeadlineGuard, Declared, Error, Event, Failure, Generator, HeldUse, InstructionList,
-    InstructionsBuilder, LaneGuard, OwnUse, ParseListError, Passed, Place, PlanOptions, PlannedList, STAGING_PIECE,
-    SoftSyncMode, SyncCounts, Tensor, Use, Uses, Var, current_lane, deadline, lane, plan,
+    BuildError, Cause, Declared, Error, Event, Failure, Generator, HeldUse, InstructionList, InstructionsBuilder, Lane,
+    LaneGuard, OwnUse, ParseListError, Passed, Place, PlanOptions, PlannedList, STAGING_PIECE, SoftSyncMode,
+    SyncCounts, Tensor, TimeLimit, Use, Uses, Var, plan,
 };
 pub use streamvm_stream as stream;
 pub use streamvm_stream::{Capabilities, StreamKey, StreamType};

@@ -298,7 +298,7 @@ fn shuttle_callers_that_help_leave_nothing_behind() {
                     })
                 };
                 let behind = look().expect("taken");
-                let _lane = crate::lane(1);
+                let _lane = crate::Lane(1).enter();
                 let apart = look().expect("taken");
                 let x = vm.fill(CPU, DType::F32, &[1], 1.0).expect("a fill");
                 assert_eq!((x.wait(), behind.wait(), apart.wait()), (Ok(()), Ok(()), Ok(())));
@@ -332,7 +332,7 @@ fn shuttle_a_thread_that_starts_beside_the_end_sees_it() {
         let vm = engine(|builder| builder.cpu_threads(2));
         let x = vm.fill(CPU, DType::F32, &[1], 1.0).expect("a fill");
         let opener = shuttle::thread::spawn(move || {
-            let _lane = crate::lane(1);
+            let _lane = crate::Lane(1).enter();
             assert!(matches!(x.neg(), Ok(_) | Err(Error::Shutdown)));
         });
         vm.shutdown(Duration::MAX).expect("it ends");

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::future::IntoFuture;
 use std::sync::Arc;
-use std::time::Duration;
 
 use streamvm_instructions::{Deadline, Error, Passed};
 use streamvm_stream::Point;
@@ -43,18 +42,7 @@ impl<'vm> Ticket<'vm> {
     /// * [`Error::Timeout`] at the deadline of the thread; [`Error::Stalled`] in [`Mode::Simulated`](crate::Mode::Simulated) without
     ///   a deadline, if nothing can go on.
     pub fn wait(&self) -> Result<(), Error> {
-        self.wait_until(Deadline::current())
-    }
-
-    /// [`Ticket::wait`] for at most `timeout`.
-    ///
-    /// # Errors
-    /// As [`Ticket::wait`]; [`Error::Timeout`] if not every instruction has passed by then. The work goes on.
-    pub fn wait_timeout(&self, timeout: Duration) -> Result<(), Error> {
-        self.wait_until(Deadline::within(timeout))
-    }
-
-    fn wait_until(&self, deadline: Option<Deadline>) -> Result<(), Error> {
+        let deadline = Deadline::current();
         self.engine.may_wait()?;
         self.points().try_for_each(|point| self.engine.wait_for(point, deadline))?;
         first_failure(self.engine, &self.submitted)

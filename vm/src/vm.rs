@@ -10,8 +10,8 @@ use streamvm_ep::cuda::CudaAbsent;
 use streamvm_ep::races::Finding;
 use streamvm_ep::{DType, DeviceId, DeviceInfo, Element, FnContext, FnError, InlineFn, MemoryKind, Scalar, Shape};
 use streamvm_instructions::{
-    BuildError, Deadline, Error, Generator, InstructionList, InstructionsBuilder, Issued, LaunchOptions, Place, Role,
-    Single, SyncCounts, Tensor, Use, Var, current_lane, deadline,
+    BuildError, Deadline, Error, Generator, InstructionList, InstructionsBuilder, Issued, Lane, LaunchOptions, Place,
+    Role, Single, SyncCounts, Tensor, Use, Var,
 };
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -261,7 +261,8 @@ impl Vm {
         F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
     {
         let (role, launch, site) = (Role::Function, LaunchOptions::default(), Location::caller());
-        let issued = Issued { stream: StreamKey::new(device, StreamType::Compute, current_lane()), role, launch, site };
+        let issued =
+            Issued { stream: StreamKey::new(device, StreamType::Compute, Lane::current().0), role, launch, site };
         let mut ticket = Ticket::new(&self.engine);
         Single::submit_function(issued, name, uses, || InlineFn::new(f), |one| self.submit_one(one, &mut ticket))?;
         Ok(ticket)
@@ -275,15 +276,6 @@ impl Vm {
         self.submit_or(list, Full::Refuses)
     }
 
-    /// [`Vm::submit`] that blocks for at most `timeout` while the queue is full or memory is exhausted.
-    ///
-    /// # Errors
-    /// As [`Vm::submit`]; [`Error::Timeout`] after `timeout`. The list is then dropped.
-    pub fn submit_timeout(&self, list: InstructionList, timeout: Duration) -> Result<Ticket<'_>, Error> {
-        let _guard = deadline(timeout);
-        self.submit(list)
-    }
-
     /// Blocks until everything submitted so far, by any thread, has passed. Meanwhile the calling thread may run kernels, as in
     /// [`Ticket::wait`].
     ///
@@ -293,15 +285,6 @@ impl Vm {
     /// * [`Error::WouldDeadlock`] on a thread of an engine.
     pub fn wait_all(&self) -> Result<(), Error> {
         self.engine.drain(Deadline::current())?;
-        self.report()
-    }
-
-    /// [`Vm::wait_all`] for at most `timeout`.
-    ///
-    /// # Errors
-    /// As [`Vm::wait_all`]; [`Error::Timeout`] if not everything has passed by then. The work goes on.
-    pub fn wait_all_timeout(&self, timeout: Duration) -> Result<(), Error> {
-        self.engine.drain(Deadline::within(timeout))?;
         self.report()
     }
 
@@ -408,7 +391,7 @@ impl Vm {
     /// vm.push("before", [v.write()], || Ok(()))?;
     /// vm.close();
     /// assert_eq!(vm.push("after", [], || Ok(())).map(drop), Err(streamvm::Error::Shutdown));
-    /// vm.wait(&v)
+    /// v.wait()
     /// # }
     /// ```
     pub fn close(&self) {

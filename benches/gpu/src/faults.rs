@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use streamvm::ep::cuda::{CudaArgument, CudaGrid, Ptx};
 use streamvm::ep::{Error as DeviceError, KernelError};
-use streamvm::{Cause, DType, DeviceId, Error, InstructionsBuilder, RawCall, Vm};
+use streamvm::{Cause, DType, DeviceId, Error, InstructionsBuilder, RawCall, TimeLimit, Vm};
 
 use crate::{CUDA, EMPTY, EMPTY_PTX};
 
@@ -62,7 +62,7 @@ fn text(error: impl ToString) -> String {
 /// `device` computes what it should.
 fn goes_on(vm: &Vm, device: DeviceId) -> Result<(), String> {
     let x = vm.tensor(&[1.0f32, 2.0, 3.0], &[3]).and_then(|x| x.to(device)).map_err(text)?;
-    let sum = (&x + &x).and_then(|sum| sum.to_vec_timeout::<f32>(PATIENCE)).map_err(text)?;
+    let sum = (&x + &x).and_then(|sum| TimeLimit(PATIENCE).run(|| sum.to_vec::<f32>())).map_err(text)?;
     if sum == [2.0, 4.0, 6.0] { Ok(()) } else { Err(format!("{device} computes {sum:?}, and [2, 4, 6] is right")) }
 }
 
@@ -103,7 +103,7 @@ fn division_by_zero() -> Result<(), String> {
     divisors[first] = 0;
     divisors[900] = 0;
     let quotient = (&on_device(&[42; 1000])? / &on_device(&divisors)?).map_err(text)?;
-    match quotient.to_vec_timeout::<i32>(PATIENCE) {
+    match TimeLimit(PATIENCE).run(|| quotient.to_vec::<i32>()) {
         Err(Error::Failed(failure)) => match &failure.cause {
             Cause::Device(DeviceError::Kernel(KernelError::DivisionByZero { index, .. })) if *index == first => {}
             other => return Err(format!("the cause is {other:?}")),
@@ -133,7 +133,7 @@ fn illegal_address() -> Result<(), String> {
     let vm = engine()?;
     let kernel = vm.load_cuda(CUDA, &Ptx::new(WILD_PTX).map_err(text)?, EMPTY).map_err(text)?;
     let x = vm.fill(CUDA, DType::F32, &[16], 1.0).map_err(text)?;
-    x.wait_timeout(PATIENCE).map_err(text)?;
+    TimeLimit(PATIENCE).run(|| x.wait()).map_err(text)?;
     let mut builder = InstructionsBuilder::new();
     let arguments: [CudaArgument; 0] = [];
     let wild = move |raw: &RawCall<'_>| {
@@ -148,7 +148,7 @@ fn illegal_address() -> Result<(), String> {
     for (name, tensor) in [("what it wrote", &x), ("what came behind", &behind), ("what came further behind", &further)]
     {
         // Waited for and not read: a copy that comes when the loss is known is refused by itself, whatever it copies.
-        match tensor.wait_timeout(PATIENCE) {
+        match TimeLimit(PATIENCE).run(|| tensor.wait()) {
             Err(Error::Failed(failure)) => match &failure.cause {
                 Cause::Device(DeviceError::DeviceLost { device: CUDA, .. }) => {}
                 other => return Err(format!("the cause of {name} is {other:?}")),

@@ -5,7 +5,7 @@
 use std::sync::mpsc;
 use std::time::Instant;
 
-use streamvm::{BuildError, FnError, InstructionsBuilder, LaneGuard, Use, Var, Vm, current_lane};
+use streamvm::{BuildError, FnError, InstructionsBuilder, Lane, LaneGuard, Use, Var, Vm};
 
 use super::DEVICE;
 use crate::harness::case::{Sample, Sizes};
@@ -119,9 +119,9 @@ impl<'a> Sink<'a> {
     pub fn set_lane(&mut self, number: u32) {
         match self {
             Sink::List(builder) => builder.set_lane(number),
-            Sink::Streams { lane, .. } if current_lane() != number => {
+            Sink::Streams { lane, .. } if Lane::current().0 != number => {
                 *lane = None;
-                *lane = Some(streamvm::lane(number));
+                *lane = Some(streamvm::Lane(number).enter());
             }
             Sink::Streams { .. } | Sink::Workers(_) => {}
         }

@@ -54,7 +54,7 @@ fn together(vm: &Vm, threads: usize, ops: usize, list: usize) -> Result<f64, Err
 }
 
 fn submit_on(vm: &Vm, lane: u32, ops: usize, list: usize) -> Result<(), Error> {
-    let _lane = streamvm::lane(lane);
+    let _lane = streamvm::Lane(lane).enter();
     let variables = variables(vm, VARIABLES);
     submit(vm, ops, list, |sink, op| sink.empty([variables[op % VARIABLES].write()]))
 }

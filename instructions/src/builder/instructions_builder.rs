@@ -9,7 +9,7 @@ use streamvm_ep::{DType, DeviceId, DeviceKind, MemoryKind, Op, Params, Priority,
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::error::build_error::BuildError;
-use crate::lane::current_lane;
+use crate::lane::Lane;
 use crate::list::check::{check_alike, check_copy, check_fill, check_in_place, check_op, check_op_into, check_output};
 use crate::list::instruction_list::InstructionList;
 use crate::list::kind::{Kind, LaunchOptions};
@@ -38,7 +38,7 @@ impl InstructionsBuilder {
     /// A builder of an empty list, on the lane that the thread's [`lane`](crate::lane) guard sets.
     pub fn new() -> InstructionsBuilder {
         let (list, compute, launch) = (InstructionList::new(), StreamType::Compute, LaunchOptions::default());
-        InstructionsBuilder { list, lane: current_lane(), compute, launch }
+        InstructionsBuilder { list, lane: Lane::current().0, compute, launch }
     }
 
     /// Runs `op` over `inputs` on their device and returns its output, a tensor with its own storage. If the inputs belong to an

@@ -6,18 +6,17 @@
 
 use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use streamvm_ep::{DType, Element, FnContext, FnError, Op, Params};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::builder::instructions_builder::{InstructionsBuilder, output_of};
 use crate::eager::passed::Passed;
-use crate::engine::deadline::{Deadline, deadline};
 use crate::engine::interface::{EngineRef, ResourceId};
+use crate::engine::time_limit::Deadline;
 use crate::error::build_error::BuildError;
 use crate::error::engine_error::Error;
-use crate::lane::current_lane;
+use crate::lane::Lane;
 use crate::list::batch::Single;
 use crate::place::Place;
 use crate::tensor::handle::Tensor;
@@ -64,7 +63,7 @@ impl Tensor {
     ) -> Result<Tensor, Error> {
         let (device, output) = output_of(op, inputs, params, StreamType::Compute)?;
         let (engine, _) = self.engine()?;
-        let stream = StreamKey::new(device, StreamType::Compute, current_lane());
+        let stream = StreamKey::new(device, StreamType::Compute, Lane::current().0);
         let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
         Single::submit_op(stream, (op, params), uses, site, |single| engine.get().submit_one(single))?;
         Ok(output)
@@ -108,15 +107,6 @@ impl Tensor {
         engine.get().wait(id, self.part_of_storage().as_ref(), Deadline::current())
     }
 
-    /// [`Tensor::wait`] for at most `timeout`.
-    ///
-    /// # Errors
-    /// As [`Tensor::wait`]; [`Error::Timeout`] if the writes have not passed by then.
-    pub fn wait_timeout(&self, timeout: Duration) -> Result<(), Error> {
-        let (engine, id) = self.engine()?;
-        engine.get().wait(id, self.part_of_storage().as_ref(), Deadline::within(timeout))
-    }
-
     /// Calls `callback` once the last submitted writes of this tensor's elements have passed, on a thread made for callbacks.
     ///
     /// # Errors
@@ -153,16 +143,6 @@ impl Tensor {
         self.read_out(|context| Ok(context.reads.get::<T>(0)?.to_vec()))
     }
 
-    /// [`Tensor::to_vec`] for at most `timeout`.
-    ///
-    /// # Errors
-    /// As [`Tensor::to_vec`]; [`Error::Timeout`] if the read has not passed by then. A queued read still runs.
-    #[track_caller]
-    pub fn to_vec_timeout<T: Element>(&self, timeout: Duration) -> Result<Vec<T>, Error> {
-        let _guard = deadline(timeout);
-        self.to_vec()
-    }
-
     /// Copies the elements of a bool tensor out, in row-major order. Blocks until they are written, as [`Tensor::wait`] does.
     ///
     /// # Errors
@@ -173,16 +153,6 @@ impl Tensor {
             return Err(Error::WrongDType { found: self.dtype(), asked: DType::Bool });
         }
         self.read_out(|context| Ok(context.reads.bools(0)?.to_vec()))
-    }
-
-    /// [`Tensor::to_bools`] for at most `timeout`.
-    ///
-    /// # Errors
-    /// As [`Tensor::to_bools`]; [`Error::Timeout`] if the read has not passed by then. A queued read still runs.
-    #[track_caller]
-    pub fn to_bools_timeout(&self, timeout: Duration) -> Result<Vec<bool>, Error> {
-        let _guard = deadline(timeout);
-        self.to_bools()
     }
 
     /// Runs `read` over this tensor's elements on its stream, blocks until it has run, and returns its result.

@@ -4,9 +4,10 @@
 //!
 //! * [`calls`] submits ops, copies and reads, and waits for tensors; [`ops`] has a method for each op,
 //!   [`arithmetic`] the operators.
-//! * [`Passed`](passed::Passed) is the future of a wait.
+//! * [`vars`] waits for variables. [`Passed`](passed::Passed) is the future of a wait.
 
 pub(crate) mod arithmetic;
 pub(crate) mod calls;
 pub(crate) mod ops;
 pub(crate) mod passed;
+mod vars;

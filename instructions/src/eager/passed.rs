@@ -9,12 +9,13 @@ use std::task::{Context, Poll, Waker};
 use crate::engine::interface::EngineRef;
 use crate::error::engine_error::Error;
 use crate::tensor::handle::Tensor;
+use crate::tensor::var::Var;
 
 /// A future that is ready once a point has passed. Dropping it cancels nothing. In a forked child of the engine's process it is
 /// ready at once with [`Error::Forked`].
 pub struct Passed {
     state: Arc<Mutex<PassedState>>,
-    /// None where the wait was refused.
+    /// `None` where no engine knows what is waited for.
     engine: Option<EngineRef>,
 }
 
@@ -47,9 +48,9 @@ impl Passed {
         (Passed { state, engine: Some(engine) }, callback)
     }
 
-    /// A future that is ready, with this error.
-    pub(super) fn refused(error: Error) -> Passed {
-        let state = PassedState { result: Some(Err(error)), waker: None };
+    /// A future that is ready, with this outcome.
+    pub(super) fn over(outcome: Result<(), Error>) -> Passed {
+        let state = PassedState { result: Some(outcome), waker: None };
         Passed { state: Arc::new(Mutex::new(state)), engine: None }
     }
 }
@@ -83,12 +84,32 @@ impl IntoFuture for &Tensor {
     type IntoFuture = Passed;
 
     fn into_future(self) -> Passed {
-        self.ready().unwrap_or_else(Passed::refused)
+        self.ready().unwrap_or_else(|error| Passed::over(Err(error)))
     }
 }
 
 /// As for a borrowed tensor. The future does not keep the tensor.
 impl IntoFuture for Tensor {
+    type Output = Result<(), Error>;
+    type IntoFuture = Passed;
+
+    fn into_future(self) -> Passed {
+        (&self).into_future()
+    }
+}
+
+/// `var.await` is [`Var::ready`], with a refusal as the outcome.
+impl IntoFuture for &Var {
+    type Output = Result<(), Error>;
+    type IntoFuture = Passed;
+
+    fn into_future(self) -> Passed {
+        self.ready().unwrap_or_else(|error| Passed::over(Err(error)))
+    }
+}
+
+/// As for a borrowed variable. The future does not keep the variable.
+impl IntoFuture for Var {
     type Output = Result<(), Error>;
     type IntoFuture = Passed;
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use streamvm_ep::Footprint;
 
-use crate::engine::deadline::Deadline;
+use crate::engine::time_limit::Deadline;
 use crate::error::engine_error::Error;
 use crate::{InstructionList, Single};
 
@@ -104,6 +104,9 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// [`Error::WouldDeadlock`] on a thread of an engine, [`Error::Forked`] in a child of the engine's process.
     fn may_wait(&self) -> Result<(), Error>;
+
+    /// Whether the memory of a resource was released, or its variable deleted. `false` in a child of the engine's process.
+    fn is_released(&self, id: ResourceId) -> bool;
 
     /// Whether this process was forked from the process that built the engine: then nothing of this engine ever passes. Takes no
     /// lock.

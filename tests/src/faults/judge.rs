@@ -8,7 +8,7 @@ use std::time::Duration;
 use streamvm::ep::Error as DeviceError;
 use streamvm::ep::faults::{Fault, Gate, Rule};
 use streamvm::ep::races::FindingKind;
-use streamvm::{Cause, DeviceId, Error, Failure, FaultPlan, Finding, InstructionsBuilder, Mode, Tensor, Vm};
+use streamvm::{Cause, DeviceId, Error, Failure, FaultPlan, Finding, InstructionsBuilder, Mode, Tensor, TimeLimit, Vm};
 
 use super::scene::{ELEMENTS, Scene};
 use super::table::{Cell, What};
@@ -122,11 +122,11 @@ fn subject(cell: &Cell, vm: &Vm, scene: &Scene) -> Result<(Outcome, Arc<()>), St
     let dependent =
         made.as_ref().filter(|(tensor, _)| tensor.place().device().is_some()).map(|(t, v)| (t + t, 2.0 * v));
     let independent = {
-        let _lane = streamvm::lane(2);
+        let _lane = streamvm::Lane(2).enter();
         &scene.apart * &scene.apart
     };
-    let first = ends(ticket.wait_timeout(HANGS))?;
-    let second = ends(ticket.wait_timeout(HANGS))?;
+    let first = ends(TimeLimit(HANGS).run(|| ticket.wait()))?;
+    let second = ends(TimeLimit(HANGS).run(|| ticket.wait()))?;
     if first != second {
         return Err(format!("the ticket said {first:?}, and then {second:?}"));
     }
@@ -223,7 +223,7 @@ fn goes_on(vm: &Vm, cell: &Cell) -> Result<(), String> {
     let mut builder = InstructionsBuilder::new();
     let made = scene.emit(cell.kind, &mut builder).map_err(text)?;
     let ticket = vm.submit(builder.finish()).map_err(|error| format!("after the fault: {error}"))?;
-    ends(ticket.wait_timeout(HANGS))?.map_err(|error| format!("after the fault: {error}"))?;
+    ends(TimeLimit(HANGS).run(|| ticket.wait()))?.map_err(|error| format!("after the fault: {error}"))?;
     made.map_or(Ok(()), |(tensor, value)| reads(&tensor, value).map_err(|error| format!("after the fault: {error}")))
 }
 
@@ -251,7 +251,7 @@ fn no_finding(vm: &Vm, cell: &Cell) -> Result<(), String> {
 /// All memory and events must be freed once every handle is dropped and everything has passed.
 fn nothing_is_left(vm: &Vm, plan: &FaultPlan) -> Result<(), String> {
     // This reports failures that no caller has collected, which is expected here.
-    let _ = ends(vm.wait_all_timeout(HANGS))?;
+    let _ = ends(TimeLimit(HANGS).run(|| vm.wait_all()))?;
     let in_flight = vm.stats().in_flight;
     if in_flight != 0 {
         return Err(format!("{in_flight} instructions are left"));

@@ -129,7 +129,7 @@ impl Scene {
         // Opens the streams that work beside the subject before the fault.
         assert_eq!(ones.to_vec::<f32>().expect("a look at it"), [1.0; ELEMENTS]);
         for lane in 1..3 {
-            let _lane = streamvm::lane(lane);
+            let _lane = streamvm::Lane(lane).enter();
             fill(0.0);
         }
         vm.wait_all().expect("a healthy start");

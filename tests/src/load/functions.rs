@@ -80,7 +80,7 @@ impl Load {
         let operator = pusher().operator("add", [var.update()], adds(&number));
         self.vm.push_operator(&operator)?;
         self.vm.push_operator(&operator)?;
-        self.vm.wait(&var)?;
+        var.wait()?;
         let latency = start.elapsed();
         assert_eq!(number.load(Ordering::Relaxed), 9, "additions behind a variable were lost");
         self.fails_and_is_healed(&number, pusher)?;
@@ -106,7 +106,7 @@ impl Load {
         let cleans = pusher().clean_up(true).push("cleans up", [var.update()], adds(number))?;
         let heals = pusher().push("heals", [var.write()], adds(number))?;
         heals.wait()?;
-        self.vm.wait(&var)?;
+        var.wait()?;
         failed(&fails);
         failed(&skipped);
         // The clean-up has run, and its variable failed before it.

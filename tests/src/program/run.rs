@@ -330,7 +330,7 @@ impl<'vm> Run<'vm> {
             return Ok(build(&mut self.builder)?);
         }
         self.flush();
-        let _lane = streamvm::lane(self.lane);
+        let _lane = streamvm::Lane(self.lane).enter();
         call(self)
     }
 
@@ -366,7 +366,7 @@ impl<'vm> Run<'vm> {
         if !eager {
             return Ok(self.builder.call_fn(name, device, uses, function)?);
         }
-        let _lane = streamvm::lane(self.lane);
+        let _lane = streamvm::Lane(self.lane).enter();
         self.vm.call_fn(name, device, uses, function).map(drop)
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use streamvm::{DType, DeviceId, Error, Vm};
+use streamvm::{DType, DeviceId, Error, TimeLimit, Vm};
 
 use crate::support::gate::ClosedGate;
 use crate::support::patience::PATIENCE;
@@ -60,10 +60,10 @@ pub fn function_waits_for_a_kernel<H>(vm: &Vm, device: DeviceId, rule: Rule, hol
         let other = vm.push("apart", [], || Ok(())).expect("it is taken");
         assert_eq!(other.wait(), Ok(()));
     }
-    let times_out = matches!(vm.wait_timeout(&var, rule.while_held()), Err(Error::Timeout(_)));
+    let times_out = matches!(TimeLimit(rule.while_held()).run(|| var.wait()), Err(Error::Timeout(_)));
     let waits = times_out && !ran.load(Ordering::Relaxed);
     drop(held);
-    assert_eq!(vm.wait(&var), Ok(()));
+    assert_eq!(var.wait(), Ok(()));
     assert!(ran.load(Ordering::Relaxed), "it has run");
     assert_eq!(x.to_vec::<f32>(), Ok(vec![2.0; 8]));
     waits
@@ -89,10 +89,10 @@ pub fn kernel_waits_for_a_function(vm: &Vm, device: DeviceId, rule: Rule) -> boo
     let y = x.neg().expect("a kernel");
     for _ in 0..OTHERS {
         // Other instructions are not held up.
-        let _lane = streamvm::lane(1);
+        let _lane = streamvm::Lane(1).enter();
         assert_eq!(apart.neg().and_then(|z| z.to_vec::<f32>()), Ok(vec![-1.0; 8]));
     }
-    let waits = matches!(y.wait_timeout(rule.while_held()), Err(Error::Timeout(_)));
+    let waits = matches!(TimeLimit(rule.while_held()).run(|| y.wait()), Err(Error::Timeout(_)));
     gate.open();
     assert_eq!(y.to_vec::<f32>(), Ok(vec![-1.0; 8]));
     waits

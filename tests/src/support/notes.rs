@@ -4,8 +4,8 @@ use std::panic::Location;
 use std::sync::{Mutex, OnceLock};
 
 use streamvm::ep::Footprint;
-use streamvm::instructions::{Batch, Callback, Engine, EngineAddress, EngineRef, ResourceId, Single};
-use streamvm::{Deadline, Error, InstructionList};
+use streamvm::instructions::{Batch, Callback, Deadline, Engine, EngineAddress, EngineRef, ResourceId, Single};
+use streamvm::{Error, InstructionList};
 
 /// A location in the source of a program.
 pub type Site = &'static Location<'static>;
@@ -59,6 +59,10 @@ impl Engine for Notes {
 
     fn may_wait(&self) -> Result<(), Error> {
         Ok(())
+    }
+
+    fn is_released(&self, _: ResourceId) -> bool {
+        false
     }
 
     fn is_forked(&self) -> bool {

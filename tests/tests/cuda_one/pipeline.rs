@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use streamvm::ep::cuda::CudaConfig;
-use streamvm::{DType, DeviceId, Error, InstructionsBuilder, MemoryKind, StreamKey, StreamType, Tensor, Vm};
+use streamvm::{DType, DeviceId, Error, InstructionsBuilder, MemoryKind, StreamKey, StreamType, Tensor, TimeLimit, Vm};
 use streamvm_standin::Standin;
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, submit};
 
@@ -102,7 +102,9 @@ fn a_copy_in_ends_while_the_kernel_before_it_is_held_back() -> Result<(), Error>
     let gate = held_kernels(&vm);
     for batch in 0..3 {
         let x = pipeline.batch()?;
-        x.wait_timeout(PATIENCE).unwrap_or_else(|error| panic!("batch {batch} waits for a kernel: {error}"));
+        TimeLimit(PATIENCE)
+            .run(|| x.wait())
+            .unwrap_or_else(|error| panic!("batch {batch} waits for a kernel: {error}"));
     }
     assert_eq!(waits(&vm), 0);
     pipeline.finish(&gate)?;

@@ -124,7 +124,7 @@ fn skipped_instructions() {
             (sources, next) = (sources + 1, inner.source());
         }
         assert!(sources < 4, "{sources} sources: each skipped instruction added one");
-        assert_eq!(failure_of(vm.wait(&x)).what, "root");
+        assert_eq!(failure_of(x.wait()).what, "root");
     }
 }
 

@@ -38,7 +38,7 @@ fn a_kernel_error_names_op_stream_and_source_line() {
 fn a_function_s_error_names_the_function_and_carries_its_text() {
     let vm = vm();
     let x = on_device(&vm, &[1.0]);
-    let _lane = streamvm::lane(3);
+    let _lane = streamvm::Lane(3).enter();
     let ticket = submit(&vm, |b| b.call_fn("sour", CPU, [x.write()], refuse));
     let failure = failure_of(ticket.wait());
     assert_eq!((failure.what.as_str(), failure.stream.lane), ("sour", 3));
@@ -211,7 +211,7 @@ fn wait_all_tells_the_root_cause_and_nothing_of_what_was_only_skipped() {
                 Some(root) => assert_eq!(root.what, "root"),
             }
             assert_eq!(vm.wait_all(), Ok(()), "workers: {workers}, told before: {told_before}");
-            assert_eq!(failure_of(vm.wait(&y)).what, "root");
+            assert_eq!(failure_of(y.wait()).what, "root");
         }
     }
 }

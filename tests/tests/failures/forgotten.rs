@@ -339,7 +339,7 @@ fn what_is_held_across_200_000_failures_is_told_each_time() {
         b.host_fn("fine", CPU, || Ok(()));
         Ok(())
     });
-    let pending = (late.future(), tensor.ready().expect("submitted"), vm.ready(&var).expect("its own"));
+    let pending = (late.future(), tensor.ready().expect("submitted"), var.ready().expect("its own"));
     for _ in 0..200 {
         submit(&vm, |b| {
             (0..1000).for_each(|_| b.host_fn("noise", CPU, || Err("noise".into())));
@@ -353,7 +353,7 @@ fn what_is_held_across_200_000_failures_is_told_each_time() {
         assert_eq!(fine.wait(), Ok(()));
         assert_eq!(failure_of(tensor.wait()).what, "tensor");
         assert_eq!(failure_of(tensor.to_vec::<f32>()).what, "tensor");
-        assert_eq!(failure_of(vm.wait(&var)).what, "var");
+        assert_eq!(failure_of(var.wait()).what, "var");
         assert_eq!(failure_of(block_on(early.future())).what, "early");
         assert_eq!(failure_of(block_on(late.future())).what, "late");
     }
@@ -388,8 +388,7 @@ fn a_future_is_told_of_its_write_though_that_is_healed_and_forgotten_by_the_tabl
         }
         let (x, gate, busy) = (on_device(&vm, &[1.0]), ClosedGate::new(), ClosedGate::new());
         let hold = busy.clone();
-        // The thread of the callbacks, which makes futures ready, is kept busy until the end.
-        vm.on_passed(&vm.var(), move |_| hold.pass()).expect("the engine is there");
+        // The thread of the callbacks, which makes futures ready, is kept busy until the vm.var().on_passed(move |_| hold.pass()).expect("the engine is there");
         busy.wait_entered(1);
         let held = gate.function();
         submit(&vm, |b| {

@@ -26,7 +26,7 @@ fn poison_is_passed_on_with_the_root_cause_and_the_skipped_work_does_not_run() {
     let quotient = divided_by_zero(&vm);
     let ran = Arc::new(AtomicBool::new(false));
     let (sum, copy) = (quotient.add(&quotient).expect("submitted"), {
-        let _lane = streamvm::lane(1);
+        let _lane = streamvm::Lane(1).enter();
         quotient.to(streamvm::Place::Host).expect("submitted")
     });
     let flag = ran.clone();
@@ -173,9 +173,9 @@ fn a_blocking_wait_is_told_of_the_write_that_it_waits_for_and_not_of_a_later_one
         });
         let _deadline = patience.map(streamvm::deadline);
         // Called before the function has run.
-        let waited = if patience.is_some() { vm.wait(&v) } else { x.wait() };
+        let waited = if patience.is_some() { v.wait() } else { x.wait() };
         assert_eq!(failure_of(waited).what, "sour");
-        assert_eq!((x.wait(), vm.wait(&v)), (Ok(()), Ok(())), "whoever asks later is told of the later write");
+        assert_eq!((x.wait(), v.wait()), (Ok(()), Ok(())), "whoever asks later is told of the later write");
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use streamvm::{BuildError, DType, Error, FnContext, FnError, MemoryKind, Place, Tensor, Var, Vm, lane};
+use streamvm::{BuildError, DType, Error, FnContext, FnError, Lane, MemoryKind, Place, Tensor, Var, Vm};
 use streamvm_tests::{CPU, ClosedGate, engines, failure_of, on_device, submit, used_bytes};
 
 /// Adds to each element of what is written.
@@ -21,7 +21,7 @@ fn calls_and_lists_run_in_the_order_in_which_they_were_issued() {
     for (name, vm) in engines() {
         let x = on_device(&vm, &[0.0]);
         for step in 0..40 {
-            let _lane = lane(step % 3);
+            let _lane = Lane(step % 3).enter();
             let double = |context: &mut FnContext<'_>| {
                 context.writes.take::<f32>(0)?[0] *= 1.5;
                 Ok(())
@@ -72,7 +72,7 @@ fn what_a_call_used_may_be_dropped_when_it_has_returned() {
     .expect("it is taken");
     drop(x);
     let next = {
-        let _lane = lane(1);
+        let _lane = Lane(1).enter();
         vm.fill(CPU, DType::F32, &[ELEMENTS + ELEMENTS / 2], 2.0).expect("the block is given out at once, with a wait")
     };
     gate.open();
@@ -97,7 +97,7 @@ fn a_call_waits_for_memory_that_others_give_back() {
     })
     .expect("it is taken");
     let refused = {
-        let _soon = streamvm::deadline(Duration::from_millis(20));
+        let _soon = streamvm::TimeLimit(Duration::from_millis(20)).enter();
         y.add(&y).map(drop)
     };
     assert!(matches!(refused, Err(Error::Timeout(_) | Error::OutOfMemory { .. })), "both are in use: {refused:?}");

@@ -59,12 +59,12 @@ fn a_closed_engine_refuses_whatever_any_thread_pushes_and_the_next_one_takes_it(
         });
         assert_eq!(refused, std::array::from_fn(|_| Err(Error::Shutdown)), "{name}");
         assert!(vm.is_closed(), "{name}");
-        assert_eq!((vm.wait(&v), vm.wait_all(), vm.stats().in_flight), (Ok(()), Ok(()), 0), "{name}");
+        assert_eq!((v.wait(), vm.wait_all(), vm.stats().in_flight), (Ok(()), Ok(()), 0), "{name}");
         assert_eq!(vm.shutdown(PATIENCE), Ok(()), "{name}");
 
         let w = Var::counted();
         next.push("anew", [w.write()], || Ok(())).expect("it is taken");
-        assert_eq!((next.wait(&w), w.version(), next.is_closed()), (Ok(()), Some(1), false), "{name}");
+        assert_eq!((w.wait(), w.version(), next.is_closed()), (Ok(()), Some(1), false), "{name}");
     }
 }
 
@@ -79,12 +79,12 @@ fn what_was_pushed_before_an_engine_is_closed_still_runs_and_can_be_waited_for()
         vm.close();
         assert!(vm.stats().in_flight >= 50, "{name}: nothing was waited for");
         gate.open();
-        let failure = failure_of(vm.wait(&v));
+        let failure = failure_of(v.wait());
         assert_eq!((failure.what.as_str(), ran.load(Ordering::Relaxed) >= 50), ("held", true), "{name}");
         handle.complete(Ok(()));
         assert_eq!((vm.wait_all(), vm.stats().in_flight), (Ok(()), 0), "{name}");
         assert_eq!(ran.load(Ordering::Relaxed), 100, "{name}");
-        assert_eq!(failure_of(vm.wait(&v)).what, "held", "{name}: also when nothing is left to run");
+        assert_eq!(failure_of(v.wait()).what, "held", "{name}: also when nothing is left to run");
         assert_eq!(vm.shutdown(PATIENCE), Ok(()), "{name}: its failure was collected");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use streamvm::{Error, Pool, Var, deadline};
+use streamvm::{Error, Pool, TimeLimit, Var};
 use streamvm_tests::{ClosedGate, PATIENCE, threaded};
 
 /// Whoever is a worker is never blocked: it may push as much again as the queue holds, and is told then.
@@ -98,15 +98,15 @@ fn every_call_that_pushes_gives_up_at_the_deadline() {
                 bulk.flush().map(drop)
             },
             &|| vm.delete(&v, count()).map(drop),
-            &|| vm.wait(&v),
-            &|| vm.wait_timeout(&v, SHORT),
+            &|| v.wait(),
+            &|| TimeLimit(SHORT).run(|| v.wait()),
         ];
         for (place, call) in calls.into_iter().enumerate() {
-            let _guard = deadline(SHORT);
+            let _guard = TimeLimit(SHORT).enter();
             assert_eq!(call(), Err(Error::Timeout(SHORT)), "{name}: call {place}");
         }
         gate.open();
-        assert_eq!((vm.wait(&v), vm.wait_all()), (Ok(()), Ok(())), "{name}");
+        assert_eq!((v.wait(), vm.wait_all()), (Ok(()), Ok(())), "{name}");
         assert_eq!(ran.load(Ordering::Relaxed), 0, "{name}: what gave up was not pushed");
     }
 }

@@ -89,7 +89,7 @@ fn what_fails_and_what_is_skipped_for_it_is_told_apart() {
         assert_eq!((reads.count, reads.failed, reads.skipped), (1, 0, 2));
         // A clean-up that passes another's failure on has not failed.
         vm.pusher().clean_up(true).push("closes", [x.update()], || Ok(())).expect("a push");
-        assert!(vm.wait(&x).is_err());
+        assert!(x.wait().is_err());
         let closes = op(&vm, "closes");
         assert_eq!((closes.count, closes.failed, closes.skipped), (1, 0, 0));
         if mode == Mode::Inline {

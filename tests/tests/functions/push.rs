@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use streamvm::{Cause, DType, DeviceId, Error, InstructionsBuilder, Mode, Place, Use, Var, Vm, deadline};
+use streamvm::{Cause, DType, DeviceId, Error, InstructionsBuilder, Mode, Place, TimeLimit, Use, Var, Vm};
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, block_on, engines, failure_of, threaded};
 
 /// A read and a write of one variable in one function: MXNet's engine hangs there.
@@ -35,7 +35,7 @@ fn the_same_variable_used_twice_is_used_once_by_the_stronger_use() {
                 step(uses, round * 5 + place as u64);
             }
         }
-        vm.wait(&v).unwrap_or_else(|error| panic!("{name}: {error}"));
+        v.wait().unwrap_or_else(|error| panic!("{name}: {error}"));
         vm.wait_all().unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(at.load(Ordering::Relaxed), 250, "{name}");
     }
@@ -87,26 +87,30 @@ fn waiting_for_a_variable_waits_for_its_writes_and_not_for_its_reads() {
     for (name, builder) in threaded() {
         let vm = builder.workers(2).build().expect("an engine");
         let (v, gate) = (vm.var(), ClosedGate::new());
-        assert_eq!(vm.wait(&v), Ok(()), "{name}: nothing has used it");
+        assert_eq!(v.wait(), Ok(()), "{name}: nothing has used it");
         let held = gate.clone();
         vm.push("read", [v.read()], move || {
             held.pass();
             Ok(())
         })
         .expect("it is taken");
-        assert_eq!(vm.wait(&v), Ok(()), "{name}: a read is not waited for");
+        assert_eq!(v.wait(), Ok(()), "{name}: a read is not waited for");
         vm.push("write", [v.write()], || Ok(())).expect("it is taken");
         let before = Instant::now();
         let timeout = Duration::from_millis(20);
-        assert_eq!(vm.wait_timeout(&v, timeout), Err(Error::Timeout(timeout)), "{name}: the write is behind the read");
+        assert_eq!(
+            TimeLimit(timeout).run(|| v.wait()),
+            Err(Error::Timeout(timeout)),
+            "{name}: the write is behind the read"
+        );
         assert!(before.elapsed() >= timeout);
         {
-            let _guard = deadline(timeout);
-            assert_eq!(vm.wait(&v), Err(Error::Timeout(timeout)), "{name}");
+            let _guard = TimeLimit(timeout).enter();
+            assert_eq!(v.wait(), Err(Error::Timeout(timeout)), "{name}");
         }
-        let ready = vm.ready(&v).expect("a future");
+        let ready = v.ready().expect("a future");
         gate.open();
-        assert_eq!(vm.wait(&v), Ok(()), "{name}");
+        assert_eq!(v.wait(), Ok(()), "{name}");
         assert_eq!(block_on(ready), Ok(()), "{name}");
     }
 }
@@ -119,19 +123,19 @@ fn who_waits_sees_a_failure_each_time_until_a_write_heals_it() {
         vm.push("breaks", [v.write()], || Err("out of luck".into())).expect("it is taken");
         vm.push("behind", [v.read()], || Ok(())).expect("it is taken");
         for _ in 0..2 {
-            let failure = failure_of(vm.wait(&v));
+            let failure = failure_of(v.wait());
             assert_eq!((failure.what.as_str(), failure.site.line()), ("breaks", line), "{name}");
             assert_eq!(failure.cause, Cause::Function("out of luck".to_owned()), "{name}");
-            assert_eq!(block_on(vm.ready(&v).expect("a future")), Err(Error::Failed(failure)), "{name}");
+            assert_eq!(block_on(v.ready().expect("a future")), Err(Error::Failed(failure)), "{name}");
         }
         let update = vm.push("skipped", [v.update()], || Ok(())).expect("it is taken");
         assert_eq!(failure_of(update.wait()).what, "breaks", "{name}: an update reads");
         let both = vm.push("skipped too", [v.write(), v.read()], || Ok(())).expect("it is taken");
         assert_eq!(failure_of(both.wait()).what, "breaks", "{name}: so do a write and a read");
         vm.push("heals", [v.write()], || Ok(())).expect("it is taken");
-        assert_eq!(vm.wait(&v), Ok(()), "{name}");
+        assert_eq!(v.wait(), Ok(()), "{name}");
         vm.push("breaks again", [v.write()], || panic!("no luck at all")).expect("it is taken");
-        let failure = failure_of(vm.wait(&v));
+        let failure = failure_of(v.wait());
         assert_eq!(failure.cause, Cause::Panic("no luck at all".to_owned()), "{name}: a new failure is told");
         assert_eq!(vm.wait_all(), Ok(()), "{name}: all was collected");
     }
@@ -174,7 +178,7 @@ fn a_callback_of_a_variable_comes_after_its_writes_on_a_thread_of_its_own() {
             Ok(())
         };
         vm.push("held", [v.write()], hold).expect("it is taken");
-        vm.on_passed(&v, move |result| tell.send((result, thread::current().id())).expect("the test listens"))
+        v.on_passed(move |result| tell.send((result, thread::current().id())).expect("the test listens"))
             .expect("it was used");
         gate.wait_entered(1);
         assert!(told.try_recv().is_err(), "{name}: not before");
@@ -202,17 +206,17 @@ fn a_version_counts_writes_that_passed_without_a_failure() {
             })
             .expect("it is taken");
         }
-        assert_eq!(vm.wait(&v), Ok(()), "{name}");
+        assert_eq!(v.wait(), Ok(()), "{name}");
         assert_eq!(v.version(), Some(10), "{name}");
         vm.push("twice", [v.write(), v.update(), v.read()], || Ok(())).expect("it is taken");
         vm.push("fails", [v.write()], || Err("no".into())).expect("it is taken");
         vm.push("skipped", [v.update()], || Ok(())).expect("it is taken");
-        assert!(vm.wait(&v).is_err(), "{name}");
+        assert!(v.wait().is_err(), "{name}");
         assert_eq!(v.version(), Some(11), "{name}: neither what failed nor what was skipped");
         let mut ordered = InstructionsBuilder::new();
         ordered.call_fn("on a stream", CPU, [v.write()], |_| Ok(())).expect("a function");
         vm.submit(ordered.finish()).expect("it is taken");
-        assert_eq!(vm.wait(&v), Ok(()), "{name}");
+        assert_eq!(v.wait(), Ok(()), "{name}");
         assert_eq!(v.version(), Some(12), "{name}: whatever runs it");
     }
 }
@@ -225,8 +229,8 @@ fn a_function_may_push_and_not_wait() {
         let (inner, var, note) = (Arc::downgrade(&vm), v.clone(), found.clone());
         let ticket = vm.push("outer", [v.write()], move || {
             let vm = inner.upgrade().ok_or("the engine is there while it is used")?;
-            note.lock().unwrap().push(vm.wait(&var));
-            note.lock().unwrap().push(vm.wait(&vm.var()));
+            note.lock().unwrap().push(var.wait());
+            note.lock().unwrap().push(vm.var().wait());
             note.lock().unwrap().push(vm.wait_all());
             let behind = note.clone();
             let pushed = vm.push("inner", [var.update()], move || {
@@ -261,7 +265,7 @@ fn a_function_that_pushes_the_next_one_goes_on_as_long_as_it_wants() {
         let (vm, v, at) = (Arc::new(vm), Var::new(), Arc::new(AtomicU64::new(0)));
         next(&vm, &v, 500, &at).expect("it is taken");
         while at.load(Ordering::Relaxed) < 500 {
-            vm.wait(&v).unwrap_or_else(|error| panic!("{name}: {error}"));
+            v.wait().unwrap_or_else(|error| panic!("{name}: {error}"));
         }
         vm.wait_all().expect("all passed");
     }
@@ -272,8 +276,8 @@ fn a_variable_of_another_engine_is_refused() {
     let (one, other) = (Vm::builder().build().expect("an engine"), Vm::builder().build().expect("an engine"));
     let v = one.var();
     one.push("mine", [v.write()], || Ok(())).expect("it is taken");
-    assert!(matches!(other.wait(&v), Err(Error::Foreign { .. })));
-    assert!(matches!(other.ready(&v).map(drop), Err(Error::Foreign { .. })));
+    assert!(matches!(v.wait(), Err(Error::Foreign { .. })));
+    assert!(matches!(v.ready().map(drop), Err(Error::Foreign { .. })));
     assert!(matches!(other.push("theirs", [v.read()], || Ok(())).map(drop), Err(Error::Foreign { .. })));
 }
 
@@ -299,7 +303,7 @@ fn an_operator_runs_each_time_that_it_is_pushed_by_any_thread() {
             }
         });
         vm.push("between", [w.write()], || Ok(())).expect("it is taken");
-        assert_eq!(vm.wait(&w), Ok(()), "{name}: the write is behind all reads");
+        assert_eq!(w.wait(), Ok(()), "{name}: the write is behind all reads");
         assert_eq!((at.load(Ordering::Relaxed), v.version()), (600, Some(600)), "{name}");
         drop(step);
         assert_eq!(Arc::strong_count(&at), 1, "{name}: what it has captured is gone with it");

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use streamvm::{Cause, Error, Mode, OnComplete, Pool, Var, Vm, deadline};
+use streamvm::{Cause, Error, Mode, OnComplete, Pool, TimeLimit, Var, Vm};
 use streamvm_tests::{ClosedGate, engines, failure_of, threaded, until};
 
 /// A thread that completes every handle that it is sent, after a while.
@@ -71,7 +71,7 @@ fn the_worker_does_other_work_until_the_handle_is_used() {
         vm.push("other", [], || Ok(())).expect("it is taken").wait().expect("the worker is free");
         assert!(!ticket.is_passed(), "{name}");
         let timeout = Duration::from_millis(10);
-        assert_eq!(vm.wait_timeout(&v, timeout), Err(Error::Timeout(timeout)), "{name}");
+        assert_eq!(TimeLimit(timeout).run(|| v.wait()), Err(Error::Timeout(timeout)), "{name}");
         assert_eq!(vm.stats().in_flight, 1, "{name}");
         handle.complete(Ok(()));
         assert_eq!(ticket.wait(), Ok(()), "{name}");
@@ -121,7 +121,7 @@ fn errors_panics_and_dropped_handles_fail_it_once() {
         let v = vm.var();
         let failed = |f: fn(OnComplete)| {
             vm.push_async("later", [v.write()], f).expect("it is taken");
-            let failure = failure_of(vm.wait(&v));
+            let failure = failure_of(v.wait());
             assert_eq!(failure.what, "later", "{name}");
             failure.cause.clone()
         };
@@ -135,7 +135,7 @@ fn errors_panics_and_dropped_handles_fail_it_once() {
         };
         assert_eq!(failed(after), Cause::Panic("afterwards".to_owned()), "{name}");
         vm.push_async("heals", [v.write()], |handle| handle.complete(Ok(()))).expect("it is taken");
-        assert_eq!(vm.wait(&v), Ok(()), "{name}");
+        assert_eq!(v.wait(), Ok(()), "{name}");
         vm.wait_all().expect("all was collected");
         assert_eq!(vm.stats().in_flight, 0, "{name}");
     }
@@ -223,8 +223,7 @@ fn what_an_engine_leaves_undone_goes_with_it_although_a_handle_is_kept() {
             };
             vm.push("work", [], work).expect("it is taken");
         }
-        // What runs before the probe is drawn; what does not lies in a queue.
-        vm.wait(&probe).expect("it runs");
+        // What runs before the probe is drawn; what does not lies in a probe.wait().expect("it runs");
         undone += Arc::strong_count(&kept) - 1;
         drop(probe);
         assert!(matches!(vm.shutdown(Duration::ZERO), Ok(()) | Err(Error::Timeout(_))));
@@ -241,10 +240,10 @@ fn a_simulated_engine_stalls_until_the_handle_is_used() {
         let (v, (sender, handles)) = (vm.var(), channel());
         vm.push_async("later", [v.write()], move |handle| sender.send(handle).expect("it is kept"))
             .expect("it is taken");
-        assert!(matches!(vm.wait(&v), Err(Error::Stalled { .. })), "seed {seed}");
+        assert!(matches!(v.wait(), Err(Error::Stalled { .. })), "seed {seed}");
         let handle: OnComplete = handles.recv().expect("it was called");
         handle.complete(Ok(()));
-        assert_eq!(vm.wait(&v), Ok(()), "seed {seed}");
+        assert_eq!(v.wait(), Ok(()), "seed {seed}");
     }
 }
 
@@ -253,15 +252,15 @@ fn an_inline_engine_waits_for_the_handle_up_to_the_deadline_of_who_pushes() {
     let vm = Vm::builder().mode(Mode::Inline).build().expect("an engine");
     let (v, (sender, handles)) = (vm.var(), channel());
     {
-        let _guard = deadline(Duration::from_millis(20));
+        let _guard = TimeLimit(Duration::from_millis(20)).enter();
         vm.push_async("later", [v.write()], move |handle| sender.send(handle).expect("it is kept"))
             .expect("it is taken");
     }
     let text = "it was not completed by the deadline of the thread that runs it";
-    assert_eq!(failure_of(vm.wait(&v)).cause, Cause::Function(text.to_owned()));
+    assert_eq!(failure_of(v.wait()).cause, Cause::Function(text.to_owned()));
     let handle: OnComplete = handles.recv().expect("it was called");
     handle.complete(Err("too late to matter".into()));
-    assert_eq!(failure_of(vm.wait(&v)).cause, Cause::Function(text.to_owned()));
+    assert_eq!(failure_of(v.wait()).cause, Cause::Function(text.to_owned()));
 }
 
 #[test]

@@ -35,10 +35,10 @@ fn a_clean_up_runs_when_what_it_reads_has_failed_and_passes_it_on_unless_it_over
         for var in [&broken, &kept, &both] {
             assert_eq!(failure_of(vm.wait(var)).what, "breaks", "{name}");
         }
-        assert_eq!(vm.wait(&overwritten), Ok(()), "{name}");
+        assert_eq!(overwritten.wait(), Ok(()), "{name}");
         assert_eq!(broken.version(), Some(0), "{name}: what failed still is no version");
         clean.push("heal", [broken.write()], count(&ran)).expect("it is taken");
-        assert_eq!((vm.wait(&broken), broken.version()), (Ok(()), Some(1)), "{name}");
+        assert_eq!((broken.wait(), broken.version()), (Ok(()), Some(1)), "{name}");
         let own = clean.push("fails itself", [kept.update()], || Err("itself".into())).expect("it is taken");
         assert_eq!(failure_of(own.wait()).what, "fails itself", "{name}");
         vm.push("ordinary", [kept.read()], || panic!("it must be skipped")).expect("it is taken");
@@ -169,7 +169,7 @@ fn a_deleted_variable_is_refused() {
         let released = |what: &str| Err(Error::Released { line: 0, what: what.to_owned() });
         assert_eq!(vm.push("later", [v.read()], || Ok(())).map(drop), released("later"), "{name}");
         assert_eq!(vm.delete(&v, || ()).map(drop), released("delete"), "{name}");
-        assert_eq!(vm.wait(&v), released("wait"), "{name}");
+        assert_eq!(v.wait(), released("wait"), "{name}");
         let fresh = vm.var();
         vm.delete(&fresh, || ()).expect("also one that nothing has used").wait().expect("it ran");
         assert_eq!(ran.load(Ordering::Relaxed), 1, "{name}");
@@ -204,7 +204,7 @@ fn a_bulk_of_ten_with_waits_in_the_middle() {
             bulk.push("add", [x.update()], change(|x| x + 1)).expect("it is taken");
         }
         drop(bulk);
-        assert_eq!(vm.wait(&x), Ok(()), "{name}");
+        assert_eq!(x.wait(), Ok(()), "{name}");
         assert_eq!(*value.lock().unwrap(), 104, "{name}");
         assert_eq!(x.version(), Some(12), "{name}: instructions");
     }
@@ -224,7 +224,7 @@ fn a_failure_in_a_bulk_has_the_name_and_the_line_of_the_function_that_failed() {
         assert_eq!((failure.what.as_str(), failure.site.line()), ("two", line), "{name}");
         assert_eq!(failure.cause, Cause::Function("lost".to_owned()), "{name}");
         assert_eq!(ran.load(Ordering::Relaxed), 1, "{name}: what is behind it does not run");
-        assert_eq!(failure_of(vm.wait(&w)).what, "two", "{name}: all that the bulk writes has failed");
+        assert_eq!(failure_of(w.wait()).what, "two", "{name}: all that the bulk writes has failed");
         assert!(bulk.flush().expect("nothing").is_none(), "{name}");
         bulk.push("panics", [w.write()], || panic!("here")).expect("it is gathered");
         bulk.push("reads", [w.read()], count(&ran)).expect("it is gathered");
@@ -249,7 +249,7 @@ fn a_bulk_writes_what_any_of_its_functions_writes() {
         bulk.push("reads", [v.read(), w.write()], || Ok(())).expect("it is gathered");
         bulk.push("writes", [v.write(), w.read()], || Ok(())).expect("it is gathered");
         bulk.push("reads", [w.read(), v.read()], || Ok(())).expect("it is taken");
-        assert_eq!((vm.wait(&v), vm.wait(&w)), (Ok(()), Ok(())), "{name}");
+        assert_eq!((v.wait(), w.wait()), (Ok(()), Ok(())), "{name}");
         assert_eq!((v.version(), w.version()), (Some(1), Some(1)), "{name}");
     }
 }

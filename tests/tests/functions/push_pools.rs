@@ -38,7 +38,7 @@ fn every_pool_runs_functions_in_the_order_of_what_they_use_together() {
                 })
                 .expect("it is taken");
         }
-        assert_eq!(vm.wait(&v), Ok(()), "{name}");
+        assert_eq!(v.wait(), Ok(()), "{name}");
         assert_eq!(*seen.lock().unwrap(), (0..100).collect::<Vec<_>>(), "{name}");
     }
 }

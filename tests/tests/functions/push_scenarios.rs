@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use streamvm::{Error, FnError, OnComplete, Pool, Use, Var, Vm, VmBuilder, current_lane, deadline, lane};
+use streamvm::{Error, FnError, Lane, OnComplete, Pool, TimeLimit, Use, Var, Vm, VmBuilder};
 use streamvm_tests::{ClosedGate, Gate, PATIENCE, builders, engines, failure_of, on_device, threaded, within};
 
 /// A function that waits at the gate.
@@ -135,7 +135,7 @@ fn ten_writers_run_one_after_the_other() {
             };
             vm.push("write", [v.write()], write).expect("it is taken");
         }
-        assert_eq!(vm.wait(&v), Ok(()), "shared workers {shared}");
+        assert_eq!(v.wait(), Ok(()), "shared workers {shared}");
         assert_eq!(*order.lock().unwrap(), (0..10).collect::<Vec<_>>(), "shared workers {shared}");
     }
 }
@@ -166,9 +166,9 @@ fn waits_take_as_long_as_what_they_wait_for_and_no_longer() {
         copy.wait_entered(1);
         reader.wait_entered(1);
         // Both gates are closed, so neither is waited for.
-        assert_eq!(vm.wait_timeout(&untouched, PATIENCE), Ok(()), "shared workers {shared}: untouched");
-        assert_eq!(vm.wait_timeout(&read, PATIENCE), Ok(()), "shared workers {shared}: a long reader");
-        assert!(waits_for_the_gate(&copy, || vm.wait(&copied)), "shared workers {shared}: a long copy");
+        assert_eq!(TimeLimit(PATIENCE).run(|| untouched.wait()), Ok(()), "shared workers {shared}: untouched");
+        assert_eq!(TimeLimit(PATIENCE).run(|| read.wait()), Ok(()), "shared workers {shared}: a long reader");
+        assert!(waits_for_the_gate(&copy, || copied.wait()), "shared workers {shared}: a long copy");
         assert!(waits_for_the_gate(&reader, || vm.wait_all()), "shared workers {shared}: everything");
     }
 }
@@ -211,21 +211,21 @@ fn guards_of_a_thread_stay_with_it() {
     for (name, builder) in threaded() {
         let vm = builder.build().expect("an engine");
         let (v, gate, lanes) = (vm.var(), ClosedGate::new(), Arc::new(Mutex::new(Vec::new())));
-        let _lane = lane(3);
-        let _deadline = deadline(Duration::ZERO);
+        let _lane = Lane(3).enter();
+        let _deadline = TimeLimit(Duration::ZERO).enter();
         let (found, hold) = (lanes.clone(), held(&gate));
         let function = move || {
-            found.lock().unwrap().push(current_lane());
+            found.lock().unwrap().push(Lane::current().0);
             hold()
         };
         vm.push("look", [v.write()], function).expect("it is taken");
-        assert_eq!(vm.wait(&v), Err(Error::Timeout(Duration::ZERO)), "{name}: a deadline of this thread");
+        assert_eq!(v.wait(), Err(Error::Timeout(Duration::ZERO)), "{name}: a deadline of this thread");
         thread::scope(|scope| {
-            let other = scope.spawn(|| (current_lane(), vm.wait(&v)));
+            let other = scope.spawn(|| (Lane::current().0, v.wait()));
             gate.open();
             assert_eq!(other.join().expect("no panic"), (0, Ok(())), "{name}: and of no other");
         });
-        assert_eq!((current_lane(), &*lanes.lock().unwrap()), (3, &vec![0]), "{name}");
+        assert_eq!((Lane::current().0, &*lanes.lock().unwrap()), (3, &vec![0]), "{name}");
     }
 }
 
@@ -236,13 +236,13 @@ fn no_error_is_told_until_somebody_asks_and_then_at_each_wait() {
         vm.push("breaks", [v.write()], || Err("no".into())).expect("a push tells nothing");
         vm.push("consumes", [v.read(), w.write()], || panic!("it is skipped")).expect("a push tells nothing");
         vm.push("has nothing to do with it", [other.write()], || Ok(())).expect("a push tells nothing");
-        assert_eq!(vm.wait(&other), Ok(()), "{name}");
+        assert_eq!(other.wait(), Ok(()), "{name}");
         assert_eq!(failure_of(vm.wait_all()).what, "breaks", "{name}: everything");
-        assert_eq!(failure_of(vm.wait(&w)).what, "breaks", "{name}: the consumer");
-        assert_eq!(failure_of(vm.wait(&v)).what, "breaks", "{name}: also after two were told");
+        assert_eq!(failure_of(w.wait()).what, "breaks", "{name}: the consumer");
+        assert_eq!(failure_of(v.wait()).what, "breaks", "{name}: also after two were told");
         vm.push("heals", [v.write()], || Ok(())).expect("it is taken");
         vm.push("heals", [w.write()], || Ok(())).expect("it is taken");
-        assert_eq!((vm.wait(&v), vm.wait(&w), vm.wait_all()), (Ok(()), Ok(()), Ok(())), "{name}");
+        assert_eq!((v.wait(), w.wait(), vm.wait_all()), (Ok(()), Ok(()), Ok(())), "{name}");
         vm.push("breaks again", [v.write()], || Err("no".into())).expect("it is taken");
         assert_eq!(failure_of(vm.wait_all()).what, "breaks again", "{name}: a fresh one");
     }
@@ -280,7 +280,7 @@ fn functions_of_every_kind_run_or_are_skipped_as_is_promised() {
             let case = format!("{name}: asynchronous {asynchronous}, clean-up {clean_up}, failed {behind_failure}");
             assert_eq!(ran.load(Ordering::Relaxed), usize::from(clean_up || !behind_failure), "{case}");
             assert_eq!(passed.is_err(), behind_failure, "{case}");
-            assert_eq!(vm.wait(&result).is_err(), behind_failure, "{case}");
+            assert_eq!(result.wait().is_err(), behind_failure, "{case}");
         }
         vm.wait_all().expect("everything was collected");
     }

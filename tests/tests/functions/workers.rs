@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
-use streamvm::{DeviceId, InstructionsBuilder, Pool, Use, Vm};
+use streamvm::{DeviceId, InstructionsBuilder, Pool, TimeLimit, Use, Vm};
 use streamvm_tests::{ClosedGate, PATIENCE, engines};
 
 const CPU: DeviceId = DeviceId::cpu(0);
@@ -149,7 +149,7 @@ fn what_runs_inline_keeps_no_other_successor_to_its_worker() {
         };
         vm.pusher().pool(Pool::Inline).push("inline", [first.read()], direct).expect("it is taken");
         open.open();
-        vm.wait_all_timeout(PATIENCE).expect("both passed");
+        TimeLimit(PATIENCE).run(|| vm.wait_all()).expect("both passed");
     }
 }
 
@@ -182,7 +182,7 @@ fn whoever_asked_for_a_function_is_told_though_more_was_pushed_behind_it() {
         Ok(())
     });
     gate.wait_entered(1);
-    let ready = vm.on_passed(&var, move |result| sender.send(result).expect("the test listens"));
+    let ready = var.on_passed(move |result| sender.send(result).expect("the test listens"));
     assert_eq!(ready, Ok(()));
     (0..20).for_each(|_| push(&vm, [var.read()], || Ok(())));
     gate.open();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use streamvm::{DType, Error, MemoryKind, Place, Tensor, Vm};
+use streamvm::{DType, Error, MemoryKind, Place, Tensor, TimeLimit, Vm};
 use streamvm_tests::{CPU, ClosedGate, list, submit, used_bytes};
 
 const KIB: usize = 1 << 10;
@@ -62,7 +62,7 @@ fn the_first_access_waits_for_the_old_life_wherever_it_is() {
         Ok(())
     });
     let new = new.expect("built");
-    assert!(matches!(new.wait_timeout(Duration::from_millis(20)), Err(Error::Timeout(_))));
+    assert!(matches!(TimeLimit(Duration::from_millis(20)).run(|| new.wait()), Err(Error::Timeout(_))));
     gate.open();
     reader.wait().expect("what it read was not touched");
     new.wait().expect("it passes once the reader has");

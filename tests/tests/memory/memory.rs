@@ -1,7 +1,7 @@
 //! Memory: the way out of running short of it, the cache, statistics.
 
 use streamvm::ep::faults::{Fault, Gate as FaultGate, Point, Rule};
-use streamvm::{DType, DeviceId, Error, FaultPlan, MemoryKind, Place, Vm};
+use streamvm::{DType, DeviceId, Error, FaultPlan, MemoryKind, Place, TimeLimit, Vm};
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, on_device, submit, used_bytes, within};
 
 const MIB: usize = 1 << 20;
@@ -208,7 +208,7 @@ fn pending_bytes_count_until_their_instruction_has_passed() {
     gate.wait_entered(1);
     assert!(vm.stats().in_flight_bytes >= 4096, "{}", vm.stats().in_flight_bytes);
     gate.open();
-    vm.wait_all_timeout(PATIENCE).expect("it passes");
+    TimeLimit(PATIENCE).run(|| vm.wait_all()).expect("it passes");
     assert_eq!((vm.stats().in_flight, vm.stats().in_flight_bytes), (0, 0));
 }
 

@@ -10,7 +10,7 @@ fn program(vm: &Vm, devices: &[DeviceId]) -> Vec<u32> {
     let mut drawn: Vec<Tensor> = Vec::new();
     for round in 0..6usize {
         let device = devices[round % devices.len()];
-        let _lane = streamvm::lane(round as u32 % 3);
+        let _lane = streamvm::Lane(round as u32 % 3).enter();
         let eager = vm.uniform(&generator, device, DType::F32, &[5, 7]).expect("eager numbers");
         let mut builder = InstructionsBuilder::new();
         let product = builder.matmul(&eager, &eager.permute(&[1, 0]).expect("a view")).expect("an op");

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use streamvm::{DType, DeviceId, Error, MemoryKind, Place, Tensor, Vm};
+use streamvm::{DType, DeviceId, Error, MemoryKind, Place, Tensor, TimeLimit, Vm};
 use streamvm_tests::{CPU, ClosedGate, list, on_device, submit, used_bytes};
 
 const MIB: usize = 1 << 20;
@@ -37,9 +37,9 @@ fn freed_memory_is_reused_across_streams_behind_a_wait() {
         })
     });
     drop(big);
-    let _lane = streamvm::lane(1);
+    let _lane = streamvm::Lane(1).enter();
     let next = fill(&vm, 3, 2.0).expect("the freed block is given out at once, with a wait");
-    assert!(matches!(next.wait_timeout(std::time::Duration::from_millis(20)), Err(Error::Timeout(_))));
+    assert!(matches!(TimeLimit(std::time::Duration::from_millis(20)).run(|| next.wait()), Err(Error::Timeout(_))));
     gate.open();
     next.wait().expect("it passes once the reader has");
     assert_eq!(*read.lock().expect("not poisoned"), (3 * MIB / 4) as f32);
@@ -144,7 +144,7 @@ fn memory_released_on_one_stream_is_safe_on_another_of_the_same_list() {
         Ok(())
     });
     let next = next.expect("built");
-    assert!(matches!(next.wait_timeout(std::time::Duration::from_millis(20)), Err(Error::Timeout(_))));
+    assert!(matches!(TimeLimit(std::time::Duration::from_millis(20)).run(|| next.wait()), Err(Error::Timeout(_))));
     gate.open();
     next.wait().expect("it passes");
     assert_eq!(*sum.lock().expect("not poisoned"), (3 * MIB / 4) as f32);
@@ -196,7 +196,7 @@ fn memory_is_flat_over_many_iterations() {
     for round in 0..300 {
         let host = vm.tensor(&vec![round as f32; 5000], &[50, 100]).expect("a host tensor");
         let x = host.to(CPU).expect("submitted");
-        let _lane = streamvm::lane(round % 3);
+        let _lane = streamvm::Lane(round % 3).enter();
         let y = x.permute(&[1, 0]).expect("a view").matmul(&x).expect("submitted");
         let z = y.to(DeviceId::cpu(1)).and_then(|y| y.sum(&[0])).expect("submitted");
         z.to(Place::Host).and_then(|z| z.wait()).expect("it passes");

@@ -22,7 +22,7 @@ fn several_threads_submit_at_once() {
                 for thread in 0..4 {
                     let (vm, total, start) = (&vm, &total, &start);
                     scope.spawn(move || {
-                        let _lane = streamvm::lane(thread);
+                        let _lane = streamvm::Lane(thread).enter();
                         start.wait();
                         for round in 0..500 {
                             let ticket = submit(vm, |b| b.call_fn("add one", CPU, [total.update()], add_one));
@@ -54,7 +54,7 @@ fn functions_and_threads_submit_at_once() {
                 for thread in 0..3 {
                     let (vm, total) = (&vm, &total);
                     scope.spawn(move || {
-                        let _lane = streamvm::lane(thread);
+                        let _lane = streamvm::Lane(thread).enter();
                         for _ in 0..200 {
                             let inside = total.clone();
                             submit(vm, |b| {
@@ -120,7 +120,7 @@ fn two_threads_with_overlapping_sets_of_variables_do_not_deadlock() {
             for thread in 0..2 {
                 let (vm, a, b) = (&vm, &a, &b);
                 scope.spawn(move || {
-                    let _lane = streamvm::lane(thread);
+                    let _lane = streamvm::Lane(thread).enter();
                     let (first, second) = if thread == 0 { (a, b) } else { (b, a) };
                     for _ in 0..1000 {
                         submit(vm, |l| {

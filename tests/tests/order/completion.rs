@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use streamvm::ep::faults::{Fault, Gate, Point, Rule};
-use streamvm::{Cause, DType, DeviceId, Error, FaultPlan, Mode, Vm};
+use streamvm::{Cause, DType, DeviceId, Error, FaultPlan, Mode, TimeLimit, Vm};
 use streamvm_tests::{CPU, ClosedGate, failure_of, on_device, submit, until, within};
 
 const SIM: DeviceId = DeviceId::sim(0);
@@ -57,7 +57,7 @@ fn a_reader_is_not_fine_before_what_it_read_is_known_to_be() {
             x.wait().expect("it passes");
             submit(&vm, |b| b.call_fn("fails late", SIM, [x.update()], |_| Ok(())));
             let reader = {
-                let _lane = streamvm::lane(1);
+                let _lane = streamvm::Lane(1).enter();
                 x.neg().expect("submitted")
             };
             let failure = failure_of(reader.wait());
@@ -82,7 +82,11 @@ fn what_is_in_flight_on_a_lost_device_passes_behind_what_it_waits_for() {
         let copied = there.to(SIM).expect("submitted");
         until("the copy is in flight", || vm.stall_report().to_string().contains("launched  copy"));
         plan.lose(SIM, "pulled out");
-        assert_eq!(copied.wait_timeout(SHORT), Err(Error::Timeout(SHORT)), "what it waits for has not passed");
+        assert_eq!(
+            TimeLimit(SHORT).run(|| copied.wait()),
+            Err(Error::Timeout(SHORT)),
+            "what it waits for has not passed"
+        );
         gate.open();
         let error = copied.wait().expect_err("its device is lost");
         assert!(is_lost(&error), "{error}");
@@ -102,7 +106,7 @@ fn who_waits_for_a_record_that_a_panic_prevents_goes_on() {
             let vm = builder.build().expect("an engine");
             let x = vm.fill(SIM, DType::F32, &[8], 1.0).expect("a fill");
             {
-                let _lane = streamvm::lane(1);
+                let _lane = streamvm::Lane(1).enter();
                 x.neg().and_then(|y| y.wait()).expect("the reader's stream is open");
             }
             let mut list = streamvm_tests::list(|b| b.call_fn("never begins", SIM, [x.update()], |_| Ok(())));
@@ -255,7 +259,7 @@ fn a_full_queue_of_a_stepped_engine_keeps_the_deadline() {
             Ok(())
         });
         let more = || streamvm_tests::list(|b| b.fill(CPU, DType::F32, &[1], 0.0).map(drop));
-        let refused = vm.submit_timeout(more(), SHORT).map(drop);
+        let refused = TimeLimit(SHORT).run(|| vm.submit(more())).map(drop);
         assert_eq!(refused, Err(Error::Timeout(SHORT)));
         assert!(matches!(vm.submit(more()).map(drop), Err(Error::Stalled { .. })));
         plan.stop();

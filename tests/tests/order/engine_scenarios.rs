@@ -235,7 +235,7 @@ fn a_stream_that_overwrites_what_another_reads_is_held_back_each_time() {
 #[test]
 fn batches_that_overlap_are_equal_to_batches_one_by_one() {
     let batch = |vm: &Vm, number: u32, lane: u32| -> Tensor {
-        let _lane = streamvm::lane(lane);
+        let _lane = streamvm::Lane(lane).enter();
         let elements: Vec<f32> = (0..256).map(|i| (i * number % 17) as f32 * 0.25).collect();
         let x = vm.tensor(&elements, &[16, 16]).and_then(|x| x.to(CPU)).expect("submitted");
         let y = x.matmul(&x).and_then(|y| y.tanh()).and_then(|y| y.to(DeviceId::cpu(1))).expect("submitted");

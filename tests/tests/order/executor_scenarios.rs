@@ -76,7 +76,7 @@ fn small_batches_give_what_the_whole_gives() {
         let mut sum = vm.fill(CPU, DType::F32, &[side, side], 0.0).expect("a tensor");
         let mut parts = Vec::new();
         for part in 0..8 {
-            let _lane = streamvm::lane(part as u32 % 3);
+            let _lane = streamvm::Lane(part as u32 % 3).enter();
             let rows = x.slice(0, 8 * part..8 * part + 8).expect("a view");
             let y = forward(&rows);
             sum = sum.add(&gradient(&rows, &y)).expect("submitted");
@@ -96,7 +96,7 @@ fn a_loop_over_a_condition_of_the_device_ends_at_eleven() {
         let (mut at, one, limit) = (on_device(&vm, &[0.0]), on_device(&vm, &[1.0]), on_device(&vm, &[11.0]));
         let mut rounds = 0;
         while at.lt(&limit).and_then(|goes_on| goes_on.to_bools()).expect("a condition") == [true] {
-            let _lane = streamvm::lane(rounds % 2);
+            let _lane = streamvm::Lane(rounds % 2).enter();
             at = at.add(&one).expect("submitted");
             rounds += 1;
         }
@@ -230,10 +230,10 @@ fn events_that_are_used_again_show_what_they_were_recorded_for() {
         );
         for round in 0..1_500 {
             {
-                let _lane = streamvm::lane(round % 2);
+                let _lane = streamvm::Lane(round % 2).enter();
                 even = even.add(&vm.fill(SIM, DType::F32, &[4], 1.0).expect("a tensor")).expect("submitted");
             }
-            let _lane = streamvm::lane((round + 1) % 2);
+            let _lane = streamvm::Lane((round + 1) % 2).enter();
             odd = odd.maximum(&even).expect("submitted");
         }
         assert_eq!(even.to_vec::<f32>(), Ok(vec![1_500.0; 4]), "{mode:?}");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use streamvm::{Error, InstructionList, Var, Vm};
+use streamvm::{Error, InstructionList, TimeLimit, Var, Vm};
 use streamvm_tests::{CPU, ClosedGate, Gate, PATIENCE, list, until, within};
 
 const BOUND: usize = 8;
@@ -151,7 +151,8 @@ fn a_submitter_that_gives_up_or_is_refused_holds_nobody_up() {
     let mut held = full_of_held(&vm);
     std::thread::scope(|scope| {
         let vm = &vm;
-        let gives_up = scope.spawn(|| vm.submit_timeout(free(BOUND), std::time::Duration::from_millis(20)).map(drop));
+        let gives_up =
+            scope.spawn(|| TimeLimit(std::time::Duration::from_millis(20)).run(|| vm.submit(free(BOUND))).map(drop));
         until("the first waits", || vm.stats().blocked_submitters == 1 || gives_up.is_finished());
         // Refused when it is its turn: nothing was written yet.
         let refused = scope.spawn(|| {

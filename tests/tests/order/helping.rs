@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use streamvm::{DType, Op, Params, Vm, VmBuilder};
+use streamvm::{DType, Op, Params, TimeLimit, Vm, VmBuilder};
 use streamvm_tests::{CPU, PATIENCE, failure_of, no_races, on_device, submit, within};
 
 /// Long enough for a thread context to fall asleep.
@@ -152,7 +152,7 @@ fn a_waiter_with_a_deadline_does_not_help() {
                 std::thread::sleep(PAUSE);
             }
             let x = vm.fill(CPU, DType::F32, &[1], 1.0).expect("a fill");
-            x.wait_timeout(PATIENCE).expect("it passes");
+            TimeLimit(PATIENCE).run(|| x.wait()).expect("it passes");
         }
         assert_eq!(vm.stats().helped, 0);
     });
@@ -181,7 +181,7 @@ fn helpers_leave_nothing_behind() {
             for thread in 0..4 {
                 let vm = &vm;
                 scope.spawn(move || {
-                    let _lane = streamvm::lane(thread);
+                    let _lane = streamvm::Lane(thread).enter();
                     let one = on_device(vm, &[1.0]);
                     let mut sum = on_device(vm, &[0.0]);
                     for round in 0..2_000 {
@@ -211,14 +211,14 @@ fn helpers_do_not_keep_other_lanes_waiting() {
         for _ in 0..20 {
             let ran = Arc::new(AtomicUsize::new(0));
             let note = ran.clone();
-            let _lane = streamvm::lane(1);
+            let _lane = streamvm::Lane(1).enter();
             let beside = submit(&vm, |b| {
                 b.call_fn("beside", CPU, [], move |_| {
                     note.fetch_add(1, Ordering::Relaxed);
                     Ok(())
                 })
             });
-            let _lane = streamvm::lane(0);
+            let _lane = streamvm::Lane(0).enter();
             let mut rounds = 0;
             while ran.load(Ordering::Relaxed) == 0 {
                 x.neg().expect("submitted").wait().expect("it passes");

@@ -10,7 +10,7 @@ use streamvm::ep::faults::{Fault, Gate, Point, Rule};
 use streamvm::instructions::{Kind, Role};
 use streamvm::{
     Cause, DType, DeviceId, Error, FaultPlan, InstructionList, InstructionsBuilder, MemoryKind, Mode, StreamKey,
-    Tensor, Vm,
+    Tensor, TimeLimit, Vm,
 };
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, block_on, failure_of, no_races, submit, used_bytes, within};
 
@@ -45,12 +45,20 @@ fn a_lost_device_lets_nobody_overtake_what_its_copy_waited_for() {
         gate.wait_entered(1);
         plan.lose(SIM, "pulled out");
         let copy = submit(&vm, |b| b.copy_into(&memory, &there));
-        assert_eq!(copy.wait_timeout(SHORT), Err(Error::Timeout(SHORT)), "it passes only behind what it waits for");
+        assert_eq!(
+            TimeLimit(SHORT).run(|| copy.wait()),
+            Err(Error::Timeout(SHORT)),
+            "it passes only behind what it waits for"
+        );
         drop(memory);
-        let _lane = streamvm::lane(2);
+        let _lane = streamvm::Lane(2).enter();
         let next = vm.fill(CPU, DType::U8, &[bytes], 1u8).expect("the same memory, as there is no other");
         assert_eq!(used_bytes(&vm, CPU, MemoryKind::Device), bytes, "it is the block of the life before");
-        assert_eq!(next.wait_timeout(SHORT), Err(Error::Timeout(SHORT)), "the slow writer still writes there");
+        assert_eq!(
+            TimeLimit(SHORT).run(|| next.wait()),
+            Err(Error::Timeout(SHORT)),
+            "the slow writer still writes there"
+        );
         gate.open();
         assert_eq!(slow.wait(), Ok(()));
         let failure = failure_of(copy.wait());
@@ -78,7 +86,7 @@ fn a_wait_is_launched_only_behind_its_record() {
         let moved = doubled.to(SIM1).expect("submitted");
         let sum = moved.add(&there).expect("submitted");
         assert!(gate.wait_came(1, std::time::Instant::now().checked_add(PATIENCE)), "the thread is blocked");
-        let early = sum.wait_timeout(SHORT);
+        let early = TimeLimit(SHORT).run(|| sum.wait());
         gate.open();
         assert_eq!(early, Err(Error::Timeout(SHORT)), "nothing that it waits for was launched");
         assert_eq!(sum.to_vec::<f32>(), Ok(vec![3.0; 64]));
@@ -151,7 +159,7 @@ fn a_compute_on_a_device_does_not_wait_for_the_next_prefetch() {
         let of_k = b.neg(&k).expect("a compute");
         list.append(b.finish());
         let ticket = vm.submit(list).expect("taken");
-        assert_eq!(of_k.wait_timeout(PATIENCE / 2), Ok(()), "it waits for its own copy alone");
+        assert_eq!(TimeLimit(PATIENCE / 2).run(|| of_k.wait()), Ok(()), "it waits for its own copy alone");
         assert!(!ticket.is_passed(), "the user has let nothing go yet");
         gate.open();
         assert_eq!(next.neg().and_then(|y| y.to_vec::<f32>()), Ok(vec![-2.0; 8]));
@@ -167,7 +175,7 @@ fn who_waits_for_a_device_is_woken() {
     type Wait = fn(&Vm, &Tensor) -> Result<(), Error>;
     let ways: [Wait; 5] = [
         |_, y| y.wait(),
-        |_, y| y.wait_timeout(PATIENCE),
+        |_, y| TimeLimit(PATIENCE).run(|| y.wait()),
         |vm, _| vm.wait_all(),
         |_, y| block_on(y.ready()?),
         |_, y| {
@@ -226,7 +234,7 @@ fn a_waiter_for_what_is_not_launched_hides_no_other_waiter() {
             let waiter = scope.spawn(|| more.wait());
             // The other waiter comes first in nearly every run; if not, the test is only weaker.
             std::thread::sleep(SHORT);
-            assert_eq!(less.wait_timeout(PATIENCE / 3), Ok(()), "it was launched long ago");
+            assert_eq!(TimeLimit(PATIENCE / 3).run(|| less.wait()), Ok(()), "it was launched long ago");
             gate.open();
             assert_eq!(waiter.join().expect("no panic"), Ok(()));
         });

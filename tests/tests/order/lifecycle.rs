@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use streamvm::ep::faults::{Fault, Point, Rule};
-use streamvm::{DType, DeviceId, Error, FaultPlan, Mode, Var, Vm};
+use streamvm::{DType, DeviceId, Error, FaultPlan, Mode, TimeLimit, Var, Vm};
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, block_on, failure_of, on_device, submit, within};
 
 fn vm() -> Vm {
@@ -30,7 +30,7 @@ fn dropping_an_engine_waits_for_what_was_submitted() {
         done.store(0, Ordering::SeqCst);
         let vm = Vm::builder().mode(mode).build().expect("an engine");
         for lane in 0..4 {
-            let _lane = streamvm::lane(lane);
+            let _lane = streamvm::Lane(lane).enter();
             for _ in 0..50 {
                 let done = done.clone();
                 submit(&vm, |b| {
@@ -55,7 +55,7 @@ fn dropping_an_engine_waits_for_work_that_is_held_back() {
     let token = Var::new();
     let ran = Arc::new(AtomicBool::new(false));
     submit(&vm, |b| b.call_fn("held", CPU, [token.write()], gate.function()));
-    let _lane = streamvm::lane(1);
+    let _lane = streamvm::Lane(1).enter();
     let flag = ran.clone();
     submit(&vm, |b| {
         b.call_fn("after", CPU, [token.write()], move |_| {
@@ -110,9 +110,9 @@ fn the_longest_duration_is_a_deadline_like_any_other() {
     let vm = vm();
     let x = on_device(&vm, &[1.0]);
     let ticket = submit(&vm, |b| b.fill_into(&x, 1.0));
-    assert_eq!(ticket.wait_timeout(Duration::MAX), Ok(()));
-    assert_eq!(x.wait_timeout(Duration::MAX), Ok(()));
-    assert_eq!(vm.wait_all_timeout(Duration::MAX), Ok(()));
+    assert_eq!(TimeLimit(Duration::MAX).run(|| ticket.wait()), Ok(()));
+    assert_eq!(TimeLimit(Duration::MAX).run(|| x.wait()), Ok(()));
+    assert_eq!(TimeLimit(Duration::MAX).run(|| vm.wait_all()), Ok(()));
     assert_eq!(vm.shutdown(Duration::MAX), Ok(()));
 }
 
@@ -194,7 +194,7 @@ fn what_never_passes_says_shutdown_once_the_engine_is_gone() {
     let vm = Vm::builder().mode(Mode::Simulated { seed: 1 }).build().expect("an engine");
     let (x, (sender, handles)) = (on_device(&vm, &[1.0]), channel());
     vm.push_async("open", [x.update()], move |handle| sender.send(handle).expect("it is kept")).expect("it is taken");
-    assert!(vm.wait_all_timeout(Duration::from_millis(1)).is_err());
+    assert!(TimeLimit(Duration::from_millis(1)).run(|| vm.wait_all()).is_err());
     let handle = handles.try_recv().expect("it was called");
     drop(vm);
     assert_eq!(x.wait(), Err(Error::Shutdown));
@@ -326,7 +326,7 @@ fn what_is_submitted_while_an_engine_ends_passes_or_is_refused() {
                 for thread in 0..2 {
                     let x = x.clone();
                     scope.spawn(move || {
-                        let _lane = streamvm::lane(thread);
+                        let _lane = streamvm::Lane(thread).enter();
                         let last = std::iter::repeat_with(|| x.neg()).find_map(|taken| match taken {
                             Ok(y) => y.wait().err(),
                             Err(error) => Some(error),

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-use streamvm::{Capabilities, DeviceId, Event, FnContext, FnError, SoftSyncMode, StreamKey, StreamType, Var, Vm};
+use streamvm::{
+    Capabilities, DeviceId, Event, FnContext, FnError, Lane, SoftSyncMode, StreamKey, StreamType, TimeLimit, Var, Vm,
+};
 use streamvm_tests::{CPU, ClosedGate, failure_of, on_device, submit, within};
 
 fn vm() -> Vm {
@@ -104,7 +106,7 @@ fn a_writer_waits_for_readers_and_a_reader_for_the_writer() {
         b.call_fn("read", CPU, [token.read()], log.note(2))
     });
     gate.wait_entered(1);
-    assert!(vm.wait_all_timeout(Duration::from_millis(20)).is_err());
+    assert!(TimeLimit(Duration::from_millis(20)).run(|| vm.wait_all()).is_err());
     assert_eq!(log.numbers(), [0_usize; 0]);
     gate.open();
     vm.wait_all().expect("they pass");
@@ -163,14 +165,14 @@ fn an_explicit_wait_orders_streams_that_share_nothing() {
         b.set_lane(1);
         b.call_fn("held", CPU, [], gate.function())?;
         b.call_fn("first", CPU, [], log.note(1))?;
-        mark = Some(b.record(lane(1)));
+        mark = Some(b.record(Lane(1).enter()));
         Ok(())
     });
     let mark: Event = mark.expect("recorded");
     // In another list, and twice: an event may be waited for any number of times.
     for target in [2, 3] {
         submit(&vm, |b| {
-            b.wait(lane(target), lane(1), &mark);
+            b.wait(Lane(target).enter(), Lane(1).enter(), &mark);
             b.set_lane(target);
             b.call_fn("behind", CPU, [], log.note(2))
         });
@@ -206,7 +208,7 @@ fn a_barrier_comes_after_everything_before_it_and_before_everything_after_it() {
             });
         }
         gate.wait_entered(1);
-        assert!(between.wait_timeout(Duration::from_millis(20)).is_err());
+        assert!(TimeLimit(Duration::from_millis(20)).run(|| between.wait()).is_err());
         assert!(!log.numbers().contains(&2) && !log.numbers().contains(&3));
         gate.open();
         vm.wait_all().expect("they pass");
@@ -269,7 +271,7 @@ fn a_global_sync_holds_up_nobody_but_who_waits_for_it() {
         b.call_fn("after", CPU, [], |_| Ok(()))
     });
     assert_eq!(after.wait(), Ok(()), "it does not wait for the sync");
-    assert!(sync.wait_timeout(Duration::from_millis(10)).is_err());
+    assert!(TimeLimit(Duration::from_millis(10)).run(|| sync.wait()).is_err());
     gate.open();
     assert_eq!(sync.wait(), Ok(()));
 }
@@ -279,9 +281,9 @@ fn a_lane_guard_moves_eager_calls_to_streams_of_their_own() {
     let vm = vm();
     let x = on_device(&vm, &[1.0]);
     {
-        let _outer = streamvm::lane(5);
+        let _outer = streamvm::Lane(5).enter();
         x.neg().expect("submitted");
-        let _inner = streamvm::lane(6);
+        let _inner = streamvm::Lane(6).enter();
         x.neg().expect("submitted");
     }
     x.neg().expect("submitted");
@@ -321,7 +323,7 @@ fn waits_beside_others(capabilities: Capabilities) {
         });
         let mark = mark.expect("recorded");
         submit(&vm, |b| {
-            b.wait(lane(1), elsewhere, &mark);
+            b.wait(Lane(1).enter(), elsewhere, &mark);
             b.set_lane(1);
             b.call_fn("first", CPU, [token.write()], log.note(1))?;
             b.set_lane(2);
@@ -352,7 +354,7 @@ fn a_touch_orders_its_stream_behind_the_writes_of_what_it_touches() {
         b.call_fn("behind the touch", CPU, [], log.note(1))
     });
     gate.wait_entered(1);
-    assert!(vm.wait_all_timeout(Duration::from_millis(10)).is_err());
+    assert!(TimeLimit(Duration::from_millis(10)).run(|| vm.wait_all()).is_err());
     assert_eq!(log.numbers(), [0_usize; 0]);
     gate.open();
     vm.wait_all().expect("they pass");
@@ -388,7 +390,7 @@ fn waits_are_counted_and_none_is_made_twice() {
     });
     gate.open();
     vm.wait_all().expect("they pass");
-    let counts = vm.stats().streams.into_iter().find(|counts| counts.stream == lane(1)).expect("used");
+    let counts = vm.stats().streams.into_iter().find(|counts| counts.stream == Lane(1).enter()).expect("used");
     assert_eq!((counts.instructions, counts.device_waits, counts.host_waits), (10, 1, 0));
 }
 
@@ -446,7 +448,7 @@ fn what_is_submitted_singly_and_in_lists_keeps_the_order_of_its_lane() {
             gate.wait_entered(1);
             for number in 0..4_000 {
                 let lane = number / 3 % 2;
-                let _lane = streamvm::lane(lane as u32);
+                let _lane = streamvm::Lane(lane as u32).enter();
                 let note = logs[lane].note(number);
                 if number % barriers == barriers - 1 {
                     submit(&vm, |b| {

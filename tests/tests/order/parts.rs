@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use streamvm::{DType, Mode, Place, Tensor, Ticket, Vm};
+use streamvm::{DType, Mode, Place, Tensor, Ticket, TimeLimit, Vm};
 use streamvm_tests::{CPU, ClosedGate, Gate, PATIENCE, failure_of, submit};
 
 /// A matrix of zeros and its two rows.
@@ -40,8 +40,8 @@ fn a_lane_fills_its_row_while_another_lane_is_held_in_the_other_row() {
         b.set_lane(1);
         b.fill_into(&second, 2.0f32)
     });
-    assert_eq!(filled.wait_timeout(PATIENCE), Ok(()), "the second row is filled while the first is held");
-    assert_eq!(second.wait_timeout(PATIENCE), Ok(()), "a row is waited for by itself");
+    assert_eq!(TimeLimit(PATIENCE).run(|| filled.wait()), Ok(()), "the second row is filled while the first is held");
+    assert_eq!(TimeLimit(PATIENCE).run(|| second.wait()), Ok(()), "a row is waited for by itself");
     assert!(!held.is_passed(), "the first row is still held");
     gate.open();
     assert_eq!(x.to_vec::<f32>(), Ok(vec![0.0, 0.0, 0.0, 2.0, 2.0, 2.0]));
@@ -60,7 +60,7 @@ fn a_lane_fills_its_columns_while_another_lane_is_held_in_the_others() {
         b.set_lane(1);
         b.fill_into(&right, 2.0f32)
     });
-    assert_eq!(filled.wait_timeout(PATIENCE), Ok(()));
+    assert_eq!(TimeLimit(PATIENCE).run(|| filled.wait()), Ok(()));
     assert!(!held.is_passed());
     // What overlaps the held columns waits for them.
     let waits = |vm: &Vm| vm.stats().streams.iter().map(|stream| stream.device_waits + stream.host_waits).sum::<u64>();

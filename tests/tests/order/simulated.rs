@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use streamvm::{Cause, DType, DeviceId, Error, FaultPlan, Mode, Tensor, Vm};
+use streamvm::{Cause, DType, DeviceId, Error, FaultPlan, Mode, Tensor, TimeLimit, Vm};
 use streamvm_tests::{block_on, failure_of, no_races, submit, within};
 
 const SIM: DeviceId = DeviceId::sim(0);
@@ -167,7 +167,7 @@ fn a_deadline_and_a_shutdown_end_waits() {
             let vm = vm(mode);
             let x = vm.fill(SIM, DType::F32, &[4], 1.0).unwrap();
             let y = (&x + &x).unwrap();
-            vm.wait_all_timeout(Duration::from_secs(10)).unwrap();
+            TimeLimit(Duration::from_secs(10)).run(|| vm.wait_all()).unwrap();
             drop(y);
             vm.shutdown(Duration::from_secs(10)).unwrap();
             assert_eq!((&x + &x).map(drop), Err(Error::Shutdown));

@@ -324,7 +324,7 @@ fn more_streams_than_an_engine_has_are_refused() {
     let vm = vm();
     let mut refused = None;
     for lane in 0..=streamvm::MAX_STREAMS as u32 {
-        let _lane = streamvm::lane(lane);
+        let _lane = streamvm::Lane(lane).enter();
         if let Err(error) = vm.fill(CPU, DType::F32, &[1], 0.0) {
             refused = Some((lane, error));
             break;

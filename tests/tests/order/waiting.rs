@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use streamvm::{DType, Error, InstructionsBuilder, Mode, Var, Vm};
+use streamvm::{DType, Error, InstructionsBuilder, Mode, TimeLimit, Var, Vm};
 use streamvm_tests::{
     CPU, ClosedGate, Gate, PATIENCE, block_on, failure_of, list, on_device, poll_once, submit, within,
 };
@@ -45,16 +45,16 @@ fn a_deadline_ends_a_wait_and_the_next_one_succeeds() {
     let x = on_device(&vm, &[1.0]);
     let ticket = submit(&vm, |b| b.call_fn("held", CPU, [x.update()], gate.function()));
     for _ in 0..3 {
-        assert_eq!(ticket.wait_timeout(SHORT), Err(Error::Timeout(SHORT)));
-        assert_eq!(x.wait_timeout(SHORT), Err(Error::Timeout(SHORT)));
-        assert_eq!(vm.wait_all_timeout(SHORT), Err(Error::Timeout(SHORT)));
-        assert_eq!(ticket.wait_timeout(Duration::ZERO), Err(Error::Timeout(Duration::ZERO)));
+        assert_eq!(TimeLimit(SHORT).run(|| ticket.wait()), Err(Error::Timeout(SHORT)));
+        assert_eq!(TimeLimit(SHORT).run(|| x.wait()), Err(Error::Timeout(SHORT)));
+        assert_eq!(TimeLimit(SHORT).run(|| vm.wait_all()), Err(Error::Timeout(SHORT)));
+        assert_eq!(TimeLimit(Duration::ZERO).run(|| ticket.wait()), Err(Error::Timeout(Duration::ZERO)));
     }
     gate.open();
-    assert_eq!(ticket.wait_timeout(PATIENCE), Ok(()));
-    assert_eq!(x.wait_timeout(PATIENCE), Ok(()));
-    assert_eq!(vm.wait_all_timeout(PATIENCE), Ok(()));
-    assert_eq!(x.wait_timeout(Duration::ZERO), Ok(()), "what has passed is not waited for");
+    assert_eq!(TimeLimit(PATIENCE).run(|| ticket.wait()), Ok(()));
+    assert_eq!(TimeLimit(PATIENCE).run(|| x.wait()), Ok(()));
+    assert_eq!(TimeLimit(PATIENCE).run(|| vm.wait_all()), Ok(()));
+    assert_eq!(TimeLimit(Duration::ZERO).run(|| x.wait()), Ok(()), "what has passed is not waited for");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_wait_behind_work_on_several_streams_is_for_all_of_them() {
     });
     let mut future = pin!(ticket.future());
     for gate in &gates {
-        assert_eq!(ticket.wait_timeout(SHORT), Err(Error::Timeout(SHORT)));
+        assert_eq!(TimeLimit(SHORT).run(|| ticket.wait()), Err(Error::Timeout(SHORT)));
         assert!(poll_once(future.as_mut()).is_pending());
         assert_eq!(called.load(Ordering::SeqCst), 0);
         gate.open();
@@ -150,7 +150,7 @@ fn a_callback_that_blocks_does_not_hold_up_the_engine() {
     let door = (*gate).clone();
     x.on_passed(move |_| door.pass()).expect("submitted");
     gate.wait_entered(1);
-    let _lane = streamvm::lane(2);
+    let _lane = streamvm::Lane(2).enter();
     let y = x.add(&x).and_then(|y| y.neg()).expect("submitted");
     assert_eq!(y.to_vec::<f32>(), Ok(vec![-2.0]));
     gate.open();
@@ -179,7 +179,7 @@ fn a_waker_that_blocks_and_asks_the_engine_holds_nobody_up() {
     held.open();
     gate.wait_entered(1);
     assert_eq!(*asks.2.lock().expect("not poisoned"), Some(0), "it saw the engine as it is");
-    let _lane = streamvm::lane(2);
+    let _lane = streamvm::Lane(2).enter();
     let y = x.add(&x).and_then(|y| y.neg()).expect("submitted");
     assert_eq!(y.to_vec::<f32>(), Ok(vec![-2.0]));
     gate.open();
@@ -225,7 +225,11 @@ fn waiting_inside_a_function_would_deadlock_and_says_so() {
         let (sender, receiver) = channel();
         submit(&vm, |b| {
             b.call_fn("waits", CPU, [x.update()], move |_| {
-                sender.send([inside.wait(), inside.wait_timeout(SHORT), inside.to_vec::<f32>().map(drop)])?;
+                sender.send([
+                    inside.wait(),
+                    TimeLimit(SHORT).run(|| inside.wait()),
+                    inside.to_vec::<f32>().map(drop),
+                ])?;
                 Ok(())
             })
         });
@@ -255,7 +259,7 @@ fn waiting_inside_a_callback_would_deadlock_and_says_so() {
     let (sender, receiver) = channel();
     let inside = vm.clone();
     x.on_passed(move |_| {
-        let answers = [y.wait(), inside.wait_all(), inside.wait_all_timeout(SHORT)];
+        let answers = [y.wait(), inside.wait_all(), TimeLimit(SHORT).run(|| inside.wait_all())];
         drop(inside);
         sender.send(answers).expect("listening");
     })
@@ -269,7 +273,7 @@ fn what_was_never_submitted_cannot_be_waited_for() {
     let mut builder = InstructionsBuilder::new();
     let x = builder.fill(CPU, DType::F32, &[1], 0.0).expect("well formed");
     assert_eq!(x.wait(), Err(Error::NotSubmitted));
-    assert_eq!(x.wait_timeout(SHORT), Err(Error::NotSubmitted));
+    assert_eq!(TimeLimit(SHORT).run(|| x.wait()), Err(Error::NotSubmitted));
     assert_eq!(x.to_vec::<f32>(), Err(Error::NotSubmitted));
     assert_eq!(x.ready().err(), Some(Error::NotSubmitted));
     assert_eq!(x.on_passed(|_| ()), Err(Error::NotSubmitted));
@@ -296,7 +300,7 @@ fn wait_all_is_for_everything_submitted_before_it_by_any_thread() {
         for thread in 0..4 {
             let (vm, done) = (&vm, &done);
             scope.spawn(move || {
-                let _lane = streamvm::lane(thread);
+                let _lane = streamvm::Lane(thread).enter();
                 for _ in 0..100 {
                     let done = done.clone();
                     submit(vm, |b| {
@@ -331,7 +335,7 @@ fn a_waiter_that_holds_a_lock_does_not_run_the_function_that_takes_it() {
         });
         let guard = lock.lock().expect("not poisoned");
         gate.open();
-        assert_eq!(ticket.wait_timeout(SHORT), Err(Error::Timeout(SHORT)));
+        assert_eq!(TimeLimit(SHORT).run(|| ticket.wait()), Err(Error::Timeout(SHORT)));
         drop(guard);
         ticket.wait().expect("it passes");
         assert_eq!(*lock.lock().expect("not poisoned"), 1);
@@ -349,7 +353,7 @@ fn a_failure_reaches_every_way_of_waiting() {
     assert_eq!(failure_of(receiver.recv().expect("called")).what, "sour");
     assert_eq!(failure_of(block_on(ticket.future())).what, "sour");
     assert_eq!(failure_of(ticket.wait()).what, "sour");
-    assert_eq!(failure_of(ticket.wait_timeout(PATIENCE)).what, "sour");
+    assert_eq!(failure_of(TimeLimit(PATIENCE).run(|| ticket.wait())).what, "sour");
     let behind = submit(&vm, |b| b.call_fn("behind", CPU, [token.read()], |_| Ok(())));
     assert_eq!(failure_of(behind.wait()).what, "sour");
 }
@@ -362,12 +366,12 @@ fn many_waiters_of_many_points_all_wake() {
             for thread in 0..6 {
                 let vm = &vm;
                 scope.spawn(move || {
-                    let _lane = streamvm::lane(thread % 2);
+                    let _lane = streamvm::Lane(thread % 2).enter();
                     for round in 0..300 {
                         let x = vm.fill(CPU, DType::F32, &[8], round as f32).expect("a fill");
                         match round % 3 {
                             0 => x.wait().expect("it passes"),
-                            1 => x.wait_timeout(PATIENCE).expect("it passes"),
+                            1 => TimeLimit(PATIENCE).run(|| x.wait()).expect("it passes"),
                             _ => block_on(x.ready().expect("submitted")).expect("it passes"),
                         }
                     }
@@ -387,20 +391,20 @@ fn every_blocking_call_has_a_deadline() {
     vm.wait_all().expect("it passes");
     let held = submit(&vm, |b| b.call_fn("held", CPU, [x.update(), bools.update()], gate.function()));
     let timeout = Err(Error::Timeout(SHORT));
-    assert_eq!(x.to_vec_timeout::<f32>(SHORT).map(drop), timeout);
-    assert_eq!(bools.to_bools_timeout(SHORT).map(drop), timeout);
+    assert_eq!(TimeLimit(SHORT).run(|| x.to_vec::<f32>()).map(drop), timeout);
+    assert_eq!(TimeLimit(SHORT).run(|| bools.to_bools()).map(drop), timeout);
     {
-        let _guard = streamvm::deadline(SHORT);
+        let _guard = streamvm::TimeLimit(SHORT).enter();
         assert_eq!(x.wait(), timeout);
-        let _guard = streamvm::deadline(SHORT);
+        let _guard = streamvm::TimeLimit(SHORT).enter();
         assert_eq!(held.wait(), timeout);
-        let _guard = streamvm::deadline(SHORT);
+        let _guard = streamvm::TimeLimit(SHORT).enter();
         assert_eq!(vm.wait_all(), timeout);
     }
     // Two reads are queued by now; one more instruction fills the queue.
     submit(&vm, |b| b.call_fn("fills the queue", CPU, [], |_| Ok(())));
     let some = || list(|b| b.fill(CPU, DType::F32, &[1], 1.0).map(drop));
-    assert_eq!(vm.submit_timeout(some(), SHORT).map(drop), timeout);
+    assert_eq!(TimeLimit(SHORT).run(|| vm.submit(some())).map(drop), timeout);
     for call in [
         &|| x.neg().map(drop) as Result<(), Error>,
         &|| x.to(streamvm::Place::Host).map(drop),
@@ -409,14 +413,14 @@ fn every_blocking_call_has_a_deadline() {
         &|| vm.submit(some()).map(drop),
     ] as [&dyn Fn() -> Result<(), Error>; 5]
     {
-        let _guard = streamvm::deadline(SHORT);
+        let _guard = streamvm::TimeLimit(SHORT).enter();
         assert_eq!(call(), timeout);
     }
     assert!(matches!(vm.try_submit(some()), Err(Error::WouldBlock { .. })));
     gate.open();
-    assert_eq!(x.to_vec_timeout::<f32>(PATIENCE), Ok(vec![1.0]));
-    assert_eq!(bools.to_bools_timeout(PATIENCE), Ok(vec![true]));
-    assert!(vm.submit_timeout(some(), PATIENCE).is_ok());
+    assert_eq!(TimeLimit(PATIENCE).run(|| x.to_vec::<f32>()), Ok(vec![1.0]));
+    assert_eq!(TimeLimit(PATIENCE).run(|| bools.to_bools()), Ok(vec![true]));
+    assert!(TimeLimit(PATIENCE).run(|| vm.submit(some())).is_ok());
     vm.wait_all().expect("what gave up was not submitted, and the rest passes");
 }
 
@@ -437,7 +441,7 @@ fn waiting_for_memory_ends_at_the_deadline() {
         })
     });
     drop(large);
-    let _guard = streamvm::deadline(SHORT);
+    let _guard = streamvm::TimeLimit(SHORT).enter();
     assert_eq!(vm.fill(CPU, DType::U8, &[1 << 19 | 1], 1u8).map(drop), Err(Error::Timeout(SHORT)));
     drop(_guard);
     gate.open();
@@ -456,7 +460,7 @@ fn a_read_that_may_not_be_waited_for_is_not_queued() {
         let ticket = submit(&vm, |b| {
             b.call_fn("reads", CPU, [], move |_| {
                 let before = count(&inside);
-                let answers = [x.to_vec::<f32>().map(drop), column.to_vec_timeout::<f32>(SHORT).map(drop)];
+                let answers = [x.to_vec::<f32>().map(drop), TimeLimit(SHORT).run(|| column.to_vec::<f32>()).map(drop)];
                 let queued = count(&inside) - before;
                 drop(inside);
                 Ok(sender.send((answers, queued))?)

@@ -1,7 +1,9 @@
 //! Source lines: every instruction knows the line of the program that issued it, whatever call made it.
 
 use streamvm::instructions::ResourceId;
-use streamvm::{DType, Generator, InstructionsBuilder, MemoryKind, Op, Params, Place, Shape, Tensor, Use, Var};
+use streamvm::{
+    DType, Generator, InstructionsBuilder, MemoryKind, Op, Params, Place, Shape, Tensor, TimeLimit, Use, Var,
+};
 use streamvm_tests::{CPU, Notes, Site};
 
 struct Eager {
@@ -67,9 +69,9 @@ fn every_eager_call_is_issued_at_its_own_line() {
         flat.reshape(&[4]),
         x.to_vec::<f32>(),
         flat.to_vec::<f32>(),
-        x.to_vec_timeout::<f32>(streamvm_tests::PATIENCE),
+        TimeLimit(streamvm_tests::PATIENCE).run(|| x.to_vec::<f32>()),
         bools.to_bools(),
-        bools.to_bools_timeout(streamvm_tests::PATIENCE),
+        TimeLimit(streamvm_tests::PATIENCE).run(|| bools.to_bools()),
         x.neg(),
         x.abs(),
         x.exp(),

@@ -1,7 +1,7 @@
 //! Lists as text: what is printed and parsed back does what the built one does.
 
 use streamvm::instructions::Kind;
-use streamvm::{DType, DeviceId, Error, InstructionList, InstructionsBuilder, Place, Tensor, Vm};
+use streamvm::{DType, DeviceId, Error, InstructionList, InstructionsBuilder, Place, Tensor, TimeLimit, Vm};
 use streamvm_tests::{CPU, list};
 
 /// A list over two devices and three lanes, whose results end in host tensors, in order.
@@ -116,7 +116,7 @@ fn damaged_text_is_refused_and_harms_no_engine() {
                 let Ok(list) = joined(&damaged).parse::<InstructionList>() else { continue };
                 if let Ok(ticket) = vm.submit(list) {
                     taken += 1;
-                    let _ = ticket.wait_timeout(streamvm_tests::PATIENCE);
+                    let _ = TimeLimit(streamvm_tests::PATIENCE).run(|| ticket.wait());
                 }
             }
         }

@@ -38,6 +38,7 @@ use crate::submit::deferred_free::DeferredFree;
 use crate::submit::state::State;
 use crate::sync::fork::Fork;
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, engine_thread, unpoisoned, yield_now};
+use crate::tasks::resource::Contents;
 
 /// The last writes of a resource or of a part of it.
 type LastWrites = SmallVec<[Awaited; 1]>;
@@ -328,6 +329,16 @@ impl streamvm_instructions::Engine for Handle {
     fn may_wait(&self) -> Result<(), Error> {
         self.fork.check()?;
         if engine_thread::is_here() { Err(Error::WouldDeadlock) } else { Ok(()) }
+    }
+
+    fn is_released(&self, id: ResourceId) -> bool {
+        let released = |inside: MutexGuard<'_, Locked>| {
+            inside
+                .state
+                .as_ref()
+                .and_then(|state| state.resources.get(id.index())?.as_ref().map(|known| known.contents))
+        };
+        !self.fork.is_child() && released(self.lock()) == Some(Contents::Released)
     }
 
     fn is_forked(&self) -> bool {

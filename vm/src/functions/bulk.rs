@@ -127,13 +127,13 @@ impl<'vm> Bulk<'vm> {
         self.pusher.push("bulk", uses, move || parts.into_iter().try_for_each(run)).map(Some)
     }
 
-    /// Pushes the gathered functions and waits for the writes of `var`; see [`Vm::wait`].
+    /// Pushes the gathered functions and waits for the writes of `var`; see [`Var::wait`].
     ///
     /// # Errors
-    /// Those of [`Bulk::flush`] and [`Vm::wait`].
+    /// Those of [`Bulk::flush`] and [`Var::wait`].
     pub fn wait(&mut self, var: &Var) -> Result<(), Error> {
         self.flush()?;
-        self.pusher.vm.wait(var)
+        var.wait()
     }
 }
 

@@ -11,17 +11,12 @@ mod operator;
 use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
-use std::time::Duration;
 
 use streamvm_ep::{DeviceId, FnContext, FnError, InlineFn, Priority};
-use streamvm_instructions::{
-    self as instructions, Ahead, Deadline, Engine, Error, InstructionsBuilder, Issued, Passed, ResourceId, Role,
-    Single, Use, Var,
-};
+use streamvm_instructions::{self as instructions, Ahead, Error, InstructionsBuilder, Issued, Role, Single, Use, Var};
 use streamvm_stream::StreamKey;
 
 use crate::engine::worker_sets::Pool;
-use crate::tasks::resource::Contents;
 use crate::ticket::Ticket;
 use crate::vm::Vm;
 pub use bulk::Bulk;
@@ -93,7 +88,7 @@ impl Vm {
     ///         Ok(())
     ///     })?;
     /// }
-    /// vm.wait(&file)?;
+    /// file.wait()?;
     /// assert_eq!(total.load(Relaxed), 10);
     /// # Ok(())
     /// # }
@@ -147,79 +142,6 @@ impl Vm {
         let mut ticket = Ticket::new(&self.engine);
         Single::submit_function(issued, name, uses, code, |single| self.submit_one(single, &mut ticket))?;
         Ok(ticket)
-    }
-
-    /// Blocks until all writes of `var` that were submitted so far, by any thread, have passed. Does not wait for reads. Returns at
-    /// once for a variable without writes. May be called by several threads at once.
-    ///
-    /// # Errors
-    /// * The root cause of the last write's failure, on every call, until a later write heals it.
-    /// * [`Error::WouldDeadlock`] on a thread of an engine, which includes every function.
-    /// * [`Error::Foreign`] for a variable of another engine, [`Error::Released`] for a deleted one.
-    /// * [`Error::Timeout`] at the [`deadline`](crate::deadline) of the thread, [`Error::Forked`] in a forked child.
-    pub fn wait(&self, var: &Var) -> Result<(), Error> {
-        self.wait_until(var, Deadline::current())
-    }
-
-    /// [`Vm::wait`] for at most `timeout`.
-    ///
-    /// # Errors
-    /// As [`Vm::wait`]; [`Error::Timeout`] if the writes have not passed by then. The work goes on.
-    pub fn wait_timeout(&self, var: &Var, timeout: Duration) -> Result<(), Error> {
-        self.wait_until(var, Deadline::within(timeout))
-    }
-
-    fn wait_until(&self, var: &Var, deadline: Option<Deadline>) -> Result<(), Error> {
-        self.engine.may_wait()?;
-        match self.id_of(var)? {
-            Some(id) => self.engine.handle.wait(id, None, deadline),
-            None => Ok(()),
-        }
-    }
-
-    /// A future that resolves to what [`Vm::wait`] would return, for the writes submitted before this call. It works with any
-    /// executor and does not borrow the VM. Dropping it cancels nothing.
-    ///
-    /// # Errors
-    /// [`Error::Forked`] in a forked child; [`Error::Foreign`] for a variable of another engine, [`Error::Released`] for a deleted one.
-    pub fn ready(&self, var: &Var) -> Result<Passed, Error> {
-        self.engine.handle.fork.check()?;
-        let (passed, callback) = Passed::new(self.engine.me);
-        match self.id_of(var)? {
-            Some(id) => self.engine.handle.on_passed(id, None, Box::new(callback)),
-            None => callback(Ok(())),
-        }
-        Ok(passed)
-    }
-
-    /// Calls `callback` with what [`Vm::wait`] would return, once the writes of `var` that were submitted before this call have
-    /// passed; at once if there are none. The callback runs on the engine's callback thread. This call does not block, except in
-    /// [`Mode::Simulated`](crate::Mode::Simulated), where it steps the engine until then; it may be made on any thread. Callbacks
-    /// that are due run before the engine has shut down.
-    ///
-    /// # Errors
-    /// As [`Vm::ready`]; the callback is then dropped without a call.
-    pub fn on_passed(&self, var: &Var, callback: impl FnOnce(Result<(), Error>) + Send + 'static) -> Result<(), Error> {
-        self.engine.handle.fork.check()?;
-        match self.id_of(var)? {
-            Some(id) => self.engine.handle.on_passed(id, None, Box::new(callback)),
-            None => self.engine.call_back(Vec::new(), Box::new(callback)),
-        }
-        Ok(())
-    }
-
-    /// The number of a variable in this engine; `None` if no submission has used it.
-    fn id_of(&self, var: &Var) -> Result<Option<ResourceId>, Error> {
-        let resource = var.resource();
-        if let Some(id) = resource.written_in(self.engine.me) {
-            return Ok(Some(id));
-        }
-        let (line, what) = (0, "wait".to_owned());
-        // Under the submission lock, because a submission may be binding the variable now.
-        let mut state = self.engine.handle.lock();
-        let Ok(id) = resource.id_in(self.engine.me) else { return Err(Error::Foreign { line, what }) };
-        let released = |id| state.known(id).is_some_and(|known| known.contents == Contents::Released);
-        if id.is_some_and(released) { Err(Error::Released { line, what }) } else { Ok(None) }
     }
 
     /// Deletes a variable: from now on lists that use it, and waits for it, are refused with [`Error::Released`].

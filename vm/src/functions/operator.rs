@@ -40,7 +40,7 @@ impl Vm {
     /// for _ in 0..100 {
     ///     vm.push_operator(&step)?;
     /// }
-    /// vm.wait(&x)?;
+    /// x.wait()?;
     /// assert_eq!(x.version(), Some(100));
     /// # Ok(())
     /// # }

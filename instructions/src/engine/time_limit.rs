@@ -1,4 +1,4 @@
-//! Deadlines: the time at which the waits of a thread give up.
+//! Time limits: how long the waits of a thread may take, and the deadline that follows from it.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -23,7 +23,7 @@ impl Deadline {
         Some(Deadline { at: Instant::now().checked_add(timeout)?, timeout })
     }
 
-    /// The earliest deadline of this thread's [`deadline`] guards; `None` without a guard.
+    /// The earliest deadline of this thread's [`TimeLimit`]s; `None` without one.
     pub fn current() -> Option<Deadline> {
         DEADLINE.try_with(Cell::get).ok().flatten()
     }
@@ -56,38 +56,50 @@ fn earlier(one: Option<Deadline>, other: Option<Deadline>) -> Option<Deadline> {
     }
 }
 
-/// Sets a deadline for this thread until the guard is dropped: every wait of the thread gives up `timeout` from now, with
-/// [`Error::Timeout`].
-///
-/// The deadline holds for waits for results, for space in a full queue and for memory, for any engine and in eager calls as in all
-/// others. Work that was submitted still runs. A call that gives up has submitted nothing, except for
-/// [`Tensor::to_vec`](crate::Tensor::to_vec) and its variants, whose read still runs. Guards nest, and the earliest deadline
-/// counts. Dropping an engine ignores deadlines: it waits for all of its work.
+/// A limit on how long the waits of a thread take.
 ///
 /// ```
 /// use std::time::Duration;
-/// use streamvm_instructions::{Deadline, deadline};
-/// let _outer = deadline(Duration::from_secs(5));
+/// use streamvm_instructions::{Deadline, TimeLimit};
+/// let _outer = TimeLimit(Duration::from_secs(5)).enter();
 /// let of_outer = Deadline::current();
 /// {
-///     let _inner = deadline(Duration::from_secs(60));
+///     let _inner = TimeLimit(Duration::from_secs(60)).enter();
 ///     assert_eq!(Deadline::current(), of_outer);
 /// }
 /// ```
-#[must_use = "the deadline is lifted when the guard is dropped"]
-pub fn deadline(timeout: Duration) -> DeadlineGuard {
-    DeadlineGuard { before: DEADLINE.replace(Deadline::within(timeout)), here: PhantomData }
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct TimeLimit(pub Duration);
+
+impl TimeLimit {
+    /// Limits the waits of this thread until the guard is dropped: each gives up once the limit has passed since this call, with
+    /// [`Error::Timeout`].
+    ///
+    /// The limit holds for waits for results, for space in a full queue and for memory, for any engine and in eager calls as in all
+    /// others. Work that was submitted still runs. A call that gives up has submitted nothing, except for
+    /// [`Tensor::to_vec`](crate::Tensor::to_vec), whose read still runs. Guards nest, and the earliest end counts. Dropping an
+    /// engine ignores limits: it waits for all of its work.
+    #[must_use = "the limit is lifted when the guard is dropped"]
+    pub fn enter(self) -> TimeLimitGuard {
+        TimeLimitGuard { before: DEADLINE.replace(Deadline::within(self.0)), here: PhantomData }
+    }
+
+    /// Calls `f` with the limit [entered](TimeLimit::enter): `TimeLimit(second).run(|| tensor.wait())?`.
+    pub fn run<T>(self, f: impl FnOnce() -> T) -> T {
+        let _limit = self.enter();
+        f()
+    }
 }
 
-/// Keeps a deadline set on a thread; see [`deadline`].
+/// Keeps a [`TimeLimit`] on a thread.
 #[derive(Debug)]
-pub struct DeadlineGuard {
+pub struct TimeLimitGuard {
     before: Option<Deadline>,
-    /// Makes the guard `!Send`: the deadline is a thread-local of the thread that made the guard.
+    /// Makes the guard `!Send`: the limit is a thread-local of the thread that entered it.
     here: PhantomData<*const ()>,
 }
 
-impl Drop for DeadlineGuard {
+impl Drop for TimeLimitGuard {
     fn drop(&mut self) {
         DEADLINE.set(self.before);
     }
@@ -100,12 +112,12 @@ mod tests {
     #[test]
     fn the_earliest_deadline_counts_until_its_guard_is_dropped() {
         assert_eq!(Deadline::current(), None);
-        let outer = deadline(Duration::from_secs(100));
+        let outer = TimeLimit(Duration::from_secs(100)).enter();
         let of_outer = Deadline::current();
         assert_eq!(of_outer.map(|d| d.error()), Some(Error::Timeout(Duration::from_secs(100))));
-        let inner = deadline(Duration::from_secs(10));
+        let inner = TimeLimit(Duration::from_secs(10)).enter();
         assert_eq!(Deadline::current().map(|d| d.error()), Some(Error::Timeout(Duration::from_secs(10))));
-        let later = deadline(Duration::from_secs(1000));
+        let later = TimeLimit(Duration::from_secs(1000)).enter();
         assert_eq!(Deadline::current().map(|d| d.error()), Some(Error::Timeout(Duration::from_secs(10))));
         drop(later);
         drop(inner);
