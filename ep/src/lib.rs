@@ -89,8 +89,8 @@ pub use provider::device::{Device, DeviceInfo, LateCause, LateFailure, Priority,
 pub use provider::event_pool::EventPool;
 pub use provider::memory::{MemoryStats, Region};
 pub use provider::stream::Stream;
-pub use refcount::counted::{Counted, Last, Own};
-pub use refcount::hoard::{Held, Hoard, Kept, Pair, Shown};
+pub use refcount::counted::{Counted, Recycle, Unique};
+pub use refcount::pinned::{BorrowedItem, EitherRef, PinnedItem, PinnedRef, PinnedRefs};
 pub use registry::device_registry::DeviceRegistry;
 pub use tensor::dtype::{DType, Element};
 pub use tensor::error::{OpError, ShapeError};
