@@ -20,7 +20,7 @@ pub(super) struct Bytes {
     /// The number of the region.
     pub(super) region: u64,
     /// The number of the allocation; 0 before the first.
-    pub(super) life: u64,
+    pub(super) allocation: u64,
     written: bool,
     last_write: Option<Mark>,
     /// At most one read per actor; more if the actor was reused for several parties.
@@ -34,12 +34,13 @@ pub(super) struct Mark {
     pub(super) label: Arc<Label>,
     pub(super) writes: bool,
     epoch: u64,
-    life: u64,
+    allocation: u64,
 }
 
 impl PartialEq for Mark {
     fn eq(&self, other: &Mark) -> bool {
-        (self.actor, self.epoch, self.life, self.writes) == (other.actor, other.epoch, other.life, other.writes)
+        (self.actor, self.epoch, self.allocation, self.writes)
+            == (other.actor, other.epoch, other.allocation, other.writes)
             && Arc::ptr_eq(&self.label, &other.label)
     }
 }
@@ -57,8 +58,8 @@ impl Visit<'_> {
         self.clock.covers(mark.actor, mark.epoch)
     }
 
-    fn mark(&self, life: u64, writes: bool) -> Mark {
-        Mark { actor: self.actor, label: Arc::clone(self.label), writes, epoch: self.clock.now(), life }
+    fn mark(&self, allocation: u64, writes: bool) -> Mark {
+        Mark { actor: self.actor, label: Arc::clone(self.label), writes, epoch: self.clock.now(), allocation }
     }
 }
 
@@ -68,24 +69,24 @@ pub(super) type Fault = (FindingKind, Option<Mark>);
 impl Bytes {
     /// Bytes fresh from the driver: in no allocation, and not written.
     pub(super) fn fresh(region: u64) -> Bytes {
-        Bytes { region, life: 0, written: false, last_write: None, reads: SmallVec::new() }
+        Bytes { region, allocation: 0, written: false, last_write: None, reads: SmallVec::new() }
     }
 
-    /// Checks an access of allocation `life` and records it. An access of an older allocation than the current one is not recorded.
-    pub(super) fn visit(&mut self, visit: &Visit<'_>, life: u64) -> Option<Fault> {
-        if life < self.life {
+    /// Checks an access of `allocation` and records it. An access of an older allocation than the current one is not recorded.
+    pub(super) fn visit(&mut self, visit: &Visit<'_>, allocation: u64) -> Option<Fault> {
+        if allocation < self.allocation {
             let fault = self.unordered(visit, true).map(|mark| (FindingKind::ReuseRace, Some(mark)));
             return fault.or_else(|| Some((FindingKind::AfterFree, self.latest().cloned())));
         }
         let mut fault = None;
-        if life > self.life {
+        if allocation > self.allocation {
             fault = self.unordered(visit, true).map(|mark| (FindingKind::ReuseRace, Some(mark)));
-            self.life = life;
+            self.allocation = allocation;
             self.written = false;
         }
         fault = fault.or_else(|| {
             self.unordered(visit, visit.access.writes()).map(|mark| {
-                let reused = mark.life != life;
+                let reused = mark.allocation != allocation;
                 (if reused { FindingKind::ReuseRace } else { FindingKind::Conflict }, Some(mark))
             })
         });
@@ -94,7 +95,7 @@ impl Bytes {
             fault = fault.or(Some((FindingKind::NeverWritten, None)));
             self.written = true;
         }
-        self.enter(visit, life);
+        self.enter(visit, allocation);
         fault
     }
 
@@ -114,14 +115,14 @@ impl Bytes {
         self.last_write.as_ref().or(self.reads.first())
     }
 
-    fn enter(&mut self, visit: &Visit<'_>, life: u64) {
+    fn enter(&mut self, visit: &Visit<'_>, allocation: u64) {
         if visit.access.writes() {
             self.written = true;
-            self.last_write = Some(visit.mark(life, true));
+            self.last_write = Some(visit.mark(allocation, true));
             self.reads.clear();
             return;
         }
-        let mark = visit.mark(life, false);
+        let mark = visit.mark(allocation, false);
         match self.reads.iter_mut().find(|read| read.actor == visit.actor && visit.comes_after(read)) {
             Some(read) => *read = mark,
             None => self.reads.push(mark),

@@ -10,11 +10,11 @@ use crate::call::label::Label;
 use crate::call::operand::Access;
 use crate::names::actor_id::ActorId;
 use crate::names::memory_kind::MemoryKind;
+use crate::races::allocations::Allocations;
 use crate::races::bytes::{Bytes, Fault, Visit};
 use crate::races::clock::{Clock, Moment};
 use crate::races::finding::{Finding, FindingKind, Findings};
 use crate::races::interval::IntervalMap;
-use crate::races::lives::Lives;
 use crate::races::touch::Touch;
 
 /// The number of returned ranges to remember, to tell a use after free from an access of unknown memory.
@@ -44,7 +44,7 @@ struct State {
     /// The same ranges with their numbers, in the order of their return.
     unmapped: VecDeque<(Range<usize>, u64)>,
     unmapped_ever: u64,
-    lives: Lives,
+    allocations: Allocations,
     findings: Findings,
 }
 
@@ -178,7 +178,7 @@ impl Detector {
         state.regions_ever += 1;
         let number = state.regions_ever;
         state.former.remove(range.clone());
-        state.lives.forget(range.clone());
+        state.allocations.forget(range.clone());
         state.shadow.set(range.clone(), Bytes::fresh(number));
         state.regions.insert(number, MappedRegion { range, name: name.into(), kind });
     }
@@ -197,11 +197,11 @@ impl Detector {
             let Some(bytes) = bytes else { continue };
             gone.push(run.clone());
             if let Some(fault) = bytes.leave(&visit) {
-                faults.push((run, bytes.region, bytes.life, fault));
+                faults.push((run, bytes.region, bytes.allocation, fault));
             }
         }
-        for (run, region, life, fault) in faults {
-            let finding = state.finding(by, &label, "giving back", fault, run, region, life);
+        for (run, region, allocation, fault) in faults {
+            let finding = state.finding(by, &label, "giving back", fault, run, region, allocation);
             state.findings.add(finding);
         }
         for run in gone {
@@ -215,16 +215,16 @@ impl Detector {
 
     /// An allocation begins, in program order; `label` is for reports. Its bytes count as unwritten from its first access on. Returns its
     /// number: never 0, and higher than every number before.
-    pub fn begin_life(&self, range: Range<usize>, label: &Label) -> u64 {
+    pub fn begin_allocation(&self, range: Range<usize>, label: &Label) -> u64 {
         let mut state = self.lock();
         let region = state.shadow.at(range.start).map_or(0, |(_, bytes)| bytes.region);
-        state.lives.begin(range, region, label)
+        state.allocations.begin(range, region, label)
     }
 
     /// The owner has released an allocation, in program order. Accesses that were issued earlier may still be reported, as long as they
     /// name the allocation.
-    pub fn end_life(&self, life: u64, label: &Label) {
-        self.lock().lives.end(life, label);
+    pub fn end_allocation(&self, allocation: u64, label: &Label) {
+        self.lock().allocations.end(allocation, label);
     }
 
     /// Resets these bytes to the state that they had when their region was mapped. Only for bytes of which no access is still to be
@@ -232,7 +232,7 @@ impl Detector {
     pub fn forget(&self, range: Range<usize>) {
         let mut state = self.lock();
         state.shadow.change(range.clone(), |_, bytes| *bytes = Bytes::fresh(bytes.region));
-        state.lives.forget(range);
+        state.allocations.forget(range);
     }
 
     /// `actor` accesses memory. Each touch is checked by itself: touches of one access do not race with each other.
@@ -342,29 +342,29 @@ impl State {
         for number in numbers {
             if let Some(region) = self.regions.remove(&number) {
                 self.shadow.remove(region.range.clone());
-                self.lives.forget(region.range);
+                self.allocations.forget(region.range);
             }
         }
     }
 
     fn judge_run(&mut self, actor: ActorId, label: &Arc<Label>, touch: &Touch, run: Range<usize>) -> Reach {
         let mut reach = Reach::Present;
-        let parts = match touch.life() {
-            Some(life) => {
-                self.check_life(actor, label, touch, life, &run);
-                smallvec::smallvec![(run, life)]
+        let parts = match touch.allocation() {
+            Some(allocation) => {
+                self.check_allocation(actor, label, touch, allocation, &run);
+                smallvec::smallvec![(run, allocation)]
             }
-            None => self.lives.latest(run),
+            None => self.allocations.latest(run),
         };
-        let explicit = touch.life().is_some();
-        for (part, life) in parts {
-            let ended = match self.lives.get(life) {
+        let explicit = touch.allocation().is_some();
+        for (part, allocation) in parts {
+            let ended = match self.allocations.get(allocation) {
                 Some(known) if !explicit => known.ended.clone(),
                 _ => None,
             };
             if let Some(ended) = ended {
                 self.one_sided(FindingKind::AfterFree, actor, label, touch, &part, Some((&ended, "end of its life")));
-            } else if self.judge_part(actor, label, touch, part, life, explicit) == Reach::Gone {
+            } else if self.judge_part(actor, label, touch, part, allocation, explicit) == Reach::Gone {
                 reach = Reach::Gone;
             }
         }
@@ -372,25 +372,32 @@ impl State {
     }
 
     /// Reports an access outside of the range of the allocation that it names.
-    fn check_life(&mut self, actor: ActorId, label: &Arc<Label>, touch: &Touch, life: u64, run: &Range<usize>) {
-        let Some(known) = self.lives.get(life) else { return };
+    fn check_allocation(
+        &mut self,
+        actor: ActorId,
+        label: &Arc<Label>,
+        touch: &Touch,
+        allocation: u64,
+        run: &Range<usize>,
+    ) {
+        let Some(known) = self.allocations.get(allocation) else { return };
         if run.start < known.range.start || run.end > known.range.end {
             let begun = Arc::clone(&known.begun);
             self.one_sided(FindingKind::OutOfBounds, actor, label, touch, run, Some((&begun, "begin of the life")));
         }
     }
 
-    /// Checks the bytes of `part`, which the access assigns to allocation `life`.
+    /// Checks the bytes of `part`, which the access assigns to `allocation`.
     fn judge_part(
         &mut self,
         actor: ActorId,
         label: &Arc<Label>,
         touch: &Touch,
         part: Range<usize>,
-        life: u64,
+        allocation: u64,
         explicit: bool,
     ) -> Reach {
-        let home = self.lives.get(life).map_or(0, |life| life.region);
+        let home = self.allocations.get(allocation).map_or(0, |allocation| allocation.region);
         let visit = Visit { actor, clock: &self.actors[actor.0 as usize].clock, label, access: touch.access() };
         let mut faults: Vec<(Range<usize>, u64, u64, Fault)> = Vec::new();
         let mut reached = part.start;
@@ -404,10 +411,10 @@ impl State {
             let fault = if home != 0 && home != bytes.region {
                 Some((FindingKind::AfterFree, None))
             } else {
-                bytes.visit(&visit, if explicit { life } else { life.max(bytes.life) })
+                bytes.visit(&visit, if explicit { allocation } else { allocation.max(bytes.allocation) })
             };
             if let Some(fault) = fault {
-                faults.push((run, bytes.region, bytes.life, fault));
+                faults.push((run, bytes.region, bytes.allocation, fault));
             }
         });
         if reached < part.end {
@@ -462,7 +469,7 @@ impl State {
         (kind, mark): Fault,
         run: Range<usize>,
         region: u64,
-        life: u64,
+        allocation: u64,
     ) -> Finding {
         let host = |actor: ActorId| self.actors[actor.0 as usize].is_thread;
         let with_host = mark.as_ref().is_some_and(|mark| host(mark.actor) || host(actor));
@@ -473,8 +480,8 @@ impl State {
             finding.first = Some(Label::clone(&mark.label));
         }
         (finding.memory, finding.bytes) = self.place(&run);
-        if let Some(life) = self.lives.get(life) {
-            finding.detail = format!("the bytes belong to what began with {}", life.begun);
+        if let Some(allocation) = self.allocations.get(allocation) {
+            finding.detail = format!("the bytes belong to what began with {}", allocation.begun);
         }
         debug_assert!(self.regions.contains_key(&region), "a mapped byte lies in a region");
         finding

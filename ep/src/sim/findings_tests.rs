@@ -258,14 +258,14 @@ fn the_host_must_see_a_copy_pass_before_it_reads() {
 }
 
 #[test]
-fn lives_of_labels_tell_reuse_apart() {
+fn allocations_of_labels_tell_reuse_apart() {
     let bench = Bench::seeded(0);
     let (mut one, mut two, vector) = (bench.stream(), bench.stream(), bench.vector(4));
     let detector = &bench.world.detector;
     let range = vector.region.base().addr()..vector.region.base().addr() + 16;
     let use_in = |stream: &mut dyn Stream, seq| {
         let mut label = Label::new(1, seq, "use");
-        label.lives = Arc::from([detector.begin_life(range.clone(), &label)]);
+        label.allocations = Arc::from([detector.begin_allocation(range.clone(), &label)]);
         stream.begin(&label);
         fill(stream, &vector, 1);
     };
