@@ -85,7 +85,7 @@ pub use names::device_id::{DeviceId, DeviceKind};
 pub use names::event_id::EventId;
 pub use names::memory_kind::MemoryKind;
 pub use names::text::ParseError;
-pub use provider::device::{Device, DeviceInfo, LateCause, LateFailure, Priority, Ran};
+pub use provider::device::{Device, DeviceInfo, InstructionTime, LateCause, LateFailure, Priority};
 pub use provider::event_pool::EventPool;
 pub use provider::memory::{MemoryStats, Region};
 pub use provider::stream::Stream;

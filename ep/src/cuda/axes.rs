@@ -1,5 +1,5 @@
-//! The axes that a kernel walks. Axes of size 1 are removed, and neighbours that advance evenly in every operand are merged, so that most
-//! calls have one or two.
+//! The axes that a kernel loops over. Axes of size 1 are removed, and neighbours that advance evenly in every operand are merged, so that
+//! most calls have one or two.
 
 use crate::cuda::abi::{Arguments, MAX_VIEWS};
 use crate::tensor::layout::Layout;
@@ -19,7 +19,7 @@ pub(super) struct Axes<const N: usize> {
     rank: usize,
 }
 
-/// The order in which axes are walked.
+/// The order of the axes, outermost first.
 #[derive(Copy, Clone, PartialEq)]
 pub(super) enum Order {
     /// Unchanged: the index of an element is its row-major one.

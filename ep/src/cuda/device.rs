@@ -18,7 +18,7 @@ use crate::errors::error::Error;
 use crate::names::device_id::DeviceId;
 use crate::names::event_id::EventId;
 use crate::names::memory_kind::MemoryKind;
-use crate::provider::device::{Device, DeviceInfo, LateFailure, Priority, Ran};
+use crate::provider::device::{Device, DeviceInfo, InstructionTime, LateFailure, Priority};
 use crate::provider::event_pool::EventPool;
 use crate::provider::memory::{MemoryStats, Region};
 use crate::provider::stream::Stream;
@@ -352,7 +352,7 @@ impl Device for CudaDevice {
         device.statuses.take()
     }
 
-    fn take_times(&self) -> Vec<Ran> {
+    fn take_times(&self) -> Vec<InstructionTime> {
         let device = self.device();
         match self.instance.opened_already(self.index) {
             Some(opened) if self.instance.config.timed && !device.is_lost() => {

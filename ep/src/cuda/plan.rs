@@ -1,6 +1,6 @@
 //! From a call to a launch: the checks, the kernel, its arguments and the grid. Allocates nothing.
 
-use crate::call::check::{InPlace, broadcast, check_fill, inferred, operands};
+use crate::call::check::{InPlace, check_broadcast, check_fill, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::{Access, Operand};
 use crate::cpu;
@@ -63,61 +63,62 @@ pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
     match op {
         Op::Cast => {
             let to = call.params.to.ok_or(OpError::MissingTarget { op })?;
-            let ([a], out) = operands(call, [dtype], to, InPlace::Allowed)?;
-            inferred(op, [a], out, call)?;
+            let ([a], out) = checked_operands(call, [dtype], to, InPlace::Allowed)?;
+            check_inferred(op, [a], out, call)?;
             Ok(elementwise(KernelName::Cast(dtype, to), [out, a]))
         }
         Op::Where => {
-            let ([condition, a, b], out) = operands(call, [DType::Bool, dtype, dtype], dtype, InPlace::Allowed)?;
-            broadcast(op, &[condition, a, b], out)?;
+            let ([condition, a, b], out) =
+                checked_operands(call, [DType::Bool, dtype, dtype], dtype, InPlace::Allowed)?;
+            check_broadcast(op, &[condition, a, b], out)?;
             Ok(elementwise(name, [out, condition, a, b]))
         }
         Op::MatMul => {
-            let ([a, b], out) = operands(call, [dtype; 2], dtype, InPlace::Refused)?;
-            inferred(op, [a, b], out, call)?;
+            let ([a, b], out) = checked_operands(call, [dtype; 2], dtype, InPlace::Refused)?;
+            check_inferred(op, [a, b], out, call)?;
             Ok(matmul(name, a, b, out))
         }
         Op::Softmax | Op::LogSoftmax => {
-            let ([a], out) = operands(call, [dtype], dtype, InPlace::Refused)?;
-            inferred(op, [a], out, call)?;
+            let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Refused)?;
+            check_inferred(op, [a], out, call)?;
             Ok(softmax(name, [out, a], call.params))
         }
         Op::SoftmaxBackward | Op::LogSoftmaxBackward => {
-            let ([y, dy], out) = operands(call, [dtype; 2], dtype, InPlace::Refused)?;
-            inferred(op, [y, dy], out, call)?;
+            let ([y, dy], out) = checked_operands(call, [dtype; 2], dtype, InPlace::Refused)?;
+            check_inferred(op, [y, dy], out, call)?;
             Ok(softmax(name, [out, y, dy], call.params))
         }
         Op::Uniform | Op::Normal => {
-            let ([], out) = operands(call, [], dtype, InPlace::Refused)?;
+            let ([], out) = checked_operands(call, [], dtype, InPlace::Refused)?;
             let (seed, counter) = check_source(op, dtype, call.params)?;
             Ok(random(name, out, seed, counter))
         }
         Op::Pad => {
-            let ([a], out) = operands(call, [dtype], dtype, InPlace::Refused)?;
-            inferred(op, [a], out, call)?;
+            let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Refused)?;
+            check_inferred(op, [a], out, call)?;
             Ok(pad(a, out, call.params)?)
         }
         Op::OneHot => {
             let to = call.params.to.ok_or(OpError::MissingTarget { op })?;
-            let ([a], out) = operands(call, [dtype], to, InPlace::Refused)?;
-            inferred(op, [a], out, call)?;
+            let ([a], out) = checked_operands(call, [dtype], to, InPlace::Refused)?;
+            check_inferred(op, [a], out, call)?;
             Ok(one_hot(a, out)?)
         }
         _ if op.is_reduction() => {
             let output_dtype = if op == Op::ArgMax { DType::I64 } else { dtype };
-            let ([a], out) = operands(call, [dtype], output_dtype, InPlace::Refused)?;
-            inferred(op, [a], out, call)?;
+            let ([a], out) = checked_operands(call, [dtype], output_dtype, InPlace::Refused)?;
+            check_inferred(op, [a], out, call)?;
             Ok(reduction(name, a, out, call.params))
         }
         _ if op.arity() == 2 => {
             let output_dtype = if op.is_comparison() { DType::Bool } else { dtype };
-            let ([a, b], out) = operands(call, [dtype; 2], output_dtype, InPlace::Allowed)?;
-            broadcast(op, &[a, b], out)?;
+            let ([a, b], out) = checked_operands(call, [dtype; 2], output_dtype, InPlace::Allowed)?;
+            check_broadcast(op, &[a, b], out)?;
             Ok(elementwise(name, [out, a, b]))
         }
         _ => {
-            let ([a], out) = operands(call, [dtype], dtype, InPlace::Allowed)?;
-            broadcast(op, &[a], out)?;
+            let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Allowed)?;
+            check_broadcast(op, &[a], out)?;
             Ok(elementwise(name, [out, a]))
         }
     }

@@ -313,7 +313,7 @@ impl Stream for CudaStream {
         // The operands have device addresses, so the kernel's host-side check must not make slices of them.
         call.operands.iter_mut().for_each(Operand::set_shared);
         (call.kernel.run)(call)?;
-        call.share_overlapping()?;
+        call.mark_overlapping_shared()?;
         match plan(call)?.map(|launch| self.with_kernel_addresses(launch)) {
             Some(launch) if call.kernel.op == Op::MatMul => self.multiply(call.kernel.dtype, launch),
             Some(launch) => self.launch_planned(call.kernel.op.name(), launch),
@@ -365,7 +365,7 @@ impl Stream for CudaStream {
         // A slice would be of memory that the host cannot access, or that queued commands still write.
         for operand in operands.iter_mut() {
             operand.set_shared();
-            operand.move_to(self.instance.address_map.kernel_address(operand.ptr().addr()));
+            operand.set_address(self.instance.address_map.kernel_address(operand.ptr().addr()));
         }
         let device = self.device();
         let opened = self.instance.opened(self.index)?;

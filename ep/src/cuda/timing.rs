@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 
 use super::driver::{Driver, DriverFailure, EventHandle, StreamHandle};
-use crate::provider::device::Ran;
+use crate::provider::device::InstructionTime;
 
 /// Nanoseconds per millisecond, the unit of the driver.
 const MILLISECOND: f64 = 1e6;
@@ -56,7 +56,7 @@ pub(super) struct Timing {
     /// One per stream; that of a dropped stream stays until all of it has been read.
     streams: Mutex<Vec<Arc<StreamTiming>>>,
     /// Times that have been read and not taken yet.
-    measured: Mutex<Vec<Ran>>,
+    measured: Mutex<Vec<InstructionTime>>,
     /// Held by the thread that reads.
     collecting: Mutex<()>,
 }
@@ -119,7 +119,7 @@ impl Timing {
     }
 
     /// The times that became known since the last call, in order for each stream. The device's context must be current.
-    pub(super) fn take(&self, driver: Driver) -> Vec<Ran> {
+    pub(super) fn take(&self, driver: Driver) -> Vec<InstructionTime> {
         let _alone = lock(&self.collecting);
         let origin = *lock(&self.origin);
         let Some(origin) = origin else { return Vec::new() };
@@ -161,7 +161,12 @@ impl Timing {
                     (times.last, times.last_at) = (end, Some(from + length));
                     // The device's origin is before all commands of its timed streams, so a negative value is a rounding error.
                     let time = |at: f64| at.max(0.0) as u64;
-                    lock(&self.measured).push(Ran { stream, seq, start: time(from), end: time(from + length) });
+                    lock(&self.measured).push(InstructionTime {
+                        stream,
+                        seq,
+                        start: time(from),
+                        end: time(from + length),
+                    });
                     last
                 }
                 Err(failure) => {

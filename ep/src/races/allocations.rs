@@ -11,7 +11,7 @@ use crate::races::interval::IntervalMap;
 
 /// The number of ended allocations to remember; the oldest are forgotten first. A forgotten allocation keeps its number, which is all
 /// that the checks use; only the texts of findings become less detailed.
-const REMEMBERED: usize = 16 * 1024;
+const MAX_ENDED: usize = 16 * 1024;
 
 /// One allocation.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Allocations {
             allocation.ended = Some(Arc::new(label.clone()));
             self.over.push_back(id);
         }
-        if self.over.len() > REMEMBERED
+        if self.over.len() > MAX_ENDED
             && let Some(oldest) = self.over.pop_front()
         {
             self.known.remove(&oldest);

@@ -246,7 +246,7 @@ fn giving_back_is_a_write_of_everything() {
         assert_eq!(kinds(&detector), expected);
         assert_eq!(detector.memory_kind(REGION.start), None);
         let before = detector.take_findings().len();
-        assert_eq!(detector.judge(a, &label(4), &touch(0..8, Access::Read, None)), Reach::Gone);
+        assert_eq!(detector.check_access(a, &label(4), &touch(0..8, Access::Read, None)), Reach::Gone);
         assert_eq!((before, kinds(&detector)), (expected.len(), vec![FindingKind::AfterFree]));
         assert!(!detector.is_present(&[at(100..101)]));
     }
@@ -293,7 +293,7 @@ fn regions_side_by_side_stay_apart() {
 fn memory_that_nobody_mapped_is_told() {
     let detector = Detector::new();
     let a = detector.actor("a");
-    assert_eq!(detector.judge(a, &label(1), &touch(0..8, Access::Write, None)), Reach::Present);
+    assert_eq!(detector.check_access(a, &label(1), &touch(0..8, Access::Write, None)), Reach::Present);
     assert_eq!(kinds(&detector), [FindingKind::UnknownMemory]);
 }
 

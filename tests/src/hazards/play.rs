@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use streamvm::ep::races::{Detector, Finding, Touch, act_as};
-use streamvm::ep::sim::{SimConfig, SimWorld};
+use streamvm::ep::sim::{SimConfig, SimMachine};
 use streamvm::ep::{
     DType, Device, Error, EventId, InlineFn, Kernel, KernelCall, KernelError, KernelRegistry, Label, Layout,
     MemoryKind, Op, Operand, Params, Region, Scalar, Shape, Stream,
@@ -34,8 +34,8 @@ pub(crate) struct Played {
 pub(crate) fn play(program: &Program, seed: u64, strict_pinned: bool) -> Played {
     let detector = Arc::new(Detector::new());
     let config = SimConfig { devices: DEVICES as u32, seed, memory_limit: None, strict_pinned };
-    let world = SimWorld::new(config, detector.clone());
-    let devices = world.devices();
+    let machine = SimMachine::new(config, detector.clone());
+    let devices = machine.devices();
     let stream = |device: &usize| devices[*device].create_stream().expect("a stream");
     let memory: Vec<Memory> =
         program.regions.iter().map(|region| Memory::new(region.kind, &devices[region.device])).collect();

@@ -395,7 +395,7 @@ impl Observer {
     }
 
     /// Records when instructions ran, as a device has measured.
-    pub(crate) fn ran(&self, times: Vec<ep::Ran>) {
+    pub(crate) fn ran(&self, times: Vec<ep::InstructionTime>) {
         if let Some(trace) = &mut self.inner().trace {
             times.iter().for_each(|ran| trace.ran(Point::new(StreamId(ran.stream), ran.seq), ran.start..ran.end));
         }
