@@ -76,7 +76,7 @@ miri-toolchain:
 
 miri: miri-toolchain ## undefined behaviour in the files that use unsafe code (needs the nightly toolchain)
 	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm --lib -- queue:: dispatch::dependence_node tasks::location tasks::view
-	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm-ep --lib -- closure hoard fn_context operand scratch sim::memory
+	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm-ep --lib -- closure refcount::pinned fn_context operand scratch sim::memory
 
 fuzz: ## each reader of texts and files fed noise for SECONDS=60 (needs cargo-fuzz and the nightly toolchain)
 	for target in $$(ls fuzz/corpus); do \

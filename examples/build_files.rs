@@ -157,7 +157,7 @@ impl Build {
     }
 
     /// Waits for everything and prints a table. Returns those that have failed, with why.
-    fn table(&self, vm: &Vm) -> Vec<(&Target, streamvm::Error)> {
+    fn table(&self) -> Vec<(&Target, streamvm::Error)> {
         let mut failed = Vec::new();
         println!("{:<16} {:>9} {:>9}  {:<12}  state", "file", "bytes", "packed", "sha256");
         for target in &self.targets {
@@ -175,7 +175,7 @@ impl Build {
             }
         }
         // The clean-up passes on what has failed: it has run, whatever that says.
-        let _ = vm.wait(&self.at_work);
+        let _ = self.at_work.wait();
         failed
     }
 }
@@ -208,7 +208,7 @@ fn over(folder: &Path) -> Result<(), Anything> {
     let vm = Vm::builder().build()?;
     let build = Build::new(&vm, &sources, outputs.path());
     build.push(&vm, &build.targets)?;
-    let failed = build.table(&vm);
+    let failed = build.table();
     assert!(!build.lock_file().exists(), "the clean-up has run");
     for target in build.targets.iter().filter(|target| failed.iter().all(|(other, _)| other.name != target.name)) {
         target.check()?;
@@ -234,7 +234,7 @@ fn over_files_of_its_own() -> Result<(), Anything> {
     let vm = Vm::builder().build()?;
     let build = Build::new(&vm, &paths, outputs.path());
     build.push(&vm, &build.targets)?;
-    let failed = build.table(&vm);
+    let failed = build.table();
 
     // What cannot be read has failed, and with it what is made of it; nothing else has.
     let names: Vec<&str> = failed.iter().map(|(target, _)| target.name.as_str()).collect();
@@ -254,7 +254,7 @@ fn over_files_of_its_own() -> Result<(), Anything> {
     fs::write(&paths[3], "found again\n")?;
     fs::write(&paths[4], "a file now\n")?;
     build.push(&vm, failed.into_iter().map(|(target, _)| target))?;
-    assert!(build.table(&vm).is_empty());
+    assert!(build.table().is_empty());
     build.targets.iter().try_for_each(Target::check)?;
     build.manifest.wait()?;
     let manifest = fs::read_to_string(outputs.path().join("manifest"))?;

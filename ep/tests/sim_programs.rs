@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use streamvm_ep::races::Detector;
-use streamvm_ep::sim::{SimConfig, SimWorld};
+use streamvm_ep::sim::{SimConfig, SimMachine};
 use streamvm_ep::*;
 
 const BUFFERS: usize = 3;
@@ -175,8 +175,8 @@ fn races(lines: &[Line], waits: &[(usize, usize)]) -> bool {
 /// Runs the program on simulated devices: the findings as texts, what is left, and whether some pair races.
 fn simulate(lines: &[Line], seed: u64) -> (Vec<String>, Vec<i32>, bool) {
     let detector = Arc::new(Detector::new());
-    let world = SimWorld::new(SimConfig { devices: 2, seed, ..SimConfig::default() }, Arc::clone(&detector));
-    let (devices, kernels) = (world.devices(), KernelRegistry::builtin());
+    let machine = SimMachine::new(SimConfig { devices: 2, seed, ..SimConfig::default() }, Arc::clone(&detector));
+    let (devices, kernels) = (machine.devices(), KernelRegistry::builtin());
     let regions = allocate(&*devices[0]);
     let mut streams: Vec<_> = (0..STREAMS).map(|index| devices[index % 2].create_stream().unwrap()).collect();
     let (mut events, mut waits) = (Vec::new(), Vec::new());
@@ -196,11 +196,11 @@ fn simulate(lines: &[Line], seed: u64) -> (Vec<String>, Vec<i32>, bool) {
         events.push(event);
         // Now and then something runs before the program is whole.
         if seed.is_multiple_of(3) {
-            world.step();
+            machine.step();
         }
     }
     streams.iter_mut().rev().for_each(|stream| stream.synchronize().unwrap());
-    assert_eq!(world.pending(), 0);
+    assert_eq!(machine.pending(), 0);
     let left = contents(&regions);
     free(&*devices[0], regions);
     assert!(devices.iter().all(|device| device.take_failures().is_empty()));

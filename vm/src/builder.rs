@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 use streamvm_ep::cuda::CudaConfig;
 use streamvm_ep::faults::{FaultPlan, FaultyDevice};
 use streamvm_ep::races::Detector;
-use streamvm_ep::sim::{SimConfig, SimWorld};
+use streamvm_ep::sim::{SimConfig, SimMachine};
 use streamvm_ep::{CpuConfig, CpuDevice, Device, DeviceKind, DeviceRegistry, KernelRegistry};
 use streamvm_instructions::{Error, STAGING_PIECE, SoftSync, SoftSyncMode};
 use streamvm_stream::Capabilities;
@@ -361,12 +361,12 @@ impl VmBuilder {
             callbacks.be_stepped();
         }
         let detector = (self.races || sim.devices > 0 || self.trace.is_some()).then(|| Arc::new(Detector::new()));
-        let world = detector.clone().filter(|_| sim.devices > 0).map(|detector| SimWorld::new(sim, detector));
+        let machine = detector.clone().filter(|_| sim.devices > 0).map(|detector| SimMachine::new(sim, detector));
         let simulated = match mode {
-            Mode::Simulated { seed } => Some(Simulated::new(seed, self.in_order, world.clone())),
+            Mode::Simulated { seed } => Some(Simulated::new(seed, self.in_order, machine.clone())),
             Mode::Threaded | Mode::Inline => None,
         };
-        let mut devices = devices(self.cpu_devices, self.cpu, world.as_ref(), self.faults.as_ref())?;
+        let mut devices = devices(self.cpu_devices, self.cpu, machine.as_ref(), self.faults.as_ref())?;
         let cuda = Arc::new(CudaDevices::default());
         let tells_ops = self.cuda.as_ref().is_some_and(|config| config.sync_each_op);
         if let Some(mut config) = self.cuda.filter(|_| simulated.is_none()) {
@@ -437,12 +437,12 @@ impl VmBuilder {
 fn devices(
     cpus: u32,
     config: CpuConfig,
-    world: Option<&Arc<SimWorld>>,
+    machine: Option<&Arc<SimMachine>>,
     faults: Option<&Arc<FaultPlan>>,
 ) -> Result<DeviceRegistry, Error> {
     let mut devices = DeviceRegistry::new();
     let cpus = (0..cpus).map(|index| Arc::new(CpuDevice::new(index, config.clone())) as Arc<dyn Device>);
-    for device in cpus.chain(world.into_iter().flat_map(|world| world.devices())) {
+    for device in cpus.chain(machine.into_iter().flat_map(|machine| machine.devices())) {
         devices.add(with_faults(device, faults))?;
     }
     Ok(devices)

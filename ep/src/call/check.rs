@@ -1,7 +1,7 @@
 //! The checks of every kernel before it touches memory. CPU kernels make them before they run, CUDA kernels before they are launched,
 //! with the same errors.
 //!
-//! After [`operands`], a kernel may rely on this:
+//! After [`checked_operands`], a kernel may rely on this:
 //!
 //! * The operands have the dtypes that it works on, and their elements are aligned.
 //! * The output may be written, and no two of its indices reach the same element.
@@ -26,7 +26,7 @@ pub(crate) enum InPlace {
 
 /// The inputs and the output of a call, after all checks.
 #[inline]
-pub(crate) fn operands<'a, const INPUTS: usize>(
+pub(crate) fn checked_operands<'a, const INPUTS: usize>(
     call: &'a KernelCall<'_>,
     dtypes: [DType; INPUTS],
     output_dtype: DType,
@@ -44,7 +44,7 @@ pub(crate) fn operands<'a, const INPUTS: usize>(
     check_operand(op, INPUTS, output, output_dtype)?;
     let refused = |source| KernelError::Operand { op, operand: INPUTS, source: Box::new(source) };
     output.check_writable().map_err(refused)?;
-    check_reach(output).map_err(refused)?;
+    check_self_overlap(output).map_err(refused)?;
     for (operand, dtype) in dtypes.into_iter().enumerate() {
         let input = &call.operands[operand];
         check_operand(op, operand, input, dtype)?;
@@ -65,9 +65,9 @@ fn check_operand(op: Op, operand: usize, found: &Operand, expected: DType) -> Re
 
 /// Returns an error if two indices of the view reach the same element.
 #[inline]
-pub(crate) fn check_reach(output: &Operand) -> Result<(), Error> {
+pub(crate) fn check_self_overlap(output: &Operand) -> Result<(), Error> {
     let layout = output.layout();
-    if !output.is_whole() && layout.overlaps_itself() {
+    if !output.is_contiguous() && layout.overlaps_itself() {
         return Err(Error::OverlapsItself { layout: Box::new(*layout) });
     }
     Ok(())
@@ -75,7 +75,7 @@ pub(crate) fn check_reach(output: &Operand) -> Result<(), Error> {
 
 /// Returns an error unless the inputs broadcast to exactly the shape of the output.
 #[inline]
-pub(crate) fn broadcast(op: Op, inputs: &[&Operand], output: &Operand) -> Result<(), KernelError> {
+pub(crate) fn check_broadcast(op: Op, inputs: &[&Operand], output: &Operand) -> Result<(), KernelError> {
     let shape = output.layout().shape();
     if inputs.iter().all(|input| input.layout().shape() == shape) {
         return Ok(());
@@ -94,7 +94,7 @@ pub(crate) fn broadcast(op: Op, inputs: &[&Operand], output: &Operand) -> Result
 
 /// Returns an error unless the output has the dtype and shape that [`infer`] gives for `op`. The kernel passes its own op, because
 /// `call.kernel.op` may differ.
-pub(crate) fn inferred<const INPUTS: usize>(
+pub(crate) fn check_inferred<const INPUTS: usize>(
     op: Op,
     inputs: [&Operand; INPUTS],
     output: &Operand,
@@ -146,5 +146,5 @@ pub(crate) fn check_fill(target: &Operand, value: Scalar) -> Result<(), Error> {
 fn check_target(target: &Operand) -> Result<(), Error> {
     target.check_writable()?;
     target.check_aligned()?;
-    check_reach(target)
+    check_self_overlap(target)
 }

@@ -8,7 +8,6 @@
 //! * `storage` holds a valid value of the type that `vtable` was made for. Exactly one of `call`, `clear`, `take_from` and `drop` takes
 //!   it out. Where the `InlineFn` lives on, `vtable` is first replaced by that of [`nothing`], which stores no value.
 //! * Moving an `InlineFn` is a plain copy of its bytes, as for any Rust value.
-//! * moving an `InlineFn` is a plain copy of its bytes, as with any Rust value.
 
 use std::fmt;
 use std::mem::MaybeUninit;

@@ -216,7 +216,7 @@ impl<'a> Writes<'a> {
         if self.taken & (1 << index) != 0 {
             return Err(Error::AlreadyTaken { index });
         }
-        Ok(operand.again())
+        Ok(operand.duplicate())
     }
 }
 

@@ -55,20 +55,20 @@ impl KernelCall<'_> {
     /// [`KernelError::Overlap`] unless the op is elementwise and the two are an input and an output
     /// that are exactly the same view.
     #[inline]
-    pub(crate) fn share_overlapping(&mut self) -> Result<(), KernelError> {
+    pub(crate) fn mark_overlapping_shared(&mut self) -> Result<(), KernelError> {
         let operands = &*self.operands;
-        let meets_none = |writer: usize| {
+        let overlaps_none = |writer: usize| {
             let others = operands.iter().enumerate().filter(|(other, _)| *other != writer);
             others.map(|(_, other)| other).all(|other| !operands[writer].overlaps(other))
         };
-        if operands.iter().enumerate().all(|(it, operand)| !operand.access().writes() || meets_none(it)) {
+        if operands.iter().enumerate().all(|(it, operand)| !operand.access().writes() || overlaps_none(it)) {
             return Ok(());
         }
-        self.share_those_that_meet()
+        self.mark_each_overlap_shared()
     }
 
     #[inline(never)]
-    fn share_those_that_meet(&mut self) -> Result<(), KernelError> {
+    fn mark_each_overlap_shared(&mut self) -> Result<(), KernelError> {
         for writer in 0..self.operands.len() {
             if !self.operands[writer].access().writes() {
                 continue;

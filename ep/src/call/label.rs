@@ -18,7 +18,7 @@ pub struct Label {
     /// The source line from which the caller issued it.
     pub site: &'static Location<'static>,
     /// For each operand, the number of the allocation that its memory belongs to; empty where the engine does not track allocations.
-    pub lives: Arc<[u64]>,
+    pub allocations: Arc<[u64]>,
     /// The actor that makes its accesses, for the race detector, if the stream is unordered.
     pub actor: Option<ActorId>,
 }
@@ -27,7 +27,7 @@ impl Label {
     /// A label without allocations and without an actor; the location is that of the caller.
     #[track_caller]
     pub fn new(stream: u32, seq: u64, what: &str) -> Label {
-        Label { stream, seq, what: what.into(), site: Location::caller(), lives: Arc::from([]), actor: None }
+        Label { stream, seq, what: what.into(), site: Location::caller(), allocations: Arc::from([]), actor: None }
     }
 }
 

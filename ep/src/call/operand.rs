@@ -53,7 +53,7 @@ pub struct Operand {
     /// Whether another operand of the same call overlaps this one and one of the two is written. Then no slice of it may be made.
     shared: bool,
     /// Whether the elements are in row-major order without gaps: `layout.is_contiguous()`, computed once.
-    whole: bool,
+    contiguous: bool,
     layout: Layout,
 }
 
@@ -85,7 +85,7 @@ impl Operand {
     pub fn blank() -> Operand {
         let (ptr, span) = (std::ptr::without_provenance_mut(64), 0..0);
         let layout = Layout::contiguous(Shape::EMPTY);
-        Operand { ptr, span, dtype: DType::U8, access: Access::Read, shared: false, whole: true, layout }
+        Operand { ptr, span, dtype: DType::U8, access: Access::Read, shared: false, contiguous: true, layout }
     }
 
     /// Makes this a view of the storage that starts at `base`, as [`new`](Operand::new) does, but in place: it writes only as many sizes
@@ -104,7 +104,7 @@ impl Operand {
         self.dtype = dtype;
         self.access = access;
         self.shared = false;
-        self.whole = layout.is_contiguous();
+        self.contiguous = layout.is_contiguous();
         self.layout.set(layout);
     }
 
@@ -116,7 +116,7 @@ impl Operand {
     /// * The duties of [`new`](Operand::new).
     /// * The first `rank` entries of `dims` are the sizes of a valid [`Shape`], and `rank` is at most `N`.
     #[inline]
-    pub unsafe fn set_whole<const N: usize>(
+    pub unsafe fn set_contiguous<const N: usize>(
         &mut self,
         base: *mut u8,
         dtype: DType,
@@ -130,7 +130,7 @@ impl Operand {
         self.dtype = dtype;
         self.access = access;
         self.shared = false;
-        self.whole = true;
+        self.contiguous = true;
     }
 
     /// The dtype.
@@ -240,7 +240,7 @@ impl Operand {
     ///
     /// [`Error::NotContiguous`], [`Error::SharedOperand`].
     pub fn bytes(&self) -> Result<&[u8], Error> {
-        self.check_whole()?;
+        self.check_contiguous()?;
         let bytes = self.layout.elements() * self.dtype.size();
         if bytes == 0 {
             return Ok(&[]);
@@ -252,12 +252,12 @@ impl Operand {
 
     /// Whether the elements are in row-major order without gaps.
     #[inline]
-    pub(crate) fn is_whole(&self) -> bool {
-        self.whole
+    pub(crate) fn is_contiguous(&self) -> bool {
+        self.contiguous
     }
 
     /// A second copy of the view. The caller must use only one of the two.
-    pub(crate) fn again(&self) -> Operand {
+    pub(crate) fn duplicate(&self) -> Operand {
         Operand { span: self.span.clone(), ..*self }
     }
 
@@ -271,13 +271,13 @@ impl Operand {
     #[inline]
     pub(crate) fn overlaps(&self, other: &Operand) -> bool {
         // Most pairs of operands have disjoint spans, so that is checked first. An empty span overlaps none.
-        let spans_meet = self.span.start.max(other.span.start) < self.span.end.min(other.span.end);
-        spans_meet && self.overlaps_within_spans(other)
+        let spans_overlap = self.span.start.max(other.span.start) < self.span.end.min(other.span.end);
+        spans_overlap && self.footprints_overlap(other)
     }
 
     #[inline(never)]
-    fn overlaps_within_spans(&self, other: &Operand) -> bool {
-        (self.whole && other.whole) || self.footprint().overlaps(&other.footprint())
+    fn footprints_overlap(&self, other: &Operand) -> bool {
+        (self.contiguous && other.contiguous) || self.footprint().overlaps(&other.footprint())
     }
 
     /// The bytes of the view, as addresses.
@@ -301,7 +301,7 @@ impl Operand {
     /// Moves the view to another address, at which the device reaches the same memory. If the address changes, the operand gives no
     /// slices from now on.
     #[cfg(feature = "cuda")]
-    pub(crate) fn move_to(&mut self, address: usize) {
+    pub(crate) fn set_address(&mut self, address: usize) {
         let by = address.wrapping_sub(self.ptr.addr());
         if by != 0 {
             self.shared = true;
@@ -320,8 +320,8 @@ impl Operand {
         if self.is_aligned() { Ok(()) } else { Err(Error::Misaligned { dtype: self.dtype, address: self.ptr.addr() }) }
     }
 
-    fn check_whole(&self) -> Result<(), Error> {
-        if !self.whole {
+    fn check_contiguous(&self) -> Result<(), Error> {
+        if !self.contiguous {
             return Err(Error::NotContiguous { layout: Box::new(self.layout) });
         }
         if self.shared {
@@ -334,7 +334,7 @@ impl Operand {
         if asked != stored_as {
             return Err(Error::WrongDType { expected: asked, found: self.dtype });
         }
-        self.check_whole()?;
+        self.check_contiguous()?;
         self.check_aligned()
     }
 }

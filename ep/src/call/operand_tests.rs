@@ -131,7 +131,7 @@ fn a_place_that_held_three_axes_holds_one() {
     operand.slice_mut::<f64>().unwrap()[4] = 1.0;
     assert_eq!(operand.slice::<f64>().unwrap(), [0.0, 0.0, 0.0, 0.0, 1.0]);
     // SAFETY: as above; `[2, 3]` are the sizes of a valid shape.
-    unsafe { operand.set_whole(base, DType::I32, (&[2, 3, 9], 2), Access::Read) };
+    unsafe { operand.set_contiguous(base, DType::I32, (&[2, 3, 9], 2), Access::Read) };
     // SAFETY: as above.
     let expected = unsafe { Operand::new(base, DType::I32, dense(&[2, 3]), Access::Read) };
     assert_eq!(format!("{operand:?}"), format!("{expected:?}"));
@@ -146,16 +146,16 @@ fn a_view_knows_whether_it_has_gaps() {
     let layouts =
         [whole, whole.permute(&[2, 0, 1]).unwrap(), whole.slice(2, 1..3).unwrap(), dense(&[0, 7]), dense(&[])];
     let mut operand = Operand::blank();
-    assert!(operand.is_whole());
+    assert!(operand.is_contiguous());
     for layout in layouts {
         // SAFETY: the memory is larger than each view and lives until the end of the test.
         unsafe { operand.set(base, DType::F64, &layout, Access::ReadWrite) };
-        assert_eq!(operand.is_whole(), layout.is_contiguous(), "{layout:?}");
+        assert_eq!(operand.is_contiguous(), layout.is_contiguous(), "{layout:?}");
     }
     // SAFETY: as above.
     unsafe { operand.set(base, DType::F64, &layouts[1], Access::ReadWrite) };
     // SAFETY: as above; `[5]` are the sizes of a valid shape.
-    unsafe { operand.set_whole(base, DType::F64, (&[5], 1), Access::ReadWrite) };
-    assert!(operand.is_whole() && operand.layout().is_contiguous());
+    unsafe { operand.set_contiguous(base, DType::F64, (&[5], 1), Access::ReadWrite) };
+    assert!(operand.is_contiguous() && operand.layout().is_contiguous());
     assert_eq!(operand.slice::<f64>().unwrap(), [0.0; 5]);
 }

@@ -40,7 +40,7 @@ impl Stream for CpuStream {
         if call.kernel.device != DeviceKind::Cpu {
             return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.device });
         }
-        call.share_overlapping()?;
+        call.mark_overlapping_shared()?;
         (call.kernel.run)(call)?;
         Ok(())
     }

@@ -57,7 +57,7 @@ pub struct Arguments {
     pub counter: u64,
     /// The address of a [`Status`], aligned to 8 bytes, that the device may read and write. With 0 the kernel does not report failures.
     /// [`plan()`](crate::cuda::plan()) leaves it 0; the launching code sets it if
-    /// [`FunctionName::can_fail`](crate::cuda::FunctionName::can_fail) is true.
+    /// [`KernelName::can_fail`](crate::cuda::KernelName::can_fail) is true.
     pub status: u64,
     /// 1 if an elementwise kernel may process four elements at a time: `rank` is 1, each stride is 0 or 1 and that of the output 1, and
     /// each operand with stride 1 starts at a multiple of four elements or of 16 bytes, whichever is smaller.

@@ -1,5 +1,5 @@
-//! The axes that a kernel walks. Axes of size 1 are removed, and neighbours that advance evenly in every operand are merged, so that most
-//! calls have one or two.
+//! The axes that a kernel loops over. Axes of size 1 are removed, and neighbours that advance evenly in every operand are merged, so that
+//! most calls have one or two.
 
 use crate::cuda::abi::{Arguments, MAX_VIEWS};
 use crate::tensor::layout::Layout;
@@ -19,13 +19,13 @@ pub(super) struct Axes<const N: usize> {
     rank: usize,
 }
 
-/// The order in which axes are walked.
+/// The order of the axes, outermost first.
 #[derive(Copy, Clone, PartialEq)]
 pub(super) enum Order {
     /// Unchanged: the index of an element is its row-major one.
-    Kept,
+    Unchanged,
     /// By their strides in the first operand, largest first: in the order of its memory.
-    OfMemory,
+    ByStride,
 }
 
 impl<const N: usize> Axes<N> {
@@ -41,7 +41,7 @@ impl<const N: usize> Axes<N> {
                 return Axes::single(0, [0; N]);
             }
             let mut place = sorted.rank;
-            while order == Order::OfMemory && place > 0 && sorted.axes[place - 1].strides[0] < strides[0] {
+            while order == Order::ByStride && place > 0 && sorted.axes[place - 1].strides[0] < strides[0] {
                 sorted.axes[place] = sorted.axes[place - 1];
                 place -= 1;
             }
@@ -140,32 +140,32 @@ mod tests {
 
     #[test]
     fn even_neighbours_are_one_axis() {
-        assert_eq!(axes(Order::Kept, &[(2, [12, 12]), (3, [4, 4]), (4, [1, 1])]), [(24, [1, 1])]);
+        assert_eq!(axes(Order::Unchanged, &[(2, [12, 12]), (3, [4, 4]), (4, [1, 1])]), [(24, [1, 1])]);
         // A vector added to each row: the rows are one axis.
-        assert_eq!(axes(Order::Kept, &[(2, [12, 0]), (3, [4, 0]), (4, [1, 1])]), [(6, [4, 0]), (4, [1, 1])]);
+        assert_eq!(axes(Order::Unchanged, &[(2, [12, 0]), (3, [4, 0]), (4, [1, 1])]), [(6, [4, 0]), (4, [1, 1])]);
         // A gap in one operand keeps two apart.
-        assert_eq!(axes(Order::Kept, &[(3, [4, 5]), (4, [1, 1])]), [(3, [4, 5]), (4, [1, 1])]);
+        assert_eq!(axes(Order::Unchanged, &[(3, [4, 5]), (4, [1, 1])]), [(3, [4, 5]), (4, [1, 1])]);
     }
 
     #[test]
     fn axes_of_one_element_are_gone_and_one_without_stays_alone() {
-        assert_eq!(axes(Order::Kept, &[(1, [7]), (5, [2]), (1, [9])]), [(5, [2])]);
-        assert_eq!(axes(Order::Kept, &[(1, [7])]), []);
-        assert_eq!(axes::<1>(Order::OfMemory, &[]), []);
-        assert_eq!(axes(Order::Kept, &[(4, [9]), (0, [3]), (2, [1])]), [(0, [0])]);
+        assert_eq!(axes(Order::Unchanged, &[(1, [7]), (5, [2]), (1, [9])]), [(5, [2])]);
+        assert_eq!(axes(Order::Unchanged, &[(1, [7])]), []);
+        assert_eq!(axes::<1>(Order::ByStride, &[]), []);
+        assert_eq!(axes(Order::Unchanged, &[(4, [9]), (0, [3]), (2, [1])]), [(0, [0])]);
     }
 
     #[test]
     fn the_order_of_memory_turns_a_permuted_view_into_one_axis() {
         let turned = [(4, [1, 1]), (2, [12, 12]), (3, [4, 4])];
-        assert_eq!(axes(Order::OfMemory, &turned), [(24, [1, 1])]);
-        assert_eq!(axes(Order::Kept, &turned), [(4, [1, 1]), (6, [4, 4])]);
+        assert_eq!(axes(Order::ByStride, &turned), [(24, [1, 1])]);
+        assert_eq!(axes(Order::Unchanged, &turned), [(4, [1, 1]), (6, [4, 4])]);
     }
 
     #[test]
     fn eight_axes_that_do_not_merge_stay_eight() {
         let given: Vec<(usize, [usize; 1])> = (0..8).rev().map(|axis| (2, [3usize.pow(axis)])).collect();
-        assert_eq!(axes(Order::Kept, &given), given);
-        assert_eq!(axes(Order::OfMemory, &given), given);
+        assert_eq!(axes(Order::Unchanged, &given), given);
+        assert_eq!(axes(Order::ByStride, &given), given);
     }
 }

@@ -14,7 +14,7 @@ use cudarc::cublas::sys;
 
 use super::driver::StreamHandle;
 use super::gemm::{Factor, Gemm};
-use super::library;
+use super::optional_library;
 use crate::tensor::dtype::DType;
 
 /// Every function of cuBLAS that is called.
@@ -72,13 +72,13 @@ fn find() -> Result<(), BlasError> {
 }
 
 fn load(names: &[String]) -> Result<(), BlasError> {
-    let library = library::find(names).map_err(|reason| BlasError::NoLibrary {
+    let library = optional_library::find(names).map_err(|reason| BlasError::NoLibrary {
         tried: names.len(),
         reason: reason.unwrap_or_else(|| String::from("libcublas.so was not found")),
     })?;
     // SAFETY: the library that was found stays loaded, so cudarc loads the same one.
     let loaded = unsafe { sys::culib() };
-    match library::missing(loaded, SYMBOLS) {
+    match optional_library::missing(loaded, SYMBOLS) {
         Some(function) => Err(BlasError::Incomplete { library, function }),
         None => Ok(()),
     }

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use cudarc::nvrtc::sys;
 
-use super::library;
+use super::optional_library;
 use super::source::{CompileError, Ptx};
 
 /// Every function of NVRTC that is called.
@@ -63,13 +63,13 @@ impl Compiler {
     }
 
     fn load(names: &[String]) -> Result<Compiler, CompileError> {
-        let library = library::find(names).map_err(|reason| CompileError::NoCompiler {
+        let library = optional_library::find(names).map_err(|reason| CompileError::NoCompiler {
             tried: names.len(),
             reason: reason.unwrap_or_else(|| String::from("libnvrtc.so was not found")),
         })?;
         // SAFETY: the library that was found stays loaded, so cudarc loads the same one.
         let loaded = unsafe { sys::culib() };
-        match library::missing(loaded, SYMBOLS) {
+        match optional_library::missing(loaded, SYMBOLS) {
             Some(function) => Err(CompileError::Incomplete { library, function }),
             None => Ok(Compiler { proof: () }),
         }

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
+use super::address_map::Owner;
 use super::blas::{Blas, BlasError};
-use super::book::Home;
-use super::codes::OUT_OF_MEMORY;
 use super::config::CudaConfig;
 use super::driver::DriverFailure;
-use super::marks::Mark;
+use super::driver_events::EventRecord;
+use super::error_codes::OUT_OF_MEMORY;
+use super::instance::{DeviceState, Instance, Opened};
 use super::stream::CudaStream;
-use super::world::{Core, Opened, World};
 use crate::errors::cuda_absent::CudaAbsent;
 use crate::errors::error::Error;
 use crate::names::device_id::DeviceId;
 use crate::names::event_id::EventId;
 use crate::names::memory_kind::MemoryKind;
-use crate::provider::device::{Device, DeviceInfo, LateFailure, Priority, Ran};
+use crate::provider::device::{Device, DeviceInfo, InstructionTime, LateFailure, Priority};
 use crate::provider::event_pool::EventPool;
 use crate::provider::memory::{MemoryStats, Region};
 use crate::provider::stream::Stream;
@@ -28,7 +28,7 @@ const ALIGNMENT: usize = 256;
 
 /// The largest request, in bytes, that is passed to the driver. No address space is larger (addresses of a process have at most 57 bits),
 /// and the driver's answer to a larger request is not specified.
-const MOST_BYTES: usize = 1 << 57;
+const MAX_BYTES: usize = 1 << 57;
 
 /// How long a host wait with a deadline polls before it sleeps between polls. About the cost of waking a thread, so that short waits do
 /// not pay it.
@@ -57,7 +57,7 @@ pub struct CudaProducts {
 #[derive(Debug)]
 pub struct CudaDevice {
     index: usize,
-    world: Arc<World>,
+    instance: Arc<Instance>,
 }
 
 impl CudaDevice {
@@ -68,9 +68,9 @@ impl CudaDevice {
     ///
     /// The reason why there is none.
     pub fn open(config: &CudaConfig) -> Result<Vec<Arc<CudaDevice>>, CudaAbsent> {
-        let world = World::open(config)?;
-        let device = |index| Arc::new(CudaDevice { index, world: Arc::clone(&world) });
-        Ok((0..world.cores.len()).map(device).collect())
+        let instance = Instance::open(config)?;
+        let device = |index| Arc::new(CudaDevice { index, instance: Arc::clone(&instance) });
+        Ok((0..instance.devices.len()).map(device).collect())
     }
 
     /// Free and total bytes of the device's memory, as reported by the driver; memory of other processes counts as used. The first use of
@@ -80,35 +80,35 @@ impl CudaDevice {
     ///
     /// [`Error::DeviceLost`], and other errors of the driver.
     pub fn memory_info(&self) -> Result<(u64, u64), Error> {
-        let core = self.core();
-        let _current = core.enter(self.world.opened(self.index)?)?;
-        let (free, total) = self.world.driver.memory_info().map_err(|failure| core.fail(failure))?;
+        let device = self.device();
+        let _current = device.enter(self.instance.opened(self.index)?)?;
+        let (free, total) = self.instance.driver.memory_info().map_err(|failure| device.fail(failure))?;
         Ok((free as u64, total as u64))
     }
 
     /// The number of matrix products that were submitted to the device since [`open`](CudaDevice::open), by implementation.
     pub fn products(&self) -> CudaProducts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let products = &self.core().products;
+        let products = &self.device().products;
         CudaProducts { cublas: of(&products.cublas), own: of(&products.own) }
     }
 
     /// Whether kernels of this device can access the memory of `other`, a device of the same [`open`](CudaDevice::open) call. Known once
     /// both have been used. Copies between devices do not need it.
     pub fn reaches(&self, other: &CudaDevice) -> bool {
-        Arc::ptr_eq(&self.world, &other.world) && self.world.has_peer(self.index, other.index)
+        Arc::ptr_eq(&self.instance, &other.instance) && self.instance.has_peer(self.index, other.index)
     }
 
-    pub(super) fn world(&self) -> &Arc<World> {
-        &self.world
+    pub(super) fn instance(&self) -> &Arc<Instance> {
+        &self.instance
     }
 
     pub(super) fn index(&self) -> usize {
         self.index
     }
 
-    fn core(&self) -> &Core {
-        &self.world.cores[self.index]
+    fn device(&self) -> &DeviceState {
+        &self.instance.devices[self.index]
     }
 
     /// Allocates `bytes` zeroed bytes. Returns their address and the address at which kernels access them.
@@ -118,12 +118,12 @@ impl CudaDevice {
         kind: MemoryKind,
         bytes: usize,
     ) -> Result<(*mut u8, usize), DriverFailure> {
-        let (core, driver) = (self.core(), self.world.driver);
+        let (device, driver) = (self.device(), self.instance.driver);
         match kind {
             MemoryKind::Device => {
                 let address = driver.allocate(bytes)?;
                 // SAFETY: the memory has just been allocated with this size, and nothing else uses it.
-                if let Err(failure) = unsafe { core.zero(opened, address, bytes) } {
+                if let Err(failure) = unsafe { device.zero(opened, address, bytes) } {
                     // SAFETY: as above, and no other code has the address.
                     let _ = unsafe { driver.free(address) };
                     return Err(failure);
@@ -132,7 +132,7 @@ impl CudaDevice {
             }
             MemoryKind::Pinned | MemoryKind::Upload | MemoryKind::Pageable => {
                 let address = driver.allocate_host(bytes, kind == MemoryKind::Upload)?;
-                let to_kernels = match kind {
+                let kernel_address = match kind {
                     // SAFETY: the address has just been allocated.
                     MemoryKind::Upload => match unsafe { driver.device_address(address) } {
                         Ok(there) => there as usize,
@@ -150,36 +150,37 @@ impl CudaDevice {
                 fence(Ordering::SeqCst);
                 // `free` gets the memory back by its numeric address.
                 address.expose_provenance();
-                Ok((address, to_kernels))
+                Ok((address, kernel_address))
             }
         }
     }
 
     /// The last record of the event, and the device that made it.
-    fn recorded(&self, event: EventId) -> Result<(Mark, &Core), Error> {
+    fn last_record(&self, event: EventId) -> Result<(EventRecord, &DeviceState), Error> {
         let unrecorded = Error::EventNotRecorded { event, device: self.id() };
-        if !self.world.events.is_recorded(event)? {
+        if !self.instance.events.is_recorded(event)? {
             return Err(unrecorded);
         }
-        let Some(mark) = self.world.marks.find(event) else {
+        let Some(record) = self.instance.driver_events.last_record(event) else {
             // The event was released meanwhile, and its slot reused.
-            self.world.events.is_recorded(event)?;
+            self.instance.events.is_recorded(event)?;
             return Err(unrecorded);
         };
-        Ok((mark, &self.world.cores[mark.device]))
+        Ok((record, &self.instance.devices[record.device]))
     }
 
     /// Whether the record has passed.
-    fn look(&self, event: EventId, mark: Mark, core: &Core) -> Result<bool, Error> {
-        core.check()?;
-        let _current = core.enter(self.world.opened(mark.device)?)?;
-        // SAFETY: the event lives as long as the world.
-        let passed = unsafe { self.world.driver.query_event(mark.raw) }.map_err(|failure| core.fail(failure))?;
-        self.seen(event, mark, passed)
+    fn query_record(&self, event: EventId, record: EventRecord, device: &DeviceState) -> Result<bool, Error> {
+        device.check()?;
+        let _current = device.enter(self.instance.opened(record.device)?)?;
+        // SAFETY: the event lives as long as the instance.
+        let passed =
+            unsafe { self.instance.driver.query_event(record.handle) }.map_err(|failure| device.fail(failure))?;
+        self.observe(event, record, passed)
     }
 
-    fn seen(&self, event: EventId, mark: Mark, passed: bool) -> Result<bool, Error> {
-        if passed && !self.world.marks.pass(event, mark) {
+    fn observe(&self, event: EventId, record: EventRecord, passed: bool) -> Result<bool, Error> {
+        if passed && !self.instance.driver_events.set_passed(event, record) {
             return Err(Error::StaleEvent { event });
         }
         Ok(passed)
@@ -188,16 +189,16 @@ impl CudaDevice {
 
 impl Device for CudaDevice {
     fn id(&self) -> DeviceId {
-        self.core().id
+        self.device().id
     }
 
     fn info(&self) -> DeviceInfo {
-        let Core { id, name, units, .. } = self.core();
-        DeviceInfo { id: *id, name: name.clone(), units: *units, memory_limit: self.world.config.memory_limit }
+        let DeviceState { id, name, units, .. } = self.device();
+        DeviceInfo { id: *id, name: name.clone(), units: *units, memory_limit: self.instance.config.memory_limit }
     }
 
     fn memory(&self, kind: MemoryKind) -> MemoryStats {
-        self.core().accounts.of(kind)
+        self.device().accounts.of(kind)
     }
 
     fn alignment(&self) -> usize {
@@ -209,61 +210,61 @@ impl Device for CudaDevice {
     }
 
     fn bind_thread(&self) -> Result<(), Error> {
-        let opened = self.world.opened(self.index)?;
-        // SAFETY: commands come only from streams, which keep the world and its context alive.
-        unsafe { opened.context.bind(self.world.driver) }.map_err(|failure| self.core().fail(failure))
+        let opened = self.instance.opened(self.index)?;
+        // SAFETY: commands come only from streams, which keep the instance and its context alive.
+        unsafe { opened.context.bind(self.instance.driver) }.map_err(|failure| self.device().fail(failure))
     }
 
     fn allocate(&self, kind: MemoryKind, bytes: usize) -> Result<Region, Error> {
-        let (core, requested) = (self.core(), bytes as u64);
-        let known = self.world.opened_already(self.index);
-        known.inspect(|opened| core.empty_trash(opened));
-        // Memory that launching threads have left counts until it is freed. If the limit is reached, it is freed here.
-        core.accounts.charge(kind, requested).or_else(|error| {
-            core.free_trash(known.ok_or(error)?);
-            core.accounts.charge(kind, requested)
+        let (device, requested) = (self.device(), bytes as u64);
+        let known = self.instance.opened_already(self.index);
+        known.inspect(|opened| device.free_deferred_unless_launching(opened));
+        // Memory whose free was deferred counts until it is freed. If the limit is reached, it is freed here.
+        device.accounts.charge(kind, requested).or_else(|error| {
+            device.free_deferred(known.ok_or(error)?);
+            device.accounts.charge(kind, requested)
         })?;
         if bytes == 0 {
             return Ok(Region::new(without_provenance_mut(ALIGNMENT), 0, kind, self.id()));
         }
         let fresh = || -> Result<(*mut u8, usize), Error> {
-            if bytes > MOST_BYTES {
-                return Err(core.accounts.refuse(kind, requested));
+            if bytes > MAX_BYTES {
+                return Err(device.accounts.refuse(kind, requested));
             }
             let uncharged = |error| {
-                core.accounts.refuse(kind, requested);
+                device.accounts.refuse(kind, requested);
                 error
             };
-            let opened = self.world.opened(self.index).map_err(uncharged)?;
-            let _current = core.enter(opened).map_err(uncharged)?;
+            let opened = self.instance.opened(self.index).map_err(uncharged)?;
+            let _current = device.enter(opened).map_err(uncharged)?;
             let allocate = || self.allocate_zeroed(opened, kind, bytes);
             let allocated = allocate().or_else(|failure| match failure.code() {
-                OUT_OF_MEMORY if core.free_trash(opened) => allocate(),
+                OUT_OF_MEMORY if device.free_deferred(opened) => allocate(),
                 _ => Err(failure),
             });
             allocated.map_err(|failure| {
-                let refused = core.accounts.refuse(kind, requested);
-                if failure.code() == OUT_OF_MEMORY { refused } else { core.fail(failure) }
+                let refused = device.accounts.refuse(kind, requested);
+                if failure.code() == OUT_OF_MEMORY { refused } else { device.fail(failure) }
             })
         };
-        let (base, to_kernels) = fresh()?;
-        let home = match kind {
-            MemoryKind::Device => Home::Device(self.index),
-            MemoryKind::Pinned | MemoryKind::Upload | MemoryKind::Pageable => Home::Host,
+        let (base, kernel_address) = fresh()?;
+        let owner = match kind {
+            MemoryKind::Device => Owner::Device(self.index),
+            MemoryKind::Pinned | MemoryKind::Upload | MemoryKind::Pageable => Owner::Host,
         };
-        self.world.book.enter(base.addr(), bytes, home, to_kernels);
+        self.instance.address_map.insert(base.addr(), bytes, owner, kernel_address);
         Ok(Region::new(base, bytes, kind, self.id()))
     }
 
     unsafe fn free(&self, region: Region) {
-        let (core, address, bytes) = (self.core(), region.base().addr(), region.bytes());
+        let (device, address, bytes) = (self.device(), region.base().addr(), region.bytes());
         if bytes == 0 {
-            return core.accounts.give_back(region.kind(), 0);
+            return device.accounts.give_back(region.kind(), 0);
         }
-        self.world.book.strike(address);
+        self.instance.address_map.remove(address);
         // A device that was never opened has handed out no memory. The region is leaked, because the caller has broken its guarantee.
-        if let Some(opened) = self.world.opened_already(self.index) {
-            core.give_back(opened, address, bytes, region.kind());
+        if let Some(opened) = self.instance.opened_already(self.index) {
+            device.free_or_defer(opened, address, bytes, region.kind());
         }
     }
 
@@ -274,8 +275,8 @@ impl Device for CudaDevice {
     /// If cuBLAS is found and not disabled, the stream gets a handle of it, which has device memory of its own. A stream of high priority
     /// gets none, because such streams are for copies; it multiplies by our own kernel.
     fn create_stream_with(&self, priority: Priority) -> Result<Box<dyn Stream>, Error> {
-        let opened = self.world.opened(self.index)?;
-        let _current = self.core().enter(opened)?;
+        let opened = self.instance.opened(self.index)?;
+        let _current = self.device().enter(opened)?;
         // Lower numbers have precedence; 0 is the default, which every device has.
         let (lowest, highest) = opened.priorities;
         let number = match priority {
@@ -283,35 +284,35 @@ impl Device for CudaDevice {
             Priority::Normal => 0.clamp(highest.min(lowest), lowest.max(highest)),
             Priority::High => highest,
         };
-        let handle = self.world.driver.create_stream(number).map_err(|failure| self.core().fail(failure))?;
-        let blas = (priority != Priority::High && !self.world.config.own_matmul).then(|| {
+        let handle = self.instance.driver.create_stream(number).map_err(|failure| self.device().fail(failure))?;
+        let blas = (priority != Priority::High && !self.instance.config.own_matmul).then(|| {
             // SAFETY: handle and stream belong to the new `CudaStream`, which drops this first; its context is current.
             unsafe { Blas::new(handle) }.inspect_err(BlasError::log).ok()
         });
-        let timed = self.world.config.timed.then(|| self.core().time(opened, handle));
-        Ok(Box::new(CudaStream::new(self.index, Arc::clone(&self.world), handle, blas.flatten(), timed.flatten())))
+        let timing = self.instance.config.timed.then(|| self.device().time_stream(opened, handle));
+        Ok(Box::new(CudaStream::new(self.index, Arc::clone(&self.instance), handle, blas.flatten(), timing.flatten())))
     }
 
     fn events(&self) -> &EventPool {
-        &self.world.events
+        &self.instance.events
     }
 
     fn query(&self, event: EventId) -> Result<bool, Error> {
-        let (mark, core) = self.recorded(event)?;
-        self.look(event, mark, core)
+        let (record, device) = self.last_record(event)?;
+        self.query_record(event, record, device)
     }
 
     fn wait(&self, event: EventId, deadline: Option<Instant>) -> Result<bool, Error> {
-        let (mark, core) = self.recorded(event)?;
-        if self.look(event, mark, core)? {
+        let (record, device) = self.last_record(event)?;
+        if self.query_record(event, record, device)? {
             return Ok(true);
         }
         let Some(deadline) = deadline else {
-            let _current = core.enter(self.world.opened(mark.device)?)?;
-            // SAFETY: the event lives as long as the world.
-            let waited = unsafe { self.world.driver.synchronize_event(mark.raw) };
-            waited.map_err(|failure| core.fail(failure))?;
-            return self.seen(event, mark, true);
+            let _current = device.enter(self.instance.opened(record.device)?)?;
+            // SAFETY: the event lives as long as the instance.
+            let waited = unsafe { self.instance.driver.synchronize_event(record.handle) };
+            waited.map_err(|failure| device.fail(failure))?;
+            return self.observe(event, record, true);
         };
         // The driver has no wait with a deadline, so this polls.
         let (start, (mut pause, longest)) = (Instant::now(), SLEEP);
@@ -326,36 +327,36 @@ impl Device for CudaDevice {
                 std::thread::sleep(pause.min(deadline - now));
                 pause = (pause * 2).min(longest);
             }
-            if self.look(event, mark, core)? {
+            if self.query_record(event, record, device)? {
                 return Ok(true);
             }
         }
     }
 
     fn take_failures(&self) -> Vec<LateFailure> {
-        let core = self.core();
-        if !core.statuses.are_open() {
+        let device = self.device();
+        if !device.statuses.has_pending() {
             return Vec::new();
         }
-        if !core.is_lost()
-            && let Some(opened) = self.world.opened_already(self.index)
+        if !device.is_lost()
+            && let Some(opened) = self.instance.opened_already(self.index)
         {
-            let collected = core
-                .enter(opened)
-                .and_then(|_current| core.statuses.collect(self.world.driver).map_err(|failure| core.fail(failure)));
+            let collected = device.enter(opened).and_then(|_current| {
+                device.statuses.collect(self.instance.driver).map_err(|failure| device.fail(failure))
+            });
             if let Err(error) = collected {
                 // The caller decides the outcomes of instructions next, so a failure that is reported later would be missed.
-                core.lose(format!("it cannot be told which kernels have failed: {error}"));
+                device.mark_lost(format!("it cannot be told which kernels have failed: {error}"));
             }
         }
-        core.statuses.take()
+        device.statuses.take()
     }
 
-    fn take_times(&self) -> Vec<Ran> {
-        let core = self.core();
-        match self.world.opened_already(self.index) {
-            Some(opened) if self.world.config.timed && !core.is_lost() => {
-                core.enter(opened).map(|_current| core.times.take(self.world.driver)).unwrap_or_default()
+    fn take_times(&self) -> Vec<InstructionTime> {
+        let device = self.device();
+        match self.instance.opened_already(self.index) {
+            Some(opened) if self.instance.config.timed && !device.is_lost() => {
+                device.enter(opened).map(|_current| device.timing.take(self.instance.driver)).unwrap_or_default()
             }
             _ => Vec::new(),
         }

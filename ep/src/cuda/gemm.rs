@@ -33,14 +33,14 @@ pub(super) struct Gemm {
 }
 
 /// The most products per call: the limit on the blocks of a grid along its last axis.
-const MOST: i64 = 65_535;
+const MAX_PRODUCTS: i64 = 65_535;
 
 impl Gemm {
     /// The same product as a launch of our own kernel, if BLAS supports it: of floats, with stride 1 along one axis of each matrix, and
     /// one stride between products.
     pub(super) fn of(dtype: DType, arguments: &Arguments) -> Option<Gemm> {
         let [m, n, k, ..] = arguments.inner;
-        if !dtype.is_float() || m.min(n).min(k) == 0 || arguments.rank > 1 || arguments.shape[0] > MOST {
+        if !dtype.is_float() || m.min(n).min(k) == 0 || arguments.rank > 1 || arguments.shape[0] > MAX_PRODUCTS {
             return None;
         }
         let batch = arguments.rank as usize;

@@ -2,10 +2,10 @@
 //!
 //! Layer: uses `names`, `tensor`, `errors`, `call`, `provider`, `cpu`; is used by `registry`.
 //!
-//! Main types: `CudaDevice` (with the feature `cuda`), [`CudaConfig`], [`Launch`], [`FunctionName`], [`Ptx`].
+//! Main types: `CudaDevice` (with the feature `cuda`), [`CudaConfig`], [`Launch`], [`KernelName`], [`Ptx`].
 //!
 //! Planning needs no driver. [`plan()`] checks a call as the CPU kernels do, and returns a [`Launch`]: one kernel with its
-//! [`Arguments`](abi::Arguments) and its grid. [`FunctionName`] says which [`Module`] of PTX contains the kernel. The PTX in `ep/ptx` is
+//! [`Arguments`](abi::Arguments) and its grid. [`KernelName`] says which [`Module`] of PTX contains the kernel. The PTX in `ep/ptx` is
 //! made from the sources in `kernels/` by `make ptx`. Everything else needs the feature `cuda`: [`open`] returns the machine's devices,
 //! or the reason why there is none.
 //!
@@ -26,39 +26,39 @@
 //!
 //! # State of a thread
 //!
-//! A context is current per thread (`current.rs`). A thread that launches binds it once ([`Device::bind_thread`]); in any other thread,
-//! each call pushes and pops it.
+//! A context is current per thread (`context_stack.rs`). A thread that launches binds it once ([`Device::bind_thread`]); in any other
+//! thread, each call pushes and pops it.
 
 pub mod abi;
+#[cfg(feature = "cuda")]
+mod address_map;
 mod axes;
 #[cfg(feature = "cuda")]
 mod blas;
 #[cfg(feature = "cuda")]
-mod book;
-#[cfg(feature = "cuda")]
-mod codes;
-#[cfg(feature = "cuda")]
 mod compile;
 mod config;
 #[cfg(feature = "cuda")]
-mod current;
+mod context_stack;
 #[cfg(feature = "cuda")]
 mod device;
 #[cfg(feature = "cuda")]
 mod driver;
-mod function;
 #[cfg(feature = "cuda")]
-mod functions;
+mod driver_events;
+#[cfg(feature = "cuda")]
+mod error_codes;
 #[cfg(feature = "cuda")]
 mod gemm;
 #[cfg(feature = "cuda")]
-mod library;
+mod instance;
+mod kernel_name;
 #[cfg(feature = "cuda")]
-mod marks;
+mod loaded_kernels;
 #[cfg(feature = "cuda")]
-mod own;
+mod optional_library;
 mod plan;
-mod plan_place;
+mod plan_positional;
 mod plan_reduce;
 #[cfg(feature = "cuda")]
 mod probe;
@@ -70,9 +70,9 @@ mod statuses;
 #[cfg(feature = "cuda")]
 mod stream;
 #[cfg(feature = "cuda")]
-mod times;
+mod timing;
 #[cfg(feature = "cuda")]
-mod world;
+mod user_kernel;
 
 use std::sync::Arc;
 
@@ -81,11 +81,11 @@ pub use crate::errors::driver_error::DriverError;
 pub use config::CudaConfig;
 #[cfg(feature = "cuda")]
 pub use device::{CudaDevice, CudaProducts};
-pub use function::{FunctionName, Module};
-#[cfg(feature = "cuda")]
-pub use own::{CudaArgument, CudaFunction, CudaGrid};
+pub use kernel_name::{KernelName, Module};
 pub use plan::{Launch, plan, plan_copy, plan_fill};
 pub use source::{CompileError, Ptx};
+#[cfg(feature = "cuda")]
+pub use user_kernel::{CudaArgument, CudaFunction, CudaGrid};
 
 use crate::call::kernel::Kernel;
 use crate::call::kernel_registry::KernelRegistry;

@@ -1,13 +1,13 @@
 //! From a call to a launch: the checks, the kernel, its arguments and the grid. Allocates nothing.
 
-use crate::call::check::{InPlace, broadcast, check_fill, inferred, operands};
+use crate::call::check::{InPlace, check_broadcast, check_fill, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::{Access, Operand};
 use crate::cpu;
 use crate::cuda::abi::{Arguments, MAX_VIEWS, View};
 use crate::cuda::axes::{Axes, Order, stride_to};
-use crate::cuda::function::FunctionName;
-use crate::cuda::plan_place::{one_hot, pad, random};
+use crate::cuda::kernel_name::KernelName;
+use crate::cuda::plan_positional::{one_hot, pad, random};
 use crate::cuda::plan_reduce::{matmul, reduction, softmax};
 use crate::errors::error::{Error, KernelError};
 use crate::tensor::dtype::DType;
@@ -24,7 +24,7 @@ pub(super) const BLOCK: u32 = 256;
 /// The most blocks of a launch; kernels loop over further elements. This is far below the limit of 2^31 - 1, and many times the number
 /// that the largest devices run at once (about 160 multiprocessors with 8 blocks each), so that the last, incomplete wave is short. Not
 /// measured.
-pub(super) const MOST_BLOCKS: usize = 1 << 16;
+pub(super) const MAX_BLOCKS: usize = 1 << 16;
 
 /// The elements that a thread processes at a time if [`Arguments::vectors`] is 1.
 const FOUR: usize = 4;
@@ -33,7 +33,7 @@ const FOUR: usize = 4;
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
     /// The kernel.
-    pub function: FunctionName,
+    pub kernel: KernelName,
     /// Blocks per axis; at most 2^31 - 1 on the first, 65535 on the others, none 0.
     pub grid: [u32; 3],
     /// Threads of a block per axis; at most 1024 in all.
@@ -52,71 +52,72 @@ pub struct Launch {
 ///
 /// # Errors
 ///
-/// Those of a CPU kernel for the same operands, except errors that depend on elements: see [`FunctionName::failure`]. [`OpError::DType`]
+/// Those of a CPU kernel for the same operands, except errors that depend on elements: see [`KernelName::failure`]. [`OpError::DType`]
 /// if the op does not support the dtype.
 pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
     let (op, dtype) = (call.kernel.op, call.kernel.dtype);
     if !op.supports(dtype) {
         return Err(OpError::DType { op, dtype, available: op.dtypes() }.into());
     }
-    let name = FunctionName::Op(op, dtype);
+    let name = KernelName::Op(op, dtype);
     match op.class() {
         OpClass::Unary => {
-            let ([a], out) = operands(call, [dtype], dtype, InPlace::Allowed)?;
-            broadcast(op, &[a], out)?;
+            let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Allowed)?;
+            check_broadcast(op, &[a], out)?;
             Ok(elementwise(name, [out, a]))
         }
         OpClass::Binary | OpClass::Comparison => {
             let output_dtype = if op.is_comparison() { DType::Bool } else { dtype };
-            let ([a, b], out) = operands(call, [dtype; 2], output_dtype, InPlace::Allowed)?;
-            broadcast(op, &[a, b], out)?;
+            let ([a, b], out) = checked_operands(call, [dtype; 2], output_dtype, InPlace::Allowed)?;
+            check_broadcast(op, &[a, b], out)?;
             Ok(elementwise(name, [out, a, b]))
         }
         OpClass::Select => {
-            let ([condition, a, b], out) = operands(call, [DType::Bool, dtype, dtype], dtype, InPlace::Allowed)?;
-            broadcast(op, &[condition, a, b], out)?;
+            let ([condition, a, b], out) =
+                checked_operands(call, [DType::Bool, dtype, dtype], dtype, InPlace::Allowed)?;
+            check_broadcast(op, &[condition, a, b], out)?;
             Ok(elementwise(name, [out, condition, a, b]))
         }
         OpClass::Cast => {
             let to = call.params.to.ok_or(OpError::MissingTarget { op })?;
-            let ([a], out) = operands(call, [dtype], to, InPlace::Allowed)?;
-            inferred(op, [a], out, call)?;
-            Ok(elementwise(FunctionName::Cast(dtype, to), [out, a]))
+            let ([a], out) = checked_operands(call, [dtype], to, InPlace::Allowed)?;
+            check_inferred(op, [a], out, call)?;
+            Ok(elementwise(KernelName::Cast(dtype, to), [out, a]))
         }
         OpClass::Reduction | OpClass::ArgReduction => {
             let output_dtype = if op.class() == OpClass::ArgReduction { DType::I64 } else { dtype };
-            let ([a], out) = operands(call, [dtype], output_dtype, InPlace::Refused)?;
-            inferred(op, [a], out, call)?;
+            let ([a], out) = checked_operands(call, [dtype], output_dtype, InPlace::Refused)?;
+            check_inferred(op, [a], out, call)?;
             Ok(reduction(name, a, out, call.params))
         }
         OpClass::MatMul => {
-            let ([a, b], out) = operands(call, [dtype; 2], dtype, InPlace::Refused)?;
-            inferred(op, [a, b], out, call)?;
+            let ([a, b], out) = checked_operands(call, [dtype; 2], dtype, InPlace::Refused)?;
+            check_inferred(op, [a, b], out, call)?;
             Ok(matmul(name, a, b, out))
         }
         OpClass::Softmax => {
-            let ([a], out) = operands(call, [dtype], dtype, InPlace::Refused)?;
-            inferred(op, [a], out, call)?;
+            let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Refused)?;
+            check_inferred(op, [a], out, call)?;
             Ok(softmax(name, [out, a], call.params))
         }
         OpClass::SoftmaxGradient => {
-            let ([y, dy], out) = operands(call, [dtype; 2], dtype, InPlace::Refused)?;
-            inferred(op, [y, dy], out, call)?;
+            let ([y, dy], out) = checked_operands(call, [dtype; 2], dtype, InPlace::Refused)?;
+            check_inferred(op, [y, dy], out, call)?;
             Ok(softmax(name, [out, y, dy], call.params))
         }
         OpClass::Pad => {
-            let ([a], out) = operands(call, [dtype], dtype, InPlace::Refused)?;
-            inferred(op, [a], out, call)?;
+            let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Refused)?;
+            check_inferred(op, [a], out, call)?;
             Ok(pad(a, out, call.params)?)
         }
         OpClass::OneHot => {
             let to = call.params.to.ok_or(OpError::MissingTarget { op })?;
-            let ([a], out) = operands(call, [dtype], to, InPlace::Refused)?;
-            inferred(op, [a], out, call)?;
+            let ([a], out) = checked_operands(call, [dtype], to, InPlace::Refused)?;
+            check_inferred(op, [a], out, call)?;
             Ok(one_hot(a, out)?)
         }
         OpClass::Source => {
-            let ([], out) = operands(call, [], dtype, InPlace::Refused)?;
+            let ([], out) = checked_operands(call, [], dtype, InPlace::Refused)?;
             let (seed, counter) = check_source(op, dtype, call.params)?;
             Ok(random(name, out, seed, counter))
         }
@@ -128,7 +129,7 @@ pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
 /// The caller has made the checks of [`Stream::copy`](crate::Stream::copy). If both views are contiguous, a plain copy of bytes is
 /// faster.
 pub fn plan_copy(source: &Operand, target: &Operand) -> Option<Launch> {
-    elementwise(FunctionName::Copy(source.dtype().size()), [target, source])
+    elementwise(KernelName::Copy(source.dtype().size()), [target, source])
 }
 
 /// The launch that fills `target`, in a CUDA device's memory, with `value`; `None` if there are no elements.
@@ -138,7 +139,7 @@ pub fn plan_copy(source: &Operand, target: &Operand) -> Option<Launch> {
 /// Those of [`Stream::fill`](crate::Stream::fill) on a CPU.
 pub fn plan_fill(target: &Operand, value: Scalar) -> Result<Option<Launch>, Error> {
     check_fill(target, value)?;
-    let mut launch = elementwise(FunctionName::Fill(target.dtype().size()), [target]);
+    let mut launch = elementwise(KernelName::Fill(target.dtype().size()), [target]);
     if let Some(launch) = &mut launch {
         launch.arguments.value = bits(value, target.dtype())?;
     }
@@ -158,7 +159,7 @@ pub(super) fn bits(value: Scalar, dtype: DType) -> Result<u64, Error> {
 }
 
 /// The launch of an elementwise kernel. The output is the first operand; the inputs broadcast to it.
-fn elementwise<const N: usize>(function: FunctionName, operands: [&Operand; N]) -> Option<Launch> {
+fn elementwise<const N: usize>(kernel: KernelName, operands: [&Operand; N]) -> Option<Launch> {
     let out = operands[0].layout();
     let elements = out.elements();
     if elements == 0 {
@@ -169,7 +170,7 @@ fn elementwise<const N: usize>(function: FunctionName, operands: [&Operand; N]) 
     for (view, operand) in views.into_iter().zip(operands) {
         arguments.views[view].base = operand.ptr().addr() as u64;
     }
-    let axes = elementwise_axes(function, operands.map(Operand::layout), elements);
+    let axes = elementwise_axes(kernel, operands.map(Operand::layout), elements);
     axes.write_outer(&mut arguments, views);
     let row = axes.innermost();
     let even = |operand: usize| {
@@ -180,10 +181,10 @@ fn elementwise<const N: usize>(function: FunctionName, operands: [&Operand; N]) 
     let vectors = axes.get().len() == 1 && elements >= FOUR && (0..N).all(even);
     arguments.vectors = vectors.into();
     let threads = if vectors { elements.div_ceil(FOUR) } else { elements };
-    Some(launch(function, threads.div_ceil(BLOCK as usize), BLOCK, 0, arguments))
+    Some(launch(kernel, threads.div_ceil(BLOCK as usize), BLOCK, 0, arguments))
 }
 
-fn elementwise_axes<const N: usize>(function: FunctionName, layouts: [&Layout; N], elements: usize) -> Axes<N> {
+fn elementwise_axes<const N: usize>(kernel: KernelName, layouts: [&Layout; N], elements: usize) -> Axes<N> {
     let shape = layouts[0].shape();
     let whole = |layout: &Layout| layout.shape() == shape && layout.is_contiguous();
     // Most calls: contiguous operands of one shape, or operands of one element.
@@ -191,7 +192,7 @@ fn elementwise_axes<const N: usize>(function: FunctionName, layouts: [&Layout; N
         return Axes::single(elements, layouts.map(|layout| usize::from(layout.elements() == elements)));
     }
     // A kernel that can fail reports the row-major index, so its axes must not be reordered.
-    let order = if function.can_fail() { Order::Kept } else { Order::OfMemory };
+    let order = if kernel.can_fail() { Order::Unchanged } else { Order::ByStride };
     let rank = shape.rank();
     let axis = |axis| (shape.dims()[axis], layouts.map(|layout| stride_to(layout, axis, rank)));
     Axes::new(order, (0..rank).map(axis))
@@ -222,16 +223,10 @@ pub(super) fn blank() -> Arguments {
     }
 }
 
-/// A launch of `blocks` blocks, at most [`MOST_BLOCKS`].
-pub(super) fn launch(
-    function: FunctionName,
-    blocks: usize,
-    block: u32,
-    shared_bytes: u32,
-    arguments: Arguments,
-) -> Launch {
-    let blocks = blocks.clamp(1, MOST_BLOCKS) as u32;
-    Launch { function, grid: [blocks, 1, 1], block: [block, 1, 1], shared_bytes, arguments }
+/// A launch of `blocks` blocks, at most [`MAX_BLOCKS`].
+pub(super) fn launch(kernel: KernelName, blocks: usize, block: u32, shared_bytes: u32, arguments: Arguments) -> Launch {
+    let blocks = blocks.clamp(1, MAX_BLOCKS) as u32;
+    Launch { kernel, grid: [blocks, 1, 1], block: [block, 1, 1], shared_bytes, arguments }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::call::operand::Operand;
 use crate::cuda::abi::Arguments;
 use crate::cuda::axes::{Axes, Axis, Order, stride_to};
-use crate::cuda::function::FunctionName;
+use crate::cuda::kernel_name::KernelName;
 use crate::cuda::plan::{BLOCK, Launch, blank, launch, views};
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
@@ -16,17 +16,17 @@ const WARP: usize = 32;
 const LARGEST_BLOCK: usize = 1024;
 /// From this many outputs on, one warp per output fills half of a large device (about 160 multiprocessors of 2048 threads). From this
 /// many times [`WARP`] on, one thread per output does. Not measured.
-const MANY: usize = 4096;
+const MANY_OUTPUTS: usize = 4096;
 /// With fewer outputs than this, each gets the largest block, because there are fewer outputs than multiprocessors.
-const FEW: usize = 128;
+const FEW_OUTPUTS: usize = 128;
 
 /// The bytes of one part of a thread's state, the largest over all dtypes.
 const STATE: usize = 8;
 
 /// The number of parts of a state: element and index for argmax, two sums for sum and mean of f64.
-fn parts_of_state(function: FunctionName) -> usize {
-    match function {
-        FunctionName::Op(Op::ArgMax, _) | FunctionName::Op(Op::Sum | Op::Mean, DType::F64) => 2,
+fn parts_of_state(kernel: KernelName) -> usize {
+    match kernel {
+        KernelName::Op(Op::ArgMax, _) | KernelName::Op(Op::Sum | Op::Mean, DType::F64) => 2,
         _ => 1,
     }
 }
@@ -37,13 +37,13 @@ const DEPTH: usize = 16;
 const PITCH: usize = TILE + 1;
 
 /// A reduction: the input is view 0, the output view 1.
-pub(super) fn reduction(function: FunctionName, a: &Operand, out: &Operand, params: &Params) -> Option<Launch> {
+pub(super) fn reduction(kernel: KernelName, a: &Operand, out: &Operand, params: &Params) -> Option<Launch> {
     let (from, to) = (a.layout(), out.layout());
     let (dims, rank) = (from.shape().dims(), from.shape().rank());
     let reduced = params.axes.or_all(rank);
     let mut place = 0;
     let kept = Axes::new(
-        Order::OfMemory,
+        Order::ByStride,
         (0..rank).filter_map(|axis| {
             if reduced.contains(axis) {
                 place += usize::from(params.keep_dims);
@@ -54,35 +54,31 @@ pub(super) fn reduction(function: FunctionName, a: &Operand, out: &Operand, para
             Some((dims[axis], strides))
         }),
     );
-    let inner = Axes::new(Order::OfMemory, reduced.iter().map(|axis| (dims[axis], [from.strides()[axis]])));
-    shared_out(function, [out, a], kept, &inner.or_one(), |inner, arguments| {
+    let inner = Axes::new(Order::ByStride, reduced.iter().map(|axis| (dims[axis], [from.strides()[axis]])));
+    cooperative_launch(kernel, [out, a], kept, &inner.or_one(), |inner, arguments| {
         inner.write_inner(arguments, [0]);
     })
 }
 
 /// Softmax, log-softmax and their gradients, the output first: the rows are the outer axes, the axis the inner one.
-pub(super) fn softmax<const N: usize>(
-    function: FunctionName,
-    operands: [&Operand; N],
-    params: &Params,
-) -> Option<Launch> {
+pub(super) fn softmax<const N: usize>(kernel: KernelName, operands: [&Operand; N], params: &Params) -> Option<Launch> {
     let layouts = operands.map(Operand::layout);
     let (dims, rank) = (layouts[0].shape().dims(), layouts[0].shape().rank());
     let strides = |axis: usize| layouts.map(|layout| layout.strides()[axis]);
     let others = (0..rank).filter(|&axis| !params.axes.contains(axis));
-    let rows = Axes::new(Order::OfMemory, others.map(|axis| (dims[axis], strides(axis))));
+    let rows = Axes::new(Order::ByStride, others.map(|axis| (dims[axis], strides(axis))));
     let mut inner = Axes::single(1, [0; N]);
     for axis in params.axes.iter() {
         inner = Axes::single(dims[axis], strides(axis));
     }
     let along = Axes::single(inner.elements(), [inner.innermost().strides[1]]);
-    shared_out(function, operands, rows, &along, |_, arguments| inner.write_inner(arguments, views()))
+    cooperative_launch(kernel, operands, rows, &along, |_, arguments| inner.write_inner(arguments, views()))
 }
 
 /// A launch in which threads share outputs or rows. `kept` has the strides of the output and the inputs, `inner` those of the first
 /// input.
-fn shared_out<const N: usize>(
-    function: FunctionName,
+fn cooperative_launch<const N: usize>(
+    kernel: KernelName,
     operands: [&Operand; N],
     kept: Axes<N>,
     inner: &Axes<1>,
@@ -101,9 +97,9 @@ fn shared_out<const N: usize>(
     let team = Team::of(outputs, inner.elements(), kept.innermost(), inner.innermost());
     arguments.lanes = team.lanes as u32;
     arguments.across = team.across.into();
-    let state = STATE * parts_of_state(function);
+    let state = STATE * parts_of_state(kernel);
     let blocks = outputs.div_ceil(team.block / team.lanes);
-    Some(launch(function, blocks, team.block as u32, (team.block * state) as u32, arguments))
+    Some(launch(kernel, blocks, team.block as u32, (team.block * state) as u32, arguments))
 }
 
 /// How threads share the outputs.
@@ -120,11 +116,11 @@ impl Team {
     fn of<const N: usize>(outputs: usize, elements: usize, kept: Axis<N>, reduced: Axis<1>) -> Team {
         let across = kept.size > 1 && kept.strides[1] != 0 && kept.strides[1] < reduced.strides[0];
         let most = match (across, outputs) {
-            (true, outputs) if outputs >= MANY * WARP => 1,
-            (true, outputs) if outputs >= MANY => BLOCK as usize / WARP,
+            (true, outputs) if outputs >= MANY_OUTPUTS * WARP => 1,
+            (true, outputs) if outputs >= MANY_OUTPUTS => BLOCK as usize / WARP,
             (true, _) => LARGEST_BLOCK / WARP,
-            (false, outputs) if outputs >= MANY => WARP,
-            (false, outputs) if outputs >= FEW => BLOCK as usize,
+            (false, outputs) if outputs >= MANY_OUTPUTS => WARP,
+            (false, outputs) if outputs >= FEW_OUTPUTS => BLOCK as usize,
             (false, _) => LARGEST_BLOCK,
         };
         let lanes = elements.clamp(1, most).next_power_of_two();
@@ -135,7 +131,7 @@ impl Team {
 }
 
 /// A matrix product: the batch is the outer axes, m, n and k the inner ones.
-pub(super) fn matmul(function: FunctionName, a: &Operand, b: &Operand, out: &Operand) -> Option<Launch> {
+pub(super) fn matmul(kernel: KernelName, a: &Operand, b: &Operand, out: &Operand) -> Option<Launch> {
     if out.layout().elements() == 0 {
         return None;
     }
@@ -144,7 +140,7 @@ pub(super) fn matmul(function: FunctionName, a: &Operand, b: &Operand, out: &Ope
     let shape = layouts[2].shape();
     let batch_rank = shape.rank() - 2;
     let batch = Axes::new(
-        Order::Kept,
+        Order::Unchanged,
         (0..batch_rank).map(|axis| (shape.dims()[axis], layouts.map(|layout| stride_to(layout, axis, shape.rank())))),
     );
     let mut arguments = blank();
@@ -162,7 +158,7 @@ pub(super) fn matmul(function: FunctionName, a: &Operand, b: &Operand, out: &Ope
     arguments.inner[..3].copy_from_slice(&[m as i64, n as i64, k as i64]);
     let tiles = batch.elements() * m.div_ceil(TILE) * n.div_ceil(TILE);
     let shared = 2 * DEPTH * PITCH * sum_size(out.dtype());
-    Some(launch(function, tiles, BLOCK, shared as u32, arguments))
+    Some(launch(kernel, tiles, BLOCK, shared as u32, arguments))
 }
 
 /// Strides of a row and of a column of a layout of at least two axes.

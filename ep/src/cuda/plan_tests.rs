@@ -50,7 +50,7 @@ fn contiguous_operands_are_walked_as_one_axis_four_at_a_time() {
     assert_eq!(axes(&launch, 3), (vec![3000], vec![vec![1]; 3]));
     assert_eq!((launch.arguments.vectors, launch.arguments.elements), (1, 3000));
     assert_eq!((launch.grid, launch.block, launch.shared_bytes), ([3, 1, 1], [256, 1, 1], 0));
-    assert_eq!(launch.function.to_string(), "sv_add_f32");
+    assert_eq!(launch.kernel.to_string(), "sv_add_f32");
     let bases = launch.arguments.views.map(|view| view.base as usize);
     assert_eq!(bases, [SOMEWHERE, 2 * SOMEWHERE, 100 * SOMEWHERE, 0]);
 }
@@ -120,25 +120,25 @@ fn misaligned_vectors_are_walked_one_by_one() {
             assert_eq!(launch.arguments.vectors == 1, offset % aligned == 0, "{dtype} at {offset}");
         }
     }
-    assert_eq!(launch_at(DType::F32, 0).function, FunctionName::Copy(4));
+    assert_eq!(launch_at(DType::F32, 0).kernel, KernelName::Copy(4));
 }
 
 #[test]
 fn a_huge_tensor_has_as_many_blocks_as_there_may_be() {
     let huge = 1 << 40;
     let launch = add(dense(&[huge]), dense(&[huge]));
-    assert_eq!((launch.grid, launch.arguments.elements), ([MOST_BLOCKS as u32, 1, 1], huge as u64));
-    const { assert!(MOST_BLOCKS < 1 << 31) };
+    assert_eq!((launch.grid, launch.arguments.elements), ([MAX_BLOCKS as u32, 1, 1], huge as u64));
+    const { assert!(MAX_BLOCKS < 1 << 31) };
     let launch = planned(
         Op::Sum,
         DType::U8,
         &[dense(&[huge, 4])],
         &Params::over(crate::tensor::params::Axes::new(&[1]).unwrap()),
     );
-    assert_eq!(launch.unwrap().grid[0] as usize, MOST_BLOCKS);
+    assert_eq!(launch.unwrap().grid[0] as usize, MAX_BLOCKS);
     let (a, b) = (dense(&[1 << 26, 1]), dense(&[1, 1 << 26]));
     let launch = planned(Op::MatMul, DType::F32, &[a, b], &Params::default()).unwrap();
-    assert_eq!(launch.grid, [MOST_BLOCKS as u32, 1, 1]);
+    assert_eq!(launch.grid, [MAX_BLOCKS as u32, 1, 1]);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_fill_carries_the_bits_of_its_dtype() {
     let bits = |dtype, value| {
         let target = view_at(SOMEWHERE, dtype, dense(&[5]), Access::Write);
         let launch = plan_fill(&target, value).unwrap().unwrap();
-        (launch.function.to_string(), launch.arguments.value)
+        (launch.kernel.to_string(), launch.arguments.value)
     };
     assert_eq!(bits(DType::F32, Scalar::F64(1.5)), (String::from("sv_fill_4"), u64::from(1.5f32.to_bits())));
     assert_eq!(bits(DType::F64, Scalar::I64(-2)), (String::from("sv_fill_8"), (-2f64).to_bits()));
@@ -159,6 +159,6 @@ fn arguments_of_one_kind_of_call_are_small_enough_for_a_launch_and_leave_the_sta
     // Every driver takes 4 KiB.
     assert!(size_of::<Arguments>() <= 4096);
     let launch = planned(Op::Div, DType::I32, &[dense(&[4]), dense(&[4])], &Params::default()).unwrap();
-    assert!(launch.function.can_fail());
+    assert!(launch.kernel.can_fail());
     assert_eq!(launch.arguments.status, 0);
 }

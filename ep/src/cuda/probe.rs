@@ -9,9 +9,9 @@
 
 use std::sync::OnceLock;
 
-use super::codes::{NO_DEVICE, STUB_LIBRARY};
 use super::driver::{self, Driver, DriverFailure, SYMBOLS};
-use super::library;
+use super::error_codes::{NO_DEVICE, STUB_LIBRARY};
+use super::optional_library;
 use crate::errors::cuda_absent::{CudaAbsent, CudaVersion};
 use crate::errors::driver_error::DriverError;
 
@@ -20,7 +20,7 @@ pub(super) const NEEDED: CudaVersion = CudaVersion { major: 12, minor: 0 };
 
 /// An initialised driver that has devices.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct UsableDriver {
     pub(super) driver: Driver,
     /// The version that it supports.
     pub(super) version: CudaVersion,
@@ -32,34 +32,34 @@ pub(super) struct Found {
 ///
 /// # Errors
 /// The reason why there is no device.
-pub(super) fn probe() -> Result<Found, CudaAbsent> {
-    static FOUND: OnceLock<Result<Found, CudaAbsent>> = OnceLock::new();
+pub(super) fn probe() -> Result<UsableDriver, CudaAbsent> {
+    static FOUND: OnceLock<Result<UsableDriver, CudaAbsent>> = OnceLock::new();
     FOUND.get_or_init(|| start(load(&driver::library_names())?)).clone()
 }
 
 /// A library that has every function.
 fn load(names: &[String]) -> Result<(Driver, String), CudaAbsent> {
-    let library = library::find(names).map_err(|reason| CudaAbsent::NoDriver {
+    let library = optional_library::find(names).map_err(|reason| CudaAbsent::NoDriver {
         tried: names.len(),
         reason: reason.unwrap_or_else(|| String::from("libcuda.so.1 was not found")),
     })?;
     // The library that was found stays loaded, so cudarc loads the same one.
-    if let Some(function) = library::missing(driver::library(), SYMBOLS) {
+    if let Some(function) = optional_library::missing(driver::library(), SYMBOLS) {
         return Err(CudaAbsent::Incomplete { library, function, needed: NEEDED });
     }
     // SAFETY: the library is loaded, by cudarc itself, and has every function.
     Ok((unsafe { Driver::found() }, library))
 }
 
-fn start((driver, library): (Driver, String)) -> Result<Found, CudaAbsent> {
-    let told = |failure| told(driver, failure);
-    let count = || driver.init().and_then(|()| driver.device_count()).map_err(told);
-    let (version, devices) = judge(library, driver.version().map_err(told), count)?;
-    Ok(Found { driver, version, devices })
+fn start((driver, library): (Driver, String)) -> Result<UsableDriver, CudaAbsent> {
+    let driver_error = |failure| driver_error(driver, failure);
+    let count = || driver.init().and_then(|()| driver.device_count()).map_err(driver_error);
+    let (version, devices) = evaluate(library, driver.version().map_err(driver_error), count)?;
+    Ok(UsableDriver { driver, version, devices })
 }
 
 /// Evaluates the driver's version and, by `count`, its number of devices.
-fn judge(
+fn evaluate(
     library: String,
     version: Result<i32, DriverError>,
     count: impl FnOnce() -> Result<i32, DriverError>,
@@ -80,7 +80,7 @@ fn judge(
 }
 
 /// The failure with the driver's name and explanation.
-pub(super) fn told(driver: Driver, failure: DriverFailure) -> DriverError {
+pub(super) fn driver_error(driver: Driver, failure: DriverFailure) -> DriverError {
     let (code, unknown) = (failure.code(), || String::from("an error that the driver has no text for"));
     let text_of = |text: Option<&std::ffi::CStr>| text.map(|text| text.to_string_lossy().into_owned());
     DriverError {

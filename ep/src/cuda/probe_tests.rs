@@ -4,14 +4,14 @@ fn error(code: u32) -> DriverError {
     DriverError { call: "cuInit", code, name: format!("E{code}"), text: "it says".into() }
 }
 
-fn judged(version: Result<i32, u32>, count: Result<i32, u32>) -> Result<(CudaVersion, u32), CudaAbsent> {
-    judge("libx.so".into(), version.map_err(error), || count.map_err(error))
+fn evaluated(version: Result<i32, u32>, count: Result<i32, u32>) -> Result<(CudaVersion, u32), CudaAbsent> {
+    evaluate("libx.so".into(), version.map_err(error), || count.map_err(error))
 }
 
 #[test]
 fn a_driver_with_devices_is_found() {
     let version = CudaVersion { major: 12, minor: 4 };
-    assert_eq!(judged(Ok(12_040), Ok(3)), Ok((version, 3)));
+    assert_eq!(evaluated(Ok(12_040), Ok(3)), Ok((version, 3)));
 }
 
 #[test]
@@ -29,18 +29,18 @@ fn each_way_not_to_be_there_has_its_own_reason() {
         (Err(999), Ok(1), CudaAbsent::Init(error(999))),
     ];
     for (version, count, reason) in cases {
-        assert_eq!(judged(version, count), Err(reason), "version {version:?}, count {count:?}");
+        assert_eq!(evaluated(version, count), Err(reason), "version {version:?}, count {count:?}");
     }
 }
 
 #[test]
 fn an_old_driver_is_not_started() {
-    let started = judge("libx.so".into(), Ok(11_000), || panic!("the driver was initialised"));
+    let started = evaluate("libx.so".into(), Ok(11_000), || panic!("the driver was initialised"));
     assert!(matches!(started, Err(CudaAbsent::TooOld { .. })), "{started:?}");
 }
 
 #[test]
-fn no_library_is_told() {
+fn a_missing_library_is_an_error() {
     let Err(CudaAbsent::NoDriver { tried: 2, reason }) = load(&["/no/such/a.so".into(), "/no/such/b.so".into()]) else {
         panic!("a library that is not there was loaded");
     };
@@ -48,7 +48,7 @@ fn no_library_is_told() {
 }
 
 #[test]
-fn asking_never_panics_and_says_the_same_each_time() {
+fn the_probe_never_panics_and_gives_the_same_result_each_time() {
     let (first, second) = (probe().map(|found| found.devices), probe().map(|found| found.devices));
     assert_eq!(first, second);
     if let Ok(devices) = first {

@@ -35,23 +35,23 @@ impl Progress {
     }
 
     /// The instructions that were submitted and not seen to have passed; `None` if there are none.
-    pub(super) fn range(&self) -> Option<UnderWay> {
+    pub(super) fn range(&self) -> Option<InFlight> {
         let (first, last) = (self.passed.load(Ordering::Relaxed) + 1, self.launched());
-        (first <= last).then(|| UnderWay { stream: self.stream.load(Ordering::Relaxed), first, last })
+        (first <= last).then(|| InFlight { stream: self.stream.load(Ordering::Relaxed), first, last })
     }
 }
 
 /// Instructions of one stream that were submitted and not seen to have passed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct UnderWay {
+pub(super) struct InFlight {
     stream: u32,
     first: u64,
     last: u64,
 }
 
-impl fmt::Display for UnderWay {
+impl fmt::Display for InFlight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let UnderWay { stream, first, last } = self;
+        let InFlight { stream, first, last } = self;
         if first == last { write!(f, "{stream}:{last}") } else { write!(f, "{stream}:{first} to {stream}:{last}") }
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Launches of one stream complete in order, so each stream has a queue, and only its head is queried.
 //!
-//! A status is free, then under way (only the device writes it), and free again once it has been read. A status that is under way when
+//! A status is free, then in flight (only the device writes it), and free again once it has been read. A status that is in flight when
 //! its device is lost stays so, because the device may still write it.
 
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use super::abi::Status;
 use super::driver::{Driver, DriverFailure, EventHandle};
-use super::function::FunctionName;
+use super::kernel_name::KernelName;
 use crate::errors::error::Error;
 use crate::provider::device::{LateCause, LateFailure};
 
@@ -59,21 +59,21 @@ impl Slot {
 
 /// A launch that may have failed.
 #[derive(Debug)]
-struct UnderWay {
+struct InFlight {
     slot: Slot,
-    function: FunctionName,
+    kernel: KernelName,
     /// The engine's numbers of the instruction.
     stream: u32,
     seq: u64,
 }
 
-/// The launches of one stream that are under way, the oldest first. The stream appends; the thread that collects removes.
+/// The launches of one stream that are in flight, the oldest first. The stream appends; the thread that collects removes.
 #[derive(Debug, Default)]
-pub(super) struct Watched(Mutex<VecDeque<UnderWay>>);
+pub(super) struct InFlightLaunches(Mutex<VecDeque<InFlight>>);
 
-impl Watched {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<UnderWay>> {
-        whole(&self.0)
+impl InFlightLaunches {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<InFlight>> {
+        lock(&self.0)
     }
 }
 
@@ -94,27 +94,27 @@ unsafe impl Send for Page {}
 pub(super) struct Statuses {
     slots: Mutex<Slots>,
     /// One per stream; that of a dropped stream stays until all its launches are over.
-    streams: Mutex<Vec<Arc<Watched>>>,
-    told: Mutex<Vec<LateFailure>>,
+    streams: Mutex<Vec<Arc<InFlightLaunches>>>,
+    failures: Mutex<Vec<LateFailure>>,
     /// Held by the thread that queries the driver, so that no other thread removes the head of a queue.
     collecting: Mutex<()>,
-    /// The number of launches under way plus failures not yet returned.
-    open: AtomicUsize,
+    /// The number of launches in flight plus failures not yet returned.
+    pending: AtomicUsize,
 }
 
 impl Statuses {
     /// The queue of launches of a new stream.
-    pub(super) fn watch(&self) -> Arc<Watched> {
-        let watched = Arc::new(Watched::default());
-        let mut streams = whole(&self.streams);
+    pub(super) fn add_stream(&self) -> Arc<InFlightLaunches> {
+        let launches = Arc::new(InFlightLaunches::default());
+        let mut streams = lock(&self.streams);
         streams.retain(|known| Arc::strong_count(known) > 1 || !known.lock().is_empty());
-        streams.push(Arc::clone(&watched));
-        watched
+        streams.push(Arc::clone(&launches));
+        launches
     }
 
     /// A cleared slot. The device's context must be current.
     pub(super) fn acquire(&self, driver: Driver) -> Result<Slot, DriverFailure> {
-        let free = whole(&self.slots).free.pop();
+        let free = lock(&self.slots).free.pop();
         let mut slot = free.map_or_else(|| self.grow(driver), Ok)?;
         slot.clear();
         Ok(slot)
@@ -122,18 +122,18 @@ impl Statuses {
 
     /// Takes back a slot whose kernel was not launched.
     pub(super) fn give_back(&self, slot: Slot) {
-        whole(&self.slots).free.push(slot);
+        lock(&self.slots).free.push(slot);
     }
 
-    /// Records that a kernel was launched with the slot, and the slot's event after it, on the stream of `watched`.
-    pub(super) fn launched(&self, watched: &Watched, slot: Slot, function: FunctionName, stream: u32, seq: u64) {
-        self.open.fetch_add(1, Ordering::AcqRel);
-        watched.lock().push_back(UnderWay { slot, function, stream, seq });
+    /// Records that a kernel was launched with the slot, and the slot's event after it, on the stream of `launches`.
+    pub(super) fn launched(&self, launches: &InFlightLaunches, slot: Slot, kernel: KernelName, stream: u32, seq: u64) {
+        self.pending.fetch_add(1, Ordering::AcqRel);
+        launches.lock().push_back(InFlight { slot, kernel, stream, seq });
     }
 
     /// Whether there is anything to collect or return.
-    pub(super) fn are_open(&self) -> bool {
-        self.open.load(Ordering::Acquire) > 0
+    pub(super) fn has_pending(&self) -> bool {
+        self.pending.load(Ordering::Acquire) > 0
     }
 
     /// Reads the statuses of launches that are over: for each stream it queries the oldest, until one is not over. The device's context
@@ -142,46 +142,46 @@ impl Statuses {
     /// # Errors
     /// The driver cannot say what is over; statuses that were read before are kept.
     pub(super) fn collect(&self, driver: Driver) -> Result<(), DriverFailure> {
-        let _alone = whole(&self.collecting);
-        let streams: SmallVec<[Arc<Watched>; 8]> = whole(&self.streams).iter().cloned().collect();
-        for watched in &streams {
-            let oldest = || watched.lock().front().map(|launch| launch.slot.passed);
+        let _alone = lock(&self.collecting);
+        let streams: SmallVec<[Arc<InFlightLaunches>; 8]> = lock(&self.streams).iter().cloned().collect();
+        for launches in &streams {
+            let oldest = || launches.lock().front().map(|launch| launch.slot.passed);
             while let Some(passed) = oldest() {
                 // SAFETY: the events of slots live as long as the statuses.
                 if !unsafe { driver.query_event(passed) }? {
                     break;
                 }
                 // This is still the front: the stream only appends, and no other thread removes.
-                let Some(UnderWay { slot, function, stream, seq }) = watched.lock().pop_front() else { break };
-                self.over(slot, function, stream, seq);
-                self.open.fetch_sub(1, Ordering::AcqRel);
+                let Some(InFlight { slot, kernel, stream, seq }) = launches.lock().pop_front() else { break };
+                self.finish(slot, kernel, stream, seq);
+                self.pending.fetch_sub(1, Ordering::AcqRel);
             }
         }
         Ok(())
     }
 
     /// Reads and frees the slot of a launch that is over.
-    pub(super) fn over(&self, slot: Slot, function: FunctionName, stream: u32, seq: u64) {
-        if let Some(failure) = failure(function, &slot, stream, seq) {
-            self.open.fetch_add(1, Ordering::AcqRel);
-            whole(&self.told).push(failure);
+    pub(super) fn finish(&self, slot: Slot, kernel: KernelName, stream: u32, seq: u64) {
+        if let Some(failure) = failure(kernel, &slot, stream, seq) {
+            self.pending.fetch_add(1, Ordering::AcqRel);
+            lock(&self.failures).push(failure);
         }
         self.give_back(slot);
     }
 
     /// Removes and returns the failures that were read.
     pub(super) fn take(&self) -> Vec<LateFailure> {
-        let told = std::mem::take(&mut *whole(&self.told));
-        self.open.fetch_sub(told.len(), Ordering::AcqRel);
-        told
+        let failures = std::mem::take(&mut *lock(&self.failures));
+        self.pending.fetch_sub(failures.len(), Ordering::AcqRel);
+        failures
     }
 
     /// Frees everything. The device's context must be current, and nothing may be running.
-    pub(super) fn end(&mut self, driver: Driver) {
-        let Slots { free, pages } = std::mem::take(&mut *whole(&self.slots));
-        let streams = std::mem::take(&mut *whole(&self.streams));
-        let under_way = streams.iter().flat_map(|watched| std::mem::take(&mut *watched.lock()));
-        for slot in free.into_iter().chain(under_way.map(|launch| launch.slot)) {
+    pub(super) fn destroy(&mut self, driver: Driver) {
+        let Slots { free, pages } = std::mem::take(&mut *lock(&self.slots));
+        let streams = std::mem::take(&mut *lock(&self.streams));
+        let in_flight = streams.iter().flat_map(|launches| std::mem::take(&mut *launches.lock()));
+        for slot in free.into_iter().chain(in_flight.map(|launch| launch.slot)) {
             // SAFETY: the event belongs to this slot alone, and the slot is dropped here.
             let _ = unsafe { driver.destroy_event(slot.passed) };
         }
@@ -194,7 +194,7 @@ impl Statuses {
     /// Adds a page of slots; returns one of them.
     fn grow(&self, driver: Driver) -> Result<Slot, DriverFailure> {
         let page = driver.allocate_host(PAGE, false)?;
-        whole(&self.slots).pages.push(Page(page));
+        lock(&self.slots).pages.push(Page(page));
         let slot = |at: usize| -> Result<Slot, DriverFailure> {
             let status = page.wrapping_add(at * size_of::<Status>()).cast();
             Ok(Slot { status, passed: driver.create_event(false)? })
@@ -202,17 +202,17 @@ impl Statuses {
         let first = slot(0)?;
         // If the driver gives no more events, the page has fewer slots.
         let others: Vec<Slot> = (1..PAGE / size_of::<Status>()).map_while(|at| slot(at).ok()).collect();
-        whole(&self.slots).free.extend(others);
+        lock(&self.slots).free.extend(others);
         Ok(first)
     }
 }
 
 /// No code here panics while the state is inconsistent, so a poisoned lock guards valid state.
-fn whole<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn failure(function: FunctionName, slot: &Slot, stream: u32, seq: u64) -> Option<LateFailure> {
-    let error = function.failure(&slot.read()).err()?;
+fn failure(kernel: KernelName, slot: &Slot, stream: u32, seq: u64) -> Option<LateFailure> {
+    let error = kernel.failure(&slot.read()).err()?;
     Some(LateFailure { stream, seq, cause: LateCause::Device(Error::Kernel(error)) })
 }

@@ -12,11 +12,11 @@ use std::sync::atomic::Ordering;
 use super::blas::Blas;
 use super::driver::{Driver, DriverFailure, EventHandle, Extent, FunctionHandle, StreamHandle};
 use super::gemm::Gemm;
+use super::instance::{DeviceState, Instance, Opened};
 use super::plan::{Launch, plan, plan_copy, plan_fill};
 use super::progress::Progress;
-use super::statuses::Watched;
-use super::times::Timed;
-use super::world::{Core, Opened, World};
+use super::statuses::InFlightLaunches;
+use super::timing::StreamTiming;
 use crate::call::check::{check_copy, check_fill};
 use crate::call::closure::InlineFn;
 use crate::call::fn_context::FnContext;
@@ -39,105 +39,116 @@ use crate::tensor::scalar::Scalar;
 pub(super) struct CudaStream {
     /// The index of its device.
     index: usize,
-    world: Arc<World>,
+    instance: Arc<Instance>,
     handle: StreamHandle,
     progress: Arc<Progress>,
-    /// Its launches under way that may fail.
-    watched: Arc<Watched>,
+    /// Its launches in flight that may fail.
+    fallible_launches: Arc<InFlightLaunches>,
     /// The engine's numbers of the current instruction.
     stream: u32,
     seq: u64,
     /// The times of its instructions, if requested.
-    timed: Option<Arc<Timed>>,
+    timing: Option<Arc<StreamTiming>>,
     /// cuBLAS for products of floats, if it is available and not disabled.
     blas: Option<Blas>,
     /// Name and source location of the current instruction, if they were set.
-    told: Option<(Arc<str>, &'static Location<'static>)>,
+    label: Option<(Arc<str>, &'static Location<'static>)>,
 }
 
 impl CudaStream {
     /// A stream that owns `handle` and `blas` from now on.
     pub(super) fn new(
         index: usize,
-        world: Arc<World>,
+        instance: Arc<Instance>,
         handle: StreamHandle,
         blas: Option<Blas>,
-        timed: Option<Arc<Timed>>,
+        timing: Option<Arc<StreamTiming>>,
     ) -> CudaStream {
         let progress = Arc::new(Progress::default());
-        let core = &world.cores[index];
-        core.join(&progress);
-        let watched = core.statuses.watch();
-        CudaStream { index, world, handle, progress, watched, stream: 0, seq: 0, timed, blas, told: None }
+        let device = &instance.devices[index];
+        device.add_stream(&progress);
+        let fallible_launches = device.statuses.add_stream();
+        CudaStream {
+            index,
+            instance,
+            handle,
+            progress,
+            fallible_launches,
+            stream: 0,
+            seq: 0,
+            timing,
+            blas,
+            label: None,
+        }
     }
 
-    fn core(&self) -> &Core {
-        &self.world.cores[self.index]
+    fn device(&self) -> &DeviceState {
+        &self.instance.devices[self.index]
     }
 
     /// Calls the driver for a command, in the device's context.
     #[inline]
-    fn give(
+    fn submit(
         &self,
         what: &str,
         command: impl FnOnce(Driver, &Opened, StreamHandle) -> Result<(), DriverFailure>,
     ) -> Result<(), Error> {
-        let core = self.core();
-        let opened = self.world.opened(self.index)?;
-        let _current = core.enter(opened)?;
-        command(self.world.driver, opened, self.handle).map_err(|failure| core.fail(failure))?;
-        if self.world.config.sync_each_op {
+        let device = self.device();
+        let opened = self.instance.opened(self.index)?;
+        let _current = device.enter(opened)?;
+        command(self.instance.driver, opened, self.handle).map_err(|failure| device.fail(failure))?;
+        if self.instance.config.sync_each_op {
             // SAFETY: the stream is alive until `self` is dropped.
-            let over = unsafe { self.world.driver.synchronize_stream(self.handle) };
-            over.map_err(|failure| core.fail_in(failure, Some(&self.instruction(what))))?;
+            let over = unsafe { self.instance.driver.synchronize_stream(self.handle) };
+            over.map_err(|failure| device.fail_in(failure, Some(&self.instruction(what))))?;
         }
         Ok(())
     }
 
-    /// [`give`](CudaStream::give) for the actual work of an instruction: its time is measured, if requested.
+    /// [`submit`](CudaStream::submit) for the actual work of an instruction: its time is measured, if requested.
     #[inline]
-    fn give_work(
+    fn submit_timed(
         &self,
         what: &str,
         command: impl FnOnce(Driver, &Opened, StreamHandle) -> Result<(), DriverFailure>,
     ) -> Result<(), Error> {
-        self.give(what, |driver, opened, stream| {
+        self.submit(what, |driver, opened, stream| {
             let begun = self.begin_time();
-            let given = command(driver, opened, stream);
-            self.end_time(begun, given.is_ok());
-            given
+            let submitted = command(driver, opened, stream);
+            self.end_time(begun, submitted.is_ok());
+            submitted
         })
     }
 
     /// Marks the start of the next command, if times are requested. The device's context must be current.
     #[inline]
     fn begin_time(&self) -> Option<EventHandle> {
-        self.timed.as_ref().and_then(|_| self.mark_time())
+        self.timing.as_ref().and_then(|_| self.record_time())
     }
 
     /// Marks the end of the command that started at `begun`, if it was submitted. The device's context must be current.
     #[inline]
-    fn end_time(&self, begun: Option<EventHandle>, given: bool) {
-        let (Some(timed), Some(start)) = (&self.timed, begun) else { return };
-        let times = &self.core().times;
-        match given.then(|| self.mark_time()).flatten() {
-            Some(end) => times.marked(timed, (start, end), self.stream, self.seq),
-            None => times.give_back(start),
+    fn end_time(&self, begun: Option<EventHandle>, submitted: bool) {
+        let (Some(stream_timing), Some(start)) = (&self.timing, begun) else { return };
+        let timing = &self.device().timing;
+        match submitted.then(|| self.record_time()).flatten() {
+            Some(end) => timing.add(stream_timing, (start, end), self.stream, self.seq),
+            None => timing.give_back(start),
         }
     }
 
     /// Records a timing event on the stream. `None` if that fails, because a missing time must not fail an instruction.
     #[cold]
-    fn mark_time(&self) -> Option<EventHandle> {
-        let marked = self.core().times.mark(self.world.driver, self.handle);
-        marked.inspect_err(|failure| log::debug!("no time: {} gave code {}", failure.call, failure.code())).ok()
+    fn record_time(&self) -> Option<EventHandle> {
+        let recorded = self.device().timing.record(self.instance.driver, self.handle);
+        recorded.inspect_err(|failure| log::debug!("no time: {} gave code {}", failure.call, failure.code())).ok()
     }
 
     /// The current instruction, for messages.
     #[cold]
     fn instruction(&self, what: &str) -> String {
         let CudaStream { stream, seq, .. } = self;
-        match &self.told {
+        match &self.label {
             Some((name, site)) => format!("{name} ({what}), instruction {stream}:{seq}, issued at {site}"),
             None => format!("{what}, instruction {stream}:{seq}"),
         }
@@ -146,10 +157,10 @@ impl CudaStream {
     /// Launches one of our kernels.
     #[inline]
     fn launch_planned(&self, what: &str, launch: Launch) -> Result<(), Error> {
-        if launch.function.can_fail() {
-            return self.launch_watched(what, launch);
+        if launch.kernel.can_fail() {
+            return self.launch_fallible(what, launch);
         }
-        self.give_work(what, |driver, opened, stream| {
+        self.submit_timed(what, |driver, opened, stream| {
             let function = function(opened, &launch)?;
             // SAFETY: the plan was made for this kernel, from operands whose makers guarantee their memory.
             unsafe { launch_kernel(driver, function, stream, launch) }
@@ -158,10 +169,10 @@ impl CudaStream {
 
     /// Multiplies matrices by cuBLAS if it is available and supports the product; otherwise by the planned kernel.
     fn multiply(&self, dtype: DType, launch: Launch) -> Result<(), Error> {
-        let products = &self.core().products;
+        let products = &self.device().products;
         if let (Some(blas), Some(gemm)) = (&self.blas, Gemm::of(dtype, &launch.arguments)) {
             let mut multiplied = false;
-            self.give("matmul", |_, _, _| {
+            self.submit("matmul", |_, _, _| {
                 let begun = self.begin_time();
                 // SAFETY: the plan was made from operands of this dtype whose makers guarantee their memory; the context is current.
                 match unsafe { blas.multiply(dtype, &gemm) } {
@@ -182,9 +193,9 @@ impl CudaStream {
     }
 
     /// Launches one of our kernels that may fail, with a status for the failure.
-    fn launch_watched(&self, what: &str, mut launch: Launch) -> Result<(), Error> {
-        let (name, statuses) = (launch.function, &self.core().statuses);
-        self.give_work(what, |driver, opened, stream| {
+    fn launch_fallible(&self, what: &str, mut launch: Launch) -> Result<(), Error> {
+        let (kernel, statuses) = (launch.kernel, &self.device().statuses);
+        self.submit_timed(what, |driver, opened, stream| {
             let function = function(opened, &launch)?;
             let slot = statuses.acquire(driver)?;
             launch.arguments.status = slot.address();
@@ -195,14 +206,18 @@ impl CudaStream {
             }
             // SAFETY: the event belongs to the slot and was made in this context; the stream is alive.
             match unsafe { driver.record(slot.passed(), stream) } {
-                Ok(()) => statuses.launched(&self.watched, slot, name, self.stream, self.seq),
+                Ok(()) => statuses.launched(&self.fallible_launches, slot, kernel, self.stream, self.seq),
                 // Nothing shows when it is over, so it is waited for.
                 // SAFETY: the stream is alive.
                 Err(_) => match unsafe { driver.synchronize_stream(stream) } {
-                    Ok(()) => statuses.over(slot, name, self.stream, self.seq),
+                    Ok(()) => statuses.finish(slot, kernel, self.stream, self.seq),
                     // The slot is never reused, because the device may still write it.
                     Err(failure) => {
-                        self.core().lose(format!("{} gave code {} behind a kernel", failure.call, failure.code()));
+                        self.device().mark_lost(format!(
+                            "{} gave code {} behind a kernel",
+                            failure.call,
+                            failure.code()
+                        ));
                     }
                 },
             }
@@ -212,9 +227,9 @@ impl CudaStream {
 
     /// The launch with the addresses at which kernels access the operands.
     #[inline]
-    fn to_kernels(&self, mut launch: Launch) -> Launch {
+    fn with_kernel_addresses(&self, mut launch: Launch) -> Launch {
         for view in &mut launch.arguments.views {
-            view.base = self.world.book.to_kernels(view.base as usize) as u64;
+            view.base = self.instance.address_map.kernel_address(view.base as usize) as u64;
         }
         launch
     }
@@ -222,8 +237,8 @@ impl CudaStream {
     /// Returns an error if the driver would stage the copy and staging is disabled.
     fn check_pinned(&self, operand: &Operand) -> Result<(), Error> {
         let address = operand.ptr().addr();
-        if self.world.config.strict_pinned && self.world.book.home(address).is_none() {
-            return Err(Error::Pageable { device: self.core().id, address });
+        if self.instance.config.strict_pinned && self.instance.address_map.owner(address).is_none() {
+            return Err(Error::Pageable { device: self.device().id, address });
         }
         Ok(())
     }
@@ -231,21 +246,21 @@ impl CudaStream {
     /// Returns an error if the device's kernels cannot access the memory.
     fn check_reach(&self, operand: &Operand) -> Result<(), Error> {
         let address = operand.ptr().addr();
-        if self.world.reaches(self.index, address) {
+        if self.instance.reaches(self.index, address) {
             Ok(())
         } else {
-            Err(Error::OutOfReach { device: self.core().id, address })
+            Err(Error::OutOfReach { device: self.device().id, address })
         }
     }
 }
 
 /// A guard that makes the context of a bound thread current again when it is dropped.
-struct Again<'a> {
+struct RebindContext<'a> {
     driver: Driver,
     opened: &'a Opened,
 }
 
-impl Drop for Again<'_> {
+impl Drop for RebindContext<'_> {
     fn drop(&mut self) {
         // SAFETY: the context was bound to this thread before, and a stream of it is in use. The next call reports a failure.
         let _ = unsafe { self.opened.context.bind_again(self.driver) };
@@ -255,7 +270,7 @@ impl Drop for Again<'_> {
 /// The kernel of a launch. A name without a kernel gives the error that the driver would return.
 #[inline]
 fn function(opened: &Opened, launch: &Launch) -> Result<FunctionHandle, DriverFailure> {
-    opened.functions.get(launch.function).ok_or(DriverFailure::NO_FUNCTION)
+    opened.kernels.get(launch.kernel).ok_or(DriverFailure::NO_FUNCTION)
 }
 
 /// Launches a kernel with its one parameter.
@@ -280,26 +295,26 @@ unsafe fn launch_kernel(
 impl Stream for CudaStream {
     fn begin(&mut self, label: &Label) {
         self.number(label.stream, label.seq);
-        self.told = Some((Arc::clone(&label.what), label.site));
+        self.label = Some((Arc::clone(&label.what), label.site));
     }
 
     #[inline]
     fn number(&mut self, stream: u32, seq: u64) {
         (self.stream, self.seq) = (stream, seq);
-        self.told = None;
+        self.label = None;
         self.progress.begin(stream, seq);
     }
 
     fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
         if call.kernel.device != DeviceKind::Cuda {
-            return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.core().id });
+            return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.device().id });
         }
-        self.core().check()?;
+        self.device().check()?;
         // The operands have device addresses, so the kernel's host-side check must not make slices of them.
         call.operands.iter_mut().for_each(Operand::set_shared);
         (call.kernel.run)(call)?;
-        call.share_overlapping()?;
-        match plan(call)?.map(|launch| self.to_kernels(launch)) {
+        call.mark_overlapping_shared()?;
+        match plan(call)?.map(|launch| self.with_kernel_addresses(launch)) {
             Some(launch) if call.kernel.op == Op::MatMul => self.multiply(call.kernel.dtype, launch),
             Some(launch) => self.launch_planned(call.kernel.op.name(), launch),
             None => Ok(()),
@@ -309,7 +324,7 @@ impl Stream for CudaStream {
     /// Contiguous views of any memory are copied by the driver, also between devices. Other views are copied by a kernel, which must be
     /// able to access both sides. If one side is pageable memory, the driver stages it and the call waits for the stream.
     fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
-        self.core().check()?;
+        self.device().check()?;
         // The address of an empty view may belong to no region.
         if !check_copy(source, target)? || source.layout().elements() == 0 {
             return Ok(());
@@ -320,7 +335,7 @@ impl Stream for CudaStream {
             self.check_reach(source)?;
             self.check_reach(target)?;
             return match plan_copy(source, target) {
-                Some(launch) => self.launch_planned("copy", self.to_kernels(launch)),
+                Some(launch) => self.launch_planned("copy", self.with_kernel_addresses(launch)),
                 None => Ok(()),
             };
         }
@@ -328,21 +343,21 @@ impl Stream for CudaStream {
         let (from, to) = (source.ptr().addr() as u64, target.ptr().addr() as u64);
         // SAFETY: the makers of the operands guarantee their memory as long as the command needs it. Both were checked to have these
         // bytes and not to overlap. The stream is alive and its context is current.
-        self.give_work("copy", |driver, _, stream| unsafe { driver.copy(to, from, bytes, stream) })
+        self.submit_timed("copy", |driver, _, stream| unsafe { driver.copy(to, from, bytes, stream) })
     }
 
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
-        self.core().check()?;
+        self.device().check()?;
         check_fill(target, value)?;
         match plan_fill(target, value)? {
-            Some(launch) => self.launch_planned("fill", self.to_kernels(launch)),
+            Some(launch) => self.launch_planned("fill", self.with_kernel_addresses(launch)),
             None => Ok(()),
         }
     }
 
     fn call(&mut self, _: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
         FnContext::new(operands)?;
-        Err(Error::HostFunction { device: self.core().id }.into())
+        Err(Error::HostFunction { device: self.device().id }.into())
     }
 
     fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand]) -> Result<(), CallError> {
@@ -350,17 +365,17 @@ impl Stream for CudaStream {
         // A slice would be of memory that the host cannot access, or that queued commands still write.
         for operand in operands.iter_mut() {
             operand.set_shared();
-            operand.move_to(self.world.book.to_kernels(operand.ptr().addr()));
+            operand.set_address(self.instance.address_map.kernel_address(operand.ptr().addr()));
         }
-        let core = self.core();
-        let opened = self.world.opened(self.index)?;
-        let current = core.enter(opened)?;
+        let device = self.device();
+        let opened = self.instance.opened(self.index)?;
+        let current = device.enter(opened)?;
         let (context, stream) = (opened.context.handle.raw(), self.handle.raw());
         let begun = self.begin_time();
         let result = {
             // Restores the context also if the function panics.
-            let _again = Again { driver: self.world.driver, opened };
-            function(&RawCall { device: core.id, context, stream, operands })
+            let _rebind = RebindContext { driver: self.instance.driver, opened };
+            function(&RawCall { device: device.id, context, stream, operands })
         };
         drop(current);
         if let Err(error) = result {
@@ -368,7 +383,7 @@ impl Stream for CudaStream {
             return Err(CallError::Function(error));
         }
         // The function's commands count as one command of this stream.
-        let counted = self.give("call", |_, _, _| {
+        let counted = self.submit("call", |_, _, _| {
             self.end_time(begun, true);
             Ok(())
         });
@@ -376,40 +391,40 @@ impl Stream for CudaStream {
     }
 
     fn record(&mut self, event: EventId) -> Result<(), Error> {
-        let World { events, marks, .. } = &*self.world;
+        let Instance { events, driver_events, .. } = &*self.instance;
         // A released event is refused before the driver is called.
         events.is_recorded(event)?;
-        self.give("record", |driver, _, stream| {
-            let raw = marks.raw(event, self.index, || driver.create_event(false))?;
-            // SAFETY: the event lives as long as the world and was made in this context; the stream is alive.
-            unsafe { driver.record(raw, stream) }?;
-            marks.note(event, raw, self.index, &self.progress);
+        self.submit("record", |driver, _, stream| {
+            let handle = driver_events.handle_on(event, self.index, || driver.create_event(false))?;
+            // SAFETY: the event lives as long as the instance and was made in this context; the stream is alive.
+            unsafe { driver.record(handle, stream) }?;
+            driver_events.set_recorded(event, handle, self.index, &self.progress);
             Ok(())
         })?;
         events.record(event)
     }
 
     fn wait(&mut self, event: EventId) -> Result<(), Error> {
-        let unrecorded = Error::EventNotRecorded { event, device: self.core().id };
-        if !self.world.events.is_recorded(event)? {
+        let unrecorded = Error::EventNotRecorded { event, device: self.device().id };
+        if !self.instance.events.is_recorded(event)? {
             return Err(unrecorded);
         }
-        let Some(mark) = self.world.marks.find(event) else {
+        let Some(record) = self.instance.driver_events.last_record(event) else {
             // The event was released meanwhile, and its slot reused.
-            self.world.events.is_recorded(event)?;
+            self.instance.events.is_recorded(event)?;
             return Err(unrecorded);
         };
         // A record of a lost device never passes.
-        self.world.cores[mark.device].check()?;
-        // SAFETY: the event lives as long as the world, on any device; the stream is alive.
-        self.give("wait", |driver, _, stream| unsafe { driver.stream_wait(stream, mark.raw) })
+        self.instance.devices[record.device].check()?;
+        // SAFETY: the event lives as long as the instance, on any device; the stream is alive.
+        self.submit("wait", |driver, _, stream| unsafe { driver.stream_wait(stream, record.handle) })
     }
 
     /// Waits for the device. Failures of kernels are reported only by [`take_failures`](crate::Device::take_failures).
     fn synchronize(&mut self) -> Result<(), Error> {
         let launched = self.progress.launched();
         // SAFETY: the stream is alive.
-        self.give("synchronize", |driver, _, stream| unsafe { driver.synchronize_stream(stream) })?;
+        self.submit("synchronize", |driver, _, stream| unsafe { driver.synchronize_stream(stream) })?;
         self.progress.pass(launched);
         Ok(())
     }
@@ -417,14 +432,14 @@ impl Stream for CudaStream {
 
 impl Drop for CudaStream {
     fn drop(&mut self) {
-        let Some(opened) = self.world.opened_already(self.index) else { return };
+        let Some(opened) = self.instance.opened_already(self.index) else { return };
         let blas = self.blas.take();
-        let Ok(_current) = self.core().enter(opened) else {
+        let Ok(_current) = self.device().enter(opened) else {
             // It must be destroyed only in its own context.
             return std::mem::forget(blas);
         };
         drop(blas);
         // SAFETY: the stream is alive, and is not used after this drop.
-        let _ = unsafe { self.world.driver.destroy_stream(self.handle) };
+        let _ = unsafe { self.instance.driver.destroy_stream(self.handle) };
     }
 }

@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use crate::errors::error::Error;
 use crate::faults::plan::FaultPlan;
-use crate::faults::rule::{At, Fault, Point};
+use crate::faults::rule::{CallSite, Fault, Point};
 use crate::faults::stream::FaultyStream;
 use crate::names::device_id::DeviceId;
 use crate::names::event_id::EventId;
 use crate::names::memory_kind::MemoryKind;
-use crate::provider::device::{Device, DeviceInfo, LateFailure, Priority, Ran};
+use crate::provider::device::{Device, DeviceInfo, InstructionTime, LateFailure, Priority};
 use crate::provider::event_pool::EventPool;
 use crate::provider::memory::{MemoryStats, Region};
 use crate::provider::stream::Stream;
@@ -32,7 +32,7 @@ impl FaultyDevice {
     /// Injects the fault of the plan for a call that belongs to no instruction; returns an error if the call must not be made.
     fn at(&self, point: Point, memory: Option<(MemoryKind, usize)>) -> Result<(), Error> {
         let device = self.id();
-        let call = At { point, device, kind: memory.map(|(kind, _)| kind), label: None, place: 0 };
+        let call = CallSite { point, device, kind: memory.map(|(kind, _)| kind), label: None, place: 0 };
         match self.plan.at(&call) {
             None | Some(Fault::Late | Fault::Hold(_)) => {}
             Some(Fault::Error) => return Err(Error::Injected(format!("{point} on {device}"))),
@@ -46,7 +46,7 @@ impl FaultyDevice {
             Some(Fault::Lost) => self.plan.lose(device, &format!("injected at {point}")),
             Some(Fault::Stall(gate)) => {
                 gate.arrive();
-                gate.pass(None, || false);
+                gate.wait_open(None, || false);
             }
         }
         self.plan.check(device)
@@ -102,7 +102,7 @@ impl Device for FaultyDevice {
 
     unsafe fn free(&self, region: Region) {
         if self.is_lost() {
-            self.plan.drive(self.id());
+            self.plan.drain(self.id());
             // Queries order this thread after everything that was queued, for a device that detects races.
             for end in self.plan.ends(self.id()) {
                 let _ = self.inner.query(end);
@@ -119,7 +119,7 @@ impl Device for FaultyDevice {
     fn create_stream_with(&self, priority: Priority) -> Result<Box<dyn Stream>, Error> {
         self.at(Point::CreateStream, None)?;
         let inner = Arc::new(Mutex::new(self.inner.create_stream_with(priority)?));
-        self.plan.note_stream(&self.inner, &inner);
+        self.plan.add_stream(&self.inner, &inner);
         // The device may have been lost meanwhile; then nothing may be queued on the stream.
         self.plan.check(self.id())?;
         Ok(Box::new(FaultyStream::new(Arc::clone(&self.inner), inner, Arc::clone(&self.plan))))
@@ -146,7 +146,7 @@ impl Device for FaultyDevice {
         self.at(Point::HostWait, None)?;
         for gate in self.plan.holders(self.pool(), event) {
             self.check_recorded(event)?;
-            if !gate.pass(deadline, || self.is_lost()) {
+            if !gate.wait_open(deadline, || self.is_lost()) {
                 return Ok(false);
             }
         }
@@ -158,11 +158,11 @@ impl Device for FaultyDevice {
 
     fn take_failures(&self) -> Vec<LateFailure> {
         let mut failures = self.inner.take_failures();
-        failures.extend(self.plan.take_late(self.id()));
+        failures.extend(self.plan.take_late_failures(self.id()));
         failures
     }
 
-    fn take_times(&self) -> Vec<Ran> {
+    fn take_times(&self) -> Vec<InstructionTime> {
         self.inner.take_times()
     }
 }

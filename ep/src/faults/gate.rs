@@ -17,7 +17,7 @@ struct Inner {
 #[derive(Default)]
 struct State {
     open: bool,
-    came: usize,
+    arrived: usize,
 }
 
 impl Gate {
@@ -38,35 +38,35 @@ impl Gate {
     }
 
     /// The number of calls that have arrived at the gate or are held by it.
-    pub fn came(&self) -> usize {
-        self.lock().came
+    pub fn arrived(&self) -> usize {
+        self.lock().arrived
     }
 
     /// Waits until `count` calls have arrived, or until the deadline; returns `false` at the deadline.
-    pub fn wait_came(&self, count: usize, deadline: Option<Instant>) -> bool {
-        self.wait_while(deadline, |state| state.came < count)
+    pub fn wait_arrived(&self, count: usize, deadline: Option<Instant>) -> bool {
+        self.wait_while(deadline, |state| state.arrived < count)
     }
 
     /// Waits until the gate is open or `give_up` returns true, or until the deadline; returns `false` at the deadline. Each
-    /// [`Gate::poke`] calls `give_up` again.
-    pub(super) fn pass(&self, deadline: Option<Instant>, give_up: impl Fn() -> bool) -> bool {
+    /// [`Gate::recheck`] calls `give_up` again.
+    pub(super) fn wait_open(&self, deadline: Option<Instant>, give_up: impl Fn() -> bool) -> bool {
         self.wait_while(deadline, |state| !state.open && !give_up())
     }
 
     /// Counts a call that has arrived.
     pub(super) fn arrive(&self) {
-        self.lock().came += 1;
+        self.lock().arrived += 1;
         self.0.changed.notify_all();
     }
 
     /// Makes every waiter check again.
-    pub(super) fn poke(&self) {
+    pub(super) fn recheck(&self) {
         // Under the lock, so that no waiter is between its check and its sleep.
         let _held = self.lock();
         self.0.changed.notify_all();
     }
 
-    pub(super) fn is(&self, other: &Gate) -> bool {
+    pub(super) fn is_same(&self, other: &Gate) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
@@ -97,7 +97,7 @@ impl fmt::Debug for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Never blocks, because a plan is printed under its own lock.
         match self.0.state.try_lock() {
-            Ok(state) => write!(f, "Gate({}, {} came)", if state.open { "open" } else { "closed" }, state.came),
+            Ok(state) => write!(f, "Gate({}, {} came)", if state.open { "open" } else { "closed" }, state.arrived),
             Err(_) => f.write_str("Gate(in use)"),
         }
     }

@@ -6,7 +6,7 @@
 //! * inside a function that a wrapped stream runs, which would wait for itself. `State::inside` records the threads that are in
 //!   one; the next call on the device from outside does the work instead;
 //! * without a limit: a function may wait for a later action of the thread that loses the device. A stream that has not completed after
-//!   [`PATIENCE`] is left, and tried again when memory is freed.
+//!   [`DRAIN_TIMEOUT`] is left, and tried again when memory is freed.
 
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -21,17 +21,17 @@ use crate::names::event_id::EventId;
 use crate::provider::device::Device;
 
 /// How long to wait for a stream of a lost device. Only a bound on hangs: queued commands of tests take microseconds.
-const PATIENCE: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A stream to be run to completion, and its device.
-pub(super) struct Driven {
+pub(super) struct StreamToDrain {
     device: Weak<dyn Device>,
     stream: Weak<Inner>,
 }
 
-impl Driven {
-    pub(super) fn new(device: &Arc<dyn Device>, stream: &Arc<Inner>) -> Driven {
-        Driven { device: Arc::downgrade(device), stream: Arc::downgrade(stream) }
+impl StreamToDrain {
+    pub(super) fn new(device: &Arc<dyn Device>, stream: &Arc<Inner>) -> StreamToDrain {
+        StreamToDrain { device: Arc::downgrade(device), stream: Arc::downgrade(stream) }
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -39,7 +39,7 @@ impl Driven {
     }
 
     /// Runs the stream to completion; returns `false` if that must be tried again.
-    fn drive(&self, ends: &mut Vec<EventId>) -> bool {
+    fn drain(&self, ends: &mut Vec<EventId>) -> bool {
         let (Some(device), Some(stream)) = (self.device.upgrade(), self.stream.upgrade()) else {
             return true;
         };
@@ -54,7 +54,7 @@ impl Driven {
             return true;
         }
         ends.push(end);
-        !matches!(device.wait(end, Some(Instant::now() + PATIENCE)), Ok(false))
+        !matches!(device.wait(end, Some(Instant::now() + DRAIN_TIMEOUT)), Ok(false))
     }
 }
 
@@ -64,40 +64,40 @@ impl FaultPlan {
         let gates = {
             let mut state = self.lock();
             state.lost.entry(device).or_insert_with(|| reason.to_owned());
-            state.undriven.insert(device);
+            state.undrained.insert(device);
             state.holding.clone()
         };
-        gates.iter().for_each(|gate| gate.poke());
-        self.drive(device);
+        gates.iter().for_each(|gate| gate.recheck());
+        self.drain(device);
     }
 
     /// Returns an error if the device is lost. Its queued commands have then completed, as far as this thread may wait for them.
     pub(super) fn check(&self, device: DeviceId) -> Result<(), Error> {
-        let (reason, undriven) = {
+        let (reason, undrained) = {
             let state = self.lock();
-            (state.lost.get(&device).cloned(), state.undriven.contains(&device))
+            (state.lost.get(&device).cloned(), state.undrained.contains(&device))
         };
         let Some(reason) = reason else {
             return Ok(());
         };
-        if undriven {
-            self.drive(device);
+        if undrained {
+            self.drain(device);
         }
         Err(Error::DeviceLost { device, reason })
     }
 
     /// Runs the queued commands of a lost device to completion, unless this thread is inside a function.
-    pub(super) fn drive(&self, device: DeviceId) {
+    pub(super) fn drain(&self, device: DeviceId) {
         let streams = {
             let mut state = self.lock();
             if state.inside.contains_key(&thread::current().id()) {
                 return;
             }
-            state.undriven.remove(&device);
+            state.undrained.remove(&device);
             state.streams.remove(&device).unwrap_or_default()
         };
         let mut ends = Vec::new();
-        let left: Vec<Driven> = streams.into_iter().filter(|stream| !stream.drive(&mut ends)).collect();
+        let left: Vec<StreamToDrain> = streams.into_iter().filter(|stream| !stream.drain(&mut ends)).collect();
         let mut state = self.lock();
         state.ends.entry(device).or_default().extend(ends);
         state.streams.entry(device).or_default().extend(left);
@@ -114,26 +114,26 @@ impl FaultPlan {
     }
 
     /// Wraps `function` so that the plan knows the thread while it runs.
-    pub(super) fn known(self: &Arc<Self>, mut function: InlineFn) -> InlineFn {
+    pub(super) fn tracked(self: &Arc<Self>, mut function: InlineFn) -> InlineFn {
         let plan = Arc::clone(self);
         InlineFn::new(move |context: &mut FnContext<'_>| {
-            let _inside = Inside::enter(&plan);
+            let _inside = InsideFunction::enter(&plan);
             function.call(context)
         })
     }
 }
 
 /// This thread is inside of a function.
-struct Inside<'a>(&'a FaultPlan);
+struct InsideFunction<'a>(&'a FaultPlan);
 
-impl Inside<'_> {
-    fn enter(plan: &FaultPlan) -> Inside<'_> {
+impl InsideFunction<'_> {
+    fn enter(plan: &FaultPlan) -> InsideFunction<'_> {
         *plan.lock().inside.entry(thread::current().id()).or_default() += 1;
-        Inside(plan)
+        InsideFunction(plan)
     }
 }
 
-impl Drop for Inside<'_> {
+impl Drop for InsideFunction<'_> {
     fn drop(&mut self) {
         let thread = thread::current().id();
         let mut state = self.0.lock();

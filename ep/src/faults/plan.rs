@@ -12,8 +12,8 @@ use std::thread::ThreadId;
 
 use crate::call::label::Label;
 use crate::faults::gate::Gate;
-use crate::faults::lost::Driven;
-use crate::faults::rule::{At, Fault, Often, Point, Rule, RuleError};
+use crate::faults::lost::StreamToDrain;
+use crate::faults::rule::{CallSite, Fault, Frequency, Point, Rule, RuleError};
 use crate::names::device_id::DeviceId;
 use crate::names::event_id::EventId;
 use crate::provider::device::{Device, LateFailure};
@@ -59,9 +59,9 @@ pub(super) struct State {
     fired: Vec<Fired>,
     pub(super) lost: HashMap<DeviceId, String>,
     /// Lost devices whose streams have not been run to completion yet.
-    pub(super) undriven: HashSet<DeviceId>,
+    pub(super) undrained: HashSet<DeviceId>,
     /// Streams to be run to completion when their device is lost.
-    pub(super) streams: HashMap<DeviceId, Vec<Driven>>,
+    pub(super) streams: HashMap<DeviceId, Vec<StreamToDrain>>,
     /// The events after all commands that lost devices had queued.
     pub(super) ends: HashMap<DeviceId, Vec<EventId>>,
     /// Threads inside a function that a wrapped stream runs, with the nesting depth.
@@ -117,7 +117,7 @@ impl FaultPlan {
     }
 
     /// Counts a call; returns the fault to inject.
-    pub(super) fn at(&self, call: &At<'_>) -> Option<Fault> {
+    pub(super) fn at(&self, call: &CallSite<'_>) -> Option<Fault> {
         let mut state = self.lock();
         if state.stopped || state.lost.contains_key(&call.device) {
             return None;
@@ -129,12 +129,12 @@ impl FaultPlan {
             }
             let number = *count;
             *count += 1;
-            let fires = match rule.often {
-                Often::Each => true,
-                Often::Nth(n) => number == n,
-                Often::From(n) => number >= n,
-                Often::Every(n) => (number + 1) % n == 0,
-                Often::Chance(chance) => self.draw(index as u64, number, call) < chance,
+            let fires = match rule.frequency {
+                Frequency::Each => true,
+                Frequency::Nth(n) => number == n,
+                Frequency::From(n) => number >= n,
+                Frequency::Every(n) => (number + 1) % n == 0,
+                Frequency::Chance(chance) => self.draw(index as u64, number, call) < chance,
             };
             if fires && found.is_none() {
                 found = Some(rule.fault.clone());
@@ -149,30 +149,30 @@ impl FaultPlan {
     }
 
     /// Adds a stream, to be run to completion if the device is lost.
-    pub(super) fn note_stream(&self, device: &Arc<dyn Device>, stream: &Arc<Inner>) {
+    pub(super) fn add_stream(&self, device: &Arc<dyn Device>, stream: &Arc<Inner>) {
         let mut state = self.lock();
         let streams = state.streams.entry(device.id()).or_default();
         streams.retain(|known| !known.is_gone());
-        streams.push(Driven::new(device, stream));
+        streams.push(StreamToDrain::new(device, stream));
     }
 
-    pub(super) fn note_late(&self, device: DeviceId, failure: LateFailure) {
+    pub(super) fn add_late_failure(&self, device: DeviceId, failure: LateFailure) {
         self.lock().late.entry(device).or_default().push(failure);
     }
 
-    pub(super) fn take_late(&self, device: DeviceId) -> Vec<LateFailure> {
+    pub(super) fn take_late_failures(&self, device: DeviceId) -> Vec<LateFailure> {
         self.lock().late.remove(&device).unwrap_or_default()
     }
 
-    pub(super) fn note_holding(&self, gate: &Gate) {
+    pub(super) fn add_holding(&self, gate: &Gate) {
         let mut state = self.lock();
-        if !state.holding.iter().any(|known| known.is(gate)) {
+        if !state.holding.iter().any(|known| known.is_same(gate)) {
             state.holding.push(gate.clone());
         }
     }
 
     /// Stores the gates that hold the commands before a record of an event.
-    pub(super) fn note_record(&self, pool: usize, event: EventId, gates: &[Gate]) {
+    pub(super) fn set_holders(&self, pool: usize, event: EventId, gates: &[Gate]) {
         let mut state = self.lock();
         if gates.is_empty() {
             state.held.remove(&(pool, event));
@@ -190,7 +190,7 @@ impl FaultPlan {
     }
 
     /// A number in 0..1 that depends only on the seed, the rule and the call.
-    fn draw(&self, rule: u64, number: u64, call: &At<'_>) -> f64 {
+    fn draw(&self, rule: u64, number: u64, call: &CallSite<'_>) -> f64 {
         let device = (call.device.kind as u64) << 32 | u64::from(call.device.index);
         let place = match call.label {
             Some(label) => [u64::from(label.stream) + 1, label.seq, call.place],
@@ -198,7 +198,7 @@ impl FaultPlan {
         };
         let mut hash = self.seed;
         for part in [rule, call.point as u64, device].into_iter().chain(place) {
-            hash = mixed(hash ^ mixed(part));
+            hash = splitmix(hash ^ splitmix(part));
         }
         (hash >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -229,7 +229,7 @@ fn gate_of(fault: &Fault) -> Option<&Gate> {
 }
 
 /// The output function of splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators").
-fn mixed(value: u64) -> u64 {
+fn splitmix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

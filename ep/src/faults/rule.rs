@@ -169,7 +169,7 @@ crate::debug_as_display!(RuleError);
 pub struct Rule {
     pub(super) point: Point,
     pub(super) fault: Fault,
-    pub(super) often: Often,
+    pub(super) frequency: Frequency,
     device: Option<DeviceId>,
     kind: Option<MemoryKind>,
     stream: Option<u32>,
@@ -179,7 +179,7 @@ pub struct Rule {
 
 /// The selection among the matching calls.
 #[derive(Copy, Clone, Debug)]
-pub(super) enum Often {
+pub(super) enum Frequency {
     Each,
     Nth(u64),
     From(u64),
@@ -190,28 +190,28 @@ pub(super) enum Often {
 impl Rule {
     /// Injects `fault` at each call at `point`.
     pub fn new(point: Point, fault: Fault) -> Rule {
-        let often = Often::Each;
-        Rule { point, fault, often, device: None, kind: None, stream: None, seq: None, named: None }
+        let frequency = Frequency::Each;
+        Rule { point, fault, frequency, device: None, kind: None, stream: None, seq: None, named: None }
     }
 
     /// Only at the `n`-th matching call, counted from 0.
     pub fn nth(self, n: u64) -> Rule {
-        Rule { often: Often::Nth(n), ..self }
+        Rule { frequency: Frequency::Nth(n), ..self }
     }
 
     /// Only at the `n`-th matching call, counted from 0, and at those after it.
     pub fn from(self, n: u64) -> Rule {
-        Rule { often: Often::From(n), ..self }
+        Rule { frequency: Frequency::From(n), ..self }
     }
 
     /// Only at every `n`-th matching call: the last of each `n`. 0 is taken as 1.
     pub fn every(self, n: u64) -> Rule {
-        Rule { often: Often::Every(n.max(1)), ..self }
+        Rule { frequency: Frequency::Every(n.max(1)), ..self }
     }
 
     /// Only with this probability, drawn by the seed of the plan.
     pub fn chance(self, chance: f64) -> Rule {
-        Rule { often: Often::Chance(chance), ..self }
+        Rule { frequency: Frequency::Chance(chance), ..self }
     }
 
     /// Only on this device.
@@ -247,13 +247,13 @@ impl Rule {
         if !point.is_of_stream() && (self.stream.is_some() || self.seq.is_some() || self.named.is_some()) {
             return Err(RuleError::Unlabelled { point });
         }
-        match self.often {
-            Often::Chance(chance) if !(0.0..=1.0).contains(&chance) => Err(RuleError::Chance { chance }),
+        match self.frequency {
+            Frequency::Chance(chance) if !(0.0..=1.0).contains(&chance) => Err(RuleError::Chance { chance }),
             _ => Ok(()),
         }
     }
 
-    pub(super) fn matches(&self, call: &At<'_>) -> bool {
+    pub(super) fn matches(&self, call: &CallSite<'_>) -> bool {
         fn fits<T: PartialEq>(asked: &Option<T>, found: Option<T>) -> bool {
             asked.is_none() || *asked == found
         }
@@ -267,7 +267,7 @@ impl Rule {
 }
 
 /// One call, as the rules see it.
-pub(super) struct At<'a> {
+pub(super) struct CallSite<'a> {
     pub(super) point: Point,
     pub(super) device: DeviceId,
     pub(super) kind: Option<MemoryKind>,

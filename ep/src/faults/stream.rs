@@ -14,7 +14,7 @@ use crate::errors::error::Error;
 use crate::faults::device::pool_of;
 use crate::faults::gate::Gate;
 use crate::faults::plan::{FaultPlan, Inner};
-use crate::faults::rule::{At, Fault, Point};
+use crate::faults::rule::{CallSite, Fault, Point};
 use crate::names::device_id::DeviceId;
 use crate::names::event_id::EventId;
 use crate::provider::device::{Device, LateCause, LateFailure};
@@ -51,35 +51,35 @@ impl FaultyStream {
     /// Injects the fault of the plan for this call. Returns an error, or whether the call is to be made.
     fn at(&mut self, point: Point) -> Result<Next, Error> {
         let device = self.id();
-        let call = At { point, device, kind: None, label: self.label.as_ref(), place: self.place };
+        let call = CallSite { point, device, kind: None, label: self.label.as_ref(), place: self.place };
         self.place += 1;
         let mut next = Next::Run;
         match self.plan.at(&call) {
             None | Some(Fault::OutOfMemory) => {}
-            Some(Fault::Error) => return Err(Error::Injected(self.told(point))),
+            Some(Fault::Error) => return Err(Error::Injected(self.describe(point))),
             Some(Fault::With(error)) => return Err(error),
-            Some(Fault::Panic) => resume_unwind(Box::new(format!("injected panic: {}", self.told(point)))),
-            Some(Fault::Lost) => self.plan.lose(device, &format!("injected: {}", self.told(point))),
+            Some(Fault::Panic) => resume_unwind(Box::new(format!("injected panic: {}", self.describe(point)))),
+            Some(Fault::Lost) => self.plan.lose(device, &format!("injected: {}", self.describe(point))),
             Some(Fault::Late) => {
                 let (stream, seq) = self.label.as_ref().map_or((0, 0), |label| (label.stream, label.seq));
-                let cause = LateCause::Device(Error::Injected(self.told(point)));
-                self.plan.note_late(device, LateFailure { stream, seq, cause });
+                let cause = LateCause::Device(Error::Injected(self.describe(point)));
+                self.plan.add_late_failure(device, LateFailure { stream, seq, cause });
                 next = Next::Skip;
             }
             Some(Fault::Stall(gate)) => {
                 gate.arrive();
-                gate.pass(None, || false);
+                gate.wait_open(None, || false);
             }
             Some(Fault::Hold(gate)) => {
                 gate.arrive();
-                self.plan.note_holding(&gate);
+                self.plan.add_holding(&gate);
                 self.hold(&[gate]);
             }
         }
         self.plan.check(device).map(|()| next)
     }
 
-    fn told(&self, point: Point) -> String {
+    fn describe(&self, point: Point) -> String {
         match &self.label {
             Some(label) => format!("{point} of {label} on {}", self.id()),
             None => format!("{point} on {}", self.id()),
@@ -89,7 +89,7 @@ impl FaultyStream {
     fn hold(&mut self, gates: &[Gate]) {
         self.gates.retain(|gate| !gate.is_open());
         for gate in gates {
-            if !gate.is_open() && !self.gates.iter().any(|known| known.is(gate)) {
+            if !gate.is_open() && !self.gates.iter().any(|known| known.is_same(gate)) {
                 self.gates.push(gate.clone());
             }
         }
@@ -102,7 +102,7 @@ impl FaultyStream {
         let result = call(&mut **inner);
         drop(inner);
         if self.plan.is_lost(self.id()) {
-            self.plan.drive(self.id());
+            self.plan.drain(self.id());
         }
         result
     }
@@ -146,7 +146,7 @@ impl Stream for FaultyStream {
     fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
         match self.at(Point::Call)? {
             Next::Run => {
-                let mut known = self.plan.known(std::mem::take(function));
+                let mut known = self.plan.tracked(std::mem::take(function));
                 self.inner(|inner| inner.call(&mut known, operands))
             }
             Next::Skip => {
@@ -170,10 +170,10 @@ impl Stream for FaultyStream {
         // keeps its own gates.
         let pool = pool_of(&*self.device);
         let before = self.plan.holders(pool, event);
-        self.plan.note_record(pool, event, &self.gates);
+        self.plan.set_holders(pool, event, &self.gates);
         let recorded = self.inner(|inner| inner.record(event));
         if recorded.is_err() {
-            self.plan.note_record(pool, event, &before);
+            self.plan.set_holders(pool, event, &before);
         }
         recorded
     }
@@ -190,7 +190,7 @@ impl Stream for FaultyStream {
         self.at(Point::Synchronize)?;
         let (plan, device) = (&self.plan, self.id());
         for gate in &self.gates {
-            gate.pass(None, || plan.is_lost(device));
+            gate.wait_open(None, || plan.is_lost(device));
         }
         plan.check(device)?;
         let result = self.inner(|inner| inner.synchronize());

@@ -292,7 +292,7 @@ fn a_stall_blocks_the_caller_until_its_gate_opens() {
             assert_eq!(memory, [4; 2]);
             done.store(true, Ordering::SeqCst);
         });
-        assert!(gate.wait_came(1, soon()));
+        assert!(gate.wait_arrived(1, soon()));
         assert!(!done.load(Ordering::SeqCst));
         gate.open();
     });
@@ -394,8 +394,8 @@ fn rules_that_could_not_do_what_they_say_are_refused() {
 /// A simulated device behind `plan`, and the detector of its races.
 fn simulated(plan: &Arc<FaultPlan>) -> (Arc<dyn Device>, Arc<races::Detector>) {
     let detector = Arc::new(races::Detector::new());
-    let world = sim::SimWorld::new(sim::SimConfig::default(), Arc::clone(&detector));
-    (FaultyDevice::wrap(Arc::clone(&world.devices()[0]), plan), detector)
+    let machine = sim::SimMachine::new(sim::SimConfig::default(), Arc::clone(&detector));
+    (FaultyDevice::wrap(Arc::clone(&machine.devices()[0]), plan), detector)
 }
 
 #[test]

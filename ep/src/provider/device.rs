@@ -61,7 +61,7 @@ pub enum LateCause {
 /// The time during which a device ran one instruction, by the device's clock: in nanoseconds since its *zero*, a time shortly after its
 /// first use. Times of one stream do not overlap, and times of different streams of one device can be compared.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Ran {
+pub struct InstructionTime {
     /// The stream, as in the [`Label`](crate::Label) of the instruction.
     pub stream: u32,
     /// The number of the instruction, as in its label.
@@ -161,7 +161,7 @@ pub trait Device: Send + Sync + fmt::Debug {
 
     /// The times of instructions that have passed since the last call, in order for each stream. Empty if the device has no clock or
     /// timing was not asked for. Times that cannot be read are left out. Never blocks.
-    fn take_times(&self) -> Vec<Ran> {
+    fn take_times(&self) -> Vec<InstructionTime> {
         Vec::new()
     }
 }

@@ -20,111 +20,112 @@ pub(super) struct Bytes {
     /// The number of the region.
     pub(super) region: u64,
     /// The number of the allocation; 0 before the first.
-    pub(super) life: u64,
+    pub(super) allocation: u64,
     written: bool,
-    last_write: Option<Mark>,
+    last_write: Option<PastAccess>,
     /// At most one read per actor; more if the actor was reused for several parties.
-    reads: SmallVec<[Mark; 2]>,
+    reads: SmallVec<[PastAccess; 2]>,
 }
 
 /// An access that was made.
 #[derive(Clone, Debug)]
-pub(super) struct Mark {
+pub(super) struct PastAccess {
     pub(super) actor: ActorId,
     pub(super) label: Arc<Label>,
     pub(super) writes: bool,
     epoch: u64,
-    life: u64,
+    allocation: u64,
 }
 
-impl PartialEq for Mark {
-    fn eq(&self, other: &Mark) -> bool {
-        (self.actor, self.epoch, self.life, self.writes) == (other.actor, other.epoch, other.life, other.writes)
+impl PartialEq for PastAccess {
+    fn eq(&self, other: &PastAccess) -> bool {
+        (self.actor, self.epoch, self.allocation, self.writes)
+            == (other.actor, other.epoch, other.allocation, other.writes)
             && Arc::ptr_eq(&self.label, &other.label)
     }
 }
 
 /// An access to be checked.
-pub(super) struct Visit<'a> {
+pub(super) struct NewAccess<'a> {
     pub(super) actor: ActorId,
     pub(super) clock: &'a Clock,
     pub(super) label: &'a Arc<Label>,
     pub(super) access: Access,
 }
 
-impl Visit<'_> {
-    fn comes_after(&self, mark: &Mark) -> bool {
-        self.clock.covers(mark.actor, mark.epoch)
+impl NewAccess<'_> {
+    fn comes_after(&self, past: &PastAccess) -> bool {
+        self.clock.covers(past.actor, past.epoch)
     }
 
-    fn mark(&self, life: u64, writes: bool) -> Mark {
-        Mark { actor: self.actor, label: Arc::clone(self.label), writes, epoch: self.clock.now(), life }
+    fn to_past(&self, allocation: u64, writes: bool) -> PastAccess {
+        PastAccess { actor: self.actor, label: Arc::clone(self.label), writes, epoch: self.clock.now(), allocation }
     }
 }
 
 /// The kind of fault of an access, and the earlier access that it conflicts with.
-pub(super) type Fault = (FindingKind, Option<Mark>);
+pub(super) type Fault = (FindingKind, Option<PastAccess>);
 
 impl Bytes {
     /// Bytes fresh from the driver: in no allocation, and not written.
     pub(super) fn fresh(region: u64) -> Bytes {
-        Bytes { region, life: 0, written: false, last_write: None, reads: SmallVec::new() }
+        Bytes { region, allocation: 0, written: false, last_write: None, reads: SmallVec::new() }
     }
 
-    /// Checks an access of allocation `life` and records it. An access of an older allocation than the current one is not recorded.
-    pub(super) fn visit(&mut self, visit: &Visit<'_>, life: u64) -> Option<Fault> {
-        if life < self.life {
-            let fault = self.unordered(visit, true).map(|mark| (FindingKind::ReuseRace, Some(mark)));
+    /// Checks an access of `allocation` and records it. An access of an older allocation than the current one is not recorded.
+    pub(super) fn check(&mut self, access: &NewAccess<'_>, allocation: u64) -> Option<Fault> {
+        if allocation < self.allocation {
+            let fault = self.unordered(access, true).map(|past| (FindingKind::ReuseRace, Some(past)));
             return fault.or_else(|| Some((FindingKind::AfterFree, self.latest().cloned())));
         }
         let mut fault = None;
-        if life > self.life {
-            fault = self.unordered(visit, true).map(|mark| (FindingKind::ReuseRace, Some(mark)));
-            self.life = life;
+        if allocation > self.allocation {
+            fault = self.unordered(access, true).map(|past| (FindingKind::ReuseRace, Some(past)));
+            self.allocation = allocation;
             self.written = false;
         }
         fault = fault.or_else(|| {
-            self.unordered(visit, visit.access.writes()).map(|mark| {
-                let reused = mark.life != life;
-                (if reused { FindingKind::ReuseRace } else { FindingKind::Conflict }, Some(mark))
+            self.unordered(access, access.access.writes()).map(|past| {
+                let reused = past.allocation != allocation;
+                (if reused { FindingKind::ReuseRace } else { FindingKind::Conflict }, Some(past))
             })
         });
-        if visit.access.reads() && !self.written {
+        if access.access.reads() && !self.written {
             // Reported once: from here on the bytes count as written.
             fault = fault.or(Some((FindingKind::NeverWritten, None)));
             self.written = true;
         }
-        self.enter(visit, life);
+        self.record(access, allocation);
         fault
     }
 
     /// Checks the return of the bytes to the driver, which counts as a write of all of them.
-    pub(super) fn leave(&self, visit: &Visit<'_>) -> Option<Fault> {
-        self.unordered(visit, true).map(|mark| (FindingKind::FreedInUse, Some(mark)))
+    pub(super) fn check_unmap(&self, access: &NewAccess<'_>) -> Option<Fault> {
+        self.unordered(access, true).map(|past| (FindingKind::FreedInUse, Some(past)))
     }
 
-    /// A kept access that is not ordered before `visit`: the last write, or, `with_reads`, a read since then.
-    fn unordered(&self, visit: &Visit<'_>, with_reads: bool) -> Option<Mark> {
+    /// A kept access that is not ordered before `access`: the last write, or, `with_reads`, a read since then.
+    fn unordered(&self, access: &NewAccess<'_>, with_reads: bool) -> Option<PastAccess> {
         let reads = self.reads.iter().filter(|_| with_reads);
-        self.last_write.iter().chain(reads).find(|mark| !visit.comes_after(mark)).cloned()
+        self.last_write.iter().chain(reads).find(|past| !access.comes_after(past)).cloned()
     }
 
     /// A kept access: the last write, else a read.
-    fn latest(&self) -> Option<&Mark> {
+    fn latest(&self) -> Option<&PastAccess> {
         self.last_write.as_ref().or(self.reads.first())
     }
 
-    fn enter(&mut self, visit: &Visit<'_>, life: u64) {
-        if visit.access.writes() {
+    fn record(&mut self, access: &NewAccess<'_>, allocation: u64) {
+        if access.access.writes() {
             self.written = true;
-            self.last_write = Some(visit.mark(life, true));
+            self.last_write = Some(access.to_past(allocation, true));
             self.reads.clear();
             return;
         }
-        let mark = visit.mark(life, false);
-        match self.reads.iter_mut().find(|read| read.actor == visit.actor && visit.comes_after(read)) {
-            Some(read) => *read = mark,
-            None => self.reads.push(mark),
+        let past = access.to_past(allocation, false);
+        match self.reads.iter_mut().find(|read| read.actor == access.actor && access.comes_after(read)) {
+            Some(read) => *read = past,
+            None => self.reads.push(past),
         }
     }
 }

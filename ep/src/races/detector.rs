@@ -10,15 +10,15 @@ use crate::call::label::Label;
 use crate::call::operand::Access;
 use crate::names::actor_id::ActorId;
 use crate::names::memory_kind::MemoryKind;
-use crate::races::bytes::{Bytes, Fault, Visit};
+use crate::races::allocations::Allocations;
+use crate::races::bytes::{Bytes, Fault, NewAccess};
 use crate::races::clock::{Clock, Moment};
 use crate::races::finding::{Finding, FindingKind, Findings};
 use crate::races::interval::IntervalMap;
-use crate::races::lives::Lives;
 use crate::races::touch::Touch;
 
 /// The number of returned ranges to remember, to tell a use after free from an access of unknown memory.
-const FORMER: usize = 4096;
+const MAX_UNMAPPED: usize = 4096;
 
 /// Checks accesses against the order that was issued; see the [module](crate::races).
 ///
@@ -36,15 +36,15 @@ struct State {
     streams: HashMap<u32, ActorId>,
     /// Regions by number; numbers are not reused.
     regions: HashMap<u64, MappedRegion>,
-    regions_ever: u64,
+    region_count: u64,
     /// Every byte of every region.
     shadow: IntervalMap<Bytes>,
     /// Bytes that were returned to the driver and not mapped again, with the actor that returned them.
-    former: IntervalMap<Former>,
+    unmapped_by_address: IntervalMap<UnmappedRange>,
     /// The same ranges with their numbers, in the order of their return.
-    unmapped: VecDeque<(Range<usize>, u64)>,
-    unmapped_ever: u64,
-    lives: Lives,
+    unmapped_in_order: VecDeque<(Range<usize>, u64)>,
+    unmap_count: u64,
+    allocations: Allocations,
     findings: Findings,
 }
 
@@ -88,10 +88,10 @@ impl Drop for Role {
 
 /// The label of a returned range, and its number among all returned ranges.
 #[derive(Clone, Debug)]
-struct Former(Arc<Label>, u64);
+struct UnmappedRange(Arc<Label>, u64);
 
-impl PartialEq for Former {
-    fn eq(&self, other: &Former) -> bool {
+impl PartialEq for UnmappedRange {
+    fn eq(&self, other: &UnmappedRange) -> bool {
         self.1 == other.1
     }
 }
@@ -175,10 +175,10 @@ impl Detector {
             return;
         }
         state.drop_regions(range.clone());
-        state.regions_ever += 1;
-        let number = state.regions_ever;
-        state.former.remove(range.clone());
-        state.lives.forget(range.clone());
+        state.region_count += 1;
+        let number = state.region_count;
+        state.unmapped_by_address.remove(range.clone());
+        state.allocations.forget(range.clone());
         state.shadow.set(range.clone(), Bytes::fresh(number));
         state.regions.insert(number, MappedRegion { range, name: name.into(), kind });
     }
@@ -189,42 +189,42 @@ impl Detector {
         let label = Arc::new(label.clone());
         let mut state = self.lock();
         let state = &mut *state;
-        let visit =
-            Visit { actor: by, clock: &state.actors[by.0 as usize].clock, label: &label, access: Access::Write };
+        let access =
+            NewAccess { actor: by, clock: &state.actors[by.0 as usize].clock, label: &label, access: Access::Write };
         let mut faults = Vec::new();
         let mut gone = Vec::new();
         for (run, bytes) in state.shadow.cover(range.clone()) {
             let Some(bytes) = bytes else { continue };
             gone.push(run.clone());
-            if let Some(fault) = bytes.leave(&visit) {
-                faults.push((run, bytes.region, bytes.life, fault));
+            if let Some(fault) = bytes.check_unmap(&access) {
+                faults.push((run, bytes.region, bytes.allocation, fault));
             }
         }
-        for (run, region, life, fault) in faults {
-            let finding = state.finding(by, &label, "giving back", fault, run, region, life);
+        for (run, region, allocation, fault) in faults {
+            let finding = state.finding(by, &label, "giving back", fault, run, region, allocation);
             state.findings.add(finding);
         }
         for run in gone {
-            state.unmapped_ever += 1;
-            state.former.set(run.clone(), Former(Arc::clone(&label), state.unmapped_ever));
-            state.unmapped.push_back((run, state.unmapped_ever));
+            state.unmap_count += 1;
+            state.unmapped_by_address.set(run.clone(), UnmappedRange(Arc::clone(&label), state.unmap_count));
+            state.unmapped_in_order.push_back((run, state.unmap_count));
         }
-        state.forget_former();
+        state.forget_oldest_unmapped();
         state.drop_regions(range);
     }
 
     /// An allocation begins, in program order; `label` is for reports. Its bytes count as unwritten from its first access on. Returns its
     /// number: never 0, and higher than every number before.
-    pub fn begin_life(&self, range: Range<usize>, label: &Label) -> u64 {
+    pub fn begin_allocation(&self, range: Range<usize>, label: &Label) -> u64 {
         let mut state = self.lock();
         let region = state.shadow.at(range.start).map_or(0, |(_, bytes)| bytes.region);
-        state.lives.begin(range, region, label)
+        state.allocations.begin(range, region, label)
     }
 
     /// The owner has released an allocation, in program order. Accesses that were issued earlier may still be reported, as long as they
     /// name the allocation.
-    pub fn end_life(&self, life: u64, label: &Label) {
-        self.lock().lives.end(life, label);
+    pub fn end_allocation(&self, allocation: u64, label: &Label) {
+        self.lock().allocations.end(allocation, label);
     }
 
     /// Resets these bytes to the state that they had when their region was mapped. Only for bytes of which no access is still to be
@@ -232,12 +232,12 @@ impl Detector {
     pub fn forget(&self, range: Range<usize>) {
         let mut state = self.lock();
         state.shadow.change(range.clone(), |_, bytes| *bytes = Bytes::fresh(bytes.region));
-        state.lives.forget(range);
+        state.allocations.forget(range);
     }
 
     /// `actor` accesses memory. Each touch is checked by itself: touches of one access do not race with each other.
     pub fn access(&self, actor: ActorId, label: &Label, touches: &[Touch]) {
-        self.judge(actor, label, touches);
+        self.check_access(actor, label, touches);
     }
 
     /// Adds a finding from another source.
@@ -276,7 +276,7 @@ impl Detector {
 
     /// Like [`access`](Detector::access), but also returns whether some of the bytes are known to have been returned to their driver.
     /// Accessing those would be a fault of this process, not only of the simulated program.
-    pub(crate) fn judge(&self, actor: ActorId, label: &Label, touches: &[Touch]) -> Reach {
+    pub(crate) fn check_access(&self, actor: ActorId, label: &Label, touches: &[Touch]) -> Reach {
         let label = Arc::new(label.clone());
         let mut state = self.lock();
         let mut reach = Reach::Present;
@@ -284,7 +284,7 @@ impl Detector {
         let (readers, writers): (Vec<&Touch>, Vec<&Touch>) = touches.iter().partition(|touch| touch.access().reads());
         for touch in readers.into_iter().chain(writers) {
             for run in touch.runs() {
-                if state.judge_run(actor, &label, touch, run.clone()) == Reach::Gone {
+                if state.check_run(actor, &label, touch, run.clone()) == Reach::Gone {
                     reach = Reach::Gone;
                 }
             }
@@ -295,7 +295,9 @@ impl Detector {
     /// Whether no byte is known to have been returned to its driver.
     pub(crate) fn is_present(&self, runs: &[Range<usize>]) -> bool {
         let state = self.lock();
-        !runs.iter().any(|run| state.former.cover(run.clone()).iter().any(|(_, former)| former.is_some()))
+        !runs
+            .iter()
+            .any(|run| state.unmapped_by_address.cover(run.clone()).iter().any(|(_, unmapped)| unmapped.is_some()))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -321,14 +323,14 @@ impl State {
     }
 
     /// Forgets the oldest returned ranges beyond the number to remember.
-    fn forget_former(&mut self) {
-        while self.unmapped.len() > FORMER
-            && let Some((range, number)) = self.unmapped.pop_front()
+    fn forget_oldest_unmapped(&mut self) {
+        while self.unmapped_in_order.len() > MAX_UNMAPPED
+            && let Some((range, number)) = self.unmapped_in_order.pop_front()
         {
-            let rest = self.former.cover(range);
-            let rest = rest.into_iter().filter(|(_, former)| former.is_some_and(|former| former.1 == number));
+            let rest = self.unmapped_by_address.cover(range);
+            let rest = rest.into_iter().filter(|(_, unmapped)| unmapped.is_some_and(|unmapped| unmapped.1 == number));
             let rest: Vec<Range<usize>> = rest.map(|(run, _)| run).collect();
-            rest.into_iter().for_each(|run| self.former.remove(run));
+            rest.into_iter().for_each(|run| self.unmapped_by_address.remove(run));
         }
     }
 
@@ -342,29 +344,29 @@ impl State {
         for number in numbers {
             if let Some(region) = self.regions.remove(&number) {
                 self.shadow.remove(region.range.clone());
-                self.lives.forget(region.range);
+                self.allocations.forget(region.range);
             }
         }
     }
 
-    fn judge_run(&mut self, actor: ActorId, label: &Arc<Label>, touch: &Touch, run: Range<usize>) -> Reach {
+    fn check_run(&mut self, actor: ActorId, label: &Arc<Label>, touch: &Touch, run: Range<usize>) -> Reach {
         let mut reach = Reach::Present;
-        let parts = match touch.life() {
-            Some(life) => {
-                self.check_life(actor, label, touch, life, &run);
-                smallvec::smallvec![(run, life)]
+        let parts = match touch.allocation() {
+            Some(allocation) => {
+                self.check_allocation(actor, label, touch, allocation, &run);
+                smallvec::smallvec![(run, allocation)]
             }
-            None => self.lives.latest(run),
+            None => self.allocations.latest(run),
         };
-        let explicit = touch.life().is_some();
-        for (part, life) in parts {
-            let ended = match self.lives.get(life) {
+        let explicit = touch.allocation().is_some();
+        for (part, allocation) in parts {
+            let ended = match self.allocations.get(allocation) {
                 Some(known) if !explicit => known.ended.clone(),
                 _ => None,
             };
             if let Some(ended) = ended {
                 self.one_sided(FindingKind::AfterFree, actor, label, touch, &part, Some((&ended, "end of its life")));
-            } else if self.judge_part(actor, label, touch, part, life, explicit) == Reach::Gone {
+            } else if self.check_part(actor, label, touch, part, allocation, explicit) == Reach::Gone {
                 reach = Reach::Gone;
             }
         }
@@ -372,26 +374,33 @@ impl State {
     }
 
     /// Reports an access outside of the range of the allocation that it names.
-    fn check_life(&mut self, actor: ActorId, label: &Arc<Label>, touch: &Touch, life: u64, run: &Range<usize>) {
-        let Some(known) = self.lives.get(life) else { return };
+    fn check_allocation(
+        &mut self,
+        actor: ActorId,
+        label: &Arc<Label>,
+        touch: &Touch,
+        allocation: u64,
+        run: &Range<usize>,
+    ) {
+        let Some(known) = self.allocations.get(allocation) else { return };
         if run.start < known.range.start || run.end > known.range.end {
             let begun = Arc::clone(&known.begun);
             self.one_sided(FindingKind::OutOfBounds, actor, label, touch, run, Some((&begun, "begin of the life")));
         }
     }
 
-    /// Checks the bytes of `part`, which the access assigns to allocation `life`.
-    fn judge_part(
+    /// Checks the bytes of `part`, which the access assigns to `allocation`.
+    fn check_part(
         &mut self,
         actor: ActorId,
         label: &Arc<Label>,
         touch: &Touch,
         part: Range<usize>,
-        life: u64,
+        allocation: u64,
         explicit: bool,
     ) -> Reach {
-        let home = self.lives.get(life).map_or(0, |life| life.region);
-        let visit = Visit { actor, clock: &self.actors[actor.0 as usize].clock, label, access: touch.access() };
+        let home = self.allocations.get(allocation).map_or(0, |allocation| allocation.region);
+        let access = NewAccess { actor, clock: &self.actors[actor.0 as usize].clock, label, access: touch.access() };
         let mut faults: Vec<(Range<usize>, u64, u64, Fault)> = Vec::new();
         let mut reached = part.start;
         let mut gaps: Vec<Range<usize>> = Vec::new();
@@ -404,24 +413,25 @@ impl State {
             let fault = if home != 0 && home != bytes.region {
                 Some((FindingKind::AfterFree, None))
             } else {
-                bytes.visit(&visit, if explicit { life } else { life.max(bytes.life) })
+                bytes.check(&access, if explicit { allocation } else { allocation.max(bytes.allocation) })
             };
             if let Some(fault) = fault {
-                faults.push((run, bytes.region, bytes.life, fault));
+                faults.push((run, bytes.region, bytes.allocation, fault));
             }
         });
         if reached < part.end {
             gaps.push(reached..part.end);
         }
         for (run, region, owner, fault) in faults {
-            let finding = self.finding(actor, label, did(touch.access()), fault, run, region, owner);
+            let finding = self.finding(actor, label, verb(touch.access()), fault, run, region, owner);
             self.findings.add(finding);
         }
         let mut reach = Reach::Present;
         for gap in gaps {
-            let former = self.former.cover(gap.clone()).into_iter().find_map(|(_, former)| former.cloned());
-            match former {
-                Some(Former(by, _)) => {
+            let unmapped =
+                self.unmapped_by_address.cover(gap.clone()).into_iter().find_map(|(_, unmapped)| unmapped.cloned());
+            match unmapped {
+                Some(UnmappedRange(by, _)) => {
                     reach = Reach::Gone;
                     let first = Some((&by, "giving back"));
                     self.one_sided(FindingKind::AfterFree, actor, label, touch, &gap, first);
@@ -443,7 +453,7 @@ impl State {
         first: Option<(&Arc<Label>, &str)>,
     ) {
         let (memory, bytes) = self.place(run);
-        let second_did = self.deed(did(touch.access()), actor, label);
+        let second_did = self.describe(verb(touch.access()), actor, label);
         let mut finding = Finding::new(kind, label, second_did, "");
         if let Some((first, first_did)) = first {
             finding.first = Some(Label::clone(first));
@@ -459,22 +469,22 @@ impl State {
         actor: ActorId,
         label: &Label,
         second: &str,
-        (kind, mark): Fault,
+        (kind, past): Fault,
         run: Range<usize>,
         region: u64,
-        life: u64,
+        allocation: u64,
     ) -> Finding {
         let host = |actor: ActorId| self.actors[actor.0 as usize].is_thread;
-        let with_host = mark.as_ref().is_some_and(|mark| host(mark.actor) || host(actor));
+        let with_host = past.as_ref().is_some_and(|past| host(past.actor) || host(actor));
         let kind = if kind == FindingKind::Conflict && with_host { FindingKind::HostTooEarly } else { kind };
-        let mut finding = Finding::new(kind, label, self.deed(second, actor, label), "");
-        if let Some(mark) = mark {
-            finding.first_did = self.deed(if mark.writes { "write" } else { "read" }, mark.actor, &mark.label);
-            finding.first = Some(Label::clone(&mark.label));
+        let mut finding = Finding::new(kind, label, self.describe(second, actor, label), "");
+        if let Some(past) = past {
+            finding.first_did = self.describe(if past.writes { "write" } else { "read" }, past.actor, &past.label);
+            finding.first = Some(Label::clone(&past.label));
         }
         (finding.memory, finding.bytes) = self.place(&run);
-        if let Some(life) = self.lives.get(life) {
-            finding.detail = format!("the bytes belong to what began with {}", life.begun);
+        if let Some(allocation) = self.allocations.get(allocation) {
+            finding.detail = format!("the bytes belong to what began with {}", allocation.begun);
         }
         debug_assert!(self.regions.contains_key(&region), "a mapped byte lies in a region");
         finding
@@ -489,14 +499,14 @@ impl State {
         }
     }
 
-    fn deed(&self, what: &str, actor: ActorId, label: &Label) -> String {
+    fn describe(&self, what: &str, actor: ActorId, label: &Label) -> String {
         // Many instructions share such an actor one after the other, so the report names the stream.
         let stream = label.actor.and_then(|_| self.streams.get(&label.stream));
         format!("{what} on {}", self.actors[stream.unwrap_or(&actor).0 as usize].name)
     }
 }
 
-fn did(access: Access) -> &'static str {
+fn verb(access: Access) -> &'static str {
     match access {
         Access::Read => "read",
         Access::Write => "write",

@@ -15,8 +15,8 @@ fn at(bytes: Range<usize>) -> Range<usize> {
     REGION.start + bytes.start..REGION.start + bytes.end
 }
 
-fn touch(bytes: Range<usize>, access: Access, life: Option<u64>) -> [Touch; 1] {
-    [Touch::new([at(bytes)], access, life)]
+fn touch(bytes: Range<usize>, access: Access, allocation: Option<u64>) -> [Touch; 1] {
+    [Touch::new([at(bytes)], access, allocation)]
 }
 
 #[track_caller]
@@ -106,14 +106,14 @@ fn a_thread_that_plays_an_actor_is_that_actor_until_the_role_ends() {
 }
 
 #[test]
-fn reuse_must_come_after_every_access_of_the_life_before() {
+fn reuse_must_come_after_every_access_of_the_allocation_before() {
     for ordered in [true, false] {
         let detector = detector();
         let (a, b) = (detector.actor("a"), detector.actor("b"));
-        let old = detector.begin_life(at(0..64), &label(1));
+        let old = detector.begin_allocation(at(0..64), &label(1));
         detector.access(a, &label(1), &touch(0..64, Access::Write, Some(old)));
-        detector.end_life(old, &label(1));
-        let new = detector.begin_life(at(32..96), &label(2));
+        detector.end_allocation(old, &label(1));
+        let new = detector.begin_allocation(at(32..96), &label(2));
         assert!(new > old);
         if ordered {
             order(&detector, a, b);
@@ -125,12 +125,12 @@ fn reuse_must_come_after_every_access_of_the_life_before() {
 }
 
 #[test]
-fn an_access_of_the_old_life_told_after_the_new_one_is_a_race_or_a_use_after_free() {
+fn an_access_of_the_old_allocation_reported_after_the_new_one_is_a_race_or_a_use_after_free() {
     for (ordered, expected) in [(false, FindingKind::ReuseRace), (true, FindingKind::AfterFree)] {
         let detector = detector();
         let (a, b) = (detector.actor("a"), detector.actor("b"));
-        let old = detector.begin_life(at(0..8), &label(1));
-        let new = detector.begin_life(at(0..8), &label(2));
+        let old = detector.begin_allocation(at(0..8), &label(1));
+        let new = detector.begin_allocation(at(0..8), &label(2));
         detector.access(b, &label(2), &touch(0..8, Access::Write, Some(new)));
         if ordered {
             order(&detector, b, a);
@@ -141,12 +141,12 @@ fn an_access_of_the_old_life_told_after_the_new_one_is_a_race_or_a_use_after_fre
 }
 
 #[test]
-fn a_life_may_begin_before_the_accesses_of_the_one_before_are_told() {
+fn an_allocation_may_begin_before_the_accesses_of_the_one_before_are_reported() {
     let detector = detector();
     let a = detector.actor("a");
-    let old = detector.begin_life(at(0..8), &label(1));
-    detector.end_life(old, &label(1));
-    let new = detector.begin_life(at(0..8), &label(2));
+    let old = detector.begin_allocation(at(0..8), &label(1));
+    detector.end_allocation(old, &label(1));
+    let new = detector.begin_allocation(at(0..8), &label(2));
     detector.access(a, &label(1), &touch(0..8, Access::Write, Some(old)));
     detector.access(a, &label(1), &touch(0..8, Access::Read, Some(old)));
     detector.access(a, &label(2), &touch(0..8, Access::Write, Some(new)));
@@ -173,24 +173,24 @@ fn bytes_that_are_forgotten_are_as_new_and_leave_nothing_behind() {
     let detector = detector();
     let (a, b) = (detector.actor("a"), detector.actor("b"));
     for byte in 0..64 {
-        let life = detector.begin_life(at(byte..byte + 1), &label(1));
-        detector.access(a, &label(1), &touch(byte..byte + 1, Access::Write, Some(life)));
-        detector.end_life(life, &label(1));
+        let allocation = detector.begin_allocation(at(byte..byte + 1), &label(1));
+        detector.access(a, &label(1), &touch(byte..byte + 1, Access::Write, Some(allocation)));
+        detector.end_allocation(allocation, &label(1));
         detector.forget(at(byte..byte + 1));
         assert_eq!(detector.lock().shadow.len(), 1, "one run of new bytes");
     }
-    let life = detector.begin_life(at(0..1), &label(2));
-    detector.access(b, &label(2), &touch(0..1, Access::Write, Some(life)));
+    let allocation = detector.begin_allocation(at(0..1), &label(2));
+    detector.access(b, &label(2), &touch(0..1, Access::Write, Some(allocation)));
     assert_eq!(kinds(&detector), [], "forgotten accesses need no order");
 }
 
 #[test]
-fn a_new_life_has_not_been_written() {
+fn a_new_allocation_has_not_been_written() {
     let detector = detector();
     let a = detector.actor("a");
-    let old = detector.begin_life(at(0..8), &label(1));
+    let old = detector.begin_allocation(at(0..8), &label(1));
     detector.access(a, &label(1), &touch(0..8, Access::Write, Some(old)));
-    let new = detector.begin_life(at(0..8), &label(2));
+    let new = detector.begin_allocation(at(0..8), &label(2));
     detector.access(a, &label(2), &touch(0..4, Access::Write, Some(new)));
     detector.access(a, &label(3), &touch(0..8, Access::ReadWrite, Some(new)));
     let findings = detector.findings();
@@ -209,13 +209,13 @@ fn an_instruction_reads_before_it_writes() {
 }
 
 #[test]
-fn without_a_life_memory_belongs_to_the_life_begun_last() {
+fn without_an_allocation_memory_belongs_to_the_allocation_begun_last() {
     let detector = detector();
     let a = detector.actor("a");
-    let life = detector.begin_life(at(0..8), &label(1));
+    let allocation = detector.begin_allocation(at(0..8), &label(1));
     detector.access(a, &label(1), &touch(0..16, Access::Write, None));
     assert_eq!(detector.findings(), []);
-    detector.end_life(life, &label(2));
+    detector.end_allocation(allocation, &label(2));
     detector.access(a, &label(3), &touch(0..16, Access::Read, None));
     let findings = detector.findings();
     assert_eq!((kinds(&detector), findings[0].bytes.clone()), (vec![FindingKind::AfterFree], 0..8));
@@ -223,11 +223,11 @@ fn without_a_life_memory_belongs_to_the_life_begun_last() {
 }
 
 #[test]
-fn an_access_outside_of_its_life_is_out_of_bounds() {
+fn an_access_outside_of_its_allocation_is_out_of_bounds() {
     let detector = detector();
     let a = detector.actor("a");
-    let life = detector.begin_life(at(8..16), &label(1));
-    detector.access(a, &label(2), &touch(8..17, Access::Write, Some(life)));
+    let allocation = detector.begin_allocation(at(8..16), &label(1));
+    detector.access(a, &label(2), &touch(8..17, Access::Write, Some(allocation)));
     assert_eq!(kinds(&detector), [FindingKind::OutOfBounds]);
 }
 
@@ -246,7 +246,7 @@ fn giving_back_is_a_write_of_everything() {
         assert_eq!(kinds(&detector), expected);
         assert_eq!(detector.memory_kind(REGION.start), None);
         let before = detector.take_findings().len();
-        assert_eq!(detector.judge(a, &label(4), &touch(0..8, Access::Read, None)), Reach::Gone);
+        assert_eq!(detector.check_access(a, &label(4), &touch(0..8, Access::Read, None)), Reach::Gone);
         assert_eq!((before, kinds(&detector)), (expected.len(), vec![FindingKind::AfterFree]));
         assert!(!detector.is_present(&[at(100..101)]));
     }
@@ -256,8 +256,8 @@ fn giving_back_is_a_write_of_everything() {
 fn memory_that_comes_again_is_new() {
     let detector = detector();
     let (a, b) = (detector.actor("a"), detector.actor("b"));
-    let life = detector.begin_life(at(0..8), &label(1));
-    detector.access(a, &label(1), &touch(0..8, Access::Write, Some(life)));
+    let allocation = detector.begin_allocation(at(0..8), &label(1));
+    detector.access(a, &label(1), &touch(0..8, Access::Write, Some(allocation)));
     detector.unmap(REGION, a, &label(2));
     detector.map(REGION, "other memory", MemoryKind::Pinned);
     assert_eq!(detector.memory_kind(REGION.start), Some(MemoryKind::Pinned));
@@ -265,7 +265,7 @@ fn memory_that_comes_again_is_new() {
     detector.access(b, &label(3), &touch(8..16, Access::Write, None));
     assert_eq!(detector.findings(), []);
     // The old allocation does not own the bytes at its address any more.
-    detector.access(a, &label(4), &touch(0..8, Access::Read, Some(life)));
+    detector.access(a, &label(4), &touch(0..8, Access::Read, Some(allocation)));
     assert_eq!(kinds(&detector), [FindingKind::AfterFree]);
 }
 
@@ -293,7 +293,7 @@ fn regions_side_by_side_stay_apart() {
 fn memory_that_nobody_mapped_is_told() {
     let detector = Detector::new();
     let a = detector.actor("a");
-    assert_eq!(detector.judge(a, &label(1), &touch(0..8, Access::Write, None)), Reach::Present);
+    assert_eq!(detector.check_access(a, &label(1), &touch(0..8, Access::Write, None)), Reach::Present);
     assert_eq!(kinds(&detector), [FindingKind::UnknownMemory]);
 }
 

@@ -7,10 +7,10 @@ use std::ops::Range;
 use crate::call::label::Label;
 
 /// The number of findings to keep; more are only counted. One defect tends to repeat itself, and each finding holds labels.
-const KEPT: usize = 1000;
+const MAX_FINDINGS: usize = 1000;
 
 /// The number of findings to remember so that each is reported once. Beyond it, a finding may be reported again.
-const SEEN: usize = 64 * KEPT;
+const MAX_SEEN: usize = 64 * MAX_FINDINGS;
 
 /// The kind of defect.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -153,11 +153,11 @@ impl Findings {
         if self.seen.contains(&what) {
             return;
         }
-        if self.kept.len() >= KEPT {
+        if self.kept.len() >= MAX_FINDINGS {
             self.not_kept += 1;
             return;
         }
-        if self.seen.len() >= SEEN {
+        if self.seen.len() >= MAX_SEEN {
             self.seen.clear();
         }
         self.seen.insert(what);

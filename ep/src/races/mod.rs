@@ -8,8 +8,8 @@
 //! ([`Detector::release`] and [`Detector::acquire`]). The detector reports each pair of conflicting accesses without an order between
 //! them. Whether the two accesses really collided does not matter: one run checks every schedule that the issued order allows.
 //!
-//! An *actor* is a stream or a host thread. A *region* is memory from a driver. A *life* is one allocation of bytes in it to one owner;
-//! its number names the allocation.
+//! An *actor* is a stream or a host thread. A *region* is memory from a driver. An *allocation* is the use of bytes in a
+//! region by one owner, from its begin to its end; it has a number, and is called a *life* in traces and findings.
 //!
 //! # What the caller must report, and when
 //!
@@ -17,9 +17,9 @@
 //!   calls is one that the edges allow, which is all that the detector relies on. The calls of one actor are in that actor's order.
 //! * [`Detector::map`] and [`Detector::unmap`], when memory comes from a driver and goes back: `unmap` before the driver can hand out the
 //!   same addresses again.
-//! * [`Detector::begin_life`] and [`Detector::end_life`], in program order, which may be long before the accesses of the allocation are
-//!   reported. So an allocation owns its bytes only from its first access on. Accesses of the previous allocation may be reported until
-//!   then, and later ones are a race or a use after free.
+//! * [`Detector::begin_allocation`] and [`Detector::end_allocation`], in program order, which may be long before the accesses of the
+//!   allocation are reported. So an allocation owns its bytes only from its first access on. Accesses of the previous allocation may be
+//!   reported until then, and later ones are a race or a use after free.
 //!
 //! # Invariants
 //!
@@ -28,12 +28,12 @@
 //!   edges. After the first finding some pairs may be missed, because an access that raced replaces the access that it raced with.
 //! * Memory use grows with the number of runs of bytes with different histories, not with the number of accesses.
 
+mod allocations;
 mod bytes;
 mod clock;
 mod detector;
 mod finding;
 mod interval;
-mod lives;
 mod touch;
 
 pub use crate::names::actor_id::ActorId;

@@ -63,7 +63,7 @@ struct Model {
     accesses: Vec<Vec<(usize, bool, u64)>>,
     /// The allocations that began at each byte, the newest last.
     begun: Vec<Vec<u64>>,
-    lives: u64,
+    allocations: u64,
 }
 
 impl Model {
@@ -93,7 +93,7 @@ fn play(steps: &[Step]) -> (Vec<Finding>, Vec<Faults>) {
         releases: Vec::new(),
         accesses: vec![Vec::new(); BYTES],
         begun: vec![vec![0]; BYTES],
-        lives: 0,
+        allocations: 0,
     };
     let mut faults: Vec<Faults> = Vec::new();
     for step in steps {
@@ -110,10 +110,10 @@ fn play(steps: &[Step]) -> (Vec<Finding>, Vec<Faults>) {
             }
             Step::Begin { bytes } => {
                 let range = BASE + bytes.start..BASE + bytes.end;
-                let life = detector.begin_life(range, &Label::new(0, 0, "begin"));
-                model.lives += 1;
-                assert_eq!(life, model.lives);
-                bytes.clone().for_each(|byte| model.begun[byte].push(life));
+                let allocation = detector.begin_allocation(range, &Label::new(0, 0, "begin"));
+                model.allocations += 1;
+                assert_eq!(allocation, model.allocations);
+                bytes.clone().for_each(|byte| model.begun[byte].push(allocation));
             }
             Step::Access { actor, bytes, access, late } => {
                 let step = model.enter(*actor, None);
@@ -122,13 +122,13 @@ fn play(steps: &[Step]) -> (Vec<Finding>, Vec<Faults>) {
                 let mut found = Faults::new();
                 for byte in bytes.clone() {
                     let begun = &model.begun[byte];
-                    let life = begun[begun.len() - 1 - usize::from(*late && begun.len() > 1)];
-                    let explicit = (life != 0).then_some(life);
+                    let allocation = begun[begun.len() - 1 - usize::from(*late && begun.len() > 1)];
+                    let explicit = (allocation != 0).then_some(allocation);
                     touches.push(Touch::new(std::iter::once(BASE + byte..BASE + byte + 1), *access, explicit));
                     // Without a named allocation the newest is meant.
-                    let life = if life == 0 { begun[begun.len() - 1] } else { life };
+                    let allocation = if allocation == 0 { begun[begun.len() - 1] } else { allocation };
                     let earlier = &model.accesses[byte];
-                    let newest = earlier.iter().map(|(_, _, life)| *life).max().unwrap_or(0);
+                    let newest = earlier.iter().map(|(_, _, allocation)| *allocation).max().unwrap_or(0);
                     let unordered = |conflicting: bool| {
                         let wanted = |&&(other, writes, _): &&(usize, bool, u64)| {
                             (!conflicting || writes || access.writes()) && !model.before[step].contains(&other)
@@ -136,21 +136,21 @@ fn play(steps: &[Step]) -> (Vec<Finding>, Vec<Faults>) {
                         earlier.iter().filter(wanted).copied().collect::<Vec<_>>()
                     };
                     let named = |kind, other: usize| (kind, Some(other as u64), step as u64);
-                    if life < newest {
+                    if allocation < newest {
                         found.extend(unordered(false).iter().map(|race| named(FindingKind::ReuseRace, race.0)));
                         found.insert((FindingKind::AfterFree, None, step as u64));
                         continue;
                     }
-                    let races = unordered(life == newest);
+                    let races = unordered(allocation == newest);
                     found.extend(races.iter().map(|race| {
-                        let kind = if race.2 == life { FindingKind::Conflict } else { FindingKind::ReuseRace };
+                        let kind = if race.2 == allocation { FindingKind::Conflict } else { FindingKind::ReuseRace };
                         named(kind, race.0)
                     }));
-                    let written = earlier.iter().any(|&(_, writes, of)| writes && of == life);
+                    let written = earlier.iter().any(|&(_, writes, of)| writes && of == allocation);
                     if access.reads() && !written {
                         found.insert((FindingKind::NeverWritten, None, step as u64));
                     }
-                    model.accesses[byte].push((step, access.writes(), life));
+                    model.accesses[byte].push((step, access.writes(), allocation));
                 }
                 detector.access(actors[*actor], &Label::new(0, step as u64, "access"), &touches);
                 faults.push(found);

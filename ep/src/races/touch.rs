@@ -12,20 +12,20 @@ use crate::tensor::shape::MAX_RANK;
 pub struct Touch {
     runs: SmallVec<[Range<usize>; 1]>,
     access: Access,
-    life: Option<u64>,
+    allocation: Option<u64>,
 }
 
 impl Touch {
     /// A touch of the bytes at these addresses. The runs may be in any order and may overlap; empty runs are dropped.
-    pub fn new(runs: impl IntoIterator<Item = Range<usize>>, access: Access, life: Option<u64>) -> Touch {
+    pub fn new(runs: impl IntoIterator<Item = Range<usize>>, access: Access, allocation: Option<u64>) -> Touch {
         let mut runs: SmallVec<[Range<usize>; 1]> = runs.into_iter().filter(|run| !run.is_empty()).collect();
         coalesce(&mut runs);
-        Touch { runs, access, life }
+        Touch { runs, access, allocation }
     }
 
     /// A touch of exactly the bytes of the elements of `operand`: the gaps of a strided view are not touched.
-    pub fn of(operand: &Operand, life: Option<u64>) -> Touch {
-        Touch { runs: runs_of(operand), access: operand.access(), life }
+    pub fn of(operand: &Operand, allocation: Option<u64>) -> Touch {
+        Touch { runs: runs_of(operand), access: operand.access(), allocation }
     }
 
     /// The bytes, by address: sorted, not empty, with a gap between any two.
@@ -38,10 +38,10 @@ impl Touch {
         self.access
     }
 
-    /// The allocation that they belong to, by the number from [`begin_life`](crate::races::Detector::begin_life). `None` means the
-    /// allocation that began last at these addresses.
-    pub fn life(&self) -> Option<u64> {
-        self.life
+    /// The allocation that they belong to, by the number from [`begin_allocation`](crate::races::Detector::begin_allocation). `None` means
+    /// the allocation that began last at these addresses.
+    pub fn allocation(&self) -> Option<u64> {
+        self.allocation
     }
 }
 

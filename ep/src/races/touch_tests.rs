@@ -39,7 +39,7 @@ proptest! {
         prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start), "{:?}", runs);
         let found: BTreeSet<usize> = runs.iter().cloned().flatten().collect();
         prop_assert_eq!(found, bytes(&layout, dtype.size()));
-        prop_assert_eq!((touch.access(), touch.life()), (Access::Read, Some(3)));
+        prop_assert_eq!((touch.access(), touch.allocation()), (Access::Read, Some(3)));
     }
 }
 

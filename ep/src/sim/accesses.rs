@@ -8,8 +8,8 @@ use crate::races::Touch;
 
 /// The touches of a command's operands, in order. `label` may have the allocation of each.
 pub(super) fn touches<'a>(label: &Label, operands: impl IntoIterator<Item = &'a Operand>) -> SmallVec<[Touch; 4]> {
-    let life = |index: usize| label.lives.get(index).copied().filter(|&life| life != 0);
-    operands.into_iter().enumerate().map(|(index, operand)| Touch::of(operand, life(index))).collect()
+    let allocation = |index: usize| label.allocations.get(index).copied().filter(|&allocation| allocation != 0);
+    operands.into_iter().enumerate().map(|(index, operand)| Touch::of(operand, allocation(index))).collect()
 }
 
 /// The labels of a stream's commands: the one that was set, or a number of their own until then.

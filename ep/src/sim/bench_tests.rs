@@ -1,4 +1,4 @@
-//! Shared by the tests of a world: devices, vectors on them, and short forms of commands.
+//! Shared by the tests of a machine: devices, vectors on them, and short forms of commands.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::provider::device::{Device, LateCause};
 use crate::provider::memory::Region;
 use crate::provider::stream::Stream;
 use crate::races::{Detector, Finding, FindingKind};
-use crate::sim::{SimConfig, SimWorld};
+use crate::sim::{SimConfig, SimMachine};
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
 use crate::tensor::op::Op;
@@ -21,9 +21,9 @@ use crate::tensor::params::Params;
 use crate::tensor::scalar::Scalar;
 use crate::tensor::shape::Shape;
 
-/// A world and its devices, with short forms of the commands of a test.
+/// A machine and its devices, with short forms of the commands of a test.
 pub(super) struct Bench {
-    pub(super) world: Arc<SimWorld>,
+    pub(super) machine: Arc<SimMachine>,
     pub(super) devices: Vec<Arc<dyn Device>>,
 }
 
@@ -35,8 +35,8 @@ pub(super) struct Vector {
 
 impl Bench {
     pub(super) fn new(config: SimConfig) -> Bench {
-        let world = SimWorld::new(config, Arc::new(Detector::new()));
-        Bench { devices: world.devices(), world }
+        let machine = SimMachine::new(config, Arc::new(Detector::new()));
+        Bench { devices: machine.devices(), machine }
     }
 
     pub(super) fn seeded(seed: u64) -> Bench {
@@ -56,7 +56,7 @@ impl Bench {
     }
 
     pub(super) fn recorded(&self, stream: &mut dyn Stream) -> EventId {
-        let event = self.world.events.acquire();
+        let event = self.machine.events.acquire();
         stream.record(event).unwrap();
         event
     }
@@ -77,12 +77,12 @@ impl Bench {
     }
 
     pub(super) fn kinds(&self) -> Vec<FindingKind> {
-        self.world.detector.findings().iter().map(|finding| finding.kind).collect()
+        self.machine.detector.findings().iter().map(|finding| finding.kind).collect()
     }
 
     #[track_caller]
     pub(super) fn one(&self) -> Finding {
-        let mut findings = self.world.detector.take_findings();
+        let mut findings = self.machine.detector.take_findings();
         assert_eq!(findings.len(), 1, "{findings:#?}");
         findings.remove(0)
     }

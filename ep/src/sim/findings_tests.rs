@@ -25,15 +25,15 @@ use crate::tensor::params::Params;
 fn a_wait_for_what_was_never_recorded_is_refused_and_found() {
     let bench = Bench::seeded(0);
     let mut stream = bench.stream();
-    let event = bench.world.events.acquire();
+    let event = bench.machine.events.acquire();
     let refused = Err(Error::EventNotRecorded { event, device: DeviceId::sim(0) });
     assert_eq!(stream.wait(event), refused);
     assert_eq!(bench.one().kind, FindingKind::NeverRecorded);
     assert_eq!(bench.devices[0].query(event), refused.map(|()| false));
     // A reused slot counts as not recorded, whatever its last user did.
     stream.record(event).unwrap();
-    bench.world.events.release(event).unwrap();
-    let again = bench.world.events.acquire();
+    bench.machine.events.release(event).unwrap();
+    let again = bench.machine.events.acquire();
     assert_eq!(again.index, event.index);
     assert!(matches!(bench.devices[0].wait(again, None), Err(Error::EventNotRecorded { .. })));
     for stale in [stream.wait(event), stream.record(event), bench.devices[0].query(event).map(drop)] {
@@ -198,7 +198,7 @@ fn memory_freed_too_early_is_found_and_not_touched() {
     let bench = Bench::seeded(0);
     let (mut stream, vector) = (bench.stream(), bench.vector(1 << 16));
     fill(&mut *stream, &vector, 1);
-    let gone = vector.operand(Access::Write);
+    let freed = vector.operand(Access::Write);
     bench.free(vector);
     assert_eq!(bench.one().kind, FindingKind::FreedInUse);
     stream.synchronize().unwrap();
@@ -209,7 +209,7 @@ fn memory_freed_too_early_is_found_and_not_touched() {
         drop(kept_inside);
         Ok(())
     });
-    stream.call(&mut code, &mut [gone]).unwrap();
+    stream.call(&mut code, &mut [freed]).unwrap();
     stream.synchronize().unwrap();
     assert_eq!((bench.one().kind, Arc::strong_count(&dropped)), (FindingKind::AfterFree, 1));
     assert_eq!(bench.devices[0].memory(MemoryKind::Device).in_use, 0);
@@ -226,7 +226,7 @@ fn memory_is_freed_rightly_once_the_thread_has_seen_its_last_use_pass() {
             0 => stream.synchronize().unwrap(),
             1 => bench.wait(event),
             _ => {
-                while bench.world.step() {}
+                while bench.machine.step() {}
                 assert_eq!(bench.devices[0].query(event), Ok(true));
             }
         }
@@ -247,9 +247,9 @@ fn the_host_must_see_a_copy_pass_before_it_reads() {
             bench.wait(event);
         } else {
             // That the command has run does not matter, because no thread has observed it.
-            while bench.world.step() {}
+            while bench.machine.step() {}
         }
-        let detector = &bench.world.detector;
+        let detector = &bench.machine.detector;
         let touch = Touch::of(&b.operand(Access::Read), None);
         detector.access(detector.this_thread(), &Label::new(0, 0, "read by the host"), &[touch]);
         let expected: &[FindingKind] = if seen { &[] } else { &[FindingKind::HostTooEarly] };
@@ -258,14 +258,14 @@ fn the_host_must_see_a_copy_pass_before_it_reads() {
 }
 
 #[test]
-fn lives_of_labels_tell_reuse_apart() {
+fn allocations_of_labels_tell_reuse_apart() {
     let bench = Bench::seeded(0);
     let (mut one, mut two, vector) = (bench.stream(), bench.stream(), bench.vector(4));
-    let detector = &bench.world.detector;
+    let detector = &bench.machine.detector;
     let range = vector.region.base().addr()..vector.region.base().addr() + 16;
     let use_in = |stream: &mut dyn Stream, seq| {
         let mut label = Label::new(1, seq, "use");
-        label.lives = Arc::from([detector.begin_life(range.clone(), &label)]);
+        label.allocations = Arc::from([detector.begin_allocation(range.clone(), &label)]);
         stream.begin(&label);
         fill(stream, &vector, 1);
     };
@@ -325,7 +325,7 @@ fn a_command_comes_after_what_the_thread_that_gives_it_has_done() {
     for before in [true, false] {
         let bench = Bench::seeded(0);
         let (mut stream, staging, target) = (bench.stream(), bench.vector_in(MemoryKind::Pinned, 1), bench.vector(1));
-        let detector = &bench.world.detector;
+        let detector = &bench.machine.detector;
         let host_writes = || {
             let touch = Touch::of(&staging.operand(Access::Write), None);
             detector.access(detector.this_thread(), &Label::new(0, 0, "write by the host"), &[touch]);

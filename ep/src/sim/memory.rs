@@ -35,7 +35,7 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Allocates `bytes` bytes of poison between two bands; `None` if the machine has no memory for them.
+    /// Allocates `bytes` bytes of poison between two bands; `None` if the host has no memory for them.
     fn allocate(bytes: usize) -> Option<Block> {
         let whole = bytes.checked_add(2 * BAND)?;
         let layout = HeapLayout::from_size_align(whole, ALIGNMENT).ok()?;
@@ -65,7 +65,7 @@ impl Block {
     }
 
     /// Checks and restores the bands. Returns the offset from the base of the first byte that was overwritten.
-    fn mend(&self) -> Option<isize> {
+    fn restore_bands(&self) -> Option<isize> {
         let bytes = self.layout.size() - 2 * BAND;
         let mut broken = None;
         for at in (0..BAND).chain(BAND + bytes..2 * BAND + bytes) {
@@ -88,14 +88,14 @@ impl Drop for Block {
     }
 }
 
-/// All blocks of a world that have not been freed, by their first address.
+/// All blocks of a simulated machine that have not been freed, by their first address.
 #[derive(Debug, Default)]
 pub(super) struct Heap {
     blocks: Mutex<BTreeMap<usize, Arc<Block>>>,
 }
 
 impl Heap {
-    /// Allocates a block and returns its address; `None` if the machine has no memory for it.
+    /// Allocates a block and returns its address; `None` if the host has no memory for it.
     pub(super) fn allocate(&self, bytes: usize) -> Option<*mut u8> {
         let block = Block::allocate(bytes)?;
         let base = block.base();
@@ -109,7 +109,7 @@ impl Heap {
     }
 
     /// The block that contains `address`.
-    pub(super) fn holding(&self, address: usize) -> Option<Arc<Block>> {
+    pub(super) fn containing(&self, address: usize) -> Option<Arc<Block>> {
         let blocks = self.lock();
         let (_, block) = blocks.range(..=address).next_back()?;
         block.range().contains(&address).then(|| Arc::clone(block))
@@ -118,7 +118,7 @@ impl Heap {
     /// The offset from the block's first byte of the first byte beside it that was overwritten. Reported once.
     pub(super) fn overrun(&self, block: &Block) -> Option<isize> {
         let _one_at_a_time = self.lock();
-        block.mend()
+        block.restore_bands()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<Block>>> {
@@ -139,10 +139,10 @@ mod tests {
         // SAFETY: the block has 100 bytes, and nothing writes them meanwhile.
         let bytes = unsafe { std::slice::from_raw_parts(base, 100) };
         assert_eq!(bytes, [POISON; 100]);
-        assert!(heap.holding(base.addr() + 99).is_some() && heap.holding(base.addr() + 100).is_none());
+        assert!(heap.containing(base.addr() + 99).is_some() && heap.containing(base.addr() + 100).is_none());
         let block = heap.remove(base.addr()).unwrap();
         assert_eq!(block.range(), base.addr()..base.addr() + 100);
-        assert!(heap.holding(base.addr()).is_none() && heap.remove(base.addr()).is_none());
+        assert!(heap.containing(base.addr()).is_none() && heap.remove(base.addr()).is_none());
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
         let heap = Heap::default();
         for (offset, expected) in [(-1, -1), (-(BAND as isize), -256), (10, 10), (265, 265)] {
             let base = heap.allocate(10).unwrap();
-            let block = heap.holding(base.addr()).unwrap();
+            let block = heap.containing(base.addr()).unwrap();
             assert_eq!(heap.overrun(&block), None);
             let byte = base.wrapping_offset(offset);
             // SAFETY: the byte is in a band of the block, which no other thread reads meanwhile.

@@ -2,13 +2,13 @@
 //!
 //! Layer: uses `names`, `tensor`, `errors`, `call`, `provider`, `races`, `cpu`; is used by no other folder.
 //!
-//! Main types: [`SimWorld`], [`SimConfig`].
+//! Main types: [`SimMachine`], [`SimConfig`].
 //!
-//! A [`SimWorld`] holds the devices `sim:0`, `sim:1`, … of one engine. Their streams queue every command. A command runs in the thread
-//! that
+//! A [`SimMachine`] is the simulated machine: it holds the devices `sim:0`, `sim:1`, … of one engine. Their streams queue every
+//! command. A command runs in the thread that
 //!
 //! * waits for it ([`Device::wait`](crate::Device::wait), [`Stream::synchronize`](crate::Stream::synchronize)), or
-//! * makes a step of the world ([`SimWorld::step`]).
+//! * makes a step of the machine ([`SimMachine::step`]).
 //!
 //! Commands of one stream run in order; between streams the seed decides; copies run as late as the order allows.
 //! [`Device::query`](crate::Device::query) runs nothing. In a single-threaded program, the same seed gives the same run.
@@ -37,7 +37,7 @@
 //!
 //! # Invariants
 //!
-//! * Locks are leaves: no lock of a world is held while kernels, functions, or the drops of captures and panic payloads run, nor while
+//! * Locks are leaves: no lock of a machine is held while kernels, functions, or the drops of captures and panic payloads run, nor while
 //!   the detector is called.
 //! * The failure of a command is listed in [`take_failures`](crate::Device::take_failures) before its place counts as passed, and its
 //!   stream continues.
@@ -45,6 +45,7 @@
 
 mod accesses;
 mod device;
+mod machine;
 mod memory;
 mod queue;
 mod random;
@@ -52,14 +53,13 @@ mod run;
 mod scratch;
 mod stream;
 mod watch;
-mod world;
 
+pub use machine::{SimConfig, SimMachine};
 pub use watch::watch;
-pub use world::{SimConfig, SimWorld};
 
 #[cfg(test)]
 mod bench_tests;
 #[cfg(test)]
 mod findings_tests;
 #[cfg(test)]
-mod world_tests;
+mod machine_tests;

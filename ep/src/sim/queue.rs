@@ -1,10 +1,10 @@
-//! The queues of a world, and the choice of the next command: plain data, without locks; nothing runs here.
+//! The queues of a simulated machine, and the choice of the next command: plain data, without locks; nothing runs here.
 //!
 //! The commands of a stream are numbered from 1 in the order of submission. A command is first queued, then taken by the thread that runs
 //! it, then passed. Only the front of a queue can be taken, and not while the command before it is running. A wait can be taken once the
 //! place that it names has passed.
 //!
-//! The world cannot deadlock by itself: the place of a wait was a record when the wait was submitted, so it comes before the wait in the
+//! The machine cannot deadlock by itself: the place of a wait was a record when the wait was submitted, so it comes before the wait in the
 //! order of all commands, and the oldest queued command can always be taken.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -24,7 +24,7 @@ use crate::tensor::scalar::Scalar;
 
 /// The commands of `stream` up to number `number`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct QueuePosition {
     pub(super) stream: u64,
     pub(super) number: u64,
 }
@@ -37,7 +37,7 @@ pub(super) enum Work {
     Fill { target: Operand, value: Scalar },
     Call { function: InlineFn, operands: Vec<Operand> },
     Record,
-    Wait(Place),
+    Wait(QueuePosition),
 }
 
 impl Work {
@@ -64,7 +64,7 @@ pub(super) struct Command {
     /// The bytes that it touches, by address.
     pub(super) runs: Vec<Range<usize>>,
     /// Whether some of its memory had already been freed when it was submitted. Then it must not run.
-    pub(super) gone: bool,
+    pub(super) already_freed: bool,
 }
 
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl Queue {
 
 /// A command taken from its queue to be run.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct TakenCommand {
     pub(super) stream: u64,
     pub(super) command: Command,
 }
@@ -95,7 +95,7 @@ pub(super) struct Turn {
 /// The number up to which commands are needed, for each stream; see [`Queues::needed`].
 pub(super) type Needed = BTreeMap<u64, u64>;
 
-/// All queues of a world.
+/// All queues of a simulated machine.
 #[derive(Debug)]
 pub(super) struct Queues {
     /// Ordered, so that a choice depends only on the seed.
@@ -105,9 +105,9 @@ pub(super) struct Queues {
 }
 
 /// One choice in this many runs a copy although another command could run.
-const EARLY_COPY: usize = 8;
+const COPY_FIRST: usize = 8;
 /// One choice in this many runs a command that is not needed before one that is.
-const NOT_NEEDED: usize = 4;
+const UNNEEDED_FIRST: usize = 4;
 
 impl Queues {
     pub(super) fn new(seed: u64) -> Queues {
@@ -127,7 +127,7 @@ impl Queues {
         if let Some(queue) = self.all.get_mut(&stream) {
             queue.closed = true;
         }
-        self.leave_if_over(stream);
+        self.remove_if_finished(stream);
     }
 
     /// Queues a command on an open stream.
@@ -138,13 +138,13 @@ impl Queues {
     }
 
     /// The place after all commands of the stream so far.
-    pub(super) fn end(&self, stream: u64) -> Place {
+    pub(super) fn end(&self, stream: u64) -> QueuePosition {
         let number = self.all.get(&stream).map_or(0, |queue| queue.front_number() - 1 + queue.waiting.len() as u64);
-        Place { stream, number }
+        QueuePosition { stream, number }
     }
 
     /// Whether all commands up to the place have run.
-    pub(super) fn has_passed(&self, place: Place) -> bool {
+    pub(super) fn has_passed(&self, place: QueuePosition) -> bool {
         self.all.get(&place.stream).is_none_or(|queue| queue.passed >= place.number)
     }
 
@@ -154,7 +154,7 @@ impl Queues {
     }
 
     /// The commands that must pass before `place` can: those of its stream up to there, those that their waits name, and so on.
-    pub(super) fn needed(&self, place: Place) -> Needed {
+    pub(super) fn needed(&self, place: QueuePosition) -> Needed {
         let mut needed = Needed::new();
         let mut open = vec![place];
         while let Some(place) = open.pop() {
@@ -178,7 +178,7 @@ impl Queues {
 
     /// Takes the next command to run, chosen by the seed from those that can run, copies last. With `needed`, it takes a needed command,
     /// and now and then another one first. Returns `None` if all needed commands are running on other threads.
-    pub(super) fn take(&mut self, needed: Option<&Needed>) -> Option<Turn> {
+    pub(super) fn take(&mut self, needed: Option<&Needed>) -> Option<TakenCommand> {
         let mut wanted = Candidates::default();
         let mut others = Candidates::default();
         for (&stream, queue) in &self.all {
@@ -199,12 +199,12 @@ impl Queues {
         if wanted.is_empty() {
             return None;
         }
-        let early = !others.is_empty() && self.random.one_in(NOT_NEEDED);
+        let early = !others.is_empty() && self.random.one_in(UNNEEDED_FIRST);
         let stream = if early { others } else { wanted }.choose(&mut self.random)?;
         let queue = self.all.get_mut(&stream)?;
         let command = queue.waiting.pop_front()?;
         queue.running = true;
-        Some(Turn { stream, command })
+        Some(TakenCommand { stream, command })
     }
 
     /// Marks the command that was taken from `stream` as passed. Returns the device of the stream.
@@ -213,7 +213,7 @@ impl Queues {
         queue.running = false;
         queue.passed += 1;
         let device = queue.device;
-        self.leave_if_over(stream);
+        self.remove_if_finished(stream);
         Some(device)
     }
 
@@ -222,7 +222,7 @@ impl Queues {
         self.all.values_mut().flat_map(|queue| queue.waiting.drain(..)).collect()
     }
 
-    fn leave_if_over(&mut self, stream: u64) {
+    fn remove_if_finished(&mut self, stream: u64) {
         if self.all.get(&stream).is_some_and(|queue| queue.closed && !queue.running && queue.waiting.is_empty()) {
             self.all.remove(&stream);
         }
@@ -247,7 +247,7 @@ impl Candidates {
     }
 
     fn choose(&self, random: &mut Random) -> Option<u64> {
-        let copy = self.rest.is_empty() || (!self.copies.is_empty() && random.one_in(EARLY_COPY));
+        let copy = self.rest.is_empty() || (!self.copies.is_empty() && random.one_in(COPY_FIRST));
         let list = if copy { &self.copies } else { &self.rest };
         (!list.is_empty()).then(|| list[random.below(list.len())])
     }

@@ -2,7 +2,7 @@ use super::*;
 
 fn command(work: Work) -> Command {
     let (by, runs) = (Arc::from("a test"), Vec::new());
-    Command { label: Label::new(0, 0, "test"), by, work, blocks: SmallVec::new(), runs, gone: false }
+    Command { label: Label::new(0, 0, "test"), by, work, blocks: SmallVec::new(), runs, already_freed: false }
 }
 
 fn operand() -> Operand {
@@ -38,9 +38,9 @@ fn queues<const N: usize>(seed: u64, works: [Vec<Work>; N]) -> (Queues, [u64; N]
 /// Runs everything; returns the streams in the order in which their commands ran.
 fn run_all(queues: &mut Queues) -> Vec<u64> {
     let mut order = Vec::new();
-    while let Some(turn) = queues.take(None) {
-        order.push(turn.stream);
-        queues.pass(turn.stream);
+    while let Some(taken) = queues.take(None) {
+        order.push(taken.stream);
+        queues.pass(taken.stream);
     }
     order
 }
@@ -54,7 +54,7 @@ fn a_place_passes_with_the_commands_before_it() {
     assert!(queues.take(None).is_none(), "the first is still running");
     assert_eq!((queues.end(stream), queues.pending()), (end, 2));
     queues.pass(stream);
-    assert!(!queues.has_passed(end) && queues.has_passed(Place { stream, number: 1 }));
+    assert!(!queues.has_passed(end) && queues.has_passed(QueuePosition { stream, number: 1 }));
     run_all(&mut queues);
     assert!(queues.has_passed(end));
     assert_eq!(queues.pending(), 0);
@@ -64,7 +64,7 @@ fn a_place_passes_with_the_commands_before_it() {
 fn a_wait_is_not_taken_before_its_place_has_passed() {
     for seed in 0..50 {
         let (mut queues, [source, target]) = queues(seed, [vec![copy(), fill(), copy()], vec![]]);
-        queues.push(target, command(Work::Wait(Place { stream: source, number: 2 })));
+        queues.push(target, command(Work::Wait(QueuePosition { stream: source, number: 2 })));
         queues.push(target, command(fill()));
         let order = run_all(&mut queues);
         assert_eq!(order.len(), 5);
@@ -96,22 +96,22 @@ fn what_is_needed_follows_the_waits() {
     let (mut queues, [a, b, c, d]) =
         queues(0, [vec![fill(), fill(), fill()], vec![fill()], vec![fill()], vec![fill()]]);
     let wait = |queues: &mut Queues, on, stream, number| {
-        queues.push(on, command(Work::Wait(Place { stream, number })));
+        queues.push(on, command(Work::Wait(QueuePosition { stream, number })));
         queues.push(on, command(fill()));
     };
     wait(&mut queues, b, a, 2);
     wait(&mut queues, c, b, 3);
     // After the place that is asked for, so not needed.
     wait(&mut queues, c, d, 1);
-    assert_eq!(queues.needed(Place { stream: c, number: 3 }), Needed::from([(a, 2), (b, 3), (c, 3)]));
-    assert_eq!(queues.needed(Place { stream: b, number: 1 }), Needed::from([(b, 1)]));
+    assert_eq!(queues.needed(QueuePosition { stream: c, number: 3 }), Needed::from([(a, 2), (b, 3), (c, 3)]));
+    assert_eq!(queues.needed(QueuePosition { stream: b, number: 1 }), Needed::from([(b, 1)]));
     // The same with one command running and one passed.
-    let turn = queues.take(Some(&Needed::from([(a, 1)]))).unwrap();
-    let first = turn.stream;
-    assert_eq!(queues.needed(Place { stream: b, number: 3 }), Needed::from([(a, 2), (b, 3)]));
+    let taken = queues.take(Some(&Needed::from([(a, 1)]))).unwrap();
+    let first = taken.stream;
+    assert_eq!(queues.needed(QueuePosition { stream: b, number: 3 }), Needed::from([(a, 2), (b, 3)]));
     queues.pass(first);
     assert_eq!(
-        queues.needed(Place { stream: a, number: 1 }),
+        queues.needed(QueuePosition { stream: a, number: 1 }),
         if first == a { Needed::new() } else { Needed::from([(a, 1)]) }
     );
 }
@@ -121,12 +121,12 @@ fn only_what_is_needed_runs_but_for_a_few_and_never_a_call() {
     let (mut early, mut calls) = (0, 0);
     for seed in 0..200 {
         let (mut queues, [wanted, other, calling]) = queues(seed, [vec![fill(), copy()], vec![fill()], vec![call()]]);
-        let place = Place { stream: wanted, number: 2 };
+        let place = QueuePosition { stream: wanted, number: 2 };
         let needed = queues.needed(place);
-        while let Some(turn) = queues.take(Some(&needed)) {
-            early += usize::from(turn.stream == other);
-            calls += usize::from(turn.stream == calling);
-            queues.pass(turn.stream);
+        while let Some(taken) = queues.take(Some(&needed)) {
+            early += usize::from(taken.stream == other);
+            calls += usize::from(taken.stream == calling);
+            queues.pass(taken.stream);
         }
         assert!(queues.has_passed(place));
     }

@@ -1,7 +1,7 @@
 //! Runs one command, without holding a lock except the one that serialises copies of bytes.
 //!
 //! The caller's code can panic, block or take locks: kernels, functions, the texts and drops of their errors, and the drops of captures
-//! and panic payloads. All of it runs in [`guarded`].
+//! and panic payloads. All of it runs in [`catch_panic`].
 
 use std::any::Any;
 use std::mem;
@@ -18,63 +18,63 @@ use crate::provider::device::LateCause;
 use crate::races::{Detector, Finding, FindingKind};
 use crate::sim::memory::{Heap, POISON};
 use crate::sim::queue::{Command, Work};
-use crate::sim::scratch::{Breach, Scratch};
+use crate::sim::scratch::{Scratch, Violation};
 use crate::tensor::params::Params;
 
 /// The poison of the second run of a kernel. It differs from the first in every bit.
 const OTHER_POISON: u8 = !POISON;
 
-/// The state of a world that is needed to run commands.
+/// The state of a simulated machine that is needed to run commands.
 #[derive(Debug, Default)]
 pub(super) struct Runner {
     /// Held while bytes are copied between memories, or between memory and scratch. So streams that race (a finding) can corrupt each
     /// other's data but cause no undefined behaviour. Never held while the caller's code runs.
-    moving: Mutex<()>,
+    copying: Mutex<()>,
 }
 
 impl Runner {
     /// Runs a command; returns the cause of its failure, if it failed.
     pub(super) fn run(&self, command: Command, detector: &Detector, heap: &Heap) -> Option<LateCause> {
-        let Command { label, by, work, blocks, runs, gone } = command;
-        let tell = |kind, address: Option<usize>, detail: &str| {
+        let Command { label, by, work, blocks, runs, already_freed } = command;
+        let report = |kind, address: Option<usize>, detail: &str| {
             let finding = Finding::new(kind, &label, format!("run on {by}"), detail);
             match address {
                 Some(address) => detector.report_at(finding, address..address + 1),
                 None => detector.report(finding),
             }
         };
-        if gone || !detector.is_present(&runs) {
+        if already_freed || !detector.is_present(&runs) {
             // If it was already freed when the command was submitted, that has been reported then.
-            if !gone {
-                tell(
+            if !already_freed {
+                report(
                     FindingKind::AfterFree,
                     runs.first().map(|run| run.start),
                     "its memory was given back before it ran",
                 );
             }
-            let _ = guarded(|| drop(work));
+            let _ = catch_panic(|| drop(work));
             return None;
         }
-        let breach = |breach: Breach, detail: &str| tell(breach.kind, Some(breach.address), detail);
+        let violation = |violation: Violation, detail: &str| report(violation.kind, Some(violation.address), detail);
         let failed = match work {
             Work::Record | Work::Wait(_) => None,
             Work::Copy { source, mut target } => {
-                let _one_at_a_time = self.moving();
+                let _one_at_a_time = self.copying();
                 cpu::copy(&source, &mut target).err().map(LateCause::Device)
             }
             Work::Fill { mut target, value } => {
-                let _one_at_a_time = self.moving();
+                let _one_at_a_time = self.copying();
                 cpu::fill(&mut target, value).err().map(LateCause::Device)
             }
             Work::Launch { kernel, operands, inputs, params } => {
-                self.launch(kernel, &operands, inputs, &params, breach)
+                self.launch(kernel, &operands, inputs, &params, violation)
             }
-            Work::Call { function, operands } => self.call(function, &operands, breach),
+            Work::Call { function, operands } => self.call(function, &operands, violation),
         };
         for block in &blocks {
             if let Some(offset) = heap.overrun(block) {
                 let detail = format!("it wrote beside the region, at byte {offset} counted from its start");
-                tell(FindingKind::OutOfBounds, Some(block.range().start), &detail);
+                report(FindingKind::OutOfBounds, Some(block.range().start), &detail);
             }
         }
         failed
@@ -86,35 +86,35 @@ impl Runner {
         operands: &[Operand],
         inputs: usize,
         params: &Params,
-        breach: impl Fn(Breach, &str),
+        violation: impl Fn(Violation, &str),
     ) -> Option<LateCause> {
         let mut first = self.load(operands);
         let failed = launch_once(kernel, &mut first, inputs, params);
-        for found in first.breaches() {
-            breach(found, "found over a scratch copy, and not carried over");
+        for found in first.violations() {
+            violation(found, "found over a scratch copy, and not carried over");
         }
         if failed.is_some() {
             return failed;
         }
         let mut second = first.again(OTHER_POISON);
         let failed_then = launch_once(kernel, &mut second, inputs, params).is_some();
-        for found in second.breaches() {
-            breach(found, "found over a scratch copy, and not carried over");
+        for found in second.violations() {
+            violation(found, "found over a scratch copy, and not carried over");
         }
         if let Some(found) = first.difference(&second) {
-            breach(found, "a second run with other bytes where it declares to read none gave another result");
+            violation(found, "a second run with other bytes where it declares to read none gave another result");
         } else if failed_then && let Some(operand) = operands.first() {
-            let found = Breach { kind: FindingKind::UndeclaredRead, address: operand.ptr().addr() };
-            breach(found, "a second run with other bytes where it declares to read none failed");
+            let found = Violation { kind: FindingKind::UndeclaredRead, address: operand.ptr().addr() };
+            violation(found, "a second run with other bytes where it declares to read none failed");
         }
         self.store(&mut first);
         None
     }
 
-    fn call(&self, function: InlineFn, operands: &[Operand], breach: impl Fn(Breach, &str)) -> Option<LateCause> {
+    fn call(&self, function: InlineFn, operands: &[Operand], violation: impl Fn(Violation, &str)) -> Option<LateCause> {
         let mut scratch = self.load(operands);
         let mut copies = scratch.operands();
-        let outcome = guarded(|| {
+        let outcome = catch_panic(|| {
             // The captures are dropped here, whatever the outcome.
             let mut function = function;
             let mut context = FnContext::new(&mut copies).map_err(LateCause::Device)?;
@@ -122,37 +122,37 @@ impl Runner {
             function.call(&mut context).map_err(|error| LateCause::Function(error.to_string()))
         });
         drop(copies);
-        for found in scratch.breaches() {
-            breach(found, "found over a scratch copy, and not carried over");
+        for found in scratch.violations() {
+            violation(found, "found over a scratch copy, and not carried over");
         }
         self.store(&mut scratch);
         flatten(outcome)
     }
 
     fn load<'a>(&self, operands: &'a [Operand]) -> Scratch<'a> {
-        let _one_at_a_time = self.moving();
+        let _one_at_a_time = self.copying();
         // SAFETY: the maker of the operands guarantees that they stay usable until this command has run, and the memory has not been
         // freed. Other copies of bytes wait for the lock.
         unsafe { Scratch::load(operands, POISON) }
     }
 
     fn store(&self, scratch: &mut Scratch<'_>) {
-        let _one_at_a_time = self.moving();
+        let _one_at_a_time = self.copying();
         // SAFETY: as in `load`.
         unsafe { scratch.store() }
     }
 
-    fn moving(&self) -> MutexGuard<'_, ()> {
+    fn copying(&self) -> MutexGuard<'_, ()> {
         // The lock guards no value, so poisoning does not matter.
-        self.moving.lock().unwrap_or_else(PoisonError::into_inner)
+        self.copying.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn launch_once(kernel: Kernel, scratch: &mut Scratch<'_>, inputs: usize, params: &Params) -> Option<LateCause> {
     let mut copies = scratch.operands();
-    let outcome = guarded(|| {
+    let outcome = catch_panic(|| {
         let mut call = KernelCall { kernel, operands: &mut copies, inputs, params };
-        call.share_overlapping().and_then(|()| (kernel.run)(&mut call))
+        call.mark_overlapping_shared().and_then(|()| (kernel.run)(&mut call))
     });
     flatten(outcome.map(|result| result.map_err(|error| LateCause::Device(Error::Kernel(error)))))
 }
@@ -165,7 +165,7 @@ fn flatten(outcome: Result<Result<(), LateCause>, String>) -> Option<LateCause> 
 }
 
 /// Runs the caller's code; returns the message if it panics.
-pub(super) fn guarded<R>(code: impl FnOnce() -> R) -> Result<R, String> {
+pub(super) fn catch_panic<R>(code: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(code)).map_err(|payload| {
         let message = message(payload.as_ref());
         // The payload is the caller's code too. If its drop panics with another payload, that payload is leaked.

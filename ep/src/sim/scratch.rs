@@ -46,7 +46,7 @@ type Runs = SmallVec<[Range<usize>; 1]>;
 
 /// A byte that was not accessed as declared.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) struct Breach {
+pub(super) struct Violation {
     pub(super) kind: FindingKind,
     /// The address that the scratch byte stands for.
     pub(super) address: usize,
@@ -105,9 +105,9 @@ impl<'a> Scratch<'a> {
         let operand = |original: &Operand| {
             let address = original.ptr().addr();
             if original.layout().elements() == 0 {
-                return original.again();
+                return original.duplicate();
             }
-            let Some(piece) = find(pieces, address) else { return original.again() };
+            let Some(piece) = find(pieces, address) else { return original.duplicate() };
             let first = piece.start().wrapping_add(piece.place(&(address..address)).start);
             let base = first.wrapping_sub(original.layout().offset() * original.dtype().size());
             // SAFETY: the piece holds the whole span of the original at the same offsets, initialised. Only the one call that gets these
@@ -118,8 +118,8 @@ impl<'a> Scratch<'a> {
     }
 
     /// The first byte of each kind that was changed without being declared as written.
-    pub(super) fn breaches(&self) -> Vec<Breach> {
-        let mut found: Vec<Breach> = Vec::new();
+    pub(super) fn violations(&self) -> Vec<Violation> {
+        let mut found: Vec<Violation> = Vec::new();
         for piece in &self.pieces {
             let now = piece.copy();
             for part in piece.not_written() {
@@ -129,8 +129,8 @@ impl<'a> Scratch<'a> {
                 for index in part.filter(|&index| now[index] != piece.image[index]) {
                     let is_read = piece.read.iter().any(|run| run.contains(&index));
                     let kind = if is_read { FindingKind::UndeclaredWrite } else { FindingKind::OutOfBounds };
-                    if found.iter().all(|breach| breach.kind != kind) {
-                        found.push(Breach { kind, address: piece.address(index) });
+                    if found.iter().all(|violation| violation.kind != kind) {
+                        found.push(Violation { kind, address: piece.address(index) });
                     }
                 }
             }
@@ -139,12 +139,12 @@ impl<'a> Scratch<'a> {
     }
 
     /// The first byte declared as written that differs after a second run over another poison.
-    pub(super) fn difference(&self, second: &Scratch<'_>) -> Option<Breach> {
+    pub(super) fn difference(&self, second: &Scratch<'_>) -> Option<Violation> {
         self.pieces.iter().zip(&second.pieces).find_map(|(piece, second)| {
             let (first, second) = (piece.copy(), second.copy());
             let part = piece.written.iter().find(|part| first[(*part).clone()] != second[(*part).clone()])?;
             let index = part.clone().find(|&index| first[index] != second[index])?;
-            Some(Breach { kind: FindingKind::UndeclaredRead, address: piece.address(index) })
+            Some(Violation { kind: FindingKind::UndeclaredRead, address: piece.address(index) })
         })
     }
 

@@ -59,7 +59,7 @@ fn scratch_holds_what_is_declared_to_be_read_and_poison_for_the_rest() {
     assert!(copies.iter().zip(&operands).all(|(a, b)| a.ptr().addr() % ALIGNMENT == b.ptr().addr() % ALIGNMENT));
     assert!(copies.iter().zip(&operands).all(|(a, b)| a.layout() == b.layout() && a.access() == b.access()));
     drop(copies);
-    assert_eq!(scratch.breaches(), []);
+    assert_eq!(scratch.violations(), []);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn only_what_is_declared_to_be_written_is_stored() {
     drop(copies);
     // SAFETY: the operands came from `over`, whose memory is alive.
     unsafe { scratch.store() };
-    assert_eq!(scratch.breaches().len(), 1);
+    assert_eq!(scratch.violations().len(), 1);
     drop(scratch);
     assert_eq!(out, [0, 9, 2, 9, 4, 9, 6, 9]);
 }
@@ -94,7 +94,7 @@ fn a_write_of_what_is_only_read_and_one_beside_an_operand_are_told_with_their_ad
         let copies = scratch.operands();
         write(&copies[0], offset, 77);
         drop(copies);
-        assert_eq!(scratch.breaches(), [Breach { kind, address: start.wrapping_add_signed(offset) }]);
+        assert_eq!(scratch.violations(), [Violation { kind, address: start.wrapping_add_signed(offset) }]);
     }
 }
 
@@ -113,7 +113,7 @@ fn operands_that_overlap_share_their_scratch() {
     assert_eq!((read(&copies[0], 5), read(&copies[0], 6)), (6, POISON));
     write(&copies[2], 0, 70);
     drop(copies);
-    assert_eq!(scratch.breaches(), []);
+    assert_eq!(scratch.violations(), []);
     // SAFETY: the operands came from `over`, whose memory is alive.
     unsafe { scratch.store() };
     drop(scratch);
@@ -132,12 +132,12 @@ fn parts_that_are_written_may_come_in_any_order() {
     let copies = scratch.operands();
     [0, 1, 4, 5].into_iter().for_each(|at| write(&copies[0], at, 9));
     drop(copies);
-    assert_eq!(scratch.breaches(), []);
+    assert_eq!(scratch.violations(), []);
     let copies = scratch.operands();
     write(&copies[0], 3, 9);
     drop(copies);
     let address = operands[0].ptr().addr() + 3;
-    assert_eq!(scratch.breaches(), [Breach { kind: FindingKind::UndeclaredWrite, address }]);
+    assert_eq!(scratch.violations(), [Violation { kind: FindingKind::UndeclaredWrite, address }]);
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_second_run_starts_from_the_same_content_and_another_poison() {
         run(&mut first, whole);
         let mut second = first.again(!POISON);
         run(&mut second, whole);
-        let left_out = Breach { kind: FindingKind::UndeclaredRead, address: operands[1].ptr().addr() + 1 };
+        let left_out = Violation { kind: FindingKind::UndeclaredRead, address: operands[1].ptr().addr() + 1 };
         assert_eq!(first.difference(&second), (!whole).then_some(left_out));
     }
 }
@@ -169,5 +169,5 @@ fn operands_without_elements_have_no_scratch() {
     let operands = [over(&raw mut nothing, vector(0), Access::Write)];
     let mut scratch = load(&operands);
     assert_eq!(scratch.operands().len(), 1);
-    assert!(scratch.pieces.is_empty() && scratch.breaches().is_empty());
+    assert!(scratch.pieces.is_empty() && scratch.violations().is_empty());
 }

@@ -18,15 +18,15 @@ use crate::names::memory_kind::MemoryKind;
 use crate::provider::stream::Stream;
 use crate::races::{Finding, FindingKind, Moment, Reach};
 use crate::sim::accesses::{Labels, touches};
+use crate::sim::machine::SimMachine;
 use crate::sim::queue::{Command, Work};
-use crate::sim::world::SimWorld;
 use crate::tensor::scalar::Scalar;
 
 /// A stream of a simulated device. Commands that are queued when it is dropped still run.
 #[derive(Debug)]
 pub(super) struct SimStream {
     device: u32,
-    world: Arc<SimWorld>,
+    machine: Arc<SimMachine>,
     id: u64,
     name: Arc<str>,
     actor: ActorId,
@@ -34,11 +34,11 @@ pub(super) struct SimStream {
 }
 
 impl SimStream {
-    pub(super) fn new(device: u32, world: Arc<SimWorld>) -> SimStream {
-        let id = world.open(device);
+    pub(super) fn new(device: u32, machine: Arc<SimMachine>) -> SimStream {
+        let id = machine.open(device);
         let name: Arc<str> = format!("stream {id} of {}", DeviceId::sim(device)).into();
-        let actor = world.detector.actor(&name);
-        SimStream { device, world, id, name, actor, labels: Labels::new(id as u32) }
+        let actor = machine.detector.actor(&name);
+        SimStream { device, machine, id, name, actor, labels: Labels::new(id as u32) }
     }
 
     fn device(&self) -> DeviceId {
@@ -47,34 +47,34 @@ impl SimStream {
 
     /// Orders the next command after everything that the calling thread has done and observed.
     fn after_this_thread(&self) {
-        let detector = &self.world.detector;
+        let detector = &self.machine.detector;
         let given = detector.release(detector.this_thread());
         detector.acquire(self.actor, &given);
     }
 
     /// Reports to the detector what a command touches; returns the command, to be queued.
-    fn told<'a>(&self, label: Label, operands: impl Iterator<Item = &'a Operand>) -> Command {
+    fn command_for<'a>(&self, label: Label, operands: impl Iterator<Item = &'a Operand>) -> Command {
         self.after_this_thread();
         let touches = touches(&label, operands);
-        let gone = self.world.detector.judge(self.actor, &label, &touches) == Reach::Gone;
+        let already_freed = self.machine.detector.check_access(self.actor, &label, &touches) == Reach::Gone;
         let runs = touches.iter().flat_map(|touch| touch.runs().iter().cloned()).collect();
-        let first = |run: &std::ops::Range<usize>| self.world.heap.holding(run.start);
+        let first = |run: &std::ops::Range<usize>| self.machine.heap.containing(run.start);
         let blocks = touches.iter().filter_map(|touch| touch.runs().first().and_then(first)).collect();
-        Command { label, by: Arc::clone(&self.name), work: Work::Record, blocks, runs, gone }
+        Command { label, by: Arc::clone(&self.name), work: Work::Record, blocks, runs, already_freed }
     }
 
     /// Reports a copy of pageable memory, if those are not allowed.
     fn check_pinned(&self, label: &Label, source: &Operand, target: &Operand) {
-        if !self.world.config.strict_pinned {
+        if !self.machine.config.strict_pinned {
             return;
         }
         for operand in [source, target] {
             let start = operand.ptr().addr();
-            if self.world.detector.memory_kind(start) == Some(MemoryKind::Pageable) {
+            if self.machine.detector.memory_kind(start) == Some(MemoryKind::Pageable) {
                 let did = format!("copy on {}", self.name);
                 let finding = Finding::new(FindingKind::PageableCopy, label, did, "");
                 let bytes = operand.layout().elements() * operand.dtype().size();
-                self.world.detector.report_at(finding, start..start + bytes);
+                self.machine.detector.report_at(finding, start..start + bytes);
             }
         }
     }
@@ -83,19 +83,19 @@ impl SimStream {
 impl Stream for SimStream {
     fn begin(&mut self, label: &Label) {
         self.labels.begin(label);
-        self.world.detector.bind(label.stream, self.actor);
+        self.machine.detector.bind(label.stream, self.actor);
     }
 
     fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
         if call.kernel.device != DeviceKind::Sim {
             return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.device() });
         }
-        call.share_overlapping()?;
+        call.mark_overlapping_shared()?;
         let label = self.labels.next(call.kernel.op.name());
-        let command = self.told(label, call.operands.iter());
-        let operands = call.operands.iter().map(Operand::again).collect();
+        let command = self.command_for(label, call.operands.iter());
+        let operands = call.operands.iter().map(Operand::duplicate).collect();
         let work = Work::Launch { kernel: call.kernel, operands, inputs: call.inputs, params: *call.params };
-        self.world.push(self.id, Command { work, ..command });
+        self.machine.push(self.id, Command { work, ..command });
         Ok(())
     }
 
@@ -105,28 +105,28 @@ impl Stream for SimStream {
         }
         let label = self.labels.next("copy");
         self.check_pinned(&label, source, target);
-        let command = self.told(label, [source, &*target].into_iter());
-        let work = Work::Copy { source: source.again(), target: target.again() };
-        self.world.push(self.id, Command { work, ..command });
+        let command = self.command_for(label, [source, &*target].into_iter());
+        let work = Work::Copy { source: source.duplicate(), target: target.duplicate() };
+        self.machine.push(self.id, Command { work, ..command });
         Ok(())
     }
 
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
         check_fill(target, value)?;
         let label = self.labels.next("fill");
-        let command = self.told(label, [&*target].into_iter());
-        let work = Work::Fill { target: target.again(), value };
-        self.world.push(self.id, Command { work, ..command });
+        let command = self.command_for(label, [&*target].into_iter());
+        let work = Work::Fill { target: target.duplicate(), value };
+        self.machine.push(self.id, Command { work, ..command });
         Ok(())
     }
 
     fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
         FnContext::new(operands)?;
         let label = self.labels.next("call");
-        let command = self.told(label, operands.iter());
-        let operands = operands.iter().map(Operand::again).collect();
+        let command = self.command_for(label, operands.iter());
+        let operands = operands.iter().map(Operand::duplicate).collect();
         let function = std::mem::take(function);
-        self.world.push(self.id, Command { work: Work::Call { function, operands }, ..command });
+        self.machine.push(self.id, Command { work: Work::Call { function, operands }, ..command });
         Ok(())
     }
 
@@ -136,33 +136,33 @@ impl Stream for SimStream {
 
     fn record(&mut self, event: EventId) -> Result<(), Error> {
         // A released event is refused before anything is reported.
-        self.world.events.is_recorded(event)?;
+        self.machine.events.is_recorded(event)?;
         let label = self.labels.next("record");
-        let command = self.told(label, [].into_iter());
-        let moment: Moment = self.world.detector.release(self.actor);
-        self.world.push_record(self.id, command, event, moment)
+        let command = self.command_for(label, [].into_iter());
+        let moment: Moment = self.machine.detector.release(self.actor);
+        self.machine.push_record(self.id, command, event, moment)
     }
 
     fn wait(&mut self, event: EventId) -> Result<(), Error> {
-        let mark = self.world.mark(event)?;
+        let record = self.machine.record(event)?;
         let label = self.labels.next("wait");
-        let Some(mark) = mark else {
+        let Some(record) = record else {
             let did = format!("wait for {event} on {}", self.name);
-            self.world.detector.report(Finding::new(FindingKind::NeverRecorded, &label, did, ""));
+            self.machine.detector.report(Finding::new(FindingKind::NeverRecorded, &label, did, ""));
             return Err(Error::EventNotRecorded { event, device: self.device() });
         };
-        let command = self.told(label, [].into_iter());
-        self.world.detector.acquire(self.actor, &mark.moment);
-        self.world.push(self.id, Command { work: Work::Wait(mark.place), ..command });
+        let command = self.command_for(label, [].into_iter());
+        self.machine.detector.acquire(self.actor, &record.moment);
+        self.machine.push(self.id, Command { work: Work::Wait(record.place), ..command });
         Ok(())
     }
 
     /// Runs the queued commands of this stream and those that they wait for. Failures are reported only by
     /// [`take_failures`](crate::Device::take_failures); an error here would report them twice.
     fn synchronize(&mut self) -> Result<(), Error> {
-        let place = self.world.end(self.id);
-        self.world.run_until(place, None);
-        let detector = &self.world.detector;
+        let place = self.machine.end(self.id);
+        self.machine.run_until(place, None);
+        let detector = &self.machine.detector;
         let moment = detector.release(self.actor);
         detector.acquire(detector.this_thread(), &moment);
         Ok(())
@@ -171,6 +171,6 @@ impl Stream for SimStream {
 
 impl Drop for SimStream {
     fn drop(&mut self) {
-        self.world.close(self.id);
+        self.machine.close(self.id);
     }
 }

@@ -34,7 +34,7 @@ struct WatchedStream {
 }
 
 impl WatchedStream {
-    fn tell<'a>(&mut self, what: &str, operands: impl IntoIterator<Item = &'a Operand>) {
+    fn report<'a>(&mut self, what: &str, operands: impl IntoIterator<Item = &'a Operand>) {
         let label = self.labels.next(what);
         self.detector.access(self.actor, &label, &touches(&label, operands));
     }
@@ -52,30 +52,30 @@ impl Stream for WatchedStream {
     }
 
     fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
-        self.tell(call.kernel.op.name(), call.operands.iter());
+        self.report(call.kernel.op.name(), call.operands.iter());
         self.inner.launch(call)
     }
 
     fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
         // A copy of a view onto itself touches no bytes.
         if !source.same_view(target) {
-            self.tell("copy", [source, &*target]);
+            self.report("copy", [source, &*target]);
         }
         self.inner.copy(source, target)
     }
 
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
-        self.tell("fill", [&*target]);
+        self.report("fill", [&*target]);
         self.inner.fill(target, value)
     }
 
     fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
-        self.tell("call", operands.iter());
+        self.report("call", operands.iter());
         self.inner.call(function, operands)
     }
 
     fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand]) -> Result<(), CallError> {
-        self.tell("call", operands.iter());
+        self.report("call", operands.iter());
         self.inner.call_raw(function, operands)
     }
 

@@ -114,7 +114,7 @@ impl Footprint {
         if self.start >= other.end || other.start >= self.end || self.is_empty() || other.is_empty() {
             return false;
         }
-        (self.axes.is_empty() && other.axes.is_empty()) || self.meets_within(other, MOST_STEPS)
+        (self.axes.is_empty() && other.axes.is_empty()) || self.overlaps_within(other, MOST_STEPS)
     }
 
     /// Whether every unit of `other` belongs to this footprint. `false` may be wrong: a strided footprint is only compared for equality.
@@ -134,7 +134,7 @@ impl Footprint {
 
     /// Whether two footprints whose spans overlap have a unit in common; also true if `steps` tries do not decide it.
     #[inline(never)]
-    fn meets_within(&self, other: &Footprint, mut steps: u32) -> bool {
+    fn overlaps_within(&self, other: &Footprint, mut steps: u32) -> bool {
         // With each index of `other` counted from its far end: a.start + Σ iₖ·sₖ + Σ jₘ·tₘ = (last unit of other).
         let ((start, _, mine), (_, last, theirs)) = (self.terms(other), other.terms(self));
         let Some(target) = last.checked_sub(start) else { return false };
@@ -157,7 +157,7 @@ impl Footprint {
             reach = reach.saturating_add(term.stride.saturating_mul(term.most));
             divisor = greatest_common_divisor(term.stride, divisor);
         }
-        reaches(&terms, target, &mut steps)
+        can_sum_to(&terms, target, &mut steps)
     }
 }
 
@@ -172,7 +172,7 @@ struct Term {
 }
 
 /// Whether the terms can sum up to `target`; also true once no steps are left. The recursion is as deep as there are terms.
-fn reaches(terms: &[Term], target: usize, steps: &mut u32) -> bool {
+fn can_sum_to(terms: &[Term], target: usize, steps: &mut u32) -> bool {
     let Some((term, smaller)) = terms.split_last() else { return target == 0 };
     // The smaller terms contribute at most `reach`.
     let least = target.saturating_sub(term.reach).div_ceil(term.stride);
@@ -182,7 +182,7 @@ fn reaches(terms: &[Term], target: usize, steps: &mut u32) -> bool {
         *steps = left;
         let rest = target - count * term.stride;
         let divides = if term.divisor == 0 { rest == 0 } else { rest.is_multiple_of(term.divisor) };
-        if divides && reaches(smaller, rest, steps) {
+        if divides && can_sum_to(smaller, rest, steps) {
             return true;
         }
     }

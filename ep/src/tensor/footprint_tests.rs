@@ -73,8 +73,8 @@ fn what_takes_too_long_counts_as_overlapping() {
     let (one, other) = (view(&[3; 4], &strides, 0), view(&[3; 4], &strides, 7));
     assert!(units(&one).is_disjoint(&units(&other)));
     let (one, other) = (Footprint::of(&one), Footprint::of(&other));
-    assert!(!one.overlaps(&other) && !one.meets_within(&other, MOST_STEPS));
-    assert!(one.meets_within(&other, 2), "two tries do not decide it");
+    assert!(!one.overlaps(&other) && !one.overlaps_within(&other, MOST_STEPS));
+    assert!(one.overlaps_within(&other, 2), "two tries do not decide it");
 }
 
 /// The number of values that are tried for two views.
@@ -86,7 +86,7 @@ fn tries(one: &Layout, other: &Layout) -> u32 {
     }
     let decided = one.overlaps(&other);
     (0..=MOST_STEPS)
-        .find(|steps| one.meets_within(&other, *steps) == decided && (decided || *steps > 0))
+        .find(|steps| one.overlaps_within(&other, *steps) == decided && (decided || *steps > 0))
         .unwrap_or(u32::MAX)
 }
 

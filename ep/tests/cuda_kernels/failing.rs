@@ -1,13 +1,13 @@
 //! What only a device can find out: a kernel tells of the same element as the CPU kernel, whoever is first to meet one.
 
-use streamvm_ep::cuda::FunctionName;
+use streamvm_ep::cuda::KernelName;
 use streamvm_ep::*;
 
 use crate::tensors::{Pool, Rng, Tensor};
 use crate::{Call, draw_call};
 
 /// A call with right-hand sides that may be zero or negative.
-fn draw(rng: &mut Rng, name: FunctionName) -> Call {
+fn draw(rng: &mut Rng, name: KernelName) -> Call {
     let mut call = draw_call(rng, name);
     let right = &call.inputs[1];
     // Seldom, often, or everywhere.
@@ -22,7 +22,7 @@ fn draw(rng: &mut Rng, name: FunctionName) -> Call {
 #[test]
 fn the_first_element_without_a_result_is_told_as_by_the_cpu() {
     let mut failed = [0; 3];
-    for name in FunctionName::all().filter(|name| name.can_fail()) {
+    for name in KernelName::all().filter(|name| name.can_fail()) {
         for case in 0..200 {
             let seed = name.index() as u64 * 1_000_000 + case;
             let mut rng = Rng(seed);
@@ -86,6 +86,6 @@ fn of_few_negative_exponents_the_first_is_told_with_its_index_whoever_comes_betw
     let expected = KernelError::NegativeExponent { op: Op::Pow, index: 1, exponent: -5 };
     for seed in 0..1000 {
         let status = crate::simulator::run(&launch, seed);
-        assert_eq!(launch.function.failure(&status), Err(expected.clone()), "seed {seed}");
+        assert_eq!(launch.kernel.failure(&status), Err(expected.clone()), "seed {seed}");
     }
 }

@@ -1,7 +1,7 @@
 //! Operands of one launch, copied to where the memory ends behind them: a kernel that reads past the end of a view is killed by
 //! the machine (signal 11), as a device may do.
 
-use streamvm_ep::cuda::FunctionName;
+use streamvm_ep::cuda::KernelName;
 use streamvm_ep::cuda::abi::Arguments;
 use streamvm_ep::{DType, Op};
 
@@ -22,13 +22,13 @@ pub(crate) struct Guarded {
 }
 
 /// Bytes of an element of each view.
-fn sizes(function: FunctionName) -> Vec<usize> {
+fn sizes(function: KernelName) -> Vec<usize> {
     match function {
-        FunctionName::Cast(from, to) => vec![from.size(), to.size()],
-        FunctionName::Copy(bytes) | FunctionName::Pad(bytes) => vec![bytes; 2],
-        FunctionName::OneHot(from, bytes) => vec![from.size(), bytes],
-        FunctionName::Fill(bytes) => vec![bytes],
-        FunctionName::Op(op, dtype) => {
+        KernelName::Cast(from, to) => vec![from.size(), to.size()],
+        KernelName::Copy(bytes) | KernelName::Pad(bytes) => vec![bytes; 2],
+        KernelName::OneHot(from, bytes) => vec![from.size(), bytes],
+        KernelName::Fill(bytes) => vec![bytes],
+        KernelName::Op(op, dtype) => {
             let mut sizes = vec![dtype.size(); op.arity() + 1];
             match op {
                 Op::Where => sizes[0] = DType::Bool.size(),
@@ -42,20 +42,20 @@ fn sizes(function: FunctionName) -> Vec<usize> {
 }
 
 /// Bytes from the first element of a view to behind its last.
-fn span(function: FunctionName, arguments: &Arguments, view: usize, size: usize) -> usize {
+fn span(function: KernelName, arguments: &Arguments, view: usize, size: usize) -> usize {
     let outer = arguments.rank as usize;
     let mut axes = arguments.shape[..outer].to_vec();
     let inner = &arguments.inner[..arguments.inner_rank as usize];
     match function {
-        FunctionName::Op(Op::MatMul, _) => {
+        KernelName::Op(Op::MatMul, _) => {
             let (m, n, k) = (inner[0], inner[1], inner[2]);
             axes.extend([[m, k], [k, n], [m, n]][view]);
         }
-        FunctionName::Pad(_) if view == 0 => axes = inner.to_vec(),
-        FunctionName::Pad(_) => {}
-        FunctionName::OneHot(..) if view == 0 => {}
+        KernelName::Pad(_) if view == 0 => axes = inner.to_vec(),
+        KernelName::Pad(_) => {}
+        KernelName::OneHot(..) if view == 0 => {}
         // The output of a reduction has the kept axes alone.
-        FunctionName::Op(op, _) if op.is_reduction() && view == 1 => {}
+        KernelName::Op(op, _) if op.is_reduction() && view == 1 => {}
         _ => axes.extend(inner),
     }
     if axes.contains(&0) {
@@ -68,7 +68,7 @@ fn span(function: FunctionName, arguments: &Arguments, view: usize, size: usize)
 
 impl Guarded {
     /// Copies the operands, and makes the arguments name the copies.
-    pub(crate) fn move_in(function: FunctionName, arguments: &mut Arguments) -> Guarded {
+    pub(crate) fn move_in(function: KernelName, arguments: &mut Arguments) -> Guarded {
         let mut views: Vec<Copied> = Vec::new();
         for (view, size) in sizes(function).into_iter().enumerate() {
             let (original, bytes) = (arguments.views[view].base as usize, span(function, arguments, view, size));

@@ -19,13 +19,13 @@ mod simulator;
 mod tensors;
 
 use reference::Value;
-use streamvm_ep::cuda::{FunctionName, Launch, plan};
+use streamvm_ep::cuda::{KernelName, Launch, plan};
 use streamvm_ep::*;
 use tensors::{Pool, Rng, Tensor, VIEWS, View};
 
 /// One call, its operands drawn.
 struct Call {
-    name: FunctionName,
+    name: KernelName,
     op: Op,
     dtype: DType,
     params: Params,
@@ -138,28 +138,28 @@ fn draw_output_view(rng: &mut Rng) -> View {
 }
 
 /// The op that a kernel is for, if it is for one.
-fn op_of(name: FunctionName) -> Option<Op> {
+fn op_of(name: KernelName) -> Option<Op> {
     match name {
-        FunctionName::Op(op, _) => Some(op),
-        FunctionName::Cast(..) => Some(Op::Cast),
-        FunctionName::Pad(_) => Some(Op::Pad),
-        FunctionName::OneHot(..) => Some(Op::OneHot),
-        FunctionName::Copy(_) | FunctionName::Fill(_) => None,
+        KernelName::Op(op, _) => Some(op),
+        KernelName::Cast(..) => Some(Op::Cast),
+        KernelName::Pad(_) => Some(Op::Pad),
+        KernelName::OneHot(..) => Some(Op::OneHot),
+        KernelName::Copy(_) | KernelName::Fill(_) => None,
     }
 }
 
-fn draw_call(rng: &mut Rng, name: FunctionName) -> Call {
+fn draw_call(rng: &mut Rng, name: KernelName) -> Call {
     // Any of the dtypes of a size.
     let of_size = |rng: &mut Rng, bytes: usize| {
         let all: Vec<DType> = DType::ALL.into_iter().filter(|dtype| dtype.size() == bytes).collect();
         all[rng.below(all.len())]
     };
     let (dtype, to) = match name {
-        FunctionName::Op(_, dtype) => (dtype, None),
-        FunctionName::Cast(from, to) => (from, Some(to)),
-        FunctionName::Pad(bytes) => (of_size(rng, bytes), None),
-        FunctionName::OneHot(from, bytes) => (from, Some(of_size(rng, bytes))),
-        FunctionName::Copy(_) | FunctionName::Fill(_) => panic!("{name} is no op"),
+        KernelName::Op(_, dtype) => (dtype, None),
+        KernelName::Cast(from, to) => (from, Some(to)),
+        KernelName::Pad(bytes) => (of_size(rng, bytes), None),
+        KernelName::OneHot(from, bytes) => (from, Some(of_size(rng, bytes))),
+        KernelName::Copy(_) | KernelName::Fill(_) => panic!("{name} is no op"),
     };
     let op = op_of(name).unwrap();
     let (dims, params) = input_dims(rng, op);
@@ -228,9 +228,9 @@ impl Call {
         let planned = plan(&KernelCall { kernel, operands: &mut operands, inputs, params: &params })?;
         let result = match planned {
             Some(launch) => {
-                assert_eq!(launch.function, self.name);
+                assert_eq!(launch.kernel, self.name);
                 let status = simulator::run(&any_grid(rng, launch), rng.next());
-                launch.function.failure(&status)
+                launch.kernel.failure(&status)
             }
             None => Ok(()),
         };
@@ -313,7 +313,7 @@ fn compare(call: &Call, found: &Tensor, expected: &Tensor, before: &Tensor, what
 
 /// `cases` calls of each kernel that `which` picks.
 fn compare_all(cases: u64, which: impl Fn(Op) -> bool) {
-    for name in FunctionName::all() {
+    for name in KernelName::all() {
         if !op_of(name).is_some_and(&which) {
             continue;
         }
@@ -324,7 +324,7 @@ fn compare_all(cases: u64, which: impl Fn(Op) -> bool) {
     }
 }
 
-fn compare_one(name: FunctionName, seed: u64) {
+fn compare_one(name: KernelName, seed: u64) {
     let mut rng = Rng(seed);
     let call = draw_call(&mut rng, name);
     let shapes: Vec<&Layout> = call.inputs.iter().map(|input| &input.layout).collect();

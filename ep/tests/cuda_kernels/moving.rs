@@ -1,6 +1,6 @@
 //! Copy and fill.
 
-use streamvm_ep::cuda::{FunctionName, plan_copy, plan_fill};
+use streamvm_ep::cuda::{KernelName, plan_copy, plan_fill};
 use streamvm_ep::*;
 
 use crate::tensors::{Pool, Rng, Tensor};
@@ -24,7 +24,7 @@ fn strided_copies_move_what_the_cpu_moves() {
             let operand = source.operand(Access::Read);
             cpu().copy(&operand, &mut expected.operand(Access::Write)).unwrap();
             if let Some(launch) = plan_copy(&operand, &found.operand(Access::Write)) {
-                assert_eq!(launch.function, FunctionName::Copy(dtype.size()));
+                assert_eq!(launch.kernel, KernelName::Copy(dtype.size()));
                 simulator::run(&any_grid(&mut rng, launch), seed);
             }
             assert!(found.same_bytes(&expected), "{dtype}, seed {seed}, {:?} to {:?}", source.layout, found.layout);
@@ -47,7 +47,7 @@ fn copies_of_every_size_of_element_move_bits() {
         };
         let (from, to) = (view(source.as_ptr().cast_mut(), Access::Read), view(target.as_mut_ptr(), Access::Write));
         let mut launch = plan_copy(&from, &to).unwrap();
-        launch.function = FunctionName::Copy(bytes);
+        launch.kernel = KernelName::Copy(bytes);
         launch.arguments.elements = elements as u64;
         launch.arguments.shape[0] = elements as i64;
         for vectors in [0, 1] {

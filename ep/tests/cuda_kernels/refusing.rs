@@ -1,6 +1,6 @@
 //! What `plan` refuses: the same as the CPU kernels, with the same errors, before anything is launched.
 
-use streamvm_ep::cuda::{FunctionName, plan, plan_fill};
+use streamvm_ep::cuda::{KernelName, plan, plan_fill};
 use streamvm_ep::*;
 
 use crate::tensors::{Pool, Rng, Tensor, View};
@@ -63,8 +63,8 @@ fn layout_of(operand: &Operand) -> Layout {
 #[test]
 fn bad_operands_are_refused_as_by_the_cpu() {
     let mut refused = 0;
-    for name in FunctionName::all() {
-        if matches!(name, FunctionName::Copy(_) | FunctionName::Fill(_)) {
+    for name in KernelName::all() {
+        if matches!(name, KernelName::Copy(_) | KernelName::Fill(_)) {
             continue;
         }
         for case in 0..60 {

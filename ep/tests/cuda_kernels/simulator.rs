@@ -84,7 +84,7 @@ fn compile(module: Module) -> PathBuf {
 pub(crate) fn run(launch: &Launch, seed: u64) -> Status {
     let mut status = Status::CLEAR;
     let mut told = *launch;
-    if launch.function.can_fail() {
+    if launch.kernel.can_fail() {
         told.arguments.status = (&raw mut status).addr() as u64;
     }
     run_as_it_is(&told, seed);
@@ -97,20 +97,20 @@ pub(crate) fn run_untold(launch: &Launch) {
 }
 
 fn run_as_it_is(launch: &Launch, seed: u64) {
-    let Launch { function, grid, block, shared_bytes, mut arguments } = *launch;
-    let guarded = Guarded::move_in(function, &mut arguments);
-    let library = library(function.module());
+    let Launch { kernel, grid, block, shared_bytes, mut arguments } = *launch;
+    let guarded = Guarded::move_in(kernel, &mut arguments);
+    let library = library(kernel.module());
     // SAFETY: the library has this function, of this type.
     let simulate: Simulate = unsafe { std::mem::transmute(library.symbol("simulate")) };
-    let kernel = library.symbol(&function.to_string());
-    let coroutines = (shared_bytes > 0 || function.can_fail()).into();
+    let symbol = library.symbol(&kernel.to_string());
+    let coroutines = (shared_bytes > 0 || kernel.can_fail()).into();
     // SAFETY: the kernel is one of this library, and the operands that the launch was planned for are alive.
     let code = unsafe {
-        simulate(kernel, grid.as_ptr(), block.as_ptr(), shared_bytes, &raw const arguments, coroutines, seed)
+        simulate(symbol, grid.as_ptr(), block.as_ptr(), shared_bytes, &raw const arguments, coroutines, seed)
     };
     match code {
         0 => guarded.move_out(),
-        1 => panic!("{function}: not all threads of a block came to a barrier, {launch:?}"),
-        _ => panic!("{function}: wrote behind its shared memory, {launch:?}"),
+        1 => panic!("{kernel}: not all threads of a block came to a barrier, {launch:?}"),
+        _ => panic!("{kernel}: wrote behind its shared memory, {launch:?}"),
     }
 }

@@ -46,18 +46,15 @@ impl Var {
         Ok(passed)
     }
 
-    /// Calls `callback` with what [`Var::wait`] would return, once the writes that were submitted before this call have passed. The
-    /// callback runs on the engine's callback thread; in the calling thread, before this call returns, if no submission has used the
-    /// variable. This call does not block, except in an engine that callers step, which it steps until then; it may be made on any
-    /// thread. Callbacks that are due run before the engine has shut down.
+    /// Calls `callback` with what [`Var::wait`] would return, once the writes that were submitted before this call have passed, on
+    /// the engine's callback thread. This call does not block, except in an engine that callers step, which it steps until then; it
+    /// may be made on any thread. Callbacks that are due run before the engine has shut down.
     ///
     /// # Errors
-    /// As [`Var::ready`]; the callback is then dropped without a call.
+    /// [`Error::NotSubmitted`] if no submission has used the variable, so that no engine could call; those of [`Var::ready`]. The
+    /// callback is then dropped without a call.
     pub fn on_passed(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) -> Result<(), Error> {
-        let Some((engine, id)) = self.known()? else {
-            callback(Ok(()));
-            return Ok(());
-        };
+        let (engine, id) = self.known()?.ok_or(Error::NotSubmitted)?;
         if engine.get().is_forked() {
             return Err(Error::Forked);
         }

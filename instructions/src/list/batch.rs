@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::slice;
 
 use smallvec::SmallVec;
-use streamvm_ep::{InlineFn, Kept, Op, Params};
+use streamvm_ep::{InlineFn, Op, Params, PinnedRef};
 use streamvm_stream::StreamKey;
 
 use crate::error::build_error::BuildError;
@@ -85,8 +85,8 @@ mod sealed {
 
 impl Batch for InstructionList {
     const ONE: bool = false;
-    type Tensor = Kept<TensorInner>;
-    type Var = Kept<Resource>;
+    type Tensor = PinnedRef<TensorInner>;
+    type Var = PinnedRef<Resource>;
 
     #[inline]
     fn instructions(&self) -> &[Instruction] {

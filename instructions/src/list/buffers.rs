@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::mem;
 
-use streamvm_ep::Hoard;
+use streamvm_ep::PinnedRefs;
 
 use crate::list::instruction::Instruction;
 use crate::list::kind::BLANK;
@@ -19,7 +19,7 @@ pub(super) struct Buffers {
     /// Whether a device other than a CPU makes a copy of the list.
     pub(super) copies_by_devices: bool,
     /// The capacity for uses, while no list has these buffers.
-    pub(super) room: Hoard<Uses>,
+    pub(super) room: PinnedRefs<Uses>,
 }
 
 impl Buffers {
@@ -30,7 +30,7 @@ impl Buffers {
     /// Returns the position of the next instruction's uses, behind those of the last instruction. Removes uses behind that
     /// position.
     #[inline]
-    pub(super) fn cut(&self, uses: &mut Hoard<Uses>) -> u32 {
+    pub(super) fn cut(&self, uses: &mut PinnedRefs<Uses>) -> u32 {
         let end = self.end_of_uses;
         if uses.as_slice().len() != end as usize {
             uses.truncate(end as usize);

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::panic::Location;
 use std::{fmt, mem};
 
-use streamvm_ep::{DeviceKind, Hoard};
+use streamvm_ep::{DeviceKind, PinnedRefs};
 use streamvm_stream::StreamKey;
 
 use crate::error::build_error::BuildError;
@@ -25,7 +25,7 @@ use crate::tensor::uses::{Declared, HeldUse, Use, Uses};
 pub struct InstructionList {
     /// `None` before the first instruction is pushed.
     buffers: Option<Box<Buffers>>,
-    uses: Hoard<Uses>,
+    uses: PinnedRefs<Uses>,
 }
 
 impl fmt::Debug for InstructionList {
@@ -66,7 +66,7 @@ impl InstructionList {
 
     /// The buffers and the uses of the list. The first call takes the buffers of this thread's last list.
     #[inline(always)]
-    fn parts(&mut self) -> (&mut Buffers, &mut Hoard<Uses>) {
+    fn parts(&mut self) -> (&mut Buffers, &mut PinnedRefs<Uses>) {
         if self.buffers.is_none() {
             self.begin();
         }
@@ -202,7 +202,7 @@ impl InstructionList {
         let first = buffers.cut(all);
         // `has_more` is computed below, over the stored uses: in this loop, the compiler would build each use on the stack first.
         for u in uses {
-            all.push(u.shown());
+            all.push(u.reference());
         }
         let all = all.as_slice();
         let has_more = all[first as usize..].iter().any(Declared::has_more);

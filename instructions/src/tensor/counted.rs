@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 
-use streamvm_ep::{Counted, Last, Own};
+use streamvm_ep::{Counted, Recycle, Unique};
 
 use crate::tensor::handle::TensorInner;
 use crate::tensor::resource::Resource;
@@ -16,7 +16,7 @@ const SPARE: usize = 16;
 
 thread_local! {
     /// The allocations that this thread keeps for its next tensors.
-    static SPARES: RefCell<Vec<Own<TensorInner>>> = const { RefCell::new(Vec::new()) };
+    static SPARES: RefCell<Vec<Unique<TensorInner>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Returns the first reference to a tensor that `fill` writes into a blank one. `fill` writes in place: a tensor that is built on
@@ -26,28 +26,28 @@ thread_local! {
 pub(crate) fn counted(fill: impl FnOnce(&mut TensorInner)) -> Counted<TensorInner> {
     // `None` on a thread that is ending.
     let spare = SPARES.try_with(|spares| spares.borrow_mut().pop()).ok().flatten();
-    let mut own = spare.unwrap_or_else(|| Own::new(TensorInner::blank()));
-    fill(&mut own);
-    own.share()
+    let mut unique = spare.unwrap_or_else(|| Unique::new(TensorInner::blank()));
+    fill(&mut unique);
+    unique.share()
 }
 
-impl Last for TensorInner {
+impl Recycle for TensorInner {
     /// Keeps the allocation for another tensor of this thread.
     #[inline]
-    fn last(mut own: Own<TensorInner>) {
+    fn recycle(mut unique: Unique<TensorInner>) {
         // `end` comes before the borrow of `SPARES`: the engine that it notifies may drop tensors, which borrow `SPARES` too.
-        own.end();
+        unique.end();
         let _ = SPARES.try_with(|spares| {
             let mut spares = spares.borrow_mut();
             if spares.len() < SPARE {
-                spares.push(own);
+                spares.push(unique);
             }
         });
     }
 }
 
-impl Last for Resource {
-    fn last(own: Own<Resource>) {
-        drop(own);
+impl Recycle for Resource {
+    fn recycle(unique: Unique<Resource>) {
+        drop(unique);
     }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 
 use ref_cast::{RefCastCustom, ref_cast_custom};
-use streamvm_ep::{Access, Counted, DType, Footprint, Kept, Layout, MemoryKind, Shape, ShapeError};
+use streamvm_ep::{Access, Counted, DType, Footprint, Layout, MemoryKind, PinnedRef, Shape, ShapeError};
 
 use crate::engine::interface::EngineRef;
 use crate::error::build_error::BuildError;
@@ -270,7 +270,7 @@ impl Tensor {
     }
 }
 
-impl Borrow<Tensor> for Kept<TensorInner> {
+impl Borrow<Tensor> for PinnedRef<TensorInner> {
     #[inline]
     fn borrow(&self) -> &Tensor {
         Tensor::of(self)

@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 
-use streamvm_ep::{Access, Footprint, Held, Pair, Shown};
+use streamvm_ep::{Access, BorrowedItem, EitherRef, Footprint, PinnedItem};
 
 use crate::tensor::handle::{Tensor, TensorInner};
 use crate::tensor::resource::Resource;
@@ -23,30 +23,30 @@ pub type Use<'a> = Declared<&'a Tensor, &'a Var>;
 pub type OwnUse = Declared<Tensor, Var>;
 
 /// A use in a list; the list keeps the resource alive.
-pub type HeldUse = Held<Uses>;
+pub type HeldUse = PinnedItem<Uses>;
 
 /// The uses of a list, as a type parameter.
 #[derive(Debug)]
 pub enum Uses {}
 
-impl Pair for Uses {
+impl EitherRef for Uses {
     type A = TensorInner;
     type B = Resource;
     type With<T, V> = Declared<T, V>;
 
     #[inline(always)]
     fn map<S, T, V, U, W>(
-        it: Declared<T, V>,
+        item: Declared<T, V>,
         with: S,
         tensor: impl FnOnce(S, T) -> U,
         var: impl FnOnce(S, V) -> W,
     ) -> Declared<U, W> {
-        it.map(with, tensor, var)
+        item.map(with, tensor, var)
     }
 
     #[inline(always)]
-    fn by_reference<T, V>(it: &Declared<T, V>) -> Declared<&T, &V> {
-        it.by_reference()
+    fn by_reference<T, V>(item: &Declared<T, V>) -> Declared<&T, &V> {
+        item.by_reference()
     }
 }
 
@@ -111,7 +111,7 @@ impl<'a> Use<'a> {
 
     /// The same use in the form from which a list makes a [`HeldUse`].
     #[inline(always)]
-    pub(crate) fn shown(self) -> Shown<'a, Uses> {
+    pub(crate) fn reference(self) -> BorrowedItem<'a, Uses> {
         self.map((), |(), tensor| tensor.reference(), |(), var| var.reference())
     }
 

@@ -6,7 +6,7 @@ use std::borrow::Borrow;
 use std::fmt;
 
 use ref_cast::{RefCastCustom, ref_cast_custom};
-use streamvm_ep::{Access, Counted, Kept};
+use streamvm_ep::{Access, Counted, PinnedRef};
 
 use crate::tensor::resource::{Resource, ResourceKind, Version};
 use crate::tensor::uses::Use;
@@ -70,7 +70,7 @@ impl Var {
     }
 }
 
-impl Borrow<Var> for Kept<Resource> {
+impl Borrow<Var> for PinnedRef<Resource> {
     #[inline]
     fn borrow(&self) -> &Var {
         Var::of(self)

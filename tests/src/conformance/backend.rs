@@ -7,7 +7,7 @@ use std::time::Duration;
 use streamvm_ep::cuda::{self, CudaConfig};
 use streamvm_ep::faults::{FaultPlan, FaultyDevice};
 use streamvm_ep::races::{Detector, FindingKind};
-use streamvm_ep::sim::{SimConfig, SimWorld};
+use streamvm_ep::sim::{SimConfig, SimMachine};
 use streamvm_ep::{CpuConfig, Device, DeviceId, DeviceRegistry, Error};
 
 /// A property that some devices have and others do not.
@@ -132,13 +132,13 @@ impl Backend {
             let detector = Arc::new(Detector::new());
             let Setup { devices, memory_limit } = *setup;
             let config = SimConfig { devices, seed, memory_limit, strict_pinned: false };
-            let world = SimWorld::new(config, Arc::clone(&detector));
+            let machine = SimMachine::new(config, Arc::clone(&detector));
             let audit = move || {
                 let all = detector.findings().into_iter();
                 let expected = [FindingKind::NeverWritten, FindingKind::NeverRecorded];
                 all.filter(|finding| !expected.contains(&finding.kind)).map(|finding| finding.to_string()).collect()
             };
-            Ok(Made { devices: world.devices(), audit: Arc::new(audit) })
+            Ok(Made { devices: machine.devices(), audit: Arc::new(audit) })
         })
     }
 

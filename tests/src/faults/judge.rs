@@ -89,7 +89,7 @@ fn opens_late(gate: &Gate) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         let deadline = std::time::Instant::now() + HANGS;
         while !gate.is_open() && std::time::Instant::now() < deadline {
-            if gate.wait_came(1, Some(std::time::Instant::now() + Duration::from_millis(5))) {
+            if gate.wait_arrived(1, Some(std::time::Instant::now() + Duration::from_millis(5))) {
                 thread::sleep(Duration::from_millis(1));
                 gate.open();
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use streamvm::ep::races::{Detector, Finding, Touch, act_as};
-use streamvm::ep::sim::{SimConfig, SimWorld};
+use streamvm::ep::sim::{SimConfig, SimMachine};
 use streamvm::ep::{
     DType, Device, Error, EventId, InlineFn, Kernel, KernelCall, KernelError, KernelRegistry, Label, Layout,
     MemoryKind, Op, Operand, Params, Region, Scalar, Shape, Stream,
@@ -34,8 +34,8 @@ pub(crate) struct Played {
 pub(crate) fn play(program: &Program, seed: u64, strict_pinned: bool) -> Played {
     let detector = Arc::new(Detector::new());
     let config = SimConfig { devices: DEVICES as u32, seed, memory_limit: None, strict_pinned };
-    let world = SimWorld::new(config, detector.clone());
-    let devices = world.devices();
+    let machine = SimMachine::new(config, detector.clone());
+    let devices = machine.devices();
     let stream = |device: &usize| devices[*device].create_stream().expect("a stream");
     let memory: Vec<Memory> =
         program.regions.iter().map(|region| Memory::new(region.kind, &devices[region.device])).collect();
@@ -119,7 +119,7 @@ impl Player<'_> {
             Command::Synchronize { stream } => self.streams[*stream].synchronize(),
             Command::Host { id, touched } => {
                 let label = self.label(u32::MAX, 0, &name(*id), &[*touched]);
-                let life = label.lives.first().copied();
+                let life = label.allocations.first().copied();
                 let touch = Touch::of(&self.operand(*touched), life);
                 self.detector.access(self.detector.this_thread(), &label, &[touch]);
                 Ok(())
@@ -128,12 +128,12 @@ impl Player<'_> {
                 let of = self.program.lives[*life];
                 let start = self.bases[of.region].addr() + of.start * 4;
                 let label = self.label(u32::MAX, 0, &format!("begin of life {life}"), &[]);
-                self.lives[*life] = self.detector.begin_life(start..start + of.elements * 4, &label);
+                self.lives[*life] = self.detector.begin_allocation(start..start + of.elements * 4, &label);
                 Ok(())
             }
             Command::End { life } => {
                 let label = self.label(u32::MAX, 0, &format!("end of life {life}"), &[]);
-                self.detector.end_life(self.lives[*life], &label);
+                self.detector.end_allocation(self.lives[*life], &label);
                 Ok(())
             }
             Command::Free { region, .. } => {
@@ -148,7 +148,7 @@ impl Player<'_> {
     fn label(&self, stream: u32, seq: u64, what: &str, uses: &[Use]) -> Label {
         let lives = uses.iter().map(|touched| self.lives[touched.life]);
         let lives = if self.program.names_lives { lives.collect() } else { Arc::from([]) };
-        Label { lives, ..Label::new(stream, seq, what) }
+        Label { allocations: lives, ..Label::new(stream, seq, what) }
     }
 
     fn begin(&mut self, stream: usize, what: &str, uses: &[Use]) {

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex};
 
-use streamvm_ep::cuda::FunctionName;
+use streamvm_ep::cuda::KernelName;
 use streamvm_ep::{Access, DType, Layout, Op, Params, Shape};
 
 use crate::context::Context;
@@ -67,7 +67,7 @@ impl Product {
         if operands[2].layout.overlaps_itself() {
             return Err(format!("the products lie on each other: a stride of {}", c.stride));
         }
-        let function = FunctionName::Op(Op::MatMul, dtype);
+        let function = KernelName::Op(Op::MatMul, dtype);
         Ok(Decoded { function, operands, params: Params::default(), value: 0, before: Vec::new(), status: None })
     }
 

@@ -97,7 +97,9 @@ fn failures_behind_an_open_function() {
         ticket.on_passed(move |result| sender.send(result).expect("the test waits"));
         let future = ticket.future();
         // The callback thread takes callbacks in turn, so by the end of this chain both have looked at every link.
-        callbacks_in_turn(&vm, &vm.var(), 2 * LINKS + 10);
+        let used = vm.var();
+        vm.push("use", [used.read()], || Ok(())).expect("it is taken");
+        callbacks_in_turn(&vm, &used, 2 * LINKS + 10);
         gate.open();
         let (called, waited) = (results.recv().expect("it is called"), ticket.wait());
         assert_eq!((called.is_err(), waited.is_err()), (failing, failing));
@@ -136,7 +138,7 @@ fn callbacks_in_turn(vm: &Arc<Vm>, var: &Var, count: usize) {
             0 => over.send(()).expect("the test waits"),
             _ => next(&again, &same, left - 1, over),
         };
-        vm.on_passed(var, callback).expect("the engine is there");
+        var.on_passed(callback).expect("the engine is there");
     }
     let (sender, over) = mpsc::channel();
     next(vm, var, count, sender);

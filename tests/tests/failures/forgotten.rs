@@ -59,16 +59,16 @@ impl Handle {
         }
     }
 
-    fn ready(&self, vm: &Vm) -> Passed {
+    fn ready(&self) -> Passed {
         match self {
-            Handle::Var(var) => vm.ready(var).expect("it is this engine's"),
+            Handle::Var(var) => var.ready().expect("it is this engine's"),
             Handle::Tensor(tensor) => tensor.ready().expect("it was submitted"),
         }
     }
 
-    fn wait(&self, vm: &Vm) -> Result<(), Error> {
+    fn wait(&self) -> Result<(), Error> {
         match self {
-            Handle::Var(var) => vm.wait(var),
+            Handle::Var(var) => var.wait(),
             Handle::Tensor(tensor) => tensor.wait(),
         }
     }
@@ -388,7 +388,10 @@ fn a_future_is_told_of_its_write_though_that_is_healed_and_forgotten_by_the_tabl
         }
         let (x, gate, busy) = (on_device(&vm, &[1.0]), ClosedGate::new(), ClosedGate::new());
         let hold = busy.clone();
-        // The thread of the callbacks, which makes futures ready, is kept busy until the vm.var().on_passed(move |_| hold.pass()).expect("the engine is there");
+        // The thread of the callbacks, which makes futures ready, is kept busy until the gate opens.
+        let used = vm.var();
+        vm.push("use", [used.read()], || Ok(())).expect("it is taken");
+        used.on_passed(move |_| hold.pass()).expect("the engine is there");
         busy.wait_entered(1);
         let held = gate.function();
         submit(&vm, |b| {

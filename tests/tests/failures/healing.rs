@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use streamvm::{DType, FnContext, Mode, Vm};
+use streamvm::{DType, FnContext, Mode, TimeLimit, Vm};
 use streamvm_tests::{CPU, ClosedGate, block_on, failure_of, on_device, submit};
 
 fn vm() -> Vm {
@@ -171,7 +171,7 @@ fn a_blocking_wait_is_told_of_the_write_that_it_waits_for_and_not_of_a_later_one
                 Err("no luck".into())
             })
         });
-        let _deadline = patience.map(streamvm::deadline);
+        let _limit = patience.map(|patience| TimeLimit(patience).enter());
         // Called before the function has run.
         let waited = if patience.is_some() { v.wait() } else { x.wait() };
         assert_eq!(failure_of(waited).what, "sour");

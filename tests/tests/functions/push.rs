@@ -147,11 +147,10 @@ fn a_callback_of_a_variable_is_told_what_a_wait_would_be() {
         let (v, (tell, told)) = (vm.var(), channel());
         let ask = |var: &Var| {
             let tell = tell.clone();
-            vm.on_passed(var, move |result| tell.send((result, thread::current().id())).expect("the test listens"))
+            var.on_passed(move |result| tell.send((result, thread::current().id())).expect("the test listens"))
         };
         let answer = || told.recv_timeout(PATIENCE).expect("it is called").0;
-        ask(&v).expect("also one that nothing has used");
-        assert_eq!(answer(), Ok(()), "{name}");
+        assert_eq!(ask(&v), Err(Error::NotSubmitted), "{name}: no submission has used it");
         vm.push("breaks", [v.write()], || Err("no".into())).expect("it is taken");
         ask(&v).expect("it was used");
         assert_eq!(failure_of(answer()).what, "breaks", "{name}");
@@ -276,8 +275,6 @@ fn a_variable_of_another_engine_is_refused() {
     let (one, other) = (Vm::builder().build().expect("an engine"), Vm::builder().build().expect("an engine"));
     let v = one.var();
     one.push("mine", [v.write()], || Ok(())).expect("it is taken");
-    assert!(matches!(v.wait(), Err(Error::Foreign { .. })));
-    assert!(matches!(v.ready().map(drop), Err(Error::Foreign { .. })));
     assert!(matches!(other.push("theirs", [v.read()], || Ok(())).map(drop), Err(Error::Foreign { .. })));
 }
 

@@ -21,9 +21,9 @@ fn completer() -> (Sender<OnComplete>, thread::JoinHandle<()>) {
 }
 
 /// Waits for `v` on an engine of any mode: a simulated one cannot know that a handle will be used.
-fn wait(vm: &Vm, v: &Var) -> Result<(), Error> {
+fn wait(v: &Var) -> Result<(), Error> {
     loop {
-        match vm.wait(v) {
+        match v.wait() {
             Err(Error::Stalled { .. }) => thread::sleep(Duration::from_micros(100)),
             other => return other,
         }
@@ -49,7 +49,7 @@ fn what_follows_comes_after_the_completion_by_whatever_thread() {
             })
             .expect("it is taken");
         }
-        assert_eq!(wait(&vm, &v), Ok(()), "{name}");
+        assert_eq!(wait(&v), Ok(()), "{name}");
         while let Err(error) = vm.wait_all() {
             assert!(matches!(error, Error::Stalled { .. }), "{name}: {error}");
         }
@@ -171,9 +171,9 @@ fn what_reads_a_failure_is_skipped_and_gets_no_handle_and_a_clean_up_does() {
         let clean = vm.pusher().clean_up(true).pool(Pool::Urgent);
         let sent = sender.clone();
         clean.push_async("kept", [v.update()], move |handle| drop(sent.send(handle))).expect("it is taken");
-        assert_eq!(failure_of(wait(&vm, &v)).what, "breaks", "{name}");
+        assert_eq!(failure_of(wait(&v)).what, "breaks", "{name}");
         clean.push_async("whole", [v.write()], move |handle| drop(sender.send(handle))).expect("it is taken");
-        assert_eq!(wait(&vm, &v), Ok(()), "{name}");
+        assert_eq!(wait(&v), Ok(()), "{name}");
         thread.join().expect("it ends");
     }
 }

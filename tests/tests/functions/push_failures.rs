@@ -33,7 +33,7 @@ fn a_clean_up_runs_when_what_it_reads_has_failed_and_passes_it_on_unless_it_over
         assert_eq!(healed.wait(), Ok(()), "{name}");
         assert_eq!(ran.load(Ordering::Relaxed), 5, "{name}: each ran");
         for var in [&broken, &kept, &both] {
-            assert_eq!(failure_of(vm.wait(var)).what, "breaks", "{name}");
+            assert_eq!(failure_of(var.wait()).what, "breaks", "{name}");
         }
         assert_eq!(overwritten.wait(), Ok(()), "{name}");
         assert_eq!(broken.version(), Some(0), "{name}: what failed still is no version");

@@ -221,7 +221,7 @@ fn a_driver_that_gives_memory_slowly_holds_up_nobody_else() {
         let vm = Vm::builder().cpu_devices(2).faults(plan).build().expect("an engine");
         std::thread::scope(|scope| {
             let slow = scope.spawn(|| vm.fill(DeviceId::cpu(1), DType::F32, &[8], 1.0).and_then(|x| x.to_vec::<f32>()));
-            assert!(gate.wait_came(1, None), "the driver is asked");
+            assert!(gate.wait_arrived(1, None), "the driver is asked");
             assert_eq!(on_device(&vm, &[2.0]).neg().and_then(|y| y.to_vec::<f32>()), Ok(vec![-2.0]));
             assert_eq!(vm.stats().in_flight, 0);
             gate.open();

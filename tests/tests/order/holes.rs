@@ -85,7 +85,7 @@ fn a_wait_is_launched_only_behind_its_record() {
         let doubled = here.add(&here).expect("submitted");
         let moved = doubled.to(SIM1).expect("submitted");
         let sum = moved.add(&there).expect("submitted");
-        assert!(gate.wait_came(1, std::time::Instant::now().checked_add(PATIENCE)), "the thread is blocked");
+        assert!(gate.wait_arrived(1, std::time::Instant::now().checked_add(PATIENCE)), "the thread is blocked");
         let early = TimeLimit(SHORT).run(|| sum.wait());
         gate.open();
         assert_eq!(early, Err(Error::Timeout(SHORT)), "nothing that it waits for was launched");

@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use streamvm::{
-    Capabilities, DeviceId, Event, FnContext, FnError, Lane, SoftSyncMode, StreamKey, StreamType, TimeLimit, Var, Vm,
+    Capabilities, DeviceId, Event, FnContext, FnError, SoftSyncMode, StreamKey, StreamType, TimeLimit, Var, Vm,
 };
 use streamvm_tests::{CPU, ClosedGate, failure_of, on_device, submit, within};
 
@@ -165,14 +165,14 @@ fn an_explicit_wait_orders_streams_that_share_nothing() {
         b.set_lane(1);
         b.call_fn("held", CPU, [], gate.function())?;
         b.call_fn("first", CPU, [], log.note(1))?;
-        mark = Some(b.record(Lane(1).enter()));
+        mark = Some(b.record(lane(1)));
         Ok(())
     });
     let mark: Event = mark.expect("recorded");
     // In another list, and twice: an event may be waited for any number of times.
     for target in [2, 3] {
         submit(&vm, |b| {
-            b.wait(Lane(target).enter(), Lane(1).enter(), &mark);
+            b.wait(lane(target), lane(1), &mark);
             b.set_lane(target);
             b.call_fn("behind", CPU, [], log.note(2))
         });
@@ -323,7 +323,7 @@ fn waits_beside_others(capabilities: Capabilities) {
         });
         let mark = mark.expect("recorded");
         submit(&vm, |b| {
-            b.wait(Lane(1).enter(), elsewhere, &mark);
+            b.wait(lane(1), elsewhere, &mark);
             b.set_lane(1);
             b.call_fn("first", CPU, [token.write()], log.note(1))?;
             b.set_lane(2);
@@ -390,7 +390,7 @@ fn waits_are_counted_and_none_is_made_twice() {
     });
     gate.open();
     vm.wait_all().expect("they pass");
-    let counts = vm.stats().streams.into_iter().find(|counts| counts.stream == Lane(1).enter()).expect("used");
+    let counts = vm.stats().streams.into_iter().find(|counts| counts.stream == lane(1)).expect("used");
     assert_eq!((counts.instructions, counts.device_waits, counts.host_waits), (10, 1, 0));
 }
 

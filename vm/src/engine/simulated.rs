@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use streamvm_ep::sim::SimWorld;
+use streamvm_ep::sim::SimMachine;
 use streamvm_instructions::{Deadline, Error};
 use streamvm_stream::Point;
 
@@ -34,7 +34,7 @@ pub(crate) struct Simulated {
     adopted: Mutex<Vec<Arc<LockedContext>>>,
     /// Workers that were created since the last step.
     employed: Mutex<Vec<Worker>>,
-    world: Option<Arc<SimWorld>>,
+    machine: Option<Arc<SimMachine>>,
 }
 
 struct Driver {
@@ -75,10 +75,10 @@ impl Rng {
 }
 
 impl Simulated {
-    pub(crate) fn new(seed: u64, in_order: bool, world: Option<Arc<SimWorld>>) -> Simulated {
+    pub(crate) fn new(seed: u64, in_order: bool, machine: Option<Arc<SimMachine>>) -> Simulated {
         let (contexts, workers, order) = (Vec::new(), Vec::new(), Vec::new());
         let driver = Driver { rng: Rng(seed), in_order, scheduler: Scheduler::new(), contexts, workers, order };
-        Simulated { driver: Mutex::new(driver), adopted: Mutex::default(), employed: Mutex::default(), world }
+        Simulated { driver: Mutex::new(driver), adopted: Mutex::default(), employed: Mutex::default(), machine }
     }
 
     /// Adds a context to be stepped.
@@ -101,7 +101,7 @@ impl Simulated {
         let _here = engine_thread::visit();
         driver.contexts.extend(unpoisoned(self.adopted.lock()).drain(..).map(Context::new));
         driver.workers.extend(unpoisoned(self.employed.lock()).drain(..));
-        driver.step(engine, self.world.as_deref())
+        driver.step(engine, self.machine.as_deref())
     }
 
     /// Steps until `enough` returns true. Returns false if no part can step and `enough` still returns false.
@@ -143,11 +143,11 @@ impl Simulated {
 }
 
 impl Driver {
-    fn step(&mut self, engine: &Engine, world: Option<&SimWorld>) -> bool {
+    fn step(&mut self, engine: &Engine, machine: Option<&SimMachine>) -> bool {
         let role = |completes| engine.observer.as_ref().map(|observer| observer.act_as(completes));
         let step_world = || {
             let _role = role(true);
-            world.is_some_and(SimWorld::step)
+            machine.is_some_and(SimMachine::step)
         };
         if self.in_order {
             let contexts = role(false);

@@ -324,7 +324,7 @@ impl Context {
                     seq,
                     what,
                     site: task.site,
-                    lives: Arc::default(),
+                    allocations: Arc::default(),
                     actor: None,
                 });
             } else {

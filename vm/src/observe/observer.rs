@@ -74,7 +74,7 @@ struct Inner {
     /// What the observer noted of each pending instruction at its submission.
     pending: HashMap<Point, Pending>,
     /// The detector's number of the allocation of each resource (`life` in traces).
-    lives: HashMap<ResourceId, u64>,
+    allocations: HashMap<ResourceId, u64>,
     variables: Variables,
     /// Ended allocations of released resources whose handles still exist.
     ended: HashSet<u64>,
@@ -86,7 +86,7 @@ struct Pending {
     /// What was known to be over when it was submitted.
     moment: Moment,
     /// The allocations that it uses.
-    lives: Arc<[u64]>,
+    allocations: Arc<[u64]>,
     /// The variables that it uses.
     variables: SmallVec<[Touch; 2]>,
 }
@@ -198,30 +198,30 @@ impl Observer {
             let resources = &submission.uses[instruction.use_range()];
             let mut label = Label::new(point.stream.index() as u32, point.seq, instruction.kind.name());
             label.site = instruction.site;
-            let (mut lives, mut variables) = (Vec::new(), SmallVec::new());
+            let (mut allocations, mut variables) = (Vec::new(), SmallVec::new());
             for (u, DependenceUse { resource, .. }) in uses.iter().zip(resources) {
-                let life = self.life(inner, *resource, u.resource(), submission, &label);
+                let allocation = self.allocation(inner, *resource, u.resource(), submission, &label);
                 match u.target() {
-                    Target::Tensor(_) => lives.push(life),
+                    Target::Tensor(_) => allocations.push(allocation),
                     // Releasing a variable accesses nothing.
                     Target::Var(_) if matches!(instruction.kind, Kind::Release) => {}
                     Target::Var(_) => {
                         let address = inner.variables.address(*resource);
                         inner.variables.use_submitted(&address);
-                        variables.push(Touch::new([address], u.access(), Some(life)));
+                        variables.push(Touch::new([address], u.access(), Some(allocation)));
                     }
                 }
             }
             if let Some(trace) = &mut inner.trace {
-                issue(trace, submission, line, instruction, uses, &inner.lives);
+                issue(trace, submission, line, instruction, uses, &inner.allocations);
                 records(trace, submission, RecordPlace::Behind(line));
             }
             if matches!(instruction.kind, Kind::Release)
-                && let Some(life) = resources.first().and_then(|u| inner.lives.get(&u.resource)).copied()
+                && let Some(allocation) = resources.first().and_then(|u| inner.allocations.get(&u.resource)).copied()
             {
-                self.end(inner, life, &label);
+                self.end(inner, allocation, &label);
             }
-            inner.pending.insert(point, Pending { moment: moment.clone(), lives: lives.into(), variables });
+            inner.pending.insert(point, Pending { moment: moment.clone(), allocations: allocations.into(), variables });
         }
     }
 
@@ -233,9 +233,9 @@ impl Observer {
             label.site = instruction.site;
             let resources = &submission.uses[instruction.use_range()];
             for (u, DependenceUse { resource, .. }) in list.uses(instruction).iter().zip(resources) {
-                if matches!(u.target(), Target::Var(_)) && !inner.lives.contains_key(resource) {
-                    let life = self.life(inner, *resource, u.resource(), submission, &label);
-                    let touch = Touch::new([inner.variables.address(*resource)], ep::Access::Write, Some(life));
+                if matches!(u.target(), Target::Var(_)) && !inner.allocations.contains_key(resource) {
+                    let allocation = self.allocation(inner, *resource, u.resource(), submission, &label);
+                    let touch = Touch::new([inner.variables.address(*resource)], ep::Access::Write, Some(allocation));
                     self.detector.access(self.maker, &label, &[touch]);
                     self.detector.acquire(self.lock, &self.detector.release(self.maker));
                 }
@@ -244,7 +244,7 @@ impl Observer {
     }
 
     /// The allocation of a resource. The first use begins it.
-    fn life(
+    fn allocation(
         &self,
         inner: &mut Inner,
         id: ResourceId,
@@ -252,34 +252,34 @@ impl Observer {
         submission: &Submission<'_>,
         label: &Label,
     ) -> u64 {
-        if let Some(life) = inner.lives.get(&id) {
-            return *life;
+        if let Some(allocation) = inner.allocations.get(&id) {
+            return *allocation;
         }
         let known = submission.resources.get(id.index()).and_then(Option::as_ref);
         let range = match resource.kind() {
             ResourceKind::Var => inner.variables.address(id),
             ResourceKind::Storage { .. } => known.map_or(0..0, |known| known.memory.range()),
         };
-        let life = self.detector.begin_life(range.clone(), label);
-        inner.lives.insert(id, life);
+        let allocation = self.detector.begin_allocation(range.clone(), label);
+        inner.allocations.insert(id, allocation);
         if let Some(trace) = &mut inner.trace {
             match resource.kind() {
-                ResourceKind::Var => trace.variable(life),
+                ResourceKind::Var => trace.variable(allocation),
                 ResourceKind::Storage { place, memory, .. } => {
-                    trace.life(life, &place, &memory, range.start, range.len());
+                    trace.life(allocation, &place, &memory, range.start, range.len());
                 }
             }
         }
-        life
+        allocation
     }
 
-    fn end(&self, inner: &mut Inner, life: u64, label: &Label) {
-        if !inner.ended.insert(life) {
+    fn end(&self, inner: &mut Inner, allocation: u64, label: &Label) {
+        if !inner.ended.insert(allocation) {
             return;
         }
-        self.detector.end_life(life, label);
+        self.detector.end_allocation(allocation, label);
         if let Some(trace) = &mut inner.trace {
-            trace.free(life);
+            trace.free(allocation);
         }
     }
 
@@ -295,17 +295,21 @@ impl Observer {
         label.site = site;
         let thread = self.detector.this_thread();
         self.knows_what_the_lock_knows(thread);
-        let life = self.detector.begin_life(range.clone(), &label);
+        let allocation = self.detector.begin_allocation(range.clone(), &label);
         let mut inner = self.inner();
-        inner.lives.insert(id, life);
+        inner.allocations.insert(id, allocation);
         if let (Some(trace), ResourceKind::Storage { place, memory, .. }) = (&mut inner.trace, resource.kind()) {
-            trace.life(life, &place, &memory, range.start, range.len());
+            trace.life(allocation, &place, &memory, range.start, range.len());
             let access = ep::Access::Write;
             let runs = std::slice::from_ref(&range);
-            trace.host("tensor", site, &[UseLine { life, access, runs: if range.is_empty() { &[] } else { runs } }]);
+            trace.host(
+                "tensor",
+                site,
+                &[UseLine { life: allocation, access, runs: if range.is_empty() { &[] } else { runs } }],
+            );
         }
         drop(inner);
-        self.detector.access(thread, &label, &[Touch::new([range], ep::Access::Write, Some(life))]);
+        self.detector.access(thread, &label, &[Touch::new([range], ep::Access::Write, Some(allocation))]);
         // Another thread gets the handle only after this, and uses the resource by a submission: the submission lock carries the order.
         let made = self.detector.release(thread);
         self.detector.acquire(self.lock, &made);
@@ -315,9 +319,9 @@ impl Observer {
     pub(crate) fn forgets(&self, resource: ResourceId) {
         let mut inner = self.inner();
         let over = inner.variables.release(resource);
-        if let Some(life) = inner.lives.remove(&resource) {
-            self.end(&mut inner, life, &Label::new(0, 0, "the last handle's drop"));
-            inner.ended.remove(&life);
+        if let Some(allocation) = inner.allocations.remove(&resource) {
+            self.end(&mut inner, allocation, &Label::new(0, 0, "the last handle's drop"));
+            inner.ended.remove(&allocation);
         }
         over.into_iter().for_each(|address| self.detector.forget(address));
     }
@@ -329,9 +333,10 @@ impl Observer {
             let Some(pending) = inner.pending.remove(&task.point) else { return };
             (pending, inner.unordered.start(task.point, || self.detector.actor("an instruction on workers")))
         };
-        let Pending { moment, lives, variables } = pending;
+        let Pending { moment, allocations, variables } = pending;
         let Point { stream: id, seq } = task.point;
-        let label = Label { stream: id.index() as u32, seq, what: task.name().into(), site: task.site, lives, actor };
+        let label =
+            Label { stream: id.index() as u32, seq, what: task.name().into(), site: task.site, allocations, actor };
         actor.into_iter().for_each(|actor| self.detector.restart(actor));
         // The device reports a wait by event itself, because it knows which point the event really marks.
         let comes_after = |actor| {
@@ -390,7 +395,7 @@ impl Observer {
     }
 
     /// Records when instructions ran, as a device has measured.
-    pub(crate) fn ran(&self, times: Vec<ep::Ran>) {
+    pub(crate) fn ran(&self, times: Vec<ep::InstructionTime>) {
         if let Some(trace) = &mut self.inner().trace {
             times.iter().for_each(|ran| trace.ran(Point::new(StreamId(ran.stream), ran.seq), ran.start..ran.end));
         }
@@ -457,7 +462,7 @@ fn issue<T: Borrow<Tensor>, V: Borrow<Var>>(
     line: usize,
     instruction: &Instruction,
     uses: &[Declared<T, V>],
-    lives: &HashMap<ResourceId, u64>,
+    allocations: &HashMap<ResourceId, u64>,
 ) {
     let plan = submission.plan;
     let planned = &plan.instructions()[line];
@@ -476,12 +481,12 @@ fn issue<T: Borrow<Tensor>, V: Borrow<Var>>(
                 }
                 _ => Touch::new([], u.access(), None),
             };
-            (lives.get(resource).copied().unwrap_or(0), u.access(), touch)
+            (allocations.get(resource).copied().unwrap_or(0), u.access(), touch)
         })
         .collect();
     let uses: Vec<UseLine<'_>> = touched
         .iter()
-        .map(|(life, access, touch)| UseLine { life: *life, access: *access, runs: touch.runs() })
+        .map(|(allocation, access, touch)| UseLine { life: *allocation, access: *access, runs: touch.runs() })
         .collect();
     let waits: Vec<WaitLine> = plan
         .waits(planned)

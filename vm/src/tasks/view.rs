@@ -147,7 +147,7 @@ impl Operands {
                 // SAFETY: `base` is the start of allocated and initialised bytes (devices zero their regions). `Views::add` has
                 // checked that the layout stays within them, and conflicting accesses are ordered as its documentation says. The
                 // sizes are those of a shape, and `rank` is at most `SIZES`: `add` and `add_other` check it.
-                Form::Whole(rank) => unsafe { place.set_whole(base.0, *dtype, (sizes, *rank), *access) },
+                Form::Whole(rank) => unsafe { place.set_contiguous(base.0, *dtype, (sizes, *rank), *access) },
                 Form::Other => {
                     let Some(layout) = layouts.next() else {
                         unreachable!("each other layout was added with its view")

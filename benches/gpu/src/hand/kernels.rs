@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
 
 use cudarc::driver::{DriverError, result, sys};
-use streamvm::ep::cuda::{FunctionName, Launch, plan, plan_fill};
+use streamvm::ep::cuda::{KernelName, Launch, plan, plan_fill};
 use streamvm::ep::{KernelCall, KernelRegistry, Operand};
 use streamvm::{Access, DType, DeviceKind, Layout, Op, Params, Scalar, Shape};
 
@@ -18,7 +18,7 @@ use crate::{EMPTY, EMPTY_PTX};
 pub struct Kernels<'c> {
     _cuda: &'c Cuda,
     modules: RefCell<HashMap<&'static str, sys::CUmodule>>,
-    functions: RefCell<HashMap<FunctionName, sys::CUfunction>>,
+    functions: RefCell<HashMap<KernelName, sys::CUfunction>>,
 }
 
 /// A kernel with all that its launch wants: nothing is worked out in a loop of launches.
@@ -76,7 +76,7 @@ impl<'c> Kernels<'c> {
 
     fn ready(&self, launch: Option<Launch>) -> Result<Ready, Error> {
         let launch = launch.ok_or_else(|| Error::Missing("there are no elements to work on".to_owned()))?;
-        let name = launch.function;
+        let name = launch.kernel;
         if let Some(&function) = self.functions.borrow().get(&name) {
             return Ok(Ready { function, launch: Some(launch) });
         }

@@ -1,20 +1,20 @@
 //! The index of the largest element on one axis: the first of equal elements; a NaN counts as the largest.
 
-use crate::call::check::{InPlace, inferred, operands};
+use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::number::{Number, Tag};
-use crate::cpu::kernels::reduce::kept_walk;
-use crate::cpu::kernels::rows::In;
+use crate::cpu::kernels::number::{DTypeTag, Number};
+use crate::cpu::kernels::reduce::kept_nest;
+use crate::cpu::kernels::rows::InRow;
 use crate::errors::error::KernelError;
 use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
 
 /// The kernel of [`Op::ArgMax`].
-pub(super) fn argmax<D: Tag>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
-    let ([a], out) = operands(call, [D::DTYPE], DType::I64, InPlace::Refused)?;
-    inferred(Op::ArgMax, [a], out, call)?;
-    let kept = kept_walk(a.layout(), out.layout(), call.params);
+pub(super) fn argmax<D: DTypeTag>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+    let ([a], out) = checked_operands(call, [D::DTYPE], DType::I64, InPlace::Refused)?;
+    check_inferred(Op::ArgMax, [a], out, call)?;
+    let kept = kept_nest(a.layout(), out.layout(), call.params);
     let [out_stride, kept_stride] = kept.row_strides();
     for axis in call.params.axes.iter() {
         let length = a.layout().shape().dims()[axis];
@@ -23,10 +23,10 @@ pub(super) fn argmax<D: Tag>(call: &mut KernelCall<'_>) -> Result<(), KernelErro
             let out = output::<i64>(out, to, out_stride);
             for place in 0..kept.row_length() {
                 let row = input::<D::Store>(a, from + place * kept_stride, stride);
-                // SAFETY: the walk and the axis stay within the input, which holds `D`. The axis has elements, because inference refuses
-                // an empty one.
+                // SAFETY: the loop nest and the axis stay within the input, which holds `D`. The axis has elements, because inference
+                // refuses an empty one.
                 let index = unsafe { first_largest(length, row) };
-                // SAFETY: the walk stays within the output, which holds `i64` and may be written.
+                // SAFETY: the loop nest stays within the output, which holds `i64` and may be written.
                 unsafe { out.set(place, index as i64) };
             }
         });
@@ -37,8 +37,8 @@ pub(super) fn argmax<D: Tag>(call: &mut KernelCall<'_>) -> Result<(), KernelErro
 /// # Safety
 ///
 /// * `length` is not 0.
-/// * The first `length` elements of `row` are as [`In::get`] requires.
-unsafe fn first_largest<T: Number>(length: usize, row: In<T>) -> usize {
+/// * The first `length` elements of `row` are as [`InRow::get`] requires.
+unsafe fn first_largest<T: Number>(length: usize, row: InRow<T>) -> usize {
     // SAFETY: the caller guarantees this.
     let mut largest = unsafe { row.get(0) };
     let mut found = 0;

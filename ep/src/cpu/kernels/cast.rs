@@ -4,10 +4,10 @@
 
 use half::{bf16, f16};
 
-use crate::call::check::{InPlace, inferred, operands};
+use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::{KernelCall, KernelFn};
-use crate::cpu::kernels::elementwise::map1_walk;
-use crate::cpu::kernels::narrow::Nearest;
+use crate::cpu::kernels::elementwise::map1_nest;
+use crate::cpu::kernels::half_floats::Nearest;
 use crate::cpu::kernels::number::Float;
 use crate::errors::error::KernelError;
 use crate::tensor::dtype::DType;
@@ -19,29 +19,29 @@ macro_rules! casts {
         $(
             fn $name(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
                 let to = call.params.to.ok_or(OpError::MissingTarget { op: Op::Cast })?;
-                let ([a], out) = operands(call, [DType::$dtype], to, InPlace::Allowed)?;
-                inferred(Op::Cast, [a], out, call)?;
+                let ([a], out) = checked_operands(call, [DType::$dtype], to, InPlace::Allowed)?;
+                check_inferred(Op::Cast, [a], out, call)?;
                 let value = $value;
-                // For every arm: `operands` has checked that the input holds the dtype of this kernel and the output the matched dtype,
-                // and alignment, write access and overlap.
+                // For every arm: `checked_operands` has checked that the input holds the dtype of this kernel and the output the matched
+                // dtype, and alignment, write access and overlap.
                 match to {
                     // SAFETY: see above.
-                    DType::F32 => unsafe { map1_walk(a, out, |x: $store| value(x) as f32) },
+                    DType::F32 => unsafe { map1_nest(a, out, |x: $store| value(x) as f32) },
                     // SAFETY: see above.
-                    DType::F64 => unsafe { map1_walk(a, out, |x: $store| value(x) as f64) },
+                    DType::F64 => unsafe { map1_nest(a, out, |x: $store| value(x) as f64) },
                     // SAFETY: see above.
-                    DType::F16 => unsafe { map1_walk(a, out, |x: $store| f16::nearest(value(x))) },
+                    DType::F16 => unsafe { map1_nest(a, out, |x: $store| f16::nearest(value(x))) },
                     // SAFETY: see above.
-                    DType::BF16 => unsafe { map1_walk(a, out, |x: $store| bf16::nearest(value(x))) },
+                    DType::BF16 => unsafe { map1_nest(a, out, |x: $store| bf16::nearest(value(x))) },
                     // SAFETY: see above.
-                    DType::I32 => unsafe { map1_walk(a, out, |x: $store| value(x) as i32) },
+                    DType::I32 => unsafe { map1_nest(a, out, |x: $store| value(x) as i32) },
                     // SAFETY: see above.
-                    DType::I64 => unsafe { map1_walk(a, out, |x: $store| value(x) as i64) },
+                    DType::I64 => unsafe { map1_nest(a, out, |x: $store| value(x) as i64) },
                     // SAFETY: see above.
-                    DType::U8 => unsafe { map1_walk(a, out, |x: $store| value(x) as u8) },
+                    DType::U8 => unsafe { map1_nest(a, out, |x: $store| value(x) as u8) },
                     // SAFETY: see above.
                     DType::Bool => unsafe {
-                        map1_walk(a, out, |x: $store| u8::from(x != <$store>::default()))
+                        map1_nest(a, out, |x: $store| u8::from(x != <$store>::default()))
                     },
                 }
                 Ok(())

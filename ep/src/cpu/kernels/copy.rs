@@ -1,13 +1,13 @@
 //! Strided copy and fill. A copy moves bits, so one loop per element size serves every dtype.
 
 use crate::call::check::{check_copy, check_fill};
-use crate::cpu::kernels::elementwise::{map1_walk, output};
+use crate::cpu::kernels::elementwise::{map1_nest, output};
 use half::{bf16, f16};
 
 use crate::call::operand::Operand;
-use crate::cpu::kernels::narrow::Nearest;
+use crate::cpu::kernels::half_floats::Nearest;
+use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::rows;
-use crate::cpu::kernels::walk::Walk;
 use crate::errors::error::Error;
 use crate::tensor::dtype::DType;
 use crate::tensor::scalar::Scalar;
@@ -21,13 +21,13 @@ pub(crate) fn copy(source: &Operand, target: &mut Operand) -> Result<(), Error> 
     // element twice and does not overlap the source.
     match source.dtype().size() {
         // SAFETY: see above.
-        1 => unsafe { map1_walk(source, target, |bits: u8| bits) },
+        1 => unsafe { map1_nest(source, target, |bits: u8| bits) },
         // SAFETY: see above.
-        2 => unsafe { map1_walk(source, target, |bits: u16| bits) },
+        2 => unsafe { map1_nest(source, target, |bits: u16| bits) },
         // SAFETY: see above.
-        4 => unsafe { map1_walk(source, target, |bits: u32| bits) },
+        4 => unsafe { map1_nest(source, target, |bits: u32| bits) },
         // SAFETY: see above.
-        _ => unsafe { map1_walk(source, target, |bits: u64| bits) },
+        _ => unsafe { map1_nest(source, target, |bits: u64| bits) },
     }
     Ok(())
 }
@@ -38,19 +38,19 @@ pub(crate) fn fill(target: &mut Operand, value: Scalar) -> Result<(), Error> {
     // For every arm: the target holds this type, aligned, may be written and reaches no element twice.
     match target.dtype() {
         // SAFETY: see above.
-        DType::F32 => unsafe { fill_walk(target, float::<f32>(value)) },
+        DType::F32 => unsafe { fill_nest(target, float::<f32>(value)) },
         // SAFETY: see above.
-        DType::F64 => unsafe { fill_walk(target, float::<f64>(value)) },
+        DType::F64 => unsafe { fill_nest(target, float::<f64>(value)) },
         // SAFETY: see above.
-        DType::F16 => unsafe { fill_walk(target, float::<f16>(value)) },
+        DType::F16 => unsafe { fill_nest(target, float::<f16>(value)) },
         // SAFETY: see above.
-        DType::BF16 => unsafe { fill_walk(target, float::<bf16>(value)) },
+        DType::BF16 => unsafe { fill_nest(target, float::<bf16>(value)) },
         // SAFETY: see above.
-        DType::I32 => unsafe { fill_walk(target, integer(value) as i32) },
+        DType::I32 => unsafe { fill_nest(target, integer(value) as i32) },
         // SAFETY: see above.
-        DType::I64 => unsafe { fill_walk(target, integer(value)) },
+        DType::I64 => unsafe { fill_nest(target, integer(value)) },
         // SAFETY: see above.
-        DType::U8 | DType::Bool => unsafe { fill_walk(target, integer(value) as u8) },
+        DType::U8 | DType::Bool => unsafe { fill_nest(target, integer(value) as u8) },
     }
     Ok(())
 }
@@ -77,12 +77,12 @@ fn integer(value: Scalar) -> i64 {
 ///
 /// * `target` holds elements stored as `T`, aligned.
 /// * It may be written, and reaches no element twice.
-unsafe fn fill_walk<T: Copy>(target: &Operand, value: T) {
-    let walk = Walk::new([target.layout()]);
-    let [stride] = walk.row_strides();
-    walk.rows(|[to]| {
+unsafe fn fill_nest<T: Copy>(target: &Operand, value: T) {
+    let nest = LoopNest::new([target.layout()]);
+    let [stride] = nest.row_strides();
+    nest.rows(|[to]| {
         let out = output::<T>(target, to, stride);
-        // SAFETY: the walk stays within the target; the caller guarantees the rest.
-        unsafe { rows::fill(walk.row_length(), out, value) };
+        // SAFETY: the loop nest stays within the target; the caller guarantees the rest.
+        unsafe { rows::fill(nest.row_length(), out, value) };
     });
 }

@@ -1,63 +1,63 @@
 //! Elementwise kernels: unary, binary, comparisons, where. Inputs broadcast to the output; the output
 //! may be exactly the view of an input.
 
-use crate::call::check::{InPlace, broadcast, operands};
+use crate::call::check::{InPlace, check_broadcast, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
 use crate::cpu::kernels::arith::{Binary, Compare, Unary};
-use crate::cpu::kernels::number::Tag;
-use crate::cpu::kernels::rows::{self, In, Out};
-use crate::cpu::kernels::walk::Walk;
+use crate::cpu::kernels::loop_nest::LoopNest;
+use crate::cpu::kernels::number::DTypeTag;
+use crate::cpu::kernels::rows::{self, InRow, OutRow};
 use crate::errors::error::KernelError;
 use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
 
 /// The kernel of a unary op.
-pub(super) fn unary<D: Tag, U: Unary<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
-    let ([a], out) = operands(call, [D::DTYPE], D::DTYPE, InPlace::Allowed)?;
-    broadcast(call.kernel.op, &[a], out)?;
-    // SAFETY: `operands` has checked dtypes, alignment, write access and overlap, and `broadcast` the shapes.
-    unsafe { map1_walk(a, out, U::apply) };
+pub(super) fn unary<D: DTypeTag, U: Unary<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+    let ([a], out) = checked_operands(call, [D::DTYPE], D::DTYPE, InPlace::Allowed)?;
+    check_broadcast(call.kernel.op, &[a], out)?;
+    // SAFETY: `checked_operands` has checked dtypes, alignment, write access and overlap, and `check_broadcast` the shapes.
+    unsafe { map1_nest(a, out, U::apply) };
     Ok(())
 }
 
 /// The kernel of a binary op.
-pub(super) fn binary<D: Tag, B: Binary<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
-    let ([a, b], out) = operands(call, [D::DTYPE; 2], D::DTYPE, InPlace::Allowed)?;
-    broadcast(call.kernel.op, &[a, b], out)?;
+pub(super) fn binary<D: DTypeTag, B: Binary<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+    let ([a, b], out) = checked_operands(call, [D::DTYPE; 2], D::DTYPE, InPlace::Allowed)?;
+    check_broadcast(call.kernel.op, &[a, b], out)?;
     if B::REFUSES {
         check_right::<D, B>(call.kernel.op, b, out)?;
     }
     // SAFETY: as in `unary`, for both inputs.
-    unsafe { map2_walk(a, b, out, B::apply) };
+    unsafe { map2_nest(a, b, out, B::apply) };
     Ok(())
 }
 
 /// The kernel of a comparison.
-pub(super) fn compare<D: Tag, C: Compare<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
-    let ([a, b], out) = operands(call, [D::DTYPE; 2], DType::Bool, InPlace::Allowed)?;
-    broadcast(call.kernel.op, &[a, b], out)?;
+pub(super) fn compare<D: DTypeTag, C: Compare<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+    let ([a, b], out) = checked_operands(call, [D::DTYPE; 2], DType::Bool, InPlace::Allowed)?;
+    check_broadcast(call.kernel.op, &[a, b], out)?;
     // SAFETY: as in `unary`, for both inputs; the elements of the output are bytes.
-    unsafe { map2_walk(a, b, out, |x: D::Store, y| u8::from(C::apply(x, y))) };
+    unsafe { map2_nest(a, b, out, |x: D::Store, y| u8::from(C::apply(x, y))) };
     Ok(())
 }
 
 /// The kernel of [`Op::Where`].
-pub(super) fn select<D: Tag>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+pub(super) fn select<D: DTypeTag>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
     let dtypes = [DType::Bool, D::DTYPE, D::DTYPE];
-    let ([condition, a, b], out) = operands(call, dtypes, D::DTYPE, InPlace::Allowed)?;
-    broadcast(call.kernel.op, &[condition, a, b], out)?;
-    let walk = Walk::new([out.layout(), condition.layout(), a.layout(), b.layout()]);
-    let [out_stride, condition_stride, a_stride, b_stride] = walk.row_strides();
-    walk.rows(|[to, from_condition, from_a, from_b]| {
+    let ([condition, a, b], out) = checked_operands(call, dtypes, D::DTYPE, InPlace::Allowed)?;
+    check_broadcast(call.kernel.op, &[condition, a, b], out)?;
+    let nest = LoopNest::new([out.layout(), condition.layout(), a.layout(), b.layout()]);
+    let [out_stride, condition_stride, a_stride, b_stride] = nest.row_strides();
+    nest.rows(|[to, from_condition, from_a, from_b]| {
         let out = output::<D::Store>(out, to, out_stride);
         let condition = input::<u8>(condition, from_condition, condition_stride);
         let a = input::<D::Store>(a, from_a, a_stride);
         let b = input::<D::Store>(b, from_b, b_stride);
         let pick = |condition, x, y| if condition != 0 { x } else { y };
-        // SAFETY: the walk stays within the operands. `operands` has checked that their elements have these types, and that an input that
-        // overlaps the output is the same view.
-        unsafe { rows::map3(walk.row_length(), out, condition, a, b, pick) };
+        // SAFETY: the loop nest stays within the operands. `checked_operands` has checked that their elements have these types, and that
+        // an input that overlaps the output is the same view.
+        unsafe { rows::map3(nest.row_length(), out, condition, a, b, pick) };
     });
     Ok(())
 }
@@ -67,19 +67,19 @@ pub(super) fn select<D: Tag>(call: &mut KernelCall<'_>) -> Result<(), KernelErro
 /// * `a` holds elements stored as `A`, `out` as `O`, both aligned; `a` broadcasts to `out`.
 /// * `out` may be written, does not reach an element twice, and overlaps `a` only as the same view.
 #[inline]
-pub(super) unsafe fn map1_walk<A: Copy, O: Copy>(a: &Operand, out: &Operand, f: impl Fn(A) -> O) {
+pub(super) unsafe fn map1_nest<A: Copy, O: Copy>(a: &Operand, out: &Operand, f: impl Fn(A) -> O) {
     if let Some(length) = single_row(&[a], out) {
         let (out, a) = (output::<O>(out, 0, 1), input::<A>(a, 0, 1));
         // SAFETY: these are all elements of both; the caller guarantees the rest.
         return unsafe { rows::map1(length, out, a, &f) };
     }
-    let walk = Walk::new([out.layout(), a.layout()]);
-    let [out_stride, a_stride] = walk.row_strides();
-    walk.rows(|[to, from]| {
+    let nest = LoopNest::new([out.layout(), a.layout()]);
+    let [out_stride, a_stride] = nest.row_strides();
+    nest.rows(|[to, from]| {
         let out = output::<O>(out, to, out_stride);
         let a = input::<A>(a, from, a_stride);
-        // SAFETY: the walk stays within the operands; the caller guarantees the rest.
-        unsafe { rows::map1(walk.row_length(), out, a, &f) };
+        // SAFETY: the loop nest stays within the operands; the caller guarantees the rest.
+        unsafe { rows::map1(nest.row_length(), out, a, &f) };
     });
 }
 
@@ -87,9 +87,9 @@ pub(super) unsafe fn map1_walk<A: Copy, O: Copy>(a: &Operand, out: &Operand, f: 
 ///
 /// # Safety
 ///
-/// * As for [`map1_walk`], for `a` and `b` each.
+/// * As for [`map1_nest`], for `a` and `b` each.
 #[inline]
-unsafe fn map2_walk<A: Copy, O: Copy>(a: &Operand, b: &Operand, out: &Operand, f: impl Fn(A, A) -> O) {
+unsafe fn map2_nest<A: Copy, O: Copy>(a: &Operand, b: &Operand, out: &Operand, f: impl Fn(A, A) -> O) {
     if let Some(length) = single_row(&[a, b], out) {
         let (out, a, b) = (output::<O>(out, 0, 1), input::<A>(a, 0, 1), input::<A>(b, 0, 1));
         // SAFETY: these are all elements of the three; the caller guarantees the rest.
@@ -99,22 +99,22 @@ unsafe fn map2_walk<A: Copy, O: Copy>(a: &Operand, b: &Operand, out: &Operand, f
     unsafe { map2_rows(a, b, out, f) };
 }
 
-/// [`map2_walk`] for operands that are not one row. A separate function, because it needs a large stack frame and nearly all calls are
+/// [`map2_nest`] for operands that are not one row. A separate function, because it needs a large stack frame and nearly all calls are
 /// one row.
 ///
 /// # Safety
 ///
-/// * As for [`map2_walk`].
+/// * As for [`map2_nest`].
 #[inline(never)]
 unsafe fn map2_rows<A: Copy, O: Copy>(a: &Operand, b: &Operand, out: &Operand, f: impl Fn(A, A) -> O) {
-    let walk = Walk::new([out.layout(), a.layout(), b.layout()]);
-    let [out_stride, a_stride, b_stride] = walk.row_strides();
-    walk.rows(|[to, from_a, from_b]| {
+    let nest = LoopNest::new([out.layout(), a.layout(), b.layout()]);
+    let [out_stride, a_stride, b_stride] = nest.row_strides();
+    nest.rows(|[to, from_a, from_b]| {
         let out = output::<O>(out, to, out_stride);
         let a = input::<A>(a, from_a, a_stride);
         let b = input::<A>(b, from_b, b_stride);
-        // SAFETY: the walk stays within the operands; the caller guarantees the rest.
-        unsafe { rows::map2(walk.row_length(), out, a, b, &f) };
+        // SAFETY: the loop nest stays within the operands; the caller guarantees the rest.
+        unsafe { rows::map2(nest.row_length(), out, a, b, &f) };
     });
 }
 
@@ -122,37 +122,37 @@ unsafe fn map2_rows<A: Copy, O: Copy>(a: &Operand, b: &Operand, out: &Operand, f
 #[inline]
 fn single_row(inputs: &[&Operand], out: &Operand) -> Option<usize> {
     let shape = out.layout().shape();
-    let alike = |input: &&Operand| input.is_whole() && input.layout().shape() == shape;
-    (out.is_whole() && inputs.iter().all(alike)).then(|| shape.elements())
+    let alike = |input: &&Operand| input.is_contiguous() && input.layout().shape() == shape;
+    (out.is_contiguous() && inputs.iter().all(alike)).then(|| shape.elements())
 }
 
 /// A row of `operand` for reading.
 #[inline(always)]
-pub(super) fn input<T>(operand: &Operand, offset: usize, stride: usize) -> In<T> {
-    In { first: operand.ptr().cast::<T>().cast_const().wrapping_add(offset), stride }
+pub(super) fn input<T>(operand: &Operand, offset: usize, stride: usize) -> InRow<T> {
+    InRow { first: operand.ptr().cast::<T>().cast_const().wrapping_add(offset), stride }
 }
 
 /// A row of `operand` for writing.
 #[inline(always)]
-pub(super) fn output<T>(operand: &Operand, offset: usize, stride: usize) -> Out<T> {
-    Out { first: operand.ptr().cast::<T>().wrapping_add(offset), stride }
+pub(super) fn output<T>(operand: &Operand, offset: usize, stride: usize) -> OutRow<T> {
+    OutRow { first: operand.ptr().cast::<T>().wrapping_add(offset), stride }
 }
 
 /// Returns an error if `B` refuses an element of `b`, the right-hand side. This runs before anything is written, so that an in-place call
 /// that fails leaves its input unchanged.
-fn check_right<D: Tag, B: Binary<D::Store>>(op: Op, b: &Operand, out: &Operand) -> Result<(), KernelError> {
+fn check_right<D: DTypeTag, B: Binary<D::Store>>(op: Op, b: &Operand, out: &Operand) -> Result<(), KernelError> {
     if out.layout().elements() == 0 {
         return Ok(());
     }
-    let walk = Walk::new([b.layout()]);
-    let [stride] = walk.row_strides();
+    let nest = LoopNest::new([b.layout()]);
+    let [stride] = nest.row_strides();
     let mut refused = false;
-    walk.rows(|[from]| {
+    nest.rows(|[from]| {
         let b = input::<D::Store>(b, from, stride);
         let step = |refused, y| refused | B::refuse(op, y, 0).is_some();
         let join = |a, b| a | b;
-        // SAFETY: the walk stays within `b`, which holds `D` and is not written meanwhile.
-        refused |= unsafe { rows::fold(walk.row_length(), b, false, false, step, join) };
+        // SAFETY: the loop nest stays within `b`, which holds `D` and is not written meanwhile.
+        refused |= unsafe { rows::fold(nest.row_length(), b, false, false, step, join) };
     });
     if refused {
         return find_refused::<D, B>(op, b, out);
@@ -162,7 +162,7 @@ fn check_right<D: Tag, B: Binary<D::Store>>(op: Op, b: &Operand, out: &Operand) 
 
 /// The error for the first element of the output, in row-major order, whose right-hand side is refused.
 #[cold]
-fn find_refused<D: Tag, B: Binary<D::Store>>(op: Op, b: &Operand, out: &Operand) -> Result<(), KernelError> {
+fn find_refused<D: DTypeTag, B: Binary<D::Store>>(op: Op, b: &Operand, out: &Operand) -> Result<(), KernelError> {
     let shape = out.layout().shape();
     let wide = b.layout().broadcast_to(shape).map_err(crate::errors::error::Error::from)?;
     for index in 0..shape.elements() {

@@ -1,18 +1,18 @@
 //! Matrix products, one call per matrix of the batch, in the calling thread. Programs use several cores by running several streams.
 //!
 //! * Floats of 32 and 64 bits use `gemm`, which packs and blocks for any strides.
-//! * 16-bit floats use `gemm` on [`panels`] in `f32`.
+//! * 16-bit floats use `gemm` on [`matmul_half`] in `f32`.
 //! * Integers use a plain loop with wrapping arithmetic.
 
 use half::{bf16, f16};
 
-use crate::call::check::{InPlace, inferred, operands};
+use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::number::{Number, Tag};
-use crate::cpu::kernels::panels;
-use crate::cpu::kernels::rows::{self, In, Out};
-use crate::cpu::kernels::walk::Walk;
+use crate::cpu::kernels::loop_nest::LoopNest;
+use crate::cpu::kernels::matmul_half;
+use crate::cpu::kernels::number::{DTypeTag, Number};
+use crate::cpu::kernels::rows::{self, InRow, OutRow};
 use crate::errors::error::KernelError;
 use crate::tensor::layout::Layout;
 use crate::tensor::op::Op;
@@ -21,16 +21,16 @@ use crate::tensor::shape::MAX_RANK;
 /// The kernel of [`Op::MatMul`].
 pub(super) fn matmul<D>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
 where
-    D: Tag,
+    D: DTypeTag,
     D::Store: Multiply,
 {
-    let ([a, b], out) = operands(call, [D::DTYPE; 2], D::DTYPE, InPlace::Refused)?;
-    inferred(Op::MatMul, [a, b], out, call)?;
+    let ([a, b], out) = checked_operands(call, [D::DTYPE; 2], D::DTYPE, InPlace::Refused)?;
+    check_inferred(Op::MatMul, [a, b], out, call)?;
     if out.layout().elements() == 0 {
         return Ok(());
     }
     let rank = out.layout().shape().rank();
-    let batch = Walk::over((0..rank - 2).map(|axis| {
+    let batch = LoopNest::over((0..rank - 2).map(|axis| {
         let strides = [
             batch_stride(out.layout(), axis, rank),
             batch_stride(a.layout(), axis, rank),
@@ -45,8 +45,8 @@ where
             let out = output::<D::Store>(out, to + place * to_next, 1).first;
             let a = input::<D::Store>(a, from_a + place * a_next, 1).first;
             let b = input::<D::Store>(b, from_b + place * b_next, 1).first;
-            // SAFETY: the walk and the matrices stay within the operands, which hold `D`, and inference has checked that the sizes match.
-            // The output may be written, reaches no element twice, and does not overlap the inputs.
+            // SAFETY: the loop nest and the matrices stay within the operands, which hold `D`, and inference has checked that the sizes
+            // match. The output may be written, reaches no element twice, and does not overlap the inputs.
             unsafe { D::Store::multiply((out, product), (a, left), (b, right)) };
         }
     });
@@ -161,7 +161,7 @@ macro_rules! with_panels {
                 b: (*const $float, Matrix),
             ) {
                 // SAFETY: the caller guarantees this.
-                unsafe { panels::multiply(out, a, b) }
+                unsafe { matmul_half::multiply(out, a, b) }
             }
         }
     )*};
@@ -199,15 +199,15 @@ unsafe fn multiply_by_rows<T: Number>(
 ) {
     let columns = product.columns;
     for i in 0..product.rows {
-        let out_row = Out { first: out.wrapping_add(i * product.row_stride), stride: product.column_stride };
-        let sum_row = In { first: out_row.first.cast_const(), stride: product.column_stride };
-        let a_row = In { first: a.wrapping_add(i * left.row_stride), stride: left.column_stride };
+        let out_row = OutRow { first: out.wrapping_add(i * product.row_stride), stride: product.column_stride };
+        let sum_row = InRow { first: out_row.first.cast_const(), stride: product.column_stride };
+        let a_row = InRow { first: a.wrapping_add(i * left.row_stride), stride: left.column_stride };
         // SAFETY: the caller guarantees this.
         unsafe { rows::fill(columns, out_row, T::ZERO) };
         for k in 0..left.columns {
             // SAFETY: the caller guarantees the elements of `a`, and `k` is one of its columns.
             let scale = unsafe { a_row.get(k) };
-            let b_row = In { first: b.wrapping_add(k * right.row_stride), stride: right.column_stride };
+            let b_row = InRow { first: b.wrapping_add(k * right.row_stride), stride: right.column_stride };
             let step = |sum: T, y: T| sum.add(scale.mul(y));
             // SAFETY: the caller guarantees the elements, and each sum is read before it is written.
             unsafe { rows::map2(columns, out_row, sum_row, b_row, step) };

@@ -3,7 +3,7 @@
 //! Each kernel is one generic function, instantiated per dtype in [`table`](mod@table). All have the same structure:
 //!
 //! 1. [`check`](mod@crate::call::check) the operands.
-//! 2. Make a [`Walk`](walk::Walk) over their strides, which merges axes as far as possible.
+//! 2. Make a [`LoopNest`](loop_nest::LoopNest) over their strides, which merges axes as far as possible.
 //! 3. Pass each innermost row to a loop of [`rows`](mod@rows), which reads and writes through the pointers.
 //!
 //! Nothing is allocated, except the packing buffers of a matrix product.
@@ -17,20 +17,20 @@ mod binary16;
 mod cast;
 mod copy;
 mod elementwise;
+mod half_floats;
+mod loop_nest;
 mod matmul;
-mod narrow;
+mod matmul_half;
 mod number;
 mod one_hot;
 mod pad;
-mod panels;
 mod philox;
 mod random;
 mod reduce;
 mod rows;
+mod simd_dispatch;
 mod softmax;
 mod table;
-mod walk;
-mod wide;
 
 pub(crate) use copy::{copy, fill};
 pub(crate) use table::register;

@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use crate::tensor::dtype::DType;
 
 /// A dtype as a Rust type, with the storage type of its elements.
-pub(super) trait Tag {
+pub(super) trait DTypeTag {
     /// The storage of one element; for bool a byte, 0 or 1.
     type Store: Number;
     const DTYPE: DType;
@@ -16,7 +16,7 @@ pub(super) trait Tag {
 
 macro_rules! tags {
     ($($tag:ty => $store:ty, $dtype:ident;)*) => {$(
-        impl Tag for $tag {
+        impl DTypeTag for $tag {
             type Store = $store;
             const DTYPE: DType = DType::$dtype;
         }
@@ -55,8 +55,8 @@ pub(super) trait Number: Copy + PartialOrd + 'static {
     fn pow(self, other: Self) -> Self;
     fn neg(self) -> Self;
     fn abs(self) -> Self;
-    fn widen(self) -> Self::Sum;
-    fn narrow(sum: Self::Sum) -> Self;
+    fn to_sum(self) -> Self::Sum;
+    fn from_sum(sum: Self::Sum) -> Self;
     /// The nearest `f64`; exact for floats.
     fn to_f64(self) -> f64;
     /// The nearest number to `wide`, rounded once.
@@ -98,7 +98,7 @@ pub(super) trait Float: Number {
     /// The type of computations: `Self`, or `f32` for 16-bit floats.
     type Wide: Float<Sum = f64>;
     /// Whether [`Wide`](Float::Wide) is another type, so that each stored step is rounded.
-    const IS_NARROW: bool;
+    const IS_HALF: bool;
 
     fn wide(self) -> Self::Wide;
     /// The nearest value to `wide`, ties to even.
@@ -159,12 +159,12 @@ macro_rules! floats {
             }
 
             #[inline(always)]
-            fn widen(self) -> f64 {
+            fn to_sum(self) -> f64 {
                 f64::from(self)
             }
 
             #[inline(always)]
-            fn narrow(sum: f64) -> $float {
+            fn from_sum(sum: f64) -> $float {
                 sum as $float
             }
 
@@ -191,7 +191,7 @@ macro_rules! floats {
 
         impl Float for $float {
             type Wide = $float;
-            const IS_NARROW: bool = false;
+            const IS_HALF: bool = false;
 
             #[inline(always)]
             fn wide(self) -> $float {
@@ -301,12 +301,12 @@ macro_rules! integers {
             }
 
             #[inline(always)]
-            fn widen(self) -> $int {
+            fn to_sum(self) -> $int {
                 self
             }
 
             #[inline(always)]
-            fn narrow(sum: $int) -> $int {
+            fn from_sum(sum: $int) -> $int {
                 sum
             }
 

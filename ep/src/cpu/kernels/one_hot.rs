@@ -2,13 +2,13 @@
 
 use half::{bf16, f16};
 
-use crate::call::check::{InPlace, inferred, operands};
+use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
 use crate::cpu::kernels::copy::fill;
 use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::number::Tag;
-use crate::cpu::kernels::walk::Walk;
+use crate::cpu::kernels::loop_nest::LoopNest;
+use crate::cpu::kernels::number::DTypeTag;
 use crate::errors::error::KernelError;
 use crate::tensor::dtype::DType;
 use crate::tensor::error::OpError;
@@ -18,15 +18,15 @@ use crate::tensor::scalar::Scalar;
 /// The kernel of [`Op::OneHot`] for indices stored as `D`.
 pub(super) fn one_hot<D>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
 where
-    D: Tag,
+    D: DTypeTag,
     D::Store: Into<i64>,
 {
     let to = call.params.to.ok_or(OpError::MissingTarget { op: Op::OneHot })?;
-    let ([a], out) = operands(call, [D::DTYPE], to, InPlace::Refused)?;
-    inferred(Op::OneHot, [a], out, call)?;
+    let ([a], out) = checked_operands(call, [D::DTYPE], to, InPlace::Refused)?;
+    check_inferred(Op::OneHot, [a], out, call)?;
     // A second view of the output, because the call only lends it; `out` is not used meanwhile.
-    fill(&mut out.again(), Scalar::zero(to))?;
-    // For every arm: the input holds `D`, the elements of the output have the type of the one, and `operands` has checked both.
+    fill(&mut out.duplicate(), Scalar::zero(to))?;
+    // For every arm: the input holds `D`, the elements of the output have the type of the one, and `checked_operands` has checked both.
     match to {
         // SAFETY: see above.
         DType::F32 => unsafe { ones::<D::Store, _>(a, out, 1f32) },
@@ -56,17 +56,17 @@ unsafe fn ones<I: Copy + Into<i64>, O: Copy>(a: &Operand, out: &Operand, one: O)
     let (dims, (steps, from)) = (a.layout().shape().dims(), (out.layout().strides(), a.layout().strides()));
     let rank = dims.len();
     let (classes, class) = (out.layout().shape().dims()[rank], steps[rank]);
-    let walk = Walk::over((0..rank).map(|axis| (dims[axis], [steps[axis], from[axis]])));
-    let [to_next, from_next] = walk.row_strides();
-    walk.rows(|[to, from]| {
+    let nest = LoopNest::over((0..rank).map(|axis| (dims[axis], [steps[axis], from[axis]])));
+    let [to_next, from_next] = nest.row_strides();
+    nest.rows(|[to, from]| {
         let indices = input::<I>(a, from, from_next);
-        for place in 0..walk.row_length() {
-            // SAFETY: the walk stays within the input; the caller guarantees the rest.
+        for place in 0..nest.row_length() {
+            // SAFETY: the loop nest stays within the input; the caller guarantees the rest.
             let index: i64 = unsafe { indices.get(place) }.into();
             if let Ok(index) = usize::try_from(index)
                 && index < classes
             {
-                // SAFETY: the walk and the class stay within the output; the caller guarantees the rest.
+                // SAFETY: the loop nest and the class stay within the output; the caller guarantees the rest.
                 unsafe { output::<O>(out, to + place * to_next, class).set(index, one) };
             }
         }

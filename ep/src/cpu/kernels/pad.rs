@@ -1,7 +1,7 @@
 //! Pad: the input with margins of one value around it. The margins are filled and the rest is copied, so each element of the output is
 //! written once.
 
-use crate::call::check::{InPlace, inferred, operands};
+use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::{Access, Operand};
 use crate::cpu::kernels::copy::{copy, fill};
@@ -14,8 +14,8 @@ use crate::tensor::params::Extra;
 /// The kernel of [`Op::Pad`], for every dtype.
 pub(super) fn pad(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
     let dtype = call.kernel.dtype;
-    let ([a], out) = operands(call, [dtype], dtype, InPlace::Refused)?;
-    inferred(Op::Pad, [a], out, call)?;
+    let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Refused)?;
+    check_inferred(Op::Pad, [a], out, call)?;
     let Extra::Pad { before, value, .. } = call.params.extra else {
         return Err(OpError::MissingExtra { op: Op::Pad, expected: "Extra::Pad" }.into());
     };

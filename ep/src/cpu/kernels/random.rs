@@ -4,10 +4,10 @@
 
 use half::{bf16, f16};
 
-use crate::call::check::{InPlace, operands};
+use crate::call::check::{InPlace, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::cpu::kernels::elementwise::output;
-use crate::cpu::kernels::number::{Float, Tag};
+use crate::cpu::kernels::number::{DTypeTag, Float};
 use crate::cpu::kernels::philox::block;
 use crate::errors::error::KernelError;
 use crate::tensor::infer::check_source;
@@ -121,10 +121,10 @@ impl Distribution for Normal {
 /// The kernel of [`Op::Uniform`](crate::Op::Uniform) and [`Op::Normal`](crate::Op::Normal).
 pub(super) fn random<D, F: Distribution>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
 where
-    D: Tag,
+    D: DTypeTag,
     D::Store: Draw,
 {
-    let ([], out) = operands(call, [], D::DTYPE, InPlace::Refused)?;
+    let ([], out) = checked_operands(call, [], D::DTYPE, InPlace::Refused)?;
     let (seed, counter) = check_source(call.kernel.op, D::DTYPE, call.params)?;
     let (layout, elements) = (out.layout(), out.layout().elements());
     let whole = layout.is_contiguous();

@@ -13,13 +13,13 @@
 //! `f64`. The state of such an output element is no longer finite. Its elements are then summed once more, each scaled down by [`SCALE`].
 //! This costs a second pass over those elements only, and one test per output element.
 
-use crate::call::check::{InPlace, inferred, operands};
+use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
 use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::number::{Float, Number, Tag};
-use crate::cpu::kernels::rows::{self, In};
-use crate::cpu::kernels::walk::Walk;
+use crate::cpu::kernels::loop_nest::LoopNest;
+use crate::cpu::kernels::number::{DTypeTag, Float, Number};
+use crate::cpu::kernels::rows::{self, InRow};
 use crate::errors::error::KernelError;
 use crate::tensor::layout::Layout;
 use crate::tensor::op::Op;
@@ -74,7 +74,7 @@ impl<T: Number> Fold<T> for Sum {
 
     #[inline(always)]
     fn step(state: T::Sum, element: T) -> T::Sum {
-        state.add(element.widen())
+        state.add(element.to_sum())
     }
 
     #[inline(always)]
@@ -83,7 +83,7 @@ impl<T: Number> Fold<T> for Sum {
     }
 
     fn finish(state: T::Sum, _count: usize) -> T {
-        T::narrow(state)
+        T::from_sum(state)
     }
 
     #[inline(always)]
@@ -105,7 +105,7 @@ impl<T: Float> Fold<T> for Mean {
 
     #[inline(always)]
     fn step(state: T::Sum, element: T) -> T::Sum {
-        state.add(element.widen())
+        state.add(element.to_sum())
     }
 
     #[inline(always)]
@@ -159,12 +159,12 @@ extremes! {
 }
 
 /// The kernel of a reduction.
-pub(super) fn reduce<D: Tag, F: Fold<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
-    let ([a], out) = operands(call, [D::DTYPE], D::DTYPE, InPlace::Refused)?;
-    inferred(F::OP, [a], out, call)?;
-    let kept = kept_walk(a.layout(), out.layout(), call.params);
+pub(super) fn reduce<D: DTypeTag, F: Fold<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+    let ([a], out) = checked_operands(call, [D::DTYPE], D::DTYPE, InPlace::Refused)?;
+    check_inferred(F::OP, [a], out, call)?;
+    let kept = kept_nest(a.layout(), out.layout(), call.params);
     let axes = call.params.axes.or_all(a.layout().shape().rank());
-    let reduced = reduced_walk(a.layout(), axes);
+    let reduced = reduced_nest(a.layout(), axes);
     let shape = a.layout().shape().dims();
     let count = axes.iter().map(|axis| shape[axis]).product();
     let [_, kept_stride] = kept.row_strides();
@@ -177,11 +177,11 @@ pub(super) fn reduce<D: Tag, F: Fold<D::Store>>(call: &mut KernelCall<'_>) -> Re
     Ok(())
 }
 
-/// A walk over the kept axes: operand 0 is the output, operand 1 the input.
-pub(super) fn kept_walk(a: &Layout, out: &Layout, params: &Params) -> Walk<2> {
+/// A loop nest over the kept axes: operand 0 is the output, operand 1 the input.
+pub(super) fn kept_nest(a: &Layout, out: &Layout, params: &Params) -> LoopNest<2> {
     let axes = params.axes.or_all(a.shape().rank());
     let mut place = 0;
-    Walk::over((0..a.shape().rank()).filter_map(|axis| {
+    LoopNest::over((0..a.shape().rank()).filter_map(|axis| {
         if axes.contains(axis) {
             place += usize::from(params.keep_dims);
             return None;
@@ -192,12 +192,18 @@ pub(super) fn kept_walk(a: &Layout, out: &Layout, params: &Params) -> Walk<2> {
     }))
 }
 
-/// A walk over the reduced axes of the input.
-fn reduced_walk(a: &Layout, axes: Axes) -> Walk<1> {
-    Walk::over(axes.iter().map(|axis| (a.shape().dims()[axis], [a.strides()[axis]])))
+/// A loop nest over the reduced axes of the input.
+fn reduced_nest(a: &Layout, axes: Axes) -> LoopNest<1> {
+    LoopNest::over(axes.iter().map(|axis| (a.shape().dims()[axis], [a.strides()[axis]])))
 }
 
-fn one_by_one<T: Number, F: Fold<T>>(a: &Operand, out: &Operand, kept: &Walk<2>, reduced: &Walk<1>, count: usize) {
+fn one_by_one<T: Number, F: Fold<T>>(
+    a: &Operand,
+    out: &Operand,
+    kept: &LoopNest<2>,
+    reduced: &LoopNest<1>,
+    count: usize,
+) {
     let [out_stride, kept_stride] = kept.row_strides();
     let [stride] = reduced.row_strides();
     kept.rows(|[to, from]| {
@@ -207,11 +213,11 @@ fn one_by_one<T: Number, F: Fold<T>>(a: &Operand, out: &Operand, kept: &Walk<2>,
             reduced.rows(|[within]| {
                 let row = input::<T>(a, from + place * kept_stride + within, stride);
                 let length = reduced.row_length();
-                // SAFETY: both walks together stay within the input, which holds `T` and does not overlap the output.
+                // SAFETY: both loop nests together stay within the input, which holds `T` and does not overlap the output.
                 state = unsafe { rows::fold(length, row, state, F::START, F::step, F::join) };
             });
             let result = result::<T, F>(state, count, a, from + place * kept_stride, reduced);
-            // SAFETY: the walk stays within the output, which holds `T` and may be written.
+            // SAFETY: the loop nest stays within the output, which holds `T` and may be written.
             unsafe { out.set(place, result) };
         }
     });
@@ -219,7 +225,7 @@ fn one_by_one<T: Number, F: Fold<T>>(a: &Operand, out: &Operand, kept: &Walk<2>,
 
 /// The result of a fold over the elements of `a` that `reduced` visits, starting at `first`.
 #[inline(always)]
-fn result<T: Number, F: Fold<T>>(state: F::State, count: usize, a: &Operand, first: usize, reduced: &Walk<1>) -> T {
+fn result<T: Number, F: Fold<T>>(state: F::State, count: usize, a: &Operand, first: usize, reduced: &LoopNest<1>) -> T {
     if F::overflowed(state)
         && let Some(result) = F::finish_scaled(scaled_sum::<T>(a, first, reduced), count)
     {
@@ -230,19 +236,25 @@ fn result<T: Number, F: Fold<T>>(state: F::State, count: usize, a: &Operand, fir
 
 /// The sum of the elements of `a` that `reduced` visits, starting at `first`, each scaled by [`SCALE`].
 #[cold]
-fn scaled_sum<T: Number>(a: &Operand, first: usize, reduced: &Walk<1>) -> f64 {
+fn scaled_sum<T: Number>(a: &Operand, first: usize, reduced: &LoopNest<1>) -> f64 {
     let [stride] = reduced.row_strides();
     let mut sum = 0.0;
     reduced.rows(|[within]| {
         let row = input::<T>(a, first + within, stride);
         let step = |sum: f64, x: T| sum + x.to_f64() * SCALE;
-        // SAFETY: the walk visits the elements that the caller has folded; the input holds `T` and does not overlap the output.
+        // SAFETY: the loop nest visits the elements that the caller has folded; the input holds `T` and does not overlap the output.
         sum = unsafe { rows::fold(reduced.row_length(), row, sum, 0.0, step, Number::add) };
     });
     sum
 }
 
-fn side_by_side<T: Number, F: Fold<T>>(a: &Operand, out: &Operand, kept: &Walk<2>, reduced: &Walk<1>, count: usize) {
+fn side_by_side<T: Number, F: Fold<T>>(
+    a: &Operand,
+    out: &Operand,
+    kept: &LoopNest<2>,
+    reduced: &LoopNest<1>,
+    count: usize,
+) {
     let [out_stride, _] = kept.row_strides();
     let [stride] = reduced.row_strides();
     kept.rows(|[to, from]| {
@@ -252,18 +264,18 @@ fn side_by_side<T: Number, F: Fold<T>>(a: &Operand, out: &Operand, kept: &Walk<2
             let mut states = [F::START; TILE];
             let states = &mut states[..width];
             reduced.rows(|[within]| {
-                let column: In<T> = input(a, from + first + within, stride);
+                let column: InRow<T> = input(a, from + first + within, stride);
                 for step in 0..reduced.row_length() {
                     let row = column.first.wrapping_add(step * stride);
-                    // SAFETY: both walks together stay within the input, which holds `T`, does not overlap the output, and has stride 1
-                    // along the kept row.
+                    // SAFETY: both loop nests together stay within the input, which holds `T`, does not overlap the output, and has
+                    // stride 1 along the kept row.
                     unsafe { rows::fold_each(states, row, F::step) };
                 }
             });
             let out = output::<T>(out, to + first * out_stride, out_stride);
             for (place, &state) in states.iter().enumerate() {
                 let result = result::<T, F>(state, count, a, from + first + place, reduced);
-                // SAFETY: the walk stays within the output, which holds `T` and may be written.
+                // SAFETY: the loop nest stays within the output, which holds `T` and may be written.
                 unsafe { out.set(place, result) };
             }
             first += width;

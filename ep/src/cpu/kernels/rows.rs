@@ -6,7 +6,7 @@
 
 use pulp::{Simd, WithSimd};
 
-use crate::cpu::kernels::wide;
+use crate::cpu::kernels::simd_dispatch;
 
 /// The number of elements computed at a time. 16 `f32` are a cache line, four SSE or two AVX registers; more would spill registers for
 /// elements of 8 bytes.
@@ -14,7 +14,7 @@ pub(super) const LANES: usize = 16;
 
 /// A row of evenly spaced elements to read.
 #[derive(Copy, Clone)]
-pub(super) struct In<T> {
+pub(super) struct InRow<T> {
     pub(super) first: *const T,
     /// In elements.
     pub(super) stride: usize,
@@ -22,13 +22,13 @@ pub(super) struct In<T> {
 
 /// A row of evenly spaced elements to write.
 #[derive(Copy, Clone)]
-pub(super) struct Out<T> {
+pub(super) struct OutRow<T> {
     pub(super) first: *mut T,
     /// In elements.
     pub(super) stride: usize,
 }
 
-impl<T: Copy> In<T> {
+impl<T: Copy> InRow<T> {
     /// # Safety
     ///
     /// * Element `index` is aligned and initialised, may be read, and nothing writes it meanwhile.
@@ -42,7 +42,7 @@ impl<T: Copy> In<T> {
     /// # Safety
     ///
     /// * The stride is 1.
-    /// * Elements `index` to `index + LANES` are as for [`get`](In::get).
+    /// * Elements `index` to `index + LANES` are as for [`get`](InRow::get).
     #[inline(always)]
     unsafe fn block(self, index: usize) -> [T; LANES] {
         let block = self.first.wrapping_add(index).cast::<[T; LANES]>();
@@ -51,7 +51,7 @@ impl<T: Copy> In<T> {
     }
 }
 
-impl<T: Copy> Out<T> {
+impl<T: Copy> OutRow<T> {
     /// # Safety
     ///
     /// * Element `index` is aligned, may be written, and nothing else accesses it meanwhile.
@@ -65,7 +65,7 @@ impl<T: Copy> Out<T> {
     /// # Safety
     ///
     /// * The stride is 1.
-    /// * Elements `index` to `index + LANES` are as for [`set`](Out::set).
+    /// * Elements `index` to `index + LANES` are as for [`set`](OutRow::set).
     #[inline(always)]
     unsafe fn set_block(self, index: usize, values: [T; LANES]) {
         let block = self.first.wrapping_add(index).cast::<[T; LANES]>();
@@ -78,9 +78,9 @@ impl<T: Copy> Out<T> {
 ///
 /// # Safety
 ///
-/// * Each of these elements is as [`Out::set`] requires.
+/// * Each of these elements is as [`OutRow::set`] requires.
 #[inline]
-pub(super) unsafe fn fill<T: Copy>(length: usize, out: Out<T>, value: T) {
+pub(super) unsafe fn fill<T: Copy>(length: usize, out: OutRow<T>, value: T) {
     if out.stride == 1 {
         // SAFETY: the caller guarantees the elements; with stride 1 they are contiguous.
         let elements = unsafe { std::slice::from_raw_parts_mut(out.first, length) };
@@ -97,13 +97,13 @@ pub(super) unsafe fn fill<T: Copy>(length: usize, out: Out<T>, value: T) {
 ///
 /// # Safety
 ///
-/// * Each of these elements is as [`In::get`] and [`Out::set`] require, except that an element of `a` may be an element of `out` if both
-///   have the same index.
+/// * Each of these elements is as [`InRow::get`] and [`OutRow::set`] require, except that an element of `a` may be an element of `out` if
+///   both have the same index.
 #[inline]
-pub(super) unsafe fn map1<A: Copy, O: Copy>(length: usize, out: Out<O>, a: In<A>, f: impl Fn(A) -> O) {
+pub(super) unsafe fn map1<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: InRow<A>, f: impl Fn(A) -> O) {
     if (out.stride, a.stride) == (1, 1) {
         // SAFETY: the caller guarantees the elements; the strides are 1.
-        return wide::run(unsafe { Map1::new(length, out, a, f) });
+        return simd_dispatch::run(unsafe { Map1::new(length, out, a, f) });
     }
     for i in 0..length {
         // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
@@ -121,9 +121,9 @@ pub(super) unsafe fn map1<A: Copy, O: Copy>(length: usize, out: Out<O>, a: In<A>
 #[inline]
 pub(super) unsafe fn map2<A: Copy, B: Copy, O: Copy>(
     length: usize,
-    out: Out<O>,
-    a: In<A>,
-    b: In<B>,
+    out: OutRow<O>,
+    a: InRow<A>,
+    b: InRow<B>,
     f: impl Fn(A, B) -> O,
 ) {
     if length == 0 {
@@ -134,7 +134,7 @@ pub(super) unsafe fn map2<A: Copy, B: Copy, O: Copy>(
     match (a.stride, b.stride) {
         (1, 1) if out.stride == 1 => {
             // SAFETY: the caller guarantees the elements; the strides are 1.
-            wide::run(unsafe { Map2::new(length, out, a, b, f) });
+            simd_dispatch::run(unsafe { Map2::new(length, out, a, b, f) });
         }
         (_, 0) => {
             // SAFETY: `length` is not 0, so the caller guarantees element 0.
@@ -169,15 +169,15 @@ pub(super) unsafe fn map2<A: Copy, B: Copy, O: Copy>(
 #[inline]
 pub(super) unsafe fn map3<A: Copy, B: Copy, C: Copy, O: Copy>(
     length: usize,
-    out: Out<O>,
-    a: In<A>,
-    b: In<B>,
-    c: In<C>,
+    out: OutRow<O>,
+    a: InRow<A>,
+    b: InRow<B>,
+    c: InRow<C>,
     f: impl Fn(A, B, C) -> O,
 ) {
     if (out.stride, a.stride, b.stride, c.stride) == (1, 1, 1, 1) {
         // SAFETY: the caller guarantees the elements; the strides are 1.
-        return wide::run(unsafe { Map3::new(length, out, a, b, c, f) });
+        return simd_dispatch::run(unsafe { Map3::new(length, out, a, b, c, f) });
     }
     for i in 0..length {
         // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
@@ -194,8 +194,8 @@ pub(super) unsafe fn map3<A: Copy, B: Copy, C: Copy, O: Copy>(
 /// [`map1`] for elements with stride 1.
 struct Map1<A, O, F> {
     length: usize,
-    out: Out<O>,
-    a: In<A>,
+    out: OutRow<O>,
+    a: InRow<A>,
     f: F,
 }
 
@@ -204,7 +204,7 @@ impl<A, O, F> Map1<A, O, F> {
     ///
     /// * The requirements of [`map1`] hold as long as the value exists, and the strides are 1.
     #[inline(always)]
-    unsafe fn new(length: usize, out: Out<O>, a: In<A>, f: F) -> Self {
+    unsafe fn new(length: usize, out: OutRow<O>, a: InRow<A>, f: F) -> Self {
         Map1 { length, out, a, f }
     }
 }
@@ -237,9 +237,9 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for Map1<A, O, F> {
 /// [`map2`] for elements with stride 1.
 struct Map2<A, B, O, F> {
     length: usize,
-    out: Out<O>,
-    a: In<A>,
-    b: In<B>,
+    out: OutRow<O>,
+    a: InRow<A>,
+    b: InRow<B>,
     f: F,
 }
 
@@ -248,7 +248,7 @@ impl<A, B, O, F> Map2<A, B, O, F> {
     ///
     /// * The requirements of [`map2`] hold as long as the value exists, and the strides are 1.
     #[inline(always)]
-    unsafe fn new(length: usize, out: Out<O>, a: In<A>, b: In<B>, f: F) -> Self {
+    unsafe fn new(length: usize, out: OutRow<O>, a: InRow<A>, b: InRow<B>, f: F) -> Self {
         Map2 { length, out, a, b, f }
     }
 }
@@ -285,10 +285,10 @@ impl<A: Copy, B: Copy, O: Copy, F: Fn(A, B) -> O> WithSimd for Map2<A, B, O, F> 
 /// [`map3`] for elements with stride 1.
 struct Map3<A, B, C, O, F> {
     length: usize,
-    out: Out<O>,
-    a: In<A>,
-    b: In<B>,
-    c: In<C>,
+    out: OutRow<O>,
+    a: InRow<A>,
+    b: InRow<B>,
+    c: InRow<C>,
     f: F,
 }
 
@@ -297,7 +297,7 @@ impl<A, B, C, O, F> Map3<A, B, C, O, F> {
     ///
     /// * The requirements of [`map3`] hold as long as the value exists, and the strides are 1.
     #[inline(always)]
-    unsafe fn new(length: usize, out: Out<O>, a: In<A>, b: In<B>, c: In<C>, f: F) -> Self {
+    unsafe fn new(length: usize, out: OutRow<O>, a: InRow<A>, b: InRow<B>, c: InRow<C>, f: F) -> Self {
         Map3 { length, out, a, b, c, f }
     }
 }
@@ -340,11 +340,11 @@ impl<A: Copy, B: Copy, C: Copy, O: Copy, F: Fn(A, B, C) -> O> WithSimd for Map3<
 ///
 /// # Safety
 ///
-/// * Each of these elements is as [`In::get`] requires.
+/// * Each of these elements is as [`InRow::get`] requires.
 #[inline]
 pub(super) unsafe fn fold<A: Copy, S: Copy>(
     length: usize,
-    a: In<A>,
+    a: InRow<A>,
     start: S,
     neutral: S,
     step: impl Fn(S, A) -> S,
@@ -378,12 +378,12 @@ pub(super) unsafe fn fold<A: Copy, S: Copy>(
 ///
 /// # Safety
 ///
-/// * Each of these elements of `a` and `b` is as [`In::get`] requires.
+/// * Each of these elements of `a` and `b` is as [`InRow::get`] requires.
 #[inline]
 pub(super) unsafe fn fold2<A: Copy, B: Copy, S: Copy>(
     length: usize,
-    a: In<A>,
-    b: In<B>,
+    a: InRow<A>,
+    b: InRow<B>,
     start: S,
     neutral: S,
     step: impl Fn(S, A, B) -> S,
@@ -422,7 +422,7 @@ pub(super) unsafe fn fold2<A: Copy, B: Copy, S: Copy>(
 ///
 /// # Safety
 ///
-/// * As many elements from `a` as there are states are as [`In::get`] requires.
+/// * As many elements from `a` as there are states are as [`InRow::get`] requires.
 #[inline]
 pub(super) unsafe fn fold_each<A: Copy, S: Copy>(states: &mut [S], a: *const A, step: impl Fn(S, A) -> S) {
     // SAFETY: the caller guarantees the elements, and nothing writes them while they are borrowed here.
@@ -448,14 +448,14 @@ mod tests {
         (0..LANES * 5 + 3).map(|_| next()).collect()
     }
 
-    fn side_by_side(elements: &[f32]) -> In<f32> {
-        In { first: elements.as_ptr(), stride: 1 }
+    fn side_by_side(elements: &[f32]) -> InRow<f32> {
+        InRow { first: elements.as_ptr(), stride: 1 }
     }
 
     /// The bits of what `run` writes; all NaNs count as equal.
-    fn written(run: impl FnOnce(usize, Out<f32>)) -> Vec<u32> {
+    fn written(run: impl FnOnce(usize, OutRow<f32>)) -> Vec<u32> {
         let mut out = numbers(0);
-        run(out.len(), Out { first: out.as_mut_ptr(), stride: 1 });
+        run(out.len(), OutRow { first: out.as_mut_ptr(), stride: 1 });
         out.iter().map(|it| if it.is_nan() { f32::NAN.to_bits() } else { it.to_bits() }).collect()
     }
 

@@ -4,13 +4,13 @@
 //! because storing them would round them; so each result is rounded only once. A row with a NaN or `+inf`, or with only `-inf`, gives
 //! NaN.
 
-use crate::call::check::{InPlace, inferred, operands};
+use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
 use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::number::{Float, Number, Tag};
-use crate::cpu::kernels::rows::{self, In, Out};
-use crate::cpu::kernels::walk::Walk;
+use crate::cpu::kernels::loop_nest::LoopNest;
+use crate::cpu::kernels::number::{DTypeTag, Float, Number};
+use crate::cpu::kernels::rows::{self, InRow, OutRow};
 use crate::errors::error::KernelError;
 use crate::tensor::op::Op;
 use crate::tensor::params::Axes;
@@ -21,8 +21,8 @@ pub(super) trait Forward {
 
     /// # Safety
     ///
-    /// * The first `length` elements of `row` and `out` are as [`In::get`] and [`Out::set`] require.
-    unsafe fn row<T: Float>(length: usize, out: Out<T>, row: In<T>);
+    /// * The first `length` elements of `row` and `out` are as [`InRow::get`] and [`OutRow::set`] require.
+    unsafe fn row<T: Float>(length: usize, out: OutRow<T>, row: InRow<T>);
 }
 
 /// The computation of the gradient of one row, from the row that [`Forward`] wrote and the gradient of that.
@@ -31,18 +31,18 @@ pub(super) trait Backward {
 
     /// # Safety
     ///
-    /// * The first `length` elements of `y`, `dy` and `out` are as [`In::get`] and [`Out::set`] require.
-    unsafe fn row<T: Float>(length: usize, out: Out<T>, y: In<T>, dy: In<T>);
+    /// * The first `length` elements of `y`, `dy` and `out` are as [`InRow::get`] and [`OutRow::set`] require.
+    unsafe fn row<T: Float>(length: usize, out: OutRow<T>, y: InRow<T>, dy: InRow<T>);
 }
 
 /// The kernel of [`Op::Softmax`] and [`Op::LogSoftmax`].
 pub(super) fn forward<D, F: Forward>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
 where
-    D: Tag,
+    D: DTypeTag,
     D::Store: Float,
 {
-    let ([a], out) = operands(call, [D::DTYPE], D::DTYPE, InPlace::Refused)?;
-    inferred(F::OP, [a], out, call)?;
+    let ([a], out) = checked_operands(call, [D::DTYPE], D::DTYPE, InPlace::Refused)?;
+    check_inferred(F::OP, [a], out, call)?;
     each_row([out, a], call.params.axes, |length, [to, from], [out_stride, a_stride]| {
         let (out, row) = (output::<D::Store>(out, to, out_stride), input::<D::Store>(a, from, a_stride));
         // SAFETY: the row is within both operands, which hold `D`; the output may be written and does not overlap the input.
@@ -54,11 +54,11 @@ where
 /// The kernel of [`Op::SoftmaxBackward`] and [`Op::LogSoftmaxBackward`].
 pub(super) fn backward<D, B: Backward>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
 where
-    D: Tag,
+    D: DTypeTag,
     D::Store: Float,
 {
-    let ([y, dy], out) = operands(call, [D::DTYPE; 2], D::DTYPE, InPlace::Refused)?;
-    inferred(B::OP, [y, dy], out, call)?;
+    let ([y, dy], out) = checked_operands(call, [D::DTYPE; 2], D::DTYPE, InPlace::Refused)?;
+    check_inferred(B::OP, [y, dy], out, call)?;
     each_row([out, y, dy], call.params.axes, |length, [to, from_y, from_dy], [out_stride, y_stride, dy_stride]| {
         let out = output::<D::Store>(out, to, out_stride);
         let (y, dy) = (input::<D::Store>(y, from_y, y_stride), input::<D::Store>(dy, from_dy, dy_stride));
@@ -76,10 +76,10 @@ fn each_row<const N: usize>(operands: [&Operand; N], axes: Axes, mut row: impl F
     for axis in axes.iter().filter(|&axis| dims[axis] > 0) {
         let strides = |axis: usize| layouts.map(|layout| layout.strides()[axis]);
         let others = (0..dims.len()).filter(|&other| other != axis);
-        let walk = Walk::over(others.map(|other| (dims[other], strides(other))));
-        let next = walk.row_strides();
-        walk.rows(|first| {
-            for place in 0..walk.row_length() {
+        let nest = LoopNest::over(others.map(|other| (dims[other], strides(other))));
+        let next = nest.row_strides();
+        nest.rows(|first| {
+            for place in 0..nest.row_length() {
                 let first = std::array::from_fn(|operand| first[operand] + place * next[operand]);
                 row(dims[axis], first, strides(axis));
             }
@@ -93,22 +93,22 @@ pub(super) struct Softmax;
 impl Forward for Softmax {
     const OP: Op = Op::Softmax;
 
-    unsafe fn row<T: Float>(length: usize, out: Out<T>, row: In<T>) {
+    unsafe fn row<T: Float>(length: usize, out: OutRow<T>, row: InRow<T>) {
         // SAFETY: the caller guarantees this.
         let largest = unsafe { largest(length, row) };
         let exp = |x: T| x.wide().sub(largest).exp();
-        if T::IS_NARROW {
+        if T::IS_HALF {
             // SAFETY: the caller guarantees this.
-            let sum = T::Wide::narrow(unsafe { sum(length, row, exp) });
+            let sum = T::Wide::from_sum(unsafe { sum(length, row, exp) });
             // SAFETY: the caller guarantees this.
             unsafe { rows::map1(length, out, row, |x| T::rounded(exp(x).div(sum))) };
             return;
         }
         // SAFETY: the caller guarantees this.
         unsafe { rows::map1(length, out, row, |x| T::rounded(exp(x))) };
-        let written = In { first: out.first.cast_const(), stride: out.stride };
+        let written = InRow { first: out.first.cast_const(), stride: out.stride };
         // SAFETY: `out` holds the elements that were just written, and nothing else accesses it.
-        let sum = T::Wide::narrow(unsafe { sum(length, written, T::wide) });
+        let sum = T::Wide::from_sum(unsafe { sum(length, written, T::wide) });
         // SAFETY: as above; each element is read before it is written.
         unsafe { rows::map1(length, out, written, |x| T::rounded(x.wide().div(sum))) };
     }
@@ -121,12 +121,12 @@ pub(super) struct LogSoftmax;
 impl Forward for LogSoftmax {
     const OP: Op = Op::LogSoftmax;
 
-    unsafe fn row<T: Float>(length: usize, out: Out<T>, row: In<T>) {
+    unsafe fn row<T: Float>(length: usize, out: OutRow<T>, row: InRow<T>) {
         // SAFETY: the caller guarantees this.
         let largest = unsafe { largest(length, row) };
         // SAFETY: the caller guarantees this.
         let sum = unsafe { sum(length, row, |x| x.wide().sub(largest).exp()) };
-        let log = T::Wide::narrow(sum.ln());
+        let log = T::Wide::from_sum(sum.ln());
         // SAFETY: the caller guarantees this.
         unsafe { rows::map1(length, out, row, |x| T::rounded(x.wide().sub(largest).sub(log))) };
     }
@@ -138,11 +138,11 @@ pub(super) struct SoftmaxBackward;
 impl Backward for SoftmaxBackward {
     const OP: Op = Op::SoftmaxBackward;
 
-    unsafe fn row<T: Float>(length: usize, out: Out<T>, y: In<T>, dy: In<T>) {
-        let step = |sum: f64, y: T, dy: T| sum + y.wide().widen() * dy.wide().widen();
+    unsafe fn row<T: Float>(length: usize, out: OutRow<T>, y: InRow<T>, dy: InRow<T>) {
+        let step = |sum: f64, y: T, dy: T| sum + y.wide().to_sum() * dy.wide().to_sum();
         // SAFETY: the caller guarantees this.
         let sum = unsafe { rows::fold2(length, y, dy, 0.0, 0.0, step, Number::add) };
-        let gradient = |y: T, dy: T| T::rounded(y.wide().mul(T::Wide::narrow(dy.wide().widen() - sum)));
+        let gradient = |y: T, dy: T| T::rounded(y.wide().mul(T::Wide::from_sum(dy.wide().to_sum() - sum)));
         // SAFETY: the caller guarantees this.
         unsafe { rows::map2(length, out, y, dy, gradient) };
     }
@@ -154,10 +154,10 @@ pub(super) struct LogSoftmaxBackward;
 impl Backward for LogSoftmaxBackward {
     const OP: Op = Op::LogSoftmaxBackward;
 
-    unsafe fn row<T: Float>(length: usize, out: Out<T>, y: In<T>, dy: In<T>) {
+    unsafe fn row<T: Float>(length: usize, out: OutRow<T>, y: InRow<T>, dy: InRow<T>) {
         // SAFETY: the caller guarantees this.
         let sum = unsafe { sum(length, dy, T::wide) };
-        let gradient = |y: T, dy: T| T::rounded(T::Wide::narrow(dy.wide().widen() - y.wide().exp().widen() * sum));
+        let gradient = |y: T, dy: T| T::rounded(T::Wide::from_sum(dy.wide().to_sum() - y.wide().exp().to_sum() * sum));
         // SAFETY: the caller guarantees this.
         unsafe { rows::map2(length, out, y, dy, gradient) };
     }
@@ -165,9 +165,9 @@ impl Backward for LogSoftmaxBackward {
 
 /// # Safety
 ///
-/// * The first `length` elements of `row` are as [`In::get`] requires.
+/// * The first `length` elements of `row` are as [`InRow::get`] requires.
 #[inline(always)]
-unsafe fn largest<T: Float>(length: usize, row: In<T>) -> T::Wide {
+unsafe fn largest<T: Float>(length: usize, row: InRow<T>) -> T::Wide {
     // SAFETY: the caller guarantees this.
     unsafe { rows::fold(length, row, T::LOWEST, T::LOWEST, T::max, T::max) }.wide()
 }
@@ -176,9 +176,9 @@ unsafe fn largest<T: Float>(length: usize, row: In<T>) -> T::Wide {
 ///
 /// # Safety
 ///
-/// * The first `length` elements of `row` are as [`In::get`] requires.
+/// * The first `length` elements of `row` are as [`InRow::get`] requires.
 #[inline(always)]
-unsafe fn sum<A: Copy, W: Float<Sum = f64>>(length: usize, row: In<A>, f: impl Fn(A) -> W) -> f64 {
+unsafe fn sum<A: Copy, W: Float<Sum = f64>>(length: usize, row: InRow<A>, f: impl Fn(A) -> W) -> f64 {
     // SAFETY: the caller guarantees this.
-    unsafe { rows::fold(length, row, 0.0, 0.0, |sum, x| sum + f(x).widen(), Number::add) }
+    unsafe { rows::fold(length, row, 0.0, 0.0, |sum, x| sum + f(x).to_sum(), Number::add) }
 }

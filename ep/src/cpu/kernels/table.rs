@@ -13,7 +13,7 @@ use crate::cpu::kernels::pad::pad;
 use crate::cpu::kernels::random::{self, random};
 use crate::cpu::kernels::reduce::{Largest, Mean, Smallest, Sum, reduce};
 use crate::cpu::kernels::softmax::{self, backward, forward};
-use crate::cpu::kernels::{arith, number::Tag};
+use crate::cpu::kernels::{arith, number::DTypeTag};
 use crate::names::device_id::DeviceKind;
 use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
@@ -31,10 +31,10 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
         (ALL $($rest:tt)*) => { kernels!([f32, f64, f16, bf16, i32, i64, u8, bool] $($rest)*) };
         (INDICES $($rest:tt)*) => { kernels!([i32, i64, u8] $($rest)*) };
         ([$($dtype:ty),*] $op:ident $kernel:ident) => {
-            $(add(Op::$op, <$dtype as Tag>::DTYPE, $kernel::<$dtype>);)*
+            $(add(Op::$op, <$dtype as DTypeTag>::DTYPE, $kernel::<$dtype>);)*
         };
         ([$($dtype:ty),*] $op:ident $kernel:ident of $how:ty) => {
-            $(add(Op::$op, <$dtype as Tag>::DTYPE, $kernel::<$dtype, $how>);)*
+            $(add(Op::$op, <$dtype as DTypeTag>::DTYPE, $kernel::<$dtype, $how>);)*
         };
     }
     kernels!(SIGNED Neg unary of arith::Neg);

@@ -4,7 +4,7 @@ use std::ffi::{c_uint, c_void};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use streamvm_ep::cuda::FunctionName;
+use streamvm_ep::cuda::KernelName;
 use streamvm_ep::cuda::abi::Arguments;
 use streamvm_ep::races::Touch;
 use streamvm_ep::{Access, Operand};
@@ -140,7 +140,7 @@ unsafe fn parameter(parameters: *const *const c_void) -> Option<Arguments> {
 
 /// The job of a launch, and the bytes that it accesses. A launch that cannot work is found at the call, but ends its context only when it
 /// runs, as on a device.
-pub(super) fn job(driver: &Driver, context: &Context, name: FunctionName, decoded: Decoded) -> (Job, Vec<Touch>) {
+pub(super) fn job(driver: &Driver, context: &Context, name: KernelName, decoded: Decoded) -> (Job, Vec<Touch>) {
     let mut touches = Vec::new();
     let mut spans = Vec::new();
     for (number, operand) in decoded.operands.iter().enumerate() {
@@ -175,7 +175,7 @@ pub(super) fn job(driver: &Driver, context: &Context, name: FunctionName, decode
 fn reach(
     driver: &Driver,
     context: &Context,
-    name: FunctionName,
+    name: KernelName,
     what: &str,
     operand: &Decoding,
 ) -> Outcome<Option<Span>> {
@@ -190,7 +190,7 @@ fn reach(
 fn within(
     driver: &Driver,
     context: &Context,
-    name: FunctionName,
+    name: KernelName,
     what: &str,
     range: Range<usize>,
     aligned: bool,

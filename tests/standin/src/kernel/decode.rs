@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use streamvm_ep::cuda::FunctionName;
+use streamvm_ep::cuda::KernelName;
 use streamvm_ep::cuda::abi::{Arguments, Status, View};
 use streamvm_ep::{Access, Axes, DType, Layout, MAX_RANK, Op, Params, Shape, infer};
 
@@ -11,7 +11,7 @@ use super::dtype_of;
 /// The decoded parameter of a kernel, with device addresses.
 #[derive(Debug)]
 pub(crate) struct Decoded {
-    pub(crate) function: FunctionName,
+    pub(crate) function: KernelName,
     /// Inputs first, then the output.
     pub(crate) operands: Vec<Decoding>,
     pub(crate) params: Params,
@@ -51,12 +51,12 @@ impl Decoding {
 /// # Errors
 ///
 /// The first inconsistency in it, as text.
-pub(crate) fn decode(function: FunctionName, arguments: &Arguments) -> Result<Decoded, String> {
+pub(crate) fn decode(function: KernelName, arguments: &Arguments) -> Result<Decoded, String> {
     let outer = axes("shape", &arguments.shape, arguments.rank)?;
     let inner = axes("inner", &arguments.inner, arguments.inner_rank)?;
     let count = |dims: &[usize]| dims.iter().try_fold(1usize, |all, &dim| all.checked_mul(dim)).map(|all| all as u64);
     // Other kernels do not read the number of inner elements.
-    let inner_elements = if has_lanes(function) || matches!(function, FunctionName::OneHot(..)) {
+    let inner_elements = if has_lanes(function) || matches!(function, KernelName::OneHot(..)) {
         count(&inner)
     } else {
         Some(arguments.inner_elements)
@@ -74,14 +74,14 @@ pub(crate) fn decode(function: FunctionName, arguments: &Arguments) -> Result<De
     let mut before = Vec::new();
     let sized = |bytes| dtype_of(bytes).ok_or("no element has that many bytes");
     match function {
-        FunctionName::Copy(bytes) => {
+        KernelName::Copy(bytes) => {
             reader.operand(sized(bytes)?, &[], Access::Read)?;
             reader.operand(sized(bytes)?, &[], Access::Write)?;
         }
-        FunctionName::Fill(bytes) => {
+        KernelName::Fill(bytes) => {
             reader.operand(sized(bytes)?, &[], Access::Write)?;
         }
-        FunctionName::Pad(bytes) => {
+        KernelName::Pad(bytes) => {
             if inner.len() != outer.len() {
                 return Err(format!("pad of {inner:?} to {outer:?}"));
             }
@@ -93,25 +93,25 @@ pub(crate) fn decode(function: FunctionName, arguments: &Arguments) -> Result<De
             reader.operand_of(sized(bytes)?, &inner, Access::Read)?;
             reader.operand(sized(bytes)?, &[], Access::Write)?;
         }
-        FunctionName::OneHot(from, bytes) => {
+        KernelName::OneHot(from, bytes) => {
             if inner.len() != 1 {
                 return Err(format!("one-hot with the inner axes {inner:?}"));
             }
             reader.operand(from, &[], Access::Read)?;
             reader.operand(sized(bytes)?, &inner, Access::Write)?;
         }
-        FunctionName::Cast(from, to) => {
+        KernelName::Cast(from, to) => {
             params = Params::to(to);
             reader.operand(from, &[], Access::Read)?;
             reader.operand(to, &[], Access::Write)?;
         }
-        FunctionName::Op(Op::MatMul, dtype) => {
+        KernelName::Op(Op::MatMul, dtype) => {
             let &[m, n, k] = &inner[..] else { return Err(format!("matmul with the inner axes {inner:?}")) };
             reader.operand(dtype, &[m, k], Access::Read)?;
             reader.operand(dtype, &[k, n], Access::Read)?;
             reader.operand(dtype, &[m, n], Access::Write)?;
         }
-        FunctionName::Op(op, dtype) if has_lanes(function) => {
+        KernelName::Op(op, dtype) if has_lanes(function) => {
             // One axis of size 1 instead of none, since no axes would mean all axes.
             let inner = if inner.is_empty() { vec![1] } else { inner.clone() };
             let over: Vec<usize> = (outer.len()..outer.len() + inner.len()).collect();
@@ -123,11 +123,11 @@ pub(crate) fn decode(function: FunctionName, arguments: &Arguments) -> Result<De
             let kept: &[usize] = if op.is_softmax() { &inner } else { &[] };
             reader.operand(output, kept, Access::Write)?;
         }
-        FunctionName::Op(op, dtype) if op.is_source() => {
+        KernelName::Op(op, dtype) if op.is_source() => {
             params = Params::random(arguments.value, arguments.counter);
             reader.operand(dtype, &[], Access::Write)?;
         }
-        FunctionName::Op(op, dtype) => {
+        KernelName::Op(op, dtype) => {
             for input in 0..op.arity() {
                 let dtype = if op == Op::Where && input == 0 { DType::Bool } else { dtype };
                 reader.operand(dtype, &[], Access::Read)?;
@@ -143,8 +143,8 @@ pub(crate) fn decode(function: FunctionName, arguments: &Arguments) -> Result<De
 }
 
 /// Is it a reduction or of the softmax family, whose threads share the inner elements?
-fn has_lanes(function: FunctionName) -> bool {
-    matches!(function, FunctionName::Op(op, _) if op.is_reduction() || op.is_softmax())
+fn has_lanes(function: KernelName) -> bool {
+    matches!(function, KernelName::Op(op, _) if op.is_reduction() || op.is_softmax())
 }
 
 /// Checks the sizes of axes.

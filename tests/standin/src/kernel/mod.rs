@@ -1,6 +1,6 @@
 //! Kernels: found by name, and run by streamvm's kernels for the CPU.
 //!
-//! The stand-in does not run PTX. It has streamvm's own kernels by name ([`FunctionName`]), decodes their one parameter
+//! The stand-in does not run PTX. It has streamvm's own kernels by name ([`KernelName`]), decodes their one parameter
 //! ([`Arguments`](streamvm_ep::cuda::abi::Arguments)) into operands, and runs the CPU kernel of the same op over their bytes. Grid and
 //! block are only checked against the limits of devices; whether a grid covers all elements must be tested on a real device.
 
@@ -10,7 +10,7 @@ mod run;
 use std::collections::BTreeSet;
 
 use streamvm_ep::DType;
-use streamvm_ep::cuda::FunctionName;
+use streamvm_ep::cuda::KernelName;
 
 pub(crate) use decode::{Decoded, Decoding, decode};
 pub(crate) use run::run;
@@ -28,7 +28,7 @@ pub(crate) enum Kernel {
     /// [`EMPTY`].
     Empty,
     /// One of streamvm's kernels.
-    Ours(FunctionName),
+    Ours(KernelName),
 }
 
 impl Kernel {
@@ -97,6 +97,6 @@ mod tests {
         assert_eq!(Kernel::named(EMPTY), Some(Kernel::Empty));
         assert_eq!(Kernel::named("sv_add_f32"), Some(Kernel::Ours("sv_add_f32".parse().unwrap())));
         assert_eq!(Kernel::named("their_kernel"), None);
-        assert!(FunctionName::all().all(|name| Kernel::named(&name.to_string()) == Some(Kernel::Ours(name))));
+        assert!(KernelName::all().all(|name| Kernel::named(&name.to_string()) == Some(Kernel::Ours(name))));
     }
 }

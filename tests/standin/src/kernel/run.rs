@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use streamvm_ep::cuda::FunctionName;
+use streamvm_ep::cuda::KernelName;
 use streamvm_ep::cuda::abi::Status;
 use streamvm_ep::{
     Access, CpuConfig, Device, DeviceKind, Error, Kernel as CpuKernel, KernelCall, KernelError, KernelRegistry, Layout,
@@ -27,28 +27,28 @@ pub(crate) unsafe fn run(
     status: Option<*mut Status>,
 ) -> Result<(), String> {
     let failed = match decoded.function {
-        FunctionName::Copy(_) => {
+        KernelName::Copy(_) => {
             let [source, target] = operands else { return Err(String::from("a copy has two operands")) };
             stream()?.copy(source, target).err()
         }
-        FunctionName::Fill(_) => {
+        KernelName::Fill(_) => {
             let [target] = operands else { return Err(String::from("a fill has one operand")) };
             fill(target, decoded.value);
             None
         }
-        FunctionName::Pad(_) => {
+        KernelName::Pad(_) => {
             let [source, target] = operands else { return Err(String::from("a pad has two operands")) };
             fill(target, decoded.value);
             stream()?.copy(source, &mut inside(target, source, &decoded.before)?).err()
         }
-        FunctionName::OneHot(..) => {
+        KernelName::OneHot(..) => {
             let [indices, target] = operands else { return Err(String::from("a one-hot has two operands")) };
             fill(target, 0);
             mark(indices, target, decoded.value)?;
             None
         }
-        FunctionName::Cast(from, _) => launch(Op::Cast, from, operands, &decoded.params)?,
-        FunctionName::Op(op, dtype) => launch(op, dtype, operands, &decoded.params)?,
+        KernelName::Cast(from, _) => launch(Op::Cast, from, operands, &decoded.params)?,
+        KernelName::Op(op, dtype) => launch(op, dtype, operands, &decoded.params)?,
     };
     let found = match failed {
         None => return Ok(()),

@@ -60,7 +60,7 @@ fn both(
     };
     let there: Vec<*mut u8> = addresses.iter().map(|&at| std::ptr::without_provenance_mut(at as usize)).collect();
     if let Some(launch) = planned(&mut operands(&there)) {
-        let name = launch.function.to_string();
+        let name = launch.kernel.to_string();
         let function = bench.function(bench.module(&[&name]).unwrap(), &name).unwrap();
         bench.launch(function, stream, &launch.arguments).unwrap();
     }

@@ -32,9 +32,9 @@ fn nothing_runs_when_it_is_told_to_and_asking_runs_nothing() {
     for _ in 0..10 {
         assert_eq!(bench.devices[0].query(event), Ok(false));
     }
-    assert_eq!((bench.look(&vector), bench.world.pending()), (vec![i32::from_ne_bytes([0xA5; 4]); 3], 3));
+    assert_eq!((bench.look(&vector), bench.machine.pending()), (vec![i32::from_ne_bytes([0xA5; 4]); 3], 3));
     bench.wait(event);
-    assert_eq!((bench.devices[0].query(event), bench.world.pending()), (Ok(true), 0));
+    assert_eq!((bench.devices[0].query(event), bench.machine.pending()), (Ok(true), 0));
     assert_eq!(bench.look(&vector), [8; 3]);
     assert_eq!(bench.kinds(), []);
 }
@@ -46,10 +46,10 @@ fn steps_run_one_command_each() {
     fill(&mut *stream, &vector, 1);
     bump(&mut *stream, &vector);
     for left in [1, 0] {
-        assert!(bench.world.step());
-        assert_eq!(bench.world.pending(), left);
+        assert!(bench.machine.step());
+        assert_eq!(bench.machine.pending(), left);
     }
-    assert!(!bench.world.step());
+    assert!(!bench.machine.step());
     assert_eq!(bench.look(&vector), [2]);
 }
 
@@ -67,7 +67,7 @@ fn a_wait_runs_what_it_needs_across_devices() {
         copy(&mut *two, &a, &b);
         let copied = bench.recorded(&mut *two);
         assert_eq!(bench.devices[1].wait(copied, None), Ok(true));
-        assert!(bench.world.pending() >= 1, "a call that no wait needs has run");
+        assert!(bench.machine.pending() >= 1, "a call that no wait needs has run");
         assert_eq!(bench.look(&b), [4; 2], "seed {seed}");
         // The copy and the call after the record are not ordered; that is reported for any seed.
         assert_eq!(bench.one().kind, FindingKind::Conflict);
@@ -126,7 +126,7 @@ fn the_same_seed_gives_the_same_run() {
                 stream.fill(&mut vector.view(round * 2..round * 2 + 2, Access::Write), value).unwrap();
             }
         }
-        while bench.world.step() {}
+        while bench.machine.step() {}
         bench.look(&vector)
     };
     assert_eq!((0..20).map(run).collect::<Vec<_>>(), (0..20).map(run).collect::<Vec<_>>());
@@ -140,7 +140,7 @@ fn a_deadline_that_is_over_runs_nothing() {
     fill(&mut *stream, &vector, 1);
     let event = bench.recorded(&mut *stream);
     assert_eq!(bench.devices[0].wait(event, Some(Instant::now())), Ok(false));
-    assert_eq!(bench.world.pending(), 2);
+    assert_eq!(bench.machine.pending(), 2);
     assert_eq!(bench.devices[0].wait(event, Some(Instant::now() + Duration::from_secs(60))), Ok(true));
     assert_eq!(bench.devices[0].wait(event, Some(Instant::now())), Ok(true));
 }
@@ -164,7 +164,7 @@ fn threads_that_wait_share_the_work_and_see_what_others_run() {
         // The call runs on the other thread: one wait ends at its deadline, and another one waits until it has run.
         let soon = Instant::now() + Duration::from_millis(5);
         assert_eq!(bench.devices[0].wait(event, Some(soon)), Ok(false));
-        assert!(!bench.world.step());
+        assert!(!bench.machine.step());
         assert_eq!(bench.devices[0].query(event), Ok(false));
         let second = scope.spawn(|| bench.devices[1].wait(event, None));
         release.send(()).unwrap();
@@ -245,18 +245,18 @@ fn a_payload_and_an_error_that_panic_when_dropped_are_borne() {
     let counted = Arc::new(AtomicUsize::new(0));
     stream.call(&mut capturing(Arc::clone(&counted)), &mut []).unwrap();
     drop((stream, bench));
-    assert_eq!(Arc::strong_count(&counted), 1, "a dropped world drops the captures of commands that have not run");
+    assert_eq!(Arc::strong_count(&counted), 1, "a dropped machine drops the captures of commands that have not run");
 }
 
 #[test]
-fn code_may_use_the_world_that_runs_it() {
+fn code_may_use_the_machine_that_runs_it() {
     let bench = Bench::seeded(0);
     let mut stream = bench.stream();
-    let (world, inner) = (Arc::clone(&bench.world), Arc::new(AtomicUsize::new(0)));
+    let (machine, inner) = (Arc::clone(&bench.machine), Arc::new(AtomicUsize::new(0)));
     let seen = Arc::clone(&inner);
     let mut code = InlineFn::new(move |_| {
-        // No lock of the world or of the detector is held here.
-        let device = &world.devices()[0];
+        // No lock of the machine or of the detector is held here.
+        let device = &machine.devices()[0];
         let mut stream = device.create_stream()?;
         let seen_inside = Arc::clone(&seen);
         let mut code = InlineFn::new(move |_| {
@@ -265,7 +265,7 @@ fn code_may_use_the_world_that_runs_it() {
         });
         stream.call(&mut code, &mut []).map_err(|error| error.to_string())?;
         stream.synchronize()?;
-        seen.fetch_add(world.detector().findings().len() + world.pending(), Ordering::Relaxed);
+        seen.fetch_add(machine.detector().findings().len() + machine.pending(), Ordering::Relaxed);
         Ok(())
     });
     stream.call(&mut code, &mut []).unwrap();
@@ -289,7 +289,7 @@ fn bad_commands_are_refused_at_once_and_not_queued() {
     assert_eq!(refused, Err(Error::WrongDevice { kernel: DeviceKind::Cpu, device: DeviceId::sim(0) }));
     let mut operands = [b.view(0..2, Access::Read), b.view(1..3, Access::Write)];
     assert!(matches!(launch(&mut *stream, |_| Ok(()), &mut operands), Err(Error::Kernel(KernelError::Overlap { .. }))));
-    assert_eq!((bench.world.pending(), bench.kinds()), (0, vec![]));
+    assert_eq!((bench.machine.pending(), bench.kinds()), (0, vec![]));
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! The order in which a kernel visits the elements of its operands.
+//! Loop nests: the order in which a kernel visits the elements of its operands.
 //!
-//! A [`Walk`] over `N` operands visits the same index in all of them:
+//! A [`LoopNest`] over `N` operands visits the same index in all of them:
 //!
 //! * Axes of size 1 are dropped.
 //! * The other axes are sorted so that the first operand, which is written, is visited in the order of its memory.
@@ -20,23 +20,23 @@ struct Axis<const N: usize> {
 }
 
 /// An order of visiting the elements of `N` operands; see the module.
-pub(super) struct Walk<const N: usize> {
+pub(super) struct LoopNest<const N: usize> {
     /// Outermost first.
     outer: [Axis<N>; MAX_RANK],
     outer_count: usize,
     row: Axis<N>,
 }
 
-impl<const N: usize> Walk<N> {
-    /// A walk over the shape of the first layout, to which the others must broadcast; the caller has checked this.
+impl<const N: usize> LoopNest<N> {
+    /// A loop nest over the shape of the first layout, to which the others must broadcast; the caller has checked this.
     #[inline]
-    pub(super) fn new(layouts: [&Layout; N]) -> Walk<N> {
+    pub(super) fn new(layouts: [&Layout; N]) -> LoopNest<N> {
         let shape = layouts[0].shape();
         if layouts.iter().all(|layout| layout.shape() == shape && layout.is_contiguous()) {
-            return Walk::single(shape.elements(), [1; N]);
+            return LoopNest::single(shape.elements(), [1; N]);
         }
         let rank = shape.rank();
-        Walk::over((0..rank).map(|axis| {
+        LoopNest::over((0..rank).map(|axis| {
             let strides = layouts.map(|layout| {
                 let own = (axis + layout.shape().rank()).checked_sub(rank);
                 match own {
@@ -48,13 +48,13 @@ impl<const N: usize> Walk<N> {
         }))
     }
 
-    /// A walk over axes given as (size, stride of each operand), outermost first; at most [`MAX_RANK`] axes.
-    pub(super) fn over(axes: impl Iterator<Item = (usize, [usize; N])>) -> Walk<N> {
+    /// A loop nest over axes given as (size, stride of each operand), outermost first; at most [`MAX_RANK`] axes.
+    pub(super) fn over(axes: impl Iterator<Item = (usize, [usize; N])>) -> LoopNest<N> {
         let mut sorted = [Axis { size: 1, strides: [0; N] }; MAX_RANK];
         let mut count = 0;
         for (size, strides) in axes {
             if size == 0 {
-                return Walk::single(0, [1; N]);
+                return LoopNest::single(0, [1; N]);
             }
             if size == 1 {
                 continue;
@@ -67,31 +67,31 @@ impl<const N: usize> Walk<N> {
             sorted[place] = Axis { size, strides };
             count += 1;
         }
-        Walk::merged(&sorted[..count])
+        LoopNest::merged(&sorted[..count])
     }
 
-    fn merged(axes: &[Axis<N>]) -> Walk<N> {
+    fn merged(axes: &[Axis<N>]) -> LoopNest<N> {
         let Some((first, rest)) = axes.split_first() else {
-            return Walk::single(1, [1; N]);
+            return LoopNest::single(1, [1; N]);
         };
-        let mut walk = Walk::single(first.size, first.strides);
+        let mut nest = LoopNest::single(first.size, first.strides);
         for axis in rest {
-            let even = |operand: usize| walk.row.strides[operand] == axis.strides[operand] * axis.size;
+            let even = |operand: usize| nest.row.strides[operand] == axis.strides[operand] * axis.size;
             if (0..N).all(even) {
-                walk.row.size *= axis.size;
-                walk.row.strides = axis.strides;
+                nest.row.size *= axis.size;
+                nest.row.strides = axis.strides;
             } else {
-                walk.outer[walk.outer_count] = walk.row;
-                walk.outer_count += 1;
-                walk.row = *axis;
+                nest.outer[nest.outer_count] = nest.row;
+                nest.outer_count += 1;
+                nest.row = *axis;
             }
         }
-        walk
+        nest
     }
 
-    fn single(size: usize, strides: [usize; N]) -> Walk<N> {
+    fn single(size: usize, strides: [usize; N]) -> LoopNest<N> {
         let row = Axis { size, strides };
-        Walk { outer: [row; MAX_RANK], outer_count: 0, row }
+        LoopNest { outer: [row; MAX_RANK], outer_count: 0, row }
     }
 
     /// The number of elements of a row.
@@ -150,11 +150,11 @@ mod tests {
         Layout::contiguous(Shape::new(dims).unwrap())
     }
 
-    fn offsets<const N: usize>(walk: &Walk<N>) -> Vec<[usize; N]> {
+    fn offsets<const N: usize>(nest: &LoopNest<N>) -> Vec<[usize; N]> {
         let mut found = Vec::new();
-        walk.rows(|row| {
-            for i in 0..walk.row_length() {
-                found.push(std::array::from_fn(|k| row[k] + i * walk.row_strides()[k]));
+        nest.rows(|row| {
+            for i in 0..nest.row_length() {
+                found.push(std::array::from_fn(|k| row[k] + i * nest.row_strides()[k]));
             }
         });
         found
@@ -163,23 +163,23 @@ mod tests {
     #[test]
     fn contiguous_operands_are_one_row() {
         let layout = contiguous(&[2, 3, 4]);
-        let walk = Walk::new([&layout, &layout]);
-        assert_eq!((walk.row_length(), walk.row_strides()), (24, [1, 1]));
-        assert_eq!(walk.outer_count, 0);
+        let nest = LoopNest::new([&layout, &layout]);
+        assert_eq!((nest.row_length(), nest.row_strides()), (24, [1, 1]));
+        assert_eq!(nest.outer_count, 0);
     }
 
     #[test]
     fn a_permuted_view_of_all_operands_is_one_row() {
         let layout = contiguous(&[2, 3, 4]).permute(&[2, 0, 1]).unwrap();
-        let walk = Walk::new([&layout, &layout]);
-        assert_eq!((walk.row_length(), walk.outer_count), (24, 0));
+        let nest = LoopNest::new([&layout, &layout]);
+        assert_eq!((nest.row_length(), nest.outer_count), (24, 0));
     }
 
     #[test]
     fn a_broadcast_row_keeps_one_outer_axis() {
-        let walk = Walk::new([&contiguous(&[2, 3, 4]), &contiguous(&[4])]);
-        assert_eq!((walk.row_length(), walk.row_strides()), (4, [1, 1]));
-        assert_eq!((walk.outer_count, walk.outer[0].size), (1, 6));
+        let nest = LoopNest::new([&contiguous(&[2, 3, 4]), &contiguous(&[4])]);
+        assert_eq!((nest.row_length(), nest.row_strides()), (4, [1, 1]));
+        assert_eq!((nest.outer_count, nest.outer[0].size), (1, 6));
     }
 
     #[test]
@@ -188,16 +188,16 @@ mod tests {
         let turned = contiguous(&[3, 2]).permute(&[1, 0]).unwrap();
         let turned = turned.reshape(Shape::new(&[2, 1, 3]).unwrap());
         let turned = turned.unwrap().unwrap();
-        let walk = Walk::new([&out, &turned, &contiguous(&[3])]);
-        assert_eq!(offsets(&walk), [[0, 0, 0], [1, 2, 1], [2, 4, 2], [3, 1, 0], [4, 3, 1], [5, 5, 2]]);
+        let nest = LoopNest::new([&out, &turned, &contiguous(&[3])]);
+        assert_eq!(offsets(&nest), [[0, 0, 0], [1, 2, 1], [2, 4, 2], [3, 1, 0], [4, 3, 1], [5, 5, 2]]);
     }
 
     #[test]
     fn scalars_have_one_element_and_empty_shapes_none() {
-        assert_eq!(offsets(&Walk::new([&contiguous(&[])])), [[0]]);
-        assert_eq!(offsets(&Walk::new([&contiguous(&[1, 1])])), [[0]]);
-        assert!(offsets(&Walk::new([&contiguous(&[2, 0])])).is_empty());
-        let broadcast = Walk::new([&contiguous(&[2, 0]), &contiguous(&[2, 1])]);
+        assert_eq!(offsets(&LoopNest::new([&contiguous(&[])])), [[0]]);
+        assert_eq!(offsets(&LoopNest::new([&contiguous(&[1, 1])])), [[0]]);
+        assert!(offsets(&LoopNest::new([&contiguous(&[2, 0])])).is_empty());
+        let broadcast = LoopNest::new([&contiguous(&[2, 0]), &contiguous(&[2, 1])]);
         assert!(offsets(&broadcast).is_empty());
     }
 }

@@ -15,7 +15,7 @@ use crate::tensor::op::Op;
 /// [`Display`](fmt::Display) gives its name in PTX and [`FromStr`] reads it: `sv_add_f32`, `sv_cast_f32_i64`, `sv_copy_4`,
 /// `sv_one_hot_i64_4`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum FunctionName {
+pub enum KernelName {
     /// An op other than those below, for a dtype of its [key input](Op::key_input).
     Op(Op, DType),
     /// [`Op::Cast`] from the first dtype to the second.
@@ -35,39 +35,39 @@ const DTYPES: usize = DType::ALL.len();
 /// Sizes of elements: 1, 2, 4, 8.
 const SIZES: usize = 4;
 
-impl FunctionName {
-    /// An exclusive upper bound of [`index`](FunctionName::index).
+impl KernelName {
+    /// An exclusive upper bound of [`index`](KernelName::index).
     pub const INDICES: usize = (OPS + DTYPES) * DTYPES + (3 + DTYPES) * SIZES;
 
     /// Every kernel that exists.
-    pub fn all() -> impl Iterator<Item = FunctionName> {
-        let ops = Op::ALL.into_iter().flat_map(|op| DType::ALL.map(|dtype| FunctionName::Op(op, dtype)));
-        let casts = DType::ALL.into_iter().flat_map(|from| DType::ALL.map(|to| FunctionName::Cast(from, to)));
-        let of_size = [FunctionName::Copy as fn(usize) -> FunctionName, FunctionName::Fill, FunctionName::Pad];
+    pub fn all() -> impl Iterator<Item = KernelName> {
+        let ops = Op::ALL.into_iter().flat_map(|op| DType::ALL.map(|dtype| KernelName::Op(op, dtype)));
+        let casts = DType::ALL.into_iter().flat_map(|from| DType::ALL.map(|to| KernelName::Cast(from, to)));
+        let of_size = [KernelName::Copy as fn(usize) -> KernelName, KernelName::Fill, KernelName::Pad];
         let sizes = (0..SIZES).flat_map(move |log| of_size.map(|name| name(1 << log)));
-        let hot = (0..SIZES).flat_map(|log| DType::ALL.map(|dtype| FunctionName::OneHot(dtype, 1 << log)));
+        let hot = (0..SIZES).flat_map(|log| DType::ALL.map(|dtype| KernelName::OneHot(dtype, 1 << log)));
         ops.chain(casts).chain(sizes).chain(hot).filter(|name| name.exists())
     }
 
     fn exists(self) -> bool {
         match self {
-            FunctionName::Op(op, dtype) => !matches!(op, Op::Cast | Op::Pad | Op::OneHot) && op.supports(dtype),
-            FunctionName::Cast(from, _) => Op::Cast.supports(from),
-            FunctionName::Copy(bytes) | FunctionName::Fill(bytes) | FunctionName::Pad(bytes) => is_size(bytes),
-            FunctionName::OneHot(from, bytes) => Op::OneHot.supports(from) && is_size(bytes),
+            KernelName::Op(op, dtype) => !matches!(op, Op::Cast | Op::Pad | Op::OneHot) && op.supports(dtype),
+            KernelName::Cast(from, _) => Op::Cast.supports(from),
+            KernelName::Copy(bytes) | KernelName::Fill(bytes) | KernelName::Pad(bytes) => is_size(bytes),
+            KernelName::OneHot(from, bytes) => Op::OneHot.supports(from) && is_size(bytes),
         }
     }
 
-    /// A small distinct number, below [`INDICES`](FunctionName::INDICES), as an index of tables. Only for kernels that exist.
+    /// A small distinct number, below [`INDICES`](KernelName::INDICES), as an index of tables. Only for kernels that exist.
     #[inline]
     pub fn index(self) -> usize {
         match self {
-            FunctionName::Op(op, dtype) => op as usize * DTYPES + dtype as usize,
-            FunctionName::Cast(from, to) => (OPS + from as usize) * DTYPES + to as usize,
-            FunctionName::Copy(bytes) => (OPS + DTYPES) * DTYPES + bytes.ilog2() as usize,
-            FunctionName::Fill(bytes) => (OPS + DTYPES) * DTYPES + SIZES + bytes.ilog2() as usize,
-            FunctionName::Pad(bytes) => (OPS + DTYPES) * DTYPES + 2 * SIZES + bytes.ilog2() as usize,
-            FunctionName::OneHot(from, bytes) => {
+            KernelName::Op(op, dtype) => op as usize * DTYPES + dtype as usize,
+            KernelName::Cast(from, to) => (OPS + from as usize) * DTYPES + to as usize,
+            KernelName::Copy(bytes) => (OPS + DTYPES) * DTYPES + bytes.ilog2() as usize,
+            KernelName::Fill(bytes) => (OPS + DTYPES) * DTYPES + SIZES + bytes.ilog2() as usize,
+            KernelName::Pad(bytes) => (OPS + DTYPES) * DTYPES + 2 * SIZES + bytes.ilog2() as usize,
+            KernelName::OneHot(from, bytes) => {
                 (OPS + DTYPES) * DTYPES + (3 + from as usize) * SIZES + bytes.ilog2() as usize
             }
         }
@@ -77,27 +77,25 @@ impl FunctionName {
     #[inline]
     pub fn module(self) -> Module {
         match self {
-            FunctionName::Copy(_) | FunctionName::Fill(_) | FunctionName::Pad(_) | FunctionName::OneHot(..) => {
-                Module::Move
-            }
-            FunctionName::Op(Op::Where, _) => Module::Move,
-            FunctionName::Cast(..) => Module::Cast,
-            FunctionName::Op(Op::MatMul, _) => Module::MatMul,
-            FunctionName::Op(op, _) if op.is_source() => Module::Random,
-            FunctionName::Op(op, _) if op.is_reduction() || op.is_softmax() => Module::Reduce,
-            FunctionName::Op(op, _) if op.is_comparison() => Module::Compare,
-            FunctionName::Op(op, _) if op.arity() == 2 => Module::Binary,
-            FunctionName::Op(..) => Module::Unary,
+            KernelName::Copy(_) | KernelName::Fill(_) | KernelName::Pad(_) | KernelName::OneHot(..) => Module::Move,
+            KernelName::Op(Op::Where, _) => Module::Move,
+            KernelName::Cast(..) => Module::Cast,
+            KernelName::Op(Op::MatMul, _) => Module::MatMul,
+            KernelName::Op(op, _) if op.is_source() => Module::Random,
+            KernelName::Op(op, _) if op.is_reduction() || op.is_softmax() => Module::Reduce,
+            KernelName::Op(op, _) if op.is_comparison() => Module::Compare,
+            KernelName::Op(op, _) if op.arity() == 2 => Module::Binary,
+            KernelName::Op(..) => Module::Unary,
         }
     }
 
     /// Whether it can fail for the values of some elements: integer div, and pow with a signed exponent. Then it needs a [`Status`],
-    /// which [`failure`](FunctionName::failure) reads.
+    /// which [`failure`](KernelName::failure) reads.
     #[inline]
     pub fn can_fail(self) -> bool {
         match self {
-            FunctionName::Op(Op::Div, dtype) => !dtype.is_float(),
-            FunctionName::Op(Op::Pow, dtype) => !dtype.is_float() && dtype != DType::U8,
+            KernelName::Op(Op::Div, dtype) => !dtype.is_float(),
+            KernelName::Op(Op::Pow, dtype) => !dtype.is_float() && dtype != DType::U8,
             _ => false,
         }
     }
@@ -109,7 +107,7 @@ impl FunctionName {
     /// [`KernelError::DivisionByZero`], [`KernelError::NegativeExponent`], like a CPU kernel. Unlike a CPU kernel, this one has
     /// overwritten the output, whose contents are then unspecified.
     pub fn failure(self, status: &Status) -> Result<(), KernelError> {
-        let FunctionName::Op(op, _) = self else { return Ok(()) };
+        let KernelName::Op(op, _) = self else { return Ok(()) };
         if status.index == u64::MAX || !self.can_fail() {
             return Ok(());
         }
@@ -126,35 +124,35 @@ fn is_size(bytes: usize) -> bool {
     matches!(bytes, 1 | 2 | 4 | 8)
 }
 
-impl fmt::Display for FunctionName {
+impl fmt::Display for KernelName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FunctionName::Op(op, dtype) => write!(f, "sv_{}_{}", op.name(), dtype.name()),
-            FunctionName::Cast(from, to) => write!(f, "sv_cast_{}_{}", from.name(), to.name()),
-            FunctionName::Copy(bytes) => write!(f, "sv_copy_{bytes}"),
-            FunctionName::Fill(bytes) => write!(f, "sv_fill_{bytes}"),
-            FunctionName::Pad(bytes) => write!(f, "sv_pad_{bytes}"),
-            FunctionName::OneHot(from, bytes) => write!(f, "sv_one_hot_{}_{bytes}", from.name()),
+            KernelName::Op(op, dtype) => write!(f, "sv_{}_{}", op.name(), dtype.name()),
+            KernelName::Cast(from, to) => write!(f, "sv_cast_{}_{}", from.name(), to.name()),
+            KernelName::Copy(bytes) => write!(f, "sv_copy_{bytes}"),
+            KernelName::Fill(bytes) => write!(f, "sv_fill_{bytes}"),
+            KernelName::Pad(bytes) => write!(f, "sv_pad_{bytes}"),
+            KernelName::OneHot(from, bytes) => write!(f, "sv_one_hot_{}_{bytes}", from.name()),
         }
     }
 }
 
-impl FromStr for FunctionName {
+impl FromStr for KernelName {
     type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<FunctionName, ParseError> {
+    fn from_str(text: &str) -> Result<KernelName, ParseError> {
         let refused = || ParseError::new("CUDA kernel", text, "the name of one, such as sv_add_f32 or sv_copy_4");
         // The name of an op can contain an underscore, the name of a dtype cannot.
         let (work, last) = text.strip_prefix("sv_").and_then(|rest| rest.rsplit_once('_')).ok_or_else(refused)?;
         let bytes =
             || ["1", "2", "4", "8"].into_iter().position(|size| size == last).map(|log| 1 << log).ok_or_else(refused);
         let name = match work.rsplit_once('_') {
-            None if work == "copy" => FunctionName::Copy(bytes()?),
-            None if work == "fill" => FunctionName::Fill(bytes()?),
-            None if work == "pad" => FunctionName::Pad(bytes()?),
-            Some(("one_hot", from)) => FunctionName::OneHot(from.parse()?, bytes()?),
-            Some(("cast", from)) => FunctionName::Cast(from.parse()?, last.parse()?),
-            _ => FunctionName::Op(work.parse()?, last.parse()?),
+            None if work == "copy" => KernelName::Copy(bytes()?),
+            None if work == "fill" => KernelName::Fill(bytes()?),
+            None if work == "pad" => KernelName::Pad(bytes()?),
+            Some(("one_hot", from)) => KernelName::OneHot(from.parse()?, bytes()?),
+            Some(("cast", from)) => KernelName::Cast(from.parse()?, last.parse()?),
+            _ => KernelName::Op(work.parse()?, last.parse()?),
         };
         if name.exists() { Ok(name) } else { Err(refused()) }
     }
@@ -232,5 +230,5 @@ impl Module {
 }
 
 #[cfg(test)]
-#[path = "function_tests.rs"]
+#[path = "kernel_name_tests.rs"]
 mod tests;

@@ -8,9 +8,9 @@ use smallvec::SmallVec;
 
 use super::device::CudaDevice;
 use super::driver::{Extent, FunctionHandle, StreamHandle};
-use super::functions::load_module;
+use super::instance::Instance;
+use super::loaded_kernels::load_module;
 use super::source::Ptx;
-use super::world::World;
 use crate::call::operand::Operand;
 use crate::call::raw::RawCall;
 use crate::errors::error::Error;
@@ -42,7 +42,7 @@ pub enum CudaArgument {
 
 impl CudaArgument {
     /// A pointer to the value.
-    fn place(&self) -> *mut c_void {
+    fn as_ptr(&self) -> *mut c_void {
         match self {
             CudaArgument::Address(value) | CudaArgument::U64(value) => ptr::from_ref(value).cast_mut().cast(),
             CudaArgument::I32(value) => ptr::from_ref(value).cast_mut().cast(),
@@ -65,7 +65,7 @@ impl From<&Operand> for CudaArgument {
 /// [`open`](CudaDevice::open) call are in use.
 #[derive(Clone, Debug)]
 pub struct CudaFunction {
-    world: Arc<World>,
+    instance: Arc<Instance>,
     index: usize,
     handle: FunctionHandle,
 }
@@ -77,17 +77,17 @@ impl CudaDevice {
     ///
     /// [`Error::Driver`] with the messages of the driver's compiler, or if the PTX has no kernel of this name; [`Error::DeviceLost`].
     pub fn load(&self, ptx: &Ptx, name: &str) -> Result<CudaFunction, Error> {
-        let (world, index) = (self.world(), self.index());
-        let (core, driver) = (&world.cores[index], world.driver);
-        let opened = world.opened(index)?;
-        let _current = core.enter(opened)?;
-        let module = load_module(driver, ptx.as_c_str(), name).map_err(|refused| core.refused(refused))?;
-        core.keep(module);
+        let (instance, index) = (self.instance(), self.index());
+        let (device, driver) = (&instance.devices[index], instance.driver);
+        let opened = instance.opened(index)?;
+        let _current = device.enter(opened)?;
+        let module = load_module(driver, ptx.as_c_str(), name).map_err(|refused| device.refused(refused))?;
+        device.keep_module(module);
         // No kernel has a name with a NUL, so an empty name gives the same error.
         let c_name = CString::new(name).unwrap_or_default();
         // SAFETY: the module has just been loaded.
-        let handle = unsafe { driver.function(module, &c_name) }.map_err(|failure| core.fail(failure))?;
-        Ok(CudaFunction { world: Arc::clone(world), index, handle })
+        let handle = unsafe { driver.function(module, &c_name) }.map_err(|failure| device.fail(failure))?;
+        Ok(CudaFunction { instance: Arc::clone(instance), index, handle })
     }
 }
 
@@ -104,19 +104,19 @@ impl CudaFunction {
     /// * The arguments match the kernel's parameters in number, order and type.
     /// * The kernel accesses only the operands of the call, and only as their access says.
     pub unsafe fn launch(&self, call: &RawCall<'_>, grid: &CudaGrid, arguments: &[CudaArgument]) -> Result<(), Error> {
-        let core = &self.world.cores[self.index];
-        let opened = self.world.opened(self.index)?;
+        let device = &self.instance.devices[self.index];
+        let opened = self.instance.opened(self.index)?;
         if !ptr::eq(opened.context.handle.raw(), call.context) {
-            return Err(Error::OtherDevice { loaded: core.id, device: call.device });
+            return Err(Error::OtherDevice { loaded: device.id, device: call.device });
         }
         let CudaGrid { blocks, threads, shared_bytes } = *grid;
         let extent = Extent { grid: blocks, block: threads, shared_bytes };
-        let mut places: SmallVec<[*mut c_void; 16]> = arguments.iter().map(CudaArgument::place).collect();
+        let mut parameters: SmallVec<[*mut c_void; 16]> = arguments.iter().map(CudaArgument::as_ptr).collect();
         // SAFETY: the caller guarantees that this is the stream of a call in progress.
         let stream = unsafe { StreamHandle::of(call.stream) };
-        // SAFETY: the function's module is loaded as long as the world, and the context is the stream's and current; the
+        // SAFETY: the function's module is loaded as long as the instance, and the context is the stream's and current; the
         // caller guarantees the rest.
-        let launched = unsafe { self.world.driver.launch(self.handle, &extent, stream, &mut places) };
-        launched.map_err(|failure| core.fail(failure))
+        let launched = unsafe { self.instance.driver.launch(self.handle, &extent, stream, &mut parameters) };
+        launched.map_err(|failure| device.fail(failure))
     }
 }

@@ -6,62 +6,62 @@
 use std::ffi::{CStr, CString};
 
 use super::driver::{Driver, DriverFailure, FunctionHandle, ModuleHandle};
-use super::function::{FunctionName, Module};
+use super::kernel_name::{KernelName, Module};
 
 /// The size of the buffer for messages of the driver's compiler, in bytes.
 const LOG_BYTES: usize = 4096;
 
 /// The kernels of one context.
 #[derive(Debug)]
-pub(super) struct Functions {
+pub(super) struct LoadedKernels {
     modules: Vec<ModuleHandle>,
-    /// Indexed by [`FunctionName::index`].
+    /// Indexed by [`KernelName::index`].
     table: Box<[Option<FunctionHandle>]>,
 }
 
 /// A module or kernel that the driver refused.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct LoadError {
     pub(super) failure: DriverFailure,
     /// Its name, and the messages of the driver's compiler.
     pub(super) text: String,
 }
 
-impl Functions {
+impl LoadedKernels {
     /// Loads everything into the current context. Takes long if the driver must compile the kernels because its cache lacks them.
-    pub(super) fn load(driver: Driver) -> Result<Functions, Refused> {
-        let mut functions = Functions {
+    pub(super) fn load(driver: Driver) -> Result<LoadedKernels, LoadError> {
+        let mut kernels = LoadedKernels {
             modules: Vec::with_capacity(Module::ALL.len()),
-            table: vec![None; FunctionName::INDICES].into(),
+            table: vec![None; KernelName::INDICES].into(),
         };
         for module in Module::ALL {
             let loaded = load_module(driver, module.ptx(), module.name()).and_then(|handle| {
-                functions.modules.push(handle);
-                functions.look_up(driver, module, handle)
+                kernels.modules.push(handle);
+                kernels.look_up(driver, module, handle)
             });
             if let Err(refused) = loaded {
-                functions.unload(driver);
+                kernels.unload(driver);
                 return Err(refused);
             }
         }
-        Ok(functions)
+        Ok(kernels)
     }
 
-    fn look_up(&mut self, driver: Driver, module: Module, handle: ModuleHandle) -> Result<(), Refused> {
-        for name in FunctionName::all().filter(|name| name.module() == module) {
+    fn look_up(&mut self, driver: Driver, module: Module, handle: ModuleHandle) -> Result<(), LoadError> {
+        for name in KernelName::all().filter(|name| name.module() == module) {
             let text = name.to_string();
             // A name consists of letters, digits and underscores, so it has no NUL.
             let c_name = CString::new(text.as_str()).unwrap_or_default();
             // SAFETY: the module has just been loaded.
             let function = unsafe { driver.function(handle, &c_name) };
-            self.table[name.index()] = Some(function.map_err(|failure| Refused { failure, text })?);
+            self.table[name.index()] = Some(function.map_err(|failure| LoadError { failure, text })?);
         }
         Ok(())
     }
 
     /// The kernel of this name; every valid name has one.
     #[inline]
-    pub(super) fn get(&self, name: FunctionName) -> Option<FunctionHandle> {
+    pub(super) fn get(&self, name: KernelName) -> Option<FunctionHandle> {
         self.table.get(name.index()).copied().flatten()
     }
 
@@ -75,11 +75,11 @@ impl Functions {
 }
 
 /// Loads PTX into the current context.
-pub(super) fn load_module(driver: Driver, ptx: &CStr, name: &str) -> Result<ModuleHandle, Refused> {
+pub(super) fn load_module(driver: Driver, ptx: &CStr, name: &str) -> Result<ModuleHandle, LoadError> {
     let mut log = vec![0u8; LOG_BYTES];
     driver.load_module(ptx, &mut log).map_err(|failure| {
-        let said = CStr::from_bytes_until_nul(&log).unwrap_or_default().to_string_lossy();
-        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        Refused { failure, text: format!("module {name}{}{said}", if said.is_empty() { "" } else { ": " }) }
+        let messages = CStr::from_bytes_until_nul(&log).unwrap_or_default().to_string_lossy();
+        let messages = messages.split_whitespace().collect::<Vec<_>>().join(" ");
+        LoadError { failure, text: format!("module {name}{}{messages}", if messages.is_empty() { "" } else { ": " }) }
     })
 }

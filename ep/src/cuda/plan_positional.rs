@@ -2,7 +2,7 @@
 
 use crate::call::operand::Operand;
 use crate::cuda::axes::{Axes, Order};
-use crate::cuda::function::FunctionName;
+use crate::cuda::kernel_name::KernelName;
 use crate::cuda::plan::{BLOCK, Launch, bits, blank, launch};
 use crate::errors::error::Error;
 use crate::tensor::params::{Extra, Params};
@@ -44,7 +44,7 @@ pub(super) fn pad(a: &Operand, out: &Operand, params: &Params) -> Result<Option<
     arguments.rank = rank as u32;
     arguments.inner_rank = rank as u32;
     let blocks = to.elements().div_ceil(BLOCK as usize);
-    Ok(Some(launch(FunctionName::Pad(out.dtype().size()), blocks, BLOCK, 0, arguments)))
+    Ok(Some(launch(KernelName::Pad(out.dtype().size()), blocks, BLOCK, 0, arguments)))
 }
 
 /// One-hot: a thread for each element of the output. The outer axes are those of the indices, the inner one the classes.
@@ -56,20 +56,20 @@ pub(super) fn one_hot(a: &Operand, out: &Operand) -> Result<Option<Launch>, Erro
     }
     let (dims, rank) = (from.shape().dims(), from.shape().rank());
     let indices =
-        Axes::new(Order::OfMemory, (0..rank).map(|axis| (dims[axis], [to.strides()[axis], from.strides()[axis]])));
+        Axes::new(Order::ByStride, (0..rank).map(|axis| (dims[axis], [to.strides()[axis], from.strides()[axis]])));
     let mut arguments = blank();
     arguments.views[0].base = a.ptr().addr() as u64;
     arguments.views[1].base = out.ptr().addr() as u64;
     indices.write_outer(&mut arguments, [1, 0]);
     Axes::single(to.shape().dims()[rank], [to.strides()[rank]]).write_inner(&mut arguments, [1]);
     arguments.value = bits(Scalar::one(out.dtype()), out.dtype())?;
-    let function = FunctionName::OneHot(a.dtype(), out.dtype().size());
-    Ok(Some(launch(function, elements.div_ceil(BLOCK as usize), BLOCK, 0, arguments)))
+    let kernel = KernelName::OneHot(a.dtype(), out.dtype().size());
+    Ok(Some(launch(kernel, elements.div_ceil(BLOCK as usize), BLOCK, 0, arguments)))
 }
 
 /// Random numbers: one thread per block of Philox. The axes keep their order, because the numbers of an element depend on its row-major
 /// index.
-pub(super) fn random(function: FunctionName, out: &Operand, seed: u64, counter: u64) -> Option<Launch> {
+pub(super) fn random(kernel: KernelName, out: &Operand, seed: u64, counter: u64) -> Option<Launch> {
     let (layout, elements) = (out.layout(), out.layout().elements());
     if elements == 0 {
         return None;
@@ -77,8 +77,8 @@ pub(super) fn random(function: FunctionName, out: &Operand, seed: u64, counter: 
     let dims = layout.shape().dims().iter().zip(layout.strides());
     let mut arguments = blank();
     arguments.views[0].base = out.ptr().addr() as u64;
-    Axes::new(Order::Kept, dims.map(|(&size, &stride)| (size, [stride]))).write_outer(&mut arguments, [0]);
+    Axes::new(Order::Unchanged, dims.map(|(&size, &stride)| (size, [stride]))).write_outer(&mut arguments, [0]);
     (arguments.value, arguments.counter) = (seed, counter);
     let each = if out.dtype().size() == 8 { 2 } else { 4 };
-    Some(launch(function, elements.div_ceil(each).div_ceil(BLOCK as usize), BLOCK, 0, arguments))
+    Some(launch(kernel, elements.div_ceil(each).div_ceil(BLOCK as usize), BLOCK, 0, arguments))
 }

@@ -26,9 +26,9 @@ fn entries(ptx: &str) -> HashMap<&str, Vec<&str>> {
 #[test]
 fn names_round_trip_and_have_indices_of_their_own() {
     let mut indices = HashSet::new();
-    for name in FunctionName::all() {
-        assert_eq!(name.to_string().parse::<FunctionName>(), Ok(name));
-        assert!(name.index() < FunctionName::INDICES && indices.insert(name.index()), "{name}");
+    for name in KernelName::all() {
+        assert_eq!(name.to_string().parse::<KernelName>(), Ok(name));
+        assert!(name.index() < KernelName::INDICES && indices.insert(name.index()), "{name}");
     }
     let supported = Op::ALL.into_iter().filter(|op| ![Op::Cast, Op::Pad, Op::OneHot].contains(op));
     let pairs: usize = supported.map(|op| op.dtypes().len()).sum();
@@ -60,17 +60,17 @@ fn a_name_of_no_kernel_is_refused() {
         "sv_add_f32_i32",
         "sv_ADD_f32",
     ] {
-        assert!(text.parse::<FunctionName>().is_err(), "{text}");
+        assert!(text.parse::<KernelName>().is_err(), "{text}");
     }
-    assert_eq!("sv_reduce_max_u8".parse(), Ok(FunctionName::Op(Op::ReduceMax, DType::U8)));
-    assert_eq!("sv_one_hot_u8_8".parse(), Ok(FunctionName::OneHot(DType::U8, 8)));
-    assert_eq!("sv_cast_bool_i64".parse(), Ok(FunctionName::Cast(DType::Bool, DType::I64)));
+    assert_eq!("sv_reduce_max_u8".parse(), Ok(KernelName::Op(Op::ReduceMax, DType::U8)));
+    assert_eq!("sv_one_hot_u8_8".parse(), Ok(KernelName::OneHot(DType::U8, 8)));
+    assert_eq!("sv_cast_bool_i64".parse(), Ok(KernelName::Cast(DType::Bool, DType::I64)));
 }
 
 #[test]
 fn every_kernel_is_in_its_module_and_every_entry_is_a_kernel_with_one_parameter_of_arguments() {
     let modules = Module::ALL.map(|module| entries(text(module)));
-    for name in FunctionName::all() {
+    for name in KernelName::all() {
         let found = modules.iter().position(|entries| entries.contains_key(&*name.to_string()));
         assert_eq!(found, Some(name.module() as usize), "{name}");
     }
@@ -78,7 +78,7 @@ fn every_kernel_is_in_its_module_and_every_entry_is_a_kernel_with_one_parameter_
         // Kernels of dtypes that this build does not have are of no harm.
         let known =
             name.rsplit('_').take(2).all(|part| !["f16", "bf16"].contains(&part) || part.parse::<DType>().is_ok());
-        assert!(!known || name.parse::<FunctionName>().is_ok(), "{name}");
+        assert!(!known || name.parse::<KernelName>().is_ok(), "{name}");
         let bytes = format!(".param .align 8 .b8 {name}_param_0[{}]", size_of::<Arguments>());
         assert_eq!(parameters[..], [bytes], "{name}");
     }
@@ -163,14 +163,13 @@ fn what_is_embedded_stays_small() {
 
 #[test]
 fn a_failure_is_the_error_of_a_cpu_kernel() {
-    let (div, pow) = (FunctionName::Op(Op::Div, DType::I32), FunctionName::Op(Op::Pow, DType::I64));
+    let (div, pow) = (KernelName::Op(Op::Div, DType::I32), KernelName::Op(Op::Pow, DType::I64));
     let status = Status { index: 7, exponent: -3 };
     assert_eq!(div.failure(&status), Err(KernelError::DivisionByZero { op: Op::Div, index: 7 }));
     assert_eq!(pow.failure(&status), Err(KernelError::NegativeExponent { op: Op::Pow, index: 7, exponent: -3 }));
     assert_eq!(pow.failure(&Status::CLEAR), Ok(()));
-    assert_eq!(FunctionName::Op(Op::Add, DType::I32).failure(&status), Ok(()));
-    assert_eq!(FunctionName::Copy(4).failure(&status), Ok(()));
-    let failing: Vec<String> =
-        FunctionName::all().filter(|name| name.can_fail()).map(|name| name.to_string()).collect();
+    assert_eq!(KernelName::Op(Op::Add, DType::I32).failure(&status), Ok(()));
+    assert_eq!(KernelName::Copy(4).failure(&status), Ok(()));
+    let failing: Vec<String> = KernelName::all().filter(|name| name.can_fail()).map(|name| name.to_string()).collect();
     assert_eq!(failing, ["sv_div_i32", "sv_div_i64", "sv_div_u8", "sv_pow_i32", "sv_pow_i64"]);
 }

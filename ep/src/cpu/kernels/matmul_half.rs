@@ -6,11 +6,11 @@
 
 use crate::cpu::kernels::matmul::{Matrix, by_gemm};
 use crate::cpu::kernels::number::Float;
-use crate::cpu::kernels::rows::{self, In, Out};
+use crate::cpu::kernels::rows::{self, InRow, OutRow};
 
 /// The most rows, columns and depth that are multiplied at a time. Each element of a panel is widened once and used this many times.
 /// Three panels, 768 KiB of `f32`, fit in a second-level cache or nearly so.
-const SIDE: usize = 256;
+const PANEL_SIDE: usize = 256;
 
 /// A panel in `f32`.
 struct Panel {
@@ -23,14 +23,14 @@ struct Panel {
 impl Panel {
     /// Allocates the largest panel of `of`, with the same order of axes.
     fn new(of: Matrix) -> Panel {
-        let room = of.rows.min(SIDE) * of.columns.min(SIDE);
+        let room = of.rows.min(PANEL_SIDE) * of.columns.min(PANEL_SIDE);
         Panel { elements: vec![0.0; room], matrix: of, by_rows: of.column_stride <= of.row_stride }
     }
 
     /// Sets the size to that of the panel of `of` that begins at (`row`, `column`). Returns the position of its lines in `of`; the
     /// innermost loop runs along the smaller stride.
     fn place(&mut self, of: Matrix, row: usize, column: usize) -> Lines {
-        let (rows, columns) = ((of.rows - row).min(SIDE), (of.columns - column).min(SIDE));
+        let (rows, columns) = ((of.rows - row).min(PANEL_SIDE), (of.columns - column).min(PANEL_SIDE));
         let first = row * of.row_stride + column * of.column_stride;
         let (row_stride, column_stride) = if self.by_rows { (columns, 1) } else { (1, rows) };
         self.matrix = Matrix { rows, columns, row_stride, column_stride };
@@ -53,8 +53,8 @@ impl Panel {
     ) -> (*const f32, Matrix) {
         let lines = self.place(of, row, column);
         for line in 0..lines.count {
-            let from = In { first: source.wrapping_add(lines.first + line * lines.next), stride: lines.stride };
-            let to = Out { first: self.elements[line * lines.length..].as_mut_ptr(), stride: 1 };
+            let from = InRow { first: source.wrapping_add(lines.first + line * lines.next), stride: lines.stride };
+            let to = OutRow { first: self.elements[line * lines.length..].as_mut_ptr(), stride: 1 };
             // SAFETY: the caller guarantees the line of `source`. The line of the panel is within `elements`, which `new` allocated for
             // the largest panel.
             unsafe { rows::map1(lines.length, to, from, T::wide) };
@@ -70,8 +70,8 @@ impl Panel {
     unsafe fn round<T: Float<Wide = f32>>(&mut self, (target, of): (*mut T, Matrix), row: usize, column: usize) {
         let lines = self.place(of, row, column);
         for line in 0..lines.count {
-            let to = Out { first: target.wrapping_add(lines.first + line * lines.next), stride: lines.stride };
-            let from = In { first: self.elements[line * lines.length..].as_ptr(), stride: 1 };
+            let to = OutRow { first: target.wrapping_add(lines.first + line * lines.next), stride: lines.stride };
+            let from = InRow { first: self.elements[line * lines.length..].as_ptr(), stride: 1 };
             // SAFETY: as in `widen`.
             unsafe { rows::map1(lines.length, to, from, T::rounded) };
         }
@@ -102,11 +102,11 @@ pub(super) unsafe fn multiply<T: Float<Wide = f32>>(
     let (product, left, right) = (out.1, a.1, b.1);
     let mut sums = Panel::new(product);
     let (mut left_panel, mut right_panel) = (Panel::new(left), Panel::new(right));
-    for row in (0..product.rows).step_by(SIDE) {
-        for column in (0..product.columns).step_by(SIDE) {
+    for row in (0..product.rows).step_by(PANEL_SIDE) {
+        for column in (0..product.columns).step_by(PANEL_SIDE) {
             sums.place(product, row, column);
             sums.elements.fill(0.0);
-            for depth in (0..left.columns).step_by(SIDE) {
+            for depth in (0..left.columns).step_by(PANEL_SIDE) {
                 // SAFETY: the caller guarantees this for `a`.
                 let a = unsafe { left_panel.widen(a, row, depth) };
                 // SAFETY: the caller guarantees this for `b`.

@@ -11,7 +11,7 @@ use half::{bf16, f16};
 use crate::cpu::kernels::binary16;
 use crate::cpu::kernels::number::{Float, Number};
 
-macro_rules! narrow {
+macro_rules! half_float {
     ($float:ident by $wide:path, $rounded:path: sum overflows $overflows:literal, binary $($binary:ident)*, unary $($unary:ident)*) => {
         impl Number for $float {
             type Sum = f32;
@@ -40,12 +40,12 @@ macro_rules! narrow {
             }
 
             #[inline(always)]
-            fn widen(self) -> f32 {
+            fn to_sum(self) -> f32 {
                 self.wide()
             }
 
             #[inline(always)]
-            fn narrow(sum: f32) -> $float {
+            fn from_sum(sum: f32) -> $float {
                 $float::rounded(sum)
             }
 
@@ -72,7 +72,7 @@ macro_rules! narrow {
 
         impl Float for $float {
             type Wide = f32;
-            const IS_NARROW: bool = true;
+            const IS_HALF: bool = true;
 
             #[inline(always)]
             fn wide(self) -> f32 {
@@ -139,8 +139,8 @@ macro_rules! narrow {
 }
 
 // An `f32` can hold the sum of 2^112 of the largest `f16`, but of only one of the largest `bf16`.
-narrow!(f16 by binary16::wide, binary16::rounded: sum overflows false, binary add sub mul div pow, unary exp log sqrt tanh sigmoid);
-narrow!(bf16 by bf16::to_f32, bf16::from_f32: sum overflows true, binary add sub mul div pow, unary exp log sqrt tanh sigmoid);
+half_float!(f16 by binary16::wide, binary16::rounded: sum overflows false, binary add sub mul div pow, unary exp log sqrt tanh sigmoid);
+half_float!(bf16 by bf16::to_f32, bf16::from_f32: sum overflows true, binary add sub mul div pow, unary exp log sqrt tanh sigmoid);
 
 /// Rounding of a number to the nearest element, ties to even, or to an infinity past the range: one rounding step.
 pub(super) trait Nearest<N> {

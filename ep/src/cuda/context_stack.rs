@@ -1,4 +1,4 @@
-//! The context that is current in a thread.
+//! Which context is current in a thread, and the driver's stack of contexts.
 //!
 //! The driver has one current context per thread, and most calls use it.
 //!
@@ -40,13 +40,13 @@ impl Context {
     /// # Safety
     /// * The context stays retained as long as the guard lives.
     #[inline]
-    pub(super) unsafe fn enter(self, driver: Driver) -> Result<Entered, DriverFailure> {
+    pub(super) unsafe fn enter(self, driver: Driver) -> Result<CurrentContext, DriverFailure> {
         let pushed = BOUND.get() != self.number;
         if pushed {
             // SAFETY: the caller keeps the context retained while the guard lives.
             unsafe { driver.push_current(self.handle) }?;
         }
-        Ok(Entered { driver, pushed, of_this_thread: PhantomData })
+        Ok(CurrentContext { driver, pushed, not_send: PhantomData })
     }
 
     /// Makes the context current in this thread for good, also if the caller's code has left another one current. If this fails, the
@@ -80,15 +80,15 @@ pub(super) fn is_bound() -> bool {
     BOUND.get() != 0
 }
 
-/// A guard: a context is current in this thread as long as it lives.
+/// A guard: a context is current in this thread as long as the guard lives.
 #[derive(Debug)]
-pub(super) struct Entered {
+pub(super) struct CurrentContext {
     driver: Driver,
     pushed: bool,
-    of_this_thread: PhantomData<*const ()>,
+    not_send: PhantomData<*const ()>,
 }
 
-impl Drop for Entered {
+impl Drop for CurrentContext {
     fn drop(&mut self) {
         if self.pushed {
             // This thread has pushed it, so there is one to pop. The driver's result is ignored, because nothing could be done about a

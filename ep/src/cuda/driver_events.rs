@@ -16,38 +16,40 @@ use crate::names::event_id::EventId;
 
 /// The last record of an id.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Mark {
-    pub(super) raw: EventHandle,
+pub(super) struct EventRecord {
+    pub(super) handle: EventHandle,
     /// The index of the device that recorded it.
     pub(super) device: usize,
     /// The number that its stream had launched at the record.
     seq: u64,
 }
 
+/// The driver events of one slot of the pool.
 #[derive(Debug, Default)]
 struct Slot {
     /// One entry per device; `None` where it has no event yet.
-    raws: Vec<Option<EventHandle>>,
-    last: Option<Last>,
+    handles: Vec<Option<EventHandle>>,
+    last: Option<LastRecord>,
 }
 
+/// The last record of a slot, of any id that the slot had.
 #[derive(Debug)]
-struct Last {
+struct LastRecord {
     generation: u32,
-    mark: Mark,
+    record: EventRecord,
     /// The progress of the stream that recorded it.
     progress: Arc<Progress>,
 }
 
-/// The slots of one pool.
+/// The driver events of all slots of one pool.
 #[derive(Debug, Default)]
-pub(super) struct Marks {
+pub(super) struct DriverEvents {
     slots: Mutex<Vec<Slot>>,
 }
 
-impl Marks {
+impl DriverEvents {
     /// The driver event of this slot on the device with this index; `make` creates it if there is none yet.
-    pub(super) fn raw(
+    pub(super) fn handle_on(
         &self,
         event: EventId,
         device: usize,
@@ -58,43 +60,45 @@ impl Marks {
         if slots.len() <= index {
             slots.resize_with(index + 1, Slot::default);
         }
-        let raws = &mut slots[index].raws;
-        if raws.len() <= device {
-            raws.resize(device + 1, None);
+        let handles = &mut slots[index].handles;
+        if handles.len() <= device {
+            handles.resize(device + 1, None);
         }
-        match raws[device] {
-            Some(raw) => Ok(raw),
-            None => Ok(*raws[device].insert(make()?)),
+        match handles[device] {
+            Some(handle) => Ok(handle),
+            None => Ok(*handles[device].insert(make()?)),
         }
     }
 
     /// Stores that the event was recorded on this device, after everything that `progress` has launched.
-    pub(super) fn note(&self, event: EventId, raw: EventHandle, device: usize, progress: &Arc<Progress>) {
+    pub(super) fn set_recorded(&self, event: EventId, handle: EventHandle, device: usize, progress: &Arc<Progress>) {
         let mut slots = self.lock();
         let Some(slot) = slots.get_mut(event.index as usize) else { return };
-        let (generation, mark) = (event.generation, Mark { raw, device, seq: progress.launched() });
+        let (generation, record) = (event.generation, EventRecord { handle, device, seq: progress.launched() });
         match &mut slot.last {
             // If the same stream records it again, the reference count of `progress` is not touched.
-            Some(last) if Arc::ptr_eq(&last.progress, progress) => (last.generation, last.mark) = (generation, mark),
-            last => *last = Some(Last { generation, mark, progress: Arc::clone(progress) }),
+            Some(last) if Arc::ptr_eq(&last.progress, progress) => {
+                (last.generation, last.record) = (generation, record)
+            }
+            last => *last = Some(LastRecord { generation, record, progress: Arc::clone(progress) }),
         }
     }
 
     /// The last record of this id.
-    pub(super) fn find(&self, event: EventId) -> Option<Mark> {
+    pub(super) fn last_record(&self, event: EventId) -> Option<EventRecord> {
         let slots = self.lock();
         let last = slots.get(event.index as usize)?.last.as_ref()?;
-        (last.generation == event.generation).then_some(last.mark)
+        (last.generation == event.generation).then_some(last.record)
     }
 
     /// Marks the record `seen` of this id as passed. Returns false if the id has been released meanwhile, so that another use of the slot
     /// was waited for.
-    pub(super) fn pass(&self, event: EventId, seen: Mark) -> bool {
+    pub(super) fn set_passed(&self, event: EventId, seen: EventRecord) -> bool {
         let slots = self.lock();
         let last = slots.get(event.index as usize).and_then(|slot| slot.last.as_ref());
         let Some(last) = last.filter(|last| last.generation == event.generation) else { return false };
-        // It was recorded again meanwhile. The new record is later, and has not been seen to have passed.
-        if last.mark == seen {
+        // If it was recorded again meanwhile, the new record is later, and has not been seen to have passed.
+        if last.record == seen {
             last.progress.pass(seen.seq);
         }
         true
@@ -103,7 +107,7 @@ impl Marks {
     /// Removes and returns all events of the device with this index.
     pub(super) fn drain(&mut self, device: usize) -> impl Iterator<Item = EventHandle> + '_ {
         let slots = self.slots.get_mut().unwrap_or_else(PoisonError::into_inner);
-        slots.iter_mut().filter_map(move |slot| slot.raws.get_mut(device).and_then(Option::take))
+        slots.iter_mut().filter_map(move |slot| slot.handles.get_mut(device).and_then(Option::take))
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Slot>> {

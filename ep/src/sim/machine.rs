@@ -1,4 +1,4 @@
-//! The world of simulated devices: queues, events, memory and failures, and the loop that runs commands.
+//! The simulated machine, which has the simulated devices: queues, events, memory and failures, and the loop that runs commands.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,8 +13,8 @@ use crate::provider::event_pool::EventPool;
 use crate::races::{Detector, Moment};
 use crate::sim::device::SimDevice;
 use crate::sim::memory::Heap;
-use crate::sim::queue::{Command, Place, Queues, Turn};
-use crate::sim::run::{Runner, guarded};
+use crate::sim::queue::{Command, QueuePosition, Queues, TakenCommand};
+use crate::sim::run::{Runner, catch_panic};
 
 /// The configuration of the simulated devices of one engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,10 +38,10 @@ impl Default for SimConfig {
 
 /// The simulated devices of one engine, with one pool of events and one random source; see the [module](crate::sim).
 ///
-/// Thread-safe. Commands run in the threads that call [`SimWorld::step`], [`Device::wait`] or
-/// [`Stream::synchronize`](crate::Stream::synchronize). Commands that are still queued when the world is dropped do not run; their
+/// Thread-safe. Commands run in the threads that call [`SimMachine::step`], [`Device::wait`] or
+/// [`Stream::synchronize`](crate::Stream::synchronize). Commands that are still queued when the machine is dropped do not run; their
 /// captures are dropped.
-pub struct SimWorld {
+pub struct SimMachine {
     pub(super) config: SimConfig,
     pub(super) detector: Arc<Detector>,
     pub(super) events: EventPool,
@@ -58,24 +58,24 @@ pub struct SimWorld {
 struct State {
     queues: Queues,
     /// The last record of each event, by slot.
-    marks: Vec<Option<Mark>>,
+    records: Vec<Option<EventRecord>>,
     /// One list per device.
     failures: Vec<Vec<LateFailure>>,
 }
 
 /// The last record of an event.
 #[derive(Clone, Debug)]
-pub(super) struct Mark {
+pub(super) struct EventRecord {
     generation: u32,
-    pub(super) place: Place,
+    pub(super) place: QueuePosition,
     pub(super) moment: Moment,
 }
 
-impl SimWorld {
-    /// A world with empty queues. It reports everything to `detector`; other devices of the engine may report to the same one.
-    pub fn new(config: SimConfig, detector: Arc<Detector>) -> Arc<SimWorld> {
+impl SimMachine {
+    /// A machine with empty queues. It reports everything to `detector`; other devices of the engine may report to the same one.
+    pub fn new(config: SimConfig, detector: Arc<Detector>) -> Arc<SimMachine> {
         let accounts = |index| Accounts::new(DeviceId::sim(index), config.memory_limit);
-        Arc::new(SimWorld {
+        Arc::new(SimMachine {
             accounts: (0..config.devices).map(accounts).collect(),
             detector,
             events: EventPool::new(),
@@ -83,7 +83,7 @@ impl SimWorld {
             runner: Runner::default(),
             state: Mutex::new(State {
                 queues: Queues::new(config.seed),
-                marks: Vec::new(),
+                records: Vec::new(),
                 failures: vec![Vec::new(); config.devices as usize],
             }),
             passed: Condvar::new(),
@@ -99,8 +99,8 @@ impl SimWorld {
 
     /// Runs one command that can run, chosen by the seed; returns `false` if there is none.
     pub fn step(&self) -> bool {
-        let turn = self.lock().queues.take(None);
-        turn.map(|turn| self.run(turn)).is_some()
+        let taken = self.lock().queues.take(None);
+        taken.map(|taken| self.run(taken)).is_some()
     }
 
     /// The number of commands that are queued or running.
@@ -108,14 +108,14 @@ impl SimWorld {
         self.lock().queues.pending()
     }
 
-    /// The detector to which the world reports.
+    /// The detector to which the machine reports.
     pub fn detector(&self) -> &Arc<Detector> {
         &self.detector
     }
 
     /// Runs the commands that `place` needs, until it has passed or the deadline is reached; returns `false` at the deadline. Commands
     /// that other threads are running are waited for.
-    pub(super) fn run_until(&self, place: Place, deadline: Option<Instant>) -> bool {
+    pub(super) fn run_until(&self, place: QueuePosition, deadline: Option<Instant>) -> bool {
         let mut state = self.lock();
         // Computed once: the set of commands before a place never grows.
         let needed = state.queues.needed(place);
@@ -127,9 +127,9 @@ impl SimWorld {
             if left.is_some_and(|left| left.is_zero()) {
                 return false;
             }
-            if let Some(turn) = state.queues.take(Some(&needed)) {
+            if let Some(taken) = state.queues.take(Some(&needed)) {
                 drop(state);
-                self.run(turn);
+                self.run(taken);
                 state = self.lock();
                 continue;
             }
@@ -168,31 +168,31 @@ impl SimWorld {
         let mut state = self.lock();
         self.events.record(event)?;
         state.queues.push(stream, command);
-        let mark = Mark { generation: event.generation, place: state.queues.end(stream), moment };
+        let record = EventRecord { generation: event.generation, place: state.queues.end(stream), moment };
         let slot = event.index as usize;
-        if state.marks.len() <= slot {
-            state.marks.resize(slot + 1, None);
+        if state.records.len() <= slot {
+            state.records.resize(slot + 1, None);
         }
-        state.marks[slot] = Some(mark);
+        state.records[slot] = Some(record);
         Ok(())
     }
 
     /// The last record of `event`, if there is one.
-    pub(super) fn mark(&self, event: EventId) -> Result<Option<Mark>, Error> {
+    pub(super) fn record(&self, event: EventId) -> Result<Option<EventRecord>, Error> {
         let state = self.lock();
         if !self.events.is_recorded(event)? {
             return Ok(None);
         }
-        let mark = state.marks.get(event.index as usize).and_then(Option::as_ref);
-        Ok(mark.filter(|mark| mark.generation == event.generation).cloned())
+        let record = state.records.get(event.index as usize).and_then(Option::as_ref);
+        Ok(record.filter(|record| record.generation == event.generation).cloned())
     }
 
-    pub(super) fn has_passed(&self, place: Place) -> bool {
+    pub(super) fn has_passed(&self, place: QueuePosition) -> bool {
         self.lock().queues.has_passed(place)
     }
 
     /// The place after every command of `stream` so far.
-    pub(super) fn end(&self, stream: u64) -> Place {
+    pub(super) fn end(&self, stream: u64) -> QueuePosition {
         self.lock().queues.end(stream)
     }
 
@@ -201,8 +201,8 @@ impl SimWorld {
     }
 
     /// Runs a command that was taken from its queue, without holding a lock, and then marks its place as passed.
-    fn run(&self, turn: Turn) {
-        let Turn { stream, command } = turn;
+    fn run(&self, taken: TakenCommand) {
+        let TakenCommand { stream, command } = taken;
         let (place, seq) = (command.label.stream, command.label.seq);
         let failed = self.runner.run(command, &self.detector, &self.heap);
         let mut state = self.lock();
@@ -221,19 +221,19 @@ impl SimWorld {
     }
 }
 
-impl Drop for SimWorld {
+impl Drop for SimMachine {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         for command in state.queues.drain() {
             // Captures are the caller's code: a drop that panics must not keep the others from being dropped.
-            let _ = guarded(|| drop(command));
+            let _ = catch_panic(|| drop(command));
         }
     }
 }
 
-impl fmt::Debug for SimWorld {
+impl fmt::Debug for SimMachine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = f.debug_struct("SimWorld");
+        let mut text = f.debug_struct("SimMachine");
         text.field("config", &self.config).field("pending", &self.pending()).finish_non_exhaustive()
     }
 }

@@ -1,14 +1,14 @@
 //! The times at which instructions ran, by the device's clock, if requested.
 //!
-//! The commands of an instruction are between two events with timing. The thread that calls [`Times::take`] reads them once the second
-//! has passed; then they are reused. A time counts from the device's *zero*, an event recorded when its first such stream was opened, so
-//! times of all streams of a device can be compared.
+//! The commands of an instruction are between two events with timing. The thread that calls [`Timing::take`] reads them once the second
+//! has passed; then they are reused. A time counts from the device's *origin*, an event recorded when its first such stream was opened,
+//! so times of all streams of a device can be compared.
 //!
 //! The driver returns the milliseconds between two events as an `f32`, which is coarse for events that are far apart. So each stream has
 //! an event of its own, recorded when it was opened, and adds up from event to event: the pause since the end of the last instruction,
 //! then the instruction. Therefore times of one stream never overlap.
 //!
-//! Errors here never fail an instruction: an instruction that cannot be marked or read has no time.
+//! Errors here never fail an instruction: an instruction that cannot be timed or read has no time.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,14 +16,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 
 use super::driver::{Driver, DriverFailure, EventHandle, StreamHandle};
-use crate::provider::device::Ran;
+use crate::provider::device::InstructionTime;
 
 /// Nanoseconds per millisecond, the unit of the driver.
 const MILLISECOND: f64 = 1e6;
 
 /// An instruction between its two events.
 #[derive(Copy, Clone, Debug)]
-struct Marked {
+struct TimedInstruction {
     start: EventHandle,
     end: EventHandle,
     /// The engine's numbers of the instruction.
@@ -31,35 +31,37 @@ struct Marked {
     seq: u64,
 }
 
+/// The state of [`StreamTiming`].
 #[derive(Debug)]
-struct Line {
+struct StreamTimes {
     /// The oldest first. The stream appends; the thread that collects removes.
-    marked: VecDeque<Marked>,
+    instructions: VecDeque<TimedInstruction>,
     /// The event from which the next pause is counted: that of the opening, or the end of the last instruction that was read.
     last: EventHandle,
-    /// Nanoseconds from the device's zero to `last`, once known.
-    at: Option<f64>,
+    /// Nanoseconds from the device's origin to `last`, once known.
+    last_at: Option<f64>,
 }
 
 /// The instructions of one stream whose times have not been read yet.
 #[derive(Debug)]
-pub(super) struct Timed(Mutex<Line>);
+pub(super) struct StreamTiming(Mutex<StreamTimes>);
 
 /// The times of one device. The driver is never called under a lock that a launch takes.
 #[derive(Debug, Default)]
-pub(super) struct Times {
-    zero: Mutex<Option<EventHandle>>,
+pub(super) struct Timing {
+    origin: Mutex<Option<EventHandle>>,
     free: Mutex<Vec<EventHandle>>,
     /// Every event, in use or not.
     all: Mutex<Vec<EventHandle>>,
     /// One per stream; that of a dropped stream stays until all of it has been read.
-    streams: Mutex<Vec<Arc<Timed>>>,
-    told: Mutex<Vec<Ran>>,
+    streams: Mutex<Vec<Arc<StreamTiming>>>,
+    /// Times that have been read and not taken yet.
+    measured: Mutex<Vec<InstructionTime>>,
     /// Held by the thread that reads.
     collecting: Mutex<()>,
 }
 
-impl Times {
+impl Timing {
     /// The times of a new stream. `idle` is a stream without commands, for which the first call waits. The device's context must be
     /// current, and the streams alive.
     pub(super) fn open(
@@ -67,36 +69,37 @@ impl Times {
         driver: Driver,
         stream: StreamHandle,
         idle: StreamHandle,
-    ) -> Result<Arc<Timed>, DriverFailure> {
-        let mut zero = whole(&self.zero);
-        if zero.is_none() {
-            *zero = Some(self.mark(driver, idle)?);
+    ) -> Result<Arc<StreamTiming>, DriverFailure> {
+        let mut origin = lock(&self.origin);
+        if origin.is_none() {
+            *origin = Some(self.record(driver, idle)?);
             // SAFETY: the caller guarantees that the stream is alive.
             unsafe { driver.synchronize_stream(idle) }?;
         }
-        drop(zero);
-        let last = self.mark(driver, stream)?;
-        let timed = Arc::new(Timed(Mutex::new(Line { marked: VecDeque::new(), last, at: None })));
-        let mut streams = whole(&self.streams);
-        let mut free = whole(&self.free);
+        drop(origin);
+        let last = self.record(driver, stream)?;
+        let timing =
+            Arc::new(StreamTiming(Mutex::new(StreamTimes { instructions: VecDeque::new(), last, last_at: None })));
+        let mut streams = lock(&self.streams);
+        let mut free = lock(&self.free);
         streams.retain(|known| {
-            let line = whole(&known.0);
-            let stays = Arc::strong_count(known) > 1 || !line.marked.is_empty();
-            free.extend((!stays).then_some(line.last));
+            let times = lock(&known.0);
+            let stays = Arc::strong_count(known) > 1 || !times.instructions.is_empty();
+            free.extend((!stays).then_some(times.last));
             stays
         });
-        streams.push(Arc::clone(&timed));
-        Ok(timed)
+        streams.push(Arc::clone(&timing));
+        Ok(timing)
     }
 
     /// Records an event on a stream, which must be alive and of the current context.
-    pub(super) fn mark(&self, driver: Driver, stream: StreamHandle) -> Result<EventHandle, DriverFailure> {
-        let free = whole(&self.free).pop();
+    pub(super) fn record(&self, driver: Driver, stream: StreamHandle) -> Result<EventHandle, DriverFailure> {
+        let free = lock(&self.free).pop();
         let event = match free {
             Some(event) => event,
             None => {
                 let new = driver.create_event(true)?;
-                whole(&self.all).push(new);
+                lock(&self.all).push(new);
                 new
             }
         };
@@ -107,31 +110,31 @@ impl Times {
 
     /// Takes back an event that will not be read.
     pub(super) fn give_back(&self, event: EventHandle) {
-        whole(&self.free).push(event);
+        lock(&self.free).push(event);
     }
 
     /// Assigns the commands between the two events to an instruction.
-    pub(super) fn marked(&self, timed: &Timed, (start, end): (EventHandle, EventHandle), stream: u32, seq: u64) {
-        whole(&timed.0).marked.push_back(Marked { start, end, stream, seq });
+    pub(super) fn add(&self, timing: &StreamTiming, (start, end): (EventHandle, EventHandle), stream: u32, seq: u64) {
+        lock(&timing.0).instructions.push_back(TimedInstruction { start, end, stream, seq });
     }
 
     /// The times that became known since the last call, in order for each stream. The device's context must be current.
-    pub(super) fn take(&self, driver: Driver) -> Vec<Ran> {
-        let _alone = whole(&self.collecting);
-        let zero = *whole(&self.zero);
-        let Some(zero) = zero else { return Vec::new() };
-        let streams: SmallVec<[Arc<Timed>; 8]> = whole(&self.streams).iter().cloned().collect();
-        streams.iter().for_each(|timed| self.collect(driver, timed, zero));
-        std::mem::take(&mut *whole(&self.told))
+    pub(super) fn take(&self, driver: Driver) -> Vec<InstructionTime> {
+        let _alone = lock(&self.collecting);
+        let origin = *lock(&self.origin);
+        let Some(origin) = origin else { return Vec::new() };
+        let streams: SmallVec<[Arc<StreamTiming>; 8]> = lock(&self.streams).iter().cloned().collect();
+        streams.iter().for_each(|timing| self.collect(driver, timing, origin));
+        std::mem::take(&mut *lock(&self.measured))
     }
 
     /// Reads the instructions of one stream that have passed.
-    fn collect(&self, driver: Driver, timed: &Timed, zero: EventHandle) {
+    fn collect(&self, driver: Driver, timing: &StreamTiming, origin: EventHandle) {
         let next = || {
-            let line = whole(&timed.0);
-            line.marked.front().map(|marked| (*marked, line.last, line.at))
+            let times = lock(&timing.0);
+            times.instructions.front().map(|instruction| (*instruction, times.last, times.last_at))
         };
-        while let Some((Marked { start, end, stream, seq }, last, at)) = next() {
+        while let Some((TimedInstruction { start, end, stream, seq }, last, last_at)) = next() {
             // SAFETY: the events live as long as `self`.
             match unsafe { driver.query_event(end) } {
                 Ok(true) => {}
@@ -143,22 +146,27 @@ impl Times {
             let between =
                 |first, second| unsafe { driver.elapsed(first, second) }.map(|time| f64::from(time) * MILLISECOND);
             let read = || {
-                let begun = match at {
+                let begun = match last_at {
                     Some(at) => at,
-                    None => between(zero, last)?,
+                    None => between(origin, last)?,
                 };
                 Ok::<_, DriverFailure>((begun + between(last, start)?.max(0.0), between(start, end)?.max(0.0)))
             };
             let read = read();
             // This is still the front: the stream only appends, and no other thread removes.
-            let mut line = whole(&timed.0);
-            line.marked.pop_front();
+            let mut times = lock(&timing.0);
+            times.instructions.pop_front();
             let spare = match read {
                 Ok((from, length)) => {
-                    (line.last, line.at) = (end, Some(from + length));
-                    // The device's zero is before all commands of its timed streams, so a negative value is a rounding error.
+                    (times.last, times.last_at) = (end, Some(from + length));
+                    // The device's origin is before all commands of its timed streams, so a negative value is a rounding error.
                     let time = |at: f64| at.max(0.0) as u64;
-                    whole(&self.told).push(Ran { stream, seq, start: time(from), end: time(from + length) });
+                    lock(&self.measured).push(InstructionTime {
+                        stream,
+                        seq,
+                        start: time(from),
+                        end: time(from + length),
+                    });
                     last
                 }
                 Err(failure) => {
@@ -166,14 +174,14 @@ impl Times {
                     end
                 }
             };
-            drop(line);
-            whole(&self.free).extend([start, spare]);
+            drop(times);
+            lock(&self.free).extend([start, spare]);
         }
     }
 
     /// Destroys every event. The device's context must be current, and nothing may be running.
-    pub(super) fn end(&mut self, driver: Driver) {
-        for event in std::mem::take(&mut *whole(&self.all)) {
+    pub(super) fn destroy(&mut self, driver: Driver) {
+        for event in std::mem::take(&mut *lock(&self.all)) {
             // SAFETY: the event was made in this context, and all streams with times have been dropped.
             let _ = unsafe { driver.destroy_event(event) };
         }
@@ -181,6 +189,6 @@ impl Times {
 }
 
 /// No code here panics while the state is inconsistent, so a poisoned lock guards valid state.
-fn whole<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,11 +1,15 @@
 //! The state that the CUDA devices of one engine share, and each device's own part.
 //!
-//! A [`World`] owns every device of the process's driver for one engine: one event pool for all devices, so that streams of different
-//! devices can wait for each other's events; the driver's events behind the ids; and the book of allocations. It ends when its last
-//! device and last stream are dropped, and then releases all contexts.
+//! An engine has one [`Instance`], which owns every device of the process's driver for this engine. The devices share:
 //!
-//! A [`Core`] is one device in it. Its context is retained, and its kernels are loaded, at its first use, because a machine may have many
-//! devices that a program does not use. Both stay until the world ends.
+//! * one event pool, so that streams of different devices can wait for each other's events,
+//! * the driver's events behind the ids of that pool,
+//! * the map from addresses to allocations.
+//!
+//! The instance ends when its last device and last stream are dropped, and then releases all contexts.
+//!
+//! A [`DeviceState`] is one device of the instance. Its context is retained, and its kernels are loaded, at its first use, because a
+//! machine may have many devices that a program does not use. Both stay until the instance ends.
 //!
 //! **Losing a device.** If the driver returns a code that makes a context unusable, this is recorded once, here. From then on every
 //! command of the device is refused with the same [`Error::DeviceLost`], without calling the driver. Other devices stay usable.
@@ -13,17 +17,17 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::book::{Book, Home};
-use super::codes::{PEER_ACCESS_ALREADY_ENABLED, ends_device};
+use super::address_map::{AddressMap, Owner};
 use super::config::CudaConfig;
-use super::current::{self, Context, Entered};
+use super::context_stack::{self, Context, CurrentContext};
 use super::driver::{Driver, DriverFailure, ModuleHandle, StreamHandle};
-use super::functions::{Functions, Refused};
-use super::marks::Marks;
-use super::probe::{self, Found};
+use super::driver_events::DriverEvents;
+use super::error_codes::{PEER_ACCESS_ALREADY_ENABLED, ends_device};
+use super::loaded_kernels::{LoadError, LoadedKernels};
+use super::probe::{self, UsableDriver};
 use super::progress::Progress;
 use super::statuses::Statuses;
-use super::times::{Timed, Times};
+use super::timing::{StreamTiming, Timing};
 use crate::errors::cuda_absent::{CudaAbsent, CudaVersion};
 use crate::errors::error::Error;
 use crate::names::device_id::DeviceId;
@@ -33,21 +37,21 @@ use crate::provider::event_pool::EventPool;
 
 /// The state that the CUDA devices of one engine share.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct Instance {
     pub(super) driver: Driver,
     pub(super) config: CudaConfig,
     pub(super) events: EventPool,
-    pub(super) marks: Marks,
-    pub(super) book: Book,
-    pub(super) cores: Box<[Core]>,
+    pub(super) driver_events: DriverEvents,
+    pub(super) address_map: AddressMap,
+    pub(super) devices: Box<[DeviceState]>,
     /// Held while a device is opened. If two devices are first used at the same time, the second finds the first one open and can connect
     /// to it as a peer.
     opening: Mutex<()>,
 }
 
-/// One device of a world.
+/// One device of an instance.
 #[derive(Debug)]
-pub(super) struct Core {
+pub(super) struct DeviceState {
     driver: Driver,
     pub(super) id: DeviceId,
     /// The driver's number of the device.
@@ -56,7 +60,7 @@ pub(super) struct Core {
     pub(super) units: usize,
     pub(super) accounts: Accounts,
     pub(super) statuses: Statuses,
-    pub(super) times: Times,
+    pub(super) timing: Timing,
     pub(super) products: Products,
     opened: OnceLock<Opened>,
     lost: OnceLock<Error>,
@@ -65,8 +69,8 @@ pub(super) struct Core {
     streams: Mutex<Vec<Arc<Progress>>>,
     /// Modules loaded for callers.
     modules: Mutex<Vec<ModuleHandle>>,
-    /// Memory that a launching thread has given back, to be freed by another thread.
-    trash: Mutex<Vec<Trash>>,
+    /// Memory that launching threads have given back, to be freed by another thread.
+    deferred_frees: Mutex<Vec<DeferredFree>>,
 }
 
 /// The number of matrix products that were submitted to a device, by implementation.
@@ -80,86 +84,99 @@ pub(super) struct Products {
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) context: Context,
-    pub(super) functions: Functions,
+    pub(super) kernels: LoadedKernels,
     /// The stream on which fresh memory is zeroed.
     zeroing: StreamHandle,
     /// The lowest and the highest priority of streams.
     pub(super) priorities: (i32, i32),
 }
 
-/// Memory to be freed by the driver.
+/// Memory whose free was deferred, because the driver may wait for the device and a launching thread must not wait.
 #[derive(Debug)]
-struct Trash {
+struct DeferredFree {
     address: usize,
     bytes: usize,
     kind: MemoryKind,
 }
 
-impl World {
+impl Instance {
     /// The devices of the driver, none of them opened yet.
-    pub(super) fn open(config: &CudaConfig) -> Result<Arc<World>, CudaAbsent> {
-        let Found { driver, version, devices } = probe::probe()?;
-        let failed = |failure| CudaAbsent::Init(probe::told(driver, failure));
-        let core = |index| Core::new(driver, index, version, config).map_err(failed);
-        let cores = (0..devices).map(core).collect::<Result<_, _>>()?;
-        let (events, marks, book) = (EventPool::new(), Marks::default(), Book::default());
-        Ok(Arc::new(World { driver, config: config.clone(), events, marks, book, cores, opening: Mutex::default() }))
+    pub(super) fn open(config: &CudaConfig) -> Result<Arc<Instance>, CudaAbsent> {
+        let UsableDriver { driver, version, devices } = probe::probe()?;
+        let failed = |failure| CudaAbsent::Init(probe::driver_error(driver, failure));
+        let device = |index| DeviceState::new(driver, index, version, config).map_err(failed);
+        let devices = (0..devices).map(device).collect::<Result<_, _>>()?;
+        let (events, driver_events, address_map) = (EventPool::new(), DriverEvents::default(), AddressMap::default());
+        Ok(Arc::new(Instance {
+            driver,
+            config: config.clone(),
+            events,
+            driver_events,
+            address_map,
+            devices,
+            opening: Mutex::default(),
+        }))
     }
 
-    /// The state of the core with this index. The first call opens the device, which takes long.
+    /// The state of the device with this index. The first call opens the device, which takes long.
     pub(super) fn opened(&self, index: usize) -> Result<&Opened, Error> {
-        let core = &self.cores[index];
-        core.check()?;
-        if let Some(opened) = core.opened.get() {
+        let device = &self.devices[index];
+        device.check()?;
+        if let Some(opened) = device.opened.get() {
             return Ok(opened);
         }
         let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(opened) = core.opened.get() {
+        if let Some(opened) = device.opened.get() {
             return Ok(opened);
         }
-        let opened = core.open()?;
-        self.open_peers(core, &opened);
-        Ok(core.opened.get_or_init(|| opened))
+        let opened = device.open()?;
+        self.open_peers(device, &opened);
+        Ok(device.opened.get_or_init(|| opened))
     }
 
-    /// The state of the core with this index, if it has been opened.
+    /// The state of the device with this index, if it has been opened.
     pub(super) fn opened_already(&self, index: usize) -> Option<&Opened> {
-        self.cores[index].opened.get()
+        self.devices[index].opened.get()
     }
 
     /// Lets kernels of this device and of all opened ones access each other's memory, if the machine supports it. Copies do not need
     /// this.
-    fn open_peers(&self, core: &Core, opened: &Opened) {
-        for other in self.cores.iter().filter(|other| other.id != core.id) {
+    fn open_peers(&self, device: &DeviceState, opened: &Opened) {
+        for other in self.devices.iter().filter(|other| other.id != device.id) {
             let Some(theirs) = other.opened.get() else { continue };
-            core.reach(opened, other, theirs);
-            other.reach(theirs, core, opened);
+            device.enable_peer(opened, other, theirs);
+            other.enable_peer(theirs, device, opened);
         }
     }
 
     /// Whether kernels of the device with this index may use the address.
     pub(super) fn reaches(&self, index: usize, address: usize) -> bool {
-        match self.book.home(address) {
-            Some(Home::Host) => true,
-            Some(Home::Device(home)) => home == index || self.has_peer(index, home),
+        match self.address_map.owner(address) {
+            Some(Owner::Host) => true,
+            Some(Owner::Device(owner)) => owner == index || self.has_peer(index, owner),
             None => false,
         }
     }
 
     /// Whether kernels of one device can access the memory of the other.
     pub(super) fn has_peer(&self, index: usize, other: usize) -> bool {
-        self.cores[index].has_peer(self.cores[other].id)
+        self.devices[index].has_peer(self.devices[other].id)
     }
 }
 
-impl Core {
-    fn new(driver: Driver, index: u32, version: CudaVersion, config: &CudaConfig) -> Result<Core, DriverFailure> {
+impl DeviceState {
+    fn new(
+        driver: Driver,
+        index: u32,
+        version: CudaVersion,
+        config: &CudaConfig,
+    ) -> Result<DeviceState, DriverFailure> {
         let id = DeviceId::cuda(index);
         let number = driver.device(index as i32)?;
         let (major, minor) = driver.capability(number)?;
         let name = format!("{} (sm_{major}{minor}, CUDA {version})", driver.device_name(number)?);
         let units = usize::try_from(driver.multiprocessors(number)?).unwrap_or(1).max(1);
-        Ok(Core {
+        Ok(DeviceState {
             driver,
             id,
             number,
@@ -167,14 +184,14 @@ impl Core {
             units,
             accounts: Accounts::new(id, config.memory_limit),
             statuses: Statuses::default(),
-            times: Times::default(),
+            timing: Timing::default(),
             products: Products::default(),
             opened: OnceLock::new(),
             lost: OnceLock::new(),
             peers: AtomicU64::new(0),
             streams: Mutex::default(),
             modules: Mutex::default(),
-            trash: Mutex::default(),
+            deferred_frees: Mutex::default(),
         })
     }
 
@@ -182,7 +199,7 @@ impl Core {
         let driver = self.driver;
         let refused = |failure| {
             let text = String::from("at the first use of the device; do other programs hold it or its memory?");
-            self.refused(Refused { failure, text })
+            self.refused(LoadError { failure, text })
         };
         let context = Context::new(driver.retain(self.number).map_err(refused)?);
         let made = self.open_in(context);
@@ -198,20 +215,20 @@ impl Core {
         let failed = |failure| self.fail(failure);
         // SAFETY: the context stays retained until after the guard is dropped.
         let _current = unsafe { context.enter(driver) }.map_err(failed)?;
-        let functions = Functions::load(driver).map_err(|refused| self.refused(refused))?;
+        let kernels = LoadedKernels::load(driver).map_err(|refused| self.refused(refused))?;
         let priorities = driver.priorities().map_err(failed)?;
         let zeroing = driver.create_stream(priorities.0).map_err(failed)?;
-        Ok(Opened { context, functions, zeroing, priorities })
+        Ok(Opened { context, kernels, zeroing, priorities })
     }
 
     /// Lets kernels of this device access the memory of `other`, if the machine supports it.
-    fn reach(&self, opened: &Opened, other: &Core, theirs: &Opened) {
+    fn enable_peer(&self, opened: &Opened, other: &DeviceState, theirs: &Opened) {
         let driver = self.driver;
         if !driver.can_access_peer(self.number, other.number).unwrap_or(false) {
             return;
         }
         let Ok(_current) = self.enter(opened) else { return };
-        // SAFETY: the other context stays retained as long as the world.
+        // SAFETY: the other context stays retained as long as the instance.
         let enabled = unsafe { driver.enable_peer(theirs.context.handle) };
         if enabled.map_or_else(|failure| failure.code() == PEER_ACCESS_ALREADY_ENABLED, |()| true) {
             self.peers.fetch_or(bit(other.id.index), Ordering::Relaxed);
@@ -225,8 +242,8 @@ impl Core {
 
     /// Makes the device's context current until the guard is dropped.
     #[inline]
-    pub(super) fn enter(&self, opened: &Opened) -> Result<Entered, Error> {
-        // SAFETY: the context stays retained until the world ends, and no guard outlives the world.
+    pub(super) fn enter(&self, opened: &Opened) -> Result<CurrentContext, Error> {
+        // SAFETY: the context stays retained until the instance ends, and no guard outlives the instance.
         unsafe { opened.context.enter(self.driver) }.map_err(|failure| self.fail(failure))
     }
 
@@ -249,28 +266,28 @@ impl Core {
         self.fail_in(failure, None)
     }
 
-    /// Like [`fail`](Core::fail), for a call that belongs to a known instruction.
+    /// Like [`fail`](DeviceState::fail), for a call that belongs to a known instruction.
     #[cold]
     pub(super) fn fail_in(&self, failure: DriverFailure, instruction: Option<&str>) -> Error {
-        let error = probe::told(self.driver, failure);
+        let error = probe::driver_error(self.driver, failure);
         if !ends_device(failure.code()) {
             return Error::Driver { device: self.id, source: Box::new(error) };
         }
         let whose = match instruction {
             Some(instruction) => format!("in {instruction}"),
-            None => self.under_way(),
+            None => self.in_flight(),
         };
-        self.lose(format!("{error}; {whose}"))
+        self.mark_lost(format!("{error}; {whose}"))
     }
 
     /// Marks the device as lost for `reason`, unless it was lost before; returns the error.
     #[cold]
-    pub(super) fn lose(&self, reason: String) -> Error {
+    pub(super) fn mark_lost(&self, reason: String) -> Error {
         self.lost.get_or_init(|| Error::DeviceLost { device: self.id, reason }).clone()
     }
 
     /// The error for a module or kernel that the driver refused.
-    pub(super) fn refused(&self, refused: Refused) -> Error {
+    pub(super) fn refused(&self, refused: LoadError) -> Error {
         match self.fail(refused.failure) {
             Error::Driver { device, mut source } => {
                 source.text = format!("{} ({})", source.text, refused.text);
@@ -280,8 +297,8 @@ impl Core {
         }
     }
 
-    /// The instructions under way, one of which must have failed.
-    fn under_way(&self) -> String {
+    /// The instructions in flight, one of which must have failed.
+    fn in_flight(&self) -> String {
         let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         let ranges: Vec<String> =
             streams.iter().filter_map(|stream| stream.range()).map(|range| range.to_string()).collect();
@@ -295,21 +312,21 @@ impl Core {
     }
 
     /// Adds a new stream.
-    pub(super) fn join(&self, progress: &Arc<Progress>) {
+    pub(super) fn add_stream(&self, progress: &Arc<Progress>) {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        // A dropped stream without instructions under way is not needed any longer.
+        // A dropped stream without instructions in flight is not needed any longer.
         streams.retain(|known| Arc::strong_count(known) > 1 || known.range().is_some());
         streams.push(Arc::clone(progress));
     }
 
     /// The times of a new stream; `None` if they cannot be set up. The device's context must be current.
-    pub(super) fn time(&self, opened: &Opened, stream: StreamHandle) -> Option<Arc<Timed>> {
-        let timed = self.times.open(self.driver, stream, opened.zeroing);
-        timed.inspect_err(|failure| log::warn!("{} tells no times: {}", self.id, self.fail(*failure))).ok()
+    pub(super) fn time_stream(&self, opened: &Opened, stream: StreamHandle) -> Option<Arc<StreamTiming>> {
+        let stream_timing = self.timing.open(self.driver, stream, opened.zeroing);
+        stream_timing.inspect_err(|failure| log::warn!("{} tells no times: {}", self.id, self.fail(*failure))).ok()
     }
 
-    /// Keeps a caller's module loaded until the world ends, because its kernels may be running until then.
-    pub(super) fn keep(&self, module: ModuleHandle) {
+    /// Keeps a caller's module loaded until the instance ends, because its kernels may be running until then.
+    pub(super) fn keep_module(&self, module: ModuleHandle) {
         self.modules.lock().unwrap_or_else(PoisonError::into_inner).push(module);
     }
 
@@ -318,34 +335,35 @@ impl Core {
     /// # Safety
     /// * The memory has `bytes` bytes, and nothing else uses them.
     pub(super) unsafe fn zero(&self, opened: &Opened, address: u64, bytes: usize) -> Result<(), DriverFailure> {
-        // SAFETY: the caller guarantees the memory; the stream lives as long as the world.
+        // SAFETY: the caller guarantees the memory; the stream lives as long as the instance.
         unsafe { self.driver.set_bytes(address, 0, bytes, opened.zeroing) }?;
-        // SAFETY: the stream lives as long as the world.
+        // SAFETY: the stream lives as long as the instance.
         unsafe { self.driver.synchronize_stream(opened.zeroing) }
     }
 
     /// Frees memory. If this thread launches, another thread frees it later, because the driver may wait for the device.
-    pub(super) fn give_back(&self, opened: &Opened, address: usize, bytes: usize, kind: MemoryKind) {
-        self.trash().push(Trash { address, bytes, kind });
-        self.empty_trash(opened);
+    pub(super) fn free_or_defer(&self, opened: &Opened, address: usize, bytes: usize, kind: MemoryKind) {
+        self.deferred_frees().push(DeferredFree { address, bytes, kind });
+        self.free_deferred_unless_launching(opened);
     }
 
-    /// Frees what launching threads have left, unless this thread launches itself.
-    pub(super) fn empty_trash(&self, opened: &Opened) {
-        if !current::is_bound() {
-            self.free_trash(opened);
+    /// Frees the memory whose free launching threads have deferred, unless this thread launches itself.
+    pub(super) fn free_deferred_unless_launching(&self, opened: &Opened) {
+        if !context_stack::is_bound() {
+            self.free_deferred(opened);
         }
     }
 
-    /// Frees what launching threads have left, in any thread; the driver may wait for the device. Returns whether there was anything.
-    pub(super) fn free_trash(&self, opened: &Opened) -> bool {
-        let trash = std::mem::take(&mut *self.trash());
-        if trash.is_empty() {
+    /// Frees the memory whose free launching threads have deferred. Any thread may call this; the driver may wait for the device. Returns
+    /// whether there was any.
+    pub(super) fn free_deferred(&self, opened: &Opened) -> bool {
+        let deferred_frees = std::mem::take(&mut *self.deferred_frees());
+        if deferred_frees.is_empty() {
             return false;
         }
         // A lost device frees nothing; its memory goes with its context.
         let current = if self.is_lost() { None } else { self.enter(opened).ok() };
-        for Trash { address, bytes, kind } in trash {
+        for DeferredFree { address, bytes, kind } in deferred_frees {
             if current.is_some() {
                 // SAFETY: the caller that gave the memory back guaranteed that nothing uses it any longer.
                 unsafe { self.free(address, kind) };
@@ -374,9 +392,9 @@ impl Core {
         }
     }
 
-    fn trash(&self) -> MutexGuard<'_, Vec<Trash>> {
+    fn deferred_frees(&self) -> MutexGuard<'_, Vec<DeferredFree>> {
         // No code here panics while the list is inconsistent, so a poisoned lock guards a valid list.
-        self.trash.lock().unwrap_or_else(PoisonError::into_inner)
+        self.deferred_frees.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -385,41 +403,41 @@ fn bit(index: u32) -> u64 {
     1u64.checked_shl(index).unwrap_or(0)
 }
 
-impl Drop for World {
+impl Drop for Instance {
     /// Every stream has been dropped. Their last commands may still be running, so this waits for them.
     fn drop(&mut self) {
-        let World { driver, marks, cores, .. } = self;
+        let Instance { driver, driver_events, devices, .. } = self;
         // Wait for all devices before the first one ends, because one may still be copying from another's memory.
-        for (core, opened) in cores.iter().filter_map(|core| Some((core, core.opened.get()?))) {
-            core.free_trash(opened);
+        for (device, opened) in devices.iter().filter_map(|device| Some((device, device.opened.get()?))) {
+            device.free_deferred(opened);
             // SAFETY: the context is released below, after the guard is dropped.
             if let Ok(_current) = unsafe { opened.context.enter(*driver) } {
                 // A lost device answers at once.
                 let _ = driver.synchronize();
             }
         }
-        for (index, core) in cores.iter_mut().enumerate() {
-            let Some(opened) = core.opened.get() else { continue };
+        for (index, device) in devices.iter_mut().enumerate() {
+            let Some(opened) = device.opened.get() else { continue };
             // SAFETY: the context is released below, after the guard is dropped.
             if let Ok(current) = unsafe { opened.context.enter(*driver) } {
-                for event in marks.drain(index) {
-                    // SAFETY: the event was made in this context, and the world, which alone could use it, ends.
+                for event in driver_events.drain(index) {
+                    // SAFETY: the event was made in this context, and the instance, which alone could use it, ends.
                     let _ = unsafe { driver.destroy_event(event) };
                 }
-                // SAFETY: the stream was made for this core, which alone uses it.
+                // SAFETY: the stream was made for this device, which alone uses it.
                 let _ = unsafe { driver.destroy_stream(opened.zeroing) };
-                opened.functions.unload(*driver);
-                for module in core.modules.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
-                    // SAFETY: the module was loaded in this context and nothing runs any longer. Functions of it would keep the world
+                opened.kernels.unload(*driver);
+                for module in device.modules.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+                    // SAFETY: the module was loaded in this context and nothing runs any longer. Functions of it would keep the instance
                     // alive.
                     let _ = unsafe { driver.unload_module(module) };
                 }
-                core.statuses.end(*driver);
-                core.times.end(*driver);
+                device.statuses.destroy(*driver);
+                device.timing.destroy(*driver);
                 drop(current);
             }
             // SAFETY: it was retained once, and everything that was made in it has been destroyed.
-            let _ = unsafe { driver.release(core.number) };
+            let _ = unsafe { driver.release(device.number) };
         }
     }
 }
