@@ -105,7 +105,7 @@ fn every_call(vm: Vm, x: Tensor, bools: Tensor) -> Result<(), String> {
     expect_forked("try_submit", vm.try_submit(some()))?;
     expect_forked("submit_timeout", TimeLimit(PATIENCE).run(|| vm.submit(some())))?;
     expect_forked("tensor", vm.tensor(&[1.0f32], &[1]))?;
-    expect_forked("tensor_of_bools", vm.tensor_of_bools(&[true], &[1]))?;
+    expect_forked("tensor_of_bools", vm.tensor(&[true], &[1]))?;
     expect_forked("fill", vm.fill(CPU, DType::F32, &[1], 1.0))?;
     expect_forked("wait_all", vm.wait_all())?;
     if vm.profile().is_some() {
@@ -116,8 +116,8 @@ fn every_call(vm: Vm, x: Tensor, bools: Tensor) -> Result<(), String> {
     expect_forked("wait_timeout", TimeLimit(PATIENCE).run(|| x.wait()))?;
     expect_forked("to_vec", x.to_vec::<f32>())?;
     expect_forked("to_vec_timeout", TimeLimit(PATIENCE).run(|| x.to_vec::<f32>()))?;
-    expect_forked("to_bools", bools.to_bools())?;
-    expect_forked("to_bools_timeout", TimeLimit(PATIENCE).run(|| bools.to_bools()))?;
+    expect_forked("to_bools", bools.to_vec::<bool>())?;
+    expect_forked("to_bools_timeout", TimeLimit(PATIENCE).run(|| bools.to_vec::<bool>()))?;
     expect_forked("an op", x.neg())?;
     expect_forked("an operator", &x + &x)?;
     expect_forked("to", x.to(streamvm::Place::Host))?;
@@ -296,7 +296,7 @@ fn every_call_in_a_child_says_that_it_was_forked_and_the_parent_goes_on() {
     for mode in [Mode::Threaded, Mode::Inline] {
         let vm = Vm::builder().mode(mode).profile(true).build().expect("an engine");
         let x = on_device(&vm, &[1.0, 2.0]);
-        let bools = vm.tensor_of_bools(&[true], &[1]).expect("a host tensor");
+        let bools = vm.tensor(&[true], &[1]).expect("a host tensor");
         let kept = x.clone();
         match fork() {
             Side::Child(child) => {
@@ -352,7 +352,7 @@ fn tickets_and_futures_of_pending_work_end_in_a_child() {
 fn nothing_in_a_child_blocks_while_other_threads_hold_the_locks() {
     let vm = Vm::builder().max_instructions(256).build().expect("an engine");
     let x = on_device(&vm, &[1.0; 16]);
-    let bools = vm.tensor_of_bools(&[true], &[1]).expect("a host tensor");
+    let bools = vm.tensor(&[true], &[1]).expect("a host tensor");
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for lane in 0..2 {

@@ -33,14 +33,14 @@ impl<'vm> Ticket<'vm> {
         self.points().all(|point| self.engine.streams.has_passed(point))
     }
 
-    /// Blocks until every instruction of the submission has passed. Without a [`deadline`](crate::deadline), the calling thread may run
+    /// Blocks until every instruction of the submission has passed. Without a [`TimeLimit`](crate::TimeLimit), the calling thread may run
     /// kernels, copies and fills of CPU streams meanwhile, but no functions.
     ///
     /// # Errors
     /// * The root cause of the first instruction, in program order, that failed or was skipped, on every call.
     /// * [`Error::WouldDeadlock`] on a thread of an engine, [`Error::Forked`] in a forked child.
-    /// * [`Error::Timeout`] at the deadline of the thread; [`Error::Stalled`] in [`Mode::Simulated`](crate::Mode::Simulated) without
-    ///   a deadline, if nothing can go on.
+    /// * [`Error::Timeout`] at the thread's [`TimeLimit`](crate::TimeLimit); [`Error::Stalled`] in [`Mode::Simulated`](crate::Mode::Simulated) without
+    ///   a limit, if nothing can go on.
     pub fn wait(&self) -> Result<(), Error> {
         let deadline = Deadline::current();
         self.engine.may_wait()?;

@@ -33,8 +33,7 @@ use crate::ticket::Ticket;
 /// * Dropping it waits for everything submitted, and ends its threads. Calls on a tensor that outlives it give
 ///   [`Error::Shutdown`], except waits, which give the outcome of its last write. Threads that share an engine end it by
 ///   [`Vm::close`].
-/// * Every wait can be limited in time: some calls take a `timeout`, and a [`deadline`] guard limits all other waits of its
-///   thread, those of eager calls included.
+/// * A [`TimeLimit`](crate::TimeLimit) limits every wait of a thread, those of eager calls included.
 /// * In a forked child of the process that built it, every call that can fail gives [`Error::Forked`], counters are zero, nothing
 ///   blocks, and dropping an object of the engine leaks it.
 pub struct Vm {
@@ -101,16 +100,6 @@ impl Vm {
         shape: &[usize],
     ) -> Result<Tensor, Error> {
         self.create((device.into(), MemoryKind::Pinned), T::DTYPE, elements.len(), shape, T::as_bytes(elements))
-    }
-
-    /// A host tensor of dtype [`DType::Bool`]; see [`Vm::tensor`].
-    ///
-    /// # Errors
-    /// As [`Vm::tensor`].
-    #[track_caller]
-    pub fn tensor_of_bools(&self, elements: &[bool], shape: &[usize]) -> Result<Tensor, Error> {
-        let bytes: Vec<u8> = elements.iter().map(|element| u8::from(*element)).collect();
-        self.create(HOST, DType::Bool, elements.len(), shape, &bytes)
     }
 
     #[track_caller]
@@ -206,7 +195,8 @@ impl Vm {
     ///   to be submitted first.
     ///
     /// A function must therefore not wait for instructions that another thread has yet to submit: that submission may be blocked
-    /// behind a list that waits for the function. [`Vm::try_submit`] and [`Vm::submit_timeout`] do not wait for that list for ever.
+    /// behind a list that waits for the function. [`Vm::try_submit`], and a submission under a
+    /// [`TimeLimit`](crate::TimeLimit), do not wait for that list for ever.
     ///
     /// # Errors
     /// See [`Error`]; no instruction of the list runs then.
@@ -230,7 +220,7 @@ impl Vm {
     }
 
     /// Submits a caller's function with declared reads and writes, on the compute stream of `device` and the lane of the thread's
-    /// [`lane`](crate::lane) guard. It is [`InstructionsBuilder::call_fn`] and [`Vm::submit`] in one, without the cost of a list.
+    /// current [`Lane`](crate::Lane). It is [`InstructionsBuilder::call_fn`] and [`Vm::submit`] in one, without the cost of a list.
     /// `uses` are borrowed for the length of the call only. Blocks while the queue is full, as [`Vm::submit`] does. May be called by
     /// several threads at once.
     ///
@@ -406,21 +396,21 @@ impl Vm {
         self.engine.handle.fork.is_child() || self.engine.closed.load(Ordering::SeqCst)
     }
 
-    /// Closes the engine, waits for at most `deadline` until everything submitted has passed, and ends the threads.
+    /// Closes the engine, waits for at most `limit` until everything submitted has passed, and ends the threads.
     ///
     /// # Errors
-    /// * [`Error::Timeout`] if work or callbacks still run after `deadline`. Threads that still run end by themselves, and the
+    /// * [`Error::Timeout`] if work or callbacks still run after `limit`. Threads that still run end by themselves, and the
     ///   memory that they can access is freed after that.
     /// * Otherwise, the first root cause that no wait has returned; the others are logged.
     /// * [`Error::WouldDeadlock`] on a thread of an engine; the engine is closed then. [`Error::Forked`] in a forked child.
-    pub fn shutdown(mut self, deadline: Duration) -> Result<(), Error> {
+    pub fn shutdown(mut self, limit: Duration) -> Result<(), Error> {
         self.engine.handle.fork.check()?;
         self.shut_down = true;
         self.engine.close();
-        let until = Deadline::after(deadline);
+        let until = Deadline::after(limit);
         self.engine.drain(until)?;
         if !self.engine.end_threads(until.map(|until| until.at())) {
-            return Err(Error::Timeout(deadline));
+            return Err(Error::Timeout(limit));
         }
         self.report()
     }

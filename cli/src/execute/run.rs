@@ -206,7 +206,7 @@ impl FromFiles<'_> {
             Data::I32(values) => vm.tensor(values, shape),
             Data::I64(values) => vm.tensor(values, shape),
             Data::U8(values) => vm.tensor(values, shape),
-            Data::Bool(values) => vm.tensor_of_bools(values, shape),
+            Data::Bool(values) => vm.tensor(values, shape),
         }
         .map_err(|error| error.to_string())
     }
@@ -422,7 +422,7 @@ impl Runner<'_> {
             DType::I32 => tensor.to_vec().map(Data::I32),
             DType::I64 => tensor.to_vec().map(Data::I64),
             DType::U8 => tensor.to_vec().map(Data::U8),
-            DType::Bool => tensor.to_bools().map(Data::Bool),
+            DType::Bool => tensor.to_vec::<bool>().map(Data::Bool),
         };
         self.issued.note_read_back(tensor);
         let data = data.map_err(|error| self.explain(&error, span))?;

@@ -86,15 +86,6 @@ impl<'a> Reads<'a> {
         self.operand(index)?.slice()
     }
 
-    /// The elements of read bool operand `index`, in row-major order.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoSuchOperand`], and those of [`Operand::bools`].
-    pub fn bools(&self, index: usize) -> Result<&'a [bool], Error> {
-        self.operand(index)?.bools()
-    }
-
     /// The number of read operands.
     pub fn len(&self) -> usize {
         self.iter().count()
@@ -156,20 +147,6 @@ impl<'a> Writes<'a> {
         // SAFETY: the slice was valid in the line above and stays so for `'a`, because the operands are borrowed exclusively for `'a`. No
         // other slice of these bytes is made: `taken` refuses a second one, and `FnContext::new` checked that no other operand shares
         // them.
-        Ok(unsafe { std::slice::from_raw_parts_mut(pointer, length) })
-    }
-
-    /// The elements of written bool operand `index`, in row-major order, for writing. Each operand can be taken once.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoSuchOperand`], [`Error::AlreadyTaken`], and those of [`Operand::bools_mut`].
-    pub fn take_bools(&mut self, index: usize) -> Result<&'a mut [bool], Error> {
-        let mut operand = self.untaken(index)?;
-        let slice = operand.bools_mut()?;
-        let (pointer, length) = (slice.as_mut_ptr(), slice.len());
-        self.taken |= 1 << index;
-        // SAFETY: as in `take`.
         Ok(unsafe { std::slice::from_raw_parts_mut(pointer, length) })
     }
 

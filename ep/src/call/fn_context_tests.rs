@@ -41,7 +41,7 @@ fn an_operand_is_taken_once() {
     assert!(matches!(context.writes.take::<i64>(0), Err(Error::WrongDType { .. })));
     let taken = context.writes.take::<f32>(0).unwrap();
     assert_eq!(context.writes.take::<f32>(0), Err(Error::AlreadyTaken { index: 0 }));
-    assert_eq!(context.writes.take_bools(0), Err(Error::AlreadyTaken { index: 0 }));
+    assert_eq!(context.writes.take::<bool>(0), Err(Error::AlreadyTaken { index: 0 }));
     taken[0] = 1.0;
 }
 

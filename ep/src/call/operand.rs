@@ -162,29 +162,33 @@ impl Operand {
     /// # Errors
     ///
     /// [`Error::WrongDType`], [`Error::NotContiguous`], [`Error::Misaligned`],
-    /// [`Error::SharedOperand`] if another operand of the call overlaps it and one of them writes.
+    /// [`Error::SharedOperand`] if another operand of the call overlaps it and one of them writes;
+    /// [`Error::InvalidBool`] for `bool` if a byte is neither 0 nor 1.
     pub fn slice<T: Element>(&self) -> Result<&[T], Error> {
-        let stored_as = match self.dtype {
-            DType::Bool => DType::U8,
-            dtype => dtype,
-        };
-        self.check_slice(T::DTYPE, stored_as)?;
+        let as_bytes = T::DTYPE == DType::U8 && self.dtype == DType::Bool;
+        self.check_slice(T::DTYPE, if as_bytes { DType::U8 } else { self.dtype })?;
+        if T::DTYPE == DType::Bool {
+            let bytes = self.bytes()?;
+            if let Some(index) = bytes.iter().position(|&byte| byte > 1) {
+                return Err(Error::InvalidBool { index, byte: bytes[index] });
+            }
+        }
         let elements = self.layout.elements();
         if elements == 0 {
             return Ok(&[]);
         }
         // SAFETY: `new` guarantees readable, initialised memory over the span, which for a contiguous layout is `elements` elements from
-        // `ptr`. Alignment and dtype were checked, every bit pattern is a valid element, and nothing writes the bytes while they are
-        // borrowed, because the operand is not shared.
+        // `ptr`. Alignment and dtype were checked, and the bits are valid: of `bool`, every byte was checked; of the other elements, every
+        // bit pattern is. Nothing writes the bytes while they are borrowed, because the operand is not shared.
         Ok(unsafe { std::slice::from_raw_parts(self.ptr.cast::<T>(), elements) })
     }
 
-    /// The elements, in row-major order, for writing. Bytes of [`DType::Bool`] cannot be taken as `u8`, because they must stay 0 or 1:
-    /// see [`bools_mut`](Operand::bools_mut).
+    /// The elements, in row-major order, for writing. Bytes of [`DType::Bool`] are `bool` and never `u8` here, because they must stay 0 or
+    /// 1. Those that are neither, from an earlier use of the memory, are first set to 1.
     ///
     /// # Errors
     ///
-    /// Those of [`slice`](Operand::slice), and [`Error::NotWritable`].
+    /// Those of [`slice`](Operand::slice) but the last, and [`Error::NotWritable`].
     pub fn slice_mut<T: Element>(&mut self) -> Result<&mut [T], Error> {
         self.check_writable()?;
         self.check_slice(T::DTYPE, self.dtype)?;
@@ -192,46 +196,14 @@ impl Operand {
         if elements == 0 {
             return Ok(&mut []);
         }
-        // SAFETY: as in `slice`. The access writes, and this operand is the only way to the bytes, because it is borrowed mutably and is
-        // not shared.
+        if T::DTYPE == DType::Bool {
+            // SAFETY: as below, for elements of one byte, of which every bit pattern is valid.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(self.ptr, elements) };
+            bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+        }
+        // SAFETY: as in `slice`; of `bool`, every byte was made valid. The access writes, and this operand is the only way to the bytes,
+        // because it is borrowed mutably and is not shared.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.ptr.cast::<T>(), elements) })
-    }
-
-    /// The elements of a [`DType::Bool`] operand, row-major.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`slice`](Operand::slice), and [`Error::InvalidBool`] if a byte is neither 0 nor 1.
-    pub fn bools(&self) -> Result<&[bool], Error> {
-        self.check_slice(DType::Bool, self.dtype)?;
-        let bytes = self.slice::<u8>()?;
-        if let Some(index) = bytes.iter().position(|&byte| byte > 1) {
-            return Err(Error::InvalidBool { index, byte: bytes[index] });
-        }
-        // SAFETY: the loop above found every byte to be 0 or 1, and nothing writes the bytes while they are borrowed.
-        Ok(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<bool>(), bytes.len()) })
-    }
-
-    /// The elements of a [`DType::Bool`] operand, in row-major order, for writing. Bytes other than 0 and 1, from an earlier use of the
-    /// memory, are first set to 1.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`slice_mut`](Operand::slice_mut).
-    pub fn bools_mut(&mut self) -> Result<&mut [bool], Error> {
-        self.check_writable()?;
-        self.check_slice(DType::Bool, self.dtype)?;
-        let elements = self.layout.elements();
-        if elements == 0 {
-            return Ok(&mut []);
-        }
-        // SAFETY: as in `slice_mut`, for elements of one byte.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(self.ptr, elements) };
-        for byte in bytes.iter_mut() {
-            *byte = u8::from(*byte != 0);
-        }
-        // SAFETY: every byte is now 0 or 1, and the bytes are borrowed mutably.
-        Ok(unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast::<bool>(), elements) })
     }
 
     /// The bytes of the elements, row-major, in the machine's byte order.

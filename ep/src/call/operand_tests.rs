@@ -28,7 +28,7 @@ fn another_dtype_is_refused() {
     let operand = over(&mut memory, DType::F32, dense(&[2]), Access::Read);
     let expected = Error::WrongDType { expected: DType::I32, found: DType::F32 };
     assert_eq!(operand.slice::<i32>(), Err(expected));
-    assert!(operand.bools().is_err());
+    assert!(operand.slice::<bool>().is_err());
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn an_operand_that_is_only_read_is_not_written() {
     let mut operand = over(&mut memory, DType::U8, dense(&[4]), Access::Read);
     assert_eq!(operand.slice_mut::<u8>(), Err(Error::NotWritable));
     let mut operand = over(&mut memory, DType::Bool, dense(&[4]), Access::Read);
-    assert_eq!(operand.bools_mut(), Err(Error::NotWritable));
+    assert_eq!(operand.slice_mut::<bool>(), Err(Error::NotWritable));
 }
 
 #[test]
@@ -65,11 +65,11 @@ fn bools_are_checked_to_read_and_mended_to_write() {
     let mut memory = [0u8, 1, 2, 255];
     let mut operand = over(&mut memory, DType::Bool, dense(&[4]), Access::ReadWrite);
     assert_eq!(operand.slice::<u8>().unwrap(), [0, 1, 2, 255]);
-    assert_eq!(operand.bools(), Err(Error::InvalidBool { index: 2, byte: 2 }));
+    assert_eq!(operand.slice::<bool>(), Err(Error::InvalidBool { index: 2, byte: 2 }));
     assert!(matches!(operand.slice_mut::<u8>(), Err(Error::WrongDType { .. })));
-    assert_eq!(operand.bools_mut().unwrap(), [false, true, true, true]);
-    operand.bools_mut().unwrap()[1] = false;
-    assert_eq!(operand.bools().unwrap(), [false, false, true, true]);
+    assert_eq!(operand.slice_mut::<bool>().unwrap(), [false, true, true, true]);
+    operand.slice_mut::<bool>().unwrap()[1] = false;
+    assert_eq!(operand.slice::<bool>().unwrap(), [false, false, true, true]);
     assert_eq!(memory, [0, 0, 1, 1]);
 }
 

@@ -1,7 +1,7 @@
 //! Element types of tensors.
 //!
-//! [`DType`] is the run-time name, [`Element`] the Rust type for it. `bool` is not an [`Element`]: booleans are stored as one byte, 0 or
-//! 1, but raw memory may hold any byte. So a `&[bool]` over it is made only after a check ([`Operand::bools`](crate::Operand::bools)).
+//! [`DType`] is the run-time name, [`Element`] the Rust type for it. Memory may hold any byte, and a `bool` is valid only as 0 or 1, so a
+//! slice of `bool` is made only after a check ([`Operand::slice`](crate::Operand::slice)).
 
 use std::fmt;
 use std::str::FromStr;
@@ -84,14 +84,14 @@ impl FromStr for DType {
 }
 
 mod sealed {
-    /// Seals [`super::Element`], because kernels rely on every bit pattern of an element being valid.
+    /// Seals [`super::Element`], because slices over memory rely on every bit pattern of an element but `bool` being valid.
     pub trait Sealed {}
 }
 
 /// A Rust type that tensor memory can be read and written as.
 ///
-/// Sealed; implemented for `f32`, `f64`, [`f16`](struct@f16), [`bf16`], `i32`, `i64` and `u8`, all of which accept
-/// every bit pattern and have no padding.
+/// Sealed; implemented for `f32`, `f64`, [`f16`](struct@f16), [`bf16`], `i32`, `i64`, `u8` and `bool`. None has padding. All but `bool`
+/// accept every bit pattern; bytes are checked before they are seen as `bool`.
 pub trait Element: sealed::Sealed + Copy + Send + Sync + fmt::Debug + PartialEq + 'static {
     /// The dtype of this type.
     const DTYPE: DType;
@@ -112,7 +112,7 @@ macro_rules! elements {
     )*};
 }
 
-elements!(f32 => F32, f64 => F64, f16 => F16, bf16 => BF16, i32 => I32, i64 => I64, u8 => U8);
+elements!(f32 => F32, f64 => F64, f16 => F16, bf16 => BF16, i32 => I32, i64 => I64, u8 => U8, bool => Bool);
 
 #[cfg(test)]
 mod tests {
@@ -141,5 +141,6 @@ mod tests {
         assert_eq!(i32::DTYPE.size(), size_of::<i32>());
         assert_eq!(i64::DTYPE.size(), size_of::<i64>());
         assert_eq!(u8::DTYPE.size(), size_of::<u8>());
+        assert_eq!(bool::DTYPE.size(), size_of::<bool>());
     }
 }

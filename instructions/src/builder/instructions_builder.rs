@@ -35,7 +35,7 @@ pub struct InstructionsBuilder {
 }
 
 impl InstructionsBuilder {
-    /// A builder of an empty list, on the lane that the thread's [`lane`](crate::lane) guard sets.
+    /// A builder of an empty list, on the thread's current [`Lane`](crate::Lane).
     pub fn new() -> InstructionsBuilder {
         let (list, compute, launch) = (InstructionList::new(), StreamType::Compute, LaunchOptions::default());
         InstructionsBuilder { list, lane: Lane::current().0, compute, launch }

@@ -1,8 +1,7 @@
 //! The eager calls of a tensor. Each submits one instruction, or a short list, to the engine that the tensor is bound to, on the
-//! lane that the thread's [`lane`](crate::lane) guard sets.
+//! thread's current [`Lane`](crate::Lane).
 //!
-//! Only [`Tensor::to_vec`], [`Tensor::to_bools`] and the `wait` calls, with their variants with a timeout, wait for the work. Any
-//! call may block while the engine's queue is full, but no longer than the thread's [`deadline`] guard allows.
+//! Only [`Tensor::to_vec`], [`Tensor::to_scalar`] and the `wait` calls wait for the work. Any call may block while the engine's queue is full, but no longer than the thread's [`TimeLimit`](crate::TimeLimit) allows.
 
 use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -96,7 +95,7 @@ impl Tensor {
     }
 
     /// Blocks until the last submitted writes of this tensor's elements have passed; it does not wait for writes of other parts of
-    /// the storage. Without a deadline, the calling thread may run kernels, copies and fills of CPU streams meanwhile, but never
+    /// the storage. Without a [`TimeLimit`](crate::TimeLimit), the calling thread may run kernels, copies and fills of CPU streams meanwhile, but never
     /// functions.
     ///
     /// # Errors
@@ -141,18 +140,6 @@ impl Tensor {
             return Err(Error::WrongDType { found: self.dtype(), asked: T::DTYPE });
         }
         self.read_out(|context| Ok(context.reads.get::<T>(0)?.to_vec()))
-    }
-
-    /// Copies the elements of a bool tensor out, in row-major order. Blocks until they are written, as [`Tensor::wait`] does.
-    ///
-    /// # Errors
-    /// [`Error::WrongDType`]; the errors of [`Tensor::wait`].
-    #[track_caller]
-    pub fn to_bools(&self) -> Result<Vec<bool>, Error> {
-        if self.dtype() != DType::Bool {
-            return Err(Error::WrongDType { found: self.dtype(), asked: DType::Bool });
-        }
-        self.read_out(|context| Ok(context.reads.bools(0)?.to_vec()))
     }
 
     /// Runs `read` over this tensor's elements on its stream, blocks until it has run, and returns its result.

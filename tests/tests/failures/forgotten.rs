@@ -204,13 +204,13 @@ impl<'vm> Program<'vm> {
             3 | 4 if !self.held.things.is_empty() => {
                 let place = self.random.below(self.held.things.len());
                 let thing = &self.held.things[place];
-                let (found, expected) = (root(thing.handle.wait(self.vm)), thing.root.clone());
+                let (found, expected) = (root(thing.handle.wait()), thing.root.clone());
                 self.told(found, expected, "a thing", seen);
             }
             5 if !self.held.things.is_empty() => {
                 let place = self.random.below(self.held.things.len());
                 let thing = &self.held.things[place];
-                let future = (thing.handle.ready(self.vm), thing.root.clone());
+                let future = (thing.handle.ready(), thing.root.clone());
                 self.held.futures.push(future);
             }
             6 if !self.held.futures.is_empty() => {
@@ -245,7 +245,7 @@ impl<'vm> Program<'vm> {
             }
             for place in 0..self.held.things.len() {
                 let thing = &self.held.things[place];
-                let (found, expected) = (root(thing.handle.wait(self.vm)), thing.root.clone());
+                let (found, expected) = (root(thing.handle.wait()), thing.root.clone());
                 self.told(found, expected, "a thing at the end", seen);
             }
         }

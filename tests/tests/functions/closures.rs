@@ -198,15 +198,15 @@ fn a_view_with_gaps_has_no_slice() {
 #[test]
 fn a_bool_tensor_is_bools() {
     let vm = vm();
-    let x = vm.tensor_of_bools(&[true, false, true], &[3]).and_then(|x| x.to(CPU)).expect("submitted");
+    let x = vm.tensor(&[true, false, true], &[3]).and_then(|x| x.to(CPU)).expect("submitted");
     let ticket = submit(&vm, |b| {
         b.call_fn("flip", CPU, [x.update()], |context| {
-            context.writes.take_bools(0)?.iter_mut().for_each(|truth| *truth = !*truth);
+            context.writes.take::<bool>(0)?.iter_mut().for_each(|truth| *truth = !*truth);
             Ok(())
         })
     });
     ticket.wait().expect("it passes");
-    assert_eq!(x.to_bools(), Ok(vec![false, true, false]));
+    assert_eq!(x.to_vec::<bool>(), Ok(vec![false, true, false]));
     assert!(matches!(x.to_vec::<u8>(), Err(Error::WrongDType { .. })));
 }
 

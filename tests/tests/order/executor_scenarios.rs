@@ -95,7 +95,7 @@ fn a_loop_over_a_condition_of_the_device_ends_at_eleven() {
         let vm = builder.build().expect("an engine");
         let (mut at, one, limit) = (on_device(&vm, &[0.0]), on_device(&vm, &[1.0]), on_device(&vm, &[11.0]));
         let mut rounds = 0;
-        while at.lt(&limit).and_then(|goes_on| goes_on.to_bools()).expect("a condition") == [true] {
+        while at.lt(&limit).and_then(|goes_on| goes_on.to_vec::<bool>()).expect("a condition") == [true] {
             let _lane = streamvm::Lane(rounds % 2).enter();
             at = at.add(&one).expect("submitted");
             rounds += 1;
@@ -166,7 +166,7 @@ fn wrong_fetches_and_indices_are_typed_errors() {
     let x = on_device(&vm, &[1.0, 2.0]);
     let asked = x.to_vec::<i32>();
     assert_eq!(asked, Err(Error::WrongDType { found: DType::F32, asked: DType::I32 }));
-    assert!(matches!(x.to_bools(), Err(Error::WrongDType { .. })));
+    assert!(matches!(x.to_vec::<bool>(), Err(Error::WrongDType { .. })));
     assert!(matches!(x.slice(0, 1..3), Err(ShapeError::Slice { .. })), "{:?}", x.slice(0, 1..3));
     assert!(matches!(x.slice(1, 0..1), Err(ShapeError::Axis { .. })), "{:?}", x.slice(1, 0..1));
     assert!(matches!(x.sum(&[2]).map(drop), Err(Error::Build(_))));

@@ -307,7 +307,7 @@ fn a_refused_list_drops_its_functions_in_the_caller() {
 #[test]
 fn a_kernel_that_is_missing_is_refused_before_anything_runs() {
     let vm = vm();
-    let x = vm.tensor_of_bools(&[true, false], &[2]).and_then(|x| x.to(CPU)).expect("submitted");
+    let x = vm.tensor(&[true, false], &[2]).and_then(|x| x.to(CPU)).expect("submitted");
     let error = x.exp().expect_err("no exp of bools");
     assert!(matches!(error, Error::Build(_) | Error::Device(ep::Error::MissingKernel { .. })), "{error}");
     assert_eq!(failure_of(Err::<(), _>(failed(&vm))).what, "div", "and what fails when it runs is told by its ticket");

@@ -387,12 +387,12 @@ fn every_blocking_call_has_a_deadline() {
     let vm = Vm::builder().max_instructions(4).build().expect("an engine");
     let gate = ClosedGate::new();
     let (x, bools) =
-        (on_device(&vm, &[1.0]), vm.tensor_of_bools(&[true], &[1]).and_then(|b| b.to(CPU)).expect("a copy"));
+        (on_device(&vm, &[1.0]), vm.tensor(&[true], &[1]).and_then(|b| b.to(CPU)).expect("a copy"));
     vm.wait_all().expect("it passes");
     let held = submit(&vm, |b| b.call_fn("held", CPU, [x.update(), bools.update()], gate.function()));
     let timeout = Err(Error::Timeout(SHORT));
     assert_eq!(TimeLimit(SHORT).run(|| x.to_vec::<f32>()).map(drop), timeout);
-    assert_eq!(TimeLimit(SHORT).run(|| bools.to_bools()).map(drop), timeout);
+    assert_eq!(TimeLimit(SHORT).run(|| bools.to_vec::<bool>()).map(drop), timeout);
     {
         let _guard = streamvm::TimeLimit(SHORT).enter();
         assert_eq!(x.wait(), timeout);
@@ -419,7 +419,7 @@ fn every_blocking_call_has_a_deadline() {
     assert!(matches!(vm.try_submit(some()), Err(Error::WouldBlock { .. })));
     gate.open();
     assert_eq!(TimeLimit(PATIENCE).run(|| x.to_vec::<f32>()), Ok(vec![1.0]));
-    assert_eq!(TimeLimit(PATIENCE).run(|| bools.to_bools()), Ok(vec![true]));
+    assert_eq!(TimeLimit(PATIENCE).run(|| bools.to_vec::<bool>()), Ok(vec![true]));
     assert!(TimeLimit(PATIENCE).run(|| vm.submit(some())).is_ok());
     vm.wait_all().expect("what gave up was not submitted, and the rest passes");
 }

@@ -235,11 +235,11 @@ impl<'vm> Pusher<'vm> {
     /// * If `f` panics, the function fails by that panic. It still passes only when the handle is used or dropped, because the
     ///   thread that has the handle may still be at work.
     /// * Captures of up to 32 bytes are stored without an allocation.
-    /// * [`Vm::shutdown`] waits for outstanding handles up to its deadline; dropping the [`Vm`] waits without limit.
+    /// * [`Vm::shutdown`] waits for outstanding handles up to its limit; dropping the [`Vm`] waits without limit.
     /// * In [`Mode::Inline`](crate::Mode::Inline) the thread that pushes blocks until the handle is used, so another thread must
-    ///   use it, unless `f` did. A [`deadline`](crate::deadline) guard bounds that wait; at the deadline the function fails.
+    ///   use it, unless `f` did. A [`TimeLimit`](crate::TimeLimit) bounds that wait; at its end the function fails.
     /// * In [`Mode::Simulated`](crate::Mode::Simulated) the engine cannot know whether a handle will be used. A wait that needs an
-    ///   unused handle gives [`Error::Stalled`], or [`Error::Timeout`] with a deadline; wait again once the handle was used.
+    ///   unused handle gives [`Error::Stalled`], or [`Error::Timeout`] with a time limit; wait again once the handle was used.
     ///
     /// # Errors
     /// As [`Vm::submit`]; `f` is then dropped without a call.

@@ -97,8 +97,8 @@ fn writes_bools(bench: &Bench) -> Result<(), Fail> {
     lane.fill(&flags, true)?;
     let out = lab.tensor(DType::Bool, &[4])?;
     lane.call(&[(&flags, Access::Read), (&out, Access::Write)], |context: &mut FnContext<'_>| {
-        let flags = context.reads.bools(0)?;
-        let out = context.writes.take_bools(0)?;
+        let flags = context.reads.get::<bool>(0)?;
+        let out = context.writes.take::<bool>(0)?;
         for (index, (out, flag)) in out.iter_mut().zip(flags).enumerate() {
             *out = *flag && index % 2 == 1;
         }
