@@ -23,7 +23,7 @@ fn two_batches(device: DeviceId, batches: [&Tensor; 2]) -> Result<(InstructionLi
 fn main() -> Result<(), Error> {
     env_logger::init();
     let vm = Vm::builder().build()?;
-    let batches = [vm.tensor(&[1.0f32, 2.0], &[2])?, vm.tensor(&[3.0f32, 4.0], &[2])?];
+    let batches = [vm.from_slice(&[1.0f32, 2.0], &[2])?, vm.from_slice(&[3.0f32, 4.0], &[2])?];
 
     // What the list would get on a GPU, which need not be there: events recorded behind each copy.
     let (list, _) = two_batches(DeviceId::cuda(0), [&batches[0], &batches[1]])?;

@@ -13,7 +13,7 @@ fn main() -> Result<(), Error> {
     env_logger::init();
     let vm = Vm::builder().build()?;
     let cpu = DeviceId::cpu(0);
-    let x = vm.tensor(&[3.0f32, 1.0, 2.0], &[3])?;
+    let x = vm.from_slice(&[3.0f32, 1.0, 2.0], &[3])?;
     let calls = Arc::new(AtomicU64::new(0));
     // A variable stands for anything that streamvm does not know: here, a counter.
     let counter = vm.var();

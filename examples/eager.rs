@@ -13,8 +13,8 @@ fn main() -> Result<(), Error> {
     let device = if vm.find_cuda().is_ok() { DeviceId::cuda(0) } else { DeviceId::cpu(0) };
 
     // Copies go by the host-to-device stream, kernels by the compute stream; nothing waits here.
-    let x = vm.tensor(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3])?.to(device)?;
-    let w = vm.fill(device, DType::F32, &[3, 2], 0.5)?;
+    let x = vm.from_slice(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3])?.to(device)?;
+    let w = vm.full(device, DType::F32, &[3, 2], 0.5)?;
     let h = x.matmul(&w)?.relu()?;
 
     // Another lane of the compute stream: this runs beside `h`.
@@ -29,8 +29,8 @@ fn main() -> Result<(), Error> {
     println!("transpose {:?}", x.permute(&[1, 0])?.to_vec::<f32>()?);
 
     // An error comes back with the operation that caused it, and the engine goes on.
-    let ones = vm.fill(device, DType::I32, &[2], 1)?;
-    let zeros = vm.fill(device, DType::I32, &[2], 0)?;
+    let ones = vm.full(device, DType::I32, &[2], 1)?;
+    let zeros = vm.full(device, DType::I32, &[2], 0)?;
     match (&ones / &zeros)?.to_vec::<i32>() {
         Err(error) => println!("division  {error}"),
         Ok(values) => println!("division  {values:?}"),

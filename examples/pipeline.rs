@@ -25,12 +25,12 @@ fn main() -> Result<(), Error> {
 
     // Pinned memory is what a GPU's copies reach by themselves: nothing is staged. It is made once and used again.
     let inputs: Vec<_> = (0..BATCHES)
-        .map(|batch| vm.pinned_tensor(device, &[batch as f32; SIDE * SIDE], &[SIDE, SIDE]))
+        .map(|batch| vm.from_slice_pinned(device, &[batch as f32; SIDE * SIDE], &[SIDE, SIDE]))
         .collect::<Result<_, _>>()?;
     let outputs: Vec<_> = (0..BATCHES)
-        .map(|_| vm.pinned_tensor(device, &[0.0f32; SIDE * SIDE], &[SIDE, SIDE]))
+        .map(|_| vm.from_slice_pinned(device, &[0.0f32; SIDE * SIDE], &[SIDE, SIDE]))
         .collect::<Result<_, _>>()?;
-    let weights = vm.tensor(&[0.5f32; SIDE * SIDE], &[SIDE, SIDE])?.to(device)?;
+    let weights = vm.from_slice(&[0.5f32; SIDE * SIDE], &[SIDE, SIDE])?.to(device)?;
 
     // Batches take turns on two lanes. Each lane has three streams: copies in, kernels, copies out. So the next batch is
     // copied in while this one is computed and the last one copied out; only what needs a result waits for it.

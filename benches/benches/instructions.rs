@@ -34,7 +34,7 @@ fn graph<E: Emit + 'static>(graph: Graph<E>, list: usize) -> Run {
 fn eager() -> Run {
     let vm = engine();
     let (one, start) =
-        (vm.fill(DeviceId::cpu(0), DType::F32, &[64], 1), vm.fill(DeviceId::cpu(0), DType::F32, &[64], 0));
+        (vm.full(DeviceId::cpu(0), DType::F32, &[64], 1), vm.full(DeviceId::cpu(0), DType::F32, &[64], 0));
     let (one, start) = (one.expect("memory"), start.expect("memory"));
     warm(move || {
         let mut sum = start.clone();

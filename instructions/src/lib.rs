@@ -10,7 +10,7 @@
 //!
 //! # fn main() -> Result<(), streamvm_instructions::Error> {
 //! let mut b = InstructionsBuilder::new();
-//! let x = b.fill(Place::Host, DType::F32, &[2, 3], 1.0)?;
+//! let x = b.full(Place::Host, DType::F32, &[2, 3], 1.0)?;
 //! let on_device = b.copy(&x, DeviceId::cuda(0))?;
 //! b.relu(&on_device)?;
 //! let planned = plan(b.finish(), &PlanOptions::default())?;

@@ -97,15 +97,15 @@ fn operands_fit_their_op() {
 #[test]
 fn what_is_refused_takes_no_random_numbers() {
     let generator = Generator::at(7, 40);
-    let error = refused(|b| b.uniform(&generator, CPU, DType::I32, &[2]));
+    let error = refused(|b| b.rand(&generator, CPU, DType::I32, &[2]));
     assert!(matches!(error, BuildError::Op(OpError::DType { op: Op::Uniform, .. })), "{error}");
     assert_eq!(
-        refused(|b| b.normal_into(&generator, &tensor(Place::Host, DType::F32, &[2]))),
+        refused(|b| b.randn_into(&generator, &tensor(Place::Host, DType::F32, &[2]))),
         BuildError::OnHost { op: Op::Normal }
     );
     let repeated = f32s(&[1]).broadcast_to(&[3]).expect("a view");
-    assert!(matches!(refused(|b| b.uniform_into(&generator, &repeated)), BuildError::WritesBroadcast { .. }));
-    assert!(matches!(refused(|b| b.uniform(&generator, CPU, DType::F32, &[0; 9])), BuildError::Shape(_)));
+    assert!(matches!(refused(|b| b.rand_into(&generator, &repeated)), BuildError::WritesBroadcast { .. }));
+    assert!(matches!(refused(|b| b.rand(&generator, CPU, DType::F32, &[0; 9])), BuildError::Shape(_)));
     assert_eq!((generator.seed(), generator.position()), (7, 40));
 }
 
@@ -137,23 +137,23 @@ fn a_broadcast_view_is_not_written() {
     let what = |what: &str| BuildError::WritesBroadcast { what: what.to_owned() };
     assert_eq!(refused(|b| b.op_into(Op::Neg, &[&f32s(&[4])], plain(), &wide)), what("neg"));
     assert_eq!(refused(|b| b.copy_into(&f32s(&[4]), &wide)), what("copy"));
-    assert_eq!(refused(|b| b.fill_into(&wide, 1.0)), what("fill"));
+    assert_eq!(refused(|b| b.fill(&wide, 1.0)), what("fill"));
     assert_eq!(refused(|b| b.call_fn("f", CPU, [wide.update()], |_| Ok(()))), what("f"));
     assert_eq!(refused(|b| b.access("g", wide.write(), |_| Ok(()))), what("g"));
 }
 
 #[test]
 fn a_value_fits_its_dtype() {
-    let error = refused(|b| b.fill(CPU, DType::U8, &[2], 256));
+    let error = refused(|b| b.full(CPU, DType::U8, &[2], 256));
     assert_eq!(error, BuildError::Value { what: "fill".into(), value: Scalar::I64(256), dtype: DType::U8 });
-    assert!(matches!(refused(|b| b.fill(CPU, DType::Bool, &[2], 1)), BuildError::Value { .. }));
-    assert!(matches!(refused(|b| b.fill_into(&f32s(&[2]), true)), BuildError::Value { .. }));
+    assert!(matches!(refused(|b| b.full(CPU, DType::Bool, &[2], 1)), BuildError::Value { .. }));
+    assert!(matches!(refused(|b| b.fill(&f32s(&[2]), true)), BuildError::Value { .. }));
 }
 
 #[test]
 fn shapes_are_possible() {
     for dims in [&[1; 9][..], &[usize::MAX, 2]] {
-        assert!(matches!(refused(|b| b.fill(CPU, DType::F32, dims, 1.0)), BuildError::Shape(_)));
+        assert!(matches!(refused(|b| b.full(CPU, DType::F32, dims, 1.0)), BuildError::Shape(_)));
         assert!(matches!(refused(|b| b.allocate(CPU, DType::F32, dims)), BuildError::Shape(_)));
     }
 }
@@ -281,7 +281,7 @@ fn upload_memory_is_written_by_copies_of_the_host_alone() {
     let upload = Tensor::unbound(CUDA.into(), MemoryKind::Upload, DType::F32, Shape::new(&[2]).expect("a shape"));
     let (cuda, host) = (tensor(CUDA, DType::F32, &[2]), tensor(Place::Host, DType::F32, &[2]));
     let errors = [
-        refused(|b| b.fill_into(&upload, 1.0)),
+        refused(|b| b.fill(&upload, 1.0)),
         refused(|b| b.op_into(Op::Neg, &[&cuda], plain(), &upload)),
         refused(|b| b.copy_into(&cuda, &upload)),
         refused(|b| b.call_fn("f", CPU, [upload.update()], |_| Ok(()))),
@@ -324,8 +324,8 @@ fn every_call_notes_its_line() {
         }};
     }
     let event = here!(b.record("compute@cpu:0:0".parse().expect("a stream")));
-    let x = here!(b.fill(CPU, DType::F32, &[2], 1.0)).expect("valid");
-    here!(b.fill_into(&x, 2.0)).expect("valid");
+    let x = here!(b.full(CPU, DType::F32, &[2], 1.0)).expect("valid");
+    here!(b.fill(&x, 2.0)).expect("valid");
     let y = here!(b.allocate(CPU, DType::F32, &[2])).expect("valid");
     here!(b.copy(&x, CUDA)).expect("valid");
     here!(b.copy_into(&x, &y)).expect("valid");

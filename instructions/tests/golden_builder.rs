@@ -19,7 +19,7 @@ type Outcome = Result<(), Box<dyn Error>>;
 #[test]
 fn copies_go_to_the_stream_that_reaches_both_ends() -> Outcome {
     let mut b = InstructionsBuilder::new();
-    let host = b.fill(Place::Host, DType::F32, &[2], 1.0)?;
+    let host = b.full(Place::Host, DType::F32, &[2], 1.0)?;
     let on_host = b.copy(&host, Place::Host)?;
     let on_cpu = b.copy(&on_host, CPU)?;
     let on_cpu_again = b.copy(&on_cpu, CPU)?;
@@ -61,7 +61,7 @@ fn pinned_memory_is_reached_from_both_sides() -> Outcome {
     let pinned = || Tensor::unbound(CUDA.into(), MemoryKind::Pinned, DType::F32, shape);
     let (up, down, host) = (pinned(), pinned(), Tensor::unbound(Place::Host, MemoryKind::Pageable, DType::F32, shape));
     let mut b = InstructionsBuilder::new();
-    b.fill_into(&host, 1.0)?;
+    b.fill(&host, 1.0)?;
     b.copy_into(&host, &up)?;
     let there = b.copy(&up, CUDA)?;
     b.copy_into(&there, &down)?;
@@ -100,7 +100,7 @@ t1 = tensor cuda:0 pinned f32[2]
 fn lanes_are_streams_of_their_own() -> Outcome {
     let _lane = Lane(3).enter();
     let mut b = InstructionsBuilder::new();
-    let x = b.fill(CPU, DType::F32, &[2], 1.0)?;
+    let x = b.full(CPU, DType::F32, &[2], 1.0)?;
     b.set_lane(1);
     let y = b.relu(&x)?;
     b.set_lane(2);
@@ -123,7 +123,7 @@ fn lanes_are_streams_of_their_own() -> Outcome {
 #[test]
 fn pinned_outputs_come_from_the_pinned_stream() -> Outcome {
     let mut b = InstructionsBuilder::new();
-    let x = b.fill(CPU, DType::F32, &[2], 1.0)?;
+    let x = b.full(CPU, DType::F32, &[2], 1.0)?;
     b.set_pinned(true);
     let y = b.relu(&x)?;
     b.set_pinned(false);
@@ -155,9 +155,9 @@ fn pinned_outputs_come_from_the_pinned_stream() -> Outcome {
 #[test]
 fn disjoint_parts_need_nothing_of_each_other() -> Outcome {
     let mut b = InstructionsBuilder::new();
-    let x = b.fill(CPU, DType::F32, &[4, 2], 0.0)?;
+    let x = b.full(CPU, DType::F32, &[4, 2], 0.0)?;
     b.set_lane(1);
-    b.fill_into(&x.slice(0, 1..3)?, 1.0)?;
+    b.fill(&x.slice(0, 1..3)?, 1.0)?;
     b.set_lane(2);
     b.copy_into(&x.slice(0, 0..3)?, &x.slice(0, 1..4)?).expect_err("rows 1 and 2 are read and written");
     b.op_into(Op::Neg, &[&x.slice(1, 0..1)?], Params::default(), &x.slice(1, 1..2)?)?;
@@ -188,7 +188,7 @@ t5 = view t0 f32[1,2] strides 2,1 offset 6
 #[test]
 fn parameters_of_ops_are_words_of_their_lines() -> Outcome {
     let mut b = InstructionsBuilder::new();
-    let x = b.fill(CPU, DType::F32, &[2, 3, 4], 0.5)?;
+    let x = b.full(CPU, DType::F32, &[2, 3, 4], 0.5)?;
     let keep = Params { keep_dims: true, ..Params::over(Axes::new(&[0, 2])?) };
     b.op(Op::Sum, &[&x], keep)?;
     b.mean(&x, &[])?;
@@ -219,9 +219,9 @@ t7 = view t0 f32[2,4,3] strides 12,1,4 offset 0
 #[test]
 fn functions_touches_and_releases() -> Outcome {
     let mut b = InstructionsBuilder::new();
-    let (x, log) = (b.fill(Place::Host, DType::I64, &[2], 1)?, Var::new());
+    let (x, log) = (b.full(Place::Host, DType::I64, &[2], 1)?, Var::new());
     let y = b.allocate(CPU, DType::Bool, &[2])?;
-    b.fill_into(&y, true)?;
+    b.fill(&y, true)?;
     b.call_fn("mix \"x\"\n", CPU, [x.read(), y.update(), log.write()], |_| Ok(()))?;
     b.set_lane(1);
     b.access("look", y.read(), |_| Ok(()))?;
@@ -256,7 +256,7 @@ v0 = var
 #[test]
 fn barriers_events_and_syncs() -> Outcome {
     let mut b = InstructionsBuilder::new();
-    let x = b.fill(CUDA, DType::F32, &[], 1.0)?;
+    let x = b.full(CUDA, DType::F32, &[], 1.0)?;
     let compute = StreamKey::new(CUDA, StreamType::Compute, 0);
     let event = b.record(compute);
     b.neg(&x)?;
@@ -296,7 +296,7 @@ fn barriers_events_and_syncs() -> Outcome {
 fn views_are_declared_before_their_first_use() -> Outcome {
     let mut b = InstructionsBuilder::new();
     let x = b.allocate(CPU, DType::F32, &[2, 3])?;
-    b.fill_into(&x.permute(&[0, 1])?, 1.0)?;
+    b.fill(&x.permute(&[0, 1])?, 1.0)?;
     let flat = x.try_reshape(&[6])?.ok_or("contiguous")?;
     b.neg(&flat)?;
     let scalar = flat.slice(0, 5..6)?.try_reshape(&[])?.ok_or("one element")?;
@@ -350,7 +350,7 @@ fn appended_lists_plan_as_one() -> Outcome {
 #[test]
 fn a_plan_over_exact_streams_plans_to_itself() -> Outcome {
     let mut b = InstructionsBuilder::new();
-    let x = b.fill(Place::Host, DType::F32, &[2], 1.0)?;
+    let x = b.full(Place::Host, DType::F32, &[2], 1.0)?;
     let y = b.copy(&x, CPU)?;
     let z = b.relu(&y)?;
     b.barrier();

@@ -42,7 +42,7 @@ fn tensor() -> Tensor {
 
 /// A call of each kind that makes no tensor.
 fn emit(b: &mut InstructionsBuilder, [x, y, z]: [&Tensor; 3], variable: &Var) -> Result<(), BuildError> {
-    b.fill_into(x, 1.0)?;
+    b.fill(x, 1.0)?;
     b.copy_into(x, y)?;
     b.op_into(Op::Add, &[x, y], Params::default(), z)?;
     b.call_fn("both", CPU, [x.read(), z.update(), variable.write()], |_| Ok(()))?;
@@ -62,8 +62,8 @@ fn emit(b: &mut InstructionsBuilder, [x, y, z]: [&Tensor; 3], variable: &Var) ->
 /// A call of each of the other kinds, which make an event or have a generator.
 fn emit_more(b: &mut InstructionsBuilder, [x, y]: [&Tensor; 2]) -> Result<(), BuildError> {
     let generator = Generator::new(7);
-    b.uniform_into(&generator, x)?;
-    b.normal_into(&generator, y)?;
+    b.rand_into(&generator, x)?;
+    b.randn_into(&generator, y)?;
     let event = b.record(StreamKey::new(CPU, StreamType::Compute, 0));
     b.wait(StreamKey::new(CPU, StreamType::HostToDevice, 0), StreamKey::new(CPU, StreamType::Compute, 0), &event);
     Ok(())
@@ -105,7 +105,7 @@ fn a_list_holds_what_it_uses_and_says_the_same_in_reused_buffers() {
 fn a_call_that_is_refused_leaves_nothing_in_the_list() {
     let (x, y) = (tensor(), tensor());
     let mut b = InstructionsBuilder::new();
-    b.fill_into(&x, 1.0).expect("it fits");
+    b.fill(&x, 1.0).expect("it fits");
     let refused = b.call_fn("both", CPU, [x.read(), x.write()], |_| Ok(()));
     assert!(matches!(refused, Err(BuildError::Overlap { .. })), "{refused:?}");
     assert!(b.op_into(Op::Add, &[&x], Params::default(), &y).is_err());
@@ -118,10 +118,10 @@ fn a_call_that_is_refused_leaves_nothing_in_the_list() {
 fn instructions_and_lists_are_put_behind_a_list() {
     let (x, y) = (tensor(), tensor());
     let mut b = InstructionsBuilder::new();
-    b.fill_into(&x, 1.0).expect("it fits");
+    b.fill(&x, 1.0).expect("it fits");
     let mut list = b.finish();
     let mut b = InstructionsBuilder::new();
-    b.fill_into(&y, 2.0).expect("it fits");
+    b.fill(&y, 2.0).expect("it fits");
     list.append(b.finish());
     let (stream, site) = (StreamKey::new(CPU, StreamType::Compute, 0), Location::caller());
     list.push(stream, Kind::Copy, [x.read(), y.write()], site).expect("a copy");

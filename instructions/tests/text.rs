@@ -92,7 +92,7 @@ fn build(calls: &[Call]) -> InstructionList {
         let stream = format!("compute@{}:{}", DEVICES[call.device], call.lane).parse().expect("a stream");
         let made: Option<Tensor> = match call.what {
             0 => None,
-            1 => builder.fill(place, dtype, &call.dims, call.value).ok(),
+            1 => builder.full(place, dtype, &call.dims, call.value).ok(),
             2 => builder.allocate(place, dtype, &call.dims).ok(),
             3 | 4 => builder.op(Op::ALL[call.device * 7 % Op::ALL.len()], &[&a], Default::default()).ok(),
             5 => builder.add(&a, &b).ok(),
@@ -130,8 +130,8 @@ fn build(calls: &[Call]) -> InstructionList {
             17 => builder.pad(&a, &[0][..call.lane.min(1) as usize], call.lane, call.what.into(), call.value).ok(),
             19 => {
                 let generator = Generator::at(call.dims.len() as u64, u64::MAX - 1);
-                let _ = builder.normal_into(&generator, &a);
-                builder.uniform(&generator, DEVICES[call.device], dtype, &call.dims).ok()
+                let _ = builder.randn_into(&generator, &a);
+                builder.rand(&generator, DEVICES[call.device], dtype, &call.dims).ok()
             }
             18 => builder.one_hot(&a, call.dims.len(), dtype).ok(),
             _ => {

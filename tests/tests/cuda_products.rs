@@ -31,7 +31,7 @@ const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 fn numbers(vm: &Vm, device: DeviceId, dtype: DType, dims: &[usize], from: usize) -> Outcome<Tensor> {
     let count = dims.iter().product::<usize>();
     let values: Vec<f32> = (0..count).map(|at| ((at * 7 + from) % 9) as f32 - 4.0).collect();
-    Ok(vm.tensor(&values, dims)?.to(device)?.cast(dtype)?)
+    Ok(vm.from_slice(&values, dims)?.to(device)?.cast(dtype)?)
 }
 
 /// Tensors of these dims on a device: one as it comes, one transposed, and a part of a wider one.
@@ -112,7 +112,7 @@ fn a_stream_of_kernels_has_its_cublas_before_it_runs_anything() -> Outcome {
     let driver = standin("");
     let vm = engine();
     let made = || driver.calls("cublasCreate_v2");
-    let host = vm.tensor(&[1.0f32; 4], &[2, 2])?;
+    let host = vm.from_slice(&[1.0f32; 4], &[2, 2])?;
     let x = host.to(CUDA)?;
     x.to_vec::<f32>()?;
     assert_eq!(made(), 0, "copies have none");
@@ -145,7 +145,7 @@ fn without_cublas_products_are_the_kernels() -> Outcome {
     ] {
         let driver = standin(settings);
         let vm = Vm::builder().cuda(Some(config)).build()?;
-        let x = vm.tensor(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?.to(CUDA)?;
+        let x = vm.from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?.to(CUDA)?;
         assert_eq!(x.matmul(&x)?.to_vec::<f32>()?, [7.0, 10.0, 15.0, 22.0], "{settings}");
         assert_eq!(vm.cuda_products(CUDA)?, CudaProducts { cublas: 0, own: 1 }, "{settings}");
         assert_eq!(driver.calls("cublasGemmStridedBatchedEx"), asked, "{settings}");
@@ -165,7 +165,7 @@ fn a_product_has_one_time_in_a_trace() -> Outcome {
         let _driver = standin(settings);
         let text = Text::default();
         let vm = Vm::builder().record(text.clone()).build()?;
-        let x = vm.fill(CUDA, DType::F32, &[4, 4], 1.0)?;
+        let x = vm.full(CUDA, DType::F32, &[4, 4], 1.0)?;
         x.matmul(&x)?.wait()?;
         drop((x, vm));
         let text = text.written();

@@ -111,8 +111,8 @@ fn lists_for_workers_of_any_device_and_lane_give_the_same_on_every_engine() {
             let mut b = InstructionsBuilder::new();
             b.set_workers(true);
             b.set_lane(u32::from(round) % 3);
-            let x = b.fill(OTHER, DType::F32, &[8], f64::from(round)).expect("a fill");
-            let y = b.fill(CPU, DType::F32, &[8], 1.0).expect("a fill");
+            let x = b.full(OTHER, DType::F32, &[8], f64::from(round)).expect("a fill");
+            let y = b.full(CPU, DType::F32, &[8], 1.0).expect("a fill");
             b.push("between", OTHER, [x.read(), y.read(), token.update()], || Ok(()));
             let (z, w) = (b.add(&x, &x).expect("an addition"), b.add(&y, &y).expect("an addition"));
             vm.submit(b.finish()).expect("it is taken");

@@ -100,13 +100,13 @@ fn require(what: &str, holds: bool) -> Result<(), String> {
 
 /// Makes every call that there is, and drops everything.
 fn every_call(vm: Vm, x: Tensor, bools: Tensor) -> Result<(), String> {
-    let some = || list(|b| b.fill(CPU, DType::F32, &[1], 1.0).map(drop));
+    let some = || list(|b| b.full(CPU, DType::F32, &[1], 1.0).map(drop));
     expect_forked("submit", vm.submit(some()))?;
     expect_forked("try_submit", vm.try_submit(some()))?;
     expect_forked("submit_timeout", TimeLimit(PATIENCE).run(|| vm.submit(some())))?;
-    expect_forked("tensor", vm.tensor(&[1.0f32], &[1]))?;
-    expect_forked("tensor_of_bools", vm.tensor(&[true], &[1]))?;
-    expect_forked("fill", vm.fill(CPU, DType::F32, &[1], 1.0))?;
+    expect_forked("tensor", vm.from_slice(&[1.0f32], &[1]))?;
+    expect_forked("tensor_of_bools", vm.from_slice(&[true], &[1]))?;
+    expect_forked("fill", vm.full(CPU, DType::F32, &[1], 1.0))?;
     expect_forked("wait_all", vm.wait_all())?;
     if vm.profile().is_some() {
         return Err("a profile of the parent's".into());
@@ -296,7 +296,7 @@ fn every_call_in_a_child_says_that_it_was_forked_and_the_parent_goes_on() {
     for mode in [Mode::Threaded, Mode::Inline] {
         let vm = Vm::builder().mode(mode).profile(true).build().expect("an engine");
         let x = on_device(&vm, &[1.0, 2.0]);
-        let bools = vm.tensor(&[true], &[1]).expect("a host tensor");
+        let bools = vm.from_slice(&[true], &[1]).expect("a host tensor");
         let kept = x.clone();
         match fork() {
             Side::Child(child) => {
@@ -352,7 +352,7 @@ fn tickets_and_futures_of_pending_work_end_in_a_child() {
 fn nothing_in_a_child_blocks_while_other_threads_hold_the_locks() {
     let vm = Vm::builder().max_instructions(256).build().expect("an engine");
     let x = on_device(&vm, &[1.0; 16]);
-    let bools = vm.tensor(&[true], &[1]).expect("a host tensor");
+    let bools = vm.from_slice(&[true], &[1]).expect("a host tensor");
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for lane in 0..2 {
@@ -408,7 +408,7 @@ fn a_child_may_build_an_engine_of_its_own_and_its_child_is_forked_again() {
         Side::Child(child) => {
             let checks = || {
                 let own = Vm::builder().build().map_err(|error| error.to_string())?;
-                let y = own.fill(CPU, DType::F32, &[2], 3.0).and_then(|y| y.neg()).and_then(|y| y.to_vec::<f32>());
+                let y = own.full(CPU, DType::F32, &[2], 3.0).and_then(|y| y.neg()).and_then(|y| y.to_vec::<f32>());
                 require("the child's own engine does not compute", y == Ok(vec![-3.0, -3.0]))?;
                 expect_forked("the parent's tensor", x.neg())?;
                 let grandchild = match fork() {

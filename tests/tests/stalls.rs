@@ -144,7 +144,7 @@ fn what_a_device_was_given_is_launched_and_named() {
     let vm = Vm::builder().sim_devices(1).build().expect("an engine");
     let gate = ClosedGate::new();
     let sim = DeviceId::sim(0);
-    let x = vm.fill(sim, DType::F32, &[4], 1.0).expect("a fill");
+    let x = vm.full(sim, DType::F32, &[4], 1.0).expect("a fill");
     // A device shows only where somebody looks: so that the next is the oldest.
     x.wait().expect("it passes");
     submit(&vm, |b| b.call_fn("on the device", sim, [x.update()], gate.function()));

@@ -20,7 +20,7 @@ fn about(name: &str) -> Vec<String> {
 
 /// A tensor whose writer, a function of this name, has failed; nobody has asked for it.
 fn poisoned(vm: &Vm, name: &'static str) -> Tensor {
-    let x = vm.fill(CPU, DType::F32, &[4], 1.0).expect("a fill");
+    let x = vm.full(CPU, DType::F32, &[4], 1.0).expect("a fill");
     let ticket = submit(vm, |b| b.call_fn(name, CPU, [x.write()], refuse));
     streamvm_tests::until("it has failed", || ticket.is_passed());
     x
@@ -29,7 +29,7 @@ fn poisoned(vm: &Vm, name: &'static str) -> Tensor {
 /// Submits, and lets pass, what makes the engine look for failures that nobody can hear of.
 fn goes_on(vm: &Vm) {
     for _ in 0..20 {
-        let y = vm.fill(CPU, DType::F32, &[1], 0.0).expect("a fill");
+        let y = vm.full(CPU, DType::F32, &[1], 0.0).expect("a fill");
         y.wait().expect("it passes");
     }
 }

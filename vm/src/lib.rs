@@ -9,7 +9,7 @@
 //!
 //! # fn main() -> Result<(), streamvm::Error> {
 //! let vm = Vm::builder().build()?;
-//! let x = vm.tensor(&[1.0f32, -2.0, 3.0, -4.0], &[2, 2])?;
+//! let x = vm.from_slice(&[1.0f32, -2.0, 3.0, -4.0], &[2, 2])?;
 //! let on_device = x.to(DeviceId::cpu(0))?; // host-to-device stream
 //! let h = on_device.relu()?; // compute stream, ordered after the copy
 //! let y = (&h + &on_device)?;
@@ -25,7 +25,7 @@
 //!
 //! # fn main() -> Result<(), streamvm::Error> {
 //! let vm = Vm::builder().build()?;
-//! let x = vm.tensor(&[1.0f32, 2.0], &[2])?;
+//! let x = vm.from_slice(&[1.0f32, 2.0], &[2])?;
 //! let mut b = InstructionsBuilder::new();
 //! let on_device = b.copy(&x, DeviceId::cpu(0))?;
 //! let total = b.sum(&on_device, &[])?;
@@ -110,7 +110,7 @@ pub use streamvm_stream::{Capabilities, StreamKey, StreamType};
 ///
 /// # fn main() -> Result<(), streamvm::Error> {
 /// let vm = Vm::builder().build()?;
-/// let x = vm.tensor(&[0.1, 1024.0].map(f16::from_f32), &[2])?.to(DeviceId::cpu(0))?;
+/// let x = vm.from_slice(&[0.1, 1024.0].map(f16::from_f32), &[2])?.to(DeviceId::cpu(0))?;
 /// let y = (&x * &x)?; // in f32, rounded once
 /// assert_eq!(y.to_vec::<f16>()?, [0.009994507, f32::INFINITY].map(f16::from_f32));
 /// assert_eq!(x.cast(DType::BF16)?.to_vec::<bf16>()?, [0.1, 1024.0].map(bf16::from_f32));

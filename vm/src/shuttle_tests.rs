@@ -50,7 +50,7 @@ fn shuttle_lanes_wait_for_each_other() {
     drawn(|| {
         let vm = engine(|builder| builder.cpu_threads(2));
         let mut b = InstructionsBuilder::new();
-        let x = b.fill(CPU, DType::F32, &[2], 1.0).expect("a fill");
+        let x = b.full(CPU, DType::F32, &[2], 1.0).expect("a fill");
         b.set_lane(1);
         let y = b.add(&x, &x).expect("a sum");
         b.set_lane(0);
@@ -218,11 +218,11 @@ fn shuttle_failures_are_seen_by_every_waiter() {
     drawn(|| {
         let vm = Arc::new(engine(|builder| builder.cpu_threads(2)));
         let mut b = InstructionsBuilder::new();
-        let x = b.fill(CPU, DType::F32, &[1], 1.0).expect("a fill");
+        let x = b.full(CPU, DType::F32, &[1], 1.0).expect("a fill");
         b.call_fn("fails", CPU, [x.update()], |_| Err("no".into())).expect("a function");
         b.set_lane(1);
         let y = b.neg(&x).expect("an op");
-        b.fill_into(&x, 2.0).expect("a fill");
+        b.fill(&x, 2.0).expect("a fill");
         let healed = b.neg(&x).expect("an op");
         let _ = vm.submit(b.finish()).expect("taken");
         let other = {
@@ -243,7 +243,7 @@ fn shuttle_callbacks_run_before_the_end() {
         let count = Arc::new(AtomicU64::new(0));
         for _ in 0..2 {
             let count = count.clone();
-            let x = vm.fill(CPU, DType::F32, &[1], 1.0).expect("a fill");
+            let x = vm.full(CPU, DType::F32, &[1], 1.0).expect("a fill");
             x.on_passed(move |outcome| {
                 assert_eq!(outcome, Ok(()));
                 count.fetch_add(1, Ordering::SeqCst);
@@ -260,7 +260,7 @@ fn shuttle_callbacks_run_before_the_end() {
 fn shuttle_dropped_handles_are_freed_once() {
     drawn(|| {
         let vm = Arc::new(engine(|builder| builder.cpu_threads(2).cpu_memory_limit(1 << 20)));
-        let x = vm.fill(CPU, DType::F32, &[64], 1.0).expect("a fill");
+        let x = vm.full(CPU, DType::F32, &[64], 1.0).expect("a fill");
         let dropper = {
             let x = x.clone();
             shuttle::thread::spawn(move || drop(x))
@@ -300,11 +300,11 @@ fn shuttle_callers_that_help_leave_nothing_behind() {
                 let behind = look().expect("taken");
                 let _lane = crate::Lane(1).enter();
                 let apart = look().expect("taken");
-                let x = vm.fill(CPU, DType::F32, &[1], 1.0).expect("a fill");
+                let x = vm.full(CPU, DType::F32, &[1], 1.0).expect("a fill");
                 assert_eq!((x.wait(), behind.wait(), apart.wait()), (Ok(()), Ok(()), Ok(())));
             })
         };
-        let x = vm.fill(CPU, DType::F32, &[1], 1.0).expect("a fill");
+        let x = vm.full(CPU, DType::F32, &[1], 1.0).expect("a fill");
         assert_eq!(x.neg().expect("an op").wait(), Ok(()));
         other.join().expect("it saw all pass");
         assert_eq!(mine.load(Ordering::SeqCst), 0, "a caller ran a function");
@@ -316,7 +316,7 @@ fn shuttle_callers_that_help_leave_nothing_behind() {
 fn shuttle_the_last_instruction_may_be_a_caller_s() {
     drawn(|| {
         let vm = engine(|builder| builder.cpu_threads(1));
-        let x = vm.fill(CPU, DType::F32, &[1], 1.0).expect("a fill");
+        let x = vm.full(CPU, DType::F32, &[1], 1.0).expect("a fill");
         let y = x.neg().expect("an op");
         let waiter = shuttle::thread::spawn(move || assert!(matches!(y.wait(), Ok(()) | Err(Error::Shutdown))));
         drop(vm);
@@ -330,7 +330,7 @@ fn shuttle_the_last_instruction_may_be_a_caller_s() {
 fn shuttle_a_thread_that_starts_beside_the_end_sees_it() {
     drawn(|| {
         let vm = engine(|builder| builder.cpu_threads(2));
-        let x = vm.fill(CPU, DType::F32, &[1], 1.0).expect("a fill");
+        let x = vm.full(CPU, DType::F32, &[1], 1.0).expect("a fill");
         let opener = shuttle::thread::spawn(move || {
             let _lane = crate::Lane(1).enter();
             assert!(matches!(x.neg(), Ok(_) | Err(Error::Shutdown)));

@@ -83,17 +83,19 @@ impl Vm {
     /// # Errors
     /// The shape is impossible or does not have `elements.len()` elements; out of memory; the engine is closed.
     #[track_caller]
-    pub fn tensor<T: Element>(&self, elements: &[T], shape: &[usize]) -> Result<Tensor, Error> {
+    #[expect(clippy::wrong_self_convention, reason = "the name that other tensor libraries use")]
+    pub fn from_slice<T: Element>(&self, elements: &[T], shape: &[usize]) -> Result<Tensor, Error> {
         self.create(HOST, T::DTYPE, elements.len(), shape, T::as_bytes(elements))
     }
 
     /// A tensor of `shape` in pinned host memory of `device`, with a copy of `elements` in row-major order. The device copies from it
-    /// without staging. Callers' functions can access it as they access host tensors. Waits as [`Vm::tensor`] does.
+    /// without staging. Callers' functions can access it as they access host tensors. Waits as [`Vm::from_slice`] does.
     ///
     /// # Errors
-    /// Those of [`Vm::tensor`]; the device does not exist.
+    /// Those of [`Vm::from_slice`]; the device does not exist.
     #[track_caller]
-    pub fn pinned_tensor<T: Element>(
+    #[expect(clippy::wrong_self_convention, reason = "as above")]
+    pub fn from_slice_pinned<T: Element>(
         &self,
         device: DeviceId,
         elements: &[T],
@@ -129,7 +131,7 @@ impl Vm {
     /// # Errors
     /// The shape is impossible, or the dtype cannot hold the value; those of [`Vm::submit`].
     #[track_caller]
-    pub fn fill(
+    pub fn full(
         &self,
         place: impl Into<Place>,
         dtype: DType,
@@ -137,18 +139,36 @@ impl Vm {
         value: impl Into<Scalar>,
     ) -> Result<Tensor, Error> {
         let mut builder = InstructionsBuilder::new();
-        let tensor = builder.fill(place, dtype, shape, value)?;
+        let tensor = builder.full(place, dtype, shape, value)?;
         self.submit(builder.finish())?;
         Ok(tensor)
     }
 
+    /// [`Vm::full`] of zeros, or `false`.
+    ///
+    /// # Errors
+    /// The shape is impossible; those of [`Vm::submit`].
+    #[track_caller]
+    pub fn zeros(&self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, Error> {
+        self.full(place, dtype, shape, Scalar::zero(dtype))
+    }
+
+    /// [`Vm::full`] of ones, or `true`.
+    ///
+    /// # Errors
+    /// As [`Vm::zeros`].
+    #[track_caller]
+    pub fn ones(&self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, Error> {
+        self.full(place, dtype, shape, Scalar::one(dtype))
+    }
+
     /// A new tensor of `dtype` and `shape` on `device` with random numbers of the uniform distribution over `[0, 1)`; see
-    /// [`InstructionsBuilder::uniform`]. Blocks as [`Vm::submit`] does.
+    /// [`InstructionsBuilder::rand`]. Blocks as [`Vm::submit`] does.
     ///
     /// # Errors
     /// The shape is impossible, or the dtype is no float; those of [`Vm::submit`].
     #[track_caller]
-    pub fn uniform(
+    pub fn rand(
         &self,
         generator: &Generator,
         device: DeviceId,
@@ -156,18 +176,18 @@ impl Vm {
         shape: &[usize],
     ) -> Result<Tensor, Error> {
         let mut builder = InstructionsBuilder::new();
-        let tensor = builder.uniform(generator, device, dtype, shape)?;
+        let tensor = builder.rand(generator, device, dtype, shape)?;
         self.submit(builder.finish())?;
         Ok(tensor)
     }
 
     /// A new tensor of `dtype` and `shape` on `device` with random numbers of the normal distribution of mean 0 and variance 1; see
-    /// [`InstructionsBuilder::normal`]. Blocks as [`Vm::submit`] does.
+    /// [`InstructionsBuilder::randn`]. Blocks as [`Vm::submit`] does.
     ///
     /// # Errors
-    /// As [`Vm::uniform`].
+    /// As [`Vm::rand`].
     #[track_caller]
-    pub fn normal(
+    pub fn randn(
         &self,
         generator: &Generator,
         device: DeviceId,
@@ -175,7 +195,7 @@ impl Vm {
         shape: &[usize],
     ) -> Result<Tensor, Error> {
         let mut builder = InstructionsBuilder::new();
-        let tensor = builder.normal(generator, device, dtype, shape)?;
+        let tensor = builder.randn(generator, device, dtype, shape)?;
         self.submit(builder.finish())?;
         Ok(tensor)
     }
@@ -227,7 +247,7 @@ impl Vm {
     /// ```
     /// # fn main() -> Result<(), streamvm::Error> {
     /// let vm = streamvm::Vm::builder().build()?;
-    /// let x = vm.tensor(&[1.0f32, 2.0], &[2])?;
+    /// let x = vm.from_slice(&[1.0f32, 2.0], &[2])?;
     /// vm.call_fn("twice", streamvm::DeviceId::cpu(0), [x.update()], |context| {
     ///     context.writes.take::<f32>(0)?.iter_mut().for_each(|x| *x *= 2.0);
     ///     Ok(())

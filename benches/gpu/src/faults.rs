@@ -61,7 +61,7 @@ fn text(error: impl ToString) -> String {
 
 /// `device` computes what it should.
 fn goes_on(vm: &Vm, device: DeviceId) -> Result<(), String> {
-    let x = vm.tensor(&[1.0f32, 2.0, 3.0], &[3]).and_then(|x| x.to(device)).map_err(text)?;
+    let x = vm.from_slice(&[1.0f32, 2.0, 3.0], &[3]).and_then(|x| x.to(device)).map_err(text)?;
     let sum = (&x + &x).and_then(|sum| TimeLimit(PATIENCE).run(|| sum.to_vec::<f32>())).map_err(text)?;
     if sum == [2.0, 4.0, 6.0] { Ok(()) } else { Err(format!("{device} computes {sum:?}, and [2, 4, 6] is right")) }
 }
@@ -98,7 +98,8 @@ fn out_of_memory() -> Result<(), String> {
 /// An integer division tells the first element that it cannot do, and what comes next is fine.
 fn division_by_zero() -> Result<(), String> {
     let vm = engine()?;
-    let on_device = |elements: &[i32]| vm.tensor(elements, &[elements.len()]).and_then(|x| x.to(CUDA)).map_err(text);
+    let on_device =
+        |elements: &[i32]| vm.from_slice(elements, &[elements.len()]).and_then(|x| x.to(CUDA)).map_err(text);
     let (mut divisors, first) = ([7; 1000], 613);
     divisors[first] = 0;
     divisors[900] = 0;
@@ -132,7 +133,7 @@ fn wrong_ptx() -> Result<(), String> {
 fn illegal_address() -> Result<(), String> {
     let vm = engine()?;
     let kernel = vm.load_cuda(CUDA, &Ptx::new(WILD_PTX).map_err(text)?, EMPTY).map_err(text)?;
-    let x = vm.fill(CUDA, DType::F32, &[16], 1.0).map_err(text)?;
+    let x = vm.full(CUDA, DType::F32, &[16], 1.0).map_err(text)?;
     TimeLimit(PATIENCE).run(|| x.wait()).map_err(text)?;
     let mut builder = InstructionsBuilder::new();
     let arguments: [CudaArgument; 0] = [];

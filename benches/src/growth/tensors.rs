@@ -19,7 +19,7 @@ const ELEMENTS: [usize; 1] = [16];
 /// The engine failed, or a sum is wrong.
 pub fn tensors(count: usize, ops: usize) -> Result<Vec<Sample>, Error> {
     let vm = Vm::builder().build()?;
-    let one = vm.fill(DEVICE, DType::F32, &ELEMENTS, 1)?;
+    let one = vm.full(DEVICE, DType::F32, &ELEMENTS, 1)?;
     let mut tensors = zeros(&vm, count)?;
     // Whole rounds over the tensors, so that the expected sums are known.
     let (rounds, ops) = (ops.div_ceil(count), ops.next_multiple_of(count));
@@ -64,7 +64,7 @@ fn zeros(vm: &Vm, count: usize) -> Result<Vec<Tensor>, Error> {
     while tensors.len() < count {
         let mut builder = InstructionsBuilder::new();
         for _ in 0..LIST.min(count - tensors.len()) {
-            tensors.push(builder.fill(DEVICE, DType::F32, &ELEMENTS, 0)?);
+            tensors.push(builder.full(DEVICE, DType::F32, &ELEMENTS, 0)?);
         }
         vm.submit(builder.finish())?;
     }

@@ -21,8 +21,8 @@ pub fn latency(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     let variable = vm.var();
     let function = round_trips(sizes, || Ok(vm.call_fn("empty", DEVICE, [variable.update()], |_| Ok(()))?))?;
 
-    let one = vm.tensor(&[1.0f32], &[1])?.to(DEVICE)?;
-    let sum = vm.tensor(&[0.0f32], &[1])?.to(DEVICE)?;
+    let one = vm.from_slice(&[1.0f32], &[1])?.to(DEVICE)?;
+    let sum = vm.from_slice(&[0.0f32], &[1])?.to(DEVICE)?;
     let add = || {
         let mut builder = InstructionsBuilder::new();
         builder.op_into(Op::Add, &[&sum, &one], Params::default(), &sum)?;

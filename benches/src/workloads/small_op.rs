@@ -17,8 +17,8 @@ pub const ELEMENTS: usize = 1_024;
 /// The engine failed, or the sum is wrong.
 pub fn small_op(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     let vm = Vm::builder().build()?;
-    let ones = vm.tensor(&[1.0f32; ELEMENTS], &[ELEMENTS])?.to(DEVICE)?;
-    let zeros = vm.tensor(&[0.0f32; ELEMENTS], &[ELEMENTS])?.to(DEVICE)?;
+    let ones = vm.from_slice(&[1.0f32; ELEMENTS], &[ELEMENTS])?.to(DEVICE)?;
+    let zeros = vm.from_slice(&[0.0f32; ELEMENTS], &[ELEMENTS])?.to(DEVICE)?;
     let (warm, _) = additions(&zeros, &ones, sizes.warm_up().small)?;
     let (sum, ns) = additions(&warm, &ones, sizes.small)?;
     // f32 counts exactly up to 2^24.

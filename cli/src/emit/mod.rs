@@ -191,7 +191,7 @@ impl<'a> Emitter<'a> {
                 let value = Spanned::new(scalar(value, tensor.dtype())?, value.span);
                 self.builder.set_lane(lane.as_ref().map_or(0, |lane| lane.value));
                 self.builder
-                    .fill_into(&tensor, value.value)
+                    .fill(&tensor, value.value)
                     .map_err(|error| Diagnostic::new(target.name.span, error.to_string()))?;
                 Ok(Wanted::Nothing)
             }

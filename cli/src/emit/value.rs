@@ -38,7 +38,7 @@ impl Emitter<'_> {
                     None => Scalar::zero(*dtype),
                 };
                 self.builder.set_lane(lane);
-                self.builder.fill(place, *dtype, shape.dims(), value).map_err(at)
+                self.builder.full(place, *dtype, shape.dims(), value).map_err(at)
             }
             ExprKind::Random { op, dtype, dims, seed, on } => {
                 let place = self.devices.place(on)?;
@@ -50,8 +50,8 @@ impl Emitter<'_> {
                 let generator = self.generators.entry(*seed).or_insert_with(|| Generator::new(*seed));
                 self.builder.set_lane(lane);
                 match op {
-                    Op::Normal => self.builder.normal(generator, device, *dtype, shape.dims()),
-                    _ => self.builder.uniform(generator, device, *dtype, shape.dims()),
+                    Op::Normal => self.builder.randn(generator, device, *dtype, shape.dims()),
+                    _ => self.builder.rand(generator, device, *dtype, shape.dims()),
                 }
                 .map_err(at)
             }
@@ -96,7 +96,7 @@ impl Emitter<'_> {
             self.builder.set_lane(lane);
             out.push(
                 self.builder
-                    .fill(like.place(), like.dtype(), &[], value)
+                    .full(like.place(), like.dtype(), &[], value)
                     .map_err(|error| Diagnostic::new(input.span, error.to_string()))?,
             );
         }

@@ -199,14 +199,14 @@ impl FromFiles<'_> {
         }
         let (vm, shape) = (self.engine.vm, &array.shape);
         match &array.data {
-            Data::F32(values) => vm.tensor(values, shape),
-            Data::F64(values) => vm.tensor(values, shape),
-            Data::F16(values) => vm.tensor(values, shape),
-            Data::BF16(values) => vm.tensor(values, shape),
-            Data::I32(values) => vm.tensor(values, shape),
-            Data::I64(values) => vm.tensor(values, shape),
-            Data::U8(values) => vm.tensor(values, shape),
-            Data::Bool(values) => vm.tensor(values, shape),
+            Data::F32(values) => vm.from_slice(values, shape),
+            Data::F64(values) => vm.from_slice(values, shape),
+            Data::F16(values) => vm.from_slice(values, shape),
+            Data::BF16(values) => vm.from_slice(values, shape),
+            Data::I32(values) => vm.from_slice(values, shape),
+            Data::I64(values) => vm.from_slice(values, shape),
+            Data::U8(values) => vm.from_slice(values, shape),
+            Data::Bool(values) => vm.from_slice(values, shape),
         }
         .map_err(|error| error.to_string())
     }

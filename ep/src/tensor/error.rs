@@ -31,6 +31,9 @@ pub enum ShapeError {
     /// A range past the end of its axis.
     #[error("range {start}..{end} does not lie within axis {axis} of shape {shape}")]
     Slice { start: usize, end: usize, axis: usize, shape: Box<Shape> },
+    /// A squeeze of an axis that has another size than 1.
+    #[error("axis {axis} of shape {shape} has size {}, and only an axis of size 1 can be removed", shape.dims()[*axis])]
+    Squeeze { axis: usize, shape: Box<Shape> },
     /// A reshape that changes the number of elements.
     #[error(
         "shape {from} has {} elements and cannot become {to}, which has {}",

@@ -163,6 +163,60 @@ impl Layout {
         Ok(Layout { shape: Shape::new(&dims[..rank])?, strides, offset: self.offset })
     }
 
+    /// The view with two axes exchanged.
+    ///
+    /// # Errors
+    ///
+    /// [`ShapeError::Axis`] if there is no such axis.
+    pub fn transpose(&self, first: usize, second: usize) -> Result<Layout, ShapeError> {
+        self.shape.check_axis(first)?;
+        self.shape.check_axis(second)?;
+        let mut axes: [usize; MAX_RANK] = std::array::from_fn(|axis| axis);
+        axes.swap(first, second);
+        self.permute(&axes[..self.shape.rank()])
+    }
+
+    /// The view without `axis`, which has size 1.
+    ///
+    /// # Errors
+    ///
+    /// [`ShapeError::Axis`] if there is no such axis, [`ShapeError::Squeeze`] if its size is not 1.
+    pub fn squeeze(&self, axis: usize) -> Result<Layout, ShapeError> {
+        self.shape.check_axis(axis)?;
+        if self.shape.dims()[axis] != 1 {
+            return Err(ShapeError::Squeeze { axis, shape: Box::new(self.shape) });
+        }
+        let without = |all: &[usize]| {
+            let mut rest = [0; MAX_RANK];
+            rest[..axis].copy_from_slice(&all[..axis]);
+            rest[axis..all.len() - 1].copy_from_slice(&all[axis + 1..]);
+            rest
+        };
+        let (dims, strides) = (without(self.shape.dims()), without(self.strides()));
+        Ok(Layout { shape: Shape::new(&dims[..self.shape.rank() - 1])?, strides, offset: self.offset })
+    }
+
+    /// The view with a new axis of size 1 before `axis`, or behind the last axis if `axis` is the number of axes.
+    ///
+    /// # Errors
+    ///
+    /// [`ShapeError::Axis`] if `axis` is larger than that; [`ShapeError::Rank`] if the view already has the most axes.
+    pub fn unsqueeze(&self, axis: usize) -> Result<Layout, ShapeError> {
+        let rank = self.shape.rank();
+        if axis > rank {
+            return Err(ShapeError::Axis { axis, shape: Box::new(self.shape) });
+        }
+        let mut dims = self.shape.dims().to_vec();
+        dims.insert(axis, 1);
+        let shape = Shape::new(&dims)?;
+        let mut strides = [0; MAX_RANK];
+        strides[..axis].copy_from_slice(&self.strides[..axis]);
+        // The stride of an axis of size 1 is never used.
+        strides[axis] = 1;
+        strides[axis + 1..=rank].copy_from_slice(&self.strides[axis..rank]);
+        Ok(Layout { shape, strides, offset: self.offset })
+    }
+
     /// The part of the view whose index on `axis` is in `range`; the rank is unchanged.
     ///
     /// # Errors

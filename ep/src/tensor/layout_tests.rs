@@ -196,3 +196,30 @@ fn same_steps_ignores_axes_of_size_one() {
     let turned = steps(&[3, 3]).permute(&[1, 0]).unwrap();
     assert!(!turned.same_steps(&steps(&[3, 3])));
 }
+
+#[test]
+fn two_axes_are_exchanged() {
+    let layout = Layout::contiguous(Shape::new(&[2, 3, 4]).unwrap());
+    assert_eq!(layout.transpose(0, 2), layout.permute(&[2, 1, 0]));
+    assert_eq!(layout.transpose(1, 1).as_ref(), Ok(&layout));
+    assert!(matches!(layout.transpose(0, 3), Err(ShapeError::Axis { axis: 3, .. })));
+    assert!(matches!(layout.transpose(3, 0), Err(ShapeError::Axis { axis: 3, .. })));
+}
+
+#[test]
+fn axes_of_one_element_come_and_go() {
+    let turned = Layout::contiguous(Shape::new(&[2, 3]).unwrap()).permute(&[1, 0]).unwrap().slice(0, 1..3).unwrap();
+    for axis in 0..=2 {
+        let longer = turned.unsqueeze(axis).unwrap();
+        assert_eq!((longer.shape().dims()[axis], longer.shape().rank()), (1, 3));
+        assert!(longer.same_steps(&turned) && longer.offset() == turned.offset());
+        assert_eq!(longer.squeeze(axis).as_ref(), Ok(&turned));
+    }
+    assert!(matches!(turned.unsqueeze(3), Err(ShapeError::Axis { axis: 3, .. })));
+    assert!(matches!(turned.squeeze(2), Err(ShapeError::Axis { axis: 2, .. })));
+    let refused = turned.squeeze(0).unwrap_err().to_string();
+    assert_eq!(refused, "axis 0 of shape [2,2] has size 2, and only an axis of size 1 can be removed");
+    let full = Layout::contiguous(Shape::new(&[1; MAX_RANK]).unwrap());
+    assert!(matches!(full.unsqueeze(0), Err(ShapeError::Rank { .. })));
+    assert_eq!(Layout::contiguous(Shape::SCALAR).unsqueeze(0).unwrap().shape().dims(), [1]);
+}

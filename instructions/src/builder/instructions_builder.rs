@@ -77,7 +77,7 @@ impl InstructionsBuilder {
     /// # Errors
     /// The shape is impossible, or the value does not fit the dtype.
     #[track_caller]
-    pub fn fill(
+    pub fn full(
         &mut self,
         place: impl Into<Place>,
         dtype: DType,
@@ -85,8 +85,26 @@ impl InstructionsBuilder {
         value: impl Into<Scalar>,
     ) -> Result<Tensor, BuildError> {
         let target = Tensor::unbound(place.into(), MemoryKind::Device, dtype, Shape::new(shape)?);
-        self.fill_into(&target, value)?;
+        self.fill(&target, value)?;
         Ok(target)
+    }
+
+    /// [`full`](InstructionsBuilder::full) of zeros, or `false`.
+    ///
+    /// # Errors
+    /// The shape is impossible.
+    #[track_caller]
+    pub fn zeros(&mut self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, BuildError> {
+        self.full(place, dtype, shape, Scalar::zero(dtype))
+    }
+
+    /// [`full`](InstructionsBuilder::full) of ones, or `true`.
+    ///
+    /// # Errors
+    /// The shape is impossible.
+    #[track_caller]
+    pub fn ones(&mut self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, BuildError> {
+        self.full(place, dtype, shape, Scalar::one(dtype))
     }
 
     /// Returns a new tensor that has memory but no values yet.
@@ -234,7 +252,7 @@ impl InstructionsBuilder {
     /// # Errors
     /// The value does not fit the dtype, or the view broadcasts.
     #[track_caller]
-    pub fn fill_into(&mut self, target: &Tensor, value: impl Into<Scalar>) -> Result<(), BuildError> {
+    pub fn fill(&mut self, target: &Tensor, value: impl Into<Scalar>) -> Result<(), BuildError> {
         let value = value.into();
         check_fill(value, target)?;
         self.push_on(target.place(), Kind::Fill(value), [target.write()], Location::caller());

@@ -30,8 +30,8 @@ const OF_A_BLOCK: usize = 4;
 ///
 /// # fn main() -> Result<(), streamvm_instructions::BuildError> {
 /// let (mut b, generator) = (InstructionsBuilder::new(), Generator::new(7));
-/// b.uniform(&generator, DeviceId::cpu(0), DType::F32, &[2, 3])?;
-/// b.normal(&generator, DeviceId::cpu(0), DType::F64, &[3])?;
+/// b.rand(&generator, DeviceId::cpu(0), DType::F32, &[2, 3])?;
+/// b.randn(&generator, DeviceId::cpu(0), DType::F64, &[3])?;
 /// assert_eq!(b.finish().to_string(), "\
 /// %0 call     compute@cpu:0:0       uniform seed 7 at 0 -> t0                 f32[2,3]
 /// %1 call     compute@cpu:0:0       normal seed 7 at 2 -> t1                  f64[3]
@@ -85,7 +85,7 @@ impl InstructionsBuilder {
     /// # Errors
     /// The shape is impossible, or the dtype is not a float. Then the generator does not advance.
     #[track_caller]
-    pub fn uniform(
+    pub fn rand(
         &mut self,
         generator: &Generator,
         device: DeviceId,
@@ -93,7 +93,7 @@ impl InstructionsBuilder {
         shape: &[usize],
     ) -> Result<Tensor, BuildError> {
         let output = self.output(device, dtype, Shape::new(shape)?);
-        self.uniform_into(generator, &output)?;
+        self.rand_into(generator, &output)?;
         Ok(output)
     }
 
@@ -101,9 +101,9 @@ impl InstructionsBuilder {
     /// are the same in every mode of the engine; devices of different kinds may differ in the last bits.
     ///
     /// # Errors
-    /// As [`uniform`](InstructionsBuilder::uniform).
+    /// As [`rand`](InstructionsBuilder::rand).
     #[track_caller]
-    pub fn normal(
+    pub fn randn(
         &mut self,
         generator: &Generator,
         device: DeviceId,
@@ -111,27 +111,27 @@ impl InstructionsBuilder {
         shape: &[usize],
     ) -> Result<Tensor, BuildError> {
         let output = self.output(device, dtype, Shape::new(shape)?);
-        self.normal_into(generator, &output)?;
+        self.randn_into(generator, &output)?;
         Ok(output)
     }
 }
 
 impl InstructionsBuilder {
-    /// [`uniform`](InstructionsBuilder::uniform) into `output`, which may be a view.
+    /// [`rand`](InstructionsBuilder::rand) into `output`, which may be a view.
     ///
     /// # Errors
     /// The dtype is not a float, or `output` does not live on a device, or broadcasts. Then the generator does not advance.
     #[track_caller]
-    pub fn uniform_into(&mut self, generator: &Generator, output: &Tensor) -> Result<(), BuildError> {
+    pub fn rand_into(&mut self, generator: &Generator, output: &Tensor) -> Result<(), BuildError> {
         self.draw(Op::Uniform, generator, output)
     }
 
-    /// [`normal`](InstructionsBuilder::normal) into `output`, which may be a view.
+    /// [`randn`](InstructionsBuilder::randn) into `output`, which may be a view.
     ///
     /// # Errors
-    /// As [`uniform_into`](InstructionsBuilder::uniform_into).
+    /// As [`rand_into`](InstructionsBuilder::rand_into).
     #[track_caller]
-    pub fn normal_into(&mut self, generator: &Generator, output: &Tensor) -> Result<(), BuildError> {
+    pub fn randn_into(&mut self, generator: &Generator, output: &Tensor) -> Result<(), BuildError> {
         self.draw(Op::Normal, generator, output)
     }
 

@@ -24,7 +24,7 @@ impl Tensor {
     #[track_caller]
     fn op_with_number(&self, op: Op, number: Scalar, side: Side) -> Result<Tensor, Error> {
         let mut builder = InstructionsBuilder::new();
-        let number = builder.fill(self.place(), self.dtype(), &[], number)?;
+        let number = builder.full(self.place(), self.dtype(), &[], number)?;
         let inputs = match side {
             Side::Left => [&number, self],
             Side::Right => [self, &number],

@@ -6,7 +6,7 @@
 use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use streamvm_ep::{DType, Element, FnContext, FnError, Op, Params};
+use streamvm_ep::{Element, FnContext, FnError, Op, Params, Shape};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::builder::instructions_builder::{InstructionsBuilder, output_of};
@@ -94,6 +94,31 @@ impl Tensor {
         Ok(view.unwrap_or(copy))
     }
 
+    /// Copies tensors one behind the other along `axis` into a new tensor, at the place of the first: see
+    /// [`InstructionsBuilder::cat`].
+    ///
+    /// # Errors
+    /// The tensors do not fit, or the engine of the first refused the copies.
+    #[track_caller]
+    pub fn cat(tensors: &[&Tensor], axis: usize) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let joined = builder.cat(tensors, axis)?;
+        tensors[0].submit(builder)?;
+        Ok(joined)
+    }
+
+    /// Copies tensors of one shape into a new tensor that has one more axis before `axis`: see [`InstructionsBuilder::stack`].
+    ///
+    /// # Errors
+    /// As [`Tensor::cat`].
+    #[track_caller]
+    pub fn stack(tensors: &[&Tensor], axis: usize) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let joined = builder.stack(tensors, axis)?;
+        tensors[0].submit(builder)?;
+        Ok(joined)
+    }
+
     /// Blocks until the last submitted writes of this tensor's elements have passed; it does not wait for writes of other parts of
     /// the storage. Without a [`TimeLimit`](crate::TimeLimit), the calling thread may run kernels, copies and fills of CPU streams meanwhile, but never
     /// functions.
@@ -140,6 +165,18 @@ impl Tensor {
             return Err(Error::WrongDType { found: self.dtype(), asked: T::DTYPE });
         }
         self.read_out(|context| Ok(context.reads.get::<T>(0)?.to_vec()))
+    }
+
+    /// The only element. Blocks until it is written, as [`Tensor::wait`] does.
+    ///
+    /// # Errors
+    /// [`BuildError::Length`] if the tensor has another number of elements; those of [`Tensor::to_vec`].
+    #[track_caller]
+    pub fn to_scalar<T: Element>(&self) -> Result<T, Error> {
+        match self.to_vec::<T>()?.as_slice() {
+            [element] => Ok(*element),
+            elements => Err(BuildError::Length { elements: elements.len(), shape: Shape::SCALAR }.into()),
+        }
     }
 
     /// Runs `read` over this tensor's elements on its stream, blocks until it has run, and returns its result.

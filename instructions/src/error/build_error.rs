@@ -129,6 +129,27 @@ pub enum BuildError {
         /// How many uses were given.
         found: usize,
     },
+    /// Tensors to join, of which one differs from the first.
+    #[error(
+        "joining along axis {axis}: tensor {index} is {found_dtype}{found}, and the first is {expected_dtype}{expected}; dtypes and the          sizes on all other axes must be equal"
+    )]
+    Join {
+        /// The axis.
+        axis: usize,
+        /// The position of the tensor that differs.
+        index: usize,
+        /// The shape of the first tensor.
+        expected: Box<Shape>,
+        /// The shape of the tensor that differs.
+        found: Box<Shape>,
+        /// The dtype of the first tensor.
+        expected_dtype: DType,
+        /// The dtype of the tensor that differs.
+        found_dtype: DType,
+    },
+    /// No tensor to join.
+    #[error("there is no tensor to join; give at least one")]
+    NothingToJoin,
     /// A view extends past the end of its storage.
     #[error("a view of shape {shape} reaches past its storage of {elements} elements")]
     PastStorage {

@@ -213,6 +213,30 @@ impl Tensor {
         Ok(self.view_of(self.0.layout.permute(axes)?))
     }
 
+    /// Returns a view with two axes exchanged.
+    ///
+    /// # Errors
+    /// There is no such axis.
+    pub fn transpose(&self, first: usize, second: usize) -> Result<Tensor, ShapeError> {
+        Ok(self.view_of(self.0.layout.transpose(first, second)?))
+    }
+
+    /// Returns a view without `axis`, which has size 1.
+    ///
+    /// # Errors
+    /// There is no such axis, or its size is not 1.
+    pub fn squeeze(&self, axis: usize) -> Result<Tensor, ShapeError> {
+        Ok(self.view_of(self.0.layout.squeeze(axis)?))
+    }
+
+    /// Returns a view with a new axis of size 1 before `axis`, or behind the last axis if `axis` is the number of axes.
+    ///
+    /// # Errors
+    /// `axis` is larger than the number of axes, or the tensor already has the most axes.
+    pub fn unsqueeze(&self, axis: usize) -> Result<Tensor, ShapeError> {
+        Ok(self.view_of(self.0.layout.unsqueeze(axis)?))
+    }
+
     /// Returns a view of `range` of one axis.
     ///
     /// # Errors

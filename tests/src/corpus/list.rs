@@ -61,7 +61,7 @@ pub(super) fn run(data: &[u8]) {
         },
         Err(error) => assert!(!error.to_string().is_empty()),
     }
-    let fine = vm.tensor(&[1.5_f32, 2.5], &[2]).and_then(|tensor| tensor.to(DeviceId::cpu(0)));
+    let fine = vm.from_slice(&[1.5_f32, 2.5], &[2]).and_then(|tensor| tensor.to(DeviceId::cpu(0)));
     match fine.and_then(|tensor| tensor.to_vec::<f32>()) {
         Ok(values) => assert_eq!(values, [1.5, 2.5], "after\n{text}"),
         // The tensors of the list may exceed the memory of the engine.

@@ -230,7 +230,7 @@ fn goes_on(vm: &Vm, cell: &Cell) -> Result<(), String> {
 /// Losing a device must not affect other devices.
 fn others_go_on(vm: &Vm, lost: DeviceId) -> Result<(), String> {
     let other = if lost == DeviceId::cpu(0) { DeviceId::sim(0) } else { DeviceId::cpu(0) };
-    let tensor = vm.fill(other, streamvm::DType::F32, &[ELEMENTS], 1.0).map_err(text)?;
+    let tensor = vm.full(other, streamvm::DType::F32, &[ELEMENTS], 1.0).map_err(text)?;
     let sum = (&tensor + &tensor).map_err(text)?;
     if other == DeviceId::cpu(0) {
         return reads(&sum, 2.0).map_err(|error| format!("another device: {error}"));

@@ -123,9 +123,9 @@ impl Scene {
     /// # Panics
     /// If healthy work fails.
     pub fn new(vm: &Vm, device: DeviceId) -> Scene {
-        let fill = |value: f32| vm.fill(device, DType::F32, &[ELEMENTS], value).expect("a fill");
+        let fill = |value: f32| vm.full(device, DType::F32, &[ELEMENTS], value).expect("a fill");
         let (ones, subject, apart) = (fill(1.0), fill(1.0), fill(2.0));
-        let host = vm.tensor(&[5.0f32; ELEMENTS], &[ELEMENTS]).expect("a host tensor");
+        let host = vm.from_slice(&[5.0f32; ELEMENTS], &[ELEMENTS]).expect("a host tensor");
         // Opens the streams that work beside the subject before the fault.
         assert_eq!(ones.to_vec::<f32>().expect("a look at it"), [1.0; ELEMENTS]);
         for lane in 1..3 {
@@ -151,7 +151,7 @@ impl Scene {
                 b.set_pinned(false);
                 Some((out, 2.0))
             }
-            Kind::Fill => Some((b.fill(device, DType::F32, &[ELEMENTS], 7.0)?, 7.0)),
+            Kind::Fill => Some((b.full(device, DType::F32, &[ELEMENTS], 7.0)?, 7.0)),
             Kind::Function | Kind::WorkerFunction => {
                 b.set_workers(kind == Kind::WorkerFunction);
                 b.call_fn("subject", device, [self.subject.update()], move |context| {
@@ -181,7 +181,7 @@ impl Scene {
             Kind::RecordAndWait => {
                 let source = StreamKey::new(device, StreamType::Compute, 0);
                 let target = StreamKey::new(device, StreamType::Compute, 1);
-                b.fill_into(&self.subject, 6.0f32)?;
+                b.fill(&self.subject, 6.0f32)?;
                 let event = b.record(source);
                 b.wait(target, source, &event);
                 Some((self.subject.clone(), 6.0))
@@ -192,7 +192,7 @@ impl Scene {
             }
             Kind::AllocateAndRelease => {
                 let scratch = b.allocate(device, DType::F32, &[ELEMENTS])?;
-                b.fill_into(&scratch, 8.0f32)?;
+                b.fill(&scratch, 8.0f32)?;
                 let out = b.add(&scratch, &self.ones)?;
                 b.release(&scratch);
                 Some((out, 9.0))

@@ -57,7 +57,7 @@ pub(super) fn build(
             return Some(builder.op_into(*op, inputs, Params::default(), output));
         }
         What::Copy => return Some(builder.copy_into(used[0], used[1])),
-        What::Fill(value) => return Some(builder.fill_into(used[0], *value)),
+        What::Fill(value) => return Some(builder.fill(used[0], *value)),
         What::Function(Role::Function) => return Some(builder.call_fn(name, stream.device, uses, body(drawn))),
         What::Function(Role::Access) => return Some(builder.access(name, *uses.first()?, body(drawn))),
         What::Function(Role::Cuda) => return Some(builder.call_cuda(name, stream.device, uses, |_| Ok(()))),

@@ -61,7 +61,7 @@ impl Load {
             let pusher = self.vm.pusher().device(device).pool(*hand.random.pick(&POOLS));
             pusher.priority(*hand.random.pick(&PRIORITIES))
         };
-        let tensor = self.vm.fill(device, DType::F32, &[16], 1.0)?;
+        let tensor = self.vm.full(device, DType::F32, &[16], 1.0)?;
         let start = Instant::now();
         pusher().push("add", [tensor.read(), var.update()], adds(&number))?;
         let (add, handles) = (adds(&number), self.completer.handles.clone());

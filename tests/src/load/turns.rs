@@ -105,7 +105,7 @@ impl Load {
     /// The engine cannot allocate the shared tensor.
     pub fn new(vm: Vm) -> Result<Load, Error> {
         let devices = vm.devices().iter().map(|device| device.id).collect();
-        let common = Mutex::new(vm.tensor(&[0.0_f32; 64], &[64])?.to(DeviceId::cpu(0))?);
+        let common = Mutex::new(vm.from_slice(&[0.0_f32; 64], &[64])?.to(DeviceId::cpu(0))?);
         let (var, guarded, updates, counts) = (vm.var(), Arc::default(), AtomicU64::new(0), Arc::default());
         Ok(Load { vm, devices, common, var, guarded, updates, completer: Completer::new(), counts })
     }
@@ -200,7 +200,7 @@ impl Load {
     fn eager(&self, hand: &mut Hand) -> Result<Option<Duration>, Error> {
         let (device, size) = (self.device(hand), Self::size(hand));
         let start = Instant::now();
-        let x = self.vm.fill(device, DType::F32, &[size], 1.5)?;
+        let x = self.vm.full(device, DType::F32, &[size], 1.5)?;
         let y = (&x + &x)?.neg()?.relu()?;
         let z = x.maximum(&y)?;
         let sum = z.sum(&[])?.to(Place::Host)?.to_vec::<f32>()?;
@@ -216,7 +216,7 @@ impl Load {
         let mut parts = Vec::new();
         for lane in 0..LANES {
             b.set_lane(lane);
-            let x = b.fill(device, DType::F32, &[size], f64::from(lane) + 1.0)?;
+            let x = b.full(device, DType::F32, &[size], f64::from(lane) + 1.0)?;
             parts.push(b.mul(&x, &x)?);
         }
         b.set_lane(hand.random.below(LANES as usize) as u32);
@@ -239,7 +239,7 @@ impl Load {
     fn copies(&self, hand: &mut Hand) -> Result<Option<Duration>, Error> {
         let size = Self::size(hand);
         let values: Vec<f32> = (0..size).map(|index| (index % 97) as f32).collect();
-        let mut tensor = self.vm.tensor(&values, &[size])?;
+        let mut tensor = self.vm.from_slice(&values, &[size])?;
         for _ in 0..1 + hand.random.below(3) {
             let (device, by_host) = (self.device(hand), hand.random.once_in(2));
             // Not every pair of devices supports direct copies.
@@ -259,14 +259,14 @@ impl Load {
         let cpu = DeviceId::cpu(0);
         let panics = hand.random.once_in(2);
         let mut b = InstructionsBuilder::new();
-        let x = b.fill(cpu, DType::F32, &[8], 1.0)?;
+        let x = b.full(cpu, DType::F32, &[8], 1.0)?;
         b.call_fn("fails on purpose", cpu, [x.update()], move |_| {
             assert!(!panics, "{ON_PURPOSE}");
             Err(ON_PURPOSE.into())
         })?;
         let reader = b.neg(&x)?;
         // A write of the whole tensor heals it.
-        b.fill_into(&x, 2.0)?;
+        b.fill(&x, 2.0)?;
         let healed = b.neg(&x)?;
         let ticket = self.vm.submit(b.finish())?;
         let failed = |result: Result<(), Error>| match result {
@@ -283,7 +283,7 @@ impl Load {
     fn releases(&self, hand: &mut Hand) -> Result<Option<Duration>, Error> {
         let (device, size) = (self.device(hand), Self::size(hand));
         let mut b = InstructionsBuilder::new();
-        let mut last = b.fill(device, DType::F64, &[size], 1.0)?;
+        let mut last = b.full(device, DType::F64, &[size], 1.0)?;
         for _ in 0..4 {
             let next = b.add(&last, &last)?;
             b.release(&last);
@@ -301,7 +301,7 @@ impl Load {
 
     fn callback(&self, hand: &mut Hand) -> Result<Option<Duration>, Error> {
         let device = self.device(hand);
-        let x = self.vm.fill(device, DType::I32, &[16], 7)?;
+        let x = self.vm.full(device, DType::I32, &[16], 7)?;
         let counts = self.counts.clone();
         let kept = x.clone();
         x.on_passed(move |outcome| {
@@ -345,7 +345,7 @@ impl Load {
         let mut common = self.common.lock().unwrap_or_else(PoisonError::into_inner);
         let mut b = InstructionsBuilder::new();
         b.set_lane(1);
-        let one = b.fill(DeviceId::cpu(0), DType::F32, &[64], 1.0)?;
+        let one = b.full(DeviceId::cpu(0), DType::F32, &[64], 1.0)?;
         let next = b.add(&common, &one)?;
         let guarded = self.guarded.clone();
         b.call_fn("update", DeviceId::cpu(0), [self.var.update(), next.read()], move |_| {

@@ -65,9 +65,9 @@ fn dtype(byte: u8) -> DType {
 fn matrix(vm: &Vm, dtype: DType, n: usize, scale: f32) -> Result<Tensor, Error> {
     let elements = (0..n * n).map(|i| (i as f32 - 3.0) * scale);
     match dtype {
-        DType::F16 => vm.tensor(&elements.map(f16::from_f32).collect::<Vec<_>>(), &[n, n]),
-        DType::BF16 => vm.tensor(&elements.map(bf16::from_f32).collect::<Vec<_>>(), &[n, n]),
-        _ => vm.tensor(&elements.collect::<Vec<f32>>(), &[n, n]),
+        DType::F16 => vm.from_slice(&elements.map(f16::from_f32).collect::<Vec<_>>(), &[n, n]),
+        DType::BF16 => vm.from_slice(&elements.map(bf16::from_f32).collect::<Vec<_>>(), &[n, n]),
+        _ => vm.from_slice(&elements.collect::<Vec<f32>>(), &[n, n]),
     }
 }
 
@@ -202,13 +202,13 @@ impl<'vm> Run<'vm> {
                 self.keep(tensor);
             }
             Action::Fill => {
-                let tensor = self.builder.fill(place, dtype(a), &[n, n], value)?;
+                let tensor = self.builder.full(place, dtype(a), &[n, n], value)?;
                 self.keep(tensor);
             }
             Action::Allocate => {
                 let tensor = self.builder.allocate(place, dtype(a / 3), &[n, n])?;
                 self.builder.set_lane(u32::from(a % 3));
-                self.builder.fill_into(&tensor, value)?;
+                self.builder.fill(&tensor, value)?;
                 self.keep(tensor);
             }
             Action::Copy => {
@@ -258,7 +258,7 @@ impl<'vm> Run<'vm> {
             Action::WritePart => {
                 let Some(x) = self.owned(a, None) else { return Ok(()) };
                 let part = cut(&x, b, c);
-                self.builder.fill_into(&part, value)?;
+                self.builder.fill(&part, value)?;
             }
             Action::CopyPart => {
                 let (Some(x), Some(y)) = (self.owned(a, None), self.owned(b, None)) else { return Ok(()) };

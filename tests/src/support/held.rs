@@ -46,10 +46,10 @@ pub fn function_waits_for_a_kernel<H>(vm: &Vm, device: DeviceId, rule: Rule, hol
         vm.push("before", [var.write()], || Ok(())).expect("it is taken");
     }
     // Allocated before, since a held driver may not allocate.
-    let x = vm.fill(device, DType::F32, &[8], 1.0).expect("a fill");
+    let x = vm.full(device, DType::F32, &[8], 1.0).expect("a fill");
     vm.wait_all().expect("nothing is held yet");
     let held = hold();
-    submit(vm, |b| b.fill_into(&x, 2.0));
+    submit(vm, |b| b.fill(&x, 2.0));
     let runs = ran.clone();
     let function = move || {
         runs.store(true, Ordering::Relaxed);
@@ -75,7 +75,7 @@ pub fn function_waits_for_a_kernel<H>(vm: &Vm, device: DeviceId, rule: Rule, hol
 /// # Panics
 /// If the kernel does not pass as it should once nothing is held.
 pub fn kernel_waits_for_a_function(vm: &Vm, device: DeviceId, rule: Rule) -> bool {
-    let fill = || vm.fill(device, DType::F32, &[8], 1.0).expect("a fill");
+    let fill = || vm.full(device, DType::F32, &[8], 1.0).expect("a fill");
     let (x, apart) = (fill(), fill());
     vm.wait_all().expect("nothing is held yet");
     let gate = ClosedGate::new();

@@ -35,7 +35,7 @@ pub fn submit(vm: &Vm, build: impl FnOnce(&mut InstructionsBuilder) -> Result<()
 /// If the engine refuses the copy.
 #[track_caller]
 pub fn on_device(vm: &Vm, elements: &[f32]) -> Tensor {
-    let host = vm.tensor(elements, &[elements.len()]).expect("a host tensor");
+    let host = vm.from_slice(elements, &[elements.len()]).expect("a host tensor");
     let tensor = host.to(CPU).expect("a copy to the device");
     tensor.wait().expect("the copy is over");
     tensor

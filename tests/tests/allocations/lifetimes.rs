@@ -66,7 +66,7 @@ const PROGRAMS: [(&str, Program); 8] = [
         let x = on_device(vm, &[1.0; 8]);
         let sum = x.add(&x).expect("it is taken");
         let view = sum.slice(0, 2..4).expect("in range");
-        let host = vm.tensor(&[1.0f32, 2.0], &[2]).expect("a tensor");
+        let host = vm.from_slice(&[1.0f32, 2.0], &[2]).expect("a tensor");
         Survivors { tensors: vec![x, sum, view, host], ..Survivors::default() }
     }),
     ("tensors of a function that fails", |vm| {
@@ -91,7 +91,7 @@ const PROGRAMS: [(&str, Program); 8] = [
     ("an event", |vm| {
         let x = on_device(vm, &[1.0]);
         let mut builder = InstructionsBuilder::new();
-        builder.fill_into(&x, 3.0).expect("it fits");
+        builder.fill(&x, 3.0).expect("it fits");
         let event = builder.record(compute());
         vm.submit(builder.finish()).expect("it is taken");
         Survivors { events: vec![event], ..Survivors::default() }
@@ -261,7 +261,7 @@ fn a_million_engines_need_no_more_memory_than_a_thousand() {
     let mut first = 0.0;
     for number in 1..=1_000_000 {
         let vm = Vm::builder().mode(modes[number % 3]).cpu_threads(1).workers(1).build().expect("an engine");
-        let x = vm.tensor(&[1.0f32, 2.0], &[2]).expect("a tensor");
+        let x = vm.from_slice(&[1.0f32, 2.0], &[2]).expect("a tensor");
         drop(vm);
         assert_eq!(x.wait(), Ok(()));
         if number == 1_000 {

@@ -107,7 +107,7 @@ fn memory_goes_back_with_the_engine_though_tensors_remain() {
     for mode in [Mode::Threaded, Mode::Inline] {
         let before = growth(0);
         let vm = Vm::builder().mode(mode).build().expect("an engine");
-        let x = vm.fill(CPU, DType::U8, &[bytes], 1u8).expect("it is taken");
+        let x = vm.full(CPU, DType::U8, &[bytes], 1u8).expect("it is taken");
         let view = x.slice(0, 8..16).expect("in range");
         assert_eq!(x.wait(), Ok(()));
         assert!(growth(before) >= bytes as isize, "{mode:?}");
@@ -156,7 +156,7 @@ fn an_engine_leaves_nothing_behind() {
     let _turn = turn();
     let each = left_behind(|| {
         let vm = short_queue();
-        let many: Vec<_> = (0..1_000).map(|_| vm.tensor(&[1.0f32], &[1]).expect("a tensor")).collect();
+        let many: Vec<_> = (0..1_000).map(|_| vm.from_slice(&[1.0f32], &[1]).expect("a tensor")).collect();
         // All at once, and nothing is submitted behind it.
         drop(many);
     });

@@ -24,7 +24,7 @@ fn a_kernel_of_ones_own_is_told_the_address_by_which_kernels_reach_write_combine
     let (standin, vm) = engine();
     let at = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
     let mut b = InstructionsBuilder::new();
-    let host = vm.tensor(&[1.0f32; 4], &[4]).expect("memory");
+    let host = vm.from_slice(&[1.0f32; 4], &[4]).expect("memory");
     let memory = [MemoryKind::Upload, MemoryKind::Pinned].map(|memory| {
         let tensor = Tensor::unbound(CUDA.into(), memory, DType::F32, host.shape());
         b.copy_into(&host, &tensor).expect("a copy");
@@ -62,7 +62,7 @@ fn a_kernel_of_ones_own_runs_between_what_comes_before_and_after() {
     let (standin, vm) = engine();
     let kernel = vm.load_cuda(CUDA, &Ptx::new(EMPTY_PTX).expect("a text"), EMPTY).expect("a kernel");
     let mut b = InstructionsBuilder::new();
-    let x = b.fill(CUDA, DType::F32, &[4], 3.0).expect("memory");
+    let x = b.full(CUDA, DType::F32, &[4], 3.0).expect("memory");
     let (calls, shown) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     for _ in 0..3 {
         let (kernel, calls, shown) = (kernel.clone(), calls.clone(), shown.clone());
@@ -75,7 +75,7 @@ fn a_kernel_of_ones_own_runs_between_what_comes_before_and_after() {
         })
         .expect("a call");
     }
-    let pinned = vm.pinned_tensor(CUDA, &[0.0f32; 4], &[4]).expect("memory");
+    let pinned = vm.from_slice_pinned(CUDA, &[0.0f32; 4], &[4]).expect("memory");
     b.call_cuda("no slices", CUDA, [x.read(), pinned.update()], |raw| {
         // Of memory that the host does not reach, or that is still being written.
         assert!(raw.operands.iter().all(|operand| operand.slice::<f32>().is_err() && operand.bytes().is_err()));
@@ -99,7 +99,7 @@ fn a_kernel_of_ones_own_runs_between_what_comes_before_and_after() {
 #[test]
 fn what_a_function_reports_fails_what_it_should_have_written() {
     let (standin, vm) = engine();
-    let x = vm.fill(CUDA, DType::F32, &[4], 1.0).expect("memory");
+    let x = vm.full(CUDA, DType::F32, &[4], 1.0).expect("memory");
     let kernel = vm.load_cuda(DeviceId::cuda(1), &Ptx::new(EMPTY_PTX).expect("a text"), EMPTY).expect("a kernel");
     let mut b = InstructionsBuilder::new();
     b.call_cuda("elsewhere", CUDA, [x.update()], move |raw| {
@@ -123,7 +123,7 @@ fn wrong_devices_and_kernels_are_typed_errors() {
     assert!(vm.load_cuda(DeviceId::cuda(7), &ptx, EMPTY).is_err());
     assert!(vm.load_cuda(CUDA, &ptx, "missing").is_err());
     // On a CPU's stream there is no driver; operands of elsewhere are seen when the list is built.
-    let x = vm.fill(CPU, DType::F32, &[1], 0.0).expect("memory");
+    let x = vm.full(CPU, DType::F32, &[1], 0.0).expect("memory");
     let mut b = InstructionsBuilder::new();
     b.call_cuda("on a CPU", CPU, [x.update()], |_| Ok(())).expect("a call");
     assert!(b.call_cuda("elsewhere", CUDA, [x.read()], |_| Ok(())).is_err());
@@ -155,7 +155,7 @@ impl std::error::Error for Leaves {}
 /// The contexts of a raw call on this device: its own, and the one that is current when the function begins.
 fn contexts(vm: &Vm, device: DeviceId) -> [usize; 2] {
     let seen = Arc::new([const { AtomicUsize::new(0) }; 2]);
-    let (told, x) = (seen.clone(), vm.fill(device, DType::F32, &[1], 0.0).expect("memory"));
+    let (told, x) = (seen.clone(), vm.full(device, DType::F32, &[1], 0.0).expect("memory"));
     let mut b = InstructionsBuilder::new();
     b.call_cuda("look", device, [x.update()], move |raw| {
         told[0].store(raw.context.addr(), Ordering::SeqCst);
@@ -198,7 +198,7 @@ fn no_code_of_a_callers_leaves_its_context_to_the_next_command() {
         ("a capture of one that is refused", "injected", Box::new(|_| unreachable!("it does not run"))),
     ];
     for (way, fails, body) in ways {
-        let (leaves, x) = (Leaves(there), vm.fill(CUDA, DType::F32, &[4], 1.0).expect("memory"));
+        let (leaves, x) = (Leaves(there), vm.full(CUDA, DType::F32, &[4], 1.0).expect("memory"));
         if fails == "injected" {
             faults.add(Rule::new(Point::Call, Fault::Error).nth(0)).expect("a rule");
         }
@@ -211,7 +211,7 @@ fn no_code_of_a_callers_leaves_its_context_to_the_next_command() {
         }
         // The same thread, and nothing in between.
         assert_eq!(contexts(&vm, CUDA), [here; 2], "{way} left another context current");
-        assert_eq!(vm.fill(CUDA, DType::F32, &[2], 5.0).expect("memory").to_vec::<f32>(), Ok(vec![5.0; 2]), "{way}");
+        assert_eq!(vm.full(CUDA, DType::F32, &[2], 5.0).expect("memory").to_vec::<f32>(), Ok(vec![5.0; 2]), "{way}");
         assert_eq!(standin.findings(), "", "{way}");
     }
     let _ = vm.wait_all();
@@ -221,7 +221,8 @@ fn no_code_of_a_callers_leaves_its_context_to_the_next_command() {
 #[test]
 fn a_pipeline_records_and_waits_as_one_would_by_hand() {
     let (standin, vm) = engine();
-    let batches: Vec<_> = (0..8).map(|i| vm.pinned_tensor(CUDA, &[i as f32; 16], &[4, 4]).expect("memory")).collect();
+    let batches: Vec<_> =
+        (0..8).map(|i| vm.from_slice_pinned(CUDA, &[i as f32; 16], &[4, 4]).expect("memory")).collect();
     let weights = batches[1].to(CUDA).expect("a copy");
     vm.wait_all().expect("all is well");
     let before = vm.stats();

@@ -28,8 +28,8 @@ fn engine() -> Vm {
 fn a_division_by_zero_names_its_line_and_poisons_until_all_is_written_anew() {
     let _driver = standin("");
     let vm = engine();
-    let a = vm.tensor(&[8i32, 8, 8, 8], &[4]).expect("memory").to(CUDA).expect("a copy");
-    let b = vm.tensor(&[2i32, 0, 4, 0], &[4]).expect("memory").to(CUDA).expect("a copy");
+    let a = vm.from_slice(&[8i32, 8, 8, 8], &[4]).expect("memory").to(CUDA).expect("a copy");
+    let b = vm.from_slice(&[2i32, 0, 4, 0], &[4]).expect("memory").to(CUDA).expect("a copy");
     // In place: what was there is lost, for all elements.
     let mut list = InstructionsBuilder::new();
     list.op_into(Op::Div, &[&a, &b], Params::default(), &a).expect("an op");
@@ -42,7 +42,7 @@ fn a_division_by_zero_names_its_line_and_poisons_until_all_is_written_anew() {
         assert!(failure.cause.to_string().contains("element 1"), "{}", failure.cause);
     }
     let mut list = InstructionsBuilder::new();
-    list.fill_into(&a, 7).expect("a fill");
+    list.fill(&a, 7).expect("a fill");
     vm.submit(list.finish()).expect("it is taken");
     assert_eq!(a.to_vec::<i32>(), Ok(vec![7; 4]), "a write of all of it heals");
     let _ = vm.wait_all();
@@ -52,7 +52,7 @@ fn a_division_by_zero_names_its_line_and_poisons_until_all_is_written_anew() {
 fn a_lost_device_fails_what_it_has_and_everything_else_goes_on() {
     let driver = standin("illegal=2@0");
     let vm = engine();
-    let x = vm.fill(CUDA, DType::F32, &[4], 1.0).expect("memory");
+    let x = vm.full(CUDA, DType::F32, &[4], 1.0).expect("memory");
     assert_eq!(x.to_vec::<f32>(), Ok(vec![1.0; 4]));
     let y = x.neg().expect("an op");
     let error = within("a lost device", {
@@ -67,7 +67,7 @@ fn a_lost_device_fails_what_it_has_and_everything_else_goes_on() {
     let again = x.neg().expect("it is taken").to_vec::<f32>().expect_err("the device is lost").to_string();
     assert!(again.contains("ILLEGAL_ADDRESS (700)"), "{again}");
     for device in [OTHER, CPU] {
-        let there = vm.fill(device, DType::F32, &[2], 3.0).expect("memory").neg().expect("an op");
+        let there = vm.full(device, DType::F32, &[2], 3.0).expect("memory").neg().expect("an op");
         assert_eq!(there.to_vec::<f32>(), Ok(vec![-3.0; 2]), "{device}");
     }
     let _ = vm.wait_all();
@@ -81,7 +81,7 @@ fn with_a_wait_behind_each_op_the_loss_names_the_op_and_its_line() {
     let driver = standin("illegal=2@0");
     let config = CudaConfig { sync_each_op: true, ..CudaConfig::default() };
     let vm = Vm::builder().cuda(Some(config)).build().expect("an engine");
-    let x = vm.fill(CUDA, DType::F32, &[4], 1.0).expect("memory");
+    let x = vm.full(CUDA, DType::F32, &[4], 1.0).expect("memory");
     let y = x.neg().expect("an op");
     let line = line!() - 1;
     let after = y.abs().expect("an op");
@@ -98,7 +98,7 @@ fn with_a_wait_behind_each_op_the_loss_names_the_op_and_its_line() {
 fn while_nobody_waits_the_driver_is_not_asked() {
     let driver = standin("");
     let vm = engine();
-    let x = vm.fill(CUDA, DType::F32, &[4], 1.0).expect("memory");
+    let x = vm.full(CUDA, DType::F32, &[4], 1.0).expect("memory");
     assert_eq!(x.to_vec::<f32>(), Ok(vec![1.0; 4]));
     // Memory and streams that are made now wait for nothing below.
     assert_eq!(x.neg().expect("an op").to(OTHER).expect("a copy").to_vec::<f32>(), Ok(vec![-1.0; 4]));
@@ -120,7 +120,7 @@ fn while_nobody_waits_the_driver_is_not_asked() {
 fn closures_do_not_run_on_a_gpu_and_say_where_they_do() {
     let _driver = standin("");
     let vm = engine();
-    let x = vm.fill(CUDA, DType::F32, &[4], 1.0).expect("memory");
+    let x = vm.full(CUDA, DType::F32, &[4], 1.0).expect("memory");
     let mut b = InstructionsBuilder::new();
     let refused = b.call_fn("mine", CUDA, [x.update()], |_| Ok(())).expect_err("no closure runs there").to_string();
     assert!(refused.contains("mine: an operand lives on cuda:0") && refused.contains("copy it there"), "{refused}");
@@ -131,11 +131,11 @@ fn closures_do_not_run_on_a_gpu_and_say_where_they_do() {
 fn an_engine_without_cuda_says_so() {
     let _driver = standin("");
     let vm = Vm::builder().cuda(None).build().expect("an engine");
-    let error = vm.fill(CUDA, DType::F32, &[4], 1.0).expect_err("none is offered");
+    let error = vm.full(CUDA, DType::F32, &[4], 1.0).expect_err("none is offered");
     assert!(matches!(&error, Error::Device(ep::Error::NoCuda { .. })), "{error}");
     assert!(error.to_string().contains("there is no cuda:0: this engine offers no CUDA devices"), "{error}");
     let vm = engine();
-    let error = vm.fill(DeviceId::cuda(9), DType::F32, &[4], 1.0).expect_err("there are two").to_string();
+    let error = vm.full(DeviceId::cuda(9), DType::F32, &[4], 1.0).expect_err("there are two").to_string();
     assert!(error.contains("cuda:9") && error.contains("cuda:1"), "{error}");
 }
 
@@ -144,7 +144,7 @@ fn an_engine_without_cuda_says_so() {
 fn a_forked_child_asks_the_driver_nothing() {
     let driver = standin("");
     let vm = engine();
-    let x = vm.fill(CUDA, DType::F32, &[4], 1.0).expect("memory");
+    let x = vm.full(CUDA, DType::F32, &[4], 1.0).expect("memory");
     assert_eq!(x.to_vec::<f32>(), Ok(vec![1.0; 4]));
     let ptx = Ptx::new(EMPTY_PTX).expect("a text");
     // SAFETY: the child calls the engine, which is what is tested, and ends by `_exit`.
@@ -155,8 +155,8 @@ fn a_forked_child_asks_the_driver_nothing() {
         let forked = |result: Result<(), Error>| matches!(result, Err(Error::Forked));
         let fine = forked(x.to_vec::<f32>().map(drop))
             && forked(x.neg().map(drop))
-            && forked(vm.fill(CUDA, DType::F32, &[1], 1.0).map(drop))
-            && forked(vm.pinned_tensor(CUDA, &[1.0f32], &[1]).map(drop))
+            && forked(vm.full(CUDA, DType::F32, &[1], 1.0).map(drop))
+            && forked(vm.from_slice_pinned(CUDA, &[1.0f32], &[1]).map(drop))
             && forked(vm.load_cuda(CUDA, &ptx, EMPTY).map(drop))
             && matches!(vm.find_cuda(), Err(CudaAbsent::Forked));
         drop((x, vm));
@@ -175,12 +175,12 @@ fn copies_have_the_greatest_priority_and_kernels_the_ordinary_one() {
     let driver = standin("");
     let first = || driver.calls("cuStreamCreateWithPriority, greatest");
     let vm = engine();
-    let x = vm.fill(CUDA, DType::F32, &[4], 1.0).expect("memory").neg().expect("an op");
+    let x = vm.full(CUDA, DType::F32, &[4], 1.0).expect("memory").neg().expect("an op");
     vm.wait_all().expect("all is well");
     assert_eq!(first(), 0, "a stream of kernels");
     assert_eq!(x.to_vec::<f32>(), Ok(vec![-1.0; 4]));
     assert_eq!(first(), 1, "a stream of copies to the host");
-    let y = vm.tensor(&[1.0f32], &[1]).expect("memory").to(CUDA).expect("a copy");
+    let y = vm.from_slice(&[1.0f32], &[1]).expect("memory").to(CUDA).expect("a copy");
     y.wait().expect("all is well");
     assert_eq!(first(), 2, "and one of copies to the device");
     drop((x, y));
@@ -190,7 +190,7 @@ fn copies_have_the_greatest_priority_and_kernels_the_ordinary_one() {
 fn empty_tensors_go_to_a_device_and_back() {
     let _driver = standin("");
     let vm = engine();
-    let x = vm.tensor::<f32>(&[], &[0, 3]).expect("nothing").to(CUDA).expect("a copy");
+    let x = vm.from_slice::<f32>(&[], &[0, 3]).expect("nothing").to(CUDA).expect("a copy");
     assert_eq!(x.neg().expect("an op").to_vec::<f32>(), Ok(vec![]));
     assert_eq!(x.to(OTHER).expect("a copy").sum(&[]).expect("an op").to_vec::<f32>(), Ok(vec![0.0]));
 }
@@ -199,7 +199,7 @@ fn empty_tensors_go_to_a_device_and_back() {
 fn devices_that_do_not_reach_each_other_copy_what_has_no_gaps() {
     let _driver = standin("peer=0");
     let vm = engine();
-    let x = vm.tensor(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2]).expect("memory").to(CUDA).expect("a copy");
+    let x = vm.from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2]).expect("memory").to(CUDA).expect("a copy");
     let there = x.to(OTHER).expect("a copy");
     assert_eq!(there.to_vec::<f32>(), Ok(vec![1.0, 2.0, 3.0, 4.0]));
     let gaps = x.permute(&[1, 0]).expect("a view");

@@ -33,7 +33,7 @@ fn a_program_computes_on_two_devices_what_plain_arithmetic_gives() -> Result<(),
     for mode in modes() {
         let _driver = standin("");
         let vm = engine(mode);
-        let x = vm.tensor(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?.to(CUDA[0])?;
+        let x = vm.from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?.to(CUDA[0])?;
         let sum = (&x.matmul(&x)? + &x)?;
         let there = sum.to(CUDA[1])?;
         let twice = (&there + &there)?;
@@ -50,8 +50,8 @@ fn a_kernel_that_fails_late_names_its_instruction_and_what_reads_it_is_skipped()
     for mode in modes() {
         let _driver = standin("");
         let vm = engine(mode);
-        let ones = vm.tensor(&[1i32, 2], &[2])?.to(CUDA[0])?;
-        let zeros = vm.tensor(&[1i32, 0], &[2])?.to(CUDA[0])?;
+        let ones = vm.from_slice(&[1i32, 2], &[2])?.to(CUDA[0])?;
+        let zeros = vm.from_slice(&[1i32, 0], &[2])?.to(CUDA[0])?;
         let quotient = (&ones / &zeros)?;
         let line = line!() - 1;
         let after = (&quotient + &ones)?;
@@ -70,8 +70,8 @@ fn a_kernel_that_fails_late_names_its_instruction_and_what_reads_it_is_skipped()
 fn a_device_that_is_lost_fails_what_is_on_it_and_nothing_else() -> Result<(), Error> {
     let driver = standin("illegal=1@0");
     let vm = engine(Mode::Threaded);
-    let good = vm.tensor(&[1.0f32, 2.0], &[2])?.to(CUDA[1])?;
-    let bad = vm.tensor(&[1.0f32, 2.0], &[2])?.to(CUDA[0])?;
+    let good = vm.from_slice(&[1.0f32, 2.0], &[2])?.to(CUDA[1])?;
+    let bad = vm.from_slice(&[1.0f32, 2.0], &[2])?.to(CUDA[0])?;
     let sum = (&bad + &bad)?;
     let error = sum.to_vec::<f32>().unwrap_err().to_string();
     assert!(error.contains("cuda:0 is lost") && error.contains("ILLEGAL_ADDRESS"), "{error}");
@@ -87,7 +87,7 @@ fn a_device_that_is_lost_fails_what_is_on_it_and_nothing_else() -> Result<(), Er
 fn a_thread_that_launches_is_bound_once() -> Result<(), Error> {
     let driver = standin("");
     let vm = engine(Mode::Threaded);
-    let x = vm.tensor(&[1.0f32, 2.0], &[2])?.to(CUDA[0])?;
+    let x = vm.from_slice(&[1.0f32, 2.0], &[2])?.to(CUDA[0])?;
     let first = (&x + &x)?;
     first.wait()?;
     let calls = || ["cuLaunchKernel", "cuCtxSetCurrent"].map(|name| driver.calls(name));
@@ -108,14 +108,14 @@ fn a_thread_that_launches_is_bound_once() -> Result<(), Error> {
 fn a_device_past_the_last_and_an_engine_without_are_told_apart() {
     let _driver = standin("");
     let vm = engine(Mode::Threaded);
-    let host = vm.tensor(&[1.0f32], &[1]).expect("a tensor");
+    let host = vm.from_slice(&[1.0f32], &[1]).expect("a tensor");
     let error = host.to(DeviceId::cuda(9)).and_then(|there| there.wait()).unwrap_err();
     assert!(error.to_string().contains("no device cuda:9; available: cpu:0, cuda:0, cuda:1"), "{error}");
     assert_eq!(vm.devices().len(), 3);
     drop(host);
     end(vm);
     let vm = Vm::builder().cuda(None).build().expect("an engine");
-    let host = vm.tensor(&[1.0f32], &[1]).expect("a tensor");
+    let host = vm.from_slice(&[1.0f32], &[1]).expect("a tensor");
     let error = host.to(CUDA[0]).and_then(|there| there.wait()).unwrap_err();
     assert!(matches!(error, Error::Device(ep::Error::NoCuda { .. })), "{error}");
     let limited = CudaConfig { memory_limit: Some(1 << 20), ..CudaConfig::default() };

@@ -39,7 +39,7 @@ struct Pipeline<'v> {
 
 impl Pipeline<'_> {
     fn new(vm: &Vm) -> Result<Pipeline<'_>, Error> {
-        let pinned = |value: i32| vm.pinned_tensor(CUDA, &vec![value; ELEMENTS], &[ELEMENTS]);
+        let pinned = |value: i32| vm.from_slice_pinned(CUDA, &vec![value; ELEMENTS], &[ELEMENTS]);
         Ok(Pipeline { vm, input: pinned(7)?, output: pinned(0)? })
     }
 
@@ -145,7 +145,7 @@ fn without_memory_to_spare_a_pipeline_waits_and_goes_on_beside_others_again() ->
     let config = CudaConfig { memory_limit: Some(5 * BYTES as u64), ..CudaConfig::default() };
     let vm = Vm::builder().cuda(Some(config)).build()?;
     let pipeline = Pipeline::new(&vm)?;
-    let other = vm.fill(CUDA, DType::I32, &[ELEMENTS], 1)?;
+    let other = vm.full(CUDA, DType::I32, &[ELEMENTS], 1)?;
     let gate = held_kernels(&vm);
     for _ in 0..10 {
         pipeline.batch()?;

@@ -31,7 +31,7 @@ fn reserved(vm: &Vm, kind: MemoryKind) -> usize {
 }
 
 fn round_trip(vm: &Vm, elements: usize) -> Result<(), Error> {
-    let there = vm.tensor(&vec![-2.0f32; elements], &[elements])?.to(CUDA)?;
+    let there = vm.from_slice(&vec![-2.0f32; elements], &[elements])?.to(CUDA)?;
     assert_eq!(there.neg()?.to_vec::<f32>()?, vec![2.0; elements]);
     Ok(())
 }
@@ -42,7 +42,7 @@ fn uploads_go_through_write_combined_memory_and_downloads_through_plain() -> Res
         let driver = standin("");
         let allocated = || ["cuMemHostAlloc, write-combined", "cuMemHostAlloc"].map(|name| driver.calls(name));
         let vm = Vm::builder().mode(mode).build()?;
-        let there = vm.tensor(&[1.0f32, 2.0], &[2])?.to(CUDA)?;
+        let there = vm.from_slice(&[1.0f32, 2.0], &[2])?.to(CUDA)?;
         there.wait()?;
         assert_eq!(allocated(), [1, 1], "{mode:?}: the way there");
         assert_eq!(there.to_vec::<f32>()?, [1.0, 2.0]);
@@ -53,7 +53,7 @@ fn uploads_go_through_write_combined_memory_and_downloads_through_plain() -> Res
         }
         assert_eq!(allocated(), [1, 2], "{mode:?}");
         // What a caller may read is plain.
-        let own = vm.pinned_tensor(CUDA, &[3.0f32; 4], &[4])?;
+        let own = vm.from_slice_pinned(CUDA, &[3.0f32; 4], &[4])?;
         assert_eq!(own.to(CUDA)?.neg()?.to_vec::<f32>()?, [-3.0; 4]);
         assert_eq!(allocated()[0], 1, "{mode:?}");
         drop((there, own));
@@ -67,10 +67,10 @@ fn uploads_go_through_write_combined_memory_and_downloads_through_plain() -> Res
 fn a_view_with_gaps_is_uploaded_to() -> Result<(), Error> {
     let _driver = standin("");
     let vm = Vm::builder().build()?;
-    let there = vm.fill(CUDA, DType::F32, &[4, 3], 0.0)?;
+    let there = vm.full(CUDA, DType::F32, &[4, 3], 0.0)?;
     let column = there.slice(1, 1..2).expect("it is there");
     let mut builder = InstructionsBuilder::new();
-    builder.copy_into(&vm.tensor(&[1.0f32, 2.0, 3.0, 4.0], &[4, 1])?, &column)?;
+    builder.copy_into(&vm.from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[4, 1])?, &column)?;
     vm.submit(builder.finish())?;
     let expected = [1.0, 2.0, 3.0, 4.0].map(|element| [0.0, element, 0.0]);
     assert_eq!(there.to_vec::<f32>()?, expected.concat());
@@ -88,16 +88,16 @@ fn what_one_way_has_cached_is_given_back_for_the_other() -> Result<(), Error> {
         let _driver = standin(settings);
         let config = CudaConfig { memory_limit, ..CudaConfig::default() };
         let vm = Vm::builder().cuda(Some(config)).build()?;
-        let there = vm.fill(CUDA, DType::U8, &[bytes], 1)?;
+        let there = vm.full(CUDA, DType::U8, &[bytes], 1)?;
         for round in 0..3 {
             let kinds = || [MemoryKind::Upload, MemoryKind::Pinned].map(|kind| reserved(&vm, kind));
             assert_eq!(there.to_vec::<u8>()?, vec![1; bytes], "{settings} {round}");
             assert_eq!(kinds(), [0, bytes], "{settings} {round}");
-            vm.tensor(&vec![2u8; bytes], &[bytes])?.to(CUDA)?.wait()?;
+            vm.from_slice(&vec![2u8; bytes], &[bytes])?.to(CUDA)?.wait()?;
             assert_eq!(kinds(), [bytes, 0], "{settings} {round}");
         }
         // More than there is, either way, is an error that says so; what was there stays.
-        let error = vm.tensor(&vec![0u8; 4 * bytes], &[4 * bytes])?.to(CUDA).map(drop).unwrap_err();
+        let error = vm.from_slice(&vec![0u8; 4 * bytes], &[4 * bytes])?.to(CUDA).map(drop).unwrap_err();
         assert!(error.to_string().contains("memory"), "{settings}: {error}");
         assert_eq!(there.to_vec::<u8>()?, vec![1; bytes], "{settings}");
         drop(there);
@@ -125,7 +125,7 @@ fn a_large_copy_takes_memory_for_two_pieces() -> Result<(), Error> {
         let _driver = standin("pinned=4100K");
         let vm = Vm::builder().mode(mode).staging_piece(piece).build()?;
         let elements: Vec<u8> = (0..bytes).map(|i| (i / 4099) as u8).collect();
-        let there = vm.tensor(&elements, &[bytes])?.to(CUDA)?;
+        let there = vm.from_slice(&elements, &[bytes])?.to(CUDA)?;
         assert!(there.to_vec::<u8>()? == elements, "{mode:?}");
         let kinds = [MemoryKind::Upload, MemoryKind::Pinned].map(|kind| reserved(&vm, kind));
         assert!(kinds.iter().all(|&reserved| reserved <= 2 * piece), "{mode:?}: {kinds:?}");
@@ -142,7 +142,7 @@ fn the_host_copies_a_piece_while_the_device_copies_another() -> Result<(), Error
     let driver = standin("");
     let copies = || driver.calls("cuMemcpyAsync");
     let vm = Vm::builder().staging_piece(400).build()?;
-    let x = vm.tensor(&[1.0f32; 600], &[600])?;
+    let x = vm.from_slice(&[1.0f32; 600], &[600])?;
     let there = x.to(CUDA)?;
     assert_eq!(there.to_vec::<f32>()?, [1.0; 600]);
     for up in [true, false] {
@@ -174,7 +174,7 @@ fn pieces_are_ordered_by_no_wait_too_few_and_none_too_many() -> Result<(), Error
         let _driver = standin("");
         let text = Text::default();
         let vm = Vm::builder().mode(mode).staging_piece(400).record(text.clone()).build()?;
-        let x = vm.tensor(&[1.0f32; 600], &[600])?;
+        let x = vm.from_slice(&[1.0f32; 600], &[600])?;
         for _ in 0..3 {
             let there = x.to(CUDA)?;
             assert_eq!((&there + &there)?.to_vec::<f32>()?, [2.0; 600]);

@@ -66,7 +66,7 @@ fn traced(builder: VmBuilder, program: impl FnOnce(&Vm) -> Result<(), Error>) ->
 
 /// Uploads, two chains on a compute stream, and a download.
 fn program(vm: &Vm) -> Result<(), Error> {
-    let x = vm.tensor(&[1.0f32, 2.0, 3.0, 4.0], &[4])?.to(CUDA)?;
+    let x = vm.from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[4])?.to(CUDA)?;
     let sum = (&x + &x)?;
     let product = (&sum * &x)?;
     assert_eq!(product.to_vec::<f32>()?, [2.0, 8.0, 18.0, 32.0]);
@@ -109,7 +109,7 @@ fn without_a_trace_no_event_is_made_or_recorded_for_it() -> Result<(), Error> {
     let names = ["cuEventCreate, timed", "cuEventElapsedTime", "cuEventRecord"];
     let rounds = 30;
     let run = |vm: &Vm, driver: &Standin| -> Result<[u64; 3], Error> {
-        let x = vm.fill(CUDA, DType::F32, &[4], 1.0)?;
+        let x = vm.full(CUDA, DType::F32, &[4], 1.0)?;
         x.wait()?;
         let calls = || names.map(|name| driver.calls(name));
         let before = calls();
@@ -179,8 +179,8 @@ fn what_cannot_be_timed_runs_all_the_same() -> Result<(), Error> {
 fn a_function_that_fails_and_what_is_empty_have_no_time() -> Result<(), Error> {
     let _driver = standin("");
     let told = traced(Vm::builder(), |vm| {
-        let nothing = vm.fill(CUDA, DType::F32, &[0, 3], 1.0)?;
-        let x = vm.fill(CUDA, DType::F32, &[3], 1.0)?;
+        let nothing = vm.full(CUDA, DType::F32, &[0, 3], 1.0)?;
+        let x = vm.full(CUDA, DType::F32, &[3], 1.0)?;
         for fails in [true, false] {
             let mut b = InstructionsBuilder::new();
             b.call_cuda("own", CUDA, [x.read()], move |_| if fails { Err("it cannot".into()) } else { Ok(()) })?;

@@ -9,8 +9,8 @@ fn vm() -> Vm {
 
 /// 1 / 0 over integers, with the line that issued it.
 fn divided_by_zero(vm: &Vm) -> (streamvm::Tensor, u32) {
-    let ones = vm.fill(CPU, DType::I64, &[4], 1i64).expect("a fill");
-    let zeros = vm.fill(CPU, DType::I64, &[4], 0i64).expect("a fill");
+    let ones = vm.full(CPU, DType::I64, &[4], 1i64).expect("a fill");
+    let zeros = vm.full(CPU, DType::I64, &[4], 0i64).expect("a fill");
     (ones.div(&zeros).expect("submitted"), line!())
 }
 
@@ -297,7 +297,7 @@ fn poison_that_a_tensor_holds_outlives_any_number_of_later_failures() {
 #[test]
 fn out_of_memory_names_the_line_the_op_and_the_source_line() {
     let vm = Vm::builder().cpu_memory_limit(1 << 20).host_memory_limit(1 << 20).build().expect("an engine");
-    let x = vm.fill(CPU, DType::F32, &[1 << 16], 1.0).expect("a quarter of it");
+    let x = vm.full(CPU, DType::F32, &[1 << 16], 1.0).expect("a quarter of it");
     let mut line = 0;
     let list = streamvm_tests::list(|b| {
         let half = b.neg(&x)?;
@@ -319,12 +319,12 @@ fn out_of_memory_names_the_line_the_op_and_the_source_line() {
     for part in ["instruction 2", "matmul", "failures.rs", "out of device memory on cpu:0", "limit"] {
         assert!(error.to_string().contains(part), "{part} is missing in: {error}");
     }
-    let (eager, line) = (vm.fill(CPU, DType::F32, &[1 << 20], 1.0).expect_err("more than there is"), line!());
+    let (eager, line) = (vm.full(CPU, DType::F32, &[1 << 20], 1.0).expect_err("more than there is"), line!());
     assert!(
         matches!(&eager, Error::OutOfMemory { what, site, .. } if what == "fill" && site.line() == line),
         "{eager:?}"
     );
-    let (host, line) = (vm.tensor(&[0u8; 1 << 21], &[1 << 21]).expect_err("more than there is"), line!());
+    let (host, line) = (vm.from_slice(&[0u8; 1 << 21], &[1 << 21]).expect_err("more than there is"), line!());
     let of_host = matches!(&host, Error::OutOfMemory { line: None, site, .. } if site.line() == line);
     assert!(of_host, "{host:?}");
     assert_eq!(x.sum(&[]).and_then(|sum| sum.to_vec::<f32>()), Ok(vec![65536.0]), "the engine goes on");

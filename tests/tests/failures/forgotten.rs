@@ -121,7 +121,7 @@ impl<'vm> Program<'vm> {
         if self.held.things.len() < 3 || (self.held.things.len() < 12 && self.random.once_in(8)) {
             let handle = match self.random.below(2) {
                 0 => Handle::Var(self.vm.var()),
-                _ => Handle::Tensor(self.vm.fill(CPU, DType::F32, &[1], 0.0).expect("a fill")),
+                _ => Handle::Tensor(self.vm.full(CPU, DType::F32, &[1], 0.0).expect("a fill")),
             };
             self.held.things.push(Thing { handle, root: None });
             return self.held.things.len() - 1;
@@ -401,7 +401,7 @@ fn a_future_is_told_of_its_write_though_that_is_healed_and_forgotten_by_the_tabl
             })
         });
         let future = x.ready().expect("it was submitted");
-        submit(&vm, |b| b.fill_into(&x, 7.0));
+        submit(&vm, |b| b.fill(&x, 7.0));
         gate.open();
         assert_eq!(x.to_vec::<f32>(), Ok(vec![7.0]));
         for _ in 0..50 {

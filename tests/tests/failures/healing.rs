@@ -11,8 +11,8 @@ fn vm() -> Vm {
 }
 
 fn divided_by_zero(vm: &Vm) -> streamvm::Tensor {
-    let ones = vm.fill(CPU, DType::I64, &[4], 1i64).expect("a fill");
-    let zeros = vm.fill(CPU, DType::I64, &[4], 0i64).expect("a fill");
+    let ones = vm.full(CPU, DType::I64, &[4], 1i64).expect("a fill");
+    let zeros = vm.full(CPU, DType::I64, &[4], 0i64).expect("a fill");
     ones.div(&zeros).expect("submitted")
 }
 
@@ -70,7 +70,7 @@ fn a_full_overwrite_heals_and_an_earlier_waiter_still_sees_the_error() {
     });
     // Asked for before the healing write is submitted, woken long after it has passed.
     let early = x.ready().expect("submitted");
-    let healed = submit(&vm, |b| b.fill_into(&x, 7.0));
+    let healed = submit(&vm, |b| b.fill(&x, 7.0));
     gate.open();
     healed.wait().expect("the healing write is fine");
     assert_eq!(x.to_vec::<f32>(), Ok(vec![7.0, 7.0]));
@@ -92,7 +92,7 @@ fn a_reader_queued_before_the_healing_write_is_skipped_all_the_same() {
         })
     });
     let y = x.neg().expect("submitted");
-    submit(&vm, |b| b.fill_into(&x, 7.0));
+    submit(&vm, |b| b.fill(&x, 7.0));
     let z = x.neg().expect("submitted");
     gate.open();
     assert_eq!(failure_of(y.to_vec::<f32>()).what, "sour");
@@ -106,12 +106,12 @@ fn a_partial_write_does_not_heal() {
     submit(&vm, |b| b.call_fn("sour", CPU, [x.write()], refuse));
     for range in [0..2, 2..4] {
         let part = x.slice(0, range).expect("a view");
-        let ticket = submit(&vm, |b| b.fill_into(&part, 0.0));
+        let ticket = submit(&vm, |b| b.fill(&part, 0.0));
         assert_eq!(failure_of(ticket.wait()).what, "sour");
     }
     assert_eq!(failure_of(x.wait()).what, "sour");
     let all = x.slice(0, 0..4).expect("a view of everything");
-    submit(&vm, |b| b.fill_into(&all, 5.0)).wait().expect("a view of the whole storage heals it");
+    submit(&vm, |b| b.fill(&all, 5.0)).wait().expect("a view of the whole storage heals it");
     assert_eq!(x.to_vec::<f32>(), Ok(vec![5.0; 4]));
 }
 
@@ -149,7 +149,7 @@ fn a_fresh_failure_after_a_handled_one_is_told_again() {
         let ticket = submit(&vm, |b| b.call_fn(format!("fail {round}"), CPU, [x.write()], refuse));
         assert_eq!(failure_of(x.wait()).what, format!("fail {round}"));
         assert!(ticket.wait().is_err());
-        submit(&vm, |b| b.fill_into(&x, 1.0)).wait().expect("healed");
+        submit(&vm, |b| b.fill(&x, 1.0)).wait().expect("healed");
         assert_eq!(x.wait(), Ok(()));
     }
     assert_eq!(vm.wait_all(), Ok(()));
@@ -166,7 +166,7 @@ fn a_blocking_wait_is_told_of_the_write_that_it_waits_for_and_not_of_a_later_one
         let (again, tensor, var) = (vm.clone(), x.clone(), v.clone());
         submit(&vm, |b| {
             b.call_fn("sour", CPU, [x.write(), v.write()], move |_| {
-                submit(&again, |b| b.fill_into(&tensor, 7.0));
+                submit(&again, |b| b.fill(&tensor, 7.0));
                 submit(&again, |b| b.call_fn("heals", CPU, [var.write()], |_| Ok(())));
                 Err("no luck".into())
             })
@@ -193,7 +193,7 @@ fn a_late_failure_of_a_dropped_tensor_reaches_no_tensor_that_reuses_its_memory()
         })
     });
     drop(old);
-    let strangers: Vec<_> = (0..8).map(|i| vm.fill(CPU, DType::F32, &[64], i as f32).expect("a fill")).collect();
+    let strangers: Vec<_> = (0..8).map(|i| vm.full(CPU, DType::F32, &[64], i as f32).expect("a fill")).collect();
     gate.open();
     for (i, stranger) in strangers.iter().enumerate() {
         assert_eq!(stranger.to_vec::<f32>(), Ok(vec![i as f32; 64]));
@@ -210,7 +210,7 @@ fn memory_handed_on_within_a_list_brings_no_poison_along() {
     submit(&vm, |b| {
         b.call_fn("sour", CPU, [old.write()], refuse)?;
         b.release(&old);
-        fresh = Some(b.fill(CPU, DType::F32, &[64], 2.0)?);
+        fresh = Some(b.full(CPU, DType::F32, &[64], 2.0)?);
         Ok(())
     });
     let fresh = fresh.expect("built");

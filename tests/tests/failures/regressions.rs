@@ -11,7 +11,7 @@ use streamvm_tests::{CPU, submit, used_bytes, within};
 fn a_list_that_needs_more_than_there_is_ends_in_an_error() {
     within("a list of six tensors of a MiB in 4 MiB", || {
         let vm = Vm::builder().cpu_memory_limit(4 << 20).build().expect("an engine");
-        let x = vm.fill(CPU, DType::F32, &[1 << 18], 0.5).expect("there is room");
+        let x = vm.full(CPU, DType::F32, &[1 << 18], 0.5).expect("there is room");
         let mut kept = Vec::new();
         let mut b = streamvm::InstructionsBuilder::new();
         for _ in 0..6 {
@@ -45,7 +45,8 @@ fn memory_is_given_back_while_other_threads_take_some() {
                 scope.spawn(move || {
                     for round in 0..ROUNDS {
                         let value = (taker * ROUNDS + round) as f32;
-                        let pair = [0, 1].map(|_| vm.tensor(&vec![value; 200_000], &[200_000]).expect("there is room"));
+                        let pair =
+                            [0, 1].map(|_| vm.from_slice(&vec![value; 200_000], &[200_000]).expect("there is room"));
                         for tensor in pair {
                             let elements = tensor.to_vec::<f32>().expect("it passes");
                             assert!(elements.iter().all(|element| *element == value), "taker {taker}, round {round}");
@@ -64,14 +65,14 @@ fn memory_is_given_back_while_other_threads_take_some() {
 #[test]
 fn a_small_output_does_not_get_a_large_released_block_whole() {
     let vm = Vm::builder().build().expect("an engine");
-    let large = vm.fill(CPU, DType::F32, &[4 << 20], 1.0).expect("there is room");
-    let small = vm.fill(CPU, DType::F32, &[16], 1.0).expect("there is room");
+    let large = vm.full(CPU, DType::F32, &[4 << 20], 1.0).expect("there is room");
+    let small = vm.full(CPU, DType::F32, &[16], 1.0).expect("there is room");
     vm.wait_all().expect("they pass");
     drop(small);
     let mut output = None;
     submit(&vm, |b| {
         b.release(&large);
-        output = Some(b.fill(CPU, DType::F32, &[16], 2.0)?);
+        output = Some(b.full(CPU, DType::F32, &[16], 2.0)?);
         Ok(())
     });
     assert!(used_bytes(&vm, CPU, MemoryKind::Device) < 1 << 20);

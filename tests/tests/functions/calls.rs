@@ -62,7 +62,7 @@ fn what_a_call_used_may_be_dropped_when_it_has_returned() {
     const ELEMENTS: usize = 1 << 18;
     let vm = Vm::builder().cpu_memory_limit(2 << 20).build().expect("an engine");
     let (gate, seen) = (ClosedGate::new(), Arc::new(AtomicUsize::new(0)));
-    let x = vm.fill(CPU, DType::F32, &[ELEMENTS + ELEMENTS / 2], 1.0).expect("there is room");
+    let x = vm.full(CPU, DType::F32, &[ELEMENTS + ELEMENTS / 2], 1.0).expect("there is room");
     let (held, sum) = (gate.function(), seen.clone());
     vm.call_fn("reader", CPU, [x.read()], move |context| {
         held(context)?;
@@ -73,7 +73,7 @@ fn what_a_call_used_may_be_dropped_when_it_has_returned() {
     drop(x);
     let next = {
         let _lane = Lane(1).enter();
-        vm.fill(CPU, DType::F32, &[ELEMENTS + ELEMENTS / 2], 2.0).expect("the block is given out at once, with a wait")
+        vm.full(CPU, DType::F32, &[ELEMENTS + ELEMENTS / 2], 2.0).expect("the block is given out at once, with a wait")
     };
     gate.open();
     next.wait().expect("it passes once the reader has");
@@ -87,7 +87,7 @@ fn what_a_call_used_may_be_dropped_when_it_has_returned() {
 #[test]
 fn a_call_waits_for_memory_that_others_give_back() {
     let vm = Vm::builder().cpu_memory_limit(1 << 20).build().expect("an engine");
-    let fill = |value| vm.fill(CPU, DType::F32, &[1 << 17], value).expect("there is room");
+    let fill = |value| vm.full(CPU, DType::F32, &[1 << 17], value).expect("there is room");
     let (x, y, gate) = (fill(1.0), fill(2.0), ClosedGate::new());
     let (held, captured) = (gate.function(), x.clone());
     vm.call_fn("holder", CPU, [x.read()], move |context| {

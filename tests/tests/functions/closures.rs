@@ -102,7 +102,7 @@ fn a_malformed_list_is_an_error_and_the_engine_goes_on() {
     for (what, kind, uses) in cases {
         let vm = vm();
         let (x, one) = (on_device(&vm, &[1.0, 2.0]), on_device(&vm, &[5.0]));
-        let host = vm.tensor(&[7.0f32, 8.0], &[2]).expect("a host tensor");
+        let host = vm.from_slice(&[7.0f32, 8.0], &[2]).expect("a host tensor");
         let mut list = InstructionList::new();
         let compute = StreamKey::new(CPU, StreamType::Compute, 0);
         if list.push(compute, kind, uses(&x, &one, &host, &Var::new()), std::panic::Location::caller()).is_err() {
@@ -148,7 +148,7 @@ fn a_release_of_none_or_of_two_tensors_is_refused() {
 #[test]
 fn an_empty_view_with_an_offset_is_an_operand() {
     let vm = vm();
-    let empty = vm.fill(CPU, DType::F32, &[4, 0], 1.0).expect("a fill").slice(0, 3..4).expect("a view");
+    let empty = vm.full(CPU, DType::F32, &[4, 0], 1.0).expect("a fill").slice(0, 3..4).expect("a view");
     let x = on_device(&vm, &[1.0, 2.0]);
     assert_eq!(empty.to_vec::<f32>(), Ok(vec![]));
     assert_eq!(empty.relu().and_then(|y| y.to_vec::<f32>()), Ok(vec![]));
@@ -166,7 +166,7 @@ fn an_empty_view_with_an_offset_is_an_operand() {
 fn a_function_gets_slices_of_the_declared_dtype_only() {
     let vm = vm();
     let x = on_device(&vm, &[1.0, 2.0]);
-    let counts = vm.fill(CPU, DType::I64, &[3], 7i64).expect("a fill");
+    let counts = vm.full(CPU, DType::I64, &[3], 7i64).expect("a fill");
     let wrong = submit(&vm, |b| b.call_fn("wrong", CPU, [x.read()], |c| Ok(c.reads.get::<f64>(0).map(drop)?)));
     let failure = failure_of(wrong.wait());
     assert!(failure.to_string().contains("f32"), "{failure}");
@@ -198,7 +198,7 @@ fn a_view_with_gaps_has_no_slice() {
 #[test]
 fn a_bool_tensor_is_bools() {
     let vm = vm();
-    let x = vm.tensor(&[true, false, true], &[3]).and_then(|x| x.to(CPU)).expect("submitted");
+    let x = vm.from_slice(&[true, false, true], &[3]).and_then(|x| x.to(CPU)).expect("submitted");
     let ticket = submit(&vm, |b| {
         b.call_fn("flip", CPU, [x.update()], |context| {
             context.writes.take::<bool>(0)?.iter_mut().for_each(|truth| *truth = !*truth);
@@ -225,7 +225,7 @@ fn a_function_runs_on_the_device_of_its_operands() {
     let x = on_device(&vm, &[1.0]);
     let refused = InstructionsBuilder::new().call_fn("elsewhere", DeviceId::cpu(1), [x.read()], |_| Ok(()));
     assert!(matches!(refused, Err(BuildError::Place { .. })));
-    let host = vm.tensor(&[2.0f32], &[1]).expect("a host tensor");
+    let host = vm.from_slice(&[2.0f32], &[1]).expect("a host tensor");
     let ticket = submit(&vm, |b| {
         b.call_fn("host operands are fine", DeviceId::cpu(1), [host.update()], |context| {
             context.writes.take::<f32>(0)?[0] *= 2.0;
@@ -341,7 +341,7 @@ fn state_of_a_thread_stays_with_it() {
     vm.wait_all().expect("they pass");
     let threads: Vec<_> = receiver.try_iter().collect();
     assert!(threads.windows(2).all(|pair| pair[0] == pair[1]), "all lanes share the one context");
-    assert_eq!(vm.fill(Place::Host, DType::F32, &[1], 1.0).and_then(|x| x.to_vec::<f32>()), Ok(vec![1.0]));
+    assert_eq!(vm.full(Place::Host, DType::F32, &[1], 1.0).and_then(|x| x.to_vec::<f32>()), Ok(vec![1.0]));
     assert_eq!(list(|_| Ok(())).len(), 0);
 }
 

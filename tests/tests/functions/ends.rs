@@ -52,7 +52,7 @@ fn a_closed_engine_refuses_whatever_any_thread_pushes_and_the_next_one_takes_it(
                     vm.push_operator(&operator).map(drop),
                     bulk.flush().map(drop),
                     vm.delete(&vm.var(), || ()).map(drop),
-                    vm.tensor(&[1.0f32], &[1]).map(drop),
+                    vm.from_slice(&[1.0f32], &[1]).map(drop),
                 ]
             };
             scope.spawn(pushes).join().expect("no panic")

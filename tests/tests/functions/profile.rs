@@ -118,7 +118,7 @@ fn an_asynchronous_function_runs_until_its_handle_is_used() {
 fn ops_of_tensors_are_counted_on_their_streams_and_devices_that_run_later_by_their_launches() {
     let vm = Vm::builder().profile(true).sim_devices(1).build().expect("an engine");
     for device in [DeviceId::cpu(0), DeviceId::sim(0)] {
-        let x = vm.tensor(&[1.0f32, 2.0], &[2]).and_then(|x| x.to(device)).expect("a tensor");
+        let x = vm.from_slice(&[1.0f32, 2.0], &[2]).and_then(|x| x.to(device)).expect("a tensor");
         let sum = (&(&x + &x).expect("a sum") + &x).expect("a sum");
         assert_eq!(sum.to_vec::<f32>().expect("no failure"), [3.0, 6.0]);
     }

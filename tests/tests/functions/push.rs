@@ -44,7 +44,7 @@ fn the_same_variable_used_twice_is_used_once_by_the_stronger_use() {
 #[test]
 fn tensors_give_order_alone_wherever_they_live_and_are_not_written_by_it() {
     for (name, vm) in engines() {
-        let x = vm.tensor(&[1.0_f32, 2.0], &[2]).expect("a tensor").to(CPU).expect("a copy");
+        let x = vm.from_slice(&[1.0_f32, 2.0], &[2]).expect("a tensor").to(CPU).expect("a copy");
         let seen = Arc::new(AtomicU64::new(0));
         let view = x.slice(0, 0..1).expect("a view");
         for expected in 0..20 {

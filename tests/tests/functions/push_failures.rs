@@ -49,7 +49,7 @@ fn a_clean_up_runs_when_what_it_reads_has_failed_and_passes_it_on_unless_it_over
 #[test]
 fn a_clean_up_of_a_tensor_overwrites_nothing() {
     for (name, vm) in engines() {
-        let x = vm.fill(CPU, DType::F32, &[4], 1.0).expect("a tensor");
+        let x = vm.full(CPU, DType::F32, &[4], 1.0).expect("a tensor");
         vm.push("breaks", [x.update()], || Err("no".into())).expect("it is taken");
         vm.pusher().clean_up(true).push("cleans", [x.write()], || Ok(())).expect("it is taken");
         assert_eq!(failure_of(x.wait()).what, "breaks", "{name}");

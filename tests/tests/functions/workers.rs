@@ -87,7 +87,7 @@ fn instructions_without_a_task_are_counted_whatever_ran_in_their_slots_before() 
             push(&vm, [var.write()], || Ok(()));
             gate.open();
             vm.wait_all().unwrap_or_else(|error| panic!("{name}: {error}"));
-            let tensors: Vec<_> = (0..40).map(|_| vm.tensor(&[1.0f32], &[1]).expect("a tensor")).collect();
+            let tensors: Vec<_> = (0..40).map(|_| vm.from_slice(&[1.0f32], &[1]).expect("a tensor")).collect();
             let mut builder = InstructionsBuilder::new();
             builder.set_workers(true);
             tensors.iter().for_each(|tensor| builder.touch(CPU, &[tensor]));

@@ -10,7 +10,7 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 fn fill(vm: &Vm, bytes: usize, value: f32) -> Tensor {
-    vm.fill(CPU, DType::F32, &[bytes / 4], value).expect("there is room")
+    vm.full(CPU, DType::F32, &[bytes / 4], value).expect("there is room")
 }
 
 /// Runs an instruction, before which what was dropped is kept.
@@ -33,7 +33,7 @@ fn a_failure_ends_with_the_life_it_was_in() {
     });
     let new = new.expect("built");
     assert_eq!(new.wait(), Ok(()), "nothing was written there in this life");
-    submit(&vm, |b| b.fill_into(&new, 2.0));
+    submit(&vm, |b| b.fill(&new, 2.0));
     assert_eq!(new.to_vec::<f32>(), Ok(vec![2.0; KIB / 4]));
 }
 
@@ -57,7 +57,7 @@ fn the_first_access_waits_for_the_old_life_wherever_it_is() {
     submit(&vm, |b| {
         let tensor = b.allocate(CPU, DType::F32, &[KIB / 4])?;
         b.set_lane(1);
-        b.fill_into(&tensor, 2.0)?;
+        b.fill(&tensor, 2.0)?;
         new = Some(tensor);
         Ok(())
     });
@@ -75,7 +75,7 @@ fn what_is_kept_is_given_to_others_when_memory_is_short() {
         drop(fill(&vm, sixteenths * MIB / 16, 1.0));
     }
     let large = fill(&vm, 3 * MIB, 2.0);
-    let host = |bytes: usize, value: f32| vm.tensor(&vec![value; bytes / 4], &[bytes / 4]).expect("there is room");
+    let host = |bytes: usize, value: f32| vm.from_slice(&vec![value; bytes / 4], &[bytes / 4]).expect("there is room");
     for sixteenths in 8..16 {
         // Read on one stream, whose life it then is.
         let tensor = host(sixteenths * MIB / 16, 1.0);
@@ -96,7 +96,7 @@ fn what_is_kept_is_given_to_others_before_more_memory_is_taken() {
         let mut pools = vm.stats().memory.into_iter();
         pools.find(|pool| pool.place == place && pool.allocator.regions > 0).expect("a pool").allocator
     };
-    let host = |bytes: usize| vm.tensor(&vec![1.0f32; bytes / 4], &[bytes / 4]).expect("there is room");
+    let host = |bytes: usize| vm.from_slice(&vec![1.0f32; bytes / 4], &[bytes / 4]).expect("there is room");
     let makers: [(Place, &dyn Fn(usize) -> Tensor); 2] =
         [(CPU.into(), &|bytes| fill(&vm, bytes, 1.0)), (Place::Host, &host)];
     for (place, make) in makers {
@@ -121,7 +121,7 @@ fn a_refused_list_gives_back_what_it_took_of_what_is_kept() {
     drop(fill(&vm, KIB, 1.0));
     look(&vm);
     let refused = vm.submit(list(|b| {
-        b.fill(CPU, DType::F32, &[KIB / 4], 2.0)?;
+        b.full(CPU, DType::F32, &[KIB / 4], 2.0)?;
         let never = b.allocate(CPU, DType::F32, &[4])?;
         b.neg(&never)?;
         Ok(())

@@ -12,7 +12,7 @@ fn vm_of(mib: u64) -> Vm {
 }
 
 fn fill(vm: &Vm, mib: usize, value: f32) -> Result<streamvm::Tensor, Error> {
-    vm.fill(CPU, DType::F32, &[mib * MIB / 4], value)
+    vm.full(CPU, DType::F32, &[mib * MIB / 4], value)
 }
 
 fn is_out_of_memory(error: &Error) -> bool {
@@ -42,7 +42,7 @@ fn running_out_of_memory_is_a_typed_error_and_changes_nothing() {
 fn a_request_beyond_the_limit_is_refused_at_once() {
     let vm = vm_of(4);
     assert!(is_out_of_memory(&fill(&vm, 64, 0.0).expect_err("too large")));
-    let huge = vm.fill(CPU, DType::F64, &[1 << 58], 0.0).expect_err("larger than any machine");
+    let huge = vm.full(CPU, DType::F64, &[1 << 58], 0.0).expect_err("larger than any machine");
     assert!(matches!(huge, Error::OutOfMemory { .. } | Error::NoMemory { .. } | Error::Build(_)), "{huge}");
     fill(&vm, 2, 1.0).expect("the engine goes on").wait().expect("it passes");
 }
@@ -101,9 +101,9 @@ fn each_device_has_memory_of_its_own() {
     let vm = Vm::builder().cpu_devices(2).cpu_memory_limit(4 << 20).build().expect("an engine");
     let other = DeviceId::cpu(1);
     let first = fill(&vm, 4, 1.0).expect("there is room");
-    let second = vm.fill(other, DType::F32, &[MIB], 2.0).expect("there is room there too");
+    let second = vm.full(other, DType::F32, &[MIB], 2.0).expect("there is room there too");
     assert!(fill(&vm, 1, 1.0).is_err());
-    assert!(vm.fill(other, DType::F32, &[MIB / 4], 2.0).is_err());
+    assert!(vm.full(other, DType::F32, &[MIB / 4], 2.0).is_err());
     drop((first, second));
     fill(&vm, 4, 1.0).expect("room again");
 }
@@ -111,21 +111,21 @@ fn each_device_has_memory_of_its_own() {
 #[test]
 fn host_memory_has_a_limit_of_its_own() {
     let vm = Vm::builder().host_memory_limit(4 << 20).build().expect("an engine");
-    let kept = vm.tensor(&vec![1.0f32; 3 * MIB / 4], &[3 * MIB / 4]).expect("there is room");
-    let error = vm.tensor(&vec![1.0f32; 3 * MIB / 4], &[3 * MIB / 4]).expect_err("there is no room");
+    let kept = vm.from_slice(&vec![1.0f32; 3 * MIB / 4], &[3 * MIB / 4]).expect("there is room");
+    let error = vm.from_slice(&vec![1.0f32; 3 * MIB / 4], &[3 * MIB / 4]).expect_err("there is no room");
     assert!(is_out_of_memory(&error), "{error}");
     drop(kept);
-    vm.tensor(&vec![1.0f32; 3 * MIB / 4], &[3 * MIB / 4]).expect("there is room again");
+    vm.from_slice(&vec![1.0f32; 3 * MIB / 4], &[3 * MIB / 4]).expect("there is room again");
 }
 
 #[test]
 fn tensors_of_no_elements_work_and_take_no_memory() {
     let vm = Vm::builder().build().expect("an engine");
-    let host = vm.tensor::<f32>(&[], &[0, 3]).expect("a host tensor");
+    let host = vm.from_slice::<f32>(&[], &[0, 3]).expect("a host tensor");
     let x = host.to(CPU).expect("submitted");
     let y = x.add(&x).expect("submitted");
     assert_eq!(y.to_vec::<f32>(), Ok(vec![]));
-    let (sum, filled) = (y.sum(&[0]).expect("submitted"), vm.fill(CPU, DType::I64, &[4, 0], 1i64).expect("submitted"));
+    let (sum, filled) = (y.sum(&[0]).expect("submitted"), vm.full(CPU, DType::I64, &[4, 0], 1i64).expect("submitted"));
     assert_eq!(sum.to_vec::<f32>(), Ok(vec![0.0; 3]));
     assert_eq!(filled.to_vec::<i64>(), Ok(vec![]));
     assert_eq!(filled.to(Place::Host).and_then(|t| t.to_vec::<i64>()), Ok(vec![]));
@@ -179,7 +179,7 @@ fn statistics_add_up() {
     }
     assert_eq!(used_bytes(&vm, CPU, MemoryKind::Device), 2 * 4032, "1000 f32 in multiples of 64 bytes");
     drop((x, y));
-    vm.tensor(&[0.0f32], &[1]).expect("frees what was dropped");
+    vm.from_slice(&[0.0f32], &[1]).expect("frees what was dropped");
     assert_eq!(used_bytes(&vm, CPU, MemoryKind::Device), 0);
 }
 
@@ -220,7 +220,7 @@ fn a_driver_that_gives_memory_slowly_holds_up_nobody_else() {
         plan.add(Rule::new(Point::Allocate, Fault::Stall(gate.clone())).device(DeviceId::cpu(1))).expect("it fits");
         let vm = Vm::builder().cpu_devices(2).faults(plan).build().expect("an engine");
         std::thread::scope(|scope| {
-            let slow = scope.spawn(|| vm.fill(DeviceId::cpu(1), DType::F32, &[8], 1.0).and_then(|x| x.to_vec::<f32>()));
+            let slow = scope.spawn(|| vm.full(DeviceId::cpu(1), DType::F32, &[8], 1.0).and_then(|x| x.to_vec::<f32>()));
             assert!(gate.wait_arrived(1, None), "the driver is asked");
             assert_eq!(on_device(&vm, &[2.0]).neg().and_then(|y| y.to_vec::<f32>()), Ok(vec![-2.0]));
             assert_eq!(vm.stats().in_flight, 0);

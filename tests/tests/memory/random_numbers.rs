@@ -11,13 +11,13 @@ fn program(vm: &Vm, devices: &[DeviceId]) -> Vec<u32> {
     for round in 0..6usize {
         let device = devices[round % devices.len()];
         let _lane = streamvm::Lane(round as u32 % 3).enter();
-        let eager = vm.uniform(&generator, device, DType::F32, &[5, 7]).expect("eager numbers");
+        let eager = vm.rand(&generator, device, DType::F32, &[5, 7]).expect("eager numbers");
         let mut builder = InstructionsBuilder::new();
         let product = builder.matmul(&eager, &eager.permute(&[1, 0]).expect("a view")).expect("an op");
         builder.set_lane(round as u32 % 2);
-        let listed = builder.normal(&generator, device, DType::F32, &[5, 5]).expect("numbers of a list");
+        let listed = builder.randn(&generator, device, DType::F32, &[5, 5]).expect("numbers of a list");
         let sum = builder.add(&product, &listed).expect("an op");
-        builder.uniform_into(&generator, &product.slice(1, 1..3).expect("a view")).expect("numbers into a view");
+        builder.rand_into(&generator, &product.slice(1, 1..3).expect("a view")).expect("numbers into a view");
         vm.submit(builder.finish()).expect("the engine takes it");
         drawn.extend([eager, listed, sum, product]);
     }
@@ -44,7 +44,7 @@ fn a_program_draws_the_same_numbers_in_every_mode() {
 fn a_parsed_list_draws_what_the_built_one_does() {
     let vm = Vm::builder().build().expect("an engine");
     let mut builder = InstructionsBuilder::new();
-    let x = builder.uniform(&Generator::at(7, u64::MAX), DeviceId::cpu(0), DType::F64, &[9]).expect("numbers");
+    let x = builder.rand(&Generator::at(7, u64::MAX), DeviceId::cpu(0), DType::F64, &[9]).expect("numbers");
     let list = builder.finish();
     let parsed: InstructionList = list.to_string().parse().expect("it parses");
     let output = |list: &InstructionList| list.uses(&list.instructions()[0])[0].as_tensor().expect("a tensor").clone();
@@ -59,7 +59,7 @@ fn threads_that_share_a_generator_never_draw_the_same() {
     let (vm, generator) = (Vm::builder().build().expect("an engine"), Generator::new(3));
     let drawn: Vec<Vec<f64>> = std::thread::scope(|scope| {
         let draw = || {
-            let one = |_| vm.uniform(&generator, DeviceId::cpu(0), DType::F64, &[3]).expect("numbers");
+            let one = |_| vm.rand(&generator, DeviceId::cpu(0), DType::F64, &[3]).expect("numbers");
             let tensors: Vec<Tensor> = (0..50).map(one).collect();
             tensors.iter().flat_map(|tensor| tensor.to_vec::<f64>().expect("it passes")).collect::<Vec<f64>>()
         };

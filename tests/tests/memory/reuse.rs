@@ -13,7 +13,7 @@ fn vm_of(mib: u64) -> Vm {
 }
 
 fn fill(vm: &Vm, mib: usize, value: f32) -> Result<Tensor, Error> {
-    vm.fill(CPU, DType::F32, &[mib * MIB / 4], value)
+    vm.full(CPU, DType::F32, &[mib * MIB / 4], value)
 }
 
 fn reserved(vm: &Vm, place: impl Into<Place>) -> usize {
@@ -63,7 +63,7 @@ fn a_tensor_from_a_slice_is_never_put_where_a_pending_copy_reads() {
     // Larger than half a region: the block that a pending copy reads is the only free one that fits.
     let elements = 400_000;
     for value in 0..5 {
-        let host = vm.tensor(&vec![value as f32; elements], &[elements]).expect("a host tensor");
+        let host = vm.from_slice(&vec![value as f32; elements], &[elements]).expect("a host tensor");
         // The handle goes while its copy is pending: its block is free, and not to be written by this thread.
         copies.push(host.to(CPU).expect("submitted"));
     }
@@ -79,7 +79,7 @@ fn a_tensor_from_a_slice_waits_for_pending_copies_when_host_memory_is_out() {
     let vm = Vm::builder().host_memory_limit(4 << 20).build().expect("an engine");
     let gate = ClosedGate::new();
     let elements = 3 * MIB / 4;
-    let first = vm.tensor(&vec![1.0f32; elements], &[elements]).expect("there is room");
+    let first = vm.from_slice(&vec![1.0f32; elements], &[elements]).expect("there is room");
     let held = gate.function();
     let reader = submit(&vm, |b| {
         b.call_fn("held", CPU, [first.read()], move |context| {
@@ -91,7 +91,7 @@ fn a_tensor_from_a_slice_waits_for_pending_copies_when_host_memory_is_out() {
     gate.wait_entered(1);
     drop(first);
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| vm.tensor(&vec![2.0f32; elements], &[elements]));
+        let waiting = scope.spawn(|| vm.from_slice(&vec![2.0f32; elements], &[elements]));
         // It has nothing to take but what the reader holds, so it must still be waiting after any time.
         std::thread::sleep(std::time::Duration::from_millis(30));
         assert!(!waiting.is_finished());
@@ -140,7 +140,7 @@ fn memory_released_on_one_stream_is_safe_on_another_of_the_same_list() {
         })?;
         b.release(&x);
         b.set_lane(1);
-        next = Some(b.fill(CPU, DType::F32, &[3 * MIB / 4], 2.0)?);
+        next = Some(b.full(CPU, DType::F32, &[3 * MIB / 4], 2.0)?);
         Ok(())
     });
     let next = next.expect("built");
@@ -155,15 +155,15 @@ fn memory_released_on_one_stream_is_safe_on_another_of_the_same_list() {
 fn a_release_in_one_pool_does_not_feed_another_pool() {
     let vm = Vm::builder().build().expect("an engine");
     for _ in 0..10 {
-        let host = vm.tensor(&[1.0f32; 256], &[256]).expect("a host tensor");
+        let host = vm.from_slice(&[1.0f32; 256], &[256]).expect("a host tensor");
         submit(&vm, |b| {
             b.release(&host);
-            b.fill(CPU, DType::F32, &[256], 3.0).map(drop)
+            b.full(CPU, DType::F32, &[256], 3.0).map(drop)
         })
         .wait()
         .expect("it passes");
     }
-    let _last = vm.tensor(&[0.0f32], &[1]).expect("a submission frees what was dropped");
+    let _last = vm.from_slice(&[0.0f32], &[1]).expect("a submission frees what was dropped");
     assert_eq!(used_bytes(&vm, Place::Host, MemoryKind::Pageable), 64, "nothing but the last tensor");
     assert_eq!(used_bytes(&vm, CPU, MemoryKind::Device), 0);
 }
@@ -194,7 +194,7 @@ fn memory_is_flat_over_many_iterations() {
     let vm = Vm::builder().cpu_devices(2).build().expect("an engine");
     let mut sizes = Vec::new();
     for round in 0..300 {
-        let host = vm.tensor(&vec![round as f32; 5000], &[50, 100]).expect("a host tensor");
+        let host = vm.from_slice(&vec![round as f32; 5000], &[50, 100]).expect("a host tensor");
         let x = host.to(CPU).expect("submitted");
         let _lane = streamvm::Lane(round % 3).enter();
         let y = x.permute(&[1, 0]).expect("a view").matmul(&x).expect("submitted");
@@ -241,11 +241,11 @@ fn views_share_the_storage_and_keep_it_alive() {
     let vm = Vm::builder().build().expect("an engine");
     let x = on_device(&vm, &[1.0, 2.0, 3.0, 4.0]);
     let tail = x.slice(0, 2..4).expect("a view");
-    submit(&vm, |b| b.fill_into(&tail, 9.0));
+    submit(&vm, |b| b.fill(&tail, 9.0));
     assert_eq!(x.to_vec::<f32>(), Ok(vec![1.0, 2.0, 9.0, 9.0]));
     let square = x.reshape(&[2, 2]).expect("a view").permute(&[1, 0]).expect("a view");
     drop(x);
-    let _fresh: Vec<_> = (0..8).map(|_| vm.fill(CPU, DType::F32, &[4], 0.0).expect("a fill")).collect();
+    let _fresh: Vec<_> = (0..8).map(|_| vm.full(CPU, DType::F32, &[4], 0.0).expect("a fill")).collect();
     assert_eq!(square.to_vec::<f32>(), Ok(vec![1.0, 9.0, 2.0, 9.0]));
     assert_eq!(tail.to_vec::<f32>(), Ok(vec![9.0, 9.0]));
 }

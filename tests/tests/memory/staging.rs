@@ -21,12 +21,12 @@ fn pinned_bytes(vm: &Vm) -> usize {
 #[test]
 fn a_round_trip_goes_through_pinned_memory_that_comes_back() {
     let vm = builder().build().expect("an engine");
-    let x = vm.tensor(&[1.0f32, -2.0, 3.0], &[3]).expect("memory");
+    let x = vm.from_slice(&[1.0f32, -2.0, 3.0], &[3]).expect("memory");
     for _ in 0..3 {
         let there = x.to(SIM).expect("a copy");
         assert_eq!(there.relu().expect("an op").to_vec::<f32>(), Ok(vec![1.0, 0.0, 3.0]));
     }
-    let from_cpu = vm.fill(CPU, DType::F32, &[2], 7.0).expect("memory").to(SIM).expect("a copy");
+    let from_cpu = vm.full(CPU, DType::F32, &[2], 7.0).expect("memory").to(SIM).expect("a copy");
     assert_eq!(from_cpu.to(CPU).expect("a copy").to_vec::<f32>(), Ok(vec![7.0; 2]));
     let stats = vm.stats();
     let of = |name: &str| stats.streams.iter().find(|s| s.stream.to_string() == name).map(|s| s.instructions);
@@ -34,7 +34,7 @@ fn a_round_trip_goes_through_pinned_memory_that_comes_back() {
     assert_eq!(of("d2h@cpu:0:0"), of("d2h@sim:0:0"), "each copy from it, too");
     drop((x, from_cpu));
     vm.wait_all().expect("all is well");
-    vm.fill(CPU, DType::F32, &[1], 0.0).expect("what was dropped is freed by the next submission");
+    vm.full(CPU, DType::F32, &[1], 0.0).expect("what was dropped is freed by the next submission");
     assert_eq!(pinned_bytes(&vm), 0);
     assert_eq!(vm.races(), []);
 }
@@ -42,10 +42,10 @@ fn a_round_trip_goes_through_pinned_memory_that_comes_back() {
 #[test]
 fn copies_of_a_list_go_through_pinned_memory_though_its_handles_are_gone() {
     let vm = builder().build().expect("an engine");
-    let x = vm.tensor(&[1.0f32, -2.0], &[2]).expect("memory");
-    let (there, back) = (x.to(SIM).expect("a copy"), vm.tensor(&[0.0f32; 2], &[2]).expect("memory"));
+    let x = vm.from_slice(&[1.0f32, -2.0], &[2]).expect("memory");
+    let (there, back) = (x.to(SIM).expect("a copy"), vm.from_slice(&[0.0f32; 2], &[2]).expect("memory"));
     let mut b = InstructionsBuilder::new();
-    b.fill_into(&x, 3.0).expect("it fits");
+    b.fill(&x, 3.0).expect("it fits");
     b.copy_into(&x, &there).expect("a copy");
     b.copy_into(&there, &back).expect("a copy");
     vm.submit(b.finish()).expect("it is taken");
@@ -60,8 +60,8 @@ fn copies_of_a_list_go_through_pinned_memory_though_its_handles_are_gone() {
 #[test]
 fn pinned_tensors_are_reached_from_both_sides_without_staging() {
     let vm = builder().build().expect("an engine");
-    let up = vm.pinned_tensor(SIM, &[1.0f32, -2.0], &[2]).expect("memory");
-    let down = vm.pinned_tensor(SIM, &[0.0f32; 2], &[2]).expect("memory");
+    let up = vm.from_slice_pinned(SIM, &[1.0f32, -2.0], &[2]).expect("memory");
+    let down = vm.from_slice_pinned(SIM, &[0.0f32; 2], &[2]).expect("memory");
     let mut b = InstructionsBuilder::new();
     let there = b.copy(&up, SIM).expect("a copy");
     let sum = b.add(&there, &there).expect("an op");
@@ -75,14 +75,14 @@ fn pinned_tensors_are_reached_from_both_sides_without_staging() {
     assert_eq!(down.to_vec::<f32>(), Ok(vec![-2.0, 4.0]));
     let streams: Vec<String> = vm.stats().streams.iter().map(|stream| stream.stream.to_string()).collect();
     assert!(!streams.contains(&"h2d@cpu:0:0".to_owned()), "{streams:?}");
-    assert!(vm.pinned_tensor(DeviceId::sim(9), &[0u8], &[1]).is_err());
+    assert!(vm.from_slice_pinned(DeviceId::sim(9), &[0u8], &[1]).is_err());
     assert_eq!(vm.races(), []);
 }
 
 #[test]
 fn errors_name_the_line_that_was_written() {
     let vm = builder().build().expect("an engine");
-    let x = vm.tensor(&[1.0f32; 4], &[4]).expect("memory");
+    let x = vm.from_slice(&[1.0f32; 4], &[4]).expect("memory");
     let mut b = InstructionsBuilder::new();
     b.copy(&x, SIM).expect("a copy");
     b.copy(&x, SIM).expect("a copy");
@@ -100,7 +100,7 @@ fn a_half_that_fails_poisons_the_target() {
         let rule = Rule::new(Point::Copy, Fault::Error).device(half);
         plan.add(rule.nth(0)).expect("a rule");
         let vm = builder().faults(plan.clone()).build().expect("an engine");
-        let x = vm.tensor(&[1.0f32; 4], &[4]).expect("memory");
+        let x = vm.from_slice(&[1.0f32; 4], &[4]).expect("memory");
         let there = x.to(SIM).expect("a copy");
         let line = line!() - 1;
         let Err(Error::Failed(failure)) = within("a failed copy", move || there.to_vec::<f32>()) else {
@@ -121,15 +121,15 @@ fn copies_in_pieces_hold_what_copies_of_a_whole_do() -> Result<(), Error> {
     {
         let vm = builder().mode(mode).staging_piece(piece).build()?;
         let elements: Vec<f32> = (0..24).map(|i| i as f32).collect();
-        let x = vm.tensor(&elements, &[2, 3, 4])?;
+        let x = vm.from_slice(&elements, &[2, 3, 4])?;
         let turned = x.permute(&[2, 0, 1]).expect("a view");
-        let wide = vm.tensor(&[5.0f32, 6.0], &[2, 1])?.broadcast_to(&[2, 7]).expect("a view");
+        let wide = vm.from_slice(&[5.0f32, 6.0], &[2, 1])?.broadcast_to(&[2, 7]).expect("a view");
         // Up and down, of views, with what is empty, has one element and is a scalar between.
-        let nothing = vm.tensor::<f32>(&[], &[0, 9])?.to(SIM)?;
-        let scalar = vm.tensor(&[7.0f32], &[])?.to(SIM)?;
+        let nothing = vm.from_slice::<f32>(&[], &[0, 9])?.to(SIM)?;
+        let scalar = vm.from_slice(&[7.0f32], &[])?.to(SIM)?;
         let (there, turned, wide) = (x.to(SIM)?, turned.to(SIM)?, wide.to(SIM)?);
         // Into a part of a tensor, and from one with gaps.
-        let all = vm.fill(SIM, DType::F32, &[4, 6], -1.0)?;
+        let all = vm.full(SIM, DType::F32, &[4, 6], -1.0)?;
         let part = all.slice(0, 1..3).and_then(|rows| rows.slice(1, 2..5)).expect("a view");
         submit(&vm, |b| {
             b.copy_into(
@@ -164,7 +164,7 @@ fn a_piece_that_fails_poisons_all_of_the_target_and_a_copy_heals_it() -> Result<
     for ((up, half, fault), nth) in cases.flat_map(|case| (0..PIECES).map(move |nth| (case.clone(), nth))) {
         let plan = FaultPlan::new();
         let vm = builder().faults(plan.clone()).staging_piece(8).build()?;
-        let (host, device) = (vm.tensor(&[1.0f32; 10], &[10])?, vm.fill(SIM, DType::F32, &[10], 2.0)?);
+        let (host, device) = (vm.from_slice(&[1.0f32; 10], &[10])?, vm.full(SIM, DType::F32, &[10], 2.0)?);
         let (source, target) = if up { (&host, &device) } else { (&device, &host) };
         vm.wait_all()?;
         plan.add(Rule::new(Point::Copy, fault.clone()).device(half).nth(nth)).expect("a rule");
@@ -199,7 +199,7 @@ fn a_piece_that_fails_poisons_all_of_the_target_and_a_copy_heals_it() -> Result<
 #[test]
 fn a_copy_in_pieces_of_what_has_failed_is_skipped() -> Result<(), Error> {
     let vm = builder().staging_piece(8).build()?;
-    let (zero, one) = (vm.fill(SIM, DType::I32, &[6], 0i64)?, vm.fill(SIM, DType::I32, &[6], 1i64)?);
+    let (zero, one) = (vm.full(SIM, DType::I32, &[6], 0i64)?, vm.full(SIM, DType::I32, &[6], 1i64)?);
     let bad = (&one / &zero)?;
     for tensor in [bad.to(CPU)?, bad.to(CPU)?.to(SIM)?] {
         let Err(Error::Failed(failure)) = tensor.wait() else { panic!("it must fail") };
@@ -213,7 +213,7 @@ fn a_copy_in_pieces_of_what_has_failed_is_skipped() -> Result<(), Error> {
 fn a_function_may_submit_a_copy_of_any_size() {
     let vm = Arc::new(builder().max_instructions(8).staging_piece(8).build().expect("an engine"));
     let numbers: Vec<f32> = (0..100u8).map(f32::from).collect();
-    let x = vm.tensor(&numbers, &[100]).expect("memory");
+    let x = vm.from_slice(&numbers, &[100]).expect("memory");
     let (of_function, there) = (vm.clone(), Arc::new(Mutex::new(None)));
     let into = there.clone();
     let copy = move || {

@@ -29,7 +29,7 @@ fn operators_take_numbers_on_either_side() -> Result<(), Error> {
     assert_eq!((1.0 - &x)?.to_vec::<f32>()?, [0.0, 3.0, -3.0]);
     assert_eq!((8.0 / x.clone())?.to_vec::<f32>()?, [8.0, -4.0, 2.0]);
     assert_eq!(((x.clone() + 1.0)? / 2.0)?.to_vec::<f32>()?, [1.0, -0.5, 2.5]);
-    let whole = vm.fill(CPU, DType::I64, &[2], 7)?;
+    let whole = vm.full(CPU, DType::I64, &[2], 7)?;
     assert_eq!((&whole / 2)?.to_vec::<i64>()?, [3, 3]);
     assert_eq!((100 - whole)?.to_vec::<i64>()?, [93, 93]);
     Ok(())
@@ -39,7 +39,7 @@ fn operators_take_numbers_on_either_side() -> Result<(), Error> {
 #[test]
 fn a_number_that_does_not_fit_is_refused() {
     let vm = engine();
-    let whole = vm.fill(CPU, DType::I32, &[2], 7).expect("a fill");
+    let whole = vm.full(CPU, DType::I32, &[2], 7).expect("a fill");
     let submitted = || vm.stats().streams.iter().map(|stream| stream.instructions).sum::<u64>();
     let before = submitted();
     let refused = (&whole * 0.5).expect_err("a half is no integer");
@@ -74,7 +74,7 @@ fn tensors_and_tickets_are_awaited() -> Result<(), Error> {
     let ticket = vm.call_fn("fails", CPU, [], |_| Err("on purpose".into()))?;
     assert!(matches!(block_on((&ticket).into_future()), Err(Error::Failed(_))));
     assert!(matches!(block_on(ticket.into_future()), Err(Error::Failed(_))), "each time it is asked");
-    let unknown = InstructionsBuilder::new().fill(CPU, DType::F32, &[1], 0.0)?;
+    let unknown = InstructionsBuilder::new().full(CPU, DType::F32, &[1], 0.0)?;
     assert_eq!(block_on((&unknown).into_future()), Err(Error::NotSubmitted));
     Ok(())
 }

@@ -94,7 +94,7 @@ fn lists_of_several_threads_do_not_interleave() {
                     let (value, torn) = ((thread * 1000 + round) as f32, torn.clone());
                     submit(vm, |b| {
                         b.set_lane(thread);
-                        b.fill_into(x, value)?;
+                        b.fill(x, value)?;
                         b.set_lane(thread + 3);
                         b.call_fn("check", CPU, [x.read()], move |context| {
                             if context.reads.get::<f32>(0)?[0] != value {
@@ -181,7 +181,7 @@ fn pending_bytes_block_a_submitter_as_well() {
     let vm = Vm::builder().max_bytes(1 << 20).build().expect("an engine");
     let gate = ClosedGate::new();
     submit(&vm, |b| b.call_fn("held", CPU, [], gate.function()));
-    let big = || list(|b| b.fill(CPU, DType::F32, &[(1 << 20) / 4], 0.0).map(drop));
+    let big = || list(|b| b.full(CPU, DType::F32, &[(1 << 20) / 4], 0.0).map(drop));
     vm.try_submit(big()).expect("one list may go past the bound");
     assert!(matches!(vm.try_submit(big()), Err(Error::WouldBlock { bytes, .. }) if bytes >= 1 << 20));
     std::thread::scope(|scope| {
@@ -252,7 +252,7 @@ fn a_function_that_submits_past_the_overdraft_is_told_that_it_would_block() {
 #[test]
 fn a_function_that_runs_out_of_memory_is_told_so() {
     let vm = Vm::builder().cpu_memory_limit(4 << 20).build().expect("an engine");
-    let x = vm.fill(CPU, DType::F32, &[(2 << 20) / 4], 1.0).expect("there is room");
+    let x = vm.full(CPU, DType::F32, &[(2 << 20) / 4], 1.0).expect("there is room");
     let inside = x.clone();
     let (sender, receiver) = channel();
     submit(&vm, |b| {

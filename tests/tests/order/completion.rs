@@ -53,7 +53,7 @@ fn a_reader_is_not_fine_before_what_it_read_is_known_to_be() {
         let mode = if seed % 4 == 0 { Mode::Threaded } else { Mode::Simulated { seed } };
         within("a reader of what failed late", move || {
             let vm = Vm::builder().mode(mode).sim_devices(1).faults(plan).build().expect("an engine");
-            let x = vm.fill(SIM, DType::F32, &[8], 1.0).expect("a fill");
+            let x = vm.full(SIM, DType::F32, &[8], 1.0).expect("a fill");
             x.wait().expect("it passes");
             submit(&vm, |b| b.call_fn("fails late", SIM, [x.update()], |_| Ok(())));
             let reader = {
@@ -76,9 +76,9 @@ fn what_is_in_flight_on_a_lost_device_passes_behind_what_it_waits_for() {
         let held = Rule::new(Point::Fill, Fault::Hold(gate.clone())).device(SIM1).nth(1);
         plan.add(held).expect("it fits");
         let vm = Vm::builder().sim_devices(2).faults(plan.clone()).build().expect("an engine");
-        let there = vm.fill(SIM1, DType::F32, &[8], 1.0).expect("a fill");
+        let there = vm.full(SIM1, DType::F32, &[8], 1.0).expect("a fill");
         there.to(SIM).and_then(|here| here.wait()).expect("the streams are open");
-        submit(&vm, |b| b.fill_into(&there, 2.0));
+        submit(&vm, |b| b.fill(&there, 2.0));
         let copied = there.to(SIM).expect("submitted");
         until("the copy is in flight", || vm.stall_report().to_string().contains("launched  copy"));
         plan.lose(SIM, "pulled out");
@@ -104,7 +104,7 @@ fn who_waits_for_a_record_that_a_panic_prevents_goes_on() {
         within("a reader of what never began", move || {
             let builder = Vm::builder().mode(mode).sim_devices(1).detect_races(true).faults(plan);
             let vm = builder.build().expect("an engine");
-            let x = vm.fill(SIM, DType::F32, &[8], 1.0).expect("a fill");
+            let x = vm.full(SIM, DType::F32, &[8], 1.0).expect("a fill");
             {
                 let _lane = streamvm::Lane(1).enter();
                 x.neg().and_then(|y| y.wait()).expect("the reader's stream is open");
@@ -118,7 +118,7 @@ fn who_waits_for_a_record_that_a_panic_prevents_goes_on() {
             let failure = failure_of(ticket.wait());
             assert_eq!((failure.what.as_str(), matches!(failure.cause, Cause::Panic(_))), ("never begins", true));
             // Its waits count as made, so nothing behind it may look unordered.
-            submit(&vm, |b| b.fill_into(&x, 3.0));
+            submit(&vm, |b| b.fill(&x, 3.0));
             assert_eq!(x.to_vec::<f32>(), Ok(vec![3.0; 8]), "a full overwrite heals");
             assert_eq!(vm.races(), []);
         });
@@ -162,7 +162,7 @@ fn captures_of_a_refused_call_do_not_wait_for_the_device() {
             let captured = Arc::new(());
             let kept = captured.clone();
             let ticket = submit(&vm, |b| {
-                b.fill(SIM, DType::F32, &[1], 0.0)?;
+                b.full(SIM, DType::F32, &[1], 0.0)?;
                 b.host_fn("refused", SIM, move || {
                     let _kept = &kept;
                     Ok(())
@@ -206,7 +206,7 @@ fn a_blocked_submitter_hears_of_what_others_added_meanwhile() {
             Ok(())
         });
         std::thread::scope(|scope| {
-            let blocked = scope.spawn(|| submit(&vm, |b| b.fill(CPU, DType::F32, &[1], 0.0).map(drop)).wait());
+            let blocked = scope.spawn(|| submit(&vm, |b| b.full(CPU, DType::F32, &[1], 0.0).map(drop)).wait());
             until("the submitter is blocked", || vm.stats().blocked_submitters == 1);
             gate.open();
             until("more is added", || vm.stats().in_flight == 12);
@@ -238,7 +238,7 @@ fn a_submission_does_not_wait_for_who_steps() {
             scope.spawn(|| {
                 entered.wait_entered(1);
                 for _ in 0..20 {
-                    submit(&vm, |b| b.fill(CPU, DType::F32, &[1], 0.0).map(drop));
+                    submit(&vm, |b| b.full(CPU, DType::F32, &[1], 0.0).map(drop));
                 }
                 sender.send(()).expect("the function listens");
             });
@@ -258,7 +258,7 @@ fn a_full_queue_of_a_stepped_engine_keeps_the_deadline() {
             b.host_fn("held", SIM, || Ok(()));
             Ok(())
         });
-        let more = || streamvm_tests::list(|b| b.fill(CPU, DType::F32, &[1], 0.0).map(drop));
+        let more = || streamvm_tests::list(|b| b.full(CPU, DType::F32, &[1], 0.0).map(drop));
         let refused = TimeLimit(SHORT).run(|| vm.submit(more())).map(drop);
         assert_eq!(refused, Err(Error::Timeout(SHORT)));
         assert!(matches!(vm.submit(more()).map(drop), Err(Error::Stalled { .. })));

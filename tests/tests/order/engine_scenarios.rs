@@ -214,7 +214,7 @@ fn a_stream_that_overwrites_what_another_reads_is_held_back_each_time() {
                 let (value, wrong) = ((step * 1000 + number) as f32, wrong.clone());
                 submit(&vm, |b| {
                     b.set_lane(1);
-                    b.fill_into(&x, value)?;
+                    b.fill(&x, value)?;
                     b.set_lane(2);
                     b.call_fn("check", CPU, [x.read()], move |context| {
                         let read = context.reads.get::<f32>(0)?;
@@ -237,7 +237,7 @@ fn batches_that_overlap_are_equal_to_batches_one_by_one() {
     let batch = |vm: &Vm, number: u32, lane: u32| -> Tensor {
         let _lane = streamvm::Lane(lane).enter();
         let elements: Vec<f32> = (0..256).map(|i| (i * number % 17) as f32 * 0.25).collect();
-        let x = vm.tensor(&elements, &[16, 16]).and_then(|x| x.to(CPU)).expect("submitted");
+        let x = vm.from_slice(&elements, &[16, 16]).and_then(|x| x.to(CPU)).expect("submitted");
         let y = x.matmul(&x).and_then(|y| y.tanh()).and_then(|y| y.to(DeviceId::cpu(1))).expect("submitted");
         y.softmax(1).and_then(|y| y.to(Place::Host)).expect("submitted")
     };
@@ -264,9 +264,9 @@ fn of_two_writes_the_later_one_stays() {
             let mut x = None;
             vm.submit(list(|b| {
                 b.set_lane(round % 2);
-                let tensor = b.fill(CPU, DType::F64, &[512], f64::from(round))?;
+                let tensor = b.full(CPU, DType::F64, &[512], f64::from(round))?;
                 b.set_lane((round + 1) % 2);
-                b.fill_into(&tensor, f64::from(round) + 0.5)?;
+                b.fill(&tensor, f64::from(round) + 0.5)?;
                 x = Some(tensor);
                 Ok(())
             }))

@@ -63,7 +63,7 @@ fn small_batches_give_what_the_whole_gives() {
     let (rows, side) = (64, 16);
     for (name, builder) in with_streams() {
         let vm = builder.build().expect("an engine");
-        let tensor = |elements: &[f32], shape: &[usize]| vm.tensor(elements, shape).and_then(|x| x.to(CPU));
+        let tensor = |elements: &[f32], shape: &[usize]| vm.from_slice(elements, shape).and_then(|x| x.to(CPU));
         let x = tensor(&numbers(rows, side, 5), &[rows, side]).expect("a tensor");
         let w = tensor(&numbers(side, side, 3), &[side, side]).expect("a tensor");
         let forward = |x: &Tensor| x.matmul(&w).and_then(|y| y.relu()).expect("submitted");
@@ -73,7 +73,7 @@ fn small_batches_give_what_the_whole_gives() {
         };
         let whole = forward(&x);
         let (expected, of_weights) = (whole.to_vec::<f32>(), gradient(&x, &whole).to_vec::<f32>());
-        let mut sum = vm.fill(CPU, DType::F32, &[side, side], 0.0).expect("a tensor");
+        let mut sum = vm.full(CPU, DType::F32, &[side, side], 0.0).expect("a tensor");
         let mut parts = Vec::new();
         for part in 0..8 {
             let _lane = streamvm::Lane(part as u32 % 3).enter();
@@ -135,8 +135,8 @@ fn a_check_for_nan_fails_what_comes_of_it() {
 fn in_place_across_devices_each_change_sees_the_one_before() {
     let run = |vm: &Vm| {
         let (here, there) = (
-            vm.fill(CPU, DType::F64, &[33], 1.0).expect("a tensor"),
-            vm.fill(OTHER, DType::F64, &[33], 2.0).expect("a tensor"),
+            vm.full(CPU, DType::F64, &[33], 1.0).expect("a tensor"),
+            vm.full(OTHER, DType::F64, &[33], 2.0).expect("a tensor"),
         );
         for round in 0..30 {
             submit(vm, |b| {
@@ -171,7 +171,7 @@ fn wrong_fetches_and_indices_are_typed_errors() {
     assert!(matches!(x.slice(1, 0..1), Err(ShapeError::Axis { .. })), "{:?}", x.slice(1, 0..1));
     assert!(matches!(x.sum(&[2]).map(drop), Err(Error::Build(_))));
     let mut unsubmitted = InstructionsBuilder::new();
-    let never = unsubmitted.fill(CPU, DType::F32, &[2], 1.0).expect("a tensor");
+    let never = unsubmitted.full(CPU, DType::F32, &[2], 1.0).expect("a tensor");
     assert_eq!(never.to_vec::<f32>(), Err(Error::NotSubmitted));
     let mut b = InstructionsBuilder::new();
     let fresh = b.allocate(Place::Host, DType::F32, &[2]).expect("a tensor");
@@ -200,7 +200,7 @@ fn two_executors_that_share_one_queue_take_turns() {
                             }
                             let ran = ran.clone();
                             submit(vm, |b| {
-                                let term = b.fill(CPU, DType::F32, &[8], f64::from(step % 5 + executor))?;
+                                let term = b.full(CPU, DType::F32, &[8], f64::from(step % 5 + executor))?;
                                 b.op_into(streamvm::Op::Add, &[&x, &term], streamvm::Params::default(), &x)?;
                                 b.call_fn("turn", CPU, [x.read()], move |_| {
                                     ran.fetch_add(1, Ordering::Relaxed);
@@ -225,13 +225,13 @@ fn events_that_are_used_again_show_what_they_were_recorded_for() {
     for mode in [Mode::Threaded, Mode::Simulated { seed: 5 }] {
         let vm = Vm::builder().mode(mode).sim_devices(1).max_instructions(64).build().expect("an engine");
         let (mut even, mut odd) = (
-            vm.fill(SIM, DType::F32, &[4], 0.0).expect("a tensor"),
-            vm.fill(SIM, DType::F32, &[4], 0.0).expect("a tensor"),
+            vm.full(SIM, DType::F32, &[4], 0.0).expect("a tensor"),
+            vm.full(SIM, DType::F32, &[4], 0.0).expect("a tensor"),
         );
         for round in 0..1_500 {
             {
                 let _lane = streamvm::Lane(round % 2).enter();
-                even = even.add(&vm.fill(SIM, DType::F32, &[4], 1.0).expect("a tensor")).expect("submitted");
+                even = even.add(&vm.full(SIM, DType::F32, &[4], 1.0).expect("a tensor")).expect("submitted");
             }
             let _lane = streamvm::Lane((round + 1) % 2).enter();
             odd = odd.maximum(&even).expect("submitted");

@@ -119,10 +119,10 @@ fn a_list_behind_another_on_a_device_that_runs_later_gets_in_though_nobody_waits
         let vm = Vm::builder().sim_devices(1).max_instructions(BOUND as u64).build().expect("an engine");
         let gate = ClosedGate::new();
         let sim = streamvm::DeviceId::sim(0);
-        let x = vm.fill(CPU, streamvm::DType::F32, &[1], 0.0f32).expect("a fill");
+        let x = vm.full(CPU, streamvm::DType::F32, &[1], 0.0f32).expect("a fill");
         x.wait().expect("it passes");
         let fills = |count: usize| {
-            list(|b| (0..count).try_for_each(|_| b.fill(sim, streamvm::DType::F32, &[1], 1.0f32).map(drop)))
+            list(|b| (0..count).try_for_each(|_| b.full(sim, streamvm::DType::F32, &[1], 1.0f32).map(drop)))
         };
         vm.submit(list(|b| b.call_fn("held", CPU, [x.update()], gate.function()))).expect("it is taken");
         vm.submit(fills(BOUND - 1)).expect("they are taken");

@@ -56,7 +56,7 @@ fn a_waiter_runs_kernels_and_copies_itself() {
             assert_eq!(sum.to_vec::<f32>(), Ok(vec![rounds as f32]));
             let (mut filled, mut fills) = (sum.clone(), 0);
             until_helped(&vm, |round| {
-                filled = vm.fill(CPU, DType::F32, &[3], round as f32).expect("a fill");
+                filled = vm.full(CPU, DType::F32, &[3], round as f32).expect("a fill");
                 filled.wait().expect("it passes");
                 fills = round;
             });
@@ -86,7 +86,7 @@ fn a_waiter_and_the_context_take_turns_on_one_stream() {
             rounds += 1;
             // Exact as long as it is below 2^24.
             if rounds % 1_000 == 0 {
-                vm.submit(streamvm_tests::list(|b| b.fill_into(&sum, 0.0))).expect("taken").wait().expect("it passes");
+                vm.submit(streamvm_tests::list(|b| b.fill(&sum, 0.0))).expect("taken").wait().expect("it passes");
             }
         });
         assert_eq!(sum.to_vec::<f32>(), Ok(vec![(rounds % 1_000 * 1_000) as f32]));
@@ -151,7 +151,7 @@ fn a_waiter_with_a_deadline_does_not_help() {
             if round % 4 == 0 {
                 std::thread::sleep(PAUSE);
             }
-            let x = vm.fill(CPU, DType::F32, &[1], 1.0).expect("a fill");
+            let x = vm.full(CPU, DType::F32, &[1], 1.0).expect("a fill");
             TimeLimit(PATIENCE).run(|| x.wait()).expect("it passes");
         }
         assert_eq!(vm.stats().helped, 0);
@@ -206,7 +206,7 @@ fn helpers_leave_nothing_behind() {
 fn helpers_do_not_keep_other_lanes_waiting() {
     within("a lane beside a helper", || {
         let vm = Vm::builder().cpu_threads(1).build().expect("an engine");
-        let x = vm.fill(CPU, DType::F32, &[1 << 20], 1.0).expect("a fill");
+        let x = vm.full(CPU, DType::F32, &[1 << 20], 1.0).expect("a fill");
         x.wait().expect("it passes");
         for _ in 0..20 {
             let ran = Arc::new(AtomicUsize::new(0));

@@ -27,8 +27,8 @@ fn a_lost_device_lets_nobody_overtake_what_its_copy_waited_for() {
         let bytes = 1 << 19;
         let vm = Vm::builder().sim_devices(1).faults(plan.clone()).cpu_memory_limit(bytes as u64 + (1 << 18));
         let vm = vm.build().expect("an engine");
-        let there = vm.fill(SIM, DType::U8, &[bytes], 0u8).expect("the device's memory is known");
-        let memory = vm.fill(CPU, DType::U8, &[bytes], 0u8).expect("a fill");
+        let there = vm.full(SIM, DType::U8, &[bytes], 0u8).expect("the device's memory is known");
+        let memory = vm.full(CPU, DType::U8, &[bytes], 0u8).expect("a fill");
         // Opens the streams, which a lost device does not.
         submit(&vm, |b| b.copy_into(&memory, &there)).wait().expect("it passes");
         let gate = ClosedGate::new();
@@ -52,7 +52,7 @@ fn a_lost_device_lets_nobody_overtake_what_its_copy_waited_for() {
         );
         drop(memory);
         let _lane = streamvm::Lane(2).enter();
-        let next = vm.fill(CPU, DType::U8, &[bytes], 1u8).expect("the same memory, as there is no other");
+        let next = vm.full(CPU, DType::U8, &[bytes], 1u8).expect("the same memory, as there is no other");
         assert_eq!(used_bytes(&vm, CPU, MemoryKind::Device), bytes, "it is the block of the life before");
         assert_eq!(
             TimeLimit(SHORT).run(|| next.wait()),
@@ -77,8 +77,8 @@ fn a_wait_is_launched_only_behind_its_record() {
         plan.add(Rule::new(Point::Call, Fault::Stall(gate.clone())).named("blocks its thread"))
             .expect("a rule that fits");
         let vm = Vm::builder().sim_devices(2).faults(plan).build().expect("an engine");
-        let here = vm.fill(SIM, DType::F32, &[64], 1.0).expect("a fill");
-        let there = vm.fill(SIM1, DType::F32, &[64], 1.0).expect("a fill");
+        let here = vm.full(SIM, DType::F32, &[64], 1.0).expect("a fill");
+        let there = vm.full(SIM1, DType::F32, &[64], 1.0).expect("a fill");
         vm.wait_all().expect("it passes");
         // Launched behind the command that blocks, and so not recorded before the gate opens.
         submit(&vm, |b| b.call_fn("blocks its thread", SIM, [here.update()], |_| Ok(())));
@@ -96,7 +96,7 @@ fn a_wait_is_launched_only_behind_its_record() {
 
 /// Computes over two devices, back and forth, and says what came out.
 fn back_and_forth(vm: &Vm) -> Result<Vec<f32>, Error> {
-    let mut x = vm.tensor(&[1.0f32; 16], &[16])?.to(SIM)?;
+    let mut x = vm.from_slice(&[1.0f32; 16], &[16])?.to(SIM)?;
     for round in 0..8 {
         let there = x.to(if round % 2 == 0 { SIM1 } else { SIM })?;
         x = there.add(&there)?;
@@ -147,7 +147,7 @@ fn a_compute_on_a_device_does_not_wait_for_the_next_prefetch() {
         let vm = Vm::builder().sim_devices(1).build().expect("an engine");
         let gate = ClosedGate::new();
         let held = gate.function();
-        let (first, second) = (vm.tensor(&[1.0f32; 8], &[8]), vm.tensor(&[2.0f32; 8], &[8]));
+        let (first, second) = (vm.from_slice(&[1.0f32; 8], &[8]), vm.from_slice(&[2.0f32; 8], &[8]));
         let (first, second) = (first.expect("a host tensor"), second.expect("a host tensor"));
         let mut b = InstructionsBuilder::new();
         let k = b.copy(&first, SIM).expect("a copy");
@@ -187,7 +187,7 @@ fn who_waits_for_a_device_is_woken() {
     for wait in ways {
         within("a waiter of a device", move || {
             let vm = Vm::builder().sim_devices(1).build().expect("an engine");
-            let x = vm.fill(SIM, DType::F32, &[8], 1.0).expect("a fill");
+            let x = vm.full(SIM, DType::F32, &[8], 1.0).expect("a fill");
             let y = x.neg().expect("submitted");
             assert_eq!(wait(&vm, &y), Ok(()));
         });
@@ -201,7 +201,7 @@ fn what_is_held_back_for_a_device_goes_on() {
     within("a held-back instruction", || {
         let vm = Vm::builder().sim_devices(1).max_instructions(4).build().expect("an engine");
         for _ in 0..20 {
-            let x = vm.fill(SIM, DType::F32, &[8], 1.0).expect("a fill");
+            let x = vm.full(SIM, DType::F32, &[8], 1.0).expect("a fill");
             let on_cpu = x.to(CPU).and_then(|x| x.neg()).expect("submitted");
             let seen = Arc::new(std::sync::Mutex::new(None));
             let see = seen.clone();
@@ -227,7 +227,7 @@ fn a_waiter_for_what_is_not_launched_hides_no_other_waiter() {
         let gate = ClosedGate::new();
         let c = streamvm_tests::on_device(&vm, &[1.0; 8]);
         submit(&vm, |b| b.call_fn("held", CPU, [c.update()], gate.function()));
-        let less = vm.fill(SIM1, DType::F32, &[8], 1.0).expect("a fill");
+        let less = vm.full(SIM1, DType::F32, &[8], 1.0).expect("a fill");
         let brought = c.to(SIM).and_then(|a| a.to(SIM1)).expect("submitted");
         let more = brought.add(&less).expect("submitted");
         std::thread::scope(|scope| {

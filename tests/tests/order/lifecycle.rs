@@ -109,7 +109,7 @@ fn shutdown_of_an_idle_engine_is_over_before_its_deadline() {
 fn the_longest_duration_is_a_deadline_like_any_other() {
     let vm = vm();
     let x = on_device(&vm, &[1.0]);
-    let ticket = submit(&vm, |b| b.fill_into(&x, 1.0));
+    let ticket = submit(&vm, |b| b.fill(&x, 1.0));
     assert_eq!(TimeLimit(Duration::MAX).run(|| ticket.wait()), Ok(()));
     assert_eq!(TimeLimit(Duration::MAX).run(|| x.wait()), Ok(()));
     assert_eq!(TimeLimit(Duration::MAX).run(|| vm.wait_all()), Ok(()));
@@ -121,7 +121,7 @@ fn what_outlives_its_engine_says_shutdown() {
     for mode in [Mode::Threaded, Mode::Inline] {
         let vm = Vm::builder().mode(mode).build().expect("an engine");
         let x = on_device(&vm, &[1.0, 2.0]);
-        let host = vm.tensor(&[1.0f32], &[1]).expect("a host tensor");
+        let host = vm.from_slice(&[1.0f32], &[1]).expect("a host tensor");
         drop(vm);
         assert_eq!(x.neg().err(), Some(Error::Shutdown));
         assert_eq!(x.to_vec::<f32>().err(), Some(Error::Shutdown));
@@ -420,7 +420,7 @@ fn a_stale_handle_is_not_mistaken_for_one_of_a_new_engine() {
     let x = on_device(&old, &[1.0]);
     drop(old);
     let new = vm();
-    let list = streamvm_tests::list(|b| b.fill(CPU, DType::F32, &[1], 0.0).map(drop).and(b.neg(&x).map(drop)));
+    let list = streamvm_tests::list(|b| b.full(CPU, DType::F32, &[1], 0.0).map(drop).and(b.neg(&x).map(drop)));
     assert!(matches!(new.submit(list), Err(Error::Foreign { line: 1, .. })));
 }
 
@@ -430,7 +430,7 @@ fn a_stream_that_was_never_used_goes_with_its_engine() {
     let plan = FaultPlan::new();
     let vm = Vm::builder().sim_devices(1).faults(plan.clone()).build().expect("an engine");
     plan.add(Rule::new(Point::Allocate, Fault::OutOfMemory)).expect("it fits");
-    assert!(matches!(vm.fill(DeviceId::sim(0), DType::F32, &[8], 1.0).err(), Some(Error::OutOfMemory { .. })));
+    assert!(matches!(vm.full(DeviceId::sim(0), DType::F32, &[8], 1.0).err(), Some(Error::OutOfMemory { .. })));
     drop(vm);
     assert_eq!(Arc::strong_count(&plan), 1, "streams and devices hold the plan");
 }

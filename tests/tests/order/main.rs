@@ -14,4 +14,5 @@ mod order;
 mod parts;
 mod simulated;
 mod submission;
+mod tensors;
 mod waiting;

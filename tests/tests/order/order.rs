@@ -368,8 +368,8 @@ fn a_compute_does_not_wait_for_the_next_prefetch() {
         // What holds the next input up runs on a device of its own: its function keeps a thread.
         let vm = Vm::builder().cpu_devices(2).build().expect("an engine");
         let gate = ClosedGate::new();
-        let host = vm.tensor(&[3.0f32], &[1]).expect("a host tensor");
-        let next = vm.tensor(&[4.0f32], &[1]).expect("a host tensor");
+        let host = vm.from_slice(&[3.0f32], &[1]).expect("a host tensor");
+        let next = vm.from_slice(&[4.0f32], &[1]).expect("a host tensor");
         submit(&vm, |b| b.call_fn("produces the next", DeviceId::cpu(1), [next.update()], gate.function()));
         let (first, second) = (host.to(CPU).expect("submitted"), next.to(CPU).expect("submitted"));
         assert_eq!(first.neg().and_then(|y| y.to_vec::<f32>()), Ok(vec![-3.0]));

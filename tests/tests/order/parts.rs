@@ -8,7 +8,7 @@ use streamvm_tests::{CPU, ClosedGate, Gate, PATIENCE, failure_of, submit};
 
 /// A matrix of zeros and its two rows.
 fn rows(vm: &Vm) -> (Tensor, [Tensor; 2]) {
-    let x = vm.fill(CPU, DType::F32, &[2, 3], 0.0f32).expect("a fill");
+    let x = vm.full(CPU, DType::F32, &[2, 3], 0.0f32).expect("a fill");
     x.wait().expect("it passes");
     let rows = [0, 1].map(|row| x.slice(0, row..row + 1).expect("a row"));
     (x, rows)
@@ -38,7 +38,7 @@ fn a_lane_fills_its_row_while_another_lane_is_held_in_the_other_row() {
     let held = hold(&vm, &first, &gate);
     let filled = submit(&vm, |b| {
         b.set_lane(1);
-        b.fill_into(&second, 2.0f32)
+        b.fill(&second, 2.0f32)
     });
     assert_eq!(TimeLimit(PATIENCE).run(|| filled.wait()), Ok(()), "the second row is filled while the first is held");
     assert_eq!(TimeLimit(PATIENCE).run(|| second.wait()), Ok(()), "a row is waited for by itself");
@@ -52,13 +52,13 @@ fn a_lane_fills_its_row_while_another_lane_is_held_in_the_other_row() {
 fn a_lane_fills_its_columns_while_another_lane_is_held_in_the_others() {
     let vm = with_worker();
     let gate = ClosedGate::new();
-    let x = vm.fill(CPU, DType::F32, &[3, 4], 0.0f32).expect("a fill");
+    let x = vm.full(CPU, DType::F32, &[3, 4], 0.0f32).expect("a fill");
     x.wait().expect("it passes");
     let [left, right] = [0..1, 1..4].map(|columns| x.slice(1, columns).expect("columns"));
     let held = hold(&vm, &left, &gate);
     let filled = submit(&vm, |b| {
         b.set_lane(1);
-        b.fill_into(&right, 2.0f32)
+        b.fill(&right, 2.0f32)
     });
     assert_eq!(TimeLimit(PATIENCE).run(|| filled.wait()), Ok(()));
     assert!(!held.is_passed());
@@ -67,7 +67,7 @@ fn a_lane_fills_its_columns_while_another_lane_is_held_in_the_others() {
     let before = waits(&vm);
     submit(&vm, |b| {
         b.set_lane(1);
-        b.fill_into(&x.slice(1, 0..2)?, 3.0f32)
+        b.fill(&x.slice(1, 0..2)?, 3.0f32)
     });
     assert_eq!(waits(&vm), before + 1);
     gate.open();
@@ -102,16 +102,16 @@ fn a_failure_in_one_row_is_told_to_those_who_look_at_that_row() {
         let vm = Vm::builder().mode(mode).build().expect("an engine");
         let (x, [first, second]) = rows(&vm);
         submit(&vm, |b| b.call_fn("sour", CPU, [first.update()], |_| Err("no luck".into())));
-        submit(&vm, |b| b.fill_into(&second, 2.0f32));
+        submit(&vm, |b| b.fill(&second, 2.0f32));
         assert_eq!(failure_of(first.wait()).what, "sour", "{mode:?}");
         assert_eq!(second.wait(), Ok(()), "{mode:?}");
         assert_eq!(second.to_vec::<f32>(), Ok(vec![2.0; 3]), "{mode:?}");
         assert_eq!(failure_of(x.wait()).what, "sour", "{mode:?}: the whole has that row");
         assert_eq!(failure_of(x.to_vec::<f32>()).what, "sour", "{mode:?}");
         // A write of the part alone does not heal: it also reads. One of the whole does.
-        submit(&vm, |b| b.fill_into(&first, 1.0f32));
+        submit(&vm, |b| b.fill(&first, 1.0f32));
         assert_eq!(failure_of(first.wait()).what, "sour", "{mode:?}");
-        submit(&vm, |b| b.fill_into(&x, 3.0f32));
+        submit(&vm, |b| b.fill(&x, 3.0f32));
         assert_eq!(x.to_vec::<f32>(), Ok(vec![3.0; 6]), "{mode:?}");
     }
 }
@@ -122,7 +122,8 @@ fn columns_are_copied_within_their_tensor() {
     for mode in [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 7 }] {
         let vm = Vm::builder().mode(mode).sim_devices(1).build().expect("an engine");
         for place in [Place::Host, Place::Device(CPU), Place::Device(streamvm::DeviceId::sim(0))] {
-            let x = vm.tensor(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]).and_then(|x| x.to(place)).expect("a tensor");
+            let x =
+                vm.from_slice(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]).and_then(|x| x.to(place)).expect("a tensor");
             submit(&vm, |b| b.copy_into(&x.slice(1, 0..1)?, &x.slice(1, 1..2)?));
             assert_eq!(x.to_vec::<f32>(), Ok(vec![1.0, 1.0, 3.0, 4.0, 4.0, 6.0]), "{mode:?} {place:?}");
             let mut builder = streamvm::InstructionsBuilder::new();

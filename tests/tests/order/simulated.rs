@@ -22,7 +22,7 @@ fn copy_compute_and_copy_back_give_the_values_in_every_mode_and_no_finding() {
     for mode in modes() {
         within("copy, compute, copy back", move || {
             let vm = vm(mode);
-            let x = vm.tensor(&[1.0f32, -2.0, 3.0, -4.0], &[2, 2]).unwrap();
+            let x = vm.from_slice(&[1.0f32, -2.0, 3.0, -4.0], &[2, 2]).unwrap();
             let on_device = x.to(SIM).unwrap();
             let h = on_device.relu().unwrap();
             let y = (&h + &on_device).unwrap();
@@ -35,7 +35,7 @@ fn copy_compute_and_copy_back_give_the_values_in_every_mode_and_no_finding() {
 
 /// Two devices, a chain that goes back and forth, lanes, reused memory.
 fn ping_pong(vm: &Vm) -> Vec<f32> {
-    let mut x = vm.tensor(&[1.0f32; 64], &[64]).unwrap().to(SIM).unwrap();
+    let mut x = vm.from_slice(&[1.0f32; 64], &[64]).unwrap().to(SIM).unwrap();
     for round in 0..12 {
         let there = x.to(if round % 2 == 0 { SIM1 } else { SIM }).unwrap();
         let doubled = (&there + &there).unwrap();
@@ -60,7 +60,7 @@ fn the_same_seed_gives_the_same_run() {
     let run = |seed| {
         let vm = vm(Mode::Simulated { seed });
         let log = Arc::new(Mutex::new(Vec::new()));
-        let tensors: Vec<Tensor> = (0..4).map(|_| vm.fill(DeviceId::cpu(0), DType::F32, &[4], 1.0).unwrap()).collect();
+        let tensors: Vec<Tensor> = (0..4).map(|_| vm.full(DeviceId::cpu(0), DType::F32, &[4], 1.0).unwrap()).collect();
         for number in 0..40 {
             let (log, tensor) = (log.clone(), tensors[number % 4].clone());
             submit(&vm, |b| {
@@ -84,8 +84,8 @@ fn a_function_that_fails_late_poisons_what_reads_it_and_names_its_line() {
     for mode in modes() {
         within("a late failure", move || {
             let vm = vm(mode);
-            let x = vm.fill(SIM, DType::F32, &[4], 1.0).unwrap();
-            let healthy = vm.fill(SIM, DType::F32, &[4], 3.0).unwrap();
+            let x = vm.full(SIM, DType::F32, &[4], 1.0).unwrap();
+            let healthy = vm.full(SIM, DType::F32, &[4], 3.0).unwrap();
             submit(&vm, |b| b.call_fn("broken", SIM, [x.update()], |_| Err("no".into())));
             let y = (&x + &x).unwrap();
             let z = y.relu().unwrap();
@@ -105,7 +105,7 @@ fn a_panic_in_a_function_on_a_device_is_a_failure() {
     for mode in modes() {
         within("a late panic", move || {
             let vm = vm(mode);
-            let x = vm.fill(SIM, DType::F32, &[4], 1.0).unwrap();
+            let x = vm.full(SIM, DType::F32, &[4], 1.0).unwrap();
             submit(&vm, |b| b.call_fn("panics", SIM, [x.update()], |_| panic!("late")));
             assert_eq!(failure_of(x.wait()).cause, Cause::Panic("late".into()));
         });
@@ -118,8 +118,8 @@ fn a_lost_device_fails_what_is_pending_on_it_and_others_go_on() {
         within("a lost device", move || {
             let plan = FaultPlan::new();
             let vm = Vm::builder().mode(mode).sim_devices(2).faults(plan.clone()).build().unwrap();
-            let x = vm.fill(SIM, DType::F32, &[4], 1.0).unwrap();
-            let other = vm.fill(SIM1, DType::F32, &[4], 2.0).unwrap();
+            let x = vm.full(SIM, DType::F32, &[4], 1.0).unwrap();
+            let other = vm.full(SIM1, DType::F32, &[4], 2.0).unwrap();
             x.wait().unwrap();
             plan.lose(SIM, "pulled out");
             let y = (&x + &x).unwrap();
@@ -137,7 +137,7 @@ fn futures_and_callbacks_are_told() {
     for mode in modes() {
         within("a future", move || {
             let vm = vm(mode);
-            let x = vm.fill(SIM, DType::F32, &[4], 1.0).unwrap();
+            let x = vm.full(SIM, DType::F32, &[4], 1.0).unwrap();
             let ticket = submit(&vm, |b| b.add(&x, &x).map(drop));
             block_on(ticket.future()).unwrap();
             assert!(ticket.is_passed());
@@ -150,8 +150,8 @@ fn a_full_queue_lets_submitters_in_again() {
     for mode in modes() {
         within("back-pressure on a device", move || {
             let vm = Vm::builder().mode(mode).sim_devices(1).max_instructions(8).build().unwrap();
-            let mut x = vm.fill(SIM, DType::F32, &[4], 0.0).unwrap();
-            let one = vm.fill(SIM, DType::F32, &[4], 1.0).unwrap();
+            let mut x = vm.full(SIM, DType::F32, &[4], 0.0).unwrap();
+            let one = vm.full(SIM, DType::F32, &[4], 1.0).unwrap();
             for _ in 0..100 {
                 x = (&x + &one).unwrap();
             }
@@ -165,7 +165,7 @@ fn a_deadline_and_a_shutdown_end_waits() {
     for mode in modes() {
         within("shutdown", move || {
             let vm = vm(mode);
-            let x = vm.fill(SIM, DType::F32, &[4], 1.0).unwrap();
+            let x = vm.full(SIM, DType::F32, &[4], 1.0).unwrap();
             let y = (&x + &x).unwrap();
             TimeLimit(Duration::from_secs(10)).run(|| vm.wait_all()).unwrap();
             drop(y);

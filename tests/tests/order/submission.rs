@@ -46,10 +46,10 @@ fn out_of_memory_at_the_last_output_leaves_nothing_changed() {
                 flag.store(true, Ordering::SeqCst);
                 Ok(())
             })?;
-            b.fill_into(&x, 9.0)?;
-            b.fill(CPU, DType::F32, &[quarter], 1.0)?;
-            b.fill(CPU, DType::F32, &[quarter], 2.0)?;
-            b.fill(CPU, DType::F32, &[8 * quarter], 3.0).map(drop)
+            b.fill(&x, 9.0)?;
+            b.full(CPU, DType::F32, &[quarter], 1.0)?;
+            b.full(CPU, DType::F32, &[quarter], 2.0)?;
+            b.full(CPU, DType::F32, &[8 * quarter], 3.0).map(drop)
         });
         let error = refused(&vm, bad);
         assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
@@ -59,7 +59,7 @@ fn out_of_memory_at_the_last_output_leaves_nothing_changed() {
     // The variable is bound to no engine yet: another may take it.
     let other = Vm::builder().build().expect("an engine");
     submit(&other, |b| b.call_fn("first use", CPU, [token.write()], |_| Ok(()))).wait().expect("it passes");
-    submit(&vm, |b| b.fill(CPU, DType::F32, &[quarter], 1.0).map(drop)).wait().expect("the engine goes on");
+    submit(&vm, |b| b.full(CPU, DType::F32, &[quarter], 1.0).map(drop)).wait().expect("the engine goes on");
 }
 
 /// A release that was prepared is taken back with the rest.
@@ -67,11 +67,11 @@ fn out_of_memory_at_the_last_output_leaves_nothing_changed() {
 fn a_refused_list_releases_nothing() {
     let vm = vm();
     let x = on_device(&vm, &[1.0, 2.0]);
-    let never = InstructionsBuilder::new().fill(CPU, DType::F32, &[2], 0.0).expect("well formed");
+    let never = InstructionsBuilder::new().full(CPU, DType::F32, &[2], 0.0).expect("well formed");
     let bad = list(|b| {
         b.release(&x);
-        b.fill(CPU, DType::F32, &[2], 5.0)?;
-        b.fill(CPU, DType::F32, &[2], 6.0)?;
+        b.full(CPU, DType::F32, &[2], 5.0)?;
+        b.full(CPU, DType::F32, &[2], 6.0)?;
         b.neg(&never).map(drop)
     });
     assert!(matches!(refused(&vm, bad), Error::NeverWritten { line: 3, .. }));
@@ -82,7 +82,7 @@ fn a_refused_list_releases_nothing() {
 fn a_tensor_that_nothing_has_written_is_refused() {
     let vm = vm();
     let mut builder = InstructionsBuilder::new();
-    let never = builder.fill(CPU, DType::F32, &[2], 0.0).expect("well formed");
+    let never = builder.full(CPU, DType::F32, &[2], 0.0).expect("well formed");
     drop(builder);
     assert!(matches!(refused(&vm, list(|b| b.neg(&never).map(drop))), Error::NeverWritten { line: 0, .. }));
     let empty = list(|b| {
@@ -116,7 +116,7 @@ fn a_tensor_or_variable_of_another_engine_is_refused() {
     let (mine, other) = (vm(), vm());
     let x = on_device(&other, &[1.0]);
     let bad = list(|b| {
-        b.fill(CPU, DType::F32, &[4], 0.0)?;
+        b.full(CPU, DType::F32, &[4], 0.0)?;
         b.neg(&x).map(drop)
     });
     assert!(matches!(refused(&mine, bad), Error::Foreign { line: 1, .. }));
@@ -131,7 +131,7 @@ fn a_tensor_or_variable_of_another_engine_is_refused() {
 fn functions_that_were_parsed_from_text_are_refused() {
     let vm = vm();
     let built = list(|b| {
-        let x = b.fill(CPU, DType::F32, &[2], 0.0)?;
+        let x = b.full(CPU, DType::F32, &[2], 0.0)?;
         b.call_fn("mine", CPU, [x.update()], |_| Ok(()))
     });
     let parsed: InstructionList = built.to_string().parse().expect("it parses back");
@@ -157,7 +157,7 @@ fn devices_and_streams_that_are_not_there_are_typed_errors() {
         let error = refused(&vm, list(|b| b.copy(&x, device).map(drop)));
         assert!(not_there(&error), "{error}");
         assert!(error.to_string().contains(&device.to_string()), "{error}");
-        let error = vm.fill(device, DType::F32, &[1], 0.0).expect_err("no such device");
+        let error = vm.full(device, DType::F32, &[1], 0.0).expect_err("no such device");
         assert!(not_there(&error), "{error}");
     }
     let bad = list(|b| {
@@ -253,7 +253,7 @@ fn what_a_list_creates_is_unknown_again_when_a_line_without_uses_is_refused() {
     assert_eq!(created.wait(), Err(Error::NotSubmitted));
     assert_eq!(created.neg().err(), Some(Error::NotSubmitted));
     // The same handle may be written by a list that is taken.
-    submit(&vm, |b| b.fill_into(&created, 3.0)).wait().expect("it passes");
+    submit(&vm, |b| b.fill(&created, 3.0)).wait().expect("it passes");
     assert_eq!(created.to_vec::<f32>(), Ok(vec![3.0; 2]));
 }
 
@@ -290,7 +290,7 @@ fn a_copy_to_the_host_is_not_a_device_of_the_host() {
 #[test]
 fn a_refused_list_drops_its_functions_in_the_caller() {
     let vm = vm();
-    let never = InstructionsBuilder::new().fill(CPU, DType::F32, &[2], 0.0).expect("well formed");
+    let never = InstructionsBuilder::new().full(CPU, DType::F32, &[2], 0.0).expect("well formed");
     let capture = Arc::new(());
     let inside = capture.clone();
     let bad = list(|b| {
@@ -307,15 +307,15 @@ fn a_refused_list_drops_its_functions_in_the_caller() {
 #[test]
 fn a_kernel_that_is_missing_is_refused_before_anything_runs() {
     let vm = vm();
-    let x = vm.tensor(&[true, false], &[2]).and_then(|x| x.to(CPU)).expect("submitted");
+    let x = vm.from_slice(&[true, false], &[2]).and_then(|x| x.to(CPU)).expect("submitted");
     let error = x.exp().expect_err("no exp of bools");
     assert!(matches!(error, Error::Build(_) | Error::Device(ep::Error::MissingKernel { .. })), "{error}");
     assert_eq!(failure_of(Err::<(), _>(failed(&vm))).what, "div", "and what fails when it runs is told by its ticket");
 }
 
 fn failed(vm: &Vm) -> Error {
-    let one = vm.fill(CPU, DType::I32, &[], 1).expect("a fill");
-    let zero = vm.fill(CPU, DType::I32, &[], 0).expect("a fill");
+    let one = vm.full(CPU, DType::I32, &[], 1).expect("a fill");
+    let zero = vm.full(CPU, DType::I32, &[], 0).expect("a fill");
     one.div(&zero).and_then(|q| q.wait()).expect_err("division by zero")
 }
 
@@ -325,7 +325,7 @@ fn more_streams_than_an_engine_has_are_refused() {
     let mut refused = None;
     for lane in 0..=streamvm::MAX_STREAMS as u32 {
         let _lane = streamvm::Lane(lane).enter();
-        if let Err(error) = vm.fill(CPU, DType::F32, &[1], 0.0) {
+        if let Err(error) = vm.full(CPU, DType::F32, &[1], 0.0) {
             refused = Some((lane, error));
             break;
         }
@@ -333,7 +333,7 @@ fn more_streams_than_an_engine_has_are_refused() {
     let (lane, error) = refused.expect("streams are bounded");
     assert_eq!(lane as usize, streamvm::MAX_STREAMS);
     assert!(matches!(error, Error::NoStream { .. }), "{error}");
-    assert_eq!(vm.fill(CPU, DType::F32, &[1], 4.0).and_then(|x| x.to_vec::<f32>()), Ok(vec![4.0]));
+    assert_eq!(vm.full(CPU, DType::F32, &[1], 4.0).and_then(|x| x.to_vec::<f32>()), Ok(vec![4.0]));
 }
 
 #[test]
@@ -349,9 +349,9 @@ fn the_smallest_settings_make_an_engine_that_works() {
     });
     assert_eq!(x.to_vec::<f32>(), Ok(vec![-1.0, -2.0]));
     let none = Vm::builder().host_memory_limit(0).cpu_memory_limit(0).build().expect("an engine");
-    assert!(matches!(none.tensor(&[1.0f32], &[1]), Err(Error::OutOfMemory { .. })));
-    assert!(matches!(none.fill(CPU, DType::F32, &[1], 1.0), Err(Error::OutOfMemory { .. })));
-    assert_eq!(none.tensor::<f32>(&[], &[0]).and_then(|x| x.to(CPU)).and_then(|x| x.to_vec::<f32>()), Ok(vec![]));
+    assert!(matches!(none.from_slice(&[1.0f32], &[1]), Err(Error::OutOfMemory { .. })));
+    assert!(matches!(none.full(CPU, DType::F32, &[1], 1.0), Err(Error::OutOfMemory { .. })));
+    assert_eq!(none.from_slice::<f32>(&[], &[0]).and_then(|x| x.to(CPU)).and_then(|x| x.to_vec::<f32>()), Ok(vec![]));
 }
 
 #[test]
@@ -380,12 +380,12 @@ fn uses_that_panic_on_their_way_into_a_list_leave_nothing_there() {
     };
     let mut builder = InstructionsBuilder::new();
     torn(&mut builder);
-    builder.fill_into(&a, 7.0).expect("it fits");
+    builder.fill(&a, 7.0).expect("it fits");
     torn(&mut builder);
     let mut list = builder.finish();
     let mut behind = InstructionsBuilder::new();
     torn(&mut behind);
-    behind.fill_into(&b, 8.0).expect("it fits");
+    behind.fill(&b, 8.0).expect("it fits");
     torn(&mut behind);
     list.append(behind.finish());
     assert_eq!((list.len(), list.all_uses().len()), (2, 2));
@@ -400,18 +400,18 @@ fn uses_that_panic_on_their_way_into_a_list_leave_nothing_there() {
 fn handles_may_go_as_soon_as_their_list_is_submitted() {
     // With one core, too, copies go on while the gate is closed.
     let vm = Vm::builder().detect_races(true).cpu_threads(2).build().expect("an engine");
-    let sum = vm.fill(CPU, DType::F32, &[2], 0.0).expect("memory");
+    let sum = vm.full(CPU, DType::F32, &[2], 0.0).expect("memory");
     for round in 1..=3u8 {
         let (gate, closed) = (ClosedGate::new(), Var::new());
         submit(&vm, |b| b.call_fn("held", CPU, [closed.write()], gate.function()));
-        let (x, y) = (on_device(&vm, &[1.0, 2.0]), vm.fill(CPU, DType::F32, &[2], 0.0).expect("memory"));
+        let (x, y) = (on_device(&vm, &[1.0, 2.0]), vm.full(CPU, DType::F32, &[2], 0.0).expect("memory"));
         let mut builder = InstructionsBuilder::new();
-        builder.fill_into(&x, f32::from(round)).expect("it fits");
+        builder.fill(&x, f32::from(round)).expect("it fits");
         builder.op_into(Op::Add, &[&x, &sum], Params::default(), &y).expect("they fit");
         builder.copy_into(&y, &sum).expect("they fit");
         let ticket = vm.submit(builder.finish()).expect("the engine takes the list");
         drop((x, y));
-        let others: Vec<Tensor> = (0..4).map(|_| vm.fill(CPU, DType::F32, &[2], 9.0).expect("memory")).collect();
+        let others: Vec<Tensor> = (0..4).map(|_| vm.full(CPU, DType::F32, &[2], 9.0).expect("memory")).collect();
         gate.open();
         ticket.wait().expect("it passes");
         assert!(others.iter().all(|other| other.to_vec::<f32>() == Ok(vec![9.0; 2])));
@@ -426,13 +426,13 @@ fn a_list_with_a_read_of_what_was_never_written_is_refused_whole() {
     let (x, unwritten) = (on_device(&vm, &[1.0, 2.0]), vm.var());
     let nothing = Tensor::unbound(CPU.into(), MemoryKind::Device, DType::F32, x.shape());
     let mut builder = InstructionsBuilder::new();
-    builder.fill_into(&x, 5.0).expect("it fits");
+    builder.fill(&x, 5.0).expect("it fits");
     builder.push("late", CPU, [unwritten.write(), nothing.read()], || Ok(()));
     let refused = vm.submit(builder.finish()).map(drop);
     assert!(matches!(refused, Err(Error::NeverWritten { line: 1, .. })), "{refused:?}");
     assert_eq!(x.to_vec::<f32>(), Ok(vec![1.0, 2.0]));
     let mut builder = InstructionsBuilder::new();
-    builder.fill_into(&nothing, 4.0).expect("it fits");
+    builder.fill(&nothing, 4.0).expect("it fits");
     vm.try_submit(builder.finish()).expect("there is room").wait().expect("it passes");
     assert_eq!(nothing.to_vec::<f32>(), Ok(vec![4.0; 2]), "the handle knows what the list made of it");
 }
@@ -444,7 +444,7 @@ fn memory_that_an_earlier_list_allocated_and_nothing_wrote_is_refused() {
     let memory = builder.allocate(CPU, DType::F32, &[2]).expect("a shape");
     vm.submit(builder.finish()).expect("the engine takes the list").wait().expect("it passes");
     assert!(matches!(refused(&vm, list(|b| b.neg(&memory).map(drop))), Error::NeverWritten { line: 0, .. }));
-    submit(&vm, |b| b.fill_into(&memory, 2.0)).wait().expect("it passes");
+    submit(&vm, |b| b.fill(&memory, 2.0)).wait().expect("it passes");
     assert_eq!(memory.to_vec::<f32>(), Ok(vec![2.0; 2]));
 }
 
@@ -468,7 +468,7 @@ fn a_handle_takes_nothing_from_another_engine() {
     resource.draft(foreign, ResourceId(0));
     resource.forget(foreign);
     assert!(matches!(x.to_vec::<f32>(), Err(Error::Released { .. })));
-    assert!(matches!(refused(&vm, list(|b| b.fill_into(&x, 9.0))), Error::Released { line: 0, .. }));
+    assert!(matches!(refused(&vm, list(|b| b.fill(&x, 9.0))), Error::Released { line: 0, .. }));
     assert_eq!(y.to_vec::<f32>(), Ok(vec![5.0, 6.0]));
 }
 
@@ -479,13 +479,13 @@ fn an_engine_that_claims_a_tensor_too_late_gives_its_memory_back() {
     for _ in 0..200 {
         let engines = [vm(), vm()];
         for vm in &engines {
-            submit(vm, |b| b.fill(CPU, DType::F32, &[64], 0.0).map(drop)).wait().expect("it passes");
+            submit(vm, |b| b.full(CPU, DType::F32, &[64], 0.0).map(drop)).wait().expect("it passes");
         }
         let start = Barrier::new(2);
         let tensor = InstructionsBuilder::new().allocate(CPU, DType::F32, &[64]).expect("a shape");
         let takes = |vm: &Vm| {
             let long = list(|b| {
-                b.fill_into(&tensor, 1.0)?;
+                b.fill(&tensor, 1.0)?;
                 // Time between the preparation of the first line and the claim.
                 (0..5_000).try_for_each(|_| b.call_fn("longer", CPU, [Var::new().write()], |_| Ok(())))
             });

@@ -271,7 +271,7 @@ fn waiting_inside_a_callback_would_deadlock_and_says_so() {
 #[test]
 fn what_was_never_submitted_cannot_be_waited_for() {
     let mut builder = InstructionsBuilder::new();
-    let x = builder.fill(CPU, DType::F32, &[1], 0.0).expect("well formed");
+    let x = builder.full(CPU, DType::F32, &[1], 0.0).expect("well formed");
     assert_eq!(x.wait(), Err(Error::NotSubmitted));
     assert_eq!(TimeLimit(SHORT).run(|| x.wait()), Err(Error::NotSubmitted));
     assert_eq!(x.to_vec::<f32>(), Err(Error::NotSubmitted));
@@ -283,7 +283,7 @@ fn what_was_never_submitted_cannot_be_waited_for() {
 fn waiting_for_what_nothing_writes_returns_at_once() {
     let vm = vm();
     let gate = ClosedGate::new();
-    let host = vm.tensor(&[1.0f32], &[1]).expect("a host tensor");
+    let host = vm.from_slice(&[1.0f32], &[1]).expect("a host tensor");
     assert_eq!(host.wait(), Ok(()));
     let x = on_device(&vm, &[1.0]);
     submit(&vm, |b| b.call_fn("slow reader", CPU, [x.read()], gate.function()));
@@ -368,7 +368,7 @@ fn many_waiters_of_many_points_all_wake() {
                 scope.spawn(move || {
                     let _lane = streamvm::Lane(thread % 2).enter();
                     for round in 0..300 {
-                        let x = vm.fill(CPU, DType::F32, &[8], round as f32).expect("a fill");
+                        let x = vm.full(CPU, DType::F32, &[8], round as f32).expect("a fill");
                         match round % 3 {
                             0 => x.wait().expect("it passes"),
                             1 => TimeLimit(PATIENCE).run(|| x.wait()).expect("it passes"),
@@ -386,8 +386,7 @@ fn many_waiters_of_many_points_all_wake() {
 fn every_blocking_call_has_a_deadline() {
     let vm = Vm::builder().max_instructions(4).build().expect("an engine");
     let gate = ClosedGate::new();
-    let (x, bools) =
-        (on_device(&vm, &[1.0]), vm.tensor(&[true], &[1]).and_then(|b| b.to(CPU)).expect("a copy"));
+    let (x, bools) = (on_device(&vm, &[1.0]), vm.from_slice(&[true], &[1]).and_then(|b| b.to(CPU)).expect("a copy"));
     vm.wait_all().expect("it passes");
     let held = submit(&vm, |b| b.call_fn("held", CPU, [x.update(), bools.update()], gate.function()));
     let timeout = Err(Error::Timeout(SHORT));
@@ -403,13 +402,13 @@ fn every_blocking_call_has_a_deadline() {
     }
     // Two reads are queued by now; one more instruction fills the queue.
     submit(&vm, |b| b.call_fn("fills the queue", CPU, [], |_| Ok(())));
-    let some = || list(|b| b.fill(CPU, DType::F32, &[1], 1.0).map(drop));
+    let some = || list(|b| b.full(CPU, DType::F32, &[1], 1.0).map(drop));
     assert_eq!(TimeLimit(SHORT).run(|| vm.submit(some())).map(drop), timeout);
     for call in [
         &|| x.neg().map(drop) as Result<(), Error>,
         &|| x.to(streamvm::Place::Host).map(drop),
         &|| x.to_vec::<f32>().map(drop),
-        &|| vm.fill(CPU, DType::F32, &[1], 1.0).map(drop),
+        &|| vm.full(CPU, DType::F32, &[1], 1.0).map(drop),
         &|| vm.submit(some()).map(drop),
     ] as [&dyn Fn() -> Result<(), Error>; 5]
     {
@@ -429,7 +428,7 @@ fn every_blocking_call_has_a_deadline() {
 fn waiting_for_memory_ends_at_the_deadline() {
     let vm = Vm::builder().cpu_memory_limit(1 << 20).build().expect("an engine");
     let gate = ClosedGate::new();
-    let large = vm.fill(CPU, DType::U8, &[1 << 19], 1u8).expect("a fill");
+    let large = vm.full(CPU, DType::U8, &[1 << 19], 1u8).expect("a fill");
     // The handle that the function keeps goes when it has run.
     let kept = large.clone();
     let held = gate.function();
@@ -442,10 +441,10 @@ fn waiting_for_memory_ends_at_the_deadline() {
     });
     drop(large);
     let _guard = streamvm::TimeLimit(SHORT).enter();
-    assert_eq!(vm.fill(CPU, DType::U8, &[1 << 19 | 1], 1u8).map(drop), Err(Error::Timeout(SHORT)));
+    assert_eq!(vm.full(CPU, DType::U8, &[1 << 19 | 1], 1u8).map(drop), Err(Error::Timeout(SHORT)));
     drop(_guard);
     gate.open();
-    vm.fill(CPU, DType::U8, &[1 << 19 | 1], 1u8).and_then(|y| y.wait()).expect("it is given back by then");
+    vm.full(CPU, DType::U8, &[1 << 19 | 1], 1u8).and_then(|y| y.wait()).expect("it is given back by then");
 }
 
 #[test]

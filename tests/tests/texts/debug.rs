@@ -19,7 +19,7 @@ fn says_the_same(error: &(impl Debug + Display)) {
 #[test]
 fn errors_are_shown_as_sentences() {
     let vm = Vm::builder().mode(Mode::Inline).build().expect("an engine");
-    let x = vm.tensor(&[1i32, 2], &[2]).and_then(|x| x.to(CPU)).expect("a tensor");
+    let x = vm.from_slice(&[1i32, 2], &[2]).and_then(|x| x.to(CPU)).expect("a tensor");
     let refused: Error = x.op(Op::Exp, &[], Params::default()).expect_err("no exponential of integers");
     says_the_same(&refused);
     let Error::Build(refused) = refused else { panic!("{refused}") };
@@ -49,7 +49,7 @@ fn errors_are_shown_as_sentences() {
 fn handles_say_what_they_are_and_how_far_they_are() {
     let vm = Vm::builder().workers(1).build().expect("an engine");
     let mut builder = InstructionsBuilder::new();
-    let x = builder.fill(CPU, DType::F32, &[2, 3], 1.0).expect("a fill");
+    let x = builder.full(CPU, DType::F32, &[2, 3], 1.0).expect("a fill");
     assert_eq!(format!("{x:?}"), "Tensor(f32[2,3] on cpu:0, not submitted)");
     let ticket = vm.submit(builder.finish()).expect("it is submitted");
     assert_eq!(format!("{x:?}"), "Tensor(f32[2,3] on cpu:0, written)");

@@ -8,12 +8,12 @@ use streamvm_tests::{CPU, list};
 fn built() -> InstructionList {
     list(|b| {
         let other = DeviceId::cpu(1);
-        let x = b.fill(Place::Host, DType::F32, &[4, 3], 2.5)?;
+        let x = b.full(Place::Host, DType::F32, &[4, 3], 2.5)?;
         b.set_lane(1);
         let on_device = b.copy(&x, CPU)?;
         let flipped = on_device.permute(&[1, 0])?;
         let rows = on_device.slice(0, 1..3)?;
-        b.fill_into(&rows, -1.0)?;
+        b.fill(&rows, -1.0)?;
         let product = b.matmul(&flipped, &on_device)?;
         b.set_lane(2);
         let sums = b.sum(&product, &[1])?;
@@ -88,7 +88,7 @@ fn two_parses_of_one_text_share_nothing() {
 #[test]
 fn a_list_that_uses_tensors_of_before_refuses_to_run_from_text() {
     let vm = Vm::builder().build().expect("an engine");
-    let x = vm.fill(CPU, DType::F32, &[2], 1.0).expect("a fill");
+    let x = vm.full(CPU, DType::F32, &[2], 1.0).expect("a fill");
     let text = list(|b| b.neg(&x).map(drop)).to_string();
     let parsed: InstructionList = text.parse().expect("it parses");
     assert!(matches!(vm.submit(parsed), Err(Error::NeverWritten { .. })), "a parsed tensor is a new one");
@@ -123,7 +123,7 @@ fn damaged_text_is_refused_and_harms_no_engine() {
     }
     assert!(taken > 0, "some damage leaves a list");
     vm.wait_all().ok();
-    assert_eq!(vm.fill(CPU, DType::F32, &[2], 1.0).and_then(|x| x.to_vec::<f32>()), Ok(vec![1.0; 2]));
+    assert_eq!(vm.full(CPU, DType::F32, &[2], 1.0).and_then(|x| x.to_vec::<f32>()), Ok(vec![1.0; 2]));
     let mut builder = InstructionsBuilder::new();
     builder.barrier();
     assert_eq!(vm.submit(builder.finish()).and_then(|ticket| ticket.wait()), Ok(()));

@@ -390,7 +390,7 @@ mod tests {
     const CPU: streamvm_ep::DeviceId = streamvm_ep::DeviceId::cpu(0);
 
     fn filled(vm: &Vm) -> Tensor {
-        let x = vm.fill(CPU, DType::F32, &[4], 1.0).expect("it is taken");
+        let x = vm.full(CPU, DType::F32, &[4], 1.0).expect("it is taken");
         x.wait().expect("it passes");
         x
     }

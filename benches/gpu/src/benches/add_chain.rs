@@ -20,7 +20,7 @@ pub fn add_chain(settings: &Settings) -> Result<Outcome, Error> {
     let work = format!("{count} additions of {ELEMENTS} f32, each of the one before");
     let mut outcome = Outcome::new("add-chain", "ns an addition", work);
     let vm = engine()?;
-    let x = vm.fill(CUDA, DType::F32, &[ELEMENTS], 1.0)?;
+    let x = vm.full(CUDA, DType::F32, &[ELEMENTS], 1.0)?;
     x.wait()?;
     let eager = || {
         let mut y = x.clone();

@@ -21,14 +21,14 @@ pub fn launch(settings: &Settings) -> Result<Outcome, Error> {
     let vm = engine()?;
     vm.find_cuda().map_err(|absent| Error::Missing(absent.to_string()))?;
     let kernel = vm.load_cuda(CUDA, &Ptx::new(EMPTY_PTX)?, EMPTY)?;
-    let x = vm.fill(CUDA, DType::F32, &[1], 0.0)?;
+    let x = vm.full(CUDA, DType::F32, &[1], 0.0)?;
     let empty = |builder: &mut InstructionsBuilder| {
         let kernel = kernel.clone();
         // SAFETY: the call is under way, and the kernel takes nothing and touches nothing.
         let body = move |raw: &RawCall<'_>| unsafe { kernel.launch(raw, &ONE, &[]) }.map_err(Into::into);
         Ok(builder.call_cuda("empty", CUDA, [x.update()], body)?)
     };
-    let fill = |builder: &mut InstructionsBuilder| Ok(builder.fill_into(&x, 1.0)?);
+    let fill = |builder: &mut InstructionsBuilder| Ok(builder.fill(&x, 1.0)?);
 
     let cuda = Cuda::open()?;
     let (kernels, stream, memory) = (Kernels::new(&cuda), cuda.stream()?, DeviceMemory::new(&cuda, 4)?);

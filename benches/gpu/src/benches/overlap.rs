@@ -67,7 +67,7 @@ pub(super) struct Pipeline {
 impl Pipeline {
     pub(super) fn new(vm: &Vm, sizes: Sizes) -> Result<Pipeline, Error> {
         let n = sizes.n;
-        let pinned = |value: f32| vm.pinned_tensor(CUDA, &vec![value; n * n], &[n, n]);
+        let pinned = |value: f32| vm.from_slice_pinned(CUDA, &vec![value; n * n], &[n, n]);
         let several = |value| (0..HOSTS).map(|_| pinned(value)).collect::<Result<Vec<_>, _>>();
         let (inputs, outputs) = (several(1.0)?, several(0.0)?);
         let weights = pinned(1.0 / n as f32)?.to(CUDA)?;

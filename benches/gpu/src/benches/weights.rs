@@ -37,9 +37,9 @@ pub fn weights(settings: &Settings) -> Result<Outcome, Error> {
     let config = CudaConfig { memory_limit: Some(limit as u64), ..CudaConfig::default() };
     let vm = Vm::builder().cuda(Some(config)).build()?;
     let hosts = (0..layers)
-        .map(|_| vm.pinned_tensor(CUDA, &vec![1.0 / n as f32; n * n], &[n, n]))
+        .map(|_| vm.from_slice_pinned(CUDA, &vec![1.0 / n as f32; n * n], &[n, n]))
         .collect::<Result<Vec<_>, _>>()?;
-    let x = vm.fill(CUDA, DType::F32, &[rows, n], 1.0)?;
+    let x = vm.full(CUDA, DType::F32, &[rows, n], 1.0)?;
     let streamed = || -> Result<Tensor, Error> {
         let mut y = x.clone();
         for host in &hosts {

@@ -1,0 +1,71 @@
+//! Joining tensors: each is copied into a part of a new one.
+
+use streamvm_ep::{MemoryKind, Shape};
+
+use crate::builder::instructions_builder::InstructionsBuilder;
+use crate::error::build_error::BuildError;
+use crate::list::instruction_list::InstructionList;
+use crate::tensor::handle::Tensor;
+
+impl InstructionsBuilder {
+    /// Copies tensors one behind the other along `axis` into a new tensor, at the place of the first. Each copy is an instruction of
+    /// its own; copies on different streams run side by side.
+    ///
+    /// # Errors
+    /// [`BuildError::NothingToJoin`] without a tensor, [`BuildError::Join`] if dtypes, or sizes on other axes, differ; there is no such
+    /// axis; those of [`copy_into`](InstructionsBuilder::copy_into).
+    #[track_caller]
+    pub fn cat(&mut self, tensors: &[&Tensor], axis: usize) -> Result<Tensor, BuildError> {
+        let first = tensors.first().ok_or(BuildError::NothingToJoin)?;
+        let mut dims = first.shape().dims().to_vec();
+        // Refuses an axis that is not there.
+        first.slice(axis, 0..0)?;
+        dims[axis] = 0;
+        for (index, tensor) in tensors.iter().enumerate() {
+            let shape = tensor.shape();
+            let other_axes = |shape: &Shape| {
+                shape.dims().iter().enumerate().filter(|(at, _)| *at != axis).map(|(_, dim)| *dim).collect()
+            };
+            let (expected, found): (Vec<usize>, Vec<usize>) = (other_axes(&first.shape()), other_axes(&shape));
+            if shape.rank() != dims.len() || expected != found || tensor.dtype() != first.dtype() {
+                return Err(BuildError::Join {
+                    axis,
+                    index,
+                    expected: Box::new(first.shape()),
+                    found: Box::new(shape),
+                    expected_dtype: first.dtype(),
+                    found_dtype: tensor.dtype(),
+                });
+            }
+            dims[axis] = dims[axis].saturating_add(shape.dims()[axis]);
+        }
+        let joined = Tensor::unbound_of(
+            first.resource().engine(),
+            first.place(),
+            MemoryKind::Device,
+            first.dtype(),
+            &Shape::new(&dims)?,
+        );
+        // Copied in a list of their own, so that an error leaves this list as it is.
+        let (lane, compute, launch) = (self.lane, self.compute, self.launch);
+        let mut copies = InstructionsBuilder { list: InstructionList::new(), lane, compute, launch };
+        let mut start = 0;
+        for tensor in tensors {
+            let end = start + tensor.shape().dims()[axis];
+            copies.copy_into(tensor, &joined.slice(axis, start..end)?)?;
+            start = end;
+        }
+        self.list.append(copies.finish());
+        Ok(joined)
+    }
+
+    /// Copies tensors of one shape into a new tensor that has one more axis before `axis`, with one index for each tensor.
+    ///
+    /// # Errors
+    /// Those of [`cat`](InstructionsBuilder::cat) and of [`Tensor::unsqueeze`].
+    #[track_caller]
+    pub fn stack(&mut self, tensors: &[&Tensor], axis: usize) -> Result<Tensor, BuildError> {
+        let views = tensors.iter().map(|tensor| tensor.unsqueeze(axis)).collect::<Result<Vec<Tensor>, _>>()?;
+        self.cat(&views.iter().collect::<Vec<&Tensor>>(), axis)
+    }
+}

@@ -1,0 +1,119 @@
+//! Tensor under the names that other libraries use: constructors, views, joins and scalars.
+
+use std::time::Duration;
+
+use streamvm::{BuildError, DType, Error, Generator, Place, Tensor, TimeLimit, Var, Vm};
+use streamvm_tests::{CPU, ClosedGate, block_on, on_device, with_streams};
+
+fn vm() -> Vm {
+    Vm::builder().build().expect("an engine")
+}
+
+#[test]
+fn tensors_are_made_of_zeros_ones_values_slices_and_random_numbers() {
+    let vm = vm();
+    assert_eq!(vm.zeros(CPU, DType::F32, &[2]).and_then(|x| x.to_vec::<f32>()), Ok(vec![0.0; 2]));
+    assert_eq!(vm.ones(Place::Host, DType::I64, &[3]).and_then(|x| x.to_vec::<i64>()), Ok(vec![1; 3]));
+    assert_eq!(vm.zeros(CPU, DType::Bool, &[2]).and_then(|x| x.to_vec::<bool>()), Ok(vec![false; 2]));
+    assert_eq!(vm.ones(CPU, DType::Bool, &[1]).and_then(|x| x.to_scalar::<bool>()), Ok(true));
+    assert_eq!(vm.full(CPU, DType::U8, &[2], 7).and_then(|x| x.to_vec::<u8>()), Ok(vec![7; 2]));
+    assert_eq!(vm.from_slice(&[true, false], &[2]).and_then(|x| x.to_vec::<bool>()), Ok(vec![true, false]));
+    let (same, other) = (Generator::new(3), Generator::new(4));
+    let drawn = |generator: &Generator| vm.randn(generator, CPU, DType::F32, &[64]).and_then(|x| x.to_vec::<f32>());
+    let first = drawn(&Generator::new(3)).expect("drawn");
+    assert_eq!(drawn(&same), Ok(first.clone()));
+    assert_ne!(drawn(&other), Ok(first));
+    let evenly = vm.rand(&same, CPU, DType::F64, &[64]).and_then(|x| x.to_vec::<f64>()).expect("drawn");
+    assert!(evenly.iter().all(|x| (0.0..1.0).contains(x)), "{evenly:?}");
+}
+
+#[test]
+fn a_scalar_is_read_from_a_tensor_of_one_element_only() {
+    let vm = vm();
+    let x = on_device(&vm, &[1.0, 2.0, 3.0]);
+    assert_eq!(x.sum(&[]).and_then(|sum| sum.to_scalar::<f32>()), Ok(6.0));
+    assert!(matches!(x.to_scalar::<f32>(), Err(Error::Build(BuildError::Length { elements: 3, .. }))));
+    assert!(matches!(x.to_scalar::<bool>(), Err(Error::WrongDType { .. })));
+}
+
+#[test]
+fn axes_are_exchanged_removed_and_added_without_a_copy() -> Result<(), Error> {
+    let vm = vm();
+    let x = vm.from_slice(&[1, 2, 3, 4, 5, 6], &[2, 3])?;
+    let turned = x.transpose(0, 1)?;
+    assert_eq!((turned.shape().dims(), turned.is_view()), (&[3, 2][..], true));
+    assert_eq!(turned.to_vec::<i32>(), Ok(vec![1, 4, 2, 5, 3, 6]));
+    let longer = turned.unsqueeze(1)?;
+    assert_eq!((longer.shape().dims(), longer.is_view()), (&[3, 1, 2][..], true));
+    assert_eq!(longer.squeeze(1)?.to_vec::<i32>(), turned.to_vec::<i32>());
+    Ok(())
+}
+
+#[test]
+fn tensors_are_joined_along_an_axis_that_is_there_or_new() {
+    for (name, builder) in with_streams() {
+        let vm = builder.build().expect("an engine");
+        let a = vm.from_slice(&[1, 2, 3, 4], &[2, 2]).and_then(|x| x.to(CPU)).expect("submitted");
+        let b = vm.from_slice(&[5, 6], &[2, 1]).and_then(|x| x.to(CPU)).expect("submitted");
+        let joined = Tensor::cat(&[&a, &b, &a], 1).expect("they fit");
+        assert_eq!(joined.shape().dims(), [2, 5], "{name}");
+        assert_eq!(joined.to_vec::<i32>(), Ok(vec![1, 2, 5, 1, 2, 3, 4, 6, 3, 4]), "{name}");
+        let turned = a.transpose(0, 1).expect("two axes");
+        let stacked = Tensor::stack(&[&a, &turned], 0).expect("they fit");
+        assert_eq!(stacked.shape().dims(), [2, 2, 2], "{name}");
+        assert_eq!(stacked.to_vec::<i32>(), Ok(vec![1, 2, 3, 4, 1, 3, 2, 4]), "{name}");
+        let on_last = Tensor::stack(&[&a, &a], 2).expect("they fit");
+        assert_eq!(on_last.to_vec::<i32>(), Ok(vec![1, 1, 2, 2, 3, 3, 4, 4]), "{name}");
+    }
+}
+
+#[test]
+fn tensors_that_do_not_fit_are_not_joined() {
+    let vm = vm();
+    let (a, b) = (on_device(&vm, &[1.0, 2.0]), vm.from_slice(&[1], &[1]).and_then(|x| x.to(CPU)).expect("submitted"));
+    let refused = |tensors: &[&Tensor], axis| match Tensor::cat(tensors, axis) {
+        Err(Error::Build(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(&[], 0), BuildError::NothingToJoin);
+    assert!(matches!(refused(&[&a, &a, &b], 0), BuildError::Join { index: 2, axis: 0, .. }));
+    assert!(refused(&[&a, &b], 0).to_string().contains("tensor 1 is i32[1], and the first is f32[2]"));
+    assert!(matches!(refused(&[&a], 1), BuildError::Shape(_)));
+    let grown = a.unsqueeze(0).expect("a view");
+    assert!(matches!(refused(&[&a, &grown], 0), BuildError::Join { index: 1, .. }));
+    assert!(matches!(Tensor::stack(&[&a, &grown], 0), Err(Error::Build(BuildError::Join { .. }))));
+    let mut builder = streamvm::InstructionsBuilder::new();
+    let far = streamvm::DeviceId::cuda(0);
+    let there = builder.full(far, DType::F32, &[2], 1.0).expect("a fill");
+    let elsewhere = builder.full(streamvm::DeviceId::sim(0), DType::F32, &[2], 1.0).expect("a fill");
+    let before = builder.list().to_string();
+    assert!(builder.cat(&[&there, &there, &elsewhere], 0).is_err());
+    assert_eq!(builder.list().to_string(), before, "a refused call leaves the list as it is");
+}
+
+#[test]
+fn a_variable_is_waited_for_by_itself() {
+    let vm = vm();
+    let (v, gate) = (vm.var(), ClosedGate::new());
+    assert_eq!(
+        (v.wait(), block_on(v.ready().expect("nothing to wait for"))),
+        (Ok(()), Ok(())),
+        "no submission has used it"
+    );
+    let hold = gate.clone();
+    let held = move || {
+        hold.pass();
+        Ok(())
+    };
+    vm.push("held", [v.write()], held).expect("it is taken");
+    let limit = Duration::from_millis(20);
+    assert_eq!(TimeLimit(limit).run(|| v.wait()), Err(Error::Timeout(limit)));
+    gate.open();
+    assert_eq!(block_on(async { (&v).await }), Ok(()));
+    vm.push("breaks", [v.update()], || Err("no".into())).expect("it is taken");
+    assert!(matches!(block_on(async { v.clone().await }), Err(Error::Failed(_))));
+    vm.delete(&v, || ()).expect("it is there").wait().expect("it was deleted");
+    assert!(matches!(v.wait(), Err(Error::Released { .. })));
+    assert!(matches!(block_on(async { v.await }), Err(Error::Released { .. })));
+    assert_eq!(block_on(async { Var::new().await }), Ok(()));
+}
