@@ -10,7 +10,7 @@ fn main() -> Result<(), Error> {
     env_logger::init();
     let vm = Vm::builder().build()?;
     // The first GPU if there is one, else the CPU.
-    let device = if vm.find_cuda().is_ok() { DeviceId::cuda(0) } else { DeviceId::cpu(0) };
+    let device = if vm.cuda_available() { DeviceId::cuda(0) } else { DeviceId::cpu(0) };
 
     // Copies go by the host-to-device stream, kernels by the compute stream; nothing waits here.
     let x = vm.from_slice(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3])?.to(device)?;

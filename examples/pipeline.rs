@@ -14,9 +14,9 @@ const SIDE: usize = 32;
 fn main() -> Result<(), Error> {
     env_logger::init();
     let vm = Vm::builder().build()?;
-    let device = match vm.find_cuda() {
-        Ok(()) => DeviceId::cuda(0),
-        Err(reason) => {
+    let device = match vm.cuda_absence() {
+        None => DeviceId::cuda(0),
+        Some(reason) => {
             log::info!("on the CPU: {reason}");
             DeviceId::cpu(0)
         }

@@ -3,10 +3,9 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use streamvm::{
-    Capabilities, DType, DeviceId, Error, Mode, OnComplete, StallState, StalledInstruction, StreamKey, TimeLimit, Var,
-    Vm,
-};
+use streamvm::report::{StallState, StalledInstruction};
+use streamvm::stream::Capabilities;
+use streamvm::{DType, DeviceId, Error, Mode, OnComplete, StreamKey, TimeLimit, Var, Vm};
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, list, logged, submit, until};
 
 fn compute(lane: u32) -> StreamKey {

@@ -77,31 +77,39 @@ mod ticket;
 mod vm;
 
 pub use builder::VmBuilder;
-pub use engine::profile::{OpProfile, Profile, Times, WorkerProfile};
+pub use engine::profile::Profile;
 pub use engine::worker_sets::{Pool, PoolConfig};
 pub use functions::{Bulk, OnComplete, Operator, Pusher};
 pub use mode::Mode;
-pub use observe::stall_report::{StallReport, StallState, StalledInstruction};
-pub use progress::stream_state::MAX_STREAMS;
-pub use stats::{PoolStats, Stats};
+pub use observe::stall_report::StallReport;
+pub use stats::Stats;
 pub use ticket::Ticket;
 pub use vm::Vm;
 
+/// What an engine reports of itself: counters, profiles, and what blocks it.
+pub mod report {
+    pub use crate::engine::profile::{OpProfile, Profile, Times, WorkerProfile};
+    pub use crate::observe::stall_report::{StallReport, StallState, StalledInstruction};
+    pub use crate::stats::{PoolStats, Stats};
+    pub use streamvm_instructions::SyncCounts;
+}
+
+/// Devices, and what they compute on: the layer for those who write kernels and backends. Also race detector, simulated devices and
+/// faults.
 pub use streamvm_ep as ep;
-pub use streamvm_ep::faults::FaultPlan;
-pub use streamvm_ep::races::Finding;
 pub use streamvm_ep::{
-    Access, Axes, DType, DeviceId, DeviceInfo, DeviceKind, Element, Extra, FnContext, FnError, Layout, MemoryKind, Op,
-    Params, Priority, RawCall, Scalar, Shape,
+    Access, DType, DeviceId, DeviceInfo, DeviceKind, Element, FnContext, FnError, Layout, MemoryKind, Op, Params,
+    Priority, Scalar, Shape,
 };
+/// Tensors, lists and soft sync: the layer for those who write engines and passes over lists.
 pub use streamvm_instructions as instructions;
 pub use streamvm_instructions::{
-    BuildError, Cause, Declared, Error, Event, Failure, Generator, HeldUse, InstructionList, InstructionsBuilder, Lane,
-    LaneGuard, OwnUse, ParseListError, Passed, Place, PlanOptions, PlannedList, STAGING_PIECE, SoftSyncMode,
-    SyncCounts, Tensor, TimeLimit, Use, Uses, Var, plan,
+    BuildError, Cause, Error, Event, Failure, Generator, InstructionList, InstructionsBuilder, Lane, Passed, Place,
+    PlanOptions, PlannedList, Tensor, TimeLimit, Use, Var, plan,
 };
+/// Streams, timelines, the capability table and the allocator.
 pub use streamvm_stream as stream;
-pub use streamvm_stream::{Capabilities, StreamKey, StreamType};
+pub use streamvm_stream::{StreamKey, StreamType};
 
 /// The 16-bit floats of the `half` crate, reexported so that a program needs no dependency of a matching version.
 ///

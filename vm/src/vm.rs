@@ -58,18 +58,23 @@ impl Vm {
     /// The devices: CPUs, simulated ones, and CUDA devices. The first call searches for CUDA devices, which may block for seconds. A
     /// forked child does not search; it gets the devices that are known.
     pub fn devices(&self) -> Vec<DeviceInfo> {
-        // `Vm::find_cuda` tells a caller why there are no CUDA devices.
-        let _ = self.find_cuda();
+        // `Vm::cuda_absence` tells a caller why there are no CUDA devices.
+        let _ = self.cuda_absence();
         self.engine.devices.iter().map(|device| device.info()).collect()
     }
 
-    /// Searches for CUDA devices, unless that was done before; the search may block for seconds.
-    ///
-    /// # Errors
-    /// [`CudaAbsent`] says why there is none; [`CudaAbsent::Forked`] in a forked child, because a driver does not survive a fork.
-    pub fn find_cuda(&self) -> Result<(), CudaAbsent> {
-        self.engine.handle.fork.check().map_err(|_| CudaAbsent::Forked)?;
-        self.engine.devices.find_cuda().map_err(CudaAbsent::clone)
+    /// Whether there are CUDA devices. The first call searches for them, which may block for seconds.
+    pub fn cuda_available(&self) -> bool {
+        self.cuda_absence().is_none()
+    }
+
+    /// Why there are no CUDA devices; `None` if there are some. The first call searches for them, which may block for seconds.
+    /// [`CudaAbsent::Forked`] in a forked child, because a driver does not survive a fork.
+    pub fn cuda_absence(&self) -> Option<CudaAbsent> {
+        if self.engine.handle.fork.is_child() {
+            return Some(CudaAbsent::Forked);
+        }
+        self.engine.devices.find_cuda().err().cloned()
     }
 
     /// A new variable, which stands for any state outside the engine and orders the functions that use it.
@@ -83,7 +88,6 @@ impl Vm {
     /// # Errors
     /// The shape is impossible or does not have `elements.len()` elements; out of memory; the engine is closed.
     #[track_caller]
-    #[expect(clippy::wrong_self_convention, reason = "the name that other tensor libraries use")]
     pub fn from_slice<T: Element>(&self, elements: &[T], shape: &[usize]) -> Result<Tensor, Error> {
         self.create(HOST, T::DTYPE, elements.len(), shape, T::as_bytes(elements))
     }
@@ -94,7 +98,6 @@ impl Vm {
     /// # Errors
     /// Those of [`Vm::from_slice`]; the device does not exist.
     #[track_caller]
-    #[expect(clippy::wrong_self_convention, reason = "as above")]
     pub fn from_slice_pinned<T: Element>(
         &self,
         device: DeviceId,

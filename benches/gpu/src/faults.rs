@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use streamvm::ep::RawCall;
 use streamvm::ep::cuda::{CudaArgument, CudaGrid, Ptx};
 use streamvm::ep::{Error as DeviceError, KernelError};
-use streamvm::{Cause, DType, DeviceId, Error, InstructionsBuilder, RawCall, TimeLimit, Vm};
+use streamvm::{Cause, DType, DeviceId, Error, InstructionsBuilder, TimeLimit, Vm};
 
 use crate::{CUDA, EMPTY, EMPTY_PTX};
 
@@ -51,7 +52,7 @@ pub const ALL: [Case; 4] = [
 
 fn engine() -> Result<Vm, String> {
     let vm = Vm::builder().build().map_err(|error| error.to_string())?;
-    vm.find_cuda().map_err(|absent| absent.to_string())?;
+    vm.cuda_absence().map_or(Ok(()), |absent| Err(absent.to_string()))?;
     Ok(vm)
 }
 

@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
+use streamvm::instructions::SoftSyncMode;
 use streamvm::instructions::{Dependence, DependenceUse, NothingObserved, Order, SoftSync};
+use streamvm::stream::Capabilities;
 use streamvm::stream::{StreamClass, StreamId};
-use streamvm::{Access, Capabilities, SoftSyncMode, StreamKey, StreamType};
+use streamvm::{Access, StreamKey, StreamType};
 
 use crate::harness::case::{Sample, Sizes};
 use crate::harness::error::Error;

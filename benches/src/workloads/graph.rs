@@ -5,7 +5,8 @@
 use std::sync::mpsc;
 use std::time::Instant;
 
-use streamvm::{BuildError, FnError, InstructionsBuilder, Lane, LaneGuard, Use, Var, Vm};
+use streamvm::instructions::LaneGuard;
+use streamvm::{BuildError, FnError, InstructionsBuilder, Lane, Use, Var, Vm};
 
 use super::DEVICE;
 use crate::harness::case::{Sample, Sizes};

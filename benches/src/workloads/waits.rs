@@ -1,6 +1,7 @@
 //! Waits: two lanes use one variable in turn, so that every operation waits for the other lane.
 
-use streamvm::{Capabilities, Vm};
+use streamvm::Vm;
+use streamvm::stream::Capabilities;
 
 use super::graph::{Graph, LIST};
 use crate::harness::case::{Sample, Sizes};
@@ -29,7 +30,7 @@ fn crossings(sizes: &Sizes, capabilities: Capabilities, of: fn(u64, u64) -> u64)
     graph.run(sizes.warm_up().trips, LIST)?;
     let waits = || {
         let streams = graph.vm().stats().streams;
-        let sum = |count: fn(&streamvm::SyncCounts) -> u64| streams.iter().map(count).sum();
+        let sum = |count: fn(&streamvm::report::SyncCounts) -> u64| streams.iter().map(count).sum();
         of(sum(|stream| stream.device_waits), sum(|stream| stream.host_waits))
     };
     let before = waits();

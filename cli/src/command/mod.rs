@@ -239,7 +239,7 @@ fn there(engine: &EngineOptions, cuda: bool) -> Available {
     match options.build(|builder| if cuda { builder } else { builder.cuda(None) }) {
         Ok(vm) => Available {
             devices: vm.devices().iter().map(|device| device.id).collect(),
-            no_cuda: vm.find_cuda().err().filter(|_| cuda).map(|reason| reason.to_string()),
+            no_cuda: vm.cuda_absence().filter(|_| cuda).map(|reason| reason.to_string()),
             ..Available::default()
         },
         Err(error) => {
@@ -263,14 +263,14 @@ pub fn list_devices(engine: &EngineOptions, json: bool, out: &mut dyn Write, err
     };
     let devices = vm.devices();
     // The JSON array holds only devices, so the reason goes to stderr.
-    let text = match vm.find_cuda() {
-        Err(reason) if json => {
+    let text = match vm.cuda_absence() {
+        Some(reason) if json => {
             writeln!(err, "no CUDA device: {reason}")?;
             devices_json(&devices)
         }
-        Err(reason) => format!("{}\nno CUDA device: {reason}\n", device_table(&devices)),
-        Ok(()) if json => devices_json(&devices),
-        Ok(()) => device_table(&devices),
+        Some(reason) => format!("{}\nno CUDA device: {reason}\n", device_table(&devices)),
+        None if json => devices_json(&devices),
+        None => device_table(&devices),
     };
     Ok(written(write!(out, "{text}").and_then(|()| out.flush()), err)?.unwrap_or(Exit::Fine))
 }

@@ -70,7 +70,7 @@ struct Level {
 
 fn level(vm: &Vm) -> Level {
     let stats = vm.stats();
-    let sum = |of: fn(&streamvm::PoolStats) -> usize| stats.memory.iter().map(of).sum();
+    let sum = |of: fn(&streamvm::report::PoolStats) -> usize| stats.memory.iter().map(of).sum();
     Level {
         resident: resident_bytes().unwrap_or(0),
         events: stats.live_events,

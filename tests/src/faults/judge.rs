@@ -6,9 +6,11 @@ use std::thread;
 use std::time::Duration;
 
 use streamvm::ep::Error as DeviceError;
+use streamvm::ep::faults::FaultPlan;
 use streamvm::ep::faults::{Fault, Gate, Rule};
+use streamvm::ep::races::Finding;
 use streamvm::ep::races::FindingKind;
-use streamvm::{Cause, DeviceId, Error, Failure, FaultPlan, Finding, InstructionsBuilder, Mode, Tensor, TimeLimit, Vm};
+use streamvm::{Cause, DeviceId, Error, Failure, InstructionsBuilder, Mode, Tensor, TimeLimit, Vm};
 
 use super::scene::{ELEMENTS, Scene};
 use super::table::{Cell, What};

@@ -4,7 +4,9 @@ use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
-use streamvm::{Capabilities, Mode, SoftSyncMode, Vm};
+use streamvm::instructions::SoftSyncMode;
+use streamvm::stream::Capabilities;
+use streamvm::{Mode, Vm};
 
 use super::step::described;
 use super::{Step, run_all};

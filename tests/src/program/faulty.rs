@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
+use streamvm::ep::faults::FaultPlan;
 use streamvm::ep::faults::{Fault, Point, Rule};
 use streamvm::ep::races::FindingKind;
-use streamvm::{DeviceId, FaultPlan, Mode, Vm};
+use streamvm::{DeviceId, Mode, Vm};
 
 use super::judge::{Failing, Verdict, engine, oracle};
 use super::script::{Script, caught};

@@ -8,8 +8,9 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use streamvm::ep::cuda::CudaConfig;
+use streamvm::stream::Capabilities;
 use streamvm::stream::mutant::Mutant;
-use streamvm::{Capabilities, Mode, StreamType, Vm, VmBuilder};
+use streamvm::{Mode, StreamType, Vm, VmBuilder};
 use streamvm_verify::{Trace, verify};
 
 use super::script::{Lists, Script, caught};

@@ -5,9 +5,10 @@ use std::hint::spin_loop;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use streamvm::ep::Axes;
 use streamvm::{
-    Axes, BuildError, DType, DeviceId, Element, Error, FnContext, FnError, InstructionsBuilder, Op, Params, Place,
-    StreamKey, StreamType, Tensor, Ticket, Use, Var, Vm, bf16, f16,
+    BuildError, DType, DeviceId, Element, Error, FnContext, FnError, InstructionsBuilder, Op, Params, Place, StreamKey,
+    StreamType, Tensor, Ticket, Use, Var, Vm, bf16, f16,
 };
 
 use super::launch::LaunchOptions;

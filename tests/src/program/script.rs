@@ -8,7 +8,8 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use streamvm::{STAGING_PIECE, SoftSyncMode, Vm};
+use streamvm::Vm;
+use streamvm::instructions::{STAGING_PIECE, SoftSyncMode};
 
 use super::Machine;
 use super::run::{Run, shared_tensors};

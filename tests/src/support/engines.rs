@@ -1,6 +1,8 @@
 //! Engines of every kind and mode, for suites that must hold on all of them.
 
-use streamvm::{Capabilities, Mode, SoftSyncMode, Vm, VmBuilder};
+use streamvm::instructions::SoftSyncMode;
+use streamvm::stream::Capabilities;
+use streamvm::{Mode, Vm, VmBuilder};
 
 /// The engines that run pushed functions, each with its name: inline, on threads ([`threaded`]), and stepped with several seeds, with a
 /// pool per device and with one pool.

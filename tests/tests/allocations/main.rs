@@ -9,7 +9,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use streamvm::{DType, Error, InstructionList, MAX_STREAMS, Mode, PlanOptions, SyncCounts, Var, Vm, plan};
+use streamvm::report::SyncCounts;
+use streamvm::stream::MAX_STREAMS;
+use streamvm::{DType, Error, InstructionList, Mode, PlanOptions, Var, Vm, plan};
 use streamvm_tests::{CPU, on_device};
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);

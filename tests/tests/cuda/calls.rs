@@ -240,7 +240,7 @@ fn a_pipeline_records_and_waits_as_one_would_by_hand() {
         assert_eq!(output.to_vec::<f32>(), Ok(vec![4.0 * i as f32; 16]));
     }
     let after = vm.stats();
-    let count = |stats: &streamvm::Stats, of: fn(&streamvm::SyncCounts) -> u64| -> u64 {
+    let count = |stats: &streamvm::Stats, of: fn(&streamvm::report::SyncCounts) -> u64| -> u64 {
         stats.streams.iter().filter(|s| s.stream.device == CUDA).map(of).sum()
     };
     // By hand: a record behind each copy to the device, each product, and each copy back, which the host waits for; and a

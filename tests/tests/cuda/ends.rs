@@ -158,7 +158,7 @@ fn a_forked_child_asks_the_driver_nothing() {
             && forked(vm.full(CUDA, DType::F32, &[1], 1.0).map(drop))
             && forked(vm.from_slice_pinned(CUDA, &[1.0f32], &[1]).map(drop))
             && forked(vm.load_cuda(CUDA, &ptx, EMPTY).map(drop))
-            && matches!(vm.find_cuda(), Err(CudaAbsent::Forked));
+            && matches!(vm.cuda_absence(), Some(CudaAbsent::Forked));
         drop((x, vm));
         let fine = fine && calls.map(|name| driver.calls(name)) == before;
         // SAFETY: ends the process at once.

@@ -4,7 +4,8 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use streamvm::{DeviceId, Mode, OpProfile, Pool, PoolConfig, Var, Vm};
+use streamvm::report::OpProfile;
+use streamvm::{DeviceId, Mode, Pool, PoolConfig, Var, Vm};
 
 const LONG: Duration = Duration::from_millis(20);
 

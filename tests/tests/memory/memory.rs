@@ -1,7 +1,8 @@
 //! Memory: the way out of running short of it, the cache, statistics.
 
+use streamvm::ep::faults::FaultPlan;
 use streamvm::ep::faults::{Fault, Gate as FaultGate, Point, Rule};
-use streamvm::{DType, DeviceId, Error, FaultPlan, MemoryKind, Place, TimeLimit, Vm};
+use streamvm::{DType, DeviceId, Error, MemoryKind, Place, TimeLimit, Vm};
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, on_device, submit, used_bytes, within};
 
 const MIB: usize = 1 << 20;

@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use streamvm::ep::faults::FaultPlan;
 use streamvm::ep::faults::{Fault, Gate, Point, Rule};
-use streamvm::{Cause, DType, DeviceId, Error, FaultPlan, Mode, TimeLimit, Vm};
+use streamvm::{Cause, DType, DeviceId, Error, Mode, TimeLimit, Vm};
 use streamvm_tests::{CPU, ClosedGate, failure_of, on_device, submit, until, within};
 
 const SIM: DeviceId = DeviceId::sim(0);

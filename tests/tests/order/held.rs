@@ -1,8 +1,9 @@
 //! Pushed functions behind kernels of a simulated device, and kernels behind pushed functions.
 
+use streamvm::ep::faults::FaultPlan;
 use streamvm::ep::faults::{Fault, Gate, Point, Rule as FaultRule};
 use streamvm::stream::mutant::Mutant;
-use streamvm::{DeviceId, FaultPlan, Vm};
+use streamvm::{DeviceId, Vm};
 use streamvm_tests::{Rule, function_waits_for_a_kernel, kernel_waits_for_a_function, no_races, within};
 
 const SIM: DeviceId = DeviceId::sim(0);

@@ -6,11 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use streamvm::ep::faults::FaultPlan;
 use streamvm::ep::faults::{Fault, Gate, Point, Rule};
 use streamvm::instructions::{Kind, Role};
 use streamvm::{
-    Cause, DType, DeviceId, Error, FaultPlan, InstructionList, InstructionsBuilder, MemoryKind, Mode, StreamKey,
-    Tensor, TimeLimit, Vm,
+    Cause, DType, DeviceId, Error, InstructionList, InstructionsBuilder, MemoryKind, Mode, StreamKey, Tensor,
+    TimeLimit, Vm,
 };
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, block_on, failure_of, no_races, submit, used_bytes, within};
 

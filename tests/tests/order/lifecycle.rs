@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use streamvm::ep::faults::FaultPlan;
 use streamvm::ep::faults::{Fault, Point, Rule};
-use streamvm::{DType, DeviceId, Error, FaultPlan, Mode, TimeLimit, Var, Vm};
+use streamvm::{DType, DeviceId, Error, Mode, TimeLimit, Var, Vm};
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, block_on, failure_of, on_device, submit, within};
 
 fn vm() -> Vm {
@@ -50,7 +51,7 @@ fn dropping_an_engine_waits_for_what_was_submitted() {
 #[test]
 fn dropping_an_engine_waits_for_work_that_is_held_back() {
     let gate = ClosedGate::new();
-    let vm = Vm::builder().capabilities(streamvm::Capabilities::standard().host_waits_only()).build();
+    let vm = Vm::builder().capabilities(streamvm::stream::Capabilities::standard().host_waits_only()).build();
     let vm = vm.expect("an engine");
     let token = Var::new();
     let ran = Arc::new(AtomicBool::new(false));

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
-use streamvm::{
-    Capabilities, DeviceId, Event, FnContext, FnError, SoftSyncMode, StreamKey, StreamType, TimeLimit, Var, Vm,
-};
+use streamvm::instructions::SoftSyncMode;
+use streamvm::stream::Capabilities;
+use streamvm::{DeviceId, Event, FnContext, FnError, StreamKey, StreamType, TimeLimit, Var, Vm};
 use streamvm_tests::{CPU, ClosedGate, failure_of, on_device, submit, within};
 
 fn vm() -> Vm {

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use streamvm::{Cause, DType, DeviceId, Error, FaultPlan, Mode, Tensor, TimeLimit, Vm};
+use streamvm::ep::faults::FaultPlan;
+use streamvm::{Cause, DType, DeviceId, Error, Mode, Tensor, TimeLimit, Vm};
 use streamvm_tests::{block_on, failure_of, no_races, submit, within};
 
 const SIM: DeviceId = DeviceId::sim(0);

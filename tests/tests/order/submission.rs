@@ -323,7 +323,7 @@ fn failed(vm: &Vm) -> Error {
 fn more_streams_than_an_engine_has_are_refused() {
     let vm = vm();
     let mut refused = None;
-    for lane in 0..=streamvm::MAX_STREAMS as u32 {
+    for lane in 0..=streamvm::stream::MAX_STREAMS as u32 {
         let _lane = streamvm::Lane(lane).enter();
         if let Err(error) = vm.full(CPU, DType::F32, &[1], 0.0) {
             refused = Some((lane, error));
@@ -331,7 +331,7 @@ fn more_streams_than_an_engine_has_are_refused() {
         }
     }
     let (lane, error) = refused.expect("streams are bounded");
-    assert_eq!(lane as usize, streamvm::MAX_STREAMS);
+    assert_eq!(lane as usize, streamvm::stream::MAX_STREAMS);
     assert!(matches!(error, Error::NoStream { .. }), "{error}");
     assert_eq!(vm.full(CPU, DType::F32, &[1], 4.0).and_then(|x| x.to_vec::<f32>()), Ok(vec![4.0]));
 }

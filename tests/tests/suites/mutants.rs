@@ -4,11 +4,13 @@
 //! mistake shows only to a thread that looks at the right moment, or makes a program wait for too much, the test says so.
 #![allow(clippy::print_stdout, reason = "with --nocapture it tells what caught each")]
 
+use streamvm::ep::races::Finding;
 use streamvm::ep::races::FindingKind;
 use streamvm::instructions::{Dependence, DependenceUse, NothingObserved, Order, SoftSync, SoftSyncMode};
+use streamvm::stream::Capabilities;
 use streamvm::stream::mutant::{Mutant, Planted};
 use streamvm::stream::{Point, StreamClass, StreamId};
-use streamvm::{Access, Capabilities, Finding, FnError, Mode, Var, Vm, VmBuilder};
+use streamvm::{Access, FnError, Mode, Var, Vm, VmBuilder};
 use streamvm_tests::program::{Failing, Script, Verdict, judge};
 use streamvm_tests::{CPU, ClosedGate, Gate, each_seed, failure_of, on_device, submit};
 

@@ -1,7 +1,7 @@
 //! Random programs: whatever the engine does side by side, every tensor, every ticket and every variable is as if each
 //! instruction had run to its end before the next.
 
-use streamvm::SoftSyncMode;
+use streamvm::instructions::SoftSyncMode;
 use streamvm_tests::each_seed;
 use streamvm_tests::program::{Config, Counts, Script, check, explain, judge};
 

@@ -4,9 +4,8 @@ use std::fmt::{Debug, Display};
 use std::sync::mpsc;
 
 use streamvm::ep::{KernelError, Op, OpError, Params};
-use streamvm::{
-    BuildError, DType, DeviceId, Error, InstructionList, InstructionsBuilder, Mode, StallState, StreamKey, Var, Vm,
-};
+use streamvm::report::StallState;
+use streamvm::{BuildError, DType, DeviceId, Error, InstructionList, InstructionsBuilder, Mode, StreamKey, Var, Vm};
 use streamvm_tests::{CPU, PATIENCE};
 
 fn says_the_same(error: &(impl Debug + Display)) {
@@ -42,7 +41,7 @@ fn errors_are_shown_as_sentences() {
     says_the_same(&"compute".parse::<StreamKey>().expect_err("no device"));
     says_the_same(&"nowhere".parse::<streamvm::Place>().expect_err("no place"));
     says_the_same(&InstructionList::parse("%0 nothing").expect_err("no list"));
-    says_the_same(&vm.find_cuda().err().unwrap_or(streamvm::ep::cuda::CudaAbsent::NotBuilt));
+    says_the_same(&vm.cuda_absence().unwrap_or(streamvm::ep::cuda::CudaAbsent::NotBuilt));
 }
 
 #[test]

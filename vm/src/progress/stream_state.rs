@@ -15,7 +15,7 @@ use crate::progress::unordered::{Ordered, Progress, Unordered};
 use crate::progress::waiters::Wake;
 use crate::sync::{AtomicU64, Ordering};
 
-pub use streamvm_stream::MAX_STREAMS;
+pub(crate) use streamvm_stream::MAX_STREAMS;
 
 /// A waiter makes spin checks once no more than this many numbers are left. Until then the runner keeps writing to that cache line,
 /// and a waiter that polls it takes it away from the runner (docs/adr/0036).

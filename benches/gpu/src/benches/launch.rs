@@ -1,7 +1,8 @@
 //! How fast kernels that do next to nothing are launched, each after the one before.
 
+use streamvm::ep::RawCall;
 use streamvm::ep::cuda::{CudaGrid, Ptx};
-use streamvm::{Access, DType, InstructionsBuilder, RawCall};
+use streamvm::{Access, DType, InstructionsBuilder};
 
 use super::{LIST, Settings, engine, in_lists};
 use crate::contest::{Contender, Outcome};
@@ -19,7 +20,7 @@ pub fn launch(settings: &Settings) -> Result<Outcome, Error> {
     let count = settings.sizes.launches;
     let mut outcome = Outcome::new("launch", "ns a launch", format!("{count} launches, each after the one before"));
     let vm = engine()?;
-    vm.find_cuda().map_err(|absent| Error::Missing(absent.to_string()))?;
+    vm.cuda_absence().map_or(Ok(()), |absent| Err(Error::Missing(absent.to_string())))?;
     let kernel = vm.load_cuda(CUDA, &Ptx::new(EMPTY_PTX)?, EMPTY)?;
     let x = vm.full(CUDA, DType::F32, &[1], 0.0)?;
     let empty = |builder: &mut InstructionsBuilder| {

@@ -146,7 +146,7 @@ fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
 /// The CUDA devices and their driver, or why there are none, in one line.
 fn devices() -> Result<Value, String> {
     let vm = Vm::builder().build().map_err(|error| error.to_string())?;
-    vm.find_cuda().map_err(|absent| format!("no CUDA device: {absent}"))?;
+    vm.cuda_absence().map_or(Ok(()), |absent| Err(format!("no CUDA device: {absent}")))?;
     let found = vm.devices().into_iter().filter(|device| device.id.kind == DeviceKind::Cuda);
     let names: Vec<_> = found.map(|device| json!({ "id": device.id.to_string(), "name": device.name })).collect();
     // Absent where the driver is not the kernel module of Linux.
