@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use streamvm::{DType, Error, Mode, OnComplete, Pool, Tensor, TimeLimit, Vm};
+use streamvm::{DType, Error, Mode, OnComplete, Pool, Tensor, TimeLimit, Var, Vm};
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, list, on_device, poll_once, submit};
 
 /// Which process this is after a fork.
@@ -99,31 +99,31 @@ fn require(what: &str, holds: bool) -> Result<(), String> {
 }
 
 /// Makes every call that there is, and drops everything.
-fn every_call(vm: Vm, x: Tensor, bools: Tensor) -> Result<(), String> {
+fn every_call(vm: Vm, x: Tensor, bools: Tensor, used: &Var) -> Result<(), String> {
     let some = || list(|b| b.full(CPU, DType::F32, &[1], 1.0).map(drop));
     expect_forked("submit", vm.submit(some()))?;
     expect_forked("try_submit", vm.try_submit(some()))?;
-    expect_forked("submit_timeout", TimeLimit(PATIENCE).run(|| vm.submit(some())))?;
+    expect_forked("submit in time", TimeLimit(PATIENCE).run(|| vm.submit(some())))?;
     expect_forked("tensor", vm.from_slice(&[1.0f32], &[1]))?;
-    expect_forked("tensor_of_bools", vm.from_slice(&[true], &[1]))?;
+    expect_forked("from_slice of bool", vm.from_slice(&[true], &[1]))?;
     expect_forked("fill", vm.full(CPU, DType::F32, &[1], 1.0))?;
     expect_forked("wait_all", vm.wait_all())?;
     if vm.profile().is_some() {
         return Err("a profile of the parent's".into());
     }
-    expect_forked("wait_all_timeout", TimeLimit(PATIENCE).run(|| vm.wait_all()))?;
+    expect_forked("wait_all in time", TimeLimit(PATIENCE).run(|| vm.wait_all()))?;
     expect_forked("wait", x.wait())?;
-    expect_forked("wait_timeout", TimeLimit(PATIENCE).run(|| x.wait()))?;
+    expect_forked("wait in time", TimeLimit(PATIENCE).run(|| x.wait()))?;
     expect_forked("to_vec", x.to_vec::<f32>())?;
-    expect_forked("to_vec_timeout", TimeLimit(PATIENCE).run(|| x.to_vec::<f32>()))?;
-    expect_forked("to_bools", bools.to_vec::<bool>())?;
-    expect_forked("to_bools_timeout", TimeLimit(PATIENCE).run(|| bools.to_vec::<bool>()))?;
+    expect_forked("to_vec in time", TimeLimit(PATIENCE).run(|| x.to_vec::<f32>()))?;
+    expect_forked("to_vec of bool", bools.to_vec::<bool>())?;
+    expect_forked("to_vec of bool in time", TimeLimit(PATIENCE).run(|| bools.to_vec::<bool>()))?;
     expect_forked("an op", x.neg())?;
     expect_forked("an operator", &x + &x)?;
     expect_forked("to", x.to(streamvm::Place::Host))?;
     expect_forked("on_passed", x.on_passed(|_| ()))?;
     expect_forked("ready", x.ready())?;
-    functions(&vm)?;
+    functions(&vm, used)?;
     vm.close();
     require("it takes work", vm.is_closed())?;
     require("empty_cache gives back", vm.empty_cache() == 0)?;
@@ -136,8 +136,8 @@ fn every_call(vm: Vm, x: Tensor, bools: Tensor) -> Result<(), String> {
     expect_forked("shutdown", vm.shutdown(PATIENCE))
 }
 
-/// Makes every call that functions and variables have.
-fn functions(vm: &Vm) -> Result<(), String> {
+/// Makes every call that functions and variables have. The parent has used `used`.
+fn functions(vm: &Vm, used: &Var) -> Result<(), String> {
     let v = vm.var();
     expect_forked("push", vm.push("f", [v.write()], || Ok(())))?;
     expect_forked("push_async", vm.push_async("f", [v.write()], |handle| handle.complete(Ok(()))))?;
@@ -151,10 +151,10 @@ fn functions(vm: &Vm) -> Result<(), String> {
     expect_forked("a full bulk", bulk.push("f", [v.update()], || Ok(())))?;
     require("a bulk gathers", bulk.push("f", [v.update()], || Ok(())).is_ok())?;
     expect_forked("flush", bulk.flush())?;
-    expect_forked("wait of a variable", v.wait())?;
-    expect_forked("wait_timeout of a variable", TimeLimit(PATIENCE).run(|| v.wait()))?;
-    expect_forked("ready of a variable", v.ready())?;
-    expect_forked("on_passed of a variable", v.on_passed(|_| ()))?;
+    expect_forked("wait of a variable", used.wait())?;
+    expect_forked("wait of a variable in time", TimeLimit(PATIENCE).run(|| used.wait()))?;
+    expect_forked("ready of a variable", used.ready())?;
+    expect_forked("on_passed of a variable", used.on_passed(|_| ()))?;
     expect_forked("delete", vm.delete(&v, || ()))
 }
 
@@ -174,7 +174,7 @@ fn a_child_of_an_engine_with_workers_is_told_and_has_functions_of_its_own() {
         match fork() {
             Side::Child(child) => {
                 let own = || {
-                    functions(&vm)?;
+                    functions(&vm, &v)?;
                     expect_forked("wait of what is pending", v.wait())?;
                     let own =
                         Vm::builder().shared_workers(shared).workers(2).build().map_err(|error| error.to_string())?;
@@ -297,11 +297,13 @@ fn every_call_in_a_child_says_that_it_was_forked_and_the_parent_goes_on() {
         let vm = Vm::builder().mode(mode).profile(true).build().expect("an engine");
         let x = on_device(&vm, &[1.0, 2.0]);
         let bools = vm.from_slice(&[true], &[1]).expect("a host tensor");
+        let used = vm.var();
+        vm.push("use", [used.write()], || Ok(())).expect("it is taken");
         let kept = x.clone();
         match fork() {
             Side::Child(child) => {
                 drop(kept);
-                child.ends(every_call(vm, x, bools))
+                child.ends(every_call(vm, x, bools, &used))
             }
             Side::Parent(parent) => assert_eq!(parent.joins(), "fine", "{mode:?}"),
         }
@@ -322,7 +324,7 @@ fn tickets_and_futures_of_pending_work_end_in_a_child() {
         Side::Child(child) => {
             let checks = || {
                 expect_forked("the ticket's wait", ticket.wait())?;
-                expect_forked("the ticket's wait_timeout", TimeLimit(PATIENCE).run(|| ticket.wait()))?;
+                expect_forked("the ticket's wait in time", TimeLimit(PATIENCE).run(|| ticket.wait()))?;
                 require("the ticket has passed", !ticket.is_passed())?;
                 let told = Arc::new(Mutex::new(None));
                 let tell = told.clone();
@@ -353,6 +355,8 @@ fn nothing_in_a_child_blocks_while_other_threads_hold_the_locks() {
     let vm = Vm::builder().max_instructions(256).build().expect("an engine");
     let x = on_device(&vm, &[1.0; 16]);
     let bools = vm.from_slice(&[true], &[1]).expect("a host tensor");
+    let used = vm.var();
+    vm.push("use", [used.write()], || Ok(())).expect("it is taken");
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for lane in 0..2 {
@@ -393,7 +397,7 @@ fn nothing_in_a_child_blocks_while_other_threads_hold_the_locks() {
         let busy = x.clone();
         let submitter = std::thread::spawn(move || (0..200).for_each(|_| drop(busy.neg().expect("submitted"))));
         match fork() {
-            Side::Child(child) => child.ends(every_call(vm, x, bools)),
+            Side::Child(child) => child.ends(every_call(vm, x, bools, &used)),
             Side::Parent(parent) => assert_eq!(parent.joins(), "fine"),
         }
         submitter.join().expect("no panic");

@@ -242,7 +242,8 @@ fn a_function_may_push_and_not_wait() {
         ticket.expect("it is taken").wait().unwrap_or_else(|error| panic!("{name}: {error}"));
         vm.wait_all().unwrap_or_else(|error| panic!("{name}: {error}"));
         let no = || Err(Error::WouldDeadlock);
-        assert_eq!(*found.lock().unwrap(), [no(), no(), no(), no(), Ok(())], "{name}");
+        // No engine knows a variable that no submission has used, and there is nothing to wait for.
+        assert_eq!(*found.lock().unwrap(), [no(), Ok(()), no(), no(), Ok(())], "{name}");
     }
 }
 

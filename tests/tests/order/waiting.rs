@@ -383,7 +383,7 @@ fn many_waiters_of_many_points_all_wake() {
 
 /// Every call that can block gives up at the deadline: those with a timeout of their own, and all others under a guard.
 #[test]
-fn every_blocking_call_has_a_deadline() {
+fn a_time_limit_bounds_every_blocking_call() {
     let vm = Vm::builder().max_instructions(4).build().expect("an engine");
     let gate = ClosedGate::new();
     let (x, bools) = (on_device(&vm, &[1.0]), vm.from_slice(&[true], &[1]).and_then(|b| b.to(CPU)).expect("a copy"));
