@@ -7,8 +7,9 @@ use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 use streamvm_ep::{DType, DeviceId, MemoryKind, Op, Priority, Scalar, Shape};
 use streamvm_instructions::{
     Ahead, Generator, InstructionList, InstructionsBuilder, Kind, LaunchOptions, ParseListError, Place, PlanOptions,
-    Tensor, Var, plan,
+    Role, Tensor, Var, plan,
 };
+use streamvm_stream::WaitKind;
 
 const DEVICES: [DeviceId; 4] = [DeviceId::cpu(0), DeviceId::cpu(1), DeviceId::cuda(0), DeviceId::sim(7)];
 
@@ -175,6 +176,43 @@ fn a_built_list_reads_back_as_itself() {
 }
 
 /// What was read, if anything, reads back as itself; what was not says a line of the text.
+/// A line of the kind after this one, `None` before the first and behind the last. The match has no default arm, so that a new kind
+/// does not compile until it has a line here.
+fn next_line(kind: Option<&Kind>) -> Option<&'static str> {
+    Some(match kind {
+        None => "call compute@cpu:0:0 neg t0 -> t1 f32[2]",
+        Some(Kind::Call { .. }) => "copy compute@cpu:0:0 t0 -> t1 f32[2]",
+        Some(Kind::Copy) => "fill compute@cpu:0:0 1.5 -> t1 f32[2]",
+        Some(Kind::Fill(_)) => "alloc compute@cpu:0:0 -> t1 f32[2]",
+        Some(Kind::Allocate) => "release compute@cpu:0:0 t0",
+        Some(Kind::Release) => "touch compute@cpu:0:0 t0",
+        Some(Kind::Touch) => "fn compute@cpu:0:0 \"f\" read t0",
+        Some(Kind::Function { role: Role::Function, .. }) => "host compute@cpu:0:0 \"f\"",
+        Some(Kind::Function { role: Role::Host, .. }) => "access compute@cpu:0:0 \"f\" update t0",
+        Some(Kind::Function { role: Role::Access, .. }) => "cuda compute@cpu:0:0 \"f\" read t0",
+        Some(Kind::Function { role: Role::Cuda, .. }) => "push compute@cpu:0:0 \"f\" read t0",
+        Some(Kind::Function { role: Role::Push, .. }) => "record compute@cpu:0:0 e0",
+        Some(Kind::Record(_)) => "wait compute@cpu:0:0 compute@cpu:0:1 by #1",
+        Some(Kind::Wait { kind: WaitKind::Device, .. }) => "hostwait compute@cpu:0:0 compute@cpu:0:1 by #1",
+        Some(Kind::Wait { kind: WaitKind::Host, .. }) => "barrier barrier@cpu:0:0",
+        Some(Kind::Barrier { .. }) => "sync barrier@cpu:0:0",
+        Some(Kind::GlobalSync) => return None,
+    })
+}
+
+#[test]
+fn every_kind_prints_as_a_line_that_reads_back() {
+    let mut list = InstructionList::new();
+    while let Some(line) = next_line(list.instructions().first().map(|instruction| &instruction.kind)) {
+        let text = format!("t0 = tensor cpu:0 f32[2]\n%0 {line}\n");
+        list = InstructionList::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        assert_eq!(line.split_once(' ').map(|(word, _)| word), Some(list.instructions()[0].kind.word()));
+        let printed = list.to_string();
+        let again = InstructionList::parse(&printed).unwrap_or_else(|error| panic!("{error}\n{printed}"));
+        assert_eq!(again.to_string(), printed);
+    }
+}
+
 fn survives(text: &str) -> Result<(), TestCaseError> {
     match InstructionList::parse(text) {
         Ok(list) => {

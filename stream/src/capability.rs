@@ -1,8 +1,8 @@
 //! The capability table: how a stream shows that its points have passed, and how one stream waits for another.
 //!
 //! The table is data, so that backends need no method that answers "unsupported". It is keyed by class, which is (stream type,
-//! device kind), and every pair of classes has an entry. A new backend fills in its rows; no other code branches on the kind of
-//! device.
+//! device kind), and every pair of classes has an entry. A new backend fills in its rows. Which memory a stream reaches depends on the
+//! kind of its device too: `streamvm-instructions` decides that (`tensor/reach.rs`), by [`StreamClass::run_by`].
 
 use streamvm_ep::DeviceKind;
 
@@ -17,16 +17,8 @@ pub struct StreamClass {
     pub device: DeviceKind,
 }
 
-const KINDS: [DeviceKind; 3] = [DeviceKind::Cpu, DeviceKind::Cuda, DeviceKind::Sim];
+const KINDS: [DeviceKind; DeviceKind::ALL.len()] = DeviceKind::ALL;
 const CLASSES: usize = KINDS.len() * StreamType::ALL.len();
-
-fn kind_index(kind: DeviceKind) -> usize {
-    match kind {
-        DeviceKind::Cpu => 0,
-        DeviceKind::Cuda => 1,
-        DeviceKind::Sim => 2,
-    }
-}
 
 impl StreamClass {
     /// The class of a stream.
@@ -48,7 +40,7 @@ impl StreamClass {
     }
 
     fn index(self) -> usize {
-        kind_index(self.device) * StreamType::ALL.len() + self.stream_type.index()
+        self.device as usize * StreamType::ALL.len() + self.stream_type.index()
     }
 
     fn all() -> impl Iterator<Item = StreamClass> {
@@ -160,12 +152,12 @@ impl Capabilities {
 
     /// Whether copies by devices of this kind cannot reach pageable memory, so that copies of pageable memory must be staged.
     pub fn pinned_only(&self, kind: DeviceKind) -> bool {
-        self.pinned_only[kind_index(kind)]
+        self.pinned_only[kind as usize]
     }
 
     /// Sets whether copies by devices of this kind cannot reach pageable memory.
     pub fn set_pinned_only(&mut self, kind: DeviceKind, pinned_only: bool) {
-        self.pinned_only[kind_index(kind)] = pinned_only;
+        self.pinned_only[kind as usize] = pinned_only;
     }
 
     /// How streams of this class show their points.

@@ -101,6 +101,14 @@ mod tests {
         assert_eq!(DeviceId::cuda(1).to_string(), "cuda:1");
     }
 
+    /// Tables are indexed by the discriminant, and are as long as the list of kinds.
+    #[test]
+    fn the_place_of_a_kind_in_the_list_is_its_discriminant() {
+        for (index, kind) in DeviceKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, index);
+        }
+    }
+
     #[test]
     fn a_bad_id_says_what_would_work() {
         for text in ["", "cpu", "gpu:0", "cpu:", "cpu:x", "cpu:-1", "cpu:+1", "cpu:4294967296"] {

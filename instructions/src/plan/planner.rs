@@ -123,7 +123,13 @@ impl Planner {
                 let on_source = point.filter(|point| self.streams.find(source) == Some(point.stream));
                 Order::After(on_source.ok_or_else(|| wait_error(line, source, target))?)
             }
-            _ => Order::Uses,
+            Kind::Call { .. }
+            | Kind::Copy
+            | Kind::Fill(_)
+            | Kind::Allocate
+            | Kind::Release
+            | Kind::Touch
+            | Kind::Function { .. } => Order::Uses,
         })
     }
 

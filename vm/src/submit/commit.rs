@@ -324,7 +324,13 @@ impl State {
                 self.scratch.waited_for.extend(point.map(|point| (line, point)));
                 point.map_or(Order::Uses, Order::After)
             }
-            _ => Order::Uses,
+            Kind::Call { .. }
+            | Kind::Copy
+            | Kind::Fill(_)
+            | Kind::Allocate
+            | Kind::Release
+            | Kind::Touch
+            | Kind::Function { .. } => Order::Uses,
         }
     }
 
@@ -429,7 +435,13 @@ impl State {
                 task.computing.value = Some(*value);
                 (task.what, task.action) = ("fill", Action::Fill);
             }
-            other => {
+            other @ (Kind::Allocate
+            | Kind::Release
+            | Kind::Touch
+            | Kind::Record(_)
+            | Kind::Wait { .. }
+            | Kind::GlobalSync) => {
+                // These have nothing to run: the task keeps `Action::Nothing`.
                 task.what = other.word();
                 // A record that soft sync planned was counted with the plan.
                 if matches!(other, Kind::Record(_)) && !prepared.record {
