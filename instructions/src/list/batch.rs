@@ -22,8 +22,6 @@ use crate::tensor::var::Var;
 /// Instructions in program order, with their uses. The trait is sealed: an engine relies on the checks that the two implementors,
 /// lists and [`Single`], make when they are built.
 pub trait Batch: sealed::Sealed {
-    /// Whether the batch always has exactly one instruction: then the engine compiles its loops away.
-    const ONE: bool;
     /// The type by which its uses hold a tensor.
     type Tensor: Borrow<Tensor>;
     /// The type by which its uses hold a variable.
@@ -84,7 +82,6 @@ mod sealed {
 }
 
 impl Batch for InstructionList {
-    const ONE: bool = false;
     type Tensor = PinnedRef<TensorInner>;
     type Var = PinnedRef<Resource>;
 
@@ -186,7 +183,6 @@ impl<'a> Single<'a> {
 }
 
 impl<'a> Batch for Single<'a> {
-    const ONE: bool = true;
     type Tensor = &'a Tensor;
     type Var = &'a Var;
 

@@ -1,16 +1,13 @@
 //! Dispatch batches: tasks grouped by the thread context that runs them, and handed over as one list per context.
 //!
-//! A submission of one task skips the batch: [`DispatchBatches::push_one`] hands the task over directly, through the context's ring
-//! if possible. A [`DispatchBatches`] belongs to one thread, or is used under the submission lock.
+//! A [`DispatchBatches`] belongs to one thread, or is used under the submission lock.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use crate::dispatch::context_handle::ContextHandle;
-use crate::queue::mailbox::Mailbox;
 use crate::queue::node::{NodeBox, NodeList};
-use crate::queue::spsc::Producer;
 use crate::tasks::task::Task;
 
 /// Batches under construction. The entries stay between uses, so steady use allocates nothing.
@@ -18,33 +15,24 @@ pub(crate) struct DispatchBatches {
     batches: Vec<Batch>,
     /// The batches that hold a task; after a push, those whose contexts may have to be woken.
     filled: Vec<usize>,
-    /// Whether it may use the contexts' rings: only that of the submitters, which they use under the submission lock.
-    has_producers: bool,
 }
 
 struct Batch {
     context: Arc<ContextHandle>,
     tasks: NodeList<Task>,
-    producer: Option<Producer<Task>>,
 }
 
 impl DispatchBatches {
-    /// One that hands tasks over through inboxes only.
+    /// Batches of no context yet.
     pub(crate) fn new() -> DispatchBatches {
-        DispatchBatches { batches: Vec::new(), filled: Vec::new(), has_producers: false }
-    }
-
-    /// The one that all submitters share, under the submission lock.
-    pub(crate) fn of_submitters() -> DispatchBatches {
-        DispatchBatches { has_producers: true, ..DispatchBatches::new() }
+        DispatchBatches { batches: Vec::new(), filled: Vec::new() }
     }
 
     /// The index of the batch for `context`.
     pub(crate) fn batch_for(&mut self, context: &Arc<ContextHandle>) -> usize {
         let known = self.batches.iter().position(|known| Arc::ptr_eq(&known.context, context));
         known.unwrap_or_else(|| {
-            let producer = if self.has_producers { context.mailbox.as_ref().and_then(Mailbox::producer) } else { None };
-            self.batches.push(Batch { context: context.clone(), tasks: NodeList::new(), producer });
+            self.batches.push(Batch { context: context.clone(), tasks: NodeList::new() });
             self.batches.len() - 1
         })
     }
@@ -67,41 +55,12 @@ impl DispatchBatches {
     pub(crate) fn push(&mut self) -> bool {
         let mut sleeps = false;
         for index in &self.filled {
-            let Batch { context, tasks, .. } = &mut self.batches[*index];
+            let Batch { context, tasks } = &mut self.batches[*index];
             context.send(tasks);
             sleeps |= context.is_parked();
         }
         if !sleeps {
             self.filled.clear();
-        }
-        sleeps
-    }
-
-    /// Prefetches the place in the ring that the next task is put into.
-    #[inline]
-    pub(crate) fn prefetch(&self, batch: usize) {
-        if let Some(producer) = &self.batches[batch].producer {
-            producer.prefetch();
-        }
-    }
-
-    /// Hands `task` to the context of `batch` directly; no batch may hold a task. Returns whether the context is parked, as
-    /// [`DispatchBatches::push`] does.
-    #[inline]
-    #[must_use = "who sleeps must be woken"]
-    pub(crate) fn push_one(&mut self, batch: usize, task: NodeBox<Task>) -> bool {
-        debug_assert!(self.filled.is_empty(), "no batch holds a task");
-        let Batch { context, producer, .. } = &mut self.batches[batch];
-        let left = match producer {
-            Some(producer) if context.mailbox.as_ref().is_some_and(Mailbox::are_next) => producer.put(task).err(),
-            _ => Some(task),
-        };
-        if let Some(task) = left {
-            context.send_one(task);
-        }
-        let sleeps = context.is_parked();
-        if sleeps {
-            self.filled.push(batch);
         }
         sleeps
     }

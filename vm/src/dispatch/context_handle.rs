@@ -1,29 +1,22 @@
-//! What other threads see of a thread context: its inbox and ring, its parker, and its notes for reports.
+//! What other threads see of a thread context: its inbox, its parker, and its notes for reports.
 
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
 use crate::dispatch::idle_set::IdleSet;
-use crate::queue::mailbox::Mailbox;
 use crate::queue::mpsc::MpscQueue;
-use crate::queue::node::{NodeBox, NodeList};
+use crate::queue::node::NodeList;
 use crate::sync::parker::Parker;
 use crate::sync::{AtomicBool, AtomicU64, Mutex};
 use crate::tasks::counters::Tallies;
 use crate::tasks::notes::{Board, Running};
 use crate::tasks::task::Task;
 
-/// Places in a ring, of 8 bytes each: this many submissions of one instruction fit before the next ones go through the inbox. With
-/// one core a submitter yields after as many.
-const SINGLES: usize = 1024;
-
 /// The part of a thread context, a worker or a pool's injector that all threads share.
 pub(crate) struct ContextHandle {
     pub(crate) name: String,
     pub(crate) inbox: MpscQueue<Task>,
-    /// The ring for submissions of one instruction, where the context runs ordered streams.
-    pub(crate) mailbox: Option<Mailbox<Task>>,
     pub(crate) parker: Arc<Parker>,
     /// The context's thread waits for the run lock, so callers must not take it. A hint; it orders no other access.
     pub(crate) wants_run_lock: CachePadded<AtomicBool>,
@@ -43,17 +36,11 @@ pub(crate) struct ContextHandle {
 }
 
 impl ContextHandle {
-    /// The handle of a context that runs ordered streams.
+    /// The handle of a context that runs ordered streams, or of a worker.
     pub(crate) fn new(name: String) -> ContextHandle {
-        ContextHandle { mailbox: Some(Mailbox::new(SINGLES)), ..ContextHandle::of_worker(name) }
-    }
-
-    /// The handle of a worker.
-    pub(crate) fn of_worker(name: String) -> ContextHandle {
         ContextHandle {
             name,
             inbox: MpscQueue::new(),
-            mailbox: None,
             parker: Arc::new(Parker::new()),
             wants_run_lock: CachePadded::new(AtomicBool::new(false)),
             helped: AtomicU64::new(0),
@@ -67,40 +54,13 @@ impl ContextHandle {
 
     /// The injector of a pool, whose workers park in `idle_set`.
     pub(crate) fn injector(name: String, idle_set: IdleSet) -> ContextHandle {
-        ContextHandle { idle_set: Some(idle_set), ..ContextHandle::of_worker(name) }
+        ContextHandle { idle_set: Some(idle_set), ..ContextHandle::new(name) }
     }
 
     /// Pushes a batch into the inbox. Does not wake the context.
     #[inline]
     pub(crate) fn send(&self, tasks: &mut NodeList<Task>) {
-        self.announce(tasks.len());
         self.inbox.push(tasks);
-    }
-
-    /// Pushes a node box into the inbox. Does not wake the context.
-    pub(crate) fn send_one(&self, task: NodeBox<Task>) {
-        self.announce(1);
-        self.inbox.push_one(task);
-    }
-
-    #[inline]
-    fn announce(&self, count: usize) {
-        if let Some(mailbox) = &self.mailbox {
-            mailbox.others_are_sent(count);
-        }
-    }
-
-    /// Whether inbox and ring seem empty. A hint: relaxed loads.
-    #[inline]
-    pub(crate) fn seems_empty(&self) -> bool {
-        self.inbox.is_empty() && self.mailbox.as_ref().is_none_or(Mailbox::is_empty)
-    }
-
-    /// Whether inbox and ring are empty, for a consumer that has announced that it will park. Takes the submission lock: a
-    /// submitter holds it from its store to the ring until after it has read whether the consumer is parked.
-    pub(crate) fn is_surely_empty<G>(&self, submission_lock: impl FnOnce() -> G) -> bool {
-        let _held = submission_lock();
-        self.inbox.is_surely_empty() && self.mailbox.as_ref().is_none_or(Mailbox::is_empty)
     }
 
     /// Whether a thread must be woken to see what was put into the inbox.

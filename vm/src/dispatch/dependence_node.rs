@@ -28,7 +28,7 @@ use std::sync::OnceLock;
 use streamvm_stream::{Point, StreamId};
 
 use crate::queue::atomic_slot::AtomicSlot;
-use crate::queue::node::{self, NodeBox};
+use crate::queue::node::NodeBox;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::tasks::task::{Level, Task};
 
@@ -255,33 +255,6 @@ impl DependenceNodes {
     #[must_use = "it can run now"]
     pub(crate) fn satisfy(&self, id: NodeId) -> Option<(StreamId, Level)> {
         self.node(id).satisfy()
-    }
-
-    /// Prefetches a node that will soon be written to.
-    #[inline]
-    pub(crate) fn prefetch(&self, id: NodeId) {
-        if let Some(node) = self.known(id) {
-            node::prefetch(std::ptr::from_ref(node).addr(), 1);
-        }
-    }
-
-    /// Prefetches the task of the newest successor of this instruction, and the node of that task's newest successor. Each address
-    /// is found in the one before, and the lines come from the submitter's core. For a thread that is about to run the instruction.
-    #[inline]
-    pub(crate) fn prefetch_successors(&self, number: u64) {
-        let newest = |node: &DependenceNode| (node.list.load(Ordering::Relaxed) & !(CLOSED | WANTED)) >> PLACE;
-        if let Some(node) = self.known(newest(self.node(node_of(number)))) {
-            node.task.prefetch();
-            self.prefetch(newest(node));
-        }
-    }
-
-    /// The node of an id that was read without ordering, for hints only. `None` for 0, and for a node that this thread does not see
-    /// yet.
-    #[inline]
-    fn known(&self, id: NodeId) -> Option<&DependenceNode> {
-        let chunk = if id == 0 { None } else { self.chunks[id as usize / CHUNK].get() };
-        chunk.map(|chunk| &chunk[id as usize % CHUNK])
     }
 
     /// Publishes that the instruction with this number has passed, and calls `ready` for each successor without open dependences.

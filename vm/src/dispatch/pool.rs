@@ -55,7 +55,7 @@ impl Pool {
     /// A pool of `workers` workers, and the queues of each.
     pub(crate) fn new(name: &str, workers: usize) -> (Pool, Vec<Queues>) {
         let contexts: Vec<_> =
-            (0..workers).map(|worker| Arc::new(ContextHandle::of_worker(format!("{name}.{worker}")))).collect();
+            (0..workers).map(|worker| Arc::new(ContextHandle::new(format!("{name}.{worker}")))).collect();
         let queues: Vec<Queues> = (0..workers).map(|_| std::array::from_fn(|_| deque::Worker::new_fifo())).collect();
         let stealers = queues.iter().map(|queues| std::array::from_fn(|level| queues[level].stealer())).collect();
         let idle_set = IdleSet::new(contexts.iter().map(|context| context.parker.clone()));

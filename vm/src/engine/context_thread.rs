@@ -64,7 +64,7 @@ fn round(locked: &LockedContext, engine: &Engine, next: &mut Next) -> bool {
     let mut guard = acquire_run_lock(locked);
     let Some(context) = guard.as_mut() else { return false };
     if !context.is_ready(engine) {
-        let park = context.prepare_park(engine, || engine.handle.lock());
+        let park = context.prepare_park(engine);
         drop(guard);
         park.sleep(&locked.handle.parker, engine);
     }
@@ -91,7 +91,7 @@ fn finds_work(locked: &LockedContext, engine: &Engine, mut holds: bool, waited: 
     loop {
         // A check of an empty inbox takes its cache line away from the next submitter, so it happens only now and then.
         let checks_inbox = spin.is_nth(spin::INBOX_EVERY) || is_urgent();
-        if checks_inbox && !locked.handle.seems_empty() {
+        if checks_inbox && !locked.handle.inbox.is_empty() {
             return true;
         }
         if (holds || checks_inbox)
@@ -105,7 +105,7 @@ fn finds_work(locked: &LockedContext, engine: &Engine, mut holds: bool, waited: 
                 (spin, holds) = (Spin::new(spin::CONTEXT), context.holds());
             }
         }
-        let spin_check = || is_urgent() && !locked.handle.seems_empty();
+        let spin_check = || is_urgent() && !locked.handle.inbox.is_empty();
         if !spin.turn(spin_check) {
             return false;
         }

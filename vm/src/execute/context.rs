@@ -24,9 +24,7 @@ use crate::execute::{launch, run};
 use crate::progress::in_flight::{InFlight, RecordState};
 use crate::progress::stream_state::StreamState;
 use crate::progress::waiters::Wake;
-use crate::queue::mailbox::Mailbox;
 use crate::queue::node::{NodeBox, NodeList};
-use crate::queue::spsc::Consumer;
 use crate::sync::panics::panic_text;
 use crate::sync::parker::Parker;
 use crate::sync::{Ordering, spin, unpoisoned};
@@ -53,7 +51,6 @@ pub(crate) struct Context {
     /// Where streams opened for this context are put.
     locked: Arc<LockedContext>,
     /// The consumer end of the ring, for submissions of one instruction.
-    consumer: Option<Consumer<Task>>,
     lanes: Vec<Lane>,
     /// Stream number -> index into `lanes`.
     index: Vec<Option<usize>>,
@@ -75,7 +72,6 @@ impl Context {
     pub(crate) fn new(locked: Arc<LockedContext>) -> Context {
         let handle = locked.handle.clone();
         Context {
-            consumer: handle.mailbox.as_ref().and_then(Mailbox::consumer),
             handle,
             locked,
             lanes: Vec::new(),
@@ -213,11 +209,7 @@ impl Context {
     /// If all tasks are for one stream and have prefetch hints, the whole list is appended to its queue
     /// (`docs/adr/0031-what-crosses-to-another-core.md`). Tasks without prefetch hints are queued one by one, which gives them hints.
     pub(crate) fn take_in(&mut self) -> usize {
-        debug_assert_eq!(self.consumer.is_some(), self.handle.mailbox.is_some(), "a context has the end of its ring");
-        let mut tasks = match (&mut self.consumer, &self.handle.mailbox) {
-            (Some(consumer), Some(mailbox)) => mailbox.take(consumer, &self.handle.inbox),
-            _ => self.handle.inbox.take(),
-        };
+        let mut tasks = self.handle.inbox.take();
         let taken = tasks.len();
         if tasks.knows_ahead()
             && let Some(lane) = self.lane_of_all(&tasks)
@@ -298,9 +290,6 @@ impl Context {
                 }
             }
             if let Some(task) = queue.pop() {
-                if let Some(next) = queue.front() {
-                    next.prefetch_views();
-                }
                 self.current_lane = lane;
                 self.run(task, env);
             }
@@ -381,7 +370,7 @@ impl Context {
 
     /// Whether a step could do anything now.
     pub(crate) fn is_ready(&self, env: &Environment) -> bool {
-        !self.handle.seems_empty() || self.has_ready_head(env)
+        !self.handle.inbox.is_empty() || self.has_ready_head(env)
     }
 
     /// Whether a task was taken in and has not run, or a stream's device runs commands later.
@@ -418,12 +407,12 @@ impl Context {
     /// No wake-up is lost, because everything that makes the context ready after the announcement wakes the parker: a task that is sent, a
     /// point that a head waits for, and the end of the engine. Tasks that a helping caller took in before this call are among the heads
     /// checked here; tasks that one takes in later were sent after the announcement.
-    pub(crate) fn prepare_park<G>(&mut self, env: &Environment, submission_lock: impl FnOnce() -> G) -> ParkToken {
+    pub(crate) fn prepare_park(&mut self, env: &Environment) -> ParkToken {
         self.give_back(env);
         self.note_heads();
         let parker = &self.handle.parker;
         parker.prepare_park();
-        let mut asleep = self.handle.is_surely_empty(submission_lock) && !env.is_over();
+        let mut asleep = self.handle.inbox.is_surely_empty() && !env.is_over();
         let mut registered = Vec::new();
         asleep &=
             !self.lanes.iter().any(|lane| lane.entry.in_flight.as_ref().is_some_and(InFlight::surely_needs_attention));

@@ -27,7 +27,7 @@ use streamvm_ep as ep;
 use streamvm_instructions::Cause;
 
 use crate::dispatch::context_handle::ContextHandle;
-use crate::dispatch::dependence_node::{DependenceNodes, node_of};
+
 use crate::dispatch::pool::{DIRECT, LEVELS, Pool, Queues, URGENT, queue_of};
 use crate::execute::backpressure::PassCounter;
 use crate::execute::environment::Environment;
@@ -98,7 +98,7 @@ impl Worker {
         let Some(unordered) = entry.unordered() else { return false };
         let worked = catch_unwind(AssertUnwindSafe(|| {
             for done in 0..most {
-                let Some(task) = self.pick(unordered) else { return done > 0 };
+                let Some(task) = self.pick() else { return done > 0 };
                 self.run(task, &entry, unordered, env);
             }
             true
@@ -114,8 +114,7 @@ impl Worker {
         if let Some((task, level)) = self.next.take() {
             self.queues[queue_of(level)].push(task);
         }
-        let entry = self.entry.clone();
-        entry.unordered().into_iter().for_each(|unordered| self.take_in(&unordered.nodes));
+        self.take_in();
         for queue in &self.queues {
             for _ in 0..draw(queue.len() as u64 + 1) {
                 queue.pop().into_iter().for_each(|task| queue.push(task));
@@ -124,10 +123,10 @@ impl Worker {
     }
 
     #[inline]
-    fn pick(&mut self, unordered: &Unordered) -> Option<NodeBox<Task>> {
+    fn pick(&mut self) -> Option<NodeBox<Task>> {
         let spared = self.picks % SPARED == SPARED - 1;
         if !spared && !self.direct.is_empty() {
-            return self.pick_direct(unordered);
+            return self.pick_direct();
         }
         if let Some((task, level)) = self.next.take() {
             if !spared && self.comes_first(level) {
@@ -138,7 +137,7 @@ impl Worker {
             self.queued();
         }
         if self.looks_in() && !self.pool.injector.inbox.is_empty() {
-            self.take_in(&unordered.nodes);
+            self.take_in();
         }
         let mut stolen = false;
         let mut task = if spared { self.pick_spared(&mut stolen) } else { None };
@@ -157,11 +156,11 @@ impl Worker {
 
     /// A direct task. At one pick in [`spin::INBOX_EVERY`] the inbox is emptied, and a deletion of a variable takes precedence.
     #[inline(never)]
-    fn pick_direct(&mut self, unordered: &Unordered) -> Option<NodeBox<Task>> {
+    fn pick_direct(&mut self) -> Option<NodeBox<Task>> {
         let looks = self.picks.is_multiple_of(spin::INBOX_EVERY);
         self.picks = self.picks.wrapping_add(1);
         if looks && !self.pool.injector.inbox.is_empty() {
-            self.take_in(&unordered.nodes);
+            self.take_in();
         }
         let first = if looks { self.pool.urgent.pop() } else { None };
         first.or_else(|| self.direct.pop())
@@ -203,10 +202,9 @@ impl Worker {
     }
 
     /// Moves the inbox into the queues.
-    fn take_in(&mut self, nodes: &DependenceNodes) {
+    fn take_in(&mut self) {
         let mut tasks = self.pool.injector.inbox.take();
         while let Some(task) = tasks.pop() {
-            nodes.prefetch(node_of(task.point.seq));
             match task.level {
                 URGENT => self.pool.urgent.push(task),
                 level => self.queues[queue_of(level)].push(task),
@@ -245,7 +243,6 @@ impl Worker {
     #[inline]
     fn run(&mut self, task: NodeBox<Task>, entry: &StreamState, unordered: &Unordered, env: &Environment) {
         let task = self.current.insert(task);
-        unordered.nodes.prefetch_successors(task.point.seq);
         if task.action != Action::Join {
             self.handle.running.begin(task);
             if let Some(observer) = &env.observer {

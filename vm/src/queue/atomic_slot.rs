@@ -5,7 +5,7 @@
 use std::marker::PhantomData;
 use std::ptr;
 
-use crate::queue::node::{self, Node, NodeBox};
+use crate::queue::node::{Node, NodeBox};
 use crate::sync::{AtomicPtr, Ordering};
 
 /// An atomic optional node box. Any thread may put one in, and any thread may take it out; of several concurrent takers, one gets
@@ -40,12 +40,6 @@ impl<T> AtomicSlot<T> {
         // SAFETY: only `put` stores a node, which it got from `into_raw`, and the swap made this call the node's only owner.
         (!node.is_null()).then(|| unsafe { NodeBox::from_raw(node) })
     }
-
-    /// Prefetches the node box, for a thread that will take it soon.
-    #[inline]
-    pub(crate) fn prefetch(&self) {
-        node::prefetch(self.node.load(Ordering::Relaxed).addr(), node::LINES);
-    }
 }
 
 impl<T> Drop for AtomicSlot<T> {
@@ -67,7 +61,6 @@ mod tests {
         assert!(slot.take().is_none());
         for _ in 0..2 {
             slot.put(NodeBox::new(counted.clone()));
-            slot.prefetch();
             assert!(slot.take().is_some() && slot.take().is_none());
         }
         slot.put(NodeBox::new(counted.clone()));

@@ -5,16 +5,12 @@
 //! * [`NodeBox`](node::NodeBox) owns one reusable [`Node`](node::Node); a [`NodeList`](node::NodeList) links any number of them, so
 //!   a list moves in O(1) and moving it allocates nothing.
 //! * [`MpscQueue`](mpsc::MpscQueue): many threads push lists, one thread takes all of them.
-//! * [`spsc`]: a bounded ring for single nodes, with one [`Producer`](spsc::Producer) and one [`Consumer`](spsc::Consumer).
-//! * [`Mailbox`](mailbox::Mailbox) keeps the order between a ring and an MPSC queue that lead to the same thread.
 //! * [`AtomicSlot`](atomic_slot::AtomicSlot): an atomic optional node box.
 //!
 //! Invariant: each node has exactly one owner. All unsafe code of the layer is in these files.
 
 pub(crate) mod atomic_slot;
-pub(crate) mod mailbox;
 pub(crate) mod mpsc;
 pub(crate) mod node;
 #[cfg(all(test, loom))]
 mod parker_tests;
-pub(crate) mod spsc;

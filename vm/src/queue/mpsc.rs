@@ -14,7 +14,7 @@ use std::ptr;
 
 use crossbeam_utils::CachePadded;
 
-use crate::queue::node::{AHEAD, LINES, Node, NodeBox, NodeList, prefetch};
+use crate::queue::node::{AHEAD, LINES, Node, NodeList, prefetch};
 use crate::sync::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Batches on their way to one thread. Any thread may push; one thread at a time takes.
@@ -49,14 +49,6 @@ impl<T> MpscQueue<T> {
         let (first, last, len) = chain.take_parts();
         // SAFETY: the list gave up its nodes, which are linked from `first` to `last`.
         unsafe { self.link(first, last, len) }
-    }
-
-    /// Pushes a node box as a batch of one.
-    #[inline]
-    pub(crate) fn push_one(&self, boxed: NodeBox<T>) {
-        let node = boxed.into_raw();
-        // SAFETY: the node box gave up its node, which is first and last of the batch.
-        unsafe { self.link(node, node, 1) }
     }
 
     /// Pushes the batch of `len` nodes from `first` to `last`.
@@ -162,6 +154,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::queue::node::NodeBox;
 
     fn chain(values: impl IntoIterator<Item = u32>) -> NodeList<u32> {
         let mut chain = NodeList::new();
@@ -227,6 +220,7 @@ mod loom_tests {
     use loom::thread;
 
     use super::*;
+    use crate::queue::node::NodeBox;
 
     /// A value whose every access loom checks for races.
     struct Checked(UnsafeCell<u32>);

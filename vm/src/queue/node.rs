@@ -4,8 +4,8 @@
 //! length moves in O(1) and moving it allocates nothing. Only the holder of a node box may access its node: the type is the proof.
 //! A free node box keeps the capacity of the vectors inside it.
 //!
-//! Invariants, which only this file, `mpsc.rs`, `spsc.rs` and `atomic_slot.rs` can break:
-//! * A node is owned by exactly one `NodeBox`, `NodeList`, `MpscQueue`, `SpscRing` or `AtomicSlot`.
+//! Invariants, which only this file, `mpsc.rs` and `atomic_slot.rs` can break:
+//! * A node is owned by exactly one `NodeBox`, `NodeList`, `MpscQueue` or `AtomicSlot`.
 //! * In a list of at least [`AHEAD`] nodes, each non-null pointer in `recent` is one of the last `AHEAD` nodes. This holds because
 //!   a list removes nodes at its front only, `MpscQueue::take` fills only a fresh list, and `append` clears `recent`.
 //! * `next` of the last node of a list is null. The batch fields are valid only while a node is the first of a batch in an MPSC
@@ -381,7 +381,11 @@ mod tests {
     #[test]
     fn cells_that_came_singly_know_those_ahead() {
         let inbox = crate::queue::mpsc::MpscQueue::new();
-        let single = |value| inbox.push_one(NodeBox::new(value));
+        let single = |value| {
+            let mut one = NodeList::new();
+            one.push(NodeBox::new(value));
+            inbox.push(&mut one);
+        };
         (0..10).for_each(single);
         let mut all = inbox.take();
         let known = |chain: &NodeList<u32>| -> Vec<Option<usize>> {

@@ -73,8 +73,6 @@ pub(crate) struct Filled {
     at: Option<Instant>,
     /// The number of the last task with a caller's code that was not reported to its stream yet, or 0.
     pub(crate) code: u64,
-    /// The task of a list of one instruction, with the index of its context's batch, if it goes straight to the context.
-    pub(crate) only: Option<(usize, NodeBox<Task>)>,
 }
 
 /// Threads to wake after the lock is left.
@@ -102,7 +100,7 @@ impl State {
         if !at_once {
             self.order_all(list, env);
         }
-        let mut filled = Filled { bytes: 0, at: env.profiles.then(Instant::now), code: 0, only: None };
+        let mut filled = Filled { bytes: 0, at: env.profiles.then(Instant::now), code: 0 };
         let (mut lines, uses) = list.lines();
         let mut line = 0;
         while let Some(next) = lines.peek() {
@@ -116,9 +114,6 @@ impl State {
                 self.commit_alone(task, line, instruction, uses, env, &mut filled);
                 line += 1;
             }
-            if B::ONE {
-                break;
-            }
         }
         let bytes = filled.bytes;
         if bytes > 0 {
@@ -131,10 +126,7 @@ impl State {
             return None;
         }
         let scheduler = !self.to_scheduler.is_empty();
-        let sleeps = match filled.only {
-            Some((batch, task)) if B::ONE => self.batches.push_one(batch, task),
-            _ => self.batches.push(),
-        };
+        let sleeps = self.batches.push();
         if scheduler {
             env.to_scheduler.push(&mut self.to_scheduler);
         }

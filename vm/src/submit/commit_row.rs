@@ -47,10 +47,6 @@ impl State {
         let mut point = Point::new(stream, before);
         let mut held = None;
         while let Some(instruction) = lines.next() {
-            if B::ONE {
-                // Prefetched this early, the place in the ring arrives while the task is filled.
-                self.batches.prefetch(batch);
-            }
             let mut task = self.take_box(lines_of(&instruction), &env.returned);
             self.spare_node(&task);
             point.seq += 1;
@@ -64,10 +60,6 @@ impl State {
             line += 1;
             if !waits.is_empty() && task.has_host_waits() {
                 held = Some(task);
-                break;
-            }
-            if B::ONE {
-                filled.only = Some((batch, task));
                 break;
             }
             self.batches.add(batch, task);

@@ -18,13 +18,6 @@ impl State {
         let nodes = env.streams.nodes();
         let id = self.spare_nodes.pop().unwrap_or_else(|| nodes.add());
         task.point = nodes.begin(id, task.point.stream, task.level);
-        // Prefetches the dependence node of the next free node box: it was last written by the worker that passed it, so it is in that
-        // core's cache.
-        if let Some(next) = self.free.front()
-            && next.point.stream.is_unordered()
-        {
-            nodes.prefetch(node_of(next.point.seq));
-        }
     }
 
     /// Keeps the dependence node of a reused node box, if it has one, for the next task that needs one.

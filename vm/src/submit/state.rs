@@ -15,7 +15,7 @@ use streamvm_stream::mutant::Planted;
 use streamvm_stream::{Point, StreamId, StreamKey, Streams};
 
 use crate::dispatch::batch::DispatchBatches;
-use crate::dispatch::dependence_node::{NodeId, node_of};
+use crate::dispatch::dependence_node::NodeId;
 use crate::execute::backpressure::Pending;
 use crate::execute::environment::Environment;
 use crate::progress::failures::Failures;
@@ -169,7 +169,7 @@ impl State {
             free: NodeList::new(),
             spare_nodes: Vec::new(),
             planned: NodeList::new(),
-            batches: DispatchBatches::of_submitters(),
+            batches: DispatchBatches::new(),
             to_scheduler: NodeList::new(),
             in_order: NodeList::new(),
             snapshot: Snapshot::default(),
@@ -337,9 +337,6 @@ impl Observed for SnapshotOf<'_> {
             return self.passed(point.stream) >= point.seq;
         }
         let nodes = self.streams.nodes();
-        // Prefetch for writing: if the point has not passed, its successor links itself into the node next; if it has, the node is soon
-        // reused.
-        nodes.prefetch(node_of(point.seq));
         let passed = nodes.has_passed(point.seq);
         if passed && self.snapshot.keeps {
             self.snapshot.single.push(point);

@@ -8,11 +8,9 @@
 //! S: none: park while sleeping
 //! ```
 //!
-//! * W's push or publication and S's second check are read-modify-writes of one location
-//!   ([`MpscQueue::push`](crate::queue::mpsc::MpscQueue::push) and `is_surely_empty`; `Timeline::advance` and `want`), so they are
-//!   ordered: either S finds the work, or W reads from S's operation and therefore sees `sleeping`.
-//! * Where W only stores, into an [SPSC ring](crate::queue::spsc), W holds the submission lock from before the store until after it
-//!   has read `sleeping`, and S makes its second check under that lock. The lock orders the two.
+//! W's push or publication and S's second check are read-modify-writes of one location
+//! ([`MpscQueue::push`](crate::queue::mpsc::MpscQueue::push) and `is_surely_empty`; `Timeline::advance` and `want`), so they are
+//! ordered: either S finds the work, or W reads from S's operation and therefore sees `sleeping`.
 //!
 //! A waker that finds the thread awake pays one load; only the waker that clears the flag pays for the system call. The loom models
 //! in `queue/parker_tests.rs` check the protocol, and show that a check before the announcement, or by a plain load, loses
