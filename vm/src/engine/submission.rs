@@ -108,7 +108,7 @@ impl Engine {
         outcome.map_err(|error| error.by_lines(&staged.lines))
     }
 
-    /// [`Engine::submit`] of one instruction that is no copy: the single-instruction fast path.
+    /// [`Engine::submit`] of one instruction that is no copy, which it borrows.
     #[inline]
     pub(crate) fn submit_one(
         self: &Arc<Self>,

@@ -42,7 +42,7 @@ pub(crate) const INBOX_EVERY: u32 = 8;
 
 /// A context that took fewer tasks than this from its inbox waits for the next spaced poll, unless a caller waits. It has caught up
 /// with the submitter: polling at once would find fewer tasks each time, down to one, and take the inbox's cache line away each
-/// time (docs/adr/0033 and 0040).
+/// time (docs/adr/0033).
 pub(crate) const FEW: usize = 64;
 
 /// Polls on a machine with one core; each yields it. A thread that still polls needs no system call to be woken, after which the
