@@ -1,8 +1,8 @@
 //! streamvm: an asynchronous execution engine for accelerators.
 //!
 //! A program issues operations in plain program order; streamvm runs them on typed streams across devices, inserts
-//! exactly the waits that the data needs, reuses memory across streams safely, and hands every failure back to the
-//! operation that caused it.
+//! exactly the waits that the data needs, reuses memory across streams safely, and tells every waiter which operation
+//! failed, and at which line of the program.
 //!
 //! ```
 //! use streamvm::{DeviceId, Vm};

@@ -2,8 +2,8 @@
 //!
 //! An *attempt* runs under the submission lock: free dropped tensors, admit, [`prepare`](State::prepare),
 //! [`commit`](State::commit). It makes no driver call, starts no thread and does not wait. If something stops it (a
-//! [`Stopped`]), the attempt has changed nothing that is visible outside; the submitter releases the lock, removes the
-//! stopped ([`Engine::retry`]), and starts again.
+//! [`Stopped`]), the attempt has changed nothing that is visible outside; the submitter releases the lock, removes
+//! the reason ([`Engine::retry`]), and starts again.
 //!
 //! [`Engine::follow`] does the rest after the lock is released: wake-ups, and in inline and simulated mode the running.
 
@@ -205,7 +205,7 @@ impl Engine {
         }
     }
 
-    /// Removes the stopped and attempts the submission again, until it succeeds or a stopped cannot be removed.
+    /// Removes what stopped the submission and attempts it again, until it succeeds or a reason cannot be removed.
     #[cold]
     #[inline(never)]
     pub(crate) fn retry<B: Batch>(

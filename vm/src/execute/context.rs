@@ -50,7 +50,7 @@ pub(crate) struct Context {
     handle: Arc<ContextHandle>,
     /// Where streams opened for this context are put.
     locked: Arc<LockedContext>,
-    /// The consumer end of the ring, for submissions of one instruction.
+    /// The streams that it runs.
     lanes: Vec<Lane>,
     /// Stream number -> index into `lanes`.
     index: Vec<Option<usize>>,

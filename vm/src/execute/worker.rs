@@ -12,6 +12,9 @@
 //! 3. Any deletion of a variable.
 //! 4. The queue of the most urgent level that has a task. A successor of the last passed task precedes everything that is not more urgent.
 //!
+//! To change the order: [`Worker::pick`] chooses, and `submit/commit_unordered.rs` gives each task its level. Keep the bound below on how
+//! often a ready task is passed over. `docs/functions.md`, `Pusher::priority` and `Pool::Inline` state the order to users.
+//!
 //! To prevent starvation, every [`SPARED`]th pick is from a queue below the most urgent one that has a task; these queues take turns. So a
 //! ready task is passed over at most `SPARED` times for each of these queues and for each task before it in its queue. The inbox is emptied
 //! at least once in [`spin::INBOX_EVERY`] picks.

@@ -7,8 +7,8 @@
 //! A failure is entered before its point is published as passed, so a thread that has seen the point pass sees the failure.
 //!
 //! An old point is forgotten once no lookup can ask for it any more: it is not the last write of a resource, and no pending
-//! instruction reads it. Tickets and waiters do not need the table, because they have [claims](crate::progress::claims); those from
-//! before the first failure have none, and their points are never forgotten.
+//! instruction reads it. Tickets and waiters do not need the table, because they have [claims](crate::progress::claims); those of
+//! submissions before the engine's first failure have none, so failures of these are kept for ever.
 //!
 //! A root cause that no caller has asked for is logged once: when no tensor or variable carries it any more (submissions search for
 //! such causes now and then, see [`Failures::find_unseen`]), when too many wait to be collected, or when the engine ends.

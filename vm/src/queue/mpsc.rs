@@ -69,7 +69,8 @@ impl<T> MpscQueue<T> {
         }
         // The newest batch probably is the one pushed before this one, or null because the taker has emptied the queue: both are
         // tried in turn. A load before the exchange would transfer the cache line twice, once to read it and once to write it. The
-        // expected address may meanwhile belong to a recycled node; if that node is the newest, it is the right one to link.
+        // expected address may meanwhile belong to a recycled node; if that node is the newest, it is the right one to link. The
+        // address of every pushed node was exposed by its push, so the pointer made of it may be followed by the taker.
         let mut newest = ptr::with_exposed_provenance_mut(before);
         loop {
             batch.next = newest;
