@@ -242,10 +242,14 @@ impl Lab {
 }
 
 /// Elements from their bytes, in the machine's order.
+///
+/// # Panics
+/// For `bool`, of which not every byte is one.
 pub(super) fn elements<T: Element>(bytes: &[u8]) -> Vec<T> {
+    assert_ne!(T::DTYPE, DType::Bool, "bytes are read as bool only after a check");
     let mut elements = Vec::with_capacity(bytes.len() / size_of::<T>());
     for chunk in bytes.chunks_exact(size_of::<T>()) {
-        // SAFETY: an `Element` accepts every bit pattern, the chunk has exactly the bytes of one, and the read allows any alignment.
+        // SAFETY: an `Element` other than `bool` accepts every bit pattern, the chunk has exactly the bytes of one, and the read allows any alignment.
         elements.push(unsafe { chunk.as_ptr().cast::<T>().read_unaligned() });
     }
     elements
