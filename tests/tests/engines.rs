@@ -103,7 +103,8 @@ fn what_is_urgent_goes_first_on_one_pool() {
 /// Lists name devices and lanes of workers; on one pool they compute on any device.
 #[test]
 fn lists_for_workers_of_any_device_and_lane_give_the_same_on_every_engine() {
-    let builders = [Vm::builder().mode(Mode::Inline), Vm::builder().shared_workers(true), Vm::builder()];
+    let builders =
+        [Vm::builder().mode(Mode::Inline), Vm::builder().shared_workers(true), Vm::builder().shared_workers(false)];
     for (number, builder) in builders.into_iter().enumerate() {
         let vm = builder.cpu_devices(2).build().expect("an engine");
         let token = vm.var();

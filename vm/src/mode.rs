@@ -35,7 +35,8 @@ pub(crate) struct Choice {
 impl Mode {
     /// The mode that the environment variable `STREAMVM_ENGINE` chooses: [`Mode::Inline`] for `inline`, [`Mode::Threaded`] for
     /// `shared` and `per-device`; `None` if it is unset or empty. For programs that want to refuse a wrong value, or to know the mode,
-    /// before they build an engine; [`VmBuilder::build`](crate::VmBuilder::build) reads the variable by itself.
+    /// before they build an engine; [`VmBuilder::build`](crate::VmBuilder::build) reads the variable by itself. A program that passes
+    /// the result to [`VmBuilder::mode`](crate::VmBuilder::mode) drops the shared workers that `shared` asks for.
     ///
     /// # Errors
     /// [`Error::UnknownEngine`] if the variable has another value.

@@ -211,7 +211,7 @@ impl Vm {
     /// past that gets [`Error::WouldBlock`].
     ///
     /// * Blocked submitters are admitted in the order in which they came. No later submission of another caller's thread is
-    ///   admitted before them.
+    ///   admitted before them. Those that are admitted at the same time, because they fit together, may submit in any order.
     /// * Threads of an engine do go ahead of them. Once these have gone ahead with as many instructions as may be pending, the first
     ///   blocked submitter is admitted past the bound.
     /// * A list that finds too little memory loses its place in the queue, because the instructions that it then waits for may have

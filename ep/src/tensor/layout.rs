@@ -211,8 +211,8 @@ impl Layout {
         let shape = Shape::new(&dims)?;
         let mut strides = [0; MAX_RANK];
         strides[..axis].copy_from_slice(&self.strides[..axis]);
-        // The stride of an axis of size 1 is never used.
-        strides[axis] = 1;
+        // The stride of an axis of size 1 is never used. This one keeps a row-major layout row-major.
+        strides[axis] = if axis < rank { self.shape.dims()[axis].max(1) * self.strides[axis] } else { 1 };
         strides[axis + 1..=rank].copy_from_slice(&self.strides[axis..rank]);
         Ok(Layout { shape, strides, offset: self.offset })
     }

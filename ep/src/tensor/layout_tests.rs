@@ -215,6 +215,8 @@ fn axes_of_one_element_come_and_go() {
         assert!(longer.same_steps(&turned) && longer.offset() == turned.offset());
         assert_eq!(longer.squeeze(axis).as_ref(), Ok(&turned));
     }
+    let dense = Layout::contiguous(Shape::new(&[2, 3]).unwrap());
+    assert!((0..=2).all(|axis| dense.unsqueeze(axis).unwrap().row_major_elements() == Some(6)));
     assert!(matches!(turned.unsqueeze(3), Err(ShapeError::Axis { axis: 3, .. })));
     assert!(matches!(turned.squeeze(2), Err(ShapeError::Axis { axis: 2, .. })));
     let refused = turned.squeeze(0).unwrap_err().to_string();

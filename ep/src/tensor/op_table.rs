@@ -24,65 +24,65 @@ macro_rules! op_table {
     ($with:ident) => {
         $with! { {
             /// `-x`; integers wrap.
-            Neg: "neg", Unary, SIGNED, neg(input);
+            Neg: "neg", Unary, SIGNED, neg(x);
             /// Absolute value; integers wrap, so `abs(MIN) = MIN`.
-            Abs: "abs", Unary, SIGNED, abs(input);
+            Abs: "abs", Unary, SIGNED, abs(x);
             /// `e` to the power `x`.
-            Exp: "exp", Unary, FLOATS, exp(input);
+            Exp: "exp", Unary, FLOATS, exp(x);
             /// Natural logarithm.
-            Log: "log", Unary, FLOATS, log(input);
+            Log: "log", Unary, FLOATS, log(x);
             /// Square root.
-            Sqrt: "sqrt", Unary, FLOATS, sqrt(input);
+            Sqrt: "sqrt", Unary, FLOATS, sqrt(x);
             /// Hyperbolic tangent.
-            Tanh: "tanh", Unary, FLOATS, tanh(input);
+            Tanh: "tanh", Unary, FLOATS, tanh(x);
             /// `max(x, 0)`; NaN stays NaN.
-            Relu: "relu", Unary, SIGNED, relu(input);
+            Relu: "relu", Unary, SIGNED, relu(x);
             /// `1 / (1 + exp(-x))`, without overflow.
-            Sigmoid: "sigmoid", Unary, FLOATS, sigmoid(input);
+            Sigmoid: "sigmoid", Unary, FLOATS, sigmoid(x);
             /// `a + b`; integers wrap.
-            Add: "add", Binary, NUMBERS, add(left, right);
+            Add: "add", Binary, NUMBERS, add(a, b);
             /// `a - b`; integers wrap.
-            Sub: "sub", Binary, NUMBERS, sub(left, right);
+            Sub: "sub", Binary, NUMBERS, sub(a, b);
             /// `a * b`; integers wrap.
-            Mul: "mul", Binary, NUMBERS, mul(left, right);
+            Mul: "mul", Binary, NUMBERS, mul(a, b);
             /// `a / b`; integers truncate toward zero, `MIN / -1` wraps, division by zero is an error.
-            Div: "div", Binary, NUMBERS, div(left, right);
+            Div: "div", Binary, NUMBERS, div(a, b);
             /// The smaller value; NaN if either is NaN. On bool: and.
-            Min: "min", Binary, ALL, minimum(left, right);
+            Min: "min", Binary, ALL, minimum(a, b);
             /// The larger value; NaN if either is NaN. On bool: or.
-            Max: "max", Binary, ALL, maximum(left, right);
+            Max: "max", Binary, ALL, maximum(a, b);
             /// `a` to the power `b`; integers wrap, a negative integer exponent is an error.
-            Pow: "pow", Binary, NUMBERS, pow(left, right);
+            Pow: "pow", Binary, NUMBERS, pow(a, b);
             /// `a == b`, to bool.
-            Eq: "eq", Comparison, ALL, eq(left, right);
+            Eq: "eq", Comparison, ALL, eq(a, b);
             /// `a != b`, to bool.
-            Ne: "ne", Comparison, ALL, ne(left, right);
+            Ne: "ne", Comparison, ALL, ne(a, b);
             /// `a < b`, to bool.
-            Lt: "lt", Comparison, ALL, lt(left, right);
+            Lt: "lt", Comparison, ALL, lt(a, b);
             /// `a <= b`, to bool.
-            Le: "le", Comparison, ALL, le(left, right);
+            Le: "le", Comparison, ALL, le(a, b);
             /// `a > b`, to bool.
-            Gt: "gt", Comparison, ALL, gt(left, right);
+            Gt: "gt", Comparison, ALL, gt(a, b);
             /// `a >= b`, to bool.
-            Ge: "ge", Comparison, ALL, ge(left, right);
+            Ge: "ge", Comparison, ALL, ge(a, b);
             /// The second input where the first (bool) is true, else the third.
             Where: "where", Select, ALL, where_(condition, yes, no);
             /// Sum over axes; integers wrap, no elements give 0.
-            Sum: "sum", Reduction, NUMBERS, sum(input; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
+            Sum: "sum", Reduction, NUMBERS, sum(x; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
             /// Mean over axes.
-            Mean: "mean", Reduction, FLOATS, mean(input; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
+            Mean: "mean", Reduction, FLOATS, mean(x; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
             /// The largest value over axes; NaN if any is NaN. On bool: any.
-            ReduceMax: "reduce_max", Reduction, ALL, max(input; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
+            ReduceMax: "reduce_max", Reduction, ALL, max(x; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
             /// The smallest value over axes; NaN if any is NaN. On bool: all.
-            ReduceMin: "reduce_min", Reduction, ALL, min(input; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
+            ReduceMin: "reduce_min", Reduction, ALL, min(x; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
             /// The index of the first largest value on one axis, as i64; a NaN counts as the largest.
-            ArgMax: "argmax", ArgReduction, ALL, argmax(input; axis: usize) => $crate::Params::over($crate::Axes::new(&[axis])?);
+            ArgMax: "argmax", ArgReduction, ALL, argmax(x; axis: usize) => $crate::Params::over($crate::Axes::new(&[axis])?);
             /// Matrix product of the two innermost axes; the axes outside broadcast. Integers wrap.
-            MatMul: "matmul", MatMul, SIGNED, matmul(left, right);
+            MatMul: "matmul", MatMul, SIGNED, matmul(a, b);
             /// `exp(x) / sum(exp(x))` over one axis, without overflow.
-            Softmax: "softmax", Softmax, FLOATS, softmax(input; axis: usize) => $crate::Params::over($crate::Axes::new(&[axis])?);
+            Softmax: "softmax", Softmax, FLOATS, softmax(x; axis: usize) => $crate::Params::over($crate::Axes::new(&[axis])?);
             /// `x - log(sum(exp(x)))` over one axis: the logarithm of the softmax, without overflow, and accurate where it is nearly 0.
-            LogSoftmax: "log_softmax", Softmax, FLOATS, log_softmax(input; axis: usize)
+            LogSoftmax: "log_softmax", Softmax, FLOATS, log_softmax(x; axis: usize)
                 => $crate::Params::over($crate::Axes::new(&[axis])?);
             /// The gradient of the softmax over one axis. Inputs: the output `y` of the softmax and its gradient `dy`. Output: the
             /// gradient of the softmax's input, `y * (dy - sum(y * dy))`.
@@ -95,7 +95,7 @@ macro_rules! op_table {
             /// The input with margins of a constant value on some axes (none given: on all): `before` elements before it and `after`
             /// behind it on each. Axes with margins of different widths need a call for each width.
             Pad: "pad", Pad, ALL,
-                pad(input; axes: &[usize], before: u32, after: u32, value: impl Into<$crate::Scalar>)
+                pad(x; axes: &[usize], before: u32, after: u32, value: impl Into<$crate::Scalar>)
                 => $crate::Params::pad($crate::Axes::new(axes)?, before, after, value);
             /// 1 at the class that the index (an integer) gives, else 0, on a new innermost axis of `classes` elements, in another
             /// dtype. An index out of range gives only zeros.
@@ -104,7 +104,7 @@ macro_rules! op_table {
             /// Conversion to another dtype. Float to integer truncates and saturates (NaN gives 0); a wider integer keeps its low bits;
             /// anything to bool is `!= 0`. A value that a float dtype cannot represent is rounded to the nearest, ties to even, or to an
             /// infinity past the range.
-            Cast: "cast", Cast, ALL, cast(input; dtype: $crate::DType) => $crate::Params::to(dtype);
+            Cast: "cast", Cast, ALL, cast(x; dtype: $crate::DType) => $crate::Params::to(dtype);
             } {
             /// Random numbers, uniform in `[0, 1)`, by [`Extra::Random`](crate::Extra::Random): every multiple of the dtype's smallest
             /// step below 1 is equally likely. The same bits on every device.

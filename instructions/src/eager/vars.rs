@@ -17,12 +17,13 @@ impl Var {
     }
 
     /// Blocks until all writes of the variable that were submitted so far, by any thread, have passed. Does not wait for reads.
-    /// Returns at once for a variable without writes. May be called by several threads at once.
+    /// Returns at once for a variable without writes. May be called by several threads at once. For a variable that no submission
+    /// has used, it returns `Ok` on any thread and in any process.
     ///
     /// # Errors
     /// * The root cause of the last write's failure, on every call, until a later write heals it.
     /// * [`Error::WouldDeadlock`] on a thread of an engine, which includes every function.
-    /// * [`Error::Released`] for a deleted variable, [`Error::Shutdown`] where the engine is gone and a write never passes.
+    /// * [`Error::Released`] for a deleted variable while its engine is there; [`Error::Shutdown`] where the engine is gone and a write never passes.
     /// * [`Error::Timeout`] at the [`TimeLimit`](crate::TimeLimit) of the thread, [`Error::Forked`] in a forked child.
     pub fn wait(&self) -> Result<(), Error> {
         match self.known()? {

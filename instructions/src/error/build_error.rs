@@ -131,7 +131,8 @@ pub enum BuildError {
     },
     /// Tensors to join, of which one differs from the first.
     #[error(
-        "joining along axis {axis}: tensor {index} is {found_dtype}{found}, and the first is {expected_dtype}{expected}; dtypes and the          sizes on all other axes must be equal"
+        "joining along axis {axis}: tensor {index} is {found_dtype}{found}, and the first is {expected_dtype}{expected}; dtypes and the \
+         sizes on all other axes must be equal"
     )]
     Join {
         /// The axis.

@@ -189,8 +189,8 @@ pub enum Error {
          use the engine in that process, or build another one here"
     )]
     Forked,
-    /// The tensor is not bound to an engine yet.
-    #[error("the tensor is not submitted to an engine yet; submit the list that writes it first")]
+    /// The tensor or variable is not bound to an engine yet.
+    #[error("no submission has used this tensor or variable yet; submit the list that writes it first")]
     NotSubmitted,
     /// The caller asked for elements of another dtype.
     #[error("the tensor holds {found}, and {asked} was asked for; cast it first")]

@@ -263,13 +263,13 @@ mod tests {
 
     #[test]
     fn scripts_have_engines_of_both_kinds_with_one_to_four_workers() {
-        for engine in [true, false] {
+        for shared in [true, false] {
             for workers in 1..=4 {
                 let is = |seed: &u64| {
                     let setup = Script::draw(*seed).setup;
-                    (setup.shared_workers, setup.workers) == (engine, workers)
+                    (setup.shared_workers, setup.workers) == (shared, workers)
                 };
-                assert!((0..500).filter(is).count() > 5, "{workers} workers, {engine:?}");
+                assert!((0..500).filter(is).count() > 5, "{workers} workers, shared {shared}");
             }
         }
     }

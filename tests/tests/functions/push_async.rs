@@ -223,7 +223,8 @@ fn what_an_engine_leaves_undone_goes_with_it_although_a_handle_is_kept() {
             };
             vm.push("work", [], work).expect("it is taken");
         }
-        // What runs before the probe is drawn; what does not lies in a probe.wait().expect("it runs");
+        // What runs before the probe is drawn; what does not lies in a queue.
+        probe.wait().expect("it runs");
         undone += Arc::strong_count(&kept) - 1;
         drop(probe);
         assert!(matches!(vm.shutdown(Duration::ZERO), Ok(()) | Err(Error::Timeout(_))));

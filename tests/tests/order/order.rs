@@ -435,12 +435,12 @@ fn a_long_queue_keeps_nothing_from_another_lane() {
     vm.wait_all().expect("it passes");
 }
 
-/// Single submissions go another way than lists and what a barrier holds back: whatever lies where, each lane runs in order.
+/// Each lane runs in order, whether instructions come singly, in lists or behind a barrier.
 #[test]
 fn what_is_submitted_singly_and_in_lists_keeps_the_order_of_its_lane() {
     for (lists, barriers) in [(usize::MAX, usize::MAX), (1_500, usize::MAX), (7, usize::MAX), (900, 1_700), (5, 64)] {
         within("single submissions, lists and barriers", move || {
-            // One context for both lanes, and all of it behind a closed gate: more than a ring has places for.
+            // One context for both lanes, and all of it behind a closed gate.
             let vm = Vm::builder().cpu_threads(1).build().expect("an engine");
             let gate = ClosedGate::new();
             let logs: [Log; 2] = Default::default();

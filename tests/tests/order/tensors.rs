@@ -77,7 +77,10 @@ fn tensors_that_do_not_fit_are_not_joined() {
     };
     assert_eq!(refused(&[], 0), BuildError::NothingToJoin);
     assert!(matches!(refused(&[&a, &a, &b], 0), BuildError::Join { index: 2, axis: 0, .. }));
-    assert!(refused(&[&a, &b], 0).to_string().contains("tensor 1 is i32[1], and the first is f32[2]"));
+    let text = refused(&[&a, &b], 0).to_string();
+    let (what, help) =
+        ("tensor 1 is i32[1], and the first is f32[2]", "dtypes and the sizes on all other axes must be equal");
+    assert_eq!(text, format!("joining along axis 0: {what}; {help}"));
     assert!(matches!(refused(&[&a], 1), BuildError::Shape(_)));
     let grown = a.unsqueeze(0).expect("a view");
     assert!(matches!(refused(&[&a, &grown], 0), BuildError::Join { index: 1, .. }));
@@ -114,6 +117,6 @@ fn a_variable_is_waited_for_by_itself() {
     assert!(matches!(block_on(async { v.clone().await }), Err(Error::Failed(_))));
     vm.delete(&v, || ()).expect("it is there").wait().expect("it was deleted");
     assert!(matches!(v.wait(), Err(Error::Released { .. })));
-    assert!(matches!(block_on(async { v.await }), Err(Error::Released { .. })));
+    assert!(matches!(block_on(async { (&v).await }), Err(Error::Released { .. })));
     assert_eq!(block_on(async { Var::new().await }), Ok(()));
 }

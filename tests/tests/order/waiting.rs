@@ -381,7 +381,7 @@ fn many_waiters_of_many_points_all_wake() {
     });
 }
 
-/// Every call that can block gives up at the deadline: those with a timeout of their own, and all others under a guard.
+/// Every call that can block gives up at the limit, of one call or of a scope.
 #[test]
 fn a_time_limit_bounds_every_blocking_call() {
     let vm = Vm::builder().max_instructions(4).build().expect("an engine");

@@ -308,7 +308,7 @@ impl streamvm_instructions::Engine for Handle {
         drop(inside);
         match attempt {
             Ok(after) => engine.follow(after),
-            Err(hindrance) => engine.retry(single, Full::Blocks, &mut submitted, hindrance)?,
+            Err(stopped) => engine.retry(single, Full::Blocks, &mut submitted, stopped)?,
         }
         engine.failures.log_unseen();
         Ok(())

@@ -224,7 +224,7 @@ impl SpawnedWorker {
 
     /// Hands `worker` to the thread. Returns the handle of the thread.
     fn start(self, worker: Worker) -> JoinHandle<()> {
-        // Cannot fail: the thread waits for its worker, or for the end of this sender.
+        // Cannot fail: the thread keeps the receiver until it has received.
         let _ = self.worker.send(Box::new(worker));
         self.handle
     }
