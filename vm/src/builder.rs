@@ -309,8 +309,8 @@ impl VmBuilder {
     }
 
     /// Sets the number of workers of each pool, unless [`VmBuilder::pool`] sets another for that pool. There is a pool for each
-    /// device and lane that is used, or one in all with [shared workers](VmBuilder::shared_workers). Workers are started by the first submission to their
-    /// pool. Default: one per core; clamped to 1 to 64.
+    /// device and lane that is used, or one in all with [shared workers](VmBuilder::shared_workers). The first submission to a pool
+    /// starts its workers. Default: one per core; clamped to 1 to 64.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> VmBuilder {
         self.workers = Some(workers);

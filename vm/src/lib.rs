@@ -86,7 +86,7 @@ pub use stats::Stats;
 pub use ticket::Ticket;
 pub use vm::Vm;
 
-/// What an engine reports of itself: counters, profiles, and what blocks it.
+/// Reports of an engine: its counters, its profile, and the instructions that block it.
 pub mod report {
     pub use crate::engine::profile::{OpProfile, Profile, Times, WorkerProfile};
     pub use crate::observe::stall_report::{StallReport, StallState, StalledInstruction};

@@ -1,4 +1,4 @@
-//! [`Mode`]: which threads run instructions, chosen in code or in the environment (`docs/adr/0027`).
+//! [`Mode`]: which threads run instructions, chosen in code or in the environment (`docs/adr/0052`).
 
 use std::env;
 
@@ -25,7 +25,7 @@ pub enum Mode {
 /// The environment variable that chooses mode and workers.
 const VARIABLE: &str = "STREAMVM_ENGINE";
 
-/// What the environment chooses: the mode, and whether all devices and pools share their workers.
+/// The choice that the environment variable makes: the mode, and whether all devices and pools share their workers.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Choice {
     pub(crate) mode: Mode,

@@ -1,6 +1,6 @@
 //! The classes of ops, and the lists of dtypes that ops accept.
 
-/// What an op has in common with others: the number of inputs, the rule for dtype and shape of the output ([`infer`](crate::infer)), and
+/// A class of ops, which share the number of inputs, the rule for dtype and shape of the output ([`infer`](crate::infer)), and
 /// how a call is planned for a device.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum OpClass {

@@ -17,7 +17,7 @@ macro_rules! params {
     };
 }
 
-/// What the documentation of a method says about the shapes and dtypes of its class of ops.
+/// The sentence on shapes and dtypes, by class of ops, that the documentation of each method contains.
 macro_rules! shapes_of {
     (Unary) => {
         "The output has the dtype and shape of the input."

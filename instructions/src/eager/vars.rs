@@ -23,7 +23,8 @@ impl Var {
     /// # Errors
     /// * The root cause of the last write's failure, on every call, until a later write heals it.
     /// * [`Error::WouldDeadlock`] on a thread of an engine, which includes every function.
-    /// * [`Error::Released`] for a deleted variable while its engine is there; [`Error::Shutdown`] where the engine is gone and a write never passes.
+    /// * [`Error::Released`] for a deleted variable while its engine exists; [`Error::Shutdown`] if the engine is gone and a write
+    ///   never passes.
     /// * [`Error::Timeout`] at the [`TimeLimit`](crate::TimeLimit) of the thread, [`Error::Forked`] in a forked child.
     pub fn wait(&self) -> Result<(), Error> {
         match self.known()? {

@@ -1,4 +1,4 @@
-//! What other threads see of a thread context: its inbox, its parker, and its notes for reports.
+//! The part of a thread context that other threads see: its inbox, its parker, and its notes for reports.
 
 use std::sync::Arc;
 
