@@ -54,10 +54,11 @@ fn a_trace_names_the_lines_of_the_script() {
             if body["op"] != "copy" && body["op"] != "tensor" {
                 continue;
             }
-            let site = body["site"].as_str().unwrap();
-            let number: usize = site.strip_prefix("digits.svm:").unwrap().split(':').next().unwrap().parse().unwrap();
+            let location = body["location"].as_str().unwrap();
+            let number: usize =
+                location.strip_prefix("digits.svm:").unwrap().split(':').next().unwrap().parse().unwrap();
             let statement = script.lines().nth(number - 1).unwrap();
-            assert!(statement.contains(word) || body["op"] == "copy", "{site}: {statement}");
+            assert!(statement.contains(word) || body["op"] == "copy", "{location}: {statement}");
             *count += usize::from(statement.contains(word));
         }
     }

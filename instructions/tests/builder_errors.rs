@@ -348,9 +348,9 @@ fn every_call_notes_its_line() {
     here!(b.global_sync());
     here!(b.release(&x));
     let list = b.finish();
-    let found: Vec<_> = list.instructions().iter().map(|instruction| instruction.site.line()).collect();
+    let found: Vec<_> = list.instructions().iter().map(|instruction| instruction.location.line()).collect();
     assert_eq!(found, lines);
-    assert!(list.instructions().iter().all(|instruction| instruction.site.file() == file!()));
+    assert!(list.instructions().iter().all(|instruction| instruction.location.file() == file!()));
 }
 
 /// The closure goes with the refused call, and its capture panics on the way. The caller catches that and goes on.

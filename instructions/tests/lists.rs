@@ -123,9 +123,9 @@ fn instructions_and_lists_are_put_behind_a_list() {
     let mut b = InstructionsBuilder::new();
     b.fill(&y, 2.0).expect("it fits");
     list.append(b.finish());
-    let (stream, site) = (StreamKey::new(CPU, StreamType::Compute, 0), Location::caller());
-    list.push(stream, Kind::Copy, [x.read(), y.write()], site).expect("a copy");
-    let refused = list.push(stream, Kind::Copy, [x.read()], site);
+    let (stream, location) = (StreamKey::new(CPU, StreamType::Compute, 0), Location::caller());
+    list.push(stream, Kind::Copy, [x.read(), y.write()], location).expect("a copy");
+    let refused = list.push(stream, Kind::Copy, [x.read()], location);
     assert!(matches!(refused, Err(BuildError::Form { .. })), "{refused:?}");
     let lines = [
         "%0 fill     compute@cpu:0:0       1.0 -> t0                                 f32[4]",

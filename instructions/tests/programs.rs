@@ -105,7 +105,7 @@ fn build(steps: &[Step], devices: Devices) -> InstructionList {
     let tensors: Vec<Tensor> = (0..TENSORS).map(|_| new()).collect();
     let mut list = InstructionList::new();
     let mut events: Vec<(StreamKey, Event)> = Vec::new();
-    let site = Location::caller();
+    let location = Location::caller();
     for step in steps {
         let lines = list.len();
         match step {
@@ -127,7 +127,7 @@ fn build(steps: &[Step], devices: Devices) -> InstructionList {
                     Access::ReadWrite => view.update(),
                 });
                 let kind = Kind::Function { role: Role::Function, name: "work".into(), body: None };
-                list.push(streams[*stream], kind, uses, site).expect("well formed");
+                list.push(streams[*stream], kind, uses, location).expect("well formed");
             }
             Step::Record { stream } => {
                 let event = Event::new();
@@ -149,9 +149,9 @@ fn build(steps: &[Step], devices: Devices) -> InstructionList {
             }
             Step::Barrier => {
                 let kind = Kind::Barrier { name: "b".into(), body: None, calls: false };
-                list.push(BARRIER, kind, [], site).expect("well formed");
+                list.push(BARRIER, kind, [], location).expect("well formed");
             }
-            Step::Sync => list.push(BARRIER, Kind::GlobalSync, [], site).expect("well formed"),
+            Step::Sync => list.push(BARRIER, Kind::GlobalSync, [], location).expect("well formed"),
         }
     }
     list

@@ -13,8 +13,8 @@
 //! {"stream":{"id":0,"name":"compute"}}
 //! {"stream":{"id":1,"name":"h2d"}}
 //! {"life":{"id":1,"place":"cpu:0","kind":"device","base":4096,"bytes":64}}
-//! {"instruction":{"at":[1,1],"op":"copy","site":"a.rs:1:1","uses":[{"life":1,"access":"write","runs":[[4096,4160]]}]}}
-//! {"instruction":{"at":[0,1],"op":"relu","site":"a.rs:2:1","uses":[{"life":1,"access":"read","runs":[[4096,4160]]}]}}
+//! {"instruction":{"at":[1,1],"op":"copy","location":"a.rs:1:1","uses":[{"life":1,"access":"write","runs":[[4096,4160]]}]}}
+//! {"instruction":{"at":[0,1],"op":"relu","location":"a.rs:2:1","uses":[{"life":1,"access":"read","runs":[[4096,4160]]}]}}
 //! {"end":{"lines":6}}
 //! "#;
 //! let report = verify(&Trace::read(text.as_bytes())?)?;

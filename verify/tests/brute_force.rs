@@ -124,7 +124,7 @@ fn make(draws: &[Draw], unordered: bool, forward: bool) -> Drawn {
                 submitted[*stream] += 1;
                 write!(
                     text,
-                    "{{\"instruction\":{{\"at\":[{stream},{}],\"op\":\"o\",\"site\":\"x\"",
+                    "{{\"instruction\":{{\"at\":[{stream},{}],\"op\":\"o\",\"location\":\"x\"",
                     submitted[*stream]
                 )
                 .unwrap();
@@ -170,7 +170,7 @@ fn make(draws: &[Draw], unordered: bool, forward: bool) -> Drawn {
                 Node::Observed(points)
             }
             Draw::Host(uses) => {
-                text.push_str("{\"host\":{\"op\":\"h\",\"site\":\"x\"");
+                text.push_str("{\"host\":{\"op\":\"h\",\"location\":\"x\"");
                 write_uses(text, uses);
                 text.push_str("}}\n");
                 Node::Host(uses.clone())

@@ -13,7 +13,7 @@ fn trace(lines: &str) -> String {
 {"life":{"id":1,"place":"cpu:0","kind":"device","base":4096,"bytes":64}}
 {"life":{"id":2,"kind":"var"}}
 {"life":{"id":3,"place":"cpu:0","kind":"device","base":8192,"bytes":64}}
-{"host":{"op":"tensor","site":"t.rs:1:1","uses":[{"life":1,"access":"write","runs":[[4096,4160]]},{"life":3,"access":"write","runs":[[8192,8256]]}]}}
+{"host":{"op":"tensor","location":"t.rs:1:1","uses":[{"life":1,"access":"write","runs":[[4096,4160]]},{"life":3,"access":"write","runs":[[8192,8256]]}]}}
 "#,
     );
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -54,7 +54,7 @@ fn expanded(line: &str) -> String {
         }
     }
     format!(
-        "{{\"instruction\":{{\"at\":[{stream},{seq}],\"op\":\"op{seq}\",\"site\":\"s.rs:{stream}{seq}:1\",\"uses\":[{}],\
+        "{{\"instruction\":{{\"at\":[{stream},{seq}],\"op\":\"op{seq}\",\"location\":\"s.rs:{stream}{seq}:1\",\"uses\":[{}],\
          \"waits\":[{}]{order}}}}}",
         uses.join(","),
         waits.join(",")
@@ -155,7 +155,7 @@ fn what_the_host_has_seen_orders_what_is_submitted_later() {
 fn the_host_itself_must_have_seen_what_it_touches() {
     let host = |access: &str| {
         format!(
-            r#"{{"host":{{"op":"read","site":"h.rs:1:1","uses":[{{"life":1,"access":"{access}","runs":[[4096,4160]]}}]}}}}"#
+            r#"{{"host":{{"op":"read","location":"h.rs:1:1","uses":[{{"life":1,"access":"{access}","runs":[[4096,4160]]}}]}}}}"#
         )
     };
     let found = only_missing(&format!("i 0 1 1:w:4096-4160\n{}", host("read")));
@@ -281,7 +281,7 @@ fn a_wait_for_what_never_comes_is_told() {
 #[test]
 fn an_order_after_what_comes_later_or_never_is_told() {
     let line = |seq: u64, after: &str| {
-        format!(r#"{{"instruction":{{"at":[0,{seq}],"op":"wait","site":"a.rs:1:1","order":{{"after":{after}}}}}}}"#)
+        format!(r#"{{"instruction":{{"at":[0,{seq}],"op":"wait","location":"a.rs:1:1","order":{{"after":{after}}}}}}}"#)
     };
     for after in ["[1,7]", "[0,2]", "[0,1]"] {
         let found = only_fault(&format!("{}\ni 0 2", line(1, after)));
@@ -312,7 +312,8 @@ fn reads_of_what_nobody_has_written_in_this_life_are_told() {
     let fault = FaultKind::NeverWritten { life: 9, address: 4096, bytes: 16 };
     assert_eq!(only_fault(&format!("{reused}\ni 0 1 9:r:4096-4112")), fault);
     // Of a hull the two ends are read for certain.
-    let hull = r#"{"host":{"op":"h","site":"h","uses":[{"life":9,"access":"read","runs":[[100,116]],"hull":true}]}}"#;
+    let hull =
+        r#"{"host":{"op":"h","location":"h","uses":[{"life":9,"access":"read","runs":[[100,116]],"hull":true}]}}"#;
     let fault = FaultKind::NeverWritten { life: 9, address: 100, bytes: 2 };
     assert_eq!(only_fault(&format!("{fresh}\n{hull}")), fault);
     let ends = "i 0 1 9:w:100-101\ni 0 2 9:w:115-116\n{\"observed\":{\"points\":[[0,2]]}}";
@@ -325,7 +326,7 @@ fn reads_of_what_nobody_has_written_in_this_life_are_told() {
 fn what_meets_between_the_ends_of_a_hull_alone_is_undecided() {
     let hull = |access: &str, (stream, seq): (u32, u32), (start, end): (u64, u64)| {
         format!(
-            r#"{{"instruction":{{"at":[{stream},{seq}],"op":"o","site":"s","uses":[{{"life":1,"access":"{access}","runs":[[{start},{end}]],"hull":true}}]}}}}"#
+            r#"{{"instruction":{{"at":[{stream},{seq}],"op":"o","location":"s","uses":[{{"life":1,"access":"{access}","runs":[[{start},{end}]],"hull":true}}]}}}}"#
         )
     };
     let counts = |lines: [&str; 2]| {
@@ -363,7 +364,7 @@ fn a_pair_is_told_by_the_bytes_that_it_shares_for_certain() {
         uses.collect::<Vec<_>>().join(",")
     };
     let line = |stream: u32, uses: String| {
-        format!(r#"{{"instruction":{{"at":[{stream},1],"op":"o","site":"s","uses":[{uses}]}}}}"#)
+        format!(r#"{{"instruction":{{"at":[{stream},1],"op":"o","location":"s","uses":[{uses}]}}}}"#)
     };
     let first = line(0, uses(&[("write", 4096, 4100, false), ("write", 4110, 4150, true)]));
     let second = line(1, uses(&[("read", 4120, 4130, false), ("write", 4096, 4100, false)]));
@@ -392,7 +393,7 @@ fn waits_that_could_go_are_told_with_the_reason() {
     let columns = |stream: u32, start: u64, waits: &str| {
         let runs = format!("[[{start},{},8,8]]", start + 4);
         format!(
-            "{{\"instruction\":{{\"at\":[{stream},1],\"op\":\"o\",\"site\":\"s\",\"waits\":[{waits}],\"uses\":\
+            "{{\"instruction\":{{\"at\":[{stream},1],\"op\":\"o\",\"location\":\"s\",\"waits\":[{waits}],\"uses\":\
              [{{\"life\":1,\"access\":\"write\",\"runs\":{runs}}}]}}}}"
         )
     };
@@ -488,10 +489,13 @@ fn what_is_no_trace_is_refused_with_line_and_reason() {
 
     let last = trace("").lines().count() as u64;
     for (line, says) in [
-        ("{\"instruction\":{\"at\":[0,2],\"op\":\"o\",\"site\":\"s\"}}", "is number 1, not 2"),
-        ("{\"instruction\":{\"at\":[9,1],\"op\":\"o\",\"site\":\"s\"}}", "no line before this one introduces stream 9"),
-        ("{\"instruction\":{\"at\":[0,1],\"op\":\"o\"}}", "missing field `site`"),
-        ("{\"instruction\":{\"at\":[0,1],\"op\":\"o\",\"site\":\"s\",\"more\":1}}", "unknown field `more`"),
+        ("{\"instruction\":{\"at\":[0,2],\"op\":\"o\",\"location\":\"s\"}}", "is number 1, not 2"),
+        (
+            "{\"instruction\":{\"at\":[9,1],\"op\":\"o\",\"location\":\"s\"}}",
+            "no line before this one introduces stream 9",
+        ),
+        ("{\"instruction\":{\"at\":[0,1],\"op\":\"o\"}}", "missing field `location`"),
+        ("{\"instruction\":{\"at\":[0,1],\"op\":\"o\",\"location\":\"s\",\"more\":1}}", "unknown field `more`"),
         ("{\"instrction\":{}}", "unknown variant `instrction`, expected one of `stream`"),
         ("i 0 1 7:r:1-2", "no line before this one begins life 7"),
         ("i 0 1 1:r:2-2", "run [2,2] is empty"),
@@ -560,7 +564,7 @@ fn what_is_too_large_is_refused() {
     assert!(read(&many).unwrap_err().contains("more than 12 lines"));
     let mut runs =
         String::from("{\"streamvm_trace\":1}\n{\"life\":{\"id\":1,\"kind\":\"d\",\"base\":0,\"bytes\":99}}\n");
-    runs.push_str("{\"host\":{\"op\":\"o\",\"site\":\"s\",\"uses\":[{\"life\":1,\"access\":\"read\",\"runs\":[[1,2],[3,4],[5,6],[7,8],[9,10]]}]}}\n");
+    runs.push_str("{\"host\":{\"op\":\"o\",\"location\":\"s\",\"uses\":[{\"life\":1,\"access\":\"read\",\"runs\":[[1,2],[3,4],[5,6],[7,8],[9,10]]}]}}\n");
     assert!(read(&runs).unwrap_err().contains("more than 4 runs of bytes"));
     let repeated = runs.replace("[[1,2],[3,4],[5,6],[7,8],[9,10]]", "[[1,2,18446744073709551615,2]]");
     assert!(read(&repeated).unwrap_err().contains("more than 4 runs of bytes"));

@@ -61,7 +61,7 @@ fn make(make: &Make) -> String {
             "{{\"life\":{{\"id\":{id},\"place\":\"cpu:0\",\"kind\":\"device\",\"base\":{base},\"bytes\":{bytes}}}}}"
         )
         .unwrap();
-        writeln!(text, "{{\"host\":{{\"op\":\"tensor\",\"site\":\"a.rs:1:1\",\"uses\":[{{\"life\":{id},\"access\":\"write\",\"runs\":[[{base},{}]]}}]}}}}", base + bytes).unwrap();
+        writeln!(text, "{{\"host\":{{\"op\":\"tensor\",\"location\":\"a.rs:1:1\",\"uses\":[{{\"life\":{id},\"access\":\"write\",\"runs\":[[{base},{}]]}}]}}}}", base + bytes).unwrap();
     }
     let mut tensors = vec![Tensor::default(); make.tensors];
     let mut last = vec![0; make.streams];
@@ -86,7 +86,7 @@ fn make(make: &Make) -> String {
         waits.iter().for_each(|point| known[stream][point.0] = known[stream][point.0].max(point.1));
         write!(
             text,
-            "{{\"instruction\":{{\"at\":[{stream},{}],\"op\":\"add\",\"site\":\"a.rs:{number}:9\",\"uses\":[",
+            "{{\"instruction\":{{\"at\":[{stream},{}],\"op\":\"add\",\"location\":\"a.rs:{number}:9\",\"uses\":[",
             at.1
         )
         .unwrap();

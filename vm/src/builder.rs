@@ -32,7 +32,7 @@ use crate::execute::stall::{STALL_AFTER, Stall};
 use crate::mode::{Choice, Mode};
 use crate::observe::observer::Observer;
 use crate::progress::callbacks::Callbacks;
-use crate::progress::failures::{Failures, Memory};
+use crate::progress::failures::{FailureLimits, Failures};
 use crate::progress::stream_state::StreamTable;
 use crate::queue::mpsc::MpscQueue;
 use crate::submit::state::State;
@@ -71,7 +71,7 @@ pub struct VmBuilder {
     workers: Option<usize>,
     pools: PoolConfigs,
     limits: Limits,
-    memory: Memory,
+    failure_limits: FailureLimits,
     stall_after: Duration,
 }
 
@@ -98,7 +98,7 @@ impl VmBuilder {
             workers: None,
             pools: PoolConfigs::default(),
             limits: Limits { instructions: INSTRUCTIONS, bytes: BYTES },
-            memory: Memory::default(),
+            failure_limits: FailureLimits::default(),
             stall_after: STALL_AFTER,
         }
     }
@@ -151,7 +151,7 @@ impl VmBuilder {
     #[doc(hidden)]
     #[must_use]
     pub fn remember_failures(mut self, points: usize, uncollected: usize) -> VmBuilder {
-        self.memory = Memory { points, uncollected };
+        self.failure_limits = FailureLimits { points, uncollected };
         self
     }
 
@@ -388,7 +388,7 @@ impl VmBuilder {
             me,
             fork: handle.fork,
             streams: StreamTable::new(),
-            failures: CachePadded::new(Failures::new(self.memory)),
+            failures: CachePadded::new(Failures::new(self.failure_limits)),
             returned: MpscQueue::new(),
             to_scheduler: MpscQueue::new(),
             scheduler: Arc::new(Parker::new()),

@@ -121,10 +121,10 @@ impl Vm {
             return Err(BuildError::Length { elements, shape }.into());
         }
         let tensor = Tensor::unbound(place, memory, dtype, shape);
-        let site = Location::caller();
+        let location = Location::caller();
         self.engine
-            .create_from(&tensor, bytes, site)
-            .map_err(|error| error.about(None, "a tensor of the caller's data", site))?;
+            .create_from(&tensor, bytes, location)
+            .map_err(|error| error.about(None, "a tensor of the caller's data", location))?;
         Ok(tensor)
     }
 
@@ -273,9 +273,9 @@ impl Vm {
     where
         F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
     {
-        let (role, launch, site) = (Role::Function, LaunchOptions::default(), Location::caller());
+        let (role, launch, location) = (Role::Function, LaunchOptions::default(), Location::caller());
         let issued =
-            Issued { stream: StreamKey::new(device, StreamType::Compute, Lane::current().0), role, launch, site };
+            Issued { stream: StreamKey::new(device, StreamType::Compute, Lane::current().0), role, launch, location };
         let mut ticket = Ticket::new(&self.engine);
         Single::submit_function(issued, name, uses, || InlineFn::new(f), |one| self.submit_one(one, &mut ticket))?;
         Ok(ticket)

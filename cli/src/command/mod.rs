@@ -114,8 +114,8 @@ pub fn run_script(
             return Ok(Exit::Failed);
         }
     };
-    let sites = outputs.sites();
-    let here = Engine { vm: &vm, memory: engine.memory(), sites: sites.as_ref(), dry: None };
+    let locations = outputs.locations();
+    let here = Engine { vm: &vm, memory: engine.memory(), locations: locations.as_ref(), dry: None };
     let mut result = run(here, &source, &script, &devices, out, outputs.dump.as_mut());
     if options.stats && !matches!(result, Err(Stop::Output(_))) {
         let rows: Vec<StreamRow> = vm.stats().streams.iter().map(StreamRow::from).collect();

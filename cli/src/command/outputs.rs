@@ -12,13 +12,13 @@ use crate::base::engine::Profile;
 use crate::base::printable::printable;
 use crate::command::report::profile_json;
 use crate::command::script_options::ScriptOptions;
+use crate::execute::locations::{LocationWriter, Locations, Written};
 use crate::execute::run::Dump;
-use crate::execute::sites::{SiteWriter, Sites, Written};
 use crate::files::output::OutputFile;
 use crate::syntax::source::Source;
 
 /// The writer of the trace.
-pub(crate) type TraceWriter = SiteWriter<BufWriter<File>>;
+pub(crate) type TraceWriter = LocationWriter<BufWriter<File>>;
 
 /// The output files of one run. Each message about them is one line, without its end.
 pub(crate) struct Outputs {
@@ -31,7 +31,7 @@ pub(crate) struct Outputs {
 struct Trace {
     path: PathBuf,
     output: OutputFile,
-    sites: Sites,
+    locations: Locations,
     written: Written,
 }
 
@@ -56,8 +56,8 @@ impl Outputs {
     }
 
     /// Where the statement of each instruction is noted, if a trace is recorded.
-    pub(crate) fn sites(&self) -> Option<Sites> {
-        self.trace.as_ref().map(|trace| trace.sites.clone())
+    pub(crate) fn locations(&self) -> Option<Locations> {
+        self.trace.as_ref().map(|trace| trace.locations.clone())
     }
 
     /// Puts the files in their places. Call it after the engine is dropped, which completes the trace. Returns a message for each
@@ -90,9 +90,9 @@ impl Trace {
             Ok((output, file))
         };
         let (output, file) = begin().map_err(|error| cannot_record(path, &error))?;
-        let (sites, written) = (Sites::new(source), Written::new(Mutex::new(Ok(()))));
-        let writer = SiteWriter::new(BufWriter::new(file), sites.clone(), written.clone());
-        Ok((Trace { path: path.to_owned(), output, sites, written }, writer))
+        let (locations, written) = (Locations::new(source), Written::new(Mutex::new(Ok(()))));
+        let writer = LocationWriter::new(BufWriter::new(file), locations.clone(), written.clone());
+        Ok((Trace { path: path.to_owned(), output, locations, written }, writer))
     }
 
     /// Puts the trace in its place. Returns a message if the trace is incomplete.

@@ -17,7 +17,7 @@ use crate::base::printable::{printable, without_controls};
 use crate::emit::devices::Devices;
 use crate::emit::{Emitter, Loader, READ_BACK, Wanted};
 use crate::execute::issued::Issued;
-use crate::execute::sites::Sites;
+use crate::execute::locations::Locations;
 use crate::files::output::OutputFile;
 use crate::files::place::resolve;
 use crate::files::{TensorFile, save};
@@ -65,7 +65,7 @@ pub struct Engine<'a> {
     /// Most bytes of a tensor on the host, if known: a larger file is refused before it is read.
     pub memory: Option<u64>,
     /// Where the statement of each instruction is noted, for a trace or a race report.
-    pub(crate) sites: Option<&'a Sites>,
+    pub(crate) locations: Option<&'a Locations>,
     /// For a dry run, which writes no file: it keeps saved tensors in memory for later loads, and runs at most the rounds that
     /// [`MAX_DRY`] allows.
     pub(crate) dry: Option<&'a DryRun>,
@@ -123,7 +123,7 @@ pub fn run(
     let emitter = Emitter::new(source, devices, FromFiles { engine, unwritten: unwritten.clone() });
     let mut runner = Runner {
         vm: engine.vm,
-        sites: engine.sites,
+        locations: engine.locations,
         dry: engine.dry.map(|dry| (dry, unwritten)),
         added: 0,
         source,
@@ -194,8 +194,8 @@ struct FromFiles<'a> {
 
 impl FromFiles<'_> {
     fn tensor(&self, array: &Array) -> Result<Tensor, String> {
-        if let Some(sites) = self.engine.sites {
-            sites.note_load();
+        if let Some(locations) = self.engine.locations {
+            locations.note_load();
         }
         let (vm, shape) = (self.engine.vm, &array.shape);
         match &array.data {
@@ -234,7 +234,7 @@ impl Loader for FromFiles<'_> {
 
 struct Runner<'a> {
     vm: &'a Vm,
-    sites: Option<&'a Sites>,
+    locations: Option<&'a Locations>,
     /// The dry run and the tensors that it has kept instead of saving them, if this is a dry run.
     dry: Option<(&'a DryRun, Unwritten)>,
     /// Number of instructions emitted so far.
@@ -283,16 +283,16 @@ impl Runner<'_> {
             }
             _ => {}
         }
-        if let Some(sites) = self.sites {
-            sites.begin(self.source, statement.span);
+        if let Some(locations) = self.locations {
+            locations.begin(self.source, statement.span);
         }
         let before = self.emitter.list().len();
         let wanted = self.emitter.statement(statement)?;
         let list = self.emitter.list();
         self.issued.note(&list.instructions()[before..], statement.span);
         self.added += (list.len() - before) as u64;
-        if let Some(sites) = self.sites {
-            sites.note(&list.instructions()[before..]);
+        if let Some(locations) = self.locations {
+            locations.note(&list.instructions()[before..]);
         }
         if before == 0 {
             self.gathered_since = statement.span;
@@ -411,8 +411,8 @@ impl Runner<'_> {
         debug_assert_eq!(tensor.place(), Place::Host);
         self.flush(span)?;
         self.added += 1;
-        if let Some(sites) = self.sites {
-            sites.note_on(READ_BACK);
+        if let Some(locations) = self.locations {
+            locations.note_on(READ_BACK);
         }
         let data = match tensor.dtype() {
             DType::F32 => tensor.to_vec().map(Data::F32),

@@ -144,11 +144,11 @@ fn many_readers_of_many_pieces_are_refused_in_bounded_memory() {
         let all = pieces * 16;
         text.push_str(&format!("{{\"life\":{{\"id\":1,\"kind\":\"device\",\"base\":0,\"bytes\":{all}}}}}\n"));
         for seq in 1..=readers {
-            text.push_str(&format!("{{\"instruction\":{{\"at\":[0,{seq}],\"op\":\"r\",\"site\":\"s\",\"uses\":[{{\"life\":1,\"access\":\"read\",\"runs\":[[0,{all}]]}}]}}}}\n"));
+            text.push_str(&format!("{{\"instruction\":{{\"at\":[0,{seq}],\"op\":\"r\",\"location\":\"s\",\"uses\":[{{\"life\":1,\"access\":\"read\",\"runs\":[[0,{all}]]}}]}}}}\n"));
         }
         let runs: Vec<String> = (0..pieces).map(|piece| format!("[{},{}]", piece * 16, piece * 16 + 8)).collect();
         let last = readers + 1;
-        text.push_str(&format!("{{\"instruction\":{{\"at\":[0,{last}],\"op\":\"w\",\"site\":\"s\",\"uses\":[{{\"life\":1,\"access\":\"read\",\"runs\":[{}]}}]}}}}\n", runs.join(",")));
+        text.push_str(&format!("{{\"instruction\":{{\"at\":[0,{last}],\"op\":\"w\",\"location\":\"s\",\"uses\":[{{\"life\":1,\"access\":\"read\",\"runs\":[{}]}}]}}}}\n", runs.join(",")));
         text
     };
     fs::write(folder.path().join("t"), trace(30_000, 30_000, false)).unwrap();

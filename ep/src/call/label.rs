@@ -16,7 +16,7 @@ pub struct Label {
     /// The kind of work: an op, the name of a function, or a kind of instruction.
     pub what: Arc<str>,
     /// The source line from which the caller issued it.
-    pub site: &'static Location<'static>,
+    pub location: &'static Location<'static>,
     /// For each operand, the number of the allocation that its memory belongs to; empty where the engine does not track allocations.
     pub allocations: Arc<[u64]>,
     /// The actor that makes its accesses, for the race detector, if the stream is unordered.
@@ -27,12 +27,12 @@ impl Label {
     /// A label without allocations and without an actor; the location is that of the caller.
     #[track_caller]
     pub fn new(stream: u32, seq: u64, what: &str) -> Label {
-        Label { stream, seq, what: what.into(), site: Location::caller(), allocations: Arc::from([]), actor: None }
+        Label { stream, seq, what: what.into(), location: Location::caller(), allocations: Arc::from([]), actor: None }
     }
 }
 
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}:{}, issued at {})", self.what, self.stream, self.seq, self.site)
+        write!(f, "{} ({}:{}, issued at {})", self.what, self.stream, self.seq, self.location)
     }
 }

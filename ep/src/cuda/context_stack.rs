@@ -14,7 +14,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::driver::{ContextHandle, Driver, DriverFailure};
+use super::driver::{Driver, DriverFailure, RawContext};
 
 thread_local! {
     /// The number of the context bound to this thread; 0 for none.
@@ -24,13 +24,13 @@ thread_local! {
 /// A retained context and its number.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Context {
-    pub(super) handle: ContextHandle,
+    pub(super) handle: RawContext,
     number: u64,
 }
 
 impl Context {
     /// Wraps a context that has just been retained.
-    pub(super) fn new(handle: ContextHandle) -> Context {
+    pub(super) fn new(handle: RawContext) -> Context {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Context { handle, number: NEXT.fetch_add(1, Ordering::Relaxed) }
     }

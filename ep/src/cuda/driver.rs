@@ -103,7 +103,7 @@ macro_rules! handles {
 
 handles! {
     /// A retained primary context.
-    ContextHandle: sys::CUcontext;
+    RawContext: sys::CUcontext;
     /// A stream.
     StreamHandle: sys::CUstream;
     /// An event.
@@ -114,7 +114,7 @@ handles! {
     FunctionHandle: sys::CUfunction;
 }
 
-impl ContextHandle {
+impl RawContext {
     /// The driver's handle, for a caller's own driver calls.
     pub(super) fn raw(self) -> *mut c_void {
         self.0.cast()
@@ -254,10 +254,10 @@ impl Driver {
     }
 
     /// Retains the device's primary context. The first retention creates it, which may block for long.
-    pub(super) fn retain(self, device: i32) -> Result<ContextHandle, DriverFailure> {
+    pub(super) fn retain(self, device: i32) -> Result<RawContext, DriverFailure> {
         let mut context = ptr::null_mut();
         call!(cuDevicePrimaryCtxRetain(&mut context, device))?;
-        Ok(ContextHandle(context))
+        Ok(RawContext(context))
     }
 
     /// Releases one retention of the device's primary context; the last one destroys it.
@@ -273,7 +273,7 @@ impl Driver {
     ///
     /// # Safety
     /// * The context is retained, and stays so while it is current.
-    pub(super) unsafe fn set_current(self, context: ContextHandle) -> Result<(), DriverFailure> {
+    pub(super) unsafe fn set_current(self, context: RawContext) -> Result<(), DriverFailure> {
         call!(cuCtxSetCurrent(context.0))
     }
 
@@ -281,7 +281,7 @@ impl Driver {
     ///
     /// # Safety
     /// * The duties of [`set_current`](Driver::set_current).
-    pub(super) unsafe fn push_current(self, context: ContextHandle) -> Result<(), DriverFailure> {
+    pub(super) unsafe fn push_current(self, context: RawContext) -> Result<(), DriverFailure> {
         call!(cuCtxPushCurrent_v2(context.0))
     }
 
@@ -307,7 +307,7 @@ impl Driver {
     ///
     /// # Safety
     /// * `peer` is retained, and stays so while its memory is accessed.
-    pub(super) unsafe fn enable_peer(self, peer: ContextHandle) -> Result<(), DriverFailure> {
+    pub(super) unsafe fn enable_peer(self, peer: RawContext) -> Result<(), DriverFailure> {
         call!(cuCtxEnablePeerAccess(peer.0, 0))
     }
 

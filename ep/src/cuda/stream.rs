@@ -149,7 +149,7 @@ impl CudaStream {
     fn instruction(&self, what: &str) -> String {
         let CudaStream { stream, seq, .. } = self;
         match &self.label {
-            Some((name, site)) => format!("{name} ({what}), instruction {stream}:{seq}, issued at {site}"),
+            Some((name, location)) => format!("{name} ({what}), instruction {stream}:{seq}, issued at {location}"),
             None => format!("{what}, instruction {stream}:{seq}"),
         }
     }
@@ -295,7 +295,7 @@ unsafe fn launch_kernel(
 impl Stream for CudaStream {
     fn begin(&mut self, label: &Label) {
         self.number(label.stream, label.seq);
-        self.label = Some((Arc::clone(&label.what), label.site));
+        self.label = Some((Arc::clone(&label.what), label.location));
     }
 
     #[inline]

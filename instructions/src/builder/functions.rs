@@ -128,13 +128,13 @@ impl InstructionsBuilder {
         device: DeviceId,
         uses: impl IntoIterator<Item = Use<'u>>,
         body: impl FnOnce() -> Option<InlineFn>,
-        site: &'static Location<'static>,
+        location: &'static Location<'static>,
     ) -> Result<(), BuildError> {
         let on_device = role == Role::Cuda && self.compute == StreamType::Workers;
         let compute = if on_device { StreamType::Compute } else { self.compute };
         let stream = StreamKey::new(device, compute, self.lane);
         let make = || Kind::Function { role, name: name.into(), body: body() };
-        let has_more = self.list.push_made(stream, make, uses, site, self.launch);
+        let has_more = self.list.push_made(stream, make, uses, location, self.launch);
         if has_more { self.check_last_function() } else { Ok(()) }
     }
 

@@ -189,11 +189,11 @@ impl InstructionsBuilder {
         params: Params,
         inputs: &[&Tensor],
         output: &Tensor,
-        site: &'static Location<'static>,
+        location: &'static Location<'static>,
     ) {
         let stream = self.stream_of(device);
         let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
-        self.list.push_unchecked(stream, Kind::Call { op, params }, uses, site);
+        self.list.push_unchecked(stream, Kind::Call { op, params }, uses, location);
     }
 
     /// Copies `source` into `target`, which may be a view. Both may have any strides.
@@ -211,7 +211,7 @@ impl InstructionsBuilder {
         &mut self,
         source: &Tensor,
         target: &Tensor,
-        site: &'static Location<'static>,
+        location: &'static Location<'static>,
     ) -> Result<(), BuildError> {
         // If the host reaches both ends, the host copies, so that no stream of a device waits for the copy.
         let cpu = |end: &Tensor| end.place().device().unwrap_or(HOST_DEVICE);
@@ -233,7 +233,7 @@ impl InstructionsBuilder {
         let computes = stream_type == self.compute;
         let stream = if computes { self.stream_of(device) } else { StreamKey::new(device, stream_type, self.lane) };
         check_copy_ends(stream, source, target)?;
-        self.list.push_unchecked(stream, Kind::Copy, [source.read(), target.write()], site);
+        self.list.push_unchecked(stream, Kind::Copy, [source.read(), target.write()], location);
         Ok(())
     }
 
@@ -284,10 +284,10 @@ impl InstructionsBuilder {
         place: Place,
         kind: Kind,
         uses: impl IntoIterator<Item = Use<'u>>,
-        site: &'static Location<'static>,
+        location: &'static Location<'static>,
     ) {
         let device = place.device().unwrap_or(HOST_DEVICE);
-        self.list.push_unchecked(self.stream_of(device), kind, uses, site);
+        self.list.push_unchecked(self.stream_of(device), kind, uses, location);
     }
 }
 

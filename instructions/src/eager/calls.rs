@@ -58,13 +58,13 @@ impl Tensor {
         op: Op,
         inputs: &[&Tensor],
         params: &Params,
-        site: &'static Location<'static>,
+        location: &'static Location<'static>,
     ) -> Result<Tensor, Error> {
         let (device, output) = output_of(op, inputs, params, StreamType::Compute)?;
         let (engine, _) = self.engine()?;
         let stream = StreamKey::new(device, StreamType::Compute, Lane::current().0);
         let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
-        Single::submit_op(stream, (op, params), uses, site, |single| engine.get().submit_one(single))?;
+        Single::submit_op(stream, (op, params), uses, location, |single| engine.get().submit_one(single))?;
         Ok(output)
     }
 

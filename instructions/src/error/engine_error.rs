@@ -26,14 +26,14 @@ pub enum Error {
     Device(#[from] ep::Error),
     /// There is not enough memory for a tensor that an instruction creates. The engine had first waited for all pending work, and
     /// had freed its cached memory.
-    #[error("{}{what}, issued at {site}: {source}; free tensors, raise the limit, or work in smaller parts", numbered(*line))]
+    #[error("{}{what}, issued at {location}: {source}; free tensors, raise the limit, or work in smaller parts", numbered(*line))]
     OutOfMemory {
         /// The line of the list; `None` for a tensor that was made from the caller's data, without an instruction.
         line: Option<usize>,
         /// The instruction.
         what: String,
         /// Where the caller issued it.
-        site: &'static Location<'static>,
+        location: &'static Location<'static>,
         /// The error of the device.
         source: Box<ep::Error>,
     },
@@ -219,10 +219,10 @@ impl From<ep::OpError> for Error {
 impl Error {
     /// Adds to an out-of-memory error of a device the instruction that it is about. Returns other errors unchanged.
     #[must_use]
-    pub fn about(self, line: Option<usize>, what: &str, site: &'static Location<'static>) -> Error {
+    pub fn about(self, line: Option<usize>, what: &str, location: &'static Location<'static>) -> Error {
         match self {
             Error::Device(source @ ep::Error::OutOfMemory { .. }) => {
-                Error::OutOfMemory { line, what: what.to_owned(), site, source: Box::new(source) }
+                Error::OutOfMemory { line, what: what.to_owned(), location, source: Box::new(source) }
             }
             other => other,
         }

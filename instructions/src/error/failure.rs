@@ -20,7 +20,7 @@ pub struct Failure {
     /// The op, the name of the function, or the kind of instruction.
     pub what: String,
     /// Where the caller issued it.
-    pub site: &'static Location<'static>,
+    pub location: &'static Location<'static>,
     /// The error.
     pub cause: Cause,
 }
@@ -48,9 +48,9 @@ impl fmt::Display for Cause {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure { point, number, stream, what, site, cause } = self;
+        let Failure { point, number, stream, what, location, cause } = self;
         let among = if point.stream.is_unordered() { " of the program" } else { "" };
-        write!(f, "{what} failed on {stream} (instruction {number}{among}), issued at {site}: {cause}")
+        write!(f, "{what} failed on {stream} (instruction {number}{among}), issued at {location}: {cause}")
     }
 }
 

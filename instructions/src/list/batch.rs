@@ -123,7 +123,7 @@ pub struct Issued {
     /// Its launch options.
     pub launch: LaunchOptions,
     /// The caller's source location.
-    pub site: &'static Location<'static>,
+    pub location: &'static Location<'static>,
 }
 
 impl<'a> Single<'a> {
@@ -134,11 +134,11 @@ impl<'a> Single<'a> {
         stream: StreamKey,
         (op, params): (Op, &Params),
         uses: impl IntoIterator<Item = Use<'a>>,
-        site: &'static Location<'static>,
+        location: &'static Location<'static>,
         submit: impl FnOnce(&mut Single<'a>) -> R,
     ) -> R {
         let blank = Kind::Call { op, params: Params::default() };
-        let mut single = Single { instruction: Instruction::new(stream, blank, site), uses: SmallVec::new() };
+        let mut single = Single { instruction: Instruction::new(stream, blank, location), uses: SmallVec::new() };
         if let Kind::Call { params: own, .. } = &mut single.instruction.kind {
             *own = *params;
         }
@@ -160,8 +160,8 @@ impl<'a> Single<'a> {
         code: impl FnOnce() -> InlineFn,
         submit: impl FnOnce(&mut Single<'a>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Issued { stream, role, launch, site } = issued;
-        let mut single = Single { instruction: Instruction::new(stream, BLANK, site), uses: SmallVec::new() };
+        let Issued { stream, role, launch, location } = issued;
+        let mut single = Single { instruction: Instruction::new(stream, BLANK, location), uses: SmallVec::new() };
         single.uses.extend(uses);
         single.instruction.set_uses(0..single.uses.len() as u32, single.uses.iter().any(Use::has_more));
         // Built last, for the reason that `InstructionList::push_made` gives.

@@ -18,7 +18,7 @@ pub struct Instruction {
     /// The operation of the instruction.
     pub kind: Kind,
     /// The caller's source location.
-    pub site: &'static Location<'static>,
+    pub location: &'static Location<'static>,
     /// The launch options.
     pub launch: LaunchOptions,
     pub(crate) uses: Range<u32>,
@@ -28,8 +28,8 @@ pub struct Instruction {
 impl Instruction {
     /// An instruction without uses.
     #[inline(always)]
-    pub(crate) fn new(stream: StreamKey, kind: Kind, site: &'static Location<'static>) -> Instruction {
-        Instruction { stream, kind, site, launch: LaunchOptions::default(), uses: 0..0, has_more: false }
+    pub(crate) fn new(stream: StreamKey, kind: Kind, location: &'static Location<'static>) -> Instruction {
+        Instruction { stream, kind, location, launch: LaunchOptions::default(), uses: 0..0, has_more: false }
     }
 
     pub(super) fn blank() -> Instruction {

@@ -156,9 +156,9 @@ impl InstructionList {
         stream: StreamKey,
         kind: Kind,
         uses: impl IntoIterator<Item = Use<'u>>,
-        site: &'static Location<'static>,
+        location: &'static Location<'static>,
     ) -> Result<(), BuildError> {
-        self.push_unchecked(stream, kind, uses, site);
+        self.push_unchecked(stream, kind, uses, location);
         let checked = self.instructions().last().map_or(Ok(()), |last| check(stream, &last.kind, self.uses(last)));
         if checked.is_err() {
             self.pop();
@@ -174,12 +174,12 @@ impl InstructionList {
         stream: StreamKey,
         kind: Kind,
         uses: impl IntoIterator<Item = Use<'u>>,
-        site: &'static Location<'static>,
+        location: &'static Location<'static>,
     ) {
         if matches!(kind, Kind::Copy) && stream.device.kind != DeviceKind::Cpu {
             self.parts().0.copies_by_devices = true;
         }
-        self.push_made(stream, || kind, uses, site, LaunchOptions::default());
+        self.push_made(stream, || kind, uses, location, LaunchOptions::default());
     }
 
     /// [`InstructionList::push_unchecked`] of the kind that `make` returns, with these launch options. Returns whether the
@@ -195,7 +195,7 @@ impl InstructionList {
         stream: StreamKey,
         make: impl FnOnce() -> Kind,
         uses: impl IntoIterator<Item = Use<'u>>,
-        site: &'static Location<'static>,
+        location: &'static Location<'static>,
         launch: LaunchOptions,
     ) -> bool {
         let (buffers, all) = self.parts();
@@ -211,7 +211,7 @@ impl InstructionList {
         place.make(make);
         place.set_uses(first..end, has_more);
         place.stream = stream;
-        place.site = site;
+        place.location = location;
         place.launch = launch;
         buffers.len += 1;
         buffers.end_of_uses = end;

@@ -153,7 +153,7 @@ impl Planner {
             let (instructions, uses) = list.parts_mut();
             let instruction = &mut instructions[line];
             let uses = instruction.uses_of(uses);
-            let (stream, site, launch) = (instruction.stream, instruction.site, instruction.launch);
+            let (stream, location, launch) = (instruction.stream, instruction.location, instruction.launch);
             let mut kind = std::mem::replace(&mut instruction.kind, Kind::GlobalSync);
             if let Kind::Wait { target: WaitFor::Line(line), .. } = &mut kind {
                 *line = new_lines[*line];
@@ -174,20 +174,20 @@ impl Planner {
                     }
                     _ => {
                         let target = shown(wait, &events, &lines, &new_lines);
-                        out.push_unchecked(stream, Kind::Wait { source: key, target, kind: wait.kind }, [], site);
+                        out.push_unchecked(stream, Kind::Wait { source: key, target, kind: wait.kind }, [], location);
                     }
                 }
             }
             new_lines.push(out.len());
             let records_itself = matches!(kind, Kind::Record(_));
-            out.push_unchecked(stream, kind, uses.iter().map(HeldUse::seen), site);
+            out.push_unchecked(stream, kind, uses.iter().map(HeldUse::seen), location);
             out.set_launch_options(launch);
             for point in records.remove(&line).unwrap_or_default() {
                 self.counts[point.stream.index()].records += 1;
                 if !records_itself {
                     let event = Event::new();
                     events.insert(point, event.clone());
-                    out.push_unchecked(stream, Kind::Record(event), [], site);
+                    out.push_unchecked(stream, Kind::Record(event), [], location);
                 }
             }
         }

@@ -42,12 +42,12 @@ impl InstructionList {
     /// The first line that is not an instruction or a declaration, and what was expected there.
     #[track_caller]
     pub fn parse(text: &str) -> Result<InstructionList, ParseListError> {
-        let site = Location::caller();
+        let location = Location::caller();
         if text.len() > MAX_TEXT {
             let expected = format!("at most {MAX_TEXT} bytes");
             return Err(ParseListError { line: 1, expected, found: format!("{} bytes", text.len()) });
         }
-        let mut parser = Parser::new(site);
+        let mut parser = Parser::new(location);
         for (index, line) in text.lines().enumerate() {
             let mut words = Words { rest: line, line: index + 1 };
             words.at_most(MAX_LINE, line.len(), "bytes in a line")?;
@@ -161,7 +161,7 @@ impl Parser {
         if let Err(error) = check(stream, &kind, &uses) {
             return Err(words.error("an instruction that fits its operands", &self.told(&error, &uses)));
         }
-        self.list.push_unchecked(stream, kind, uses.iter().map(OwnUse::seen), self.site);
+        self.list.push_unchecked(stream, kind, uses.iter().map(OwnUse::seen), self.location);
         self.list.set_launch_options(launch);
         Ok(())
     }

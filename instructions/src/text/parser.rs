@@ -46,7 +46,7 @@ fn lives_at(words: &Words<'_>, tensor: &Tensor, prefix: Option<&str>, word: &str
 
 pub(super) struct Parser {
     pub(super) list: InstructionList,
-    pub(super) site: &'static Location<'static>,
+    pub(super) location: &'static Location<'static>,
     tensors: HashMap<String, Tensor>,
     vars: HashMap<String, Var>,
     events: HashMap<String, Event>,
@@ -55,9 +55,9 @@ pub(super) struct Parser {
 }
 
 impl Parser {
-    pub(super) fn new(site: &'static Location<'static>) -> Parser {
+    pub(super) fn new(location: &'static Location<'static>) -> Parser {
         let (tensors, vars, events) = Default::default();
-        Parser { list: InstructionList::new(), site, tensors, vars, events, uses: 0 }
+        Parser { list: InstructionList::new(), location, tensors, vars, events, uses: 0 }
     }
 
     pub(super) fn declaration(&mut self, words: &mut Words<'_>) -> Result<(), ParseListError> {

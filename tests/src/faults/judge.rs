@@ -200,7 +200,7 @@ fn ends(waited: Result<(), Error>) -> Result<Result<(), Error>, String> {
 }
 
 fn names_the_subject(root: &Failure, cell: &Cell) -> Result<(), String> {
-    let right = root.site.file().ends_with("scene.rs")
+    let right = root.location.file().ends_with("scene.rs")
         && root.stream.stream_type == cell.kind.stream_type()
         && !root.what.is_empty()
         && root.point.seq > 0;

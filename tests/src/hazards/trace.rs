@@ -157,7 +157,7 @@ impl Writer {
             }
             waits.push('}');
         }
-        let at = format!(r#""at":[{stream},{seq}],"op":"{op}","site":"hazard:{}:1""#, self.lines + 1);
+        let at = format!(r#""at":[{stream},{seq}],"op":"{op}","location":"hazard:{}:1""#, self.lines + 1);
         self.line(&format!(r#"{{"instruction":{{{at},"uses":[{uses}],"waits":[{waits}]}}}}"#));
         Point { stream: stream as u64, seq }
     }

@@ -13,17 +13,17 @@ const PRIORITIES: [Priority; 3] = [Priority::Low, Priority::Normal, Priority::Hi
 
 /// The options of a push.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct LaunchOptions {
+pub(super) struct DrawnLaunch {
     device: DeviceId,
     pool: Pool,
     priority: Priority,
     clean_up: bool,
 }
 
-impl LaunchOptions {
+impl DrawnLaunch {
     /// The options that the bytes of a step draw.
-    pub(super) fn of([_, a, b, c, flags]: Step, machine: Machine) -> LaunchOptions {
-        LaunchOptions {
+    pub(super) fn of([_, a, b, c, flags]: Step, machine: Machine) -> DrawnLaunch {
+        DrawnLaunch {
             device: machine.device(u32::from(b >> 6)),
             pool: POOLS[usize::from(flags >> 2 & 0b1111) % POOLS.len()],
             priority: PRIORITIES[usize::from(c >> 2 & 0b111) % PRIORITIES.len()],
@@ -37,7 +37,7 @@ impl LaunchOptions {
     }
 }
 
-impl fmt::Display for LaunchOptions {
+impl fmt::Display for DrawnLaunch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn every_launch_option_is_in_the_bytes() {
-        let all = |byte: fn(u8) -> Step| (0..=255).map(move |drawn| LaunchOptions::of(byte(drawn), Machine::SIMS));
+        let all = |byte: fn(u8) -> Step| (0..=255).map(move |drawn| DrawnLaunch::of(byte(drawn), Machine::SIMS));
         for pool in POOLS {
             assert!(all(|flags| [0, 0, 0, 0, flags]).any(|launch| launch.pool == pool), "{pool:?}");
         }

@@ -11,7 +11,7 @@ use streamvm::{
     StreamType, Tensor, Ticket, Use, Var, Vm, bf16, f16,
 };
 
-use super::launch::LaunchOptions;
+use super::launch::DrawnLaunch;
 use super::seen::{Contents, Seen};
 use super::step::{Action, Step, action};
 use super::{Lists, Machine};
@@ -420,7 +420,7 @@ impl<'vm> Run<'vm> {
         uses.extend(read.as_ref().map(Tensor::read));
         uses.extend(written.as_ref().map(Tensor::write));
         let (name, note, fails) = (format!("push {}", self.step), self.note(first, writes), c >> 5 == 0b111);
-        let launch = LaunchOptions::of(bytes, self.machine);
+        let launch = DrawnLaunch::of(bytes, self.machine);
         if let Some(lists) = &self.lists {
             lists.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{name} {launch}\n"));
         }

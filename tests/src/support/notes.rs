@@ -33,7 +33,7 @@ impl Notes {
         let me = *self.me.get().expect("a submitter has called `me` before");
         let mut notes = self.notes.lock().expect("not poisoned");
         for instruction in batch.instructions() {
-            notes.push((instruction.kind.name().to_owned(), instruction.site));
+            notes.push((instruction.kind.name().to_owned(), instruction.location));
             for u in batch.uses(instruction) {
                 assert!(u.resource().claim(me).is_ok());
                 u.resource().keep(me, ResourceId(0), true);

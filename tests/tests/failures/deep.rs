@@ -423,7 +423,7 @@ fn a_long_trace() {
             format!(",\"waits\":[{{\"point\":[{stream},{seq}],\"by\":\"device\"}}]")
         });
         text += &format!(
-            "{{\"instruction\":{{\"at\":[{stream},{seq}],\"op\":\"f\",\"site\":\"a.rs:1:1\"{waits},\
+            "{{\"instruction\":{{\"at\":[{stream},{seq}],\"op\":\"f\",\"location\":\"a.rs:1:1\"{waits},\
              \"uses\":[{{\"life\":1,\"access\":\"write\",\"runs\":[[4096,4160]]}}]}}}}\n"
         );
     }

@@ -134,12 +134,12 @@ fn a_release_of_none_or_of_two_tensors_is_refused() {
     let compute = StreamKey::new(CPU, StreamType::Compute, 0);
     let (x, y) = (on_device(&vm, &[1.0; 512]), on_device(&vm, &[2.0; 512]));
     let mut list = InstructionList::new();
-    let site = std::panic::Location::caller();
-    assert!(list.push(compute, Kind::Release, [x.write(), y.write()], site).is_err());
-    assert!(list.push(compute, Kind::Release, [], site).is_err());
-    assert!(list.push(compute, Kind::Release, [x.read()], site).is_err());
+    let location = std::panic::Location::caller();
+    assert!(list.push(compute, Kind::Release, [x.write(), y.write()], location).is_err());
+    assert!(list.push(compute, Kind::Release, [], location).is_err());
+    assert!(list.push(compute, Kind::Release, [x.read()], location).is_err());
     assert!(list.is_empty());
-    list.push(compute, Kind::Release, [x.write()], site).expect("one is right");
+    list.push(compute, Kind::Release, [x.write()], location).expect("one is right");
     vm.submit(list).expect("submitted").wait().expect("it passes");
     assert_eq!(y.to_vec::<f32>(), Ok(vec![2.0; 512]));
 }

@@ -520,12 +520,12 @@ fn a_wait_for_a_line_of_the_same_list_is_kept() {
     let vm = vm();
     let gate = ClosedGate::new();
     let [first, second]: [StreamKey; 2] = [0, 1].map(|lane| StreamKey::new(CPU, StreamType::Compute, lane));
-    let site = std::panic::Location::caller();
+    let location = std::panic::Location::caller();
     let held = Kind::Function { role: Role::Host, name: "held".into(), body: Some(InlineFn::new(gate.function())) };
     let wait = Kind::Wait { source: first, target: WaitFor::Line(0), kind: WaitKind::Device };
     let mut list = InstructionList::new();
-    list.push(first, held, [], site).expect("well formed");
-    list.push(second, wait, [], site).expect("well formed");
+    list.push(first, held, [], location).expect("well formed");
+    list.push(second, wait, [], location).expect("well formed");
     let ticket = vm.submit(list).expect("the engine takes the list");
     gate.wait_entered(1);
     let stats = vm.stats();

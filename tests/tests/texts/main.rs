@@ -3,5 +3,5 @@
 mod corpus;
 mod debug;
 mod documents;
-mod sites;
+mod locations;
 mod text;

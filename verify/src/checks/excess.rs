@@ -321,7 +321,7 @@ mod tests {
             let wait = if seq % 2 == 0 { format!("{{\"point\":[0,{seq}],\"by\":\"host\"}}") } else { String::new() };
             let line = |stream: u32, waits: &str| {
                 format!(
-                    "{{\"instruction\":{{\"at\":[{stream},{seq}],\"op\":\"o\",\"site\":\"s\",\"waits\":[{waits}]}}}}\n"
+                    "{{\"instruction\":{{\"at\":[{stream},{seq}],\"op\":\"o\",\"location\":\"s\",\"waits\":[{waits}]}}}}\n"
                 )
             };
             text.push_str(&line(0, ""));

@@ -173,7 +173,7 @@ mod tests {
         for seq in 1..=10 {
             let waits = if seq > 1 { format!("{{\"point\":[0,{}],\"by\":\"host\"}}", seq - 1) } else { String::new() };
             text.push_str(&format!(
-                "{{\"instruction\":{{\"at\":[0,{seq}],\"op\":\"o\",\"site\":\"s\",\"waits\":[{waits}]}}}}\n"
+                "{{\"instruction\":{{\"at\":[0,{seq}],\"op\":\"o\",\"location\":\"s\",\"waits\":[{waits}]}}}}\n"
             ));
         }
         let trace = Trace::read(text.as_bytes()).unwrap();

@@ -101,7 +101,7 @@ pub struct Place {
     /// The op or the name of what runs.
     pub op: String,
     /// The caller's source location.
-    pub site: String,
+    pub location: String,
 }
 
 /// The reason why two instructions must be ordered.

@@ -16,12 +16,12 @@ impl<'a> Naming<'a> {
 
     pub(crate) fn action(&self, action: &Action) -> Place {
         let trace = self.trace;
-        let host = |op: &str, site: &str| Place {
+        let host = |op: &str, location: &str| Place {
             line: action.line,
             point: None,
             stream: "host".into(),
             op: op.into(),
-            site: site.into(),
+            location: location.into(),
         };
         match &action.what {
             What::Instruction(instruction) => Place {
@@ -29,9 +29,9 @@ impl<'a> Naming<'a> {
                 point: Some(trace.point(instruction.at)),
                 stream: trace.streams[instruction.at.stream as usize].name.to_string(),
                 op: trace.text(instruction.op).into(),
-                site: trace.text(instruction.site).into(),
+                location: trace.text(instruction.location).into(),
             },
-            What::Host { op, site, .. } => host(trace.text(*op), trace.text(*site)),
+            What::Host { op, location, .. } => host(trace.text(*op), trace.text(*location)),
             What::Observed(_) => host("observed", ""),
             What::Unmap(_) => host("unmap", ""),
             What::Life(_) => host("life", ""),

@@ -18,7 +18,7 @@ fn columns(place: &Place) -> [String; 4] {
         Some(point) => format!("{point} on {}", plain(&place.stream)),
         None => plain(&place.stream),
     };
-    [format!("line {}", place.line), plain(&place.op), at, plain(&place.site)]
+    [format!("line {}", place.line), plain(&place.op), at, plain(&place.location)]
 }
 
 /// Rows of aligned columns, two spaces apart, under a title.

@@ -108,7 +108,7 @@ pub(crate) struct InstructionLine<'a> {
     #[serde(borrow)]
     pub(crate) op: Cow<'a, str>,
     #[serde(borrow)]
-    pub(crate) site: Cow<'a, str>,
+    pub(crate) location: Cow<'a, str>,
     #[serde(default)]
     pub(crate) uses: Vec<UseLine>,
     #[serde(default)]
@@ -123,7 +123,7 @@ pub(crate) struct HostLine<'a> {
     #[serde(borrow)]
     pub(crate) op: Cow<'a, str>,
     #[serde(borrow)]
-    pub(crate) site: Cow<'a, str>,
+    pub(crate) location: Cow<'a, str>,
     #[serde(default)]
     pub(crate) uses: Vec<UseLine>,
 }

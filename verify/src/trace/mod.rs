@@ -109,7 +109,7 @@ pub(crate) enum What {
     Instruction(Instruction),
     Host {
         op: Text,
-        site: Text,
+        location: Text,
         uses: Range<u32>,
     },
 }
@@ -118,7 +118,7 @@ pub(crate) enum What {
 pub(crate) struct Instruction {
     pub(crate) at: At,
     pub(crate) op: Text,
-    pub(crate) site: Text,
+    pub(crate) location: Text,
     pub(crate) uses: Range<u32>,
     pub(crate) waits: Range<u32>,
     pub(crate) order: Order,

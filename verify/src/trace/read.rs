@@ -257,13 +257,13 @@ impl Reader {
         };
         let uses = self.uses(line.uses)?;
         let waits = self.waits(&line.waits)?;
-        let (op, site) = (self.text(line.op), self.text(line.site));
-        Ok(What::Instruction(Instruction { at, op, site, uses, waits, order }))
+        let (op, location) = (self.text(line.op), self.text(line.location));
+        Ok(What::Instruction(Instruction { at, op, location, uses, waits, order }))
     }
 
     fn host(&mut self, line: HostLine<'_>) -> Result<What, String> {
         let uses = self.uses(line.uses)?;
-        Ok(What::Host { op: self.text(line.op), site: self.text(line.site), uses })
+        Ok(What::Host { op: self.text(line.op), location: self.text(line.location), uses })
     }
 
     fn uses(&mut self, lines: Vec<UseLine>) -> Result<Range<u32>, String> {

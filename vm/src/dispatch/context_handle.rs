@@ -9,7 +9,7 @@ use crate::queue::mpsc::MpscQueue;
 use crate::queue::node::NodeList;
 use crate::sync::parker::Parker;
 use crate::sync::{AtomicBool, AtomicU64, Mutex};
-use crate::tasks::counters::Tallies;
+use crate::tasks::counters::OpCounters;
 use crate::tasks::notes::{Board, Running};
 use crate::tasks::task::Task;
 
@@ -29,7 +29,7 @@ pub(crate) struct ContextHandle {
     /// The parked threads, where several threads serve one inbox.
     pub(crate) idle_set: Option<IdleSet>,
     /// Counts of what it has run, in an engine that profiles.
-    pub(crate) tallies: Mutex<Tallies>,
+    pub(crate) op_counters: Mutex<OpCounters>,
     /// Total bytes that passed instructions have given up. Only the holder of the run lock writes it, before it publishes their
     /// numbers.
     pub(crate) retired_bytes: CachePadded<AtomicU64>,
@@ -47,7 +47,7 @@ impl ContextHandle {
             running: Running::default(),
             heads: Board::default(),
             idle_set: None,
-            tallies: Mutex::default(),
+            op_counters: Mutex::default(),
             retired_bytes: CachePadded::new(AtomicU64::new(0)),
         }
     }

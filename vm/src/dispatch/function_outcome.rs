@@ -23,7 +23,7 @@ pub(crate) enum FunctionOutcome {
         /// The function's name.
         name: Cow<'static, str>,
         /// The caller's source line.
-        site: &'static Location<'static>,
+        location: &'static Location<'static>,
         /// Why it failed.
         cause: Cause,
     },

@@ -1,7 +1,7 @@
 //! Profiles: how often an engine has run each op and function, how long these were queued, and how long they ran.
 //!
-//! Each thread counts in tallies of its own ([`Tally`]), under a lock that only it and a reader of the profile take
-//! (`docs/adr/0029`); a profile merges the tallies of all threads.
+//! Each thread counts in op_counters of its own ([`OpCounter`]), under a lock that only it and a reader of the profile take
+//! (`docs/adr/0029`); a profile merges the op_counters of all threads.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use streamvm_stream::StreamKey;
 
 use crate::engine::core::Engine;
 use crate::sync::unpoisoned;
-use crate::tasks::counters::{Span, Tally};
+use crate::tasks::counters::{OpCounter, Span};
 
 /// What has run since the engine was built; see [`Vm::profile`](crate::Vm::profile). [`Display`](fmt::Display) prints an aligned
 /// table, one row per op and stream.
@@ -87,20 +87,20 @@ impl Times {
 }
 
 impl Engine {
-    /// Merges the tallies of all threads. Takes their locks one after the other, so threads may work meanwhile.
+    /// Merges the op_counters of all threads. Takes their locks one after the other, so threads may work meanwhile.
     pub(crate) fn profile(&self) -> Profile {
-        let mut by_op: HashMap<(StreamKey, Box<str>), (Tally, Vec<WorkerProfile>)> = HashMap::new();
+        let mut by_op: HashMap<(StreamKey, Box<str>), (OpCounter, Vec<WorkerProfile>)> = HashMap::new();
         for context in self.contexts.all() {
-            for (op, tally) in unpoisoned(context.tallies.lock()).iter() {
+            for (op, counter) in unpoisoned(context.op_counters.lock()).iter() {
                 let Some(entry) = self.streams.get(op.stream) else { continue };
                 let (all, workers) = by_op.entry((entry.key, op.name.clone())).or_default();
-                all.merge(tally);
-                let (worker, count, total) = (context.name.clone(), tally.ran.count(), tally.ran.total);
+                all.merge(counter);
+                let (worker, count, total) = (context.name.clone(), counter.ran.count(), counter.ran.total);
                 workers.extend((count > 0).then_some(WorkerProfile { worker, count, total }));
             }
         }
-        let op = |((stream, name), (tally, workers)): ((StreamKey, Box<str>), (Tally, Vec<WorkerProfile>))| {
-            let Tally { failed, skipped, queued, ran } = tally;
+        let op = |((stream, name), (counter, workers)): ((StreamKey, Box<str>), (OpCounter, Vec<WorkerProfile>))| {
+            let OpCounter { failed, skipped, queued, ran } = counter;
             let (count, queued, ran) = (ran.count(), Times::of(&queued), Times::of(&ran));
             let mut op = OpProfile { name: name.into(), stream, count, failed, skipped, queued, ran, workers };
             op.workers.sort_by(|a, b| a.worker.cmp(&b.worker));

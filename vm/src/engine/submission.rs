@@ -228,7 +228,7 @@ impl Engine {
                         granted = None;
                     }
                     let instruction = &list.instructions()[line];
-                    let about = |error: Error| error.about(Some(line), instruction.kind.name(), instruction.site);
+                    let about = |error: Error| error.about(Some(line), instruction.kind.name(), instruction.location);
                     self.remove(*obstacle, &mut recovery).map_err(about)?;
                 }
             }
@@ -465,7 +465,7 @@ impl Engine {
         self: &Arc<Self>,
         tensor: &Tensor,
         bytes: &[u8],
-        site: &'static Location<'static>,
+        location: &'static Location<'static>,
     ) -> Result<(), Error> {
         self.handle.fork.check()?;
         let mut recovery = OomRecovery::default();
@@ -485,7 +485,7 @@ impl Engine {
         let memory = self.handle.lock().known(id).map(|known| known.memory.alias());
         if let Some(memory) = memory {
             if let Some(observer) = &self.observer {
-                observer.fills(id, tensor.resource(), memory.range(), site);
+                observer.fills(id, tensor.resource(), memory.range(), location);
             }
             memory.fill_from(bytes);
         }

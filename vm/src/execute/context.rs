@@ -164,7 +164,7 @@ impl Context {
         }
         match &entry.in_flight {
             Some(in_flight) => {
-                run::tally(&mut task, env, &self.handle);
+                run::count_op(&mut task, env, &self.handle);
                 let (seq, records) = (task.point.seq, task.records());
                 in_flight.add(task);
                 // Waiters for the record wait for the number instead.
@@ -312,7 +312,7 @@ impl Context {
                     stream: id.0,
                     seq,
                     what,
-                    site: task.site,
+                    location: task.location,
                     allocations: Arc::default(),
                     actor: None,
                 });
@@ -349,7 +349,7 @@ impl Context {
             bind(in_flight);
         }
         if let Some(task) = &mut self.current {
-            run::tally(task, env, &self.handle);
+            run::count_op(task, env, &self.handle);
         }
         if let Some(task) = self.current.take()
             && let Some(mark) = launch::hand_over(task, entry, in_flight, runner.stream(), env)

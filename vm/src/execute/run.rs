@@ -80,11 +80,11 @@ fn note_over(task: &mut Task, env: &Environment, context: &ContextHandle) {
     {
         task.versions().iter().for_each(Version::advance);
     }
-    tally(task, env, context);
+    count_op(task, env, context);
 }
 
 /// Counts an instruction in the profile of the context whose thread has run, launched or skipped it.
-pub(crate) fn tally(task: &mut Task, env: &Environment, context: &ContextHandle) {
+pub(crate) fn count_op(task: &mut Task, env: &Environment, context: &ContextHandle) {
     if env.profiles
         && let Some(stamp) = task.take_stamp()
     {
@@ -94,7 +94,7 @@ pub(crate) fn tally(task: &mut Task, env: &Environment, context: &ContextHandle)
             Some(_) => Ended::PassedOn,
             None => Ended::Fine,
         };
-        unpoisoned(context.tallies.lock()).add(task, stamp, ended);
+        unpoisoned(context.op_counters.lock()).add(task, stamp, ended);
     }
 }
 
@@ -176,7 +176,8 @@ pub(crate) fn refuse(task: &Task, entry: &StreamState, lost: ep::Error, failures
 #[cold]
 pub(crate) fn failure(task: &Task, entry: &StreamState, cause: Cause) -> Failure {
     let (point, number) = (task.point, task.number());
-    let failure = Failure { point, number, stream: entry.key, what: task.name().to_owned(), site: task.site, cause };
+    let failure =
+        Failure { point, number, stream: entry.key, what: task.name().to_owned(), location: task.location, cause };
     log::debug!("{failure}");
     failure
 }
@@ -237,9 +238,9 @@ fn outcome_of(error: ep::CallError, task: &Task, entry: &StreamState) -> Outcome
     };
     match error.downcast::<FunctionOutcome>().map(|answer| *answer) {
         Ok(FunctionOutcome::Deferred(later)) => Outcome::Deferred(later),
-        Ok(FunctionOutcome::Part { name, site, cause }) => {
+        Ok(FunctionOutcome::Part { name, location, cause }) => {
             let what = name.into_owned();
-            Outcome::Failed(Arc::new(Failure { what, site, ..failure(task, entry, cause) }))
+            Outcome::Failed(Arc::new(Failure { what, location, ..failure(task, entry, cause) }))
         }
         Err(error) => Outcome::Failed(Arc::new(failure(task, entry, Cause::Function(text_of(error))))),
     }

@@ -115,8 +115,8 @@ impl Environment {
         let named = waits.iter().filter_map(|wait| Some((*wait, self.streams.get(wait.stream)?)));
         let waits_for = named.map(|(wait, entry)| (entry.key, self.number_of(entry, wait))).collect();
         let seq = noted.as_ref().map_or_else(|| self.number_of(entry, point), |noted| noted.number);
-        let (what, site) = noted.map(|noted| (noted.what.into_owned(), noted.site)).unzip();
-        StalledInstruction { stream: entry.key, seq, pending, what, site, state, waits_for }
+        let (what, location) = noted.map(|noted| (noted.what.into_owned(), noted.location)).unzip();
+        StalledInstruction { stream: entry.key, seq, pending, what, location, state, waits_for }
     }
 
     /// The number that reports show for an instruction that has not passed; 0 for one on workers that no note names.

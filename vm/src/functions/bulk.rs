@@ -33,7 +33,7 @@ pub struct Bulk<'vm> {
 
 struct Part {
     name: Cow<'static, str>,
-    site: &'static Location<'static>,
+    location: &'static Location<'static>,
     f: InlineFn,
 }
 
@@ -87,7 +87,7 @@ impl<'vm> Bulk<'vm> {
     ) -> Result<(), Error> {
         let f = InlineFn::new(move |_: &mut FnContext<'_>| f());
         uses.into_iter().for_each(|u| self.add(u));
-        self.parts.push(Part { name: name.into(), site: Location::caller(), f });
+        self.parts.push(Part { name: name.into(), location: Location::caller(), f });
         if self.parts.len() < self.most { Ok(()) } else { self.flush().map(drop) }
     }
 
@@ -138,14 +138,14 @@ impl<'vm> Bulk<'vm> {
 }
 
 fn run(part: Part) -> Result<(), FnError> {
-    let Part { name, site, mut f } = part;
+    let Part { name, location, mut f } = part;
     let called = catch_unwind(AssertUnwindSafe(|| f.call(&mut FnContext::new(&mut [])?)));
     let cause = match called {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(error)) => Cause::Function(text_of(error)),
         Err(payload) => Cause::Panic(panic_text(payload)),
     };
-    Err(Box::new(FunctionOutcome::Part { name, site, cause }))
+    Err(Box::new(FunctionOutcome::Part { name, location, cause }))
 }
 
 impl Drop for Bulk<'_> {

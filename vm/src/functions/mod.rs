@@ -136,9 +136,9 @@ impl Vm {
         name: impl Into<Cow<'static, str>>,
         uses: impl IntoIterator<Item = Use<'u>>,
         code: impl FnOnce() -> InlineFn,
-        site: &'static Location<'static>,
+        location: &'static Location<'static>,
     ) -> Result<Ticket<'_>, Error> {
-        let issued = Issued { stream: options.stream(), role: Role::Push, launch: options.of_instruction(), site };
+        let issued = Issued { stream: options.stream(), role: Role::Push, launch: options.of_instruction(), location };
         let mut ticket = Ticket::new(&self.engine);
         Single::submit_function(issued, name, uses, code, |single| self.submit_one(single, &mut ticket))?;
         Ok(ticket)

@@ -197,7 +197,7 @@ impl Observer {
             let uses = list.uses(instruction);
             let resources = &submission.uses[instruction.use_range()];
             let mut label = Label::new(point.stream.index() as u32, point.seq, instruction.kind.name());
-            label.site = instruction.site;
+            label.location = instruction.location;
             let (mut allocations, mut variables) = (Vec::new(), SmallVec::new());
             for (u, DependenceUse { resource, .. }) in uses.iter().zip(resources) {
                 let allocation = self.allocation(inner, *resource, u.resource(), submission, &label);
@@ -230,7 +230,7 @@ impl Observer {
     fn begin_variables<B: Batch>(&self, inner: &mut Inner, submission: &Submission<'_>, list: &B) {
         for instruction in list.instructions() {
             let mut label = Label::new(0, 0, "a variable's beginning");
-            label.site = instruction.site;
+            label.location = instruction.location;
             let resources = &submission.uses[instruction.use_range()];
             for (u, DependenceUse { resource, .. }) in list.uses(instruction).iter().zip(resources) {
                 if matches!(u.target(), Target::Var(_)) && !inner.allocations.contains_key(resource) {
@@ -289,10 +289,10 @@ impl Observer {
         id: ResourceId,
         resource: &Resource,
         range: Range<usize>,
-        site: &'static Location<'static>,
+        location: &'static Location<'static>,
     ) {
         let mut label = Label::new(0, 0, "tensor from the caller's elements");
-        label.site = site;
+        label.location = location;
         let thread = self.detector.this_thread();
         self.knows_what_the_lock_knows(thread);
         let allocation = self.detector.begin_allocation(range.clone(), &label);
@@ -304,7 +304,7 @@ impl Observer {
             let runs = std::slice::from_ref(&range);
             trace.host(
                 "tensor",
-                site,
+                location,
                 &[UseLine { life: allocation, access, runs: if range.is_empty() { &[] } else { runs } }],
             );
         }
@@ -335,8 +335,14 @@ impl Observer {
         };
         let Pending { moment, allocations, variables } = pending;
         let Point { stream: id, seq } = task.point;
-        let label =
-            Label { stream: id.index() as u32, seq, what: task.name().into(), site: task.site, allocations, actor };
+        let label = Label {
+            stream: id.index() as u32,
+            seq,
+            what: task.name().into(),
+            location: task.location,
+            allocations,
+            actor,
+        };
         actor.into_iter().for_each(|actor| self.detector.restart(actor));
         // The device reports a wait by event itself, because it knows which point the event really marks.
         let comes_after = |actor| {
@@ -507,7 +513,7 @@ fn issue<T: Borrow<Tensor>, V: Borrow<Var>>(
     trace.instruction(&InstructionLine {
         at: planned.point,
         op: instruction.kind.name(),
-        site: instruction.site,
+        location: instruction.location,
         uses: &uses,
         waits: &waits,
         order,

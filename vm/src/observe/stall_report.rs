@@ -36,7 +36,7 @@ pub struct StalledInstruction {
     /// report cannot find it.
     pub what: Option<String>,
     /// The caller's source line that issued it, if known.
-    pub site: Option<&'static Location<'static>>,
+    pub location: Option<&'static Location<'static>>,
     /// What the instruction is doing.
     pub state: StallState,
     /// What must pass first: (stream, number as in [`seq`](StalledInstruction::seq)). Empty for a root.
@@ -176,9 +176,9 @@ impl fmt::Display for Named {
 }
 
 fn row(stalled: &StalledInstruction) -> [String; 4] {
-    let StalledInstruction { stream, seq, what, site, state, .. } = stalled;
-    let site = site.map_or_else(|| "issued where is not known".to_owned(), |site| site.to_string());
-    [Named(*stream, *seq).to_string(), state.to_string(), what.clone().unwrap_or_else(|| "?".to_owned()), site]
+    let StalledInstruction { stream, seq, what, location, state, .. } = stalled;
+    let location = location.map_or_else(|| "issued where is not known".to_owned(), |location| location.to_string());
+    [Named(*stream, *seq).to_string(), state.to_string(), what.clone().unwrap_or_else(|| "?".to_owned()), location]
 }
 
 #[cfg(test)]
@@ -189,7 +189,7 @@ mod tests {
         let key = |stream: &str| stream.parse::<StreamKey>().expect("a stream");
         let waits_for = waits_for.iter().map(|(stream, seq)| (key(stream), *seq)).collect();
         let what = (state != StallState::Queued).then(|| format!("op {seq}"));
-        StalledInstruction { stream: key(stream), seq, pending: 3, what, site: None, state, waits_for }
+        StalledInstruction { stream: key(stream), seq, pending: 3, what, location: None, state, waits_for }
     }
 
     fn report() -> StallReport {

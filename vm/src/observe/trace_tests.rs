@@ -12,13 +12,13 @@ fn point(stream: u32, seq: u64) -> Point {
 }
 
 /// `FILE:LINE:COLUMN` as JSON text.
-fn text_of(site: &Location<'_>) -> String {
-    site.to_string().replace('\\', "\\\\")
+fn text_of(location: &Location<'_>) -> String {
+    location.to_string().replace('\\', "\\\\")
 }
 
 #[test]
 fn every_line_is_as_the_format_says() {
-    let site = Location::caller();
+    let location = Location::caller();
     let mut recorder = Recorder::new();
     let key = StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 1);
     recorder.stream(StreamId(0), key);
@@ -27,7 +27,7 @@ fn every_line_is_as_the_format_says() {
     recorder.variable(8);
     recorder.host(
         "tensor",
-        site,
+        location,
         &[UseLine { life: 7, access: Access::Write, runs: std::slice::from_ref(&(4096..4608)) }],
     );
     recorder.record(3, point(1, 4));
@@ -36,7 +36,7 @@ fn every_line_is_as_the_format_says() {
     recorder.instruction(&InstructionLine {
         at: point(0, 1),
         op: "a \"b\"\\\n",
-        site,
+        location,
         uses: &[
             UseLine { life: 7, access: Access::Read, runs: &[4096..4100, 4104..4108] },
             UseLine { life: 8, access: Access::ReadWrite, runs: &[] },
@@ -48,7 +48,14 @@ fn every_line_is_as_the_format_says() {
         order: OrderLine::After(point(1, 3)),
     });
     for (seq, order) in [(2, OrderLine::AfterAll), (3, OrderLine::Barrier), (4, OrderLine::Uses)] {
-        recorder.instruction(&InstructionLine { at: point(0, seq), op: "sync", site, uses: &[], waits: &[], order });
+        recorder.instruction(&InstructionLine {
+            at: point(0, seq),
+            op: "sync",
+            location,
+            uses: &[],
+            waits: &[],
+            order,
+        });
     }
     recorder.ran(point(0, 1), 1500..2500);
     recorder.free(7);
@@ -61,19 +68,19 @@ fn every_line_is_as_the_format_says() {
 {"stream":{"id":1,"name":"compute@cpu:0:1","ordered":false}}
 {"life":{"id":7,"place":"cpu:0","kind":"device","base":4096,"bytes":512}}
 {"life":{"id":8,"kind":"var"}}
-{"host":{"op":"tensor","site":"SITE","uses":[{"life":7,"access":"write","runs":[[4096,4608]]}]}}
+{"host":{"op":"tensor","location":"SITE","uses":[{"life":7,"access":"write","runs":[[4096,4608]]}]}}
 {"record":{"event":3,"point":[1,4]}}
 {"observed":{"points":[[0,2],[1,9]]}}
-{"instruction":{"at":[0,1],"op":"a \"b\"\\\u000a","site":"SITE","uses":[{"life":7,"access":"read","runs":[[4096,4100],[4104,4108]]},{"life":8,"access":"readwrite"}],"waits":[{"point":[1,4],"by":"device","event":3},{"point":[2,5],"by":"host"}],"order":{"after":[1,3]}}}
-{"instruction":{"at":[0,2],"op":"sync","site":"SITE","order":"all"}}
-{"instruction":{"at":[0,3],"op":"sync","site":"SITE","order":"barrier"}}
-{"instruction":{"at":[0,4],"op":"sync","site":"SITE"}}
+{"instruction":{"at":[0,1],"op":"a \"b\"\\\u000a","location":"SITE","uses":[{"life":7,"access":"read","runs":[[4096,4100],[4104,4108]]},{"life":8,"access":"readwrite"}],"waits":[{"point":[1,4],"by":"device","event":3},{"point":[2,5],"by":"host"}],"order":{"after":[1,3]}}}
+{"instruction":{"at":[0,2],"op":"sync","location":"SITE","order":"all"}}
+{"instruction":{"at":[0,3],"op":"sync","location":"SITE","order":"barrier"}}
+{"instruction":{"at":[0,4],"op":"sync","location":"SITE"}}
 {"ran":{"at":[0,1],"start":1500,"end":2500}}
 {"free":{"life":7}}
 {"unmap":{"base":4096,"bytes":512}}
 {"end":{"lines":15}}
 "#;
-    assert_eq!(recorder.take(), expected.replace("SITE", &text_of(site)));
+    assert_eq!(recorder.take(), expected.replace("SITE", &text_of(location)));
     assert_eq!(recorder.take(), "");
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Span {
 
 /// Bounds of the table.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Memory {
+pub(crate) struct FailureLimits {
     /// Failed points that are always kept. With twice as many, the table checks which ones are still needed, which visits all
     /// resources.
     pub(crate) points: usize,
@@ -42,15 +42,15 @@ pub(crate) struct Memory {
     pub(crate) uncollected: usize,
 }
 
-impl Default for Memory {
-    fn default() -> Memory {
-        Memory { points: 4096, uncollected: 1024 }
+impl Default for FailureLimits {
+    fn default() -> FailureLimits {
+        FailureLimits { points: 4096, uncollected: 1024 }
     }
 }
 
 /// The failed points of one engine. All its threads share it; the table is behind a lock, the counters are atomic.
 pub(crate) struct Failures {
-    memory: Memory,
+    limits: FailureLimits,
     count: AtomicU64,
     /// The number of points in the table that may be forgotten later.
     len: AtomicUsize,
@@ -108,19 +108,19 @@ struct Table {
 
 impl Default for Failures {
     fn default() -> Failures {
-        Failures::new(Memory::default())
+        Failures::new(FailureLimits::default())
     }
 }
 
 impl Failures {
     /// An empty table.
-    pub(crate) fn new(memory: Memory) -> Failures {
-        let memory = Memory { uncollected: memory.uncollected.max(2), ..memory };
+    pub(crate) fn new(limits: FailureLimits) -> Failures {
+        let limits = FailureLimits { uncollected: limits.uncollected.max(2), ..limits };
         Failures {
-            memory,
+            limits,
             count: AtomicU64::new(0),
             len: AtomicUsize::new(0),
-            limit: AtomicUsize::new(2 * memory.points),
+            limit: AtomicUsize::new(2 * limits.points),
             silent: AtomicUsize::new(0),
             any_to_log: AtomicBool::new(false),
             table: Mutex::default(),
@@ -136,7 +136,7 @@ impl Failures {
     pub(crate) fn fail(&self, order: u64, failure: Arc<Failure>) {
         let mut table = unpoisoned(self.table.lock());
         // The first one stays, because `wait_all` returns it.
-        let full = table.uncollected.len() == self.memory.uncollected;
+        let full = table.uncollected.len() == self.limits.uncollected;
         let second = if full { table.uncollected.remove(1) } else { None };
         let number = table.numbers;
         table.numbers += 1;
@@ -325,13 +325,13 @@ impl Failures {
         let needed = needed();
         let mut table = unpoisoned(self.table.lock());
         let Table { failed, order, .. } = &mut *table;
-        let old = order.len().saturating_sub(self.memory.points);
+        let old = order.len().saturating_sub(self.limits.points);
         let is_early = |point: &Point| failed.get(point).is_some_and(|(order, _)| *order <= early);
         let old: Vec<Point> = order.drain(..old).filter(|point| !is_early(point)).collect();
         let (kept, excess) = old.into_iter().partition::<Vec<Point>, _>(|point| needed.contains(point));
         order.extend(kept);
         // The next check comes after as many more failures as this one has visited points.
-        self.limit.store(2 * self.memory.points.max(order.len()).max(needed.len()), Ordering::Relaxed);
+        self.limit.store(2 * self.limits.points.max(order.len()).max(needed.len()), Ordering::Relaxed);
         self.len.store(order.len(), Ordering::Relaxed);
         excess
     }

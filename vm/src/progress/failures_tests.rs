@@ -16,13 +16,13 @@ fn failure(seq: u64) -> Arc<Failure> {
     let stream = StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 0);
     let cause = Cause::Function(format!("number {seq}"));
     let what = "test".to_owned();
-    Arc::new(Failure { point: point(seq), number: seq, stream, what, site: Location::caller(), cause })
+    Arc::new(Failure { point: point(seq), number: seq, stream, what, location: Location::caller(), cause })
 }
 
 #[test]
 fn what_nobody_collects_is_bounded_and_the_first_and_the_newest_stay() {
     let failures = Failures::default();
-    let most = Memory::default().uncollected as u64;
+    let most = FailureLimits::default().uncollected as u64;
     (1..=most + 2).for_each(|seq| failures.fail(seq, failure(seq)));
     assert!(failures.outcome_of_kept(point(5)).is_some(), "a wait collects it");
     let left: Vec<u64> = failures.take_uncollected().iter().map(|one| one.failure.point.seq).collect();
@@ -71,7 +71,7 @@ fn what_may_still_be_passed_on_is_not_called_unseen() {
 
 /// A table that checks what is needed at 2 x 4 points.
 fn small() -> Failures {
-    Failures::new(Memory { points: 4, uncollected: 2 })
+    Failures::new(FailureLimits { points: 4, uncollected: 2 })
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Counters of a profile: per operation and stream, how often it ran, how long it was queued and how long it ran.
 //!
 //! They exist only in an engine with [`VmBuilder::profile`]. There the submitter stamps each instruction that has something to run,
-//! and the thread that runs it counts it in its own [`Tallies`], so that workers do not contend for a lock.
+//! and the thread that runs it counts it in its own [`OpCounters`], so that workers do not contend for a lock.
 //!
 //! [`VmBuilder::profile`]: crate::VmBuilder::profile
 
@@ -41,11 +41,11 @@ pub(crate) enum Ended {
 
 /// What one thread has run.
 #[derive(Default)]
-pub(crate) struct Tallies {
-    by_op: HashMap<Op, Tally>,
+pub(crate) struct OpCounters {
+    by_op: HashMap<Op, OpCounter>,
 }
 
-/// The key of a tally.
+/// The key of a counter.
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Op {
     pub(crate) stream: StreamId,
@@ -66,14 +66,14 @@ impl Equivalent<Op> for OpRef<'_> {
 
 /// The counts of one operation on one stream.
 #[derive(Clone, Default)]
-pub(crate) struct Tally {
+pub(crate) struct OpCounter {
     pub(crate) failed: u64,
     pub(crate) skipped: u64,
     pub(crate) queued: Span,
     pub(crate) ran: Span,
 }
 
-impl Tallies {
+impl OpCounters {
     /// Counts an instruction that has just ended and has a stamp.
     pub(crate) fn add(&mut self, task: &Task, stamp: Stamp, ended: Ended) {
         let stream = task.point.stream;
@@ -82,24 +82,24 @@ impl Tallies {
             op.name = OTHERS;
         }
         let OpRef { name, .. } = op;
-        let tally = match self.by_op.get_mut(&op) {
-            Some(tally) => tally,
+        let counter = match self.by_op.get_mut(&op) {
+            Some(counter) => counter,
             None => self.by_op.entry(Op { stream, name: name.into() }).or_default(),
         };
         match (stamp.started, ended) {
-            (None, Ended::Failed | Ended::PassedOn) => tally.skipped += 1,
+            (None, Ended::Failed | Ended::PassedOn) => counter.skipped += 1,
             (Some(started), ended) => {
-                tally.failed += u64::from(ended == Ended::Failed);
-                tally.queued.add(started.saturating_duration_since(stamp.submitted));
-                tally.ran.add(started.elapsed());
+                counter.failed += u64::from(ended == Ended::Failed);
+                counter.queued.add(started.saturating_duration_since(stamp.submitted));
+                counter.ran.add(started.elapsed());
             }
             // Its action was removed before it started.
             (None, Ended::Fine) => {}
         }
     }
 
-    /// All tallies.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Op, &Tally)> {
+    /// All op_counters.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Op, &OpCounter)> {
         self.by_op.iter()
     }
 }
@@ -161,9 +161,9 @@ impl Span {
     }
 }
 
-impl Tally {
-    /// Adds the tally of another thread.
-    pub(crate) fn merge(&mut self, other: &Tally) {
+impl OpCounter {
+    /// Adds the counter of another thread.
+    pub(crate) fn merge(&mut self, other: &OpCounter) {
         self.failed += other.failed;
         self.skipped += other.skipped;
         self.queued.merge(&other.queued);
@@ -207,17 +207,17 @@ mod tests {
 
     #[test]
     fn names_without_end_are_counted_together() {
-        let (mut tallies, mut task) = (Tallies::default(), Task::empty());
+        let (mut op_counters, mut task) = (OpCounters::default(), Task::empty());
         let now = Instant::now();
         for number in 0..NAMES + 7 {
             task.cold_mut().name = Some(format!("file {number}").into());
-            tallies.add(&task, Stamp { submitted: now, started: Some(now) }, Ended::Fine);
+            op_counters.add(&task, Stamp { submitted: now, started: Some(now) }, Ended::Fine);
         }
         task.cold_mut().name = Some("file 3".into());
-        tallies.add(&task, Stamp { submitted: now, started: None }, Ended::Failed);
-        let of = |name: &str| tallies.iter().find(|(op, _)| &*op.name == name).map(|(_, tally)| tally);
-        assert_eq!(of(OTHERS).map(|tally| tally.ran.count()), Some(7));
-        assert_eq!(of("file 3").map(|tally| (tally.ran.count(), tally.skipped)), Some((1, 1)));
-        assert_eq!(tallies.iter().count(), NAMES + 1);
+        op_counters.add(&task, Stamp { submitted: now, started: None }, Ended::Failed);
+        let of = |name: &str| op_counters.iter().find(|(op, _)| &*op.name == name).map(|(_, counter)| counter);
+        assert_eq!(of(OTHERS).map(|counter| counter.ran.count()), Some(7));
+        assert_eq!(of("file 3").map(|counter| (counter.ran.count(), counter.skipped)), Some((1, 1)));
+        assert_eq!(op_counters.iter().count(), NAMES + 1);
     }
 }

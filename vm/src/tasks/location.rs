@@ -22,15 +22,15 @@ impl Default for AtomicLocation {
 
 impl AtomicLocation {
     /// Stores a location. Relaxed: the caller provides the ordering.
-    pub(crate) fn store(&self, site: &'static Location<'static>) {
-        self.0.store(ptr::from_ref(site).cast_mut(), Ordering::Relaxed);
+    pub(crate) fn store(&self, location: &'static Location<'static>) {
+        self.0.store(ptr::from_ref(location).cast_mut(), Ordering::Relaxed);
     }
 
     /// The location stored last, `None` before the first. Relaxed, as [`AtomicLocation::store`].
     pub(crate) fn load(&self) -> Option<&'static Location<'static>> {
-        let site = self.0.load(Ordering::Relaxed);
+        let location = self.0.load(Ordering::Relaxed);
         // SAFETY: the pointer is null or was made from a `&'static` reference, whose target is never written.
-        unsafe { site.as_ref() }
+        unsafe { location.as_ref() }
     }
 }
 
@@ -40,9 +40,9 @@ mod tests {
 
     #[test]
     fn what_was_stored_last_is_loaded() {
-        let (site, here) = (AtomicLocation::default(), Location::caller());
-        assert_eq!(site.load(), None);
-        site.store(here);
-        assert_eq!(site.load(), Some(here));
+        let (location, here) = (AtomicLocation::default(), Location::caller());
+        assert_eq!(location.load(), None);
+        location.store(here);
+        assert_eq!(location.load(), Some(here));
     }
 }

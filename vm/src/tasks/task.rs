@@ -63,7 +63,7 @@ pub(crate) struct Task {
     /// Its position in program order, over all streams.
     pub(crate) order: u64,
     /// The caller's source line.
-    pub(crate) site: &'static Location<'static>,
+    pub(crate) location: &'static Location<'static>,
     /// The name of its operation, for errors, unless [`ColdFields::name`] is set.
     pub(crate) what: &'static str,
     /// Bytes that it keeps until it has passed: its new outputs and boxed captures.
@@ -197,7 +197,7 @@ impl Task {
         Task {
             point: NO_POINT,
             order: 0,
-            site: Location::caller(),
+            location: Location::caller(),
             what: "",
             bytes: 0,
             first_read: 0,

@@ -16,7 +16,7 @@ use crate::syntax::source::{Source, Span};
 
 /// A statement's place in the script.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Site {
+pub(crate) struct Origin {
     pub(crate) span: Span,
     line: u32,
     column: u32,
@@ -24,25 +24,25 @@ pub(crate) struct Site {
 
 /// The statements of all instructions. The thread that submits and the writer of the trace share them under a lock.
 #[derive(Clone, Debug)]
-pub(crate) struct Sites(Arc<Mutex<Inner>>);
+pub(crate) struct Locations(Arc<Mutex<Inner>>);
 
 #[derive(Clone, Debug)]
 struct Inner {
     script: String,
     /// The current statement.
-    current: Site,
+    current: Origin,
     /// By stream, then by the number of the instruction on it, less 1.
-    instructions: HashMap<StreamKey, Vec<Site>>,
+    instructions: HashMap<StreamKey, Vec<Origin>>,
     /// The statements of loaded files whose lines of the trace are not written yet.
-    loads: VecDeque<Site>,
+    loads: VecDeque<Origin>,
 }
 
-impl Sites {
+impl Locations {
     /// An empty record for a run of `source`.
-    pub(crate) fn new(source: &Source) -> Sites {
+    pub(crate) fn new(source: &Source) -> Locations {
         let script = source.name().to_owned();
         let (instructions, loads) = (HashMap::new(), VecDeque::new());
-        Sites(Arc::new(Mutex::new(Inner { script, current: Site::default(), instructions, loads })))
+        Locations(Arc::new(Mutex::new(Inner { script, current: Origin::default(), instructions, loads })))
     }
 
     fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -53,7 +53,7 @@ impl Sites {
     /// Makes `span` the current statement.
     pub(crate) fn begin(&self, source: &Source, span: Span) {
         let position = source.position(span.start);
-        self.inner().current = Site { span, line: position.line as u32, column: position.column as u32 };
+        self.inner().current = Origin { span, line: position.line as u32, column: position.column as u32 };
     }
 
     /// Notes instructions that the current statement has added; they are not submitted yet.
@@ -64,30 +64,30 @@ impl Sites {
     /// Notes an instruction that the current statement has added on a stream.
     pub(crate) fn note_on(&self, stream: StreamKey) {
         let mut inner = self.inner();
-        let site = inner.current;
-        inner.instructions.entry(stream).or_default().push(site);
+        let location = inner.current;
+        inner.instructions.entry(stream).or_default().push(location);
     }
 
     /// Notes that the current statement makes a tensor of a file.
     pub(crate) fn note_load(&self) {
         let mut inner = self.inner();
-        let site = inner.current;
-        inner.loads.push_back(site);
+        let location = inner.current;
+        inner.loads.push_back(location);
     }
 
     /// The statement of instruction number `seq` of a stream.
-    pub(crate) fn find(&self, stream: StreamKey, seq: u64) -> Option<Site> {
+    pub(crate) fn find(&self, stream: StreamKey, seq: u64) -> Option<Origin> {
         let index = usize::try_from(seq.checked_sub(1)?).ok()?;
         self.inner().instructions.get(&stream)?.get(index).copied()
     }
 
-    fn next_load(&self) -> Option<Site> {
+    fn next_load(&self) -> Option<Origin> {
         self.inner().loads.pop_front()
     }
 
     /// The location as text, such as `script.svm:3:1`.
-    pub(crate) fn text(&self, site: Site) -> String {
-        format!("{}:{}:{}", self.inner().script, site.line, site.column)
+    pub(crate) fn text(&self, location: Origin) -> String {
+        format!("{}:{}:{}", self.inner().script, location.line, location.column)
     }
 }
 
@@ -95,19 +95,19 @@ impl Sites {
 pub(crate) type Written = Arc<Mutex<io::Result<()>>>;
 
 /// Writes a trace, with locations in the script in place of locations in this program.
-pub(crate) struct SiteWriter<W> {
+pub(crate) struct LocationWriter<W> {
     inner: W,
-    sites: Sites,
+    locations: Locations,
     written: Written,
     /// The beginning of a line that is not complete yet.
     begun: Vec<u8>,
     streams: HashMap<u64, StreamKey>,
 }
 
-impl<W: Write> SiteWriter<W> {
+impl<W: Write> LocationWriter<W> {
     /// A writer to `inner`; it keeps its first error in `written`.
-    pub(crate) fn new(inner: W, sites: Sites, written: Written) -> SiteWriter<W> {
-        SiteWriter { inner, sites, written, begun: Vec::new(), streams: HashMap::new() }
+    pub(crate) fn new(inner: W, locations: Locations, written: Written) -> LocationWriter<W> {
+        LocationWriter { inner, locations, written, begun: Vec::new(), streams: HashMap::new() }
     }
 
     /// The line with its location replaced; `None` if the line has no location to replace.
@@ -118,18 +118,18 @@ impl<W: Write> SiteWriter<W> {
             self.streams.insert(stream.get("id")?.as_u64()?, key);
             return None;
         }
-        let site = if let Some(instruction) = value.get("instruction") {
+        let location = if let Some(instruction) = value.get("instruction") {
             let at = instruction.get("at")?;
             let stream = self.streams.get(&at.get(0)?.as_u64()?)?;
-            self.sites.find(*stream, at.get(1)?.as_u64()?)?
+            self.locations.find(*stream, at.get(1)?.as_u64()?)?
         } else if value.get("host").is_some() {
-            self.sites.next_load()?
+            self.locations.next_load()?
         } else {
             return None;
         };
-        let text = self.sites.text(site);
+        let text = self.locations.text(location);
         let body = value.as_object_mut()?.values_mut().next()?;
-        *body.get_mut("site")? = Value::String(text);
+        *body.get_mut("location")? = Value::String(text);
         Some(value.to_string())
     }
 
@@ -150,7 +150,7 @@ impl<W: Write> SiteWriter<W> {
     }
 }
 
-impl<W: Write> Write for SiteWriter<W> {
+impl<W: Write> Write for LocationWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -180,26 +180,26 @@ mod tests {
     #[test]
     fn sites_of_a_trace_become_lines_of_the_script_however_it_is_cut() {
         let source = Source::from_text("a.svm", "", "let a = load \"x.npy\"\n  let b = copy a to d\n");
-        let sites = Sites::new(&source);
+        let locations = Locations::new(&source);
         let key = StreamKey::new(DeviceId::cpu(0), StreamType::HostToDevice, 0);
-        sites.begin(&source, Span::new(0, 1));
-        sites.note_load();
-        sites.begin(&source, Span::new(23, 24));
-        sites.note_on(key);
+        locations.begin(&source, Span::new(0, 1));
+        locations.note_load();
+        locations.begin(&source, Span::new(23, 24));
+        locations.note_on(key);
         let trace = "{\"streamvm_trace\":1}\n{\"stream\":{\"id\":4,\"name\":\"h2d@cpu:0:0\"}}\n\
-                     {\"host\":{\"op\":\"tensor\",\"site\":\"own.rs:1:1\"}}\n\
-                     {\"instruction\":{\"at\":[4,1],\"op\":\"copy\",\"site\":\"own.rs:2:2\"}}\n\
-                     {\"instruction\":{\"at\":[4,2],\"op\":\"copy\",\"site\":\"own.rs:3:3\"}}\n";
+                     {\"host\":{\"op\":\"tensor\",\"location\":\"own.rs:1:1\"}}\n\
+                     {\"instruction\":{\"at\":[4,1],\"op\":\"copy\",\"location\":\"own.rs:2:2\"}}\n\
+                     {\"instruction\":{\"at\":[4,2],\"op\":\"copy\",\"location\":\"own.rs:3:3\"}}\n";
         for cut in [1, 7, 1000] {
-            let again = sites.inner().clone();
-            let again = Sites(Arc::new(Mutex::new(again)));
-            let mut writer = SiteWriter::new(Vec::new(), again, Arc::new(Mutex::new(Ok(()))));
+            let again = locations.inner().clone();
+            let again = Locations(Arc::new(Mutex::new(again)));
+            let mut writer = LocationWriter::new(Vec::new(), again, Arc::new(Mutex::new(Ok(()))));
             for part in trace.as_bytes().chunks(cut) {
                 writer.write_all(part).unwrap();
             }
             let text = String::from_utf8(writer.inner).unwrap();
-            let sites: Vec<&str> = text.lines().filter_map(|line| line.split("\"site\":\"").nth(1)).collect();
-            assert_eq!(sites, ["a.svm:1:1\"}}", "a.svm:2:3\"}}", "own.rs:3:3\"}}"]);
+            let locations: Vec<&str> = text.lines().filter_map(|line| line.split("\"location\":\"").nth(1)).collect();
+            assert_eq!(locations, ["a.svm:1:1\"}}", "a.svm:2:3\"}}", "own.rs:3:3\"}}"]);
             assert_eq!(text.lines().count(), 5);
         }
     }
@@ -209,7 +209,7 @@ mod tests {
         let written: Written = Arc::new(Mutex::new(Ok(())));
         let full: &mut [u8] = &mut [0; 4];
         let source = Source::from_text("a.svm", "", "");
-        let mut writer = SiteWriter::new(full, Sites::new(&source), written.clone());
+        let mut writer = LocationWriter::new(full, Locations::new(&source), written.clone());
         assert!(writer.write_all(b"{\"streamvm_trace\":1}\n").is_err());
         assert_eq!(written.lock().unwrap().as_ref().unwrap_err().kind(), io::ErrorKind::WriteZero);
     }

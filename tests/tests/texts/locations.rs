@@ -35,9 +35,9 @@ macro_rules! each_at_its_line {
         let (result, line) = ($call.map(drop), line_of(stringify!($call)));
         let taken = $eager.taken();
         assert!(!taken.is_empty(), "{} submits nothing: {result:?}", stringify!($call));
-        for (what, site) in taken {
-            assert!(site.file().ends_with("sites.rs"), "{what} of {} is issued at {site}", stringify!($call));
-            assert_eq!(site.line(), line, "{what} of {} is issued at {site}", stringify!($call));
+        for (what, location) in taken {
+            assert!(location.file().ends_with("locations.rs"), "{what} of {} is issued at {location}", stringify!($call));
+            assert_eq!(location.line(), line, "{what} of {} is issued at {location}", stringify!($call));
         }
         $checked += 1;
     )*};
@@ -47,7 +47,7 @@ macro_rules! each_at_its_line {
 fn line_of(call: &str) -> u32 {
     let plain = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
     let wanted = plain(call);
-    let mut lines = include_str!("sites.rs").lines().zip(1..);
+    let mut lines = include_str!("locations.rs").lines().zip(1..);
     lines
         .find(|(text, _)| plain(text).trim_end_matches(',') == wanted)
         .map(|(_, line)| line)
@@ -168,7 +168,7 @@ fn every_instruction_kind_is_issued_at_its_own_line() {
         build(&mut builder);
         let list = builder.finish();
         let [instruction] = list.instructions() else { panic!("{name} at line {line} is one instruction") };
-        assert_eq!((instruction.kind.name(), instruction.site.line()), (*name, *line), "{}", instruction.site);
-        assert!(instruction.site.file().ends_with("sites.rs"), "{}", instruction.site);
+        assert_eq!((instruction.kind.name(), instruction.location.line()), (*name, *line), "{}", instruction.location);
+        assert!(instruction.location.file().ends_with("locations.rs"), "{}", instruction.location);
     }
 }
