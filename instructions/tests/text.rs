@@ -451,8 +451,6 @@ fn a_list_of_very_many_events_prints_and_plans() {
 #[test]
 fn a_list_from_text_names_the_line_that_read_it() {
     let list = InstructionList::parse("%0 sync barrier@cpu:0:0").expect("a list");
-    assert_eq!(
-        (list.instructions()[0].location.file(), list.instructions()[0].location.line()),
-        (file!(), line!() - 1)
-    );
+    let (location, line) = (list.instructions()[0].location, line!() - 1);
+    assert_eq!((location.file(), location.line()), (file!(), line));
 }
