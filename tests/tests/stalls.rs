@@ -101,9 +101,6 @@ fn what_the_scheduler_holds_back_leads_to_its_root() {
 
 #[test]
 fn what_waits_on_its_own_thread_names_what_it_waits_for() {
-    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        return; // Both lanes share the one thread: see the next test.
-    }
     let vm = Vm::builder().cpu_threads(2).build().expect("an engine");
     let gate = ClosedGate::new();
     let token = Var::new();
@@ -133,7 +130,10 @@ fn what_shares_a_busy_thread_is_behind_what_that_runs() {
     let expected =
         [(compute(0), 1, StallState::Running, Vec::new()), (compute(1), 1, StallState::Queued, vec![(compute(0), 1)])];
     until_rows(&vm, &expected);
-    assert_eq!(vm.stall_report().roots().count(), 1);
+    let report = vm.stall_report();
+    assert_eq!(report.roots().count(), 1);
+    let threads: Vec<_> = report.streams.iter().map(|stalled| stalled.thread.as_deref()).collect();
+    assert_eq!(threads, [Some("cpu:0.0"), None], "the thread that holds the stream is named");
     gate.open();
     vm.wait_all().expect("it passes");
 }

@@ -11,8 +11,8 @@ use streamvm_ep::races::Detector;
 use streamvm_ep::sim::{SimConfig, SimMachine};
 use streamvm_ep::{CpuConfig, CpuDevice, Device, DeviceKind, DeviceRegistry, KernelRegistry};
 use streamvm_instructions::{Error, STAGING_PIECE, SoftSync, SoftSyncMode};
-use streamvm_stream::Capabilities;
 use streamvm_stream::mutant::Planted;
+use streamvm_stream::{Capabilities, MAX_STREAMS};
 
 use crate::dispatch::contexts::Contexts;
 use crate::dispatch::dependence_node::MOST_ON_WORKERS;
@@ -267,8 +267,8 @@ impl VmBuilder {
         self
     }
 
-    /// Sets the most thread contexts that the streams of one CPU device share. Default: the number of cores, which is also the
-    /// upper bound; at least 1.
+    /// Sets the most threads that run the streams of one CPU device. Any of them runs any stream, one thread a stream at a time. More
+    /// threads than cores help only functions that block. Default: the number of cores; at least 1, at most 1,024.
     #[must_use]
     pub fn cpu_threads(mut self, threads: usize) -> VmBuilder {
         self.cpu_threads = Some(threads);
@@ -342,13 +342,13 @@ impl VmBuilder {
         let mode = self.mode.unwrap_or(chosen.mode);
         let shared = self.shared_workers.unwrap_or(chosen.shared_workers) && mode != Mode::Inline;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let contexts = self.cpu_threads.unwrap_or(cores).clamp(1, cores);
+        let threads = self.cpu_threads.unwrap_or(cores).clamp(1, MAX_STREAMS);
         let inline = (mode == Mode::Inline).then(|| {
             let context = Arc::new(LockedContext::new("inline".to_owned()));
-            Inline { run_lock: Mutex::new(Context::new(context.clone())), context }
+            Inline { run_lock: Mutex::new(Context::new(&context)), context }
         });
         let pools = PoolConfigs { workers: self.workers.unwrap_or(cores), one: shared, ..self.pools };
-        let threads = Threads::new(contexts, pools);
+        let threads = Threads::new(threads, pools);
         let known = Contexts::default();
         if let Some(inline) = &inline {
             known.add(inline.context.handle.clone());

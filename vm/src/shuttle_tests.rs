@@ -340,6 +340,27 @@ fn shuttle_a_thread_that_starts_beside_the_end_sees_it() {
     });
 }
 
+/// Three lanes on two threads, each of which waits for another, beside a caller that helps: threads leave strands whose heads wait, and take
+/// them up again.
+#[test]
+fn shuttle_strands_change_threads() {
+    drawn(|| {
+        let vm = engine(|builder| builder.cpu_threads(2));
+        let mut b = InstructionsBuilder::new();
+        let x = b.full(CPU, DType::F32, &[1], 1.0).expect("a fill");
+        let mut sums = Vec::new();
+        for lane in [1, 2, 0, 1] {
+            b.set_lane(lane);
+            let sum = b.add(sums.last().unwrap_or(&x), &x).expect("a sum");
+            sums.push(sum);
+        }
+        vm.submit(b.finish()).expect("taken");
+        let aside = vm.full(CPU, DType::F32, &[1], 2.0).expect("a fill").neg().expect("an op");
+        assert_eq!(aside.wait(), Ok(()));
+        assert_eq!(sums[3].to_vec::<f32>(), Ok(vec![5.0]));
+    });
+}
+
 /// Proves that shuttle varies the schedule: two threads add to a number by a load and a store, which loses an update.
 #[test]
 #[should_panic(expected = "an update was lost")]

@@ -237,12 +237,12 @@ impl InstructionsBuilder {
         Ok(())
     }
 
-    /// A copy between pinned and device memory of one device runs on its copy streams; a copy within either memory on its compute
-    /// stream.
+    /// A copy between pinned and other memory of one device, a CPU too, runs on its copy streams; a copy within either memory on its
+    /// compute stream.
     fn copies_within(&self, source: &Tensor, target: &Tensor) -> StreamType {
-        match (Home::of(source), Home::of(target)) {
-            (Home::Locked, Home::Device) => StreamType::HostToDevice,
-            (Home::Device, Home::Locked) => StreamType::DeviceToHost,
+        match (source.memory().is_page_locked(), target.memory().is_page_locked()) {
+            (true, false) => StreamType::HostToDevice,
+            (false, true) => StreamType::DeviceToHost,
             _ => self.compute,
         }
     }

@@ -13,6 +13,7 @@ mod lifecycle;
 mod order;
 mod parts;
 mod simulated;
+mod strands;
 mod submission;
 mod tensors;
 mod waiting;

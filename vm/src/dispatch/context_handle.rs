@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 
 use crate::dispatch::idle_set::IdleSet;
+use crate::dispatch::strand::Strand;
 use crate::queue::mpsc::MpscQueue;
 use crate::queue::node::NodeList;
 use crate::sync::parker::Parker;
@@ -12,6 +13,16 @@ use crate::sync::{AtomicBool, AtomicU64, Mutex};
 use crate::tasks::counters::OpCounters;
 use crate::tasks::notes::{Board, Running};
 use crate::tasks::task::Task;
+
+/// Who takes tasks from the inbox of a [`ContextHandle`].
+pub(crate) enum Server {
+    /// One thread, which parks in the parker of the handle.
+    Thread,
+    /// The workers of a pool, which park in this set.
+    Workers(IdleSet),
+    /// The threads of a group, one at a time.
+    Strand(Strand),
+}
 
 /// The part of a thread context, a worker or a pool's injector that all threads share.
 pub(crate) struct ContextHandle {
@@ -26,8 +37,8 @@ pub(crate) struct ContextHandle {
     pub(crate) running: Running,
     /// The tasks that it cannot run yet, for stall reports.
     pub(crate) heads: Board,
-    /// The parked threads, where several threads serve one inbox.
-    pub(crate) idle_set: Option<IdleSet>,
+    /// Who takes from the inbox.
+    server: Server,
     /// Counts of what it has run, in an engine that profiles.
     pub(crate) op_counters: Mutex<OpCounters>,
     /// Total bytes that passed instructions have given up. Only the holder of the run lock writes it, before it publishes their
@@ -46,7 +57,7 @@ impl ContextHandle {
             helped: AtomicU64::new(0),
             running: Running::default(),
             heads: Board::default(),
-            idle_set: None,
+            server: Server::Thread,
             op_counters: Mutex::default(),
             retired_bytes: CachePadded::new(AtomicU64::new(0)),
         }
@@ -54,7 +65,34 @@ impl ContextHandle {
 
     /// The injector of a pool, whose workers park in `idle_set`.
     pub(crate) fn injector(name: String, idle_set: IdleSet) -> ContextHandle {
-        ContextHandle { idle_set: Some(idle_set), ..ContextHandle::new(name) }
+        ContextHandle { server: Server::Workers(idle_set), ..ContextHandle::new(name) }
+    }
+
+    /// The handle of a context that the threads of a group serve.
+    pub(crate) fn strand(name: String, strand: Strand) -> ContextHandle {
+        ContextHandle { server: Server::Strand(strand), ..ContextHandle::new(name) }
+    }
+
+    /// Its strand, if the threads of a group serve it.
+    pub(crate) fn as_strand(&self) -> Option<&Strand> {
+        match &self.server {
+            Server::Strand(strand) => Some(strand),
+            Server::Thread | Server::Workers(_) => None,
+        }
+    }
+
+    /// The parked workers, if workers take from the inbox.
+    pub(crate) fn idle_set(&self) -> Option<&IdleSet> {
+        match &self.server {
+            Server::Workers(idle_set) => Some(idle_set),
+            Server::Thread | Server::Strand(_) => None,
+        }
+    }
+
+    /// The counts of the thread that runs its tasks.
+    pub(crate) fn counters(&self) -> &Mutex<OpCounters> {
+        let thread = self.as_strand().and_then(Strand::last_thread);
+        thread.map_or(&self.op_counters, |thread| &thread.op_counters)
     }
 
     /// Pushes a batch into the inbox. Does not wake the context.
@@ -63,20 +101,22 @@ impl ContextHandle {
         self.inbox.push(tasks);
     }
 
-    /// Whether a thread must be woken to see what was put into the inbox.
+    /// Whether the caller, which has pushed into the inbox, must call [`ContextHandle::wake`].
     #[inline]
     pub(crate) fn is_parked(&self) -> bool {
-        match &self.idle_set {
-            None => self.parker.is_parked(),
-            Some(idle_set) => idle_set.any_parked(),
+        match &self.server {
+            Server::Thread => self.parker.is_parked(),
+            Server::Workers(idle_set) => idle_set.any_parked(),
+            Server::Strand(strand) => strand.is_idle(),
         }
     }
 
-    /// Wakes the thread that takes from the inbox; one of them where there are several.
+    /// Makes a thread take from the inbox: wakes one that is parked, or queues the strand.
     pub(crate) fn wake(&self) {
-        match &self.idle_set {
-            None => self.parker.wake(),
-            Some(idle_set) => idle_set.wake_one(),
+        match &self.server {
+            Server::Thread => self.parker.wake(),
+            Server::Workers(idle_set) => idle_set.wake_one(),
+            Server::Strand(strand) => strand.queue_if_idle(),
         }
     }
 }

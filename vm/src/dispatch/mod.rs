@@ -4,6 +4,8 @@
 //!
 //! * A [`ContextHandle`](context_handle::ContextHandle) is what other threads see of a thread context: its queue and its parker.
 //!   [`DispatchBatches`](batch::DispatchBatches) collects tasks for several contexts and pushes each batch at once.
+//! * A [`Strand`](strand::Strand) is a thread context of one stream without a thread of its own; the threads of a
+//!   [`ThreadGroup`](thread_group::ThreadGroup) serve the strands of one device.
 //! * A [`Pool`](pool::Pool) has the queues of the workers that run an unordered stream, with the [`IdleSet`](idle_set::IdleSet) of
 //!   parked workers and the [`UrgentQueue`](urgent_queue::UrgentQueue) for deletions of variables.
 //! * [`DependenceNodes`](dependence_node::DependenceNodes) count the open dependences of the tasks of unordered streams.
@@ -17,4 +19,6 @@ pub(crate) mod dependence_node;
 pub(crate) mod function_outcome;
 pub(crate) mod idle_set;
 pub(crate) mod pool;
+pub(crate) mod strand;
+pub(crate) mod thread_group;
 pub(crate) mod urgent_queue;

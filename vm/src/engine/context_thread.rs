@@ -20,7 +20,7 @@ pub(crate) fn serve(locked: Arc<LockedContext>, engine: Arc<Engine>) {
         engine.contexts.all().iter().any(|known| Arc::ptr_eq(known, &locked.handle)),
         "a thread that is not listed is not woken for the end"
     );
-    *unpoisoned(locked.run_lock.lock()) = Some(Context::with_thread(locked.clone()));
+    *unpoisoned(locked.run_lock.lock()) = Some(Context::with_thread(&locked));
     let mut next = Next { checks_inbox: true, waited: false };
     while round(&locked, &engine, &mut next) {}
     let context = unpoisoned(locked.run_lock.lock()).take();
@@ -31,13 +31,13 @@ pub(crate) fn serve(locked: Arc<LockedContext>, engine: Arc<Engine>) {
 }
 
 /// What one round tells the next.
-struct Next {
+pub(crate) struct Next {
     /// The next round checks the inbox.
-    checks_inbox: bool,
+    pub(crate) checks_inbox: bool,
     /// The last task that ran was a function, and a caller was waiting. That caller probably submits the next function and
     /// waits again, so the thread polls its inbox at once, without first reading that a caller waits: one cache line less
     /// (`docs/adr/0039`). For other tasks the thread does not, because the waiting caller can run those itself.
-    waited: bool,
+    pub(crate) waited: bool,
 }
 
 /// Runs tasks, or, when none is ready, spins for new ones and then parks. Returns false when the engine is over.
@@ -58,7 +58,7 @@ fn round(locked: &LockedContext, engine: &Engine, next: &mut Next) -> bool {
     let holds = context.holds();
     drop(guard);
     next.checks_inbox = true;
-    if finds_work(locked, engine, holds, next.waited) {
+    if finds_work(locked, engine, holds, next.waited, || false) {
         return true;
     }
     let mut guard = acquire_run_lock(locked);
@@ -73,7 +73,7 @@ fn round(locked: &LockedContext, engine: &Engine, next: &mut Next) -> bool {
 
 /// Takes the run lock; blocks while a caller that helps holds it. If the lock is taken, the thread sets a flag first, so
 /// that no further caller helps: otherwise callers could pass the lock from one to the next before this thread has woken.
-fn acquire_run_lock(locked: &LockedContext) -> MutexGuard<'_, Option<Context>> {
+pub(crate) fn acquire_run_lock(locked: &LockedContext) -> MutexGuard<'_, Option<Context>> {
     if let Ok(guard) = locked.run_lock.try_lock() {
         return guard;
     }
@@ -84,8 +84,15 @@ fn acquire_run_lock(locked: &LockedContext) -> MutexGuard<'_, Option<Context>> {
 }
 
 /// Spins until there is work to do, or until the spin is used up; returns whether there is work. `holds` says whether the
-/// context has tasks that have not run, or a stream whose device runs commands later. `waited` is [`Next::waited`].
-fn finds_work(locked: &LockedContext, engine: &Engine, mut holds: bool, waited: bool) -> bool {
+/// context has tasks that have not run, or a stream whose device runs commands later. `waited` is [`Next::waited`]. Returns false early
+/// if `gives_up` returns true, which is a relaxed load.
+pub(crate) fn finds_work(
+    locked: &LockedContext,
+    engine: &Engine,
+    mut holds: bool,
+    waited: bool,
+    gives_up: impl Fn() -> bool,
+) -> bool {
     let mut spin = Spin::new(spin::CONTEXT);
     let is_urgent = || waited || somebody_waits(engine);
     loop {
@@ -106,7 +113,7 @@ fn finds_work(locked: &LockedContext, engine: &Engine, mut holds: bool, waited: 
             }
         }
         let spin_check = || is_urgent() && !locked.handle.inbox.is_empty();
-        if !spin.turn(spin_check) {
+        if gives_up() || !spin.turn(spin_check) {
             return false;
         }
     }
@@ -114,6 +121,6 @@ fn finds_work(locked: &LockedContext, engine: &Engine, mut holds: bool, waited: 
 
 /// Whether a caller spins for an instruction: a context then polls its inbox at every turn of its own spin.
 #[inline]
-fn somebody_waits(engine: &Engine) -> bool {
+pub(crate) fn somebody_waits(engine: &Engine) -> bool {
     engine.waiting.load(Ordering::Relaxed) > 0
 }

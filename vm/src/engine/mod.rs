@@ -22,6 +22,7 @@ pub(crate) mod oom_recovery;
 pub(crate) mod profile;
 pub(crate) mod scheduler_thread;
 pub(crate) mod simulated;
+pub(crate) mod strand_thread;
 pub(crate) mod submission;
 pub(crate) mod threads;
 pub(crate) mod wait;

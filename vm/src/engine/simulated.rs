@@ -99,7 +99,7 @@ impl Simulated {
 
     fn step_with(&self, driver: &mut Driver, engine: &Engine) -> bool {
         let _here = engine_thread::visit();
-        driver.contexts.extend(unpoisoned(self.adopted.lock()).drain(..).map(Context::new));
+        driver.contexts.extend(unpoisoned(self.adopted.lock()).drain(..).map(|locked| Context::new(&locked)));
         driver.workers.extend(unpoisoned(self.employed.lock()).drain(..));
         driver.step(engine, self.machine.as_deref())
     }

@@ -356,9 +356,7 @@ impl Engine {
         }
         let context: Arc<LockedContext> = match &self.inline {
             Some(inline) => inline.context.clone(),
-            None => {
-                self.threads.context(key.device, policy.threads(), self).map_err(|error| refused(no_thread(&error)))?
-            }
+            None => self.threads.context(key, policy.threads(), self).map_err(|error| refused(no_thread(&error)))?,
         };
         if later {
             self.threads.complete(self).map_err(|error| refused(no_thread(&error)))?;

@@ -1,8 +1,9 @@
 //! [`Threads`]: the threads of one engine, and which context runs which stream.
 //!
-//! * The streams of one CPU device share at most as many contexts as there are cores.
-//! * A stream whose policy wants a context of its own shares one only with streams of the same device and policy.
-//! * A context and its thread are created when the first stream needs them.
+//! * Each stream that the host runs for a device is a strand, which any thread of that device's group may serve. The group has at most as
+//!   many threads as there are cores, and starts one with each stream until it has them all.
+//! * Streams whose device runs commands later share one context and thread per device, which launches; so do barriers.
+//! * In simulated mode there are no threads, and each context is stepped.
 //!
 //! `state` has a lock of its own, which is taken to open streams, to count threads and to end the engine. `runners` is read
 //! without a lock.
@@ -11,21 +12,22 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 use streamvm_ep::DeviceId;
-use streamvm_stream::{MAX_STREAMS, StreamId, Threads as Wanted};
+use streamvm_stream::{MAX_STREAMS, StreamId, StreamKey, Threads as Wanted};
 
 use crate::dispatch::context_handle::ContextHandle;
 use crate::engine::affinity::pin;
 use crate::engine::core::Engine;
+use crate::engine::strand_thread::Strands;
 use crate::engine::worker_sets::PoolConfigs;
-use crate::engine::{completion_thread, context_thread, worker_thread};
+use crate::engine::{completion_thread, context_thread, strand_thread, worker_thread};
 use crate::execute::locked_context::LockedContext;
 use crate::execute::worker::Worker;
 use crate::sync::{Builder, JoinHandle, Mutex, Sender, channel, unpoisoned};
 
 /// The threads of one engine.
 pub(crate) struct Threads {
-    /// The most contexts that the streams of one device share.
-    shared_per_device: usize,
+    /// The most threads that serve the strands of one device.
+    per_device: usize,
     pub(crate) pools: PoolConfigs,
     /// The context of each ordered stream, by the stream's number.
     runners: Box<[OnceLock<Arc<LockedContext>>]>,
@@ -35,6 +37,7 @@ pub(crate) struct Threads {
 #[derive(Default)]
 struct State {
     contexts: Vec<Known>,
+    strands: Vec<(DeviceId, Arc<Strands>)>,
     handles: Vec<JoinHandle<()>>,
     /// The completion thread was started.
     completes: bool,
@@ -43,14 +46,13 @@ struct State {
 struct Known {
     device: DeviceId,
     wanted: Wanted,
-    streams: usize,
     context: Arc<LockedContext>,
 }
 
 impl Threads {
-    pub(crate) fn new(shared_per_device: usize, pools: PoolConfigs) -> Threads {
+    pub(crate) fn new(per_device: usize, pools: PoolConfigs) -> Threads {
         let runners = (0..MAX_STREAMS).map(|_| OnceLock::new()).collect();
-        Threads { shared_per_device: shared_per_device.max(1), pools, runners, state: Mutex::default() }
+        Threads { per_device: per_device.max(1), pools, runners, state: Mutex::default() }
     }
 
     /// Sets the context that runs an ordered stream.
@@ -116,61 +118,95 @@ impl Threads {
         engine.backpressure.void_shares();
     }
 
-    /// The context for one more stream of `device`: a new context while fewer than allowed exist, else the one with the fewest
-    /// streams.
+    /// The context for one more stream of `device`: a strand, or the context that all streams of this kind share.
     ///
     /// # Errors
-    /// The thread of a new context could not be spawned.
+    /// No thread for it could be spawned, and the device has none.
     pub(crate) fn context(
         &self,
-        device: DeviceId,
+        key: StreamKey,
         wanted: Wanted,
         engine: &Arc<Engine>,
     ) -> io::Result<Arc<LockedContext>> {
         let mut state = unpoisoned(self.state.lock());
-        let allowed = match wanted {
-            Wanted::Shared => self.shared_per_device,
+        let context = match (wanted, &engine.simulated) {
+            (Wanted::Shared, None) => self.strand(&mut state, key, engine)?,
+            (Wanted::Shared, Some(_)) => self.new_context(&mut state, key.to_string(), engine)?,
             // `Pool` does not occur: workers have no context here, and inline mode has one context for all streams.
-            Wanted::Own | Wanted::Launching | Wanted::Pool => 1,
+            (Wanted::Own | Wanted::Launching | Wanted::Pool, _) => {
+                let mut known = state.contexts.iter();
+                if let Some(known) = known.find(|known| known.device == key.device && known.wanted == wanted) {
+                    return Ok(known.context.clone());
+                }
+                let what = if wanted == Wanted::Own { "own" } else { "launch" };
+                let context = self.new_context(&mut state, format!("{}.{what}", key.device), engine)?;
+                state.contexts.push(Known { device: key.device, wanted, context: context.clone() });
+                context
+            }
         };
-        let alike = |known: &&mut Known| known.device == device && known.wanted == wanted;
-        let count = state.contexts.iter_mut().filter(alike).count();
-        if count < allowed {
-            let name = match wanted {
-                Wanted::Shared => format!("{device}.{count}"),
-                Wanted::Own => format!("{device}.own"),
-                Wanted::Launching => format!("{device}.launch"),
-                Wanted::Pool => format!("{device}.workers"),
-            };
-            let thread = Builder::new().name(name.clone());
-            let context = Arc::new(LockedContext::new(name));
-            // Before its thread starts: a thread that parks before `Environment::wake_all` finds it would miss the end of the engine.
-            engine.contexts.add(context.handle.clone());
-            match &engine.simulated {
-                Some(simulated) => simulated.adopt(context.clone()),
-                None => {
-                    let (served, of_thread) = (context.clone(), engine.clone());
-                    match thread.spawn(move || context_thread::serve(served, of_thread)) {
-                        Ok(handle) => state.handles.push(handle),
-                        Err(error) => {
-                            engine.contexts.remove(&context.handle);
-                            return Err(error);
-                        }
+        drop(state);
+        engine.backpressure.void_shares();
+        Ok(context)
+    }
+
+    /// Creates a context and spawns the thread that serves it; in simulated mode the steps serve it.
+    fn new_context(&self, state: &mut State, name: String, engine: &Arc<Engine>) -> io::Result<Arc<LockedContext>> {
+        let thread = Builder::new().name(name.clone());
+        let context = Arc::new(LockedContext::new(name));
+        // Before its thread starts: a thread that parks before `Environment::wake_all` finds it would miss the end of the engine.
+        engine.contexts.add(context.handle.clone());
+        match &engine.simulated {
+            Some(simulated) => simulated.adopt(context.clone()),
+            None => {
+                let (served, of_thread) = (context.clone(), engine.clone());
+                match thread.spawn(move || context_thread::serve(served, of_thread)) {
+                    Ok(handle) => state.handles.push(handle),
+                    Err(error) => {
+                        engine.contexts.remove(&context.handle);
+                        return Err(error);
                     }
                 }
             }
-            state.contexts.push(Known { device, wanted, streams: 1, context: context.clone() });
-            drop(state);
-            engine.backpressure.void_shares();
-            return Ok(context);
         }
-        match state.contexts.iter_mut().filter(alike).min_by_key(|known| known.streams) {
-            Some(known) => {
-                known.streams += 1;
-                Ok(known.context.clone())
+        Ok(context)
+    }
+
+    /// Creates a strand for a stream, and spawns one more thread of its device unless there are enough. If that fails, the threads that the
+    /// device has serve the strand, and a warning is logged.
+    fn strand(&self, state: &mut State, key: StreamKey, engine: &Arc<Engine>) -> io::Result<Arc<LockedContext>> {
+        let known = state.strands.iter().find(|(device, _)| *device == key.device);
+        let strands = match known {
+            Some((_, strands)) => strands.clone(),
+            None => Arc::new(Strands::new(self.per_device)),
+        };
+        let threads = (0..self.per_device).take_while(|number| strands.group.thread(*number).is_some()).count();
+        if threads < self.per_device {
+            let name = format!("{}.{threads}", key.device);
+            let thread = Arc::new(ContextHandle::new(name.clone()));
+            // Listed before it starts, as in `new_context`.
+            engine.contexts.add(thread.clone());
+            let (served, me, of_thread) = (strands.clone(), thread.clone(), engine.clone());
+            let body = move || strand_thread::serve(&served, threads, &me, &of_thread);
+            match Builder::new().name(name).spawn(body) {
+                Ok(handle) => {
+                    state.handles.push(handle);
+                    strands.group.add_thread(threads, thread);
+                }
+                Err(error) => {
+                    engine.contexts.remove(&thread);
+                    if threads == 0 {
+                        return Err(error);
+                    }
+                    log::warn!("{} has {threads} threads: {error}", key.device);
+                }
             }
-            None => Err(io::Error::other("no thread context is allowed")),
         }
+        if known.is_none() {
+            state.strands.push((key.device, strands.clone()));
+        }
+        let context = strands.add(key.to_string());
+        engine.contexts.add(context.handle.clone());
+        Ok(context)
     }
 
     /// Starts the completion thread, unless it runs already or the mode has no threads.

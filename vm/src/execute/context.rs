@@ -16,6 +16,7 @@ use streamvm_instructions::Cause;
 use streamvm_stream::Point;
 
 use crate::dispatch::context_handle::ContextHandle;
+use crate::dispatch::strand::Strand;
 use crate::execute::backpressure::PassCounter;
 use crate::execute::environment::Environment;
 use crate::execute::locked_context::{LockedContext, Opened};
@@ -27,7 +28,7 @@ use crate::progress::waiters::Wake;
 use crate::queue::node::{NodeBox, NodeList};
 use crate::sync::panics::panic_text;
 use crate::sync::parker::Parker;
-use crate::sync::{Ordering, spin, unpoisoned};
+use crate::sync::{Mutex, Ordering, spin, unpoisoned};
 use crate::tasks::task::{Action, Task};
 
 /// Instructions of one stream that run before the next stream gets its turn: enough that switching costs nothing, few enough that a stream
@@ -49,7 +50,7 @@ struct Lane {
 pub(crate) struct Context {
     handle: Arc<ContextHandle>,
     /// Where streams opened for this context are put.
-    locked: Arc<LockedContext>,
+    opened: Arc<Mutex<Vec<Opened>>>,
     /// The streams that it runs.
     lanes: Vec<Lane>,
     /// Stream number -> index into `lanes`.
@@ -66,14 +67,15 @@ pub(crate) struct Context {
     pub(crate) lags: bool,
     /// Whether a caller has helped since the thread last asked.
     helped: bool,
+    /// Of a strand: the point that its head waited for when a thread last left it, and the number of the registration there.
+    waiter: Option<(Point, u64)>,
 }
 
 impl Context {
-    pub(crate) fn new(locked: Arc<LockedContext>) -> Context {
-        let handle = locked.handle.clone();
+    pub(crate) fn new(locked: &LockedContext) -> Context {
         Context {
-            handle,
-            locked,
+            handle: locked.handle.clone(),
+            opened: locked.opened.clone(),
             lanes: Vec::new(),
             index: Vec::new(),
             retired: NodeList::new(),
@@ -83,11 +85,12 @@ impl Context {
             looks: PassCounter::default(),
             lags: false,
             helped: false,
+            waiter: None,
         }
     }
 
     /// A context that a thread of its own serves.
-    pub(crate) fn with_thread(locked: Arc<LockedContext>) -> Context {
+    pub(crate) fn with_thread(locked: &LockedContext) -> Context {
         Context { has_thread: true, ..Context::new(locked) }
     }
 
@@ -251,7 +254,7 @@ impl Context {
 
     #[cold]
     fn open_lane_of(&mut self, stream: usize) -> usize {
-        for Opened { entry, stream } in unpoisoned(self.locked.opened.lock()).drain(..) {
+        for Opened { entry, stream } in unpoisoned(self.opened.lock()).drain(..) {
             let id = entry.id.index();
             if self.index.len() <= id {
                 self.index.resize(id + 1, None);
@@ -400,6 +403,49 @@ impl Context {
     /// Notes the heads of the queues for stall reports.
     pub(crate) fn note_heads(&self) {
         self.handle.heads.write(self.lanes.iter().filter_map(|lane| lane.queue.front()));
+    }
+
+    /// The thread that serves the strand `strand`, which is this context, leaves it. If there is something to do, the thread stays. Returns
+    /// whether it has left. The caller holds the run lock for the whole call.
+    ///
+    /// A caller that helps may take in tasks that it does not run, and may run the head, before this call or after it. Before: the heads
+    /// checked here include those tasks. After: the tasks were pushed after the state changed, or are behind a head for which the strand is
+    /// registered, so their pusher or that point queues the strand.
+    pub(crate) fn leave(&mut self, strand: &Strand, env: &Environment) -> bool {
+        self.give_back(env);
+        self.note_heads();
+        if self.has_ready_head(env) {
+            return false;
+        }
+        let head = self.blocked().next().map(|(_, _, point)| point);
+        self.forget_waiter(head, env);
+        let Some(point) = head else {
+            return strand.leave_idle(|| self.handle.inbox.is_surely_empty());
+        };
+        if self.waiter.is_some() {
+            // Registered for this point when it was left before, and queued since by a waiter of an earlier head.
+            return strand.leave_blocked(|| !env.streams.has_passed(point));
+        }
+        let Some(entry) = env.streams.get(point.stream) else { return false };
+        strand.leave_blocked(|| match entry.when_passed(point.seq, Wake::Strand(self.handle.clone())) {
+            Ok(id) => {
+                self.waiter = Some((point, id));
+                true
+            }
+            Err(_) => false,
+        })
+    }
+
+    /// Withdraws the registration of the strand, unless it is for `point`.
+    fn forget_waiter(&mut self, point: Option<Point>, env: &Environment) {
+        if let Some((old, id)) = self.waiter
+            && point != Some(old)
+        {
+            self.waiter = None;
+            if let Some(entry) = env.streams.get(old.stream) {
+                entry.forget(old.seq, id);
+            }
+        }
     }
 
     /// Prepares to park: announces the parker, then looks for work once more. The caller holds the run lock for the whole call.

@@ -6,6 +6,7 @@ use crossbeam_utils::CachePadded;
 use streamvm_ep as ep;
 
 use crate::dispatch::context_handle::ContextHandle;
+use crate::dispatch::strand::Strand;
 use crate::execute::context::Context;
 use crate::progress::stream_state::StreamState;
 use crate::sync::{Mutex, unpoisoned};
@@ -17,7 +18,7 @@ pub(crate) struct LockedContext {
     /// The run lock. It holds the context while a thread serves it.
     pub(crate) run_lock: CachePadded<Mutex<Option<Context>>>,
     /// Streams that were opened for this context. A stream is added before its first task is sent.
-    pub(crate) opened: Mutex<Vec<Opened>>,
+    pub(crate) opened: Arc<Mutex<Vec<Opened>>>,
 }
 
 /// An opened stream that its context has not taken over yet.
@@ -32,8 +33,16 @@ impl LockedContext {
         LockedContext {
             handle: Arc::new(ContextHandle::new(name)),
             run_lock: CachePadded::default(),
-            opened: Mutex::default(),
+            opened: Arc::default(),
         }
+    }
+
+    /// A context that the threads of a group serve.
+    pub(crate) fn strand(name: String, strand: Strand) -> LockedContext {
+        let handle = Arc::new(ContextHandle::strand(name, strand));
+        let locked = LockedContext { handle, run_lock: CachePadded::default(), opened: Arc::default() };
+        *unpoisoned(locked.run_lock.lock()) = Some(Context::new(&locked));
+        locked
     }
 
     /// Adds a stream for the context to run.

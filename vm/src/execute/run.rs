@@ -94,7 +94,7 @@ pub(crate) fn count_op(task: &mut Task, env: &Environment, context: &ContextHand
             Some(_) => Ended::PassedOn,
             None => Ended::Fine,
         };
-        unpoisoned(context.op_counters.lock()).add(task, stamp, ended);
+        unpoisoned(context.counters().lock()).add(task, stamp, ended);
     }
 }
 

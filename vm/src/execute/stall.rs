@@ -8,6 +8,7 @@
 //!
 //! [`VmBuilder::stall_after`]: crate::VmBuilder::stall_after
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
@@ -83,11 +84,26 @@ impl Environment {
                     (None, Some(other)) if !self.streams.has_passed(other.point) => {
                         (None, StallState::Queued, SmallVec::from_slice(&[other.point]))
                     }
-                    (None, _) => (None, StallState::Ready, SmallVec::new()),
+                    (None, _) => match self.behind(entry) {
+                        behind if behind.is_empty() => (None, StallState::Ready, behind),
+                        behind => (None, StallState::Queued, behind),
+                    },
                 }
             }
         };
         self.describe(entry, point, pending, found)
+    }
+
+    /// What the threads run that could serve the strand of `entry`, if the strand waits for one of them.
+    fn behind(&self, entry: &StreamState) -> SmallVec<[Point; 2]> {
+        let Some(strand) = entry.context.as_strand().filter(|strand| strand.is_queued()) else {
+            return SmallVec::new();
+        };
+        let beside = |other: &&Arc<StreamState>| {
+            other.context.as_strand().is_some_and(|other| Arc::ptr_eq(other.group(), strand.group()))
+        };
+        let running = self.streams.iter().filter(beside).filter_map(|other| other.context.running.last());
+        running.map(|noted| noted.point).filter(|point| !self.streams.has_passed(*point)).collect()
     }
 
     /// Describes one pending instruction of an unordered stream, which has no oldest one: one that a worker runs; else one whose handle was
@@ -116,7 +132,19 @@ impl Environment {
         let waits_for = named.map(|(wait, entry)| (entry.key, self.number_of(entry, wait))).collect();
         let seq = noted.as_ref().map_or_else(|| self.number_of(entry, point), |noted| noted.number);
         let (what, location) = noted.map(|noted| (noted.what.into_owned(), noted.location)).unzip();
-        StalledInstruction { stream: entry.key, seq, pending, what, location, state, waits_for }
+        let thread = (state == StallState::Running).then(|| self.thread_of(entry, point)).flatten();
+        StalledInstruction { stream: entry.key, seq, pending, what, location, state, thread, waits_for }
+    }
+
+    /// The name of the thread that runs an instruction.
+    fn thread_of(&self, entry: &StreamState, point: Point) -> Option<String> {
+        if let Some(strand) = entry.context.as_strand() {
+            return strand.last_thread().map(|thread| thread.name.clone());
+        }
+        let pool = entry.unordered().and_then(|unordered| unordered.pool.as_ref());
+        let mut workers = pool.into_iter().flat_map(|pool| &pool.contexts).chain([&entry.context]);
+        let worker = workers.find(|worker| worker.running.last().is_some_and(|noted| noted.point == point));
+        worker.map(|worker| worker.name.clone())
     }
 
     /// The number that reports show for an instruction that has not passed; 0 for one on workers that no note names.

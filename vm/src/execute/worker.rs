@@ -218,7 +218,7 @@ impl Worker {
 
     /// Tasks were queued: wakes a parked worker if there is one.
     fn queued(&self) {
-        if let Some(idle_set) = &self.pool.injector.idle_set {
+        if let Some(idle_set) = self.pool.injector.idle_set() {
             idle_set.notify(|| self.has_queued());
         }
     }
@@ -343,7 +343,7 @@ impl Worker {
 
     /// Parks until a task is injected or queued, or the engine ends.
     pub(crate) fn sleep(&mut self, env: &Environment) {
-        let Some(idle_set) = &self.pool.injector.idle_set else { return };
+        let Some(idle_set) = self.pool.injector.idle_set() else { return };
         idle_set
             .park_unless(self.me, || !self.pool.injector.inbox.is_surely_empty() || env.is_over() || self.is_ready());
     }

@@ -39,6 +39,8 @@ pub struct StalledInstruction {
     pub location: Option<&'static Location<'static>>,
     /// What the instruction is doing.
     pub state: StallState,
+    /// The engine's thread that runs it, if it is [running](StallState::Running). A caller that waits may run it instead of that thread.
+    pub thread: Option<String>,
     /// What must pass first: (stream, number as in [`seq`](StalledInstruction::seq)). Empty for a root.
     pub waits_for: Vec<(StreamKey, u64)>,
 }
@@ -51,7 +53,7 @@ pub enum StallState {
     HeldBack,
     /// Its thread context has received it, and it waits for other streams.
     Waiting,
-    /// Its thread context is busy with another stream.
+    /// The threads that could run it are busy with other streams.
     Queued,
     /// Its thread context runs it.
     Running,
@@ -147,6 +149,9 @@ impl fmt::Display for StallReport {
 
 impl StallReport {
     fn write_waits(&self, f: &mut fmt::Formatter<'_>, stalled: &StalledInstruction) -> fmt::Result {
+        if let Some(thread) = &stalled.thread {
+            write!(f, "; on thread {thread}")?;
+        }
         for (index, (stream, seq)) in stalled.waits_for.iter().enumerate() {
             let word = match (index, stalled.state) {
                 (0, StallState::Queued) => "; behind",
@@ -189,7 +194,8 @@ mod tests {
         let key = |stream: &str| stream.parse::<StreamKey>().expect("a stream");
         let waits_for = waits_for.iter().map(|(stream, seq)| (key(stream), *seq)).collect();
         let what = (state != StallState::Queued).then(|| format!("op {seq}"));
-        StalledInstruction { stream: key(stream), seq, pending: 3, what, location: None, state, waits_for }
+        let thread = (state == StallState::Running).then(|| "cpu:0.1".to_owned());
+        StalledInstruction { stream: key(stream), seq, pending: 3, what, location: None, state, thread, waits_for }
     }
 
     fn report() -> StallReport {
@@ -206,7 +212,7 @@ mod tests {
         let text = report().to_string();
         let expected = "\
 9 instructions on 3 streams, 1 submitter blocked by the full queue
-  compute@cpu:0:0 #7   running    op 7  issued where is not known
+  compute@cpu:0:0 #7   running    op 7  issued where is not known; on thread cpu:0.1
   compute@cpu:0:1 #12  queued     ?     issued where is not known; behind compute@cpu:0:0 #7
   d2h@cpu:0:0 #1       held back  op 1  issued where is not known; for compute@cpu:0:1 #14, h2d@cpu:0:0 #2; \
 in the end for compute@cpu:0:0 #7";

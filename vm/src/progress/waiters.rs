@@ -9,7 +9,9 @@ use std::sync::Arc;
 use intrusive_collections::{LinkedList, LinkedListLink, intrusive_adapter};
 use streamvm_stream::Timeline;
 
+use crate::dispatch::context_handle::ContextHandle;
 use crate::dispatch::dependence_node::NodeId;
+use crate::dispatch::strand::Strand;
 use crate::progress::callbacks::Callbacks;
 use crate::progress::stream_state::StreamState;
 use crate::sync::parker::Parker;
@@ -21,6 +23,8 @@ pub(crate) enum Wake {
     Thread(Thread),
     /// Wake an engine thread.
     Parker(Arc<Parker>),
+    /// Queue a strand whose head waits for it.
+    Strand(Arc<ContextHandle>),
     /// Satisfy one dependence of an instruction of an unordered stream.
     Met(Arc<StreamState>, NodeId),
     /// Run a callback on the callback thread.
@@ -32,6 +36,7 @@ impl Wake {
         match self {
             Wake::Thread(thread) => thread.unpark(),
             Wake::Parker(parker) => parker.wake(),
+            Wake::Strand(context) => context.as_strand().into_iter().for_each(Strand::unblock),
             Wake::Met(entry, id) => entry.unordered().into_iter().for_each(|unordered| unordered.satisfy(id)),
             Wake::Callback(callbacks, callback) => callbacks.run(callback),
         }

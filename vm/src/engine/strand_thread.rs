@@ -1,0 +1,106 @@
+//! The threads of a device that serve its strands: each takes a strand from the ready queue, runs it, and parks when there is none.
+//!
+//! * A thread stays with its strand while the strand has work, so that data stays in its caches, and for one spin after that. It leaves
+//!   earlier if another strand is ready.
+//! * While other strands are ready, a strand gets one turn (`TURN` in `execute/context.rs`) and goes to the end of the queue.
+//! * The thread holds the run lock for one round at a time, so that a waiting caller can help between two rounds
+//!   ([`help`](crate::engine::help)).
+
+use std::sync::Arc;
+
+use crate::dispatch::context_handle::ContextHandle;
+use crate::dispatch::strand::Strand;
+use crate::dispatch::thread_group::ThreadGroup;
+use crate::engine::context_thread::{Next, acquire_run_lock, finds_work, somebody_waits};
+use crate::engine::core::Engine;
+use crate::execute::locked_context::LockedContext;
+use crate::sync::{Mutex, engine_thread, unpoisoned};
+
+/// The strands of one device, and the threads that serve them.
+pub(crate) struct Strands {
+    pub(crate) group: Arc<ThreadGroup>,
+    /// By their numbers. Grows when a stream is opened; a strand is added before it can be queued.
+    contexts: Mutex<Vec<Arc<LockedContext>>>,
+}
+
+impl Strands {
+    /// No strands yet, for at most this many threads.
+    pub(crate) fn new(threads: usize) -> Strands {
+        Strands { group: Arc::new(ThreadGroup::new(threads)), contexts: Mutex::default() }
+    }
+
+    /// Adds a strand of this name.
+    pub(crate) fn add(&self, name: String) -> Arc<LockedContext> {
+        let mut contexts = unpoisoned(self.contexts.lock());
+        // An engine has at most 1,024 streams.
+        let number = contexts.len() as u32;
+        let context = Arc::new(LockedContext::strand(name, Strand::new(number, self.group.clone())));
+        contexts.push(context.clone());
+        context
+    }
+
+    fn copy_into(&self, known: &mut Vec<Arc<LockedContext>>) {
+        let contexts = unpoisoned(self.contexts.lock());
+        known.extend_from_slice(&contexts[known.len()..]);
+    }
+}
+
+/// The body of the thread with this number; returns when the engine is over.
+pub(crate) fn serve(strands: &Strands, number: usize, thread: &ContextHandle, engine: &Arc<Engine>) {
+    engine_thread::enter();
+    thread.parker.belongs_here();
+    let mut known = Vec::new();
+    loop {
+        if let Some(ready) = strands.group.pop() {
+            let index = ready as usize;
+            if index >= known.len() {
+                strands.copy_into(&mut known);
+            }
+            if let Some(strand) = known[index].handle.as_strand() {
+                strand.serve(number);
+                serve_strand(&known[index], strand, engine);
+            }
+        } else if engine.is_over() {
+            return engine.wake_all();
+        } else {
+            strands.group.park(&thread.parker, || engine.is_over());
+        }
+    }
+}
+
+/// Runs the tasks of a strand until the thread leaves it.
+fn serve_strand(locked: &LockedContext, strand: &Strand, engine: &Engine) {
+    let mut next = Next { checks_inbox: true, waited: false };
+    let others_wait = || strand.group().has_ready();
+    loop {
+        let mut guard = acquire_run_lock(locked);
+        let Some(context) = guard.as_mut() else { return };
+        let worked = context.work(next.checks_inbox, engine);
+        let waits = somebody_waits(engine);
+        next.checks_inbox = context.lags || waits;
+        if worked {
+            next.waited = waits && context.has_run_code();
+            if others_wait() && context.is_ready(engine) {
+                context.give_back(engine);
+                drop(guard);
+                return strand.requeue();
+            }
+            continue;
+        }
+        context.give_back(engine);
+        let holds = context.holds();
+        drop(guard);
+        if engine.is_over() {
+            return;
+        }
+        next.checks_inbox = true;
+        if !others_wait() && finds_work(locked, engine, holds, next.waited, others_wait) {
+            continue;
+        }
+        let mut guard = acquire_run_lock(locked);
+        let Some(context) = guard.as_mut() else { return };
+        if context.leave(strand, engine) {
+            return;
+        }
+    }
+}
