@@ -49,7 +49,7 @@ fn two_streams_run_side_by_side_in_every_order_of_first_use() {
                 let both = Arc::new(Barrier::new(2));
                 for lane in [one, other] {
                     let both = both.clone();
-                    call(&vm, lane, move || drop(both.wait()));
+                    call(&vm, lane, move || _ = both.wait());
                 }
                 vm.wait_all().expect("nothing fails");
             }
@@ -68,7 +68,7 @@ fn as_many_streams_run_as_there_are_threads() {
             for _ in 0..3 {
                 for lane in &order {
                     let all = all.clone();
-                    call(&vm, *lane, move || drop(all.wait()));
+                    call(&vm, *lane, move || _ = all.wait());
                 }
             }
             vm.wait_all().expect("nothing fails");

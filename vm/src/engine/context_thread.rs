@@ -6,28 +6,26 @@
 
 use std::sync::Arc;
 
-use crate::engine::core::Engine;
 use crate::execute::context::Context;
+use crate::execute::environment::Environment;
 use crate::execute::locked_context::LockedContext;
 use crate::sync::spin::{self, Spin};
 use crate::sync::{MutexGuard, Ordering, engine_thread, unpoisoned};
 
 /// The body of the thread of a context; returns when the engine is over.
-pub(crate) fn serve(locked: Arc<LockedContext>, engine: Arc<Engine>) {
+pub(crate) fn serve(locked: Arc<LockedContext>, env: &Environment) {
     engine_thread::enter();
     locked.handle.parker.belongs_here();
     debug_assert!(
-        engine.contexts.all().iter().any(|known| Arc::ptr_eq(known, &locked.handle)),
+        env.contexts.all().iter().any(|known| Arc::ptr_eq(known, &locked.handle)),
         "a thread that is not listed is not woken for the end"
     );
     *unpoisoned(locked.run_lock.lock()) = Some(Context::with_thread(&locked));
     let mut next = Next { checks_inbox: true, waited: false };
-    while round(&locked, &engine, &mut next) {}
+    while round(&locked, env, &mut next) {}
     let context = unpoisoned(locked.run_lock.lock()).take();
-    engine.wake_all();
+    env.wake_all();
     drop(context);
-    // Streams that were opened and never used go before the engine, which may end here.
-    drop(locked);
 }
 
 /// What one round tells the next.
@@ -41,32 +39,32 @@ pub(crate) struct Next {
 }
 
 /// Runs tasks, or, when none is ready, spins for new ones and then parks. Returns false when the engine is over.
-fn round(locked: &LockedContext, engine: &Engine, next: &mut Next) -> bool {
+fn round(locked: &LockedContext, env: &Environment, next: &mut Next) -> bool {
     let mut guard = acquire_run_lock(locked);
     let Some(context) = guard.as_mut() else { return false };
-    let worked = context.work(next.checks_inbox, engine);
-    let waits = somebody_waits(engine);
+    let worked = context.work(next.checks_inbox, env);
+    let waits = somebody_waits(env);
     next.checks_inbox = context.lags || waits;
     if worked {
         next.waited = waits && context.has_run_code();
         return true;
     }
-    context.give_back(engine);
-    if engine.is_over() {
+    context.give_back(env);
+    if env.is_over() {
         return false;
     }
     let holds = context.holds();
     drop(guard);
     next.checks_inbox = true;
-    if finds_work(locked, engine, holds, next.waited, || false) {
+    if finds_work(locked, env, holds, next.waited, || false) {
         return true;
     }
     let mut guard = acquire_run_lock(locked);
     let Some(context) = guard.as_mut() else { return false };
-    if !context.is_ready(engine) {
-        let park = context.prepare_park(engine);
+    if !context.is_ready(env) {
+        let park = context.prepare_park(env);
         drop(guard);
-        park.sleep(&locked.handle.parker, engine);
+        park.sleep(&locked.handle.parker, env);
     }
     true
 }
@@ -88,13 +86,13 @@ pub(crate) fn acquire_run_lock(locked: &LockedContext) -> MutexGuard<'_, Option<
 /// if `gives_up` returns true, which is a relaxed load.
 pub(crate) fn finds_work(
     locked: &LockedContext,
-    engine: &Engine,
+    env: &Environment,
     mut holds: bool,
     waited: bool,
     gives_up: impl Fn() -> bool,
 ) -> bool {
     let mut spin = Spin::new(spin::CONTEXT);
-    let is_urgent = || waited || somebody_waits(engine);
+    let is_urgent = || waited || somebody_waits(env);
     loop {
         // A check of an empty inbox takes its cache line away from the next submitter, so it happens only now and then.
         let checks_inbox = spin.is_nth(spin::INBOX_EVERY) || is_urgent();
@@ -105,7 +103,7 @@ pub(crate) fn finds_work(
             && let Ok(mut guard) = locked.run_lock.try_lock()
             && let Some(context) = guard.as_mut()
         {
-            if context.has_ready_head(engine) {
+            if context.has_ready_head(env) {
                 return true;
             }
             if context.was_helped() {
@@ -121,6 +119,6 @@ pub(crate) fn finds_work(
 
 /// Whether a caller spins for an instruction: a context then polls its inbox at every turn of its own spin.
 #[inline]
-pub(crate) fn somebody_waits(engine: &Engine) -> bool {
-    engine.waiting.load(Ordering::Relaxed) > 0
+pub(crate) fn somebody_waits(env: &Environment) -> bool {
+    env.waiting.load(Ordering::Relaxed) > 0
 }

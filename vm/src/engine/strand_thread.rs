@@ -12,7 +12,7 @@ use crate::dispatch::context_handle::ContextHandle;
 use crate::dispatch::strand::Strand;
 use crate::dispatch::thread_group::ThreadGroup;
 use crate::engine::context_thread::{Next, acquire_run_lock, finds_work, somebody_waits};
-use crate::engine::core::Engine;
+use crate::execute::environment::Environment;
 use crate::execute::locked_context::LockedContext;
 use crate::sync::{Mutex, engine_thread, unpoisoned};
 
@@ -46,7 +46,7 @@ impl Strands {
 }
 
 /// The body of the thread with this number; returns when the engine is over.
-pub(crate) fn serve(strands: &Strands, number: usize, thread: &ContextHandle, engine: &Arc<Engine>) {
+pub(crate) fn serve(strands: &Strands, number: usize, thread: &ContextHandle, env: &Environment) {
     engine_thread::enter();
     thread.parker.belongs_here();
     let mut known = Vec::new();
@@ -58,48 +58,48 @@ pub(crate) fn serve(strands: &Strands, number: usize, thread: &ContextHandle, en
             }
             if let Some(strand) = known[index].handle.as_strand() {
                 strand.serve(number);
-                serve_strand(&known[index], strand, engine);
+                serve_strand(&known[index], strand, env);
             }
-        } else if engine.is_over() {
-            return engine.wake_all();
+        } else if env.is_over() {
+            return env.wake_all();
         } else {
-            strands.group.park(&thread.parker, || engine.is_over());
+            strands.group.park(&thread.parker, || env.is_over());
         }
     }
 }
 
 /// Runs the tasks of a strand until the thread leaves it.
-fn serve_strand(locked: &LockedContext, strand: &Strand, engine: &Engine) {
+fn serve_strand(locked: &LockedContext, strand: &Strand, env: &Environment) {
     let mut next = Next { checks_inbox: true, waited: false };
     let others_wait = || strand.group().has_ready();
     loop {
         let mut guard = acquire_run_lock(locked);
         let Some(context) = guard.as_mut() else { return };
-        let worked = context.work(next.checks_inbox, engine);
-        let waits = somebody_waits(engine);
+        let worked = context.work(next.checks_inbox, env);
+        let waits = somebody_waits(env);
         next.checks_inbox = context.lags || waits;
         if worked {
             next.waited = waits && context.has_run_code();
-            if others_wait() && context.is_ready(engine) {
-                context.give_back(engine);
+            if others_wait() && context.is_ready(env) {
+                context.give_back(env);
                 drop(guard);
                 return strand.requeue();
             }
             continue;
         }
-        context.give_back(engine);
+        context.give_back(env);
         let holds = context.holds();
         drop(guard);
-        if engine.is_over() {
+        if env.is_over() {
             return;
         }
         next.checks_inbox = true;
-        if !others_wait() && finds_work(locked, engine, holds, next.waited, others_wait) {
+        if !others_wait() && finds_work(locked, env, holds, next.waited, others_wait) {
             continue;
         }
         let mut guard = acquire_run_lock(locked);
         let Some(context) = guard.as_mut() else { return };
-        if context.leave(strand, engine) {
+        if context.leave(strand, env) {
             return;
         }
     }

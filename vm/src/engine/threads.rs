@@ -159,7 +159,7 @@ impl Threads {
             Some(simulated) => simulated.adopt(context.clone()),
             None => {
                 let (served, of_thread) = (context.clone(), engine.clone());
-                match thread.spawn(move || context_thread::serve(served, of_thread)) {
+                match thread.spawn(move || context_thread::serve(served, &of_thread)) {
                     Ok(handle) => state.handles.push(handle),
                     Err(error) => {
                         engine.contexts.remove(&context.handle);
@@ -186,7 +186,12 @@ impl Threads {
             // Listed before it starts, as in `new_context`.
             engine.contexts.add(thread.clone());
             let (served, me, of_thread) = (strands.clone(), thread.clone(), engine.clone());
-            let body = move || strand_thread::serve(&served, threads, &me, &of_thread);
+            let body = move || {
+                strand_thread::serve(&served, threads, &me, &of_thread);
+                // The streams go before the engine, which may end here.
+                drop(served);
+                drop(of_thread);
+            };
             match Builder::new().name(name).spawn(body) {
                 Ok(handle) => {
                     state.handles.push(handle);
