@@ -47,7 +47,7 @@ bench-engine: ## engine workloads beside their floors: a table, target/bench/eng
 bench-curves: ## what an operation costs as things grow: a table, target/bench/curves.json and curves-*.svg
 	$(CARGO) run --quiet --release -p streamvm-benches --bin curves -- --out target/bench/curves.json $(BENCH_FLAGS)
 
-bench-peers: ## streamvm beside MXNet, StarPU, rayon, tokio and crossbeam-channel, in turn: a table, and target/bench/peers.json (builds drivers from PyPI and Debian, with pip, apt-get, gcc)
+bench-peers: ## streamvm beside MXNet, StarPU, OpenMP tasks, oneTBB, rayon, tokio and crossbeam-channel, in turn: a table, and target/bench/peers.json (builds drivers from PyPI and Debian, with pip, apt-get, gcc, clang)
 	benches/peers/native/build.sh target/peers
 	$(CARGO) run --quiet --release -p streamvm-peers --bin peers -- $(BENCH_FLAGS)
 bench-instr: ## instructions of the processor per operation, counted under valgrind, beside the committed counts (needs valgrind and gungraun-runner)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the drivers of the native peers: FOLDER/mxnet/driver and FOLDER/starpu/driver.
+# Builds the drivers of the native peers: FOLDER/NAME/driver for mxnet, starpu, libgomp, libomp and onetbb.
 #
 # The peers come from PyPI and from the archive of Debian, are unpacked in FOLDER, and leave the system as it is. One that
 # cannot be had is no error: FOLDER/NAME/why then says in one line what stood in the way, and `peers` repeats it.
@@ -56,6 +56,29 @@ starpu() {
       -I"$headers/$(gcc -print-multiarch)" -L"$libraries" -lstarpu-1.3 -lpthread $run_time_paths
 }
 
+libgomp() {
+  step "getting libgomp1 with apt-get" debian_packages libgomp1 &&
+    step "compiling the driver of libgomp with gcc" \
+      gcc -O2 -Wall -Wextra -fopenmp "$sources/openmp.c" -o new $run_time_paths
+}
+
+# clang brings its own OpenMP, and runs from where it is unpacked.
+libomp() {
+  local clang=root/usr/lib/llvm-14
+  step "getting clang-14 and libomp-14-dev with apt-get" debian_packages clang-14 libomp-14-dev || return 1
+  [ -x "$clang/bin/clang" ] || clang=/usr/lib/llvm-14
+  step "compiling the driver of libomp with clang" \
+    env LD_LIBRARY_PATH="$libraries" "$clang/bin/clang" -O2 -Wall -Wextra -fopenmp=libomp -L"$clang/lib" \
+    "$sources/openmp.c" -o new $run_time_paths
+}
+
+onetbb() {
+  step "getting libtbb-dev with apt-get" debian_packages libtbb-dev libtbb12 &&
+    step "compiling the driver of onetbb" \
+      g++ -std=c++17 -O2 -Wall -Wextra "$sources/onetbb.cc" -o new -Iroot/usr/include -L"$libraries" -ltbb -lpthread \
+      $run_time_paths
+}
+
 # build NAME SOURCE: NAME/driver, unless it is newer than what it is made of.
 build() {
   local name=$1 folder=$out/$1
@@ -78,3 +101,6 @@ build() {
 
 build mxnet mxnet.cc
 build starpu starpu.c
+build libgomp openmp.c
+build libomp openmp.c
+build onetbb onetbb.cc

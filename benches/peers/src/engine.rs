@@ -45,7 +45,7 @@ impl Engine {
 ///
 /// Two cores are the least that an engine is used on: one for the program that asks, one that works. So peers have one
 /// worker, and two where that may gain them something.
-pub static ENGINES: [Engine; 17] = [
+pub static ENGINES: [Engine; 20] = [
     here(
         "streamvm",
         Against::Nothing,
@@ -97,6 +97,10 @@ pub static ENGINES: [Engine; 17] = [
     // Memory of pending tasks is what its time goes to; a bound keeps them in the cache.
     starpu("starpu bounded", GRAPHS, Against::OneWorker, &[("STARPU_NCPU", "1"), MOST_TASKS, FEWEST_TASKS]),
     starpu("starpu 2 workers", TWO_WORKERS, Against::Workers, &[("STARPU_NCPU", "2"), MOST_TASKS, FEWEST_TASKS]),
+    // The thread that makes the tasks works, too, so these have as many threads as cores.
+    native("openmp gcc 2 threads", "libgomp", &[("OMP_NUM_THREADS", "2")]),
+    native("openmp clang 2 threads", "libomp", &[("OMP_NUM_THREADS", "2")]),
+    native("onetbb 2 threads", "onetbb", &[("TBB_THREADS", "2")]),
     here(
         "rayon 1 thread",
         Against::OneWorker,
@@ -145,6 +149,16 @@ const fn mxnet(
 ) -> Engine {
     let driver = Driver { folder: "mxnet", setting: Some(setting), environment };
     Engine { name, against, program: Program::Driver(driver, workloads) }
+}
+
+/// A task engine of C and C++ on two threads.
+const fn native(
+    name: &'static str,
+    folder: &'static str,
+    environment: &'static [(&'static str, &'static str)],
+) -> Engine {
+    let driver = Driver { folder, setting: None, environment };
+    Engine { name, against: Against::Workers, program: Program::Driver(driver, TWO_WORKERS) }
 }
 
 /// Its default scheduler, work stealing by locality: `eager`, the simplest there is, measured no better.

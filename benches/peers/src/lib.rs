@@ -4,7 +4,8 @@
 //! all peers run in turn, workload by workload, run after run, each run of each of them in a process of its own. A peer's
 //! median is divided by that of streamvm where streamvm is asked the same way; above 1, streamvm is ahead.
 //!
-//! MXNet and StarPU order operations by what they read and write, as streamvm does, and run every workload. rayon,
+//! MXNet, StarPU and OpenMP tasks (by gcc and by clang) order operations by what they read and write, as streamvm does, and run
+//! every workload. oneTBB's flow graph is given the edges, which its driver finds as an engine would. rayon,
 //! tokio and crossbeam-channel know no dependences, but for a task that awaits another: what they cost is what an engine
 //! starts from, and they run what needs no more.
 //!

@@ -71,14 +71,17 @@ fn a_quick_run_has_streamvm_and_every_peer_that_needs_no_driver() {
     let pinned = rows.iter().filter(|row| row["metric"].as_str().unwrap().ends_with("_one_core")).count();
     assert_eq!(2 * pinned, rows.len());
 
-    let [mxnet, starpu] = ["there is no driver in", "there is no apt-get"];
-    assert!(json["not_run"][0]["why"].as_str().unwrap().starts_with(mxnet), "{}", json["not_run"]);
-    assert_eq!(json["not_run"][1], json!({"name": "starpu", "why": starpu}));
-    assert_eq!(table.lines().count(), 1 + rows.len() + 2, "{table}");
-    assert!(
-        table.contains(" x ns_per_op_single, ") && table.ends_with(&format!("starpu: not run: {starpu}\n")),
-        "{table}"
-    );
+    let not_run = json["not_run"].as_array().unwrap();
+    let names: Vec<_> = not_run.iter().map(|peer| peer["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["mxnet", "starpu", "libgomp", "libomp", "onetbb"]);
+    for peer in not_run {
+        let (why, has_reason) = (peer["why"].as_str().unwrap(), peer["name"] == "starpu");
+        assert!(why.starts_with(if has_reason { "there is no apt-get" } else { "there is no driver in" }), "{peer}");
+        let line = format!("{}: not run: {why}\n", peer["name"].as_str().unwrap());
+        assert!(table.contains(&line), "{table}");
+    }
+    assert_eq!(table.lines().count(), 1 + rows.len() + not_run.len(), "{table}");
+    assert!(table.contains(" x ns_per_op_single, "), "{table}");
 }
 
 #[test]
@@ -103,15 +106,22 @@ echo '["ns_per_op", "ns", 1000.0]'"#;
 fn drivers_that_are_built_measure_every_workload() {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers");
     let folder = TempDir::new().unwrap();
-    for peer in ["mxnet", "starpu"] {
+    let engines = [
+        ("mxnet", "mxnet"),
+        ("starpu", "starpu"),
+        ("libgomp", "openmp gcc"),
+        ("libomp", "openmp clang"),
+        ("onetbb", "onetbb"),
+    ];
+    for (peer, engine) in engines {
         if built.join(peer).join("driver").is_file() {
             std::os::unix::fs::symlink(built.join(peer), folder.path().join(peer)).unwrap();
-            let (_, json) = measured(folder.path(), &["--filter", &format!("/{peer}"), "--runs", "1"]);
+            let (_, json) = measured(folder.path(), &["--filter", &format!("/{engine}"), "--runs", "1"]);
             assert_eq!(json["not_run"], json!([]));
             let rows = json["measured"].as_array().unwrap();
             for workload in ["chain", "independent", "random", "fan", "latency"] {
                 let is =
-                    |row: &&Value| row["workload"] == workload && row["engine"].as_str().unwrap().starts_with(peer);
+                    |row: &&Value| row["workload"] == workload && row["engine"].as_str().unwrap().starts_with(engine);
                 assert!(rows.iter().any(|row| is(&row)), "{workload} on {peer}");
             }
         }
