@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const WORKLOADS: [&str; 18] = [
+const WORKLOADS: [&str; 19] = [
     "chain",
     "independent",
     "random",
@@ -21,6 +21,7 @@ const WORKLOADS: [&str; 18] = [
     "latency",
     "waits",
     "threads",
+    "overlap",
     "soft_sync",
     "allocator",
     "idle",

@@ -4,7 +4,7 @@ use crate::harness::case::{Case, ONE_CORE, PARK};
 use crate::{floors, parts, workloads};
 
 /// All cases. Each floor follows its workload, so that the two run close in time.
-pub const CASES: [Case; 29] = [
+pub const CASES: [Case; 30] = [
     Case::workload("chain", &["floor/chain"], workloads::graph::chain),
     Case::floor("floor/chain", floors::graph::chain),
     Case::workload("independent", &["floor/independent"], workloads::graph::independent),
@@ -26,6 +26,7 @@ pub const CASES: [Case; 29] = [
     Case::floor("floor/clock", floors::threads::clock),
     Case::workload("waits", &["floor/spin", PARK], workloads::waits::waits),
     Case::workload("threads", &["floor/independent"], workloads::threads::threads),
+    Case::workload("overlap", &[], workloads::overlap::overlap),
     Case::workload("soft_sync", &["floor/soft_sync"], parts::soft_sync::soft_sync),
     Case::floor("floor/soft_sync", floors::soft_sync::soft_sync),
     Case::workload("allocator", &["floor/malloc"], parts::allocator::allocator),

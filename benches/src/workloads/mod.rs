@@ -12,6 +12,7 @@ pub mod graph;
 pub mod idle;
 pub mod latency;
 pub mod memory;
+pub mod overlap;
 pub mod small_op;
 pub mod threads;
 pub mod waits;
