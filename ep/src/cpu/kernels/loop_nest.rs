@@ -9,6 +9,7 @@
 //! This leaves one innermost *row*, with a length and one stride per operand, and a counter over the outer axes. Contiguous operands of
 //! one shape always become a single row.
 
+use crate::cpu::kernels::parallel;
 use crate::tensor::layout::Layout;
 use crate::tensor::shape::MAX_RANK;
 
@@ -20,6 +21,7 @@ struct Axis<const N: usize> {
 }
 
 /// An order of visiting the elements of `N` operands; see the module.
+#[derive(Clone)]
 pub(super) struct LoopNest<const N: usize> {
     /// Outermost first.
     outer: [Axis<N>; MAX_RANK],
@@ -104,6 +106,32 @@ impl<const N: usize> LoopNest<N> {
     #[inline]
     pub(super) fn row_strides(&self) -> [usize; N] {
         self.row.strides
+    }
+
+    /// Calls `visit` for each row, or part of a row, with its offsets as [`rows`](LoopNest::rows) does and its length. Large nests are
+    /// divided at the outermost axis, and several threads call `visit`; each index costs `work` [units](parallel).
+    #[inline]
+    pub(super) fn rows_in_parallel(&self, work: usize, visit: impl Fn([usize; N], usize) + Sync) {
+        let outer = self.outer[..self.outer_count].iter().map(|axis| axis.size).product::<usize>();
+        if (outer * self.row.size).saturating_mul(work) < parallel::LARGE {
+            return self.rows(|first| visit(first, self.row.size));
+        }
+        self.divided(outer, work, &visit);
+    }
+
+    #[inline(never)]
+    fn divided(&self, outer: usize, work: usize, visit: &(dyn Fn([usize; N], usize) + Sync)) {
+        let axis = if self.outer_count == 0 { self.row } else { self.outer[0] };
+        let work_of_index = outer * self.row.size / axis.size * work;
+        parallel::ranges(axis.size, work_of_index, |range| {
+            let mut part = self.clone();
+            match part.outer_count {
+                0 => part.row.size = range.len(),
+                _ => part.outer[0].size = range.len(),
+            }
+            let first = axis.strides.map(|stride| range.start * stride);
+            part.rows(|offsets| visit(std::array::from_fn(|operand| first[operand] + offsets[operand]), part.row.size));
+        });
     }
 
     /// Calls `visit` for each row with the offset of its first element in each operand, in elements from the operand's first. Makes no

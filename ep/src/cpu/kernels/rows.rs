@@ -4,6 +4,8 @@
 //! vectorises them whether or not the output is also an input: a block of [`LANES`] elements is loaded, computed and stored as a whole.
 //! Raw pointers are necessary because an output may be exactly an input; a `&mut` and a `&` to it would be undefined behaviour.
 
+use std::mem::MaybeUninit;
+
 use pulp::{Simd, WithSimd};
 
 use crate::cpu::kernels::simd_dispatch;
@@ -28,7 +30,18 @@ pub(super) struct OutRow<T> {
     pub(super) stride: usize,
 }
 
+// SAFETY: a row is an address; those who access elements through it uphold what `get` requires.
+unsafe impl<T: Sync> Sync for InRow<T> {}
+// SAFETY: as above, for `set`.
+unsafe impl<T: Send> Sync for OutRow<T> {}
+
 impl<T: Copy> InRow<T> {
+    /// The row from element `index` on.
+    #[inline(always)]
+    pub(super) fn from(self, index: usize) -> InRow<T> {
+        InRow { first: self.first.wrapping_add(index * self.stride), stride: self.stride }
+    }
+
     /// # Safety
     ///
     /// * Element `index` is aligned and initialised, may be read, and nothing writes it meanwhile.
@@ -52,6 +65,12 @@ impl<T: Copy> InRow<T> {
 }
 
 impl<T: Copy> OutRow<T> {
+    /// The row from element `index` on.
+    #[inline(always)]
+    pub(super) fn from(self, index: usize) -> OutRow<T> {
+        OutRow { first: self.first.wrapping_add(index * self.stride), stride: self.stride }
+    }
+
     /// # Safety
     ///
     /// * Element `index` is aligned, may be written, and nothing else accesses it meanwhile.
@@ -111,6 +130,18 @@ pub(super) unsafe fn map1<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: In
         // SAFETY: as above.
         unsafe { out.set(i, f(x)) };
     }
+}
+
+/// [`map1`] for an `f` of many operations, for any strides. The results of a block of [`BLOCK`] elements are collected on the stack: the
+/// compiler sees that they overlap no input, so it vectorises the loop that computes them.
+///
+/// # Safety
+///
+/// * As for [`map1`].
+#[inline]
+pub(super) unsafe fn map1_long<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: InRow<A>, f: impl Fn(A) -> O) {
+    // SAFETY: the caller guarantees this.
+    simd_dispatch::run(unsafe { MapLong::new(length, out, a, f) });
 }
 
 /// `out[i] = f(a[i], b[i])` for `i` in `0..length`.
@@ -231,6 +262,77 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for Map1<A, O, F> {
             unsafe { out.set(i, f(x)) };
             i += 1;
         }
+    }
+}
+
+/// The number of results that [`map1_long`] collects: at most 1 KiB, and long enough that the ends of blocks do not count.
+const BLOCK: usize = 128;
+
+/// [`map1_long`].
+struct MapLong<A, O, F> {
+    length: usize,
+    out: OutRow<O>,
+    a: InRow<A>,
+    f: F,
+}
+
+impl<A, O, F> MapLong<A, O, F> {
+    /// # Safety
+    ///
+    /// * The requirements of [`map1`] hold as long as the value exists.
+    #[inline(always)]
+    unsafe fn new(length: usize, out: OutRow<O>, a: InRow<A>, f: F) -> Self {
+        MapLong { length, out, a, f }
+    }
+}
+
+impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for MapLong<A, O, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let MapLong { length, out, a, f } = self;
+        // SAFETY: the caller of `new` guarantees this.
+        unsafe { map1_in_blocks(length, out, a, f) }
+    }
+}
+
+/// The loop of [`map1_long`], for callers that already run with the widest vectors.
+///
+/// # Safety
+///
+/// * As for [`map1`].
+#[inline(always)]
+pub(super) unsafe fn map1_in_blocks<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: InRow<A>, f: impl Fn(A) -> O) {
+    let mut results = [const { MaybeUninit::<O>::uninit() }; BLOCK];
+    let mut first = 0;
+    while first < length {
+        let count = BLOCK.min(length - first);
+        if a.stride == 1 {
+            let a = InRow { first: a.first.wrapping_add(first), stride: 1 };
+            for (i, result) in results[..count].iter_mut().enumerate() {
+                // SAFETY: the caller guarantees this for every index below `length`, and `first + i < length`.
+                result.write(f(unsafe { a.get(i) }));
+            }
+        } else {
+            for (i, result) in results[..count].iter_mut().enumerate() {
+                // SAFETY: as above.
+                result.write(f(unsafe { a.get(first + i) }));
+            }
+        }
+        if out.stride == 1 {
+            let (from, to) = (results.as_ptr().cast::<O>(), out.first.wrapping_add(first));
+            // SAFETY: the first `count` results are written, and the caller guarantees as many elements of `out`.
+            unsafe { from.copy_to_nonoverlapping(to, count) };
+        } else {
+            for (i, result) in results[..count].iter().enumerate() {
+                // SAFETY: it was written above.
+                let result = unsafe { result.assume_init() };
+                // SAFETY: the caller guarantees this for every index below `length`, and `first + i < length`.
+                unsafe { out.set(first + i, result) };
+            }
+        }
+        first += count;
     }
 }
 
