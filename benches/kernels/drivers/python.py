@@ -26,10 +26,10 @@ def measure(call, budget):
     return statistics.median(times)
 
 
-def numbers(*shape, dtype=np.float32):
+def numbers(*shape, dtype=np.float32, least=-4.0):
     """As `Operands::make` in src/ours.rs."""
     count = int(np.prod(shape))
-    return (np.arange(count) * 7919 % 8192 / 1024.0 - 4.0).astype(dtype).reshape(shape)
+    return (np.arange(count) * 7919 % 8192 / 1024.0 + least).astype(dtype).reshape(shape)
 
 
 def halves(*shape):
@@ -69,7 +69,7 @@ def in_numpy(name):
         out = np.zeros(a.shape, np.float32)
         return lambda: np.copyto(out, a)
     shape = (128, 384) if size == "128x384" else (COUNTS[size],)
-    a = numbers(*shape)
+    a = numbers(*shape, least=0.125 if op == "log" else -4.0)
     if op == "argmax":
         out = np.zeros(shape[:-1], np.int64)
         return lambda: np.argmax(a, axis=-1, out=out)
@@ -120,7 +120,7 @@ def in_torch(name):
         out = zeros(*a.shape)
         return lambda: out.copy_(a)
     shape = (128, 384) if size == "128x384" else (COUNTS[size],)
-    a = tensor(numbers(*shape))
+    a = tensor(numbers(*shape, least=0.125 if op == "log" else -4.0))
     if op == "argmax":
         out = zeros(*shape[:-1], dtype=torch.int64)
         return lambda: torch.argmax(a, -1, out=out)

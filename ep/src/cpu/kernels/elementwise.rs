@@ -90,6 +90,16 @@ pub(super) unsafe fn map1_nest<A: Copy + Sync, O: Copy + Send>(a: &Operand, out:
     });
 }
 
+/// Calls `row` with each row of `a` and `out`, its length first; `a` broadcasts to `out`, and `row` is called by several threads.
+#[inline]
+pub(super) fn rows_of<A: Copy, O: Copy>(a: &Operand, out: &Operand, row: impl Fn(usize, OutRow<O>, InRow<A>) + Sync) {
+    let nest = LoopNest::new([out.layout(), a.layout()]);
+    let [out_stride, a_stride] = nest.row_strides();
+    nest.rows_in_parallel(parallel::LIGHT, |[to, from], length| {
+        row(length, output::<O>(out, to, out_stride), input::<A>(a, from, a_stride));
+    });
+}
+
 /// [`map1_nest`] for an `f` of many operations.
 ///
 /// # Safety

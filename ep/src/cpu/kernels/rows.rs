@@ -8,6 +8,7 @@ use std::mem::MaybeUninit;
 
 use pulp::{Simd, WithSimd};
 
+use crate::cpu::kernels::number::Float;
 use crate::cpu::kernels::simd_dispatch;
 
 /// The number of elements computed at a time. 16 `f32` are a cache line, four SSE or two AVX registers; more would spill registers for
@@ -141,7 +142,7 @@ pub(super) unsafe fn map1<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: In
 #[inline]
 pub(super) unsafe fn map1_long<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: InRow<A>, f: impl Fn(A) -> O) {
     // SAFETY: the caller guarantees this.
-    simd_dispatch::run(unsafe { MapLong::new(length, out, a, f) });
+    simd_dispatch::run_wide(unsafe { MapLong::new(length, out, a, f) });
 }
 
 /// `out[i] = f(a[i], b[i])` for `i` in `0..length`.
@@ -336,6 +337,36 @@ pub(super) unsafe fn map1_in_blocks<A: Copy, O: Copy>(length: usize, out: OutRow
     }
 }
 
+/// `out[i] = f(a[i], b[i])` for an `f` of many operations and any strides, as [`map1_in_blocks`].
+///
+/// # Safety
+///
+/// * As for [`map2`].
+#[inline(always)]
+pub(super) unsafe fn map2_in_blocks<A: Copy, B: Copy, O: Copy>(
+    length: usize,
+    out: OutRow<O>,
+    a: InRow<A>,
+    b: InRow<B>,
+    f: impl Fn(A, B) -> O,
+) {
+    let mut pairs = [const { MaybeUninit::<(A, B)>::uninit() }; BLOCK];
+    let mut first = 0;
+    while first < length {
+        let count = BLOCK.min(length - first);
+        for (i, pair) in pairs[..count].iter_mut().enumerate() {
+            // SAFETY: the caller guarantees this for every index below `length`, and `first + i < length`.
+            let x = unsafe { a.get(first + i) };
+            // SAFETY: as above.
+            pair.write((x, unsafe { b.get(first + i) }));
+        }
+        let pairs = InRow { first: pairs.as_ptr().cast::<(A, B)>(), stride: 1 };
+        // SAFETY: the first `count` pairs are written; the caller guarantees the elements of `out`.
+        unsafe { map1_in_blocks(count, out.from(first), pairs, |(x, y)| f(x, y)) };
+        first += count;
+    }
+}
+
 /// [`map2`] for elements with stride 1.
 struct Map2<A, B, O, F> {
     length: usize,
@@ -452,6 +483,54 @@ pub(super) unsafe fn fold<A: Copy, S: Copy>(
     step: impl Fn(S, A) -> S,
     join: impl Fn(S, S) -> S,
 ) -> S {
+    // SAFETY: the caller guarantees this.
+    simd_dispatch::run(unsafe { FoldRow::new(length, a, (start, neutral), step, join) })
+}
+
+/// [`fold`].
+struct FoldRow<A, S, T, J> {
+    length: usize,
+    a: InRow<A>,
+    states: (S, S),
+    step: T,
+    join: J,
+}
+
+impl<A, S, T, J> FoldRow<A, S, T, J> {
+    /// # Safety
+    ///
+    /// * The requirements of [`fold`] hold as long as the value exists.
+    #[inline(always)]
+    unsafe fn new(length: usize, a: InRow<A>, states: (S, S), step: T, join: J) -> Self {
+        FoldRow { length, a, states, step, join }
+    }
+}
+
+impl<A: Copy, S: Copy, T: Fn(S, A) -> S, J: Fn(S, S) -> S> WithSimd for FoldRow<A, S, T, J> {
+    type Output = S;
+
+    #[inline(always)]
+    fn with_simd<V: Simd>(self, _: V) -> S {
+        let FoldRow { length, a, states: (start, neutral), step, join } = self;
+        // SAFETY: the caller of `new` guarantees this.
+        unsafe { fold_here(length, a, start, neutral, step, join) }
+    }
+}
+
+/// The loop of [`fold`], for callers that already run with the vectors of the processor.
+///
+/// # Safety
+///
+/// * As for [`fold`].
+#[inline(always)]
+pub(super) unsafe fn fold_here<A: Copy, S: Copy>(
+    length: usize,
+    a: InRow<A>,
+    start: S,
+    neutral: S,
+    step: impl Fn(S, A) -> S,
+    join: impl Fn(S, S) -> S,
+) -> S {
     let mut folded = start;
     let mut i = 0;
     if a.stride == 1 && length >= 2 * LANES {
@@ -476,12 +555,43 @@ pub(super) unsafe fn fold<A: Copy, S: Copy>(
     folded
 }
 
+/// The sum of `f` of each element of a row, for an `f` of many operations and callers that already run with the vectors of the processor:
+/// the results of a block are computed side by side, as in [`map1_in_blocks`], and then added in [`LANES`] interleaved parts.
+///
+/// # Safety
+///
+/// * Each of these elements is as [`InRow::get`] requires.
+#[inline(always)]
+pub(super) unsafe fn sum_in_blocks<A: Copy, W: Float<Sum = f64>>(
+    length: usize,
+    a: InRow<A>,
+    f: impl Fn(A) -> W,
+) -> f64 {
+    let mut parts = [0.0; LANES];
+    let mut results = [W::ZERO; BLOCK];
+    let mut first = 0;
+    while first < length {
+        let count = BLOCK.min(length - first);
+        let out = OutRow { first: results.as_mut_ptr(), stride: 1 };
+        // SAFETY: the caller guarantees the elements, and the results have room for a block.
+        unsafe { map1_in_blocks(count, out, a.from(first), &f) };
+        results[count..].fill(W::ZERO);
+        for block in results.chunks_exact(LANES) {
+            for lane in 0..LANES {
+                parts[lane] += block[lane].to_sum();
+            }
+        }
+        first += count;
+    }
+    parts.into_iter().sum()
+}
+
 /// Like [`fold`], over pairs of elements of `a` and `b` with the same index.
 ///
 /// # Safety
 ///
 /// * Each of these elements of `a` and `b` is as [`InRow::get`] requires.
-#[inline]
+#[inline(always)]
 pub(super) unsafe fn fold2<A: Copy, B: Copy, S: Copy>(
     length: usize,
     a: InRow<A>,

@@ -78,6 +78,7 @@ fn answer(name: &str, budget: Duration) -> Result<Option<f64>> {
     let a = match op {
         "exp_f64" | "tanh_f64" => numbers(shape)?.to_dtype(DType::F64)?,
         "cast_from_f16" => numbers(shape)?.to_dtype(DType::F16)?,
+        "log" => (numbers(shape)? + 4.125)?,
         _ => numbers(shape)?,
     };
     let b = numbers(shape)?;
