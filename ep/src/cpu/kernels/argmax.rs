@@ -7,7 +7,7 @@ use crate::call::kernel::KernelCall;
 use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::number::{DTypeTag, Number};
 use crate::cpu::kernels::reduce::{BLOCK, FEW, fold_blocks, kept_nest};
-use crate::cpu::kernels::rows::{self, InRow, LANES};
+use crate::cpu::kernels::rows::{self, InRow};
 use crate::errors::error::KernelError;
 use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
@@ -71,18 +71,12 @@ unsafe fn first_largest<T: Number>(length: usize, row: InRow<T>) -> usize {
 ///
 /// * The first `length` elements of `row` are as [`InRow::get`] requires.
 unsafe fn first_equal<T: Number>(length: usize, row: InRow<T>, largest: T) -> usize {
-    let is_it = |x: T| x == largest || (x.is_nan() && largest.is_nan());
-    let mut first = 0;
-    while first + LANES <= length {
-        // SAFETY: the caller guarantees this for every index below `length`.
-        let any = (first..first + LANES).fold(false, |any, index| any | is_it(unsafe { row.get(index) }));
-        if any {
-            break;
-        }
-        first += LANES;
+    match largest.is_nan() {
+        // SAFETY: the caller guarantees this.
+        true => unsafe { rows::position(length, row, T::is_nan) },
+        // SAFETY: as above.
+        false => unsafe { rows::position(length, row, |x| x == largest) },
     }
-    // SAFETY: as above.
-    (first..length).find(|&index| is_it(unsafe { row.get(index) })).unwrap_or(0)
 }
 
 /// [`first_largest`] for any stride.

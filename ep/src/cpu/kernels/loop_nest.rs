@@ -15,9 +15,9 @@ use crate::tensor::shape::MAX_RANK;
 
 /// One axis: its size and the stride of each operand, in elements.
 #[derive(Copy, Clone)]
-struct Axis<const N: usize> {
-    size: usize,
-    strides: [usize; N],
+pub(super) struct Axis<const N: usize> {
+    pub(super) size: usize,
+    pub(super) strides: [usize; N],
 }
 
 /// An order of visiting the elements of `N` operands; see the module.
@@ -166,6 +166,20 @@ impl<const N: usize> LoopNest<N> {
                 }
             }
         }
+    }
+}
+
+impl LoopNest<2> {
+    /// The outer axis along which operand 1 is contiguous, and a nest over the other outer axes, if operand 0 is contiguous along the rows
+    /// and operand 1 is not, and both axes have at least `least` elements.
+    pub(super) fn transposed(&self, least: usize) -> Option<(LoopNest<2>, Axis<2>)> {
+        if self.row.strides[0] != 1 || self.row.strides[1] == 1 || self.row.size < least {
+            return None;
+        }
+        let outer = &self.outer[..self.outer_count];
+        let along = outer.iter().position(|axis| axis.strides[1] == 1 && axis.size >= least)?;
+        let others = outer.iter().enumerate().filter(|(place, _)| *place != along);
+        Some((LoopNest::over(others.map(|(_, axis)| (axis.size, axis.strides))), outer[along]))
     }
 }
 

@@ -101,7 +101,7 @@ fn errors_of_f32_are_bounded() {
         worst_single(single::sigmoid, |x| 1.0 / (1.0 + (-x).exp())),
     ];
     println!("exp, log, tanh, sigmoid of f32: {errors:.3?}");
-    assert!(errors[0] <= 1.0 && errors[1] <= 1.0 && errors[2] <= 2.0 && errors[3] <= 2.0, "{errors:?}");
+    assert!(errors[0] <= 1.0 && errors[1] <= 1.0 && errors[2] <= 3.0 && errors[3] <= 3.0, "{errors:?}");
 }
 
 /// Numbers with random bits in the fraction and every exponent up to `most`.
@@ -162,7 +162,7 @@ fn errors_of_f64_are_bounded() {
         worst_double(numbers(9, true).filter(|x| x.abs() < 708.0), double::sigmoid, exact_sigmoid),
     ];
     println!("exp, log, tanh, sigmoid of f64: {errors:.3?}");
-    assert!(errors[0] <= 1.0 && errors[1] <= 1.0 && errors[2] <= 2.0 && errors[3] <= 2.0, "{errors:?}");
+    assert!(errors[0] <= 1.0 && errors[1] <= 1.0 && errors[2] <= 3.0 && errors[3] <= 3.0, "{errors:?}");
 }
 
 #[test]

@@ -512,51 +512,33 @@ impl<A: Copy, S: Copy, T: Fn(S, A) -> S, J: Fn(S, S) -> S> WithSimd for FoldRow<
     #[inline(always)]
     fn with_simd<V: Simd>(self, _: V) -> S {
         let FoldRow { length, a, states: (start, neutral), step, join } = self;
-        // SAFETY: the caller of `new` guarantees this.
-        unsafe { fold_here(length, a, start, neutral, step, join) }
-    }
-}
-
-/// The loop of [`fold`], for callers that already run with the vectors of the processor.
-///
-/// # Safety
-///
-/// * As for [`fold`].
-#[inline(always)]
-pub(super) unsafe fn fold_here<A: Copy, S: Copy>(
-    length: usize,
-    a: InRow<A>,
-    start: S,
-    neutral: S,
-    step: impl Fn(S, A) -> S,
-    join: impl Fn(S, S) -> S,
-) -> S {
-    let mut folded = start;
-    let mut i = 0;
-    if a.stride == 1 && length >= 2 * LANES {
-        let mut parts = [neutral; LANES];
-        while i + LANES <= length {
-            // SAFETY: the caller guarantees it; the strides are 1, and the block ends within `length`.
-            let x = unsafe { a.block(i) };
-            for lane in 0..LANES {
-                parts[lane] = step(parts[lane], x[lane]);
+        let mut folded = start;
+        let mut i = 0;
+        if a.stride == 1 && length >= 2 * LANES {
+            let mut parts = [neutral; LANES];
+            while i + LANES <= length {
+                // SAFETY: the caller of `new` guarantees it; the strides are 1, and the block ends within `length`.
+                let x = unsafe { a.block(i) };
+                for lane in 0..LANES {
+                    parts[lane] = step(parts[lane], x[lane]);
+                }
+                i += LANES;
             }
-            i += LANES;
+            for part in parts {
+                folded = join(folded, part);
+            }
         }
-        for part in parts {
-            folded = join(folded, part);
+        while i < length {
+            // SAFETY: the caller of `new` guarantees this for every index below `length`, and `i < length`.
+            folded = step(folded, unsafe { a.get(i) });
+            i += 1;
         }
+        folded
     }
-    while i < length {
-        // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
-        folded = step(folded, unsafe { a.get(i) });
-        i += 1;
-    }
-    folded
 }
 
 /// The sum of `f` of each element of a row, for an `f` of many operations and callers that already run with the vectors of the processor:
-/// the results of a block are computed side by side, as in [`map1_in_blocks`], and then added in [`LANES`] interleaved parts.
+/// the results of a block are computed side by side, as in [`map1_in_blocks`], and then added by [`fold`].
 ///
 /// # Safety
 ///
@@ -567,7 +549,7 @@ pub(super) unsafe fn sum_in_blocks<A: Copy, W: Float<Sum = f64>>(
     a: InRow<A>,
     f: impl Fn(A) -> W,
 ) -> f64 {
-    let mut parts = [0.0; LANES];
+    let mut total = 0.0;
     let mut results = [W::ZERO; BLOCK];
     let mut first = 0;
     while first < length {
@@ -575,15 +557,12 @@ pub(super) unsafe fn sum_in_blocks<A: Copy, W: Float<Sum = f64>>(
         let out = OutRow { first: results.as_mut_ptr(), stride: 1 };
         // SAFETY: the caller guarantees the elements, and the results have room for a block.
         unsafe { map1_in_blocks(count, out, a.from(first), &f) };
-        results[count..].fill(W::ZERO);
-        for block in results.chunks_exact(LANES) {
-            for lane in 0..LANES {
-                parts[lane] += block[lane].to_sum();
-            }
-        }
+        let results = InRow { first: results.as_ptr(), stride: 1 };
+        // SAFETY: the results of this block were just written.
+        total += unsafe { fold(count, results, 0.0, 0.0, |sum, x: W| sum + x.to_sum(), |x, y| x + y) };
         first += count;
     }
-    parts.into_iter().sum()
+    total
 }
 
 /// Like [`fold`], over pairs of elements of `a` and `b` with the same index.
@@ -628,6 +607,62 @@ pub(super) unsafe fn fold2<A: Copy, B: Copy, S: Copy>(
         i += 1;
     }
     folded
+}
+
+/// The first index whose element `is_it` accepts; `length` if none.
+///
+/// # Safety
+///
+/// * Each of the elements below `length` is as [`InRow::get`] requires.
+#[inline]
+pub(super) unsafe fn position<A: Copy>(length: usize, a: InRow<A>, is_it: impl Fn(A) -> bool) -> usize {
+    // SAFETY: the caller guarantees this.
+    simd_dispatch::run(unsafe { Position::new(length, a, is_it) })
+}
+
+/// [`position`].
+struct Position<A, F> {
+    length: usize,
+    a: InRow<A>,
+    is_it: F,
+}
+
+impl<A, F> Position<A, F> {
+    /// # Safety
+    ///
+    /// * The requirements of [`position`] hold as long as the value exists.
+    #[inline(always)]
+    unsafe fn new(length: usize, a: InRow<A>, is_it: F) -> Self {
+        Position { length, a, is_it }
+    }
+}
+
+impl<A: Copy, F: Fn(A) -> bool> WithSimd for Position<A, F> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> usize {
+        let Position { length, a, is_it } = self;
+        let mut i = 0;
+        // Blocks without such an element are passed without a branch for each.
+        while a.stride == 1 && i + LANES <= length {
+            // SAFETY: the caller of `new` guarantees it: the stride is 1, and the block ends within `length`.
+            let x = unsafe { a.block(i) };
+            let mut found = 0u32;
+            for x in x {
+                found |= u32::from(is_it(x));
+            }
+            if found != 0 {
+                break;
+            }
+            i += LANES;
+        }
+        // SAFETY: the caller of `new` guarantees this for every index below `length`.
+        while i < length && !is_it(unsafe { a.get(i) }) {
+            i += 1;
+        }
+        i
+    }
 }
 
 /// `states[i] = step(states[i], a[i])` for every state; the elements of `a` have stride 1.

@@ -236,7 +236,7 @@ impl Backward for LogSoftmaxBackward {
 #[inline(always)]
 unsafe fn largest<T: Float>(length: usize, row: InRow<T>) -> T::Wide {
     // SAFETY: the caller guarantees this.
-    unsafe { rows::fold_here(length, row, T::LOWEST, T::LOWEST, T::max, T::max) }.wide()
+    unsafe { rows::fold(length, row, T::LOWEST, T::LOWEST, T::max, T::max) }.wide()
 }
 
 /// The sum of the elements of a row.
@@ -247,5 +247,5 @@ unsafe fn largest<T: Float>(length: usize, row: InRow<T>) -> T::Wide {
 #[inline(always)]
 unsafe fn sum<T: Float>(length: usize, row: InRow<T>) -> f64 {
     // SAFETY: the caller guarantees this.
-    unsafe { rows::fold_here(length, row, 0.0, 0.0, |sum, x: T| sum + x.wide().to_sum(), Number::add) }
+    unsafe { rows::fold(length, row, 0.0, 0.0, |sum, x: T| sum + x.wide().to_sum(), Number::add) }
 }
