@@ -4,6 +4,8 @@
 //! the work and waits for the helpers that are still in a part. A helper that comes too late finds the work closed. So a call never waits
 //! for a thread that has not begun to help, and streams that compute at the same time share the helpers without a queue of stale tasks.
 //!
+//! * Helpers join only while the threads that compute, callers and helpers, are fewer than the call allows. So callers that compute side by
+//!   side on all cores get no helpers that would take these cores from them.
 //! * No thread is started before a large kernel needs it. The pool grows to the largest number of helpers that a call has asked for.
 //! * An idle helper polls for [`SPIN`] after its last part, because large kernels often follow each other, and then sleeps.
 //! * A child of `fork` has none of the threads, and a lock of the pool may be held by a thread that it does not have. So a pool is used only
@@ -16,7 +18,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,6 +44,8 @@ pub(crate) fn set_threads(threads: usize) {
 struct Work<'a> {
     part: &'a (dyn Fn(usize) + Sync),
     parts: usize,
+    /// The most threads that may compute, here and in other works, when a helper joins.
+    threads: usize,
     /// The next part that nobody has taken.
     next: AtomicUsize,
     /// Helpers that may still join; changed under the pool's lock.
@@ -80,8 +84,23 @@ unsafe impl Send for Address {}
 #[derive(Default)]
 struct State {
     open: Vec<Address>,
+    /// Threads of the pool, those of them that sleep, and those that are in a work or have just left it.
     helpers: usize,
     asleep: usize,
+    busy: usize,
+    /// Threads that have opened a work and not closed it.
+    callers: usize,
+}
+
+impl State {
+    /// The place in `open` of a work that a helper may join.
+    fn joinable(&self) -> Option<usize> {
+        self.open.iter().position(|open| {
+            // SAFETY: it is open, and the lock is held, so it exists.
+            let work = unsafe { &*open.0 };
+            work.places.load(Ordering::Relaxed) > 0 && self.callers + self.busy < work.threads
+        })
+    }
 }
 
 struct Pool {
@@ -89,8 +108,8 @@ struct Pool {
     state: Mutex<State>,
     /// Work was opened.
     opened: Condvar,
-    /// The number of works in `open`, for helpers that poll.
-    open: AtomicUsize,
+    /// Whether a helper may join a work, for helpers that poll.
+    joinable: AtomicBool,
 }
 
 /// The pool of the process. Pools of parent processes are leaked.
@@ -112,7 +131,7 @@ impl Pool {
         {
             return pool;
         }
-        let pool = Pool { process, state: Mutex::default(), opened: Condvar::new(), open: AtomicUsize::new(0) };
+        let pool = Pool { process, state: Mutex::default(), opened: Condvar::new(), joinable: AtomicBool::new(false) };
         let fresh = Box::into_raw(Box::new(pool));
         match POOL.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: it was leaked above.
@@ -138,10 +157,17 @@ impl Pool {
             state.helpers += 1;
         }
         state.open.push(work);
-        self.open.store(state.open.len(), Ordering::Release);
-        let asleep = state.asleep;
+        state.callers += 1;
+        self.publish(state, places);
+    }
+
+    /// Tells helpers that poll whether they may join a work, and wakes up to `most` that sleep.
+    fn publish(&self, state: MutexGuard<'_, State>, most: usize) {
+        let joinable = state.joinable().is_some();
+        self.joinable.store(joinable, Ordering::Release);
+        let sleepers = if joinable { state.asleep.min(most) } else { 0 };
         drop(state);
-        for _ in 0..places.min(asleep) {
+        for _ in 0..sleepers {
             self.opened.notify_one();
         }
     }
@@ -150,8 +176,8 @@ impl Pool {
     fn close(&self, address: Address, work: &Work<'_>) {
         let mut state = lock(&self.state);
         state.open.retain(|&open| open != address);
-        self.open.store(state.open.len(), Ordering::Release);
-        drop(state);
+        state.callers -= 1;
+        self.publish(state, 1);
         let mut polls = 0u32;
         while work.helpers.load(Ordering::Acquire) > 0 {
             polls = polls.wrapping_add(1);
@@ -160,28 +186,23 @@ impl Pool {
         }
     }
 
-    /// Joins an open work that has places.
+    /// Joins a work.
     fn join(&self, state: &mut State) -> Option<Address> {
-        let place = state.open.iter().position(|open| {
-            // SAFETY: it is open, and the lock is held, so it exists.
-            let work = unsafe { &*open.0 };
-            work.places.load(Ordering::Relaxed) > 0
-        })?;
+        let place = state.joinable()?;
         let address = state.open[place];
-        // SAFETY: as above.
+        // SAFETY: it is open, and the lock is held, so it exists.
         let work = unsafe { &*address.0 };
         work.helpers.fetch_add(1, Ordering::Relaxed);
-        if work.places.fetch_sub(1, Ordering::Relaxed) == 1 {
-            state.open.swap_remove(place);
-            self.open.store(state.open.len(), Ordering::Release);
-        }
+        work.places.fetch_sub(1, Ordering::Relaxed);
+        state.busy += 1;
+        self.joinable.store(state.joinable().is_some(), Ordering::Release);
         Some(address)
     }
 
     /// The life of a helper.
     fn run(&self) {
+        let mut state = lock(&self.state);
         loop {
-            let mut state = lock(&self.state);
             let work = loop {
                 if let Some(work) = self.join(&mut state) {
                     break work;
@@ -189,7 +210,7 @@ impl Pool {
                 drop(state);
                 let opened = self.poll();
                 state = lock(&self.state);
-                if !opened && state.open.is_empty() {
+                if !opened && state.joinable().is_none() {
                     state.asleep += 1;
                     state = self.opened.wait(state).unwrap_or_else(PoisonError::into_inner);
                     state.asleep -= 1;
@@ -201,15 +222,17 @@ impl Pool {
             work.help();
             // The last access: after it the calling thread may free the work.
             work.helpers.fetch_sub(1, Ordering::Release);
+            state = lock(&self.state);
+            state.busy -= 1;
         }
     }
 
-    /// Polls for open work; false if there was none for [`SPIN`].
+    /// Polls for a work to join; false if there was none for [`SPIN`].
     fn poll(&self) -> bool {
         let end = Instant::now() + SPIN;
         loop {
             for _ in 0..POLLS {
-                if self.open.load(Ordering::Acquire) > 0 {
+                if self.joinable.load(Ordering::Acquire) {
                     return true;
                 }
                 std::hint::spin_loop();
@@ -231,6 +254,7 @@ pub(crate) fn split(parts: usize, part: &(dyn Fn(usize) + Sync)) {
     let work = Work {
         part,
         parts,
+        threads: places + 1,
         next: AtomicUsize::new(0),
         places: AtomicUsize::new(places),
         helpers: AtomicUsize::new(0),

@@ -7,19 +7,20 @@
 //! | | `f32` | `f64` | algorithm |
 //! |---|---|---|---|
 //! | `exp` | 1 ulp | 1 ulp | reduction by multiples of ln 2 in two parts (Cody and Waite, 1980), a polynomial, two powers of two |
-//! | `log` | 1 ulp | 1 ulp | FreeBSD's msun (`e_logf.c`, `e_log.c`), with subnormal numbers scaled first |
+//! | `log` | 1 ulp | 1 ulp | exponent and fraction; of the fraction a polynomial (`f32`), or the series of FreeBSD's msun (`e_log.c`) |
 //! | `tanh` | 3 ulp | 3 ulp | `m / (m + 2)` with `m = expm1(2 abs(x))`, which keeps the relative error of small numbers |
 //! | `sigmoid` | 3 ulp | 3 ulp | `1 / (1 + e)` or `e / (1 + e)` with `e = exp(-abs(x))`, which cannot overflow |
 //!
 //! These are bounds of the tests below, which compare with `f64` of the standard library and with sums of two `f64`. Polynomials for
-//! `(exp(r) - 1 - r) / r^2` are minimax (Remez' algorithm) on `abs(r) <= ln(2) / 2`; their error is below a twentieth of an ulp.
+//! `(exp(r) - 1 - r) / r^2` are minimax (Remez' algorithm) on `abs(r) <= ln(2) / 2`; their error is below a twentieth of an ulp. So is
+//! that for the logarithm of `f32`.
 
 macro_rules! functions {
     (
         $module:ident, $float:ident, $bits:ident, digits $digits:literal, bias $bias:literal,
         exp from $lowest:literal to $highest:literal, tanh to $end:literal,
         ln2 $ln2_high:literal $ln2_low:literal, root $root:literal,
-        exp [$($exp:literal)*], log even [$($even:literal)*], log odd [$($odd:literal)*]
+        exp [$($exp:literal)*], log by $log:ident
     ) => {
         pub(super) mod $module {
             /// The explicit bits of the fraction.
@@ -29,11 +30,11 @@ macro_rules! functions {
             /// bits in two's complement.
             const WHOLE: $float = 1.5 * (1u64 << DIGITS) as $float;
             /// ln 2 in two parts. The first has so few digits that its product with an exponent is exact.
-            const LN2: [$float; 2] = [$ln2_high, $ln2_low];
+            pub(super) const LN2: [$float; 2] = [$ln2_high, $ln2_low];
 
             /// The polynomial with these coefficients, the highest power first, at `x`.
             #[inline(always)]
-            fn polynomial<const N: usize>(x: $float, coefficients: [$float; N]) -> $float {
+            pub(super) fn polynomial<const N: usize>(x: $float, coefficients: [$float; N]) -> $float {
                 let mut sum = coefficients[0];
                 let mut power = 1;
                 while power < N {
@@ -88,13 +89,7 @@ macro_rules! functions {
                 // The exponent as a float: it is in the low bits of a float whose unit is 1.
                 let n = $float::from_bits(SCALE.to_bits() | (bits >> DIGITS)) - SCALE - less;
                 let f = fraction - 1.0;
-                let s = f / (2.0 + f);
-                let z = s * s;
-                let w = z * z;
-                let series = w.mul_add(polynomial(w, [$($even),*]), z * polynomial(w, [$($odd),*]));
-                let half = 0.5 * f * f;
-                let low = n.mul_add(LN2[1], s * (half + series));
-                let result = n.mul_add(LN2[0], f - (half - low));
+                let result = super::$log(f, n);
                 let result = if x < $float::INFINITY { result } else { x };
                 let result = if x == 0.0 { $float::NEG_INFINITY } else { result };
                 if x < 0.0 { $float::NAN } else { result }
@@ -123,12 +118,52 @@ macro_rules! functions {
     };
 }
 
+/// The logarithm of `(1 + f) 2^n`, where `1 + f` is between the roots of 1/2 and 2: `f - f^2 / 2 + f^3 q(f)`.
+#[inline(always)]
+fn log_of_single(f: f32, n: f32) -> f32 {
+    let q = single::polynomial(
+        f,
+        [
+            0.069_211_85,
+            -0.117_807_59,
+            0.118_651_04,
+            -0.123_855_41,
+            0.142_200_24,
+            -0.166_692_17,
+            0.200_021_46,
+            -0.249_999_86,
+            0.333_333_12,
+        ],
+    );
+    let z = f * f;
+    let low = n.mul_add(single::LN2[1], f * z * q);
+    n.mul_add(single::LN2[0], f + z.mul_add(-0.5, low))
+}
+
+/// As [`log_of_single`], by a series in `f / (2 + f)`.
+#[inline(always)]
+fn log_of_double(f: f64, n: f64) -> f64 {
+    let s = f / (2.0 + f);
+    let z = s * s;
+    let w = z * z;
+    let even =
+        double::polynomial(w, [1.531_383_769_920_937_3e-1, 2.222_219_843_214_978_4e-1, 3.999_999_999_940_941_9e-1]);
+    let odd = double::polynomial(
+        w,
+        [1.479_819_860_511_658_6e-1, 1.818_357_216_161_805e-1, 2.857_142_874_366_239_1e-1, 6.666_666_666_666_735e-1],
+    );
+    let series = w.mul_add(even, z * odd);
+    let half = 0.5 * f * f;
+    let low = n.mul_add(double::LN2[1], s * (half + series));
+    n.mul_add(double::LN2[0], f - (half - low))
+}
+
 functions!(
     single, f32, u32, digits 23, bias 127,
     exp from -104.0 to 89.0, tanh to 10.0,
     ln2 0.693_145_75 1.428_606_8e-6, root 0x3f35_04f3,
     exp [0.001_395_041 0.008_368_850 0.041_666_208 0.166_665_2 0.5],
-    log even [0.242_790_79 0.400_009_72], log odd [0.284_987_87 0.666_666_6]
+    log by log_of_single
 );
 
 functions!(
@@ -140,8 +175,7 @@ functions!(
         1.984_126_991_638_599_3e-4 1.388_888_894_569_975_2e-3 8.333_333_333_307_766e-3 4.166_666_666_652_142_6e-2
         1.666_666_666_666_669_8e-1 0.500_000_000_000_001_2
     ],
-    log even [1.531_383_769_920_937_3e-1 2.222_219_843_214_978_4e-1 3.999_999_999_940_941_9e-1],
-    log odd [1.479_819_860_511_658_6e-1 1.818_357_216_161_805e-1 2.857_142_874_366_239_1e-1 6.666_666_666_666_735e-1]
+    log by log_of_double
 );
 
 #[cfg(test)]

@@ -681,6 +681,7 @@ pub(super) unsafe fn fold_each<A: Copy, S: Copy>(states: &mut [S], a: *const A, 
 
 #[cfg(test)]
 mod tests {
+    use half::f16;
     use pulp::Arch;
 
     use super::*;
@@ -732,6 +733,32 @@ mod tests {
         let here = written(|length, out| unsafe { map3(length, out, a, b, c, f) });
         // SAFETY: as above.
         assert_eq!(here, written(|length, out| Arch::Scalar.dispatch(unsafe { Map3::new(length, out, a, b, c, f) })));
+    }
+
+    /// A long operation with every width, and with strides.
+    fn same_long(f: impl Fn(f32) -> f32 + Copy) {
+        let x = numbers(1);
+        let a = side_by_side(&x);
+        // SAFETY: the numbers outlive the call, and both rows have `length` elements.
+        let wide = written(|length, out| simd_dispatch::run_wide(unsafe { MapLong::new(length, out, a, f) }));
+        // SAFETY: as above.
+        assert_eq!(wide, written(|length, out| simd_dispatch::run(unsafe { MapLong::new(length, out, a, f) })));
+        // SAFETY: as above.
+        assert_eq!(wide, written(|length, out| Arch::Scalar.dispatch(unsafe { MapLong::new(length, out, a, f) })));
+        let spread: Vec<f32> = x.iter().flat_map(|&x| [x, 0.0, 1.0]).collect();
+        let a = InRow { first: spread.as_ptr(), stride: 3 };
+        // SAFETY: as above.
+        assert_eq!(wide, written(|length, out| unsafe { map1_long(length, out, a, f) }));
+    }
+
+    #[test]
+    fn long_operations_do_not_depend_on_the_processor() {
+        same_long(Float::exp);
+        same_long(Float::log);
+        same_long(Float::tanh);
+        same_long(Float::sigmoid);
+        same_long(|x| f32::from(f16::rounded(x).exp()));
+        same_long(|x| f64::from(x).tanh() as f32);
     }
 
     /// Results on this processor and on the baseline have the same bits: a product is rounded before it is added (no fused operation).
