@@ -65,10 +65,10 @@ mod f16c {
         let whole = length / 8 * 8;
         for i in (0..whole).step_by(8) {
             // SAFETY: the caller guarantees these 8 elements.
-            let wide = unsafe { _mm256_loadu_ps(a.add(i)) };
+            let wide = unsafe { _mm256_loadu_ps(a.wrapping_add(i)) };
             let narrow = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(wide);
             // SAFETY: as above.
-            unsafe { _mm_storeu_si128(out.add(i).cast(), narrow) };
+            unsafe { _mm_storeu_si128(out.wrapping_add(i).cast(), narrow) };
         }
         whole
     }
@@ -83,9 +83,10 @@ mod f16c {
         let whole = length / 8 * 8;
         for i in (0..whole).step_by(8) {
             // SAFETY: the caller guarantees these 8 elements.
-            let narrow = unsafe { _mm_loadu_si128(a.add(i).cast()) };
+            let narrow = unsafe { _mm_loadu_si128(a.wrapping_add(i).cast()) };
+            let wide = _mm256_cvtph_ps(narrow);
             // SAFETY: as above.
-            unsafe { _mm256_storeu_ps(out.add(i), _mm256_cvtph_ps(narrow)) };
+            unsafe { _mm256_storeu_ps(out.wrapping_add(i), wide) };
         }
         whole
     }
@@ -101,7 +102,7 @@ pub(super) fn wide(narrow: f16) -> f32 {
     let subnormal = f32::from_bits(normal + (1 << 23)) - f32::from_bits(power(-14));
     let wide = if size > 0x7c00 << SHIFT {
         // A NaN becomes quiet, as the instructions of processors make it.
-        normal + (112 << 23) | 1 << 22
+        (normal + (112 << 23)) | (1 << 22)
     } else if size == 0x7c00 << SHIFT {
         normal + (112 << 23)
     } else if size < 0x0400 << SHIFT {
