@@ -253,6 +253,18 @@ impl VmBuilder {
         self
     }
 
+    /// Sets the most threads that compute one large kernel on a CPU device, the thread that runs the instruction included; at least 1.
+    /// Results have the same bits for every number, and small kernels always run on one thread.
+    ///
+    /// Default: the environment variable `STREAMVM_CPU_THREADS`, else the number of cores that the process may use. A value of the variable
+    /// that is not a number above 0 is logged and counts as unset. The helping threads are started by the first large kernel, are shared
+    /// by all engines of the process, and sleep while there is no large kernel.
+    #[must_use]
+    pub fn kernel_threads(mut self, threads: usize) -> VmBuilder {
+        self.cpu.threads = Some(threads);
+        self
+    }
+
     /// Sets the most memory of each CPU device, in bytes. Default: no limit but the memory of the machine.
     #[must_use]
     pub fn cpu_memory_limit(mut self, bytes: u64) -> VmBuilder {
@@ -366,7 +378,9 @@ impl VmBuilder {
             Mode::Simulated { seed } => Some(Simulated::new(seed, self.in_order, machine.clone())),
             Mode::Threaded | Mode::Inline => None,
         };
-        let mut devices = devices(self.cpu_devices, self.cpu, machine.as_ref(), self.faults.as_ref())?;
+        let kernel_threads = self.cpu.threads.or_else(kernel_threads_of_environment);
+        let cpu = CpuConfig { threads: kernel_threads, ..self.cpu };
+        let mut devices = devices(self.cpu_devices, cpu, machine.as_ref(), self.faults.as_ref())?;
         let cuda = Arc::new(CudaDevices::default());
         let tells_ops = self.cuda.as_ref().is_some_and(|config| config.sync_each_op);
         if let Some(mut config) = self.cuda.filter(|_| simulated.is_none()) {
@@ -431,6 +445,19 @@ impl VmBuilder {
         }
         Ok(engine)
     }
+}
+
+/// The environment variable that limits the threads of one CPU kernel.
+const KERNEL_THREADS: &str = "STREAMVM_CPU_THREADS";
+
+/// What [`KERNEL_THREADS`] says; `None` if it is unset, empty or not a number above 0.
+fn kernel_threads_of_environment() -> Option<usize> {
+    let text = std::env::var_os(KERNEL_THREADS)?;
+    let threads = text.to_str().and_then(|text| text.parse().ok()).filter(|&threads| threads > 0);
+    if threads.is_none() && !text.is_empty() {
+        log::warn!("{KERNEL_THREADS} is {text:?}, not a number above 0, and is ignored");
+    }
+    threads
 }
 
 /// The CPU and simulated devices of an engine, each with the faults of `faults` if there are any.

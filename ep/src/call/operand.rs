@@ -60,6 +60,9 @@ pub struct Operand {
 // SAFETY: an operand is used only by the call that it was made for. The caller of `Operand::new` guarantees that nothing races with it,
 // on any thread.
 unsafe impl Send for Operand {}
+// SAFETY: a shared operand gives its address, layout and, for reading, its elements; writing through the address is unsafe code, which
+// answers for races.
+unsafe impl Sync for Operand {}
 
 impl Operand {
     /// A view of the storage that starts at `base`; the layout's offset counts from `base`.

@@ -24,6 +24,9 @@ const ALIGNMENT: usize = 64;
 pub struct CpuConfig {
     /// The most bytes that may be allocated from the device, over all memory kinds; `None` for no limit.
     pub memory_limit: Option<u64>,
+    /// The most threads that compute one large kernel, the calling thread included; `None` for the number of cores that the process may
+    /// use. Results have the same bits for every number.
+    pub threads: Option<usize>,
 }
 
 /// The processor that runs this program, as a device.
@@ -31,6 +34,7 @@ pub struct CpuConfig {
 pub struct CpuDevice {
     id: DeviceId,
     config: CpuConfig,
+    cores: usize,
     accounts: Accounts,
     events: Arc<EventPool>,
 }
@@ -39,7 +43,14 @@ impl CpuDevice {
     /// The device `cpu:<index>`, with no memory allocated.
     pub fn new(index: u32, config: CpuConfig) -> CpuDevice {
         let id = DeviceId::cpu(index);
-        CpuDevice { id, accounts: Accounts::new(id, config.memory_limit), config, events: Arc::new(EventPool::new()) }
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        CpuDevice {
+            id,
+            accounts: Accounts::new(id, config.memory_limit),
+            config,
+            cores,
+            events: Arc::new(EventPool::new()),
+        }
     }
 }
 
@@ -52,7 +63,7 @@ impl Device for CpuDevice {
         DeviceInfo {
             id: self.id,
             name: format!("CPU ({})", std::env::consts::ARCH),
-            units: std::thread::available_parallelism().map_or(1, |cores| cores.get()),
+            units: self.cores,
             memory_limit: self.config.memory_limit,
         }
     }
@@ -101,7 +112,8 @@ impl Device for CpuDevice {
     }
 
     fn create_stream(&self) -> Result<Box<dyn Stream>, Error> {
-        Ok(Box::new(CpuStream::new(self.id, Arc::clone(&self.events))))
+        let threads = self.config.threads.unwrap_or(self.cores).max(1);
+        Ok(Box::new(CpuStream::new(self.id, threads, Arc::clone(&self.events))))
     }
 
     fn events(&self) -> &EventPool {

@@ -1,7 +1,7 @@
 use super::*;
 
 fn device(memory_limit: Option<u64>) -> CpuDevice {
-    CpuDevice::new(0, CpuConfig { memory_limit })
+    CpuDevice::new(0, CpuConfig { memory_limit, ..CpuConfig::default() })
 }
 
 fn free(device: &CpuDevice, region: Region) {
@@ -93,7 +93,7 @@ fn threads_never_pass_the_limit_together() {
 
 #[test]
 fn the_device_tells_about_itself() {
-    let device = CpuDevice::new(2, CpuConfig { memory_limit: Some(7) });
+    let device = CpuDevice::new(2, CpuConfig { memory_limit: Some(7), ..CpuConfig::default() });
     let info = device.info();
     assert_eq!((info.id, info.memory_limit), (DeviceId::cpu(2), Some(7)));
     assert!(info.units >= 1 && device.host_accessible());

@@ -7,6 +7,7 @@
 mod device;
 mod kernels;
 mod stream;
+mod workers;
 
 pub use device::{CpuConfig, CpuDevice};
 pub(crate) use kernels::{copy, fill, register};

@@ -1,4 +1,4 @@
-//! The CPU stream: runs each command in the calling thread, before the call returns.
+//! The CPU stream: runs each command in the calling thread, before the call returns. [`workers`] help with large kernels.
 //!
 //! So a record has passed as soon as it is made, a wait for a recorded event never blocks, and `synchronize` has nothing to wait for.
 
@@ -12,6 +12,7 @@ use crate::call::label::Label;
 use crate::call::operand::Operand;
 use crate::call::raw::RawFn;
 use crate::cpu::kernels;
+use crate::cpu::workers;
 use crate::errors::call_error::CallError;
 use crate::errors::error::Error;
 use crate::names::device_id::{DeviceId, DeviceKind};
@@ -24,12 +25,14 @@ use crate::tensor::scalar::Scalar;
 #[derive(Debug)]
 pub(crate) struct CpuStream {
     device: DeviceId,
+    /// The most threads of one kernel, the calling one included.
+    threads: usize,
     events: Arc<EventPool>,
 }
 
 impl CpuStream {
-    pub(crate) fn new(device: DeviceId, events: Arc<EventPool>) -> CpuStream {
-        CpuStream { device, events }
+    pub(crate) fn new(device: DeviceId, threads: usize, events: Arc<EventPool>) -> CpuStream {
+        CpuStream { device, threads, events }
     }
 }
 
@@ -41,11 +44,13 @@ impl Stream for CpuStream {
             return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.device });
         }
         call.mark_overlapping_shared()?;
+        workers::set_threads(self.threads);
         (call.kernel.run)(call)?;
         Ok(())
     }
 
     fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
+        workers::set_threads(self.threads);
         kernels::copy(source, target)?;
         // The target may be write-combined memory, and ordinary stores of the same core are not ordered after writes to it. The fence
         // makes these writes visible before any later store lets another thread or a device know of the copy.

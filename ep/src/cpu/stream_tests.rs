@@ -10,7 +10,7 @@ use crate::tensor::shape::Shape;
 
 fn stream() -> (CpuStream, Arc<EventPool>) {
     let events = Arc::new(EventPool::new());
-    (CpuStream::new(DeviceId::cpu(0), events.clone()), events)
+    (CpuStream::new(DeviceId::cpu(0), 1, events.clone()), events)
 }
 
 fn dense(dims: &[usize]) -> Layout {

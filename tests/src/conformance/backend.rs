@@ -118,7 +118,7 @@ impl Backend {
     pub fn cpu() -> Backend {
         let tags = [Tag::Immediate, Tag::Zeroed, Tag::Limit, Tag::Calls, Tag::HostKernels, Tag::Several];
         Backend::new("cpu", &tags, |setup| {
-            let config = CpuConfig { memory_limit: setup.memory_limit };
+            let config = CpuConfig { memory_limit: setup.memory_limit, ..CpuConfig::default() };
             Ok(Made::new(DeviceRegistry::with_cpus(setup.devices, config).iter().cloned().collect()))
         })
     }

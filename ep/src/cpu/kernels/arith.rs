@@ -6,6 +6,9 @@ use crate::tensor::op::Op;
 
 /// An op on one element.
 pub(super) trait Unary<T> {
+    /// Whether it takes many operations, so that [`map1_long`](crate::cpu::kernels::rows::map1_long) is the loop for it.
+    const IS_LONG: bool;
+
     fn apply(x: T) -> T;
 }
 
@@ -29,10 +32,12 @@ pub(super) trait Compare<T> {
 }
 
 macro_rules! unary {
-    ($($bound:ident $op:ident $method:ident;)*) => {$(
+    ($($bound:ident $op:ident $method:ident $long:literal;)*) => {$(
         pub(super) struct $op;
 
         impl<T: $bound> Unary<T> for $op {
+            const IS_LONG: bool = $long;
+
             #[inline(always)]
             fn apply(x: T) -> T {
                 $bound::$method(x)
@@ -42,14 +47,14 @@ macro_rules! unary {
 }
 
 unary! {
-    Number Neg neg;
-    Number Abs abs;
-    Number Relu relu;
-    Float Exp exp;
-    Float Log log;
-    Float Sqrt sqrt;
-    Float Tanh tanh;
-    Float Sigmoid sigmoid;
+    Number Neg neg false;
+    Number Abs abs false;
+    Number Relu relu false;
+    Float Exp exp true;
+    Float Log log true;
+    Float Sqrt sqrt false;
+    Float Tanh tanh true;
+    Float Sigmoid sigmoid true;
 }
 
 macro_rules! binary {

@@ -6,7 +6,8 @@ use half::{bf16, f16};
 
 use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::{KernelCall, KernelFn};
-use crate::cpu::kernels::elementwise::map1_nest;
+use crate::cpu::kernels::binary16;
+use crate::cpu::kernels::elementwise::{map1_nest, rows_of};
 use crate::cpu::kernels::half_floats::Nearest;
 use crate::cpu::kernels::number::Float;
 use crate::errors::error::KernelError;
@@ -21,6 +22,16 @@ macro_rules! casts {
                 let to = call.params.to.ok_or(OpError::MissingTarget { op: Op::Cast })?;
                 let ([a], out) = checked_operands(call, [DType::$dtype], to, InPlace::Allowed)?;
                 check_inferred(Op::Cast, [a], out, call)?;
+                // SAFETY: `checked_operands` has checked the dtypes, which are `f32` and `f16`, and alignment, write access and overlap; the
+                // loop nest stays within the operands.
+                let round = |length, out, a| unsafe { binary16::round_row(length, out, a) };
+                // SAFETY: as above.
+                let widen = |length, out, a| unsafe { binary16::widen_row(length, out, a) };
+                match (DType::$dtype, to) {
+                    (DType::F32, DType::F16) => return Ok(rows_of(a, out, round)),
+                    (DType::F16, DType::F32) => return Ok(rows_of(a, out, widen)),
+                    _ => {}
+                }
                 let value = $value;
                 // For every arm: `checked_operands` has checked that the input holds the dtype of this kernel and the output the matched
                 // dtype, and alignment, write access and overlap.

@@ -1,12 +1,14 @@
-//! Strided copy and fill. A copy moves bits, so one loop per element size serves every dtype.
+//! Strided copy and fill. A copy moves bits, so one loop per element size serves every dtype. Where the source is contiguous along another
+//! axis than the target, it is copied in tiles.
 
 use crate::call::check::{check_copy, check_fill};
-use crate::cpu::kernels::elementwise::{map1_nest, output};
+use crate::cpu::kernels::elementwise::{input, output};
 use half::{bf16, f16};
 
 use crate::call::operand::Operand;
 use crate::cpu::kernels::half_floats::Nearest;
 use crate::cpu::kernels::loop_nest::LoopNest;
+use crate::cpu::kernels::parallel;
 use crate::cpu::kernels::rows;
 use crate::errors::error::Error;
 use crate::tensor::dtype::DType;
@@ -21,15 +23,60 @@ pub(crate) fn copy(source: &Operand, target: &mut Operand) -> Result<(), Error> 
     // element twice and does not overlap the source.
     match source.dtype().size() {
         // SAFETY: see above.
-        1 => unsafe { map1_nest(source, target, |bits: u8| bits) },
+        1 => unsafe { copy_nest::<u8>(source, target) },
         // SAFETY: see above.
-        2 => unsafe { map1_nest(source, target, |bits: u16| bits) },
+        2 => unsafe { copy_nest::<u16>(source, target) },
         // SAFETY: see above.
-        4 => unsafe { map1_nest(source, target, |bits: u32| bits) },
+        4 => unsafe { copy_nest::<u32>(source, target) },
         // SAFETY: see above.
-        _ => unsafe { map1_nest(source, target, |bits: u64| bits) },
+        _ => unsafe { copy_nest::<u64>(source, target) },
     }
     Ok(())
+}
+
+/// The sides of a tile of a transposed copy: 16 elements of 4 bytes are a cache line, so each line that is read or written is used whole
+/// while it is in the first-level cache.
+const TILE: usize = 16;
+
+/// # Safety
+///
+/// * Both operands hold elements stored as `T`, aligned, and have one shape.
+/// * `target` may be written, reaches no element twice, and does not overlap `source`.
+unsafe fn copy_nest<T: Copy + Send + Sync>(source: &Operand, target: &Operand) {
+    let nest = LoopNest::new([target.layout(), source.layout()]);
+    if let Some((others, along)) = nest.transposed(TILE) {
+        let (length, [_, skip]) = (nest.row_length(), nest.row_strides());
+        return others.rows(|[to, from]| {
+            parallel::ranges(along.size.div_ceil(TILE), TILE * length, |tiles| {
+                for tile in tiles {
+                    let lines = tile * TILE..((tile + 1) * TILE).min(along.size);
+                    for first in (0..length).step_by(TILE) {
+                        for line in lines.clone() {
+                            let out = output::<T>(target, to + line * along.strides[0] + first, 1);
+                            let row = input::<T>(source, from + line + first * skip, skip);
+                            for i in 0..TILE.min(length - first) {
+                                // SAFETY: the loop nest and the tiles stay within the source; the caller guarantees the rest.
+                                let element = unsafe { row.get(i) };
+                                // SAFETY: as above, for the target.
+                                unsafe { out.set(i, element) };
+                            }
+                        }
+                    }
+                }
+            });
+        });
+    }
+    let strides = nest.row_strides();
+    nest.rows_in_parallel(parallel::LIGHT, |[to, from], length| {
+        let (out, row) = (output::<T>(target, to, strides[0]), input::<T>(source, from, strides[1]));
+        if strides == [1, 1] {
+            // SAFETY: the loop nest stays within both operands; the caller guarantees the rest.
+            unsafe { row.first.copy_to_nonoverlapping(out.first, length) };
+        } else {
+            // SAFETY: as above.
+            unsafe { rows::map1(length, out, row, |bits| bits) };
+        }
+    });
 }
 
 /// Fills `target` with `value`; see [`Stream::fill`](crate::Stream::fill).
@@ -77,12 +124,12 @@ fn integer(value: Scalar) -> i64 {
 ///
 /// * `target` holds elements stored as `T`, aligned.
 /// * It may be written, and reaches no element twice.
-unsafe fn fill_nest<T: Copy>(target: &Operand, value: T) {
+unsafe fn fill_nest<T: Copy + Send + Sync>(target: &Operand, value: T) {
     let nest = LoopNest::new([target.layout()]);
     let [stride] = nest.row_strides();
-    nest.rows(|[to]| {
+    nest.rows_in_parallel(parallel::LIGHT, |[to], length| {
         let out = output::<T>(target, to, stride);
         // SAFETY: the loop nest stays within the target; the caller guarantees the rest.
-        unsafe { rows::fill(nest.row_length(), out, value) };
+        unsafe { rows::fill(length, out, value) };
     });
 }

@@ -7,6 +7,7 @@ use crate::call::operand::Operand;
 use crate::cpu::kernels::arith::{Binary, Compare, Unary};
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::number::DTypeTag;
+use crate::cpu::kernels::parallel;
 use crate::cpu::kernels::rows::{self, InRow, OutRow};
 use crate::errors::error::KernelError;
 use crate::tensor::dtype::DType;
@@ -16,8 +17,12 @@ use crate::tensor::op::Op;
 pub(super) fn unary<D: DTypeTag, U: Unary<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
     let ([a], out) = checked_operands(call, [D::DTYPE], D::DTYPE, InPlace::Allowed)?;
     check_broadcast(call.kernel.op, &[a], out)?;
-    // SAFETY: `checked_operands` has checked dtypes, alignment, write access and overlap, and `check_broadcast` the shapes.
-    unsafe { map1_nest(a, out, U::apply) };
+    match U::IS_LONG {
+        // SAFETY: `checked_operands` has checked dtypes, alignment, write access and overlap, and `check_broadcast` the shapes.
+        true => unsafe { map1_long_nest(a, out, U::apply) },
+        // SAFETY: as above.
+        false => unsafe { map1_nest(a, out, U::apply) },
+    }
     Ok(())
 }
 
@@ -49,7 +54,7 @@ pub(super) fn select<D: DTypeTag>(call: &mut KernelCall<'_>) -> Result<(), Kerne
     check_broadcast(call.kernel.op, &[condition, a, b], out)?;
     let nest = LoopNest::new([out.layout(), condition.layout(), a.layout(), b.layout()]);
     let [out_stride, condition_stride, a_stride, b_stride] = nest.row_strides();
-    nest.rows(|[to, from_condition, from_a, from_b]| {
+    nest.rows_in_parallel(parallel::LIGHT, |[to, from_condition, from_a, from_b], length| {
         let out = output::<D::Store>(out, to, out_stride);
         let condition = input::<u8>(condition, from_condition, condition_stride);
         let a = input::<D::Store>(a, from_a, a_stride);
@@ -57,7 +62,7 @@ pub(super) fn select<D: DTypeTag>(call: &mut KernelCall<'_>) -> Result<(), Kerne
         let pick = |condition, x, y| if condition != 0 { x } else { y };
         // SAFETY: the loop nest stays within the operands. `checked_operands` has checked that their elements have these types, and that
         // an input that overlaps the output is the same view.
-        unsafe { rows::map3(nest.row_length(), out, condition, a, b, pick) };
+        unsafe { rows::map3(length, out, condition, a, b, pick) };
     });
     Ok(())
 }
@@ -67,19 +72,48 @@ pub(super) fn select<D: DTypeTag>(call: &mut KernelCall<'_>) -> Result<(), Kerne
 /// * `a` holds elements stored as `A`, `out` as `O`, both aligned; `a` broadcasts to `out`.
 /// * `out` may be written, does not reach an element twice, and overlaps `a` only as the same view.
 #[inline]
-pub(super) unsafe fn map1_nest<A: Copy, O: Copy>(a: &Operand, out: &Operand, f: impl Fn(A) -> O) {
+pub(super) unsafe fn map1_nest<A: Copy + Sync, O: Copy + Send>(a: &Operand, out: &Operand, f: impl Fn(A) -> O + Sync) {
     if let Some(length) = single_row(&[a], out) {
         let (out, a) = (output::<O>(out, 0, 1), input::<A>(a, 0, 1));
-        // SAFETY: these are all elements of both; the caller guarantees the rest.
-        return unsafe { rows::map1(length, out, a, &f) };
+        // SAFETY: these are elements of both; the caller guarantees the rest.
+        return parallel::ranges(length, parallel::LIGHT, |part| unsafe {
+            rows::map1(part.len(), out.from(part.start), a.from(part.start), &f)
+        });
     }
     let nest = LoopNest::new([out.layout(), a.layout()]);
     let [out_stride, a_stride] = nest.row_strides();
-    nest.rows(|[to, from]| {
+    nest.rows_in_parallel(parallel::LIGHT, |[to, from], length| {
         let out = output::<O>(out, to, out_stride);
         let a = input::<A>(a, from, a_stride);
         // SAFETY: the loop nest stays within the operands; the caller guarantees the rest.
-        unsafe { rows::map1(nest.row_length(), out, a, &f) };
+        unsafe { rows::map1(length, out, a, &f) };
+    });
+}
+
+/// Calls `row` with each row of `a` and `out`, its length first; `a` broadcasts to `out`, and `row` is called by several threads.
+#[inline]
+pub(super) fn rows_of<A: Copy, O: Copy>(a: &Operand, out: &Operand, row: impl Fn(usize, OutRow<O>, InRow<A>) + Sync) {
+    let nest = LoopNest::new([out.layout(), a.layout()]);
+    let [out_stride, a_stride] = nest.row_strides();
+    nest.rows_in_parallel(parallel::LIGHT, |[to, from], length| {
+        row(length, output::<O>(out, to, out_stride), input::<A>(a, from, a_stride));
+    });
+}
+
+/// [`map1_nest`] for an `f` of many operations.
+///
+/// # Safety
+///
+/// * As for [`map1_nest`].
+#[inline]
+unsafe fn map1_long_nest<A: Copy, O: Copy>(a: &Operand, out: &Operand, f: impl Fn(A) -> O + Sync) {
+    let nest = LoopNest::new([out.layout(), a.layout()]);
+    let [out_stride, a_stride] = nest.row_strides();
+    nest.rows_in_parallel(parallel::LONG, |[to, from], length| {
+        let out = output::<O>(out, to, out_stride);
+        let a = input::<A>(a, from, a_stride);
+        // SAFETY: the loop nest stays within the operands; the caller guarantees the rest.
+        unsafe { rows::map1_long(length, out, a, &f) };
     });
 }
 
@@ -89,11 +123,18 @@ pub(super) unsafe fn map1_nest<A: Copy, O: Copy>(a: &Operand, out: &Operand, f: 
 ///
 /// * As for [`map1_nest`], for `a` and `b` each.
 #[inline]
-unsafe fn map2_nest<A: Copy, O: Copy>(a: &Operand, b: &Operand, out: &Operand, f: impl Fn(A, A) -> O) {
+unsafe fn map2_nest<A: Copy + Sync, O: Copy + Send>(
+    a: &Operand,
+    b: &Operand,
+    out: &Operand,
+    f: impl Fn(A, A) -> O + Sync,
+) {
     if let Some(length) = single_row(&[a, b], out) {
         let (out, a, b) = (output::<O>(out, 0, 1), input::<A>(a, 0, 1), input::<A>(b, 0, 1));
-        // SAFETY: these are all elements of the three; the caller guarantees the rest.
-        return unsafe { rows::map2(length, out, a, b, &f) };
+        // SAFETY: these are elements of the three; the caller guarantees the rest.
+        return parallel::ranges(length, parallel::LIGHT, |part| unsafe {
+            rows::map2(part.len(), out.from(part.start), a.from(part.start), b.from(part.start), &f)
+        });
     }
     // SAFETY: the caller guarantees this.
     unsafe { map2_rows(a, b, out, f) };
@@ -106,15 +147,15 @@ unsafe fn map2_nest<A: Copy, O: Copy>(a: &Operand, b: &Operand, out: &Operand, f
 ///
 /// * As for [`map2_nest`].
 #[inline(never)]
-unsafe fn map2_rows<A: Copy, O: Copy>(a: &Operand, b: &Operand, out: &Operand, f: impl Fn(A, A) -> O) {
+unsafe fn map2_rows<A: Copy, O: Copy>(a: &Operand, b: &Operand, out: &Operand, f: impl Fn(A, A) -> O + Sync) {
     let nest = LoopNest::new([out.layout(), a.layout(), b.layout()]);
     let [out_stride, a_stride, b_stride] = nest.row_strides();
-    nest.rows(|[to, from_a, from_b]| {
+    nest.rows_in_parallel(parallel::LIGHT, |[to, from_a, from_b], length| {
         let out = output::<O>(out, to, out_stride);
         let a = input::<A>(a, from_a, a_stride);
         let b = input::<A>(b, from_b, b_stride);
         // SAFETY: the loop nest stays within the operands; the caller guarantees the rest.
-        unsafe { rows::map2(nest.row_length(), out, a, b, &f) };
+        unsafe { rows::map2(length, out, a, b, &f) };
     });
 }
 

@@ -9,17 +9,19 @@
 //! This leaves one innermost *row*, with a length and one stride per operand, and a counter over the outer axes. Contiguous operands of
 //! one shape always become a single row.
 
+use crate::cpu::kernels::parallel;
 use crate::tensor::layout::Layout;
 use crate::tensor::shape::MAX_RANK;
 
 /// One axis: its size and the stride of each operand, in elements.
 #[derive(Copy, Clone)]
-struct Axis<const N: usize> {
-    size: usize,
-    strides: [usize; N],
+pub(super) struct Axis<const N: usize> {
+    pub(super) size: usize,
+    pub(super) strides: [usize; N],
 }
 
 /// An order of visiting the elements of `N` operands; see the module.
+#[derive(Clone)]
 pub(super) struct LoopNest<const N: usize> {
     /// Outermost first.
     outer: [Axis<N>; MAX_RANK],
@@ -106,6 +108,32 @@ impl<const N: usize> LoopNest<N> {
         self.row.strides
     }
 
+    /// Calls `visit` for each row, or part of a row, with its offsets as [`rows`](LoopNest::rows) does and its length. Large nests are
+    /// divided at the outermost axis, and several threads call `visit`; each index costs `work` [units](parallel).
+    #[inline]
+    pub(super) fn rows_in_parallel(&self, work: usize, visit: impl Fn([usize; N], usize) + Sync) {
+        let outer = self.outer[..self.outer_count].iter().map(|axis| axis.size).product::<usize>();
+        if (outer * self.row.size).saturating_mul(work) < parallel::LARGE {
+            return self.rows(|first| visit(first, self.row.size));
+        }
+        self.divided(outer, work, &visit);
+    }
+
+    #[inline(never)]
+    fn divided(&self, outer: usize, work: usize, visit: &(dyn Fn([usize; N], usize) + Sync)) {
+        let axis = if self.outer_count == 0 { self.row } else { self.outer[0] };
+        let work_of_index = outer * self.row.size / axis.size * work;
+        parallel::ranges(axis.size, work_of_index, |range| {
+            let mut part = self.clone();
+            match part.outer_count {
+                0 => part.row.size = range.len(),
+                _ => part.outer[0].size = range.len(),
+            }
+            let first = axis.strides.map(|stride| range.start * stride);
+            part.rows(|offsets| visit(std::array::from_fn(|operand| first[operand] + offsets[operand]), part.row.size));
+        });
+    }
+
     /// Calls `visit` for each row with the offset of its first element in each operand, in elements from the operand's first. Makes no
     /// call if there are no elements.
     #[inline]
@@ -138,6 +166,20 @@ impl<const N: usize> LoopNest<N> {
                 }
             }
         }
+    }
+}
+
+impl LoopNest<2> {
+    /// The outer axis along which operand 1 is contiguous, and a nest over the other outer axes, if operand 0 is contiguous along the rows
+    /// and operand 1 is not, and both axes have at least `least` elements.
+    pub(super) fn transposed(&self, least: usize) -> Option<(LoopNest<2>, Axis<2>)> {
+        if self.row.strides[0] != 1 || self.row.strides[1] == 1 || self.row.size < least {
+            return None;
+        }
+        let outer = &self.outer[..self.outer_count];
+        let along = outer.iter().position(|axis| axis.strides[1] == 1 && axis.size >= least)?;
+        let others = outer.iter().enumerate().filter(|(place, _)| *place != along);
+        Some((LoopNest::over(others.map(|(_, axis)| (axis.size, axis.strides))), outer[along]))
     }
 }
 

@@ -1,8 +1,13 @@
-//! Matrix products, one call per matrix of the batch, in the calling thread. Programs use several cores by running several streams.
+//! Matrix products, one call per matrix of the batch or part of it. Threads share the matrices of a batch, or the parts of a large product.
+//!
+//! The parts depend on the shape alone, and each is a product of its own, so results do not depend on the number of threads. A product is
+//! divided at the axis along which its output is contiguous: then `gemm` packs no element of an operand twice.
 //!
 //! * Floats of 32 and 64 bits use `gemm`, which packs and blocks for any strides.
 //! * 16-bit floats use `gemm` on [`matmul_half`] in `f32`.
 //! * Integers use a plain loop with wrapping arithmetic.
+
+use std::ops::Range;
 
 use half::{bf16, f16};
 
@@ -12,7 +17,9 @@ use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::matmul_half;
 use crate::cpu::kernels::number::{DTypeTag, Number};
+use crate::cpu::kernels::parallel;
 use crate::cpu::kernels::rows::{self, InRow, OutRow};
+use crate::cpu::workers;
 use crate::errors::error::KernelError;
 use crate::tensor::layout::Layout;
 use crate::tensor::op::Op;
@@ -40,18 +47,36 @@ where
     }));
     let (left, right, product) = (Matrix::of(a.layout()), Matrix::of(b.layout()), Matrix::of(out.layout()));
     let [to_next, a_next, b_next] = batch.row_strides();
-    batch.rows(|[to, from_a, from_b]| {
-        for place in 0..batch.row_length() {
-            let out = output::<D::Store>(out, to + place * to_next, 1).first;
-            let a = input::<D::Store>(a, from_a + place * a_next, 1).first;
-            let b = input::<D::Store>(b, from_b + place * b_next, 1).first;
-            // SAFETY: the loop nest and the matrices stay within the operands, which hold `D`, and inference has checked that the sizes
-            // match. The output may be written, reaches no element twice, and does not overlap the inputs.
-            unsafe { D::Store::multiply((out, product), (a, left), (b, right)) };
+    let work = (product.rows * product.columns).saturating_mul(left.columns) / PRODUCTS;
+    let matrices = out.layout().elements() / (product.rows * product.columns);
+    let (of_batch, of_part) = if matrices < FEW { (0, work) } else { (work.max(1), 0) };
+    batch.rows_in_parallel(of_batch, |[to, from_a, from_b], length| {
+        for place in 0..length {
+            let out = output::<D::Store>(out, to + place * to_next, 1);
+            let a = input::<D::Store>(a, from_a + place * a_next, 1);
+            let b = input::<D::Store>(b, from_b + place * b_next, 1);
+            product.parts(of_part, D::Store::SIDE, |rows, columns| {
+                let out = (out.from(product.offset(rows.start, columns.start)).first, product.part(&rows, &columns));
+                let a = (a.from(left.offset(rows.start, 0)).first, left.part(&rows, &(0..left.columns)));
+                let b = (b.from(right.offset(0, columns.start)).first, right.part(&(0..right.rows), &columns));
+                // SAFETY: the loop nest and the matrices stay within the operands, which hold `D`, and inference has checked that the
+                // sizes match. The output may be written, reaches no element twice, and does not overlap the inputs. Parts of it do not
+                // overlap each other.
+                unsafe { D::Store::multiply(out, a, b) };
+            });
         }
     });
     Ok(())
 }
+
+/// Products of two elements that are a unit of work.
+const PRODUCTS: usize = 8;
+
+/// The matrices of a batch that keep the threads of a usual processor busy; the products of a smaller batch are divided.
+const FEW: usize = 8;
+
+/// The most parts of a product.
+const PARTS: usize = 16;
 
 /// The stride of an operand on axis `axis` of a batch whose result has rank `rank`.
 fn batch_stride(layout: &Layout, axis: usize, rank: usize) -> usize {
@@ -72,6 +97,37 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
+    /// Calls `part` with the rows and columns of each part of a product of this form that takes `work`. The length of a part is a multiple
+    /// of `side`.
+    fn parts(self, work: usize, side: usize, part: impl Fn(Range<usize>, Range<usize>) + Sync) {
+        let (rows, columns) = (self.rows, self.columns);
+        let by_columns = match self.column_stride <= self.row_stride {
+            true => columns >= 2 * side || columns >= rows,
+            false => rows < 2 * side && columns > rows,
+        };
+        let length = if by_columns { columns } else { rows };
+        let blocks = length.div_ceil(side);
+        let parts = blocks.min(work / parallel::LARGE).min(PARTS);
+        if parts < 2 {
+            return part(0..rows, 0..columns);
+        }
+        let length_of_part = blocks.div_ceil(parts) * side;
+        workers::split(length.div_ceil(length_of_part), &|index| {
+            let range = index * length_of_part..((index + 1) * length_of_part).min(length);
+            if by_columns { part(0..rows, range) } else { part(range, 0..columns) }
+        });
+    }
+
+    /// The distance of an element from the first, in elements.
+    fn offset(self, row: usize, column: usize) -> usize {
+        row * self.row_stride + column * self.column_stride
+    }
+
+    /// The part with these rows and columns.
+    fn part(self, rows: &Range<usize>, columns: &Range<usize>) -> Matrix {
+        Matrix { rows: rows.len(), columns: columns.len(), ..self }
+    }
+
     /// The matrix of a layout of at least two axes.
     fn of(layout: &Layout) -> Matrix {
         let rank = layout.shape().rank();
@@ -86,6 +142,9 @@ impl Matrix {
 
 /// The matrix product for this element type.
 pub(super) trait Multiply: Number {
+    /// The rows or columns of the output that are computed together: what `gemm` keeps in registers, or a panel.
+    const SIDE: usize;
+
     /// `out = a * b`.
     ///
     /// # Safety
@@ -99,6 +158,8 @@ pub(super) trait Multiply: Number {
 macro_rules! with_gemm {
     ($($float:ident),*) => {$(
         impl Multiply for $float {
+            const SIDE: usize = 64;
+
             unsafe fn multiply(
                 out: (*mut $float, Matrix),
                 a: (*const $float, Matrix),
@@ -155,6 +216,8 @@ with_gemm!(f32, f64);
 macro_rules! with_panels {
     ($($float:ident),*) => {$(
         impl Multiply for $float {
+            const SIDE: usize = matmul_half::PANEL_SIDE;
+
             unsafe fn multiply(
                 out: (*mut $float, Matrix),
                 a: (*const $float, Matrix),
@@ -172,6 +235,8 @@ with_panels!(f16, bf16);
 macro_rules! with_loops {
     ($($int:ident),*) => {$(
         impl Multiply for $int {
+            const SIDE: usize = 64;
+
             unsafe fn multiply(
                 out: (*mut $int, Matrix),
                 a: (*const $int, Matrix),

@@ -10,7 +10,7 @@ use crate::cpu::kernels::rows::{self, InRow, OutRow};
 
 /// The most rows, columns and depth that are multiplied at a time. Each element of a panel is widened once and used this many times.
 /// Three panels, 768 KiB of `f32`, fit in a second-level cache or nearly so.
-const PANEL_SIDE: usize = 256;
+pub(super) const PANEL_SIDE: usize = 256;
 
 /// A panel in `f32`.
 struct Panel {

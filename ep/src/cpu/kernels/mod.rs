@@ -4,9 +4,13 @@
 //!
 //! 1. [`check`](mod@crate::call::check) the operands.
 //! 2. Make a [`LoopNest`](loop_nest::LoopNest) over their strides, which merges axes as far as possible.
-//! 3. Pass each innermost row to a loop of [`rows`](mod@rows), which reads and writes through the pointers.
+//! 3. Divide it into parts if it is large ([`parallel`]), and pass each innermost row of a part to a loop of [`rows`](mod@rows), which
+//!    reads and writes through the pointers.
 //!
-//! Nothing is allocated, except the packing buffers of a matrix product.
+//! Nothing is allocated, except the packing buffers of a matrix product and the results of the blocks of a large reduction.
+//!
+//! Invariant: a result has the same bits on every processor with the same vectors and for any number of threads, because how a kernel is
+//! divided depends on shapes and strides alone. Elementwise results have the same bits on all processors.
 //!
 //! Invariant: kernels access memory only through raw pointers, and read an element before they write the one at the same index. So an
 //! elementwise op may write exactly the view that it reads.
@@ -19,11 +23,13 @@ mod copy;
 mod elementwise;
 mod half_floats;
 mod loop_nest;
+mod math;
 mod matmul;
 mod matmul_half;
 mod number;
 mod one_hot;
 mod pad;
+mod parallel;
 mod philox;
 mod random;
 mod reduce;

@@ -5,6 +5,7 @@
 
 use half::{bf16, f16};
 
+use crate::cpu::kernels::math::{double, single};
 use crate::tensor::dtype::DType;
 
 /// A dtype as a Rust type, with the storage type of its elements.
@@ -35,7 +36,7 @@ tags! {
 }
 
 /// An element type with arithmetic.
-pub(super) trait Number: Copy + PartialOrd + 'static {
+pub(super) trait Number: Copy + PartialOrd + Send + Sync + 'static {
     /// The type of sums: `f64` for `f32` and `f64`, so that a sum of many `f32` is rounded once, and `f32` for 16-bit floats.
     type Sum: Number;
 
@@ -103,6 +104,7 @@ pub(super) trait Float: Number {
     fn wide(self) -> Self::Wide;
     /// The nearest value to `wide`, ties to even.
     fn rounded(wide: Self::Wide) -> Self;
+    /// This and the next ones have bounds, see [`math`](crate::cpu::kernels::math).
     fn exp(self) -> Self;
     fn log(self) -> Self;
     fn sqrt(self) -> Self;
@@ -113,7 +115,7 @@ pub(super) trait Float: Number {
 }
 
 macro_rules! floats {
-    ($($float:ident: sum overflows $overflows:literal),*) => {$(
+    ($($float:ident by $math:ident: sum overflows $overflows:literal),*) => {$(
         impl Number for $float {
             type Sum = f64;
 
@@ -205,12 +207,12 @@ macro_rules! floats {
 
             #[inline(always)]
             fn exp(self) -> $float {
-                $float::exp(self)
+                $math::exp(self)
             }
 
             #[inline(always)]
             fn log(self) -> $float {
-                $float::ln(self)
+                $math::log(self)
             }
 
             #[inline(always)]
@@ -220,15 +222,12 @@ macro_rules! floats {
 
             #[inline(always)]
             fn tanh(self) -> $float {
-                $float::tanh(self)
+                $math::tanh(self)
             }
 
-            /// The exponential is taken only of a number that is not positive, so it cannot overflow.
             #[inline(always)]
             fn sigmoid(self) -> $float {
-                let small = $float::exp(-$float::abs(self));
-                let numerator = if self >= 0.0 { 1.0 } else { small };
-                numerator / (1.0 + small)
+                $math::sigmoid(self)
             }
 
             #[inline(always)]
@@ -239,7 +238,7 @@ macro_rules! floats {
     )*};
 }
 
-floats!(f32: sum overflows false, f64: sum overflows true);
+floats!(f32 by single: sum overflows false, f64 by double: sum overflows true);
 
 macro_rules! integers {
     ($($int:ident),*) => {$(

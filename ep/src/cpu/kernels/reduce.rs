@@ -6,6 +6,9 @@
 //! * If the innermost run of memory is reduced, each output element folds its elements one after the other.
 //! * If it is kept, [`TILE`] output elements fold side by side.
 //!
+//! A long row is folded in blocks of [`BLOCK`] elements, whose results are joined in order. Threads share the outputs, or the blocks if
+//! there are few outputs.
+//!
 //! Sums of `f32` are kept in `f64`, those of 16-bit floats in `f32`, and rounded once. So the order of addition, which depends on the
 //! layout, hardly shows; an `f64` sum can differ in its last bits between layouts.
 //!
@@ -19,7 +22,8 @@ use crate::call::operand::Operand;
 use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::number::{DTypeTag, Float, Number};
-use crate::cpu::kernels::rows::{self, InRow};
+use crate::cpu::kernels::parallel;
+use crate::cpu::kernels::rows::{self, InRow, OutRow};
 use crate::errors::error::KernelError;
 use crate::tensor::layout::Layout;
 use crate::tensor::op::Op;
@@ -29,6 +33,13 @@ use crate::tensor::params::{Axes, Params};
 /// long enough for the loop over them to run at vector speed.
 const TILE: usize = 64;
 
+/// The elements of a block of a long row: 64 KiB of `f32`. A row is divided here for any number of threads, so that sums have the same
+/// bits.
+pub(super) const BLOCK: usize = 1 << 14;
+
+/// Fewer outputs than this do not keep the threads of a usual processor busy.
+pub(super) const FEW: usize = 8;
+
 /// The factor that keeps sums within the range of `f64`: 2^-64, because no tensor has 2^64 elements. Scaling by a power of two is exact,
 /// except for an element smaller than 2^-958, which is negligible in a sum that overflowed.
 const SCALE: f64 = 1.0 / 18_446_744_073_709_551_616.0;
@@ -36,7 +47,7 @@ const SCALE: f64 = 1.0 / 18_446_744_073_709_551_616.0;
 /// The fold of a reduction over elements of type `T`.
 pub(super) trait Fold<T: Number> {
     /// The state of a fold.
-    type State: Copy;
+    type State: Copy + Send + Sync;
     const OP: Op;
     /// The state before the first element.
     const START: Self::State;
@@ -206,21 +217,65 @@ fn one_by_one<T: Number, F: Fold<T>>(
 ) {
     let [out_stride, kept_stride] = kept.row_strides();
     let [stride] = reduced.row_strides();
-    kept.rows(|[to, from]| {
+    // Few outputs are folded one after the other, each by all threads.
+    let work = if out.layout().elements() < FEW { 0 } else { count };
+    kept.rows_in_parallel(work, |[to, from], outputs| {
         let out = output::<T>(out, to, out_stride);
-        for place in 0..kept.row_length() {
+        for place in 0..outputs {
             let mut state = F::START;
             reduced.rows(|[within]| {
                 let row = input::<T>(a, from + place * kept_stride + within, stride);
                 let length = reduced.row_length();
                 // SAFETY: both loop nests together stay within the input, which holds `T` and does not overlap the output.
-                state = unsafe { rows::fold(length, row, state, F::START, F::step, F::join) };
+                state = unsafe { fold_row::<T, F>(state, length, row) };
             });
             let result = result::<T, F>(state, count, a, from + place * kept_stride, reduced);
             // SAFETY: the loop nest stays within the output, which holds `T` and may be written.
             unsafe { out.set(place, result) };
         }
     });
+}
+
+/// Folds a row into `state`, in blocks whose states are joined in their order. Several threads fold the blocks of a long row.
+///
+/// # Safety
+///
+/// * The first `length` elements of `row` are as [`InRow::get`] requires.
+#[inline(always)]
+unsafe fn fold_row<T: Number, F: Fold<T>>(state: F::State, length: usize, row: InRow<T>) -> F::State {
+    if length <= BLOCK {
+        // SAFETY: the caller guarantees this.
+        return unsafe { rows::fold(length, row, state, F::START, F::step, F::join) };
+    }
+    // SAFETY: the caller guarantees this.
+    unsafe { fold_blocks(length, row, F::START, F::step, F::join) }.into_iter().fold(state, F::join)
+}
+
+/// The states of the blocks of a row, in order.
+///
+/// # Safety
+///
+/// * The first `length` elements of `row` are as [`InRow::get`] requires.
+#[inline(never)]
+pub(super) unsafe fn fold_blocks<T: Number, S: Copy + Send + Sync>(
+    length: usize,
+    row: InRow<T>,
+    start: S,
+    step: impl Fn(S, T) -> S + Sync,
+    join: impl Fn(S, S) -> S + Sync,
+) -> Vec<S> {
+    let mut states = vec![start; length.div_ceil(BLOCK)];
+    let out = OutRow { first: states.as_mut_ptr(), stride: 1 };
+    parallel::ranges(states.len(), BLOCK, |blocks| {
+        for block in blocks {
+            let count = BLOCK.min(length - block * BLOCK);
+            // SAFETY: the caller guarantees the elements.
+            let state = unsafe { rows::fold(count, row.from(block * BLOCK), start, start, &step, &join) };
+            // SAFETY: there is a state for each block, and no other range has this block.
+            unsafe { out.set(block, state) };
+        }
+    });
+    states
 }
 
 /// The result of a fold over the elements of `a` that `reduced` visits, starting at `first`.
@@ -257,10 +312,10 @@ fn side_by_side<T: Number, F: Fold<T>>(
 ) {
     let [out_stride, _] = kept.row_strides();
     let [stride] = reduced.row_strides();
-    kept.rows(|[to, from]| {
+    kept.rows_in_parallel(count, |[to, from], outputs| {
         let mut first = 0;
-        while first < kept.row_length() {
-            let width = TILE.min(kept.row_length() - first);
+        while first < outputs {
+            let width = TILE.min(outputs - first);
             let mut states = [F::START; TILE];
             let states = &mut states[..width];
             reduced.rows(|[within]| {

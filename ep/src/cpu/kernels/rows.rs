@@ -4,8 +4,11 @@
 //! vectorises them whether or not the output is also an input: a block of [`LANES`] elements is loaded, computed and stored as a whole.
 //! Raw pointers are necessary because an output may be exactly an input; a `&mut` and a `&` to it would be undefined behaviour.
 
+use std::mem::MaybeUninit;
+
 use pulp::{Simd, WithSimd};
 
+use crate::cpu::kernels::number::Float;
 use crate::cpu::kernels::simd_dispatch;
 
 /// The number of elements computed at a time. 16 `f32` are a cache line, four SSE or two AVX registers; more would spill registers for
@@ -28,7 +31,18 @@ pub(super) struct OutRow<T> {
     pub(super) stride: usize,
 }
 
+// SAFETY: a row is an address; those who access elements through it uphold what `get` requires.
+unsafe impl<T: Sync> Sync for InRow<T> {}
+// SAFETY: as above, for `set`.
+unsafe impl<T: Send> Sync for OutRow<T> {}
+
 impl<T: Copy> InRow<T> {
+    /// The row from element `index` on.
+    #[inline(always)]
+    pub(super) fn from(self, index: usize) -> InRow<T> {
+        InRow { first: self.first.wrapping_add(index * self.stride), stride: self.stride }
+    }
+
     /// # Safety
     ///
     /// * Element `index` is aligned and initialised, may be read, and nothing writes it meanwhile.
@@ -52,6 +66,12 @@ impl<T: Copy> InRow<T> {
 }
 
 impl<T: Copy> OutRow<T> {
+    /// The row from element `index` on.
+    #[inline(always)]
+    pub(super) fn from(self, index: usize) -> OutRow<T> {
+        OutRow { first: self.first.wrapping_add(index * self.stride), stride: self.stride }
+    }
+
     /// # Safety
     ///
     /// * Element `index` is aligned, may be written, and nothing else accesses it meanwhile.
@@ -111,6 +131,18 @@ pub(super) unsafe fn map1<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: In
         // SAFETY: as above.
         unsafe { out.set(i, f(x)) };
     }
+}
+
+/// [`map1`] for an `f` of many operations, for any strides. The results of a block of [`BLOCK`] elements are collected on the stack: the
+/// compiler sees that they overlap no input, so it vectorises the loop that computes them.
+///
+/// # Safety
+///
+/// * As for [`map1`].
+#[inline]
+pub(super) unsafe fn map1_long<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: InRow<A>, f: impl Fn(A) -> O) {
+    // SAFETY: the caller guarantees this.
+    simd_dispatch::run_wide(unsafe { MapLong::new(length, out, a, f) });
 }
 
 /// `out[i] = f(a[i], b[i])` for `i` in `0..length`.
@@ -234,6 +266,107 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for Map1<A, O, F> {
     }
 }
 
+/// The number of results that [`map1_long`] collects: at most 1 KiB, and long enough that the ends of blocks do not count.
+const BLOCK: usize = 128;
+
+/// [`map1_long`].
+struct MapLong<A, O, F> {
+    length: usize,
+    out: OutRow<O>,
+    a: InRow<A>,
+    f: F,
+}
+
+impl<A, O, F> MapLong<A, O, F> {
+    /// # Safety
+    ///
+    /// * The requirements of [`map1`] hold as long as the value exists.
+    #[inline(always)]
+    unsafe fn new(length: usize, out: OutRow<O>, a: InRow<A>, f: F) -> Self {
+        MapLong { length, out, a, f }
+    }
+}
+
+impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for MapLong<A, O, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let MapLong { length, out, a, f } = self;
+        // SAFETY: the caller of `new` guarantees this.
+        unsafe { map1_in_blocks(length, out, a, f) }
+    }
+}
+
+/// The loop of [`map1_long`], for callers that already run with the widest vectors.
+///
+/// # Safety
+///
+/// * As for [`map1`].
+#[inline(always)]
+pub(super) unsafe fn map1_in_blocks<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: InRow<A>, f: impl Fn(A) -> O) {
+    let mut results = [const { MaybeUninit::<O>::uninit() }; BLOCK];
+    let mut first = 0;
+    while first < length {
+        let count = BLOCK.min(length - first);
+        if a.stride == 1 {
+            let a = InRow { first: a.first.wrapping_add(first), stride: 1 };
+            for (i, result) in results[..count].iter_mut().enumerate() {
+                // SAFETY: the caller guarantees this for every index below `length`, and `first + i < length`.
+                result.write(f(unsafe { a.get(i) }));
+            }
+        } else {
+            for (i, result) in results[..count].iter_mut().enumerate() {
+                // SAFETY: as above.
+                result.write(f(unsafe { a.get(first + i) }));
+            }
+        }
+        if out.stride == 1 {
+            let (from, to) = (results.as_ptr().cast::<O>(), out.first.wrapping_add(first));
+            // SAFETY: the first `count` results are written, and the caller guarantees as many elements of `out`.
+            unsafe { from.copy_to_nonoverlapping(to, count) };
+        } else {
+            for (i, result) in results[..count].iter().enumerate() {
+                // SAFETY: it was written above.
+                let result = unsafe { result.assume_init() };
+                // SAFETY: the caller guarantees this for every index below `length`, and `first + i < length`.
+                unsafe { out.set(first + i, result) };
+            }
+        }
+        first += count;
+    }
+}
+
+/// `out[i] = f(a[i], b[i])` for an `f` of many operations and any strides, as [`map1_in_blocks`].
+///
+/// # Safety
+///
+/// * As for [`map2`].
+#[inline(always)]
+pub(super) unsafe fn map2_in_blocks<A: Copy, B: Copy, O: Copy>(
+    length: usize,
+    out: OutRow<O>,
+    a: InRow<A>,
+    b: InRow<B>,
+    f: impl Fn(A, B) -> O,
+) {
+    let mut pairs = [const { MaybeUninit::<(A, B)>::uninit() }; BLOCK];
+    let mut first = 0;
+    while first < length {
+        let count = BLOCK.min(length - first);
+        for (i, pair) in pairs[..count].iter_mut().enumerate() {
+            // SAFETY: the caller guarantees this for every index below `length`, and `first + i < length`.
+            let x = unsafe { a.get(first + i) };
+            // SAFETY: as above.
+            pair.write((x, unsafe { b.get(first + i) }));
+        }
+        let pairs = InRow { first: pairs.as_ptr().cast::<(A, B)>(), stride: 1 };
+        // SAFETY: the first `count` pairs are written; the caller guarantees the elements of `out`.
+        unsafe { map1_in_blocks(count, out.from(first), pairs, |(x, y)| f(x, y)) };
+        first += count;
+    }
+}
+
 /// [`map2`] for elements with stride 1.
 struct Map2<A, B, O, F> {
     length: usize,
@@ -350,28 +483,86 @@ pub(super) unsafe fn fold<A: Copy, S: Copy>(
     step: impl Fn(S, A) -> S,
     join: impl Fn(S, S) -> S,
 ) -> S {
-    let mut folded = start;
-    let mut i = 0;
-    if a.stride == 1 && length >= 2 * LANES {
-        let mut parts = [neutral; LANES];
-        while i + LANES <= length {
-            // SAFETY: the caller guarantees it; the strides are 1, and the block ends within `length`.
-            let x = unsafe { a.block(i) };
-            for lane in 0..LANES {
-                parts[lane] = step(parts[lane], x[lane]);
+    // SAFETY: the caller guarantees this.
+    simd_dispatch::run(unsafe { FoldRow::new(length, a, (start, neutral), step, join) })
+}
+
+/// [`fold`].
+struct FoldRow<A, S, T, J> {
+    length: usize,
+    a: InRow<A>,
+    states: (S, S),
+    step: T,
+    join: J,
+}
+
+impl<A, S, T, J> FoldRow<A, S, T, J> {
+    /// # Safety
+    ///
+    /// * The requirements of [`fold`] hold as long as the value exists.
+    #[inline(always)]
+    unsafe fn new(length: usize, a: InRow<A>, states: (S, S), step: T, join: J) -> Self {
+        FoldRow { length, a, states, step, join }
+    }
+}
+
+impl<A: Copy, S: Copy, T: Fn(S, A) -> S, J: Fn(S, S) -> S> WithSimd for FoldRow<A, S, T, J> {
+    type Output = S;
+
+    #[inline(always)]
+    fn with_simd<V: Simd>(self, _: V) -> S {
+        let FoldRow { length, a, states: (start, neutral), step, join } = self;
+        let mut folded = start;
+        let mut i = 0;
+        if a.stride == 1 && length >= 2 * LANES {
+            let mut parts = [neutral; LANES];
+            while i + LANES <= length {
+                // SAFETY: the caller of `new` guarantees it; the strides are 1, and the block ends within `length`.
+                let x = unsafe { a.block(i) };
+                for lane in 0..LANES {
+                    parts[lane] = step(parts[lane], x[lane]);
+                }
+                i += LANES;
             }
-            i += LANES;
+            for part in parts {
+                folded = join(folded, part);
+            }
         }
-        for part in parts {
-            folded = join(folded, part);
+        while i < length {
+            // SAFETY: the caller of `new` guarantees this for every index below `length`, and `i < length`.
+            folded = step(folded, unsafe { a.get(i) });
+            i += 1;
         }
+        folded
     }
-    while i < length {
-        // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
-        folded = step(folded, unsafe { a.get(i) });
-        i += 1;
+}
+
+/// The sum of `f` of each element of a row, for an `f` of many operations and callers that already run with the vectors of the processor:
+/// the results of a block are computed side by side, as in [`map1_in_blocks`], and then added by [`fold`].
+///
+/// # Safety
+///
+/// * Each of these elements is as [`InRow::get`] requires.
+#[inline(always)]
+pub(super) unsafe fn sum_in_blocks<A: Copy, W: Float<Sum = f64>>(
+    length: usize,
+    a: InRow<A>,
+    f: impl Fn(A) -> W,
+) -> f64 {
+    let mut total = 0.0;
+    let mut results = [W::ZERO; BLOCK];
+    let mut first = 0;
+    while first < length {
+        let count = BLOCK.min(length - first);
+        let out = OutRow { first: results.as_mut_ptr(), stride: 1 };
+        // SAFETY: the caller guarantees the elements, and the results have room for a block.
+        unsafe { map1_in_blocks(count, out, a.from(first), &f) };
+        let results = InRow { first: results.as_ptr(), stride: 1 };
+        // SAFETY: the results of this block were just written.
+        total += unsafe { fold(count, results, 0.0, 0.0, |sum, x: W| sum + x.to_sum(), |x, y| x + y) };
+        first += count;
     }
-    folded
+    total
 }
 
 /// Like [`fold`], over pairs of elements of `a` and `b` with the same index.
@@ -379,7 +570,7 @@ pub(super) unsafe fn fold<A: Copy, S: Copy>(
 /// # Safety
 ///
 /// * Each of these elements of `a` and `b` is as [`InRow::get`] requires.
-#[inline]
+#[inline(always)]
 pub(super) unsafe fn fold2<A: Copy, B: Copy, S: Copy>(
     length: usize,
     a: InRow<A>,
@@ -418,6 +609,62 @@ pub(super) unsafe fn fold2<A: Copy, B: Copy, S: Copy>(
     folded
 }
 
+/// The first index whose element `is_it` accepts; `length` if none.
+///
+/// # Safety
+///
+/// * Each of the elements below `length` is as [`InRow::get`] requires.
+#[inline]
+pub(super) unsafe fn position<A: Copy>(length: usize, a: InRow<A>, is_it: impl Fn(A) -> bool) -> usize {
+    // SAFETY: the caller guarantees this.
+    simd_dispatch::run(unsafe { Position::new(length, a, is_it) })
+}
+
+/// [`position`].
+struct Position<A, F> {
+    length: usize,
+    a: InRow<A>,
+    is_it: F,
+}
+
+impl<A, F> Position<A, F> {
+    /// # Safety
+    ///
+    /// * The requirements of [`position`] hold as long as the value exists.
+    #[inline(always)]
+    unsafe fn new(length: usize, a: InRow<A>, is_it: F) -> Self {
+        Position { length, a, is_it }
+    }
+}
+
+impl<A: Copy, F: Fn(A) -> bool> WithSimd for Position<A, F> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> usize {
+        let Position { length, a, is_it } = self;
+        let mut i = 0;
+        // Blocks without such an element are passed without a branch for each.
+        while a.stride == 1 && i + LANES <= length {
+            // SAFETY: the caller of `new` guarantees it: the stride is 1, and the block ends within `length`.
+            let x = unsafe { a.block(i) };
+            let mut found = 0u32;
+            for x in x {
+                found |= u32::from(is_it(x));
+            }
+            if found != 0 {
+                break;
+            }
+            i += LANES;
+        }
+        // SAFETY: the caller of `new` guarantees this for every index below `length`.
+        while i < length && !is_it(unsafe { a.get(i) }) {
+            i += 1;
+        }
+        i
+    }
+}
+
 /// `states[i] = step(states[i], a[i])` for every state; the elements of `a` have stride 1.
 ///
 /// # Safety
@@ -434,6 +681,7 @@ pub(super) unsafe fn fold_each<A: Copy, S: Copy>(states: &mut [S], a: *const A, 
 
 #[cfg(test)]
 mod tests {
+    use half::f16;
     use pulp::Arch;
 
     use super::*;
@@ -485,6 +733,32 @@ mod tests {
         let here = written(|length, out| unsafe { map3(length, out, a, b, c, f) });
         // SAFETY: as above.
         assert_eq!(here, written(|length, out| Arch::Scalar.dispatch(unsafe { Map3::new(length, out, a, b, c, f) })));
+    }
+
+    /// A long operation with every width, and with strides.
+    fn same_long(f: impl Fn(f32) -> f32 + Copy) {
+        let x = numbers(1);
+        let a = side_by_side(&x);
+        // SAFETY: the numbers outlive the call, and both rows have `length` elements.
+        let wide = written(|length, out| simd_dispatch::run_wide(unsafe { MapLong::new(length, out, a, f) }));
+        // SAFETY: as above.
+        assert_eq!(wide, written(|length, out| simd_dispatch::run(unsafe { MapLong::new(length, out, a, f) })));
+        // SAFETY: as above.
+        assert_eq!(wide, written(|length, out| Arch::Scalar.dispatch(unsafe { MapLong::new(length, out, a, f) })));
+        let spread: Vec<f32> = x.iter().flat_map(|&x| [x, 0.0, 1.0]).collect();
+        let a = InRow { first: spread.as_ptr(), stride: 3 };
+        // SAFETY: as above.
+        assert_eq!(wide, written(|length, out| unsafe { map1_long(length, out, a, f) }));
+    }
+
+    #[test]
+    fn long_operations_do_not_depend_on_the_processor() {
+        same_long(Float::exp);
+        same_long(Float::log);
+        same_long(Float::tanh);
+        same_long(Float::sigmoid);
+        same_long(|x| f32::from(f16::rounded(x).exp()));
+        same_long(|x| f64::from(x).tanh() as f32);
     }
 
     /// Results on this processor and on the baseline have the same bits: a product is rounded before it is added (no fused operation).

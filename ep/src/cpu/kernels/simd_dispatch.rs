@@ -1,8 +1,11 @@
-//! Runs loops with the widest vectors of the processor.
+//! Runs loops with the vectors of the processor.
 //!
-//! A program is compiled for the oldest processor that it must support, whose vectors may be half as wide as those of the processor that
-//! it runs on. So the innermost loops are compiled for several vector widths, and one is selected at run time. Each variant computes an
-//! element by the same operations in the same order, so the results have the same bits.
+//! A program is compiled for the oldest processor that it must support, whose vectors may be a quarter as wide as those of the processor
+//! that it runs on. So the innermost loops are compiled for several vector widths, and one is selected at run time. Each variant computes
+//! an element by the same operations in the same order, so the results have the same bits.
+//!
+//! Long computations use the widest vectors ([`run_wide`]), and light loops at most 256 bits ([`run`]): with AVX-512 the compiler leaves
+//! blocks of 16 `f32` as 16 scalar operations, 4 to 8 times as slow, and memory bounds those loops anyway.
 
 use std::sync::LazyLock;
 
@@ -11,8 +14,34 @@ use pulp::{Arch, WithSimd};
 /// The features of the processor, detected once.
 static PROCESSOR: LazyLock<Arch> = LazyLock::new(Arch::new);
 
-/// Runs a loop. Its `with_simd` must be `#[inline(always)]`: code that is not inlined there is compiled for the oldest processor.
+/// Runs a loop with the widest vectors. Its `with_simd` must be `#[inline(always)]`: code that is not inlined there is compiled for the
+/// oldest processor.
+#[inline(always)]
+pub(super) fn run_wide<L: WithSimd>(it: L) -> L::Output {
+    PROCESSOR.dispatch(it)
+}
+
+/// Runs a loop with vectors of up to 256 bits; otherwise as [`run_wide`].
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(super) fn run<L: WithSimd>(it: L) -> L::Output {
-    PROCESSOR.dispatch(it)
+    match avx2() {
+        Some(avx2) => pulp::Simd::vectorize(avx2, it),
+        None => pulp::Simd::vectorize(pulp::Scalar::new(), it),
+    }
+}
+
+/// Runs a loop with vectors of up to 256 bits; otherwise as [`run_wide`].
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+pub(super) fn run<L: WithSimd>(it: L) -> L::Output {
+    run_wide(it)
+}
+
+/// AVX2, FMA and F16C, if the processor has them.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(super) fn avx2() -> Option<pulp::x86::V3> {
+    static AVX2: LazyLock<Option<pulp::x86::V3>> = LazyLock::new(pulp::x86::V3::try_new);
+    *AVX2
 }

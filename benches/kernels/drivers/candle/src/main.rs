@@ -1,0 +1,111 @@
+//! candle as an entrant of `make bench-kernels`: `candle THREADS`, cases on stdin (see src/entrant.rs). candle takes the number of its
+//! threads from `RAYON_NUM_THREADS`, which `kernels` sets. Its tensors are allocated by each op.
+
+use std::io::{BufRead, Write};
+use std::time::{Duration, Instant};
+
+use candle_core::{D, DType, Device, Result, Tensor};
+
+const BATCHES: usize = 9;
+
+/// The median time of a call in nanoseconds, as `time` in src/ours.rs measures it.
+fn measure(budget: Duration, mut call: impl FnMut() -> Result<Tensor>) -> Result<f64> {
+    let start = Instant::now();
+    call()?;
+    call()?;
+    let once = (start.elapsed() / 2).max(Duration::from_nanos(20));
+    let batch = (budget.as_nanos() / BATCHES as u128 / once.as_nanos()).clamp(1, 1 << 20) as u32;
+    let mut times = Vec::new();
+    let begin = Instant::now();
+    while times.len() < BATCHES && (times.len() < 3 || begin.elapsed() < budget * 2) {
+        let start = Instant::now();
+        for _ in 0..batch {
+            call()?;
+        }
+        times.push(start.elapsed().as_nanos() as f64 / f64::from(batch));
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[times.len() / 2])
+}
+
+/// As `Operands::make` in src/ours.rs.
+fn numbers(shape: &[usize]) -> Result<Tensor> {
+    let number = |i: usize| (i * 7919 % 8192) as f32 / 1024.0 - 4.0;
+    Tensor::from_vec((0..shape.iter().product()).map(number).collect(), shape, &Device::Cpu)
+}
+
+/// The answer to a case; `None` if candle does not have it.
+fn answer(name: &str, budget: Duration) -> Result<Option<f64>> {
+    let product = |a: &[usize], b: &[usize]| {
+        let (a, b) = (numbers(a)?, numbers(b)?);
+        measure(budget, || a.matmul(&b)).map(Some)
+    };
+    match name {
+        "matmul_128x384x384" => return product(&[128, 384], &[384, 384]),
+        "matmul_128x384x1536" => return product(&[128, 384], &[384, 1536]),
+        "matmul_1024x1024x1024" => return product(&[1024, 1024], &[1024, 1024]),
+        "matmul_12x128x32x128" => return product(&[12, 128, 32], &[12, 32, 128]),
+        "softmax_12x128x128" => {
+            let a = numbers(&[12, 128, 128])?;
+            return measure(budget, || candle_nn::ops::softmax_last_dim(&a)).map(Some);
+        }
+        "log_softmax_12x128x128" => {
+            let a = numbers(&[12, 128, 128])?;
+            return measure(budget, || candle_nn::ops::log_softmax(&a, D::Minus1)).map(Some);
+        }
+        "bias_128x384" => {
+            let (a, b) = (numbers(&[128, 384])?, numbers(&[384])?);
+            return measure(budget, || a.broadcast_add(&b)).map(Some);
+        }
+        "permuted_copy_128x12x32" => {
+            let a = numbers(&[128, 12, 32])?.permute((1, 0, 2))?;
+            return measure(budget, || a.contiguous()).map(Some);
+        }
+        "transposed_copy_1000x1000" => {
+            let a = numbers(&[1000, 1000])?.t()?;
+            return measure(budget, || a.contiguous()).map(Some);
+        }
+        _ => {}
+    }
+    let Some((op, size)) = name.rsplit_once('_') else { return Ok(None) };
+    let shape: &[usize] = match size {
+        "128x384" => &[128, 384],
+        "1e3" => &[1_000],
+        "1e5" => &[100_000],
+        "1e7" => &[10_000_000],
+        _ => return Ok(None),
+    };
+    let a = match op {
+        "exp_f64" | "tanh_f64" => numbers(shape)?.to_dtype(DType::F64)?,
+        "cast_from_f16" => numbers(shape)?.to_dtype(DType::F16)?,
+        "log" => (numbers(shape)? + 4.125)?,
+        _ => numbers(shape)?,
+    };
+    let b = numbers(shape)?;
+    let call: Box<dyn Fn() -> Result<Tensor>> = match op {
+        "exp" | "exp_f64" => Box::new(|| a.exp()),
+        "tanh" | "tanh_f64" => Box::new(|| a.tanh()),
+        "log" => Box::new(|| a.log()),
+        "sigmoid" => Box::new(|| candle_nn::ops::sigmoid(&a)),
+        "relu" => Box::new(|| a.relu()),
+        "add" => Box::new(|| &a + &b),
+        "cast_f16" => Box::new(|| a.to_dtype(DType::F16)),
+        "cast_from_f16" => Box::new(|| a.to_dtype(DType::F32)),
+        "argmax" => Box::new(|| a.argmax(D::Minus1)),
+        "sum" => Box::new(|| a.sum(D::Minus1)),
+        _ => return Ok(None),
+    };
+    measure(budget, call).map(Some)
+}
+
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let (name, budget) = line.split_once(' ').ok_or("a line is CASE MILLISECONDS")?;
+        let answer = answer(name, Duration::from_millis(budget.parse()?))?;
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{}", answer.map_or("-".to_owned(), |nanoseconds| nanoseconds.to_string()))?;
+        out.flush()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! The cases: an op on operands of one size, `f32` where nothing else is said. The drivers of other libraries know them by name.
+
+use streamvm_ep::{Axes, DType, Op, Params};
+
+/// The names of all cases.
+pub(crate) const NAMES: [&str; 32] = [
+    "matmul_128x384x384",
+    "matmul_128x384x1536",
+    "matmul_1024x1024x1024",
+    "matmul_12x128x32x128",
+    "softmax_12x128x128",
+    "log_softmax_12x128x128",
+    "exp_1e5",
+    "exp_1e7",
+    "tanh_1e5",
+    "tanh_1e7",
+    "log_1e5",
+    "log_1e7",
+    "sigmoid_1e5",
+    "sigmoid_1e7",
+    "exp_f64_1e5",
+    "tanh_f64_1e5",
+    "argmax_128x384",
+    "argmax_1e7",
+    "cast_f16_1e5",
+    "cast_f16_1e7",
+    "cast_from_f16_1e5",
+    "cast_from_f16_1e7",
+    "sum_128x384",
+    "sum_1e7",
+    "add_1e3",
+    "add_1e5",
+    "add_1e7",
+    "bias_128x384",
+    "permuted_copy_128x12x32",
+    "transposed_copy_1000x1000",
+    "relu_1e5",
+    "relu_1e7",
+];
+
+/// What is called.
+#[derive(Copy, Clone)]
+pub(crate) enum Call {
+    /// A kernel.
+    Op(Op, Params),
+    /// A copy from a view of the input whose axes are in this order.
+    Permuted(&'static [usize]),
+}
+
+/// A case: what is called, and the dtypes and shapes of the inputs and of the output.
+pub(crate) struct Case {
+    pub(crate) call: Call,
+    pub(crate) inputs: Vec<(DType, Vec<usize>)>,
+    pub(crate) out: (DType, Vec<usize>),
+}
+
+/// The case with this name.
+pub(crate) fn find(name: &str) -> Option<Case> {
+    let last = |axis: usize| Params { axes: Axes::new(&[axis]).unwrap_or_default(), ..Params::default() };
+    let op = |op: Op, params: Params, dtype: DType, inputs: &[&[usize]], to: DType, out: &[usize]| {
+        let inputs = inputs.iter().map(|shape| (dtype, shape.to_vec())).collect();
+        Some(Case { call: Call::Op(op, params), inputs, out: (to, out.to_vec()) })
+    };
+    let none = Params::default();
+    let f32s = |which: Op, params: Params, inputs: &[&[usize]], out: &[usize]| {
+        op(which, params, DType::F32, inputs, DType::F32, out)
+    };
+    let count = |text: &str| match text {
+        "1e3" => Some(1_000),
+        "1e5" => Some(100_000),
+        "1e7" => Some(10_000_000),
+        _ => None,
+    };
+    match name {
+        "matmul_128x384x384" => return f32s(Op::MatMul, none, &[&[128, 384], &[384, 384]], &[128, 384]),
+        "matmul_128x384x1536" => return f32s(Op::MatMul, none, &[&[128, 384], &[384, 1536]], &[128, 1536]),
+        "matmul_1024x1024x1024" => return f32s(Op::MatMul, none, &[&[1024, 1024], &[1024, 1024]], &[1024, 1024]),
+        "matmul_12x128x32x128" => {
+            return f32s(Op::MatMul, none, &[&[12, 128, 32], &[12, 32, 128]], &[12, 128, 128]);
+        }
+        "softmax_12x128x128" => return f32s(Op::Softmax, last(2), &[&[12, 128, 128]], &[12, 128, 128]),
+        "log_softmax_12x128x128" => return f32s(Op::LogSoftmax, last(2), &[&[12, 128, 128]], &[12, 128, 128]),
+        "argmax_128x384" => return op(Op::ArgMax, last(1), DType::F32, &[&[128, 384]], DType::I64, &[128]),
+        "argmax_1e7" => return op(Op::ArgMax, last(0), DType::F32, &[&[10_000_000]], DType::I64, &[]),
+        "sum_128x384" => return f32s(Op::Sum, last(1), &[&[128, 384]], &[128]),
+        "sum_1e7" => return f32s(Op::Sum, last(0), &[&[10_000_000]], &[]),
+        "bias_128x384" => return f32s(Op::Add, none, &[&[128, 384], &[384]], &[128, 384]),
+        "permuted_copy_128x12x32" => {
+            let inputs = vec![(DType::F32, vec![128, 12, 32])];
+            return Some(Case { call: Call::Permuted(&[1, 0, 2]), inputs, out: (DType::F32, vec![12, 128, 32]) });
+        }
+        "transposed_copy_1000x1000" => {
+            let inputs = vec![(DType::F32, vec![1000, 1000])];
+            return Some(Case { call: Call::Permuted(&[1, 0]), inputs, out: (DType::F32, vec![1000, 1000]) });
+        }
+        _ => {}
+    }
+    let (which, size) = name.rsplit_once('_')?;
+    let shape: &[usize] = &[count(size)?];
+    match which {
+        "exp" => f32s(Op::Exp, none, &[shape], shape),
+        "tanh" => f32s(Op::Tanh, none, &[shape], shape),
+        "log" => f32s(Op::Log, none, &[shape], shape),
+        "sigmoid" => f32s(Op::Sigmoid, none, &[shape], shape),
+        "relu" => f32s(Op::Relu, none, &[shape], shape),
+        "add" => f32s(Op::Add, none, &[shape, shape], shape),
+        "exp_f64" => op(Op::Exp, none, DType::F64, &[shape], DType::F64, shape),
+        "tanh_f64" => op(Op::Tanh, none, DType::F64, &[shape], DType::F64, shape),
+        "cast_f16" => op(Op::Cast, Params::to(DType::F16), DType::F32, &[shape], DType::F16, shape),
+        "cast_from_f16" => op(Op::Cast, Params::to(DType::F32), DType::F16, &[shape], DType::F32, shape),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_a_case() {
+        assert_eq!(NAMES.into_iter().filter(|name| find(name).is_none()).collect::<Vec<_>>(), [""; 0]);
+    }
+}

@@ -1,0 +1,140 @@
+//! Entrants: a library with a number of threads, and the process that runs its cases.
+//!
+//! A process is called with its number of threads and reads lines `CASE MILLISECONDS`. It answers each with the median time of a call in
+//! nanoseconds, or with `-` if it does not have the case.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// A library.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Library {
+    Streamvm,
+    Torch,
+    Numpy,
+    Candle,
+}
+
+/// A library with a number of threads.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Entrant {
+    pub(crate) library: Library,
+    pub(crate) threads: usize,
+}
+
+/// Why an entrant gave no figures.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("there is no {0}; `make bench-kernels` builds it")]
+    NoDriver(String),
+    #[error("the process of {name}: {source}")]
+    Process { name: String, source: io::Error },
+    #[error("the process of {name} answered `{answer}` to `{case}`")]
+    Answer { name: String, case: String, answer: String },
+}
+
+impl Entrant {
+    /// All of them: each library with one and with two threads.
+    pub(crate) fn all(alone: bool) -> Vec<Entrant> {
+        let libraries = [Library::Streamvm, Library::Torch, Library::Numpy, Library::Candle];
+        let chosen = libraries.into_iter().filter(|&library| !alone || library == Library::Streamvm);
+        chosen.flat_map(|library| [1, 2].map(|threads| Entrant { library, threads })).collect()
+    }
+
+    /// Whether a failure of it is a failure of the measurement.
+    pub(crate) fn is_streamvm(&self) -> bool {
+        self.library == Library::Streamvm
+    }
+
+    pub(crate) fn library(&self) -> &'static str {
+        match self.library {
+            Library::Streamvm => "streamvm",
+            Library::Torch => "torch",
+            Library::Numpy => "numpy",
+            Library::Candle => "candle",
+        }
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("{} {}", self.library(), self.threads)
+    }
+
+    fn command(&self, drivers: &Path) -> Result<Command, Error> {
+        let threads = self.threads.to_string();
+        let driver = |name: &str| {
+            let path = drivers.join(name);
+            if path.is_file() {
+                Ok(Command::new(path))
+            } else {
+                Err(Error::NoDriver(drivers.join(name).display().to_string()))
+            }
+        };
+        let mut command = match self.library {
+            Library::Streamvm => {
+                let this = std::env::current_exe().map_err(|source| Error::Process { name: self.name(), source })?;
+                let mut command = Command::new(this);
+                command.args(["--child", &threads]);
+                return Ok(command);
+            }
+            Library::Candle => driver("candle")?,
+            Library::Torch | Library::Numpy => {
+                let mut command = driver("venv/bin/python")?;
+                command.arg(drivers.join("python.py")).arg(self.library());
+                command
+            }
+        };
+        for variable in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"] {
+            command.env(variable, &threads);
+        }
+        command.arg(&threads);
+        Ok(command)
+    }
+}
+
+/// A running process of an entrant, which ends with this value.
+pub(crate) struct Process {
+    name: String,
+    child: Child,
+    questions: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Process {
+    pub(crate) fn start(entrant: &Entrant, drivers: &Path) -> Result<Process, Error> {
+        let name = entrant.name();
+        let failed = |source| Error::Process { name: name.clone(), source };
+        let mut command = entrant.command(drivers)?;
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let (Some(questions), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(failed(io::ErrorKind::BrokenPipe.into()));
+        };
+        Ok(Process { name, child, questions, answers: BufReader::new(answers) })
+    }
+
+    /// The median time of a call in nanoseconds; `None` if the library does not have the case.
+    pub(crate) fn ask(&mut self, case: &str, budget_ms: u32) -> Result<Option<f64>, Error> {
+        let mut answer = String::new();
+        let asked = writeln!(self.questions, "{case} {budget_ms}").and_then(|()| self.questions.flush());
+        asked
+            .and_then(|()| self.answers.read_line(&mut answer))
+            .map_err(|source| Error::Process { name: self.name.clone(), source })?;
+        match answer.trim() {
+            "-" => Ok(None),
+            text => match text.parse() {
+                Ok(nanoseconds) => Ok(Some(nanoseconds)),
+                Err(_) => {
+                    Err(Error::Answer { name: self.name.clone(), case: case.to_owned(), answer: text.to_owned() })
+                }
+            },
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,105 @@
+//! `kernels`: streamvm's CPU kernels beside PyTorch, NumPy and candle, as a table and as JSON.
+//!
+//! A *case* is one op on operands of one size. An *entrant* is a library with a number of threads. Every entrant runs in a process of
+//! its own for the whole measurement, and the processes take turns: case by case, entrant by entrant, run by run, so that a noisy second
+//! hits all of them alike. A process answers each case with its median time of a call.
+//!
+//! Outputs exist before a call where the library allows it (`out=` of PyTorch and NumPy). candle allocates each output.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program: its table and its progress are for a terminal"
+)]
+
+mod cases;
+mod entrant;
+mod ours;
+mod report;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use streamvm_benches::harness::arguments::{Measuring, reject};
+
+use crate::entrant::{Entrant, Process};
+use crate::report::Figure;
+
+/// How long an entrant measures one case in one run, in milliseconds: enough for 5 calls of the slowest case.
+const BUDGET_MS: u32 = 100;
+
+/// The budget of a quick run.
+const QUICK_BUDGET_MS: u32 = 2;
+
+/// Measures streamvm's CPU kernels beside those of other libraries, in turn; ratios above 1 say that streamvm is slower.
+///
+/// Libraries whose driver `make bench-kernels` could not build are said not to have run.
+///
+/// Exit codes: 0 fine, 1 a measurement failed, 2 the arguments were rejected.
+#[derive(Parser)]
+#[command(name = "kernels", version, max_term_width = 100)]
+struct Args {
+    #[command(flatten)]
+    measuring: Measuring,
+    /// Leave the other libraries out
+    #[arg(long)]
+    alone: bool,
+    /// The JSON file to write
+    #[arg(long, value_name = "FILE", default_value = "target/bench/kernels.json")]
+    out: PathBuf,
+    /// Where the drivers of the other libraries are
+    #[arg(long, value_name = "FOLDER", default_value = "target/kernels")]
+    drivers: PathBuf,
+    /// Answer cases from stdin with this number of threads: how this program calls itself
+    #[arg(long, hide = true, value_name = "THREADS")]
+    child: Option<usize>,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let chosen: Vec<&str> = cases::NAMES.into_iter().filter(|name| name.contains(&args.measuring.filter)).collect();
+    if chosen.is_empty() {
+        let (filter, names) = (&args.measuring.filter, cases::NAMES.join(", "));
+        return reject::<Args>(&format!("no case has `{filter}` in its name; the cases are {names}"));
+    }
+    let outcome = match args.child {
+        Some(threads) => ours::answer(threads).map_err(Into::into),
+        None => measure(&chosen, &args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(chosen: &[&'static str], args: &Args) -> Result<(), Box<dyn std::error::Error>> {
+    let (runs, budget) = (args.measuring.runs(), if args.measuring.quick { QUICK_BUDGET_MS } else { BUDGET_MS });
+    let mut running: Vec<(Entrant, Process)> = Vec::new();
+    for entrant in Entrant::all(args.alone) {
+        match Process::start(&entrant, &args.drivers) {
+            Ok(process) => running.push((entrant, process)),
+            Err(error) if entrant.is_streamvm() => return Err(error.into()),
+            Err(error) => eprintln!("{}: not run: {error}", entrant.name()),
+        }
+    }
+    let mut figures: Vec<Figure> = Vec::new();
+    for run in 1..=runs {
+        for &case in chosen {
+            eprintln!("run {run} of {runs}: {case}");
+            for (entrant, process) in &mut running {
+                let Some(nanoseconds) = process.ask(case, budget)? else { continue };
+                match figures.iter_mut().find(|figure| figure.case == case && figure.entrant == *entrant) {
+                    Some(figure) => figure.nanoseconds.push(nanoseconds),
+                    None => figures.push(Figure { case, entrant: *entrant, nanoseconds: vec![nanoseconds] }),
+                }
+            }
+        }
+    }
+    print!("{}", report::table(&figures));
+    streamvm_benches::report::write(&args.out, &report::json(&figures))?;
+    eprintln!("written to {}", args.out.display());
+    Ok(())
+}

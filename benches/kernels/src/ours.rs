@@ -1,0 +1,130 @@
+//! streamvm's kernels as an entrant: launched on a CPU stream, without the engine.
+
+use std::io::{self, BufRead, Write};
+use std::time::{Duration, Instant};
+
+use streamvm_ep::{
+    Access, CpuConfig, CpuDevice, DType, Device, DeviceKind, Error, KernelCall, KernelRegistry, Layout, MemoryKind, Op,
+    Operand, Region, Shape,
+};
+
+use crate::cases::{self, Call, Case};
+
+/// How many batches a budget is divided into; the answer is their median.
+const BATCHES: u32 = 9;
+
+/// Why a case could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Kernel(#[from] Error),
+    #[error("reading a case or answering it: {0}")]
+    Pipe(#[from] io::Error),
+}
+
+/// Answers the cases on stdin, as [`entrant`](crate::entrant) describes.
+pub(crate) fn answer(threads: usize) -> Result<(), Failure> {
+    let device = CpuDevice::new(0, CpuConfig { threads: Some(threads), ..CpuConfig::default() });
+    for line in io::stdin().lock().lines() {
+        let line = line?;
+        let asked = line.split_once(' ').and_then(|(name, budget)| Some((cases::find(name)?, budget.parse().ok()?)));
+        let answer = match asked {
+            Some((case, budget)) => format!("{}", measure(&device, &case, Duration::from_millis(budget))?),
+            None => "-".to_owned(),
+        };
+        let mut out = io::stdout().lock();
+        writeln!(out, "{answer}")?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+/// Operands in memory of the device.
+struct Operands<'a> {
+    device: &'a CpuDevice,
+    regions: Vec<Region>,
+}
+
+impl Operands<'_> {
+    /// An operand of this dtype and shape: numbers from `least` to 8 more to read, or zeros to write.
+    fn make(&mut self, dtype: DType, shape: &[usize], access: Access, least: f32) -> Result<Operand, Error> {
+        let layout = Layout::contiguous(Shape::new(shape)?);
+        let count = layout.elements();
+        let region = self.device.allocate(MemoryKind::Device, count * dtype.size())?;
+        let base = region.base();
+        self.regions.push(region);
+        if access == Access::Read {
+            let number = |i: usize| (i * 7919 % 8192) as f32 / 1024.0 + least;
+            for i in 0..count {
+                match dtype {
+                    // SAFETY: the region holds `count` elements of this size, aligned, and nothing else uses it.
+                    DType::F64 => unsafe { base.cast::<f64>().wrapping_add(i).write(f64::from(number(i))) },
+                    // SAFETY: as above. 0x3c00 is 1.0, and all smaller bits are finite numbers.
+                    DType::F16 => unsafe { base.cast::<u16>().wrapping_add(i).write((i * 31 % 0x3c00) as u16) },
+                    // SAFETY: as above; no case has inputs of another dtype.
+                    _ => unsafe { base.cast::<f32>().wrapping_add(i).write(number(i)) },
+                }
+            }
+        }
+        // SAFETY: the region holds the layout's elements, initialised, and lives as long as the operands; nothing else uses it.
+        Ok(unsafe { Operand::new(base, dtype, layout, access) })
+    }
+}
+
+impl Drop for Operands<'_> {
+    fn drop(&mut self) {
+        for region in self.regions.drain(..) {
+            // SAFETY: the region came from this device, and its operands are gone when the call has been measured.
+            unsafe { self.device.free(region) };
+        }
+    }
+}
+
+/// The median time of a call in nanoseconds.
+fn measure(device: &CpuDevice, case: &Case, budget: Duration) -> Result<f64, Error> {
+    let mut stream = device.create_stream()?;
+    let mut memory = Operands { device, regions: Vec::new() };
+    let mut operands = Vec::new();
+    let least = if matches!(case.call, Call::Op(Op::Log, _)) { 0.125 } else { -4.0 };
+    for (dtype, shape) in &case.inputs {
+        operands.push(memory.make(*dtype, shape, Access::Read, least)?);
+    }
+    let mut out = memory.make(case.out.0, &case.out.1, Access::Write, 0.0)?;
+    let dtype = case.inputs[0].0;
+    match case.call {
+        Call::Op(op, params) => {
+            operands.push(out);
+            let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, dtype)?;
+            let inputs = case.inputs.len();
+            let mut call = KernelCall { kernel, operands: &mut operands, inputs, params: &params };
+            time(budget, || stream.launch(&mut call))
+        }
+        Call::Permuted(order) => {
+            let source = &operands[0];
+            let layout = source.layout().permute(order)?;
+            // SAFETY: a view of the same elements, which are only read.
+            let view = unsafe { Operand::new(source.ptr(), dtype, layout, Access::Read) };
+            time(budget, || stream.copy(&view, &mut out))
+        }
+    }
+}
+
+/// The median over batches of `call`, in nanoseconds a call.
+fn time(budget: Duration, mut call: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
+    let start = Instant::now();
+    call()?;
+    call()?;
+    let once = (start.elapsed() / 2).max(Duration::from_nanos(20));
+    let batch = (budget.as_nanos() / u128::from(BATCHES) / once.as_nanos()).clamp(1, 1 << 20) as u32;
+    let mut times = Vec::new();
+    let begin = Instant::now();
+    while times.len() < BATCHES as usize && (times.len() < 3 || begin.elapsed() < budget * 2) {
+        let start = Instant::now();
+        for _ in 0..batch {
+            call()?;
+        }
+        times.push(start.elapsed().as_nanos() as f64 / f64::from(batch));
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[times.len() / 2])
+}

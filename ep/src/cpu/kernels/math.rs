@@ -1,0 +1,182 @@
+//! Exponential, logarithm, hyperbolic tangent and logistic function of `f32` and `f64`, written so that loops over them are vectorised.
+//!
+//! Each function computes every case without a branch or a table, and selects. It uses only operations that IEEE 754 rounds correctly:
+//! `+ - * /`, the fused multiply-add, comparisons and bits. So a result has the same bits in a vector of any width, in a scalar tail and on
+//! every processor. Without an instruction for it, `mul_add` calls the C library, which gives the same bits slowly.
+//!
+//! | | `f32` | `f64` | algorithm |
+//! |---|---|---|---|
+//! | `exp` | 1 ulp | 1 ulp | reduction by multiples of ln 2 in two parts (Cody and Waite, 1980), a polynomial, two powers of two |
+//! | `log` | 1 ulp | 1 ulp | exponent and fraction; of the fraction a polynomial (`f32`), or the series of FreeBSD's msun (`e_log.c`) |
+//! | `tanh` | 3 ulp | 3 ulp | `m / (m + 2)` with `m = expm1(2 abs(x))`, which keeps the relative error of small numbers |
+//! | `sigmoid` | 3 ulp | 3 ulp | `1 / (1 + e)` or `e / (1 + e)` with `e = exp(-abs(x))`, which cannot overflow |
+//!
+//! These are bounds of the tests below, which compare with `f64` of the standard library and with sums of two `f64`. Polynomials for
+//! `(exp(r) - 1 - r) / r^2` are minimax (Remez' algorithm) on `abs(r) <= ln(2) / 2`; their error is below a twentieth of an ulp. So is
+//! that for the logarithm of `f32`.
+
+macro_rules! functions {
+    (
+        $module:ident, $float:ident, $bits:ident, digits $digits:literal, bias $bias:literal,
+        exp from $lowest:literal to $highest:literal, tanh to $end:literal,
+        ln2 $ln2_high:literal $ln2_low:literal, root $root:literal,
+        exp [$($exp:literal)*], log by $log:ident
+    ) => {
+        pub(super) mod $module {
+            /// The explicit bits of the fraction.
+            const DIGITS: u32 = $digits;
+            const BIAS: $bits = $bias;
+            /// 1.5 times the power of two from which on numbers are whole: adding it rounds to a whole number, which then is in its low
+            /// bits in two's complement.
+            const WHOLE: $float = 1.5 * (1u64 << DIGITS) as $float;
+            /// ln 2 in two parts. The first has so few digits that its product with an exponent is exact.
+            pub(super) const LN2: [$float; 2] = [$ln2_high, $ln2_low];
+
+            /// The polynomial with these coefficients, the highest power first, at `x`.
+            #[inline(always)]
+            pub(super) fn polynomial<const N: usize>(x: $float, coefficients: [$float; N]) -> $float {
+                let mut sum = coefficients[0];
+                let mut power = 1;
+                while power < N {
+                    sum = sum.mul_add(x, coefficients[power]);
+                    power += 1;
+                }
+                sum
+            }
+
+            /// `x` as `n ln 2 + r`: `n` in two's complement, and `exp(r) - 1`.
+            #[inline(always)]
+            fn reduced(x: $float) -> ($bits, $float) {
+                let shifted = x.mul_add(std::$float::consts::LOG2_E, WHOLE);
+                let n = shifted - WHOLE;
+                let r = n.mul_add(-LN2[0], x);
+                let r = n.mul_add(-LN2[1], r);
+                let q = polynomial(r, [$($exp),*]);
+                let bits = shifted.to_bits().wrapping_sub(WHOLE.to_bits());
+                (bits, (r * r).mul_add(q, r))
+            }
+
+            /// 2 to the power of `n`, a small number in two's complement.
+            #[inline(always)]
+            fn power(n: $bits) -> $float {
+                $float::from_bits(n.wrapping_add(BIAS) << DIGITS)
+            }
+
+            /// e to the power of `x`.
+            #[inline(always)]
+            pub(in crate::cpu::kernels) fn exp(x: $float) -> $float {
+                // Beyond these the result is infinite, or rounds to 0. NaN stays.
+                let x = if x > $highest { $highest } else { x };
+                let x = if x < $lowest { $lowest } else { x };
+                let (n, m) = reduced(x);
+                // Two factors, because the power may be out of range where the result is not. Only the last product rounds.
+                let half = (n.wrapping_add(2 * BIAS) >> 1).wrapping_sub(BIAS);
+                (m + 1.0) * power(half) * power(n.wrapping_sub(half))
+            }
+
+            /// The natural logarithm of `x`.
+            #[inline(always)]
+            pub(in crate::cpu::kernels) fn log(x: $float) -> $float {
+                const ROOT: $bits = $root;
+                const ONE: $bits = BIAS << DIGITS;
+                const SCALE: $float = (1u64 << DIGITS) as $float;
+                let subnormal = x < $float::MIN_POSITIVE;
+                let scaled = if subnormal { x * SCALE } else { x };
+                let less: $float = if subnormal { BIAS as $float + DIGITS as $float } else { BIAS as $float };
+                // The fraction from the root of 1/2 to that of 2.
+                let bits = scaled.to_bits().wrapping_add(ONE - ROOT);
+                let fraction = $float::from_bits((bits & ((1 << DIGITS) - 1)) + ROOT);
+                // The exponent as a float: it is in the low bits of a float whose unit is 1.
+                let n = $float::from_bits(SCALE.to_bits() | (bits >> DIGITS)) - SCALE - less;
+                let f = fraction - 1.0;
+                let result = super::$log(f, n);
+                let result = if x < $float::INFINITY { result } else { x };
+                let result = if x == 0.0 { $float::NEG_INFINITY } else { result };
+                if x < 0.0 { $float::NAN } else { result }
+            }
+
+            /// The hyperbolic tangent of `x`.
+            #[inline(always)]
+            pub(in crate::cpu::kernels) fn tanh(x: $float) -> $float {
+                let size = x.abs();
+                // From here on it rounds to 1.
+                let size = if size > $end { $end } else { size };
+                let (n, m) = reduced(2.0 * size);
+                let scale = power(n);
+                let less = m.mul_add(scale, scale - 1.0);
+                (less / (less + 2.0)).copysign(x)
+            }
+
+            /// 1 / (1 + exp(-x)).
+            #[inline(always)]
+            pub(in crate::cpu::kernels) fn sigmoid(x: $float) -> $float {
+                let small = exp(-x.abs());
+                let numerator = if x >= 0.0 { 1.0 } else { small };
+                numerator / (1.0 + small)
+            }
+        }
+    };
+}
+
+/// The logarithm of `(1 + f) 2^n`, where `1 + f` is between the roots of 1/2 and 2: `f - f^2 / 2 + f^3 q(f)`.
+#[inline(always)]
+fn log_of_single(f: f32, n: f32) -> f32 {
+    let q = single::polynomial(
+        f,
+        [
+            0.069_211_85,
+            -0.117_807_59,
+            0.118_651_04,
+            -0.123_855_41,
+            0.142_200_24,
+            -0.166_692_17,
+            0.200_021_46,
+            -0.249_999_86,
+            0.333_333_12,
+        ],
+    );
+    let z = f * f;
+    let low = n.mul_add(single::LN2[1], f * z * q);
+    n.mul_add(single::LN2[0], f + z.mul_add(-0.5, low))
+}
+
+/// As [`log_of_single`], by a series in `f / (2 + f)`.
+#[inline(always)]
+fn log_of_double(f: f64, n: f64) -> f64 {
+    let s = f / (2.0 + f);
+    let z = s * s;
+    let w = z * z;
+    let even = double::polynomial(w, [1.531_383_769_920_937_3e-1, 2.222_219_843_214_978_4e-1, 0.399_999_999_994_094_2]);
+    let odd = double::polynomial(
+        w,
+        [1.479_819_860_511_658_6e-1, 1.818_357_216_161_805e-1, 0.285_714_287_436_623_9, 6.666_666_666_666_735e-1],
+    );
+    let series = w.mul_add(even, z * odd);
+    let half = 0.5 * f * f;
+    let low = n.mul_add(double::LN2[1], s * (half + series));
+    n.mul_add(double::LN2[0], f - (half - low))
+}
+
+functions!(
+    single, f32, u32, digits 23, bias 127,
+    exp from -104.0 to 89.0, tanh to 10.0,
+    ln2 0.693_145_75 1.428_606_8e-6, root 0x3f35_04f3,
+    exp [0.001_395_041 0.008_368_85 0.041_666_21 0.166_665_2 0.5],
+    log by log_of_single
+);
+
+functions!(
+    double, f64, u64, digits 52, bias 1023,
+    exp from -746.0 to 710.0, tanh to 22.0,
+    ln2 6.931_471_803_691_238e-1 1.908_214_929_270_587_7e-10, root 0x3fe6_a09e_667f_3bcd,
+    exp [
+        2.511_765_219_955_136e-8 2.763_091_113_399_346e-7 2.755_721_705_781_380_5e-6 2.480_149_111_741_806_3e-5
+        1.984_126_991_638_599_3e-4 1.388_888_894_569_975_2e-3 8.333_333_333_307_766e-3 4.166_666_666_652_142_6e-2
+        0.166_666_666_666_667 0.500_000_000_000_001_2
+    ],
+    log by log_of_double
+);
+
+#[cfg(test)]
+#[path = "math_tests.rs"]
+mod tests;

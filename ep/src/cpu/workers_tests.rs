@@ -1,0 +1,107 @@
+use std::collections::HashSet;
+use std::sync::Barrier;
+
+use super::*;
+
+/// Runs `f` with this many threads, on a thread of its own.
+fn with_threads<R: Send>(threads: usize, f: impl FnOnce() -> R + Send) -> R {
+    thread::scope(|scope| {
+        let run = scope.spawn(|| {
+            set_threads(threads);
+            f()
+        });
+        run.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })
+}
+
+#[test]
+fn every_part_runs_once() {
+    for (threads, parts) in [(1, 5), (2, 1), (2, 1000), (4, 3), (4, 1000)] {
+        let counts: Vec<AtomicUsize> = (0..parts).map(|_| AtomicUsize::new(0)).collect();
+        with_threads(threads, || {
+            split(parts, &|part| {
+                counts[part].fetch_add(1, Ordering::Relaxed);
+            });
+        });
+        assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{threads} threads, {parts} parts");
+    }
+}
+
+#[test]
+fn helpers_take_parts() {
+    // Both parts wait for each other, so one thread cannot run both.
+    let both = Barrier::new(2);
+    let threads = Mutex::new(HashSet::new());
+    with_threads(2, || {
+        split(2, &|_| {
+            both.wait();
+            lock(&threads).insert(thread::current().id());
+        });
+    });
+    assert_eq!(lock(&threads).len(), 2);
+}
+
+#[test]
+fn calls_at_the_same_time_share_the_helpers() {
+    let total = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                set_threads(3);
+                for _ in 0..500 {
+                    split(7, &|part| {
+                        total.fetch_add(part, Ordering::Relaxed);
+                    });
+                }
+            });
+        }
+    });
+    assert_eq!(total.into_inner(), 4 * 500 * 21);
+}
+
+#[test]
+fn a_panic_in_a_part_reaches_the_caller() {
+    for guilty in [0, 63] {
+        let caught = catch_unwind(|| {
+            with_threads(2, || split(64, &|part| assert_ne!(part, guilty, "part")));
+        });
+        assert!(caught.is_err());
+    }
+    // The pool works as before.
+    every_part_runs_once();
+}
+
+#[test]
+fn a_part_is_not_divided_again_by_a_helper() {
+    with_threads(2, || {
+        let caller = thread::current().id();
+        split(64, &|_| {
+            if thread::current().id() != caller {
+                assert_eq!(THREADS.get(), 1);
+            }
+        });
+    });
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_forked_child_has_a_pool_of_its_own() {
+    with_threads(2, || {
+        split(64, &|_| thread::sleep(Duration::from_micros(10)));
+        // SAFETY: the child runs only the code below and leaves by `_exit`, so it returns into no frame of the test.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let sum = AtomicUsize::new(0);
+            split(64, &|part| {
+                sum.fetch_add(part, Ordering::Relaxed);
+            });
+            let status = i32::from(sum.into_inner() != 63 * 32);
+            // SAFETY: it ends the child without running anything else.
+            unsafe { libc::_exit(status) };
+        }
+        let mut status = 0;
+        // SAFETY: `child` is a child of this process, and `status` outlives the call.
+        let waited = unsafe { libc::waitpid(child, &mut status, 0) };
+        assert_eq!((waited, status), (child, 0));
+    });
+}
