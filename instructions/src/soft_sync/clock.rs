@@ -78,7 +78,7 @@ impl Clock {
     }
 
     /// Starts the row that holds from `seq` on, for `streams` streams, as a copy of the newest row.
-    fn turn(&mut self, seq: u64, streams: usize) {
+    fn begin_row(&mut self, seq: u64, streams: usize) {
         if self.width < streams {
             self.widen(streams.next_multiple_of(STEP));
         }
@@ -127,9 +127,9 @@ impl Clocks {
     }
 
     /// Starts a new row for the stream of `at`: later merges hold from that instruction on.
-    pub(super) fn turn(&mut self, at: Point) {
+    pub(super) fn begin_row(&mut self, at: Point) {
         let streams = self.clocks.len();
-        self.clocks[at.stream.index()].turn(at.seq, streams);
+        self.clocks[at.stream.index()].begin_row(at.seq, streams);
     }
 
     /// Orders `target` after the points that the stream of `point` was ordered after at `as_of`, the sequence number of the awaited
@@ -194,7 +194,7 @@ mod tests {
     }
 
     fn wait(clocks: &mut Clocks, at: Point, point: Point) {
-        clocks.turn(at);
+        clocks.begin_row(at);
         clocks.merge(at.stream, point, point.seq);
         clocks.raise(at.stream, point);
     }

@@ -137,8 +137,12 @@ pub(crate) fn give_back(engine: &Engine) -> u64 {
     }
     if let Some(observer) = &engine.observer {
         let single = single.into_inner();
-        let ordered = || engine.streams.iter().filter(|entry| !entry.id.is_unordered());
-        let passed = || ordered().map(|entry| Point::new(entry.id, entry.passed())).chain(single.iter().copied());
+        let ordered = || engine.streams.iter().filter(|stream_state| !stream_state.id.is_unordered());
+        let passed = || {
+            ordered()
+                .map(|stream_state| Point::new(stream_state.id, stream_state.passed()))
+                .chain(single.iter().copied())
+        };
         regions.iter().for_each(|kept| observer.unmapped(kept.range(), passed()));
     }
     regions.into_iter().map(|kept| engine.heap.free(kept)).sum()

@@ -365,13 +365,13 @@ impl Engine {
         let mut state = self.handle.lock();
         let Some(id) = state.new_stream(key)? else { return Ok(()) };
         let unordered = id.is_unordered().then(|| Unordered::new(self.streams.nodes().clone(), None));
-        let entry = Arc::new(StreamState::new(id, key, policy, context.handle.clone(), in_flight, unordered));
+        let stream_state = Arc::new(StreamState::new(id, key, policy, context.handle.clone(), in_flight, unordered));
         if let Some(observer) = &self.observer {
             observer.opened(id, key, actor);
         }
-        context.open(entry.clone(), stream);
+        context.add_stream(stream_state.clone(), stream);
         self.threads.note_runner(id, context);
-        self.add_stream(&mut state, entry);
+        self.add_stream(&mut state, stream_state);
         Ok(())
     }
 
@@ -381,12 +381,12 @@ impl Engine {
         if by_host && key.device.kind != DeviceKind::Cpu { &self.host } else { device }
     }
 
-    fn add_stream(&self, state: &mut State, entry: Arc<StreamState>) {
-        state.sync.add_stream(StreamClass::of(&entry.key));
-        state.names.intern(entry.key);
-        self.streams.add(entry.clone());
-        let (batch, counts) = (state.batches.batch_for(&entry.context), SyncCounts::none(entry.key));
-        state.streams.push(SubmissionStream { entry, sent: 0, counts, batch });
+    fn add_stream(&self, state: &mut State, stream_state: Arc<StreamState>) {
+        state.sync.add_stream(StreamClass::of(&stream_state.key));
+        state.names.intern(stream_state.key);
+        self.streams.add(stream_state.clone());
+        let (batch, counts) = (state.batches.batch_for(&stream_state.context), SyncCounts::none(stream_state.key));
+        state.streams.push(SubmissionStream { stream_state, sent: 0, counts, batch });
     }
 
     /// Opens an unordered stream: creates a pool of workers, each with a stream of the device that runs it.
@@ -414,14 +414,15 @@ impl Engine {
         let mut state = self.handle.lock();
         let Some(id) = state.new_stream(key)? else { return Ok(()) };
         let unordered = Unordered::new(self.streams.nodes().clone(), Some(pool.clone()));
-        let entry = Arc::new(StreamState::new(id, key, policy, pool.injector.clone(), None, Some(unordered)));
+        let stream_state = Arc::new(StreamState::new(id, key, policy, pool.injector.clone(), None, Some(unordered)));
         let workers = queues.into_iter().zip(streams).enumerate();
-        let workers = workers.filter_map(|(me, (queues, stream))| Worker::new(entry.clone(), me, queues, stream));
+        let workers =
+            workers.filter_map(|(me, (queues, stream))| Worker::new(stream_state.clone(), me, queues, stream));
         self.threads.start_workers(spawned, workers, self);
         if let Some(observer) = &self.observer {
             observer.opened(id, key, None);
         }
-        self.add_stream(&mut state, entry);
+        self.add_stream(&mut state, stream_state);
         Ok(())
     }
 
@@ -507,16 +508,16 @@ impl Engine {
         }
         let (Some(inline), Some(tasks)) = (&self.inline, &self.inline_tasks) else { return };
         loop {
-            let turn = if engine_thread::is_here() {
+            let guard = if engine_thread::is_here() {
                 match inline.run_lock.try_lock() {
-                    Ok(turn) => turn,
-                    Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
+                    Ok(guard) => guard,
+                    Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
                     Err(TryLockError::WouldBlock) => return,
                 }
             } else {
                 unpoisoned(inline.run_lock.lock())
             };
-            run_turn(turn, tasks, self);
+            run_inline(guard, tasks, self);
             // A thread of an engine that pushed meanwhile and could not take the lock has left its tasks to this thread.
             if tasks.is_surely_empty() {
                 return;
@@ -525,7 +526,7 @@ impl Engine {
     }
 }
 
-fn run_turn(mut context: MutexGuard<'_, Context>, tasks: &MpscQueue<Task>, engine: &Engine) {
+fn run_inline(mut context: MutexGuard<'_, Context>, tasks: &MpscQueue<Task>, engine: &Engine) {
     let _here = engine_thread::visit();
     context.run_in_order(tasks.take(), engine);
 }

@@ -132,31 +132,31 @@ struct Waiting {
     /// Instructions that it wants to submit.
     more: u64,
     /// Notified when the submitter is admitted, and when it has become the first and must check.
-    told: Arc<Condvar>,
+    admitted: Arc<Condvar>,
 }
 
 impl Queue {
     fn push(&mut self, more: u64) -> (u64, Arc<Condvar>) {
-        let (number, told) = (self.came, self.spare.pop().unwrap_or_else(|| Arc::new(Condvar::new())));
+        let (number, admitted) = (self.came, self.spare.pop().unwrap_or_else(|| Arc::new(Condvar::new())));
         self.came += 1;
-        self.waiting.push_back(Waiting { number, more, told: told.clone() });
-        (number, told)
+        self.waiting.push_back(Waiting { number, more, admitted: admitted.clone() });
+        (number, admitted)
     }
 
-    /// The position of a submitter; `None` once it was admitted.
-    fn place(&self, number: u64) -> Option<usize> {
+    /// The index of a submitter in the queue; `None` once it was admitted.
+    fn position(&self, number: u64) -> Option<usize> {
         self.waiting.iter().position(|waiting| waiting.number == number)
     }
 
-    fn tell_first(&self) {
-        self.waiting.front().into_iter().for_each(|first| first.told.notify_one());
+    fn notify_first(&self) {
+        self.waiting.front().into_iter().for_each(|first| first.admitted.notify_one());
     }
 }
 
-/// A submitter's place in the queue.
-pub(crate) struct Place {
+/// A submitter's position in the queue.
+pub(crate) struct QueuePosition {
     number: u64,
-    told: Arc<Condvar>,
+    admitted: Arc<Condvar>,
     more: u64,
 }
 
@@ -171,7 +171,7 @@ impl Drop for Grant<'_> {
         let queue = unpoisoned(self.backpressure.queue.lock());
         self.backpressure.granted.fetch_sub(self.more, Ordering::Relaxed);
         // If the list was not submitted, no instruction of it passes that would trigger a check: the first must check now.
-        queue.tell_first();
+        queue.notify_first();
     }
 }
 
@@ -211,7 +211,7 @@ impl Backpressure {
 
     /// Checks what is pending, if a submitter is blocked and this thread has passed its share. Called after each instruction has passed.
     #[inline]
-    pub(crate) fn announce(&self, env: &Environment, counter: &mut PassCounter) {
+    pub(crate) fn note_passed(&self, env: &Environment, counter: &mut PassCounter) {
         // SeqCst against the publication before it and the arming in `admit_waiting`: one of the two threads sees the other's store.
         if self.armed.load(Ordering::SeqCst) {
             counter.passed += 1;
@@ -265,7 +265,7 @@ impl Backpressure {
     /// Makes all waiting submitters check, because the engine is closed.
     pub(crate) fn notify(&self) {
         let queue = unpoisoned(self.queue.lock());
-        queue.waiting.iter().for_each(|waiting| waiting.told.notify_one());
+        queue.waiting.iter().for_each(|waiting| waiting.admitted.notify_one());
     }
 
     /// What is pending, including what was granted.
@@ -283,34 +283,39 @@ impl Backpressure {
 
     /// Adds a submitter of `more` instructions at the end of the queue. The caller holds the submission lock and leaves no headroom, so
     /// every later submission checks for room and sees that this one waits.
-    pub(crate) fn enqueue(&self, more: u64) -> Place {
+    pub(crate) fn enqueue(&self, more: u64) -> QueuePosition {
         let mut queue = unpoisoned(self.queue.lock());
         if queue.waiting.is_empty() {
             self.overtaken.store(0, Ordering::Relaxed);
         }
-        let (number, told) = queue.push(more);
+        let (number, admitted) = queue.push(more);
         self.blocked.store(queue.waiting.len(), Ordering::Relaxed);
-        Place { number, told, more }
+        QueuePosition { number, admitted, more }
     }
 
-    /// Blocks until the submitter at this place is admitted: all before it have left the queue, and there is room. The room is granted to
+    /// Blocks until the submitter at this position is admitted: all before it have left the queue, and there is room. The room is granted to
     /// it, whatever is submitted meanwhile.
     ///
     /// # Errors
     /// [`Error::Timeout`] at the deadline, [`Error::Shutdown`] when the engine is closed.
-    pub(crate) fn wait(&self, env: &Environment, place: Place, deadline: Option<Deadline>) -> Result<Grant<'_>, Error> {
+    pub(crate) fn wait(
+        &self,
+        env: &Environment,
+        position: QueuePosition,
+        deadline: Option<Deadline>,
+    ) -> Result<Grant<'_>, Error> {
         let mut watch = Watch::new(env);
-        let Place { number, told, more } = place;
+        let QueuePosition { number, admitted, more } = position;
         let mut queue = unpoisoned(self.queue.lock());
         loop {
-            if queue.place(number) == Some(0) {
+            if queue.position(number) == Some(0) {
                 self.admit_waiting(&mut queue, env);
             }
-            let Some(place) = queue.place(number) else {
-                queue.spare.push(told);
+            let Some(position) = queue.position(number) else {
+                queue.spare.push(admitted);
                 return Ok(Grant { backpressure: self, more });
             };
-            if place == 0 {
+            if position == 0 {
                 // Devices that run commands later complete only what is demanded, and granted instructions may have been submitted since
                 // the last demand. The lock is kept: a thread that makes room notifies the first under it, so no notification is lost.
                 env.demand_all();
@@ -318,18 +323,18 @@ impl Backpressure {
             let over = deadline.filter(Deadline::is_over).map(|deadline| deadline.error());
             let closed = env.closed.load(Ordering::SeqCst).then_some(Error::Shutdown);
             if let Some(error) = closed.or(over) {
-                queue.waiting.remove(place);
-                queue.spare.push(told);
+                queue.waiting.remove(position);
+                queue.spare.push(admitted);
                 self.blocked.store(queue.waiting.len(), Ordering::Relaxed);
                 if queue.waiting.is_empty() {
                     self.armed.store(false, Ordering::SeqCst);
                 }
-                queue.tell_first();
+                queue.notify_first();
                 return Err(error);
             }
             queue = match watch.nap(deadline) {
-                None => unpoisoned(told.wait(queue)),
-                Some(nap) => unpoisoned(told.wait_timeout(queue, nap)).0,
+                None => unpoisoned(admitted.wait(queue)),
+                Some(nap) => unpoisoned(admitted.wait_timeout(queue, nap)).0,
             };
             if watch.is_due() {
                 drop(queue);
@@ -359,7 +364,7 @@ impl Backpressure {
             any = true;
             self.granted.fetch_add(first.more, Ordering::Relaxed);
             self.overtaken.store(0, Ordering::Relaxed);
-            first.told.notify_one();
+            first.admitted.notify_one();
             queue.waiting.pop_front();
         }
         // After the grant: a thread that reads that no submitter waits also sees what was granted.
@@ -454,7 +459,7 @@ mod loom_tests {
             self.all.iter().zip(&self.passed).map(|(all, passed)| all - passed.load(Ordering::Acquire)).sum()
         }
 
-        /// `Timeline::advance` and `Backpressure::announce`, for all instructions of a context. There is no check when the context runs out
+        /// `Timeline::advance` and `Backpressure::note_passed`, for all instructions of a context. There is no check when the context runs out
         /// of work: its next instruction might be one that does not end before the submitter goes on.
         fn pass(&self, context: usize, fences: Fences) {
             let mut unlooked = 0;

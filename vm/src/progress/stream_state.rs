@@ -228,9 +228,9 @@ impl StreamTable {
     }
 
     /// Adds a stream under its id.
-    pub(crate) fn add(&self, entry: Arc<StreamState>) {
+    pub(crate) fn add(&self, stream_state: Arc<StreamState>) {
         // Ids are dense and given out once, under the submission lock, so the place is empty.
-        let _ = self.entries[entry.id.index()].set(entry);
+        let _ = self.entries[stream_state.id.index()].set(stream_state);
     }
 
     /// The stream with this id, if the engine gave it out.
@@ -240,7 +240,7 @@ impl StreamTable {
 
     /// Whether a point has passed. True for a stream that does not exist.
     pub(crate) fn has_passed(&self, point: Point) -> bool {
-        self.get(point.stream).is_none_or(|entry| entry.has_passed(point.seq))
+        self.get(point.stream).is_none_or(|stream_state| stream_state.has_passed(point.seq))
     }
 
     /// All streams so far.
@@ -250,7 +250,7 @@ impl StreamTable {
 
     /// How many instructions are submitted and have not passed.
     pub(crate) fn pending(&self) -> u64 {
-        self.iter().map(|entry| entry.submitted().saturating_sub(entry.passed())).sum()
+        self.iter().map(|stream_state| stream_state.submitted().saturating_sub(stream_state.passed())).sum()
     }
 }
 

@@ -37,7 +37,9 @@ impl Wake {
             Wake::Thread(thread) => thread.unpark(),
             Wake::Parker(parker) => parker.wake(),
             Wake::Strand(context) => context.as_strand().into_iter().for_each(Strand::unblock),
-            Wake::Met(entry, id) => entry.unordered().into_iter().for_each(|unordered| unordered.satisfy(id)),
+            Wake::Met(stream_state, id) => {
+                stream_state.unordered().into_iter().for_each(|unordered| unordered.satisfy(id))
+            }
             Wake::Callback(callbacks, callback) => callbacks.run(callback),
         }
     }
