@@ -136,7 +136,7 @@ impl Kind {
         }
     }
 
-    /// Whether it asks for order, or changes memory, beyond what its uses declare.
+    /// Whether it has an order of its own, or changes memory, beyond what its uses declare.
     #[inline]
     pub fn has_explicit_order(&self) -> bool {
         match self {

@@ -70,8 +70,8 @@ impl Clock {
 
     /// The row that held at sequence number `seq`; empty if the history no longer has it.
     fn as_of(&self, seq: u64) -> &[i32] {
-        // The top bit of a difference is its sign, so the sum counts the rows that begin after `seq`. Rows are in order of time, so
-        // these are the newest ones.
+        // If a row begins after `seq`, the difference is negative and its top bit is 1. The sum of the top bits is the number of
+        // later rows. Rows are in order of time, so these are the newest ones.
         let later: u64 = self.since.iter().map(|since| seq.wrapping_sub(*since) >> 63).sum();
         let later = later as usize;
         if later == HISTORY { &[] } else { &self.rows[self.place((self.oldest + HISTORY - 1 - later) % HISTORY)] }

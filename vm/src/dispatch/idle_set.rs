@@ -128,9 +128,9 @@ mod loom_tests {
     }
 
     fn inject(shared: &Shared) {
-        let mut chain = NodeList::new();
-        chain.push(NodeBox::new(1));
-        shared.0.push(&mut chain);
+        let mut list = NodeList::new();
+        list.push(NodeBox::new(1));
+        shared.0.push(&mut list);
         shared.1.wake_one();
     }
 

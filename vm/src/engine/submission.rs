@@ -16,7 +16,6 @@ use streamvm_ep::{Device, DeviceKind, Priority};
 use streamvm_instructions::{
     Batch, Deadline, Error, InstructionList, Place, ResourceId, ResourceKind, Single, SyncCounts, Tensor,
 };
-use streamvm_stream::allocator::Want;
 use streamvm_stream::{
     Passing, RunBy, StreamClass, StreamId, StreamKey, StreamPolicy, StreamType, Threads as WantedThreads, policy_for,
 };
@@ -37,6 +36,7 @@ use crate::submit::commit::{Submitted, ToWake};
 use crate::submit::prepare::Obstacle;
 use crate::submit::state::{State, SubmissionStream};
 use crate::sync::{MutexGuard, engine_thread, spin, unpoisoned, yield_now};
+use crate::tasks::memory::{Memory, UnusedMemory};
 use crate::tasks::resource::{Contents, Known};
 use crate::tasks::task::Task;
 
@@ -468,26 +468,23 @@ impl Engine {
     ) -> Result<(), Error> {
         self.handle.fork.check()?;
         let mut recovery = OomRecovery::default();
-        let id = loop {
+        let (id, memory) = loop {
             let mut state = self.handle.lock();
             self.check_open()?;
             self.handle.deferred_free.take(&mut state.scratch.dropped);
             state.free_dropped(self);
             match state.create_passed(tensor, self) {
-                Ok(id) => break id,
+                Ok(created) => break created,
                 Err(obstacle) => {
                     drop(state);
                     self.remove(*obstacle, &mut recovery)?;
                 }
             }
         };
-        let memory = self.handle.lock().known(id).map(|known| known.memory.alias());
-        if let Some(memory) = memory {
-            if let Some(observer) = &self.observer {
-                observer.fills(id, tensor.resource(), memory.range(), location);
-            }
-            memory.fill_from(bytes);
+        if let Some(observer) = &self.observer {
+            observer.fills(id, tensor.resource(), memory.range(), location);
         }
+        memory.fill_from(bytes);
         // The caller has just made the tensor, so no other engine can have claimed it.
         if tensor.resource().claim(self.me).is_ok() {
             tensor.resource().keep(self.me, id, true);
@@ -550,9 +547,10 @@ impl State {
         Ok(Some(self.names.next(key)))
     }
 
-    fn create_passed(&mut self, tensor: &Tensor, engine: &Engine) -> Result<ResourceId, Box<Obstacle>> {
+    /// Creates the resource of a tensor whose data the calling thread writes. Nobody but the caller knows the resource yet.
+    fn create_passed(&mut self, tensor: &Tensor, engine: &Engine) -> Result<(ResourceId, UnusedMemory), Box<Obstacle>> {
         let kind = tensor.resource().kind();
-        let memory = match kind {
+        let (memory, unused) = match kind {
             ResourceKind::Storage { place, memory, bytes } if bytes > 0 => {
                 let pool = self.pools.find(place, memory).ok_or_else(|| Box::new(Obstacle::Pool(kind)))?;
                 let looked = RefCell::new(Vec::new());
@@ -563,20 +561,19 @@ impl State {
                     }
                     passed
                 };
-                let mut allocated = self.pools.get(pool).allocator.alloc(bytes, Want::Passed, &passed);
-                if allocated.is_none() && self.clear_block_cache() {
-                    allocated = self.pools.get(pool).allocator.alloc(bytes, Want::Passed, &passed);
+                let mut taken = self.pools.take_passed(pool, bytes, &passed);
+                if taken.is_none() && self.clear_block_cache() {
+                    taken = self.pools.take_passed(pool, bytes, &passed);
                 }
                 if let Some(observer) = &engine.observer {
                     observer.looked(looked.borrow().iter().copied());
                 }
-                let allocated = allocated.ok_or_else(|| Box::new(Obstacle::Memory(pool, bytes)))?;
-                self.pools.memory(pool, allocated.block, bytes)
+                taken.ok_or_else(|| Box::new(Obstacle::Memory(pool, bytes)))?
             }
-            _ => crate::tasks::memory::Memory::none(),
+            _ => (Memory::none(), UnusedMemory::none()),
         };
         let id = self.sync.add_dependence(streamvm_instructions::Dependence::default());
         self.add_resource(id, Known { memory, contents: Contents::Written });
-        Ok(id)
+        Ok((id, unused))
     }
 }

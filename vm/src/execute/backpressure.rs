@@ -16,11 +16,12 @@
 //! may be pending.
 //!
 //! **Shares make the check cheap.** While a submitter is blocked, the threads that pass instructions must check what is pending, which
-//! costs time in proportion to the number of streams. So each check divides the excess over the low mark into equal shares, one for each
-//! thread that passes instructions, and a thread checks again only when it has passed its share. Not all of the excess can pass without a
-//! check, because the last thread to pass its share checks. A check publishes the share before its last read of what is pending: either it
-//! sees an instruction that passes meanwhile, or the thread that passes it sees the share. When a thread is added, the share is void, and
-//! the next instruction that passes triggers a check.
+//! costs time in proportion to the number of streams. Therefore:
+//! * A check divides the excess over the low mark into equal shares, one for each thread that passes instructions. A thread checks again
+//!   only after it has passed its share. So all of the excess cannot pass without a check: some thread would have passed its share.
+//! * A check publishes the share, and then reads once more what is pending. If an instruction passes at the same time, the check sees its
+//!   number, or the thread that passes it sees the share.
+//! * When a thread is added, the share is set to 0, and the next instruction that passes triggers a check.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -396,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn with_one_core_a_submitter_looks_and_gives_it_away_every_so_many() {
+    fn on_one_core_headroom_is_at_most_one_stride() {
         let limits = Limits { instructions: 16_384, bytes: 100 };
         let pending = Pending { instructions: 384, bytes: 40 };
         assert_eq!(limits.headroom(pending, 1, false), Pending { instructions: 16_000, bytes: 60 });
@@ -407,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn not_all_that_are_too_many_pass_before_one_has_passed_its_share() {
+    fn the_excess_does_not_pass_before_one_thread_has_passed_its_share() {
         for threads in 1..6 {
             for too_many in 1..40 {
                 let share = share(100 + too_many, 100, threads);
@@ -462,16 +463,16 @@ mod loom_tests {
         /// `Timeline::advance` and `Backpressure::note_passed`, for all instructions of a context. There is no check when the context runs out
         /// of work: its next instruction might be one that does not end before the submitter goes on.
         fn pass(&self, context: usize, fences: Fences) {
-            let mut unlooked = 0;
+            let mut unchecked = 0;
             for seq in 1..=self.all[context] {
                 self.passed[context].swap(seq, Ordering::SeqCst);
                 if fences.passed {
                     fence(Ordering::SeqCst);
                 }
                 if self.armed.load(Ordering::SeqCst) {
-                    unlooked += 1;
-                    if unlooked >= self.share.load(Ordering::SeqCst) {
-                        unlooked = 0;
+                    unchecked += 1;
+                    if unchecked >= self.share.load(Ordering::SeqCst) {
+                        unchecked = 0;
                         self.check(fences);
                     }
                 }
@@ -531,19 +532,19 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_a_blocked_submitter_hears_of_the_last_to_pass() {
+    fn loom_the_last_instruction_to_pass_wakes_the_blocked_submitter() {
         never_missed(ALL, [1, 1]);
     }
 
     #[test]
     #[should_panic(expected = "deadlock")]
-    fn loom_a_submitter_that_looks_unordered_with_its_arming_is_missed() {
+    fn loom_a_read_of_what_is_pending_before_the_arming_loses_a_wake_up() {
         never_missed(Fences { armed: false, ..ALL }, [1, 1]);
     }
 
     #[test]
     #[should_panic(expected = "deadlock")]
-    fn loom_of_two_contexts_that_look_unordered_neither_sees_the_other() {
+    fn loom_without_a_fence_neither_of_two_contexts_sees_the_other() {
         never_missed(Fences { passed: false, ..ALL }, [1, 1]);
     }
 
@@ -551,14 +552,14 @@ mod loom_tests {
     const SHARED: [u64; 2] = [2, 3];
 
     #[test]
-    fn loom_a_blocked_submitter_hears_of_the_last_of_all_shares() {
+    fn loom_the_last_instruction_of_all_shares_wakes_the_blocked_submitter() {
         never_missed(ALL, SHARED);
     }
 
     /// A context publishes a share computed from before the other context's last instructions passed.
     #[test]
     #[should_panic(expected = "deadlock")]
-    fn loom_a_share_that_is_not_looked_at_again_leaves_the_last_to_nobody() {
+    fn loom_a_share_without_a_second_read_loses_a_wake_up() {
         never_missed(Fences { published: false, ..ALL }, SHARED);
     }
 }

@@ -1,7 +1,7 @@
 //! Completion: publishes instructions that devices have finished, with their outcomes, and returns their node boxes.
 //!
 //! It serves the streams whose devices run commands later. A thread that completes holds the completion lock, asks every device how far its
-//! streams have come, and takes the instructions that are over.
+//! streams have come, and takes the instructions that are over. It decides the outcomes of those that one poll takes in program order.
 //!
 //! Invariant: when the outcome of an instruction is decided, everything that it depends on has an outcome. Streams are queried until none
 //! has advanced, and an instruction is never over before what it waited for.
@@ -41,6 +41,7 @@ struct CompletionState {
     late: HashMap<(u32, u64), LateCause>,
     /// The root cause of each lost device.
     lost: HashMap<ep::DeviceId, Arc<Failure>>,
+    /// Tasks that are over on their devices, in the order in which they were taken.
     finished: Vec<(NodeBox<Task>, Arc<StreamState>)>,
     pass_counter: PassCounter,
 }

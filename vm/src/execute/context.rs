@@ -1,10 +1,11 @@
 //! Thread contexts: each runs the instructions of streams of one device.
 //!
-//! A context keeps one queue per stream and runs any stream whose head is ready. It never blocks on a single instruction, so a stream that
+//! A context keeps one queue per stream and runs any stream whose head is ready. It waits for no dependence in place, so a stream that
 //! waits does not delay other streams of the same thread. Its thread parks only when no head is ready.
 //!
-//! [`Context`] is the logic: [`Context::step`] does all the work that is ready, and never blocks. [`ContextHandle`] is what other threads
-//! see. The thread is in `engine/context_thread.rs`; a waiting caller may help (`engine/help.rs`).
+//! [`Context`] is the logic: [`Context::step`] runs at most [`TURN`] ready instructions of each stream. It blocks in one case only: on a
+//! stream whose device can no longer tell how far the stream is, it waits until that stream is done ([`launch::record_tail`]).
+//! [`ContextHandle`] is what other threads see. The thread is in `engine/context_thread.rs`; a waiting caller may help (`engine/help.rs`).
 //!
 //! Invariant: a context is used under a lock only: its run lock, or in simulated mode the lock of the stepping thread.
 
@@ -31,7 +32,7 @@ use crate::sync::parker::Parker;
 use crate::sync::{Mutex, Ordering, spin, unpoisoned};
 use crate::tasks::task::{Action, Task};
 
-/// Instructions of one stream that run before the next stream gets its turn: enough that switching costs nothing, few enough that a stream
+/// The most instructions of one stream that run before those of the next stream: enough that switching costs nothing, few enough that a stream
 /// with short work waits only microseconds.
 const TURN: usize = 64;
 
@@ -63,7 +64,7 @@ pub(crate) struct Context {
     current_stream: usize,
     current: Option<NodeBox<Task>>,
     pass_counter: PassCounter,
-    /// Whether the next round should look into the inbox at once: the last round took many tasks, or did not empty the queue of a stream.
+    /// Whether the next round polls the inbox at once: the last round took many tasks, or did not empty the queue of a stream.
     pub(crate) poll_inbox_next: bool,
     /// Whether a caller has helped since the thread last asked.
     helped: bool,
@@ -94,15 +95,15 @@ impl Context {
         Context { has_thread: true, ..Context::new(locked) }
     }
 
-    /// Does all the work that is ready, at most a turn per stream. Returns whether there was any.
+    /// Runs at most [`TURN`] ready instructions of each stream. Returns whether there was any.
     pub(crate) fn step(&mut self, env: &Environment) -> bool {
         self.work(true, env)
     }
 
-    /// [`Context::step`], with or without a look into the inbox.
-    pub(crate) fn work(&mut self, looks: bool, env: &Environment) -> bool {
+    /// [`Context::step`], with or without a poll of the inbox.
+    pub(crate) fn work(&mut self, polls_inbox: bool, env: &Environment) -> bool {
         self.surviving(env, |context| {
-            let taken = if looks { context.take_in() } else { 0 };
+            let taken = if polls_inbox { context.take_in() } else { 0 };
             context.poll_inbox_next = taken >= spin::FEW;
             let mut progress = false;
             for index in 0..context.streams.len() {
@@ -154,7 +155,10 @@ impl Context {
 
     #[cold]
     fn fail_current(&mut self, text: String, env: &Environment) {
-        log::error!("thread context {}: a backend panicked ({text}); the instruction in hand fails", self.handle.name);
+        log::error!(
+            "thread context {}: a backend panicked outside of an instruction ({text}); the current instruction fails",
+            self.handle.name
+        );
         let Some(mut task) = self.current.take() else {
             return;
         };

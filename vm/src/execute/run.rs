@@ -1,4 +1,5 @@
-//! Running one task, in this order: check for poison, run by the stream's policy, enter the failure, drop the captures, publish.
+//! Running one task, in this order: check for poison, run by the stream's policy, enter the failure, drop the captures, publish. A panic of
+//! a kernel or of a caller's function is caught here and becomes the failure of the task.
 //!
 //! When a task comes here, its predecessors on the stream and all its waits have passed. So its number may be published whatever the
 //! outcome: stream order, clocks and the reuse of memory stay correct.
@@ -37,7 +38,7 @@ pub(crate) fn run(
     finish(task, stream_state, env, context);
 }
 
-/// Inline mode: blocks until the asynchronous function is over, because no other thread could continue the task.
+/// Inline mode: blocks until the asynchronous function has completed, because no other thread could continue the task.
 #[cold]
 fn complete_inline(
     task: &mut Task,
@@ -110,8 +111,8 @@ pub(crate) fn count_op(task: &mut Task, env: &Environment, context: &ContextHand
 }
 
 /// Runs or launches `task`, or skips it because of a failed input, and enters its failure if it has one already. If it returns a deferred
-/// function, the task is not over; the caller must carry it out once more when the function is.
-#[must_use = "what is not over must not pass"]
+/// function, the task is not complete; the caller must call this once more after the handle of the function was used.
+#[must_use = "the task is not complete; run it again once its handle is used"]
 #[inline(always)]
 pub(crate) fn run_or_skip(
     task: &mut Task,
@@ -232,6 +233,7 @@ enum Outcome {
     Deferred(Arc<DeferredFunction>),
 }
 
+/// Runs the action of `task`. An error or a panic becomes a failure, and what is left of the caller's function is dropped.
 #[inline(always)]
 fn attempt(task: &mut Task, stream_state: &StreamState, runner: &mut Runner) -> Outcome {
     match catch_unwind(AssertUnwindSafe(|| runner.run(task, stream_state.policy))) {

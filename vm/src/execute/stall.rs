@@ -217,7 +217,11 @@ impl Watch {
         let before = std::mem::replace(&mut self.progress, env.progress());
         // Of several waiters in one stall, only the first logs it.
         if before == self.progress && env.stall.logged.swap(before.wrapping_add(1), Ordering::Relaxed) != before + 1 {
-            log::warn!("nothing has passed for {:?}, and somebody waits: {}", env.stall.after, env.stall_report());
+            log::warn!(
+                "no instruction has passed for {:?} while a thread waits: {}",
+                env.stall.after,
+                env.stall_report()
+            );
         }
     }
 }

@@ -12,12 +12,14 @@
 //! 3. Any deletion of a variable.
 //! 4. The queue of the most urgent level that has a task. A successor of the last passed task precedes everything that is not more urgent.
 //!
-//! To change the order: [`Worker::pick`] chooses, and `submit/commit_unordered.rs` gives each task its level. Keep the bound below on how
-//! often a ready task is passed over. `docs/functions.md`, `Pusher::priority` and `Pool::Inline` state the order to users.
+//! To change the order: [`Worker::pick`] chooses, and `submit/commit_unordered.rs` gives each task its level. `docs/functions.md`,
+//! `Pusher::priority` and `Pool::Inline` state the order to users. A change must keep this bound, so that no task starves:
 //!
-//! To prevent starvation, every [`FAIR_PICK_EVERY`]th pick is from a queue below the most urgent one that has a task; these queues take turns. So a
-//! ready task is passed over at most `FAIR_PICK_EVERY` times for each of these queues and for each task before it in its queue. The inbox is emptied
-//! at least once in [`spin::INBOX_EVERY`] picks.
+//! * One pick in [`FAIR_PICK_EVERY`] is a *fair pick*: it takes a task of a level below the most urgent one that has a task. The lower
+//!   levels take turns, from the least urgent upwards.
+//! * The worker decides by its own queues alone which level is the most urgent one. A fair pick of a lower level may also steal.
+//! * So while a task with `n` tasks before it waits in a queue, its worker picks at most `FAIR_PICK_EVERY * LEVELS * (n + 1)` tasks.
+//! * The worker empties the inbox at least once in [`spin::INBOX_EVERY`] picks, so a task does not wait there for longer than that.
 //!
 //! [`Worker`] is the logic: [`Worker::step`] runs some ready tasks, and never blocks. Only its thread touches it; the thread is in
 //! `engine/worker_thread.rs`.
@@ -43,10 +45,10 @@ use crate::sync::panics::panic_text;
 use crate::sync::{Ordering, fence, spin};
 use crate::tasks::task::{Action, Level, Task};
 
-/// One pick in so many is from a less urgent queue, if one has a task.
+/// One pick in so many is a fair pick: from a queue of a lower level, if such a queue has a task.
 pub(crate) const FAIR_PICK_EVERY: u32 = 16;
 
-/// Instructions that a step runs at most.
+/// The most instructions that a step runs.
 pub(crate) const TURN: usize = 64;
 
 /// Node boxes of passed instructions that a worker collects before it returns them in one batch.
@@ -66,7 +68,7 @@ pub(crate) struct Worker {
     /// Direct tasks, which run before `next`.
     direct: NodeList<Task>,
     picks: u32,
-    /// The queue that the last fair pick was from.
+    /// The level that the last fair pick was from.
     last_fair_level: usize,
     /// The task that is being run: the one that fails if a backend panics outside of an instruction's own panic handler.
     current: Option<NodeBox<Task>>,
@@ -184,7 +186,7 @@ impl Worker {
     }
 
     /// A pick from the queues below the most urgent one that has a task, because that one gets all other picks. They take turns, from the
-    /// least urgent upwards.
+    /// least urgent upwards. Only this worker's own queues decide which one is the most urgent.
     #[inline(never)]
     fn pick_fairly(&mut self, stolen: &mut bool) -> Option<NodeBox<Task>> {
         let all = !self.direct.is_empty() || self.pool.urgent.any();
@@ -330,7 +332,10 @@ impl Worker {
 
     #[cold]
     fn fail_current(&mut self, text: String, stream_state: &StreamState, unordered: &Unordered, env: &Environment) {
-        log::error!("worker {}: a backend panicked ({text}); the instruction in hand fails", self.handle.name);
+        log::error!(
+            "worker {}: a backend panicked outside of an instruction ({text}); the current instruction fails",
+            self.handle.name
+        );
         let Some(task) = &self.current else { return };
         if !env.failures.is_known(task.point) {
             env.failures.fail(task.order, Arc::new(run::failure(task, stream_state, Cause::Panic(text))));

@@ -277,9 +277,9 @@ mod loom_tests {
     }
 
     fn one(value: u32) -> NodeList<u32> {
-        let mut chain = NodeList::new();
-        chain.push(NodeBox::new(value));
-        chain
+        let mut list = NodeList::new();
+        list.push(NodeBox::new(value));
+        list
     }
 
     /// Number 1 was sent to the scheduler. While the scheduler dispatches it by `step`, a submitter sends 2 and 3, directly to the
@@ -307,8 +307,8 @@ mod loom_tests {
             while shared.submission.dispatched() < sent {
                 step(&shared);
             }
-            let mut chain = shared.context.take();
-            let order: Vec<u32> = std::iter::from_fn(|| chain.pop().map(|boxed| *boxed)).collect();
+            let mut list = shared.context.take();
+            let order: Vec<u32> = std::iter::from_fn(|| list.pop().map(|boxed| *boxed)).collect();
             assert_eq!(order, [1, 2, 3], "the order of the stream");
         });
     }

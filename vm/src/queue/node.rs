@@ -4,10 +4,12 @@
 //! length moves in O(1) and moving it allocates nothing. Only the holder of a node box may access its node: the type is the proof.
 //! A free node box keeps the capacity of the vectors inside it.
 //!
-//! Invariants, which only this file, `mpsc.rs` and `atomic_slot.rs` can break:
+//! Invariants, which only the files of this folder can break, because links and ends of lists are private to it:
 //! * A node is owned by exactly one `NodeBox`, `NodeList`, `MpscQueue` or `AtomicSlot`.
 //! * In a list of at least [`AHEAD`] nodes, each non-null pointer in `recent` is one of the last `AHEAD` nodes. This holds because
-//!   a list removes nodes at its front only, `MpscQueue::take` fills only a fresh list, and `append` clears `recent`.
+//!   a list removes nodes at its front only, `MpscQueue::take` fills only a fresh list, and `append` clears `recent`. In a shorter
+//!   list, the pointers may be stale: `take_parts` does not clear them, because the list has no nodes afterwards, and the next
+//!   [`AHEAD`] pushes overwrite each of them before [`NodeList::push`] follows one.
 //! * `next` of the last node of a list is null. The batch fields are valid only while a node is the first of a batch in an MPSC
 //!   queue.
 
@@ -21,11 +23,11 @@ use std::ptr::{self, NonNull};
 /// in flight should not share one (docs/adr/0031).
 #[repr(C, align(128))]
 pub(crate) struct Node<T> {
-    pub(crate) next: *mut Node<T>,
+    pub(super) next: *mut Node<T>,
     /// The address of the node [`AHEAD`] places behind this one, or 0. While the node is in an MPSC queue as a batch of one: the
     /// address of the batch pushed `AHEAD` batches before it. It is only ever prefetched, never dereferenced.
-    pub(crate) ahead: usize,
-    pub(crate) batch: Batch<T>,
+    pub(super) ahead: usize,
+    pub(super) batch: Batch<T>,
     value: T,
 }
 
@@ -43,9 +45,9 @@ impl<T> Node<T> {
 /// cache.
 #[repr(C)]
 pub(crate) struct Batch<T> {
-    pub(crate) last: *mut Node<T>,
-    pub(crate) next: *mut Node<T>,
-    pub(crate) len: usize,
+    pub(super) last: *mut Node<T>,
+    pub(super) next: *mut Node<T>,
+    pub(super) len: usize,
 }
 
 /// The unique owner of one node that is linked to no other.
@@ -66,7 +68,7 @@ impl<T> NodeBox<T> {
     }
 
     /// Gives up the node without dropping it.
-    pub(crate) fn into_raw(self) -> *mut Node<T> {
+    pub(super) fn into_raw(self) -> *mut Node<T> {
         let node = self.node.as_ptr();
         std::mem::forget(self);
         node
@@ -77,7 +79,7 @@ impl<T> NodeBox<T> {
     /// # Safety
     /// * `node` came from [`NodeBox::into_raw`].
     /// * Nothing else owns it.
-    pub(crate) unsafe fn from_raw(node: *mut Node<T>) -> NodeBox<T> {
+    pub(super) unsafe fn from_raw(node: *mut Node<T>) -> NodeBox<T> {
         // SAFETY: the caller passes what `into_raw` returned, which is not null.
         NodeBox { node: unsafe { NonNull::new_unchecked(node) }, owns: PhantomData }
     }
@@ -108,13 +110,13 @@ impl<T> Drop for NodeBox<T> {
 
 /// An intrusive list of node boxes, first to last.
 pub(crate) struct NodeList<T> {
-    pub(crate) first: *mut Node<T>,
-    pub(crate) last: *mut Node<T>,
-    pub(crate) len: usize,
+    pub(super) first: *mut Node<T>,
+    pub(super) last: *mut Node<T>,
+    pub(super) len: usize,
     /// The nodes pushed last: push number `n` is at index `n % AHEAD`. Null before the first pushes, and after `append`.
     recent: [*mut Node<T>; AHEAD],
     pushes: usize,
-    pub(crate) owns: PhantomData<Box<Node<T>>>,
+    pub(super) owns: PhantomData<Box<Node<T>>>,
 }
 
 /// How many places ahead nodes are prefetched. Of 2, 4 and 8, none was faster than 4, and 8 fetches for longer than a short batch
@@ -241,7 +243,7 @@ impl<T> NodeList<T> {
 
     /// Gives up the nodes without dropping them: (first, last, length). The list is empty afterwards.
     #[inline]
-    pub(crate) fn take_parts(&mut self) -> (*mut Node<T>, *mut Node<T>, usize) {
+    pub(super) fn take_parts(&mut self) -> (*mut Node<T>, *mut Node<T>, usize) {
         let parts = (self.first, self.last, self.len);
         self.first = ptr::null_mut();
         self.last = ptr::null_mut();

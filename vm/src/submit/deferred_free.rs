@@ -1,7 +1,8 @@
 //! Deferred free: the resources whose handles were dropped since the last submission.
 //!
 //! A drop may happen on any thread and under any lock of the caller. So while the engine exists, a drop only notes the resource here and
-//! does not take the submission lock. The next submission frees the memory, ordered after everything submitted before the drop.
+//! does not take the submission lock. The next submission frees the memory. The accesses of that resource, all of them submitted before the
+//! drop, order its reuse; other instructions do not.
 //!
 //! After the engine's end no submission comes, and each drop is processed at once by [`DeferredFree::drain`]. No drop is missed:
 //!

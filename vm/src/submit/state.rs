@@ -216,7 +216,8 @@ impl State {
         self.resources.get_mut(id.index()).and_then(Option::as_mut)
     }
 
-    /// Processes handles that were dropped: puts the memory into the block cache, or frees it, ordered after everything submitted before.
+    /// Processes handles that were dropped: puts the memory into the block cache, or frees it. The accesses of each resource
+    /// order the reuse of its memory.
     #[inline(never)]
     pub(crate) fn free_dropped(&mut self, env: &Environment) {
         let mut dropped = std::mem::take(&mut self.scratch.dropped);
