@@ -15,6 +15,7 @@ use std::sync::Arc;
 use streamvm_ep as ep;
 use streamvm_instructions::Cause;
 use streamvm_stream::Point;
+use streamvm_stream::mutant::Mutant;
 
 use crate::dispatch::context_handle::ContextHandle;
 use crate::dispatch::strand::Strand;
@@ -296,7 +297,13 @@ impl Context {
                     return done;
                 }
             }
-            if let Some(task) = queue.pop() {
+            if let Some(mut task) = queue.pop() {
+                if env.planted.is(Mutant::StreamReordered)
+                    && task.point.seq.is_multiple_of(2)
+                    && let Some(next) = queue.front_mut()
+                {
+                    task.swap_work(next);
+                }
                 self.current_stream = index;
                 self.run(task, env);
             }

@@ -227,7 +227,7 @@ mod loom_tests {
 
     #[test]
     #[should_panic(expected = "more is retired than charged")]
-    fn loom_a_look_at_the_charge_first_sees_bytes_retired_before_it() {
+    fn loom_a_reader_of_the_charge_first_sees_more_bytes_retired() {
         never_negative(Ordering::Release, |charged, retired| {
             (charged.load(Ordering::Acquire), retired.load(Ordering::Acquire))
         });

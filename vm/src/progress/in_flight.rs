@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_record_hears_of_a_proof_without_one() {
+    fn a_proof_without_a_record_wakes_the_waiter_for_the_record() {
         let (in_flight, parker) = (in_flight(), Arc::new(Parker::new()));
         parker.prepare_park();
         assert_eq!(in_flight.when_recorded(1, &parker), RecordState::NotYet);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_when_the_event_is_given_back_waits_for_the_number() {
+    fn after_the_event_is_released_a_waiter_waits_for_the_number() {
         let (in_flight, parker) = (in_flight(), Arc::new(Parker::new()));
         in_flight.note_record(1, Ok(in_flight.device.events().acquire()));
         assert!(matches!(in_flight.record_of(1), RecordState::By(_)));
@@ -436,7 +436,7 @@ mod loom_tests {
 
     #[test]
     #[should_panic(expected = "deadlock")]
-    fn loom_without_the_second_look_a_demand_is_missed() {
+    fn loom_without_the_second_check_a_demand_is_missed() {
         waits_for_a_record(false);
     }
 
@@ -465,13 +465,13 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_a_proof_reaches_who_waits_for_a_record() {
+    fn loom_a_proof_wakes_the_waiter_for_a_record() {
         waits_for_a_proof(true);
     }
 
     #[test]
     #[should_panic(expected = "deadlock")]
-    fn loom_a_proof_is_missed_by_who_leaves_no_word() {
+    fn loom_a_waiter_that_does_not_register_misses_the_proof() {
         waits_for_a_proof(false);
     }
 }

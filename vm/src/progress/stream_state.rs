@@ -314,7 +314,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_the_right_to_dispatch_comes_back_behind_what_was_dispatched() {
+    fn loom_submitters_dispatch_behind_the_tasks_of_the_scheduler() {
         order_is_kept(|shared| {
             let mut tasks = shared.to_scheduler.take();
             let count = tasks.len() as u64;
@@ -326,7 +326,7 @@ mod loom_tests {
 
     #[test]
     #[should_panic(expected = "the order of the stream")]
-    fn loom_a_right_that_comes_back_before_the_dispatch_is_overtaken() {
+    fn loom_a_count_before_the_dispatch_lets_a_submitter_overtake() {
         order_is_kept(|shared| {
             let mut tasks = shared.to_scheduler.take();
             shared.submission.note_dispatched(tasks.len() as u64);

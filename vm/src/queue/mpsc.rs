@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_taken_is_dropped() {
+    fn batches_that_are_never_taken_are_dropped() {
         let counted = Arc::new(());
         let inbox = MpscQueue::new();
         let mut list = NodeList::new();

@@ -275,6 +275,26 @@ impl Task {
         near.chain(first).chain(others.iter().copied())
     }
 
+    /// Exchanges what two tasks of one stream do: actions, functions, kernels and memory operands. Everything else stays, numbers and
+    /// reads among it. Does nothing if one of them has cold fields, so that each still waits for and records what its work needs. For a
+    /// planted mutant.
+    #[cold]
+    pub(crate) fn swap_work(&mut self, other: &mut Task) {
+        let works = |task: &Task| {
+            task.has & COLD == 0
+                && matches!(task.action, Action::Kernel | Action::Copy | Action::Fill | Action::Function)
+        };
+        if !works(self) || !works(other) {
+            return;
+        }
+        std::mem::swap(&mut self.action, &mut other.action);
+        std::mem::swap(&mut self.function, &mut other.function);
+        std::mem::swap(&mut self.computing, &mut other.computing);
+        std::mem::swap(&mut self.views, &mut other.views);
+        let views = (self.has ^ other.has) & VIEWS;
+        (self.has, other.has) = (self.has ^ views, other.has ^ views);
+    }
+
     /// The number shown to users, from 1: its number on its stream, or on an unordered stream its position among all submissions.
     pub(crate) fn number(&self) -> u64 {
         if self.point.stream.is_unordered() { self.order } else { self.point.seq }
@@ -406,7 +426,7 @@ mod tests {
     /// Reads of the own stream, near and far, more of them than fit; reads of other streams, ordered and unordered; and numbers
     /// that do not fit a word.
     #[test]
-    fn what_wrote_the_things_that_it_reads_is_kept_in_their_order() {
+    fn the_points_that_wrote_its_inputs_are_kept_in_order() {
         let own = |seq| Point::new(StreamId(3), seq);
         let at = own(1 << 20);
         let points = [
