@@ -104,7 +104,7 @@ impl Observed for &Passed {
         self.of(point)
     }
 
-    fn is_over(&mut self, point: Point) -> bool {
+    fn passed_without_failure(&mut self, point: Point) -> bool {
         self.of(point) && !self.failed.contains(&point)
     }
 }

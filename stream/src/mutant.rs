@@ -27,6 +27,8 @@ pub enum Mutant {
     ClockTooFar,
     /// An instruction is dispatched before its host waits have passed.
     HostWaitMet,
+    /// Every second instruction of an ordered stream does the work of the next one, which does its work: the stream runs out of order.
+    StreamReordered,
     /// An instruction is published as passed before its outcome is recorded and its captures are dropped.
     NotifiedBeforePublished,
     /// An instruction that reads a failed resource is skipped, but does not mark its own writes as failed.
@@ -35,7 +37,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Mutant; 12] = [
+    pub const ALL: [Mutant; 13] = [
         Mutant::WaitDropped,
         Mutant::WrongSource,
         Mutant::RecordBefore,
@@ -46,6 +48,7 @@ impl Mutant {
         Mutant::PartsApart,
         Mutant::ClockTooFar,
         Mutant::HostWaitMet,
+        Mutant::StreamReordered,
         Mutant::NotifiedBeforePublished,
         Mutant::PoisonNotCarried,
     ];

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn advancing_tells_whether_somebody_sleeps_for_it() {
+    fn advance_returns_whether_a_waiter_is_registered() {
         let timeline = Timeline::new();
         assert!(!timeline.advance(1));
         assert_eq!(timeline.want(Some(3)), 1);
@@ -110,13 +110,13 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_a_sleeper_is_never_missed() {
+    fn loom_a_waiter_is_always_woken() {
         never_missed(|timeline| timeline.want(Some(1)));
     }
 
     #[test]
     #[should_panic(expected = "was not woken")]
-    fn loom_a_sleeper_that_looks_by_a_plain_load_is_missed() {
+    fn loom_a_waiter_that_checks_by_a_plain_load_is_not_woken() {
         never_missed(|timeline| {
             timeline.wanted.store(1, Ordering::SeqCst);
             timeline.passed.load(Ordering::Acquire)
@@ -124,7 +124,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_who_sees_a_number_sees_what_was_written_before_it() {
+    fn loom_a_reader_of_a_number_sees_the_writes_before_it() {
         loom::model(|| {
             let shared = Arc::new((Timeline::new(), AtomicU64::new(0)));
             let runner = {

@@ -312,7 +312,7 @@ fn a_waiter_that_sees_nothing_pass_logs_what_blocks_it_once_for_each_standstill(
             std::thread::sleep(4 * SOON);
             let said = warnings(name);
             assert_eq!(said.len(), 1, "{said:#?}");
-            for part in ["nothing has passed for 20ms", "running", "stalls.rs", "compute@cpu:0:0 #"] {
+            for part in ["no instruction has passed for 20ms", "running", "stalls.rs", "compute@cpu:0:0 #"] {
                 assert!(said[0].contains(part), "{part} is missing in: {}", said[0]);
             }
             gate.open();

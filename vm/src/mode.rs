@@ -10,8 +10,10 @@ pub enum Mode {
     /// Threads of the engine run instructions asynchronously.
     #[default]
     Threaded,
-    /// The thread that submits runs each instruction to completion, in program order, before the submission returns. For
-    /// debugging, and as the reference that tests compare the other modes with.
+    /// Submitting threads run each instruction to completion, in program order. A submission returns after all its instructions
+    /// have passed: its own thread ran them, or another submitting thread that held the run lock. A submission from within a
+    /// function or a callback may return before its instructions have run. For debugging, and as the reference that tests compare
+    /// the other modes with.
     Inline,
     /// Callers that wait step the engine: one step of the scheduler, a thread context, a worker, the completion or a simulated
     /// device at a time, in an order drawn from the seed. The same program with the same seed runs the same way. Callbacks run

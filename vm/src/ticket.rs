@@ -127,8 +127,11 @@ impl fmt::Debug for Ticket<'_> {
         };
         let mut streams: Vec<String> = Vec::new();
         for point in self.points() {
-            let name =
-                self.engine.streams.get(point.stream).map_or_else(|| "?".to_owned(), |entry| entry.key.to_string());
+            let name = self
+                .engine
+                .streams
+                .get(point.stream)
+                .map_or_else(|| "?".to_owned(), |stream_state| stream_state.key.to_string());
             if !streams.contains(&name) {
                 streams.push(name);
             }

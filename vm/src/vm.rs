@@ -365,7 +365,7 @@ impl Vm {
         let (streams, memory) = {
             let state = self.engine.handle.lock();
             let counts = |stream: &SubmissionStream| {
-                let instructions = state.sync.last_submitted(stream.entry.id);
+                let instructions = state.sync.last_submitted(stream.stream_state.id);
                 SyncCounts { instructions, ..stream.counts }
             };
             let streams = state.streams.iter().map(counts).collect();

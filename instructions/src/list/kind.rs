@@ -136,9 +136,9 @@ impl Kind {
         }
     }
 
-    /// Whether it asks for order, or changes memory, beyond what its uses declare.
+    /// Whether it has an order of its own, or changes memory, beyond what its uses declare.
     #[inline]
-    pub fn asks(&self) -> bool {
+    pub fn has_explicit_order(&self) -> bool {
         match self {
             Kind::Call { .. } | Kind::Copy | Kind::Fill(_) | Kind::Touch | Kind::Function { .. } => false,
             Kind::Allocate | Kind::Release => true,

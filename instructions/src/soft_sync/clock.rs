@@ -70,15 +70,15 @@ impl Clock {
 
     /// The row that held at sequence number `seq`; empty if the history no longer has it.
     fn as_of(&self, seq: u64) -> &[i32] {
-        // The top bit of a difference is its sign, so the sum counts the rows that begin after `seq`. Rows are in order of time, so
-        // these are the newest ones.
+        // If a row begins after `seq`, the difference is negative and its top bit is 1. The sum of the top bits is the number of
+        // later rows. Rows are in order of time, so these are the newest ones.
         let later: u64 = self.since.iter().map(|since| seq.wrapping_sub(*since) >> 63).sum();
         let later = later as usize;
         if later == HISTORY { &[] } else { &self.rows[self.place((self.oldest + HISTORY - 1 - later) % HISTORY)] }
     }
 
     /// Starts the row that holds from `seq` on, for `streams` streams, as a copy of the newest row.
-    fn turn(&mut self, seq: u64, streams: usize) {
+    fn begin_row(&mut self, seq: u64, streams: usize) {
         if self.width < streams {
             self.widen(streams.next_multiple_of(STEP));
         }
@@ -127,9 +127,9 @@ impl Clocks {
     }
 
     /// Starts a new row for the stream of `at`: later merges hold from that instruction on.
-    pub(super) fn turn(&mut self, at: Point) {
+    pub(super) fn begin_row(&mut self, at: Point) {
         let streams = self.clocks.len();
-        self.clocks[at.stream.index()].turn(at.seq, streams);
+        self.clocks[at.stream.index()].begin_row(at.seq, streams);
     }
 
     /// Orders `target` after the points that the stream of `point` was ordered after at `as_of`, the sequence number of the awaited
@@ -194,7 +194,7 @@ mod tests {
     }
 
     fn wait(clocks: &mut Clocks, at: Point, point: Point) {
-        clocks.turn(at);
+        clocks.begin_row(at);
         clocks.merge(at.stream, point, point.seq);
         clocks.raise(at.stream, point);
     }

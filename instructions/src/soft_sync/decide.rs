@@ -89,7 +89,7 @@ impl SoftSync {
                     Needs { at, mode, clocks, needs, observed }.of_whole(dependence, only.access);
                 }
                 mark(dependence, at, only, observed, planted);
-                return if self.needs.is_empty() { 0..0 } else { self.settle(at) };
+                return if self.needs.is_empty() { 0..0 } else { self.plan_waits(at) };
             }
         }
         // All needs come before the first mark, so that a use of a resource never sees the mark of another use by the same
@@ -116,30 +116,30 @@ impl SoftSync {
                 self.uses_with_parts(at, uses, first, observed);
                 // `read` is called here and not in `uses_with_parts`: a reference to it, passed to a function that is not inlined,
                 // would force the variables that it captures out of registers.
-                (0..self.shown.len()).for_each(|index| read(self.shown[index]));
+                (0..self.read_points.len()).for_each(|index| read(self.read_points[index]));
             }
         }
-        if self.needs.is_empty() { 0..0 } else { self.settle(at) }
+        if self.needs.is_empty() { 0..0 } else { self.plan_waits(at) }
     }
 
     /// The path of an instruction that uses a part, or a resource whose record is split. Adds the needs of `uses[first..]` (those
-    /// before have been added), and notes all uses. Leaves in `shown` the points whose writes these uses read.
+    /// before have been added), and notes all uses. Leaves in `read_points` the points whose writes these uses read.
     #[inline(never)]
     fn uses_with_parts(&mut self, at: Point, uses: &[DependenceUse], first: usize, observed: &mut impl Observed) {
-        let (mode, clocks, needs, shown) = (self.mode, &self.clocks, &mut self.needs, &mut self.shown);
-        shown.clear();
+        let (mode, clocks, needs, read_points) = (self.mode, &self.clocks, &mut self.needs, &mut self.read_points);
+        read_points.clear();
         for u in &uses[first..] {
             let dependence = &mut self.dependences[u.resource.index()];
-            tell_read(dependence, u.access, &mut |point| shown.push(point));
-            if !dependence.is_of(at.stream) && !takes_apart(at, u, self.planted) {
-                Needs { at, mode, clocks, needs, observed }.of_use(dependence, u, &self.parts, shown);
+            tell_read(dependence, u.access, &mut |point| read_points.push(point));
+            if !dependence.is_of(at.stream) && !mutant_skips_needs(at, u, self.planted) {
+                Needs { at, mode, clocks, needs, observed }.of_use(dependence, u, &self.parts, read_points);
             }
         }
         for u in uses {
             let dependence = &mut self.dependences[u.resource.index()];
             if is_whole(dependence, u) {
                 mark(dependence, at, u, observed, self.planted);
-            } else if !forgets(at, u, self.planted) {
+            } else if !mutant_skips_note(at, u, self.planted) {
                 with_extent(u, &self.parts, |extent| dependence.note_part(at, u.access, extent, observed));
             }
         }
@@ -194,7 +194,7 @@ impl SoftSync {
 
     /// Turns the needs of the instruction at `at` into waits. Returns their range.
     #[inline(never)]
-    fn settle(&mut self, at: Point) -> Range<u32> {
+    fn plan_waits(&mut self, at: Point) -> Range<u32> {
         let first = self.plan.waits.len() as u32;
         if self.places_records {
             for need in &mut self.needs {
@@ -207,7 +207,7 @@ impl SoftSync {
         // Points of unordered streams are in no clock, and unordered streams have no clock.
         let ordered = !at.stream.is_unordered();
         if ordered {
-            self.clocks.turn(at);
+            self.clocks.begin_row(at);
         }
         for &need in self.needs.iter().filter(|need| ordered && !need.stream.is_unordered()) {
             let as_of = if self.planted.is(Mutant::ClockTooFar) { u64::MAX >> 1 } else { need.seq };
@@ -250,7 +250,7 @@ impl SoftSync {
 }
 
 /// Whether a planted mutant leaves out the needs of a use.
-fn takes_apart(at: Point, u: &DependenceUse, planted: Planted) -> bool {
+fn mutant_skips_needs(at: Point, u: &DependenceUse, planted: Planted) -> bool {
     planted.is(Mutant::PartsApart) && u.part.is_some() && at.seq.is_multiple_of(2)
 }
 
@@ -265,7 +265,7 @@ fn tell_read(dependence: &Dependence, access: Access, read: &mut impl FnMut(Poin
 }
 
 /// Whether a planted mutant leaves a use unnoted.
-fn forgets(at: Point, u: &DependenceUse, planted: Planted) -> bool {
+fn mutant_skips_note(at: Point, u: &DependenceUse, planted: Planted) -> bool {
     planted.is(Mutant::LastUseNotUpdated) && u.access == Access::Read && at.seq.is_multiple_of(2)
 }
 
@@ -278,7 +278,7 @@ fn is_whole(dependence: &Dependence, u: &DependenceUse) -> bool {
 /// Notes a use of all of a resource whose record is not split.
 #[inline(always)]
 fn mark(dependence: &mut Dependence, at: Point, u: &DependenceUse, observed: &mut impl Observed, planted: Planted) {
-    if forgets(at, u, planted) {
+    if mutant_skips_note(at, u, planted) {
         return;
     }
     match u.access {

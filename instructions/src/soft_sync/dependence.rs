@@ -27,15 +27,15 @@ const NONE: Point = Point { stream: StreamId(0), seq: 0 };
 pub struct Dependence {
     /// The last write; number 0 before the first.
     write: Point,
-    /// The reads since the last write. If `only` is a stream and the last use is a read, that use implies all of them, and this
-    /// field may be out of date: see [`Dependence::reads`].
+    /// The reads since the last write. If all points are on one ordered stream, `last_use` replaces this list, which is then not
+    /// updated: use [`Dependence::reads`].
     reads: SmallVec<[Point; 3]>,
     /// `reads` holds accesses of former allocations of the memory, which even a read must wait for.
     reused: bool,
     last_use: Point,
     /// The ordered stream of all points that an access may need, if they are all on one ordered stream.
     only: StreamId,
-    /// The other stream whose reads are known to come after the last write; [`EVERYBODY`] for all streams.
+    /// The other stream whose reads are known to come after the last write; [`ALL_STREAMS`] for all streams.
     behind: StreamId,
     /// Whether the record is split: then `parts` has all accesses, and the fields above say that the resource was never written or
     /// read.
@@ -45,10 +45,10 @@ pub struct Dependence {
 }
 
 /// No stream.
-const NOBODY: StreamId = StreamId(u32::MAX);
+const NO_STREAM: StreamId = StreamId(u32::MAX);
 
 /// All streams.
-const EVERYBODY: StreamId = StreamId(u32::MAX - 1);
+const ALL_STREAMS: StreamId = StreamId(u32::MAX - 1);
 
 impl Default for Dependence {
     fn default() -> Dependence {
@@ -57,8 +57,8 @@ impl Default for Dependence {
             reads: SmallVec::new(),
             reused: false,
             last_use: NONE,
-            only: NOBODY,
-            behind: NOBODY,
+            only: NO_STREAM,
+            behind: NO_STREAM,
             split: false,
             parts: None,
         }
@@ -86,7 +86,7 @@ impl Dependence {
     /// Returns `None`, and changes nothing, if they are not all on one ordered stream.
     #[inline]
     pub(super) fn renew(&mut self) -> Option<StreamId> {
-        if self.only == NOBODY {
+        if self.only == NO_STREAM {
             return if self.split { self.renew_split() } else { None };
         }
         // All accesses are on one stream, so its last point implies the others; a read since the last write is later than the
@@ -94,7 +94,7 @@ impl Dependence {
         let last = self.reads().first().copied().unwrap_or(self.write);
         self.reads.clear();
         self.reads.push(last);
-        (self.write, self.last_use, self.reused, self.behind) = (NONE, NONE, true, NOBODY);
+        (self.write, self.last_use, self.reused, self.behind) = (NONE, NONE, true, NO_STREAM);
         Some(self.only)
     }
 
@@ -115,14 +115,14 @@ impl Dependence {
     /// The reads since the last write, or the accesses of former allocations.
     #[inline]
     fn reads(&self) -> &[Point] {
-        let by_last_use = self.only != NOBODY && self.last_use.seq > 0 && self.last_use != self.write;
+        let by_last_use = self.only != NO_STREAM && self.last_use.seq > 0 && self.last_use != self.write;
         if by_last_use { slice::from_ref(&self.last_use) } else { &self.reads }
     }
 
     /// Brings `reads` up to date, before uses of several streams are kept.
     #[inline]
     fn gather_reads(&mut self) {
-        if self.only != NOBODY
+        if self.only != NO_STREAM
             && let [read] = *self.reads()
         {
             self.reads.clear();
@@ -180,7 +180,7 @@ impl Dependence {
     pub(super) fn is_behind(&self, stream: StreamId) -> bool {
         // Reused memory has no write yet. On an unordered stream, a read does not come after a write of the same stream.
         let own = self.write.stream == stream && self.write.seq > 0 && !stream.is_unordered();
-        own || self.behind == stream || self.behind == EVERYBODY
+        own || self.behind == stream || self.behind == ALL_STREAMS
     }
 
     /// Notes that reads on `stream` come after the last write.
@@ -190,7 +190,7 @@ impl Dependence {
 
     /// Notes that the last write has passed, so reads on every stream come after it.
     pub(super) fn note_passed(&mut self) {
-        self.behind = EVERYBODY;
+        self.behind = ALL_STREAMS;
     }
 
     /// The only point that a read must come after; `None` if there is no such point, or there may be several.
@@ -242,7 +242,7 @@ impl Dependence {
             None => self.reads.push(at),
         }
         let alone = self.write.seq == 0 && self.reads.len() == 1;
-        self.only = if alone { at.stream } else { NOBODY };
+        self.only = if alone { at.stream } else { NO_STREAM };
     }
 
     /// Notes a read on an unordered stream. No other read implies it, so it is kept until it was seen to have passed.
@@ -250,7 +250,7 @@ impl Dependence {
     pub(super) fn note_unordered_read(&mut self, at: Point, observed: &mut impl Observed) {
         self.gather_reads();
         self.last_use = at;
-        self.only = NOBODY;
+        self.only = NO_STREAM;
         if self.reads.last() == Some(&at) {
             return;
         }
@@ -268,8 +268,8 @@ impl Dependence {
     pub(super) fn note_write(&mut self, at: Point) {
         self.last_use = at;
         self.write = at;
-        self.only = if at.stream.is_unordered() { NOBODY } else { at.stream };
-        self.behind = NOBODY;
+        self.only = if at.stream.is_unordered() { NO_STREAM } else { at.stream };
+        self.behind = NO_STREAM;
         // Mostly there are no reads. The check avoids the loop that drops them, whose branches are hard to predict.
         if !self.reads.is_empty() {
             self.reads.clear();
@@ -321,6 +321,6 @@ impl Dependence {
         parts.split(some(self.write), self.reads(), self.reused);
         self.reads.clear();
         (self.write, self.last_use, self.reused) = (NONE, NONE, false);
-        (self.only, self.behind, self.split, self.parts) = (NOBODY, NOBODY, true, Some(parts));
+        (self.only, self.behind, self.split, self.parts) = (NO_STREAM, NO_STREAM, true, Some(parts));
     }
 }

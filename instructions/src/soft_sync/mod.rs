@@ -31,7 +31,7 @@ pub(crate) mod decide;
 pub(crate) mod dependence;
 pub(crate) mod needs;
 pub(crate) mod observed;
-pub(crate) mod open;
+pub(crate) mod open_points;
 pub(crate) mod parts;
 pub(crate) mod pass;
 pub(crate) mod plan;

@@ -22,7 +22,7 @@ pub(super) struct Needs<'a, O> {
 
 /// The relation of an instruction to a point that it must come after.
 #[derive(Copy, Clone)]
-enum Standing {
+enum NeedState {
     /// The instruction's stream is already ordered after the point.
     Behind,
     /// The point was seen to have passed.
@@ -43,39 +43,39 @@ impl<O: Observed> Needs<'_, O> {
     }
 
     /// Adds the points of other streams that a use of a resource must come after. Where the resource's record is split, adds to
-    /// `shown` the points whose writes the use reads.
+    /// `read_points` the points whose writes the use reads.
     pub(super) fn of_use(
         &mut self,
         dependence: &mut Dependence,
         u: &DependenceUse,
         parts: &[Footprint],
-        shown: &mut Vec<Point>,
+        read_points: &mut Vec<Point>,
     ) {
         let last_use = dependence.last_use();
         match dependence.split_record() {
-            Some(split) => with_extent(u, parts, |extent| self.of_part(split, last_use, u.access, extent, shown)),
+            Some(split) => with_extent(u, parts, |extent| self.of_part(split, last_use, u.access, extent, read_points)),
             None => self.of_whole(dependence, u.access),
         }
     }
 
     #[inline(never)]
     fn of_unknown(&mut self, dependence: &mut Dependence, access: Access) {
-        let asks = self.mode == SoftSyncMode::Minimal;
-        if !asks && let Some(point) = dependence.last_use() {
-            self.add(point, asks);
+        let use_clock = self.mode == SoftSyncMode::Minimal;
+        if !use_clock && let Some(point) = dependence.last_use() {
+            self.add(point, use_clock);
         } else if access != Access::Read {
             dependence.needs_of_write(|point| {
-                self.add(point, asks);
+                self.add(point, use_clock);
             });
         } else if let Some(write) = dependence.only_need_of_read() {
-            match self.add(write, asks) {
-                Standing::Behind => dependence.note_behind(self.at.stream),
-                Standing::Passed => dependence.note_passed(),
-                Standing::Open => {}
+            match self.add(write, use_clock) {
+                NeedState::Behind => dependence.note_behind(self.at.stream),
+                NeedState::Passed => dependence.note_passed(),
+                NeedState::Open => {}
             }
         } else {
             dependence.needs_of_read(|point| {
-                self.add(point, asks);
+                self.add(point, use_clock);
             });
         }
     }
@@ -87,13 +87,13 @@ impl<O: Observed> Needs<'_, O> {
         last_use: Option<Point>,
         access: Access,
         extent: &Footprint,
-        shown: &mut Vec<Point>,
+        read_points: &mut Vec<Point>,
     ) {
         let extent = parts.make_room(self.at, access, extent, self.observed);
         if access.reads() {
-            shown.extend(parts.writes(&extent));
+            read_points.extend(parts.writes(&extent));
         }
-        // The coarser rule orders by the last use of any part. `shown` is exact in both modes, so failures are found by part.
+        // The coarser rule orders by the last use of any part. `read_points` is exact in both modes, so failures are found by part.
         if self.mode == SoftSyncMode::LastUsedStream {
             if let Some(point) = last_use {
                 self.add(point, false);
@@ -113,26 +113,26 @@ impl<O: Observed> Needs<'_, O> {
         }
     }
 
-    /// Adds a point that the program asks for; clocks drop such points in both modes.
+    /// Adds a point that the program use_clock for; clocks drop such points in both modes.
     pub(super) fn of_order(&mut self, point: Point) {
         self.add(point, true);
     }
 
-    /// Adds a point, unless it is on the instruction's own ordered stream or has number 0. With `asks`, also drops a point that the
+    /// Adds a point, unless it is on the instruction's own ordered stream or has number 0. With `use_clock`, also drops a point that the
     /// clock covers; in minimal mode, also one that was seen to have passed.
-    fn add(&mut self, point: Point, asks: bool) -> Standing {
+    fn add(&mut self, point: Point, use_clock: bool) -> NeedState {
         let apart = self.at.stream.is_unordered() || point.stream.is_unordered();
         let own = point.stream == self.at.stream && !apart;
-        if own || point.seq == 0 || (asks && !apart && self.clocks.covers(self.at.stream, point)) {
-            return Standing::Behind;
+        if own || point.seq == 0 || (use_clock && !apart && self.clocks.covers(self.at.stream, point)) {
+            return NeedState::Behind;
         }
         // A point of an unordered stream implies no other, and a point added twice does no harm. This check finds the same point
         // twice in a row.
         if apart && self.needs.last() == Some(&point) {
-            return Standing::Open;
+            return NeedState::Open;
         }
         if self.mode == SoftSyncMode::Minimal && self.observed.has_passed(point) {
-            return Standing::Passed;
+            return NeedState::Passed;
         }
         // On an ordered stream the highest point implies the others, so one need is kept. Needs on unordered streams are not
         // searched, as there may be very many.
@@ -142,6 +142,6 @@ impl<O: Observed> Needs<'_, O> {
             Some(need) => need.seq = need.seq.max(point.seq),
             None => self.needs.push(point),
         }
-        Standing::Open
+        NeedState::Open
     }
 }

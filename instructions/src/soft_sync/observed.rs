@@ -16,7 +16,7 @@ pub trait Observed {
 
     /// Whether the point was seen to have passed and is known not to have failed, so that it needs no wait and carries no failure.
     /// `false` means unknown.
-    fn is_over(&mut self, _: Point) -> bool {
+    fn passed_without_failure(&mut self, _: Point) -> bool {
         false
     }
 }

@@ -185,7 +185,7 @@ impl Parts {
     }
 
     fn forget_writes_that_are_over(&mut self, observed: &mut impl Observed) {
-        self.writes.retain(|part| !observed.is_over(part.point));
+        self.writes.retain(|part| !observed.passed_without_failure(part.point));
     }
 
     fn forget_reads_that_have_passed(&mut self, observed: &mut impl Observed) {

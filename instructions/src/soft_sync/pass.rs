@@ -11,13 +11,13 @@ use streamvm_stream::{Capabilities, Point, Shows, StreamClass, StreamId};
 use crate::engine::interface::ResourceId;
 use crate::soft_sync::clock::Clocks;
 use crate::soft_sync::dependence::Dependence;
-use crate::soft_sync::open::Open;
+use crate::soft_sync::open_points::OpenPoints;
 use crate::soft_sync::plan::Plan;
 use crate::soft_sync::record::Records;
 use crate::soft_sync::request::{PartId, SoftSyncMode};
 
 #[derive(Clone, Debug)]
-pub(super) struct StreamState {
+pub(super) struct SyncStream {
     pub(super) class: StreamClass,
     /// Whether the stream shows its points by events.
     pub(super) by_event: bool,
@@ -25,7 +25,7 @@ pub(super) struct StreamState {
     pub(super) last: u64,
     pub(super) records: Records,
     /// On an unordered stream, the points that were not seen to have passed, and some that were.
-    pub(super) open: Open,
+    pub(super) open: OpenPoints,
 }
 
 /// The state of the pass: dependences, streams and their clocks.
@@ -34,7 +34,7 @@ pub struct SoftSync {
     pub(super) mode: SoftSyncMode,
     pub(super) capabilities: Capabilities,
     pub(super) dependences: Slab<Dependence>,
-    pub(super) streams: Vec<StreamState>,
+    pub(super) streams: Vec<SyncStream>,
     /// Whether any stream shows its points by events.
     pub(super) places_records: bool,
     pub(super) clocks: Clocks,
@@ -42,7 +42,7 @@ pub struct SoftSync {
     /// The needs of the current instruction.
     pub(super) needs: Vec<Point>,
     /// Filled by `uses_with_parts`: the points whose writes the current instruction reads.
-    pub(super) shown: Vec<Point>,
+    pub(super) read_points: Vec<Point>,
     /// The parts that the current list uses.
     pub(super) parts: Vec<Footprint>,
     pub(super) plan: Plan,
@@ -61,7 +61,7 @@ impl SoftSync {
             clocks: Clocks::new(),
             barrier: None,
             needs: Vec::new(),
-            shown: Vec::new(),
+            read_points: Vec::new(),
             parts: Vec::new(),
             plan: Plan::default(),
             planted: Planted::default(),
@@ -80,7 +80,13 @@ impl SoftSync {
         let id = if class.stream_type.is_unordered() { StreamId::unordered(index) } else { StreamId(index) };
         let by_event = self.capabilities.shows(class) == Shows::Event;
         self.places_records |= by_event;
-        self.streams.push(StreamState { class, by_event, last: 0, records: Records::default(), open: Open::default() });
+        self.streams.push(SyncStream {
+            class,
+            by_event,
+            last: 0,
+            records: Records::default(),
+            open: OpenPoints::default(),
+        });
         self.clocks.add_stream();
         id
     }

@@ -117,7 +117,7 @@ fn order(functions: impl IntoIterator<Item = (u32, Priority)>) -> Vec<u32> {
 }
 
 /// One pick in so many is of the less urgent, in turn.
-const SPARED: usize = 16;
+const FAIR_PICK_EVERY: usize = 16;
 
 #[test]
 fn what_is_more_urgent_goes_first_among_what_can_run() {
@@ -128,7 +128,7 @@ fn what_is_more_urgent_goes_first_among_what_can_run() {
         (3, Priority::Normal),
         (4, Priority::High),
     ]);
-    // One of the five picks may be the one that is spared for the least urgent.
+    // One of the five picks may be a fair pick, which is for the least urgent.
     let but_low: Vec<u32> = order.into_iter().filter(|number| *number != 0).collect();
     assert_eq!(but_low, [2, 4, 1, 3]);
 }
@@ -140,8 +140,8 @@ fn what_is_least_urgent_is_passed_over_so_often_and_no_more() {
     let order = order(functions);
     let low: Vec<usize> = (0..3).map(|low| order.iter().position(|number| *number == low).expect("it ran")).collect();
     for (place, at) in low.iter().enumerate() {
-        assert!(*at < (place + 1) * SPARED, "{low:?}");
-        assert!(*at >= place * SPARED, "{low:?}: it is urgent that the others go first");
+        assert!(*at < (place + 1) * FAIR_PICK_EVERY, "{low:?}");
+        assert!(*at >= place * FAIR_PICK_EVERY, "{low:?}: it is urgent that the others go first");
     }
     let high: Vec<u32> = order.into_iter().filter(|number| *number >= 10).collect();
     assert!(high.is_sorted(), "in the order of their pushes");
@@ -152,7 +152,7 @@ fn neither_what_is_least_urgent_nor_what_never_ends_keeps_the_ordinary_from_runn
     let of = |numbers: std::ops::Range<u32>, priority| numbers.map(move |number| (number, priority));
     let functions = of(0..100, Priority::Low).chain(of(100..300, Priority::High)).chain([(300, Priority::Normal)]);
     let at = order(functions).iter().position(|number| *number == 300).expect("it ran");
-    assert!((SPARED..2 * SPARED).contains(&at), "{at}: the second of the picks that are spared");
+    assert!((FAIR_PICK_EVERY..2 * FAIR_PICK_EVERY).contains(&at), "{at}: the second of the fair picks");
 }
 
 /// A chain of 500 functions behind one that is held at a gate; how many of them have run.
@@ -189,7 +189,7 @@ fn a_chain_of_urgent_functions_is_no_reason_to_wait_for_its_end() {
     vm.pusher().priority(Priority::Low).push("low", [], low).expect("it is taken");
     gate.open();
     vm.wait_all().expect("all passed");
-    assert!(at.load(Ordering::Relaxed) < 2 * SPARED as u64, "{at:?}");
+    assert!(at.load(Ordering::Relaxed) < 2 * FAIR_PICK_EVERY as u64, "{at:?}");
 }
 
 /// The worker that runs such a chain has all of its links at hand, so that it need never look for something else.
@@ -217,10 +217,10 @@ fn a_chain_of_inline_functions_is_no_reason_to_wait_for_its_end() {
     vm.wait_all().expect("all passed");
     let seen: Vec<u64> = seen.iter().map(|at| at.load(Ordering::Relaxed)).collect();
     for (place, at) in seen.iter().enumerate() {
-        assert!(*at <= (place + 1) as u64 * SPARED as u64, "{seen:?}: each in its turn");
+        assert!(*at <= (place + 1) as u64 * FAIR_PICK_EVERY as u64, "{seen:?}: each in its turn");
     }
-    assert!(seen[0] >= SPARED as u64 / 2, "{seen:?}: inline functions go first");
-    assert!(at.load(Ordering::Relaxed) <= SPARED as u64, "{at:?}: so does what deletes");
+    assert!(seen[0] >= FAIR_PICK_EVERY as u64 / 2, "{seen:?}: inline functions go first");
+    assert!(at.load(Ordering::Relaxed) <= FAIR_PICK_EVERY as u64, "{at:?}: so does what deletes");
 }
 
 #[test]

@@ -4,6 +4,8 @@
 //! mistake shows only to a thread that looks at the right moment, or makes a program wait for too much, the test says so.
 #![allow(clippy::print_stdout, reason = "with --nocapture it tells what caught each")]
 
+use std::sync::{Arc, Mutex};
+
 use streamvm::ep::races::Finding;
 use streamvm::ep::races::FindingKind;
 use streamvm::instructions::{Dependence, DependenceUse, NothingObserved, Order, SoftSync, SoftSyncMode};
@@ -77,6 +79,42 @@ fn a_clock_that_claims_too_much_is_caught() {
 #[test]
 fn a_host_wait_that_is_taken_as_met_is_caught() {
     catch(Mutant::HostWaitMet, &[Failing::Race, Failing::Differs]);
+}
+
+#[test]
+fn a_stream_that_runs_out_of_order_is_caught() {
+    // The detector sees operands that the instruction has not declared; where both have the same, the results differ.
+    catch(Mutant::StreamReordered, &[Failing::Race, Failing::Differs]);
+}
+
+/// The order in which the functions of one list ran on one stream.
+fn order_on_one_stream(builder: VmBuilder) -> Vec<usize> {
+    let vm = builder.build().expect("an engine");
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let ticket = submit(&vm, |b| {
+        for number in 0..8 {
+            let ran = ran.clone();
+            b.host_fn("notes its number", CPU, move || {
+                ran.lock().map_err(|_| "a function panicked")?.push(number);
+                Ok(())
+            });
+        }
+        Ok(())
+    });
+    ticket.wait().expect("nothing fails");
+    let ran = ran.lock().expect("nothing panics");
+    ran.clone()
+}
+
+#[test]
+fn a_stream_that_runs_out_of_order_is_seen_by_its_functions() {
+    let in_order: Vec<usize> = (0..8).collect();
+    assert_eq!(order_on_one_stream(Vm::builder()), in_order);
+    assert_ne!(
+        order_on_one_stream(Vm::builder().mutant(Mutant::StreamReordered)),
+        in_order,
+        "the mutant is not caught"
+    );
 }
 
 #[test]

@@ -40,18 +40,18 @@ impl DispatchBatches {
     /// Adds a task to a batch.
     #[inline]
     pub(crate) fn add(&mut self, batch: usize, task: NodeBox<Task>) {
-        let chain = &mut self.batches[batch].tasks;
-        if chain.is_empty() {
+        let list = &mut self.batches[batch].tasks;
+        if list.is_empty() {
             self.filled.push(batch);
         }
-        chain.push(task);
+        list.push(task);
     }
 
     /// Pushes each batch into its context's inbox. Fast: no system call. Returns whether one of the contexts is parked; the caller
     /// must then call [`DispatchBatches::wake`], or wake those of [`DispatchBatches::parkers`]. If none is parked, the list of
     /// contexts is cleared.
     #[inline]
-    #[must_use = "who sleeps must be woken"]
+    #[must_use = "a parked context that got a batch must be woken"]
     pub(crate) fn push(&mut self) -> bool {
         let mut sleeps = false;
         for index in &self.filled {
@@ -86,7 +86,7 @@ mod tests {
 
     /// Exactly the contexts that are parked when their batch is pushed have to be woken.
     #[test]
-    fn who_sleeps_behind_a_push_is_to_be_woken() {
+    fn a_context_that_is_parked_when_its_batch_is_pushed_must_be_woken() {
         let contexts = ["one", "two"].map(|name| Arc::new(ContextHandle::new(name.into())));
         let mut batches = DispatchBatches::new();
         let push = |batches: &mut DispatchBatches| {

@@ -310,7 +310,7 @@ mod loom_tests {
     const POOL: StreamId = StreamId(0);
 
     /// A source passes while a successor links itself in by `needs`. The successor must be started exactly once.
-    fn told_once(needs: fn(&DependenceNodes, NodeId, u64)) {
+    fn made_ready_once(needs: fn(&DependenceNodes, NodeId, u64)) {
         loom::model(move || {
             let nodes = Arc::new(DependenceNodes::new());
             let [source, successor] = std::array::from_fn(|_| nodes.begin(nodes.add(), POOL, 1));
@@ -334,16 +334,16 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_a_successor_is_told_to_run_once() {
-        told_once(|nodes, id, number| {
+    fn loom_a_successor_is_made_ready_once() {
+        made_ready_once(|nodes, id, number| {
             nodes.add_dependences(id, &[number]);
         });
     }
 
     #[test]
     #[should_panic(expected = "told to run")]
-    fn loom_a_successor_that_links_itself_in_by_a_plain_store_is_missed() {
-        told_once(|nodes, id, number| {
+    fn loom_a_successor_that_links_itself_by_a_plain_store_is_missed() {
+        made_ready_once(|nodes, id, number| {
             let (node, source) = (nodes.node(id), nodes.node(node_of(number)));
             if source.list.load(Ordering::SeqCst) & CLOSED == 0 {
                 node.unmet.fetch_add(1, Ordering::SeqCst);
@@ -353,7 +353,7 @@ mod loom_tests {
     }
 
     /// A submitter that finds no open dependence runs the task without another check, and must see what the source wrote.
-    fn seen_by_who_needs_nothing(has_open_dependences: fn(&DependenceNodes, NodeId) -> bool) {
+    fn seen_without_open_dependences(has_open_dependences: fn(&DependenceNodes, NodeId) -> bool) {
         loom::model(move || {
             let nodes = Arc::new(DependenceNodes::new());
             let written = Arc::new(AtomicU32::new(0));
@@ -375,14 +375,16 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_who_needs_nothing_any_more_sees_what_was_needed() {
-        seen_by_who_needs_nothing(DependenceNodes::has_open_dependences);
+    fn loom_a_submitter_without_open_dependences_sees_the_writes_of_the_source() {
+        seen_without_open_dependences(DependenceNodes::has_open_dependences);
     }
 
     #[test]
     #[should_panic(expected = "what the source wrote")]
-    fn loom_a_look_that_acquires_nothing_is_a_race() {
-        seen_by_who_needs_nothing(|nodes, id| nodes.node(id).unmet.load(Ordering::Relaxed) & ((1 << LEVEL) - 1) > 1);
+    fn loom_a_check_that_does_not_acquire_is_a_race() {
+        seen_without_open_dependences(|nodes, id| {
+            nodes.node(id).unmet.load(Ordering::Relaxed) & ((1 << LEVEL) - 1) > 1
+        });
     }
 
     /// A waiter asks by `want` for a number, while its instruction passes and its node starts a new generation.
@@ -407,13 +409,13 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_a_sleeper_is_never_missed() {
+    fn loom_a_waiter_is_always_woken() {
         never_missed(|nodes, number| nodes.want(number));
     }
 
     #[test]
     #[should_panic(expected = "was not woken")]
-    fn loom_a_sleeper_that_looks_before_it_asks_is_missed() {
+    fn loom_a_waiter_that_checks_before_it_asks_is_not_woken() {
         never_missed(|nodes, number| {
             let passed = nodes.has_passed(number);
             let _ = nodes.want(number);
@@ -450,13 +452,13 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_a_sleeper_is_never_missed_beside_a_link() {
+    fn loom_a_waiter_is_always_woken_beside_a_link() {
         never_missed_beside_a_link(|nodes, id, number| nodes.add_dependences(id, &[number]));
     }
 
     #[test]
     #[should_panic(expected = "was not woken")]
-    fn loom_a_link_that_forgets_that_somebody_asked_leaves_a_sleeper() {
+    fn loom_a_link_that_drops_the_waiters_flag_loses_a_wake_up() {
         never_missed_beside_a_link(|nodes, id, number| {
             let (node, source) = (nodes.node(id), nodes.node(node_of(number)));
             node.unmet.fetch_add(1, Ordering::Relaxed);
@@ -473,7 +475,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_of_two_sources_the_last_tells_and_what_both_wrote_is_seen() {
+    fn loom_the_last_of_two_sources_makes_ready_and_both_writes_are_seen() {
         loom::model(|| {
             let nodes = Arc::new(DependenceNodes::new());
             let written = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);

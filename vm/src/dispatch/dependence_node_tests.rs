@@ -25,7 +25,7 @@ fn a_cell_runs_once_all_it_needs_has_passed() {
 }
 
 #[test]
-fn what_has_passed_is_not_needed() {
+fn a_source_that_has_passed_adds_no_dependence() {
     let nodes = DependenceNodes::new();
     let [a, b] = std::array::from_fn(|_| nodes.begin(nodes.add(), POOL, 2));
     pass(&nodes, a.seq);
@@ -47,7 +47,7 @@ fn of_many_needs_those_that_have_not_passed_are_counted() {
 }
 
 #[test]
-fn many_may_need_one_and_each_is_told() {
+fn each_of_many_successors_of_one_source_is_made_ready() {
     let nodes = DependenceNodes::new();
     let source = nodes.begin(nodes.add(), POOL, 0);
     let successors: Vec<NodeId> = (0..20).map(|_| node_of(nodes.begin(nodes.add(), POOL, 0).seq)).collect();
@@ -63,7 +63,7 @@ fn many_may_need_one_and_each_is_told() {
 }
 
 #[test]
-fn who_asked_to_be_woken_is_though_others_are_linked_in_behind() {
+fn a_waiter_is_woken_although_successors_are_linked_in_after_it() {
     let nodes = DependenceNodes::new();
     let [source, before, behind] = std::array::from_fn(|_| nodes.begin(nodes.add(), POOL, 1));
     nodes.add_dependences(node_of(before.seq), &[source.seq]);

@@ -128,28 +128,28 @@ mod loom_tests {
     }
 
     fn inject(shared: &Shared) {
-        let mut chain = NodeList::new();
-        chain.push(NodeBox::new(1));
-        shared.0.push(&mut chain);
+        let mut list = NodeList::new();
+        list.push(NodeBox::new(1));
+        shared.0.push(&mut list);
         shared.1.wake_one();
     }
 
-    /// A worker that decides by `lies_down` whether it may park, and a thread that adds work.
-    fn never_missed(lies_down: fn(&Shared) -> bool) {
+    /// A worker that decides by `prepares_park` whether it may park, and a thread that adds work.
+    fn never_missed(prepares_park: fn(&Shared) -> bool) {
         loom::model(move || {
             let shared = shared(1);
-            let bringer = {
+            let adder = {
                 let shared = shared.clone();
                 thread::spawn(move || inject(&shared))
             };
-            let sleeps = lies_down(&shared);
-            bringer.join().expect("the bringer does not panic");
+            let sleeps = prepares_park(&shared);
+            adder.join().expect("the adder does not panic");
             assert!(!(sleeps && shared.1.parkers[0].is_parked()), "it sleeps and was not woken");
         });
     }
 
     #[test]
-    fn loom_who_brings_work_wakes_one_that_lies_down() {
+    fn loom_a_thread_that_adds_work_wakes_one_that_is_about_to_park() {
         never_missed(|(inbox, idle_set)| {
             idle_set.prepare(0);
             inbox.is_surely_empty()
@@ -158,7 +158,7 @@ mod loom_tests {
 
     #[test]
     #[should_panic(expected = "was not woken")]
-    fn loom_one_that_looks_before_it_announces_itself_is_missed() {
+    fn loom_a_worker_that_checks_before_it_announces_is_not_woken() {
         never_missed(|(inbox, idle_set)| {
             let empty = inbox.is_surely_empty();
             idle_set.prepare(0);
@@ -167,17 +167,17 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_two_who_bring_work_wake_two() {
+    fn loom_two_threads_that_add_work_wake_two() {
         loom::model(|| {
             let shared = shared(2);
             shared.1.prepare(0);
             shared.1.prepare(1);
-            let bringer = {
+            let adder = {
                 let shared = shared.clone();
                 thread::spawn(move || inject(&shared))
             };
             inject(&shared);
-            bringer.join().expect("the bringer does not panic");
+            adder.join().expect("the adder does not panic");
             assert!(shared.1.parkers.iter().all(|parker| !parker.is_parked()), "each has one of the two");
             assert!(!shared.1.any_parked());
         });
@@ -214,8 +214,8 @@ mod loom_tests {
     }
 
     /// A worker that has found nothing decides by `prepare_park` whether it parks, while another thread queues a task and calls
-    /// `tell`.
-    fn never_missed_beside_a_queue(prepare_park: fn(&Queued) -> bool, tell: fn(&Queued)) {
+    /// `notify`.
+    fn never_missed_beside_a_queue(prepare_park: fn(&Queued) -> bool, notify: fn(&Queued)) {
         loom::model(move || {
             let queued = Queued::new(1);
             let worker = {
@@ -223,7 +223,7 @@ mod loom_tests {
                 thread::spawn(move || prepare_park(&queued))
             };
             queued.queue(1);
-            tell(&queued);
+            notify(&queued);
             let sleeps = worker.join().expect("the worker does not panic");
             assert!(!(sleeps && queued.idle_set.parkers[0].is_parked()), "it sleeps and was not woken");
         });
@@ -234,13 +234,13 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_a_worker_that_lies_down_beside_a_queue_is_never_missed() {
+    fn loom_a_worker_that_parks_beside_a_queue_is_woken() {
         never_missed_beside_a_queue(prepare_park, Queued::notify);
     }
 
     #[test]
     #[should_panic(expected = "was not woken")]
-    fn loom_a_worker_that_looks_at_the_queues_no_second_time_is_missed() {
+    fn loom_a_worker_that_parks_without_a_second_check_is_not_woken() {
         let no_second_look = |queued: &Queued| {
             queued.idle_set.prepare(0);
             true
@@ -250,7 +250,7 @@ mod loom_tests {
 
     #[test]
     #[should_panic(expected = "was not woken")]
-    fn loom_a_worker_that_lies_down_without_a_fence_is_missed() {
+    fn loom_a_worker_that_parks_without_a_fence_is_not_woken() {
         let no_fence = |queued: &Queued| {
             queued.idle_set.prepare(0);
             !queued.has_work()
@@ -260,7 +260,7 @@ mod loom_tests {
 
     #[test]
     #[should_panic(expected = "was not woken")]
-    fn loom_a_worker_that_queues_without_a_fence_misses_one_that_lies_down() {
+    fn loom_a_worker_that_queues_without_a_fence_wakes_no_worker() {
         never_missed_beside_a_queue(prepare_park, |queued| {
             if queued.idle_set.any_parked() {
                 queued.idle_set.wake_one();
@@ -270,13 +270,13 @@ mod loom_tests {
 
     #[test]
     #[should_panic(expected = "was not woken")]
-    fn loom_a_worker_that_queues_and_tells_nobody_misses_one_that_lies_down() {
+    fn loom_a_worker_that_queues_without_a_notification_wakes_no_worker() {
         never_missed_beside_a_queue(prepare_park, |_| ());
     }
 
     /// Two tasks are queued and one worker is notified; one worker is parked, the other about to park. Each takes one task, and a
-    /// worker that takes one calls `tell` because of the rest.
-    fn both_are_told(tell: fn(&Queued)) {
+    /// worker that takes one calls `notify` because of the rest.
+    fn both_are_woken(notify: fn(&Queued)) {
         loom::model(move || {
             let queued = Queued::new(2);
             queued.idle_set.prepare(1);
@@ -285,7 +285,7 @@ mod loom_tests {
                 thread::spawn(move || {
                     let takes = queued.take() || (!prepare_park(&queued) && queued.take());
                     if takes {
-                        tell(&queued);
+                        notify(&queued);
                     }
                     takes
                 })
@@ -297,7 +297,7 @@ mod loom_tests {
             for one in [0, 1, 0] {
                 if !took[one] && !queued.idle_set.parkers[one].is_parked() && queued.take() {
                     took[one] = true;
-                    tell(&queued);
+                    notify(&queued);
                 }
             }
             assert_eq!(took, [true; 2], "one sleeps and was not woken");
@@ -306,12 +306,12 @@ mod loom_tests {
 
     #[test]
     fn loom_a_worker_that_finds_more_than_it_can_do_wakes_the_next() {
-        both_are_told(Queued::notify);
+        both_are_woken(Queued::notify);
     }
 
     #[test]
     #[should_panic(expected = "was not woken")]
-    fn loom_a_worker_that_finds_more_and_tells_nobody_leaves_the_next_asleep() {
-        both_are_told(|_| ());
+    fn loom_a_worker_that_finds_more_without_a_notification_wakes_no_worker() {
+        both_are_woken(|_| ());
     }
 }

@@ -80,10 +80,10 @@ impl ThreadGroup {
         self.ready.load(Ordering::Relaxed) > 0
     }
 
-    /// Parks the calling thread, which `parker` belongs to, unless a strand is ready or `is_over` returns true. Blocks. `is_over` is called
+    /// Parks the calling thread, which `parker` belongs to, unless a strand is ready or `may_end` returns true. Blocks. `may_end` is called
     /// after the parker has announced that it parks: a thread that makes it true and then wakes the parker is not missed.
-    pub(crate) fn park(&self, parker: &Arc<Parker>, is_over: impl FnOnce() -> bool) {
-        if !self.prepare_park(parker, is_over) {
+    pub(crate) fn park(&self, parker: &Arc<Parker>, may_end: impl FnOnce() -> bool) {
+        if !self.prepare_park(parker, may_end) {
             return;
         }
         parker.sleep();
@@ -92,10 +92,10 @@ impl ThreadGroup {
     }
 
     /// Adds the thread to the parked ones, unless there is something to do. Returns whether it was added.
-    fn prepare_park(&self, parker: &Arc<Parker>, is_over: impl FnOnce() -> bool) -> bool {
+    fn prepare_park(&self, parker: &Arc<Parker>, may_end: impl FnOnce() -> bool) -> bool {
         parker.prepare_park();
         let mut queues = unpoisoned(self.queues.lock());
-        let parks = queues.ready.is_empty() && !is_over();
+        let parks = queues.ready.is_empty() && !may_end();
         if parks {
             queues.parked.push(parker.clone());
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use streamvm_ep as ep;
 
-use crate::execute::completion::{launched_streams, open};
+use crate::execute::completion::{first_open_wait, launched_streams};
 use crate::execute::environment::Environment;
 use crate::progress::waiters::Wake;
 use crate::sync::engine_thread;
@@ -26,12 +26,12 @@ pub(crate) fn serve(env: &Environment) {
         if completion.poll(env) {
             continue;
         }
-        if env.is_over() {
+        if env.may_end() {
             env.wake_all();
             return;
         }
         let awaited: Vec<_> = launched_streams(env)
-            .filter_map(|(entry, in_flight)| Some((in_flight, in_flight.awaited(entry.passed())?)))
+            .filter_map(|(stream_state, in_flight)| Some((in_flight, in_flight.awaited(stream_state.passed())?)))
             .collect();
         if !awaited.is_empty() {
             // Round robin over the streams, so that a slow stream does not delay the waiters of the others.
@@ -55,18 +55,18 @@ pub(crate) fn serve(env: &Environment) {
 fn sleep(env: &Environment) {
     let completion = &env.completion;
     completion.parker.prepare_park();
-    let mut asleep = !env.is_over();
+    let mut asleep = !env.may_end();
     let mut registered = Vec::new();
-    for (entry, in_flight) in launched_streams(env) {
-        asleep &= in_flight.awaited(entry.passed()).is_none();
+    for (stream_state, in_flight) in launched_streams(env) {
+        asleep &= in_flight.awaited(stream_state.passed()).is_none();
         // A task that is over on its device passes once every point that it waited for has passed: wake up for the first of these.
-        let Some(open) = in_flight.over(|task| open(task, env)) else { continue };
-        let Some((point, entry)) = open.and_then(|point| Some((point, env.streams.get(point.stream)?))) else {
+        let Some(open) = in_flight.if_first_is_over(|task| first_open_wait(task, env)) else { continue };
+        let Some((point, stream_state)) = open.and_then(|point| Some((point, env.streams.get(point.stream)?))) else {
             asleep = false;
             continue;
         };
-        match entry.when_passed(point.seq, Wake::Parker(completion.parker.clone())) {
-            Ok(id) => registered.push((entry, point.seq, id)),
+        match stream_state.when_passed(point.seq, Wake::Parker(completion.parker.clone())) {
+            Ok(id) => registered.push((stream_state, point.seq, id)),
             Err(_) => asleep = false,
         }
     }
@@ -75,7 +75,7 @@ fn sleep(env: &Environment) {
     } else {
         completion.parker.cancel_park()
     }
-    for (entry, seq, id) in registered {
-        entry.forget(seq, id);
+    for (stream_state, seq, id) in registered {
+        stream_state.forget(seq, id);
     }
 }

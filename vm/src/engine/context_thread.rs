@@ -44,13 +44,13 @@ fn round(locked: &LockedContext, env: &Environment, next: &mut Next) -> bool {
     let Some(context) = guard.as_mut() else { return false };
     let worked = context.work(next.checks_inbox, env);
     let waits = somebody_waits(env);
-    next.checks_inbox = context.lags || waits;
+    next.checks_inbox = context.poll_inbox_next || waits;
     if worked {
         next.waited = waits && context.has_run_code();
         return true;
     }
     context.give_back(env);
-    if env.is_over() {
+    if env.may_end() {
         return false;
     }
     let holds = context.holds();

@@ -24,19 +24,22 @@ use crate::progress::stream_state::StreamState;
 use crate::sync::{Ordering, engine_thread};
 
 impl Engine {
-    /// Runs tasks of the stream `entry` up to number `seq`, at most one turn of them, if the calling thread may help and the run
+    /// Runs tasks of the stream `stream_state` up to number `seq`, at most one turn of them, if the calling thread may help and the run
     /// lock is free. Returns whether `seq` has passed. Does not block on the run lock.
-    pub(crate) fn help(&self, entry: &StreamState, seq: u64) -> bool {
-        if entry.in_flight.is_some() || entry.may_hold_code() || entry.context.wants_run_lock.load(Ordering::Relaxed) {
+    pub(crate) fn help(&self, stream_state: &StreamState, seq: u64) -> bool {
+        if stream_state.in_flight.is_some()
+            || stream_state.may_hold_code()
+            || stream_state.context.wants_run_lock.load(Ordering::Relaxed)
+        {
             return false;
         }
-        let Some(locked) = self.threads.runner_of(entry.id) else { return false };
+        let Some(locked) = self.threads.runner_of(stream_state.id) else { return false };
         let Ok(mut guard) = locked.run_lock.try_lock() else { return false };
         let Some(context) = guard.as_mut() else { return false };
         // A logger that a kernel calls must not wait for this engine: the thread counts as one of the engine's meanwhile.
         let here = engine_thread::visit();
-        context.help(entry, seq, self);
+        context.help(stream_state, seq, self);
         drop(here);
-        entry.has_passed(seq)
+        stream_state.has_passed(seq)
     }
 }

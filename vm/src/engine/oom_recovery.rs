@@ -1,8 +1,9 @@
 //! Out-of-memory recovery: finds memory for a submission that the allocator cannot serve. Runs without the submission lock.
 //!
 //! Before this, the submission itself has tried, in this order: free blocks that need no wait, memory that its own list
-//! releases, fresh memory while a pool has little to spare ([`grow`]), and free blocks with a wait. The recovery then takes one
-//! step at a time, and the submission starts again after each:
+//! releases, fresh memory while a pool has little to spare ([`grow`]), and free blocks with a wait. The recovery then takes these
+//! steps in order. After a step that may have made memory available, the submission starts again; if it still finds none, the recovery
+//! goes on with the same step or the next. A step that the driver refuses is followed by the next one in the same call.
 //!
 //! 1. Ask the driver for more memory.
 //! 2. Drain: wait until everything pending has passed. That drops tensors which captures of functions hold, and makes
@@ -12,7 +13,7 @@
 //! 4. If the submission still finds no memory, because other threads took it, ask the driver again. Its refusal is the error.
 //!
 //! [`grow`] is not a step of the recovery: if the driver refuses, the submission goes on with a block that needs a wait.
-//! Repeating it terminates, because each call either grows the pool or marks it as full.
+//! Repeating it terminates, because each call either grows the pool or notes that the driver refuses.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -77,13 +78,13 @@ impl OomRecovery {
     }
 }
 
-/// Asks the device for `bytes` of fresh memory, which needs no wait. If the device refuses, the pool is marked as full and
+/// Asks the device for `bytes` of fresh memory, which needs no wait. If the device refuses, the pool notes it and
 /// asks no more, and the submission goes on with a block that needs a wait. No error is lost by that: if no block serves
 /// either, the recovery asks the device again.
 pub(crate) fn grow(engine: &Engine, pool: PoolId, bytes: usize) {
     if let Err(error) = ask_driver(engine, pool, bytes) {
         log::debug!("no fresh memory: {error}");
-        engine.handle.lock().pools.get(pool).full = true;
+        engine.handle.lock().pools.get(pool).growth_refused = true;
     }
 }
 
@@ -132,13 +133,17 @@ pub(crate) fn give_back(engine: &Engine) -> u64 {
             regions.extend(given.into_iter().filter_map(|number| engine.heap.take(id, number)));
         }
         if !regions.is_empty() {
-            state.pools.iter_mut().for_each(|(_, pool)| pool.full = false);
+            state.pools.iter_mut().for_each(|(_, pool)| pool.growth_refused = false);
         }
     }
     if let Some(observer) = &engine.observer {
         let single = single.into_inner();
-        let ordered = || engine.streams.iter().filter(|entry| !entry.id.is_unordered());
-        let passed = || ordered().map(|entry| Point::new(entry.id, entry.passed())).chain(single.iter().copied());
+        let ordered = || engine.streams.iter().filter(|stream_state| !stream_state.id.is_unordered());
+        let passed = || {
+            ordered()
+                .map(|stream_state| Point::new(stream_state.id, stream_state.passed()))
+                .chain(single.iter().copied())
+        };
         regions.iter().for_each(|kept| observer.unmapped(kept.range(), passed()));
     }
     regions.into_iter().map(|kept| engine.heap.free(kept)).sum()

@@ -92,8 +92,8 @@ impl Engine {
         let mut by_op: HashMap<(StreamKey, Box<str>), (OpCounter, Vec<WorkerProfile>)> = HashMap::new();
         for context in self.contexts.all() {
             for (op, counter) in unpoisoned(context.op_counters.lock()).iter() {
-                let Some(entry) = self.streams.get(op.stream) else { continue };
-                let (all, workers) = by_op.entry((entry.key, op.name.clone())).or_default();
+                let Some(stream) = self.streams.get(op.stream) else { continue };
+                let (all, workers) = by_op.entry((stream.key, op.name.clone())).or_default();
                 all.merge(counter);
                 let (worker, count, total) = (context.name.clone(), counter.ran.count(), counter.ran.total);
                 workers.extend((count > 0).then_some(WorkerProfile { worker, count, total }));

@@ -16,7 +16,7 @@ pub(crate) fn serve(env: &Environment) {
         if scheduler.step(incoming, env) {
             continue;
         }
-        if env.is_over() {
+        if env.may_end() {
             env.wake_all();
             return;
         }
@@ -35,11 +35,11 @@ pub(crate) fn serve(env: &Environment) {
 fn sleep(scheduler: &Scheduler, env: &Environment) {
     scheduler.note_held(env);
     env.scheduler.prepare_park();
-    let mut asleep = env.to_scheduler.is_surely_empty() && !env.is_over();
+    let mut asleep = env.to_scheduler.is_surely_empty() && !env.may_end();
     let mut registered = Vec::new();
     for point in scheduler.blocked() {
-        let Some(entry) = env.streams.get(point.stream) else { continue };
-        match entry.when_passed(point.seq, Wake::Parker(env.scheduler.clone())) {
+        let Some(stream_state) = env.streams.get(point.stream) else { continue };
+        match stream_state.when_passed(point.seq, Wake::Parker(env.scheduler.clone())) {
             Ok(id) => registered.push((point, id)),
             Err(_) => asleep = false,
         }
@@ -50,8 +50,8 @@ fn sleep(scheduler: &Scheduler, env: &Environment) {
         env.scheduler.cancel_park();
     }
     for (point, id) in registered {
-        if let Some(entry) = env.streams.get(point.stream) {
-            entry.forget(point.seq, id);
+        if let Some(stream_state) = env.streams.get(point.stream) {
+            stream_state.forget(point.seq, id);
         }
     }
 }

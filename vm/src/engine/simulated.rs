@@ -55,7 +55,7 @@ enum Part {
     Completion,
     Callback,
     /// The next task of one stream: the index of its context, and of its lane in that.
-    Lane(usize, usize),
+    Stream(usize, usize),
     /// A drawn one of the tasks that one worker can run.
     Worker(usize),
 }
@@ -172,7 +172,7 @@ impl Driver {
         order.extend([Part::Scheduler, Part::Completion, Part::Callback]);
         for (index, context) in self.contexts.iter_mut().enumerate() {
             context.take_in();
-            order.extend((0..context.lanes()).map(|lane| Part::Lane(index, lane)));
+            order.extend((0..context.streams()).map(|stream| Part::Stream(index, stream)));
         }
         order.extend((0..self.workers.len()).map(Part::Worker));
         let mut progress = false;
@@ -184,9 +184,9 @@ impl Driver {
                 Part::Scheduler => self.scheduler.step(engine.to_scheduler.take(), engine),
                 Part::Completion => engine.completion.poll(engine),
                 Part::Callback => engine.callbacks.step(),
-                Part::Lane(context, lane) => self.contexts[context].step_lane(lane, engine),
+                Part::Stream(context, stream) => self.contexts[context].step_stream(stream, engine),
                 Part::Worker(worker) => {
-                    self.workers[worker].turn(|bound| self.rng.below(bound));
+                    self.workers[worker].shuffle(|bound| self.rng.below(bound));
                     self.workers[worker].step(1, engine)
                 }
             };
@@ -213,7 +213,8 @@ impl Driver {
     fn demand(&mut self, engine: &Engine) -> bool {
         let held = self.scheduler.blocked().chain(self.contexts.iter().flat_map(Context::held_by));
         let points: Vec<Point> = held.filter(|point| !engine.streams.has_passed(*point)).collect();
-        let demand = |point: &Point| engine.streams.get(point.stream).is_some_and(|entry| entry.demand(point.seq));
+        let demand =
+            |point: &Point| engine.streams.get(point.stream).is_some_and(|stream_state| stream_state.demand(point.seq));
         // `any` would stop at the first: every point must be demanded.
         points.iter().fold(false, |any, point| demand(point) | any)
     }

@@ -60,10 +60,10 @@ pub(crate) fn serve(strands: &Strands, number: usize, thread: &ContextHandle, en
                 strand.serve(number);
                 serve_strand(&known[index], strand, env);
             }
-        } else if env.is_over() {
+        } else if env.may_end() {
             return env.wake_all();
         } else {
-            strands.group.park(&thread.parker, || env.is_over());
+            strands.group.park(&thread.parker, || env.may_end());
         }
     }
 }
@@ -77,7 +77,7 @@ fn serve_strand(locked: &LockedContext, strand: &Strand, env: &Environment) {
         let Some(context) = guard.as_mut() else { return };
         let worked = context.work(next.checks_inbox, env);
         let waits = somebody_waits(env);
-        next.checks_inbox = context.lags || waits;
+        next.checks_inbox = context.poll_inbox_next || waits;
         if worked {
             next.waited = waits && context.has_run_code();
             if others_wait() && context.is_ready(env) {
@@ -90,7 +90,7 @@ fn serve_strand(locked: &LockedContext, strand: &Strand, env: &Environment) {
         context.give_back(env);
         let holds = context.holds();
         drop(guard);
-        if env.is_over() {
+        if env.may_end() {
             return;
         }
         next.checks_inbox = true;

@@ -16,7 +16,6 @@ use streamvm_ep::{Device, DeviceKind, Priority};
 use streamvm_instructions::{
     Batch, Deadline, Error, InstructionList, Place, ResourceId, ResourceKind, Single, SyncCounts, Tensor,
 };
-use streamvm_stream::allocator::Want;
 use streamvm_stream::{
     Passing, RunBy, StreamClass, StreamId, StreamKey, StreamPolicy, StreamType, Threads as WantedThreads, policy_for,
 };
@@ -37,6 +36,7 @@ use crate::submit::commit::{Submitted, ToWake};
 use crate::submit::prepare::Obstacle;
 use crate::submit::state::{State, SubmissionStream};
 use crate::sync::{MutexGuard, engine_thread, spin, unpoisoned, yield_now};
+use crate::tasks::memory::{Memory, UnusedMemory};
 use crate::tasks::resource::{Contents, Known};
 use crate::tasks::task::Task;
 
@@ -365,13 +365,13 @@ impl Engine {
         let mut state = self.handle.lock();
         let Some(id) = state.new_stream(key)? else { return Ok(()) };
         let unordered = id.is_unordered().then(|| Unordered::new(self.streams.nodes().clone(), None));
-        let entry = Arc::new(StreamState::new(id, key, policy, context.handle.clone(), in_flight, unordered));
+        let stream_state = Arc::new(StreamState::new(id, key, policy, context.handle.clone(), in_flight, unordered));
         if let Some(observer) = &self.observer {
             observer.opened(id, key, actor);
         }
-        context.open(entry.clone(), stream);
+        context.add_stream(stream_state.clone(), stream);
         self.threads.note_runner(id, context);
-        self.add_stream(&mut state, entry);
+        self.add_stream(&mut state, stream_state);
         Ok(())
     }
 
@@ -381,12 +381,12 @@ impl Engine {
         if by_host && key.device.kind != DeviceKind::Cpu { &self.host } else { device }
     }
 
-    fn add_stream(&self, state: &mut State, entry: Arc<StreamState>) {
-        state.sync.add_stream(StreamClass::of(&entry.key));
-        state.names.intern(entry.key);
-        self.streams.add(entry.clone());
-        let (batch, counts) = (state.batches.batch_for(&entry.context), SyncCounts::none(entry.key));
-        state.streams.push(SubmissionStream { entry, sent: 0, counts, batch });
+    fn add_stream(&self, state: &mut State, stream_state: Arc<StreamState>) {
+        state.sync.add_stream(StreamClass::of(&stream_state.key));
+        state.names.intern(stream_state.key);
+        self.streams.add(stream_state.clone());
+        let (batch, counts) = (state.batches.batch_for(&stream_state.context), SyncCounts::none(stream_state.key));
+        state.streams.push(SubmissionStream { stream_state, sent: 0, counts, batch });
     }
 
     /// Opens an unordered stream: creates a pool of workers, each with a stream of the device that runs it.
@@ -414,14 +414,15 @@ impl Engine {
         let mut state = self.handle.lock();
         let Some(id) = state.new_stream(key)? else { return Ok(()) };
         let unordered = Unordered::new(self.streams.nodes().clone(), Some(pool.clone()));
-        let entry = Arc::new(StreamState::new(id, key, policy, pool.injector.clone(), None, Some(unordered)));
+        let stream_state = Arc::new(StreamState::new(id, key, policy, pool.injector.clone(), None, Some(unordered)));
         let workers = queues.into_iter().zip(streams).enumerate();
-        let workers = workers.filter_map(|(me, (queues, stream))| Worker::new(entry.clone(), me, queues, stream));
+        let workers =
+            workers.filter_map(|(me, (queues, stream))| Worker::new(stream_state.clone(), me, queues, stream));
         self.threads.start_workers(spawned, workers, self);
         if let Some(observer) = &self.observer {
             observer.opened(id, key, None);
         }
-        self.add_stream(&mut state, entry);
+        self.add_stream(&mut state, stream_state);
         Ok(())
     }
 
@@ -467,26 +468,23 @@ impl Engine {
     ) -> Result<(), Error> {
         self.handle.fork.check()?;
         let mut recovery = OomRecovery::default();
-        let id = loop {
+        let (id, memory) = loop {
             let mut state = self.handle.lock();
             self.check_open()?;
             self.handle.deferred_free.take(&mut state.scratch.dropped);
             state.free_dropped(self);
             match state.create_passed(tensor, self) {
-                Ok(id) => break id,
+                Ok(created) => break created,
                 Err(obstacle) => {
                     drop(state);
                     self.remove(*obstacle, &mut recovery)?;
                 }
             }
         };
-        let memory = self.handle.lock().known(id).map(|known| known.memory.alias());
-        if let Some(memory) = memory {
-            if let Some(observer) = &self.observer {
-                observer.fills(id, tensor.resource(), memory.range(), location);
-            }
-            memory.fill_from(bytes);
+        if let Some(observer) = &self.observer {
+            observer.fills(id, tensor.resource(), memory.range(), location);
         }
+        memory.fill_from(bytes);
         // The caller has just made the tensor, so no other engine can have claimed it.
         if tensor.resource().claim(self.me).is_ok() {
             tensor.resource().keep(self.me, id, true);
@@ -507,16 +505,16 @@ impl Engine {
         }
         let (Some(inline), Some(tasks)) = (&self.inline, &self.inline_tasks) else { return };
         loop {
-            let turn = if engine_thread::is_here() {
+            let guard = if engine_thread::is_here() {
                 match inline.run_lock.try_lock() {
-                    Ok(turn) => turn,
-                    Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
+                    Ok(guard) => guard,
+                    Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
                     Err(TryLockError::WouldBlock) => return,
                 }
             } else {
                 unpoisoned(inline.run_lock.lock())
             };
-            run_turn(turn, tasks, self);
+            run_inline(guard, tasks, self);
             // A thread of an engine that pushed meanwhile and could not take the lock has left its tasks to this thread.
             if tasks.is_surely_empty() {
                 return;
@@ -525,7 +523,7 @@ impl Engine {
     }
 }
 
-fn run_turn(mut context: MutexGuard<'_, Context>, tasks: &MpscQueue<Task>, engine: &Engine) {
+fn run_inline(mut context: MutexGuard<'_, Context>, tasks: &MpscQueue<Task>, engine: &Engine) {
     let _here = engine_thread::visit();
     context.run_in_order(tasks.take(), engine);
 }
@@ -549,9 +547,10 @@ impl State {
         Ok(Some(self.names.next(key)))
     }
 
-    fn create_passed(&mut self, tensor: &Tensor, engine: &Engine) -> Result<ResourceId, Box<Obstacle>> {
+    /// Creates the resource of a tensor whose data the calling thread writes. Nobody but the caller knows the resource yet.
+    fn create_passed(&mut self, tensor: &Tensor, engine: &Engine) -> Result<(ResourceId, UnusedMemory), Box<Obstacle>> {
         let kind = tensor.resource().kind();
-        let memory = match kind {
+        let (memory, unused) = match kind {
             ResourceKind::Storage { place, memory, bytes } if bytes > 0 => {
                 let pool = self.pools.find(place, memory).ok_or_else(|| Box::new(Obstacle::Pool(kind)))?;
                 let looked = RefCell::new(Vec::new());
@@ -562,20 +561,19 @@ impl State {
                     }
                     passed
                 };
-                let mut allocated = self.pools.get(pool).allocator.alloc(bytes, Want::Passed, &passed);
-                if allocated.is_none() && self.clear_block_cache() {
-                    allocated = self.pools.get(pool).allocator.alloc(bytes, Want::Passed, &passed);
+                let mut taken = self.pools.take_passed(pool, bytes, &passed);
+                if taken.is_none() && self.clear_block_cache() {
+                    taken = self.pools.take_passed(pool, bytes, &passed);
                 }
                 if let Some(observer) = &engine.observer {
                     observer.looked(looked.borrow().iter().copied());
                 }
-                let allocated = allocated.ok_or_else(|| Box::new(Obstacle::Memory(pool, bytes)))?;
-                self.pools.memory(pool, allocated.block, bytes)
+                taken.ok_or_else(|| Box::new(Obstacle::Memory(pool, bytes)))?
             }
-            _ => crate::tasks::memory::Memory::none(),
+            _ => (Memory::none(), UnusedMemory::none()),
         };
         let id = self.sync.add_dependence(streamvm_instructions::Dependence::default());
         self.add_resource(id, Known { memory, contents: Contents::Written });
-        Ok(id)
+        Ok((id, unused))
     }
 }

@@ -59,31 +59,31 @@ impl Engine {
 
     fn wait_unseen(&self, point: Point, deadline: Option<Deadline>) -> Result<(), Error> {
         self.may_wait()?;
-        let Some(entry) = self.streams.get(point.stream) else {
+        let Some(stream_state) = self.streams.get(point.stream) else {
             return Ok(());
         };
-        if entry.has_passed(point.seq) {
+        if stream_state.has_passed(point.seq) {
             return Ok(());
         }
-        entry.demand(point.seq);
+        stream_state.demand(point.seq);
         if let Some(simulated) = &self.simulated {
             return self.step_until(simulated, || self.streams.has_passed(point), deadline);
         }
-        if deadline.is_none() && self.help(entry, point.seq) {
+        if deadline.is_none() && self.help(stream_state, point.seq) {
             return Ok(());
         }
-        if self.spin_until_passed(entry, point.seq) {
+        if self.spin_until_passed(stream_state, point.seq) {
             return Ok(());
         }
         let mut watch = Watch::new(self);
-        let Ok(id) = entry.when_passed(point.seq, Wake::Thread(current())) else {
+        let Ok(id) = stream_state.when_passed(point.seq, Wake::Thread(current())) else {
             return Ok(());
         };
-        while !entry.has_passed(point.seq) {
+        while !stream_state.has_passed(point.seq) {
             if let Some(deadline) = deadline
                 && deadline.is_over()
             {
-                entry.forget(point.seq, id);
+                stream_state.forget(point.seq, id);
                 return Err(deadline.error());
             }
             match watch.nap(deadline) {
@@ -96,17 +96,17 @@ impl Engine {
     }
 
     /// Spins until `seq` has passed or the spin is used up; returns whether it has passed.
-    fn spin_until_passed(&self, entry: &StreamState, seq: u64) -> bool {
+    fn spin_until_passed(&self, stream_state: &StreamState, seq: u64) -> bool {
         let _here = Waiting::begin(&self.waiting);
         let mut spin = Spin::new(spin::CALLER);
         loop {
             // While many instructions are still to pass before `seq`, the runner writes the cache line of the timeline all the
             // time, and polling it would slow the runner down.
-            let is_near = entry.is_near(seq);
-            if !spin.turn(|| is_near && entry.has_passed(seq)) {
+            let is_near = stream_state.is_near(seq);
+            if !spin.turn(|| is_near && stream_state.has_passed(seq)) {
                 return false;
             }
-            if entry.has_passed(seq) {
+            if stream_state.has_passed(seq) {
                 return true;
             }
         }
@@ -147,7 +147,7 @@ impl Engine {
     /// As [`Engine::wait_for`].
     pub(crate) fn drain(&self, deadline: Option<Deadline>) -> Result<(), Error> {
         self.may_wait()?;
-        let points: Vec<Point> = self.streams.iter().flat_map(|entry| entry.open_points()).collect();
+        let points: Vec<Point> = self.streams.iter().flat_map(|stream_state| stream_state.open_points()).collect();
         points.into_iter().try_for_each(|point| self.wait_for(point, deadline))
     }
 
@@ -163,8 +163,8 @@ impl Engine {
         };
         // No thread steps on behalf of a callback or a future, so this call steps until the callback is due.
         for point in &points {
-            if let Some(entry) = self.streams.get(point.stream) {
-                entry.demand(point.seq);
+            if let Some(stream_state) = self.streams.get(point.stream) {
+                stream_state.demand(point.seq);
             }
             simulated.step_until(self, || self.streams.has_passed(*point));
         }
@@ -184,10 +184,10 @@ impl Engine {
     /// It waits for one point at a time, and wraps the callback anew for each rather than once more around: there may be a hundred
     /// thousand points.
     fn call_back_behind(self: &Arc<Self>, mut points: Vec<Point>, callback: Callback) -> Option<Callback> {
-        let (entry, seq) = loop {
+        let (stream_state, seq) = loop {
             let Some(point) = points.pop() else { return Some(callback) };
             match self.streams.get(point.stream) {
-                Some(entry) if !entry.has_passed(point.seq) => break (entry, point.seq),
+                Some(stream_state) if !stream_state.has_passed(point.seq) => break (stream_state, point.seq),
                 _ => {}
             }
         };
@@ -198,7 +198,7 @@ impl Engine {
             }
         });
         if let Err(Wake::Callback(callbacks, go_on)) =
-            entry.when_passed(seq, Wake::Callback(self.callbacks.clone(), go_on))
+            stream_state.when_passed(seq, Wake::Callback(self.callbacks.clone(), go_on))
         {
             callbacks.run(go_on);
         }

@@ -14,7 +14,7 @@ pub(crate) fn serve(mut worker: Worker, env: &Environment) {
             continue;
         }
         worker.give_back(env);
-        if env.is_over() {
+        if env.may_end() {
             env.wake_all();
             return;
         }
@@ -23,8 +23,8 @@ pub(crate) fn serve(mut worker: Worker, env: &Environment) {
             let waited_for = || env.waiting.load(Ordering::Relaxed) > 0;
             let checks = spin.is_nth(spin::INBOX_EVERY) || waited_for();
             // Only the inbox is polled at each pause: the queues are written all the time by workers that work.
-            let spin_check = || waited_for() && worker.was_brought();
-            if (checks && worker.is_ready()) || env.is_over() || !spin.turn(spin_check) {
+            let spin_check = || waited_for() && worker.inbox_has_tasks();
+            if (checks && worker.is_ready()) || env.may_end() || !spin.turn(spin_check) {
                 break;
             }
         }

@@ -16,11 +16,12 @@
 //! may be pending.
 //!
 //! **Shares make the check cheap.** While a submitter is blocked, the threads that pass instructions must check what is pending, which
-//! costs time in proportion to the number of streams. So each check divides the excess over the low mark into equal shares, one for each
-//! thread that passes instructions, and a thread checks again only when it has passed its share. Not all of the excess can pass without a
-//! check, because the last thread to pass its share checks. A check publishes the share before its last read of what is pending: either it
-//! sees an instruction that passes meanwhile, or the thread that passes it sees the share. When a thread is added, the share is void, and
-//! the next instruction that passes triggers a check.
+//! costs time in proportion to the number of streams. Therefore:
+//! * A check divides the excess over the low mark into equal shares, one for each thread that passes instructions. A thread checks again
+//!   only after it has passed its share. So all of the excess cannot pass without a check: some thread would have passed its share.
+//! * A check publishes the share, and then reads once more what is pending. If an instruction passes at the same time, the check sees its
+//!   number, or the thread that passes it sees the share.
+//! * When a thread is added, the share is set to 0, and the next instruction that passes triggers a check.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -132,31 +133,31 @@ struct Waiting {
     /// Instructions that it wants to submit.
     more: u64,
     /// Notified when the submitter is admitted, and when it has become the first and must check.
-    told: Arc<Condvar>,
+    admitted: Arc<Condvar>,
 }
 
 impl Queue {
     fn push(&mut self, more: u64) -> (u64, Arc<Condvar>) {
-        let (number, told) = (self.came, self.spare.pop().unwrap_or_else(|| Arc::new(Condvar::new())));
+        let (number, admitted) = (self.came, self.spare.pop().unwrap_or_else(|| Arc::new(Condvar::new())));
         self.came += 1;
-        self.waiting.push_back(Waiting { number, more, told: told.clone() });
-        (number, told)
+        self.waiting.push_back(Waiting { number, more, admitted: admitted.clone() });
+        (number, admitted)
     }
 
-    /// The position of a submitter; `None` once it was admitted.
-    fn place(&self, number: u64) -> Option<usize> {
+    /// The index of a submitter in the queue; `None` once it was admitted.
+    fn position(&self, number: u64) -> Option<usize> {
         self.waiting.iter().position(|waiting| waiting.number == number)
     }
 
-    fn tell_first(&self) {
-        self.waiting.front().into_iter().for_each(|first| first.told.notify_one());
+    fn notify_first(&self) {
+        self.waiting.front().into_iter().for_each(|first| first.admitted.notify_one());
     }
 }
 
-/// A submitter's place in the queue.
-pub(crate) struct Place {
+/// A submitter's position in the queue.
+pub(crate) struct QueuePosition {
     number: u64,
-    told: Arc<Condvar>,
+    admitted: Arc<Condvar>,
     more: u64,
 }
 
@@ -171,7 +172,7 @@ impl Drop for Grant<'_> {
         let queue = unpoisoned(self.backpressure.queue.lock());
         self.backpressure.granted.fetch_sub(self.more, Ordering::Relaxed);
         // If the list was not submitted, no instruction of it passes that would trigger a check: the first must check now.
-        queue.tell_first();
+        queue.notify_first();
     }
 }
 
@@ -211,7 +212,7 @@ impl Backpressure {
 
     /// Checks what is pending, if a submitter is blocked and this thread has passed its share. Called after each instruction has passed.
     #[inline]
-    pub(crate) fn announce(&self, env: &Environment, counter: &mut PassCounter) {
+    pub(crate) fn note_passed(&self, env: &Environment, counter: &mut PassCounter) {
         // SeqCst against the publication before it and the arming in `admit_waiting`: one of the two threads sees the other's store.
         if self.armed.load(Ordering::SeqCst) {
             counter.passed += 1;
@@ -265,7 +266,7 @@ impl Backpressure {
     /// Makes all waiting submitters check, because the engine is closed.
     pub(crate) fn notify(&self) {
         let queue = unpoisoned(self.queue.lock());
-        queue.waiting.iter().for_each(|waiting| waiting.told.notify_one());
+        queue.waiting.iter().for_each(|waiting| waiting.admitted.notify_one());
     }
 
     /// What is pending, including what was granted.
@@ -283,34 +284,39 @@ impl Backpressure {
 
     /// Adds a submitter of `more` instructions at the end of the queue. The caller holds the submission lock and leaves no headroom, so
     /// every later submission checks for room and sees that this one waits.
-    pub(crate) fn enqueue(&self, more: u64) -> Place {
+    pub(crate) fn enqueue(&self, more: u64) -> QueuePosition {
         let mut queue = unpoisoned(self.queue.lock());
         if queue.waiting.is_empty() {
             self.overtaken.store(0, Ordering::Relaxed);
         }
-        let (number, told) = queue.push(more);
+        let (number, admitted) = queue.push(more);
         self.blocked.store(queue.waiting.len(), Ordering::Relaxed);
-        Place { number, told, more }
+        QueuePosition { number, admitted, more }
     }
 
-    /// Blocks until the submitter at this place is admitted: all before it have left the queue, and there is room. The room is granted to
+    /// Blocks until the submitter at this position is admitted: all before it have left the queue, and there is room. The room is granted to
     /// it, whatever is submitted meanwhile.
     ///
     /// # Errors
     /// [`Error::Timeout`] at the deadline, [`Error::Shutdown`] when the engine is closed.
-    pub(crate) fn wait(&self, env: &Environment, place: Place, deadline: Option<Deadline>) -> Result<Grant<'_>, Error> {
+    pub(crate) fn wait(
+        &self,
+        env: &Environment,
+        position: QueuePosition,
+        deadline: Option<Deadline>,
+    ) -> Result<Grant<'_>, Error> {
         let mut watch = Watch::new(env);
-        let Place { number, told, more } = place;
+        let QueuePosition { number, admitted, more } = position;
         let mut queue = unpoisoned(self.queue.lock());
         loop {
-            if queue.place(number) == Some(0) {
+            if queue.position(number) == Some(0) {
                 self.admit_waiting(&mut queue, env);
             }
-            let Some(place) = queue.place(number) else {
-                queue.spare.push(told);
+            let Some(position) = queue.position(number) else {
+                queue.spare.push(admitted);
                 return Ok(Grant { backpressure: self, more });
             };
-            if place == 0 {
+            if position == 0 {
                 // Devices that run commands later complete only what is demanded, and granted instructions may have been submitted since
                 // the last demand. The lock is kept: a thread that makes room notifies the first under it, so no notification is lost.
                 env.demand_all();
@@ -318,18 +324,18 @@ impl Backpressure {
             let over = deadline.filter(Deadline::is_over).map(|deadline| deadline.error());
             let closed = env.closed.load(Ordering::SeqCst).then_some(Error::Shutdown);
             if let Some(error) = closed.or(over) {
-                queue.waiting.remove(place);
-                queue.spare.push(told);
+                queue.waiting.remove(position);
+                queue.spare.push(admitted);
                 self.blocked.store(queue.waiting.len(), Ordering::Relaxed);
                 if queue.waiting.is_empty() {
                     self.armed.store(false, Ordering::SeqCst);
                 }
-                queue.tell_first();
+                queue.notify_first();
                 return Err(error);
             }
             queue = match watch.nap(deadline) {
-                None => unpoisoned(told.wait(queue)),
-                Some(nap) => unpoisoned(told.wait_timeout(queue, nap)).0,
+                None => unpoisoned(admitted.wait(queue)),
+                Some(nap) => unpoisoned(admitted.wait_timeout(queue, nap)).0,
             };
             if watch.is_due() {
                 drop(queue);
@@ -359,7 +365,7 @@ impl Backpressure {
             any = true;
             self.granted.fetch_add(first.more, Ordering::Relaxed);
             self.overtaken.store(0, Ordering::Relaxed);
-            first.told.notify_one();
+            first.admitted.notify_one();
             queue.waiting.pop_front();
         }
         // After the grant: a thread that reads that no submitter waits also sees what was granted.
@@ -391,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn with_one_core_a_submitter_looks_and_gives_it_away_every_so_many() {
+    fn on_one_core_headroom_is_at_most_one_stride() {
         let limits = Limits { instructions: 16_384, bytes: 100 };
         let pending = Pending { instructions: 384, bytes: 40 };
         assert_eq!(limits.headroom(pending, 1, false), Pending { instructions: 16_000, bytes: 60 });
@@ -402,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn not_all_that_are_too_many_pass_before_one_has_passed_its_share() {
+    fn the_excess_does_not_pass_before_one_thread_has_passed_its_share() {
         for threads in 1..6 {
             for too_many in 1..40 {
                 let share = share(100 + too_many, 100, threads);
@@ -454,19 +460,19 @@ mod loom_tests {
             self.all.iter().zip(&self.passed).map(|(all, passed)| all - passed.load(Ordering::Acquire)).sum()
         }
 
-        /// `Timeline::advance` and `Backpressure::announce`, for all instructions of a context. There is no check when the context runs out
+        /// `Timeline::advance` and `Backpressure::note_passed`, for all instructions of a context. There is no check when the context runs out
         /// of work: its next instruction might be one that does not end before the submitter goes on.
         fn pass(&self, context: usize, fences: Fences) {
-            let mut unlooked = 0;
+            let mut unchecked = 0;
             for seq in 1..=self.all[context] {
                 self.passed[context].swap(seq, Ordering::SeqCst);
                 if fences.passed {
                     fence(Ordering::SeqCst);
                 }
                 if self.armed.load(Ordering::SeqCst) {
-                    unlooked += 1;
-                    if unlooked >= self.share.load(Ordering::SeqCst) {
-                        unlooked = 0;
+                    unchecked += 1;
+                    if unchecked >= self.share.load(Ordering::SeqCst) {
+                        unchecked = 0;
                         self.check(fences);
                     }
                 }
@@ -526,19 +532,19 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_a_blocked_submitter_hears_of_the_last_to_pass() {
+    fn loom_the_last_instruction_to_pass_wakes_the_blocked_submitter() {
         never_missed(ALL, [1, 1]);
     }
 
     #[test]
     #[should_panic(expected = "deadlock")]
-    fn loom_a_submitter_that_looks_unordered_with_its_arming_is_missed() {
+    fn loom_a_read_of_what_is_pending_before_the_arming_loses_a_wake_up() {
         never_missed(Fences { armed: false, ..ALL }, [1, 1]);
     }
 
     #[test]
     #[should_panic(expected = "deadlock")]
-    fn loom_of_two_contexts_that_look_unordered_neither_sees_the_other() {
+    fn loom_without_a_fence_neither_of_two_contexts_sees_the_other() {
         never_missed(Fences { passed: false, ..ALL }, [1, 1]);
     }
 
@@ -546,14 +552,14 @@ mod loom_tests {
     const SHARED: [u64; 2] = [2, 3];
 
     #[test]
-    fn loom_a_blocked_submitter_hears_of_the_last_of_all_shares() {
+    fn loom_the_last_instruction_of_all_shares_wakes_the_blocked_submitter() {
         never_missed(ALL, SHARED);
     }
 
     /// A context publishes a share computed from before the other context's last instructions passed.
     #[test]
     #[should_panic(expected = "deadlock")]
-    fn loom_a_share_that_is_not_looked_at_again_leaves_the_last_to_nobody() {
+    fn loom_a_share_without_a_second_read_loses_a_wake_up() {
         never_missed(Fences { published: false, ..ALL }, SHARED);
     }
 }

@@ -1,7 +1,7 @@
 //! Completion: publishes instructions that devices have finished, with their outcomes, and returns their node boxes.
 //!
 //! It serves the streams whose devices run commands later. A thread that completes holds the completion lock, asks every device how far its
-//! streams have come, and takes what is over in program order.
+//! streams have come, and takes the instructions that are over. It decides the outcomes of those that one poll takes in program order.
 //!
 //! Invariant: when the outcome of an instruction is decided, everything that it depends on has an outcome. Streams are queried until none
 //! has advanced, and an instruction is never over before what it waited for.
@@ -27,7 +27,7 @@ use crate::tasks::task::Task;
 
 /// The completion of one engine.
 pub(crate) struct Completion {
-    turn: Mutex<Turn>,
+    state: Mutex<CompletionState>,
     /// Where its thread parks.
     pub(crate) parker: Arc<Parker>,
     /// Bytes that passed instructions no longer keep. Written by the holder of the completion lock.
@@ -36,31 +36,32 @@ pub(crate) struct Completion {
 
 /// The state under the completion lock.
 #[derive(Default)]
-struct Turn {
+struct CompletionState {
     /// Failures that devices reported for commands whose outcomes are not decided yet, by (stream, number).
     late: HashMap<(u32, u64), LateCause>,
     /// The root cause of each lost device.
     lost: HashMap<ep::DeviceId, Arc<Failure>>,
-    over: Vec<(NodeBox<Task>, Arc<StreamState>)>,
-    looks: PassCounter,
+    /// Tasks that are over on their devices, in the order in which they were taken.
+    finished: Vec<(NodeBox<Task>, Arc<StreamState>)>,
+    pass_counter: PassCounter,
 }
 
 impl Completion {
     pub(crate) fn new() -> Completion {
-        Completion { turn: Mutex::default(), parker: Arc::new(Parker::new()), retired_bytes: AtomicU64::new(0) }
+        Completion { state: Mutex::default(), parker: Arc::new(Parker::new()), retired_bytes: AtomicU64::new(0) }
     }
 
     /// Publishes what devices have finished. Returns whether there was anything.
     pub(crate) fn poll(&self, env: &Environment) -> bool {
-        let mut turn = unpoisoned(self.turn.lock());
+        let mut state = unpoisoned(self.state.lock());
         // Until no stream advances: if an instruction is seen as over, so is everything that it waited for.
         while launched_streams(env).fold(false, |further, (_, in_flight)| in_flight.query() | further) {}
-        for (entry, in_flight) in launched_streams(env) {
+        for (stream_state, in_flight) in launched_streams(env) {
             if in_flight.is_in_doubt() {
-                entry.context.parker.wake();
+                stream_state.context.parker.wake();
             }
             if let Some(error) = in_flight.lost() {
-                let device = entry.key.device;
+                let device = stream_state.key.device;
                 launched_streams(env)
                     .filter(|(other, _)| other.key.device == device)
                     .for_each(|(_, other)| other.lose(error.clone()));
@@ -68,53 +69,53 @@ impl Completion {
         }
         // A task is taken only once everything that it waited for has passed, and so has an outcome. That holds for tasks of a lost device,
         // too.
-        let ready = |task: &Task| open(task, env).is_none();
+        let ready = |task: &Task| first_open_wait(task, env).is_none();
         let mut any = false;
         loop {
-            for (entry, in_flight) in launched_streams(env) {
+            for (stream_state, in_flight) in launched_streams(env) {
                 while let Some(task) = in_flight.take(ready) {
-                    turn.over.push((task, entry.clone()));
+                    state.finished.push((task, stream_state.clone()));
                 }
             }
-            if turn.over.is_empty() {
+            if state.finished.is_empty() {
                 return any;
             }
             any = true;
             // After the tasks are taken: a device reports a failure before it reports the instruction as over, so none is missed.
             for device in env.devices.iter() {
-                turn.late.extend(device.take_failures().into_iter().map(|late| ((late.stream, late.seq), late.cause)));
+                state.late.extend(device.take_failures().into_iter().map(|late| ((late.stream, late.seq), late.cause)));
                 if let Some(observer) = env.observer.as_ref().filter(|observer| observer.traces()) {
                     observer.ran(device.take_times());
                 }
             }
-            self.finish(&mut turn, env);
+            self.finish(&mut state, env);
         }
     }
 
     /// Decides the outcomes of the tasks that are over, in program order, and publishes them.
-    fn finish(&self, turn: &mut Turn, env: &Environment) {
-        let mut over = std::mem::take(&mut turn.over);
-        over.sort_by_key(|(task, _)| task.order);
+    fn finish(&self, state: &mut CompletionState, env: &Environment) {
+        let mut finished = std::mem::take(&mut state.finished);
+        finished.sort_by_key(|(task, _)| task.order);
         let mut returned = NodeList::new();
-        for (mut task, entry) in over.drain(..) {
-            turn.decide(&task, &entry, env);
+        for (mut task, stream_state) in finished.drain(..) {
+            state.decide(&task, &stream_state, env);
             let (seq, bytes) = (task.point.seq, task.bytes);
             run::clear(&mut task);
             self.retired_bytes.fetch_add(bytes, Ordering::Release);
             returned.push(task);
-            entry.pass(seq);
-            if let Some(in_flight) = &entry.in_flight {
+            stream_state.pass(seq);
+            if let Some(in_flight) = &stream_state.in_flight {
                 in_flight.release_events(seq);
             }
-            env.backpressure.announce(env, &mut turn.looks);
+            env.backpressure.note_passed(env, &mut state.pass_counter);
         }
         env.returned.push(&mut returned);
-        turn.over = over;
+        state.finished = finished;
     }
 }
 
-impl Turn {
-    fn decide(&mut self, task: &Task, entry: &StreamState, env: &Environment) {
+impl CompletionState {
+    fn decide(&mut self, task: &Task, stream_state: &StreamState, env: &Environment) {
         let late = self.late.remove(&(task.point.stream.0, task.point.seq));
         // Everything that the task reads has an outcome now, and more of it may have failed than was known at the launch. The first failure
         // in the order of its uses counts, as if no device ran commands later.
@@ -129,17 +130,18 @@ impl Turn {
             Some(LateCause::Function(text)) => Cause::Function(text),
             Some(LateCause::Panic(text)) => Cause::Panic(text),
             None => {
-                let Some(error) = entry.in_flight.as_ref().and_then(|in_flight| in_flight.lost_before(task.point.seq))
+                let Some(error) =
+                    stream_state.in_flight.as_ref().and_then(|in_flight| in_flight.lost_before(task.point.seq))
                 else {
                     return;
                 };
-                if let Some(root) = self.lost.get(&entry.key.device) {
+                if let Some(root) = self.lost.get(&stream_state.key.device) {
                     return env.failures.pass_on(task.point, task.order, root.clone());
                 }
                 Cause::Device(error)
             }
         };
-        let failure = Arc::new(run::failure(task, entry, cause));
+        let failure = Arc::new(run::failure(task, stream_state, cause));
         if let Cause::Device(ep::Error::DeviceLost { device, .. }) = failure.cause {
             self.lost.insert(device, failure.clone());
         }
@@ -148,11 +150,13 @@ impl Turn {
 }
 
 /// The first point that `task` waited for and that has not passed.
-pub(crate) fn open(task: &Task, env: &Environment) -> Option<Point> {
+pub(crate) fn first_open_wait(task: &Task, env: &Environment) -> Option<Point> {
     task.waited().iter().copied().find(|point| !env.streams.has_passed(*point))
 }
 
 /// The streams whose devices run commands later.
 pub(crate) fn launched_streams(env: &Environment) -> impl Iterator<Item = (&Arc<StreamState>, &InFlight)> {
-    env.streams.iter().filter_map(|entry| entry.in_flight.as_ref().map(|in_flight| (entry, in_flight)))
+    env.streams
+        .iter()
+        .filter_map(|stream_state| stream_state.in_flight.as_ref().map(|in_flight| (stream_state, in_flight)))
 }

@@ -1,10 +1,11 @@
 //! Thread contexts: each runs the instructions of streams of one device.
 //!
-//! A context keeps one queue per stream and runs any stream whose head is ready. It never blocks on a single instruction, so a stream that
+//! A context keeps one queue per stream and runs any stream whose head is ready. It waits for no dependence in place, so a stream that
 //! waits does not delay other streams of the same thread. Its thread parks only when no head is ready.
 //!
-//! [`Context`] is the logic: [`Context::step`] does all the work that is ready, and never blocks. [`ContextHandle`] is what other threads
-//! see. The thread is in `engine/context_thread.rs`; a waiting caller may help (`engine/help.rs`).
+//! [`Context`] is the logic: [`Context::step`] runs at most [`TURN`] ready instructions of each stream. It blocks in one case only: on a
+//! stream whose device can no longer tell how far the stream is, it waits until that stream is done ([`launch::record_tail`]).
+//! [`ContextHandle`] is what other threads see. The thread is in `engine/context_thread.rs`; a waiting caller may help (`engine/help.rs`).
 //!
 //! Invariant: a context is used under a lock only: its run lock, or in simulated mode the lock of the stepping thread.
 
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use streamvm_ep as ep;
 use streamvm_instructions::Cause;
 use streamvm_stream::Point;
+use streamvm_stream::mutant::Mutant;
 
 use crate::dispatch::context_handle::ContextHandle;
 use crate::dispatch::strand::Strand;
@@ -31,7 +33,7 @@ use crate::sync::parker::Parker;
 use crate::sync::{Mutex, Ordering, spin, unpoisoned};
 use crate::tasks::task::{Action, Task};
 
-/// Instructions of one stream that run before the next stream gets its turn: enough that switching costs nothing, few enough that a stream
+/// The most instructions of one stream that run before those of the next stream: enough that switching costs nothing, few enough that a stream
 /// with short work waits only microseconds.
 const TURN: usize = 64;
 
@@ -39,8 +41,8 @@ const TURN: usize = 64;
 const RETIRED: usize = 64;
 
 /// One stream as its context runs it.
-struct Lane {
-    entry: Arc<StreamState>,
+struct ContextStream {
+    stream_state: Arc<StreamState>,
     runner: Runner,
     queue: NodeList<Task>,
 }
@@ -52,19 +54,19 @@ pub(crate) struct Context {
     /// Where streams opened for this context are put.
     opened: Arc<Mutex<Vec<Opened>>>,
     /// The streams that it runs.
-    lanes: Vec<Lane>,
-    /// Stream number -> index into `lanes`.
-    index: Vec<Option<usize>>,
+    streams: Vec<ContextStream>,
+    /// Stream number -> index into `streams`.
+    indices: Vec<Option<usize>>,
     retired: NodeList<Task>,
     /// Whether a thread of its own serves the context. That thread is bound to devices that keep state per thread.
     has_thread: bool,
     /// The stream that ran last, and its current task: the one that fails if a backend panics outside of an instruction's own panic
     /// handler.
-    current_lane: usize,
+    current_stream: usize,
     current: Option<NodeBox<Task>>,
-    looks: PassCounter,
-    /// Whether the next round should look into the inbox at once: the last round took many tasks, or did not empty the queue of a stream.
-    pub(crate) lags: bool,
+    pass_counter: PassCounter,
+    /// Whether the next round polls the inbox at once: the last round took many tasks, or did not empty the queue of a stream.
+    pub(crate) poll_inbox_next: bool,
     /// Whether a caller has helped since the thread last asked.
     helped: bool,
     /// Of a strand: the point that its head waited for when a thread last left it, and the number of the registration there.
@@ -76,14 +78,14 @@ impl Context {
         Context {
             handle: locked.handle.clone(),
             opened: locked.opened.clone(),
-            lanes: Vec::new(),
-            index: Vec::new(),
+            streams: Vec::new(),
+            indices: Vec::new(),
             retired: NodeList::new(),
             has_thread: false,
-            current_lane: 0,
+            current_stream: 0,
             current: None,
-            looks: PassCounter::default(),
-            lags: false,
+            pass_counter: PassCounter::default(),
+            poll_inbox_next: false,
             helped: false,
             waiter: None,
         }
@@ -94,39 +96,39 @@ impl Context {
         Context { has_thread: true, ..Context::new(locked) }
     }
 
-    /// Does all the work that is ready, at most a turn per stream. Returns whether there was any.
+    /// Runs at most [`TURN`] ready instructions of each stream. Returns whether there was any.
     pub(crate) fn step(&mut self, env: &Environment) -> bool {
         self.work(true, env)
     }
 
-    /// [`Context::step`], with or without a look into the inbox.
-    pub(crate) fn work(&mut self, looks: bool, env: &Environment) -> bool {
+    /// [`Context::step`], with or without a poll of the inbox.
+    pub(crate) fn work(&mut self, polls_inbox: bool, env: &Environment) -> bool {
         self.surviving(env, |context| {
-            let taken = if looks { context.take_in() } else { 0 };
-            context.lags = taken >= spin::FEW;
+            let taken = if polls_inbox { context.take_in() } else { 0 };
+            context.poll_inbox_next = taken >= spin::FEW;
             let mut progress = false;
-            for lane in 0..context.lanes.len() {
-                let done = context.run_turn(lane, TURN, env);
+            for index in 0..context.streams.len() {
+                let done = context.run_turn(index, TURN, env);
                 progress |= done > 0;
-                context.lags |= done == TURN;
+                context.poll_inbox_next |= done == TURN;
             }
             progress
         })
     }
 
     /// Runs the next instruction of one stream if it is ready. Returns whether anything was done.
-    pub(crate) fn step_lane(&mut self, lane: usize, env: &Environment) -> bool {
-        self.surviving(env, |context| context.run_turn(lane, 1, env) > 0)
+    pub(crate) fn step_stream(&mut self, index: usize, env: &Environment) -> bool {
+        self.surviving(env, |context| context.run_turn(index, 1, env) > 0)
     }
 
     /// Runs the ready instructions of one stream up to number `seq`, at most one turn.
-    pub(crate) fn help(&mut self, entry: &StreamState, seq: u64, env: &Environment) {
+    pub(crate) fn help(&mut self, stream_state: &StreamState, seq: u64, env: &Environment) {
         self.helped = true;
         self.surviving(env, |context| {
             context.take_in();
-            let Some(lane) = context.index.get(entry.id.index()).copied().flatten() else { return false };
-            let left = seq.saturating_sub(entry.passed()) as usize;
-            let ran = context.run_turn(lane, left.min(TURN), env);
+            let Some(index) = context.indices.get(stream_state.id.index()).copied().flatten() else { return false };
+            let left = seq.saturating_sub(stream_state.passed()) as usize;
+            let ran = context.run_turn(index, left.min(TURN), env);
             let helped = &context.handle.helped;
             helped.store(helped.load(Ordering::Relaxed) + ran as u64, Ordering::Relaxed);
             ran > 0
@@ -135,7 +137,7 @@ impl Context {
 
     /// Whether the last instruction that ran has a caller's code, and none submitted behind it has.
     pub(crate) fn has_run_code(&self) -> bool {
-        self.lanes.get(self.current_lane).is_some_and(|lane| lane.entry.has_passed_code())
+        self.streams.get(self.current_stream).is_some_and(|stream| stream.stream_state.has_passed_code())
     }
 
     /// Whether a caller has helped since the last call of this function.
@@ -154,18 +156,21 @@ impl Context {
 
     #[cold]
     fn fail_current(&mut self, text: String, env: &Environment) {
-        log::error!("thread context {}: a backend panicked ({text}); the instruction in hand fails", self.handle.name);
+        log::error!(
+            "thread context {}: a backend panicked outside of an instruction ({text}); the current instruction fails",
+            self.handle.name
+        );
         let Some(mut task) = self.current.take() else {
             return;
         };
-        let entry = &self.lanes[self.current_lane].entry;
-        if entry.has_passed(task.point.seq) {
+        let stream_state = &self.streams[self.current_stream].stream_state;
+        if stream_state.has_passed(task.point.seq) {
             return;
         }
         if !env.failures.is_known(task.point) {
-            env.failures.fail(task.order, Arc::new(run::failure(&task, entry, Cause::Panic(text))));
+            env.failures.fail(task.order, Arc::new(run::failure(&task, stream_state, Cause::Panic(text))));
         }
-        match &entry.in_flight {
+        match &stream_state.in_flight {
             Some(in_flight) => {
                 run::count_op(&mut task, env, &self.handle);
                 let (seq, records) = (task.point.seq, task.records());
@@ -176,30 +181,30 @@ impl Context {
                 }
             }
             None => {
-                run::finish(&mut task, entry, env, &self.handle);
-                env.backpressure.announce(env, &mut self.looks);
+                run::finish(&mut task, stream_state, env, &self.handle);
+                env.backpressure.note_passed(env, &mut self.pass_counter);
                 self.retired.push(task);
             }
         }
     }
 
     /// Number of streams that it runs.
-    pub(crate) fn lanes(&self) -> usize {
-        self.lanes.len()
+    pub(crate) fn streams(&self) -> usize {
+        self.streams.len()
     }
 
     /// Runs tasks in the given order, each until it has passed, without checking its waits: the caller has run everything before them.
     pub(crate) fn run_in_order(&mut self, mut tasks: NodeList<Task>, env: &Environment) {
         while let Some(mut task) = tasks.pop() {
-            let lane = self.lane_of(&task);
+            let index = self.index_of_stream(&task);
             let seq = task.point.seq;
-            if let Some(more) = task.cold() {
-                more.all_waited();
+            if let Some(cold) = task.cold() {
+                cold.all_waited();
             }
-            self.current_lane = lane;
+            self.current_stream = index;
             self.run(task, env);
-            let Lane { entry, runner, .. } = &mut self.lanes[lane];
-            if let Some(in_flight) = &entry.in_flight {
+            let ContextStream { stream_state, runner, .. } = &mut self.streams[index];
+            if let Some(in_flight) = &stream_state.in_flight {
                 launch::prove(in_flight, seq, runner.stream());
                 env.completion.poll(env);
             }
@@ -215,27 +220,27 @@ impl Context {
         let mut tasks = self.handle.inbox.take();
         let taken = tasks.len();
         if tasks.knows_ahead()
-            && let Some(lane) = self.lane_of_all(&tasks)
+            && let Some(index) = self.index_of_all(&tasks)
         {
-            self.lanes[lane].queue.append(&mut tasks);
+            self.streams[index].queue.append(&mut tasks);
             return taken;
         }
         while let Some(task) = tasks.pop() {
-            let lane = self.lane_of(&task);
-            self.lanes[lane].queue.push(task);
+            let index = self.index_of_stream(&task);
+            self.streams[index].queue.push(task);
         }
         taken
     }
 
-    /// The lane of all tasks that were taken, if that is certain without a look at each. Tasks of a stream arrive in the order of their
+    /// The stream of all tasks that were taken, if that is certain without a look at each. Tasks of a stream arrive in the order of their
     /// numbers, without gaps. So if the first and the last are of one stream, and their numbers span as many instructions as there are
     /// tasks, no other task is between. A mark bears the number of another instruction, so it proves nothing.
-    fn lane_of_all(&mut self, tasks: &NodeList<Task>) -> Option<usize> {
+    fn index_of_all(&mut self, tasks: &NodeList<Task>) -> Option<usize> {
         let (first, last) = (tasks.front()?, tasks.back()?);
         let marks = first.action == Action::Mark || last.action == Action::Mark;
         let between = last.point.seq.wrapping_sub(first.point.seq);
         let all = first.point.stream == last.point.stream && between == tasks.len() as u64 - 1;
-        let found = (all && !marks).then(|| self.lane_of(first));
+        let found = (all && !marks).then(|| self.index_of_stream(first));
         debug_assert!(
             found.is_none() || tasks.iter().all(|task| task.point.stream == first.point.stream),
             "of one stream"
@@ -244,37 +249,37 @@ impl Context {
     }
 
     #[inline]
-    fn lane_of(&mut self, task: &Task) -> usize {
+    fn index_of_stream(&mut self, task: &Task) -> usize {
         let stream = task.point.stream.index();
-        match self.index.get(stream) {
-            Some(Some(lane)) => *lane,
-            _ => self.open_lane_of(stream),
+        match self.indices.get(stream) {
+            Some(Some(index)) => *index,
+            _ => self.add_opened(stream),
         }
     }
 
     #[cold]
-    fn open_lane_of(&mut self, stream: usize) -> usize {
-        for Opened { entry, stream } in unpoisoned(self.opened.lock()).drain(..) {
-            let id = entry.id.index();
-            if self.index.len() <= id {
-                self.index.resize(id + 1, None);
+    fn add_opened(&mut self, stream: usize) -> usize {
+        for Opened { stream_state, stream } in unpoisoned(self.opened.lock()).drain(..) {
+            let id = stream_state.id.index();
+            if self.indices.len() <= id {
+                self.indices.resize(id + 1, None);
             }
-            if let Some(in_flight) = entry.in_flight.as_ref().filter(|_| self.has_thread) {
+            if let Some(in_flight) = stream_state.in_flight.as_ref().filter(|_| self.has_thread) {
                 bind(in_flight);
             }
-            self.index[id] = Some(self.lanes.len());
-            self.lanes.push(Lane { entry, runner: Runner::new(stream), queue: NodeList::new() });
+            self.indices[id] = Some(self.streams.len());
+            self.streams.push(ContextStream { stream_state, runner: Runner::new(stream), queue: NodeList::new() });
         }
-        // A stream is added to `opened` before its first task is sent, so its lane exists now.
-        self.index.get(stream).copied().flatten().unwrap_or_else(|| unreachable!("stream {stream} was never opened"))
+        // A stream is added to `opened` before its first task is sent, so it is in `streams` now.
+        self.indices.get(stream).copied().flatten().unwrap_or_else(|| unreachable!("stream {stream} was never opened"))
     }
 
     /// Takes up to `most` steps on one stream, while its head is ready: a step runs an instruction or makes a demanded record. Returns the
     /// number of steps.
-    fn run_turn(&mut self, lane: usize, most: usize, env: &Environment) -> usize {
+    fn run_turn(&mut self, index: usize, most: usize, env: &Environment) -> usize {
         for done in 0..most {
-            let Lane { entry, runner, queue } = &mut self.lanes[lane];
-            if let Some(in_flight) = &entry.in_flight
+            let ContextStream { stream_state, runner, queue } = &mut self.streams[index];
+            if let Some(in_flight) = &stream_state.in_flight
                 && in_flight.needs_attention()
             {
                 launch::record_tail(in_flight, runner.stream());
@@ -283,30 +288,36 @@ impl Context {
             let Some(head) = queue.front_mut() else {
                 return done;
             };
-            if let Some(more) = head.cold()
-                && !more.device_waits.is_empty()
+            if let Some(cold) = head.cold()
+                && !cold.device_waits.is_empty()
             {
                 // Removes the waits that are satisfied, so that they are not checked again.
-                launch::settle_waits(more, entry, runner.stream(), env);
-                if !more.device_waits.is_empty() {
+                launch::remove_satisfied_waits(cold, stream_state, runner.stream(), env);
+                if !cold.device_waits.is_empty() {
                     return done;
                 }
             }
-            if let Some(task) = queue.pop() {
-                self.current_lane = lane;
+            if let Some(mut task) = queue.pop() {
+                if env.planted.is(Mutant::StreamReordered)
+                    && task.point.seq.is_multiple_of(2)
+                    && let Some(next) = queue.front_mut()
+                {
+                    task.swap_work(next);
+                }
+                self.current_stream = index;
                 self.run(task, env);
             }
         }
         most
     }
 
-    /// Runs a task of the current lane.
+    /// Runs a task of the current stream.
     #[inline]
     fn run(&mut self, task: NodeBox<Task>, env: &Environment) {
-        let Lane { entry, runner, .. } = &mut self.lanes[self.current_lane];
+        let ContextStream { stream_state, runner, .. } = &mut self.streams[self.current_stream];
         let task = self.current.insert(task);
         self.handle.running.begin(task);
-        if entry.in_flight.is_some() {
+        if stream_state.in_flight.is_some() {
             // The device reports late failures by these numbers.
             let Point { stream: id, seq } = task.point;
             if env.tells_ops {
@@ -324,13 +335,13 @@ impl Context {
             }
         }
         if let Some(observer) = &env.observer {
-            observer.starts(task, entry, runner.stream());
+            observer.starts(task, stream_state, runner.stream());
         }
-        if entry.in_flight.is_some() {
+        if stream_state.in_flight.is_some() {
             return self.launch(env);
         }
-        run::run(task, entry, runner, env, &self.handle);
-        env.backpressure.announce(env, &mut self.looks);
+        run::run(task, stream_state, runner, env, &self.handle);
+        env.backpressure.note_passed(env, &mut self.pass_counter);
         if let Some(task) = self.current.take() {
             self.retired.push(task);
         }
@@ -342,10 +353,10 @@ impl Context {
     /// Launches the current task, whose device runs it later.
     #[inline(never)]
     fn launch(&mut self, env: &Environment) {
-        let Lane { entry, runner, .. } = &mut self.lanes[self.current_lane];
-        let (Some(in_flight), Some(task)) = (&entry.in_flight, &mut self.current) else { return };
+        let ContextStream { stream_state, runner, .. } = &mut self.streams[self.current_stream];
+        let (Some(in_flight), Some(task)) = (&stream_state.in_flight, &mut self.current) else { return };
         let raw = task.action == Action::Raw;
-        launch::carry_out(task, entry, in_flight, runner, env);
+        launch::launch_or_skip(task, stream_state, in_flight, runner, env);
         if raw && task.action != Action::Raw && self.has_thread {
             // The raw function was not skipped. Bound only now, after all of the caller's code has run, including the drops of its captures
             // and its error: that code may have changed the thread's device state.
@@ -355,7 +366,7 @@ impl Context {
             run::count_op(task, env, &self.handle);
         }
         if let Some(task) = self.current.take()
-            && let Some(mark) = launch::hand_over(task, entry, in_flight, runner.stream(), env)
+            && let Some(mark) = launch::put_in_flight(task, stream_state, in_flight, runner.stream(), env)
         {
             self.retired.push(mark);
         }
@@ -378,31 +389,32 @@ impl Context {
 
     /// Whether a task was taken in and has not run, or a stream's device runs commands later.
     pub(crate) fn holds(&self) -> bool {
-        self.lanes.iter().any(|lane| !lane.queue.is_empty() || lane.entry.in_flight.is_some())
+        self.streams.iter().any(|stream| !stream.queue.is_empty() || stream.stream_state.in_flight.is_some())
     }
 
     /// Whether a task that was taken in can run now: a caller that helped may have left ready heads.
     pub(crate) fn has_ready_head(&self, env: &Environment) -> bool {
-        self.lanes.iter().any(|Lane { entry, queue, .. }| {
+        self.streams.iter().any(|ContextStream { stream_state, queue, .. }| {
             let head_is_ready = |head: &Task| match head.first_device_wait() {
                 None => true,
-                Some(point) => launch::is_met(head, entry, point, env),
+                Some(point) => launch::is_met(head, stream_state, point, env),
             };
-            entry.in_flight.as_ref().is_some_and(InFlight::needs_attention) || queue.front().is_some_and(head_is_ready)
+            stream_state.in_flight.as_ref().is_some_and(InFlight::needs_attention)
+                || queue.front().is_some_and(head_is_ready)
         })
     }
 
     /// The first open wait of each head.
-    fn blocked(&self) -> impl Iterator<Item = (&Lane, &Task, Point)> + '_ {
-        self.lanes.iter().filter_map(|lane| {
-            let head = lane.queue.front()?;
-            Some((lane, head, head.first_device_wait()?))
+    fn blocked(&self) -> impl Iterator<Item = (&ContextStream, &Task, Point)> + '_ {
+        self.streams.iter().filter_map(|stream| {
+            let head = stream.queue.front()?;
+            Some((stream, head, head.first_device_wait()?))
         })
     }
 
     /// Notes the heads of the queues for stall reports.
     pub(crate) fn note_heads(&self) {
-        self.handle.heads.write(self.lanes.iter().filter_map(|lane| lane.queue.front()));
+        self.handle.heads.write(self.streams.iter().filter_map(|stream| stream.queue.front()));
     }
 
     /// The thread that serves the strand `strand`, which is this context, leaves it. If there is something to do, the thread stays. Returns
@@ -426,8 +438,8 @@ impl Context {
             // Registered for this point when it was left before, and queued since by a waiter of an earlier head.
             return strand.leave_blocked(|| !env.streams.has_passed(point));
         }
-        let Some(entry) = env.streams.get(point.stream) else { return false };
-        strand.leave_blocked(|| match entry.when_passed(point.seq, Wake::Strand(self.handle.clone())) {
+        let Some(stream_state) = env.streams.get(point.stream) else { return false };
+        strand.leave_blocked(|| match stream_state.when_passed(point.seq, Wake::Strand(self.handle.clone())) {
             Ok(id) => {
                 self.waiter = Some((point, id));
                 true
@@ -442,8 +454,8 @@ impl Context {
             && point != Some(old)
         {
             self.waiter = None;
-            if let Some(entry) = env.streams.get(old.stream) {
-                entry.forget(old.seq, id);
+            if let Some(stream_state) = env.streams.get(old.stream) {
+                stream_state.forget(old.seq, id);
             }
         }
     }
@@ -458,14 +470,16 @@ impl Context {
         self.note_heads();
         let parker = &self.handle.parker;
         parker.prepare_park();
-        let mut asleep = self.handle.inbox.is_surely_empty() && !env.is_over();
+        let mut asleep = self.handle.inbox.is_surely_empty() && !env.may_end();
         let mut registered = Vec::new();
-        asleep &=
-            !self.lanes.iter().any(|lane| lane.entry.in_flight.as_ref().is_some_and(InFlight::surely_needs_attention));
-        for (lane, head, point) in self.blocked() {
-            let Some(entry) = env.streams.get(point.stream) else { continue };
-            if let Some(source) = launch::by_event(head, &lane.entry, entry) {
-                match source.when_shown(point.seq, parker) {
+        asleep &= !self
+            .streams
+            .iter()
+            .any(|stream| stream.stream_state.in_flight.as_ref().is_some_and(InFlight::surely_needs_attention));
+        for (stream, head, point) in self.blocked() {
+            let Some(stream_state) = env.streams.get(point.stream) else { continue };
+            if let Some(source) = launch::by_event(head, &stream.stream_state, stream_state) {
+                match source.when_recorded(point.seq, parker) {
                     RecordState::NotYet => continue,
                     RecordState::By(_) => {
                         asleep = false;
@@ -474,7 +488,7 @@ impl Context {
                     RecordState::ByNumber => {}
                 }
             }
-            match entry.when_passed(point.seq, Wake::Parker(parker.clone())) {
+            match stream_state.when_passed(point.seq, Wake::Parker(parker.clone())) {
                 Ok(id) => registered.push((point, id)),
                 Err(_) => asleep = false,
             }
@@ -501,8 +515,8 @@ impl ParkToken {
             parker.cancel_park();
         }
         for (point, id) in self.registered {
-            if let Some(entry) = env.streams.get(point.stream) {
-                entry.forget(point.seq, id);
+            if let Some(stream_state) = env.streams.get(point.stream) {
+                stream_state.forget(point.seq, id);
             }
         }
     }

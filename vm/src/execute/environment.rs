@@ -74,7 +74,7 @@ impl Environment {
     }
 
     /// Whether the engine's threads may end: it is closed, and everything has passed.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn may_end(&self) -> bool {
         if !self.closed.load(Ordering::SeqCst) {
             return false;
         }
@@ -85,11 +85,11 @@ impl Environment {
 
     /// Asks for the completion of everything that is submitted.
     pub(crate) fn demand_all(&self) {
-        for entry in self.streams.iter() {
-            let submitted = entry.submitted();
+        for stream_state in self.streams.iter() {
+            let submitted = stream_state.submitted();
             // Skips streams that were asked already, because this may run with every instruction that passes.
-            if entry.in_flight.as_ref().is_some_and(|in_flight| in_flight.wanted() < submitted) {
-                entry.demand(submitted);
+            if stream_state.in_flight.as_ref().is_some_and(|in_flight| in_flight.wanted() < submitted) {
+                stream_state.demand(submitted);
             }
         }
     }
@@ -110,20 +110,20 @@ mod loom_tests {
 
     use streamvm_stream::Timeline;
 
-    /// Two contexts pass the last instructions of a closed engine. Then each asks by `is_over` whether its thread may end, and wakes the
+    /// Two contexts pass the last instructions of a closed engine. Then each asks by `may_end` whether its thread may end, and wakes the
     /// other if so. If neither may, both stay parked for ever.
-    fn one_sees_the_end(is_over: fn(&[Timeline; 2]) -> bool) {
+    fn one_sees_the_end(may_end: fn(&[Timeline; 2]) -> bool) {
         loom::model(move || {
             let shared = Arc::new([Timeline::new(), Timeline::new()]);
             let other = {
                 let shared = shared.clone();
                 thread::spawn(move || {
                     let _ = shared[1].advance(1);
-                    is_over(&shared)
+                    may_end(&shared)
                 })
             };
             let _ = shared[0].advance(1);
-            let mine = is_over(&shared);
+            let mine = may_end(&shared);
             let theirs = other.join().expect("a context does not panic");
             assert!(mine || theirs, "nobody sees the end");
         });
@@ -227,7 +227,7 @@ mod loom_tests {
 
     #[test]
     #[should_panic(expected = "more is retired than charged")]
-    fn loom_a_look_at_the_charge_first_sees_bytes_retired_before_it() {
+    fn loom_a_reader_of_the_charge_first_sees_more_bytes_retired() {
         never_negative(Ordering::Release, |charged, retired| {
             (charged.load(Ordering::Acquire), retired.load(Ordering::Acquire))
         });

@@ -19,9 +19,9 @@ use crate::sync::panics::panic_text;
 use crate::tasks::task::{Action, ColdFields, Task};
 
 /// Launches the action of `task`, or skips it. A mark has no action.
-pub(crate) fn carry_out(
+pub(crate) fn launch_or_skip(
     task: &mut Task,
-    entry: &StreamState,
+    stream_state: &StreamState,
     in_flight: &InFlight,
     runner: &mut Runner,
     env: &Environment,
@@ -30,18 +30,18 @@ pub(crate) fn carry_out(
         return;
     }
     match in_flight.lost() {
-        Some(error) => run::refuse(task, entry, error, &env.failures),
+        Some(error) => run::refuse(task, stream_state, error, &env.failures),
         None => {
-            let later = run::carry_out(task, entry, runner, env);
-            debug_assert!(later.is_none(), "functions that are over later run on workers");
+            let deferred = run::run_or_skip(task, stream_state, runner, env);
+            debug_assert!(deferred.is_none(), "deferred functions run on workers");
         }
     }
 }
 
-/// Puts `task`, which was carried out, in flight, and makes the record behind it. A mark, which is not an instruction, is returned instead.
-pub(crate) fn hand_over(
+/// Puts `task`, which was launched or skipped, in flight, and makes the record behind it. A mark, which is not an instruction, is returned instead.
+pub(crate) fn put_in_flight(
     mut task: NodeBox<Task>,
-    entry: &StreamState,
+    stream_state: &StreamState,
     in_flight: &InFlight,
     stream: &mut dyn ep::Stream,
     env: &Environment,
@@ -55,7 +55,7 @@ pub(crate) fn hand_over(
     let records = task.records();
     // Before any thread can see it pass.
     if let Some(observer) = &env.observer {
-        observer.passes(entry.id, seq);
+        observer.passes(stream_state.id, seq);
     }
     in_flight.add(task);
     if records {
@@ -66,9 +66,14 @@ pub(crate) fn hand_over(
 
 /// Removes the waits of a head that are satisfied: its point has passed, or its record was handed to the device to wait for.
 #[inline(never)]
-pub(crate) fn settle_waits(more: &mut ColdFields, entry: &StreamState, stream: &mut dyn ep::Stream, env: &Environment) {
-    let ColdFields { device_waits, waited, by_event, by_number, .. } = more;
-    if entry.in_flight.is_none() {
+pub(crate) fn remove_satisfied_waits(
+    cold: &mut ColdFields,
+    stream_state: &StreamState,
+    stream: &mut dyn ep::Stream,
+    env: &Environment,
+) {
+    let ColdFields { device_waits, waited, by_event, by_number, .. } = cold;
+    if stream_state.in_flight.is_none() {
         // Stops at the first open wait: all must pass, and each check reads a cache line of another core.
         let met = device_waits.iter().take_while(|point| env.streams.has_passed(**point)).count();
         let met = device_waits.drain(..met);
@@ -79,7 +84,7 @@ pub(crate) fn settle_waits(more: &mut ColdFields, entry: &StreamState, stream: &
     }
     device_waits.retain(|point| {
         let open = !env.streams.has_passed(*point);
-        if open && !*by_number && wait_by_event(*point, entry, stream, env, by_number) {
+        if open && !*by_number && wait_by_event(*point, stream_state, stream, env, by_number) {
             waited.insert(*by_event, *point);
             *by_event += 1;
             return false;
@@ -95,13 +100,13 @@ pub(crate) fn settle_waits(more: &mut ColdFields, entry: &StreamState, stream: &
 /// Whether the wait was handed to the device. If the device refuses it, the wait falls back to the timeline.
 fn wait_by_event(
     point: Point,
-    entry: &StreamState,
+    stream_state: &StreamState,
     stream: &mut dyn ep::Stream,
     env: &Environment,
     by_number: &mut bool,
 ) -> bool {
-    let source = env.streams.get(point.stream).and_then(|source| device_source(entry, source));
-    let Some(RecordState::By(event)) = source.map(|source| source.shown(point.seq)) else {
+    let source = env.streams.get(point.stream).and_then(|source| device_source(stream_state, source));
+    let Some(RecordState::By(event)) = source.map(|source| source.record_of(point.seq)) else {
         return false;
     };
     match guarded(|| stream.wait(event)) {
@@ -109,7 +114,7 @@ fn wait_by_event(
         // The event was released between the look-up and the wait, so the point has passed.
         Err(_) if env.streams.has_passed(point) => false,
         Err(error) => {
-            log::warn!("{}: waiting for {event} failed ({error}); held until its source has passed", entry.key);
+            log::warn!("{}: waiting for {event} failed ({error}); held until its source has passed", stream_state.key);
             *by_number = true;
             false
         }
@@ -117,22 +122,22 @@ fn wait_by_event(
 }
 
 /// Whether `point`, an open wait of `head`, could be satisfied now.
-pub(crate) fn is_met(head: &Task, entry: &StreamState, point: Point, env: &Environment) -> bool {
+pub(crate) fn is_met(head: &Task, stream_state: &StreamState, point: Point, env: &Environment) -> bool {
     let source = env.streams.get(point.stream);
     env.streams.has_passed(point)
         || source
-            .and_then(|source| by_event(head, entry, source))
-            .is_some_and(|source| matches!(source.shown(point.seq), RecordState::By(_)))
+            .and_then(|source| by_event(head, stream_state, source))
+            .is_some_and(|source| matches!(source.record_of(point.seq), RecordState::By(_)))
 }
 
 /// The source's list in flight, if the device of `head` can wait for the source's events.
-pub(crate) fn by_event<'a>(head: &Task, entry: &StreamState, source: &'a StreamState) -> Option<&'a InFlight> {
-    if head.waits_by_number() { None } else { device_source(entry, source) }
+pub(crate) fn by_event<'a>(head: &Task, stream_state: &StreamState, source: &'a StreamState) -> Option<&'a InFlight> {
+    if head.waits_by_number() { None } else { device_source(stream_state, source) }
 }
 
 /// A stream waits for another by event if both run commands later and their devices are of one kind.
-fn device_source<'a>(entry: &StreamState, source: &'a StreamState) -> Option<&'a InFlight> {
-    let like = entry.in_flight.is_some() && entry.key.device.kind == source.key.device.kind;
+fn device_source<'a>(stream_state: &StreamState, source: &'a StreamState) -> Option<&'a InFlight> {
+    let like = stream_state.in_flight.is_some() && stream_state.key.device.kind == source.key.device.kind;
     source.in_flight.as_ref().filter(|_| like)
 }
 

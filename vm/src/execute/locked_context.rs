@@ -23,7 +23,7 @@ pub(crate) struct LockedContext {
 
 /// An opened stream that its context has not taken over yet.
 pub(crate) struct Opened {
-    pub(crate) entry: Arc<StreamState>,
+    pub(crate) stream_state: Arc<StreamState>,
     pub(crate) stream: Box<dyn ep::Stream>,
 }
 
@@ -46,7 +46,7 @@ impl LockedContext {
     }
 
     /// Adds a stream for the context to run.
-    pub(crate) fn open(&self, entry: Arc<StreamState>, stream: Box<dyn ep::Stream>) {
-        unpoisoned(self.opened.lock()).push(Opened { entry, stream });
+    pub(crate) fn add_stream(&self, stream_state: Arc<StreamState>, stream: Box<dyn ep::Stream>) {
+        unpoisoned(self.opened.lock()).push(Opened { stream_state, stream });
     }
 }

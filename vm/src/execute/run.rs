@@ -1,4 +1,5 @@
-//! Running one task, in this order: check for poison, run by the stream's policy, enter the failure, drop the captures, publish.
+//! Running one task, in this order: check for poison, run by the stream's policy, enter the failure, drop the captures, publish. A panic of
+//! a kernel or of a caller's function is caught here and becomes the failure of the task.
 //!
 //! When a task comes here, its predecessors on the stream and all its waits have passed. So its number may be published whatever the
 //! outcome: stream order, clocks and the reuse of memory stay correct.
@@ -26,38 +27,49 @@ use crate::tasks::task::{Action, CleanUp, Task};
 #[inline(always)]
 pub(crate) fn run(
     task: &mut Task,
-    entry: &StreamState,
+    stream_state: &StreamState,
     runner: &mut Runner,
     env: &Environment,
     context: &ContextHandle,
 ) {
-    if let Some(later) = carry_out(task, entry, runner, env) {
-        go_on(task, later, entry, runner, env);
+    if let Some(deferred) = run_or_skip(task, stream_state, runner, env) {
+        complete_inline(task, deferred, stream_state, runner, env);
     }
-    finish(task, entry, env, context);
+    finish(task, stream_state, env, context);
 }
 
-/// Inline mode: blocks until the asynchronous function is over, because no other thread could continue the task.
+/// Inline mode: blocks until the asynchronous function has completed, because no other thread could continue the task.
 #[cold]
-fn go_on(task: &mut Task, later: Arc<DeferredFunction>, entry: &StreamState, runner: &mut Runner, env: &Environment) {
-    later.block(task, Deadline::current());
-    let _over = carry_out(task, entry, runner, env);
+fn complete_inline(
+    task: &mut Task,
+    deferred: Arc<DeferredFunction>,
+    stream_state: &StreamState,
+    runner: &mut Runner,
+    env: &Environment,
+) {
+    deferred.block(task, Deadline::current());
+    let _none = run_or_skip(task, stream_state, runner, env);
 }
 
 /// Drops what `task` holds and publishes that it has passed. The caller has entered its outcome.
 #[inline(always)]
-pub(crate) fn finish(task: &mut Task, entry: &StreamState, env: &Environment, context: &ContextHandle) {
-    settle(task, entry, env, context);
-    entry.pass(task.point.seq);
+pub(crate) fn finish(task: &mut Task, stream_state: &StreamState, env: &Environment, context: &ContextHandle) {
+    release_and_account(task, stream_state, env, context);
+    stream_state.pass(task.point.seq);
 }
 
 /// Drops what `task` holds, and updates everything that must be up to date before the task is published as passed.
 #[inline(always)]
-pub(crate) fn settle(task: &mut Task, entry: &StreamState, env: &Environment, context: &ContextHandle) {
+pub(crate) fn release_and_account(
+    task: &mut Task,
+    stream_state: &StreamState,
+    env: &Environment,
+    context: &ContextHandle,
+) {
     let (seq, bytes) = (task.point.seq, task.bytes);
     if !task.is_clear() {
         if env.profiles || !task.versions().is_empty() {
-            note_over(task, env, context);
+            note_outcome(task, env, context);
         }
         clear_caught(task);
     }
@@ -68,13 +80,13 @@ pub(crate) fn settle(task: &mut Task, entry: &StreamState, env: &Environment, co
         retired.store(retired.load(Ordering::Relaxed) + bytes, Ordering::Release);
     }
     if let Some(observer) = &env.observer {
-        observer.passes(entry.id, seq);
+        observer.passes(stream_state.id, seq);
     }
 }
 
 /// Updates versions and profiles for an instruction whose outcome is entered.
 #[inline(never)]
-fn note_over(task: &mut Task, env: &Environment, context: &ContextHandle) {
+fn note_outcome(task: &mut Task, env: &Environment, context: &ContextHandle) {
     if let [_, ..] = task.versions()
         && !env.failures.is_known(task.point)
     {
@@ -99,19 +111,19 @@ pub(crate) fn count_op(task: &mut Task, env: &Environment, context: &ContextHand
 }
 
 /// Runs or launches `task`, or skips it because of a failed input, and enters its failure if it has one already. If it returns a deferred
-/// function, the task is not over; the caller must carry it out once more when the function is.
-#[must_use = "what is not over must not pass"]
+/// function, the task is not complete; the caller must call this once more after the handle of the function was used.
+#[must_use = "the task is not complete; run it again once its handle is used"]
 #[inline(always)]
-pub(crate) fn carry_out(
+pub(crate) fn run_or_skip(
     task: &mut Task,
-    entry: &StreamState,
+    stream_state: &StreamState,
     runner: &mut Runner,
     env: &Environment,
 ) -> Option<Arc<DeferredFunction>> {
     let failures = &env.failures;
     let too_early = |task: &Task| {
-        if env.planted.is(Mutant::NotifiedBeforePublished) && entry.in_flight.is_none() {
-            entry.pass(task.point.seq);
+        if env.planted.is(Mutant::NotifiedBeforePublished) && stream_state.in_flight.is_none() {
+            stream_state.pass(task.point.seq);
         }
     };
     // Tested inline first, because mostly nothing has failed.
@@ -119,9 +131,9 @@ pub(crate) fn carry_out(
         && let Some(root) = failures.poison(task.reads())
     {
         if let Some(clean_up) = task.clean_up() {
-            return clean(task, entry, runner, env, (clean_up, root));
+            return clean(task, stream_state, runner, env, (clean_up, root));
         }
-        log::debug!("{} on {} is skipped: {root}", task.name(), entry.key);
+        log::debug!("{} on {} is skipped: {root}", task.name(), stream_state.key);
         too_early(task);
         if !env.planted.is(Mutant::PoisonNotCarried) {
             failures.pass_on(task.point, task.order, root);
@@ -130,9 +142,9 @@ pub(crate) fn carry_out(
         if env.profiles {
             task.stamp_start();
         }
-        match attempt(task, entry, runner) {
+        match attempt(task, stream_state, runner) {
             Outcome::Fine => {}
-            Outcome::Deferred(later) => return Some(later),
+            Outcome::Deferred(deferred) => return Some(deferred),
             Outcome::Failed(failure) => {
                 too_early(task);
                 failures.fail(task.order, failure);
@@ -146,7 +158,7 @@ pub(crate) fn carry_out(
 #[cold]
 fn clean(
     task: &mut Task,
-    entry: &StreamState,
+    stream_state: &StreamState,
     runner: &mut Runner,
     env: &Environment,
     (clean_up, root): (CleanUp, Arc<Failure>),
@@ -154,10 +166,10 @@ fn clean(
     if env.profiles {
         task.stamp_start();
     }
-    match attempt(task, entry, runner) {
+    match attempt(task, stream_state, runner) {
         Outcome::Fine if clean_up == CleanUp::Heals => {}
         Outcome::Fine => env.failures.pass_on(task.point, task.order, root),
-        Outcome::Deferred(later) => return Some(later),
+        Outcome::Deferred(deferred) => return Some(deferred),
         Outcome::Failed(failure) => env.failures.fail(task.order, failure),
     }
     None
@@ -165,19 +177,25 @@ fn clean(
 
 /// Skips `task`, whose device is lost.
 #[cold]
-pub(crate) fn refuse(task: &Task, entry: &StreamState, lost: ep::Error, failures: &Failures) {
+pub(crate) fn refuse(task: &Task, stream_state: &StreamState, lost: ep::Error, failures: &Failures) {
     match failures.poison(task.reads()) {
         Some(root) => failures.pass_on(task.point, task.order, root),
-        None => failures.fail(task.order, Arc::new(failure(task, entry, Cause::Device(lost)))),
+        None => failures.fail(task.order, Arc::new(failure(task, stream_state, Cause::Device(lost)))),
     }
 }
 
 /// The failure of `task` because of `cause`.
 #[cold]
-pub(crate) fn failure(task: &Task, entry: &StreamState, cause: Cause) -> Failure {
+pub(crate) fn failure(task: &Task, stream_state: &StreamState, cause: Cause) -> Failure {
     let (point, number) = (task.point, task.number());
-    let failure =
-        Failure { point, number, stream: entry.key, what: task.name().to_owned(), location: task.location, cause };
+    let failure = Failure {
+        point,
+        number,
+        stream: stream_state.key,
+        what: task.name().to_owned(),
+        location: task.location,
+        cause,
+    };
     log::debug!("{failure}");
     failure
 }
@@ -215,34 +233,37 @@ enum Outcome {
     Deferred(Arc<DeferredFunction>),
 }
 
+/// Runs the action of `task`. An error or a panic becomes a failure, and what is left of the caller's function is dropped.
 #[inline(always)]
-fn attempt(task: &mut Task, entry: &StreamState, runner: &mut Runner) -> Outcome {
-    match catch_unwind(AssertUnwindSafe(|| runner.run(task, entry.policy))) {
+fn attempt(task: &mut Task, stream_state: &StreamState, runner: &mut Runner) -> Outcome {
+    match catch_unwind(AssertUnwindSafe(|| runner.run(task, stream_state.policy))) {
         Ok(Ok(())) => Outcome::Fine,
         Ok(Err(error)) => {
             drop_function(task);
-            outcome_of(error, task, entry)
+            outcome_of(error, task, stream_state)
         }
         Err(payload) => {
             drop_function(task);
-            Outcome::Failed(Arc::new(failure(task, entry, Cause::Panic(panic_text(payload)))))
+            Outcome::Failed(Arc::new(failure(task, stream_state, Cause::Panic(panic_text(payload)))))
         }
     }
 }
 
 #[cold]
-fn outcome_of(error: ep::CallError, task: &Task, entry: &StreamState) -> Outcome {
+fn outcome_of(error: ep::CallError, task: &Task, stream_state: &StreamState) -> Outcome {
     let error = match error {
-        ep::CallError::Device(error) => return Outcome::Failed(Arc::new(failure(task, entry, Cause::Device(error)))),
+        ep::CallError::Device(error) => {
+            return Outcome::Failed(Arc::new(failure(task, stream_state, Cause::Device(error))));
+        }
         ep::CallError::Function(error) => error,
     };
     match error.downcast::<FunctionOutcome>().map(|answer| *answer) {
-        Ok(FunctionOutcome::Deferred(later)) => Outcome::Deferred(later),
+        Ok(FunctionOutcome::Deferred(deferred)) => Outcome::Deferred(deferred),
         Ok(FunctionOutcome::Part { name, location, cause }) => {
             let what = name.into_owned();
-            Outcome::Failed(Arc::new(Failure { what, location, ..failure(task, entry, cause) }))
+            Outcome::Failed(Arc::new(Failure { what, location, ..failure(task, stream_state, cause) }))
         }
-        Err(error) => Outcome::Failed(Arc::new(failure(task, entry, Cause::Function(text_of(error))))),
+        Err(error) => Outcome::Failed(Arc::new(failure(task, stream_state, Cause::Function(text_of(error))))),
     }
 }
 

@@ -55,11 +55,11 @@ impl Scheduler {
         for (stream, queue) in &mut self.held {
             let mut count = 0;
             while let Some(head) = queue.front_mut() {
-                if let Some(more) = head.cold() {
+                if let Some(cold) = head.cold() {
                     if env.planted.is(Mutant::HostWaitMet) {
-                        more.host_waits.clear();
+                        cold.host_waits.clear();
                     }
-                    let (waits, waited) = (&mut more.host_waits, &mut more.waited);
+                    let (waits, waited) = (&mut cold.host_waits, &mut cold.waited);
                     // Stops at the first open wait: the task needs all of them to pass, and may have thousands.
                     while let Some(point) = waits.last().copied().filter(|point| env.streams.has_passed(*point)) {
                         waits.pop();
@@ -71,8 +71,8 @@ impl Scheduler {
                         break;
                     }
                 }
-                if let (Some(task), Some(entry)) = (queue.pop(), env.streams.get(*stream)) {
-                    let batch = self.batches.batch_for(&entry.context);
+                if let (Some(task), Some(stream_state)) = (queue.pop(), env.streams.get(*stream)) {
+                    let batch = self.batches.batch_for(&stream_state.context);
                     self.batches.add(batch, task);
                     count += 1;
                 }
@@ -84,8 +84,8 @@ impl Scheduler {
         let any_parked = self.batches.push();
         // Counted only after the push: a submitter that sees the new count may push tasks that must come behind these.
         for (stream, count) in &self.dispatched {
-            if let Some(entry) = env.streams.get(*stream) {
-                entry.note_dispatched(*count);
+            if let Some(stream_state) = env.streams.get(*stream) {
+                stream_state.note_dispatched(*count);
             }
         }
         if any_parked {
@@ -114,14 +114,18 @@ impl Scheduler {
 /// Puts an instruction of an unordered stream into its dependence node. Each host wait becomes a dependence that the source satisfies when
 /// it passes. It holds back no other instruction.
 fn hold_back(mut task: NodeBox<Task>, env: &Environment) {
-    let (id, entry) = (node_of(task.point.seq), env.streams.get(task.point.stream));
-    let Some((entry, unordered)) = entry.and_then(|entry| Some((entry, entry.unordered()?))) else { return };
-    let waits: SmallVec<[Point; 2]> = task.cold().map(|more| more.host_waits.clone()).unwrap_or_default();
+    let (id, stream_state) = (node_of(task.point.seq), env.streams.get(task.point.stream));
+    let Some((stream_state, unordered)) =
+        stream_state.and_then(|stream_state| Some((stream_state, stream_state.unordered()?)))
+    else {
+        return;
+    };
+    let waits: SmallVec<[Point; 2]> = task.cold().map(|cold| cold.host_waits.clone()).unwrap_or_default();
     unordered.nodes.put(id, task);
     for point in waits {
         let Some(source) = env.streams.get(point.stream) else { continue };
         unordered.nodes.add_dependence(id);
-        if source.when_passed(point.seq, Wake::Met(entry.clone(), id)).is_err() {
+        if source.when_passed(point.seq, Wake::Met(stream_state.clone(), id)).is_err() {
             unordered.satisfy(id);
         }
     }

@@ -45,7 +45,7 @@ impl Stall {
 impl Environment {
     /// How much has passed so far, over all streams. Any progress changes the number.
     fn progress(&self) -> u64 {
-        self.streams.iter().fold(0, |sum: u64, entry| sum.wrapping_add(entry.passed()))
+        self.streams.iter().fold(0, |sum: u64, stream_state| sum.wrapping_add(stream_state.passed()))
     }
 
     /// See [`Vm::stall_report`](crate::Vm::stall_report).
@@ -53,50 +53,56 @@ impl Environment {
         if self.fork.is_child() {
             return StallReport::new(Vec::new(), 0);
         }
-        let pending = |entry: &StreamState| {
-            let passed = entry.passed();
-            (entry.submitted() > passed).then(|| (Point::new(entry.id, passed + 1), entry.submitted() - passed))
+        let pending = |stream_state: &StreamState| {
+            let passed = stream_state.passed();
+            (stream_state.submitted() > passed)
+                .then(|| (Point::new(stream_state.id, passed + 1), stream_state.submitted() - passed))
         };
-        let stalled = self.streams.iter().filter_map(|entry| {
-            let (point, pending) = pending(entry)?;
-            match entry.unordered() {
-                Some(unordered) => self.look_at_workers(entry, unordered, pending),
-                None => Some(self.look_at(entry, point, pending)),
+        let stalled = self.streams.iter().filter_map(|stream_state| {
+            let (point, pending) = pending(stream_state)?;
+            match stream_state.unordered() {
+                Some(unordered) => self.look_at_workers(stream_state, unordered, pending),
+                None => Some(self.look_at(stream_state, point, pending)),
             }
         });
         StallReport::new(stalled.collect(), self.backpressure.blocked())
     }
 
     /// Describes the oldest pending instruction of an ordered stream.
-    fn look_at(&self, entry: &StreamState, point: Point, pending: u64) -> StalledInstruction {
+    fn look_at(&self, stream_state: &StreamState, point: Point, pending: u64) -> StalledInstruction {
         let open = |waits: SmallVec<[Point; 2]>| waits.into_iter().filter(|point| !self.streams.has_passed(*point));
-        if let Some((noted, waited)) = launched(entry, point) {
-            return self.describe(entry, point, pending, (Some(noted), StallState::Launched, open(waited).collect()));
+        if let Some((noted, waited)) = launched(stream_state, point) {
+            return self.describe(
+                stream_state,
+                point,
+                pending,
+                (Some(noted), StallState::Launched, open(waited).collect()),
+            );
         }
-        let running = entry.context.running.last();
+        let running = stream_state.context.running.last();
         let found: Found = match running {
             Some(noted) if noted.point == point => (Some(noted), StallState::Running, SmallVec::new()),
             other => {
-                let waiting = entry.context.heads.find(point).map(|found| (found, StallState::Waiting));
+                let waiting = stream_state.context.heads.find(point).map(|found| (found, StallState::Waiting));
                 let held = || self.stall.held.find(point).map(|found| (found, StallState::HeldBack));
                 match (waiting.or_else(held), other) {
                     (Some(((noted, waits), state)), _) => (Some(noted), state, open(waits).collect()),
                     (None, Some(other)) if !self.streams.has_passed(other.point) => {
                         (None, StallState::Queued, SmallVec::from_slice(&[other.point]))
                     }
-                    (None, _) => match self.behind(entry) {
+                    (None, _) => match self.behind(stream_state) {
                         behind if behind.is_empty() => (None, StallState::Ready, behind),
                         behind => (None, StallState::Queued, behind),
                     },
                 }
             }
         };
-        self.describe(entry, point, pending, found)
+        self.describe(stream_state, point, pending, found)
     }
 
-    /// What the threads run that could serve the strand of `entry`, if the strand waits for one of them.
-    fn behind(&self, entry: &StreamState) -> SmallVec<[Point; 2]> {
-        let Some(strand) = entry.context.as_strand().filter(|strand| strand.is_queued()) else {
+    /// What the threads run that could serve the strand of `stream_state`, if the strand waits for one of them.
+    fn behind(&self, stream_state: &StreamState) -> SmallVec<[Point; 2]> {
+        let Some(strand) = stream_state.context.as_strand().filter(|strand| strand.is_queued()) else {
             return SmallVec::new();
         };
         let beside = |other: &&Arc<StreamState>| {
@@ -108,9 +114,15 @@ impl Environment {
 
     /// Describes one pending instruction of an unordered stream, which has no oldest one: one that a worker runs; else one whose handle was
     /// not used yet; else any.
-    fn look_at_workers(&self, entry: &StreamState, unordered: &Unordered, pending: u64) -> Option<StalledInstruction> {
-        let workers = unordered.pool.iter().flat_map(|pool| &pool.contexts).chain([&entry.context]);
-        let is_open = |noted: &Noted| noted.point.stream == entry.id && !entry.has_passed(noted.point.seq);
+    fn look_at_workers(
+        &self,
+        stream_state: &StreamState,
+        unordered: &Unordered,
+        pending: u64,
+    ) -> Option<StalledInstruction> {
+        let workers = unordered.pool.iter().flat_map(|pool| &pool.contexts).chain([&stream_state.context]);
+        let is_open =
+            |noted: &Noted| noted.point.stream == stream_state.id && !stream_state.has_passed(noted.point.seq);
         let incomplete = unordered.pool.as_ref().map(|pool| &pool.incomplete);
         // A worker has left an instruction that waits for its handle, but its last note may still name it.
         let has_left = |noted: &Noted| incomplete.is_some_and(|incomplete| incomplete.has(noted));
@@ -122,36 +134,37 @@ impl Environment {
             Some((noted, state)) => (Some(noted), state),
             None => (None, StallState::Waiting),
         };
-        let point = noted.as_ref().map(|noted| noted.point).or_else(|| entry.open_points().next())?;
-        Some(self.describe(entry, point, pending, (noted, state, SmallVec::new())))
+        let point = noted.as_ref().map(|noted| noted.point).or_else(|| stream_state.open_points().next())?;
+        Some(self.describe(stream_state, point, pending, (noted, state, SmallVec::new())))
     }
 
-    fn describe(&self, entry: &StreamState, point: Point, pending: u64, found: Found) -> StalledInstruction {
+    fn describe(&self, stream_state: &StreamState, point: Point, pending: u64, found: Found) -> StalledInstruction {
         let (noted, state, waits) = found;
         let named = waits.iter().filter_map(|wait| Some((*wait, self.streams.get(wait.stream)?)));
-        let waits_for = named.map(|(wait, entry)| (entry.key, self.number_of(entry, wait))).collect();
-        let seq = noted.as_ref().map_or_else(|| self.number_of(entry, point), |noted| noted.number);
+        let waits_for =
+            named.map(|(wait, stream_state)| (stream_state.key, self.number_of(stream_state, wait))).collect();
+        let seq = noted.as_ref().map_or_else(|| self.number_of(stream_state, point), |noted| noted.number);
         let (what, location) = noted.map(|noted| (noted.what.into_owned(), noted.location)).unzip();
-        let thread = (state == StallState::Running).then(|| self.thread_of(entry, point)).flatten();
-        StalledInstruction { stream: entry.key, seq, pending, what, location, state, thread, waits_for }
+        let thread = (state == StallState::Running).then(|| self.thread_of(stream_state, point)).flatten();
+        StalledInstruction { stream: stream_state.key, seq, pending, what, location, state, thread, waits_for }
     }
 
     /// The name of the thread that runs an instruction.
-    fn thread_of(&self, entry: &StreamState, point: Point) -> Option<String> {
-        if let Some(strand) = entry.context.as_strand() {
+    fn thread_of(&self, stream_state: &StreamState, point: Point) -> Option<String> {
+        if let Some(strand) = stream_state.context.as_strand() {
             return strand.last_thread().map(|thread| thread.name.clone());
         }
-        let pool = entry.unordered().and_then(|unordered| unordered.pool.as_ref());
-        let mut workers = pool.into_iter().flat_map(|pool| &pool.contexts).chain([&entry.context]);
+        let pool = stream_state.unordered().and_then(|unordered| unordered.pool.as_ref());
+        let mut workers = pool.into_iter().flat_map(|pool| &pool.contexts).chain([&stream_state.context]);
         let worker = workers.find(|worker| worker.running.last().is_some_and(|noted| noted.point == point));
         worker.map(|worker| worker.name.clone())
     }
 
     /// The number that reports show for an instruction that has not passed; 0 for one on workers that no note names.
-    fn number_of(&self, entry: &StreamState, point: Point) -> u64 {
-        let Some(unordered) = entry.unordered() else { return point.seq };
+    fn number_of(&self, stream_state: &StreamState, point: Point) -> u64 {
+        let Some(unordered) = stream_state.unordered() else { return point.seq };
         let pool = unordered.pool.as_ref();
-        let workers = pool.into_iter().flat_map(|pool| &pool.contexts).chain([&entry.context]);
+        let workers = pool.into_iter().flat_map(|pool| &pool.contexts).chain([&stream_state.context]);
         let running = workers.filter_map(|worker| worker.running.last()).find(|noted| noted.point == point);
         let incomplete = || pool?.incomplete.find(point);
         running.or_else(incomplete).map_or(0, |noted| noted.number)
@@ -162,8 +175,8 @@ impl Environment {
 type Found = (Option<Noted>, StallState, SmallVec<[Point; 2]>);
 
 /// The note of an instruction that was launched and has not passed, and the points that the device waits for.
-fn launched(entry: &StreamState, point: Point) -> Option<(Noted, SmallVec<[Point; 2]>)> {
-    let in_flight = entry.in_flight.as_ref().filter(|in_flight| in_flight.launched() >= point.seq)?;
+fn launched(stream_state: &StreamState, point: Point) -> Option<(Noted, SmallVec<[Point; 2]>)> {
+    let in_flight = stream_state.in_flight.as_ref().filter(|in_flight| in_flight.launched() >= point.seq)?;
     let first = in_flight.with_first(|task| (Noted::of(task), SmallVec::from_slice(task.waited())));
     first.filter(|(noted, _)| noted.point == point)
 }
@@ -204,7 +217,11 @@ impl Watch {
         let before = std::mem::replace(&mut self.progress, env.progress());
         // Of several waiters in one stall, only the first logs it.
         if before == self.progress && env.stall.logged.swap(before.wrapping_add(1), Ordering::Relaxed) != before + 1 {
-            log::warn!("nothing has passed for {:?}, and somebody waits: {}", env.stall.after, env.stall_report());
+            log::warn!(
+                "no instruction has passed for {:?} while a thread waits: {}",
+                env.stall.after,
+                env.stall_report()
+            );
         }
     }
 }

@@ -12,12 +12,14 @@
 //! 3. Any deletion of a variable.
 //! 4. The queue of the most urgent level that has a task. A successor of the last passed task precedes everything that is not more urgent.
 //!
-//! To change the order: [`Worker::pick`] chooses, and `submit/commit_unordered.rs` gives each task its level. Keep the bound below on how
-//! often a ready task is passed over. `docs/functions.md`, `Pusher::priority` and `Pool::Inline` state the order to users.
+//! To change the order: [`Worker::pick`] chooses, and `submit/commit_unordered.rs` gives each task its level. `docs/functions.md`,
+//! `Pusher::priority` and `Pool::Inline` state the order to users. A change must keep this bound, so that no task starves:
 //!
-//! To prevent starvation, every [`SPARED`]th pick is from a queue below the most urgent one that has a task; these queues take turns. So a
-//! ready task is passed over at most `SPARED` times for each of these queues and for each task before it in its queue. The inbox is emptied
-//! at least once in [`spin::INBOX_EVERY`] picks.
+//! * One pick in [`FAIR_PICK_EVERY`] is a *fair pick*: it takes a task of a level below the most urgent one that has a task. The lower
+//!   levels take turns, from the least urgent upwards.
+//! * The worker decides by its own queues alone which level is the most urgent one. A fair pick of a lower level may also steal.
+//! * So while a task with `n` tasks before it waits in a queue, its worker picks at most `FAIR_PICK_EVERY * LEVELS * (n + 1)` tasks.
+//! * The worker empties the inbox at least once in [`spin::INBOX_EVERY`] picks, so a task does not wait there for longer than that.
 //!
 //! [`Worker`] is the logic: [`Worker::step`] runs some ready tasks, and never blocks. Only its thread touches it; the thread is in
 //! `engine/worker_thread.rs`.
@@ -43,10 +45,10 @@ use crate::sync::panics::panic_text;
 use crate::sync::{Ordering, fence, spin};
 use crate::tasks::task::{Action, Level, Task};
 
-/// One pick in so many is from a less urgent queue, if one has a task.
-pub(crate) const SPARED: u32 = 16;
+/// One pick in so many is a fair pick: from a queue of a lower level, if such a queue has a task.
+pub(crate) const FAIR_PICK_EVERY: u32 = 16;
 
-/// Instructions that a step runs at most.
+/// The most instructions that a step runs.
 pub(crate) const TURN: usize = 64;
 
 /// Node boxes of passed instructions that a worker collects before it returns them in one batch.
@@ -55,7 +57,7 @@ const RETIRED: usize = 64;
 /// The logic of one worker. Owned by its thread.
 pub(crate) struct Worker {
     pool: Arc<Pool>,
-    entry: Arc<StreamState>,
+    stream_state: Arc<StreamState>,
     /// Its index among the workers of the pool.
     me: usize,
     handle: Arc<ContextHandle>,
@@ -66,28 +68,42 @@ pub(crate) struct Worker {
     /// Direct tasks, which run before `next`.
     direct: NodeList<Task>,
     picks: u32,
-    /// The queue that the last spared pick was from.
-    turn: usize,
+    /// The level that the last fair pick was from.
+    last_fair_level: usize,
     /// The task that is being run: the one that fails if a backend panics outside of an instruction's own panic handler.
     current: Option<NodeBox<Task>>,
     retired: NodeList<Task>,
-    looks: PassCounter,
+    pass_counter: PassCounter,
 }
 
 impl Worker {
     /// Worker `me` of the pool of an unordered stream.
     pub(crate) fn new(
-        entry: Arc<StreamState>,
+        stream_state: Arc<StreamState>,
         me: usize,
         queues: Queues,
         stream: Box<dyn ep::Stream>,
     ) -> Option<Worker> {
-        let pool = entry.unordered()?.pool.clone()?;
+        let pool = stream_state.unordered()?.pool.clone()?;
         let handle = pool.contexts[me].clone();
-        let (retired, looks) = (NodeList::new(), PassCounter::default());
+        let (retired, pass_counter) = (NodeList::new(), PassCounter::default());
         let (next, current, direct) = (None, None, NodeList::new());
-        let (runner, picks, turn) = (Runner::new(stream), 0, 0);
-        Some(Worker { pool, entry, me, handle, runner, queues, next, direct, picks, turn, current, retired, looks })
+        let (runner, picks, last_fair_level) = (Runner::new(stream), 0, 0);
+        Some(Worker {
+            pool,
+            stream_state,
+            me,
+            handle,
+            runner,
+            queues,
+            next,
+            direct,
+            picks,
+            last_fair_level,
+            current,
+            retired,
+            pass_counter,
+        })
     }
 
     /// The worker as other threads see it.
@@ -97,23 +113,23 @@ impl Worker {
 
     /// Runs at most `most` ready instructions. Returns whether there was one.
     pub(crate) fn step(&mut self, most: usize, env: &Environment) -> bool {
-        let entry = self.entry.clone();
-        let Some(unordered) = entry.unordered() else { return false };
+        let stream_state = self.stream_state.clone();
+        let Some(unordered) = stream_state.unordered() else { return false };
         let worked = catch_unwind(AssertUnwindSafe(|| {
             for done in 0..most {
                 let Some(task) = self.pick() else { return done > 0 };
-                self.run(task, &entry, unordered, env);
+                self.run(task, &stream_state, unordered, env);
             }
             true
         }));
         worked.unwrap_or_else(|payload| {
-            self.fail_current(panic_text(payload), &entry, unordered, env);
+            self.fail_current(panic_text(payload), &stream_state, unordered, env);
             true
         })
     }
 
     /// Rotates each queue by a number that `draw` chooses below its argument: in simulated mode the next task is random.
-    pub(crate) fn turn(&mut self, mut draw: impl FnMut(u64) -> u64) {
+    pub(crate) fn shuffle(&mut self, mut draw: impl FnMut(u64) -> u64) {
         if let Some((task, level)) = self.next.take() {
             self.queues[queue_of(level)].push(task);
         }
@@ -127,12 +143,12 @@ impl Worker {
 
     #[inline]
     fn pick(&mut self) -> Option<NodeBox<Task>> {
-        let spared = self.picks % SPARED == SPARED - 1;
-        if !spared && !self.direct.is_empty() {
+        let fair = self.picks % FAIR_PICK_EVERY == FAIR_PICK_EVERY - 1;
+        if !fair && !self.direct.is_empty() {
             return self.pick_direct();
         }
         if let Some((task, level)) = self.next.take() {
-            if !spared && self.comes_first(level) {
+            if !fair && self.comes_first(level) {
                 self.picks = self.picks.wrapping_add(1);
                 return Some(task);
             }
@@ -143,11 +159,11 @@ impl Worker {
             self.take_in();
         }
         let mut stolen = false;
-        let mut task = if spared { self.pick_spared(&mut stolen) } else { None };
+        let mut task = if fair { self.pick_fairly(&mut stolen) } else { None };
         // The urgent queue is shared, so a pick from it counts as stolen: another worker may have to be woken for the rest.
         task = task.or_else(|| self.pool.urgent.pop().inspect(|_| stolen = true));
         task = task.or_else(|| (0..LEVELS).find_map(|level| self.pick_from(level, &mut stolen)));
-        // A spared pick that found nothing else runs a direct task.
+        // A fair pick that found nothing else runs a direct task.
         let task = task.or_else(|| self.direct.pop())?;
         self.picks = self.picks.wrapping_add(1);
         // A worker that has found work wakes the next one while there is more, in its own queues or where it stole from.
@@ -170,15 +186,15 @@ impl Worker {
     }
 
     /// A pick from the queues below the most urgent one that has a task, because that one gets all other picks. They take turns, from the
-    /// least urgent upwards.
+    /// least urgent upwards. Only this worker's own queues decide which one is the most urgent.
     #[inline(never)]
-    fn pick_spared(&mut self, stolen: &mut bool) -> Option<NodeBox<Task>> {
+    fn pick_fairly(&mut self, stolen: &mut bool) -> Option<NodeBox<Task>> {
         let all = !self.direct.is_empty() || self.pool.urgent.any();
         let urgent = self.queues.iter().position(|queue| !queue.is_empty()).filter(|_| !all);
-        let turns = (1..=LEVELS).map(|step| (self.turn + LEVELS - step) % LEVELS);
-        let mut below = turns.filter(|level| urgent.is_none_or(|urgent| *level > urgent));
+        let levels = (1..=LEVELS).map(|step| (self.last_fair_level + LEVELS - step) % LEVELS);
+        let mut below = levels.filter(|level| urgent.is_none_or(|urgent| *level > urgent));
         let (level, task) = below.find_map(|level| Some((level, self.pick_from(level, stolen)?)))?;
-        self.turn = level;
+        self.last_fair_level = level;
         Some(task)
     }
 
@@ -244,25 +260,25 @@ impl Worker {
 
     /// Runs a task whose dependences are satisfied.
     #[inline]
-    fn run(&mut self, task: NodeBox<Task>, entry: &StreamState, unordered: &Unordered, env: &Environment) {
+    fn run(&mut self, task: NodeBox<Task>, stream_state: &StreamState, unordered: &Unordered, env: &Environment) {
         let task = self.current.insert(task);
         if task.action != Action::Join {
             self.handle.running.begin(task);
             if let Some(observer) = &env.observer {
-                if let Some(more) = task.cold() {
-                    more.all_waited();
+                if let Some(cold) = task.cold() {
+                    cold.all_waited();
                 }
-                observer.starts(task, entry, self.runner.stream());
+                observer.starts(task, stream_state, self.runner.stream());
             }
-            if let Some(later) = run::carry_out(task, entry, &mut self.runner, env) {
-                return self.current.take().into_iter().for_each(|task| later.park(task, &self.pool));
+            if let Some(deferred) = run::run_or_skip(task, stream_state, &mut self.runner, env) {
+                return self.current.take().into_iter().for_each(|task| deferred.park(task, &self.pool));
             }
         }
-        self.pass(entry, unordered, env);
+        self.pass(stream_state, unordered, env);
     }
 
     /// Publishes that the current task has passed, and takes its ready successors.
-    fn pass(&mut self, entry: &StreamState, unordered: &Unordered, env: &Environment) {
+    fn pass(&mut self, stream_state: &StreamState, unordered: &Unordered, env: &Environment) {
         let Some(mut task) = self.current.take() else { return };
         let number = task.point.seq;
         if task.action == Action::Join {
@@ -270,13 +286,13 @@ impl Worker {
             task.action = Action::Nothing;
             unordered.nodes.join_ends();
         } else {
-            run::settle(&mut task, entry, env, &self.handle);
+            run::release_and_account(&mut task, stream_state, env, &self.handle);
             unordered.count(self.me);
         }
         let (queues, next, direct, urgent) = (&self.queues, &mut self.next, &mut self.direct, &self.pool.urgent);
         let (nodes, mut queued) = (&unordered.nodes, false);
         let wanted = nodes.pass(number, |id, stream, level| {
-            if stream != entry.id {
+            if stream != stream_state.id {
                 env.streams
                     .get(stream)
                     .and_then(|other| other.unordered())
@@ -307,7 +323,7 @@ impl Worker {
         if queued {
             self.queued();
         }
-        env.backpressure.announce(env, &mut self.looks);
+        env.backpressure.note_passed(env, &mut self.pass_counter);
         self.retired.push(task);
         if self.retired.len() >= RETIRED {
             self.give_back(env);
@@ -315,13 +331,16 @@ impl Worker {
     }
 
     #[cold]
-    fn fail_current(&mut self, text: String, entry: &StreamState, unordered: &Unordered, env: &Environment) {
-        log::error!("worker {}: a backend panicked ({text}); the instruction in hand fails", self.handle.name);
+    fn fail_current(&mut self, text: String, stream_state: &StreamState, unordered: &Unordered, env: &Environment) {
+        log::error!(
+            "worker {}: a backend panicked outside of an instruction ({text}); the current instruction fails",
+            self.handle.name
+        );
         let Some(task) = &self.current else { return };
         if !env.failures.is_known(task.point) {
-            env.failures.fail(task.order, Arc::new(run::failure(task, entry, Cause::Panic(text))));
+            env.failures.fail(task.order, Arc::new(run::failure(task, stream_state, Cause::Panic(text))));
         }
-        self.pass(entry, unordered, env);
+        self.pass(stream_state, unordered, env);
     }
 
     /// Returns the node boxes of passed instructions to the submitters.
@@ -332,12 +351,12 @@ impl Worker {
     /// Whether there is a task to run, in this worker's queues or any other's.
     pub(crate) fn is_ready(&self) -> bool {
         let pool = &self.pool;
-        self.was_brought() || pool.urgent.any() || pool.stealers.iter().flatten().any(|queue| !queue.is_empty())
+        self.inbox_has_tasks() || pool.urgent.any() || pool.stealers.iter().flatten().any(|queue| !queue.is_empty())
     }
 
     /// Whether the inbox has a task.
     #[inline]
-    pub(crate) fn was_brought(&self) -> bool {
+    pub(crate) fn inbox_has_tasks(&self) -> bool {
         !self.pool.injector.inbox.is_empty()
     }
 
@@ -345,7 +364,7 @@ impl Worker {
     pub(crate) fn sleep(&mut self, env: &Environment) {
         let Some(idle_set) = self.pool.injector.idle_set() else { return };
         idle_set
-            .park_unless(self.me, || !self.pool.injector.inbox.is_surely_empty() || env.is_over() || self.is_ready());
+            .park_unless(self.me, || !self.pool.injector.inbox.is_surely_empty() || env.may_end() || self.is_ready());
     }
 }
 
@@ -356,7 +375,7 @@ impl Drop for Worker {
         let queued = self.queues.iter().flat_map(|queue| std::iter::from_fn(|| queue.pop()));
         queued.for_each(|mut task| run::clear(&mut task));
         std::iter::from_fn(|| self.pool.urgent.pop()).for_each(|mut task| run::clear(&mut task));
-        let mut brought = self.pool.injector.inbox.take();
-        std::iter::from_fn(|| brought.pop()).for_each(|mut task| run::clear(&mut task));
+        let mut injected = self.pool.injector.inbox.take();
+        std::iter::from_fn(|| injected.pop()).for_each(|mut task| run::clear(&mut task));
     }
 }

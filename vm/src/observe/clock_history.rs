@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn the_history_is_bounded() {
         let mut moments = ClockHistory::new();
         for seq in 1..=2_000_000 {
             moments.enter(seq, seq);

@@ -327,7 +327,7 @@ impl Observer {
     }
 
     /// Notes that `task` is about to run or to be launched.
-    pub(crate) fn starts(&self, task: &Task, entry: &StreamState, stream: &mut dyn ep::Stream) {
+    pub(crate) fn starts(&self, task: &Task, stream_state: &StreamState, stream: &mut dyn ep::Stream) {
         let (pending, actor) = {
             let mut inner = self.inner();
             let Some(pending) = inner.pending.remove(&task.point) else { return };
@@ -350,14 +350,14 @@ impl Observer {
             task.waited_by_number().iter().for_each(|point| self.acquire(actor, *point));
         };
         // Before `begin`, because a backend may fail in it: soft sync relies on this order from here on.
-        let known = actor.or_else(|| self.detector.bound(entry.id.0));
+        let known = actor.or_else(|| self.detector.bound(stream_state.id.0));
         known.into_iter().for_each(comes_after);
         stream.begin(&label);
         if known.is_none() {
-            self.detector.bound(entry.id.0).into_iter().for_each(comes_after);
+            self.detector.bound(stream_state.id.0).into_iter().for_each(comes_after);
         }
         // A launched instruction is ordered after waits that only the device makes, so accesses to its variables are not checked.
-        if let Some(actor) = known.filter(|_| entry.in_flight.is_none() && !variables.is_empty()) {
+        if let Some(actor) = known.filter(|_| stream_state.in_flight.is_none() && !variables.is_empty()) {
             self.detector.access(actor, &label, &variables);
         }
         if !variables.is_empty() {

@@ -221,7 +221,7 @@ in the end for compute@cpu:0:0 #7";
     }
 
     #[test]
-    fn roots_are_what_waits_for_nothing_pending() {
+    fn roots_wait_for_no_pending_instruction() {
         let report = report();
         let roots: Vec<u64> = report.roots().map(|root| root.seq).collect();
         assert_eq!(roots, [7]);

@@ -135,7 +135,7 @@ impl Write for Fails {
 }
 
 #[test]
-fn nothing_is_written_after_an_error_which_is_told_once() {
+fn after_an_error_nothing_is_written_and_the_error_is_reported_once() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let writer = TraceWriter::new(Box::new(Fails(2, seen.clone())));
     for line in ["one\n", "two\n", "three\n"] {

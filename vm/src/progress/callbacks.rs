@@ -270,13 +270,13 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_every_callback_runs_before_the_thread_is_gone() {
+    fn loom_every_callback_runs_before_the_thread_ends() {
         all_run(Ends::AtOnce);
     }
 
     #[test]
     #[should_panic(expected = "callbacks that ran")]
-    fn loom_a_thread_that_says_later_that_it_has_ended_leaves_a_callback() {
+    fn loom_a_thread_that_notes_its_end_too_late_leaves_a_callback() {
         all_run(Ends::Later);
     }
 }

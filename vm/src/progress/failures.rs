@@ -2,7 +2,9 @@
 //!
 //! Poison belongs to points, not to storage. At submission an instruction notes the points that wrote its inputs. Before it runs,
 //! those points are looked up here; while nothing has ever failed, that is one load. A later write of the same storage has another
-//! point, so it can neither hide an error from an earlier waiter nor inherit one.
+//! point, so it can neither hide an error from an earlier waiter nor inherit one. A successful write of the whole storage therefore *heals*
+//! it: later readers look up the point of that write, which has not failed. So does a clean-up that overwrites its outputs; a clean-up that
+//! also reads one of them passes the failure on, because a part of the failed contents may remain (`State::clean_up` in `submit/commit.rs`).
 //!
 //! A failure is entered before its point is published as passed, so a thread that has seen the point pass sees the failure.
 //!

@@ -20,7 +20,7 @@ fn failure(seq: u64) -> Arc<Failure> {
 }
 
 #[test]
-fn what_nobody_collects_is_bounded_and_the_first_and_the_newest_stay() {
+fn uncollected_failures_are_bounded_and_the_first_and_the_newest_stay() {
     let failures = Failures::default();
     let most = FailureLimits::default().uncollected as u64;
     (1..=most + 2).for_each(|seq| failures.fail(seq, failure(seq)));
@@ -41,7 +41,7 @@ fn searched(failures: &Failures, last_writes: &[u64]) -> Vec<u64> {
 }
 
 #[test]
-fn what_no_resource_carries_and_nobody_has_asked_for_is_found_once() {
+fn a_failure_without_a_resource_and_a_waiter_is_found_once() {
     let failures = Failures::default();
     let (one, two, three) = (failure(1), failure(2), failure(3));
     [&one, &two, &three].into_iter().for_each(|root| failures.fail(root.point.seq, root.clone()));
@@ -57,7 +57,7 @@ fn what_no_resource_carries_and_nobody_has_asked_for_is_found_once() {
 }
 
 #[test]
-fn what_may_still_be_passed_on_is_not_called_unseen() {
+fn a_failure_that_may_still_be_passed_on_is_not_unseen() {
     let failures = Failures::default();
     failures.fail(1, failure(1));
     let search = |passed| failures.find_unseen(|| vec![point(5)], |_| passed, HashSet::new);
@@ -95,7 +95,7 @@ fn old_points_are_forgotten_but_those_that_a_resource_holds_and_early_ones() {
 }
 
 #[test]
-fn a_claim_is_told_the_first_failure_of_its_submission_whatever_is_forgotten() {
+fn a_claim_keeps_the_first_failure_of_its_submission_whatever_is_forgotten() {
     let failures = small();
     failures.fail(1, failure(1));
     let (ticket, other) = (failures.claim(10, 19), failures.claim(20, 20));
@@ -113,7 +113,7 @@ fn a_claim_is_told_the_first_failure_of_its_submission_whatever_is_forgotten() {
 }
 
 #[test]
-fn whoever_waits_for_a_point_is_told_whether_it_failed_before_or_later() {
+fn a_waiter_for_a_point_gets_its_failure_from_before_or_after_it_asked() {
     let failures = small();
     assert!(failures.await_point(point(1)).claim.is_none(), "it would be early");
     failures.fail(1, failure(1));

@@ -180,7 +180,7 @@ impl InFlight {
     }
 
     /// How a device can wait for `seq`, which has not passed.
-    pub(crate) fn shown(&self, seq: u64) -> RecordState {
+    pub(crate) fn record_of(&self, seq: u64) -> RecordState {
         let state = unpoisoned(self.state.lock());
         Self::find(&state, seq)
     }
@@ -198,14 +198,14 @@ impl InFlight {
         }
     }
 
-    /// As [`InFlight::shown`]. If no record covers `seq` yet, `parker` is woken at the next record or proof.
-    pub(crate) fn when_shown(&self, seq: u64, parker: &Arc<Parker>) -> RecordState {
+    /// As [`InFlight::record_of`]. If no record covers `seq` yet, `parker` is woken at the next record or proof.
+    pub(crate) fn when_recorded(&self, seq: u64, parker: &Arc<Parker>) -> RecordState {
         let mut state = unpoisoned(self.state.lock());
-        let shown = Self::find(&state, seq);
-        if shown == RecordState::NotYet && !state.waiting.iter().any(|other| Arc::ptr_eq(other, parker)) {
+        let found = Self::find(&state, seq);
+        if found == RecordState::NotYet && !state.waiting.iter().any(|other| Arc::ptr_eq(other, parker)) {
             state.waiting.push(parker.clone());
         }
-        shown
+        found
     }
 
     /// The device is lost: the tasks in flight fail.
@@ -260,7 +260,7 @@ impl InFlight {
     }
 
     /// Applies `open` to the next task, if it is over or never will be; else `None`. `open` returns what the task still waits for.
-    pub(crate) fn over<T>(&self, open: impl FnOnce(&Task) -> T) -> Option<T> {
+    pub(crate) fn if_first_is_over<T>(&self, open: impl FnOnce(&Task) -> T) -> Option<T> {
         let state = unpoisoned(self.state.lock());
         state.tasks.front().filter(|task| state.is_over(task)).map(|task| open(task))
     }
@@ -364,23 +364,23 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_record_hears_of_a_proof_without_one() {
+    fn a_proof_without_a_record_wakes_the_waiter_for_the_record() {
         let (in_flight, parker) = (in_flight(), Arc::new(Parker::new()));
         parker.prepare_park();
-        assert_eq!(in_flight.when_shown(1, &parker), RecordState::NotYet);
+        assert_eq!(in_flight.when_recorded(1, &parker), RecordState::NotYet);
         in_flight.prove(1);
         assert!(!parker.is_parked(), "it sleeps on");
     }
 
     #[test]
-    fn who_comes_when_the_event_is_given_back_waits_for_the_number() {
+    fn after_the_event_is_released_a_waiter_waits_for_the_number() {
         let (in_flight, parker) = (in_flight(), Arc::new(Parker::new()));
         in_flight.note_record(1, Ok(in_flight.device.events().acquire()));
-        assert!(matches!(in_flight.shown(1), RecordState::By(_)));
+        assert!(matches!(in_flight.record_of(1), RecordState::By(_)));
         in_flight.complete(1);
         in_flight.release_events(1);
-        assert_eq!(in_flight.when_shown(1, &parker), RecordState::ByNumber);
-        assert_eq!(in_flight.when_shown(2, &parker), RecordState::NotYet);
+        assert_eq!(in_flight.when_recorded(1, &parker), RecordState::ByNumber);
+        assert_eq!(in_flight.when_recorded(2, &parker), RecordState::NotYet);
     }
 
     #[test]
@@ -425,7 +425,7 @@ mod loom_tests {
                 parker.wake();
             }
             context.join().expect("the context records");
-            assert!(matches!(in_flight.shown(1), RecordState::By(_)));
+            assert!(matches!(in_flight.record_of(1), RecordState::By(_)));
         });
     }
 
@@ -436,7 +436,7 @@ mod loom_tests {
 
     #[test]
     #[should_panic(expected = "deadlock")]
-    fn loom_without_the_second_look_a_demand_is_missed() {
+    fn loom_without_the_second_check_a_demand_is_missed() {
         waits_for_a_record(false);
     }
 
@@ -452,7 +452,7 @@ mod loom_tests {
                 own.belongs_here();
                 loop {
                     own.prepare_park();
-                    let shown = if registers { theirs.when_shown(1, &parker) } else { theirs.shown(1) };
+                    let shown = if registers { theirs.when_recorded(1, &parker) } else { theirs.record_of(1) };
                     if shown != RecordState::NotYet {
                         return own.cancel_park();
                     }
@@ -465,13 +465,13 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_a_proof_reaches_who_waits_for_a_record() {
+    fn loom_a_proof_wakes_the_waiter_for_a_record() {
         waits_for_a_proof(true);
     }
 
     #[test]
     #[should_panic(expected = "deadlock")]
-    fn loom_a_proof_is_missed_by_who_leaves_no_word() {
+    fn loom_a_waiter_that_does_not_register_misses_the_proof() {
         waits_for_a_proof(false);
     }
 }

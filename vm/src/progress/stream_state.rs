@@ -228,9 +228,9 @@ impl StreamTable {
     }
 
     /// Adds a stream under its id.
-    pub(crate) fn add(&self, entry: Arc<StreamState>) {
+    pub(crate) fn add(&self, stream_state: Arc<StreamState>) {
         // Ids are dense and given out once, under the submission lock, so the place is empty.
-        let _ = self.entries[entry.id.index()].set(entry);
+        let _ = self.entries[stream_state.id.index()].set(stream_state);
     }
 
     /// The stream with this id, if the engine gave it out.
@@ -240,7 +240,7 @@ impl StreamTable {
 
     /// Whether a point has passed. True for a stream that does not exist.
     pub(crate) fn has_passed(&self, point: Point) -> bool {
-        self.get(point.stream).is_none_or(|entry| entry.has_passed(point.seq))
+        self.get(point.stream).is_none_or(|stream_state| stream_state.has_passed(point.seq))
     }
 
     /// All streams so far.
@@ -250,7 +250,7 @@ impl StreamTable {
 
     /// How many instructions are submitted and have not passed.
     pub(crate) fn pending(&self) -> u64 {
-        self.iter().map(|entry| entry.submitted().saturating_sub(entry.passed())).sum()
+        self.iter().map(|stream_state| stream_state.submitted().saturating_sub(stream_state.passed())).sum()
     }
 }
 
@@ -277,9 +277,9 @@ mod loom_tests {
     }
 
     fn one(value: u32) -> NodeList<u32> {
-        let mut chain = NodeList::new();
-        chain.push(NodeBox::new(value));
-        chain
+        let mut list = NodeList::new();
+        list.push(NodeBox::new(value));
+        list
     }
 
     /// Number 1 was sent to the scheduler. While the scheduler dispatches it by `step`, a submitter sends 2 and 3, directly to the
@@ -307,14 +307,14 @@ mod loom_tests {
             while shared.submission.dispatched() < sent {
                 step(&shared);
             }
-            let mut chain = shared.context.take();
-            let order: Vec<u32> = std::iter::from_fn(|| chain.pop().map(|boxed| *boxed)).collect();
+            let mut list = shared.context.take();
+            let order: Vec<u32> = std::iter::from_fn(|| list.pop().map(|boxed| *boxed)).collect();
             assert_eq!(order, [1, 2, 3], "the order of the stream");
         });
     }
 
     #[test]
-    fn loom_the_right_to_dispatch_comes_back_behind_what_was_dispatched() {
+    fn loom_submitters_dispatch_behind_the_tasks_of_the_scheduler() {
         order_is_kept(|shared| {
             let mut tasks = shared.to_scheduler.take();
             let count = tasks.len() as u64;
@@ -326,7 +326,7 @@ mod loom_tests {
 
     #[test]
     #[should_panic(expected = "the order of the stream")]
-    fn loom_a_right_that_comes_back_before_the_dispatch_is_overtaken() {
+    fn loom_a_count_before_the_dispatch_lets_a_submitter_overtake() {
         order_is_kept(|shared| {
             let mut tasks = shared.to_scheduler.take();
             shared.submission.note_dispatched(tasks.len() as u64);

@@ -37,7 +37,9 @@ impl Wake {
             Wake::Thread(thread) => thread.unpark(),
             Wake::Parker(parker) => parker.wake(),
             Wake::Strand(context) => context.as_strand().into_iter().for_each(Strand::unblock),
-            Wake::Met(entry, id) => entry.unordered().into_iter().for_each(|unordered| unordered.satisfy(id)),
+            Wake::Met(stream_state, id) => {
+                stream_state.unordered().into_iter().for_each(|unordered| unordered.satisfy(id))
+            }
             Wake::Callback(callbacks, callback) => callbacks.run(callback),
         }
     }
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_passed_is_not_waited_for() {
+    fn a_point_that_has_passed_takes_no_waiter() {
         let (timeline, waiters) = (Timeline::new(), Waiters::new());
         assert!(!timeline.advance(3));
         assert!(waiters.add(&timeline, 3, me()).is_err());
@@ -229,18 +231,18 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_whoever_sleeps_for_a_number_is_woken() {
+    fn loom_a_parked_waiter_is_woken_for_its_number() {
         never_missed(pass, false);
     }
 
     #[test]
-    fn loom_one_that_gives_up_takes_nobody_s_wake_with_it() {
+    fn loom_a_waiter_that_gives_up_takes_no_wake_up_of_another() {
         never_missed(pass, true);
     }
 
     #[test]
     #[should_panic(expected = "was not woken")]
-    fn loom_a_runner_that_looks_before_it_publishes_misses_a_sleeper() {
+    fn loom_a_runner_that_checks_before_it_publishes_misses_a_waiter() {
         never_missed(
             |timeline, waiters, seq| {
                 waiters.wake(timeline, seq);

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_in_comes_out_once_or_is_dropped() {
+    fn a_box_comes_out_once_or_is_dropped() {
         let counted = Arc::new(());
         let slot = AtomicSlot::new();
         assert!(slot.take().is_none());
@@ -85,7 +85,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_of_two_who_take_one_gets_it() {
+    fn loom_one_of_two_takers_gets_the_box() {
         loom::model(|| {
             let slot = Arc::new(AtomicSlot::new());
             slot.put(NodeBox::new(UnsafeCell::new(7)));
@@ -115,13 +115,13 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_what_is_taken_is_seen_as_it_was_written() {
+    fn loom_a_taker_sees_the_writes_before_the_put() {
         taken_as_written(AtomicSlot::put);
     }
 
     #[test]
     #[should_panic(expected = "Causality violation")]
-    fn loom_a_slot_that_is_put_in_without_a_release_is_a_race() {
+    fn loom_a_put_that_does_not_release_is_a_race() {
         taken_as_written(|slot, boxed| slot.node.store(boxed.into_raw(), Ordering::Relaxed));
     }
 }

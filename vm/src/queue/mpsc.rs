@@ -40,13 +40,13 @@ impl<T> MpscQueue<T> {
         MpscQueue { newest, latest: CachePadded::new(std::array::from_fn(|_| AtomicUsize::new(0))), owns: PhantomData }
     }
 
-    /// Pushes a batch behind those already in the queue and leaves `chain` empty. An empty list is not pushed.
+    /// Pushes a batch behind those already in the queue and leaves `list` empty. An empty list is not pushed.
     #[inline]
-    pub(crate) fn push(&self, chain: &mut NodeList<T>) {
-        if chain.is_empty() {
+    pub(crate) fn push(&self, list: &mut NodeList<T>) {
+        if list.is_empty() {
             return;
         }
-        let (first, last, len) = chain.take_parts();
+        let (first, last, len) = list.take_parts();
         // SAFETY: the list gave up its nodes, which are linked from `first` to `last`.
         unsafe { self.link(first, last, len) }
     }
@@ -114,7 +114,7 @@ impl<T> MpscQueue<T> {
             return NodeList::new();
         }
         let mut batch = self.newest.swap(ptr::null_mut(), Ordering::SeqCst);
-        let mut chain = NodeList::new();
+        let mut list = NodeList::new();
         let (mut singles, mut newer) = (0, [0; AHEAD]);
         while !batch.is_null() {
             // SAFETY: the swap made this call the owner of every batch, and acquired the pushers' writes.
@@ -132,15 +132,15 @@ impl<T> MpscQueue<T> {
                 (singles, newer) = (0, [0; AHEAD]);
             }
             // SAFETY: `last` is the last node of a batch that this call owns.
-            unsafe { (*last).next = chain.first };
-            if chain.last.is_null() {
-                chain.last = last;
+            unsafe { (*last).next = list.first };
+            if list.last.is_null() {
+                list.last = last;
             }
-            chain.first = batch;
-            chain.len += len;
+            list.first = batch;
+            list.len += len;
             batch = older;
         }
-        chain
+        list
     }
 }
 
@@ -158,13 +158,13 @@ mod tests {
     use crate::queue::node::NodeBox;
 
     fn chain(values: impl IntoIterator<Item = u32>) -> NodeList<u32> {
-        let mut chain = NodeList::new();
-        values.into_iter().for_each(|value| chain.push(NodeBox::new(value)));
-        chain
+        let mut list = NodeList::new();
+        values.into_iter().for_each(|value| list.push(NodeBox::new(value)));
+        list
     }
 
-    fn values(mut chain: NodeList<u32>) -> Vec<u32> {
-        std::iter::from_fn(|| chain.pop().map(|boxed| *boxed)).collect()
+    fn values(mut list: NodeList<u32>) -> Vec<u32> {
+        std::iter::from_fn(|| list.pop().map(|boxed| *boxed)).collect()
     }
 
     #[test]
@@ -182,12 +182,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_taken_is_dropped() {
+    fn batches_that_are_never_taken_are_dropped() {
         let counted = Arc::new(());
         let inbox = MpscQueue::new();
-        let mut chain = NodeList::new();
-        (0..3).for_each(|_| chain.push(NodeBox::new(counted.clone())));
-        inbox.push(&mut chain);
+        let mut list = NodeList::new();
+        (0..3).for_each(|_| list.push(NodeBox::new(counted.clone())));
+        inbox.push(&mut list);
         drop(inbox);
         assert_eq!(Arc::strong_count(&counted), 1);
     }
@@ -227,14 +227,14 @@ mod loom_tests {
     struct Checked(UnsafeCell<u32>);
 
     fn one(value: u32) -> NodeList<Checked> {
-        let mut chain = NodeList::new();
-        chain.push(NodeBox::new(Checked(UnsafeCell::new(value))));
-        chain
+        let mut list = NodeList::new();
+        list.push(NodeBox::new(Checked(UnsafeCell::new(value))));
+        list
     }
 
-    fn read(chain: &mut NodeList<Checked>) -> Vec<u32> {
+    fn read(list: &mut NodeList<Checked>) -> Vec<u32> {
         // SAFETY: the list owns its node boxes; loom checks this.
-        std::iter::from_fn(|| chain.pop().map(|boxed| boxed.0.with(|value| unsafe { *value }))).collect()
+        std::iter::from_fn(|| list.pop().map(|boxed| boxed.0.with(|value| unsafe { *value }))).collect()
     }
 
     #[test]

@@ -4,10 +4,12 @@
 //! length moves in O(1) and moving it allocates nothing. Only the holder of a node box may access its node: the type is the proof.
 //! A free node box keeps the capacity of the vectors inside it.
 //!
-//! Invariants, which only this file, `mpsc.rs` and `atomic_slot.rs` can break:
+//! Invariants, which only the files of this folder can break, because links and ends of lists are private to it:
 //! * A node is owned by exactly one `NodeBox`, `NodeList`, `MpscQueue` or `AtomicSlot`.
 //! * In a list of at least [`AHEAD`] nodes, each non-null pointer in `recent` is one of the last `AHEAD` nodes. This holds because
-//!   a list removes nodes at its front only, `MpscQueue::take` fills only a fresh list, and `append` clears `recent`.
+//!   a list removes nodes at its front only, `MpscQueue::take` fills only a fresh list, and `append` clears `recent`. In a shorter
+//!   list, the pointers may be stale: `take_parts` does not clear them, because the list has no nodes afterwards, and the next
+//!   [`AHEAD`] pushes overwrite each of them before [`NodeList::push`] follows one.
 //! * `next` of the last node of a list is null. The batch fields are valid only while a node is the first of a batch in an MPSC
 //!   queue.
 
@@ -21,11 +23,11 @@ use std::ptr::{self, NonNull};
 /// in flight should not share one (docs/adr/0031).
 #[repr(C, align(128))]
 pub(crate) struct Node<T> {
-    pub(crate) next: *mut Node<T>,
+    pub(super) next: *mut Node<T>,
     /// The address of the node [`AHEAD`] places behind this one, or 0. While the node is in an MPSC queue as a batch of one: the
     /// address of the batch pushed `AHEAD` batches before it. It is only ever prefetched, never dereferenced.
-    pub(crate) ahead: usize,
-    pub(crate) batch: Batch<T>,
+    pub(super) ahead: usize,
+    pub(super) batch: Batch<T>,
     value: T,
 }
 
@@ -43,9 +45,9 @@ impl<T> Node<T> {
 /// cache.
 #[repr(C)]
 pub(crate) struct Batch<T> {
-    pub(crate) last: *mut Node<T>,
-    pub(crate) next: *mut Node<T>,
-    pub(crate) len: usize,
+    pub(super) last: *mut Node<T>,
+    pub(super) next: *mut Node<T>,
+    pub(super) len: usize,
 }
 
 /// The unique owner of one node that is linked to no other.
@@ -66,7 +68,7 @@ impl<T> NodeBox<T> {
     }
 
     /// Gives up the node without dropping it.
-    pub(crate) fn into_raw(self) -> *mut Node<T> {
+    pub(super) fn into_raw(self) -> *mut Node<T> {
         let node = self.node.as_ptr();
         std::mem::forget(self);
         node
@@ -77,7 +79,7 @@ impl<T> NodeBox<T> {
     /// # Safety
     /// * `node` came from [`NodeBox::into_raw`].
     /// * Nothing else owns it.
-    pub(crate) unsafe fn from_raw(node: *mut Node<T>) -> NodeBox<T> {
+    pub(super) unsafe fn from_raw(node: *mut Node<T>) -> NodeBox<T> {
         // SAFETY: the caller passes what `into_raw` returned, which is not null.
         NodeBox { node: unsafe { NonNull::new_unchecked(node) }, owns: PhantomData }
     }
@@ -108,13 +110,13 @@ impl<T> Drop for NodeBox<T> {
 
 /// An intrusive list of node boxes, first to last.
 pub(crate) struct NodeList<T> {
-    pub(crate) first: *mut Node<T>,
-    pub(crate) last: *mut Node<T>,
-    pub(crate) len: usize,
+    pub(super) first: *mut Node<T>,
+    pub(super) last: *mut Node<T>,
+    pub(super) len: usize,
     /// The nodes pushed last: push number `n` is at index `n % AHEAD`. Null before the first pushes, and after `append`.
     recent: [*mut Node<T>; AHEAD],
     pushes: usize,
-    pub(crate) owns: PhantomData<Box<Node<T>>>,
+    pub(super) owns: PhantomData<Box<Node<T>>>,
 }
 
 /// How many places ahead nodes are prefetched. Of 2, 4 and 8, none was faster than 4, and 8 fetches for longer than a short batch
@@ -200,9 +202,9 @@ impl<T> NodeList<T> {
             self.last = ptr::null_mut();
         }
         self.len -= 1;
-        fetch_cell(self.first.addr(), lines);
+        prefetch_node(self.first.addr(), lines);
         if ahead != 0 {
-            fetch_cell(ahead, lines);
+            prefetch_node(ahead, lines);
         }
         Some(NodeBox { node, owns: PhantomData })
     }
@@ -241,7 +243,7 @@ impl<T> NodeList<T> {
 
     /// Gives up the nodes without dropping them: (first, last, length). The list is empty afterwards.
     #[inline]
-    pub(crate) fn take_parts(&mut self) -> (*mut Node<T>, *mut Node<T>, usize) {
+    pub(super) fn take_parts(&mut self) -> (*mut Node<T>, *mut Node<T>, usize) {
         let parts = (self.first, self.last, self.len);
         self.first = ptr::null_mut();
         self.last = ptr::null_mut();
@@ -267,7 +269,7 @@ pub(crate) fn prefetch(address: usize, lines: usize) {
 
 /// Prefetches cache lines of a node: [`LINES`], [`LINES_WITH_READS`] or [`LINES_WITH_MORE`].
 #[inline(always)]
-fn fetch_cell(address: usize, lines: usize) {
+fn prefetch_node(address: usize, lines: usize) {
     prefetch(address, LINES);
     if lines > LINES {
         prefetch(address.wrapping_add(LINES * 64), LINES_WITH_READS - LINES);
@@ -311,26 +313,26 @@ mod tests {
 
     use super::*;
 
-    fn values(chain: &mut NodeList<u32>) -> Vec<u32> {
-        std::iter::from_fn(|| chain.pop().map(|boxed| *boxed)).collect()
+    fn values(list: &mut NodeList<u32>) -> Vec<u32> {
+        std::iter::from_fn(|| list.pop().map(|boxed| *boxed)).collect()
     }
 
     #[test]
-    fn a_chain_is_first_in_first_out() {
-        let mut chain = NodeList::new();
-        (0..5).for_each(|i| chain.push(NodeBox::new(i)));
-        assert_eq!(chain.len(), 5);
-        assert_eq!(chain.front(), Some(&0));
-        assert_eq!(values(&mut chain), [0, 1, 2, 3, 4]);
-        assert!(chain.is_empty());
-        chain.push(NodeBox::new(9));
-        assert_eq!(values(&mut chain), [9]);
+    fn a_list_is_first_in_first_out() {
+        let mut list = NodeList::new();
+        (0..5).for_each(|i| list.push(NodeBox::new(i)));
+        assert_eq!(list.len(), 5);
+        assert_eq!(list.front(), Some(&0));
+        assert_eq!(values(&mut list), [0, 1, 2, 3, 4]);
+        assert!(list.is_empty());
+        list.push(NodeBox::new(9));
+        assert_eq!(values(&mut list), [9]);
     }
 
     /// Each node's address with its `ahead`, first to last.
-    fn links(chain: &NodeList<u32>) -> Vec<(usize, usize)> {
+    fn links(list: &NodeList<u32>) -> Vec<(usize, usize)> {
         let mut links = Vec::new();
-        let mut node = chain.first;
+        let mut node = list.first;
         // SAFETY: null or a node that the list owns; nothing modifies the list meanwhile.
         while let Some(known) = unsafe { node.as_ref() } {
             links.push((node.addr(), known.ahead));
@@ -342,31 +344,31 @@ mod tests {
     /// Pushes, pops, hands over and takes back, drawn from a seed. A node that a list has pushed holds the address of the node
     /// pushed four later, if it was still in the list then, and no other. Under Miri, a write to a freed node fails, too.
     #[test]
-    fn a_cell_knows_the_one_that_is_taken_four_later() {
+    fn a_node_has_the_address_of_the_one_four_places_behind_it() {
         let inbox = crate::queue::mpsc::MpscQueue::new();
-        let (mut chain, mut kept) = (NodeList::new(), NodeList::new());
+        let (mut list, mut kept) = (NodeList::new(), NodeList::new());
         let (mut known, mut appended) = (0, 0);
         let mut drawn = 1_u64;
         for value in 0..if cfg!(miri) { 300 } else { 20_000 } {
             drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             match drawn >> 59 {
-                0 => inbox.push(&mut chain),
-                1 => chain = inbox.take(),
-                2 => kept = std::mem::take(&mut chain),
+                0 => inbox.push(&mut list),
+                1 => list = inbox.take(),
+                2 => kept = std::mem::take(&mut list),
                 3 => drop(std::mem::take(&mut kept)),
                 4 => {
-                    let len = chain.len() + kept.len();
+                    let len = list.len() + kept.len();
                     appended += kept.len();
-                    chain.append(&mut kept);
-                    assert_eq!((chain.len(), kept.len(), kept.is_empty()), (len, 0, true));
+                    list.append(&mut kept);
+                    assert_eq!((list.len(), kept.len(), kept.is_empty()), (len, 0, true));
                 }
-                5..=14 => drop(chain.pop()),
-                _ => chain.push(NodeBox::new(value)),
+                5..=14 => drop(list.pop()),
+                _ => list.push(NodeBox::new(value)),
             }
-            let links = links(&chain);
+            let links = links(&list);
             assert_eq!(
                 (links.len(), links.last().map(|(last, _)| *last)),
-                (chain.len(), Some(chain.last.addr()).filter(|last| *last != 0))
+                (list.len(), Some(list.last.addr()).filter(|last| *last != 0))
             );
             for (place, (_, ahead)) in links.iter().enumerate().filter(|(_, (_, ahead))| *ahead != 0) {
                 assert_eq!(links.get(place + AHEAD).map(|(address, _)| *address), Some(*ahead), "step {value}");
@@ -379,7 +381,7 @@ mod tests {
     /// Nodes pushed into an MPSC queue one by one get the same `ahead` as if they had been pushed as a list; across a batch they
     /// get none.
     #[test]
-    fn cells_that_came_singly_know_those_ahead() {
+    fn nodes_pushed_one_by_one_have_addresses_as_if_pushed_as_a_list() {
         let inbox = crate::queue::mpsc::MpscQueue::new();
         let single = |value| {
             let mut one = NodeList::new();
@@ -388,8 +390,8 @@ mod tests {
         };
         (0..10).for_each(single);
         let mut all = inbox.take();
-        let known = |chain: &NodeList<u32>| -> Vec<Option<usize>> {
-            let links = links(chain);
+        let known = |list: &NodeList<u32>| -> Vec<Option<usize>> {
+            let links = links(list);
             let place = |ahead: usize| links.iter().position(|(address, _)| *address == ahead);
             links.iter().map(|(_, ahead)| place(*ahead)).collect()
         };
@@ -408,13 +410,13 @@ mod tests {
     }
 
     #[test]
-    fn dropping_a_chain_drops_each_value_once() {
+    fn dropping_a_list_drops_each_value_once() {
         let counted = Arc::new(());
-        let mut chain = NodeList::new();
-        (0..10).for_each(|_| chain.push(NodeBox::new(counted.clone())));
-        drop(chain.pop());
+        let mut list = NodeList::new();
+        (0..10).for_each(|_| list.push(NodeBox::new(counted.clone())));
+        drop(list.pop());
         assert_eq!(Arc::strong_count(&counted), 10);
-        drop(chain);
+        drop(list);
         assert_eq!(Arc::strong_count(&counted), 1);
     }
 }

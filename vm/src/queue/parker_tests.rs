@@ -32,7 +32,7 @@ fn never_missed(goes_to_bed: fn(&Shared) -> bool) {
 }
 
 #[test]
-fn loom_a_push_wakes_a_taker_that_falls_asleep() {
+fn loom_a_push_wakes_a_taker_that_is_about_to_park() {
     never_missed(|(inbox, parker)| {
         parker.prepare_park();
         inbox.is_surely_empty()
@@ -41,7 +41,7 @@ fn loom_a_push_wakes_a_taker_that_falls_asleep() {
 
 #[test]
 #[should_panic(expected = "was not woken")]
-fn loom_a_taker_that_looks_before_it_announces_itself_is_missed() {
+fn loom_a_taker_that_checks_before_it_announces_is_not_woken() {
     never_missed(|(inbox, parker)| {
         let empty = inbox.is_surely_empty();
         parker.prepare_park();
@@ -51,7 +51,7 @@ fn loom_a_taker_that_looks_before_it_announces_itself_is_missed() {
 
 #[test]
 #[should_panic(expected = "was not woken")]
-fn loom_a_taker_that_looks_by_a_plain_load_is_missed() {
+fn loom_a_taker_that_checks_by_a_plain_load_is_not_woken() {
     never_missed(|(inbox, parker)| {
         parker.prepare_park();
         inbox.is_empty()

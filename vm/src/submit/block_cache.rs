@@ -6,7 +6,7 @@
 //! starts anew behind the last access, so the next owner is ordered as after an allocator's block.
 //!
 //! Invariants:
-//! * The cache holds at most [`KEPT`] blocks; a new one evicts the oldest. A look-up takes the newest that fits.
+//! * The cache holds at most [`CAPACITY`] blocks; a new one evicts the oldest. A look-up takes the newest that fits.
 //! * Cached blocks return to the allocators when an allocation fails, before memory statistics are read, and at the end of the engine.
 //! * Only the holder of the submission lock touches the cache.
 
@@ -18,7 +18,7 @@ use crate::tasks::memory::PoolId;
 use crate::tasks::resource::Contents;
 
 /// Number of cached blocks.
-const KEPT: usize = 8;
+const CAPACITY: usize = 8;
 
 /// The largest cached block in bytes. Work on larger tensors takes so long that the cost of the allocator does not matter.
 const LARGEST: usize = 1 << 20;
@@ -37,7 +37,7 @@ struct CachedBlock {
 /// The cached blocks: a ring.
 #[derive(Default)]
 pub(crate) struct BlockCache {
-    lives: [Option<CachedBlock>; KEPT],
+    blocks: [Option<CachedBlock>; CAPACITY],
     /// The slot of the next block.
     next: usize,
 }
@@ -45,25 +45,25 @@ pub(crate) struct BlockCache {
 impl BlockCache {
     /// Adds the newest block. Returns the block that it evicted.
     #[inline]
-    fn put(&mut self, life: CachedBlock) -> Option<CachedBlock> {
-        let before = self.lives[self.next % KEPT].replace(life);
-        self.next = (self.next + 1) % KEPT;
+    fn put(&mut self, cached: CachedBlock) -> Option<CachedBlock> {
+        let before = self.blocks[self.next % CAPACITY].replace(cached);
+        self.next = (self.next + 1) % CAPACITY;
         before
     }
 
     /// Takes the newest block of this pool, size and stream.
     #[inline]
     fn take(&mut self, pool: PoolId, bytes: usize, stream: StreamId) -> Option<ResourceId> {
-        for back in 1..=KEPT {
-            let place = (self.next + KEPT - back) % KEPT;
-            let Some(life) = self.lives[place] else { continue };
-            if life.bytes == bytes && life.pool == pool && life.stream == stream {
-                self.lives[place] = None;
+        for back in 1..=CAPACITY {
+            let place = (self.next + CAPACITY - back) % CAPACITY;
+            let Some(cached) = self.blocks[place] else { continue };
+            if cached.bytes == bytes && cached.pool == pool && cached.stream == stream {
+                self.blocks[place] = None;
                 // A block that is taken right after it was added frees its slot for the next.
                 if back == 1 {
                     self.next = place;
                 }
-                return Some(life.resource);
+                return Some(cached.resource);
             }
         }
         None
@@ -74,7 +74,7 @@ impl State {
     /// Caches the block of a resource whose handles are gone, if it qualifies. Returns whether it did; if not, the caller must free the
     /// resource.
     #[inline]
-    pub(crate) fn keep(&mut self, id: ResourceId) -> bool {
+    pub(crate) fn cache_block(&mut self, id: ResourceId) -> bool {
         let Some(known) = self.resources.get(id.index()).and_then(Option::as_ref) else { return false };
         let (Some((pool, block)), bytes) = (known.memory.block, known.memory.bytes()) else { return false };
         if bytes > LARGEST {
@@ -83,7 +83,7 @@ impl State {
         let Some(stream) = self.sync.renew_dependence(id) else { return false };
         self.pools.get(pool).allocator.set_aside(block.bytes);
         if let Some(before) = self.block_cache.put(CachedBlock { pool, bytes, stream, resource: id }) {
-            self.end(before);
+            self.evict(before);
         }
         true
     }
@@ -103,17 +103,17 @@ impl State {
     /// Returns all cached blocks to the allocators. Returns whether there were any.
     pub(crate) fn clear_block_cache(&mut self) -> bool {
         let block_cache = std::mem::take(&mut self.block_cache);
-        let lives = block_cache.lives.into_iter().flatten();
-        lives.map(|life| self.end(life)).count() > 0
+        let blocks = block_cache.blocks.into_iter().flatten();
+        blocks.map(|cached| self.evict(cached)).count() > 0
     }
 
     #[inline(never)]
-    fn end(&mut self, life: CachedBlock) {
-        let block = self.resources.get(life.resource.index()).and_then(Option::as_ref).and_then(|it| it.memory.block);
+    fn evict(&mut self, cached: CachedBlock) {
+        let block = self.resources.get(cached.resource.index()).and_then(Option::as_ref).and_then(|it| it.memory.block);
         if let Some((pool, block)) = block {
             self.pools.get(pool).allocator.bring_back(block.bytes);
         }
-        self.free(life.resource);
+        self.free(cached.resource);
     }
 }
 
@@ -121,7 +121,7 @@ impl State {
 mod tests {
     use super::*;
 
-    fn life(bytes: usize, resource: u32) -> CachedBlock {
+    fn of(bytes: usize, resource: u32) -> CachedBlock {
         CachedBlock { pool: PoolId::first(), bytes, stream: StreamId(0), resource: ResourceId(resource) }
     }
 
@@ -129,15 +129,15 @@ mod tests {
     fn the_newest_that_fits_is_taken_and_the_oldest_goes() {
         let mut block_cache = BlockCache::default();
         let (pool, stream) = (PoolId::first(), StreamId(0));
-        let put: Vec<Option<CachedBlock>> = (0..10).map(|id| block_cache.put(life(64 + id as usize % 2, id))).collect();
+        let put: Vec<Option<CachedBlock>> = (0..10).map(|id| block_cache.put(of(64 + id as usize % 2, id))).collect();
         assert_eq!(put[..8], [None; 8]);
-        assert_eq!(put[8..], [Some(life(64, 0)), Some(life(65, 1))]);
+        assert_eq!(put[8..], [Some(of(64, 0)), Some(of(65, 1))]);
         let mut take = |bytes| block_cache.take(pool, bytes, stream).map(|id| id.0);
         assert_eq!([take(64), take(65), take(65), take(66), take(64)], [Some(8), Some(9), Some(7), None, Some(6)]);
         assert_eq!(block_cache.take(pool, 64, StreamId(1)), None);
         // The slot of a block that was taken right after it was added is used next.
-        let left = block_cache.lives.iter().flatten().count();
-        assert_eq!((left, block_cache.put(life(64, 20))), (4, None));
+        let left = block_cache.blocks.iter().flatten().count();
+        assert_eq!((left, block_cache.put(of(64, 20))), (4, None));
         assert_eq!(block_cache.take(pool, 64, stream), Some(ResourceId(20)));
     }
 }

@@ -91,7 +91,7 @@ impl State {
         submitted: &mut Submitted,
     ) -> Option<ToWake> {
         if !self.scratch.undo.is_empty() {
-            self.settle_resources(list, env.me);
+            self.bind_resources(list, env.me);
         }
         self.sync.begin();
         // Each line is dispatched as soon as it is ordered, unless the whole plan is needed first: soft sync may place a record behind an
@@ -104,14 +104,14 @@ impl State {
         let (mut lines, uses) = list.lines();
         let mut line = 0;
         while let Some(next) = lines.peek() {
-            let row = if at_once && !next.kind.asks() { self.begin_row(line, env) } else { None };
+            let row = if at_once && !next.kind.has_explicit_order() { self.begin_row(line, env) } else { None };
             if let Some(row) = row {
                 line = self.commit_row::<B>(row, line, (&mut lines, uses), env, &mut filled, submitted);
             } else if let Some(instruction) = lines.next() {
                 let task =
                     if at_once { self.ordered_task(line, &instruction, env) } else { self.planned_task(line, env) };
                 submitted.add(task.point);
-                self.commit_alone(task, line, instruction, uses, env, &mut filled);
+                self.commit_single(task, line, instruction, uses, env, &mut filled);
                 line += 1;
             }
         }
@@ -130,12 +130,12 @@ impl State {
         if scheduler {
             env.to_scheduler.push(&mut self.to_scheduler);
         }
-        (scheduler || sleeps).then(|| self.whom_to_wake(scheduler))
+        (scheduler || sleeps).then(|| self.threads_to_wake(scheduler))
     }
 
     /// Commits an ordered instruction that is not part of a row.
     #[inline(never)]
-    fn commit_alone<T, V>(
+    fn commit_single<T, V>(
         &mut self,
         mut task: NodeBox<Task>,
         line: usize,
@@ -149,18 +149,18 @@ impl State {
     {
         let (unordered, seq) = (task.point.stream.is_unordered(), task.point.seq);
         self.fill(&mut task, line, instruction, uses, filled);
-        let entry = &self.streams[task.point.stream.index()].entry;
+        let stream_state = &self.streams[task.point.stream.index()].stream_state;
         if let code @ 1.. = std::mem::take(&mut filled.code)
             && !unordered
         {
-            entry.note_code(code);
+            stream_state.note_code(code);
         }
-        entry.note_submitted(if unordered { entry.submitted() + 1 } else { seq });
+        stream_state.note_submitted(if unordered { stream_state.submitted() + 1 } else { seq });
         self.dispatch(task, env);
     }
 
     #[inline(never)]
-    fn whom_to_wake(&mut self, scheduler: bool) -> ToWake {
+    fn threads_to_wake(&mut self, scheduler: bool) -> ToWake {
         ToWake { contexts: self.batches.parkers(), scheduler }
     }
 
@@ -187,7 +187,7 @@ impl State {
 
     /// Tells the handles of new resources their numbers, and all changed resources whether they are written.
     #[inline(never)]
-    fn settle_resources<B: Batch>(&mut self, list: &B, engine: EngineRef) {
+    fn bind_resources<B: Batch>(&mut self, list: &B, engine: EngineRef) {
         for undo in &self.scratch.undo {
             let (Undo::Created(id, place) | Undo::Contents(id, place, _)) = *undo;
             let resource = list.all_uses()[place].resource();
@@ -261,8 +261,8 @@ impl State {
     /// Numbers and orders one instruction, outside of a row. Returns its node box.
     #[inline(never)]
     fn ordered_task(&mut self, line: usize, instruction: &Instruction, env: &Environment) -> NodeBox<Task> {
-        let (stream, asks) = (self.scratch.prepared[line].stream, instruction.kind.asks());
-        let order = if asks { self.order_of(line, instruction, env.me) } else { Order::Uses };
+        let (stream, explicit) = (self.scratch.prepared[line].stream, instruction.kind.has_explicit_order());
+        let order = if explicit { self.order_of(line, instruction, env.me) } else { Order::Uses };
         let mut task = self.take_box(lines_of(instruction), &env.returned);
         self.number(&mut task, stream, instruction, env);
         let point = task.point;
@@ -271,7 +271,7 @@ impl State {
         let mut observed = self.snapshot.of(env);
         let waits = self.sync.order(point, uses, order, &mut observed, |point| task.add_read(point));
         self.add_planned_waits(&mut task, &waits, env);
-        if asks {
+        if explicit {
             self.note_ordered(instruction, point, env.me);
         }
         task
@@ -291,7 +291,7 @@ impl State {
     fn note_ordered(&mut self, instruction: &Instruction, point: Point, engine: EngineRef) {
         match &instruction.kind {
             Kind::Record(event) => self.note_recorded(event, point, engine),
-            Kind::Release => self.hand_over(self.scratch.uses[instruction.use_range().start].resource),
+            Kind::Release => self.transfer_block(self.scratch.uses[instruction.use_range().start].resource),
             _ => {}
         }
     }
@@ -337,18 +337,18 @@ impl State {
     /// Performs a release: the memory, with all accesses so far, goes to the resource of this list that `prepare` chose, or back to its
     /// pool.
     #[inline(never)]
-    fn hand_over(&mut self, owner: streamvm_instructions::ResourceId) {
-        let Some(index) = self.scratch.handed.iter().position(|handed| handed.owner == owner) else {
+    fn transfer_block(&mut self, owner: streamvm_instructions::ResourceId) {
+        let Some(index) = self.scratch.released_blocks.iter().position(|released| released.owner == owner) else {
             return;
         };
-        let handed = self.scratch.handed.swap_remove(index);
+        let released = self.scratch.released_blocks.swap_remove(index);
         let accesses = self.sync.dependence(owner).accesses();
         if let Some(known) = self.known(owner) {
             known.memory.block = None;
         }
-        match handed.heir {
-            Some(heir) => self.sync.replace_dependence(heir, Dependence::after(&accesses)),
-            None => self.pools.free(handed.pool, handed.block.id, accesses),
+        match released.next_owner {
+            Some(owner) => self.sync.replace_dependence(owner, Dependence::after(&accesses)),
+            None => self.pools.free(released.pool, released.block.id, accesses),
         }
     }
 
@@ -460,11 +460,11 @@ impl State {
         V: Borrow<Var>,
     {
         // A push gets no memory.
-        let shown = !matches!(instruction.kind, Kind::Function { role: Role::Push, .. });
+        let gets_memory = !matches!(instruction.kind, Kind::Function { role: Role::Push, .. });
         let resources = &self.scratch.uses[instruction.use_range()];
         for (u, DependenceUse { resource, .. }) in instruction.uses_of(uses).iter().zip(resources) {
             match u.target() {
-                Target::Tensor(tensor) if shown => {
+                Target::Tensor(tensor) if gets_memory => {
                     debug_assert!(is_reachable(instruction.stream, tensor), "lists hold what their streams reach");
                     if let Some(Some(known)) = self.resources.get(resource.index()) {
                         task.views_mut().add(&known.memory, tensor, u.access());
@@ -485,7 +485,7 @@ impl State {
             self.in_order.push(task);
         } else if task.point.stream.is_unordered() {
             self.dispatch_unordered(task, env);
-        } else if task.has_host_waits() || stream.sent != stream.entry.dispatched() {
+        } else if task.has_host_waits() || stream.sent != stream.stream_state.dispatched() {
             stream.sent += 1;
             self.to_scheduler.push(task);
         } else {

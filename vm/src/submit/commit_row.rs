@@ -27,7 +27,7 @@ impl State {
         let state = &self.streams[stream.index()];
         let straight = env.inline_tasks.is_none()
             && !stream.is_unordered()
-            && state.sent == state.entry.dispatched()
+            && state.sent == state.stream_state.dispatched()
             && !self.sync.has_barrier();
         straight.then_some(Row { stream, batch: state.batch })
     }
@@ -63,17 +63,18 @@ impl State {
                 break;
             }
             self.batches.add(batch, task);
-            let belongs = |next: &Instruction| self.scratch.prepared[line].stream == stream && !next.kind.asks();
+            let belongs =
+                |next: &Instruction| self.scratch.prepared[line].stream == stream && !next.kind.has_explicit_order();
             if !lines.peek().is_some_and(belongs) {
                 break;
             }
         }
         self.sync.give_numbers(point);
-        let entry = &self.streams[stream.index()].entry;
+        let stream_state = &self.streams[stream.index()].stream_state;
         if let code @ 1.. = std::mem::take(&mut filled.code) {
-            entry.note_code(code);
+            stream_state.note_code(code);
         }
-        entry.note_submitted(point.seq);
+        stream_state.note_submitted(point.seq);
         submitted.add_row(stream, before + 1, point.seq);
         if let Some(task) = held {
             self.dispatch(task, env);

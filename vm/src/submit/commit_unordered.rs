@@ -133,7 +133,7 @@ mod tests {
 
     /// The write has more dependences than a node counts, and joins for all of them exceed the capacity of a test build.
     #[test]
-    fn what_cannot_be_joined_any_more_is_waited_for_all_the_same() {
+    fn dependences_beyond_the_join_capacity_become_host_waits() {
         const READS: usize = 4_000;
         for mode in [Mode::Threaded, Mode::Simulated { seed: 3 }] {
             let vm = Vm::builder().mode(mode).workers(2).build().expect("an engine");

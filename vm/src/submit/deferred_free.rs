@@ -1,7 +1,8 @@
 //! Deferred free: the resources whose handles were dropped since the last submission.
 //!
 //! A drop may happen on any thread and under any lock of the caller. So while the engine exists, a drop only notes the resource here and
-//! does not take the submission lock. The next submission frees the memory, ordered after everything submitted before the drop.
+//! does not take the submission lock. The next submission frees the memory. The accesses of that resource, all of them submitted before the
+//! drop, order its reuse; other instructions do not.
 //!
 //! After the engine's end no submission comes, and each drop is processed at once by [`DeferredFree::drain`]. No drop is missed:
 //!
@@ -105,13 +106,13 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_what_is_dropped_is_taken_once() {
+    fn loom_each_dropped_resource_is_taken_once() {
         each_is_taken_once(DeferredFree::take);
     }
 
     #[test]
     #[should_panic(expected = "taken")]
-    fn loom_a_flag_that_is_cleared_behind_the_lock_forgets_a_drop() {
+    fn loom_a_flag_that_is_cleared_after_the_lock_forgets_a_drop() {
         each_is_taken_once(|deferred_free, taken| {
             taken.extend(deferred_free.first.swap(0, Ordering::Acquire).checked_sub(1).map(ResourceId));
             if deferred_free.any_others.load(Ordering::Acquire) {
@@ -172,13 +173,13 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_what_is_dropped_beside_the_end_is_struck_off_once() {
+    fn loom_a_resource_dropped_during_the_end_is_processed_once() {
         each_is_struck_off_once(Remains::add, Remains::end);
     }
 
     #[test]
     #[should_panic(expected = "struck off")]
-    fn loom_a_dropper_that_looks_for_the_end_before_it_adds_is_missed() {
+    fn loom_a_dropping_thread_that_checks_the_flag_before_it_adds_is_missed() {
         let add = |remains: &Remains, id| {
             let gone = remains.gone.load(Ordering::Relaxed);
             remains.deferred_free.add(id);
@@ -191,7 +192,7 @@ mod loom_tests {
 
     #[test]
     #[should_panic(expected = "struck off")]
-    fn loom_an_end_that_looks_before_it_says_so_misses_a_drop() {
+    fn loom_an_end_that_drains_before_it_sets_the_flag_misses_a_drop() {
         let end = |remains: &Remains| {
             remains.strike_off();
             remains.gone.store(true, Ordering::Release);
@@ -202,7 +203,7 @@ mod loom_tests {
     /// The end reads by a plain load, as `DeferredFree::take` does for submissions.
     #[test]
     #[should_panic(expected = "struck off")]
-    fn loom_an_end_that_looks_by_a_plain_load_misses_a_drop() {
+    fn loom_an_end_that_drains_by_a_plain_load_misses_a_drop() {
         let end = |remains: &Remains| {
             remains.gone.store(true, Ordering::Release);
             let mut taken = Vec::new();

@@ -15,7 +15,7 @@ use streamvm_stream::{Point, StreamId, StreamKey};
 
 use crate::dispatch::dependence_node::MOST_ON_WORKERS;
 use crate::execute::environment::Environment;
-use crate::submit::state::{Handed, Prepared, Recorded, State, Undo, UsePlace};
+use crate::submit::state::{Prepared, Recorded, ReleasedBlock, State, Undo, UsePlace};
 use crate::tasks::memory::{Memory, PoolId};
 use crate::tasks::resource::{Contents, Known};
 
@@ -231,7 +231,7 @@ impl State {
                 resource.note_written(env.me, false);
                 self.scratch.undo.push(Undo::Contents(id, place, before));
                 if let Some((pool, block)) = known.memory.block {
-                    self.scratch.handed.push(Handed { owner: id, pool, block, heir: None });
+                    self.scratch.released_blocks.push(ReleasedBlock { owner: id, pool, block, next_owner: None });
                 }
             }
             (_, Contents::Written) | (Kind::Allocate, _) => {}
@@ -275,11 +275,12 @@ impl State {
         let id = self.sync.add_dependence(dependence);
         if let Some((pool, block)) = &memory.block {
             // An earlier instruction of this list may release this memory. Block ids are unique only within a pool.
-            let free =
-                |handed: &&mut Handed| handed.pool == *pool && handed.block.id == block.id && handed.heir.is_none();
-            let handed = self.scratch.handed.iter_mut().find(free);
-            if let Some(handed) = handed {
-                handed.heir = Some(id);
+            let free = |released: &&mut ReleasedBlock| {
+                released.pool == *pool && released.block.id == block.id && released.next_owner.is_none()
+            };
+            let released = self.scratch.released_blocks.iter_mut().find(free);
+            if let Some(released) = released {
+                released.next_owner = Some(id);
             }
         }
         self.add_resource(id, Known { memory, contents });
@@ -326,7 +327,7 @@ impl State {
         }
         // A released block is handed over whole, so a much larger one is the last choice. Its accesses are not known before the release has
         // its number: `commit` passes them on.
-        if let Some(block) = handed(&self.scratch.handed, id, bytes, bytes.saturating_mul(2)) {
+        if let Some(block) = find_released(&self.scratch.released_blocks, id, bytes, bytes.saturating_mul(2)) {
             return Ok((self.pools.memory(id, block, bytes), AccessSet::new()));
         }
         let pool = self.pools.get(id);
@@ -337,7 +338,7 @@ impl State {
         if let Some(allocated) = any {
             return Ok((self.pools.memory(id, allocated.block, bytes), allocated.accesses));
         }
-        match handed(&self.scratch.handed, id, bytes, usize::MAX) {
+        match find_released(&self.scratch.released_blocks, id, bytes, usize::MAX) {
             Some(block) => Ok((self.pools.memory(id, block, bytes), AccessSet::new())),
             None => Err(Box::new(Obstacle::Memory(id, bytes))),
         }
@@ -368,7 +369,7 @@ impl State {
                     }
                     let accesses = self.sync.remove_dependence(id);
                     let known = self.resources[id.index()].take();
-                    let inherited = self.scratch.handed.iter().any(|handed| handed.heir == Some(id));
+                    let inherited = self.scratch.released_blocks.iter().any(|released| released.next_owner == Some(id));
                     if let Some((pool, block)) = known.and_then(|known| known.memory.block)
                         && !inherited
                         && let Err(error) = self.pools.get(pool).allocator.undo_alloc(block.id, accesses)
@@ -382,10 +383,10 @@ impl State {
 }
 
 /// The smallest block of a pool that the list itself releases, that no resource got yet, and whose size in bytes is in range.
-fn handed(handed: &[Handed], pool: PoolId, least: usize, most: usize) -> Option<Block> {
-    let free = handed.iter().filter(|handed| handed.pool == pool && handed.heir.is_none());
+fn find_released(released: &[ReleasedBlock], pool: PoolId, least: usize, most: usize) -> Option<Block> {
+    let free = released.iter().filter(|released| released.pool == pool && released.next_owner.is_none());
     let sizes = least..=most.max(SMALL_BLOCK);
-    free.map(|handed| handed.block).filter(|block| sizes.contains(&block.bytes)).min_by_key(|block| block.bytes)
+    free.map(|released| released.block).filter(|block| sizes.contains(&block.bytes)).min_by_key(|block| block.bytes)
 }
 
 /// The key of an unclaimed resource within one list.

@@ -28,7 +28,7 @@ use crate::tasks::task::Task;
 
 /// One stream, as submissions see it.
 pub(crate) struct SubmissionStream {
-    pub(crate) entry: Arc<StreamState>,
+    pub(crate) stream_state: Arc<StreamState>,
     /// Number of instructions sent to the scheduler. Nothing is held back once the scheduler has dispatched as many.
     pub(crate) sent: u64,
     /// Counts of waits and records. The count of instructions is not kept here, because it equals the stream's last number.
@@ -60,11 +60,11 @@ pub(crate) enum Undo {
 pub(crate) type UsePlace = usize;
 
 /// Memory that an instruction of the current list releases. A later instruction of the list may get it.
-pub(crate) struct Handed {
+pub(crate) struct ReleasedBlock {
     pub(crate) owner: ResourceId,
     pub(crate) pool: PoolId,
     pub(crate) block: Block,
-    pub(crate) heir: Option<ResourceId>,
+    pub(crate) next_owner: Option<ResourceId>,
 }
 
 /// An event that the current list records.
@@ -95,7 +95,7 @@ pub(crate) struct Scratch {
     /// Events that the list records, by address.
     pub(crate) recorded: HashMap<usize, Recorded>,
     pub(crate) undo: Vec<Undo>,
-    pub(crate) handed: Vec<Handed>,
+    pub(crate) released_blocks: Vec<ReleasedBlock>,
     pub(crate) dropped: Vec<ResourceId>,
     /// The waits of the current instruction.
     pub(crate) waits: Vec<Wait>,
@@ -115,7 +115,7 @@ impl Scratch {
         self.waited_for.clear();
         self.recorded.clear();
         self.undo.clear();
-        self.handed.clear();
+        self.released_blocks.clear();
     }
 }
 
@@ -216,7 +216,8 @@ impl State {
         self.resources.get_mut(id.index()).and_then(Option::as_mut)
     }
 
-    /// Processes handles that were dropped: puts the memory into the block cache, or frees it, ordered after everything submitted before.
+    /// Processes handles that were dropped: puts the memory into the block cache, or frees it. The accesses of each resource
+    /// order the reuse of its memory.
     #[inline(never)]
     pub(crate) fn free_dropped(&mut self, env: &Environment) {
         let mut dropped = std::mem::take(&mut self.scratch.dropped);
@@ -224,7 +225,7 @@ impl State {
             if let Some(observer) = &env.observer {
                 observer.forgets(id);
             }
-            if !self.keep(id) {
+            if !self.cache_block(id) {
                 self.free(id);
             }
         }
@@ -245,7 +246,7 @@ impl State {
     #[cold]
     pub(crate) fn forget_failures(&mut self, env: &Environment) {
         let early = *self.early.get_or_insert(self.submitted);
-        let submitted = || env.streams.iter().flat_map(|entry| entry.open_points()).collect();
+        let submitted = || env.streams.iter().flat_map(|stream_state| stream_state.open_points()).collect();
         let last_writes = || self.sync.last_writes().collect();
         env.failures.find_unseen(submitted, |point| env.streams.has_passed(point), last_writes);
         match self.forgetting.take() {
@@ -256,7 +257,7 @@ impl State {
             None => {
                 let points = env.failures.excess(early, || self.sync.last_writes().collect());
                 if !points.is_empty() {
-                    let marks = env.streams.iter().flat_map(|entry| entry.open_points()).collect();
+                    let marks = env.streams.iter().flat_map(|stream_state| stream_state.open_points()).collect();
                     self.forgetting = Some((points, marks));
                 }
             }
@@ -326,7 +327,7 @@ impl Observed for SnapshotOf<'_> {
         let (at, passed) = &mut seen[stream.index()];
         if *at != *submission {
             *at = *submission;
-            *passed = self.streams.get(stream).map_or(0, |entry| entry.passed());
+            *passed = self.streams.get(stream).map_or(0, |stream_state| stream_state.passed());
         }
         *passed
     }
@@ -343,7 +344,7 @@ impl Observed for SnapshotOf<'_> {
         }
         passed
     }
-    fn is_over(&mut self, point: Point) -> bool {
+    fn passed_without_failure(&mut self, point: Point) -> bool {
         // A failure is entered before its point passes, so this order of the two reads misses none.
         self.has_passed(point) && !self.failures.is_known(point)
     }

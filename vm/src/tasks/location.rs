@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_stored_last_is_loaded() {
+    fn the_last_stored_location_is_loaded() {
         let (location, here) = (AtomicLocation::default(), Location::caller());
         assert_eq!(location.load(), None);
         location.store(here);

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use streamvm_ep::{Device, MemoryKind, Region};
 use streamvm_instructions::Place;
-use streamvm_stream::allocator::{Allocator, AllocatorConfig, AllocatorError, Block, BlockId, RegionId};
+use streamvm_stream::Point;
+use streamvm_stream::allocator::{Allocator, AllocatorConfig, AllocatorError, Block, BlockId, RegionId, Want};
 use streamvm_stream::mutant::Planted;
 
 use crate::sync::{Mutex, unpoisoned};
@@ -74,14 +75,6 @@ impl Memory {
         assert!(bytes <= self.bytes, "a view of {} bytes of memory reaches past them", self.bytes);
     }
 
-    /// Copies `bytes`, at most as many as fit, into the memory from the caller's thread. Only before any instruction uses the
-    /// memory: the block was handed out with no pending accesses, so no other thread accesses it.
-    pub(crate) fn fill_from(&self, bytes: &[u8]) {
-        let count = bytes.len().min(self.bytes);
-        // SAFETY: both sides are at least `count` bytes long, and a fresh block overlaps no slice of the caller's.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.0, count) };
-    }
-
     /// Its address range.
     pub(crate) fn range(&self) -> Range<usize> {
         let start = self.base.0.addr();
@@ -93,10 +86,38 @@ impl Memory {
     pub(crate) fn at(base: *mut u8, bytes: usize) -> Memory {
         Memory { base: Base(base), bytes, block: None }
     }
+}
 
-    /// The same memory without its block, so that it can be filled outside the submission lock.
-    pub(crate) fn alias(&self) -> Memory {
-        Memory { base: self.base, bytes: self.bytes, block: None }
+/// The right to write the memory of a new resource from the caller's thread, before any instruction uses it. Its existence proves:
+/// * The memory was handed out without pending accesses, or has no bytes.
+/// * Nobody else accesses it: the owner has not given the resource to anybody yet.
+/// * The host can access it, because its pool is not of a device's own memory, or the host can access that.
+///
+/// Only [`Pools::take_passed`] and [`UnusedMemory::none`] make it. It can be filled without the submission lock.
+pub(crate) struct UnusedMemory {
+    base: Base,
+    bytes: usize,
+}
+
+impl UnusedMemory {
+    /// The right to write no byte.
+    pub(crate) fn none() -> UnusedMemory {
+        let Memory { base, bytes, .. } = Memory::none();
+        UnusedMemory { base, bytes }
+    }
+
+    /// Its address range.
+    pub(crate) fn range(&self) -> Range<usize> {
+        let start = self.base.0.addr();
+        start..start + self.bytes
+    }
+
+    /// Copies `bytes`, at most as many as fit, into the memory.
+    pub(crate) fn fill_from(self, bytes: &[u8]) {
+        let count = bytes.len().min(self.bytes);
+        // SAFETY: both sides are at least `count` bytes long. The right to write says that the host reaches the memory and that
+        // nobody else accesses it, so it can also not overlap a slice of the caller's.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.0, count) };
     }
 }
 
@@ -109,7 +130,7 @@ pub(crate) struct Pool {
     /// The start address of each region, by the region's index.
     bases: Vec<Base>,
     /// The device has refused fresh memory, and no region was given back since.
-    pub(crate) full: bool,
+    pub(crate) growth_refused: bool,
 }
 
 /// How many free blocks of the wanted size, each usable only after a wait for another stream, a pool holds before it takes one of
@@ -123,7 +144,7 @@ impl Pool {
     pub(crate) fn may_grow(&self, bytes: usize) -> bool {
         // With fewer cached bytes there is no free block to wait for.
         let some = bytes..bytes.saturating_mul(SPARE);
-        !self.full && !self.device.host_accessible() && some.contains(&self.allocator.stats().cached)
+        !self.growth_refused && !self.device.host_accessible() && some.contains(&self.allocator.stats().cached)
     }
 }
 
@@ -168,7 +189,7 @@ impl Pools {
         let config = AllocatorConfig { alignment: device.alignment(), ..AllocatorConfig::default() };
         let mut allocator = Allocator::new(config)?;
         allocator.plant(self.planted);
-        self.pools.push(Pool { place, kind, device, allocator, bases: Vec::new(), full: false });
+        self.pools.push(Pool { place, kind, device, allocator, bases: Vec::new(), growth_refused: false });
         Ok(PoolId(self.pools.len() - 1))
     }
 
@@ -188,6 +209,26 @@ impl Pools {
     pub(crate) fn memory(&self, id: PoolId, block: Block, bytes: usize) -> Memory {
         let base = self.pools[id.0].bases[block.region.index()].0.wrapping_add(block.offset);
         Memory { base: Base(base), bytes, block: Some((id, block)) }
+    }
+
+    /// Takes a block whose accesses have all passed, for data that the caller's thread writes itself. The caller makes a resource of
+    /// the memory, and gives that resource to nobody before the data is written. `None` if no such block is free.
+    pub(crate) fn take_passed(
+        &mut self,
+        id: PoolId,
+        bytes: usize,
+        passed: &dyn Fn(Point) -> bool,
+    ) -> Option<(Memory, UnusedMemory)> {
+        let pool = &mut self.pools[id.0];
+        let by_host = pool.kind != MemoryKind::Device || pool.device.host_accessible();
+        debug_assert!(by_host, "the host cannot access the memory of {:?}", pool.place);
+        if !by_host {
+            return None;
+        }
+        let allocated = pool.allocator.alloc(bytes, Want::Passed, passed)?;
+        let memory = self.memory(id, allocated.block, bytes);
+        let unused = UnusedMemory { base: memory.base, bytes };
+        Some((memory, unused))
     }
 
     /// Adds a region from the device of the pool; `heap` owns it from now on.

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_is_read_back_as_it_was_written_down() {
+    fn notes_of_running_tasks_are_read_back_as_written() {
         let running = Running::default();
         assert!(running.last().is_none(), "nothing was");
         let long = "a name that is longer than what is kept of it";

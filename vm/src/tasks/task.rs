@@ -275,6 +275,26 @@ impl Task {
         near.chain(first).chain(others.iter().copied())
     }
 
+    /// Exchanges what two tasks of one stream do: actions, functions, kernels and memory operands. Everything else stays, numbers and
+    /// reads among it. Does nothing if one of them has cold fields, so that each still waits for and records what its work needs. For a
+    /// planted mutant.
+    #[cold]
+    pub(crate) fn swap_work(&mut self, other: &mut Task) {
+        let works = |task: &Task| {
+            task.has & COLD == 0
+                && matches!(task.action, Action::Kernel | Action::Copy | Action::Fill | Action::Function)
+        };
+        if !works(self) || !works(other) {
+            return;
+        }
+        std::mem::swap(&mut self.action, &mut other.action);
+        std::mem::swap(&mut self.function, &mut other.function);
+        std::mem::swap(&mut self.computing, &mut other.computing);
+        std::mem::swap(&mut self.views, &mut other.views);
+        let views = (self.has ^ other.has) & VIEWS;
+        (self.has, other.has) = (self.has ^ views, other.has ^ views);
+    }
+
     /// The number shown to users, from 1: its number on its stream, or on an unordered stream its position among all submissions.
     pub(crate) fn number(&self) -> u64 {
         if self.point.stream.is_unordered() { self.order } else { self.point.seq }
@@ -288,37 +308,37 @@ impl Task {
     /// The name of its operation, if that is not a constant of the program.
     #[inline]
     pub(crate) fn own_name(&self) -> Option<&str> {
-        self.seen_cold().and_then(|more| more.name.as_deref())
+        self.seen_cold().and_then(|cold| cold.name.as_deref())
     }
 
     /// The points that were waited for, where they are kept.
     pub(crate) fn waited(&self) -> &[Point] {
-        self.seen_cold().map_or(&[], |more| &more.waited)
+        self.seen_cold().map_or(&[], |cold| &cold.waited)
     }
 
     /// Those of [`Task::waited`] that the engine saw pass, instead of the device waiting for an event.
     pub(crate) fn waited_by_number(&self) -> &[Point] {
-        self.seen_cold().map_or(&[], |more| &more.waited[more.by_event..])
+        self.seen_cold().map_or(&[], |cold| &cold.waited[cold.by_event..])
     }
 
     /// Whether its remaining device waits are waited for by number.
     pub(crate) fn waits_by_number(&self) -> bool {
-        self.seen_cold().is_some_and(|more| more.by_number)
+        self.seen_cold().is_some_and(|cold| cold.by_number)
     }
 
     /// Whether the device records an event behind it.
     pub(crate) fn records(&self) -> bool {
-        self.seen_cold().is_some_and(|more| more.record)
+        self.seen_cold().is_some_and(|cold| cold.record)
     }
 
     /// How it treats the failures of its inputs, if it runs in spite of them.
     pub(crate) fn clean_up(&self) -> Option<CleanUp> {
-        self.seen_cold().and_then(|more| more.clean_up)
+        self.seen_cold().and_then(|cold| cold.clean_up)
     }
 
     /// The counters that its success advances.
     pub(crate) fn versions(&self) -> &[Version] {
-        self.seen_cold().map_or(&[], |more| &more.versions)
+        self.seen_cold().map_or(&[], |cold| &cold.versions)
     }
 
     /// Notes when it was submitted. In an engine that profiles; a task that was submitted without a stamp is not counted.
@@ -328,7 +348,7 @@ impl Task {
 
     /// Notes when its action starts; a later start of the same task is not noted. In an engine that profiles.
     pub(crate) fn stamp_start(&mut self) {
-        if let Some(stamp) = self.cold().and_then(|more| more.stamp.as_mut()) {
+        if let Some(stamp) = self.cold().and_then(|cold| cold.stamp.as_mut()) {
             stamp.started.get_or_insert_with(Instant::now);
         }
     }
@@ -346,23 +366,23 @@ impl Task {
 
     /// Whether a host wait is open.
     pub(crate) fn has_host_waits(&self) -> bool {
-        self.seen_cold().is_some_and(|more| !more.host_waits.is_empty())
+        self.seen_cold().is_some_and(|cold| !cold.host_waits.is_empty())
     }
 
     /// The point that the scheduler waits for next.
     pub(crate) fn next_host_wait(&self) -> Option<Point> {
-        self.seen_cold().and_then(|more| more.host_waits.last().copied())
+        self.seen_cold().and_then(|cold| cold.host_waits.last().copied())
     }
 
     /// The first point that the thread context still waits for.
     pub(crate) fn first_device_wait(&self) -> Option<Point> {
-        self.seen_cold().and_then(|more| more.device_waits.first().copied())
+        self.seen_cold().and_then(|cold| cold.device_waits.first().copied())
     }
 
     /// The points that are still waited for: host waits, beginning with the one that the scheduler checks next, then device waits.
     pub(crate) fn open_waits(&self) -> impl Iterator<Item = Point> + '_ {
         let (device, host): (&[Point], &[Point]) =
-            self.seen_cold().map_or((&[], &[]), |more| (&more.device_waits, &more.host_waits));
+            self.seen_cold().map_or((&[], &[]), |cold| (&cold.device_waits, &cold.host_waits));
         host.iter().rev().chain(device).copied()
     }
 
@@ -382,8 +402,8 @@ impl Task {
             waited.clear();
             device_waits.clear();
             host_waits.clear();
-            let more = &mut self.cold;
-            (more.record, more.by_number, more.by_event, more.name, more.clean_up) = (false, false, 0, None, None);
+            let cold = &mut self.cold;
+            (cold.record, cold.by_number, cold.by_event, cold.name, cold.clean_up) = (false, false, 0, None, None);
         }
         if has & VIEWS != 0 {
             self.views.clear();
@@ -406,7 +426,7 @@ mod tests {
     /// Reads of the own stream, near and far, more of them than fit; reads of other streams, ordered and unordered; and numbers
     /// that do not fit a word.
     #[test]
-    fn what_wrote_the_things_that_it_reads_is_kept_in_their_order() {
+    fn the_points_that_wrote_its_inputs_are_kept_in_order() {
         let own = |seq| Point::new(StreamId(3), seq);
         let at = own(1 << 20);
         let points = [

@@ -9,13 +9,13 @@ const FEW: usize = 64;
 
 /// Points of one unordered stream: all that have not passed, and at most about as many that have.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Open {
+pub(super) struct OpenPoints {
     pub(super) points: Vec<Point>,
     /// So many points are kept before the next check for points that have passed.
     most: usize,
 }
 
-impl Open {
+impl OpenPoints {
     /// Adds the point of a new instruction.
     #[inline]
     pub(super) fn add(&mut self, point: Point, observed: &mut impl Observed) {
