@@ -50,6 +50,7 @@ bench-curves: ## what an operation costs as things grow: a table, target/bench/c
 bench-peers: ## streamvm beside MXNet, StarPU, rayon, tokio and crossbeam-channel, in turn: a table, and target/bench/peers.json (builds drivers from PyPI and Debian, with pip, apt-get, gcc)
 	benches/peers/native/build.sh target/peers
 	$(CARGO) run --quiet --release -p streamvm-peers --bin peers -- $(BENCH_FLAGS)
+
 bench-taskbench: ## the dependence patterns of Task Bench on streamvm, OpenMP tasks, StarPU and MPI: the smallest task at half of the peak, as a table, and target/bench/taskbench.json (builds drivers from Debian, with apt-get, gcc, clang)
 	benches/peers/native/taskbench.sh target/peers/taskbench
 	$(CARGO) run --quiet --release -p streamvm-peers --bin taskbench -- $(BENCH_FLAGS)

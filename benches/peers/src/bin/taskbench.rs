@@ -76,12 +76,10 @@ fn main() -> ExitCode {
 
 fn measure(cases: Vec<Case>, args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     let (runs, quick) = (args.measuring.runs(), args.measuring.quick);
-    let mut widths = args.widths.clone();
-    let mut seen = Vec::new();
-    widths.retain(|width| {
-        !seen.contains(width) && {
-            seen.push(*width);
-            true
+    let mut widths: Vec<u32> = Vec::new();
+    args.widths.iter().for_each(|width| {
+        if !widths.contains(width) {
+            widths.push(*width);
         }
     });
     let selection = Selection { cases, widths, runs, quick, drivers: args.drivers.clone() };

@@ -155,9 +155,9 @@ mod tests {
     fn half_of_the_peak_is_reached_when_a_task_works_as_long_as_it_costs() {
         for overhead in [2e-7, 1e-6, 1e-5, 5e-5] {
             for pattern in [Pattern::Trivial, Pattern::Dom, Pattern::Tree] {
-                // The peak has the overhead, too: a part of the largest tasks.
-                let peak = overhead / ((1 << 18) as f64 * 1e-9);
-                let expected = 2.0 * overhead * (1.0 + peak);
+                // The tasks of the peak have the overhead, too: this part of their work.
+                let part = overhead / (Search::FULL.peak as f64 * 1e-9);
+                let expected = 2.0 * overhead * (1.0 + part) / (1.0 + 2.0 * part);
                 let found = metg(&Search::FULL, pattern, 8, engine(overhead)).unwrap();
                 assert!((found / expected - 1.0).abs() < 0.03, "{found} instead of {expected} for {overhead}");
             }

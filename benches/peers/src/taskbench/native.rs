@@ -8,11 +8,20 @@ use super::board::Graph;
 use super::error::Error;
 use crate::driver::Driver;
 
-/// A driver that has been started. It ends when this is dropped: its input ends then.
+/// A driver that has been started. Dropping this ends its input and waits for its end, so that it does not run beside what is measured next.
 pub struct Native {
     child: Child,
-    requests: ChildStdin,
+    /// `None` once the input has ended.
+    requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        self.requests = None;
+        // An error means that the driver cannot be waited for; its figures have been read already.
+        let _ = self.child.wait();
+    }
 }
 
 impl Native {
@@ -24,7 +33,7 @@ impl Native {
         let mut command = driver.command(drivers)?;
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let missing = || io::Error::other("its pipes are missing");
-        let requests = child.stdin.take().ok_or_else(missing)?;
+        let requests = Some(child.stdin.take().ok_or_else(missing)?);
         let answers = BufReader::new(child.stdout.take().ok_or_else(missing)?);
         Ok(Native { child, requests, answers })
     }
@@ -37,9 +46,9 @@ impl Native {
         let Graph { pattern, width, steps, iterations } = *graph;
         let request = format!("{} {width} {steps} {iterations}\n", pattern.name());
         // A driver that has ended refuses the request, and its last words say more than the broken pipe.
-        let sent = self.requests.write_all(request.as_bytes()).and_then(|()| self.requests.flush());
+        let sent = self.requests.as_mut().is_some_and(|requests| requests.write_all(request.as_bytes()).is_ok());
         let mut answer = String::new();
-        if sent.is_ok() {
+        if sent {
             self.answers.read_line(&mut answer)?;
         }
         let failed = |reason| Error::Answer { pattern, width, reason };
@@ -49,8 +58,9 @@ impl Native {
         }
     }
 
-    /// The error of a driver that has ended, or is about to: the line that says so, or else the last line of its standard error.
+    /// Ends the input of a driver and returns its error: the line that says so, or else the last line of its standard error.
     fn last_words(&mut self) -> Result<String, Error> {
+        self.requests = None;
         let mut said = String::new();
         if let Some(mut errors) = self.child.stderr.take() {
             errors.read_to_string(&mut said)?;
