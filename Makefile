@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 # Of `make bench` and `make bench-peers`: --quick, --runs N; --filter NAME and others of one program go with `bench-engine`,
-# `bench-curves` or `bench-peers`.
+# `bench-curves`, `bench-peers` or `bench-taskbench`.
 BENCH_FLAGS ?=
 SECONDS ?= 60
 MINUTES ?= 5
@@ -14,7 +14,7 @@ ONLY ?=
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help diff lists bench-engine bench-curves bench-peers bench-kernels bench-instr shuttle run test lint bench doc ci ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
+.PHONY: help diff lists bench-engine bench-curves bench-peers bench-kernels bench-taskbench bench-instr shuttle run test lint bench doc ci ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -54,6 +54,10 @@ bench-peers: ## streamvm beside MXNet, StarPU, OpenMP tasks, oneTBB, rayon, toki
 bench-kernels: ## CPU kernels beside PyTorch, NumPy and candle, in turn: a table, and target/bench/kernels.json (PyPI, 5 GB of PyTorch, and candle compiled once)
 	benches/kernels/drivers/build.sh target/kernels
 	$(CARGO) run --quiet --release -p streamvm-kernel-bench --bin kernels -- $(BENCH_FLAGS)
+
+bench-taskbench: ## the dependence patterns of Task Bench on streamvm, OpenMP tasks, StarPU and MPI: the smallest task at half of the peak, as a table, and target/bench/taskbench.json (builds drivers from Debian, with apt-get, gcc, clang)
+	benches/peers/native/taskbench.sh target/peers/taskbench
+	$(CARGO) run --quiet --release -p streamvm-peers --bin taskbench -- $(BENCH_FLAGS)
 
 bench-instr: ## instructions of the processor per operation, counted under valgrind, beside the committed counts (needs valgrind and gungraun-runner)
 	rm -rf $(TARGET)/gungraun

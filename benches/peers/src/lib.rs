@@ -13,6 +13,8 @@
 //! [`engines`] holds those that are Rust; [`driver`] calls those that are not, whose programs are in `native/` and are
 //! built by `native/build.sh`; [`run`] runs cases in turn; [`against`] says which figures are read against which;
 //! [`report`] prints and writes what came out.
+//!
+//! [`taskbench`] is a benchmark of its own, of the program `taskbench`: the dependence patterns of Task Bench.
 
 pub mod against;
 pub mod case;
@@ -21,4 +23,5 @@ pub mod engine;
 pub mod engines;
 pub mod report;
 pub mod run;
+pub mod taskbench;
 pub mod workload;

@@ -76,7 +76,7 @@ fn without_drivers(selection: &mut Selection) -> Vec<NotRun> {
         let Program::Driver(driver, _) = &case.engine.program else {
             return true;
         };
-        let Some(why) = driver.missing(drivers) else {
+        let Some(why) = driver.missing(drivers, "make bench-peers") else {
             return true;
         };
         if not_run.iter().all(|known| known.name != driver.folder) {
