@@ -1,5 +1,7 @@
 //! The errors of the functions in units of the last place, and their special values.
 
+#![allow(clippy::print_stdout, reason = "the largest errors are figures that `--nocapture` shows")]
+
 use super::{double, single};
 
 /// A sum of two `f64`, the second below half a unit of the last place of the first: about 106 bits (Dekker, 1971).
