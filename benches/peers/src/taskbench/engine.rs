@@ -4,6 +4,7 @@ use std::path::Path;
 
 use streamvm_benches::harness::case::Sample;
 
+use super::board::Graph;
 use super::error::Error;
 use super::metg::{Search, metg};
 use super::native::Native;
@@ -73,6 +74,9 @@ impl PartialEq for Case {
     }
 }
 
+/// Runs a graph and returns the seconds that it took.
+type Run = Box<dyn FnMut(&Graph) -> Result<f64, Error>>;
+
 impl Case {
     /// What it is called: `pattern/engine`.
     pub fn name(&self) -> String {
@@ -89,7 +93,7 @@ impl Case {
     /// # Errors
     /// The engine failed, is not there, does not reach the share of its peak, or a task found a wrong input.
     pub fn measure(&self, drivers: &Path, search: &Search, widths: &[u32]) -> Result<Vec<Sample>, Error> {
-        let mut run: Box<dyn FnMut(&_) -> Result<f64, Error>> = match &self.engine.program {
+        let mut run: Run = match &self.engine.program {
             Program::Streamvm(way) => {
                 let mut streamvm = Streamvm::new(*way)?;
                 Box::new(move |graph| streamvm.run(graph))
