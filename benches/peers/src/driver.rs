@@ -1,6 +1,7 @@
 //! Drivers: programs in other languages that run a peer.
 //!
-//! `native/build.sh FOLDER` leaves `FOLDER/NAME/driver`, or else `FOLDER/NAME/why`, a line that says what stood in the way.
+//! `native/build.sh FOLDER` and `native/taskbench.sh FOLDER` leave `FOLDER/NAME/driver`, or else `FOLDER/NAME/why`, a line that says what
+//! stood in the way.
 
 use std::fs;
 use std::io;

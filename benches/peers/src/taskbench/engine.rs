@@ -74,7 +74,7 @@ impl PartialEq for Case {
     }
 }
 
-/// Runs a graph; returns its time in seconds.
+/// Runs a graph and returns the seconds that it took.
 type Run = Box<dyn FnMut(&Graph) -> Result<f64, Error>>;
 
 impl Case {
