@@ -246,3 +246,38 @@ fn a_product_of_many_panels_is_rounded_once() {
         products_of_whole_numbers::<bf16>(turned);
     }
 }
+
+/// The largest error of `op` in ulps of `T` over every value of `T`; where the exact result is NaN or infinite in `T`, the same is required.
+fn worst_error<T: Half + Default>(op: Op, exact: impl Fn(f64) -> f64) -> f64 {
+    let mut values: Vec<T> = every();
+    let layout = dense(&[values.len()]);
+    let mut found = vec![T::default(); values.len()];
+    launch(op, &mut [(&mut values, layout)], (&mut found, layout), &Params::default());
+    // The least exponent of a normal number.
+    let least = if T::DIGITS == 11 { -14 } else { -126 };
+    let exact: Vec<f64> = values.iter().map(|x| exact(x.value())).collect();
+    let nearest = cast::<f64, T>(exact.clone());
+    let mut worst: f64 = 0.0;
+    for (((x, exact), near), found) in values.iter().zip(exact).zip(nearest).zip(found) {
+        let (near, found) = (near.value(), found.value());
+        if near.is_nan() || near.is_infinite() {
+            assert!(found == near || (found.is_nan() && near.is_nan()), "{op:?} of {}: {found}, not {near}", x.value());
+            continue;
+        }
+        let exponent = if exact == 0.0 { least } else { (exact.abs().log2().floor() as i32).max(least) };
+        worst = worst.max((found - exact).abs() / 2f64.powi(exponent + 1 - T::DIGITS));
+    }
+    worst
+}
+
+/// The functions of 16-bit floats are computed in `f32` and rounded once, so a result is the nearest or, beside a tie, its neighbour.
+#[test]
+fn functions_of_every_16_bit_float_are_within_half_a_unit_and_little_more() {
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let functions: [(Op, &dyn Fn(f64) -> f64); 4] =
+        [(Op::Exp, &f64::exp), (Op::Log, &f64::ln), (Op::Tanh, &f64::tanh), (Op::Sigmoid, &sigmoid)];
+    for (op, exact) in functions {
+        let errors = [worst_error::<f16>(op, exact), worst_error::<bf16>(op, exact)];
+        assert!(errors.iter().all(|error| *error <= 0.501), "{op:?}: {errors:?}");
+    }
+}

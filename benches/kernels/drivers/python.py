@@ -46,6 +46,8 @@ MATMULS = {
 
 
 def in_numpy(name):
+    if name.startswith("bert_layer_"):
+        return None
     if name in MATMULS:
         a, b, out = MATMULS[name]
         a, b, out = numbers(*a), numbers(*b), np.zeros(out, np.float32)
@@ -103,6 +105,8 @@ def in_torch(name):
     def zeros(*shape, dtype=torch.float32):
         return torch.zeros(shape, dtype=dtype)
 
+    if name.startswith("bert_layer_"):
+        return layer_in_torch(int(name.removeprefix("bert_layer_")))
     if name in MATMULS:
         a, b, out = MATMULS[name]
         a, b, out = tensor(numbers(*a)), tensor(numbers(*b)), zeros(*out)
@@ -143,6 +147,45 @@ def in_torch(name):
         op, a, out = op.removesuffix("_f64"), tensor(numbers(*shape, dtype=np.float64)), zeros(*shape, dtype=torch.float64)
     function = getattr(torch, op)
     return lambda: function(a, out=out)
+
+
+HIDDEN, HEADS, TOKENS, INNER = 384, 12, 128, 1536
+
+
+def small(*shape):
+    """As `numbers` in src/layer.rs."""
+    count = int(np.prod(shape))
+    return ((np.arange(count) * 7919 % 8192 / 4096.0 - 1.0) * 0.05).astype(np.float32).reshape(shape)
+
+
+def layer_in_torch(batch):
+    """The layer of src/layer.rs, as a user of PyTorch writes it."""
+    import torch
+    from torch.nn import functional
+
+    def linear(source, target):
+        return torch.from_numpy(small(source, target)).t().contiguous(), torch.from_numpy(small(target))
+
+    query, key, value, output = (linear(HIDDEN, HIDDEN) for _ in range(4))
+    up, down = linear(HIDDEN, INNER), linear(INNER, HIDDEN)
+    gain, offset = torch.ones(HIDDEN), torch.zeros(HIDDEN)
+    x = torch.from_numpy(small(batch * TOKENS, HIDDEN))
+
+    def heads(weights):
+        split = functional.linear(x, *weights).view(batch, TOKENS, HEADS, HIDDEN // HEADS)
+        return split.transpose(1, 2)
+
+    def norm(y):
+        return functional.layer_norm(y, (HIDDEN,), gain, offset, 1e-12)
+
+    def layer():
+        attended = functional.scaled_dot_product_attention(heads(query), heads(key), heads(value))
+        attended = attended.transpose(1, 2).reshape(batch * TOKENS, HIDDEN)
+        middle = norm(functional.linear(attended, *output) + x)
+        wide = functional.gelu(functional.linear(middle, *up), approximate="tanh")
+        return norm(functional.linear(wide, *down) + middle)
+
+    return layer
 
 
 def main():

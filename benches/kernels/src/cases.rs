@@ -3,7 +3,7 @@
 use streamvm_ep::{Axes, DType, Op, Params};
 
 /// The names of all cases.
-pub(crate) const NAMES: [&str; 32] = [
+pub(crate) const NAMES: [&str; 34] = [
     "matmul_128x384x384",
     "matmul_128x384x1536",
     "matmul_1024x1024x1024",
@@ -36,6 +36,8 @@ pub(crate) const NAMES: [&str; 32] = [
     "transposed_copy_1000x1000",
     "relu_1e5",
     "relu_1e7",
+    "bert_layer_1",
+    "bert_layer_8",
 ];
 
 /// What is called.
@@ -54,7 +56,7 @@ pub(crate) struct Case {
     pub(crate) out: (DType, Vec<usize>),
 }
 
-/// The case with this name.
+/// The case with this name, if it is a single op. The others are [layers](crate::layer).
 pub(crate) fn find(name: &str) -> Option<Case> {
     let last = |axis: usize| Params { axes: Axes::new(&[axis]).unwrap_or_default(), ..Params::default() };
     let op = |op: Op, params: Params, dtype: DType, inputs: &[&[usize]], to: DType, out: &[usize]| {
@@ -115,9 +117,16 @@ pub(crate) fn find(name: &str) -> Option<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layer;
 
     #[test]
     fn every_name_is_a_case() {
-        assert_eq!(NAMES.into_iter().filter(|name| find(name).is_none()).collect::<Vec<_>>(), [""; 0]);
+        assert_eq!(
+            NAMES
+                .into_iter()
+                .filter(|name| find(name).is_none() && layer::batch_of(name).is_none())
+                .collect::<Vec<_>>(),
+            [""; 0]
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! `kernels`: streamvm's CPU kernels beside PyTorch, NumPy and candle, as a table and as JSON.
 //!
-//! A *case* is one op on operands of one size. An *entrant* is a library with a number of threads. Every entrant runs in a process of
+//! A *case* is one op on operands of one size, or a transformer layer of several. An *entrant* is a library with a number of threads. Every entrant runs in a process of
 //! its own for the whole measurement, and the processes take turns: case by case, entrant by entrant, run by run, so that a noisy second
 //! hits all of them alike. A process answers each case with its median time of a call.
 //!
@@ -13,6 +13,7 @@
 
 mod cases;
 mod entrant;
+mod layer;
 mod ours;
 mod report;
 

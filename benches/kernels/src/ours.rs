@@ -9,6 +9,7 @@ use streamvm_ep::{
 };
 
 use crate::cases::{self, Call, Case};
+use crate::layer;
 
 /// How many batches a budget is divided into; the answer is their median.
 const BATCHES: u32 = 9;
@@ -18,6 +19,8 @@ const BATCHES: u32 = 9;
 pub(crate) enum Failure {
     #[error(transparent)]
     Kernel(#[from] Error),
+    #[error(transparent)]
+    Engine(#[from] streamvm::Error),
     #[error("reading a case or answering it: {0}")]
     Pipe(#[from] io::Error),
 }
@@ -27,11 +30,17 @@ pub(crate) fn answer(threads: usize) -> Result<(), Failure> {
     let device = CpuDevice::new(0, CpuConfig { threads: Some(threads), ..CpuConfig::default() });
     for line in io::stdin().lock().lines() {
         let line = line?;
-        let asked = line.split_once(' ').and_then(|(name, budget)| Some((cases::find(name)?, budget.parse().ok()?)));
-        let answer = match asked {
-            Some((case, budget)) => format!("{}", measure(&device, &case, Duration::from_millis(budget))?),
-            None => "-".to_owned(),
+        let asked =
+            line.split_once(' ').and_then(|(name, budget)| Some((name, Duration::from_millis(budget.parse().ok()?))));
+        let nanoseconds = match asked {
+            Some((name, budget)) => match (cases::find(name), layer::batch_of(name)) {
+                (Some(case), _) => Some(measure(&device, &case, budget)?),
+                (None, Some(batch)) => Some(layer::measure(threads, batch, budget)?),
+                (None, None) => None,
+            },
+            None => None,
         };
+        let answer = nanoseconds.map_or("-".to_owned(), |nanoseconds| nanoseconds.to_string());
         let mut out = io::stdout().lock();
         writeln!(out, "{answer}")?;
         out.flush()?;
@@ -110,7 +119,7 @@ fn measure(device: &CpuDevice, case: &Case, budget: Duration) -> Result<f64, Err
 }
 
 /// The median over batches of `call`, in nanoseconds a call.
-fn time(budget: Duration, mut call: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
+pub(crate) fn time<E>(budget: Duration, mut call: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
     let start = Instant::now();
     call()?;
     call()?;

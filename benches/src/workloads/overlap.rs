@@ -55,7 +55,7 @@ pub fn overlap(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
 const ORDERS: [[usize; 4]; 6] = [[0, 1, 2, 3], [0, 2, 1, 3], [0, 2, 3, 1], [2, 0, 1, 3], [2, 0, 3, 1], [2, 3, 0, 1]];
 
 fn engine() -> Result<Vm, Error> {
-    Ok(Vm::builder().build()?)
+    Ok(Vm::builder().kernel_threads(1).build()?)
 }
 
 /// Uses the four streams for the first time, in this order.

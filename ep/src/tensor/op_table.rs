@@ -27,17 +27,17 @@ macro_rules! op_table {
             Neg: "neg", Unary, SIGNED, neg(x);
             /// Absolute value; integers wrap, so `abs(MIN) = MIN`.
             Abs: "abs", Unary, SIGNED, abs(x);
-            /// `e` to the power `x`.
+            /// `e` to the power `x`. On a CPU within 1 ulp; 16-bit floats within 0.501 ulp.
             Exp: "exp", Unary, FLOATS, exp(x);
-            /// Natural logarithm.
+            /// Natural logarithm. On a CPU within 1 ulp; 16-bit floats within 0.501 ulp.
             Log: "log", Unary, FLOATS, log(x);
             /// Square root.
             Sqrt: "sqrt", Unary, FLOATS, sqrt(x);
-            /// Hyperbolic tangent.
+            /// Hyperbolic tangent. On a CPU within 3 ulp; 16-bit floats within 0.501 ulp.
             Tanh: "tanh", Unary, FLOATS, tanh(x);
             /// `max(x, 0)`; NaN stays NaN.
             Relu: "relu", Unary, SIGNED, relu(x);
-            /// `1 / (1 + exp(-x))`, without overflow.
+            /// `1 / (1 + exp(-x))`, without overflow. On a CPU within 3 ulp; 16-bit floats within 0.501 ulp.
             Sigmoid: "sigmoid", Unary, FLOATS, sigmoid(x);
             /// `a + b`; integers wrap.
             Add: "add", Binary, NUMBERS, add(a, b);
@@ -51,7 +51,7 @@ macro_rules! op_table {
             Min: "min", Binary, ALL, minimum(a, b);
             /// The larger value; NaN if either is NaN. On bool: or.
             Max: "max", Binary, ALL, maximum(a, b);
-            /// `a` to the power `b`; integers wrap, a negative integer exponent is an error.
+            /// `a` to the power `b`; integers wrap, a negative integer exponent is an error. On a CPU within 1 ulp, with the C library of Linux.
             Pow: "pow", Binary, NUMBERS, pow(a, b);
             /// `a == b`, to bool.
             Eq: "eq", Comparison, ALL, eq(a, b);

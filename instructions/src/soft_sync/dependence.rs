@@ -27,8 +27,8 @@ const NONE: Point = Point { stream: StreamId(0), seq: 0 };
 pub struct Dependence {
     /// The last write; number 0 before the first.
     write: Point,
-    /// The reads since the last write. If all points are on one ordered stream, `last_use` replaces this list, which is then not
-    /// updated: use [`Dependence::reads`].
+    /// The reads since the last write. If all points are on one ordered stream and the last use is a read, `last_use` replaces
+    /// this list, which is then not updated: use [`Dependence::reads`].
     reads: SmallVec<[Point; 3]>,
     /// `reads` holds accesses of former allocations of the memory, which even a read must wait for.
     reused: bool,

@@ -113,7 +113,7 @@ impl<O: Observed> Needs<'_, O> {
         }
     }
 
-    /// Adds a point that the program use_clock for; clocks drop such points in both modes.
+    /// Adds a point that the program asks for; clocks drop such points in both modes.
     pub(super) fn of_order(&mut self, point: Point) {
         self.add(point, true);
     }

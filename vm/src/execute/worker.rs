@@ -17,8 +17,11 @@
 //!
 //! * One pick in [`FAIR_PICK_EVERY`] is a *fair pick*: it takes a task of a level below the most urgent one that has a task. The lower
 //!   levels take turns, from the least urgent upwards.
-//! * The worker decides by its own queues alone which level is the most urgent one. A fair pick of a lower level may also steal.
-//! * So while a task with `n` tasks before it waits in a queue, its worker picks at most `FAIR_PICK_EVERY * LEVELS * (n + 1)` tasks.
+//! * So while a task with `n` tasks before it waits in a queue, and its worker has a more urgent task in another queue, that worker picks at
+//!   most `FAIR_PICK_EVERY * LEVELS * (n + 1)` tasks.
+//! * The worker decides by its own queues alone which level is the most urgent one, because it does not read those of others for that. So
+//!   more urgent tasks that are only in queues of other workers are not in the bound: the worker may steal them first. The task then also
+//!   waits for the fair picks of those workers, which steal from lower levels.
 //! * The worker empties the inbox at least once in [`spin::INBOX_EVERY`] picks, so a task does not wait there for longer than that.
 //!
 //! [`Worker`] is the logic: [`Worker::step`] runs some ready tasks, and never blocks. Only its thread touches it; the thread is in

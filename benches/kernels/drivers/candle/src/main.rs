@@ -34,12 +34,51 @@ fn numbers(shape: &[usize]) -> Result<Tensor> {
     Tensor::from_vec((0..shape.iter().product()).map(number).collect(), shape, &Device::Cpu)
 }
 
+const HIDDEN: usize = 384;
+const HEADS: usize = 12;
+const TOKENS: usize = 128;
+const INNER: usize = 1_536;
+
+/// As `numbers` in src/layer.rs.
+fn small(shape: &[usize]) -> Result<Tensor> {
+    let number = |i: usize| ((i * 7919 % 8192) as f32 / 4096.0 - 1.0) * 0.05;
+    Tensor::from_vec((0..shape.iter().product()).map(number).collect(), shape, &Device::Cpu)
+}
+
+/// The layer of src/layer.rs.
+fn layer(batch: usize, budget: Duration) -> Result<f64> {
+    let linear = |from: usize, to: usize| Ok::<_, candle_core::Error>((small(&[from, to])?, small(&[to])?));
+    let [query, key, value, output] =
+        [linear(HIDDEN, HIDDEN)?, linear(HIDDEN, HIDDEN)?, linear(HIDDEN, HIDDEN)?, linear(HIDDEN, HIDDEN)?];
+    let (up, down) = (linear(HIDDEN, INNER)?, linear(INNER, HIDDEN)?);
+    let (gain, offset) = (small(&[HIDDEN])?.ones_like()?, small(&[HIDDEN])?.zeros_like()?);
+    let x = small(&[batch * TOKENS, HIDDEN])?;
+    let apply = |(weight, bias): &(Tensor, Tensor), x: &Tensor| x.matmul(weight)?.broadcast_add(bias);
+    let heads = |weights| {
+        let split = apply(weights, &x)?.reshape((batch, TOKENS, HEADS, HIDDEN / HEADS))?;
+        split.transpose(1, 2)?.contiguous()
+    };
+    let norm = |y: &Tensor| candle_nn::ops::layer_norm(y, &gain, &offset, 1e-12);
+    let scale = ((HIDDEN / HEADS) as f64).sqrt().recip();
+    measure(budget, || {
+        let scores = (heads(&query)?.matmul(&heads(&key)?.t()?)? * scale)?;
+        let attended = candle_nn::ops::softmax_last_dim(&scores)?.matmul(&heads(&value)?)?;
+        let attended = attended.transpose(1, 2)?.reshape((batch * TOKENS, HIDDEN))?;
+        let middle = norm(&(apply(&output, &attended)? + &x)?)?;
+        let wide = apply(&up, &middle)?.gelu()?;
+        norm(&(apply(&down, &wide)? + &middle)?)
+    })
+}
+
 /// The answer to a case; `None` if candle does not have it.
 fn answer(name: &str, budget: Duration) -> Result<Option<f64>> {
     let product = |a: &[usize], b: &[usize]| {
         let (a, b) = (numbers(a)?, numbers(b)?);
         measure(budget, || a.matmul(&b)).map(Some)
     };
+    if let Some(batch) = name.strip_prefix("bert_layer_").and_then(|batch| batch.parse().ok()) {
+        return layer(batch, budget).map(Some);
+    }
     match name {
         "matmul_128x384x384" => return product(&[128, 384], &[384, 384]),
         "matmul_128x384x1536" => return product(&[128, 384], &[384, 1536]),
