@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use streamvm::{Error, Mode, OnComplete, Pool, Vm};
-use streamvm_tests::{CPU, ClosedGate, on_device, submit, until};
+use streamvm::{DType, Error, Mode, OnComplete, Pool, Vm, VmBuilder};
+use streamvm_tests::{CPU, ClosedGate, PATIENCE, on_device, run_alone, submit, until};
 
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -157,4 +157,56 @@ fn an_idle_engine_uses_no_processor_time() {
     assert!(spent <= 2, "{spent} ticks of 10 ms in 300 ms");
     gate.open();
     handle.complete(Ok(()));
+}
+
+/// How many threads help with large kernels in this process. They stay, and sleep.
+fn helpers() -> usize {
+    engine_threads().iter().filter(|name| name.starts_with("streamvm-cpu-")).count()
+}
+
+/// A kernel that is large enough to be divided.
+fn run_a_large_kernel(builder: VmBuilder) {
+    let vm = builder.build().expect("an engine");
+    let x = vm.full(CPU, DType::F32, &[1 << 20], 1.0).expect("a fill");
+    let y = x.exp().expect("an op").exp().expect("an op");
+    y.wait().expect("nothing fails");
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn as_many_helpers_as_the_variable_says() {
+    let expected: usize = std::env::var("EXPECTED_HELPERS").expect("it is set").parse().expect("a number");
+    // A call of the builder goes before the variable.
+    run_a_large_kernel(Vm::builder().kernel_threads(1));
+    assert_eq!(helpers(), 0);
+    run_a_large_kernel(Vm::builder());
+    // A thread is named by itself, so a little later.
+    until("helpers are named", || helpers() == expected);
+}
+
+/// The number of threads of a large kernel comes from the builder, else from the environment, else from the cores.
+#[test]
+fn the_environment_limits_the_threads_of_large_kernels() {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    for (value, helpers) in [("1", 0), ("3", 2), ("many", cores - 1), ("0", cores - 1), ("", cores - 1)] {
+        let variables = [("STREAMVM_CPU_THREADS", value), ("EXPECTED_HELPERS", &helpers.to_string())];
+        assert_eq!(run_alone("as_many_helpers_as_the_variable_says", &variables, PATIENCE), Ok(()), "{value:?}");
+    }
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn helpers_that_have_nothing_to_do() {
+    run_a_large_kernel(Vm::builder().kernel_threads(3));
+    until("helpers have slept", || {
+        let before = ticks();
+        std::thread::sleep(Duration::from_millis(300));
+        ticks() - before <= 2
+    });
+}
+
+/// Threads that help with large kernels sleep when there is none.
+#[test]
+fn idle_helpers_use_no_processor_time() {
+    assert_eq!(run_alone("helpers_that_have_nothing_to_do", &[], PATIENCE), Ok(()));
 }

@@ -35,7 +35,6 @@ use streamvm_ep as ep;
 use streamvm_instructions::Cause;
 
 use crate::dispatch::context_handle::ContextHandle;
-
 use crate::dispatch::pool::{DIRECT, LEVELS, Pool, Queues, URGENT, queue_of};
 use crate::execute::backpressure::PassCounter;
 use crate::execute::environment::Environment;
