@@ -210,3 +210,31 @@ fn helpers_that_have_nothing_to_do() {
 fn idle_helpers_use_no_processor_time() {
     assert_eq!(run_alone("helpers_that_have_nothing_to_do", &[], PATIENCE), Ok(()));
 }
+
+#[test]
+#[ignore = "another test runs it"]
+fn helpers_of_a_pinned_thread() {
+    let allowed = |task: &std::path::Path| {
+        let status = std::fs::read_to_string(task.join("status")).expect("this suite runs on Linux");
+        let line = status.lines().find(|line| line.starts_with("Cpus_allowed_list:")).expect("a line");
+        line.split_whitespace().last().expect("a list").to_owned()
+    };
+    let mine = allowed(std::path::Path::new("/proc/self"));
+    let core: usize = mine.split([',', '-']).next().and_then(|first| first.parse().ok()).expect("a core");
+    run_a_large_kernel(Vm::builder().cpu_threads(1).cpu_cores([core]).kernel_threads(3));
+    let of_helpers = || -> Vec<String> {
+        let tasks = std::fs::read_dir("/proc/self/task").expect("this suite runs on Linux");
+        let tasks = tasks.filter_map(|task| Some(task.ok()?.path()));
+        let is_helper = |task: &std::path::PathBuf| {
+            std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("streamvm-cpu-"))
+        };
+        tasks.filter(is_helper).map(|task| allowed(&task)).collect()
+    };
+    until("both helpers may use every core", || of_helpers() == [mine.clone(), mine.clone()]);
+}
+
+/// A thread that is pinned to one core starts the helpers of large kernels; they are not pinned to that core.
+#[test]
+fn helpers_are_not_pinned_to_the_core_of_the_thread_that_started_them() {
+    assert_eq!(run_alone("helpers_of_a_pinned_thread", &[], PATIENCE), Ok(()));
+}

@@ -68,6 +68,7 @@ pub struct VmBuilder {
     cpu: CpuConfig,
     host: CpuConfig,
     cpu_threads: Option<usize>,
+    cpu_cores: Vec<usize>,
     workers: Option<usize>,
     pools: PoolConfigs,
     limits: Limits,
@@ -95,6 +96,7 @@ impl VmBuilder {
             cpu: CpuConfig::default(),
             host: CpuConfig::default(),
             cpu_threads: None,
+            cpu_cores: Vec::new(),
             workers: None,
             pools: PoolConfigs::default(),
             limits: Limits { instructions: INSTRUCTIONS, bytes: BYTES },
@@ -287,6 +289,15 @@ impl VmBuilder {
         self
     }
 
+    /// Sets the cores that the threads of [`cpu_threads`](VmBuilder::cpu_threads) are pinned to, one core each, by the numbers that the
+    /// operating system gives them. With more threads than cores, the cores are used again from the first. If pinning fails (no such core,
+    /// or another system than Linux), a warning is logged and the thread is not pinned. Default: none, so no thread is pinned.
+    #[must_use]
+    pub fn cpu_cores(mut self, cores: impl IntoIterator<Item = usize>) -> VmBuilder {
+        self.cpu_cores = cores.into_iter().collect();
+        self
+    }
+
     /// Sets the most instructions that may be pending before a submitter blocks. A longer list is admitted alone. Default: 16,384; at
     /// least 1, and at most 1,048,576.
     #[must_use]
@@ -360,7 +371,7 @@ impl VmBuilder {
             Inline { run_lock: Mutex::new(Context::new(&context)), context }
         });
         let pools = PoolConfigs { workers: self.workers.unwrap_or(cores), one: shared, ..self.pools };
-        let threads = Threads::new(threads, pools);
+        let threads = Threads::new(threads, self.cpu_cores, pools);
         let known = Contexts::default();
         if let Some(inline) = &inline {
             known.add(inline.context.handle.clone());

@@ -201,6 +201,7 @@ impl Pool {
 
     /// The life of a helper.
     fn run(&self) {
+        use_every_core();
         let mut state = lock(&self.state);
         loop {
             let work = loop {
@@ -243,6 +244,22 @@ impl Pool {
         }
     }
 }
+
+/// Lets the calling thread use every core that the main thread of the process may use. A thread begins with the cores of the thread that
+/// has started it, which may be pinned to one.
+#[cfg(target_os = "linux")]
+fn use_every_core() {
+    use rustix::process::getpid;
+    use rustix::thread::{sched_getaffinity, sched_setaffinity};
+    let set = sched_getaffinity(Some(getpid())).and_then(|cores| sched_setaffinity(None, &cores));
+    if let Err(error) = set {
+        log::warn!("a thread that helps with kernels stays on the cores of the thread that started it: {error}");
+    }
+}
+
+/// As on Linux, where a thread can be pinned; elsewhere streamvm pins none.
+#[cfg(not(target_os = "linux"))]
+fn use_every_core() {}
 
 /// Calls `part` once with each number below `parts`, in the calling thread and in as many helpers as [`set_threads`] allows. Returns when
 /// all calls have returned. If a call panics, some parts may be left out, and the panic continues here.

@@ -389,7 +389,7 @@ fn workers_are_pinned_to_their_cores_and_run_anywhere_where_that_is_impossible()
         .build()
         .expect("an engine");
     let found = Arc::new(Mutex::new(Vec::new()));
-    let told = || logged(Level::Warn, "worker lost.0 is not pinned to core 1000000").len();
+    let told = || logged(Level::Warn, "thread lost.0 is not pinned to core 1000000").len();
     assert_eq!(told(), 0);
     for pool in [Pool::Normal, Pool::Urgent] {
         let found = found.clone();
@@ -401,4 +401,31 @@ fn workers_are_pinned_to_their_cores_and_run_anywhere_where_that_is_impossible()
     }
     assert_eq!(*found.lock().unwrap(), [core.to_string(), mine]);
     assert_eq!(told(), 1);
+}
+
+/// The threads of a CPU device's streams, too: each is held by a function of its own stream.
+#[cfg(target_os = "linux")]
+#[test]
+fn threads_of_streams_are_pinned_to_their_cores_in_turn() {
+    let mine = allowed();
+    let core: usize = mine.split([',', '-']).next().and_then(|first| first.parse().ok()).expect("a core");
+    let vm = Vm::builder().cpu_threads(3).cpu_cores([core, 1_000_000]).build().expect("an engine");
+    let (gate, found) = (ClosedGate::new(), Arc::new(Mutex::new(Vec::new())));
+    for lane in 0..3 {
+        let (held, found) = (gate.clone(), found.clone());
+        let _lane = streamvm::Lane(lane).enter();
+        let look = move |_: &mut streamvm::FnContext<'_>| {
+            found.lock().unwrap().push((thread::current().name().unwrap_or_default().to_owned(), allowed()));
+            held.pass();
+            Ok(())
+        };
+        vm.call_fn("where", CPU, [], look).expect("it is taken");
+    }
+    gate.wait_entered(3);
+    gate.open();
+    vm.wait_all().expect("all passed");
+    let mut found = found.lock().unwrap().clone();
+    found.sort();
+    let expected = [("cpu:0.0", core.to_string()), ("cpu:0.1", mine), ("cpu:0.2", core.to_string())];
+    assert_eq!(found, expected.map(|(name, cores)| (name.to_owned(), cores)));
 }

@@ -40,7 +40,7 @@ impl ThreadGroup {
         ThreadGroup { queues: Mutex::default(), ready: CachePadded::new(AtomicUsize::new(0)), threads }
     }
 
-    /// Adds a thread that is about to start.
+    /// Adds a thread, which calls this before it serves a strand.
     pub(crate) fn add_thread(&self, number: usize, thread: Arc<ContextHandle>) {
         // Cannot fail: a number is given to one thread.
         let _ = self.threads[number].set(thread);

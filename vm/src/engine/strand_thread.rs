@@ -46,8 +46,9 @@ impl Strands {
 }
 
 /// The body of the thread with this number; returns when the engine is over.
-pub(crate) fn serve(strands: &Strands, number: usize, thread: &ContextHandle, env: &Environment) {
+pub(crate) fn serve(strands: &Strands, number: usize, thread: &Arc<ContextHandle>, env: &Environment) {
     engine_thread::enter();
+    strands.group.add_thread(number, thread.clone());
     thread.parker.belongs_here();
     let mut known = Vec::new();
     loop {

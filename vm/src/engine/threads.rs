@@ -28,6 +28,8 @@ use crate::sync::{Builder, JoinHandle, Mutex, Sender, channel, unpoisoned};
 pub(crate) struct Threads {
     /// The most threads that serve the strands of one device.
     per_device: usize,
+    /// The cores that these threads are pinned to, in turn; empty for none.
+    cores: Vec<usize>,
     pub(crate) pools: PoolConfigs,
     /// The context of each ordered stream, by the stream's number.
     runners: Box<[OnceLock<Arc<LockedContext>>]>,
@@ -37,7 +39,7 @@ pub(crate) struct Threads {
 #[derive(Default)]
 struct State {
     contexts: Vec<Known>,
-    strands: Vec<(DeviceId, Arc<Strands>)>,
+    strands: Vec<KnownStrands>,
     handles: Vec<JoinHandle<()>>,
     /// The completion thread was started.
     completes: bool,
@@ -49,10 +51,17 @@ struct Known {
     context: Arc<LockedContext>,
 }
 
+/// The strands of one device, and how many threads serve them.
+struct KnownStrands {
+    device: DeviceId,
+    strands: Arc<Strands>,
+    threads: usize,
+}
+
 impl Threads {
-    pub(crate) fn new(per_device: usize, pools: PoolConfigs) -> Threads {
+    pub(crate) fn new(per_device: usize, cores: Vec<usize>, pools: PoolConfigs) -> Threads {
         let runners = (0..MAX_STREAMS).map(|_| OnceLock::new()).collect();
-        Threads { per_device: per_device.max(1), pools, runners, state: Mutex::default() }
+        Threads { per_device: per_device.max(1), cores, pools, runners, state: Mutex::default() }
     }
 
     /// Sets the context that runs an ordered stream.
@@ -174,44 +183,47 @@ impl Threads {
     /// Creates a strand for a stream, and spawns one more thread of its device unless there are enough. If that fails, the threads that the
     /// device has serve the strand, and a warning is logged.
     fn strand(&self, state: &mut State, key: StreamKey, engine: &Arc<Engine>) -> io::Result<Arc<LockedContext>> {
-        let known = state.strands.iter().find(|(device, _)| *device == key.device);
-        let strands = match known {
-            Some((_, strands)) => strands.clone(),
-            None => Arc::new(Strands::new(self.per_device)),
+        let known = state.strands.iter().position(|known| known.device == key.device);
+        let of_device = match known {
+            Some(index) => &mut state.strands[index],
+            None => {
+                let strands = Arc::new(Strands::new(self.per_device));
+                state.strands.push(KnownStrands { device: key.device, strands, threads: 0 });
+                let last = state.strands.len() - 1;
+                &mut state.strands[last]
+            }
         };
-        let threads = (0..self.per_device).take_while(|number| strands.group.thread(*number).is_some()).count();
-        if threads < self.per_device {
-            let name = format!("{}.{threads}", key.device);
-            let thread = Arc::new(ContextHandle::new(name.clone()));
-            // Listed before it starts, as in `new_context`.
-            engine.contexts.add(thread.clone());
-            let (served, me, of_thread) = (strands.clone(), thread.clone(), engine.clone());
-            let body = move || {
-                strand_thread::serve(&served, threads, &me, &of_thread);
-                // The streams go before the engine, which may end here.
-                drop(served);
-                drop(of_thread);
-            };
-            match Builder::new().name(name).spawn(body) {
+        if of_device.threads < self.per_device {
+            match self.spawn_server(of_device, engine) {
                 Ok(handle) => {
+                    of_device.threads += 1;
                     state.handles.push(handle);
-                    strands.group.add_thread(threads, thread);
                 }
-                Err(error) => {
-                    engine.contexts.remove(&thread);
-                    if threads == 0 {
-                        return Err(error);
-                    }
-                    log::warn!("{} has {threads} threads: {error}", key.device);
-                }
+                Err(error) if of_device.threads == 0 => return Err(error),
+                Err(error) => log::warn!("{} has {} threads: {error}", key.device, of_device.threads),
             }
         }
-        if known.is_none() {
-            state.strands.push((key.device, strands.clone()));
-        }
-        let context = strands.add(key.to_string());
+        let context = of_device.strands.add(key.to_string());
         engine.contexts.add(context.handle.clone());
         Ok(context)
+    }
+
+    /// Spawns the next thread that serves the strands of a device.
+    fn spawn_server(&self, of_device: &KnownStrands, engine: &Arc<Engine>) -> io::Result<JoinHandle<()>> {
+        let KnownStrands { device, strands, threads: number } = of_device;
+        let (name, core) = (format!("{device}.{number}"), self.cores.iter().copied().cycle().nth(*number));
+        let thread = Arc::new(ContextHandle::new(name.clone()));
+        // Listed before it starts, as in `new_context`.
+        engine.contexts.add(thread.clone());
+        let (served, number, me, of_thread) = (strands.clone(), *number, thread.clone(), engine.clone());
+        let body = move || {
+            pin_to(core, &me.name);
+            strand_thread::serve(&served, number, &me, &of_thread);
+            // The streams go before the engine, which may end here.
+            drop(served);
+            drop(of_thread);
+        };
+        Builder::new().name(name).spawn(body).inspect_err(|_| engine.contexts.remove(&thread))
     }
 
     /// Starts the completion thread, unless it runs already or the mode has no threads.
@@ -256,7 +268,8 @@ impl SpawnedWorker {
         let engine = engine.clone();
         let body = move || {
             if let Ok(worker) = receiver.recv() {
-                serve_on(core, *worker, engine);
+                pin_to(core, &worker.context().name);
+                worker_thread::serve(*worker, &engine);
             }
         };
         let handle = Builder::new().name(name.to_owned()).spawn(body)?;
@@ -271,12 +284,11 @@ impl SpawnedWorker {
     }
 }
 
-/// Pins the thread to `core` if one is given, and runs the worker. If pinning fails, a warning is logged.
-fn serve_on(core: Option<usize>, worker: Worker, engine: Arc<Engine>) {
+/// Pins the calling thread, of this name, to `core` if one is given. If that fails, a warning is logged.
+fn pin_to(core: Option<usize>, name: &str) {
     if let Some(core) = core
         && let Err(error) = pin(core)
     {
-        log::warn!("worker {} is not pinned to core {core}: {error}", worker.context().name);
+        log::warn!("thread {name} is not pinned to core {core}: {error}");
     }
-    worker_thread::serve(worker, &engine);
 }
