@@ -265,6 +265,7 @@ fn worst_error<T: Half + Default>(op: Op, exact: impl Fn(f64) -> f64) -> f64 {
             continue;
         }
         let exponent = if exact == 0.0 { least } else { (exact.abs().log2().floor() as i32).max(least) };
+        assert!(found.is_finite(), "{op:?} of {}: {found}, not {near}", x.value());
         worst = worst.max((found - exact).abs() / 2f64.powi(exponent + 1 - T::DIGITS));
     }
     worst

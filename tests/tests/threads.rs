@@ -198,6 +198,7 @@ fn the_environment_limits_the_threads_of_large_kernels() {
 #[ignore = "another test runs it"]
 fn helpers_that_have_nothing_to_do() {
     run_a_large_kernel(Vm::builder().kernel_threads(3));
+    until("helpers are named", || helpers() == 2);
     until("helpers have slept", || {
         let before = ticks();
         std::thread::sleep(Duration::from_millis(300));

@@ -69,3 +69,23 @@ fn a_worker_that_readies_several_functions_wakes_others_for_them() {
         }
     }
 }
+
+/// A stream that is refused, because there are too many, leaves nothing behind, however often it is asked for.
+#[test]
+fn a_refused_stream_leaves_nothing_behind() {
+    let vm = Vm::builder().cpu_threads(1).build().expect("an engine");
+    let use_lane = |lane: u32| {
+        let _lane = crate::Lane(lane).enter();
+        vm.full(crate::DeviceId::cpu(0), crate::DType::F32, &[1], 1.0)
+    };
+    let mut lane = 0;
+    while use_lane(lane).is_ok() {
+        lane += 1;
+    }
+    assert!(lane >= 1_000, "{lane} lanes");
+    let contexts = vm.engine.contexts.all().len();
+    for other in 0..100 {
+        assert!(matches!(use_lane(lane + other), Err(crate::Error::NoStream { .. })));
+    }
+    assert_eq!(vm.engine.contexts.all().len(), contexts);
+}

@@ -59,6 +59,7 @@ impl Stream for CpuStream {
     }
 
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
+        workers::set_threads(self.threads);
         kernels::fill(target, value)
     }
 

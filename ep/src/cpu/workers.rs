@@ -30,7 +30,7 @@ const SPIN: Duration = Duration::from_micros(50);
 const POLLS: u32 = 64;
 
 thread_local! {
-    /// How many threads a kernel on this thread may use. 1 on helpers, so that a part is not divided again.
+    /// How many threads a kernel on this thread may use. 1 while the thread computes a part, which is not divided again.
     static THREADS: Cell<usize> = const { Cell::new(1) };
 }
 
@@ -69,7 +69,13 @@ impl Work<'_> {
         }));
         if let Err(panic) = taken {
             self.next.store(self.parts, Ordering::Relaxed);
-            lock(&self.panic).get_or_insert(panic);
+            let mut first = lock(&self.panic);
+            if first.is_none() {
+                *first = Some(panic);
+            } else {
+                // Dropping the payload of a second panic could panic, too, and this helper would never leave the work.
+                std::mem::forget(panic);
+            }
         }
     }
 }
@@ -280,7 +286,10 @@ pub(crate) fn split(parts: usize, part: &(dyn Fn(usize) + Sync)) {
     let address = Address(ptr::from_ref(&work).cast());
     let pool = Pool::get();
     pool.open(address, places);
+    // A part is not divided again: a second open work would count this thread twice, and keep helpers out of both.
+    let threads = THREADS.replace(1);
     work.help();
+    THREADS.set(threads);
     pool.close(address, &work);
     if let Some(panic) = work.panic.into_inner().unwrap_or_else(PoisonError::into_inner) {
         resume_unwind(panic);

@@ -35,7 +35,8 @@ impl Contexts {
         unpoisoned(self.0.lock()).iter().map(|context| context.helped.load(Ordering::Relaxed)).sum()
     }
 
-    /// How many threads pass instructions: contexts, workers, and the completion thread.
+    /// At least how many parts of the engine pass instructions: contexts, workers, and the completion thread. The threads that serve strands
+    /// are counted beside the strands.
     pub(crate) fn passing(&self) -> u64 {
         unpoisoned(self.0.lock()).len() as u64 + 1
     }

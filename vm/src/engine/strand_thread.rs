@@ -81,27 +81,31 @@ fn serve_strand(locked: &LockedContext, strand: &Strand, env: &Environment) {
         next.checks_inbox = context.poll_inbox_next || waits;
         if worked {
             next.waited = waits && context.has_run_code();
-            if others_wait() && context.is_ready(env) {
-                context.give_back(env);
-                drop(guard);
-                return strand.requeue();
+            if !others_wait() {
+                continue;
             }
-            continue;
+        } else {
+            context.give_back(env);
+            let holds = context.holds();
+            drop(guard);
+            if env.may_end() {
+                return;
+            }
+            next.checks_inbox = true;
+            if !others_wait() && finds_work(locked, env, holds, next.waited, others_wait) {
+                continue;
+            }
+            guard = acquire_run_lock(locked);
         }
-        context.give_back(env);
-        let holds = context.holds();
-        drop(guard);
-        if env.may_end() {
-            return;
-        }
-        next.checks_inbox = true;
-        if !others_wait() && finds_work(locked, env, holds, next.waited, others_wait) {
-            continue;
-        }
-        let mut guard = acquire_run_lock(locked);
         let Some(context) = guard.as_mut() else { return };
         if context.leave(strand, env) {
             return;
         }
+        // There is more to do. Other strands that wait go first, even if new tasks arrive all the time.
+        drop(guard);
+        if others_wait() {
+            return strand.requeue();
+        }
+        next.checks_inbox = true;
     }
 }

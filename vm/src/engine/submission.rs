@@ -343,6 +343,10 @@ impl Engine {
             let pool = self.threads.pools.stream_for(key);
             return if pool == key { self.open_workers(key, device, policy) } else { self.share_workers(key, pool) };
         }
+        // Before anything is made for the stream, which would stay for the life of the engine.
+        if !self.handle.lock().may_open(key)? {
+            return Ok(());
+        }
         let refused = |reason: String| Error::NoStream { stream: key, reason };
         let later = policy.passing() == Passing::Later;
         let at = self.device_that_runs(key, device);
@@ -537,14 +541,22 @@ fn no_thread(error: &io::Error) -> String {
 impl State {
     /// The number for a stream that is being opened; `None` if another thread has opened it meanwhile.
     fn new_stream(&mut self, key: StreamKey) -> Result<Option<StreamId>, Error> {
+        Ok(if self.may_open(key)? { Some(self.names.next(key)) } else { None })
+    }
+
+    /// Whether the stream is not open yet.
+    ///
+    /// # Errors
+    /// [`Error::NoStream`] if it is not, and no more streams may be opened.
+    fn may_open(&self, key: StreamKey) -> Result<bool, Error> {
         if self.names.find(&key).is_some() {
-            return Ok(None);
+            return Ok(false);
         }
         if self.streams.len() == MAX_STREAMS {
             let reason = format!("an engine has at most {MAX_STREAMS} streams; use fewer lanes");
             return Err(Error::NoStream { stream: key, reason });
         }
-        Ok(Some(self.names.next(key)))
+        Ok(true)
     }
 
     /// Creates the resource of a tensor whose data the calling thread writes. Nobody but the caller knows the resource yet.

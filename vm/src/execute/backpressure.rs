@@ -17,7 +17,7 @@
 //!
 //! **Shares make the check cheap.** While a submitter is blocked, the threads that pass instructions must check what is pending, which
 //! costs time in proportion to the number of streams. Therefore:
-//! * A check divides the excess over the low mark into equal shares, one for each thread that passes instructions. A thread checks again
+//! * A check divides the excess over the low mark into equal shares, one for each part that passes instructions. A part checks again
 //!   only after it has passed its share. So all of the excess cannot pass without a check: some thread would have passed its share.
 //! * A check publishes the share, and then reads once more what is pending. If an instruction passes at the same time, the check sees its
 //!   number, or the thread that passes it sees the share.

@@ -69,8 +69,6 @@ pub(crate) struct Context {
     pub(crate) poll_inbox_next: bool,
     /// Whether a caller has helped since the thread last asked.
     helped: bool,
-    /// Of a strand: the point that its head waited for when a thread last left it, and the number of the registration there.
-    waiter: Option<(Point, u64)>,
 }
 
 impl Context {
@@ -87,7 +85,6 @@ impl Context {
             pass_counter: PassCounter::default(),
             poll_inbox_next: false,
             helped: false,
-            waiter: None,
         }
     }
 
@@ -429,35 +426,11 @@ impl Context {
         if self.has_ready_head(env) {
             return false;
         }
-        let head = self.blocked().next().map(|(_, _, point)| point);
-        self.forget_waiter(head, env);
-        let Some(point) = head else {
+        let Some(point) = self.blocked().next().map(|(_, _, point)| point) else {
             return strand.leave_idle(|| self.handle.inbox.is_surely_empty());
         };
-        if self.waiter.is_some() {
-            // Registered for this point when it was left before, and queued since by a waiter of an earlier head.
-            return strand.leave_blocked(|| !env.streams.has_passed(point));
-        }
-        let Some(stream_state) = env.streams.get(point.stream) else { return false };
-        strand.leave_blocked(|| match stream_state.when_passed(point.seq, Wake::Strand(self.handle.clone())) {
-            Ok(id) => {
-                self.waiter = Some((point, id));
-                true
-            }
-            Err(_) => false,
-        })
-    }
-
-    /// Withdraws the registration of the strand, unless it is for `point`.
-    fn forget_waiter(&mut self, point: Option<Point>, env: &Environment) {
-        if let Some((old, id)) = self.waiter
-            && point != Some(old)
-        {
-            self.waiter = None;
-            if let Some(stream_state) = env.streams.get(old.stream) {
-                stream_state.forget(old.seq, id);
-            }
-        }
+        let Some(source) = env.streams.get(point.stream) else { return false };
+        strand.leave_blocked(|| source.when_passed(point.seq, Wake::Strand(self.handle.clone())).is_ok())
     }
 
     /// Prepares to park: announces the parker, then looks for work once more. The caller holds the run lock for the whole call.

@@ -23,7 +23,7 @@ const fn power(exponent: i32) -> u32 {
 pub(super) unsafe fn round_row(length: usize, out: OutRow<f16>, a: InRow<f32>) {
     let mut done = 0;
     #[cfg(target_arch = "x86_64")]
-    if (out.stride, a.stride) == (1, 1) && is_x86_feature_detected!("f16c") {
+    if (out.stride, a.stride) == (1, 1) && has_f16c() {
         // SAFETY: the processor has the instructions, and the caller guarantees the elements.
         done = unsafe { f16c::round(length, out.first, a.first) };
     }
@@ -39,12 +39,18 @@ pub(super) unsafe fn round_row(length: usize, out: OutRow<f16>, a: InRow<f32>) {
 pub(super) unsafe fn widen_row(length: usize, out: OutRow<f32>, a: InRow<f16>) {
     let mut done = 0;
     #[cfg(target_arch = "x86_64")]
-    if (out.stride, a.stride) == (1, 1) && is_x86_feature_detected!("f16c") {
+    if (out.stride, a.stride) == (1, 1) && has_f16c() {
         // SAFETY: the processor has the instructions, and the caller guarantees the elements.
         done = unsafe { f16c::widen(length, out.first, a.first) };
     }
     // SAFETY: the caller guarantees this.
     unsafe { rows::map1(length - done, out.from(done), a.from(done), wide) }
+}
+
+/// Whether the processor has these instructions, and the system keeps the registers that they use.
+#[cfg(target_arch = "x86_64")]
+fn has_f16c() -> bool {
+    is_x86_feature_detected!("avx") && is_x86_feature_detected!("f16c")
 }
 
 /// Conversions by the instructions of x86 processors since 2012, eight at a time.
