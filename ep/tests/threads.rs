@@ -58,7 +58,7 @@ fn run(op: Op, dtype: DType, shapes: &[&[usize]], params: &Params, threads: usiz
     bytes(&mut out).to_vec()
 }
 
-/// Shapes of inputs, and parameters, that take every way in which a kernel of this op is divided.
+/// Shapes of inputs, and parameters, that are large enough for the ways in which a kernel of this op is divided. Operands are contiguous.
 fn cases(op: Op, dtype: DType) -> Vec<(Vec<&'static [usize]>, Params)> {
     let over = |axes: &[usize]| Params::over(Axes::new(axes).unwrap());
     match op {

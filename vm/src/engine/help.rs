@@ -9,13 +9,14 @@
 //!   knows the number of its last submitted instruction that has a caller's code; until that has passed, no caller helps. The
 //!   kernels that remain are the engine's own. As in any call, the logger may run in the calling thread, so may the panic hook
 //!   for a kernel that panics, and so may callbacks if no thread can be started for them.
-//! * **One thread runs a stream at a time, in order**, because running requires the run lock. When the context's own thread
-//!   wants the lock it sets a flag, which stops further callers: its other streams wait for at most the caller that holds
-//!   the lock and those that had read the flag just before.
-//! * **No task is forgotten.** A helping caller may take in tasks that it does not run. The context's thread sees them before it
-//!   parks, as [`Context::prepare_park`](crate::execute::context::Context::prepare_park) checks under the same lock.
-//! * **The context's thread sees the end of the engine.** For every task that a caller can run here, that thread is awake, or is
-//!   about to be woken by the thread that made the task ready.
+//! * **One thread runs a stream at a time, in order**, because running requires the run lock. When a thread of the engine wants the lock it
+//!   sets a flag, which stops further callers: the thread waits for at most the caller that holds the lock and those that had read the flag
+//!   just before.
+//! * **No task is forgotten.** A helping caller may take in tasks that it does not run. A thread sees them before it parks
+//!   ([`Context::prepare_park`](crate::execute::context::Context::prepare_park)) or leaves the strand
+//!   ([`Context::leave`](crate::execute::context::Context::leave)), both of which check under the same lock.
+//! * **A thread sees the end of the engine.** For every task that a caller can run here, its strand is queued or served, or is about to be
+//!   queued by the thread that made the task ready; so a thread looks at it, and then whether the engine may end.
 //! * **A caller with a deadline does not help**, because a kernel cannot be interrupted. No caller helps a stream whose device
 //!   runs commands later.
 

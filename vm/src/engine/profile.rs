@@ -1,7 +1,7 @@
 //! Profiles: how often an engine has run each op and function, how long these were queued, and how long they ran.
 //!
-//! Each thread counts in op_counters of its own ([`OpCounter`]), under a lock that only it and a reader of the profile take
-//! (`docs/adr/0029`); a profile merges the op_counters of all threads.
+//! Each thread has counters of its own ([`OpCounter`]) behind a lock, which it takes, a caller that helps it, and a reader of the profile
+//! (`docs/adr/0029`). A profile merges the counters of all threads.
 
 use std::fmt;
 use std::time::Duration;
@@ -87,7 +87,7 @@ impl Times {
 }
 
 impl Engine {
-    /// Merges the op_counters of all threads. Takes their locks one after the other, so threads may work meanwhile.
+    /// Merges the counters of all threads. Takes their locks one after the other, so threads may work meanwhile.
     pub(crate) fn profile(&self) -> Profile {
         let mut by_op: HashMap<(StreamKey, Box<str>), (OpCounter, Vec<WorkerProfile>)> = HashMap::new();
         for context in self.contexts.all() {

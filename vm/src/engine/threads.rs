@@ -1,7 +1,7 @@
 //! [`Threads`]: the threads of one engine, and which context runs which stream.
 //!
-//! * Each stream that the host runs for a device is a strand, which any thread of that device's group may serve. The group has at most as
-//!   many threads as there are cores, and starts one with each stream until it has them all.
+//! * Each stream that the host runs for a device is a strand, which any thread of that device's group may serve. A thread is
+//!   started with each new stream, until the group has its number (`VmBuilder::cpu_threads`).
 //! * Streams whose device runs commands later share one context and thread per device, which launches; so do barriers.
 //! * In simulated mode there are no threads, and each context is stepped.
 //!

@@ -1,11 +1,13 @@
-//! Thread contexts: each runs the instructions of streams of one device.
+//! Thread contexts: each runs the instructions of one stream (a *strand*), or of all streams of a device that one thread launches.
 //!
 //! A context keeps one queue per stream and runs any stream whose head is ready. It waits for no dependence in place, so a stream that
-//! waits does not delay other streams of the same thread. Its thread parks only when no head is ready.
+//! waits does not delay others. The threads of a device leave a strand when its head is not ready; a thread that launches parks when none of
+//! its heads is.
 //!
 //! [`Context`] is the logic: [`Context::step`] runs at most [`TURN`] ready instructions of each stream. It blocks in one case only: on a
 //! stream whose device can no longer tell how far the stream is, it waits until that stream is done ([`launch::record_tail`]).
-//! [`ContextHandle`] is what other threads see. The thread is in `engine/context_thread.rs`; a waiting caller may help (`engine/help.rs`).
+//! [`ContextHandle`] is what other threads see. The threads are in `engine/strand_thread.rs` and
+//! `engine/context_thread.rs`; a waiting caller may help (`engine/help.rs`).
 //!
 //! Invariant: a context is used under a lock only: its run lock, or in simulated mode the lock of the stepping thread.
 

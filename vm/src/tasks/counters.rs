@@ -98,7 +98,7 @@ impl OpCounters {
         }
     }
 
-    /// All op_counters.
+    /// All counters, by op.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Op, &OpCounter)> {
         self.by_op.iter()
     }

@@ -20,7 +20,7 @@ pub(super) const LIGHT: usize = 1;
 /// The work of one element of a long operation, such as an exponential.
 pub(super) const LONG: usize = 4;
 
-/// Calls `part` with ranges that make up `0..count`, each at least once and none twice, where each number costs `work`. A small count is
+/// Calls `part` with ranges that make up `0..count`: each number, which costs `work`, is in exactly one range. A small count is
 /// one range, in the calling thread.
 #[inline]
 pub(super) fn ranges(count: usize, work: usize, part: impl Fn(Range<usize>) + Sync) {
@@ -32,7 +32,7 @@ pub(super) fn ranges(count: usize, work: usize, part: impl Fn(Range<usize>) + Sy
 
 #[inline(never)]
 fn divided(count: usize, work: usize, part: &(dyn Fn(Range<usize>) + Sync)) {
-    // A multiple of the elements of two cache lines of the smallest type, so that no line is written by two threads.
+    // A multiple of the elements of two cache lines of the smallest type: in outputs that begin on a line, long parts share none.
     let length = (PART / work).max(1);
     let length = if length > 128 { length.next_multiple_of(128) } else { length };
     // Parts of very large kernels are larger: there are enough of them.
