@@ -7,7 +7,7 @@ use half::{bf16, f16};
 
 use crate::call::operand::Operand;
 use crate::cpu::kernels::half_floats::Nearest;
-use crate::cpu::kernels::loop_nest::LoopNest;
+use crate::cpu::kernels::loop_nest::{Axis, LoopNest};
 use crate::cpu::kernels::parallel;
 use crate::cpu::kernels::rows;
 use crate::errors::error::Error;
@@ -45,25 +45,14 @@ const TILE: usize = 16;
 unsafe fn copy_nest<T: Copy + Send + Sync>(source: &Operand, target: &Operand) {
     let nest = LoopNest::new([target.layout(), source.layout()]);
     if let Some((others, along)) = nest.transposed(TILE) {
-        let (length, [_, skip]) = (nest.row_length(), nest.row_strides());
+        let (next_to, next_from) = (others.row_strides()[0], others.row_strides()[1]);
         return others.rows(|[to, from]| {
-            parallel::ranges(along.size.div_ceil(TILE), TILE * length, |tiles| {
-                for tile in tiles {
-                    let lines = tile * TILE..((tile + 1) * TILE).min(along.size);
-                    for first in (0..length).step_by(TILE) {
-                        for line in lines.clone() {
-                            let out = output::<T>(target, to + line * along.strides[0] + first, 1);
-                            let row = input::<T>(source, from + line + first * skip, skip);
-                            for i in 0..TILE.min(length - first) {
-                                // SAFETY: the loop nest and the tiles stay within the source; the caller guarantees the rest.
-                                let element = unsafe { row.get(i) };
-                                // SAFETY: as above, for the target.
-                                unsafe { out.set(i, element) };
-                            }
-                        }
-                    }
-                }
-            });
+            for place in 0..others.row_length() {
+                let first = [to + place * next_to, from + place * next_from];
+                // SAFETY: the loop nest of the other axes and the two axes of the tiles together stay within both operands; the caller
+                // guarantees the rest.
+                unsafe { copy_transposed::<T>(source, target, first, &nest, along) };
+            }
         });
     }
     let strides = nest.row_strides();
@@ -75,6 +64,38 @@ unsafe fn copy_nest<T: Copy + Send + Sync>(source: &Operand, target: &Operand) {
         } else {
             // SAFETY: as above.
             unsafe { rows::map1(length, out, row, |bits| bits) };
+        }
+    });
+}
+
+/// Copies the rows of `nest` for each index of the axis `along`, from these offsets on, in tiles.
+///
+/// # Safety
+///
+/// * As for [`copy_nest`], whose loop nest this is; with these offsets, all rows lie within the operands.
+unsafe fn copy_transposed<T: Copy + Send + Sync>(
+    source: &Operand,
+    target: &Operand,
+    [to, from]: [usize; 2],
+    nest: &LoopNest<2>,
+    along: Axis<2>,
+) {
+    let (length, [_, skip]) = (nest.row_length(), nest.row_strides());
+    parallel::ranges(along.size.div_ceil(TILE), TILE * length, |tiles| {
+        for tile in tiles {
+            let lines = tile * TILE..((tile + 1) * TILE).min(along.size);
+            for first in (0..length).step_by(TILE) {
+                for line in lines.clone() {
+                    let out = output::<T>(target, to + line * along.strides[0] + first, 1);
+                    let row = input::<T>(source, from + line + first * skip, skip);
+                    for i in 0..TILE.min(length - first) {
+                        // SAFETY: the tiles stay within the rows; the caller guarantees the rest.
+                        let element = unsafe { row.get(i) };
+                        // SAFETY: as above, for the target.
+                        unsafe { out.set(i, element) };
+                    }
+                }
+            }
         }
     });
 }
