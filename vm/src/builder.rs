@@ -461,7 +461,7 @@ impl VmBuilder {
 /// The environment variable that limits the threads of one CPU kernel.
 const KERNEL_THREADS: &str = "STREAMVM_CPU_THREADS";
 
-/// What [`KERNEL_THREADS`] says; `None` if it is unset, empty or not a number above 0.
+/// The number in [`KERNEL_THREADS`]; `None` if it is unset, empty or not a number above 0.
 fn kernel_threads_of_environment() -> Option<usize> {
     let text = std::env::var_os(KERNEL_THREADS)?;
     let threads = text.to_str().and_then(|text| text.parse().ok()).filter(|&threads| threads > 0);

@@ -40,7 +40,7 @@ pub(crate) const NAMES: [&str; 34] = [
     "bert_layer_8",
 ];
 
-/// What is called.
+/// The call that a case measures.
 #[derive(Copy, Clone)]
 pub(crate) enum Call {
     /// A kernel.

@@ -6,7 +6,7 @@ use streamvm_benches::harness::table::{aligned, number};
 use crate::cases::NAMES;
 use crate::entrant::Entrant;
 
-/// What an entrant needed for a call of a case, one figure a run.
+/// The times of an entrant for a call of a case, one figure a run.
 pub(crate) struct Figure {
     pub(crate) case: &'static str,
     pub(crate) entrant: Entrant,

@@ -25,7 +25,7 @@ impl PartialEq for Case {
 }
 
 impl Case {
-    /// What it is called: `workload/engine`.
+    /// The name of the case: `workload/engine`.
     pub fn name(&self) -> String {
         format!("{}/{}", self.workload.name(), self.engine.name)
     }

@@ -16,11 +16,11 @@ pub struct Engine {
     pub name: &'static str,
     /// Which figures of streamvm its own are read against.
     pub against: Against,
-    /// What runs it.
+    /// The program that runs the engine.
     pub program: Program,
 }
 
-/// What runs an engine, and what of.
+/// The program that runs an engine, and the workloads that it has.
 pub enum Program {
     /// This program: a function a workload.
     Here(&'static [(Workload, Run)]),

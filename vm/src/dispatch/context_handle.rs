@@ -14,7 +14,7 @@ use crate::tasks::counters::OpCounters;
 use crate::tasks::notes::{Board, Running};
 use crate::tasks::task::Task;
 
-/// Who takes tasks from the inbox of a [`ContextHandle`].
+/// The threads that take tasks from the inbox of a [`ContextHandle`].
 pub(crate) enum Server {
     /// One thread, which parks in the parker of the handle.
     Thread,
@@ -37,7 +37,7 @@ pub(crate) struct ContextHandle {
     pub(crate) running: Running,
     /// The tasks that it cannot run yet, for stall reports.
     pub(crate) heads: Board,
-    /// Who takes from the inbox.
+    /// The threads that take from the inbox.
     server: Server,
     /// Counts of what it has run, in an engine that profiles.
     pub(crate) op_counters: Mutex<OpCounters>,

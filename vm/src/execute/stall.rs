@@ -100,7 +100,7 @@ impl Environment {
         self.describe(stream_state, point, pending, found)
     }
 
-    /// What the threads run that could serve the strand of `stream_state`, if the strand waits for one of them.
+    /// The points of the instructions that the threads of the strand of `stream_state` run, if the strand waits for one of these threads.
     fn behind(&self, stream_state: &StreamState) -> SmallVec<[Point; 2]> {
         let Some(strand) = stream_state.context.as_strand().filter(|strand| strand.is_queued()) else {
             return SmallVec::new();

@@ -51,7 +51,7 @@ pub struct Place {
     pub column: u32,
 }
 
-/// What a slot holds before its first task: no graph has that many steps.
+/// The step in a slot before its first task: no graph has that many steps.
 const EMPTY: Place = Place { step: u32::MAX, column: u32::MAX };
 
 #[derive(Debug)]

@@ -16,11 +16,11 @@ use crate::driver::Driver;
 pub struct Engine {
     /// Its name in reports.
     pub name: &'static str,
-    /// What runs it.
+    /// The program that runs the engine.
     pub program: Program,
 }
 
-/// What runs an engine.
+/// The program that runs an engine.
 pub enum Program {
     /// This program.
     Streamvm(Way),
@@ -78,7 +78,7 @@ impl PartialEq for Case {
 type Run = Box<dyn FnMut(&Graph) -> Result<f64, Error>>;
 
 impl Case {
-    /// What it is called: `pattern/engine`.
+    /// The name of the case: `pattern/engine`.
     pub fn name(&self) -> String {
         format!("{}/{}", self.pattern.name(), self.engine.name)
     }

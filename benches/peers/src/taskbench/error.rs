@@ -14,9 +14,9 @@ pub enum Error {
     Input {
         /// The task that checked; after a graph the one that would come next.
         reader: Place,
-        /// Whose output belongs there.
+        /// The task whose output belongs there.
         expected: Place,
-        /// Whose is there.
+        /// The task whose output is there.
         found: Place,
     },
     /// streamvm refused or failed.

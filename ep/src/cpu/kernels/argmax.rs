@@ -5,9 +5,10 @@
 use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::cpu::kernels::elementwise::{input, output};
+use crate::cpu::kernels::folds;
 use crate::cpu::kernels::number::{DTypeTag, Number};
 use crate::cpu::kernels::reduce::{BLOCK, FEW, fold_blocks, kept_nest};
-use crate::cpu::kernels::rows::{self, InRow};
+use crate::cpu::kernels::rows::InRow;
 use crate::errors::error::KernelError;
 use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
@@ -51,7 +52,7 @@ unsafe fn first_largest<T: Number>(length: usize, row: InRow<T>) -> usize {
     }
     if length <= BLOCK {
         // SAFETY: the caller guarantees this.
-        let largest = unsafe { rows::fold(length, row, T::LOWEST, T::LOWEST, T::max, T::max) };
+        let largest = unsafe { folds::fold(length, row, T::LOWEST, T::LOWEST, T::max, T::max) };
         // SAFETY: the caller guarantees this.
         return unsafe { first_equal(length, row, largest) };
     }
@@ -73,9 +74,9 @@ unsafe fn first_largest<T: Number>(length: usize, row: InRow<T>) -> usize {
 unsafe fn first_equal<T: Number>(length: usize, row: InRow<T>, largest: T) -> usize {
     match largest.is_nan() {
         // SAFETY: the caller guarantees this.
-        true => unsafe { rows::position(length, row, T::is_nan) },
+        true => unsafe { folds::position(length, row, T::is_nan) },
         // SAFETY: as above.
-        false => unsafe { rows::position(length, row, |x| x == largest) },
+        false => unsafe { folds::position(length, row, |x| x == largest) },
     }
 }
 

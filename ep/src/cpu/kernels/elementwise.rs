@@ -5,6 +5,7 @@ use crate::call::check::{InPlace, check_broadcast, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
 use crate::cpu::kernels::arith::{Binary, Compare, Unary};
+use crate::cpu::kernels::folds;
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::number::DTypeTag;
 use crate::cpu::kernels::parallel;
@@ -193,7 +194,7 @@ fn check_right<D: DTypeTag, B: Binary<D::Store>>(op: Op, b: &Operand, out: &Oper
         let step = |refused, y| refused | B::refuse(op, y, 0).is_some();
         let join = |a, b| a | b;
         // SAFETY: the loop nest stays within `b`, which holds `D` and is not written meanwhile.
-        refused |= unsafe { rows::fold(nest.row_length(), b, false, false, step, join) };
+        refused |= unsafe { folds::fold(nest.row_length(), b, false, false, step, join) };
     });
     if refused {
         return find_refused::<D, B>(op, b, out);

@@ -4,7 +4,7 @@
 //!
 //! 1. [`check`](mod@crate::call::check) the operands.
 //! 2. Make a [`LoopNest`](loop_nest::LoopNest) over their strides, which merges axes as far as possible.
-//! 3. Divide it into parts if it is large ([`parallel`]), and pass each innermost row of a part to a loop of [`rows`](mod@rows), which
+//! 3. Divide it into parts if it is large ([`parallel`]), and pass each innermost row of a part to a loop of [`rows`](mod@rows) or [`folds`](mod@folds), which
 //!    reads and writes through the pointers.
 //!
 //! Nothing is allocated, except the packing buffers of a matrix product and the results of the blocks of a large reduction.
@@ -21,6 +21,7 @@ mod binary16;
 mod cast;
 mod copy;
 mod elementwise;
+mod folds;
 mod half_floats;
 mod loop_nest;
 mod math;

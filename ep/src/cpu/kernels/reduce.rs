@@ -20,10 +20,11 @@ use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
 use crate::cpu::kernels::elementwise::{input, output};
+use crate::cpu::kernels::folds;
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::number::{DTypeTag, Float, Number};
 use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows::{self, InRow, OutRow};
+use crate::cpu::kernels::rows::{InRow, OutRow};
 use crate::errors::error::KernelError;
 use crate::tensor::layout::Layout;
 use crate::tensor::op::Op;
@@ -245,7 +246,7 @@ fn one_by_one<T: Number, F: Fold<T>>(
 unsafe fn fold_row<T: Number, F: Fold<T>>(state: F::State, length: usize, row: InRow<T>) -> F::State {
     if length <= BLOCK {
         // SAFETY: the caller guarantees this.
-        return unsafe { rows::fold(length, row, state, F::START, F::step, F::join) };
+        return unsafe { folds::fold(length, row, state, F::START, F::step, F::join) };
     }
     // SAFETY: the caller guarantees this.
     unsafe { fold_blocks(length, row, F::START, F::step, F::join) }.into_iter().fold(state, F::join)
@@ -270,7 +271,7 @@ pub(super) unsafe fn fold_blocks<T: Number, S: Copy + Send + Sync>(
         for block in blocks {
             let count = BLOCK.min(length - block * BLOCK);
             // SAFETY: the caller guarantees the elements.
-            let state = unsafe { rows::fold(count, row.from(block * BLOCK), start, start, &step, &join) };
+            let state = unsafe { folds::fold(count, row.from(block * BLOCK), start, start, &step, &join) };
             // SAFETY: there is a state for each block, and no other range has this block.
             unsafe { out.set(block, state) };
         }
@@ -298,7 +299,7 @@ fn scaled_sum<T: Number>(a: &Operand, first: usize, reduced: &LoopNest<1>) -> f6
         let row = input::<T>(a, first + within, stride);
         let step = |sum: f64, x: T| sum + x.to_f64() * SCALE;
         // SAFETY: the loop nest visits the elements that the caller has folded; the input holds `T` and does not overlap the output.
-        sum = unsafe { rows::fold(reduced.row_length(), row, sum, 0.0, step, Number::add) };
+        sum = unsafe { folds::fold(reduced.row_length(), row, sum, 0.0, step, Number::add) };
     });
     sum
 }
@@ -324,7 +325,7 @@ fn side_by_side<T: Number, F: Fold<T>>(
                     let row = column.first.wrapping_add(step * stride);
                     // SAFETY: both loop nests together stay within the input, which holds `T`, does not overlap the output, and has
                     // stride 1 along the kept row.
-                    unsafe { rows::fold_each(states, row, F::step) };
+                    unsafe { folds::fold_each(states, row, F::step) };
                 }
             });
             let out = output::<T>(out, to + first * out_stride, out_stride);

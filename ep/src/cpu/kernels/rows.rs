@@ -8,7 +8,6 @@ use std::mem::MaybeUninit;
 
 use pulp::{Simd, WithSimd};
 
-use crate::cpu::kernels::number::Float;
 use crate::cpu::kernels::simd_dispatch;
 
 /// The number of elements computed at a time. 16 `f32` are a cache line, four SSE or two AVX registers; more would spill registers for
@@ -58,7 +57,7 @@ impl<T: Copy> InRow<T> {
     /// * The stride is 1.
     /// * Elements `index` to `index + LANES` are as for [`get`](InRow::get).
     #[inline(always)]
-    unsafe fn block(self, index: usize) -> [T; LANES] {
+    pub(super) unsafe fn block(self, index: usize) -> [T; LANES] {
         let block = self.first.wrapping_add(index).cast::<[T; LANES]>();
         // SAFETY: the caller guarantees the elements, and an array has the alignment of its elements.
         unsafe { block.read() }
@@ -267,7 +266,7 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for Map1<A, O, F> {
 }
 
 /// The number of results that [`map1_long`] collects: at most 1 KiB, and long enough that the ends of blocks do not count.
-const BLOCK: usize = 128;
+pub(super) const BLOCK: usize = 128;
 
 /// [`map1_long`].
 struct MapLong<A, O, F> {
@@ -468,223 +467,13 @@ impl<A: Copy, B: Copy, C: Copy, O: Copy, F: Fn(A, B, C) -> O> WithSimd for Map3<
     }
 }
 
-/// Folds `a[0..length]` into `start` with `step`. With stride 1 it folds [`LANES`] interleaved parts, each starting from `neutral`, and
-/// joins them with `join`.
-///
-/// # Safety
-///
-/// * Each of these elements is as [`InRow::get`] requires.
-#[inline]
-pub(super) unsafe fn fold<A: Copy, S: Copy>(
-    length: usize,
-    a: InRow<A>,
-    start: S,
-    neutral: S,
-    step: impl Fn(S, A) -> S,
-    join: impl Fn(S, S) -> S,
-) -> S {
-    // SAFETY: the caller guarantees this.
-    simd_dispatch::run(unsafe { FoldRow::new(length, a, (start, neutral), step, join) })
-}
-
-/// [`fold`].
-struct FoldRow<A, S, T, J> {
-    length: usize,
-    a: InRow<A>,
-    states: (S, S),
-    step: T,
-    join: J,
-}
-
-impl<A, S, T, J> FoldRow<A, S, T, J> {
-    /// # Safety
-    ///
-    /// * The requirements of [`fold`] hold as long as the value exists.
-    #[inline(always)]
-    unsafe fn new(length: usize, a: InRow<A>, states: (S, S), step: T, join: J) -> Self {
-        FoldRow { length, a, states, step, join }
-    }
-}
-
-impl<A: Copy, S: Copy, T: Fn(S, A) -> S, J: Fn(S, S) -> S> WithSimd for FoldRow<A, S, T, J> {
-    type Output = S;
-
-    #[inline(always)]
-    fn with_simd<V: Simd>(self, _: V) -> S {
-        let FoldRow { length, a, states: (start, neutral), step, join } = self;
-        let mut folded = start;
-        let mut i = 0;
-        if a.stride == 1 && length >= 2 * LANES {
-            let mut parts = [neutral; LANES];
-            while i + LANES <= length {
-                // SAFETY: the caller of `new` guarantees it; the strides are 1, and the block ends within `length`.
-                let x = unsafe { a.block(i) };
-                for lane in 0..LANES {
-                    parts[lane] = step(parts[lane], x[lane]);
-                }
-                i += LANES;
-            }
-            for part in parts {
-                folded = join(folded, part);
-            }
-        }
-        while i < length {
-            // SAFETY: the caller of `new` guarantees this for every index below `length`, and `i < length`.
-            folded = step(folded, unsafe { a.get(i) });
-            i += 1;
-        }
-        folded
-    }
-}
-
-/// The sum of `f` of each element of a row, for an `f` of many operations and callers that already run with the vectors of the processor:
-/// the results of a block are computed side by side, as in [`map1_in_blocks`], and then added by [`fold`].
-///
-/// # Safety
-///
-/// * Each of these elements is as [`InRow::get`] requires.
-#[inline(always)]
-pub(super) unsafe fn sum_in_blocks<A: Copy, W: Float<Sum = f64>>(
-    length: usize,
-    a: InRow<A>,
-    f: impl Fn(A) -> W,
-) -> f64 {
-    let mut total = 0.0;
-    let mut results = [W::ZERO; BLOCK];
-    let mut first = 0;
-    while first < length {
-        let count = BLOCK.min(length - first);
-        let out = OutRow { first: results.as_mut_ptr(), stride: 1 };
-        // SAFETY: the caller guarantees the elements, and the results have room for a block.
-        unsafe { map1_in_blocks(count, out, a.from(first), &f) };
-        let results = InRow { first: results.as_ptr(), stride: 1 };
-        // SAFETY: the results of this block were just written.
-        total += unsafe { fold(count, results, 0.0, 0.0, |sum, x: W| sum + x.to_sum(), |x, y| x + y) };
-        first += count;
-    }
-    total
-}
-
-/// Like [`fold`], over pairs of elements of `a` and `b` with the same index.
-///
-/// # Safety
-///
-/// * Each of these elements of `a` and `b` is as [`InRow::get`] requires.
-#[inline(always)]
-pub(super) unsafe fn fold2<A: Copy, B: Copy, S: Copy>(
-    length: usize,
-    a: InRow<A>,
-    b: InRow<B>,
-    start: S,
-    neutral: S,
-    step: impl Fn(S, A, B) -> S,
-    join: impl Fn(S, S) -> S,
-) -> S {
-    let mut folded = start;
-    let mut i = 0;
-    if (a.stride, b.stride) == (1, 1) && length >= 2 * LANES {
-        let mut parts = [neutral; LANES];
-        while i + LANES <= length {
-            // SAFETY: the caller guarantees it; the strides are 1, and the block ends within `length`.
-            let x = unsafe { a.block(i) };
-            // SAFETY: as above.
-            let y = unsafe { b.block(i) };
-            for lane in 0..LANES {
-                parts[lane] = step(parts[lane], x[lane], y[lane]);
-            }
-            i += LANES;
-        }
-        for part in parts {
-            folded = join(folded, part);
-        }
-    }
-    while i < length {
-        // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
-        let x = unsafe { a.get(i) };
-        // SAFETY: as above.
-        let y = unsafe { b.get(i) };
-        folded = step(folded, x, y);
-        i += 1;
-    }
-    folded
-}
-
-/// The first index whose element `is_it` accepts; `length` if none.
-///
-/// # Safety
-///
-/// * Each of the elements below `length` is as [`InRow::get`] requires.
-#[inline]
-pub(super) unsafe fn position<A: Copy>(length: usize, a: InRow<A>, is_it: impl Fn(A) -> bool) -> usize {
-    // SAFETY: the caller guarantees this.
-    simd_dispatch::run(unsafe { Position::new(length, a, is_it) })
-}
-
-/// [`position`].
-struct Position<A, F> {
-    length: usize,
-    a: InRow<A>,
-    is_it: F,
-}
-
-impl<A, F> Position<A, F> {
-    /// # Safety
-    ///
-    /// * The requirements of [`position`] hold as long as the value exists.
-    #[inline(always)]
-    unsafe fn new(length: usize, a: InRow<A>, is_it: F) -> Self {
-        Position { length, a, is_it }
-    }
-}
-
-impl<A: Copy, F: Fn(A) -> bool> WithSimd for Position<A, F> {
-    type Output = usize;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) -> usize {
-        let Position { length, a, is_it } = self;
-        let mut i = 0;
-        // Blocks without such an element are passed without a branch for each.
-        while a.stride == 1 && i + LANES <= length {
-            // SAFETY: the caller of `new` guarantees it: the stride is 1, and the block ends within `length`.
-            let x = unsafe { a.block(i) };
-            let mut found = 0u32;
-            for x in x {
-                found |= u32::from(is_it(x));
-            }
-            if found != 0 {
-                break;
-            }
-            i += LANES;
-        }
-        // SAFETY: the caller of `new` guarantees this for every index below `length`.
-        while i < length && !is_it(unsafe { a.get(i) }) {
-            i += 1;
-        }
-        i
-    }
-}
-
-/// `states[i] = step(states[i], a[i])` for every state; the elements of `a` have stride 1.
-///
-/// # Safety
-///
-/// * As many elements from `a` as there are states are as [`InRow::get`] requires.
-#[inline]
-pub(super) unsafe fn fold_each<A: Copy, S: Copy>(states: &mut [S], a: *const A, step: impl Fn(S, A) -> S) {
-    // SAFETY: the caller guarantees the elements, and nothing writes them while they are borrowed here.
-    let elements = unsafe { std::slice::from_raw_parts(a, states.len()) };
-    for (state, &element) in states.iter_mut().zip(elements) {
-        *state = step(*state, element);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use half::f16;
     use pulp::Arch;
 
     use super::*;
+    use crate::cpu::kernels::number::Float;
 
     /// Numbers of all magnitudes and signs, infinities and NaNs.
     fn numbers(seed: u32) -> Vec<f32> {

@@ -12,6 +12,7 @@ use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
 use crate::cpu::kernels::elementwise::{input, output};
+use crate::cpu::kernels::folds;
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::number::{DTypeTag, Float, Number};
 use crate::cpu::kernels::parallel;
@@ -163,7 +164,7 @@ impl Forward for Softmax {
         let exp = |x: T| x.wide().sub(largest).exp();
         if T::IS_HALF {
             // SAFETY: the caller guarantees this.
-            let sum = T::Wide::from_sum(unsafe { rows::sum_in_blocks(length, row, exp) });
+            let sum = T::Wide::from_sum(unsafe { folds::sum_in_blocks(length, row, exp) });
             // SAFETY: the caller guarantees this.
             unsafe { rows::map1_in_blocks(length, out, row, |x| T::rounded(exp(x).div(sum))) };
             return;
@@ -190,7 +191,7 @@ impl Forward for LogSoftmax {
         // SAFETY: the caller guarantees this.
         let largest = unsafe { largest(length, row) };
         // SAFETY: the caller guarantees this.
-        let sum = unsafe { rows::sum_in_blocks(length, row, |x| x.wide().sub(largest).exp()) };
+        let sum = unsafe { folds::sum_in_blocks(length, row, |x| x.wide().sub(largest).exp()) };
         let log = T::Wide::from_sum(sum.ln());
         // SAFETY: the caller guarantees this.
         unsafe { rows::map1_in_blocks(length, out, row, |x| T::rounded(x.wide().sub(largest).sub(log))) };
@@ -207,7 +208,7 @@ impl Backward for SoftmaxBackward {
     unsafe fn row<T: Float>(length: usize, out: OutRow<T>, y: InRow<T>, dy: InRow<T>) {
         let step = |sum: f64, y: T, dy: T| sum + y.wide().to_sum() * dy.wide().to_sum();
         // SAFETY: the caller guarantees this.
-        let sum = unsafe { rows::fold2(length, y, dy, 0.0, 0.0, step, Number::add) };
+        let sum = unsafe { folds::fold2(length, y, dy, 0.0, 0.0, step, Number::add) };
         let gradient = |y: T, dy: T| T::rounded(y.wide().mul(T::Wide::from_sum(dy.wide().to_sum() - sum)));
         // SAFETY: the caller guarantees this.
         unsafe { rows::map2_in_blocks(length, out, y, dy, gradient) };
@@ -236,7 +237,7 @@ impl Backward for LogSoftmaxBackward {
 #[inline(always)]
 unsafe fn largest<T: Float>(length: usize, row: InRow<T>) -> T::Wide {
     // SAFETY: the caller guarantees this.
-    unsafe { rows::fold(length, row, T::LOWEST, T::LOWEST, T::max, T::max) }.wide()
+    unsafe { folds::fold(length, row, T::LOWEST, T::LOWEST, T::max, T::max) }.wide()
 }
 
 /// The sum of the elements of a row.
@@ -247,5 +248,5 @@ unsafe fn largest<T: Float>(length: usize, row: InRow<T>) -> T::Wide {
 #[inline(always)]
 unsafe fn sum<T: Float>(length: usize, row: InRow<T>) -> f64 {
     // SAFETY: the caller guarantees this.
-    unsafe { rows::fold(length, row, 0.0, 0.0, |sum, x: T| sum + x.wide().to_sum(), Number::add) }
+    unsafe { folds::fold(length, row, 0.0, 0.0, |sum, x: T| sum + x.wide().to_sum(), Number::add) }
 }
