@@ -14,6 +14,7 @@ use streamvm::ep::DeviceId;
 use streamvm_cli::base::printable::without_controls;
 use streamvm_cli::command::verify::verify_trace;
 use streamvm_cli::command::{Exit, ScriptOptions, check_script, list_devices, run_script, written};
+use streamvm_cli::emit::devices::MOST_DEVICES;
 use streamvm_cli::execute::engine_options::EngineOptions;
 
 /// An asynchronous execution engine for accelerators: scripts that copy and compute.
@@ -105,10 +106,10 @@ struct ScriptArgs {
 #[derive(Args)]
 struct EngineArgs {
     /// How many CPU devices to offer (cpu:0, cpu:1, ...)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_name = "N", value_parser = |text: &str| devices(text, 1))]
     cpu_devices: Option<u32>,
     /// How many simulated devices to offer (sim:0, sim:1, ...), which do everything in the worst legal order
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=64))]
+    #[arg(long, value_name = "N", value_parser = |text: &str| devices(text, 0))]
     sim_devices: Option<u32>,
     /// Most memory of each device and of the host, such as 512M or 2G [default: the machine's]
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -138,6 +139,12 @@ fn named_device(text: &str) -> Result<(String, DeviceId), String> {
     let (name, device) = text.split_once('=').ok_or("expected NAME=DEVICE, such as acc=cuda:0")?;
     let device = device.parse::<DeviceId>().map_err(|error| error.to_string())?;
     Ok((name.to_owned(), device))
+}
+
+/// A number of devices, at least `least`.
+fn devices(text: &str, least: u32) -> Result<u32, String> {
+    let count = text.parse().ok().filter(|count| (least..=MOST_DEVICES).contains(count));
+    count.ok_or_else(|| format!("expected a whole number from {least} to {MOST_DEVICES}"))
 }
 
 fn size(text: &str) -> Result<u64, String> {

@@ -132,7 +132,11 @@ fn a_trace_that_cannot_be_written_fails_the_run() {
     fs::write(folder.path().join("a.svm"), "print fill f32 2 value 1 on cpu:0\n").unwrap();
     let output = streamvm(folder.path(), ["run", "--record", "none/a.trace", "a.svm"]);
     assert_eq!((output.code, output.stdout.as_str()), (1, ""));
-    assert!(output.stderr.starts_with("none/a.trace: error: cannot write the trace: "), "{}", output.stderr);
+    assert!(
+        output.stderr.starts_with("none/a.trace: error: cannot write the trace: its folder does not exist; make "),
+        "{}",
+        output.stderr
+    );
     if Path::new("/dev/full").exists() {
         let output = streamvm(folder.path(), ["run", "--record", "/dev/full", "a.svm"]);
         assert_eq!(output.code, 1, "{}", output.stderr);

@@ -1,6 +1,8 @@
 //! Makes text safe to print: escapes control characters, so that a file cannot send an escape sequence to the terminal.
 
 use std::borrow::Cow;
+use std::io;
+use std::path::Path;
 
 /// Longest text of a message, in characters; only text from a script or a file reaches this length.
 const LONGEST_MESSAGE: usize = 1000;
@@ -29,6 +31,16 @@ pub fn without_controls(text: &str) -> Cow<'_, str> {
         if escaped(c) { out.extend(c.escape_default()) } else { out.push(c) }
     }
     Cow::Owned(out)
+}
+
+/// The advice on a file of the command line that is missing under a relative path: where the path starts. Empty for any other error.
+#[must_use]
+pub fn where_it_starts(path: &Path, error: &io::Error) -> String {
+    if error.kind() != io::ErrorKind::NotFound || path.is_absolute() {
+        return String::new();
+    }
+    let folder = std::env::current_dir().map_or_else(|_| "folder".to_owned(), |folder| folder.display().to_string());
+    format!("\n = help: the path starts at the current folder, {}", printable(&folder))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use streamvm_verify::{Trace, verify};
 
-use crate::base::printable::printable;
+use crate::base::printable::{printable, where_it_starts};
 use crate::command::exit::{Exit, written};
 
 /// `streamvm verify TRACE`; `-` is stdin.
@@ -22,7 +22,8 @@ pub fn verify_trace(path: &Path, json: bool, out: &mut dyn Write, err: &mut dyn 
         match File::open(path) {
             Ok(file) => Box::new(BufReader::new(file)),
             Err(error) => {
-                writeln!(err, "{name}: error: cannot read the trace: {error}")?;
+                let help = where_it_starts(path, &error);
+                writeln!(err, "{name}: error: cannot read the trace: {error}{help}")?;
                 return Ok(Exit::Rejected);
             }
         }

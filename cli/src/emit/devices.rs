@@ -12,6 +12,9 @@ use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::functions::is_reserved;
 use crate::syntax::source::{Span, Spanned};
 
+/// The most devices of one kind that the command offers.
+pub const MOST_DEVICES: u32 = 64;
+
 /// The devices that a script may use.
 #[derive(Clone, Debug, Default)]
 pub struct Available {
@@ -56,13 +59,18 @@ impl Devices {
         }
         for (name, device) in &devices.available.chosen {
             if !devices.names.contains_key(name) && errors.is_empty() {
-                let help = did_you_mean(name, devices.names.keys().map(String::as_str));
+                let mut known: Vec<&str> = devices.names.keys().map(String::as_str).collect();
+                known.sort_unstable();
+                let help = did_you_mean(name, known.iter().copied()).unwrap_or_else(|| match known[..] {
+                    [] => "the script names no device: a line such as `device acc = cpu:0` does".to_owned(),
+                    _ => format!("it names: {}", known.join(", ")),
+                });
                 errors.push(
                     Diagnostic::new(
                         Span::default(),
                         format!("--device {name}={device}: the script has no device named `{name}`"),
                     )
-                    .with_help_if(help),
+                    .with_help(help),
                 );
             }
         }
@@ -81,7 +89,8 @@ impl Devices {
             return Err(Diagnostic::new(
                 name.span,
                 format!("`{}` was chosen as {device}, {}", name.value, self.there(&[*device])),
-            ));
+            )
+            .with_help_if(offered_by(*device)));
         }
         if let Some(choice) = choices.iter().find(|choice| devices.contains(&choice.value)) {
             return Ok(choice.value);
@@ -94,7 +103,8 @@ impl Devices {
                     name.span,
                     format!("`{}` needs one of {}, {}", name.value, listed(&tried), self.there(&tried)),
                 )
-                .with_help("`streamvm check` plans for a device that is not there"))
+                .with_help("`streamvm check` plans for a device that is not there")
+                .with_help_if(tried.iter().find_map(|device| offered_by(*device))))
             }
         }
     }
@@ -143,7 +153,8 @@ impl Devices {
                     Err(Diagnostic::new(
                         device.span,
                         format!("there is no {}, {}", device.value, self.there(&[device.value])),
-                    ))
+                    )
+                    .with_help_if(offered_by(device.value)))
                 }
             }
             PlaceRef::Named(name) => match self.names.get(&name.value) {
@@ -158,6 +169,16 @@ impl Devices {
             },
         }
     }
+}
+
+/// The advice to offer a device that is not there, if an option can.
+fn offered_by(device: DeviceId) -> Option<String> {
+    let option = match device.kind {
+        DeviceKind::Cpu => "--cpu-devices",
+        DeviceKind::Sim => "--sim-devices",
+        DeviceKind::Cuda => return None,
+    };
+    (device.index < MOST_DEVICES).then(|| format!("`{option} {}` offers it", device.index + 1))
 }
 
 fn listed(devices: &[DeviceId]) -> String {

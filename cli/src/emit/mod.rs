@@ -303,7 +303,8 @@ impl<'a> Emitter<'a> {
         let mut known: Vec<&str> = self.names.keys().map(String::as_str).collect();
         known.sort_unstable(); // the same guess in every run
         let help = did_you_mean(name, known);
-        Err(Diagnostic::new(span, format!("unknown name `{name}`")).with_help_if(help))
+        let help = help.unwrap_or_else(|| format!("name a tensor before this line: `let {name} = ...`"));
+        Err(Diagnostic::new(span, format!("unknown name `{name}`")).with_help(help))
     }
 
     /// The value of an expression, copied to the host if it is elsewhere or has gaps.

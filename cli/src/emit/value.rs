@@ -17,9 +17,12 @@ impl Emitter<'_> {
                 .with_help("a number can be an operand of an elementwise op beside a tensor; `fill` makes a tensor")),
             ExprKind::Load { path, tensor } => {
                 let name = tensor.as_ref().map(|name| name.value.as_str());
-                self.loader
-                    .load(&self.source.resolve(&path.value), name)
-                    .map_err(|message| Diagnostic::new(path.span, message))
+                let file = self.source.resolve(&path.value);
+                self.loader.load(&file, name).map_err(|message| {
+                    let missing = !file.exists();
+                    Diagnostic::new(path.span, message)
+                        .with_help_if(missing.then(|| "a relative path starts at the folder of the script".to_owned()))
+                })
             }
             ExprKind::Copy { value, to } => {
                 let Some(to) = to else {

@@ -221,7 +221,10 @@ impl Loader for FromFiles<'_> {
         let file = TensorFile::open(path, name).map_err(|error| error.to_string())?;
         if let Some(limit) = self.engine.memory.filter(|limit| file.bytes() as u64 > *limit) {
             let bytes = file.bytes();
-            return Err(format!("{}: the tensor has {bytes} bytes, and at most {limit} fit memory", path.display()));
+            let path = path.display();
+            return Err(format!(
+                "{path}: the tensor has {bytes} bytes, more than the limit of memory, {limit}; `--memory-limit` sets another"
+            ));
         }
         let array = file.read().map_err(|error| error.to_string())?;
         log::info!("loaded {}{} from {}", file.dtype, file.shape, printable(&file.path.display().to_string()));
@@ -438,7 +441,7 @@ impl Runner<'_> {
             Error::OutOfMemory { source, .. } => {
                 let limited = matches!(**source, DeviceError::OutOfMemory { limit: Some(_), .. });
                 return Diagnostic::new(noticed, source.to_string()).with_help(if limited {
-                    "raise the limit, or work in smaller parts"
+                    "raise the limit (`--memory-limit`; without it, the memory of the machine), or work in smaller parts"
                 } else {
                     "work in smaller parts; other programs may hold memory too"
                 });

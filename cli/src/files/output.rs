@@ -50,7 +50,12 @@ impl OutputFile {
         }
         let folder = target.parent().unwrap_or_else(|| Path::new("."));
         // Checked first, because an error of `tempfile` would name the temporary file, which the user does not know.
-        fs::metadata(folder)?;
+        fs::metadata(folder).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                io::Error::new(error.kind(), "its folder does not exist; make the folder, or name another")
+            }
+            _ => error,
+        })?;
         let temporary = builder.tempfile_in(folder)?;
         if let Some(found) = found {
             keep_owner(temporary.as_file(), &found);

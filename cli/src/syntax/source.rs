@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::base::printable::printable;
+use crate::base::printable::{printable, where_it_starts};
 use crate::syntax::diagnostic::Diagnostic;
 
 /// Longest script that is read, in bytes. People or small generators write scripts; the limit keeps a wrong file (a data set, a
@@ -121,7 +121,10 @@ impl Source {
     /// [`ReadError`] if the file cannot be read, is a directory, is too long or is not UTF-8.
     pub fn read(path: &Path) -> Result<Self, ReadError> {
         let name = printable(&path.display().to_string());
-        let fail = |error: io::Error| ReadError::File(format!("{name}: error: cannot read the script: {error}"));
+        let fail = |error: io::Error| {
+            let help = where_it_starts(path, &error);
+            ReadError::File(format!("{name}: error: cannot read the script: {error}{help}"))
+        };
         let file = File::open(path).map_err(fail)?;
         if file.metadata().map_err(fail)?.is_dir() {
             return Err(ReadError::File(format!("{name}: error: this is a directory, expected a script file")));

@@ -54,19 +54,27 @@ fn odd_files_in_place_of_a_script_are_rejected() {
 fn wrong_arguments_are_rejected() {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("a.svm"), "device d = cpu:0\n").unwrap();
-    for args in [
-        vec!["run"],
-        vec!["walk", "a.svm"],
-        vec!["run", "a.svm", "--device", "d"],
-        vec!["run", "a.svm", "--device", "d=gpu:0"],
-        vec!["run", "a.svm", "--device", "e=cpu:0"],
-        vec!["run", "a.svm", "--device", "d=cuda:99"],
-        vec!["run", "a.svm", "--mode", "fast"],
-        vec!["run", "a.svm", "--cpu-devices", "0"],
+    for (args, advice) in [
+        (vec!["run"], "Usage: streamvm run <FILE>"),
+        (vec!["walk", "a.svm"], "Usage: streamvm <COMMAND>"),
+        (vec!["run", "none.svm"], "help: the path starts at the current folder, "),
+        (vec!["verify", "none.trace"], "help: the path starts at the current folder, "),
+        (vec!["run", "a.svm", "--device", "d"], "expected NAME=DEVICE, such as acc=cuda:0"),
+        (vec!["run", "a.svm", "--device", "d=gpu:0"], "expected cpu:<index>, cuda:<index> or sim:<index>"),
+        (vec!["run", "a.svm", "--device", "e=cpu:0"], "help: did you mean `d`?"),
+        (vec!["run", "a.svm", "--device", "other=cpu:0"], "help: it names: d"),
+        (vec!["run", "a.svm", "--device", "d=cuda:99"], "only these devices are there: cpu:0"),
+        (vec!["run", "a.svm", "--device", "d=cpu:5"], "help: `--cpu-devices 6` offers it"),
+        (vec!["run", "a.svm", "--device", "d=sim:0"], "help: `--sim-devices 1` offers it"),
+        (vec!["run", "a.svm", "--mode", "fast"], "expected threaded, inline, or sim:SEED"),
+        (vec!["run", "a.svm", "--cpu-devices", "0"], "expected a whole number from 1 to 64"),
+        (vec!["run", "a.svm", "--cpu-devices", "two"], "expected a whole number from 1 to 64"),
+        (vec!["run", "a.svm", "--sim-devices", "65"], "expected a whole number from 0 to 64"),
     ] {
         let output = streamvm(folder.path(), &args);
         assert_eq!(output.code, 2, "{args:?}: {}", output.stderr);
         assert!(output.stderr.contains("error: "), "{args:?}: {}", output.stderr);
+        assert!(output.stderr.contains(advice), "{args:?}: {}", output.stderr);
     }
     assert_eq!(streamvm(folder.path(), ["run", "a.svm", "--device", "d=cpu:0"]).code, 0);
 }

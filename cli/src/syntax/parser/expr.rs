@@ -30,7 +30,7 @@ impl Parser {
         let span = self.span();
         let name = self.atom("a tensor or a call")?;
         let operand_follows = match self.peek() {
-            TokenKind::Word(next) => !is_reserved(next) || function(next).is_some(),
+            TokenKind::Word(next) => !is_reserved(next) || function(next).is_some() || next.parse::<DType>().is_ok(),
             TokenKind::Open | TokenKind::Int(_) | TokenKind::Float(_) => true,
             TokenKind::Text(_) => !self.text_follows,
             _ => false,
@@ -40,7 +40,9 @@ impl Parser {
             let is_text = matches!(self.peek(), TokenKind::Text(_));
             let known = functions().filter(|(_, form)| !is_text || *form == Form::Load);
             let help = did_you_mean(word, known.map(|(name, _)| name));
-            return Err(Diagnostic::new(span, format!("unknown op `{word}`")).with_help_if(help));
+            return Err(Diagnostic::new(span, format!("unknown op `{word}`")).with_help(
+                help.unwrap_or_else(|| "docs/language.md lists the functions, under \"Expressions\"".to_owned()),
+            ));
         }
         Ok(name)
     }

@@ -79,6 +79,7 @@ fn writing_statements() {
 fn errors_point_at_the_token_and_say_what_was_expected() {
     let cases = [
         ("let h = mtmul a b", (1, 9, "unknown op `mtmul`")),
+        ("let x = zeros f32 2", (1, 9, "unknown op `zeros`")),
         ("\n  lett h = relu a", (2, 3, "unknown statement `lett`")),
         ("let relu = a", (1, 5, "`relu` is a word of the language and cannot name anything")),
         ("let h relu a", (1, 7, "expected `=`, found `relu`")),
