@@ -7,7 +7,8 @@
 //! * marks in these queues ([`EventId`]), and
 //! * kernels, looked up by (op, device kind, dtype) ([`KernelRegistry`]).
 //!
-//! This crate starts no threads and decides no order. It executes each command as given, or returns an error that says why it cannot.
+//! This crate decides no order. It executes each command as given, or returns an error that says why it cannot. The only threads that it
+//! starts compute parts of large CPU kernels ([`CpuConfig::threads`]).
 //!
 //! # Who checks what
 //!

@@ -16,16 +16,16 @@ pub trait Work {
     fn run(&mut self, stream: &mut dyn ep::Stream) -> Result<(), CallError>;
 }
 
-/// Which thread context runs the streams of a policy.
+/// Which threads run the streams of a policy.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Threads {
-    /// One of the device's contexts, shared with other streams of the device.
+    /// Any of the device's threads, one thread a stream at a time; the device's other streams share these threads.
     Shared,
-    /// A context of its own for the streams of this policy, as they run callbacks of callers that may take long.
+    /// A thread of its own for the streams of this policy, as they run code of callers that may take long.
     Own,
-    /// The only context of the device that launches, so that one thread calls the device's driver.
+    /// The one thread of the device that launches, so that only that thread calls the device's driver.
     Launching,
-    /// A pool of workers of its own.
+    /// A pool of workers.
     Pool,
 }
 
@@ -42,7 +42,7 @@ pub enum Passing {
 /// ([`Capabilities::shows`](crate::Capabilities::shows)), and the stream's type says where its outputs live
 /// ([`StreamType::output_memory`]).
 pub trait StreamPolicy: Send + Sync + std::fmt::Debug {
-    /// Which thread context runs the stream.
+    /// Which threads run the stream.
     fn threads(&self) -> Threads;
 
     /// When the work that [`run`](StreamPolicy::run) got has passed.

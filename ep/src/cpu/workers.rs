@@ -46,7 +46,7 @@ struct Work<'a> {
     parts: usize,
     /// The most threads that may compute, here and in other works, when a helper joins.
     threads: usize,
-    /// The next part that nobody has taken.
+    /// The lowest number of a part that no thread has taken.
     next: AtomicUsize,
     /// Helpers that may still join; changed under the pool's lock.
     places: AtomicUsize,

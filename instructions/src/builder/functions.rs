@@ -14,6 +14,11 @@ use crate::place::HOST_DEVICE;
 use crate::tensor::reach::Home;
 use crate::tensor::uses::Use;
 
+/// Code that gets no operands, as a function.
+fn without_operands(f: impl FnOnce() -> Result<(), FnError> + Send + 'static) -> InlineFn {
+    InlineFn::new(move |_: &mut FnContext<'_>| f())
+}
+
 impl InstructionsBuilder {
     /// Runs a function of the caller over declared reads and writes, on the compute stream of `device`.
     ///
@@ -40,14 +45,13 @@ impl InstructionsBuilder {
         self.push_function(name, Role::Function, device, uses, || Some(InlineFn::new(f)), Location::caller())
     }
 
-    /// Runs code of the caller that uses no resource known to streamvm, in the order of the compute stream of `device`.
+    /// [`push`](InstructionsBuilder::push) of code that uses no resource known to streamvm: it takes part only in the order of its stream.
     #[track_caller]
     pub fn host_fn<F>(&mut self, name: impl Into<Cow<'static, str>>, device: DeviceId, f: F)
     where
         F: FnOnce() -> Result<(), FnError> + Send + 'static,
     {
-        let body = Some(InlineFn::new(move |_: &mut FnContext<'_>| f()));
-        let kind = Kind::Function { role: Role::Host, name: name.into(), body };
+        let kind = Kind::Function { role: Role::Host, name: name.into(), body: Some(without_operands(f)) };
         self.push_on(device.into(), kind, [], Location::caller());
     }
 
@@ -66,18 +70,18 @@ impl InstructionsBuilder {
     ) where
         F: FnOnce() -> Result<(), FnError> + Send + 'static,
     {
-        let body = || Some(InlineFn::new(move |_: &mut FnContext<'_>| f()));
+        let body = || Some(without_operands(f));
         let uses = uses.into_iter().map(Use::of_order);
         let pushed = self.push_function(name, Role::Push, device, uses, body, Location::caller());
         debug_assert!(pushed.is_ok(), "uses that only order are always accepted: {pushed:?}");
     }
 
-    /// Runs a callback on the stream that gets the bytes of one tensor (declared by [`Tensor::read`](crate::Tensor::read),
-    /// [`Tensor::write`](crate::Tensor::write) or [`Tensor::update`](crate::Tensor::update)). The callback cannot keep a borrowed
-    /// view of the storage.
+    /// [`call_fn`](InstructionsBuilder::call_fn) over one tensor, on the compute stream of the tensor's device, or of `cpu:0` for a
+    /// host tensor and for page-locked memory of a GPU or a simulated device.
     ///
     /// # Errors
-    /// The tensor lives on a device whose memory the host cannot reach, or is a written view that broadcasts.
+    /// As [`call_fn`](InstructionsBuilder::call_fn): the tensor lives on a device whose memory the host cannot reach, or is a written view
+    /// that broadcasts.
     #[track_caller]
     pub fn access<F>(&mut self, name: impl Into<Cow<'static, str>>, tensor: Use<'_>, f: F) -> Result<(), BuildError>
     where

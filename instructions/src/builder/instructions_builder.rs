@@ -5,7 +5,7 @@
 
 use std::panic::Location;
 
-use streamvm_ep::{DType, DeviceId, DeviceKind, MemoryKind, Op, Params, Priority, Scalar, Shape};
+use streamvm_ep::{DType, DeviceId, DeviceKind, MemoryKind, Op, Params, Scalar, Shape};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::error::build_error::BuildError;
@@ -137,13 +137,8 @@ impl InstructionsBuilder {
         self.compute = if workers { StreamType::Workers } else { StreamType::Compute };
     }
 
-    /// Sets the priority of later functions: among the functions that are ready on workers, those of higher priority run first.
-    /// Ordered streams run in order, whatever the priority.
-    pub fn set_priority(&mut self, priority: Priority) {
-        self.launch.priority = priority;
-    }
-
-    /// Sets the launch options of later functions.
+    /// Sets the launch options of later functions. The priority matters only among the functions that are ready on workers: ordered
+    /// streams run in order.
     pub fn set_launch_options(&mut self, launch: LaunchOptions) {
         self.launch = launch;
     }

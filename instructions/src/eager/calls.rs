@@ -1,7 +1,8 @@
 //! The eager calls of a tensor. Each submits one instruction, or a short list, to the engine that the tensor is bound to, on the
 //! thread's current [`Lane`](crate::Lane).
 //!
-//! Only [`Tensor::to_vec`], [`Tensor::to_scalar`] and the `wait` calls wait for the work. Any call may block while the engine's queue is full, but no longer than the thread's [`TimeLimit`](crate::TimeLimit) allows.
+//! Only [`Tensor::to_vec`], [`Tensor::to_scalar`] and the `wait` calls wait for the work. Any call may block while the engine's queue is
+//! full, but no longer than the thread's [`TimeLimit`](crate::TimeLimit) allows.
 
 use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};

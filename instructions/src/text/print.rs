@@ -2,8 +2,7 @@
 //!
 //! One instruction a line: number, kind, stream, operands, and the type of its output. Tensors, variables and events are named in
 //! order of first appearance (`t0`, `v0`, `e0`). What the line of an instruction cannot introduce by itself is declared on a line
-//! of its own right before the first use:
-//! line of its own right before its first use:
+//! of its own right before its first use:
 //!
 //! ```text
 //! t1 = tensor cuda:0 f32[64,128]

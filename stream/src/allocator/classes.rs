@@ -7,7 +7,6 @@
 //!
 //! Invariant: the record of a block is in the list of its size exactly while the block is free, and a bit is set exactly while its
 //! list is not empty. Lists are last in, first out, as the block that was freed last is the most likely to be in caches.
-//! while its list is not empty. Lists are last in, first out: the block freed last is the warmest in caches.
 
 use super::records::{NONE, Records};
 

@@ -160,7 +160,7 @@ impl Allocator {
         if self.planted.is(Mutant::ReuseWithoutSync) {
             accesses.clear();
         }
-        let block = self.start_life(index);
+        let block = self.mark_used(index);
         self.note_peak();
         Some(Allocated { block, accesses })
     }
@@ -176,7 +176,7 @@ impl Allocator {
     /// nothing changes.
     pub fn free(&mut self, block: BlockId, accesses: AccessSet) -> Result<(), AllocatorError> {
         let index = self.records.used(block)?;
-        self.end_life(index, accesses);
+        self.mark_free(index, accesses);
         Ok(())
     }
 
@@ -291,7 +291,7 @@ impl Allocator {
     }
 
     /// Free -> Used. The record is in no list.
-    fn start_life(&mut self, index: u32) -> Block {
+    fn mark_used(&mut self, index: u32) -> Block {
         let record = &mut self.records[index];
         record.state = State::Used;
         record.generation = record.generation.wrapping_add(1);
@@ -307,7 +307,7 @@ impl Allocator {
     }
 
     /// Used -> Free: merges the block with free neighbours that wait for the same streams, and adds it to its list.
-    fn end_life(&mut self, mut index: u32, accesses: AccessSet) {
+    fn mark_free(&mut self, mut index: u32, accesses: AccessSet) {
         let record = &mut self.records[index];
         record.state = State::Free;
         record.accesses = accesses;

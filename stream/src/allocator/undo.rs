@@ -64,7 +64,7 @@ impl Allocator {
         }
         self.lists.remove(&mut self.records, index);
         self.records[index].accesses = AccessSet::new();
-        Ok(self.start_life(index))
+        Ok(self.mark_used(index))
     }
 
     /// Splits a free block; both parts are in their lists afterwards. Returns the upper part.

@@ -29,7 +29,7 @@ pub(crate) struct ContextHandle {
     pub(crate) name: String,
     pub(crate) inbox: MpscQueue<Task>,
     pub(crate) parker: Arc<Parker>,
-    /// The context's thread waits for the run lock, so callers must not take it. A hint; it orders no other access.
+    /// A thread of the engine waits for the run lock, so callers must not take it. A hint; it orders no other access.
     pub(crate) wants_run_lock: CachePadded<AtomicBool>,
     /// Instructions that callers have run while they waited. Written under the run lock.
     pub(crate) helped: AtomicU64,

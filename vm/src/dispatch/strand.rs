@@ -18,7 +18,7 @@
 //! * **No task is forgotten.** A push writes the inbox and then reads the state; a thread that leaves writes the state and then checks the
 //!   inbox. Both the push and the check are read-modify-writes of the inbox, so at least one side sees the other (as in `sync/parker.rs`).
 //!   A thread that blocks writes the state first and registers for the point then, so the wake-up finds `BLOCKED`.
-//! * Who runs the tasks is decided by the run lock alone: a caller that helps takes it whatever the state is.
+//! * The run lock alone decides which thread runs the tasks: a caller that helps takes it whatever the state is.
 
 use std::sync::Arc;
 

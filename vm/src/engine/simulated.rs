@@ -6,7 +6,7 @@
 //! * Simulated devices run their commands late: mostly when nothing else can step ([`EARLY`]).
 //! * If nothing can step while instructions are pending, the engine has stalled, and the waiter gets an error at once.
 //!
-//! Only the holder of `driver` steps, so one thread steps at a time.
+//! Only the holder of the lock `stepper` steps, so one thread steps at a time.
 
 use std::sync::Arc;
 
@@ -29,15 +29,15 @@ const EAGER: u64 = 4;
 
 /// The parts that are stepped, and the lock whose holder may step them.
 pub(crate) struct Simulated {
-    driver: Mutex<Driver>,
-    /// Contexts that were created since the last step; the next step moves them to the driver.
-    adopted: Mutex<Vec<Arc<LockedContext>>>,
+    stepper: Mutex<Stepper>,
+    /// Contexts that were created since the last step; the next step adds them to the stepper.
+    new_contexts: Mutex<Vec<Arc<LockedContext>>>,
     /// Workers that were created since the last step.
-    employed: Mutex<Vec<Worker>>,
+    new_workers: Mutex<Vec<Worker>>,
     machine: Option<Arc<SimMachine>>,
 }
 
-struct Driver {
+struct Stepper {
     rng: Rng,
     /// Each part takes whole turns in a fixed order, as the engine's threads would, and parts are drawn only when no turn makes
     /// progress. Benchmarks use this to count processor instructions of the whole engine on one thread.
@@ -77,31 +77,36 @@ impl Rng {
 impl Simulated {
     pub(crate) fn new(seed: u64, in_order: bool, machine: Option<Arc<SimMachine>>) -> Simulated {
         let (contexts, workers, order) = (Vec::new(), Vec::new(), Vec::new());
-        let driver = Driver { rng: Rng(seed), in_order, scheduler: Scheduler::new(), contexts, workers, order };
-        Simulated { driver: Mutex::new(driver), adopted: Mutex::default(), employed: Mutex::default(), machine }
+        let stepper = Stepper { rng: Rng(seed), in_order, scheduler: Scheduler::new(), contexts, workers, order };
+        Simulated {
+            stepper: Mutex::new(stepper),
+            new_contexts: Mutex::default(),
+            new_workers: Mutex::default(),
+            machine,
+        }
     }
 
     /// Adds a context to be stepped.
-    pub(crate) fn adopt(&self, context: Arc<LockedContext>) {
-        unpoisoned(self.adopted.lock()).push(context);
+    pub(crate) fn add_context(&self, context: Arc<LockedContext>) {
+        unpoisoned(self.new_contexts.lock()).push(context);
     }
 
     /// Adds a worker to be stepped.
     pub(crate) fn start_workers(&self, worker: Worker) {
-        unpoisoned(self.employed.lock()).push(worker);
+        unpoisoned(self.new_workers.lock()).push(worker);
     }
 
     /// Takes one step. Returns false if no part can step.
     pub(crate) fn step(&self, engine: &Engine) -> bool {
-        let mut driver = unpoisoned(self.driver.lock());
-        self.step_with(&mut driver, engine)
+        let mut stepper = unpoisoned(self.stepper.lock());
+        self.step_with(&mut stepper, engine)
     }
 
-    fn step_with(&self, driver: &mut Driver, engine: &Engine) -> bool {
+    fn step_with(&self, stepper: &mut Stepper, engine: &Engine) -> bool {
         let _here = engine_thread::visit();
-        driver.contexts.extend(unpoisoned(self.adopted.lock()).drain(..).map(|locked| Context::new(&locked)));
-        driver.workers.extend(unpoisoned(self.employed.lock()).drain(..));
-        driver.step(engine, self.machine.as_deref())
+        stepper.contexts.extend(unpoisoned(self.new_contexts.lock()).drain(..).map(|locked| Context::new(&locked)));
+        stepper.workers.extend(unpoisoned(self.new_workers.lock()).drain(..));
+        stepper.step(engine, self.machine.as_deref())
     }
 
     /// Steps until `enough` returns true. Returns false if no part can step and `enough` still returns false.
@@ -131,18 +136,18 @@ impl Simulated {
         if engine_thread::is_here() {
             return;
         }
-        let Ok(mut driver) = self.driver.try_lock() else { return };
-        if driver.in_order {
+        let Ok(mut stepper) = self.stepper.try_lock() else { return };
+        if stepper.in_order {
             return;
         }
-        let steps = driver.rng.below(2 * EAGER);
+        let steps = stepper.rng.below(2 * EAGER);
         for _ in EAGER..steps {
-            self.step_with(&mut driver, engine);
+            self.step_with(&mut stepper, engine);
         }
     }
 }
 
-impl Driver {
+impl Stepper {
     fn step(&mut self, engine: &Engine, machine: Option<&SimMachine>) -> bool {
         let role = |completes| engine.observer.as_ref().map(|observer| observer.act_as(completes));
         let step_world = || {

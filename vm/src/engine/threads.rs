@@ -165,7 +165,7 @@ impl Threads {
         // Before its thread starts: a thread that parks before `Environment::wake_all` finds it would miss the end of the engine.
         engine.contexts.add(context.handle.clone());
         match &engine.simulated {
-            Some(simulated) => simulated.adopt(context.clone()),
+            Some(simulated) => simulated.add_context(context.clone()),
             None => {
                 let (served, of_thread) = (context.clone(), engine.clone());
                 match thread.spawn(move || context_thread::serve(served, &of_thread)) {

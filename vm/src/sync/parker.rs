@@ -1,20 +1,26 @@
 //! Parking and waking of engine threads.
 //!
-//! No wake-up is lost. The protocol, for a thread S that parks and a waker W:
+//! A [`Parker`] belongs to one thread. The flag `sleeping` announces that this thread is parked or about to park. A *waker* is any thread
+//! that has made work for it:
 //!
-//! ```text
-//! S: sleeping := true              W: push to an inbox, or publish a number
-//! S: check for work again          W: if sleeping { sleeping := false; unpark }
-//! S: none: park while sleeping
-//! ```
+//! | the thread that parks | a waker |
+//! |---|---|
+//! | 1. sets `sleeping` | 1. pushes a task into the thread's inbox, or publishes the number that the thread waits for |
+//! | 2. checks once more for work | 2. if `sleeping` is set: clears it, and unparks the thread |
+//! | 3. without work: parks until `sleeping` is cleared | |
 //!
-//! W's push or publication and S's second check are read-modify-writes of one location
-//! ([`MpscQueue::push`](crate::queue::mpsc::MpscQueue::push) and `is_surely_empty`; `Timeline::advance` and `want`), so they are
-//! ordered: either S finds the work, or W reads from S's operation and therefore sees `sleeping`.
+//! **No wake-up is lost**, because the waker's first step and the thread's second one are read-modify-writes of one location, so one of
+//! them comes first. If the waker's comes first, the thread finds the work. If the thread's comes first, the waker reads from it, and
+//! therefore sees `sleeping`. The location is
+//! * the head of an inbox: [`MpscQueue::push`](crate::queue::mpsc::MpscQueue::push) and `is_surely_empty`; or
+//! * the number of a timeline: `Timeline::advance` and `Timeline::want`.
+//!
+//! A thread that waits for something else (a strand in a ready queue, a task in the queues of workers) has a protocol of its own around its
+//! parker: `dispatch/thread_group.rs`, `dispatch/idle_set.rs`.
 //!
 //! A waker that finds the thread awake pays one load; only the waker that clears the flag pays for the system call. The loom models
-//! in `queue/parker_tests.rs` check the protocol, and show that a check before the announcement, or by a plain load, loses
-//! wake-ups.
+//! in `queue/parker_tests.rs` check the protocol, and show that wake-ups are lost if the thread checks before it sets `sleeping`, or
+//! checks by a plain load.
 
 use std::sync::OnceLock;
 
@@ -22,11 +28,11 @@ use crossbeam_utils::CachePadded;
 
 use crate::sync::{AtomicBool, Ordering, Thread, current, park};
 
-/// The parking state of one thread. Only that thread calls [`Parker::prepare_park`], [`Parker::cancel_park`] and [`Parker::sleep`];
+/// Parks and wakes one thread. Only that thread calls [`Parker::prepare_park`], [`Parker::cancel_park`] and [`Parker::sleep`];
 /// any thread may call [`Parker::wake`].
 #[derive(Debug)]
 pub(crate) struct Parker {
-    /// Read by every push, so it has a cache line of its own.
+    /// The thread is parked or about to park. Each push reads it, so it has a cache line of its own.
     sleeping: CachePadded<AtomicBool>,
     thread: OnceLock<Thread>,
 }
@@ -61,7 +67,7 @@ impl Parker {
         }
     }
 
-    /// Whether the thread is parked or about to park. If so, it must be woken to see work that was published before this call.
+    /// Whether the thread is parked or about to park. Then a caller that has published work for it must call [`Parker::wake`].
     pub(crate) fn is_parked(&self) -> bool {
         self.sleeping.load(Ordering::SeqCst)
     }

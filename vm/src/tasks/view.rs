@@ -64,9 +64,12 @@ impl Default for Views {
 }
 
 impl Views {
-    /// Adds the view that `tensor` has of `memory`. Here the engine gives its guarantee to the devices: soft sync has ordered the
-    /// instruction after everything that conflicts with it, and the block is not handed out again before the instruction's point is
-    /// among the block's accesses.
+    /// Adds the view that `tensor` has of `memory`, after a check that the view stays within the memory. Here the engine gives devices its
+    /// guarantee for the operands that are made of the view, until the instruction has passed:
+    /// * *No conflicting access.* Soft sync has ordered the instruction after every earlier access that conflicts with it, and orders
+    ///   every later one after it.
+    /// * *The memory stays.* The resource's accesses include the instruction's point. A block is handed out with these accesses, so its
+    ///   next owner waits for them; a region goes back to its device only once all its points have passed (`tasks/memory.rs`).
     ///
     /// # Panics
     /// If the view reaches past the memory, which is a bug of the caller.
@@ -145,8 +148,8 @@ impl Operands {
         for (place, View { base, sizes, form, dtype, access }) in self.0.iter_mut().zip(views) {
             match form {
                 // SAFETY: `base` is the start of allocated and initialised bytes (devices zero their regions). `Views::add` has
-                // checked that the layout stays within them, and conflicting accesses are ordered as its documentation says. The
-                // sizes are those of a shape, and `rank` is at most `SIZES`: `add` and `add_other` check it.
+                // checked that the layout stays within them; its documentation says why they stay allocated and why no access
+                // conflicts. The sizes are those of a shape, and `rank` is at most `SIZES`: `add` and `add_other` check it.
                 Form::Whole(rank) => unsafe { place.set_contiguous(base.0, *dtype, (sizes, *rank), *access) },
                 Form::Other => {
                     let Some(layout) = layouts.next() else {

@@ -104,7 +104,7 @@ pub(super) trait Float: Number {
     fn wide(self) -> Self::Wide;
     /// The nearest value to `wide`, ties to even.
     fn rounded(wide: Self::Wide) -> Self;
-    /// This and the next ones have bounds, see [`math`](crate::cpu::kernels::math).
+    /// [`math`](crate::cpu::kernels::math) states the bounds on the errors of this function, `log`, `tanh` and `sigmoid`.
     fn exp(self) -> Self;
     fn log(self) -> Self;
     fn sqrt(self) -> Self;
