@@ -117,9 +117,9 @@ soak: ## a mixed load for MINUTES=5: prints memory, events, pools and latency, f
 	$(CARGO) run --quiet --release -p streamvm-tests --bin soak -- --minutes $(MINUTES)
 	$(CARGO) run --quiet --release -p streamvm-tests --bin soak -- --minutes $(MINUTES) --sim 1
 
-# The files of the engine that own a state which others change through them.
 # A comma within the arguments of a `call`.
 comma := ,
+# The files of the engine that own a state which others change through them.
 STATES = dispatch/dependence_node queue/node queue/mpsc progress/unordered execute/completion progress/failures progress/claims progress/waiters execute/backpressure engine/handle submit/deferred_free engine/idle_handles dispatch/idle_set sync/parker
 SHARD ?= 0/1
 
