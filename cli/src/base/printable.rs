@@ -39,6 +39,9 @@ pub fn where_it_starts(path: &Path, error: &io::Error) -> String {
     if error.kind() != io::ErrorKind::NotFound || path.is_absolute() {
         return String::new();
     }
+    if path.as_os_str() == "-" {
+        return "\n = help: the name of standard input is /dev/stdin".to_owned();
+    }
     let folder = std::env::current_dir().map_or_else(|_| "folder".to_owned(), |folder| folder.display().to_string());
     format!("\n = help: the path starts at the current folder, {}", printable(&folder))
 }

@@ -40,7 +40,7 @@ pub(super) struct Header {
 /// What was expected, and what was found instead.
 pub(super) fn parse(start: &[u8]) -> Result<Header, String> {
     if !start.starts_with(b"\x93NUMPY") {
-        return Err("the file does not begin with the magic bytes of .npy".into());
+        return Err("the file does not begin with the magic bytes of .npy, as `numpy.save` writes them".into());
     }
     let (length, begin) = match (start.get(6), start.get(7)) {
         (Some(1), Some(0)) => (start.get(8..10).map(|b| usize::from(u16::from_le_bytes([b[0], b[1]]))), 10),

@@ -58,6 +58,7 @@ fn wrong_arguments_are_rejected() {
         (vec!["run"], "Usage: streamvm run <FILE>"),
         (vec!["walk", "a.svm"], "Usage: streamvm <COMMAND>"),
         (vec!["run", "none.svm"], "help: the path starts at the current folder, "),
+        (vec!["run", "-"], "help: the name of standard input is /dev/stdin"),
         (vec!["verify", "none.trace"], "help: the path starts at the current folder, "),
         (vec!["run", "a.svm", "--device", "d"], "expected NAME=DEVICE, such as acc=cuda:0"),
         (vec!["run", "a.svm", "--device", "d=gpu:0"], "expected cpu:<index>, cuda:<index> or sim:<index>"),
