@@ -14,7 +14,8 @@ use crate::place::HOST_DEVICE;
 use crate::tensor::reach::Home;
 use crate::tensor::uses::Use;
 
-/// Code that gets no operands, as a function.
+/// Code that gets no operands, as a function. Inlined, so that the captures are moved once.
+#[inline(always)]
 fn without_operands(f: impl FnOnce() -> Result<(), FnError> + Send + 'static) -> InlineFn {
     InlineFn::new(move |_: &mut FnContext<'_>| f())
 }
