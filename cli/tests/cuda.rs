@@ -369,6 +369,17 @@ fn a_trace_that_was_recorded_on_a_gpu_is_judged() {
     assert!(output.code == 0 && output.stdout.contains("ok: every dependence is ordered"), "{}", output.stdout);
 }
 
+/// A copy of a view with gaps needs a kernel of one device that reaches the memory of the other.
+#[test]
+fn a_device_reaches_the_memory_of_one_with_an_index_past_64() {
+    let script = "let x = copy (fill f32 2 3 value 7 on host) to cuda:0\n\
+                  let there = copy (permute x 1 0) to cuda:65\n\
+                  print copy (permute there 1 0) to cuda:0\n";
+    let output = run_script("devices=66;leaks=1", script, &[]);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    assert_eq!(output.stdout.matches('7').count(), 6, "{}", output.stdout);
+}
+
 /// What the tests of this file rely on: what the driver finds is in the file. A stream that cannot be ended is left.
 #[test]
 fn what_the_driver_finds_is_seen() {

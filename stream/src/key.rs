@@ -223,6 +223,7 @@ mod tests {
     #[test]
     fn interning_gives_dense_stable_ids() {
         let mut streams = Streams::new();
+        assert!(streams.is_empty());
         let keys: Vec<StreamKey> =
             (0..4).map(|lane| StreamKey::new(DeviceId::cpu(0), StreamType::Compute, lane)).collect();
         for (i, key) in keys.iter().enumerate() {
@@ -232,5 +233,6 @@ mod tests {
         assert_eq!(streams.intern(keys[2]), StreamId(2));
         assert_eq!(streams.find(&keys[3]), Some(StreamId(3)));
         assert_eq!(streams.key(StreamId(1)), keys[1]);
+        assert_eq!((streams.len(), streams.is_empty()), (4, false));
     }
 }

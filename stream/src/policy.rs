@@ -119,4 +119,24 @@ mod tests {
             assert_eq!(policy(StreamType::Workers, device).passing(), Passing::AtOnce);
         }
     }
+
+    struct Failing(usize);
+
+    impl Work for Failing {
+        fn run(&mut self, _: &mut dyn ep::Stream) -> Result<(), CallError> {
+            self.0 += 1;
+            Err(CallError::Function("refused".into()))
+        }
+    }
+
+    #[test]
+    fn a_policy_runs_the_work_once_and_gives_its_error_back() {
+        let mut stream =
+            ep::Device::create_stream(&ep::CpuDevice::new(0, ep::CpuConfig::default())).expect("a stream of a CPU");
+        for stream_type in [StreamType::Compute, StreamType::Barrier, StreamType::Workers] {
+            let mut work = Failing(0);
+            assert!(policy(stream_type, ep::DeviceKind::Cpu).run(&mut work, &mut *stream).is_err());
+            assert_eq!(work.0, 1);
+        }
+    }
 }

@@ -281,34 +281,6 @@ fn undo_of_a_merged_block_keeps_the_accesses_of_every_part() {
 }
 
 #[test]
-fn a_free_is_taken_back_out_of_the_block_it_was_merged_into() {
-    let mut allocator = with_region(6 * KIB);
-    let blocks: Vec<_> = (0..6).map(|_| any(&mut allocator, KIB, S1).block).collect();
-    for at in [1, 3, 2] {
-        allocator.free(blocks[at].id, set([point(S1, 5)])).unwrap();
-    }
-    let middle = allocator.undo_free(blocks[2]).unwrap();
-    assert_eq!((middle.region, middle.offset, middle.bytes), (blocks[2].region, 2 * KIB, KIB));
-    assert_eq!(cache(&allocator), [(KIB, KIB, vec![point(S1, 5)]), (3 * KIB, KIB, vec![point(S1, 5)])]);
-    assert!(allocator.free(blocks[2].id, AccessSet::new()).is_err(), "the old id is over");
-    allocator.free(middle.id, AccessSet::new()).unwrap();
-}
-
-#[test]
-fn a_free_is_taken_back_from_several_free_blocks() {
-    let mut allocator = with_region(4 * KIB);
-    let used = any(&mut allocator, 4 * KIB, S1).block;
-    allocator.free(used.id, set([point(S1, 5)])).unwrap();
-    let parts: Vec<_> = (0..2).map(|_| any(&mut allocator, KIB, S2)).collect();
-    for (part, stream) in parts.iter().zip([S2, S3]) {
-        allocator.free(part.block.id, set([point(stream, 9)])).unwrap();
-    }
-    let back = allocator.undo_free(used).unwrap();
-    assert_eq!((back.offset, back.bytes), (0, 4 * KIB));
-    assert_eq!(cache(&allocator), []);
-}
-
-#[test]
 fn points_pending_are_those_of_free_blocks_alone() {
     let mut allocator = with_region(4 * KIB);
     let blocks: Vec<_> = (0..4).map(|_| any(&mut allocator, KIB, S1).block).collect();

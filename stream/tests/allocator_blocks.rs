@@ -176,26 +176,6 @@ fn an_id_of_another_allocator_is_refused_where_it_is_unknown() {
 }
 
 #[test]
-fn a_free_cannot_be_taken_back_while_its_bytes_are_in_use() {
-    let mut allocator = allocator(64, None);
-    allocator.add_region(4096).unwrap();
-    let block = allocator.alloc(4096, ANY, &pending).unwrap().block;
-    let refused = Err(AllocatorError::NotFree { region: block.region, offset: 0, bytes: 4096 });
-    assert_eq!(allocator.undo_free(block), refused, "it was never freed");
-    allocator.free(block.id, own(1)).unwrap();
-    let later = allocator.alloc(64, ANY, &pending).unwrap();
-    let stats = allocator.stats();
-    assert_eq!(allocator.undo_free(block), refused, "a later allocation has a part of it");
-    assert_eq!(allocator.stats(), stats);
-    allocator.undo_alloc(later.block.id, later.accesses).unwrap();
-    let past_the_end = Block { offset: 64, ..block };
-    assert!(matches!(allocator.undo_free(past_the_end), Err(AllocatorError::NotFree { .. })));
-    assert!(matches!(allocator.undo_free(Block { bytes: usize::MAX, ..block }), Err(AllocatorError::NotFree { .. })));
-    allocator.undo_free(block).unwrap();
-    allocator.check().unwrap();
-}
-
-#[test]
 fn counters_tell_what_happened() {
     let mut allocator = allocator(64, None);
     assert!(allocator.alloc(64, ANY, &pending).is_none());

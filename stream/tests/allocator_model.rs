@@ -29,8 +29,8 @@ enum Step {
         streams: Vec<u32>,
         touched: bool,
     },
-    /// Does these steps, then takes all of them back, newest first.
-    Undone(Vec<Step>),
+    /// Makes these allocations, then undoes all of them, newest first.
+    Undone(Vec<(usize, Want)>),
     Pass {
         stream: u32,
         count: u64,
@@ -50,11 +50,14 @@ fn want() -> impl Strategy<Value = Want> {
     ]
 }
 
+fn request() -> impl Strategy<Value = (usize, Want)> {
+    (prop_oneof![4 => 1..100usize, 2 => 1..1200usize, 1 => Just(64usize)], want())
+}
+
 fn alloc_or_free() -> impl Strategy<Value = Step> {
-    let bytes = prop_oneof![4 => 1..100usize, 2 => 1..1200usize, 1 => Just(64usize)];
     let streams = prop::collection::vec(0..STREAMS, 0..4);
     prop_oneof![
-        (bytes, want()).prop_map(|(bytes, want)| Step::Alloc { bytes, want }),
+        request().prop_map(|(bytes, want)| Step::Alloc { bytes, want }),
         (any::<prop::sample::Index>(), streams, any::<bool>()).prop_map(|(at, streams, touched)| Step::Free {
             at,
             streams,
@@ -66,7 +69,7 @@ fn alloc_or_free() -> impl Strategy<Value = Step> {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         16 => alloc_or_free(),
-        2 => prop::collection::vec(alloc_or_free(), 1..8).prop_map(Step::Undone),
+        2 => prop::collection::vec(request(), 1..8).prop_map(Step::Undone),
         2 => (0..STREAMS, 1..8u64).prop_map(|(stream, count)| Step::Pass { stream, count }),
         1 => (ALIGNMENT..1500).prop_map(|bytes| Step::AddRegion { bytes }),
         1 => Just(Step::Shrink),
@@ -86,10 +89,10 @@ struct Live {
     accesses: AccessSet,
 }
 
-/// How to take one step back.
-enum Undo {
-    Alloc { live: Live, bytes: Vec<Byte> },
-    Free { live: Live, at: usize, bytes: Vec<Byte> },
+/// An allocation, and the bytes as they were before it.
+struct Undo {
+    live: Live,
+    bytes: Vec<Byte>,
 }
 
 struct World {
@@ -144,12 +147,12 @@ impl World {
         })
     }
 
-    fn step(&mut self, step: &Step) -> Option<Undo> {
+    fn step(&mut self, step: &Step) {
         match step {
-            Step::Alloc { bytes, want } => return self.alloc(*bytes, *want),
-            Step::Free { at, streams, touched } => return self.free(at, streams, *touched),
-            Step::Undone(steps) => {
-                let log: Vec<Undo> = steps.iter().filter_map(|step| self.step(step)).collect();
+            Step::Alloc { bytes, want } => drop(self.alloc(*bytes, *want)),
+            Step::Free { at, streams, touched } => self.free(at, streams, *touched),
+            Step::Undone(requests) => {
+                let log: Vec<Undo> = requests.iter().filter_map(|&(bytes, want)| self.alloc(bytes, want)).collect();
                 log.into_iter().rev().for_each(|undo| self.undo(undo));
             }
             Step::Pass { stream, count } => {
@@ -169,7 +172,6 @@ impl World {
             }
             Step::Shrink => self.shrink(),
         }
-        None
     }
 
     fn alloc(&mut self, bytes: usize, want: Want) -> Option<Undo> {
@@ -208,7 +210,7 @@ impl World {
         self.bytes_of(block).iter_mut().for_each(|byte| byte.used = true);
         let live = Live { block, accesses };
         self.live.push(live.clone());
-        Some(Undo::Alloc { live, bytes: before })
+        Some(Undo { live, bytes: before })
     }
 
     /// The longest run of free bytes, over blocks of the allocator that `counts` accepts.
@@ -224,9 +226,9 @@ impl World {
         longest
     }
 
-    fn free(&mut self, at: &prop::sample::Index, streams: &[u32], touched: bool) -> Option<Undo> {
+    fn free(&mut self, at: &prop::sample::Index, streams: &[u32], touched: bool) {
         if self.live.is_empty() {
-            return None;
+            return;
         }
         let at = at.index(self.live.len());
         let live = self.live.remove(at);
@@ -241,30 +243,14 @@ impl World {
         self.allocator.free(live.block.id, accesses).unwrap();
         assert!(self.allocator.free(live.block.id, AccessSet::new()).is_err(), "a second free was accepted");
         let freed_with = self.sets.len() - 1;
-        let before = self.bytes_of(live.block).to_vec();
         self.bytes_of(live.block).fill(Byte { used: false, freed_with });
-        Some(Undo::Free { live, at, bytes: before })
     }
 
-    fn undo(&mut self, undo: Undo) {
-        let (block, bytes) = match undo {
-            Undo::Alloc { live, bytes } => {
-                // An allocation puts its block last, and all later steps have been taken back. The id may be new, where
-                // a free of the block was among them.
-                let last = self.live.pop().expect("the undone block is in use");
-                assert_eq!((last.block.region, last.block.offset), (live.block.region, live.block.offset));
-                self.allocator.undo_alloc(last.block.id, live.accesses).unwrap();
-                (last.block, bytes)
-            }
-            Undo::Free { live, at, bytes } => {
-                let block = self.allocator.undo_free(live.block).unwrap();
-                assert_eq!((block.region, block.offset), (live.block.region, live.block.offset));
-                assert_eq!(block.bytes, live.block.bytes);
-                self.live.insert(at, Live { block, ..live });
-                (block, bytes)
-            }
-        };
-        self.bytes_of(block).copy_from_slice(&bytes);
+    fn undo(&mut self, Undo { live, bytes }: Undo) {
+        let last = self.live.pop().expect("the undone block is in use");
+        assert_eq!(last.block, live.block);
+        self.allocator.undo_alloc(live.block.id, live.accesses).unwrap();
+        self.bytes_of(live.block).copy_from_slice(&bytes);
     }
 
     fn shrink(&mut self) {

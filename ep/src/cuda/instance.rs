@@ -14,7 +14,7 @@
 //! **Losing a device.** If the driver returns a code that makes a context unusable, this is recorded once, here. From then on every
 //! command of the device is refused with the same [`Error::DeviceLost`], without calling the driver. Other devices stay usable.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::address_map::{AddressMap, Owner};
@@ -64,8 +64,8 @@ pub(super) struct DeviceState {
     pub(super) products: Products,
     opened: OnceLock<Opened>,
     lost: OnceLock<Error>,
-    /// The devices whose memory its kernels can access, one bit per index.
-    peers: AtomicU64,
+    /// For each device of the instance, whether kernels of this one can access its memory.
+    peers: Box<[AtomicBool]>,
     streams: Mutex<Vec<Arc<Progress>>>,
     /// Modules loaded for callers.
     modules: Mutex<Vec<ModuleHandle>>,
@@ -104,7 +104,7 @@ impl Instance {
     pub(super) fn open(config: &CudaConfig) -> Result<Arc<Instance>, CudaAbsent> {
         let UsableDriver { driver, version, devices } = probe::probe()?;
         let failed = |failure| CudaAbsent::Init(probe::driver_error(driver, failure));
-        let device = |index| DeviceState::new(driver, index, version, config).map_err(failed);
+        let device = |index| DeviceState::new(driver, index, devices, version, config).map_err(failed);
         let devices = (0..devices).map(device).collect::<Result<_, _>>()?;
         let (events, driver_events, address_map) = (EventPool::new(), DriverEvents::default(), AddressMap::default());
         Ok(Arc::new(Instance {
@@ -160,7 +160,7 @@ impl Instance {
 
     /// Whether kernels of one device can access the memory of the other.
     pub(super) fn has_peer(&self, index: usize, other: usize) -> bool {
-        self.devices[index].has_peer(self.devices[other].id)
+        self.devices[index].has_peer(other)
     }
 }
 
@@ -168,6 +168,7 @@ impl DeviceState {
     fn new(
         driver: Driver,
         index: u32,
+        devices: u32,
         version: CudaVersion,
         config: &CudaConfig,
     ) -> Result<DeviceState, DriverFailure> {
@@ -188,7 +189,7 @@ impl DeviceState {
             products: Products::default(),
             opened: OnceLock::new(),
             lost: OnceLock::new(),
-            peers: AtomicU64::new(0),
+            peers: (0..devices).map(|_| AtomicBool::new(false)).collect(),
             streams: Mutex::default(),
             modules: Mutex::default(),
             deferred_frees: Mutex::default(),
@@ -231,13 +232,13 @@ impl DeviceState {
         // SAFETY: the other context stays retained as long as the instance.
         let enabled = unsafe { driver.enable_peer(theirs.context.handle) };
         if enabled.map_or_else(|failure| failure.code() == PEER_ACCESS_ALREADY_ENABLED, |()| true) {
-            self.peers.fetch_or(bit(other.id.index), Ordering::Relaxed);
+            self.peers[other.id.index as usize].store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether kernels of this device can access the memory of `other`.
-    fn has_peer(&self, other: DeviceId) -> bool {
-        self.peers.load(Ordering::Relaxed) & bit(other.index) != 0
+    /// Whether kernels of this device can access the memory of the device with index `other`.
+    fn has_peer(&self, other: usize) -> bool {
+        self.peers[other].load(Ordering::Relaxed)
     }
 
     /// Makes the device's context current until the guard is dropped.
@@ -396,11 +397,6 @@ impl DeviceState {
         // No code here panics while the list is inconsistent, so a poisoned lock guards a valid list.
         self.deferred_frees.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The bit of a device. A machine has fewer than 64 devices; any further ones count as out of reach.
-fn bit(index: u32) -> u64 {
-    1u64.checked_shl(index).unwrap_or(0)
 }
 
 impl Drop for Instance {

@@ -232,15 +232,33 @@ impl Error {
     /// has, for each line of the rewritten list, the line that it came from.
     #[must_use]
     pub fn by_lines(mut self, lines: &[usize]) -> Error {
+        // Every variant is named, so that a new one with a line cannot be forgotten.
         let told = match &mut self {
             Error::OutOfMemory { line, .. } => line.as_mut(),
-            Error::NeverWritten { line, .. }
+            Error::Unordered { line, .. }
+            | Error::NeverWritten { line, .. }
             | Error::Released { line, .. }
             | Error::Foreign { line, .. }
             | Error::WaitsForLater { line, .. }
+            | Error::TooManyStreams { line, .. }
+            | Error::TooManyWaits { line, .. }
             | Error::RecordedTwice { line }
             | Error::Placeholder { line, .. } => Some(line),
-            _ => None,
+            Error::Build(_)
+            | Error::Failed(_)
+            | Error::Device(_)
+            | Error::UnknownEngine { .. }
+            | Error::NoThread { .. }
+            | Error::NoMemory { .. }
+            | Error::NoStream { .. }
+            | Error::WouldBlock { .. }
+            | Error::WouldDeadlock
+            | Error::Timeout(_)
+            | Error::Stalled { .. }
+            | Error::Shutdown
+            | Error::Forked
+            | Error::NotSubmitted
+            | Error::WrongDType { .. } => None,
         };
         if let Some(line) = told {
             *line = lines.get(*line).copied().unwrap_or(*line);
@@ -254,3 +272,39 @@ fn numbered(line: Option<usize>) -> String {
 }
 
 ep::debug_as_display!(Error);
+
+#[cfg(test)]
+mod tests {
+    use streamvm_stream::StreamType;
+
+    use super::*;
+
+    #[test]
+    fn every_error_with_a_line_is_mapped_to_the_line_of_the_list_that_was_given() {
+        let device = ep::DeviceId::cpu(0);
+        let (what, stream) = (String::new(), StreamKey::new(device, StreamType::Compute, 0));
+        let (kind, location) = (ep::MemoryKind::Pageable, Location::caller());
+        let full = ep::Error::OutOfMemory { device, kind, requested: 1, in_use: 0, limit: None };
+        let with_line = |line| {
+            let (what, target, name) = (what.clone(), what.clone(), what.clone());
+            [
+                Error::OutOfMemory { line: Some(line), what: what.clone(), location, source: Box::new(full.clone()) },
+                Error::Unordered { line, what: what.clone(), stream },
+                Error::NeverWritten { line, what: what.clone() },
+                Error::Released { line, what: what.clone() },
+                Error::Foreign { line, what },
+                Error::WaitsForLater { line, target },
+                Error::TooManyStreams { line, stream, most: 0 },
+                Error::TooManyWaits { line, most: 0 },
+                Error::RecordedTwice { line },
+                Error::Placeholder { line, name },
+            ]
+        };
+        // One instruction became three.
+        let lines = [0, 1, 1, 1, 2];
+        for (error, expected) in with_line(4).into_iter().zip(with_line(2)) {
+            assert_eq!(error.by_lines(&lines), expected);
+        }
+        assert_eq!(Error::RecordedTwice { line: 9 }.by_lines(&lines), Error::RecordedTwice { line: 9 });
+    }
+}

@@ -66,3 +66,76 @@ impl Allocator {
 fn ensure(holds: bool, broken: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(broken()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{AccessSet, AllocatorConfig, RegionId, Want};
+    use super::*;
+    use crate::{Point, StreamId};
+
+    const STREAM: StreamId = StreamId(0);
+
+    /// A region of 16 granules: records 0 (in use), 1 (free), 2 (in use) and 3 (free), of 4 granules each.
+    fn allocator() -> Allocator {
+        let config = AllocatorConfig { alignment: 64, region_bytes: 1024, limit: None };
+        let mut allocator = Allocator::new(config).unwrap();
+        allocator.add_region(1024).unwrap();
+        let [_, second, third] =
+            [(); 3].map(|()| allocator.alloc(256, Want::Any { stream: STREAM }, &|_| false).unwrap().block);
+        allocator.free(second.id, AccessSet::from_iter([Point::new(STREAM, 1)])).unwrap();
+        allocator.set_aside(third.bytes);
+        assert_eq!(allocator.check(), Ok(()));
+        allocator
+    }
+
+    #[test]
+    fn each_broken_invariant_is_named() {
+        type Break = fn(&mut Allocator);
+        let cases: [(&str, Break); 17] = [
+            ("record 1 at granule 4 of region 0 says region 7", |all| all.records[1].region = RegionId(7)),
+            ("record 2 at granule 8 of region 0: link down is 0", |all| all.records[2].previous = 0),
+            ("record 2 at granule 9 of region 0 should start at 8", |all| all.records[2].offset = 9),
+            ("record 1 at granule 4 of region 0 is empty", |all| all.records[1].granules = 0),
+            ("record 1 at granule 4 of region 0 is vacant", |all| all.records[1].state = State::Vacant),
+            ("record 0 at granule 0 of region 0 is used and has accesses", |all| {
+                all.records[0].accesses.add(Point::new(STREAM, 1));
+            }),
+            ("record 1 at granule 4 of region 0 is free and not in its list", |all| {
+                all.lists.remove(&mut all.records, 1);
+            }),
+            ("record 1 at granule 4 of region 0 is free and not in its list", |all| all.records[1].previous_free = 3),
+            ("record 3 at granule 12 of region 0 is free and not in its list", |all| all.records[1].next_free = NONE),
+            ("region 0 has 16 granules, 12 found", |all| all.records[2].next = NONE),
+            ("(1088, 512, 2, 2), found (1024, 512, 2, 2)", |all| all.counters.reserved += 64),
+            ("(1024, 576, 2, 2), found (1024, 512, 2, 2)", |all| all.counters.in_use += 64),
+            ("(1024, 512, 3, 2), found (1024, 512, 2, 2)", |all| all.counters.blocks += 1),
+            ("1 free neighbours that no search would find", |all| {
+                // The neighbour below waits for another stream, so the two stay apart.
+                let block = super::super::BlockId { index: 0, generation: all.records[0].generation };
+                all.free(block, AccessSet::from_iter([Point::new(StreamId(1), 1)])).unwrap();
+                assert_eq!(all.check(), Ok(()));
+                all.unmerged = false;
+            }),
+            ("a block record is in no region", |all| {
+                let record = all.records.take().unwrap();
+                assert_eq!(all.check(), Ok(()), "a vacant record is in no region");
+                all.records[record].state = State::Used;
+            }),
+            ("a block record is in no region", |all| {
+                let record = all.records.take().unwrap();
+                all.records[record].state = State::Free;
+            }),
+            ("(1024, 512, 2, 3), found (1024, 512, 2, 2)", |all| {
+                let record = all.records.take().unwrap();
+                all.records[record].granules = 1;
+                all.lists.push(&mut all.records, record);
+            }),
+        ];
+        for (expected, break_it) in cases {
+            let mut allocator = allocator();
+            break_it(&mut allocator);
+            let found = allocator.check().unwrap_err();
+            assert!(found.contains(expected), "{found}, expected: {expected}");
+        }
+    }
+}

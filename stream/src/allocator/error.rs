@@ -1,6 +1,6 @@
 //! The errors of the allocator. A call that returns an error has changed nothing.
 
-use super::{BlockId, RegionId};
+use super::BlockId;
 
 /// Why a call was refused. The allocator is as it was before the call.
 #[derive(Copy, Clone, PartialEq, Eq, thiserror::Error)]
@@ -48,19 +48,6 @@ pub enum AllocatorError {
     NotInUse {
         /// The id.
         id: BlockId,
-    },
-    /// The free cannot be undone: a part of its bytes is in use, or the region was returned to the driver.
-    #[error(
-        "cannot take back the free of {bytes} bytes at offset {offset} of region {}: they are not all free; undo the \
-         later allocations first, newest first", .region.index()
-    )]
-    NotFree {
-        /// The region of the freed block.
-        region: RegionId,
-        /// Its offset in bytes.
-        offset: usize,
-        /// Its size in bytes.
-        bytes: usize,
     },
     /// All 2^32 - 1 block records exist, and none is vacant.
     #[error("no block record is left: {blocks} exist, the most that an index can name; free some blocks")]

@@ -43,7 +43,6 @@ mod records;
 mod regions;
 mod search;
 mod stats;
-mod undo;
 
 pub use access_set::AccessSet;
 pub use block::{Allocated, Block, BlockId, RegionId};
@@ -127,11 +126,6 @@ impl Allocator {
         self.planted = planted;
     }
 
-    /// The settings.
-    pub fn config(&self) -> &AllocatorConfig {
-        &self.config
-    }
-
     /// Takes a block of at least `bytes` from the cache. Never asks a driver.
     ///
     /// The block starts at a multiple of the alignment. It may be larger than requested by the rounding, and by up to 1/32 where
@@ -178,6 +172,20 @@ impl Allocator {
         let index = self.records.used(block)?;
         self.mark_free(index, accesses);
         Ok(())
+    }
+
+    /// Undoes an allocation whose block was not accessed, for a submission that runs out of memory later. `accesses` must be the set
+    /// that the block was handed out with. Several allocations are undone newest first.
+    ///
+    /// The block merges with the block that it was split from, so the cache is as before, and the next request of this size finds
+    /// the block first. Neighbours with different accesses that were merged for it stay merged, and wait for the union: every free
+    /// byte waits for at least the accesses that it waited for before.
+    ///
+    /// # Errors
+    ///
+    /// As [`free`](Self::free).
+    pub fn undo_alloc(&mut self, block: BlockId, accesses: AccessSet) -> Result<(), AllocatorError> {
+        self.free(block, accesses)
     }
 
     /// Notes that the owner of a block in use, of so many bytes, keeps it in a block cache for a later allocation of its own. It

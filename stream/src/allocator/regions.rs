@@ -30,11 +30,6 @@ impl Regions {
             .map(|(index, region)| (RegionId(index as u32), region.granules, region.first))
     }
 
-    /// The record of the lowest block of a region that exists.
-    pub(super) fn first(&self, id: RegionId) -> Option<u32> {
-        self.records.get(id.index()).filter(|region| region.granules != 0).map(|region| region.first)
-    }
-
     /// The smallest free number. Linear in the number of regions; it is called once per driver call.
     fn vacant(&self) -> usize {
         self.records.iter().position(|region| region.granules == 0).unwrap_or(self.records.len())

@@ -151,7 +151,7 @@ impl Allocator {
     }
 
     /// Merges the free neighbours from `lowest` to `highest`, both included, into `lowest`, and adds it to its list.
-    pub(super) fn merge_up_to(&mut self, lowest: u32, highest: u32) {
+    fn merge_up_to(&mut self, lowest: u32, highest: u32) {
         self.lists.remove(&mut self.records, lowest);
         let mut last = lowest;
         while last != highest {

@@ -88,7 +88,7 @@ impl FromStr for Config {
             let (name, value) = (name.trim(), value.trim());
             let number = || value.parse::<u64>().map_err(|_| refused("a number"));
             match name {
-                "devices" => config.devices = number()?.min(64) as usize,
+                "devices" => config.devices = number()?.min(128) as usize,
                 "memory" => config.memory = bytes(value).ok_or_else(|| refused("bytes, such as 64M"))?,
                 "pinned" => config.pinned = bytes(value).ok_or_else(|| refused("bytes, such as 64M"))?,
                 "seed" => config.seed = number()?,

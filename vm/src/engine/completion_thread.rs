@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use streamvm_ep as ep;
 
+use crate::engine::park::ParkAttempt;
 use crate::execute::completion::{first_open_wait, launched_streams};
 use crate::execute::environment::Environment;
-use crate::progress::waiters::Wake;
 use crate::sync::engine_thread;
 
 /// How long the completion thread blocks on the event of one stream before it polls all streams again.
@@ -49,33 +49,18 @@ pub(crate) fn serve(env: &Environment) {
 }
 
 /// Parks until there is an event to block on, or until the next task of a stream can pass.
-///
-/// The thread announces that it parks first, and checks every stream after that: a demand, launch or record that this check
-/// misses finds the announcement and wakes the thread.
 fn sleep(env: &Environment) {
-    let completion = &env.completion;
-    completion.parker.prepare_park();
-    let mut asleep = !env.may_end();
-    let mut registered = Vec::new();
+    let mut attempt = ParkAttempt::new(env, &env.completion.parker);
     for (stream_state, in_flight) in launched_streams(env) {
-        asleep &= in_flight.awaited(stream_state.passed()).is_none();
+        if in_flight.awaited(stream_state.passed()).is_some() {
+            attempt.found_work();
+        }
         // A task that is over on its device passes once every point that it waited for has passed: wake up for the first of these.
-        let Some(open) = in_flight.if_first_is_over(|task| first_open_wait(task, env)) else { continue };
-        let Some((point, stream_state)) = open.and_then(|point| Some((point, env.streams.get(point.stream)?))) else {
-            asleep = false;
-            continue;
-        };
-        match stream_state.when_passed(point.seq, Wake::Parker(completion.parker.clone())) {
-            Ok(id) => registered.push((stream_state, point.seq, id)),
-            Err(_) => asleep = false,
+        match in_flight.if_first_is_over(|task| first_open_wait(task, env)) {
+            None => {}
+            Some(Some(point)) => attempt.wake_at(point),
+            Some(None) => attempt.found_work(),
         }
     }
-    if asleep {
-        completion.parker.sleep()
-    } else {
-        completion.parker.cancel_park()
-    }
-    for (stream_state, seq, id) in registered {
-        stream_state.forget(seq, id);
-    }
+    attempt.sleep();
 }

@@ -8,7 +8,7 @@
 //! * [`submission`] runs the two passes of `submit` under that lock. Outside of it, it removes what stops a submission: it opens
 //!   streams, finds memory ([`oom_recovery`]), and waits while the queue is full.
 //! * [`wait`] blocks callers until points have passed; a caller may run tasks meanwhile ([`help`]).
-//! * [`threads`] starts threads; `*_thread.rs` have their bodies. [`simulated`] steps all of them in one thread instead.
+//! * [`threads`] starts threads; `*_thread.rs` have their bodies, [`park`] how two of them wait for points. [`simulated`] steps all of them in one thread instead.
 
 pub(crate) mod affinity;
 pub(crate) mod completion_thread;
@@ -19,6 +19,7 @@ pub(crate) mod handle;
 pub(crate) mod help;
 pub(crate) mod idle_handles;
 pub(crate) mod oom_recovery;
+pub(crate) mod park;
 pub(crate) mod profile;
 pub(crate) mod scheduler_thread;
 pub(crate) mod simulated;

@@ -109,7 +109,8 @@ pub(crate) struct Backpressure {
     share: AtomicU64,
     /// Length of the queue. Written under its lock.
     blocked: AtomicUsize,
-    /// Instructions of admitted submitters that are not submitted yet. Written under the lock.
+    /// Instructions of admitted submitters that are not submitted yet. Written under the lock. All accesses are sequentially consistent: a
+    /// check whose share replaces the 0 of the next submitter must not read a grant that was dropped before.
     granted: AtomicU64,
     /// Instructions that threads of the engine have submitted since the first in the queue became the first. May include a few earlier
     /// ones.
@@ -170,7 +171,7 @@ pub(crate) struct Grant<'a> {
 impl Drop for Grant<'_> {
     fn drop(&mut self) {
         let queue = unpoisoned(self.backpressure.queue.lock());
-        self.backpressure.granted.fetch_sub(self.more, Ordering::Relaxed);
+        self.backpressure.granted.fetch_sub(self.more, Ordering::SeqCst);
         // If the list was not submitted, no instruction of it passes that would trigger a check: the first must check now.
         queue.notify_first();
     }
@@ -196,7 +197,7 @@ impl Backpressure {
 
     /// Instructions of admitted submitters that may not be submitted yet.
     pub(crate) fn granted(&self) -> u64 {
-        self.granted.load(Ordering::Relaxed)
+        self.granted.load(Ordering::SeqCst)
     }
 
     /// Notes that a thread of the engine submits `more` instructions while submitters wait.
@@ -363,7 +364,7 @@ impl Backpressure {
                 break;
             }
             any = true;
-            self.granted.fetch_add(first.more, Ordering::Relaxed);
+            self.granted.fetch_add(first.more, Ordering::SeqCst);
             self.overtaken.store(0, Ordering::Relaxed);
             first.admitted.notify_one();
             queue.waiting.pop_front();
@@ -563,3 +564,7 @@ mod loom_tests {
         never_missed(Fences { published: false, ..ALL }, SHARED);
     }
 }
+
+#[cfg(all(test, loom))]
+#[path = "admission_tests.rs"]
+mod admission_loom_tests;
