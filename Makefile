@@ -120,7 +120,7 @@ soak: ## a mixed load for MINUTES=5: prints memory, events, pools and latency, f
 # The files of the engine that own a state which others change through them.
 # A comma within the arguments of a `call`.
 comma := ,
-STATES = dispatch/dependence_node queue/node queue/mpsc progress/unordered execute/completion progress/failures progress/claims progress/waiters execute/backpressure engine/handle submit/deferred_free engine/idle_handles dispatch/idle_set sync/parker
+STATES = dispatch/dependence_node queue/node queue/mpsc progress/unordered execute/completion progress/failures progress/claims progress/waiters execute/backpressure engine/handle submit/deferred_free engine/idle_handles dispatch/idle_set dispatch/strand dispatch/thread_group sync/parker
 SHARD ?= 0/1
 
 # cargo-mutants ends with 2 where a mutant lived and with 3 where one ran out of time: the next files are tried all the same.
