@@ -84,7 +84,7 @@ miri-toolchain:
 	rustup component add --toolchain nightly miri rust-src
 
 # The modules whose unit tests run unsafe code, or, in `dispatch::dependence_node`, run it in `queue`. Left out: `tasks::memory` and `refcount::counted`
-# have no unit tests of their own outside of loom (those of `refcount::pinned` use `Counted`); Miri cannot call what `sync::fork` and `cuda` call; it
+# have no unit tests of their own outside of loom (those of `refcount::pinned` use `Counted`); Miri cannot call what `process::fork` and `cuda` call; it
 # computes `exp` and its like with random last bits, which tests of other CPU kernels compare; tests of `faults` take minutes.
 miri: miri-toolchain ## undefined behaviour in modules with unsafe code (needs the nightly toolchain)
 	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm --lib -- queue:: dispatch::dependence_node tasks::location tasks::view progress::waiters

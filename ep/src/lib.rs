@@ -7,7 +7,8 @@
 //! * marks in these queues ([`EventId`]), and
 //! * kernels, looked up by (op, device kind, dtype) ([`KernelRegistry`]).
 //!
-//! This crate starts no threads and decides no order. It executes each command as given, or returns an error that says why it cannot.
+//! This crate decides no order, and starts no threads but those that help with large kernels on a CPU. It executes each command as given,
+//! or returns an error that says why it cannot.
 //!
 //! # Who checks what
 //!
@@ -64,6 +65,7 @@ pub mod cuda;
 mod errors;
 pub mod faults;
 mod names;
+mod process;
 mod provider;
 pub mod races;
 mod refcount;
@@ -85,6 +87,7 @@ pub use names::device_id::{DeviceId, DeviceKind};
 pub use names::event_id::EventId;
 pub use names::memory_kind::MemoryKind;
 pub use names::text::ParseError;
+pub use process::fork::{Fork, PerProcess};
 pub use provider::device::{Device, DeviceInfo, InstructionTime, LateCause, LateFailure, Priority};
 pub use provider::event_pool::EventPool;
 pub use provider::memory::{MemoryStats, Region};
