@@ -80,6 +80,63 @@ fn a_panic_in_a_part_reaches_the_caller() {
     every_part_runs_once();
 }
 
+/// A payload that panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("it was dropped");
+    }
+}
+
+/// Both parts panic. One payload reaches the caller, and the other one is not dropped in the helper, which would not leave the work.
+#[test]
+fn two_panics_whose_payloads_panic_when_dropped_are_borne() {
+    for _ in 0..3 {
+        let both = Barrier::new(2);
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            with_threads(2, || {
+                split(2, &|_| {
+                    both.wait();
+                    resume_unwind(Box::new(Bomb));
+                });
+            });
+        }));
+        let bomb = caught.expect_err("it panics").downcast::<Bomb>().expect("the payload of a part");
+        std::mem::forget(bomb);
+    }
+    helpers_take_parts();
+}
+
+/// One caller is in a part, so a second one makes two threads that compute: as many as its call allows. No helper takes a core from them.
+#[test]
+fn callers_that_fill_the_cores_have_no_helpers() {
+    let (inside, over) = (Barrier::new(2), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            set_threads(2);
+            split(2, &|part| {
+                if part == 0 {
+                    inside.wait();
+                    while !over.load(Ordering::Acquire) {
+                        thread::yield_now();
+                    }
+                }
+            });
+        });
+        inside.wait();
+        let threads = Mutex::new(HashSet::new());
+        with_threads(2, || {
+            split(50, &|_| {
+                thread::sleep(Duration::from_millis(1));
+                lock(&threads).insert(thread::current().id());
+            });
+        });
+        over.store(true, Ordering::Release);
+        assert_eq!(lock(&threads).len(), 1);
+    });
+}
+
 #[test]
 fn a_part_is_not_divided_again() {
     let both = Barrier::new(2);
