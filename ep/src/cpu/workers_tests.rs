@@ -3,8 +3,13 @@ use std::sync::Barrier;
 
 use super::*;
 
-/// Runs `f` with this many threads, on a thread of its own.
+/// Held by the test that needs helpers. Two callers whose parts wait for a helper would wait for ever, since together they are as many
+/// threads as their calls allow.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Runs `f` with this many threads, on a thread of its own, while no other test does.
 fn with_threads<R: Send>(threads: usize, f: impl FnOnce() -> R + Send) -> R {
+    let _alone = lock(&ALONE);
     thread::scope(|scope| {
         let run = scope.spawn(|| {
             set_threads(threads);
