@@ -32,6 +32,25 @@ fn every_part_runs_once() {
     }
 }
 
+/// Two threads take short parts at the same time: the first two parts wait for each other, so a helper has come before the others begin.
+#[test]
+fn no_part_is_taken_by_two_threads() {
+    for _ in 0..10 {
+        let (both, parts) = (Barrier::new(2), 50_000);
+        let counts: Vec<AtomicUsize> = (0..parts).map(|_| AtomicUsize::new(0)).collect();
+        with_threads(2, || {
+            split(parts, &|part| {
+                if part < 2 {
+                    both.wait();
+                }
+                counts[part].fetch_add(1, Ordering::Relaxed);
+            });
+        });
+        let wrong = counts.iter().filter(|count| count.load(Ordering::Relaxed) != 1).count();
+        assert_eq!(wrong, 0, "parts that ran not once");
+    }
+}
+
 #[test]
 fn helpers_take_parts() {
     // Both parts wait for each other, so one thread cannot run both.
