@@ -35,7 +35,7 @@ fn every_part_runs_once() {
 /// Two threads take short parts at the same time: the first two parts wait for each other, so a helper has come before the others begin.
 #[test]
 fn no_part_is_taken_by_two_threads() {
-    for _ in 0..10 {
+    for _ in 0..40 {
         let (both, parts) = (Barrier::new(2), 50_000);
         let counts: Vec<AtomicUsize> = (0..parts).map(|_| AtomicUsize::new(0)).collect();
         with_threads(2, || {

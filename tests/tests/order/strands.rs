@@ -311,7 +311,10 @@ fn the_only_thread_is_woken_by_whatever_makes_a_stream_ready() {
             };
             match source {
                 "a worker" => _ = vm.push(source, [token.write()], held).expect("it is taken"),
-                "a barrier" => _ = submit(&vm, |b| Ok(b.barrier_with(source, held))),
+                "a barrier" => drop(submit(&vm, |b| {
+                    b.barrier_with(source, held);
+                    Ok(())
+                })),
                 _ => {
                     let device = if source == "another device" { DeviceId::cpu(1) } else { DeviceId::sim(0) };
                     vm.call_fn(source, device, [token.write()], move |_| held()).expect("it is taken");
