@@ -320,7 +320,6 @@ fn the_only_thread_is_woken_by_whatever_makes_a_stream_ready() {
                     vm.call_fn(source, device, [token.write()], move |_| held()).expect("it is taken");
                 }
             }
-            gate.wait_entered(1);
             for lane in 0..3 {
                 let (_lane, ran) = (Lane(lane).enter(), ran.clone());
                 let counts = move |_: &mut FnContext<'_>| {
@@ -329,6 +328,8 @@ fn the_only_thread_is_woken_by_whatever_makes_a_stream_ready() {
                 };
                 vm.call_fn("behind it", CPU, [token.read()], counts).expect("it is taken");
             }
+            // A simulated device runs what something waits for.
+            gate.wait_entered(1);
             lets_the_thread_park();
             assert_eq!(ran.load(Ordering::SeqCst), 0, "behind {source}");
             gate.open();
