@@ -177,6 +177,35 @@ fn a_stream_with_much_work_lets_others_have_their_turn() {
     });
 }
 
+/// The same for instructions that came in one list, which the thread has taken in as a whole before another stream is ready.
+#[test]
+fn a_stream_with_a_long_list_lets_others_have_their_turn() {
+    within("turns", || {
+        let vm = engine(1);
+        let (gate, ran) = (ClosedGate::new(), Arc::new(AtomicUsize::new(0)));
+        submit(&vm, |b| {
+            b.call_fn("held", CPU, [], gate.function())?;
+            for _ in 0..500 {
+                let ran = ran.clone();
+                b.call_fn("counts", CPU, [], move |_| {
+                    ran.fetch_add(1, Ordering::SeqCst);
+                    Ok(())
+                })?;
+            }
+            Ok(())
+        });
+        gate.wait_entered(1);
+        let (sender, seen) = mpsc::channel();
+        let counted = ran.clone();
+        call(&vm, 1, move || sender.send(counted.load(Ordering::SeqCst)).expect("it is read"));
+        gate.open();
+        let before = seen.recv_timeout(PATIENCE).expect("it ran");
+        assert!(before <= 64, "{before} instructions ran before");
+        vm.wait_all().expect("nothing fails");
+        assert_eq!(ran.load(Ordering::SeqCst), 500);
+    });
+}
+
 /// A stream that gets its instructions one by one, each while the one before runs, does not keep another waiting, either.
 #[test]
 fn a_stream_that_always_gets_one_more_instruction_lets_others_have_their_turn() {
