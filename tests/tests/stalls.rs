@@ -138,6 +138,25 @@ fn what_shares_a_busy_thread_is_behind_what_that_runs() {
     vm.wait_all().expect("it passes");
 }
 
+/// Two threads of a device are held in functions; the report names each.
+#[test]
+fn each_of_two_busy_threads_is_named() {
+    let vm = Vm::builder().cpu_threads(2).build().expect("an engine");
+    let gate = ClosedGate::new();
+    for lane in 0..2 {
+        submit(&vm, |b| {
+            b.set_lane(lane);
+            b.call_fn("busy", CPU, [], gate.function())
+        });
+    }
+    gate.wait_entered(2);
+    let mut threads: Vec<_> = vm.stall_report().streams.into_iter().map(|stalled| stalled.thread).collect();
+    threads.sort();
+    assert_eq!(threads, [Some("cpu:0.0".to_owned()), Some("cpu:0.1".to_owned())]);
+    gate.open();
+    vm.wait_all().expect("it passes");
+}
+
 #[test]
 fn what_a_device_was_given_is_launched_and_named() {
     let vm = Vm::builder().sim_devices(1).build().expect("an engine");

@@ -3,6 +3,7 @@
 use streamvm_ep::{self as ep, DeviceId, DeviceKind, cuda};
 use streamvm_instructions::Error;
 
+use crate::sync::fork::refuse_in_child;
 use crate::vm::Vm;
 
 impl Vm {
@@ -28,7 +29,7 @@ impl Vm {
 
     fn cuda(&self, device: DeviceId) -> Result<&cuda::CudaDevice, Error> {
         let engine = &self.engine;
-        engine.handle.fork.check()?;
+        refuse_in_child(engine.handle.fork)?;
         engine.devices.get(device)?;
         let found = engine.cuda.get(device);
         Ok(found.ok_or(ep::Error::WrongDevice { kernel: DeviceKind::Cuda, device })?)

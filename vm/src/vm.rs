@@ -24,6 +24,7 @@ use crate::observe::stall_report::StallReport;
 use crate::progress::failures::Uncollected;
 use crate::stats::{PoolStats, Stats};
 use crate::submit::state::SubmissionStream;
+use crate::sync::fork::refuse_in_child;
 use crate::sync::{Ordering, engine_thread};
 use crate::ticket::Ticket;
 
@@ -427,7 +428,7 @@ impl Vm {
     /// * Otherwise, the first root cause that no wait has returned; the others are logged.
     /// * [`Error::WouldDeadlock`] on a thread of an engine; the engine is closed then. [`Error::Forked`] in a forked child.
     pub fn shutdown(mut self, limit: Duration) -> Result<(), Error> {
-        self.engine.handle.fork.check()?;
+        refuse_in_child(self.engine.handle.fork)?;
         self.shut_down = true;
         self.engine.close();
         let until = Deadline::after(limit);

@@ -1,6 +1,6 @@
 //! The CPU as a device: aligned memory, streams that run each command in the calling thread, and the kernels.
 //!
-//! Layer: uses `names`, `tensor`, `errors`, `call`, `provider`; is used by `sim`, `cuda`, `registry`.
+//! Layer: uses `names`, `process`, `tensor`, `errors`, `call`, `provider`; is used by `sim`, `cuda`, `registry`.
 //!
 //! Main types: [`CpuDevice`], [`CpuConfig`].
 

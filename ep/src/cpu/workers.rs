@@ -9,7 +9,7 @@
 //! * No thread is started before a large kernel needs it. The pool grows to the largest number of helpers that a call has asked for.
 //! * An idle helper polls for [`SPIN`] after its last part, because large kernels often follow each other, and then sleeps.
 //! * A child of `fork` has none of the threads, and a lock of the pool may be held by a thread that it does not have. So a pool is used only
-//!   by the process that made it; a child makes its own.
+//!   by the process that made it; a child makes its own ([`fork`](crate::process::fork)).
 //!
 //! Invariant: the pointer to a work is in `open` only between [`Pool::open`] and [`Pool::close`], and `close` returns after the last
 //! helper has left the work.
@@ -18,10 +18,12 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::process::fork::PerProcess;
 
 /// How long an idle helper polls before it sleeps: a wake-up of a sleeping thread takes about as long.
 const SPIN: Duration = Duration::from_micros(50);
@@ -109,8 +111,8 @@ impl State {
     }
 }
 
+#[derive(Default)]
 struct Pool {
-    process: u32,
     state: Mutex<State>,
     /// Work was opened.
     opened: Condvar,
@@ -118,8 +120,8 @@ struct Pool {
     joinable: AtomicBool,
 }
 
-/// The pool of the process. Pools of parent processes are leaked.
-static POOL: AtomicPtr<Pool> = AtomicPtr::new(ptr::null_mut());
+/// The pool of the process. A child of `fork` has one of its own.
+static POOL: PerProcess<Pool> = PerProcess::new();
 
 /// Nothing panics while it holds a lock of this module, except an allocation that fails.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -127,30 +129,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
-    /// The pool of this process.
-    fn get() -> &'static Pool {
-        let process = std::process::id();
-        let known = POOL.load(Ordering::Acquire);
-        // SAFETY: the pointer is null or was leaked below.
-        if let Some(pool) = unsafe { known.as_ref() }
-            && pool.process == process
-        {
-            return pool;
-        }
-        let pool = Pool { process, state: Mutex::default(), opened: Condvar::new(), joinable: AtomicBool::new(false) };
-        let fresh = Box::into_raw(Box::new(pool));
-        match POOL.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: it was leaked above.
-            Ok(_) => unsafe { &*fresh },
-            Err(other) => {
-                // SAFETY: `fresh` was made above and nobody else knows it.
-                drop(unsafe { Box::from_raw(fresh) });
-                // SAFETY: another thread of this process has leaked it.
-                unsafe { &*other }
-            }
-        }
-    }
-
     /// Lets helpers join `work`, and starts those that are missing.
     fn open(&'static self, work: Address, places: usize) {
         let mut state = lock(&self.state);
@@ -284,7 +262,7 @@ pub(crate) fn split(parts: usize, part: &(dyn Fn(usize) + Sync)) {
         panic: Mutex::new(None),
     };
     let address = Address(ptr::from_ref(&work).cast());
-    let pool = Pool::get();
+    let pool = POOL.get();
     pool.open(address, places);
     // A part is not divided again: a second open work would count this thread twice, and keep helpers out of both.
     let threads = THREADS.replace(1);

@@ -3,8 +3,13 @@ use std::sync::Barrier;
 
 use super::*;
 
-/// Runs `f` with this many threads, on a thread of its own.
+/// Held by the test that needs helpers. Two callers whose parts wait for a helper would wait for ever, since together they are as many
+/// threads as their calls allow.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Runs `f` with this many threads, on a thread of its own, while no other test does.
 fn with_threads<R: Send>(threads: usize, f: impl FnOnce() -> R + Send) -> R {
+    let _alone = lock(&ALONE);
     thread::scope(|scope| {
         let run = scope.spawn(|| {
             set_threads(threads);
@@ -24,6 +29,25 @@ fn every_part_runs_once() {
             });
         });
         assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{threads} threads, {parts} parts");
+    }
+}
+
+/// Two threads take short parts at the same time: the first two parts wait for each other, so a helper has come before the others begin.
+#[test]
+fn no_part_is_taken_by_two_threads() {
+    for _ in 0..40 {
+        let (both, parts) = (Barrier::new(2), 50_000);
+        let counts: Vec<AtomicUsize> = (0..parts).map(|_| AtomicUsize::new(0)).collect();
+        with_threads(2, || {
+            split(parts, &|part| {
+                if part < 2 {
+                    both.wait();
+                }
+                counts[part].fetch_add(1, Ordering::Relaxed);
+            });
+        });
+        let wrong = counts.iter().filter(|count| count.load(Ordering::Relaxed) != 1).count();
+        assert_eq!(wrong, 0, "parts that ran not once");
     }
 }
 
@@ -78,6 +102,63 @@ fn a_panic_in_a_part_reaches_the_caller() {
     }
     // The pool works as before.
     every_part_runs_once();
+}
+
+/// A payload that panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("it was dropped");
+    }
+}
+
+/// Both parts panic. One payload reaches the caller, and the other one is not dropped in the helper, which would not leave the work.
+#[test]
+fn two_panics_whose_payloads_panic_when_dropped_are_borne() {
+    for _ in 0..3 {
+        let both = Barrier::new(2);
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            with_threads(2, || {
+                split(2, &|_| {
+                    both.wait();
+                    resume_unwind(Box::new(Bomb));
+                });
+            });
+        }));
+        let bomb = caught.expect_err("it panics").downcast::<Bomb>().expect("the payload of a part");
+        std::mem::forget(bomb);
+    }
+    helpers_take_parts();
+}
+
+/// One caller is in a part, so a second one makes two threads that compute: as many as its call allows. No helper takes a core from them.
+#[test]
+fn callers_that_fill_the_cores_have_no_helpers() {
+    let (inside, over) = (Barrier::new(2), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            set_threads(2);
+            split(2, &|part| {
+                if part == 0 {
+                    inside.wait();
+                    while !over.load(Ordering::Acquire) {
+                        thread::yield_now();
+                    }
+                }
+            });
+        });
+        inside.wait();
+        let threads = Mutex::new(HashSet::new());
+        with_threads(2, || {
+            split(50, &|_| {
+                thread::sleep(Duration::from_millis(1));
+                lock(&threads).insert(thread::current().id());
+            });
+        });
+        over.store(true, Ordering::Release);
+        assert_eq!(lock(&threads).len(), 1);
+    });
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! `sim`: random programs and planted hazards on simulated devices, any number of them, from any seed.
+//! `sim`: random programs and planted hazards on simulated devices, any number of them, from any seed; each tenth program also on an engine
+//! with threads.
 //!
 //! This file holds arguments, progress and the exit code; the library does the work.
 #![allow(
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use streamvm_tests::each_seed;
 use streamvm_tests::hazards::{Kind, hazard, valid};
-use streamvm_tests::program::{Counts, Script, explain, judge};
+use streamvm_tests::program::{Counts, Script, Verdict, explain, judge, judge_on_threads};
 
 /// Interval between progress lines.
 const PROGRESS: Duration = Duration::from_secs(2);
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
     }
     // A panic is a result here, and is reported as a failure of its seed.
     std::panic::set_hook(Box::new(|_| {}));
-    let well = hazards(&args) & programs(&args);
+    let well = hazards(&args) & programs(&args) & programs_on_threads(&args);
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -131,27 +132,11 @@ fn hazards(args: &Args) -> bool {
     all_found && none_found
 }
 
-/// Runs random programs on the whole engine.
+/// Runs random programs on the whole engine, stepped.
 fn programs(args: &Args) -> bool {
-    let seeds = args.seed..args.seed + args.programs;
-    let mut progress = Progress::new("programs", args.programs);
-    let mut counts = Counts::default();
-    let result = each_seed(
-        seeds,
-        |seed| judge(&Script::draw(seed), None),
-        |seed, result| {
-            let failure = match result {
-                Ok(more) => {
-                    counts.add(more);
-                    None
-                }
-                Err(verdict) => Some(move || explain(&Script::draw(seed), verdict, None)),
-            };
-            progress.add(failure);
-            true
-        },
-    );
-    let well = progress.end(result);
+    let explained = |seed, verdict| explain(&Script::draw(seed), verdict, None);
+    let (progress, well, counts) =
+        judged("programs", args.seed, args.programs, |seed| judge(&Script::draw(seed), None), explained);
     let (fine, Counts { instructions, waits, excess, on_workers, .. }) = (progress.done - progress.failed, counts);
     let seconds = progress.start.elapsed().as_secs_f64();
     println!(
@@ -160,4 +145,48 @@ fn programs(args: &Args) -> bool {
         args.programs
     );
     well
+}
+
+/// Runs each tenth program on an engine with threads. Timing decides part of each run, so a failure is not shrunk.
+fn programs_on_threads(args: &Args) -> bool {
+    let first = args.seed;
+    let seed_of = move |number| first + 10 * (number - first);
+    let check = move |number| judge_on_threads(&Script::draw(seed_of(number)), None);
+    let explained = |number, verdict: Verdict| {
+        let script = Script::draw(seed_of(number));
+        format!("seed {} on threads: {:?}: {}\n{script}", script.seed, verdict.failing, verdict.text)
+    };
+    let count = args.programs.div_ceil(10);
+    let (progress, well, counts) = judged("programs on threads", first, count, check, explained);
+    let (fine, Counts { instructions, helped, .. }) = (progress.done - progress.failed, counts);
+    println!(
+        "of these on an engine with 1 to 4 threads a device: {fine} of {count} ({instructions} instructions, {helped} of them run by waiting \
+         callers)"
+    );
+    well
+}
+
+/// Judges `count` programs by number. Returns whether all passed, and the sum of their counts.
+fn judged(
+    what: &'static str,
+    first: u64,
+    count: u64,
+    check: impl Fn(u64) -> Result<Counts, Verdict> + Clone + Send + Sync + 'static,
+    explained: impl Fn(u64, Verdict) -> String,
+) -> (Progress, bool, Counts) {
+    let mut progress = Progress::new(what, count);
+    let mut counts = Counts::default();
+    let result = each_seed(first..first + count, check, |number, result| {
+        let failure = match result {
+            Ok(more) => {
+                counts.add(more);
+                None
+            }
+            Err(verdict) => Some(|| explained(number, verdict)),
+        };
+        progress.add(failure);
+        true
+    });
+    let well = progress.end(result);
+    (progress, well, counts)
 }

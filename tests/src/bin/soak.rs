@@ -13,7 +13,7 @@
 #![allow(clippy::print_stdout, reason = "a program prints its results")]
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -186,7 +186,9 @@ impl LoadThreads {
 fn main() -> ExitCode {
     let options = Options::parse();
     expect_panics();
-    let vm = Vm::builder().cpu_devices(2).sim_devices(options.sim).build().expect("an engine");
+    // The threads of a device, and those of a large kernel: as many on every machine.
+    let vm = Vm::builder().cpu_devices(2).cpu_threads(3).kernel_threads(3).sim_devices(options.sim);
+    let vm = vm.build().expect("an engine");
     let load = Load::new(vm).expect("memory for a tensor");
     let total = Duration::from_secs_f64(options.minutes * 60.0);
     let start = Instant::now();
@@ -205,11 +207,16 @@ fn main() -> ExitCode {
         (warm, all, level(load.vm()))
     });
     println!("end:  {end:?}");
+    let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
     println!(
-        "{} turns, {} failures caused and seen, {} callbacks; latency over {} waits:",
-        load.counts.turns.load(Ordering::Relaxed),
-        load.counts.failures.load(Ordering::Relaxed),
-        load.counts.callbacks.load(Ordering::Relaxed),
+        "{} turns, {} failures caused and seen, {} callbacks, {} streams changed threads, {} instructions run by waiting callers, {} \
+         divided kernels; latency over {} waits:",
+        count(&load.counts.turns),
+        count(&load.counts.failures),
+        count(&load.counts.callbacks),
+        count(&load.counts.moves),
+        load.vm().stats().helped,
+        count(&load.counts.divided),
         all.count()
     );
     line(&load, &all, start, load.counts.turns.load(Ordering::Relaxed), start.elapsed());

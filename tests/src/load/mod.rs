@@ -8,7 +8,9 @@
 //! program like a crash.
 
 mod functions;
+mod large;
 mod latencies;
+mod seats;
 mod turns;
 
 pub use latencies::Latencies;
@@ -19,6 +21,13 @@ pub fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// How many threads of this process help with large kernels; `None` if the system does not report it.
+pub fn helping_threads() -> Option<usize> {
+    let tasks = std::fs::read_dir("/proc/self/task").ok()?;
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    Some(names.filter(|name| name.starts_with("streamvm-cpu-")).count())
 }
 
 /// Silences the panics that the load causes on purpose; every other panic is reported as before.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Op, Params, Place, Tensor, Ticket, Var, Vm};
 
 use super::functions::Completer;
+use super::seats::Seats;
 use crate::support::patience::block_on;
 use crate::support::random::Random;
 
@@ -20,7 +21,7 @@ pub(super) const ON_PURPOSE: &str = "on purpose";
 const KEPT: usize = 16;
 
 /// Lanes in use per device.
-const LANES: u32 = 3;
+pub(super) const LANES: u32 = 3;
 
 /// The work of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,10 +44,12 @@ pub enum Turn {
     Shared,
     /// Functions that are pushed to workers.
     Functions,
+    /// Kernels that the helping threads of the process share, on several lanes at once.
+    Large,
 }
 
 /// All turns; a turn that comes up more often is listed more than once.
-const TURNS: [Turn; 14] = [
+const TURNS: [Turn; 15] = [
     Turn::Eager,
     Turn::Eager,
     Turn::List,
@@ -61,6 +64,7 @@ const TURNS: [Turn; 14] = [
     Turn::Shared,
     Turn::Functions,
     Turn::Functions,
+    Turn::Large,
 ];
 
 /// Counts of events so far.
@@ -72,6 +76,10 @@ pub struct Counts {
     pub failures: AtomicU64,
     /// Callbacks that ran.
     pub callbacks: AtomicU64,
+    /// Times that a stream ran a function on another thread than the function before.
+    pub moves: AtomicU64,
+    /// Kernels that were large enough to be divided.
+    pub divided: AtomicU64,
 }
 
 /// An engine under load, shared by the threads that load it.
@@ -86,6 +94,7 @@ pub struct Load {
     /// Loaded and stored separately by instructions that declare `var`: without order, updates would be lost.
     guarded: Arc<AtomicU64>,
     updates: AtomicU64,
+    seats: Arc<Seats>,
     pub(super) completer: Completer,
     /// Counts so far.
     pub counts: Arc<Counts>,
@@ -107,7 +116,8 @@ impl Load {
         let devices = vm.devices().iter().map(|device| device.id).collect();
         let common = Mutex::new(vm.from_slice(&[0.0_f32; 64], &[64])?.to(DeviceId::cpu(0))?);
         let (var, guarded, updates, counts) = (vm.var(), Arc::default(), AtomicU64::new(0), Arc::default());
-        Ok(Load { vm, devices, common, var, guarded, updates, completer: Completer::new(), counts })
+        let seats = Arc::default();
+        Ok(Load { vm, devices, common, var, guarded, updates, seats, completer: Completer::new(), counts })
     }
 
     /// The engine.
@@ -176,6 +186,7 @@ impl Load {
             Turn::Barrier => self.barrier(hand),
             Turn::Shared => self.shared(),
             Turn::Functions => self.functions(hand),
+            Turn::Large => self.large(hand),
         }
     }
 
@@ -188,7 +199,7 @@ impl Load {
         1 + hand.random.below(3000)
     }
 
-    fn keep(hand: &mut Hand, tensor: Tensor) {
+    pub(super) fn keep(hand: &mut Hand, tensor: Tensor) {
         if hand.kept.len() < KEPT {
             hand.kept.push(tensor);
         } else {
@@ -229,7 +240,7 @@ impl Load {
         Ok(Some(latency))
     }
 
-    fn timed(&self, b: InstructionsBuilder) -> Result<Duration, Error> {
+    pub(super) fn timed(&self, b: InstructionsBuilder) -> Result<Duration, Error> {
         let list = b.finish();
         let start = Instant::now();
         self.vm.submit(list)?.wait()?;
@@ -321,8 +332,9 @@ impl Load {
         let before = Arc::new(AtomicU64::new(0));
         for lane in 0..LANES {
             b.set_lane(lane);
-            let before = before.clone();
+            let (before, seats, counts) = (before.clone(), self.seats.clone(), self.counts.clone());
             b.host_fn("before", DeviceId::cpu(0), move || {
+                counts.moves.fetch_add(u64::from(seats.moves(lane)), Ordering::Relaxed);
                 before.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             });

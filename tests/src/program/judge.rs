@@ -1,4 +1,4 @@
-//! The properties of a script on the simulated engine:
+//! The properties of a script on the simulated engine, and on one with threads:
 //!
 //! * it shows the same as if each instruction had run to its end before the next;
 //! * the race detector finds no race in the issued commands;
@@ -54,6 +54,8 @@ pub struct Counts {
     pub on_workers: u64,
     /// Number of pools that ran any.
     pub pools: u64,
+    /// Instructions that waiting callers ran; none without threads.
+    pub helped: u64,
 }
 
 impl Counts {
@@ -64,6 +66,7 @@ impl Counts {
         self.excess += other.excess;
         self.on_workers += other.on_workers;
         self.pools += other.pools;
+        self.helped += other.helped;
     }
 }
 
@@ -75,22 +78,38 @@ pub fn judge(script: &Script, mutant: Option<Mutant>) -> Result<Counts, Verdict>
     judge_with(script, mutant, None)
 }
 
-fn judge_with(script: &Script, mutant: Option<Mutant>, lists: Option<Lists>) -> Result<Counts, Verdict> {
-    let refused = |text| Err(Verdict { failing: Failing::Refused, text });
-    caught(|| Ok(judged(script, mutant, lists))).unwrap_or_else(refused)
+/// As [`judge`], on an engine with threads: 1 to 4 of them, as the seed says, serve the streams of each CPU device, and waiting callers help.
+/// The simulated devices are the same.
+///
+/// # Errors
+/// The property that does not hold.
+pub fn judge_on_threads(script: &Script, mutant: Option<Mutant>) -> Result<Counts, Verdict> {
+    let threads = 1 + (script.seed % 4) as usize;
+    let builder = engine(script, mutant).mode(Mode::Threaded).cpu_threads(threads).kernel_threads(threads);
+    judge_engine(script, builder, None)
 }
 
-fn judged(script: &Script, mutant: Option<Mutant>, lists: Option<Lists>) -> Result<Counts, Verdict> {
+fn judge_with(script: &Script, mutant: Option<Mutant>, lists: Option<Lists>) -> Result<Counts, Verdict> {
+    judge_engine(script, engine(script, mutant), lists)
+}
+
+fn judge_engine(script: &Script, engine: VmBuilder, lists: Option<Lists>) -> Result<Counts, Verdict> {
+    let refused = |text| Err(Verdict { failing: Failing::Refused, text });
+    caught(|| Ok(judged(script, engine, lists))).unwrap_or_else(refused)
+}
+
+fn judged(script: &Script, engine: VmBuilder, lists: Option<Lists>) -> Result<Counts, Verdict> {
     let verdict = |failing| move |text| Verdict { failing, text };
     let expected = oracle(script)?;
     let trace = Buffer::default();
-    let (seen, races, pools) = caught(|| {
-        let vm = engine(script, mutant).record(trace.clone()).build().map_err(|error| error.to_string())?;
+    let (seen, races, pools, helped) = caught(|| {
+        let vm = engine.record(trace.clone()).build().map_err(|error| error.to_string())?;
         let seen = script.play(&vm, Machine::SIMS, true, lists);
-        let streams = vm.stats().streams.into_iter();
+        let stats = vm.stats();
+        let streams = stats.streams.into_iter();
         let pools = streams.filter(|at| at.stream.stream_type == StreamType::Workers).map(|at| at.instructions);
         // Findings are returned first, since they say more than a panic that follows from them.
-        Ok((seen, vm.races(), pools.filter(|count| *count > 0).collect::<Vec<_>>()))
+        Ok((seen, vm.races(), pools.filter(|count| *count > 0).collect::<Vec<_>>(), stats.helped))
     })
     .map_err(verdict(Failing::Refused))?;
     if let Some(race) = races.first() {
@@ -101,7 +120,7 @@ fn judged(script: &Script, mutant: Option<Mutant>, lists: Option<Lists>) -> Resu
         return Err(verdict(Failing::Differs)(difference));
     }
     let counts = trace.judge().map_err(verdict(Failing::Unordered))?;
-    Ok(Counts { on_workers: pools.iter().sum(), pools: pools.len() as u64, ..counts })
+    Ok(Counts { on_workers: pools.iter().sum(), pools: pools.len() as u64, helped, ..counts })
 }
 
 /// Runs `script` on CUDA devices, on a threaded engine with one rule broken, or none, and compares the observations with the oracle's. The

@@ -12,7 +12,8 @@
 //!
 //! * [`check`]: threads that run freely, on an engine with threads; only the observations are compared.
 //! * [`Script`] and [`judge()`]: threads that take turns in an order drawn from the seed, on devices that run everything as late as they
-//!   may, under the race detector and the verifier. A failure is a seed, and [`explain`] shrinks it. [`safe`] and [`goes_on`] run the same
+//!   may, under the race detector and the verifier. A failure is a seed, and [`explain`] shrinks it. [`judge_on_threads`] judges them on an
+//!   engine with threads, whose timing no seed decides. [`safe`] and [`goes_on`] run the same
 //!   scripts on devices that fail.
 //!
 //! Invariant of the steps: no element is read that was never written, so that the contents of reused memory cannot show.
@@ -30,7 +31,7 @@ mod step;
 
 pub use config::{Config, check};
 pub use faulty::{goes_on, safe};
-pub use judge::{Counts, Failing, Verdict, explain, judge, judge_on_cuda};
+pub use judge::{Counts, Failing, Verdict, explain, judge, judge_on_cuda, judge_on_threads};
 pub use machine::Machine;
 pub use run::run_all;
 pub use script::{Lists, Script, Setup, Turn};

@@ -14,6 +14,10 @@ fn vm() -> Vm {
     Vm::builder().build().expect("an engine")
 }
 
+fn vm_of(mode: Mode) -> Vm {
+    Vm::builder().mode(mode).build().expect("an engine")
+}
+
 #[test]
 fn many_engines_live_side_by_side() {
     let vms: Vec<Vm> = (0..16).map(|_| vm()).collect();
@@ -149,6 +153,60 @@ fn a_future_made_after_the_engine_is_gone_is_ready() {
     drop(vm);
     assert_eq!(block_on(before), Ok(()));
     assert_eq!(block_on(x.ready().expect("submitted")), Ok(()));
+}
+
+/// A variable keeps what became of its last write, whatever the engine was.
+#[test]
+fn a_variable_can_be_waited_for_after_the_engine_is_gone() {
+    for mode in [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 1 }] {
+        let vm = Vm::builder().mode(mode).build().expect("an engine");
+        let (fine, counted, sour, unused) = (vm.var(), Var::counted(), vm.var(), Var::new());
+        let gone = vm.var();
+        for var in [&fine, &counted, &gone] {
+            vm.push("writes", [var.write()], || Ok(())).expect("it is taken");
+        }
+        submit(&vm, |b| b.call_fn("writes on a stream", CPU, [counted.update()], |_| Ok(())));
+        vm.push("sour", [sour.write()], || Err("no luck".into())).expect("it is taken");
+        vm.delete(&gone, || ()).expect("it is there");
+        let before = sour.ready().expect("it is submitted");
+        drop(vm);
+        for _ in 0..2 {
+            assert_eq!((fine.wait(), counted.wait(), unused.wait()), (Ok(()), Ok(()), Ok(())), "{mode:?}");
+            assert_eq!((counted.version(), gone.wait()), (Some(2), Ok(())), "{mode:?}");
+            assert_eq!(failure_of(sour.wait()).what, "sour", "{mode:?}");
+            assert_eq!(failure_of(block_on(sour.ready().expect("it is submitted"))).what, "sour", "{mode:?}");
+            assert_eq!(block_on(fine.ready().expect("it is submitted")), Ok(()), "{mode:?}");
+        }
+        assert_eq!(failure_of(block_on(before)).what, "sour", "{mode:?}");
+        let (sender, outcome) = channel();
+        sour.on_passed(move |result| sender.send(result).expect("it is heard")).expect("it is submitted");
+        assert_eq!(failure_of(outcome.recv_timeout(PATIENCE).expect("it is called")).what, "sour", "{mode:?}");
+        // Another engine takes the variable of none that lives.
+        let next = vm_of(mode);
+        assert!(next.push("another engine", [fine.write()], || Ok(())).is_err(), "{mode:?}");
+    }
+}
+
+/// A thread that waits for a variable while another thread drops the engine gets the outcome of the write.
+#[test]
+fn an_engine_that_goes_while_a_variable_is_waited_for_leaves_its_outcome() {
+    let (vm, gate) = (vm(), ClosedGate::new());
+    let (var, held) = (vm.var(), gate.clone());
+    let sours = move || {
+        held.pass();
+        Err("no luck".into())
+    };
+    vm.push("sour", [var.write()], sours).expect("it is taken");
+    gate.wait_entered(1);
+    std::thread::scope(|scope| {
+        let waiters: Vec<_> = (0..3).map(|_| scope.spawn(|| var.wait())).collect();
+        scope.spawn(move || drop(vm));
+        std::thread::sleep(Duration::from_millis(5));
+        gate.open();
+        for waiter in waiters {
+            assert_eq!(failure_of(waiter.join().expect("it does not panic")).what, "sour");
+        }
+    });
 }
 
 #[test]

@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread::{self, ThreadId};
+use std::time::Duration;
 
-use streamvm::{DType, DeviceId, InstructionsBuilder, Lane, StreamKey, StreamType, Vm};
+use streamvm::{DType, DeviceId, FnContext, InstructionsBuilder, Lane, StreamKey, StreamType, Vm};
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, failure_of, submit, until, within};
 
 fn engine(threads: usize) -> Vm {
@@ -176,6 +177,35 @@ fn a_stream_with_much_work_lets_others_have_their_turn() {
     });
 }
 
+/// The same for instructions that came in one list, which the thread has taken in as a whole before another stream is ready.
+#[test]
+fn a_stream_with_a_long_list_lets_others_have_their_turn() {
+    within("turns", || {
+        let vm = engine(1);
+        let (gate, ran) = (ClosedGate::new(), Arc::new(AtomicUsize::new(0)));
+        submit(&vm, |b| {
+            b.call_fn("held", CPU, [], gate.function())?;
+            for _ in 0..500 {
+                let ran = ran.clone();
+                b.call_fn("counts", CPU, [], move |_| {
+                    ran.fetch_add(1, Ordering::SeqCst);
+                    Ok(())
+                })?;
+            }
+            Ok(())
+        });
+        gate.wait_entered(1);
+        let (sender, seen) = mpsc::channel();
+        let counted = ran.clone();
+        call(&vm, 1, move || sender.send(counted.load(Ordering::SeqCst)).expect("it is read"));
+        gate.open();
+        let before = seen.recv_timeout(PATIENCE).expect("it ran");
+        assert!(before <= 64, "{before} instructions ran before");
+        vm.wait_all().expect("nothing fails");
+        assert_eq!(ran.load(Ordering::SeqCst), 500);
+    });
+}
+
 /// A stream that gets its instructions one by one, each while the one before runs, does not keep another waiting, either.
 #[test]
 fn a_stream_that_always_gets_one_more_instruction_lets_others_have_their_turn() {
@@ -210,7 +240,7 @@ fn a_stream_stays_on_its_thread_while_it_has_work() {
     let mut b = InstructionsBuilder::new();
     for _ in 0..1_000 {
         let threads = threads.clone();
-        let note = move |_: &mut streamvm::FnContext<'_>| {
+        let note = move |_: &mut FnContext<'_>| {
             threads.lock().expect("no thread panics with the lock").insert(thread::current().id());
             Ok(())
         };
@@ -293,4 +323,65 @@ fn devices_share_no_threads() {
         }
         vm.wait_all().expect("nothing fails");
     });
+}
+
+/// The only thread of a device is parked while the heads of three streams wait for another thread: a worker, another device, a device that runs
+/// commands later, a barrier. When these are over, the thread is woken and runs all three. No caller waits meanwhile: a caller could help.
+#[test]
+fn the_only_thread_is_woken_by_whatever_makes_a_stream_ready() {
+    within("one thread that is woken", || {
+        let vm = Vm::builder().cpu_threads(1).cpu_devices(2).sim_devices(1).build().expect("an engine");
+        for source in ["a worker", "another device", "a simulated device", "a barrier"].repeat(20) {
+            let (gate, token, ran) = (ClosedGate::new(), vm.var(), Arc::new(AtomicUsize::new(0)));
+            let hold = gate.clone();
+            let held = move || {
+                hold.pass();
+                Ok(())
+            };
+            match source {
+                "a worker" => _ = vm.push(source, [token.write()], held).expect("it is taken"),
+                "a barrier" => drop(submit(&vm, |b| {
+                    b.barrier_with(source, held);
+                    Ok(())
+                })),
+                _ => {
+                    let device = if source == "another device" { DeviceId::cpu(1) } else { DeviceId::sim(0) };
+                    vm.call_fn(source, device, [token.write()], move |_| held()).expect("it is taken");
+                }
+            }
+            for lane in 0..3 {
+                let (_lane, ran) = (Lane(lane).enter(), ran.clone());
+                let counts = move |_: &mut FnContext<'_>| {
+                    ran.fetch_add(1, Ordering::SeqCst);
+                    Ok(())
+                };
+                vm.call_fn("behind it", CPU, [token.read()], counts).expect("it is taken");
+            }
+            // A simulated device runs what something waits for.
+            gate.wait_entered(1);
+            lets_the_thread_park();
+            assert_eq!(ran.load(Ordering::SeqCst), 0, "behind {source}");
+            gate.open();
+            until(&format!("three streams ran behind {source}"), || ran.load(Ordering::SeqCst) == 3);
+        }
+    });
+}
+
+/// The only thread of a device is parked, and each call goes to another stream than the last.
+#[test]
+fn the_only_thread_is_woken_for_each_stream() {
+    within("one thread that is woken", || {
+        let (vm, ran) = (engine(1), Arc::new(AtomicUsize::new(0)));
+        for number in 0..60 {
+            lets_the_thread_park();
+            let counted = ran.clone();
+            call(&vm, number % 5, move || _ = counted.fetch_add(1, Ordering::SeqCst));
+            until("it ran", || ran.load(Ordering::SeqCst) == number + 1);
+        }
+    });
+}
+
+/// Threads spin for some microseconds before they park. A thread that has not parked yet makes a test easier, and no less right.
+fn lets_the_thread_park() {
+    thread::sleep(Duration::from_millis(2));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use streamvm::{BuildError, DType, Error, Generator, Place, Tensor, TimeLimit, Var, Vm};
+use streamvm::{BuildError, DType, DeviceId, Error, Generator, InstructionsBuilder, Place, Tensor, TimeLimit, Var, Vm};
 use streamvm_tests::{CPU, ClosedGate, block_on, on_device, with_streams};
 
 fn vm() -> Vm {
@@ -92,6 +92,55 @@ fn tensors_that_do_not_fit_are_not_joined() {
     let before = builder.list().to_string();
     assert!(builder.cat(&[&there, &there, &elsewhere], 0).is_err());
     assert_eq!(builder.list().to_string(), before, "a refused call leaves the list as it is");
+}
+
+#[test]
+fn no_tensor_is_joined_to_nothing_and_nothing_is_submitted() {
+    let vm = vm();
+    let nothing = || Some(Error::Build(BuildError::NothingToJoin));
+    let mut builder = InstructionsBuilder::new();
+    for axis in [0, 1, 9] {
+        assert_eq!((Tensor::cat(&[], axis).err(), Tensor::stack(&[], axis).err()), (nothing(), nothing()), "{axis}");
+        assert_eq!(builder.cat(&[], axis).err(), Some(BuildError::NothingToJoin), "{axis}");
+        assert_eq!(builder.stack(&[], axis).err(), Some(BuildError::NothingToJoin), "{axis}");
+    }
+    assert!(builder.list().is_empty());
+    assert_eq!(vm.stats().streams.len(), 0, "no stream was opened");
+}
+
+/// Tensors of several devices are joined on the device of the first, where a copy reaches it; else the call names both places.
+#[test]
+fn tensors_of_two_devices_are_joined_where_the_first_one_is() -> Result<(), Error> {
+    let other = DeviceId::cpu(1);
+    for (name, builder) in with_streams() {
+        let vm = builder.cpu_devices(2).build()?;
+        let (a, b) = (vm.from_slice(&[1, 2], &[2])?.to(CPU)?, vm.from_slice(&[3, 4], &[2])?.to(other)?);
+        for (first, second, expected, place) in [(&a, &b, [1, 2, 3, 4], CPU), (&b, &a, [3, 4, 1, 2], other)] {
+            for joined in [Tensor::cat(&[first, second], 0)?, Tensor::stack(&[first, second], 0)?] {
+                assert_eq!((joined.place(), joined.to_vec::<i32>()?), (place.into(), expected.to_vec()), "{name}");
+            }
+        }
+    }
+    let vm = Vm::builder().sim_devices(1).build()?;
+    let sim = DeviceId::sim(0);
+    let (a, b) = (vm.from_slice(&[1, 2], &[2])?.to(CPU)?, vm.from_slice(&[3, 4], &[2])?.to(sim)?);
+    for (first, second, expected, place) in [(&a, &b, [1, 2, 3, 4], CPU), (&b, &a, [3, 4, 1, 2], sim)] {
+        let joined = Tensor::cat(&[first, second], 0)?;
+        assert_eq!((joined.place(), joined.to(Place::Host)?.to_vec::<i32>()?), (place.into(), expected.to_vec()));
+    }
+    // No device of one of these kinds reaches memory of the other.
+    let mut builder = InstructionsBuilder::new();
+    let cuda = builder.full(DeviceId::cuda(0), DType::I32, &[2], 1)?;
+    let sim = builder.full(sim, DType::I32, &[2], 1)?;
+    let before = builder.list().to_string();
+    for (first, second) in [(&cuda, &sim), (&sim, &cuda)] {
+        for refused in [builder.cat(&[first, second], 0), builder.stack(&[first, second], 0)] {
+            let error = refused.expect_err("no copy reaches the other");
+            assert!(matches!(error, BuildError::OutOfReach { found, .. } if found == second.place()), "{error:?}");
+        }
+    }
+    assert_eq!(builder.list().to_string(), before, "a refused call leaves the list as it is");
+    Ok(())
 }
 
 #[test]

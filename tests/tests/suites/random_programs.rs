@@ -3,7 +3,7 @@
 
 use streamvm::instructions::SoftSyncMode;
 use streamvm_tests::each_seed;
-use streamvm_tests::program::{Config, Counts, Script, check, explain, judge};
+use streamvm_tests::program::{Config, Counts, Script, check, explain, judge, judge_on_threads};
 
 const CASES: u32 = 1000;
 
@@ -35,6 +35,25 @@ fn programs_of_several_threads_on_simulated_devices_without_a_race_or_a_missing_
     }
     assert!(counts.on_workers > 2 * SIMULATED, "workers ran too little: {counts:?}");
     assert!(most_pools[0] > 4 && most_pools[1] == 1, "pools of a script, and where there is one: {most_pools:?}");
+}
+
+/// The same scripts where threads serve the streams of the CPUs: streams change threads, and waiting callers help.
+#[test]
+fn programs_of_several_threads_on_devices_with_one_to_four_threads() {
+    let (mut failed, mut counts) = (None, Counts::default());
+    let result = each_seed(
+        0..SIMULATED / 10,
+        |seed| judge_on_threads(&Script::draw(seed), None),
+        |seed, result| {
+            failed = result.map(|more| counts.add(more)).err().map(|verdict| (seed, verdict));
+            failed.is_none()
+        },
+    );
+    assert_eq!(result, Ok(()), "hangs");
+    if let Some((seed, verdict)) = failed {
+        panic!("seed {seed}: {:?}: {}\n{}", verdict.failing, verdict.text, Script::draw(seed));
+    }
+    assert!(counts.helped > SIMULATED / 100, "waiting callers helped too little: {counts:?}");
 }
 
 /// What is observed to have passed decides which waits a program gets, so their number tells one run from another.

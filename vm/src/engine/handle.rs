@@ -36,7 +36,7 @@ use crate::progress::claims::Awaited;
 use crate::submit::commit::Submitted;
 use crate::submit::deferred_free::DeferredFree;
 use crate::submit::state::State;
-use crate::sync::fork::Fork;
+use crate::sync::fork::{Fork, refuse_in_child};
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, engine_thread, unpoisoned, yield_now};
 use crate::tasks::resource::Contents;
 
@@ -210,7 +210,7 @@ impl Handle {
 
     /// The engine, if it takes submissions. Errors: [`Error::Forked`], [`Error::Shutdown`].
     fn open_one(&self) -> Result<EngineGuard, Error> {
-        self.fork.check()?;
+        refuse_in_child(self.fork)?;
         match &self.lock().engine {
             Lifecycle::Open(engine) => Ok(EngineGuard::of(engine)),
             Lifecycle::Closed(_) | Lifecycle::Gone(_) | Lifecycle::Idle => Err(Error::Shutdown),
@@ -225,7 +225,7 @@ impl Handle {
         part: Option<&Footprint>,
     ) -> Result<(EngineGuard, LastWrites), Result<(), Error>> {
         // Before the lock, which in a forked child a thread of the parent may have held.
-        self.fork.check().map_err(Err)?;
+        refuse_in_child(self.fork).map_err(Err)?;
         loop {
             let inside = self.lock();
             let engine = match &inside.engine {
@@ -293,7 +293,7 @@ impl streamvm_instructions::Engine for Handle {
     }
 
     fn submit_one(&self, single: &mut Single<'_>) -> Result<(), Error> {
-        self.fork.check()?;
+        refuse_in_child(self.fork)?;
         let mut submitted = Submitted::default();
         let mut inside = self.lock();
         let Locked { engine: Lifecycle::Open(engine), state: Some(state) } = &mut *inside else {
@@ -327,7 +327,7 @@ impl streamvm_instructions::Engine for Handle {
     }
 
     fn may_wait(&self) -> Result<(), Error> {
-        self.fork.check()?;
+        refuse_in_child(self.fork)?;
         if engine_thread::is_here() { Err(Error::WouldDeadlock) } else { Ok(()) }
     }
 

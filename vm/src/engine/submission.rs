@@ -35,6 +35,7 @@ use crate::queue::mpsc::MpscQueue;
 use crate::submit::commit::{Submitted, ToWake};
 use crate::submit::prepare::Obstacle;
 use crate::submit::state::{State, SubmissionStream};
+use crate::sync::fork::refuse_in_child;
 use crate::sync::{MutexGuard, engine_thread, spin, unpoisoned, yield_now};
 use crate::tasks::memory::{Memory, UnusedMemory};
 use crate::tasks::resource::{Contents, Known};
@@ -84,7 +85,7 @@ impl Engine {
         submitted: &mut Submitted,
     ) -> Result<(), Error> {
         // Before any lock, which in a forked child a thread of the parent may have held.
-        self.handle.fork.check()?;
+        refuse_in_child(self.handle.fork)?;
         if list.copies_by_devices() {
             return self.stage_and_submit(list, full, submitted);
         }
@@ -115,7 +116,7 @@ impl Engine {
         single: &mut Single<'_>,
         submitted: &mut Submitted,
     ) -> Result<(), Error> {
-        self.handle.fork.check()?;
+        refuse_in_child(self.handle.fork)?;
         self.submit_staged(single, Full::Blocks, submitted)
     }
 
@@ -470,7 +471,7 @@ impl Engine {
         bytes: &[u8],
         location: &'static Location<'static>,
     ) -> Result<(), Error> {
-        self.handle.fork.check()?;
+        refuse_in_child(self.handle.fork)?;
         let mut recovery = OomRecovery::default();
         let (id, memory) = loop {
             let mut state = self.handle.lock();
