@@ -1,5 +1,5 @@
-//! A table of planned problems: `planner [--seconds S] [--steps N] FILE...` plans each CSV file, and without a file a generated
-//! problem of 28,000 buffers. A number in the name of a file, such as `A.1048576.csv`, is taken as its capacity.
+//! A table of planned problems: `planner [--seconds S] [--steps N] FILE...` plans each CSV file, and then a generated problem
+//! of 28,000 buffers. A number in the name of a file, such as `A.1048576.csv`, is taken as its capacity.
 
 use std::error::Error;
 use std::fs;
@@ -25,11 +25,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    if problems.is_empty() {
-        problems.push(("28,000 buffers".into(), None, many_buffers(28_000)));
-    }
+    problems.push(("28,000 buffers".into(), None, many_buffers(28_000)));
     let mut out = io::stdout().lock();
-    writeln!(out, "{:<16} {:>7} {:>14} {:>14} {:>7} {:>9} {:>10}", "problem", "buffers", "peak", "lower bound", "ratio", "seconds", "steps")?;
+    writeln!(
+        out,
+        "{:<16} {:>7} {:>14} {:>14} {:>7} {:>9} {:>10}",
+        "problem", "buffers", "peak", "lower bound", "ratio", "seconds", "steps"
+    )?;
     for (name, capacity, buffers) in problems {
         let begin = Instant::now();
         let plan = plan(&buffers, capacity, &budget)?;
@@ -37,7 +39,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         assert_eq!(check(&buffers, &plan.offsets), Ok(plan.peak), "{name}");
         let ratio = plan.peak as f64 / plan.lower_bound.max(1) as f64;
         let fits = if capacity.is_some_and(|capacity| plan.peak > capacity) { "  does not fit" } else { "" };
-        writeln!(out, "{name:<16} {:>7} {:>14} {:>14} {ratio:>7.4} {seconds:>9.3} {:>10}{fits}", buffers.len(), plan.peak, plan.lower_bound, plan.steps)?;
+        writeln!(
+            out,
+            "{name:<16} {:>7} {:>14} {:>14} {ratio:>7.4} {seconds:>9.3} {:>10}{fits}",
+            buffers.len(),
+            plan.peak,
+            plan.lower_bound,
+            plan.steps
+        )?;
         out.flush()?;
     }
     Ok(())

@@ -47,7 +47,8 @@ impl Table {
             return Err(CsvError {
                 line: 1,
                 column: 1,
-                message: "the file is empty: its first line must name the columns, such as `id,lower,upper,size`".into(),
+                message: "the file is empty: its first line must name the columns, such as `id,lower,upper,size`"
+                    .into(),
             });
         };
         let header = Header::read(line, header)?;
@@ -98,18 +99,29 @@ impl Header {
         if fields.len() != self.count {
             let (found, expected) = (fields.len(), self.count);
             let column = fields.get(expected).or(fields.last()).map_or(1, |&(column, _)| column);
-            return error(line, column, format!("the line has {found} fields and the header has {expected}: give each column one"));
+            return error(
+                line,
+                column,
+                format!("the line has {found} fields and the header has {expected}: give each column one"),
+            );
         }
         let field = |known: usize| self.at[known].map(|index| fields[index]);
         let number = |known: usize, otherwise: u64| match field(known) {
             Some(field) => number(line, NAMES[known], field),
             None => Ok(otherwise),
         };
-        let buffer = Buffer { lower: number(0, 0)?, upper: number(1, 0)?, size: number(2, 0)?, alignment: number(4, 1)? };
+        let buffer =
+            Buffer { lower: number(0, 0)?, upper: number(1, 0)?, size: number(2, 0)?, alignment: number(4, 1)? };
         let column = |known: usize| field(known).map_or(1, |(column, _)| column);
         if buffer.upper < buffer.lower {
             let Buffer { lower, upper, .. } = buffer;
-            return error(line, column(1), format!("`upper` is {upper}, less than `lower`, which is {lower}: a buffer lives from `lower` up to `upper`"));
+            return error(
+                line,
+                column(1),
+                format!(
+                    "`upper` is {upper}, less than `lower`, which is {lower}: a buffer lives from `lower` up to `upper`"
+                ),
+            );
         }
         if buffer.alignment == 0 {
             return error(line, column(4), "`alignment` is 0: give 1 for any offset".into());
@@ -140,7 +152,9 @@ fn number(line: usize, name: &str, (column, text): Field<'_>) -> Result<u64, Csv
         Ok(number) if is_digits => Ok(number),
         _ if is_digits => error(line, column, format!("`{name}` is {}: at most {} can be read", shown(text), u64::MAX)),
         _ if text.is_empty() => error(line, column, format!("`{name}` is missing: give a whole number")),
-        _ => error(line, column, format!("`{name}` is `{}`: give a whole number of at least 0, in digits", shown(text))),
+        _ => {
+            error(line, column, format!("`{name}` is `{}`: give a whole number of at least 0, in digits", shown(text)))
+        }
     }
 }
 
@@ -172,8 +186,14 @@ mod tests {
     fn mistakes_are_named_with_their_place() {
         let head = "id,lower,upper,size\n";
         for (text, said) in [
-            (String::new(), "1:1: the file is empty: its first line must name the columns, such as `id,lower,upper,size`"),
-            ("\n \n".into(), "1:1: the file is empty: its first line must name the columns, such as `id,lower,upper,size`"),
+            (
+                String::new(),
+                "1:1: the file is empty: its first line must name the columns, such as `id,lower,upper,size`",
+            ),
+            (
+                "\n \n".into(),
+                "1:1: the file is empty: its first line must name the columns, such as `id,lower,upper,size`",
+            ),
             (
                 "0,1,2,3\n".into(),
                 "1:1: there is no column `lower` in the header `0,1,2,3`: the first line must name the columns `lower`, `upper` and `size`, and may name `id` and `alignment`",
@@ -181,11 +201,20 @@ mod tests {
             ("lower,size,upper, size\n".into(), "1:19: the column `size` is named twice: remove one of them"),
             (head.to_owned() + "a,1,2\n", "2:5: the line has 3 fields and the header has 4: give each column one"),
             (head.to_owned() + "a,1,2,3,44\n", "2:9: the line has 5 fields and the header has 4: give each column one"),
-            (head.to_owned() + "a,1,2,3\nä, -1,2,3\n", "3:4: `lower` is `-1`: give a whole number of at least 0, in digits"),
+            (
+                head.to_owned() + "a,1,2,3\nä, -1,2,3\n",
+                "3:4: `lower` is `-1`: give a whole number of at least 0, in digits",
+            ),
             (head.to_owned() + "a,1,2,+3\n", "2:7: `size` is `+3`: give a whole number of at least 0, in digits"),
             (head.to_owned() + "a,1,,3\n", "2:5: `upper` is missing: give a whole number"),
-            (head.to_owned() + "a,1,2,18446744073709551616\n", "2:7: `size` is 18446744073709551616: at most 18446744073709551615 can be read"),
-            (head.to_owned() + "a,5,4,1\n", "2:5: `upper` is 4, less than `lower`, which is 5: a buffer lives from `lower` up to `upper`"),
+            (
+                head.to_owned() + "a,1,2,18446744073709551616\n",
+                "2:7: `size` is 18446744073709551616: at most 18446744073709551615 can be read",
+            ),
+            (
+                head.to_owned() + "a,5,4,1\n",
+                "2:5: `upper` is 4, less than `lower`, which is 5: a buffer lives from `lower` up to `upper`",
+            ),
             ("lower,upper,size,alignment\n1,2,3,0\n".into(), "2:7: `alignment` is 0: give 1 for any offset"),
         ] {
             assert_eq!(Table::read(&text).unwrap_err().to_string(), said);

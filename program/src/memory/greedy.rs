@@ -19,12 +19,21 @@ struct Placed {
     last: u32,
 }
 
-/// Places the buffers of a component in an order. Returns their offsets and the peak.
-pub(super) fn first_fit(component: &Component, order: &[u32]) -> (Vec<u64>, u64) {
+/// Places the buffers of a component in an order. Returns their offsets and the peak, or nothing as soon as the peak is not less than `below`
+/// or `step`, which is asked before each buffer, says no.
+pub(super) fn first_fit(
+    component: &Component,
+    order: &[u32],
+    below: u64,
+    mut step: impl FnMut() -> bool,
+) -> Option<(Vec<u64>, u64)> {
     let mut offsets = vec![0; component.len()];
     let mut peak = 0;
     let mut blocks: Vec<Vec<Placed>> = vec![Vec::with_capacity(BLOCK)];
     for &buffer in order {
+        if !step() {
+            return None;
+        }
         let buffer = buffer as usize;
         let (size, alignment) = (component.sizes[buffer], component.alignments[buffer]);
         let sections = &component.sections[buffer];
@@ -42,11 +51,14 @@ pub(super) fn first_fit(component: &Component, order: &[u32]) -> (Vec<u64>, u64)
             }
         }
         let end = offset + size;
+        if end >= below {
+            return None;
+        }
         insert(&mut blocks, Placed { offset, end, first, last });
         offsets[buffer] = offset;
         peak = peak.max(end);
     }
-    (offsets, peak)
+    Some((offsets, peak))
 }
 
 /// Keeps the list sorted by offset.
@@ -78,10 +90,12 @@ mod tests {
         let component = Component::split(&buffers).remove(0);
         let order: Vec<u32> =
             (0..6).map(|id| component.ids.iter().position(|&other| other == id).unwrap() as u32).collect();
-        let (offsets, peak) = first_fit(&component, &order);
+        let (offsets, peak) = first_fit(&component, &order, u64::MAX, || true).unwrap();
         let mut by_id = vec![0; 6];
         component.ids.iter().zip(offsets).for_each(|(&id, offset)| by_id[id] = offset);
         // The buffer of 6 does not fit below the one of 7; the one of 5 does; the aligned one goes to a multiple of 8.
         assert_eq!((by_id, peak), (vec![0, 10, 15, 22, 10, 32], 36));
+        assert_eq!(first_fit(&component, &order, 36, || true), None);
+        assert_eq!(first_fit(&component, &order, u64::MAX, || false), None);
     }
 }

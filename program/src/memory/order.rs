@@ -32,16 +32,10 @@ pub(super) const OF_FIRST_FIT: [Order; 5] =
     [Order::Size, Order::Area, Order::SectionArea, Order::Length, Order::FillArea];
 
 /// Orders of the search, in turn.
-pub(super) const OF_SEARCH: [Order; 6] = [
-    Order::Length,
-    Order::FillArea,
-    Order::FillLength,
-    Order::SectionArea,
-    Order::Failures,
-    Order::Sections,
-];
+pub(super) const OF_SEARCH: [Order; 6] =
+    [Order::Length, Order::FillArea, Order::FillLength, Order::SectionArea, Order::Failures, Order::Sections];
 
-/// Noise of 0 leaves a key as it is; each draw multiplies it by 1 to 1.65.
+/// Factors by which keys are multiplied: all equal, or drawn between 1 and 1.65.
 pub(super) struct Noise(Option<u64>);
 
 impl Noise {

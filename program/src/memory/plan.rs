@@ -12,8 +12,9 @@ use super::search::{Backtrack, Outcome, Search};
 const STEPS_PER_LOOK: u64 = 64;
 /// Steps of the first attempts of the search; each round has half as many again.
 const FIRST_STEPS: u64 = 4_000;
-/// The search keeps lists of the pairs of buffers that overlap in time: 16 million of them take 128 MiB.
-const MOST_PAIRS: usize = 16_000_000;
+/// The search keeps lists of the pairs of buffers that overlap in time: 2 million of them take 16 MiB, and a step goes through a part of them.
+/// Components with more pairs are left to first fit.
+const MOST_PAIRS: usize = 2_000_000;
 
 /// How long the planner may look for better plans. The first pass of first fit is made in any case.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -74,17 +75,12 @@ impl Meter {
 
     /// Counts a step, or returns false if the budget is spent.
     pub(super) fn step(&mut self) -> bool {
-        self.steps_taken(1)
-    }
-
-    fn steps_taken(&mut self, steps: u64) -> bool {
-        let looks = self.steps / STEPS_PER_LOOK;
-        self.is_over |= self.steps.saturating_add(steps) > self.budget;
-        if self.is_over {
+        if self.is_over || self.steps == self.budget {
+            self.is_over = true;
             return false;
         }
-        self.steps += steps;
-        if self.steps / STEPS_PER_LOOK != looks && self.end.is_some_and(|end| Instant::now() >= end) {
+        self.steps += 1;
+        if self.steps % STEPS_PER_LOOK == 0 && self.end.is_some_and(|end| Instant::now() >= end) {
             self.is_over = true;
         }
         !self.is_over
@@ -166,20 +162,20 @@ impl<'a> Part<'a> {
     fn new(component: &'a Component) -> Self {
         let fill = fill(component);
         let order = OF_FIRST_FIT[0].sort(component, &fill, &fill, &mut Noise::NONE);
-        let (offsets, peak) = first_fit(component, &order);
+        // Peaks stay below the largest number, as `validate` bounds the sum of sizes.
+        let (offsets, peak) = first_fit(component, &order, u64::MAX, || true).unwrap_or_default();
         Self { component, offsets, peak, proven: component.lower_bound, search: None, fill, round: 0 }
     }
 
     /// First fit in other orders than by size.
     fn further_orders(&mut self, aim: u64, meter: &mut Meter) {
         for order in &OF_FIRST_FIT[1..] {
-            if self.peak <= aim.max(self.proven) || !meter.steps_taken(self.component.len() as u64) {
+            if self.peak <= aim.max(self.proven) || meter.is_over {
                 return;
             }
             let order = order.sort(self.component, &self.fill, &self.fill, &mut Noise::NONE);
-            let (offsets, peak) = first_fit(self.component, &order);
-            if peak < self.peak {
-                (self.offsets, self.peak) = (offsets, peak);
+            if let Some(better) = first_fit(self.component, &order, self.peak, || meter.step()) {
+                (self.offsets, self.peak) = better;
             }
         }
     }
@@ -189,7 +185,7 @@ impl<'a> Part<'a> {
     /// Each round tries, for a number of steps that grows with the rounds, each order with both ways to return from a branch. Without noise
     /// the first round would be repeated, so later ones add some.
     fn improve(&mut self, aim: u64, is_fixed: bool, meter: &mut Meter) -> bool {
-        if self.search.is_none() {
+        if self.search.is_none() && !meter.is_over {
             self.search = Search::new(self.component, MOST_PAIRS);
         }
         let Some(mut search) = self.search.take() else { return false };
@@ -246,7 +242,10 @@ mod tests {
     #[test]
     fn a_meter_stops_at_its_budget() {
         let mut meter = Meter::new(&Budget::steps(3));
-        assert_eq!([meter.step(), meter.step(), meter.step(), meter.step(), meter.step()], [true, true, true, false, false]);
+        assert_eq!(
+            [meter.step(), meter.step(), meter.step(), meter.step(), meter.step()],
+            [true, true, true, false, false]
+        );
         assert_eq!(meter.steps(), 3);
         let mut meter = Meter::new(&Budget::time(Duration::ZERO));
         assert!(!meter.step());

@@ -118,7 +118,8 @@ pub(super) struct Search<'a> {
     capacity: u64,
     /// The buffers that overlap each buffer in time.
     neighbours: Vec<Vec<u32>>,
-    /// The buffers of each section, nearly sorted by lowest offset: sorted anew where that matters.
+    /// The buffers of each section: the placed ones in the order in which they were placed, then the unplaced ones, nearly sorted by lowest
+    /// offset.
     members: Vec<Vec<u32>>,
     /// An equal buffer with a smaller number.
     twin: Vec<u32>,
@@ -289,6 +290,10 @@ impl<'a> Search<'a> {
         self.is_placed[buffer] = true;
         for section in sections.clone() {
             self.rest[section] -= size;
+            let unplaced = self.unplaced_members(section);
+            if let Some(at) = unplaced.iter().position(|&member| member as usize == buffer) {
+                unplaced[..=at].rotate_right(1);
+            }
             self.unplaced[section] -= 1;
         }
         self.crossing[sections.start + 1..sections.end].iter_mut().for_each(|count| *count -= 1);
@@ -314,7 +319,7 @@ impl<'a> Search<'a> {
             changed.end = changed.end.max(component.sections[index].end);
         }
         for section in changed {
-            if self.unplaced[section] > 0 && !is_room(self.capacity, &mut self.members[section], &self.lowest, &self.is_placed, component) {
+            if !self.is_room(section, false) {
                 self.failures[section] += 1;
                 self.blame_section(section, false);
                 return false;
@@ -323,6 +328,37 @@ impl<'a> Search<'a> {
         true
     }
 
+    fn unplaced_members(&mut self, section: usize) -> &mut [u32] {
+        let members = &mut self.members[section];
+        let placed = members.len() - self.unplaced[section] as usize;
+        &mut members[placed..]
+    }
+
+    /// Whether the unplaced buffers of a section, stacked in ascending order of their lowest offsets, stay within the capacity. The offsets
+    /// are those of `raised`, if asked for, else of `lowest`.
+    fn is_room(&mut self, section: usize, raised: bool) -> bool {
+        let heights = if raised { &self.raised } else { &self.lowest };
+        let members = &mut self.members[section];
+        let placed = members.len() - self.unplaced[section] as usize;
+        let unplaced = &mut members[placed..];
+        // Heights change little between calls, so the members are nearly sorted.
+        for index in 1..unplaced.len() {
+            let (member, mut hole) = (unplaced[index], index);
+            let height = heights[member as usize];
+            while hole > 0 && heights[unplaced[hole - 1] as usize] > height {
+                unplaced[hole] = unplaced[hole - 1];
+                hole -= 1;
+            }
+            unplaced[hole] = member;
+        }
+        let mut top = 0;
+        for &buffer in unplaced.iter() {
+            top = heights[buffer as usize].max(top) + self.component.sizes[buffer as usize];
+        }
+        top <= self.capacity
+    }
+
+    /// Takes back the buffer that was placed last.
     fn unplace(&mut self, buffer: usize, trail: usize) {
         for raised in self.trail.drain(trail..).rev() {
             self.lowest[raised.buffer as usize] = raised.lowest;
@@ -445,7 +481,7 @@ impl<'a> Search<'a> {
             return None;
         }
         for section in first..last {
-            if self.is_raised[section] && !is_room(self.capacity, &mut self.members[section], &self.raised, &self.is_placed, component) {
+            if self.is_raised[section] && !self.is_room(section, true) {
                 self.failures[section] += 1;
                 self.blame_section(section, true);
                 return None;
@@ -466,12 +502,10 @@ impl<'a> Search<'a> {
         let members = std::mem::take(&mut self.members[section]);
         let heights = if raised { &self.raised } else { &self.lowest };
         // The last buffer that does not lie on the one before begins the stack that is too high.
+        let unplaced = &members[members.len() - self.unplaced[section] as usize..];
         let (mut top, mut base, mut start) = (0, 0, 0);
-        for (index, &buffer) in members.iter().enumerate() {
+        for (index, &buffer) in unplaced.iter().enumerate() {
             let buffer = buffer as usize;
-            if self.is_placed[buffer] {
-                continue;
-            }
             if heights[buffer] > top {
                 (top, base, start) = (heights[buffer], heights[buffer], index);
             }
@@ -479,10 +513,8 @@ impl<'a> Search<'a> {
         }
         // From this offset on the stack would still be too high.
         let enough = base.saturating_sub(top - self.capacity - 1);
-        for &buffer in &members[start..] {
-            if !self.is_placed[buffer as usize] && enough > 0 {
-                self.blame_raised(buffer as usize, enough);
-            }
+        if enough > 0 {
+            unplaced[start..].iter().for_each(|&buffer| self.blame_raised(buffer as usize, enough));
         }
         self.members[section] = members;
     }
@@ -511,26 +543,4 @@ impl<'a> Search<'a> {
             None => self.blamed.fill(),
         }
     }
-}
-
-/// Whether the unplaced buffers of a section, stacked in ascending order of their lowest offsets, stay within the capacity.
-fn is_room(capacity: u64, members: &mut [u32], heights: &[u64], is_placed: &[bool], component: &Component) -> bool {
-    // Heights change little between calls, so the members are nearly sorted.
-    for index in 1..members.len() {
-        let (member, mut hole) = (members[index], index);
-        let height = heights[member as usize];
-        while hole > 0 && heights[members[hole - 1] as usize] > height {
-            members[hole] = members[hole - 1];
-            hole -= 1;
-        }
-        members[hole] = member;
-    }
-    let mut top = 0;
-    for &buffer in members.iter() {
-        let buffer = buffer as usize;
-        if !is_placed[buffer] {
-            top = heights[buffer].max(top) + component.sizes[buffer];
-        }
-    }
-    top <= capacity
 }
