@@ -4,6 +4,8 @@ CARGO ?= cargo
 # Of `make bench` and `make bench-peers`: --quick, --runs N; --filter NAME and others of one program go with `bench-engine`,
 # `bench-curves`, `bench-peers` or `bench-taskbench`.
 BENCH_FLAGS ?=
+# Problems of `make bench-planner`: CSV files. A number in a name, such as A.1048576.csv, is the capacity.
+PLANNER_FILES ?= $(wildcard ../shared/data/planner/*.csv)
 SECONDS ?= 60
 MINUTES ?= 5
 N ?= 100000
@@ -14,7 +16,7 @@ ONLY ?=
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help diff lists bench-engine bench-curves bench-peers bench-kernels bench-taskbench bench-instr shuttle run test lint bench doc ci ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
+.PHONY: help diff lists bench-engine bench-curves bench-peers bench-kernels bench-taskbench bench-planner bench-instr shuttle run test lint bench doc ci ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -58,6 +60,9 @@ bench-kernels: ## CPU kernels beside PyTorch, NumPy and candle, in turn: a table
 bench-taskbench: ## the dependence patterns of Task Bench on streamvm, OpenMP tasks, StarPU and MPI: the smallest task at half of the peak, as a table, and target/bench/taskbench.json (builds drivers from Debian, with apt-get, gcc, clang)
 	benches/peers/native/taskbench.sh target/peers/taskbench
 	$(CARGO) run --quiet --release -p streamvm-peers --bin taskbench -- $(BENCH_FLAGS)
+
+bench-planner: ## the planner of memory on PLANNER_FILES and on 28,000 buffers: a table of peaks, lower bounds, seconds and steps
+	$(CARGO) run --quiet --release -p streamvm-program --example planner -- $(BENCH_FLAGS) $(PLANNER_FILES)
 
 bench-instr: ## instructions of the processor per operation, counted under valgrind, beside the committed counts (needs valgrind and gungraun-runner)
 	rm -rf $(TARGET)/gungraun

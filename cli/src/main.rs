@@ -1,4 +1,4 @@
-//! The `streamvm` command: runs, checks and plans scripts, verifies traces, and lists devices.
+//! The `streamvm` command: runs, checks and plans scripts, verifies traces, plans memory, and lists devices.
 //!
 //! This file holds arguments, logging and the exit code; [`streamvm_cli::command`] does the work. Ctrl-C has its default effect: the
 //! process ends at once, exit code 130 in a shell.
@@ -7,11 +7,13 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use streamvm::Mode;
 use streamvm::ep::DeviceId;
 use streamvm_cli::base::printable::without_controls;
+use streamvm_cli::command::plan_memory::{PlanOptions, plan_memory};
 use streamvm_cli::command::verify::verify_trace;
 use streamvm_cli::command::{Exit, ScriptOptions, check_script, list_devices, run_script, written};
 use streamvm_cli::emit::devices::MOST_DEVICES;
@@ -19,8 +21,8 @@ use streamvm_cli::execute::engine_options::EngineOptions;
 
 /// An asynchronous execution engine for accelerators: scripts that copy and compute.
 ///
-/// Exit codes: 0 fine, 1 the run failed or the trace is not in order, 2 the script, the trace or the arguments were
-/// rejected.
+/// Exit codes: 0 fine, 1 the run failed, the trace is not in order or the buffers do not fit into the capacity, 2 the
+/// script, the trace, the buffers or the arguments were rejected.
 #[derive(Parser)]
 #[command(name = "streamvm", version, max_term_width = 100)]
 struct Cli {
@@ -73,6 +75,26 @@ enum Command {
     Verify {
         /// The trace; - is stdin
         trace: PathBuf,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        log: LogArgs,
+    },
+    /// Place buffers with known life times in as little memory as possible
+    PlanMemory {
+        /// The buffers, as comma-separated values: the first line names the columns lower, upper and size, and, if they are
+        /// there, id and alignment; a buffer lives from lower up to upper. - is stdin
+        file: PathBuf,
+        /// Stop at the first plan that takes at most SIZE bytes, such as 512M; exit code 1 if none is found
+        #[arg(long, value_name = "SIZE", value_parser = size)]
+        capacity: Option<u64>,
+        /// Look for a better plan for at most SECONDS [default: 10, or 0.5 for more than 5,000 buffers]
+        #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+        budget: Option<Duration>,
+        /// Look for a better plan for at most N steps, which gives the same plan on every machine
+        #[arg(long, value_name = "N")]
+        steps: Option<u64>,
         /// Print a JSON object
         #[arg(long)]
         json: bool,
@@ -160,6 +182,11 @@ fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| "more bytes than 64 bits can count".into())
 }
 
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number: f64 = text.parse().map_err(|_| "expected a number of seconds such as 2 or 0.5".to_owned())?;
+    Duration::try_from_secs_f64(number).map_err(|error| format!("not a length of time: {error}"))
+}
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -168,6 +195,7 @@ fn main() -> ExitCode {
     let (Command::Run { log, .. }
     | Command::Check { log, .. }
     | Command::Verify { log, .. }
+    | Command::PlanMemory { log, .. }
     | Command::Devices { log, .. }) = &cli.command;
     // The command reports every failure at its statement, so the log of the engine is off: it would report the failure again.
     let default = if log.verbose { "warn,streamvm_cli=info,streamvm=off" } else { "warn,streamvm=off" };
@@ -182,7 +210,12 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
     // A wrong name in the variable is refused by `check` too, so that `check` finds what `run` would refuse.
     let named = match Mode::of_environment() {
         Ok(named) => named,
-        Err(error) if !matches!(command, Command::Verify { .. } | Command::Run { mode: Some(_), .. }) => {
+        Err(error)
+            if !matches!(
+                command,
+                Command::Verify { .. } | Command::PlanMemory { .. } | Command::Run { mode: Some(_), .. }
+            ) =>
+        {
             writeln!(err, "error: {error}")?;
             return Ok(Exit::Rejected);
         }
@@ -199,6 +232,9 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
             check_script(&ScriptOptions { races, ..script.options() }, &engine.options(Mode::Inline), out, err)
         }
         Command::Verify { trace, json, .. } => verify_trace(&trace, json, out, err),
+        Command::PlanMemory { file, capacity, budget, steps, json, .. } => {
+            plan_memory(&file, PlanOptions { capacity, time: budget, steps, json }, out, err)
+        }
         Command::Devices { json, engine, .. } => list_devices(&engine.options(Mode::Inline), json, out, err),
     }
 }
@@ -268,6 +304,10 @@ mod tests {
         assert_eq!(size("2G"), Ok(2 << 30));
         for bad in ["", "G", "2X", "99999999999999999999", "18446744073709551615G", "ä"] {
             assert!(size(bad).is_err(), "{bad}");
+        }
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for bad in ["", "x", "-1", "NaN", "inf", "1e300"] {
+            assert!(seconds(bad).is_err(), "{bad}");
         }
         assert_eq!(named_device("a=cuda:1"), Ok(("a".into(), DeviceId::cuda(1))));
         assert!(named_device("a").is_err() && named_device("a=gpu").is_err());

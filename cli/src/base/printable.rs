@@ -1,6 +1,7 @@
 //! Makes text safe to print: escapes control characters, so that a file cannot send an escape sequence to the terminal.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
@@ -46,6 +47,17 @@ pub fn where_it_starts(path: &Path, error: &io::Error) -> String {
     format!("\n = help: the path starts at the current folder, {}", printable(&folder))
 }
 
+/// Escapes the control characters that `serde_json` leaves in its strings: those above ASCII. Outside of strings JSON has none but ends of
+/// lines, so replacing them everywhere is safe.
+#[must_use]
+pub fn json_without_controls(mut json: String) -> String {
+    let left: HashSet<char> = json.chars().filter(|c| c.is_control() && *c != '\n').collect();
+    for c in left {
+        json = json.replace(c, &format!("\\u{:04x}", u32::from(c)));
+    }
+    json
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,6 +65,7 @@ mod tests {
     #[test]
     fn control_characters_are_escaped() {
         assert_eq!(printable("a\u{1b}[31m\tb\nc\u{9b}"), "a\\u{1b}[31m b\\nc\\u{9b}");
+        assert_eq!(json_without_controls("\"a\u{9b}\"\n".into()), "\"a\\u009b\"\n");
         assert_eq!(without_controls("a\u{1b}[31m\tb\nc\r"), "a\\u{1b}[31m\tb\nc\\r");
     }
 }

@@ -7,9 +7,9 @@ use std::io::{self, Write};
 pub enum Exit {
     /// Success: 0.
     Fine,
-    /// The script ran and a part of it failed, or a trace is not in order: 1.
+    /// The script ran and a part of it failed, a trace is not in order, or buffers do not fit into the capacity: 1.
     Failed,
-    /// The script was refused before it ran, or the trace could not be read: 2. Wrong arguments end with the same code.
+    /// The script was refused before it ran, or the trace or the buffers could not be read: 2. Wrong arguments end with the same code.
     Rejected,
 }
 

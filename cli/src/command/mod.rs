@@ -1,15 +1,16 @@
-//! Subcommands of `streamvm`: over scripts, traces and devices, with their outputs and exit codes.
+//! Subcommands of `streamvm`: over scripts, traces, buffers and devices, with their outputs and exit codes.
 //!
 //! Layer: uses all other folders except `values`; is used by the binary.
 //!
-//! Main types: [`run_script`], [`check_script`], [`list_devices`] and [`verify_trace`](verify::verify_trace) do the work of one
-//! subcommand each; [`ScriptOptions`] are the options of the subcommands over scripts, and [`Exit`] is how the command ended.
+//! Main types: [`run_script`], [`check_script`], [`list_devices`], [`verify_trace`](verify::verify_trace) and
+//! [`plan_memory`](plan_memory::plan_memory) do the work of one subcommand each; [`ScriptOptions`] are the options of the subcommands over scripts, and [`Exit`] is how the command ended.
 //!
 //! No function here prints by itself: results go to the writer given for stdout, messages to the writer given for stderr, so that
 //! the binary and the tests run the same code.
 
 mod exit;
 mod outputs;
+pub mod plan_memory;
 pub mod report;
 mod script_options;
 pub mod verify;

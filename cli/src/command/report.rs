@@ -126,7 +126,7 @@ pub fn profile_json(profile: &Profile) -> String {
 }
 
 /// Aligned columns, two spaces apart; the first `left` are aligned left, the others right.
-fn table(head: &[&str], lines: &[Vec<String>], left: usize) -> String {
+pub(crate) fn table(head: &[&str], lines: &[Vec<String>], left: usize) -> String {
     let head: Vec<String> = head.iter().map(|text| (*text).to_owned()).collect();
     let all = || std::iter::once(&head).chain(lines);
     let widths: Vec<usize> =

@@ -1,13 +1,12 @@
 //! `streamvm verify`: judges a trace with the independent verifier.
 
-use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 
 use streamvm_verify::{Trace, verify};
 
-use crate::base::printable::{printable, where_it_starts};
+use crate::base::printable::{json_without_controls, printable, where_it_starts};
 use crate::command::exit::{Exit, written};
 
 /// `streamvm verify TRACE`; `-` is stdin.
@@ -56,12 +55,5 @@ pub fn verify_trace(path: &Path, json: bool, out: &mut dyn Write, err: &mut dyn 
 fn as_json(report: &streamvm_verify::Report) -> io::Result<String> {
     let mut value = serde_json::to_value(report)?;
     value["ok"] = report.is_ok().into();
-    let mut text = format!("{value:#}\n");
-    // `serde_json` leaves control characters above ASCII unescaped. Outside of its strings JSON has none but ends of lines, so
-    // replacing them everywhere is safe.
-    let left: HashSet<char> = text.chars().filter(|c| c.is_control() && *c != '\n').collect();
-    for c in left {
-        text = text.replace(c, &format!("\\u{:04x}", u32::from(c)));
-    }
-    Ok(text)
+    Ok(json_without_controls(format!("{value:#}\n")))
 }
