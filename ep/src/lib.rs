@@ -7,7 +7,8 @@
 //! * marks in these queues ([`EventId`]), and
 //! * kernels, looked up by (op, device kind, dtype) ([`KernelRegistry`]).
 //!
-//! This crate starts no threads and decides no order. It executes each command as given, or returns an error that says why it cannot.
+//! This crate decides no order. It executes each command as given, or returns an error that says why it cannot. The only threads that it
+//! starts compute parts of large CPU kernels ([`CpuConfig::threads`]).
 //!
 //! # Who checks what
 //!
@@ -78,7 +79,7 @@ pub use call::kernel_registry::KernelRegistry;
 pub use call::label::Label;
 pub use call::operand::{Access, Operand};
 pub use call::raw::{RawCall, RawFn};
-pub use cpu::{CpuConfig, CpuDevice};
+pub use cpu::{CpuConfig, CpuDevice, CpuSequence, SequenceError, SequenceOperand, SequenceStep, SequenceWork};
 pub use errors::call_error::{CallError, FnError};
 pub use errors::error::{Error, KernelError};
 pub use names::device_id::{DeviceId, DeviceKind};
