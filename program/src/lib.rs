@@ -1,6 +1,27 @@
-//! Programs of streamvm: so far the planner of their memory, [`memory`].
+//! Programs: instructions that are recorded once, compiled, and run many times.
+//!
+//! ```text
+//!   record ── eager calls and lists ──▶ Program ──▶ compile: small passes ──▶ Compiled ──▶ an engine runs it
+//!                text ── parse ────────────▲                                     buffers, offsets, steps
+//! ```
+//!
+//! * A [`Program`] is plain data: values, steps over them, and names for *feeds* (inputs given at each run), *fetches* (results) and
+//!   *parameters* (tensors that outlive a run).
+//! * [`record`] makes one from eager calls: tensors that a [`Recorder`] hands out belong to the recording, so calls on them are
+//!   written down instead of executed.
+//! * [`compile`](compile()) is a pure function from a program to a [`Compiled`]: it needs no engine and no device.
 //!
 //! No thread, no `unsafe`.
 #![deny(unsafe_code)]
 
+mod compile;
+mod ir;
 pub mod memory;
+mod record;
+mod text;
+
+pub use compile::compile;
+pub use compile::compiled::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Located};
+pub use compile::options::CompileOptions;
+pub use ir::program::{Operand, Port, Program, Step, Value, ValueId, ValueRole, Work};
+pub use record::recorder::{Recorder, record};

@@ -49,6 +49,11 @@ struct Readme;
 #[doc = include_str!("../../docs/cuda.md")]
 struct CudaPage;
 
+/// Runs the programs of the page about programs as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/programs.md")]
+struct ProgramsPage;
+
 /// Runs the programs of the page about functions as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/functions.md")]
@@ -65,6 +70,7 @@ mod mode;
 mod observe;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod pool_tests;
+mod programs;
 mod progress;
 mod queue;
 #[cfg(all(test, shuttle))]
@@ -82,6 +88,7 @@ pub use engine::worker_sets::{Pool, PoolConfig};
 pub use functions::{Bulk, OnComplete, Operator, Pusher};
 pub use mode::Mode;
 pub use observe::stall_report::StallReport;
+pub use programs::{Executable, Fetches};
 pub use stats::Stats;
 pub use ticket::Ticket;
 pub use vm::Vm;
@@ -105,8 +112,10 @@ pub use streamvm_ep::{
 pub use streamvm_instructions as instructions;
 pub use streamvm_instructions::{
     BuildError, Cause, Error, Event, Failure, Generator, InstructionList, InstructionsBuilder, Lane, Passed, Place,
-    PlanOptions, PlannedList, Tensor, TimeLimit, Use, Var, plan,
+    PlanOptions, PlannedList, ProgramError, Tensor, TimeLimit, Use, Var, plan,
 };
+/// Programs: recorded once, compiled, run many times.
+pub use streamvm_program as program;
 /// Streams, timelines, the capability table and the allocator.
 pub use streamvm_stream as stream;
 pub use streamvm_stream::{StreamKey, StreamType};

@@ -64,6 +64,20 @@ impl<'a> FnContext<'a> {
         Ok(())
     }
 
+    /// All operands, in the order in which they were declared. From now on every written operand counts as taken.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AlreadyTaken`], with the first written operand that was taken before.
+    pub(crate) fn take_all(&mut self) -> Result<&'a [Operand], Error> {
+        let before = std::mem::replace(&mut self.writes.taken, u64::MAX);
+        if before == 0 {
+            return Ok(self.writes.operands);
+        }
+        self.writes.taken = before;
+        Err(Error::AlreadyTaken { index: before.trailing_zeros() as usize })
+    }
+
     /// The context of a function that runs on a driver's stream.
     pub fn of_raw(raw: &'a RawCall<'a>) -> FnContext<'a> {
         FnContext { reads: Reads { operands: &[] }, writes: Writes { operands: &[], taken: 0 }, raw: Some(raw) }

@@ -9,6 +9,7 @@ use streamvm_stream::StreamKey;
 
 use crate::error::build_error::BuildError;
 use crate::error::failure::Failure;
+use crate::error::program_error::ProgramError;
 use crate::place::Place;
 
 /// Why a list was refused, or why a wait ended without success.
@@ -37,6 +38,9 @@ pub enum Error {
         /// The error of the device.
         source: Box<ep::Error>,
     },
+    /// A call could not be recorded, or a program not compiled or run.
+    #[error(transparent)]
+    Program(Box<ProgramError>),
     /// An environment variable names an engine that does not exist.
     #[error(
         "{variable} is {found:?}, and no engine is called so; set it to inline, shared or per-device, or to nothing for the \
@@ -216,6 +220,13 @@ impl From<ep::OpError> for Error {
     }
 }
 
+/// An error of a program, boxed so that errors stay small.
+impl From<ProgramError> for Error {
+    fn from(error: ProgramError) -> Error {
+        Error::Program(Box::new(error))
+    }
+}
+
 impl Error {
     /// Adds to an out-of-memory error of a device the instruction that it is about. Returns other errors unchanged.
     #[must_use]
@@ -246,6 +257,7 @@ impl Error {
             | Error::Placeholder { line, .. } => Some(line),
             Error::Build(_)
             | Error::Failed(_)
+            | Error::Program(_)
             | Error::Device(_)
             | Error::UnknownEngine { .. }
             | Error::NoThread { .. }

@@ -18,6 +18,7 @@ use crate::list::check::check;
 use crate::list::instruction_list::InstructionList;
 use crate::list::kind::{Kind, LaunchOptions, Role};
 use crate::place::Place;
+use crate::tensor::handle::Tensor;
 use crate::tensor::uses::OwnUse;
 use crate::text::parser::Parser;
 use crate::text::print::access_word;
@@ -42,6 +43,17 @@ impl InstructionList {
     /// The first line that is not an instruction or a declaration, and what was expected there.
     #[track_caller]
     pub fn parse(text: &str) -> Result<InstructionList, ParseListError> {
+        InstructionList::parse_with_names(text).map(|(list, _)| list)
+    }
+
+    /// [`InstructionList::parse`] that also returns a function from names to the tensors that the text gives them.
+    ///
+    /// # Errors
+    /// As [`InstructionList::parse`].
+    #[track_caller]
+    pub fn parse_with_names(
+        text: &str,
+    ) -> Result<(InstructionList, impl Fn(&str) -> Option<Tensor> + use<>), ParseListError> {
         let location = Location::caller();
         if text.len() > MAX_TEXT {
             let expected = format!("at most {MAX_TEXT} bytes");
@@ -57,7 +69,7 @@ impl InstructionList {
                 _ => parser.declaration(&mut words)?,
             }
         }
-        Ok(parser.list)
+        Ok((parser.list, move |name: &str| parser.tensors.get(name).cloned()))
     }
 }
 

@@ -47,7 +47,7 @@ fn lives_at(words: &Words<'_>, tensor: &Tensor, prefix: Option<&str>, word: &str
 pub(super) struct Parser {
     pub(super) list: InstructionList,
     pub(super) location: &'static Location<'static>,
-    tensors: HashMap<String, Tensor>,
+    pub(super) tensors: HashMap<String, Tensor>,
     vars: HashMap<String, Var>,
     events: HashMap<String, Event>,
     /// The number of operands of all instructions so far.

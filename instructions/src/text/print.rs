@@ -34,10 +34,24 @@ use crate::tensor::var::Var;
 
 impl fmt::Display for InstructionList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut names = Names::default();
+        self.write(f, &mut Names::default())
+    }
+}
+
+impl InstructionList {
+    /// The list as text, and the names that `tensors` have in it. The text ends with declarations of those that no instruction uses.
+    pub fn with_names(&self, tensors: &[Tensor]) -> (String, Vec<String>) {
+        let (mut text, mut names) = (String::new(), Names::default());
+        let _ = self.write(&mut text, &mut names);
+        let found = tensors.iter().map(|tensor| names.tensor(named(tensor))).collect();
+        text.push_str(&names.declarations);
+        (text, found)
+    }
+
+    fn write(&self, f: &mut dyn fmt::Write, names: &mut Names) -> fmt::Result {
         let width = self.len().saturating_sub(1).to_string().len();
         for (line, instruction) in self.instructions().iter().enumerate() {
-            let (operands, result) = describe(instruction, self.uses(instruction), &mut names);
+            let (operands, result) = describe(instruction, self.uses(instruction), names);
             f.write_str(&std::mem::take(&mut names.declarations))?;
             let (word, stream) = (instruction.kind.word(), instruction.stream.to_string());
             let text = format!("%{line:<width$} {word:<8} {stream:<20}  {operands:<40}  {result}");

@@ -39,7 +39,9 @@ pub(super) const OF_SEARCH: [Order; 6] =
 pub(super) struct Noise(Option<u64>);
 
 impl Noise {
-    pub(super) const NONE: Self = Self(None);
+    pub(super) fn none() -> Self {
+        Self(None)
+    }
 
     pub(super) fn seeded(seed: u64) -> Self {
         Self(Some(seed))

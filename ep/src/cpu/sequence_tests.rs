@@ -1,0 +1,136 @@
+use super::*;
+use crate::call::kernel_registry::KernelRegistry;
+use crate::tensor::op::Op;
+use crate::tensor::shape::Shape;
+
+fn vector(buffer: usize, offset: usize, elements: usize, access: Access) -> SequenceOperand {
+    let layout = Layout::contiguous(Shape::new(&[elements]).expect("a shape"));
+    SequenceOperand { buffer, offset, dtype: DType::I32, layout, access }
+}
+
+fn call(op: Op, operands: Vec<SequenceOperand>) -> SequenceStep {
+    let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, DType::I32).expect("a kernel");
+    SequenceStep { work: SequenceWork::Kernel(kernel, Params::default()), operands }
+}
+
+/// Runs a sequence over vectors of `i32`, each with its access.
+fn run(sequence: &CpuSequence, data: &mut [(Vec<i32>, Access)]) -> Result<(), SequenceError> {
+    let mut operands: Vec<Operand> = data
+        .iter_mut()
+        .map(|(elements, access)| {
+            let layout = Layout::contiguous(Shape::new(&[elements.len()]).expect("a shape"));
+            // SAFETY: a vector of its own for each operand, borrowed until the end of this function.
+            unsafe { Operand::new(elements.as_mut_ptr().cast(), DType::I32, layout, *access) }
+        })
+        .collect();
+    sequence.run(&mut FnContext::new(&mut operands).expect("operands that do not overlap"))
+}
+
+/// `scratch = a + b; out[1..] = scratch[1..] * a[..2]; scratch = -scratch in place; out[0] = scratch[2]`.
+#[test]
+fn steps_run_in_order_over_views_of_the_buffers() {
+    use Access::{Read, Write};
+    let steps = [
+        call(Op::Add, vec![vector(0, 0, 3, Read), vector(1, 0, 3, Read), vector(2, 4, 3, Write)]),
+        call(Op::Mul, vec![vector(2, 8, 2, Read), vector(0, 0, 2, Read), vector(3, 4, 2, Write)]),
+        call(Op::Neg, vec![vector(2, 4, 3, Read), vector(2, 4, 3, Write)]),
+        SequenceStep { work: SequenceWork::Copy, operands: vec![vector(2, 12, 1, Read), vector(3, 0, 1, Write)] },
+        SequenceStep { work: SequenceWork::Fill(Scalar::from(9i32)), operands: vec![vector(2, 0, 1, Write)] },
+    ];
+    let sequence = CpuSequence::new(&[12, 12, 16, 12], steps).expect("steps within their buffers");
+    let mut data =
+        [(vec![1, 2, 3], Read), (vec![10, 20, 30], Read), (vec![0; 4], Write), (vec![0; 3], Access::ReadWrite)];
+    run(&sequence, &mut data).expect("it runs");
+    assert_eq!(data[3].0, [-33, 22, 66]);
+    assert_eq!(data[2].0, [9, -11, -22, -33]);
+}
+
+#[test]
+fn an_operand_that_reaches_one_byte_past_its_buffer_is_refused() {
+    let fill = |offset| {
+        let operands = vec![vector(0, offset, 3, Access::Write)];
+        CpuSequence::new(&[12], [SequenceStep { work: SequenceWork::Fill(Scalar::from(0i32)), operands }])
+    };
+    assert!(fill(0).is_ok());
+    let refused = fill(1).expect_err("it ends at byte 13 of 12");
+    assert_eq!(refused, SequenceError::PastBuffer { step: 0, operand: 0, end: 13, buffer: 0, bytes: 12 });
+    assert!(matches!(fill(usize::MAX), Err(SequenceError::PastBuffer { end: usize::MAX, .. })));
+    let elsewhere = call(Op::Neg, vec![vector(0, 0, 1, Access::Read), vector(1, 0, 1, Access::Write)]);
+    assert!(matches!(CpuSequence::new(&[12], [elsewhere]), Err(SequenceError::Operands { step: 0, .. })));
+}
+
+#[test]
+fn operands_that_do_not_fit_the_work_are_refused() {
+    use Access::{Read, Write};
+    let wrong = [
+        call(Op::Add, vec![vector(0, 0, 1, Read), vector(0, 4, 1, Write)]),
+        call(Op::Neg, vec![vector(0, 0, 1, Write), vector(0, 4, 1, Write)]),
+        SequenceStep { work: SequenceWork::Copy, operands: vec![vector(0, 0, 1, Write)] },
+        SequenceStep { work: SequenceWork::Fill(Scalar::from(0i32)), operands: vec![] },
+        SequenceStep {
+            work: SequenceWork::Kernel(
+                KernelRegistry::builtin().get(Op::Neg, DeviceKind::Cuda, DType::I32).expect("a kernel"),
+                Params::default(),
+            ),
+            operands: vec![vector(0, 0, 1, Read), vector(0, 4, 1, Write)],
+        },
+    ];
+    for step in wrong {
+        let text = format!("{step:?}");
+        assert!(matches!(CpuSequence::new(&[8], [step]), Err(SequenceError::Operands { step: 0, .. })), "{text}");
+    }
+}
+
+#[test]
+fn a_call_with_other_buffers_runs_nothing() {
+    use Access::{Read, Write};
+    let fill = SequenceStep { work: SequenceWork::Fill(Scalar::from(7i32)), operands: vec![vector(1, 0, 2, Write)] };
+    let sequence = CpuSequence::new(&[4, 8], [fill]).expect("a step within its buffer");
+    let right = [(vec![0; 1], Read), (vec![0; 2], Write)];
+    let mut wrong = [
+        vec![right[0].clone()],
+        vec![(vec![0; 2], Read), right[1].clone()],
+        vec![right[0].clone(), (vec![0; 2], Read)],
+        vec![right[0].clone(), (vec![0; 1], Write)],
+    ];
+    for data in &mut wrong {
+        assert!(matches!(run(&sequence, data), Err(SequenceError::Buffers(_))), "{data:?}");
+        assert!(data.iter().all(|(elements, _)| elements.iter().all(|element| *element == 0)));
+    }
+    let mut data = right;
+    run(&sequence, &mut data).expect("the buffers fit");
+    assert_eq!(data[1].0, [7, 7]);
+}
+
+#[test]
+fn a_buffer_that_the_function_has_taken_is_not_shared() {
+    let fill =
+        SequenceStep { work: SequenceWork::Fill(Scalar::from(7i32)), operands: vec![vector(0, 0, 1, Access::Write)] };
+    let sequence = CpuSequence::new(&[4], [fill]).expect("a step within its buffer");
+    let mut element = [0i32];
+    let layout = Layout::contiguous(Shape::new(&[1]).expect("a shape"));
+    // SAFETY: a view of the array above, which is not used otherwise before the end of the test.
+    let mut operands = [unsafe { Operand::new(element.as_mut_ptr().cast(), DType::I32, layout, Access::Write) }];
+    let mut context = FnContext::new(&mut operands).expect("one operand");
+    context.writes.take::<i32>(0).expect("it is free");
+    assert!(matches!(sequence.run(&mut context), Err(SequenceError::Buffers(_))));
+    let mut context = FnContext::new(&mut operands).expect("one operand");
+    sequence.run(&mut context).expect("it is free");
+    assert!(context.writes.take::<i32>(0).is_err(), "the sequence has taken it");
+}
+
+/// Division by zero in the second of three steps: the first has run, the third has not.
+#[test]
+fn a_step_that_fails_is_named_and_ends_the_run() {
+    use Access::{Read, Write};
+    let fill = |value: i32, offset| SequenceStep {
+        work: SequenceWork::Fill(Scalar::from(value)),
+        operands: vec![vector(1, offset, 1, Write)],
+    };
+    let divide = call(Op::Div, vec![vector(0, 0, 1, Read), vector(0, 4, 1, Read), vector(1, 4, 1, Write)]);
+    let sequence = CpuSequence::new(&[8, 12], [fill(1, 0), divide, fill(3, 8)]).expect("steps within their buffers");
+    let mut data = [(vec![5, 0], Read), (vec![0; 3], Write)];
+    let error = run(&sequence, &mut data).expect_err("it divides by zero");
+    assert!(matches!(error, SequenceError::Step { step: 1, .. }), "{error}");
+    assert_eq!(data[1].0, [1, 0, 0]);
+}

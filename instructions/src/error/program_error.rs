@@ -1,0 +1,113 @@
+//! The errors of recording, compiling and running programs.
+
+use std::panic::Location;
+
+use streamvm_ep::{self as ep, DType, Shape};
+
+use crate::place::Place;
+
+/// Why a call could not be recorded, or why a program could not be compiled or run.
+#[derive(Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProgramError {
+    /// A call that cannot be a step of a program.
+    #[error("{what}, issued at {location}, cannot be recorded: {why}")]
+    NotRecordable {
+        /// The call.
+        what: String,
+        /// Where the caller issued it.
+        location: &'static Location<'static>,
+        /// The reason, and what to do instead.
+        why: &'static str,
+    },
+    /// A tensor of a recording was waited for, or its elements were read.
+    #[error(
+        "a tensor of a recording has no elements, so nothing can wait for it or read it; fetch it by a name, and run the program"
+    )]
+    NoElements,
+    /// A tensor of a recording was used when that recording was over, or on another thread.
+    #[error(
+        "this tensor belongs to a recording that is over, or to one of another thread; fetch it by a name, and run the program"
+    )]
+    RecordingOver,
+    /// A name is empty, or was given twice.
+    #[error(
+        "program {program:?}: the {kind} {name:?} has an empty name, or one that another {kind} has; give each its own"
+    )]
+    Name {
+        /// The program.
+        program: String,
+        /// Feed, parameter or fetch.
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// The program is not well formed.
+    #[error("program {program:?} is not well formed: {what}")]
+    Malformed {
+        /// The program.
+        program: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The compiler cannot compile this program.
+    #[error("program {program:?} cannot be compiled: {what}")]
+    NotCompiled {
+        /// The program.
+        program: String,
+        /// The reason, and what to do instead.
+        what: String,
+    },
+    /// A run names a feed, fetch or parameter that the program does not have, or leaves one out.
+    #[error("program {program:?}: {what}; its {kind}s are {}", listed(known))]
+    Unknown {
+        /// The program.
+        program: String,
+        /// Feed, parameter or fetch.
+        kind: &'static str,
+        /// What was asked for.
+        what: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+    /// A tensor does not fit the feed or parameter that it was given for.
+    #[error(
+        "program {program:?}: the tensor for {kind} {name:?} is {found_dtype}{found} on {found_place}, and {dtype}{expected} on {place} is needed"
+    )]
+    Mismatch {
+        /// The program.
+        program: String,
+        /// Feed or parameter.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// The dtype that is needed.
+        dtype: DType,
+        /// The shape that is needed.
+        expected: Box<Shape>,
+        /// Where it must live.
+        place: Place,
+        /// The dtype of the tensor.
+        found_dtype: DType,
+        /// The shape of the tensor.
+        found: Box<Shape>,
+        /// Where the tensor lives.
+        found_place: Place,
+    },
+    /// A text is no program.
+    #[error("line {line} is no line of a program: expected {expected}; found {found:?}")]
+    Text {
+        /// The line, counted from 1.
+        line: usize,
+        /// What was expected.
+        expected: String,
+        /// What was found.
+        found: String,
+    },
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+ep::debug_as_display!(ProgramError);

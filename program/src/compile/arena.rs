@@ -1,0 +1,67 @@
+//! Pass: offsets in one arena for the values that live within a run only.
+
+use std::ops::Range;
+
+use streamvm_instructions::{Error, ProgramError};
+
+use crate::compile::in_place::Shares;
+use crate::compile::options::CompileOptions;
+use crate::ir::program::{Program, ValueId, ValueRole};
+use crate::memory::{self, Budget, Buffer};
+
+/// The alignment of values in the arena, in bytes: a cache line, and the widest vector of CPUs.
+const ALIGNMENT: usize = 64;
+
+/// The offsets of an arena.
+#[derive(Debug)]
+pub(super) struct Arena {
+    /// Each value of the arena, with its offset in bytes.
+    pub(super) offsets: Vec<(ValueId, usize)>,
+    /// The size of the arena.
+    pub(super) bytes: usize,
+    /// The largest sum of sizes that live at one time.
+    pub(super) lower_bound: usize,
+}
+
+/// Plans the values that exist within a run only. Values that share memory are one buffer, which lives as long as all of them.
+///
+/// # Errors
+/// [`ProgramError::NotCompiled`] if the sizes of all values together are more than 64 bits can count.
+pub(super) fn plan(
+    program: &Program,
+    lifetimes: &[Range<usize>],
+    shares: &Shares,
+    options: &CompileOptions,
+) -> Result<Arena, Error> {
+    let mut fetched = vec![false; program.values.len()];
+    program.fetches.iter().for_each(|fetch| fetched[fetch.value.0] = true);
+    let mut values: Vec<(ValueId, usize)> = Vec::new();
+    let mut buffers: Vec<Buffer> = Vec::new();
+    let mut buffer_of = vec![usize::MAX; program.values.len()];
+    // A value takes over the memory of an earlier one, so the first of a chain comes before the others in the order of their first uses.
+    let mut order: Vec<usize> = (0..program.values.len()).collect();
+    order.sort_by_key(|&index| (lifetimes[index].start, index));
+    for index in order {
+        let (value, life) = (&program.values[index], &lifetimes[index]);
+        if value.role != ValueRole::Computed || fetched[index] || life.is_empty() {
+            continue;
+        }
+        let (start, end) = (life.start as u64, life.end as u64);
+        let first = shares[index].0;
+        if first == index {
+            buffer_of[index] = buffers.len();
+            let size = value.bytes().next_multiple_of(ALIGNMENT) as u64;
+            buffers.push(Buffer { alignment: ALIGNMENT as u64, ..Buffer::new(start, end, size) });
+        } else {
+            let buffer = &mut buffers[buffer_of[first]];
+            buffer.upper = buffer.upper.max(end);
+        }
+        values.push((ValueId(index), buffer_of[first]));
+    }
+    let plan = memory::plan(&buffers, None, &Budget::steps(options.search_steps)).map_err(|error| {
+        let (program, what) = (program.name.clone(), format!("its memory cannot be planned: {error}"));
+        ProgramError::NotCompiled { program, what }
+    })?;
+    let offsets = values.into_iter().map(|(value, buffer)| (value, plan.offsets[buffer] as usize)).collect();
+    Ok(Arena { offsets, bytes: plan.peak as usize, lower_bound: plan.lower_bound as usize })
+}

@@ -1,0 +1,88 @@
+//! The result of the compiler: what a run needs, as plain data.
+
+use std::panic::Location;
+
+use streamvm_ep::{Access, DType, DeviceId, Layout};
+
+use crate::ir::program::{Program, ValueId, Work};
+
+/// Where the memory of a buffer comes from.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum BufferRole {
+    /// The tensor given for a feed, by its place among [`Program::feeds`].
+    Feed(usize),
+    /// The tensor bound to a parameter, by its place among [`Program::parameters`].
+    Parameter(usize),
+    /// A new tensor of each run for a value that is fetched.
+    Fetched(ValueId),
+    /// The memory of one run for all other values.
+    Arena,
+}
+
+/// Memory that the steps use.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CompiledBuffer {
+    /// Where it comes from.
+    pub role: BufferRole,
+    /// Its size.
+    pub bytes: usize,
+    /// What a run does to it as a whole. [`Access::Write`] where a run overwrites all of it before it reads any.
+    pub access: Access,
+}
+
+/// A view of a buffer.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Located {
+    /// The value that it is a view of.
+    pub value: ValueId,
+    /// The buffer, as an index into [`Compiled::buffers`].
+    pub buffer: usize,
+    /// Where the value begins in the buffer, in bytes.
+    pub offset: usize,
+    /// The dtype of its elements.
+    pub dtype: DType,
+    /// Its layout, from `offset`.
+    pub layout: Layout,
+    /// Whether the step reads or writes it.
+    pub access: Access,
+}
+
+/// One step over buffers.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CompiledStep {
+    /// What it does.
+    pub work: Work,
+    /// Its operands: inputs, then the output.
+    pub operands: Vec<Located>,
+    /// The number of the step in [`Compiled::program`].
+    pub number: usize,
+    /// The source line that recorded it.
+    pub location: &'static Location<'static>,
+}
+
+/// A compiled program.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Compiled {
+    /// The program, with the steps that the compiler has added, and those that it has removed.
+    pub program: Program,
+    /// The device that runs it.
+    pub device: DeviceId,
+    /// Its memory. At most one is the arena.
+    pub buffers: Vec<CompiledBuffer>,
+    /// Its steps, in the order in which they run.
+    pub steps: Vec<CompiledStep>,
+    /// The largest sum of sizes of values that live in the arena at one time: no plan of the arena can be smaller.
+    pub arena_lower_bound: usize,
+}
+
+impl Compiled {
+    /// The size of the arena in bytes; 0 if there is none.
+    pub fn arena_bytes(&self) -> usize {
+        self.buffers.iter().find(|buffer| buffer.role == BufferRole::Arena).map_or(0, |arena| arena.bytes)
+    }
+
+    /// The buffer of a value that is fetched.
+    pub fn buffer_of_fetch(&self, value: ValueId) -> Option<usize> {
+        self.buffers.iter().position(|buffer| buffer.role == BufferRole::Fetched(value))
+    }
+}

@@ -1,0 +1,36 @@
+//! Pass: the device that runs all steps.
+
+use streamvm_ep::{DeviceId, DeviceKind};
+use streamvm_instructions::{Error, Place, ProgramError};
+
+use crate::ir::program::{Program, Work};
+
+/// The only CPU device whose memory the program uses; `cpu:0` if all its values are in host memory.
+///
+/// # Errors
+/// [`ProgramError::NotCompiled`] if values live on a device that is no CPU or on two devices, or if a step draws random numbers.
+pub(super) fn find(program: &Program) -> Result<DeviceId, Error> {
+    let refused = |what: String| -> Error { ProgramError::NotCompiled { program: program.name.clone(), what }.into() };
+    let mut found: Option<DeviceId> = None;
+    for value in &program.values {
+        let Place::Device(device) = value.place else { continue };
+        if device.kind != DeviceKind::Cpu {
+            return Err(refused(format!("a value lives on {device}, and programs run on CPUs so far; run it eagerly")));
+        }
+        match found {
+            Some(other) if other != device => {
+                return Err(refused(format!("its values live on {other} and {device}; use one device in a program")));
+            }
+            _ => found = Some(device),
+        }
+    }
+    for (number, step) in program.steps.iter().enumerate() {
+        if matches!(&step.work, Work::Call(op, _) if op.is_source()) {
+            return Err(refused(format!(
+                "step {number} ({}) draws random numbers, which would be the same in each run; draw them outside, and feed them",
+                step.work.name()
+            )));
+        }
+    }
+    Ok(found.unwrap_or(DeviceId::cpu(0)))
+}

@@ -1,0 +1,71 @@
+//! Pass: buffers, their accesses, and steps over them.
+
+use streamvm_ep::{Access, DeviceId};
+
+use crate::compile::arena::Arena;
+use crate::compile::compiled::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Located};
+use crate::ir::program::{Program, ValueId, ValueRole};
+
+pub(super) fn emit(program: Program, device: DeviceId, kept: &[usize], arena: &Arena) -> Compiled {
+    let mut buffers = Vec::new();
+    let mut places = vec![(usize::MAX, 0); program.values.len()];
+    let mut used = vec![false; program.values.len()];
+    kept.iter().flat_map(|&number| &program.steps[number].operands).for_each(|operand| used[operand.value.0] = true);
+    let mut add = |value: ValueId, role: BufferRole| {
+        places[value.0] = (buffers.len(), 0);
+        // The access is found below, from the steps.
+        buffers.push(CompiledBuffer { role, bytes: program.value(value).bytes(), access: Access::Read });
+    };
+    // Feeds and parameters that no step uses need no buffer, so a run does not wait for them.
+    for (index, value) in program.values.iter().enumerate().filter(|(index, _)| used[*index]) {
+        match value.role {
+            ValueRole::Feed(place) => add(ValueId(index), BufferRole::Feed(place)),
+            ValueRole::Parameter(place) => add(ValueId(index), BufferRole::Parameter(place)),
+            ValueRole::Computed if program.fetches.iter().any(|fetch| fetch.value.0 == index) => {
+                add(ValueId(index), BufferRole::Fetched(ValueId(index)));
+            }
+            ValueRole::Computed => {}
+        }
+    }
+    if arena.bytes > 0 || !arena.offsets.is_empty() {
+        for (value, offset) in &arena.offsets {
+            places[value.0] = (buffers.len(), *offset);
+        }
+        buffers.push(CompiledBuffer { role: BufferRole::Arena, bytes: arena.bytes, access: Access::Write });
+    }
+    let mut touched = vec![false; buffers.len()];
+    let mut steps = Vec::with_capacity(kept.len());
+    for &number in kept {
+        let step = &program.steps[number];
+        for operand in &step.operands {
+            let (buffer, _) = places[operand.value.0];
+            let whole = program.is_whole(operand.value, &operand.layout);
+            note_use(&mut buffers[buffer], &mut touched[buffer], operand.access, whole);
+        }
+        let operands = step.operands.iter().map(|operand| {
+            let (buffer, offset) = places[operand.value.0];
+            let dtype = program.value(operand.value).dtype;
+            Located { value: operand.value, buffer, offset, dtype, layout: operand.layout, access: operand.access }
+        });
+        let (work, location) = (step.work.clone(), step.location);
+        steps.push(CompiledStep { work, operands: operands.collect(), number, location });
+    }
+    Compiled { program, device, buffers, steps, arena_lower_bound: arena.lower_bound }
+}
+
+/// Notes one use of a buffer that holds one value. What a run overwrites whole before it reads any of it, it writes; what it changes
+/// otherwise, it reads and writes. New memory is written whatever the first use is: nothing of it is kept.
+fn note_use(buffer: &mut CompiledBuffer, touched: &mut bool, access: Access, whole: bool) {
+    match buffer.role {
+        BufferRole::Arena => {}
+        BufferRole::Fetched(_) => buffer.access = Access::Write,
+        BufferRole::Feed(_) | BufferRole::Parameter(_) => {
+            let first = !std::mem::replace(touched, true);
+            if first && access == Access::Write && whole {
+                buffer.access = Access::Write;
+            } else if access.writes() && buffer.access == Access::Read {
+                buffer.access = Access::ReadWrite;
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Pass: a fetch of a feed or of a parameter becomes a fetch of a copy.
+//!
+//! The tensor that a run returns is the run's own: the caller may change a parameter, or a later run may, while somebody still reads
+//! what an earlier run has returned. The copy is the last step, so it has the parameter's final value.
+
+use std::panic::Location;
+
+use streamvm_ep::{Access, Layout};
+
+use crate::ir::program::{Operand, Program, Step, Value, ValueId, ValueRole, Work};
+
+pub(super) fn insert(program: &mut Program) {
+    for place in 0..program.fetches.len() {
+        let fetch = &program.fetches[place];
+        let (source, layout) = (fetch.value, fetch.layout);
+        if program.value(source).role == ValueRole::Computed {
+            continue;
+        }
+        let copy = ValueId(program.values.len());
+        let value = Value { role: ValueRole::Computed, shape: *layout.shape(), ..program.value(source).clone() };
+        let whole = Layout::contiguous(*layout.shape());
+        // A copy has no call of its own in the recording; errors name the call before it.
+        let location = program.steps.last().map_or(Location::caller(), |step| step.location);
+        program.values.push(value);
+        program.steps.push(Step {
+            work: Work::Copy,
+            operands: vec![
+                Operand { value: source, layout, access: Access::Read },
+                Operand { value: copy, layout: whole, access: Access::Write },
+            ],
+            location,
+        });
+        let fetch = &mut program.fetches[place];
+        (fetch.value, fetch.layout) = (copy, whole);
+    }
+}

@@ -1,0 +1,56 @@
+//! Pass: an elementwise step writes over an input that ends there, so that both values share one piece of memory.
+//!
+//! The conditions, each of which a test breaks:
+//! * The op is elementwise, and the input is the same view as the output: whole, of the same size in bytes per element.
+//! * The input exists within the run only: no feed, parameter or fetch.
+//! * The step is the input's last use, and every use of the input in this step is that same view.
+//! * The step is the output's first use.
+
+use std::ops::Range;
+
+use crate::ir::program::{Operand, Program, Step, ValueId, ValueRole, Work};
+
+/// For each value the value whose memory it takes over: itself, or the first of a chain of values.
+pub(super) type Shares = Vec<ValueId>;
+
+/// No value takes over another's memory.
+pub(super) fn none(program: &Program) -> Shares {
+    (0..program.values.len()).map(ValueId).collect()
+}
+
+pub(super) fn find(program: &Program, kept: &[usize], lifetimes: &[Range<usize>]) -> Shares {
+    let mut fetched = vec![false; program.values.len()];
+    program.fetches.iter().for_each(|fetch| fetched[fetch.value.0] = true);
+    let within_run = |value: ValueId| program.value(value).role == ValueRole::Computed && !fetched[value.0];
+    let mut shares = none(program);
+    for (position, &number) in kept.iter().enumerate() {
+        let step = &program.steps[number];
+        let Some(output) = step.output().filter(|_| is_elementwise(step)) else { continue };
+        if !within_run(output.value)
+            || lifetimes[output.value.0].start != position
+            || !program.is_whole(output.value, &output.layout)
+        {
+            continue;
+        }
+        let ends_here = |input: &&Operand| {
+            within_run(input.value)
+                && input.value != output.value
+                && lifetimes[input.value.0].end == position + 1
+                && program.is_whole(input.value, &input.layout)
+                && size(program, input) == size(program, output)
+                && step.inputs().all(|other| other.value != input.value || other.layout == output.layout)
+        };
+        if let Some(input) = step.inputs().find(ends_here) {
+            shares[output.value.0] = shares[input.value.0];
+        }
+    }
+    shares
+}
+
+fn is_elementwise(step: &Step) -> bool {
+    matches!(&step.work, Work::Call(op, _) if op.is_elementwise())
+}
+
+fn size(program: &Program, operand: &Operand) -> usize {
+    program.value(operand.value).dtype.size()
+}

@@ -1,0 +1,59 @@
+//! A compiled program as text, for people and golden tests.
+
+use std::fmt;
+
+use crate::compile::compiled::{BufferRole, Compiled, Located};
+
+impl Compiled {
+    fn buffer_name(&self, buffer: usize) -> String {
+        match self.buffers[buffer].role {
+            BufferRole::Feed(place) => self.program.feeds[place].name.clone(),
+            BufferRole::Parameter(place) => self.program.parameters[place].name.clone(),
+            BufferRole::Fetched(value) => {
+                let fetch = self.program.fetches.iter().find(|fetch| fetch.value == value);
+                fetch.map_or_else(String::new, |fetch| fetch.name.clone())
+            }
+            BufferRole::Arena => "arena".to_owned(),
+        }
+    }
+
+    fn operand(&self, operand: &Located) -> String {
+        let mut text = self.buffer_name(operand.buffer);
+        if self.buffers[operand.buffer].role == BufferRole::Arena {
+            text = format!("{text}+{}", operand.offset);
+        }
+        if !self.program.is_whole(operand.value, &operand.layout) {
+            let strides: Vec<String> = operand.layout.strides().iter().map(usize::to_string).collect();
+            text = format!("{text}[strides {} offset {}]", strides.join(","), operand.layout.offset());
+        }
+        text
+    }
+}
+
+/// Buffers with role, access and size in bytes, then the steps: number, work, operands, type of the output.
+impl fmt::Display for Compiled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "program {} on {}", self.program.name, self.device)?;
+        for (index, buffer) in self.buffers.iter().enumerate() {
+            let role = match buffer.role {
+                BufferRole::Feed(_) => "feed",
+                BufferRole::Parameter(_) => "param",
+                BufferRole::Fetched(_) => "fetch",
+                BufferRole::Arena => "arena",
+            };
+            let access = format!("{:?}", buffer.access).to_lowercase();
+            let line = format!("{role:<5} {:<12} {access:<9} {:>12} bytes", self.buffer_name(index), buffer.bytes);
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        let width = self.steps.len().saturating_sub(1).to_string().len();
+        for (position, step) in self.steps.iter().enumerate() {
+            let Some((output, inputs)) = step.operands.split_last() else { continue };
+            let inputs: Vec<String> = inputs.iter().map(|input| self.operand(input)).collect();
+            let dims: Vec<String> = output.layout.shape().dims().iter().map(usize::to_string).collect();
+            let operands = format!("{} -> {}", inputs.join(" "), self.operand(output));
+            let (name, dtype) = (step.work.name(), output.dtype);
+            writeln!(f, "%{position:<width$} {name:<10} {:<40}  {dtype}[{}]", operands.trim_start(), dims.join(","))?;
+        }
+        Ok(())
+    }
+}

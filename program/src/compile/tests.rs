@@ -1,0 +1,186 @@
+//! What the passes do, as golden texts, and copies of each pass with one mistake, which the checks here must catch.
+
+use streamvm_ep::{Access, DType, DeviceId, Op, Params};
+use streamvm_instructions::{Error, InstructionsBuilder, ProgramError, Tensor};
+
+use crate::compile::compiled::BufferRole;
+use crate::compile::{CompileOptions, Compiled, compile};
+use crate::{Program, Recorder, record};
+
+const CPU: DeviceId = DeviceId::cpu(0);
+
+fn recorded(f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Program {
+    record("p", f).expect("it can be recorded")
+}
+
+fn compiled(f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Compiled {
+    compile(&recorded(f), &CompileOptions::default()).expect("it compiles")
+}
+
+fn x(r: &Recorder) -> Result<Tensor, Error> {
+    r.feed("x", CPU, DType::F32, &[16])
+}
+
+/// The two products run through one piece of 64 bytes: `neg` and `relu` write over their inputs, and `exp` may not, as `neg` is read later.
+#[test]
+fn elementwise_steps_write_over_inputs_that_end_there() {
+    let plan = compiled(|r| {
+        let a = x(r)?.neg()?;
+        let b = a.exp()?;
+        let c = (&a + &b)?.relu()?;
+        r.fetch("y", &c.sum(&[])?)
+    });
+    assert_eq!(
+        plan.to_string(),
+        "\
+program p on cpu:0
+feed  x            read                64 bytes
+fetch y            write                4 bytes
+arena arena        write              128 bytes
+%0 neg        x -> arena+0                              f32[16]
+%1 exp        arena+0 -> arena+64                       f32[16]
+%2 add        arena+0 arena+64 -> arena+0               f32[16]
+%3 relu       arena+0 -> arena+0                        f32[16]
+%4 sum        arena+0 -> y                              f32[]
+"
+    );
+    assert_eq!(plan.arena_lower_bound, 128);
+}
+
+/// Each of these would be wrong in place: the input broadcasts, is used by another view in the same step, is a feed, is fetched, is read
+/// later, or has wider elements.
+#[test]
+fn steps_that_may_not_write_over_their_inputs_do_not() {
+    type Case = fn(&Recorder) -> Result<(), Error>;
+    let cases: [(&str, Case); 6] = [
+        ("broadcast", |r| {
+            let row = x(r)?.neg()?;
+            let wide = r.feed("wide", CPU, DType::F32, &[2, 16])?;
+            r.fetch("y", &(&row + &wide)?.sum(&[])?)
+        }),
+        ("two views", |r| {
+            let square = r.feed("square", CPU, DType::F32, &[4, 4])?.neg()?;
+            r.fetch("y", &(&square + &square.permute(&[1, 0])?)?.sum(&[])?)
+        }),
+        ("feed", |r| r.fetch("y", &x(r)?.relu()?.sum(&[])?)),
+        ("fetched", |r| {
+            let y = x(r)?.neg()?;
+            r.fetch("y", &y)?;
+            r.fetch("z", &y.relu()?.sum(&[])?)
+        }),
+        ("read later", |r| {
+            let y = x(r)?.neg()?;
+            let z = y.relu()?;
+            r.fetch("y", &y.sum(&[])?)?;
+            r.fetch("z", &z.sum(&[])?)
+        }),
+        ("wider", |r| r.fetch("y", &x(r)?.neg()?.cast(DType::F16)?.sum(&[])?)),
+    ];
+    for (name, case) in cases {
+        let plan = compiled(case);
+        for step in &plan.steps {
+            let Some((output, inputs)) = step.operands.split_last() else { panic!("{name}: a step without operands") };
+            let over = |input: &&crate::Located| (input.buffer, input.offset) == (output.buffer, output.offset);
+            assert!(!inputs.iter().any(|input| over(&input)), "{name}:\n{plan}");
+        }
+    }
+}
+
+#[test]
+fn steps_that_nobody_fetches_are_removed() {
+    let plan = compiled(|r| {
+        let x = x(r)?;
+        let unused = r.feed("unused", CPU, DType::F32, &[16])?;
+        (&unused + &x)?.exp()?;
+        let y = x.neg()?;
+        let mut builder = InstructionsBuilder::new();
+        // Overwritten whole before anybody reads it; the write of a part behind it is needed.
+        builder.fill(&y, 1.0)?;
+        builder.fill(&y.slice(0, 0..4)?, 2.0)?;
+        r.submit(builder.finish())?;
+        r.fetch("y", &y)
+    });
+    assert_eq!(
+        plan.to_string(),
+        "\
+program p on cpu:0
+fetch y            write               64 bytes
+%0 fill       -> y                                      f32[16]
+%1 fill       -> y[strides 1 offset 0]                  f32[4]
+"
+    );
+    let numbers: Vec<usize> = plan.steps.iter().map(|step| step.number).collect();
+    assert_eq!(numbers, [3, 4], "steps keep the numbers of the recording");
+}
+
+/// Accesses of parameters: read; overwritten whole; a part written; read and then written.
+#[test]
+fn a_parameter_is_declared_as_the_steps_use_it() {
+    let plan = compiled(|r| {
+        let like =
+            Tensor::unbound(CPU.into(), streamvm_ep::MemoryKind::Device, DType::F32, streamvm_ep::Shape::new(&[16])?);
+        let [read, whole, part, update] = ["read", "whole", "part", "update"].map(|name| r.parameter(name, &like));
+        let (read, whole, part, update) = (read?, whole?, part?, update?);
+        r.parameter("unused", &like)?;
+        let mut builder = InstructionsBuilder::new();
+        builder.op_into(Op::Neg, &[&read], Params::default(), &whole)?;
+        builder.fill(&part.slice(0, 0..3)?, 0.0)?;
+        builder.op_into(Op::Add, &[&update, &whole], Params::default(), &update)?;
+        r.submit(builder.finish())
+    });
+    let accesses: Vec<_> = plan.buffers.iter().map(|buffer| (buffer.role, buffer.access)).collect();
+    assert_eq!(
+        accesses,
+        [
+            (BufferRole::Parameter(0), Access::Read),
+            (BufferRole::Parameter(1), Access::Write),
+            (BufferRole::Parameter(2), Access::ReadWrite),
+            (BufferRole::Parameter(3), Access::ReadWrite),
+        ]
+    );
+}
+
+#[test]
+fn what_cannot_be_compiled_says_why() {
+    type Case = fn(&Recorder) -> Result<(), Error>;
+    let cases: [(Case, &str); 3] = [
+        (|r| r.fetch("y", &r.feed("x", DeviceId::sim(0), DType::F32, &[4])?.neg()?), "sim:0"),
+        (
+            |r| {
+                r.fetch("y", &x(r)?.neg()?)?;
+                r.fetch("z", &r.feed("z", DeviceId::cpu(1), DType::F32, &[4])?.neg()?)
+            },
+            "cpu:1",
+        ),
+        (
+            |r| {
+                let mut builder = InstructionsBuilder::new();
+                let noise = builder.rand(&streamvm_instructions::Generator::new(1), CPU, DType::F32, &[4])?;
+                r.submit(builder.finish())?;
+                r.fetch("y", &noise)
+            },
+            "random",
+        ),
+    ];
+    for (case, part) in cases {
+        let refused = compile(&recorded(case), &CompileOptions::default()).expect_err("it cannot be compiled");
+        assert!(matches!(&refused, Error::Program(error) if matches!(**error, ProgramError::NotCompiled { .. })));
+        assert!(refused.to_string().contains(part), "{part}: {refused}");
+    }
+}
+
+/// A chain through one pair of buffers, whatever its length; every value of it fits between its neighbours.
+#[test]
+fn memory_of_a_chain_does_not_grow_with_its_length() {
+    for length in [4, 64, 1_000] {
+        let plan = compiled(|r| {
+            let w = r.feed("w", CPU, DType::F32, &[16, 16])?;
+            let mut y = r.feed("x", CPU, DType::F32, &[16, 16])?;
+            for _ in 0..length {
+                y = y.matmul(&w)?;
+            }
+            r.fetch("y", &y)
+        });
+        assert_eq!((plan.arena_bytes(), plan.arena_lower_bound), (2 * 16 * 16 * 4, 2 * 16 * 16 * 4));
+    }
+}

@@ -1,0 +1,134 @@
+//! The check of a whole program, before it is compiled: programs are plain data, which anybody can make.
+
+use streamvm_ep::{Access, OpError, check_source, infer};
+use streamvm_instructions::{Error, ProgramError};
+
+use crate::ir::program::{Operand, Port, Program, Step, ValueId, ValueRole, Work};
+
+impl Program {
+    /// Checks what the type's documentation promises, and that each step's operands fit its work: number, shapes, dtypes.
+    ///
+    /// # Errors
+    /// [`ProgramError::Malformed`] with the step or the name that is wrong, and what is wrong with it.
+    pub fn check(&self) -> Result<(), Error> {
+        self.check_ports()?;
+        let mut written: Vec<bool> = self.values.iter().map(|value| value.role != ValueRole::Computed).collect();
+        for (number, step) in self.steps.iter().enumerate() {
+            let refused = |what: String| self.malformed(format!("step {number} ({}): {what}", step.work.name()));
+            self.check_step(step).map_err(refused)?;
+            for input in step.inputs() {
+                if !written[input.value.0] {
+                    return Err(refused(format!("it reads value {}, which no step before it writes", input.value.0)));
+                }
+            }
+            if let Some(output) = step.output() {
+                written[output.value.0] = true;
+            }
+        }
+        match self.fetches.iter().find(|fetch| !written[fetch.value.0]) {
+            Some(fetch) => Err(self.malformed(format!("no step writes the fetch {:?}", fetch.name))),
+            None => Ok(()),
+        }
+    }
+
+    fn malformed(&self, what: String) -> Error {
+        ProgramError::Malformed { program: self.name.clone(), what }.into()
+    }
+
+    fn check_ports(&self) -> Result<(), Error> {
+        for (kind, ports) in [("feed", &self.feeds), ("parameter", &self.parameters), ("fetch", &self.fetches)] {
+            for (place, port) in ports.iter().enumerate() {
+                if port.name.is_empty() || ports[..place].iter().any(|other| other.name == port.name) {
+                    let (program, name) = (self.name.clone(), port.name.clone());
+                    return Err(ProgramError::Name { program, kind, name }.into());
+                }
+                self.check_view(port.value, &port.layout)
+                    .map_err(|what| self.malformed(format!("{kind} {:?}: {what}", port.name)))?;
+            }
+        }
+        let roles = |ports: &[Port], role: fn(usize) -> ValueRole| {
+            let fits = |(place, port): (usize, &Port)| {
+                self.value(port.value).role == role(place) && self.is_whole(port.value, &port.layout)
+            };
+            ports.iter().enumerate().all(fits)
+        };
+        let known = |role: ValueRole| match role {
+            ValueRole::Feed(place) => place < self.feeds.len(),
+            ValueRole::Parameter(place) => place < self.parameters.len(),
+            ValueRole::Computed => true,
+        };
+        let given = self.values.iter().filter(|value| value.role != ValueRole::Computed).count();
+        let one_each = given == self.feeds.len() + self.parameters.len();
+        let all = self.values.iter().all(|value| known(value.role));
+        if all && one_each && roles(&self.feeds, ValueRole::Feed) && roles(&self.parameters, ValueRole::Parameter) {
+            return Ok(());
+        }
+        Err(self.malformed("each feed and each parameter is a whole value of its own".to_owned()))
+    }
+
+    fn check_view(&self, value: ValueId, layout: &streamvm_ep::Layout) -> Result<(), String> {
+        let Some(found) = self.values.get(value.0) else {
+            return Err(format!("there is no value {}", value.0));
+        };
+        let (end, elements) = (layout.span_elements().end, found.shape.elements());
+        if layout.elements() > 0 && end > elements {
+            return Err(format!("a view reaches element {end} of value {}, which has {elements}", value.0));
+        }
+        Ok(())
+    }
+
+    fn check_step(&self, step: &Step) -> Result<(), String> {
+        step.operands.iter().try_for_each(|operand| self.check_view(operand.value, &operand.layout))?;
+        let Some((output, inputs)) = step.operands.split_last() else {
+            return Err("it has no operands".to_owned());
+        };
+        if output.access != Access::Write || inputs.iter().any(|input| input.access != Access::Read) {
+            return Err("it must read its inputs and write its last operand".to_owned());
+        }
+        let target = self.value(output.value);
+        if let ValueRole::Feed(place) = target.role {
+            return Err(format!("it writes the feed {:?}, which is the caller's tensor", self.feeds[place].name));
+        }
+        if output.layout.overlaps_itself() {
+            return Err("it writes a view of which several indices are one element".to_owned());
+        }
+        let expected = match (&step.work, inputs) {
+            (Work::Call(op, params), []) if op.is_source() => {
+                check_source(*op, target.dtype, params).map(|_| (target.dtype, *output.layout.shape()))
+            }
+            (Work::Call(op, params), inputs) => {
+                if inputs.len() != op.arity() {
+                    return Err(OpError::Arity { op: *op, found: inputs.len() }.to_string());
+                }
+                let described: Vec<_> =
+                    inputs.iter().map(|input| (self.value(input.value).dtype, input.layout.shape())).collect();
+                infer(*op, &described, params)
+            }
+            (Work::Copy, [source]) => Ok((self.value(source.value).dtype, *source.layout.shape())),
+            (Work::Fill(value), []) if value.fits(target.dtype) => Ok((target.dtype, *output.layout.shape())),
+            (Work::Fill(value), []) => return Err(format!("the value {value} does not fit {}", target.dtype)),
+            (Work::Copy | Work::Fill(_), _) => return Err(format!("it cannot have {} inputs", inputs.len())),
+        };
+        let (dtype, shape) = expected.map_err(|error| error.to_string())?;
+        if (dtype, &shape) != (target.dtype, output.layout.shape()) {
+            let found = output.layout.shape();
+            return Err(format!("its output is {}{found}, and {dtype}{shape} is needed", target.dtype));
+        }
+        self.check_overlap(step, output, inputs)
+    }
+
+    /// A step shares no element between its output and an input; an elementwise op may write exactly the view that it reads.
+    fn check_overlap(&self, step: &Step, output: &Operand, inputs: &[Operand]) -> Result<(), String> {
+        let elementwise = matches!(&step.work, Work::Call(op, _) if op.is_elementwise());
+        let clashes = |input: &&Operand| {
+            let same = elementwise && input.layout == output.layout;
+            let overlap =
+                || streamvm_ep::Footprint::of(&input.layout).overlaps(&streamvm_ep::Footprint::of(&output.layout));
+            input.value == output.value && !same && overlap()
+        };
+        match inputs.iter().position(|input| clashes(&input)) {
+            Some(place) => Err(format!("its output has elements in common with input {place}")),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The engine that tensors of a recording are bound to: it records, and can neither run nor wait.
+//!
+//! One address serves all recordings of the process; a recording has a number of its own there, as engines have. The recordings of a
+//! thread form a stack, and what a thread submits goes to the innermost one.
+
+use std::cell::RefCell;
+
+use streamvm_ep::Footprint;
+use streamvm_instructions::{
+    Batch, Callback, Deadline, Engine, EngineAddress, EngineRef, Error, InstructionList, ProgramError, ResourceId,
+    Single,
+};
+
+use crate::ir::program::Program;
+use crate::record::recording::Recording;
+
+struct RecordingEngine;
+
+pub(crate) static ADDRESS: EngineAddress = EngineAddress::new(&RecordingEngine);
+
+thread_local! {
+    /// The recordings of this thread, the innermost last.
+    static RECORDINGS: RefCell<Vec<Recording>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The innermost recording of this thread; it ends when this is dropped.
+pub(crate) struct Open;
+
+impl Open {
+    pub(crate) fn begin(name: String) -> Open {
+        let recording = Recording::new(EngineRef::new(&ADDRESS), name);
+        RECORDINGS.with_borrow_mut(|recordings| recordings.push(recording));
+        Open
+    }
+
+    /// Takes the program out, which ends the recording.
+    pub(crate) fn finish(self) -> Program {
+        with(|recording| Ok(std::mem::replace(&mut recording.program, Program::new(""))))
+            .unwrap_or_else(|_| unreachable!("a recording lasts until `Open` is dropped"))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        RECORDINGS.with_borrow_mut(|recordings| drop(recordings.pop()));
+    }
+}
+
+/// Calls `f` with the innermost recording of this thread.
+///
+/// # Errors
+/// [`ProgramError::RecordingOver`] if there is none; those of `f`.
+pub(crate) fn with<R>(f: impl FnOnce(&mut Recording) -> Result<R, Error>) -> Result<R, Error> {
+    RECORDINGS.with_borrow_mut(|recordings| match recordings.last_mut() {
+        Some(recording) => f(recording),
+        None => Err(ProgramError::RecordingOver.into()),
+    })
+}
+
+fn add<B: Batch>(batch: &B) -> Result<(), Error> {
+    with(|recording| recording.add(batch))
+}
+
+impl Engine for RecordingEngine {
+    fn submit(&self, list: &mut InstructionList) -> Result<(), Error> {
+        add(list)
+    }
+
+    fn submit_one(&self, single: &mut Single<'_>) -> Result<(), Error> {
+        add(single)
+    }
+
+    fn wait(&self, _: ResourceId, _: Option<&Footprint>, _: Option<Deadline>) -> Result<(), Error> {
+        self.may_wait()
+    }
+
+    fn may_wait(&self) -> Result<(), Error> {
+        Err(ProgramError::NoElements.into())
+    }
+
+    fn is_released(&self, _: ResourceId) -> bool {
+        false
+    }
+
+    fn is_forked(&self) -> bool {
+        false
+    }
+
+    fn on_passed(&self, _: ResourceId, _: Option<&Footprint>, callback: Callback) {
+        callback(self.may_wait());
+    }
+
+    /// A value of a program ends with its last use, not with its last handle.
+    fn release(&'static self, _: ResourceId) {}
+}

@@ -1,0 +1,191 @@
+//! One recording: the program so far, and which resource is which of its values.
+
+use std::panic::Location;
+
+use hashbrown::HashMap;
+use streamvm_ep::Layout;
+use streamvm_instructions::{
+    Batch, Declared, EngineRef, Error, Instruction, Kind, ProgramError, Resource, ResourceId, Tensor,
+};
+
+use crate::ir::program::{Operand, Port, Program, Step, Value, ValueId, ValueRole, Work};
+
+/// A recording on one thread. The number of a resource in it is the number of its value.
+pub(crate) struct Recording {
+    pub(crate) engine: EngineRef,
+    pub(crate) program: Program,
+    /// Values that a list has released.
+    released: Vec<ValueId>,
+}
+
+/// What a batch adds, before it is known that all of it can be recorded.
+#[derive(Default)]
+struct Draft {
+    values: Vec<Value>,
+    /// Resources without a value so far, by address: the batch keeps them alive.
+    new: HashMap<*const Resource, ValueId>,
+    steps: Vec<Step>,
+    released: Vec<ValueId>,
+}
+
+impl Recording {
+    pub(crate) fn new(engine: EngineRef, name: String) -> Recording {
+        Recording { engine, program: Program::new(name), released: Vec::new() }
+    }
+
+    /// Adds all instructions of a batch, or none.
+    ///
+    /// # Errors
+    /// [`ProgramError::NotRecordable`] with the first instruction that cannot be recorded; [`Error::NeverWritten`] and
+    /// [`Error::Released`] as an engine returns them.
+    pub(crate) fn add<B: Batch>(&mut self, batch: &B) -> Result<(), Error> {
+        let mut draft = Draft::default();
+        for (line, instruction) in batch.instructions().iter().enumerate() {
+            self.draft(line, instruction, batch.uses(instruction), &mut draft)?;
+        }
+        // No other engine can claim the resources meanwhile: either they were made for this recording, or nothing refers to them but the
+        // caller of this thread. If one does all the same, the batch is refused.
+        for u in batch.all_uses() {
+            if draft.new.contains_key(&std::ptr::from_ref(u.resource())) {
+                u.resource().claim(self.engine).map_err(|_| elsewhere("a list", Location::caller()))?;
+            }
+        }
+        for u in batch.all_uses() {
+            if let Some(id) = draft.new.get(&std::ptr::from_ref(u.resource())) {
+                u.resource().keep(self.engine, resource_id(*id), true);
+            }
+        }
+        self.program.values.append(&mut draft.values);
+        self.program.steps.append(&mut draft.steps);
+        self.released.append(&mut draft.released);
+        Ok(())
+    }
+
+    fn draft<T, V>(
+        &self,
+        line: usize,
+        instruction: &Instruction,
+        uses: &[Declared<T, V>],
+        draft: &mut Draft,
+    ) -> Result<(), Error>
+    where
+        T: std::borrow::Borrow<Tensor>,
+        V: std::borrow::Borrow<streamvm_instructions::Var>,
+    {
+        let (location, name) = (instruction.location, instruction.kind.name());
+        let refused = |why| Err(ProgramError::NotRecordable { what: name.to_owned(), location, why }.into());
+        let work = match &instruction.kind {
+            Kind::Call { op, params } => Some(Work::Call(*op, *params)),
+            Kind::Copy => Some(Work::Copy),
+            Kind::Fill(value) => Some(Work::Fill(*value)),
+            // The memory of a program is planned, so a value begins with the first step that writes it.
+            Kind::Allocate | Kind::Touch => return Ok(()),
+            Kind::Release => None,
+            Kind::Function { .. } => {
+                return refused("a function is code that can be called once; call it before or behind the program");
+            }
+            Kind::Record(_) | Kind::Wait { .. } | Kind::Barrier { .. } | Kind::GlobalSync => {
+                return refused("a program finds its waits itself; leave out records, waits and barriers");
+            }
+        };
+        let mut operands = Vec::with_capacity(uses.len());
+        for u in uses {
+            let Some(tensor) = u.as_tensor() else {
+                return refused("it uses a variable; a program orders its steps by their tensors alone");
+            };
+            let value = match self.value_of(tensor.resource(), draft).map_err(|_| elsewhere(name, location))? {
+                Some(value) => value,
+                None if u.access().reads() || matches!(instruction.kind, Kind::Release) => {
+                    return Err(Error::NeverWritten { line, what: name.to_owned() });
+                }
+                None => self.new_value(tensor, draft),
+            };
+            if self.released.contains(&value) || draft.released.contains(&value) {
+                return Err(Error::Released { line, what: name.to_owned() });
+            }
+            if u.access().writes()
+                && let Some(Value { role: ValueRole::Feed(_), .. }) = self.program.values.get(value.0)
+                && work.is_some()
+            {
+                return refused(
+                    "it writes a feed, which is the caller's tensor; make it a parameter, or copy it first",
+                );
+            }
+            operands.push(Operand { value, layout: *tensor.layout(), access: u.access() });
+        }
+        match work {
+            Some(work) => draft.steps.push(Step { work, operands, location }),
+            None if matches!(instruction.kind, Kind::Release) => {
+                draft.released.extend(operands.iter().map(|operand| operand.value));
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// The value of a resource, if it has one; an error if the resource is of an engine or of another recording.
+    fn value_of(&self, resource: &Resource, draft: &Draft) -> Result<Option<ValueId>, streamvm_instructions::Foreign> {
+        let known = resource.id_in(self.engine)?.map(|id| ValueId(id.index()));
+        Ok(known.or_else(|| draft.new.get(&std::ptr::from_ref(resource)).copied()))
+    }
+
+    fn new_value(&self, tensor: &Tensor, draft: &mut Draft) -> ValueId {
+        let id = ValueId(self.program.values.len() + draft.values.len());
+        draft.values.push(value(tensor, ValueRole::Computed));
+        draft.new.insert(std::ptr::from_ref(tensor.resource()), id);
+        id
+    }
+
+    /// Adds a feed or a parameter: a value that exists before the first step. Returns the tensor that stands for it.
+    pub(crate) fn add_given(&mut self, name: String, tensor: Tensor, role: fn(usize) -> ValueRole) -> Tensor {
+        let id = ValueId(self.program.values.len());
+        let ports = match role(0) {
+            ValueRole::Feed(_) => &mut self.program.feeds,
+            _ => &mut self.program.parameters,
+        };
+        self.program.values.push(value(&tensor, role(ports.len())));
+        ports.push(Port { name, value: id, layout: *tensor.layout() });
+        // The tensor was made by the caller, so no engine owns it.
+        if tensor.resource().claim(self.engine).is_ok() {
+            tensor.resource().keep(self.engine, resource_id(id), true);
+        }
+        tensor
+    }
+
+    /// Names a result.
+    ///
+    /// # Errors
+    /// [`ProgramError::NotRecordable`] if no step of this recording has written the tensor.
+    pub(crate) fn add_fetch(
+        &mut self,
+        name: String,
+        tensor: &Tensor,
+        location: &'static Location<'static>,
+    ) -> Result<(), Error> {
+        let what = || format!("the fetch {name:?}");
+        let id = tensor.resource().id_in(self.engine).map_err(|_| elsewhere(&what(), location))?;
+        let Some(id) = id else {
+            let why = "no step of the program has written the tensor; record a call that writes it first";
+            return Err(ProgramError::NotRecordable { what: what(), location, why }.into());
+        };
+        let layout: Layout = *tensor.layout();
+        self.program.fetches.push(Port { name, value: ValueId(id.index()), layout });
+        Ok(())
+    }
+}
+
+/// The storage of a tensor, as a value.
+fn value(tensor: &Tensor, role: ValueRole) -> Value {
+    let owner = tensor.owner();
+    let (place, memory, dtype, shape) = (owner.place(), owner.memory(), owner.dtype(), owner.shape());
+    Value { role, place, memory, dtype, shape }
+}
+
+fn resource_id(id: ValueId) -> ResourceId {
+    ResourceId(id.0 as u32)
+}
+
+fn elsewhere(what: &str, location: &'static Location<'static>) -> Error {
+    let why = "it uses a tensor of an engine or of another recording; hand it over as a feed or a parameter";
+    ProgramError::NotRecordable { what: what.to_owned(), location, why }.into()
+}

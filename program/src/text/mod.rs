@@ -1,0 +1,20 @@
+//! Programs as text: the form of instruction lists, with lines for the program's name, feeds, parameters and fetches.
+//!
+//! Layer: uses `ir` and `record`; no folder uses it.
+//!
+//! ```text
+//! program layer
+//! t0 = tensor cpu:0 f32[2,3]
+//! t1 = tensor cpu:0 f32[3,4]
+//! %0 call     compute@cpu:0:0       matmul t0 t1 -> t2                        f32[2,4]
+//! feed x t0
+//! param w t1
+//! fetch y t2
+//! ```
+//!
+//! The streams and lanes of the lines are not part of a program: the compiler chooses them.
+
+mod parse;
+mod print;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+//! Printing a program.
+
+use std::fmt;
+
+use streamvm_ep::Layout;
+use streamvm_instructions::{BuildError, InstructionList, InstructionsBuilder, Tensor};
+
+use crate::ir::program::{Operand, Port, Program, Step, ValueId, Work};
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values = self.tensors();
+        let view = |value: ValueId, layout: &Layout| view(&values, value, layout).map_err(|_| fmt::Error);
+        let list = self.list(&values).map_err(|_| fmt::Error)?;
+        let ports = || self.feeds.iter().chain(&self.parameters).chain(&self.fetches);
+        let named: Result<Vec<Tensor>, _> = ports().map(|port: &Port| view(port.value, &port.layout)).collect();
+        let (text, names) = list.with_names(&named?);
+        writeln!(f, "program {}", self.name)?;
+        f.write_str(&text)?;
+        let kinds = [("feed", self.feeds.len()), ("param", self.parameters.len()), ("fetch", self.fetches.len())];
+        let kinds = kinds.into_iter().flat_map(|(kind, count)| std::iter::repeat_n(kind, count));
+        for ((kind, port), name) in kinds.zip(ports()).zip(names) {
+            writeln!(f, "{kind} {} {name}", port.name)?;
+        }
+        Ok(())
+    }
+}
+
+impl Program {
+    /// A tensor for each value.
+    fn tensors(&self) -> Vec<Tensor> {
+        self.values.iter().map(|value| Tensor::unbound(value.place, value.memory, value.dtype, value.shape)).collect()
+    }
+
+    /// The steps as a list over `values`.
+    fn list(&self, values: &[Tensor]) -> Result<InstructionList, BuildError> {
+        let mut builder = InstructionsBuilder::new();
+        for Step { work, operands, .. } in &self.steps {
+            let tensors: Result<Vec<Tensor>, BuildError> =
+                operands.iter().map(|Operand { value, layout, .. }| view(values, *value, layout)).collect();
+            match (work, tensors?.as_slice()) {
+                (Work::Call(op, params), [inputs @ .., output]) => {
+                    let inputs: Vec<&Tensor> = inputs.iter().collect();
+                    builder.op_into(*op, &inputs, *params, output)?;
+                }
+                (Work::Copy, [source, target]) => builder.copy_into(source, target)?,
+                (Work::Fill(value), [target]) => builder.fill(target, *value)?,
+                // A program that was not checked; such steps are left out.
+                _ => {}
+            }
+        }
+        Ok(builder.finish())
+    }
+}
+
+/// The tensor of a value, or a view of it.
+fn view(values: &[Tensor], value: ValueId, layout: &Layout) -> Result<Tensor, BuildError> {
+    let owner = &values[value.0];
+    if owner.layout() == layout { Ok(owner.clone()) } else { owner.view(*layout) }
+}

@@ -1,0 +1,61 @@
+use streamvm_ep::{DType, DeviceId};
+use streamvm_instructions::{Error, ProgramError};
+
+use crate::{Program, record};
+
+const TEXT: &str = "\
+program layer
+t0 = tensor cpu:0 f32[2,3]
+t1 = tensor cpu:0 f32[3,4]
+%0 call     compute@cpu:0:0       matmul t0 t1 -> t2                        f32[2,4]
+%1 fill     compute@cpu:0:0       0.5 -> t3                                 f32[]
+%2 call     compute@cpu:0:0       add t2 t3 -> t4                           f32[2,4]
+t5 = tensor cpu:0 i32[7]
+t6 = view t4 f32[4] strides 1 offset 4
+feed x t0
+feed unused t5
+param w t1
+fetch row t6
+fetch y t4
+";
+
+#[test]
+fn a_program_prints_and_parses_back() {
+    let cpu = DeviceId::cpu(0);
+    let program = record("layer", |r| {
+        let x = r.feed("x", cpu, DType::F32, &[2, 3])?;
+        let w = r.feed("w", cpu, DType::F32, &[3, 4])?;
+        let y = (&x.matmul(&w)? + 0.5)?;
+        r.feed("unused", cpu, DType::I32, &[7])?;
+        r.fetch("row", &y.slice(0, 1..2)?.reshape(&[4])?)?;
+        r.fetch("y", &y)
+    })
+    .expect("it can be recorded");
+    let text = program.to_string();
+    assert_eq!(text.replace("feed w t1\nfeed unused t5\n", "feed unused t5\nparam w t1\n"), TEXT);
+    let parsed: Program = text.parse().expect("it parses");
+    assert_eq!(parsed.to_string(), text);
+    // Apart from source lines and the numbers of values, which texts do not have.
+    assert_eq!((parsed.steps.len(), parsed.values.len()), (program.steps.len(), program.values.len()));
+    assert_eq!(Program::parse(TEXT).expect("it parses").to_string(), TEXT);
+}
+
+#[test]
+fn wrong_lines_are_named() {
+    let wrong = [
+        (TEXT.replacen("program layer", "", 1), 1, "name"),
+        (format!("{TEXT}program again\n"), 14, "one line"),
+        (TEXT.replace("feed x t0", "feed x"), 9, "a name and a tensor"),
+        (TEXT.replace("feed x t0", "feed x t9"), 9, "names"),
+        (TEXT.replace("param w t1", "param w t0"), 11, "no other feed"),
+        (TEXT.replace("feed x t0", "feed x t6"), 9, "no view"),
+        (TEXT.replace("matmul t0 t1", "matmul t0 t7"), 4, "named before"),
+    ];
+    for (text, line, part) in wrong {
+        let Err(Error::Program(error)) = Program::parse(&text) else { panic!("line {line} is wrong:\n{text}") };
+        let ProgramError::Text { line: found, expected, .. } = &*error else { panic!("{error}") };
+        assert!(*found == line && expected.contains(part), "{error}");
+    }
+    let unwritten = Program::parse(&TEXT.replace("feed x t0\n", ""));
+    assert!(matches!(unwritten, Err(Error::NeverWritten { line: 0, .. })), "{unwritten:?}");
+}

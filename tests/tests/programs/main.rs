@@ -1,0 +1,6 @@
+//! Programs: recorded once, compiled, and run many times, with the same results as eager calls.
+
+mod failures;
+mod random;
+mod recording;
+mod runs;

@@ -1,0 +1,235 @@
+//! What a recording takes, and what it refuses at the caller's line.
+
+use streamvm::program::{Program, Recorder, ValueRole, Work};
+use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Op, ProgramError, Tensor, Vm};
+
+const CPU: DeviceId = DeviceId::cpu(0);
+
+fn vm() -> Vm {
+    Vm::builder().build().expect("an engine")
+}
+
+fn feed(r: &Recorder, name: &str) -> Result<Tensor, Error> {
+    r.feed(name, CPU, DType::F32, &[4])
+}
+
+fn program_error(result: Result<Program, Error>) -> ProgramError {
+    match result {
+        Err(Error::Program(error)) => *error,
+        other => panic!("an error of the program, found {other:?}"),
+    }
+}
+
+#[test]
+fn eager_calls_and_lists_become_steps_and_nothing_runs() {
+    let vm = vm();
+    let before = vm.stats().streams.len();
+    let program = vm
+        .record("both", |r| {
+            let x = feed(r, "x")?;
+            let y = (&x + 1.0)?.relu()?;
+            let mut builder = InstructionsBuilder::new();
+            let z = builder.op(Op::Mul, &[&x, &y], Default::default())?;
+            builder.copy_into(&z.slice(0, 0..2)?, &y.slice(0, 2..4)?)?;
+            r.submit(builder.finish())?;
+            r.fetch("y", &y)
+        })
+        .expect("it can be recorded");
+    let names: Vec<&str> = program.steps.iter().map(|step| step.work.name()).collect();
+    assert_eq!(names, ["fill", "add", "relu", "mul", "copy"]);
+    assert!(program.steps.iter().all(|step| step.location.file().ends_with("recording.rs")), "{program:?}");
+    assert_eq!(program.values.iter().filter(|value| value.role == ValueRole::Feed(0)).count(), 1);
+    assert!(matches!(program.steps[0].work, Work::Fill(_)));
+    assert_eq!(vm.stats().streams.len(), before, "the engine was not used");
+}
+
+#[test]
+fn reading_and_waiting_are_refused() {
+    let vm = vm();
+    type Call = fn(&Tensor) -> Result<(), Error>;
+    let calls: [Call; 4] = [
+        |x| x.to_vec::<f32>().map(drop),
+        |x| x.wait(),
+        |x| x.slice(0, 0..1)?.to_scalar::<f32>().map(drop),
+        |x| {
+            let (sender, receiver) = std::sync::mpsc::channel();
+            x.on_passed(move |result| sender.send(result).expect("the test waits"))?;
+            receiver.recv().expect("the callback is called at once")
+        },
+    ];
+    for call in calls {
+        let refused = program_error(vm.record("reads", |r| call(&feed(r, "x")?)));
+        assert_eq!(refused, ProgramError::NoElements);
+    }
+}
+
+#[test]
+fn what_is_no_step_is_refused_with_its_line() {
+    let vm = vm();
+    type Call = fn(&mut InstructionsBuilder, &Tensor, &Vm);
+    let calls: [(Call, &str); 4] = [
+        (|b, x, _| drop(b.call_fn("code", CPU, [x.read()], |_| Ok(()))), "function"),
+        (|b, _, _| b.barrier(), "waits itself"),
+        (|b, _, vm| drop(b.call_fn("code", CPU, [vm.var().write()], |_| Ok(()))), "function"),
+        (|b, x, _| b.fill(x, 1.0).expect("it fits"), "feed"),
+    ];
+    for (call, why) in calls {
+        let refused = program_error(vm.record("refused", |r| {
+            let x = feed(r, "x")?;
+            let mut builder = InstructionsBuilder::new();
+            call(&mut builder, &x, &vm);
+            r.submit(builder.finish())
+        }));
+        let text = refused.to_string();
+        assert!(text.contains(why) && text.contains("recording.rs:"), "{text}");
+    }
+}
+
+#[test]
+fn tensors_of_an_engine_are_no_part_of_a_recording() {
+    let vm = vm();
+    let real = vm.full(CPU, DType::F32, &[4], 1.0).expect("a tensor");
+    let refused = program_error(vm.record("mixed", |r| (&feed(r, "x")? + &real).map(drop)));
+    assert!(matches!(refused, ProgramError::NotRecordable { .. }), "{refused}");
+    assert!(refused.to_string().contains("parameter"), "{refused}");
+    // The engine's tensor comes first, so its engine gets the call.
+    let refused = vm.record("mixed", |r| (&real + &feed(r, "x")?).map(drop));
+    assert!(matches!(refused, Err(Error::Foreign { .. })), "{refused:?}");
+    let refused = program_error(vm.record("mixed", |r| r.fetch("y", &real)));
+    assert!(matches!(refused, ProgramError::NotRecordable { .. }), "{refused}");
+    assert_eq!(real.to_vec::<f32>().expect("it is untouched"), [1.0; 4]);
+}
+
+#[test]
+fn a_tensor_of_a_recording_is_of_no_use_afterwards() {
+    let vm = vm();
+    let mut kept = None;
+    let program = vm
+        .record("kept", |r| {
+            let x = feed(r, "x")?;
+            kept = Some((&x + &x)?);
+            r.fetch("y", kept.as_ref().expect("it was set"))
+        })
+        .expect("it can be recorded");
+    let kept = kept.expect("it was set");
+    let over = (&kept + &kept).map(drop).expect_err("the recording is over");
+    assert_eq!(over, Error::Program(Box::new(ProgramError::RecordingOver)));
+    // Another recording does not take it for its own tensor with the same number.
+    let other = program_error(vm.record("other", |r| {
+        feed(r, "x")?;
+        (&kept + &kept).map(drop)
+    }));
+    assert!(matches!(other, ProgramError::NotRecordable { .. }), "{other}");
+    assert_eq!(program.fetches.len(), 1);
+}
+
+#[test]
+fn recordings_nest_and_a_panic_ends_only_its_own() {
+    let vm = vm();
+    let outer = vm
+        .record("outer", |r| {
+            let x = feed(r, "x")?;
+            let inner = vm.record("inner", |r| {
+                let y = feed(r, "y")?;
+                r.fetch("z", &y.neg()?)
+            })?;
+            assert_eq!(inner.steps.len(), 1);
+            let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                vm.record("panics", |_| panic!("on purpose")).map(drop)
+            }));
+            assert!(panicked.is_err());
+            r.fetch("z", &x.relu()?)
+        })
+        .expect("it can be recorded");
+    assert_eq!((outer.name.as_str(), outer.steps.len()), ("outer", 1));
+}
+
+#[test]
+fn names_are_unique_and_not_empty() {
+    let vm = vm();
+    let twice = program_error(vm.record("twice", |r| {
+        feed(r, "x")?;
+        feed(r, "x").map(drop)
+    }));
+    assert!(matches!(&twice, ProgramError::Name { kind: "feed", name, .. } if name == "x"), "{twice}");
+    let empty = program_error(vm.record("empty", |r| {
+        let x = feed(r, "x")?;
+        r.fetch("", &x)
+    }));
+    assert!(matches!(empty, ProgramError::Name { kind: "fetch", .. }), "{empty}");
+}
+
+#[test]
+fn reads_before_writes_and_uses_after_a_release_are_refused() {
+    let vm = vm();
+    let unwritten = vm.record("unwritten", |r| {
+        let x = feed(r, "x")?;
+        let mut builder = InstructionsBuilder::new();
+        let fresh = builder.allocate(CPU, DType::F32, &[4])?;
+        builder.op(Op::Add, &[&x, &fresh], Default::default())?;
+        r.submit(builder.finish())
+    });
+    assert!(matches!(unwritten, Err(Error::NeverWritten { .. })), "{unwritten:?}");
+    let released = vm.record("released", |r| {
+        let x = feed(r, "x")?.relu()?;
+        let mut builder = InstructionsBuilder::new();
+        builder.release(&x);
+        r.submit(builder.finish())?;
+        x.relu().map(drop)
+    });
+    assert!(matches!(released, Err(Error::Released { .. })), "{released:?}");
+}
+
+/// A list that is refused adds nothing: neither its first steps nor their values.
+#[test]
+fn a_refused_list_leaves_nothing_behind() {
+    let vm = vm();
+    let program = vm
+        .record("half", |r| {
+            let x = feed(r, "x")?;
+            let mut builder = InstructionsBuilder::new();
+            let y = builder.op(Op::Neg, &[&x], Default::default())?;
+            builder.barrier();
+            assert!(r.submit(builder.finish()).is_err());
+            assert!(matches!(r.fetch("y", &y), Err(Error::Program(_))), "nothing has written it");
+            r.fetch("y", &x.relu()?)
+        })
+        .expect("it can be recorded");
+    assert_eq!((program.steps.len(), program.values.len()), (1, 2));
+}
+
+#[test]
+fn programs_are_checked_before_they_are_compiled() {
+    let vm = vm();
+    let good = vm
+        .record("good", |r| {
+            let x = feed(r, "x")?;
+            r.fetch("y", &(&x + &x)?)
+        })
+        .expect("it can be recorded");
+    let compile = |program: &Program| vm.compile(program, &[], &Default::default()).map(drop);
+    compile(&good).expect("it is well formed");
+    let breaks: [fn(&mut Program); 6] = [
+        |p| p.steps.clear(),
+        |p| p.steps[0].operands.swap(0, 2),
+        |p| p.steps[0].operands[0].layout = streamvm::Layout::contiguous(streamvm::Shape::new(&[5]).expect("a shape")),
+        |p| p.values[1].dtype = DType::I32,
+        |p| p.fetches[0].value.0 = 17,
+        |p| p.steps[0].work = Work::Call(Op::Neg, Default::default()),
+    ];
+    for (number, wrong) in breaks.into_iter().enumerate() {
+        let mut program = good.clone();
+        wrong(&mut program);
+        let refused = compile(&program);
+        assert!(
+            matches!(&refused, Err(Error::Program(error)) if matches!(**error, ProgramError::Malformed { .. })),
+            "{number}: {refused:?}"
+        );
+    }
+    let elsewhere = vm.record("elsewhere", |r| {
+        let x = r.feed("x", DeviceId::sim(0), DType::F32, &[4])?;
+        r.fetch("y", &x.relu()?)
+    });
+    let refused = compile(&elsewhere.expect("it can be recorded"));
+    assert!(matches!(refused, Err(Error::Program(_))), "{refused:?}");
+}

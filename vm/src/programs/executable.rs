@@ -1,0 +1,253 @@
+//! A compiled program of one engine, and its runs.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::{Arc, Weak};
+
+use smallvec::SmallVec;
+use streamvm_ep::{
+    Access, CpuSequence, DType, FnContext, FnError, InlineFn, MemoryKind, SequenceError, SequenceOperand, SequenceStep,
+    SequenceWork, Shape,
+};
+use streamvm_instructions::{Error, Issued, Lane, LaunchOptions, Place, ProgramError, Role, Single, Tensor, Use};
+use streamvm_program::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Port, Program, Work};
+use streamvm_stream::{StreamKey, StreamType};
+
+use crate::engine::core::Engine;
+use crate::programs::fetches::Fetches;
+use crate::submit::commit::Submitted;
+use crate::sync::fork::refuse_in_child;
+
+/// A compiled program. `Send + Sync`, cheap to clone: several threads may run it at once. It does not keep its engine alive; after the
+/// engine has ended, runs give [`Error::Shutdown`].
+///
+/// A run is one instruction on the compute stream of the program's device, on the thread's current [`Lane`]. So runs on one lane follow each
+/// other, and runs on several lanes overlap, unless they use the same parameters.
+#[derive(Clone)]
+pub struct Executable {
+    engine: Weak<Engine>,
+    inner: Arc<Inner>,
+    /// The tensors of the parameters, in the order of the program.
+    parameters: Arc<[Tensor]>,
+}
+
+/// What runs, executables and fetches share.
+pub(super) struct Inner {
+    pub(super) compiled: Compiled,
+    sequence: CpuSequence,
+}
+
+impl Executable {
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        compiled: Compiled,
+        parameters: &[(&str, &Tensor)],
+    ) -> Result<Executable, Error> {
+        refuse_in_child(engine.handle.fork)?;
+        engine.devices.get(compiled.device)?;
+        let program = &compiled.program;
+        let given = by_name(program, "parameter", &program.parameters, parameters)?;
+        let whole = |port: &Port, tensor: &Tensor| check_fit(program, "parameter", port, tensor, true);
+        program.parameters.iter().zip(&given).try_for_each(|(port, tensor)| whole(port, tensor))?;
+        let parameters = given.into_iter().cloned().collect();
+        let sizes: Vec<usize> = compiled.buffers.iter().map(|buffer| buffer.bytes).collect();
+        let steps: Result<Vec<SequenceStep>, Error> =
+            compiled.steps.iter().map(|step| sequence_step(engine, step)).collect();
+        let sequence = CpuSequence::new(&sizes, steps?).map_err(|error| {
+            let (program, what) = (program.name.clone(), error.to_string());
+            ProgramError::NotCompiled { program, what }
+        })?;
+        Ok(Executable { engine: Arc::downgrade(engine), inner: Arc::new(Inner { compiled, sequence }), parameters })
+    }
+
+    /// Submits one run, and returns its results at once; they are written when the run has passed. `feeds` are the inputs by name: tensors
+    /// of the engine with the dtype, shape and place of the feed. A feed that has no gaps is used where it lies; another is first copied
+    /// by an instruction of its own.
+    ///
+    /// The run is ordered after everything that wrote the feeds and parameters, and everything submitted later that uses what it writes is
+    /// ordered after the run. If a feed or a parameter that it reads has failed, the run is skipped. If a step fails, the steps behind it do
+    /// not run, and the fetches and all parameters that the program writes are poisoned; the executable can be used again, and a later run
+    /// that overwrites a parameter heals it. Blocks while the queue is full, as [`Vm::submit`](crate::Vm::submit) does.
+    ///
+    /// # Errors
+    /// A feed is missing, unknown, named twice, or does not fit; [`Error::Shutdown`] when the engine is gone; those of
+    /// [`Vm::submit`](crate::Vm::submit). Nothing runs then.
+    #[track_caller]
+    pub fn run(&self, feeds: &[(&str, &Tensor)]) -> Result<Fetches, Error> {
+        let location = Location::caller();
+        let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
+        let Inner { compiled, .. } = &*self.inner;
+        let program = &compiled.program;
+        let given = by_name(program, "feed", &program.feeds, feeds)?;
+        let mut copies: SmallVec<[Option<Tensor>; 4]> = SmallVec::new();
+        for (port, tensor) in program.feeds.iter().zip(&given) {
+            check_fit(program, "feed", port, tensor, false)?;
+            copies.push(if tensor.layout().is_contiguous() { None } else { Some(tensor.to(tensor.place())?) });
+        }
+        let fresh: SmallVec<[Tensor; 4]> = compiled.buffers.iter().filter_map(|buffer| self.fresh(buffer)).collect();
+        let mut next_fresh = fresh.iter();
+        let uses = compiled.buffers.iter().map(|buffer| {
+            let tensor = match buffer.role {
+                BufferRole::Feed(place) => copies[place].as_ref().unwrap_or(given[place]),
+                BufferRole::Parameter(place) => &self.parameters[place],
+                BufferRole::Fetched(_) | BufferRole::Arena => {
+                    next_fresh.next().unwrap_or_else(|| unreachable!("`fresh` has a tensor for each such buffer"))
+                }
+            };
+            with_access(tensor, buffer.access)
+        });
+        let stream = StreamKey::new(compiled.device, StreamType::Compute, Lane::current().0);
+        let issued = Issued { stream, role: Role::Function, launch: LaunchOptions::default(), location };
+        let inner = self.inner.clone();
+        let code = || InlineFn::new(move |context: &mut FnContext<'_>| inner.call(context));
+        let mut submitted = Submitted::default();
+        Single::submit_function(issued, program.name.clone(), uses, code, |single| {
+            engine.submit_one(single, &mut submitted)
+        })?;
+        engine.failures.log_unseen();
+        Ok(Fetches { of: self.inner.clone(), tensors: self.fetched(&fresh)? })
+    }
+
+    /// The compiled program: its buffers and steps, which print as text.
+    pub fn compiled(&self) -> &Compiled {
+        &self.inner.compiled
+    }
+
+    /// A new tensor for a buffer that each run has of its own.
+    fn fresh(&self, buffer: &CompiledBuffer) -> Option<Tensor> {
+        let compiled = &self.inner.compiled;
+        match buffer.role {
+            BufferRole::Feed(_) | BufferRole::Parameter(_) => None,
+            BufferRole::Fetched(value) => {
+                let value = compiled.program.value(value);
+                Some(Tensor::unbound(value.place, value.memory, value.dtype, value.shape))
+            }
+            BufferRole::Arena => {
+                let shape = Shape::new(&[buffer.bytes]).ok()?;
+                Some(Tensor::unbound(Place::Device(compiled.device), MemoryKind::Device, DType::U8, shape))
+            }
+        }
+    }
+
+    /// The results, as views of the tensors that the run writes.
+    fn fetched(&self, fresh: &[Tensor]) -> Result<Vec<Tensor>, Error> {
+        let compiled = &self.inner.compiled;
+        let written =
+            compiled.buffers.iter().filter(|buffer| matches!(buffer.role, BufferRole::Fetched(_) | BufferRole::Arena));
+        let by_role: SmallVec<[(BufferRole, &Tensor); 4]> = written.map(|buffer| buffer.role).zip(fresh).collect();
+        let result = |fetch: &Port| {
+            let role = BufferRole::Fetched(fetch.value);
+            let (_, tensor) = by_role
+                .iter()
+                .find(|(found, _)| *found == role)
+                .unwrap_or_else(|| unreachable!("the compiler gives each fetch a buffer"));
+            if fetch.layout == *tensor.layout() { Ok((*tensor).clone()) } else { Ok(tensor.view(fetch.layout)?) }
+        };
+        compiled.program.fetches.iter().map(result).collect()
+    }
+}
+
+impl Inner {
+    /// Runs the steps. An error names the step, and the source line that recorded it.
+    fn call(&self, context: &mut FnContext<'_>) -> Result<(), FnError> {
+        self.sequence.run(context).map_err(|error| match error {
+            SequenceError::Step { step, error } => {
+                let CompiledStep { work, number, location, .. } = &self.compiled.steps[step];
+                format!("step {number} ({}), recorded at {location}: {error}", work.name()).into()
+            }
+            other => other.into(),
+        })
+    }
+}
+
+impl fmt::Debug for Executable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Executable").field("program", &self.inner.compiled.program.name).finish_non_exhaustive()
+    }
+}
+
+fn with_access(tensor: &Tensor, access: Access) -> Use<'_> {
+    match access {
+        Access::Read => tensor.read(),
+        Access::Write => tensor.write(),
+        Access::ReadWrite => tensor.update(),
+    }
+}
+
+/// A step of the compiler with the kernel that runs it.
+fn sequence_step(engine: &Engine, step: &CompiledStep) -> Result<SequenceStep, Error> {
+    let work = match &step.work {
+        Work::Call(op, params) => {
+            let dtype = step.operands[op.key_input()].dtype;
+            SequenceWork::Kernel(engine.kernels.get(*op, streamvm_ep::DeviceKind::Cpu, dtype)?, *params)
+        }
+        Work::Copy => SequenceWork::Copy,
+        Work::Fill(value) => SequenceWork::Fill(*value),
+    };
+    let operands = step.operands.iter().map(|operand| SequenceOperand {
+        buffer: operand.buffer,
+        offset: operand.offset,
+        dtype: operand.dtype,
+        layout: operand.layout,
+        access: operand.access,
+    });
+    Ok(SequenceStep { work, operands: operands.collect() })
+}
+
+/// The tensors in the order of the program's ports.
+fn by_name<'t>(
+    program: &Program,
+    kind: &'static str,
+    ports: &[Port],
+    given: &[(&str, &'t Tensor)],
+) -> Result<SmallVec<[&'t Tensor; 4]>, Error> {
+    let refused = |what: String| {
+        let known = ports.iter().map(|port| port.name.clone()).collect();
+        Err(ProgramError::Unknown { program: program.name.clone(), kind, what, known }.into())
+    };
+    for (place, (name, _)) in given.iter().enumerate() {
+        if !ports.iter().any(|port| port.name == *name) {
+            return refused(format!("there is no {kind} {name:?}"));
+        }
+        if given[..place].iter().any(|(other, _)| other == name) {
+            return refused(format!("{kind} {name:?} is given twice"));
+        }
+    }
+    let mut found = SmallVec::new();
+    for port in ports {
+        match given.iter().find(|(name, _)| *name == port.name) {
+            Some((_, tensor)) => found.push(*tensor),
+            None => return refused(format!("{kind} {:?} is missing", port.name)),
+        }
+    }
+    Ok(found)
+}
+
+/// Checks that a tensor fits a feed or a parameter. A parameter is a whole storage: a run may overwrite it.
+fn check_fit(program: &Program, kind: &'static str, port: &Port, tensor: &Tensor, whole: bool) -> Result<(), Error> {
+    let value = program.value(port.value);
+    let fits = tensor.dtype() == value.dtype
+        && *tensor.layout().shape() == value.shape
+        && tensor.place() == value.place
+        && (!whole || tensor.covers_storage());
+    if fits {
+        return Ok(());
+    }
+    if whole && !tensor.covers_storage() {
+        let what = format!("parameter {:?} is a view of a part of its storage", port.name);
+        let known = program.parameters.iter().map(|port| port.name.clone()).collect();
+        return Err(ProgramError::Unknown { program: program.name.clone(), kind, what, known }.into());
+    }
+    Err(ProgramError::Mismatch {
+        program: program.name.clone(),
+        kind,
+        name: port.name.clone(),
+        dtype: value.dtype,
+        expected: Box::new(value.shape),
+        place: value.place,
+        found_dtype: tensor.dtype(),
+        found: Box::new(tensor.shape()),
+        found_place: tensor.place(),
+    }
+    .into())
+}

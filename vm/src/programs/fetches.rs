@@ -1,0 +1,77 @@
+//! The results of one run.
+
+use std::fmt;
+use std::ops::Index;
+use std::sync::Arc;
+
+use streamvm_instructions::{Error, Tensor};
+
+use crate::programs::executable::Inner;
+
+/// The results of one run, by name. They are ordinary tensors, which the run writes: reading one waits for the run.
+#[derive(Clone)]
+pub struct Fetches {
+    pub(super) of: Arc<Inner>,
+    /// In the order of the program's fetches.
+    pub(super) tensors: Vec<Tensor>,
+}
+
+impl Fetches {
+    /// The result with this name; `None` if the program has no such fetch.
+    pub fn get(&self, name: &str) -> Option<&Tensor> {
+        self.iter().find(|(found, _)| *found == name).map(|(_, tensor)| tensor)
+    }
+
+    /// The names and results, in the order in which the program was given them.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+        let names = self.of.compiled.program.fetches.iter().map(|fetch| fetch.name.as_str());
+        names.zip(&self.tensors)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Whether the program has no fetch.
+    pub fn is_empty(&self) -> bool {
+        self.tensors.is_empty()
+    }
+
+    /// Blocks until the run has passed, as [`Tensor::wait`] of each result does.
+    ///
+    /// # Errors
+    /// As [`Tensor::wait`]: the root cause of a failure names the step of the program and the source line that recorded it.
+    pub fn wait(&self) -> Result<(), Error> {
+        self.tensors.iter().try_for_each(Tensor::wait)
+    }
+}
+
+impl Index<&str> for Fetches {
+    type Output = Tensor;
+
+    /// # Panics
+    /// If the program has no such fetch; [`Fetches::get`] does not panic.
+    fn index(&self, name: &str) -> &Tensor {
+        self.get(name).unwrap_or_else(|| {
+            let names: Vec<&str> = self.iter().map(|(name, _)| name).collect();
+            panic!("there is no fetch {name:?}; the program has {}", names.join(", "))
+        })
+    }
+}
+
+impl Index<usize> for Fetches {
+    type Output = Tensor;
+
+    /// # Panics
+    /// If the program has fewer fetches.
+    fn index(&self, place: usize) -> &Tensor {
+        &self.tensors[place]
+    }
+}
+
+impl fmt::Debug for Fetches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
