@@ -84,6 +84,11 @@ macro_rules! half_float {
                 $rounded(wide)
             }
 
+            #[inline(always)]
+            fn mul_add(self, by: $float, add: $float) -> $float {
+                $float::rounded(Float::mul_add(self.wide(), by.wide(), add.wide()))
+            }
+
             $(
                 #[inline(always)]
                 fn $unary(self) -> $float {

@@ -104,6 +104,8 @@ pub(super) trait Float: Number {
     fn wide(self) -> Self::Wide;
     /// The nearest value to `wide`, ties to even.
     fn rounded(wide: Self::Wide) -> Self;
+    /// `self * by + add`, rounded once.
+    fn mul_add(self, by: Self, add: Self) -> Self;
     /// This and the next ones have bounds, see [`math`](crate::cpu::kernels::math).
     fn exp(self) -> Self;
     fn log(self) -> Self;
@@ -203,6 +205,11 @@ macro_rules! floats {
             #[inline(always)]
             fn rounded(wide: $float) -> $float {
                 wide
+            }
+
+            #[inline(always)]
+            fn mul_add(self, by: $float, add: $float) -> $float {
+                $float::mul_add(self, by, add)
             }
 
             #[inline(always)]
