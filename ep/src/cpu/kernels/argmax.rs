@@ -73,7 +73,7 @@ unsafe fn first_largest<T: Number>(length: usize, row: InRow<T>) -> usize {
 /// * The first `length` elements of `row` are as [`InRow::get`] requires.
 unsafe fn largest<T: Number>(length: usize, row: InRow<T>) -> T {
     // SAFETY: the caller guarantees this.
-    unsafe { folds::extreme(length, row, T::LOWEST, |x, y| x > y) }
+    unsafe { folds::extreme(length, row, T::LOWEST, T::exceeds) }
 }
 
 /// The first index of `largest`, which is in the row; a NaN is any NaN.

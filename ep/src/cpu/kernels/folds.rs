@@ -8,7 +8,7 @@ use std::ops::BitOr;
 use pulp::{Simd, WithSimd};
 
 use crate::cpu::kernels::number::{Float, Number};
-use crate::cpu::kernels::rows::{BLOCK, InRow, LANES, OutRow, map1_long};
+use crate::cpu::kernels::rows::{InRow, LANES};
 use crate::cpu::kernels::simd_dispatch;
 
 /// Folds `a[0..length]` into `start` with `step`. With stride 1 it folds [`LANES`] interleaved parts, each starting from `neutral`, and
@@ -164,33 +164,6 @@ impl<A: Number, F: Fn(A, A) -> bool> WithSimd for Extreme<A, F> {
     }
 }
 
-/// The sum of `f` of each element of a row, for an `f` of many operations: the results of a block are computed by [`map1_long`], and then
-/// added by [`fold`].
-///
-/// # Safety
-///
-/// * Each of these elements is as [`InRow::get`] requires.
-pub(super) unsafe fn sum_in_blocks<A: Copy, W: Float<Sum = f64>>(
-    length: usize,
-    a: InRow<A>,
-    f: impl Fn(A) -> W,
-) -> f64 {
-    let mut total = 0.0;
-    let mut results = [W::ZERO; BLOCK];
-    let mut first = 0;
-    while first < length {
-        let count = BLOCK.min(length - first);
-        let out = OutRow { first: results.as_mut_ptr(), stride: 1 };
-        // SAFETY: the caller guarantees the elements, and the results have room for a block.
-        unsafe { map1_long(count, out, a.from(first), &f) };
-        let results = InRow { first: results.as_ptr(), stride: 1 };
-        // SAFETY: the results of this block were just written.
-        total += unsafe { sum(count, results) };
-        first += count;
-    }
-    total
-}
-
 /// The sum of the elements of a row.
 ///
 /// # Safety
@@ -311,5 +284,59 @@ pub(super) unsafe fn fold_each<A: Copy, S: Copy>(states: &mut [S], a: *const A, 
     let elements = unsafe { std::slice::from_raw_parts(a, states.len()) };
     for (state, &element) in states.iter_mut().zip(elements) {
         *state = step(*state, element);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pulp::Arch;
+
+    use super::*;
+
+    fn row<T>(elements: &[T]) -> InRow<T> {
+        InRow { first: elements.as_ptr(), stride: 1 }
+    }
+
+    /// Numbers of one magnitude, so that the order of additions shows.
+    fn numbers(count: usize) -> Vec<f64> {
+        (0..count).map(|i| (i * 7919 % 8191) as f64 / 3.0 - 1000.0).collect()
+    }
+
+    #[test]
+    fn folds_do_not_depend_on_the_processor() {
+        for length in [0, 1, 31, 32, 33, 100, 1000] {
+            let x = numbers(length);
+            let step = |sum: f64, x: f64| sum + x;
+            // SAFETY: the numbers outlive the call.
+            let here = unsafe { fold(length, row(&x), 0.0, 0.0, step, step) };
+            // SAFETY: as above.
+            let wide = simd_dispatch::run_wide(unsafe { FoldRow::new(length, row(&x), (0.0, 0.0), step, step) });
+            // SAFETY: as above.
+            let narrow = Arch::Scalar.dispatch(unsafe { FoldRow::new(length, row(&x), (0.0, 0.0), step, step) });
+            assert_eq!([here.to_bits(), narrow.to_bits()], [wide.to_bits(); 2], "{length} elements");
+        }
+    }
+
+    #[test]
+    fn the_extreme_is_found_wherever_it_is() {
+        for length in [1, 31, 32, 63, 64, 65, 100] {
+            for place in 0..length {
+                let mut x: Vec<f32> = numbers(length).into_iter().map(|x| x as f32).collect();
+                x[place] = 1e9;
+                // SAFETY: the numbers outlive the calls.
+                let largest = unsafe { extreme(length, row(&x), f32::NEG_INFINITY, |x, y| x > y) };
+                assert_eq!(largest, 1e9, "{place} of {length}");
+                x[place] = -1e9;
+                // SAFETY: as above.
+                let smallest = unsafe { extreme(length, row(&x), f32::INFINITY, |x, y| x < y) };
+                assert_eq!(smallest, -1e9, "{place} of {length}");
+                for nan in [f32::NAN, -f32::NAN] {
+                    x[place] = nan;
+                    // SAFETY: as above.
+                    let found = unsafe { extreme(length, row(&x), f32::NEG_INFINITY, |x, y| x > y) };
+                    assert!(found.is_nan(), "{place} of {length}: {found}");
+                }
+            }
+        }
     }
 }

@@ -60,6 +60,21 @@ macro_rules! half_float {
             }
 
             #[inline(always)]
+            fn is_nan(self) -> bool {
+                $float::is_nan(self)
+            }
+
+            /// Compares integers in the order of the floats: the bits of negative ones are turned around.
+            #[inline(always)]
+            fn exceeds(self, other: $float) -> bool {
+                let ordered = |x: $float| {
+                    let bits = x.to_bits() as i16;
+                    bits ^ ((bits >> 15) & i16::MAX)
+                };
+                ordered(self) > ordered(other)
+            }
+
+            #[inline(always)]
             fn is_bad_divisor(self) -> bool {
                 false
             }

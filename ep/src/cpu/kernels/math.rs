@@ -91,7 +91,8 @@ macro_rules! functions {
                 // Converted from 32 bits, for which processors have an instruction.
                 let n = (exponent as $signed >> $half) as i32 as $float;
                 let result = super::$log(fraction - 1.0, n);
-                // Infinity stays, and negative numbers and NaN are NaN.
+                // Infinity stays, and negative numbers and NaN are NaN. With plain conditions the compiler would branch, and compute the
+                // polynomial once for subnormal numbers and once for others.
                 let special = x.mul_add($float::INFINITY, $float::INFINITY);
                 let special = select_unpredictable(x == 0.0, $float::NEG_INFINITY, special);
                 let usual = x.to_bits().wrapping_sub(1) < INFINITE - 1;
@@ -121,7 +122,7 @@ macro_rules! functions {
     };
 }
 
-/// The logarithm of `(1 + f) 2^n`, where `1 + f` is between the roots of 1/2 and 2: `f - f^2 / 2 + f^3 q(f)`.
+/// The logarithm of `(1 + f) 2^(n / UNIT)`, where `1 + f` is between the roots of 1/2 and 2: `f - f^2 / 2 + f^3 q(f)`.
 #[inline(always)]
 fn log_of_single(f: f32, n: f32) -> f32 {
     let q = single::polynomial(

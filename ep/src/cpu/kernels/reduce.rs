@@ -152,7 +152,7 @@ impl<T: Float> Fold<T> for Mean {
 }
 
 macro_rules! extremes {
-    ($($name:ident $op:ident $method:ident $better:tt $start:ident;)*) => {$(
+    ($($name:ident $op:ident $method:ident $better:ident $start:ident;)*) => {$(
         pub(super) struct $name;
 
         impl<T: Number> Fold<T> for $name {
@@ -173,7 +173,7 @@ macro_rules! extremes {
             #[inline(always)]
             unsafe fn row(state: T, length: usize, row: InRow<T>) -> T {
                 // SAFETY: the caller guarantees this.
-                state.$method(unsafe { folds::extreme(length, row, T::$start, |x, y| x $better y) })
+                state.$method(unsafe { folds::extreme(length, row, T::$start, $better) })
             }
 
             fn finish(state: T, _count: usize) -> T {
@@ -184,8 +184,18 @@ macro_rules! extremes {
 }
 
 extremes! {
-    Largest ReduceMax max > LOWEST;
-    Smallest ReduceMin min < HIGHEST;
+    Largest ReduceMax max larger LOWEST;
+    Smallest ReduceMin min smaller HIGHEST;
+}
+
+#[inline(always)]
+fn larger<T: Number>(x: T, y: T) -> bool {
+    x.exceeds(y)
+}
+
+#[inline(always)]
+fn smaller<T: Number>(x: T, y: T) -> bool {
+    y.exceeds(x)
 }
 
 /// The kernel of a reduction.

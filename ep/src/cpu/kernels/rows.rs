@@ -138,8 +138,8 @@ pub(super) unsafe fn map1<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: In
     }
 }
 
-/// [`map1`] for an `f` of many operations, for any strides. The results of a block of [`BLOCK`] elements are collected on the stack: the
-/// compiler sees that they overlap no input, so it vectorises the loop that computes them.
+/// [`map1`] for an `f` of many operations, for any strides: a loop that the compiler vectorises as a loop, with the widest vectors. What `f`
+/// captures should be moved into it, because the loop would read a borrowed value anew for each element.
 ///
 /// # Safety
 ///
@@ -271,7 +271,7 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for Map1<A, O, F> {
     }
 }
 
-/// The number of results that [`map1_long`] collects: at most 1 KiB, and long enough that the ends of blocks do not count.
+/// The number of results that [`map1_in_blocks`] collects: at most 1 KiB, and long enough that the ends of blocks do not count.
 pub(super) const BLOCK: usize = 128;
 
 /// [`map1_long`].
@@ -562,6 +562,13 @@ mod tests {
         let a = InRow { first: spread.as_ptr(), stride: 3 };
         // SAFETY: as above.
         assert_eq!(wide, written(|length, out| unsafe { map1_long(length, out, a, f) }));
+        let mut both = x.clone();
+        let out = OutRow { first: both.as_mut_ptr(), stride: 1 };
+        // SAFETY: as above; each element is its own input.
+        unsafe { map1_long(both.len(), out, out.written(), f) };
+        let same =
+            |(found, &bits): (&f32, &u32)| found.to_bits() == bits || found.is_nan() && f32::from_bits(bits).is_nan();
+        assert!(both.iter().zip(&wide).all(same), "in place: {both:?}");
     }
 
     #[test]

@@ -16,18 +16,18 @@ use crate::cpu::kernels::folds;
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::number::{DTypeTag, Float, Number};
 use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows::{self, InRow, OutRow};
+use crate::cpu::kernels::rows::{self, BLOCK, InRow, OutRow};
 use crate::cpu::kernels::simd_dispatch;
 use crate::errors::error::KernelError;
 use crate::tensor::op::Op;
 use crate::tensor::params::Axes;
 
-/// The last step of one row.
+/// The last step of one row: it makes results of exponentials, or of elements.
 pub(super) trait Forward {
     const OP: Op;
 
-    /// Writes the results of a row whose largest element is `largest`. `sum` is the sum of [the exponentials](exponentials), which `out`
-    /// holds, except for 16-bit floats.
+    /// Writes the results of a row whose largest element is `largest`. `sum` is the sum of the exponentials of the elements less the
+    /// largest; `out` holds these exponentials, unless it is of 16-bit floats.
     ///
     /// # Safety
     ///
@@ -77,28 +77,60 @@ unsafe fn group<T: Float, F: Forward>(length: usize, count: usize, rows: impl Fn
     for (place, largest) in largest[..count].iter_mut().enumerate() {
         let (_, row) = rows(place);
         // SAFETY: the caller guarantees this.
-        *largest = unsafe { folds::extreme(length, row, T::LOWEST, |x, y| x > y) }.wide();
+        *largest = unsafe { folds::extreme(length, row, T::LOWEST, T::exceeds) }.wide();
     }
     for (place, &largest) in largest[..count].iter().enumerate().filter(|_| !T::IS_HALF) {
         let (out, row) = rows(place);
         // SAFETY: the caller guarantees this.
-        unsafe { rows::map1_long(length, out, row, move |x: T| T::rounded(x.wide().sub(largest).exp())) };
+        unsafe { exponentials(length, out, row, largest) };
     }
     for (place, sum) in sums[..count].iter_mut().enumerate() {
         let (out, row) = rows(place);
-        *sum = if T::IS_HALF {
-            let largest = largest[place];
+        if T::IS_HALF {
+            let add = |_, count, block: OutRow<T::Wide>| {
+                // SAFETY: `in_wide_blocks` gives `count` elements, which nothing else accesses.
+                unsafe { exponentials(count, block, block.written(), largest[place]) };
+                // SAFETY: as above.
+                *sum += unsafe { folds::sum(count, block.written()) };
+            };
             // SAFETY: the caller guarantees this.
-            unsafe { folds::sum_in_blocks(length, row, move |x: T| x.wide().sub(largest).exp()) }
+            unsafe { in_wide_blocks(length, row, add) };
         } else {
             // SAFETY: `out` holds the elements that were just written, and nothing else accesses it.
-            unsafe { folds::sum(length, out.written()) }
-        };
+            *sum = unsafe { folds::sum(length, out.written()) };
+        }
     }
     for (place, (&largest, &sum)) in largest.iter().zip(&sums).take(count).enumerate() {
         let (out, row) = rows(place);
         // SAFETY: the caller guarantees this.
         unsafe { F::finish(length, out, row, largest, sum) };
+    }
+}
+
+/// Writes the exponential of each element less `largest`.
+///
+/// # Safety
+///
+/// * As for [`rows::map1_long`].
+unsafe fn exponentials<T: Float>(length: usize, out: OutRow<T>, row: InRow<T>, largest: T::Wide) {
+    // SAFETY: the caller guarantees this.
+    unsafe { rows::map1_long(length, out, row, move |x: T| T::rounded(x.wide().sub(largest).exp())) };
+}
+
+/// Calls `visit` with the elements of a row of 16-bit floats as `f32`, block by block: the number of its first element, their count, and
+/// a row of them that `visit` may write.
+///
+/// # Safety
+///
+/// * The first `length` elements of `row` are as [`InRow::get`] requires.
+unsafe fn in_wide_blocks<T: Float>(length: usize, row: InRow<T>, mut visit: impl FnMut(usize, usize, OutRow<T::Wide>)) {
+    let mut elements = [T::LOWEST.wide(); BLOCK];
+    let block = OutRow { first: elements.as_mut_ptr(), stride: 1 };
+    for first in (0..length).step_by(BLOCK) {
+        let count = BLOCK.min(length - first);
+        // SAFETY: the caller guarantees the elements, and the block has room for `count`.
+        unsafe { rows::map1_long(count, block, row.from(first), T::wide) };
+        visit(first, count, block);
     }
 }
 
@@ -199,15 +231,32 @@ impl Forward for Softmax {
         // 1 / sum as a number and its error: a product with both is rounded once, and faster than a division.
         let factor = T::Wide::from_sum(1.0 / sum);
         let error = T::Wide::from_sum((-sum).mul_add(factor.to_sum(), 1.0) * factor.to_sum());
-        let scaled = move |x: T::Wide| T::rounded(x.mul_add(factor, x.mul(error)));
-        if T::IS_HALF {
-            // SAFETY: the caller guarantees this.
-            unsafe { rows::map1_long(length, out, row, move |x: T| scaled(x.wide().sub(largest).exp())) };
-        } else {
+        if !T::IS_HALF {
             // SAFETY: `out` holds the exponentials, and nothing else accesses it.
-            unsafe { rows::map1_long(length, out, out.written(), move |x: T| scaled(x.wide())) };
+            return unsafe { scaled(length, out, factor, error) };
         }
+        let finish = |first, count, block: OutRow<T::Wide>| {
+            // SAFETY: `in_wide_blocks` gives `count` elements, which nothing else accesses.
+            unsafe { exponentials(count, block, block.written(), largest) };
+            // SAFETY: as above.
+            unsafe { scaled(count, block, factor, error) };
+            // SAFETY: as above, and the caller guarantees the elements of `out`.
+            unsafe { rows::map1_long(count, out.from(first), block.written(), T::rounded) };
+        };
+        // SAFETY: the caller guarantees this.
+        unsafe { in_wide_blocks(length, row, finish) };
     }
+}
+
+/// Multiplies each element with a factor that is a sum of two numbers, and rounds once.
+///
+/// # Safety
+///
+/// * The first `length` elements of `row` are as [`InRow::get`] and [`OutRow::set`] require.
+unsafe fn scaled<T: Float>(length: usize, row: OutRow<T>, factor: T::Wide, error: T::Wide) {
+    let product = move |x: T| T::rounded(x.wide().mul_add(factor, x.wide().mul(error)));
+    // SAFETY: the caller guarantees this.
+    unsafe { rows::map1_long(length, row, row.written(), product) };
 }
 
 /// `x - log(sum(exp(x)))`. The logarithm is computed from the sum in `f64`, because a row with one dominant element has a sum only a
@@ -220,8 +269,20 @@ impl Forward for LogSoftmax {
     #[inline(always)]
     unsafe fn finish<T: Float>(length: usize, out: OutRow<T>, row: InRow<T>, largest: T::Wide, sum: f64) {
         let log = T::Wide::from_sum(sum.ln());
+        if !T::IS_HALF {
+            // SAFETY: the caller guarantees this.
+            return unsafe {
+                rows::map1_long(length, out, row, move |x: T| T::rounded(x.wide().sub(largest).sub(log)))
+            };
+        }
+        let finish = |first, count, block: OutRow<T::Wide>| {
+            // SAFETY: `in_wide_blocks` gives `count` elements, which nothing else accesses.
+            unsafe { rows::map1_long(count, block, block.written(), move |x: T::Wide| x.sub(largest).sub(log)) };
+            // SAFETY: as above, and the caller guarantees the elements of `out`.
+            unsafe { rows::map1_long(count, out.from(first), block.written(), T::rounded) };
+        };
         // SAFETY: the caller guarantees this.
-        unsafe { rows::map1_long(length, out, row, move |x: T| T::rounded(x.wide().sub(largest).sub(log))) };
+        unsafe { in_wide_blocks(length, row, finish) };
     }
 }
 
