@@ -1,4 +1,5 @@
-//! Results have the same bits for any number of threads: every op and dtype, on operands that are large enough to be divided.
+//! Results have the same bits for any number of threads: every op and dtype, on operands that are large enough to be divided, and that are
+//! contiguous, strided, with gaps, transposed or repeated; and so do copies and fills.
 
 use streamvm_ep::*;
 
@@ -32,33 +33,128 @@ fn bytes(memory: &mut [u64]) -> &mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast(), size_of_val(memory)) }
 }
 
-/// The bytes of the result of an op on contiguous inputs of these shapes.
-fn run(op: Op, dtype: DType, shapes: &[&[usize]], params: &Params, threads: usize) -> Vec<u8> {
-    let dtypes = |input: usize| if op == Op::Where && input == 0 { DType::Bool } else { dtype };
-    let layouts: Vec<Layout> = shapes.iter().map(|dims| Layout::contiguous(Shape::new(dims).unwrap())).collect();
-    let given: Vec<(DType, &Shape)> =
-        layouts.iter().enumerate().map(|(i, layout)| (dtypes(i), layout.shape())).collect();
-    let (out_dtype, out_shape) = infer(op, &given, params).unwrap_or_else(|error| panic!("{op} of {dtype}: {error}"));
-    let mut inputs: Vec<Vec<u64>> = layouts.iter().map(|layout| memory(layout.elements() * 8)).collect();
-    let mut operands = Vec::new();
-    for (i, (layout, input)) in layouts.iter().zip(&mut inputs).enumerate() {
-        fill(dtypes(i), bytes(input));
-        // SAFETY: the memory holds as many elements, is aligned, outlives the launch, and is only read.
-        operands.push(unsafe { Operand::new(input.as_mut_ptr().cast(), dtypes(i), *layout, Access::Read) });
-    }
-    let out_layout = Layout::contiguous(out_shape);
-    let mut out = memory(out_layout.elements() * out_dtype.size());
-    // SAFETY: as above; nothing else uses it.
-    operands.push(unsafe { Operand::new(out.as_mut_ptr().cast(), out_dtype, out_layout, Access::Write) });
-    let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, dtype).unwrap();
-    let device = CpuDevice::new(0, CpuConfig { threads: Some(threads), ..CpuConfig::default() });
-    let inputs = shapes.len();
-    let mut call = KernelCall { kernel, operands: &mut operands, inputs, params };
-    device.create_stream().unwrap().launch(&mut call).unwrap_or_else(|error| panic!("{op} of {dtype}: {error}"));
-    bytes(&mut out).to_vec()
+/// Where the elements of an operand lie.
+#[derive(Copy, Clone, PartialEq, Debug)]
+enum Form {
+    Contiguous,
+    /// Every third element of the storage.
+    Strided,
+    /// Rows with five elements between them.
+    Gaps,
+    /// The first axis is innermost in memory.
+    Transposed,
+    /// One index of the first axis, or of the last, stands for all: only for inputs.
+    FirstRepeated,
+    LastRepeated,
 }
 
-/// Shapes of inputs, and parameters, that are large enough for the ways in which a kernel of this op is divided. Operands are contiguous.
+/// The forms of the inputs, and of the output. Of several inputs, each has the form behind that of the one before where a pair has two.
+const FORMS: [([Form; 2], Form); 11] = [
+    ([Form::Contiguous; 2], Form::Contiguous),
+    ([Form::Strided; 2], Form::Contiguous),
+    ([Form::Gaps; 2], Form::Gaps),
+    ([Form::Transposed; 2], Form::Contiguous),
+    ([Form::Transposed; 2], Form::Transposed),
+    ([Form::FirstRepeated; 2], Form::Contiguous),
+    ([Form::LastRepeated; 2], Form::Contiguous),
+    ([Form::Contiguous; 2], Form::Transposed),
+    ([Form::Contiguous; 2], Form::Strided),
+    ([Form::Contiguous, Form::Transposed], Form::Contiguous),
+    ([Form::LastRepeated, Form::Contiguous], Form::Gaps),
+];
+
+impl Form {
+    fn layout(self, dims: &[usize]) -> Layout {
+        let mut strides = vec![0; dims.len()];
+        let mut next = if self == Form::Strided { 3 } else { 1 };
+        let innermost_first: Vec<usize> = match self {
+            Form::Transposed => (0..dims.len()).collect(),
+            _ => (0..dims.len()).rev().collect(),
+        };
+        for (place, &axis) in innermost_first.iter().enumerate() {
+            let repeated = match self {
+                Form::FirstRepeated => axis == 0,
+                Form::LastRepeated => axis + 1 == dims.len(),
+                _ => false,
+            };
+            if !repeated {
+                strides[axis] = next;
+                next = next * dims[axis] + if self == Form::Gaps && place == 0 { 5 } else { 0 };
+            }
+        }
+        Layout::with_strides(Shape::new(dims).unwrap(), &strides, 0).unwrap()
+    }
+}
+
+/// A view of memory of its own.
+struct View {
+    dtype: DType,
+    layout: Layout,
+    memory: Vec<u64>,
+}
+
+impl View {
+    /// Filled, for reading.
+    fn filled(dtype: DType, layout: Layout) -> View {
+        let mut view = View::zeroed(dtype, layout);
+        fill(dtype, bytes(&mut view.memory));
+        view
+    }
+
+    fn zeroed(dtype: DType, layout: Layout) -> View {
+        View { dtype, layout, memory: memory(layout.span_elements().end * dtype.size()) }
+    }
+
+    fn operand(&mut self, access: Access) -> Operand {
+        // SAFETY: the memory holds the span of the layout, is aligned, and outlives the launch; nothing else uses it meanwhile.
+        unsafe { Operand::new(self.memory.as_mut_ptr().cast(), self.dtype, self.layout, access) }
+    }
+}
+
+/// A stream whose kernels use this many threads.
+fn stream(threads: usize) -> Box<dyn Stream> {
+    CpuDevice::new(0, CpuConfig { threads: Some(threads), ..CpuConfig::default() }).create_stream().unwrap()
+}
+
+/// Calls `run` with a stream of 1, 2 and 4 threads and a fresh output, and compares all the memory of the output.
+fn compare(dtype: DType, layout: Layout, what: &str, mut run: impl FnMut(&mut dyn Stream, Operand)) {
+    let mut written = [1, 2, 4].map(|threads| {
+        let mut out = View::zeroed(dtype, layout);
+        let operand = out.operand(Access::Write);
+        run(&mut *stream(threads), operand);
+        out.memory
+    });
+    let [alone, others @ ..] = &mut written;
+    for (found, threads) in others.iter().zip([2, 4]) {
+        assert!(found == alone, "{what}: {threads} threads give other bits than 1");
+    }
+}
+
+/// An op on inputs of these shapes and forms.
+fn check_op(op: Op, dtype: DType, shapes: &[&[usize]], params: &Params, forms: ([Form; 2], Form)) {
+    let what = format!("{op} of {dtype}, {shapes:?}, {forms:?}");
+    let (ins, to) = forms;
+    let mut inputs: Vec<View> = Vec::new();
+    for (input, dims) in shapes.iter().enumerate() {
+        let dtype = if op == Op::Where && input == 0 { DType::Bool } else { dtype };
+        inputs.push(View::filled(dtype, ins[input % 2].layout(dims)));
+    }
+    let (out_dtype, out_shape) = if op.arity() == 0 {
+        (dtype, Shape::new(&[300, 400]).unwrap())
+    } else {
+        let given: Vec<(DType, &Shape)> = inputs.iter().map(|view| (view.dtype, view.layout.shape())).collect();
+        infer(op, &given, params).unwrap_or_else(|error| panic!("{what}: {error}"))
+    };
+    let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, dtype).unwrap();
+    compare(out_dtype, to.layout(out_shape.dims()), &what, |stream, out| {
+        let mut operands: Vec<Operand> = inputs.iter_mut().map(|view| view.operand(Access::Read)).collect();
+        operands.push(out);
+        let mut call = KernelCall { kernel, operands: &mut operands, inputs: shapes.len(), params };
+        stream.launch(&mut call).unwrap_or_else(|error| panic!("{what}: {error}"));
+    });
+}
+
+/// Shapes of inputs, and parameters, that are large enough for the ways in which a kernel of this op is divided.
 fn cases(op: Op, dtype: DType) -> Vec<(Vec<&'static [usize]>, Params)> {
     let over = |axes: &[usize]| Params::over(Axes::new(axes).unwrap());
     match op {
@@ -82,7 +178,7 @@ fn cases(op: Op, dtype: DType) -> Vec<(Vec<&'static [usize]>, Params)> {
         Op::Cast => DType::ALL.into_iter().map(|to| (vec![&[100_003][..]], Params::to(to))).collect(),
         Op::OneHot => vec![(vec![&[30_001]], Params::one_hot(17, DType::F32))],
         Op::Pad => vec![(vec![&[300, 400]], Params::pad(Axes::new(&[1]).unwrap(), 1, 2, Scalar::zero(dtype)))],
-        Op::Uniform | Op::Normal => Vec::new(),
+        Op::Uniform | Op::Normal => vec![(Vec::new(), Params::random(7, 11))],
         _ => {
             let whole = vec![&[100_003][..]; op.arity()];
             let mut broadcast = vec![&[300, 400][..]; op.arity()];
@@ -99,11 +195,28 @@ fn results_do_not_depend_on_the_number_of_threads() {
     for op in Op::ALL {
         for dtype in KernelRegistry::builtin().dtypes(op, DeviceKind::Cpu) {
             for (shapes, params) in cases(op, dtype) {
-                let alone = run(op, dtype, &shapes, &params, 1);
-                for threads in [2, 4] {
-                    let found = run(op, dtype, &shapes, &params, threads);
-                    assert!(found == alone, "{op} of {dtype}, {shapes:?}: {threads} threads give other bits than 1");
+                for forms in FORMS {
+                    check_op(op, dtype, &shapes, &params, forms);
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn copies_and_fills_do_not_depend_on_the_number_of_threads() {
+    for dtype in DType::ALL {
+        for dims in [&[100_003][..], &[300, 400], &[30, 20, 200]] {
+            for ([from, _], to) in FORMS {
+                let mut source = View::filled(dtype, from.layout(dims));
+                let layout = to.layout(dims);
+                let what = format!("a copy of {dtype}, {dims:?}, from {from:?} to {to:?}");
+                compare(dtype, layout, &what, |stream, mut out| {
+                    stream.copy(&source.operand(Access::Read), &mut out).unwrap();
+                });
+                let what = format!("a fill of {dtype}, {dims:?}, {to:?}");
+                let one = if dtype == DType::Bool { Scalar::Bool(true) } else { Scalar::I64(1) };
+                compare(dtype, layout, &what, |stream, mut out| stream.fill(&mut out, one).unwrap());
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The CPU device: memory and streams.
 
-use std::alloc::{Layout as HeapLayout, alloc_zeroed, dealloc};
+use std::alloc::{Layout as HeapLayout, LayoutError, alloc, alloc_zeroed, dealloc};
 use std::ptr::without_provenance_mut;
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,6 +18,13 @@ use crate::provider::stream::Stream;
 
 /// Alignment of every region, in bytes: one cache line, and the widest vector register.
 const ALIGNMENT: usize = 64;
+
+/// The size of a huge page of x86-64 and of most AArch64 systems, in bytes.
+const HUGE_PAGE: usize = 1 << 21;
+
+/// Regions of this size and more lie on huge pages, where the system has them: with pages of 4 KiB the processor spends a large part of the
+/// time of a light kernel on translating addresses. For smaller regions a cache holds the translations. It is NumPy's limit, too.
+const LARGE: usize = 1 << 22;
 
 /// The configuration of a CPU device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,11 +94,11 @@ impl Device for CpuDevice {
             let nowhere = without_provenance_mut(ALIGNMENT);
             return Ok(Region::new(nowhere, 0, kind, self.id));
         }
-        let Ok(layout) = HeapLayout::from_size_align(bytes, ALIGNMENT) else {
+        let Ok(layout) = heap_layout(bytes) else {
             return Err(self.accounts.refuse(kind, requested));
         };
         // SAFETY: the size is not 0.
-        let base = unsafe { alloc_zeroed(layout) };
+        let base = unsafe { zeroed(layout) };
         if base.is_null() {
             return Err(self.accounts.refuse(kind, requested));
         }
@@ -101,7 +108,7 @@ impl Device for CpuDevice {
     unsafe fn free(&self, region: Region) {
         if region.bytes() > 0 {
             // `allocate` made a layout of the same size, so this cannot fail; if it did, the memory would leak.
-            let Ok(layout) = HeapLayout::from_size_align(region.bytes(), ALIGNMENT) else {
+            let Ok(layout) = heap_layout(region.bytes()) else {
                 return;
             };
             // SAFETY: the caller guarantees that the region came from `allocate`, which used the same layout, and that nothing uses it
@@ -133,6 +140,46 @@ impl Device for CpuDevice {
         Vec::new()
     }
 }
+
+/// The layout of a region of this size.
+fn heap_layout(bytes: usize) -> Result<HeapLayout, LayoutError> {
+    HeapLayout::from_size_align(bytes, if bytes < LARGE { ALIGNMENT } else { HUGE_PAGE })
+}
+
+/// Memory of zeros; null if there is none.
+///
+/// # Safety
+///
+/// * The size of the layout is not 0.
+unsafe fn zeroed(layout: HeapLayout) -> *mut u8 {
+    if layout.size() < LARGE {
+        // SAFETY: the caller guarantees this.
+        return unsafe { alloc_zeroed(layout) };
+    }
+    // SAFETY: the caller guarantees this.
+    let base = unsafe { alloc(layout) };
+    if !base.is_null() {
+        // Before the first write, which gives the memory its pages.
+        use_huge_pages(base, layout.size());
+        // SAFETY: the memory was just allocated with this size.
+        unsafe { base.write_bytes(0, layout.size()) };
+    }
+    base
+}
+
+/// Asks for huge pages. The memory is as good without them, so a refusal is passed over.
+#[cfg(target_os = "linux")]
+fn use_huge_pages(base: *mut u8, bytes: usize) {
+    use rustix::mm::{Advice, madvise};
+    // SAFETY: the advice changes no contents; `base` is aligned to a page, and the bytes are allocated.
+    if let Err(error) = unsafe { madvise(base.cast(), bytes, Advice::LinuxHugepage) } {
+        log::debug!("no huge pages for {bytes} bytes: {error}");
+    }
+}
+
+/// Other systems choose the size of pages by themselves.
+#[cfg(not(target_os = "linux"))]
+fn use_huge_pages(_: *mut u8, _: usize) {}
 
 #[cfg(test)]
 #[path = "device_tests.rs"]

@@ -52,18 +52,28 @@ unsafe fn first_largest<T: Number>(length: usize, row: InRow<T>) -> usize {
     }
     if length <= BLOCK {
         // SAFETY: the caller guarantees this.
-        let largest = unsafe { folds::fold(length, row, T::LOWEST, T::LOWEST, T::max, T::max) };
+        let largest = unsafe { largest(length, row) };
         // SAFETY: the caller guarantees this.
         return unsafe { first_equal(length, row, largest) };
     }
-    // SAFETY: the caller guarantees this.
-    let blocks = unsafe { fold_blocks(length, row, T::LOWEST, T::max, T::max) };
+    // SAFETY: `fold_blocks` calls it for parts of the row, which the caller guarantees.
+    let blocks = fold_blocks(length, row, T::LOWEST, |length, row| unsafe { largest(length, row) });
     let states = InRow { first: blocks.as_ptr(), stride: 1 };
     // SAFETY: the states outlive the call.
     let block = unsafe { one_by_one(blocks.len(), states) };
     let first = block * BLOCK;
     // SAFETY: the caller guarantees the elements of this block.
     first + unsafe { first_equal(BLOCK.min(length - first), row.from(first), blocks[block]) }
+}
+
+/// The largest element of a row.
+///
+/// # Safety
+///
+/// * The first `length` elements of `row` are as [`InRow::get`] requires.
+unsafe fn largest<T: Number>(length: usize, row: InRow<T>) -> T {
+    // SAFETY: the caller guarantees this.
+    unsafe { folds::extreme(length, row, T::LOWEST, T::exceeds) }
 }
 
 /// The first index of `largest`, which is in the row; a NaN is any NaN.

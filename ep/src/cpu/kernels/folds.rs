@@ -2,14 +2,17 @@
 //!
 //! As in [`rows`](super::rows), which writes rows, the loops are written so that the compiler vectorises them.
 
+use std::hint::black_box;
+use std::ops::BitOr;
+
 use pulp::{Simd, WithSimd};
 
-use crate::cpu::kernels::number::Float;
-use crate::cpu::kernels::rows::{BLOCK, InRow, LANES, OutRow, map1_in_blocks};
+use crate::cpu::kernels::number::{Float, Number};
+use crate::cpu::kernels::rows::{InRow, LANES};
 use crate::cpu::kernels::simd_dispatch;
 
 /// Folds `a[0..length]` into `start` with `step`. With stride 1 it folds [`LANES`] interleaved parts, each starting from `neutral`, and
-/// joins them with `join`.
+/// [joins](join_all) them with `join`.
 ///
 /// # Safety
 ///
@@ -64,9 +67,7 @@ impl<A: Copy, S: Copy, T: Fn(S, A) -> S, J: Fn(S, S) -> S> WithSimd for FoldRow<
                 }
                 i += LANES;
             }
-            for part in parts {
-                folded = join(folded, part);
-            }
+            folded = join(folded, join_all(parts, &join));
         }
         while i < length {
             // SAFETY: the caller of `new` guarantees this for every index below `length`, and `i < length`.
@@ -77,32 +78,101 @@ impl<A: Copy, S: Copy, T: Fn(S, A) -> S, J: Fn(S, S) -> S> WithSimd for FoldRow<
     }
 }
 
-/// The sum of `f` of each element of a row, for an `f` of many operations and callers that already run with the vectors of the processor:
-/// the results of a block are computed side by side, as in [`map1_in_blocks`], and then added by [`fold`].
+/// The states of all lanes joined: those of the first half with those of the second, until one is left.
+#[inline(always)]
+fn join_all<S: Copy>(parts: [S; LANES], join: impl Fn(S, S) -> S) -> S {
+    // Through memory: the compiler would otherwise choose the vectors of the loop before by those of the last joins, which are narrow.
+    let parts = black_box(parts);
+    let parts: [S; 8] = std::array::from_fn(|lane| join(parts[lane], parts[lane + 8]));
+    let parts: [S; 4] = std::array::from_fn(|lane| join(parts[lane], parts[lane + 4]));
+    join(join(parts[0], parts[2]), join(parts[1], parts[3]))
+}
+
+/// The element of a row that is `better` than all others, or a NaN if there is one; `worst` for a row without elements.
 ///
 /// # Safety
 ///
 /// * Each of these elements is as [`InRow::get`] requires.
-#[inline(always)]
-pub(super) unsafe fn sum_in_blocks<A: Copy, W: Float<Sum = f64>>(
+#[inline(never)]
+pub(super) unsafe fn extreme<A: Number>(length: usize, a: InRow<A>, worst: A, better: impl Fn(A, A) -> bool) -> A {
+    // SAFETY: the caller guarantees this.
+    simd_dispatch::run(unsafe { Extreme::new(length, a, worst, better) })
+}
+
+/// [`extreme`].
+struct Extreme<A, F> {
     length: usize,
     a: InRow<A>,
-    f: impl Fn(A) -> W,
-) -> f64 {
-    let mut total = 0.0;
-    let mut results = [W::ZERO; BLOCK];
-    let mut first = 0;
-    while first < length {
-        let count = BLOCK.min(length - first);
-        let out = OutRow { first: results.as_mut_ptr(), stride: 1 };
-        // SAFETY: the caller guarantees the elements, and the results have room for a block.
-        unsafe { map1_in_blocks(count, out, a.from(first), &f) };
-        let results = InRow { first: results.as_ptr(), stride: 1 };
-        // SAFETY: the results of this block were just written.
-        total += unsafe { fold(count, results, 0.0, 0.0, |sum, x: W| sum + x.to_sum(), |x, y| x + y) };
-        first += count;
+    worst: A,
+    better: F,
+}
+
+impl<A, F> Extreme<A, F> {
+    /// # Safety
+    ///
+    /// * The requirements of [`extreme`] hold as long as the value exists.
+    #[inline(always)]
+    unsafe fn new(length: usize, a: InRow<A>, worst: A, better: F) -> Self {
+        Extreme { length, a, worst, better }
     }
-    total
+}
+
+impl<A: Number, F: Fn(A, A) -> bool> WithSimd for Extreme<A, F> {
+    type Output = A;
+
+    #[inline(always)]
+    fn with_simd<V: Simd>(self, _: V) -> A {
+        let Extreme { length, a, worst, better } = self;
+        // Blind to NaN: so this is one instruction. NaNs are looked for beside it.
+        let pick = |x, best| if better(x, best) { x } else { best };
+        let mut best = worst;
+        let mut i = 0;
+        if a.stride == 1 && length >= 2 * LANES {
+            let mut parts = [[worst; LANES]; 2];
+            let mut nans = [0u32; LANES];
+            while i + 2 * LANES <= length {
+                // SAFETY: the caller of `new` guarantees it; the stride is 1, and both blocks end within `length`.
+                let x = unsafe { a.block(i) };
+                // SAFETY: as above.
+                let y = unsafe { a.block(i + LANES) };
+                for lane in 0..LANES {
+                    parts[0][lane] = pick(x[lane], parts[0][lane]);
+                }
+                for lane in 0..LANES {
+                    parts[1][lane] = pick(y[lane], parts[1][lane]);
+                }
+                for lane in 0..LANES {
+                    nans[lane] |= u32::from(x[lane].is_nan() | y[lane].is_nan());
+                }
+                i += 2 * LANES;
+            }
+            best = pick(join_all(parts[0], pick), join_all(parts[1], pick));
+            if nans.into_iter().fold(0, BitOr::bitor) != 0 {
+                i = 0;
+            }
+        }
+        while i < length {
+            // SAFETY: the caller of `new` guarantees this for every index below `length`, and `i < length`.
+            let x = unsafe { a.get(i) };
+            if x.is_nan() {
+                return x;
+            }
+            best = pick(x, best);
+            i += 1;
+        }
+        best
+    }
+}
+
+/// The sum of the elements of a row.
+///
+/// # Safety
+///
+/// * Each of these elements is as [`InRow::get`] requires.
+#[inline]
+pub(super) unsafe fn sum<T: Float>(length: usize, a: InRow<T>) -> f64 {
+    // SAFETY: the caller guarantees this.
+    unsafe { fold(length, a, 0.0, 0.0, |sum, x: T| sum + x.wide().to_sum(), |x, y| x + y) }
 }
 
 /// Like [`fold`], over pairs of elements of `a` and `b` with the same index.
@@ -134,9 +204,7 @@ pub(super) unsafe fn fold2<A: Copy, B: Copy, S: Copy>(
             }
             i += LANES;
         }
-        for part in parts {
-            folded = join(folded, part);
-        }
+        folded = join(folded, join_all(parts, &join));
     }
     while i < length {
         // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
@@ -216,5 +284,59 @@ pub(super) unsafe fn fold_each<A: Copy, S: Copy>(states: &mut [S], a: *const A, 
     let elements = unsafe { std::slice::from_raw_parts(a, states.len()) };
     for (state, &element) in states.iter_mut().zip(elements) {
         *state = step(*state, element);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pulp::Arch;
+
+    use super::*;
+
+    fn row<T>(elements: &[T]) -> InRow<T> {
+        InRow { first: elements.as_ptr(), stride: 1 }
+    }
+
+    /// Numbers of one magnitude, so that the order of additions shows.
+    fn numbers(count: usize) -> Vec<f64> {
+        (0..count).map(|i| (i * 7919 % 8191) as f64 / 3.0 - 1000.0).collect()
+    }
+
+    #[test]
+    fn folds_do_not_depend_on_the_processor() {
+        for length in [0, 1, 31, 32, 33, 100, 1000] {
+            let x = numbers(length);
+            let step = |sum: f64, x: f64| sum + x;
+            // SAFETY: the numbers outlive the call.
+            let here = unsafe { fold(length, row(&x), 0.0, 0.0, step, step) };
+            // SAFETY: as above.
+            let wide = simd_dispatch::run_wide(unsafe { FoldRow::new(length, row(&x), (0.0, 0.0), step, step) });
+            // SAFETY: as above.
+            let narrow = Arch::Scalar.dispatch(unsafe { FoldRow::new(length, row(&x), (0.0, 0.0), step, step) });
+            assert_eq!([here.to_bits(), narrow.to_bits()], [wide.to_bits(); 2], "{length} elements");
+        }
+    }
+
+    #[test]
+    fn the_extreme_is_found_wherever_it_is() {
+        for length in [1, 31, 32, 63, 64, 65, 100] {
+            for place in 0..length {
+                let mut x: Vec<f32> = numbers(length).into_iter().map(|x| x as f32).collect();
+                x[place] = 1e9;
+                // SAFETY: the numbers outlive the calls.
+                let largest = unsafe { extreme(length, row(&x), f32::NEG_INFINITY, |x, y| x > y) };
+                assert_eq!(largest, 1e9, "{place} of {length}");
+                x[place] = -1e9;
+                // SAFETY: as above.
+                let smallest = unsafe { extreme(length, row(&x), f32::INFINITY, |x, y| x < y) };
+                assert_eq!(smallest, -1e9, "{place} of {length}");
+                for nan in [f32::NAN, -f32::NAN] {
+                    x[place] = nan;
+                    // SAFETY: as above.
+                    let found = unsafe { extreme(length, row(&x), f32::NEG_INFINITY, |x, y| x > y) };
+                    assert!(found.is_nan(), "{place} of {length}: {found}");
+                }
+            }
+        }
     }
 }

@@ -60,6 +60,21 @@ macro_rules! half_float {
             }
 
             #[inline(always)]
+            fn is_nan(self) -> bool {
+                $float::is_nan(self)
+            }
+
+            /// Compares integers in the order of the floats: the bits of negative ones are turned around.
+            #[inline(always)]
+            fn exceeds(self, other: $float) -> bool {
+                let ordered = |x: $float| {
+                    let bits = x.to_bits() as i16;
+                    bits ^ ((bits >> 15) & i16::MAX)
+                };
+                ordered(self) > ordered(other)
+            }
+
+            #[inline(always)]
             fn is_bad_divisor(self) -> bool {
                 false
             }
@@ -82,6 +97,11 @@ macro_rules! half_float {
             #[inline(always)]
             fn rounded(wide: f32) -> $float {
                 $rounded(wide)
+            }
+
+            #[inline(always)]
+            fn mul_add(self, by: $float, add: $float) -> $float {
+                $float::rounded(Float::mul_add(self.wide(), by.wide(), add.wide()))
             }
 
             $(

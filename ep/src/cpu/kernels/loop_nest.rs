@@ -141,18 +141,27 @@ impl<const N: usize> LoopNest<N> {
         if self.row.size == 0 {
             return;
         }
+        // The innermost of the outer axes has a loop of its own, because rows can be short.
+        let (last, others) = match self.outer[..self.outer_count].split_last() {
+            Some((last, others)) => (*last, others),
+            None => (Axis { size: 1, strides: [0; N] }, &[][..]),
+        };
         let mut offsets = [0; N];
         let mut index = [0; MAX_RANK];
         loop {
-            visit(offsets);
-            // Increments the index of the outer axes, innermost first; an axis that overflows restarts at 0.
-            let mut place = self.outer_count;
+            let mut first = offsets;
+            for _ in 0..last.size {
+                visit(first);
+                first = std::array::from_fn(|operand| first[operand] + last.strides[operand]);
+            }
+            // Increments the index of the other axes, innermost first; an axis that overflows restarts at 0.
+            let mut place = others.len();
             loop {
                 if place == 0 {
                     return;
                 }
                 place -= 1;
-                let axis = &self.outer[place];
+                let axis = &others[place];
                 index[place] += 1;
                 if index[place] < axis.size {
                     for (offset, stride) in offsets.iter_mut().zip(axis.strides) {

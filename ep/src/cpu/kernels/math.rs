@@ -17,12 +17,14 @@
 
 macro_rules! functions {
     (
-        $module:ident, $float:ident, $bits:ident, digits $digits:literal, bias $bias:literal,
+        $module:ident, $float:ident, $bits:ident, $signed:ident, digits $digits:literal, bias $bias:literal,
         exp from $lowest:literal to $highest:literal, tanh to $end:literal,
         ln2 $ln2_high:literal $ln2_low:literal, root $root:literal,
-        exp [$($exp:literal)*], log by $log:ident
+        exp [$($exp:literal)*], log by $log:ident half $half:literal
     ) => {
         pub(super) mod $module {
+            use std::hint::select_unpredictable;
+
             /// The explicit bits of the fraction.
             const DIGITS: u32 = $digits;
             const BIAS: $bits = $bias;
@@ -30,7 +32,10 @@ macro_rules! functions {
             /// bits in two's complement.
             const WHOLE: $float = 1.5 * (1u64 << DIGITS) as $float;
             /// ln 2 in two parts. The first has so few digits that its product with an exponent is exact.
-            pub(super) const LN2: [$float; 2] = [$ln2_high, $ln2_low];
+            const LN2: [$float; 2] = [$ln2_high, $ln2_low];
+            /// ln 2 for an exponent that is this many times as large: it is in the upper bits of 32.
+            const UNIT: $float = (1u32 << (DIGITS - $half)) as $float;
+            pub(super) const LN2_OF_UNIT: [$float; 2] = [LN2[0] / UNIT, LN2[1] / UNIT];
 
             /// The polynomial with these coefficients, the highest power first, at `x`.
             #[inline(always)]
@@ -44,7 +49,7 @@ macro_rules! functions {
                 sum
             }
 
-            /// `x` as `n ln 2 + r`: `n` in two's complement, and `exp(r) - 1`.
+            /// `x` as `n ln 2 + r`: `n` in the low bits of the first, in two's complement, and `exp(r) - 1`.
             #[inline(always)]
             fn reduced(x: $float) -> ($bits, $float) {
                 let shifted = x.mul_add(std::$float::consts::LOG2_E, WHOLE);
@@ -52,14 +57,7 @@ macro_rules! functions {
                 let r = n.mul_add(-LN2[0], x);
                 let r = n.mul_add(-LN2[1], r);
                 let q = polynomial(r, [$($exp),*]);
-                let bits = shifted.to_bits().wrapping_sub(WHOLE.to_bits());
-                (bits, (r * r).mul_add(q, r))
-            }
-
-            /// 2 to the power of `n`, a small number in two's complement.
-            #[inline(always)]
-            fn power(n: $bits) -> $float {
-                $float::from_bits(n.wrapping_add(BIAS) << DIGITS)
+                (shifted.to_bits(), (r * r).mul_add(q, r))
             }
 
             /// e to the power of `x`.
@@ -69,30 +67,36 @@ macro_rules! functions {
                 let x = if x > $highest { $highest } else { x };
                 let x = if x < $lowest { $lowest } else { x };
                 let (n, m) = reduced(x);
-                // Two factors, because the power may be out of range where the result is not. Only the last product rounds.
-                let half = (n.wrapping_add(2 * BIAS) >> 1).wrapping_sub(BIAS);
-                (m + 1.0) * power(half) * power(n.wrapping_sub(half))
+                // The power of two may be out of range where the result is not. So it is the product of a power that is normal, and of 2, or
+                // less where the result is subnormal. Only the last product rounds.
+                let power = ((n << DIGITS) as $signed).wrapping_add(((BIAS - 1) << DIGITS) as $signed);
+                let first = power.max(2 << DIGITS);
+                let second = power.wrapping_sub(first).wrapping_add(((BIAS + 1) << DIGITS) as $signed);
+                (m + 1.0) * $float::from_bits(first as $bits) * $float::from_bits(second as $bits)
             }
 
             /// The natural logarithm of `x`.
             #[inline(always)]
             pub(in crate::cpu::kernels) fn log(x: $float) -> $float {
+                // From the root of 1/2 to that of 2.
                 const ROOT: $bits = $root;
-                const ONE: $bits = BIAS << DIGITS;
                 const SCALE: $float = (1u64 << DIGITS) as $float;
+                const INFINITE: $bits = $float::INFINITY.to_bits();
                 let subnormal = x < $float::MIN_POSITIVE;
-                let scaled = if subnormal { x * SCALE } else { x };
-                let less: $float = if subnormal { BIAS as $float + DIGITS as $float } else { BIAS as $float };
-                // The fraction from the root of 1/2 to that of 2.
-                let bits = scaled.to_bits().wrapping_add(ONE - ROOT);
-                let fraction = $float::from_bits((bits & ((1 << DIGITS) - 1)) + ROOT);
-                // The exponent as a float: it is in the low bits of a float whose unit is 1.
-                let n = $float::from_bits(SCALE.to_bits() | (bits >> DIGITS)) - SCALE - less;
-                let f = fraction - 1.0;
-                let result = super::$log(f, n);
-                let result = if x < $float::INFINITY { result } else { x };
-                let result = if x == 0.0 { $float::NEG_INFINITY } else { result };
-                if x < 0.0 { $float::NAN } else { result }
+                let bits = select_unpredictable(subnormal, x * SCALE, x).to_bits();
+                // The number is 2^n times a fraction around 1.
+                let exponent = bits.wrapping_sub(ROOT) & !((1 << DIGITS) - 1);
+                let fraction = $float::from_bits(bits.wrapping_sub(exponent));
+                let exponent = exponent.wrapping_sub(select_unpredictable(subnormal, (DIGITS as $bits) << DIGITS, 0));
+                // Converted from 32 bits, for which processors have an instruction.
+                let n = (exponent as $signed >> $half) as i32 as $float;
+                let result = super::$log(fraction - 1.0, n);
+                // Infinity stays, and negative numbers and NaN are NaN. With plain conditions the compiler would branch, and compute the
+                // polynomial once for subnormal numbers and once for others.
+                let special = x.mul_add($float::INFINITY, $float::INFINITY);
+                let special = select_unpredictable(x == 0.0, $float::NEG_INFINITY, special);
+                let usual = x.to_bits().wrapping_sub(1) < INFINITE - 1;
+                select_unpredictable(usual, result, special)
             }
 
             /// The hyperbolic tangent of `x`.
@@ -102,7 +106,7 @@ macro_rules! functions {
                 // From here on it rounds to 1.
                 let size = if size > $end { $end } else { size };
                 let (n, m) = reduced(2.0 * size);
-                let scale = power(n);
+                let scale = $float::from_bits((n << DIGITS).wrapping_add(BIAS << DIGITS));
                 let less = m.mul_add(scale, scale - 1.0);
                 (less / (less + 2.0)).copysign(x)
             }
@@ -118,7 +122,7 @@ macro_rules! functions {
     };
 }
 
-/// The logarithm of `(1 + f) 2^n`, where `1 + f` is between the roots of 1/2 and 2: `f - f^2 / 2 + f^3 q(f)`.
+/// The logarithm of `(1 + f) 2^(n / UNIT)`, where `1 + f` is between the roots of 1/2 and 2: `f - f^2 / 2 + f^3 q(f)`.
 #[inline(always)]
 fn log_of_single(f: f32, n: f32) -> f32 {
     let q = single::polynomial(
@@ -136,8 +140,8 @@ fn log_of_single(f: f32, n: f32) -> f32 {
         ],
     );
     let z = f * f;
-    let low = n.mul_add(single::LN2[1], f * z * q);
-    n.mul_add(single::LN2[0], f + z.mul_add(-0.5, low))
+    let low = z.mul_add(q.mul_add(f, -0.5), n * single::LN2_OF_UNIT[1]);
+    n.mul_add(single::LN2_OF_UNIT[0], f + low)
 }
 
 /// As [`log_of_single`], by a series in `f / (2 + f)`.
@@ -153,20 +157,20 @@ fn log_of_double(f: f64, n: f64) -> f64 {
     );
     let series = w.mul_add(even, z * odd);
     let half = 0.5 * f * f;
-    let low = n.mul_add(double::LN2[1], s * (half + series));
-    n.mul_add(double::LN2[0], f - (half - low))
+    let low = n.mul_add(double::LN2_OF_UNIT[1], s * (half + series));
+    n.mul_add(double::LN2_OF_UNIT[0], f - (half - low))
 }
 
 functions!(
-    single, f32, u32, digits 23, bias 127,
+    single, f32, u32, i32, digits 23, bias 127,
     exp from -104.0 to 89.0, tanh to 10.0,
     ln2 0.693_145_75 1.428_606_8e-6, root 0x3f35_04f3,
     exp [0.001_395_041 0.008_368_85 0.041_666_21 0.166_665_2 0.5],
-    log by log_of_single
+    log by log_of_single half 0
 );
 
 functions!(
-    double, f64, u64, digits 52, bias 1023,
+    double, f64, u64, i64, digits 52, bias 1023,
     exp from -746.0 to 710.0, tanh to 22.0,
     ln2 6.931_471_803_691_238e-1 1.908_214_929_270_587_7e-10, root 0x3fe6_a09e_667f_3bcd,
     exp [
@@ -174,7 +178,7 @@ functions!(
         1.984_126_991_638_599_3e-4 1.388_888_894_569_975_2e-3 8.333_333_333_307_766e-3 4.166_666_666_652_142_6e-2
         0.166_666_666_666_667 0.500_000_000_000_001_2
     ],
-    log by log_of_double
+    log by log_of_double half 32
 );
 
 #[cfg(test)]

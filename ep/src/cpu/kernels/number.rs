@@ -75,6 +75,12 @@ pub(super) trait Number: Copy + PartialOrd + Send + Sync + 'static {
         self != self
     }
 
+    /// Whether it is larger, without a branch. NaN compares in any way, and zeros of two signs may count as different.
+    #[inline(always)]
+    fn exceeds(self, other: Self) -> bool {
+        self > other
+    }
+
     /// The smaller value; NaN if either is NaN.
     #[inline(always)]
     fn min(self, other: Self) -> Self {
@@ -97,13 +103,15 @@ pub(super) trait Number: Copy + PartialOrd + Send + Sync + 'static {
 /// A floating-point element type.
 pub(super) trait Float: Number {
     /// The type of computations: `Self`, or `f32` for 16-bit floats.
-    type Wide: Float<Sum = f64>;
+    type Wide: Float<Sum = f64, Wide = Self::Wide>;
     /// Whether [`Wide`](Float::Wide) is another type, so that each stored step is rounded.
     const IS_HALF: bool;
 
     fn wide(self) -> Self::Wide;
     /// The nearest value to `wide`, ties to even.
     fn rounded(wide: Self::Wide) -> Self;
+    /// `self * by + add`, rounded once.
+    fn mul_add(self, by: Self, add: Self) -> Self;
     /// [`math`](crate::cpu::kernels::math) states the bounds on the errors of this function, `log`, `tanh` and `sigmoid`.
     fn exp(self) -> Self;
     fn log(self) -> Self;
@@ -203,6 +211,11 @@ macro_rules! floats {
             #[inline(always)]
             fn rounded(wide: $float) -> $float {
                 wide
+            }
+
+            #[inline(always)]
+            fn mul_add(self, by: $float, add: $float) -> $float {
+                $float::mul_add(self, by, add)
             }
 
             #[inline(always)]

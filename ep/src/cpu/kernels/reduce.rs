@@ -55,6 +55,18 @@ pub(super) trait Fold<T: Number> {
 
     fn step(state: Self::State, element: T) -> Self::State;
     fn join(left: Self::State, right: Self::State) -> Self::State;
+
+    /// Folds a row into `state`.
+    ///
+    /// # Safety
+    ///
+    /// * The first `length` elements of `row` are as [`InRow::get`] requires.
+    #[inline(always)]
+    unsafe fn row(state: Self::State, length: usize, row: InRow<T>) -> Self::State {
+        // SAFETY: the caller guarantees this.
+        unsafe { folds::fold(length, row, state, Self::START, Self::step, Self::join) }
+    }
+
     /// The result for `count` elements.
     fn finish(state: Self::State, count: usize) -> T;
 
@@ -140,7 +152,7 @@ impl<T: Float> Fold<T> for Mean {
 }
 
 macro_rules! extremes {
-    ($($name:ident $op:ident $method:ident $start:ident;)*) => {$(
+    ($($name:ident $op:ident $method:ident $better:ident $start:ident;)*) => {$(
         pub(super) struct $name;
 
         impl<T: Number> Fold<T> for $name {
@@ -158,6 +170,12 @@ macro_rules! extremes {
                 left.$method(right)
             }
 
+            #[inline(always)]
+            unsafe fn row(state: T, length: usize, row: InRow<T>) -> T {
+                // SAFETY: the caller guarantees this.
+                state.$method(unsafe { folds::extreme(length, row, T::$start, $better) })
+            }
+
             fn finish(state: T, _count: usize) -> T {
                 state
             }
@@ -166,8 +184,18 @@ macro_rules! extremes {
 }
 
 extremes! {
-    Largest ReduceMax max LOWEST;
-    Smallest ReduceMin min HIGHEST;
+    Largest ReduceMax max larger LOWEST;
+    Smallest ReduceMin min smaller HIGHEST;
+}
+
+#[inline(always)]
+fn larger<T: Number>(x: T, y: T) -> bool {
+    x.exceeds(y)
+}
+
+#[inline(always)]
+fn smaller<T: Number>(x: T, y: T) -> bool {
+    y.exceeds(x)
 }
 
 /// The kernel of a reduction.
@@ -246,32 +274,27 @@ fn one_by_one<T: Number, F: Fold<T>>(
 unsafe fn fold_row<T: Number, F: Fold<T>>(state: F::State, length: usize, row: InRow<T>) -> F::State {
     if length <= BLOCK {
         // SAFETY: the caller guarantees this.
-        return unsafe { folds::fold(length, row, state, F::START, F::step, F::join) };
+        return unsafe { F::row(state, length, row) };
     }
-    // SAFETY: the caller guarantees this.
-    unsafe { fold_blocks(length, row, F::START, F::step, F::join) }.into_iter().fold(state, F::join)
+    // SAFETY: `fold_blocks` calls it for parts of the row, which the caller guarantees.
+    let block = |length, row| unsafe { F::row(F::START, length, row) };
+    fold_blocks(length, row, F::START, block).into_iter().fold(state, F::join)
 }
 
-/// The states of the blocks of a row, in order.
-///
-/// # Safety
-///
-/// * The first `length` elements of `row` are as [`InRow::get`] requires.
+/// What `fold` gives for each block of a row, in order. `unset` is any state.
 #[inline(never)]
-pub(super) unsafe fn fold_blocks<T: Number, S: Copy + Send + Sync>(
+pub(super) fn fold_blocks<T: Number, S: Copy + Send + Sync>(
     length: usize,
     row: InRow<T>,
-    start: S,
-    step: impl Fn(S, T) -> S + Sync,
-    join: impl Fn(S, S) -> S + Sync,
+    unset: S,
+    fold: impl Fn(usize, InRow<T>) -> S + Sync,
 ) -> Vec<S> {
-    let mut states = vec![start; length.div_ceil(BLOCK)];
+    let mut states = vec![unset; length.div_ceil(BLOCK)];
     let out = OutRow { first: states.as_mut_ptr(), stride: 1 };
     parallel::ranges(states.len(), BLOCK, |blocks| {
         for block in blocks {
             let count = BLOCK.min(length - block * BLOCK);
-            // SAFETY: the caller guarantees the elements.
-            let state = unsafe { folds::fold(count, row.from(block * BLOCK), start, start, &step, &join) };
+            let state = fold(count, row.from(block * BLOCK));
             // SAFETY: there is a state for each block, and no other range has this block.
             unsafe { out.set(block, state) };
         }

@@ -65,6 +65,12 @@ impl<T: Copy> InRow<T> {
 }
 
 impl<T: Copy> OutRow<T> {
+    /// The row for reading, after its elements have been written.
+    #[inline(always)]
+    pub(super) fn written(self) -> InRow<T> {
+        InRow { first: self.first.cast_const(), stride: self.stride }
+    }
+
     /// The row from element `index` on.
     #[inline(always)]
     pub(super) fn from(self, index: usize) -> OutRow<T> {
@@ -132,8 +138,8 @@ pub(super) unsafe fn map1<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: In
     }
 }
 
-/// [`map1`] for an `f` of many operations, for any strides. The results of a block of [`BLOCK`] elements are collected on the stack: the
-/// compiler sees that they overlap no input, so it vectorises the loop that computes them.
+/// [`map1`] for an `f` of many operations, for any strides: a loop that the compiler vectorises as a loop, with the widest vectors. What `f`
+/// captures should be moved into it, because the loop would read a borrowed value anew for each element.
 ///
 /// # Safety
 ///
@@ -265,7 +271,7 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for Map1<A, O, F> {
     }
 }
 
-/// The number of results that [`map1_long`] collects: at most 1 KiB, and long enough that the ends of blocks do not count.
+/// The number of results that [`map1_in_blocks`] collects: at most 1 KiB, and long enough that the ends of blocks do not count.
 pub(super) const BLOCK: usize = 128;
 
 /// [`map1_long`].
@@ -293,7 +299,7 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for MapLong<A, O, F> {
     fn with_simd<S: Simd>(self, _: S) {
         let MapLong { length, out, a, f } = self;
         // SAFETY: the caller of `new` guarantees this.
-        unsafe { map1_in_blocks(length, out, a, f) }
+        unsafe { map1_wide(length, out, a, f) }
     }
 }
 
@@ -303,34 +309,52 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for MapLong<A, O, F> {
 ///
 /// * As for [`map1`].
 #[inline(always)]
-pub(super) unsafe fn map1_in_blocks<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: InRow<A>, f: impl Fn(A) -> O) {
+pub(super) unsafe fn map1_wide<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: InRow<A>, f: impl Fn(A) -> O) {
+    if (out.stride, a.stride) != (1, 1) {
+        // SAFETY: the caller guarantees this.
+        return unsafe { map1_in_blocks(length, out, a, f) };
+    }
+    if size_of::<A>() == size_of::<O>() && out.first.cast_const().cast() == a.first {
+        // One pointer for both rows: the compiler sees that each element overlaps only itself.
+        for i in 0..length {
+            // SAFETY: the caller guarantees this for every index below `length`.
+            let element = unsafe { out.first.add(i) };
+            // SAFETY: as above; it is an element of `a`, too.
+            let x = unsafe { element.cast::<A>().read() };
+            // SAFETY: as above.
+            unsafe { element.write(f(x)) };
+        }
+        return;
+    }
+    // The rows do not overlap, which the compiler lets the loop test once.
+    for i in 0..length {
+        // SAFETY: the caller guarantees this for every index below `length`.
+        let x = unsafe { a.first.add(i).read() };
+        // SAFETY: as above.
+        unsafe { out.first.add(i).write(f(x)) };
+    }
+}
+
+/// [`map1_wide`] for any strides: a block of results is collected on the stack, so that the loop that computes them is vectorised.
+///
+/// # Safety
+///
+/// * As for [`map1`].
+#[inline(always)]
+unsafe fn map1_in_blocks<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: InRow<A>, f: impl Fn(A) -> O) {
     let mut results = [const { MaybeUninit::<O>::uninit() }; BLOCK];
     let mut first = 0;
     while first < length {
         let count = BLOCK.min(length - first);
-        if a.stride == 1 {
-            let a = InRow { first: a.first.wrapping_add(first), stride: 1 };
-            for (i, result) in results[..count].iter_mut().enumerate() {
-                // SAFETY: the caller guarantees this for every index below `length`, and `first + i < length`.
-                result.write(f(unsafe { a.get(i) }));
-            }
-        } else {
-            for (i, result) in results[..count].iter_mut().enumerate() {
-                // SAFETY: as above.
-                result.write(f(unsafe { a.get(first + i) }));
-            }
+        for (i, result) in results[..count].iter_mut().enumerate() {
+            // SAFETY: the caller guarantees this for every index below `length`, and `first + i < length`.
+            result.write(f(unsafe { a.get(first + i) }));
         }
-        if out.stride == 1 {
-            let (from, to) = (results.as_ptr().cast::<O>(), out.first.wrapping_add(first));
-            // SAFETY: the first `count` results are written, and the caller guarantees as many elements of `out`.
-            unsafe { from.copy_to_nonoverlapping(to, count) };
-        } else {
-            for (i, result) in results[..count].iter().enumerate() {
-                // SAFETY: it was written above.
-                let result = unsafe { result.assume_init() };
-                // SAFETY: the caller guarantees this for every index below `length`, and `first + i < length`.
-                unsafe { out.set(first + i, result) };
-            }
+        for (i, result) in results[..count].iter().enumerate() {
+            // SAFETY: it was written above.
+            let result = unsafe { result.assume_init() };
+            // SAFETY: the caller guarantees this for every index below `length`, and `first + i < length`.
+            unsafe { out.set(first + i, result) };
         }
         first += count;
     }
@@ -361,7 +385,7 @@ pub(super) unsafe fn map2_in_blocks<A: Copy, B: Copy, O: Copy>(
         }
         let pairs = InRow { first: pairs.as_ptr().cast::<(A, B)>(), stride: 1 };
         // SAFETY: the first `count` pairs are written; the caller guarantees the elements of `out`.
-        unsafe { map1_in_blocks(count, out.from(first), pairs, |(x, y)| f(x, y)) };
+        unsafe { map1_wide(count, out.from(first), pairs, |(x, y)| f(x, y)) };
         first += count;
     }
 }
@@ -538,6 +562,13 @@ mod tests {
         let a = InRow { first: spread.as_ptr(), stride: 3 };
         // SAFETY: as above.
         assert_eq!(wide, written(|length, out| unsafe { map1_long(length, out, a, f) }));
+        let mut both = x.clone();
+        let out = OutRow { first: both.as_mut_ptr(), stride: 1 };
+        // SAFETY: as above; each element is its own input.
+        unsafe { map1_long(both.len(), out, out.written(), f) };
+        let same =
+            |(found, &bits): (&f32, &u32)| found.to_bits() == bits || found.is_nan() && f32::from_bits(bits).is_nan();
+        assert!(both.iter().zip(&wide).all(same), "in place: {both:?}");
     }
 
     #[test]

@@ -16,20 +16,23 @@ use crate::cpu::kernels::folds;
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::number::{DTypeTag, Float, Number};
 use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows::{self, InRow, OutRow};
+use crate::cpu::kernels::rows::{self, BLOCK, InRow, OutRow};
 use crate::cpu::kernels::simd_dispatch;
 use crate::errors::error::KernelError;
 use crate::tensor::op::Op;
 use crate::tensor::params::Axes;
 
-/// The computation of one row.
+/// The last step of one row: it makes results of exponentials, or of elements.
 pub(super) trait Forward {
     const OP: Op;
 
+    /// Writes the results of a row whose largest element is `largest`. `sum` is the sum of the exponentials of the elements less the
+    /// largest; `out` holds these exponentials, unless it is of 16-bit floats.
+    ///
     /// # Safety
     ///
     /// * The first `length` elements of `row` and `out` are as [`InRow::get`] and [`OutRow::set`] require.
-    unsafe fn row<T: Float>(length: usize, out: OutRow<T>, row: InRow<T>);
+    unsafe fn finish<T: Float>(length: usize, out: OutRow<T>, row: InRow<T>, largest: T::Wide, sum: f64);
 }
 
 /// The computation of the gradient of one row, from the row that [`Forward`] wrote and the gradient of that.
@@ -50,12 +53,85 @@ where
 {
     let ([a], out) = checked_operands(call, [D::DTYPE], D::DTYPE, InPlace::Refused)?;
     check_inferred(F::OP, [a], out, call)?;
-    each_row([out, a], call.params.axes, |length, [to, from], [out_stride, a_stride]| {
-        let (out, row) = (output::<D::Store>(out, to, out_stride), input::<D::Store>(a, from, a_stride));
-        // SAFETY: the row is within both operands, which hold `D`; the output may be written and does not overlap the input.
-        simd_dispatch::run_wide(unsafe { ForwardRow::<D::Store, F>::new(length, out, row) });
+    each_group([out, a], call.params.axes, |length, count, firsts, [out_stride, a_stride]| {
+        let rows = |place: usize| {
+            let [to, from]: [usize; 2] = firsts(place);
+            (output::<D::Store>(out, to, out_stride), input::<D::Store>(a, from, a_stride))
+        };
+        // SAFETY: the rows are within both operands, which hold `D`; the output may be written and does not overlap the input.
+        unsafe { group::<D::Store, F>(length, count, rows) };
     });
     Ok(())
+}
+
+/// The results of the first `count` rows that `rows` gives, step by step: while a step ends in one row it already begins in the next, so
+/// that short rows do not wait for its last results.
+///
+/// # Safety
+///
+/// * `count` is at most [`GROUP`].
+/// * As for [`Forward::finish`], for each row.
+unsafe fn group<T: Float, F: Forward>(length: usize, count: usize, rows: impl Fn(usize) -> (OutRow<T>, InRow<T>)) {
+    let mut largest = [T::LOWEST.wide(); GROUP];
+    let mut sums = [0.0; GROUP];
+    for (place, largest) in largest[..count].iter_mut().enumerate() {
+        let (_, row) = rows(place);
+        // SAFETY: the caller guarantees this.
+        *largest = unsafe { folds::extreme(length, row, T::LOWEST, T::exceeds) }.wide();
+    }
+    for (place, &largest) in largest[..count].iter().enumerate().filter(|_| !T::IS_HALF) {
+        let (out, row) = rows(place);
+        // SAFETY: the caller guarantees this.
+        unsafe { exponentials(length, out, row, largest) };
+    }
+    for (place, sum) in sums[..count].iter_mut().enumerate() {
+        let (out, row) = rows(place);
+        if T::IS_HALF {
+            let add = |_, count, block: OutRow<T::Wide>| {
+                // SAFETY: `in_wide_blocks` gives `count` elements, which nothing else accesses.
+                unsafe { exponentials(count, block, block.written(), largest[place]) };
+                // SAFETY: as above.
+                *sum += unsafe { folds::sum(count, block.written()) };
+            };
+            // SAFETY: the caller guarantees this.
+            unsafe { in_wide_blocks(length, row, add) };
+        } else {
+            // SAFETY: `out` holds the elements that were just written, and nothing else accesses it.
+            *sum = unsafe { folds::sum(length, out.written()) };
+        }
+    }
+    for (place, (&largest, &sum)) in largest.iter().zip(&sums).take(count).enumerate() {
+        let (out, row) = rows(place);
+        // SAFETY: the caller guarantees this.
+        unsafe { F::finish(length, out, row, largest, sum) };
+    }
+}
+
+/// Writes the exponential of each element less `largest`.
+///
+/// # Safety
+///
+/// * As for [`rows::map1_long`].
+unsafe fn exponentials<T: Float>(length: usize, out: OutRow<T>, row: InRow<T>, largest: T::Wide) {
+    // SAFETY: the caller guarantees this.
+    unsafe { rows::map1_long(length, out, row, move |x: T| T::rounded(x.wide().sub(largest).exp())) };
+}
+
+/// Calls `visit` with the elements of a row of 16-bit floats as `f32`, block by block: the number of its first element, their count, and
+/// a row of them that `visit` may write.
+///
+/// # Safety
+///
+/// * The first `length` elements of `row` are as [`InRow::get`] requires.
+unsafe fn in_wide_blocks<T: Float>(length: usize, row: InRow<T>, mut visit: impl FnMut(usize, usize, OutRow<T::Wide>)) {
+    let mut elements = [T::LOWEST.wide(); BLOCK];
+    let block = OutRow { first: elements.as_mut_ptr(), stride: 1 };
+    for first in (0..length).step_by(BLOCK) {
+        let count = BLOCK.min(length - first);
+        // SAFETY: the caller guarantees the elements, and the block has room for `count`.
+        unsafe { rows::map1_long(count, block, row.from(first), T::wide) };
+        visit(first, count, block);
+    }
 }
 
 /// The kernel of [`Op::SoftmaxBackward`] and [`Op::LogSoftmaxBackward`].
@@ -73,34 +149,6 @@ where
         simd_dispatch::run_wide(unsafe { BackwardRow::<D::Store, B>::new(length, out, y, dy) });
     });
     Ok(())
-}
-
-/// One row of [`forward`].
-struct ForwardRow<T, F> {
-    length: usize,
-    out: OutRow<T>,
-    row: InRow<T>,
-    how: PhantomData<F>,
-}
-
-impl<T, F> ForwardRow<T, F> {
-    /// # Safety
-    ///
-    /// * The requirements of [`Forward::row`] hold as long as the value exists.
-    #[inline(always)]
-    unsafe fn new(length: usize, out: OutRow<T>, row: InRow<T>) -> Self {
-        ForwardRow { length, out, row, how: PhantomData }
-    }
-}
-
-impl<T: Float, F: Forward> WithSimd for ForwardRow<T, F> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        // SAFETY: the caller of `new` guarantees this.
-        unsafe { F::row(self.length, self.out, self.row) }
-    }
 }
 
 /// One row of [`backward`].
@@ -132,9 +180,29 @@ impl<T: Float, B: Backward> WithSimd for BackwardRow<T, B> {
     }
 }
 
+/// The most rows of a group, as many as need nothing of each other's results.
+const GROUP: usize = 8;
+
+/// The elements of a group: it stays in the first-level cache from step to step.
+const GROUP_ELEMENTS: usize = 1 << 12;
+
 /// Calls `row` for each row along the one axis of `axes`, with its length, and with the offset of its first element and its stride in
 /// each operand. The operands have one shape.
 fn each_row<const N: usize>(operands: [&Operand; N], axes: Axes, row: impl Fn(usize, [usize; N], [usize; N]) + Sync) {
+    each_group(operands, axes, |length, count, firsts, strides| {
+        for place in 0..count {
+            row(length, firsts(place), strides);
+        }
+    });
+}
+
+/// Calls `group` for groups of up to [`GROUP`] rows along the one axis of `axes`, with the length of a row, the number of rows, the
+/// offsets of the first element of each, and its stride in each operand. The operands have one shape.
+fn each_group<const N: usize>(
+    operands: [&Operand; N],
+    axes: Axes,
+    group: impl Fn(usize, usize, &dyn Fn(usize) -> [usize; N], [usize; N]) + Sync,
+) {
     let layouts = operands.map(Operand::layout);
     let dims = layouts[0].shape().dims();
     for axis in axes.iter().filter(|&axis| dims[axis] > 0) {
@@ -142,10 +210,11 @@ fn each_row<const N: usize>(operands: [&Operand; N], axes: Axes, row: impl Fn(us
         let others = (0..dims.len()).filter(|&other| other != axis);
         let nest = LoopNest::over(others.map(|other| (dims[other], strides(other))));
         let next = nest.row_strides();
+        let most = (GROUP_ELEMENTS / dims[axis]).clamp(1, GROUP);
         nest.rows_in_parallel(dims[axis] * parallel::LONG, |first, rows| {
-            for place in 0..rows {
-                let first = std::array::from_fn(|operand| first[operand] + place * next[operand]);
-                row(dims[axis], first, strides(axis));
+            for start in (0..rows).step_by(most) {
+                let firsts = |place| std::array::from_fn(|operand| first[operand] + (start + place) * next[operand]);
+                group(dims[axis], most.min(rows - start), &firsts, strides(axis));
             }
         });
     }
@@ -158,25 +227,36 @@ impl Forward for Softmax {
     const OP: Op = Op::Softmax;
 
     #[inline(always)]
-    unsafe fn row<T: Float>(length: usize, out: OutRow<T>, row: InRow<T>) {
-        // SAFETY: the caller guarantees this.
-        let largest = unsafe { largest(length, row) };
-        let exp = |x: T| x.wide().sub(largest).exp();
-        if T::IS_HALF {
-            // SAFETY: the caller guarantees this.
-            let sum = T::Wide::from_sum(unsafe { folds::sum_in_blocks(length, row, exp) });
-            // SAFETY: the caller guarantees this.
-            unsafe { rows::map1_in_blocks(length, out, row, |x| T::rounded(exp(x).div(sum))) };
-            return;
+    unsafe fn finish<T: Float>(length: usize, out: OutRow<T>, row: InRow<T>, largest: T::Wide, sum: f64) {
+        // 1 / sum as a number and its error: a product with both is rounded once, and faster than a division.
+        let factor = T::Wide::from_sum(1.0 / sum);
+        let error = T::Wide::from_sum((-sum).mul_add(factor.to_sum(), 1.0) * factor.to_sum());
+        if !T::IS_HALF {
+            // SAFETY: `out` holds the exponentials, and nothing else accesses it.
+            return unsafe { scaled(length, out, factor, error) };
         }
+        let finish = |first, count, block: OutRow<T::Wide>| {
+            // SAFETY: `in_wide_blocks` gives `count` elements, which nothing else accesses.
+            unsafe { exponentials(count, block, block.written(), largest) };
+            // SAFETY: as above.
+            unsafe { scaled(count, block, factor, error) };
+            // SAFETY: as above, and the caller guarantees the elements of `out`.
+            unsafe { rows::map1_long(count, out.from(first), block.written(), T::rounded) };
+        };
         // SAFETY: the caller guarantees this.
-        unsafe { rows::map1_in_blocks(length, out, row, |x| T::rounded(exp(x))) };
-        let written = InRow { first: out.first.cast_const(), stride: out.stride };
-        // SAFETY: `out` holds the elements that were just written, and nothing else accesses it.
-        let sum = T::Wide::from_sum(unsafe { sum(length, written) });
-        // SAFETY: as above; each element is read before it is written.
-        unsafe { rows::map1_in_blocks(length, out, written, |x| T::rounded(x.wide().div(sum))) };
+        unsafe { in_wide_blocks(length, row, finish) };
     }
+}
+
+/// Multiplies each element with a factor that is a sum of two numbers, and rounds once.
+///
+/// # Safety
+///
+/// * The first `length` elements of `row` are as [`InRow::get`] and [`OutRow::set`] require.
+unsafe fn scaled<T: Float>(length: usize, row: OutRow<T>, factor: T::Wide, error: T::Wide) {
+    let product = move |x: T| T::rounded(x.wide().mul_add(factor, x.wide().mul(error)));
+    // SAFETY: the caller guarantees this.
+    unsafe { rows::map1_long(length, row, row.written(), product) };
 }
 
 /// `x - log(sum(exp(x)))`. The logarithm is computed from the sum in `f64`, because a row with one dominant element has a sum only a
@@ -187,14 +267,22 @@ impl Forward for LogSoftmax {
     const OP: Op = Op::LogSoftmax;
 
     #[inline(always)]
-    unsafe fn row<T: Float>(length: usize, out: OutRow<T>, row: InRow<T>) {
-        // SAFETY: the caller guarantees this.
-        let largest = unsafe { largest(length, row) };
-        // SAFETY: the caller guarantees this.
-        let sum = unsafe { folds::sum_in_blocks(length, row, |x| x.wide().sub(largest).exp()) };
+    unsafe fn finish<T: Float>(length: usize, out: OutRow<T>, row: InRow<T>, largest: T::Wide, sum: f64) {
         let log = T::Wide::from_sum(sum.ln());
+        if !T::IS_HALF {
+            // SAFETY: the caller guarantees this.
+            return unsafe {
+                rows::map1_long(length, out, row, move |x: T| T::rounded(x.wide().sub(largest).sub(log)))
+            };
+        }
+        let finish = |first, count, block: OutRow<T::Wide>| {
+            // SAFETY: `in_wide_blocks` gives `count` elements, which nothing else accesses.
+            unsafe { rows::map1_long(count, block, block.written(), move |x: T::Wide| x.sub(largest).sub(log)) };
+            // SAFETY: as above, and the caller guarantees the elements of `out`.
+            unsafe { rows::map1_long(count, out.from(first), block.written(), T::rounded) };
+        };
         // SAFETY: the caller guarantees this.
-        unsafe { rows::map1_in_blocks(length, out, row, |x| T::rounded(x.wide().sub(largest).sub(log))) };
+        unsafe { in_wide_blocks(length, row, finish) };
     }
 }
 
@@ -224,29 +312,9 @@ impl Backward for LogSoftmaxBackward {
     #[inline(always)]
     unsafe fn row<T: Float>(length: usize, out: OutRow<T>, y: InRow<T>, dy: InRow<T>) {
         // SAFETY: the caller guarantees this.
-        let sum = unsafe { sum(length, dy) };
+        let sum = unsafe { folds::sum(length, dy) };
         let gradient = |y: T, dy: T| T::rounded(T::Wide::from_sum(dy.wide().to_sum() - y.wide().exp().to_sum() * sum));
         // SAFETY: the caller guarantees this.
         unsafe { rows::map2_in_blocks(length, out, y, dy, gradient) };
     }
-}
-
-/// # Safety
-///
-/// * The first `length` elements of `row` are as [`InRow::get`] requires.
-#[inline(always)]
-unsafe fn largest<T: Float>(length: usize, row: InRow<T>) -> T::Wide {
-    // SAFETY: the caller guarantees this.
-    unsafe { folds::fold(length, row, T::LOWEST, T::LOWEST, T::max, T::max) }.wide()
-}
-
-/// The sum of the elements of a row.
-///
-/// # Safety
-///
-/// * The first `length` elements of `row` are as [`InRow::get`] requires.
-#[inline(always)]
-unsafe fn sum<T: Float>(length: usize, row: InRow<T>) -> f64 {
-    // SAFETY: the caller guarantees this.
-    unsafe { folds::fold(length, row, 0.0, 0.0, |sum, x: T| sum + x.wide().to_sum(), Number::add) }
 }
