@@ -117,10 +117,10 @@ fn what_is_no_list_of_buffers_is_rejected_with_its_place() {
         assert_eq!(output.code, 2, "{file}");
         assert!(output.stderr.starts_with(&format!("{file}: error: cannot read the buffers: ")), "{}", output.stderr);
     }
-    for args in [["--capacity", "x"], ["--budget", "-1"], ["--steps", "many"]] {
-        let output = planned(FIVE, &args);
-        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{args:?}");
-        assert!(output.stderr.contains(args[0]), "{}", output.stderr);
+    for (arg, option) in [("--capacity=x", "--capacity"), ("--budget=-1", "--budget"), ("--steps=many", "--steps")] {
+        let output = planned(FIVE, &[arg]);
+        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{arg}");
+        assert!(output.stderr.contains(option), "{}", output.stderr);
     }
 }
 

@@ -11,7 +11,7 @@ use super::search::{Backtrack, Outcome, Search};
 /// Steps between two looks at the clock. A step takes up to some tens of microseconds.
 const STEPS_PER_LOOK: u64 = 64;
 /// Steps of each run of the search in the first round; runs of each further round get a quarter more. Most solutions are found within a few
-/// thousand steps or not at all: 2,000 needed 0.7 million steps for the public problems A to F and their mirror images, 4,000 with half more
+/// thousand steps or not at all: 2,000 needed 0.8 million steps for the public problems A to F and their mirror images, 4,000 with half more
 /// a round 1.5 million.
 const FIRST_STEPS: u64 = 2_000;
 /// The search keeps lists of the pairs of buffers that overlap in time: 2 million of them take 16 MiB, and a step goes through a part of them.
