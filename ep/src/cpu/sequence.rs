@@ -153,7 +153,8 @@ impl CpuSequence {
     }
 
     /// Runs all steps over the operands of `context`, which are the buffers in the same order. Kernels use as many threads as those of the
-    /// stream that calls the function. Blocks until all steps have run.
+    /// stream that calls the function. Blocks until all steps have run. Afterwards all written operands of `context` count as taken, also
+    /// after an error.
     ///
     /// # Errors
     /// [`SequenceError::Buffers`], and nothing has run: the number of operands or the size of one differs, one is not contiguous, or one

@@ -30,7 +30,7 @@ pub enum ProgramError {
         "this tensor belongs to a recording that is over, or to one of another thread; fetch it by a name, and run the program"
     )]
     RecordingOver,
-    /// A name is empty, or was given twice.
+    /// A name is empty, has spaces or control characters, or was given twice.
     #[error(
         "program {program:?}: the {kind} {name:?} has an empty name, or one that another {kind} has; give each its own"
     )]
@@ -58,14 +58,14 @@ pub enum ProgramError {
         /// The reason, and what to do instead.
         what: String,
     },
-    /// A run names a feed, fetch or parameter that the program does not have, or leaves one out.
+    /// A feed or parameter is given that the program does not have, or is given twice, or is missing.
     #[error("program {program:?}: {what}; its {kind}s are {}", listed(known))]
     Unknown {
         /// The program.
         program: String,
-        /// Feed, parameter or fetch.
+        /// Feed or parameter.
         kind: &'static str,
-        /// What was asked for.
+        /// What is wrong.
         what: String,
         /// The names that there are.
         known: Vec<String>,
@@ -94,6 +94,17 @@ pub enum ProgramError {
         /// Where the tensor lives.
         found_place: Place,
     },
+    /// A tensor that is bound to a parameter views a part of its storage.
+    #[error("program {program:?}: the tensor for parameter {name:?} is a part of its storage; copy it to a tensor of its own")]
+    PartOfStorage {
+        /// The program.
+        program: String,
+        /// The parameter.
+        name: String,
+    },
+    /// A recorder was used inside of another recording, or when its own was over.
+    #[error("a recorder was used inside of another recording of its thread; use the recorder of the innermost one")]
+    NotInnermost,
     /// A text is no program.
     #[error("line {line} is no line of a program: expected {expected}; found {found:?}")]
     Text {

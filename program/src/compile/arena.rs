@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use streamvm_ep::Shape;
 use streamvm_instructions::{Error, ProgramError};
 
 use crate::compile::in_place::Shares;
@@ -26,7 +27,7 @@ pub(super) struct Arena {
 /// Plans the values that exist within a run only. Values that share memory are one buffer, which lives as long as all of them.
 ///
 /// # Errors
-/// [`ProgramError::NotCompiled`] if the sizes of all values together are more than 64 bits can count.
+/// [`ProgramError::NotCompiled`] if the values that live at one time are larger than a tensor can be.
 pub(super) fn plan(
     program: &Program,
     lifetimes: &[Range<usize>],
@@ -62,6 +63,12 @@ pub(super) fn plan(
         let (program, what) = (program.name.clone(), format!("its memory cannot be planned: {error}"));
         ProgramError::NotCompiled { program, what }
     })?;
+    // A run makes a tensor of bytes for the arena, so its size must be that of a shape.
+    let peak = plan.peak as usize;
+    Shape::new(&[peak]).map_err(|error| {
+        let (program, what) = (program.name.clone(), format!("its values need {peak} bytes at one time: {error}"));
+        ProgramError::NotCompiled { program, what }
+    })?;
     let offsets = values.into_iter().map(|(value, buffer)| (value, plan.offsets[buffer] as usize)).collect();
-    Ok(Arena { offsets, bytes: plan.peak as usize, lower_bound: plan.lower_bound as usize })
+    Ok(Arena { offsets, bytes: peak, lower_bound: plan.lower_bound as usize })
 }

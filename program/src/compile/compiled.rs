@@ -63,26 +63,41 @@ pub struct CompiledStep {
 /// A compiled program.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Compiled {
-    /// The program, with the steps that the compiler has added, and those that it has removed.
-    pub program: Program,
-    /// The device that runs it.
-    pub device: DeviceId,
-    /// Its memory. At most one is the arena.
-    pub buffers: Vec<CompiledBuffer>,
-    /// Its steps, in the order in which they run.
-    pub steps: Vec<CompiledStep>,
-    /// The largest sum of sizes of values that live in the arena at one time: no plan of the arena can be smaller.
-    pub arena_lower_bound: usize,
+    pub(super) program: Program,
+    pub(super) device: DeviceId,
+    pub(super) buffers: Vec<CompiledBuffer>,
+    pub(super) steps: Vec<CompiledStep>,
+    pub(super) arena_lower_bound: usize,
 }
 
 impl Compiled {
+    /// The program, with the steps that the compiler has added, and those that it has removed.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The device that runs it.
+    pub fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    /// Its memory. At most one buffer is the arena.
+    pub fn buffers(&self) -> &[CompiledBuffer] {
+        &self.buffers
+    }
+
+    /// Its steps, in the order in which they run.
+    pub fn steps(&self) -> &[CompiledStep] {
+        &self.steps
+    }
+
     /// The size of the arena in bytes; 0 if there is none.
     pub fn arena_bytes(&self) -> usize {
         self.buffers.iter().find(|buffer| buffer.role == BufferRole::Arena).map_or(0, |arena| arena.bytes)
     }
 
-    /// The buffer of a value that is fetched.
-    pub fn buffer_of_fetch(&self, value: ValueId) -> Option<usize> {
-        self.buffers.iter().position(|buffer| buffer.role == BufferRole::Fetched(value))
+    /// The largest sum of sizes of values that live in the arena at one time: no plan of the arena can be smaller.
+    pub fn arena_lower_bound(&self) -> usize {
+        self.arena_lower_bound
     }
 }

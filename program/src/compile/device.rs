@@ -1,8 +1,9 @@
-//! Pass: the device that runs all steps.
+//! Pass: the device that runs all steps, and the bounds of the function that a run is.
 
-use streamvm_ep::{DeviceId, DeviceKind};
+use streamvm_ep::{DeviceId, DeviceKind, MAX_WRITES};
 use streamvm_instructions::{Error, Place, ProgramError};
 
+use crate::compile::compiled::Compiled;
 use crate::ir::program::{Program, Work};
 
 /// The only CPU device whose memory the program uses; `cpu:0` if all its values are in host memory.
@@ -33,4 +34,20 @@ pub(super) fn find(program: &Program) -> Result<DeviceId, Error> {
         }
     }
     Ok(found.unwrap_or(DeviceId::cpu(0)))
+}
+
+/// Checks that a run writes no more tensors than a function may.
+///
+/// # Errors
+/// [`ProgramError::NotCompiled`].
+pub(super) fn check_writes(compiled: &Compiled) -> Result<(), Error> {
+    let found = compiled.buffers.iter().filter(|buffer| buffer.access.writes()).count();
+    if found <= MAX_WRITES {
+        return Ok(());
+    }
+    let what = format!(
+        "a run would write {found} tensors (fetches, written parameters and the arena), and can write {MAX_WRITES}; join some, or use \
+         several programs"
+    );
+    Err(ProgramError::NotCompiled { program: compiled.program.name.clone(), what }.into())
 }

@@ -9,7 +9,8 @@ use crate::ir::program::{Program, ValueId, ValueRole};
 pub(super) fn emit(program: Program, device: DeviceId, kept: &[usize], arena: &Arena) -> Compiled {
     let mut buffers = Vec::new();
     let mut places = vec![(usize::MAX, 0); program.values.len()];
-    let mut used = vec![false; program.values.len()];
+    let (mut used, mut fetched) = (vec![false; program.values.len()], vec![false; program.values.len()]);
+    program.fetches.iter().for_each(|fetch| fetched[fetch.value.0] = true);
     kept.iter().flat_map(|&number| &program.steps[number].operands).for_each(|operand| used[operand.value.0] = true);
     let mut add = |value: ValueId, role: BufferRole| {
         places[value.0] = (buffers.len(), 0);
@@ -21,9 +22,7 @@ pub(super) fn emit(program: Program, device: DeviceId, kept: &[usize], arena: &A
         match value.role {
             ValueRole::Feed(place) => add(ValueId(index), BufferRole::Feed(place)),
             ValueRole::Parameter(place) => add(ValueId(index), BufferRole::Parameter(place)),
-            ValueRole::Computed if program.fetches.iter().any(|fetch| fetch.value.0 == index) => {
-                add(ValueId(index), BufferRole::Fetched(ValueId(index)));
-            }
+            ValueRole::Computed if fetched[index] => add(ValueId(index), BufferRole::Fetched(ValueId(index))),
             ValueRole::Computed => {}
         }
     }

@@ -1,6 +1,6 @@
 //! Pass: an elementwise step writes over an input that ends there, so that both values share one piece of memory.
 //!
-//! The conditions, each of which a test breaks:
+//! The conditions:
 //! * The op is elementwise, and the input is the same view as the output: whole, of the same size in bytes per element.
 //! * The input exists within the run only: no feed, parameter or fetch.
 //! * The step is the input's last use, and every use of the input in this step is that same view.

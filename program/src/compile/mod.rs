@@ -34,8 +34,8 @@ use crate::compile::compiled::Compiled;
 use crate::compile::options::CompileOptions;
 use crate::ir::program::Program;
 
-/// Compiles a program. Needs no engine and no device. Takes time and memory in proportion to the steps and their operands, apart from the
-/// search for offsets, which [`CompileOptions::search_steps`] bounds.
+/// Compiles a program. Needs no engine and no device. Takes time and memory in proportion to the steps and their operands, apart from
+/// planning memory: first fit looks at all values that live at one time, and [`CompileOptions::search_steps`] bounds the search.
 ///
 /// # Errors
 /// [`ProgramError::Malformed`](streamvm_instructions::ProgramError::Malformed) and [`ProgramError::NotCompiled`](streamvm_instructions::ProgramError::NotCompiled), which name the step.
@@ -48,5 +48,7 @@ pub fn compile(program: &Program, options: &CompileOptions) -> Result<Compiled, 
     let lifetimes = lifetimes::of(&program, &kept);
     let shares = if options.in_place { in_place::find(&program, &kept, &lifetimes) } else { in_place::none(&program) };
     let arena = arena::plan(&program, &lifetimes, &shares, options)?;
-    Ok(emit::emit(program, device, &kept, &arena))
+    let compiled = emit::emit(program, device, &kept, &arena);
+    device::check_writes(&compiled)?;
+    Ok(compiled)
 }

@@ -6,7 +6,7 @@ pub struct CompileOptions {
     /// Whether an elementwise step may write over an input that nothing reads later. Default: yes.
     pub in_place: bool,
     /// How many steps the search for memory offsets may take once a first plan is found. The search ends earlier when the plan reaches
-    /// the lower bound. The same number gives the same plan on every machine. Default: 100,000, a fraction of a second.
+    /// the lower bound. The same number gives the same plan on every machine. Default: 100,000.
     pub search_steps: u64,
 }
 

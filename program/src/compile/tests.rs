@@ -1,4 +1,4 @@
-//! What the passes do, as golden texts, and copies of each pass with one mistake, which the checks here must catch.
+//! What the passes do, as golden texts, and what they must not do.
 
 use streamvm_ep::{Access, DType, DeviceId, Op, Params};
 use streamvm_instructions::{Error, InstructionsBuilder, ProgramError, Tensor};

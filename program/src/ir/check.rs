@@ -1,6 +1,7 @@
 //! The check of a whole program, before it is compiled: programs are plain data, which anybody can make.
 
-use streamvm_ep::{Access, OpError, check_source, infer};
+use hashbrown::HashSet;
+use streamvm_ep::{Access, Footprint, Layout, MemoryKind, OpError, check_source, infer};
 use streamvm_instructions::{Error, ProgramError};
 
 use crate::ir::program::{Operand, Port, Program, Step, ValueId, ValueRole, Work};
@@ -11,6 +12,9 @@ impl Program {
     /// # Errors
     /// [`ProgramError::Malformed`] with the step or the name that is wrong, and what is wrong with it.
     pub fn check(&self) -> Result<(), Error> {
+        if self.name.contains(char::is_control) || self.name.trim() != self.name {
+            return Err(self.malformed("its name has control characters, or spaces around it".to_owned()));
+        }
         self.check_ports()?;
         let mut written: Vec<bool> = self.values.iter().map(|value| value.role != ValueRole::Computed).collect();
         for (number, step) in self.steps.iter().enumerate() {
@@ -37,8 +41,10 @@ impl Program {
 
     fn check_ports(&self) -> Result<(), Error> {
         for (kind, ports) in [("feed", &self.feeds), ("parameter", &self.parameters), ("fetch", &self.fetches)] {
-            for (place, port) in ports.iter().enumerate() {
-                if port.name.is_empty() || ports[..place].iter().any(|other| other.name == port.name) {
+            let mut names = HashSet::new();
+            for port in ports {
+                let unfit = |c: char| c.is_whitespace() || c.is_control();
+                if port.name.is_empty() || port.name.contains(unfit) || !names.insert(port.name.as_str()) {
                     let (program, name) = (self.name.clone(), port.name.clone());
                     return Err(ProgramError::Name { program, kind, name }.into());
                 }
@@ -48,7 +54,8 @@ impl Program {
         }
         let roles = |ports: &[Port], role: fn(usize) -> ValueRole| {
             let fits = |(place, port): (usize, &Port)| {
-                self.value(port.value).role == role(place) && self.is_whole(port.value, &port.layout)
+                let value = self.value(port.value);
+                value.role == role(place) && port.layout == Layout::contiguous(value.shape)
             };
             ports.iter().enumerate().all(fits)
         };
@@ -66,12 +73,12 @@ impl Program {
         Err(self.malformed("each feed and each parameter is a whole value of its own".to_owned()))
     }
 
-    fn check_view(&self, value: ValueId, layout: &streamvm_ep::Layout) -> Result<(), String> {
+    fn check_view(&self, value: ValueId, layout: &Layout) -> Result<(), String> {
         let Some(found) = self.values.get(value.0) else {
             return Err(format!("there is no value {}", value.0));
         };
         let (end, elements) = (layout.span_elements().end, found.shape.elements());
-        if layout.elements() > 0 && end > elements {
+        if end > elements {
             return Err(format!("a view reaches element {end} of value {}, which has {elements}", value.0));
         }
         Ok(())
@@ -88,6 +95,16 @@ impl Program {
         let target = self.value(output.value);
         if let ValueRole::Feed(place) = target.role {
             return Err(format!("it writes the feed {:?}, which is the caller's tensor", self.feeds[place].name));
+        }
+        if target.memory == MemoryKind::Upload {
+            return Err("it writes upload memory, which only copies by the host write, outside of programs".to_owned());
+        }
+        if matches!(step.work, Work::Call(..)) {
+            let place = target.place;
+            let elsewhere = inputs.iter().any(|input| self.value(input.value).place != place);
+            if place.device().is_none() || elsewhere {
+                return Err("it is a kernel, whose operands must live on one device".to_owned());
+            }
         }
         if output.layout.overlaps_itself() {
             return Err("it writes a view of which several indices are one element".to_owned());
@@ -122,8 +139,7 @@ impl Program {
         let elementwise = matches!(&step.work, Work::Call(op, _) if op.is_elementwise());
         let clashes = |input: &&Operand| {
             let same = elementwise && input.layout == output.layout;
-            let overlap =
-                || streamvm_ep::Footprint::of(&input.layout).overlaps(&streamvm_ep::Footprint::of(&output.layout));
+            let overlap = || Footprint::of(&input.layout).overlaps(&Footprint::of(&output.layout));
             input.value == output.value && !same && overlap()
         };
         match inputs.iter().position(|input| clashes(&input)) {

@@ -139,6 +139,9 @@ impl Program {
     }
 
     /// The value with this number.
+    ///
+    /// # Panics
+    /// If there is none.
     pub fn value(&self, id: ValueId) -> &Value {
         &self.values[id.0]
     }

@@ -24,13 +24,18 @@ thread_local! {
 }
 
 /// The innermost recording of this thread; it ends when this is dropped.
-pub(crate) struct Open;
+pub(crate) struct Open(EngineRef);
 
 impl Open {
     pub(crate) fn begin(name: String) -> Open {
-        let recording = Recording::new(EngineRef::new(&ADDRESS), name);
-        RECORDINGS.with_borrow_mut(|recordings| recordings.push(recording));
-        Open
+        let engine = EngineRef::new(&ADDRESS);
+        RECORDINGS.with_borrow_mut(|recordings| recordings.push(Recording::new(engine, name)));
+        Open(engine)
+    }
+
+    /// The engine that tensors of this recording are bound to.
+    pub(crate) fn recording(&self) -> EngineRef {
+        self.0
     }
 
     /// Takes the program out, which ends the recording.

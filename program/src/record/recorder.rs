@@ -4,20 +4,22 @@ use std::marker::PhantomData;
 use std::panic::Location;
 
 use streamvm_ep::{DType, MemoryKind, Scalar, Shape};
-use streamvm_instructions::{BuildError, Error, InstructionList, InstructionsBuilder, Place, Tensor};
+use streamvm_instructions::{EngineRef, Error, InstructionList, InstructionsBuilder, Place, ProgramError, Tensor};
 
 use crate::ir::program::{Program, ValueRole};
 use crate::record::engine::{Open, with};
+use crate::record::recording::Recording;
 
 /// What a recorded closure gets: it names feeds, parameters and fetches. It stays on its thread.
 #[derive(Debug)]
 pub struct Recorder {
+    recording: EngineRef,
     /// A recording belongs to one thread.
     thread: PhantomData<*const ()>,
 }
 
 /// Runs `f`, and returns the program of the calls that it makes on tensors of the recording. Nothing is computed. Calls on other tensors
-/// run as always. Recordings may be nested; calls on tensors of an outer recording are refused in the inner one.
+/// run as always. Recordings may be nested; in the inner one, the recorder and the tensors of the outer one are refused.
 ///
 /// ```
 /// use streamvm_ep::{DType, DeviceId};
@@ -33,16 +35,23 @@ pub struct Recorder {
 /// ```
 ///
 /// # Errors
-/// Those of `f`; [`ProgramError::Name`](streamvm_instructions::ProgramError::Name) for a name that is empty or was given twice.
+/// Those of `f`; [`ProgramError::Name`] for a name that is empty, has spaces, or was given twice.
 pub fn record(name: impl Into<String>, f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Result<Program, Error> {
     let open = Open::begin(name.into());
-    f(&Recorder { thread: PhantomData })?;
+    f(&Recorder { recording: open.recording(), thread: PhantomData })?;
     let program = open.finish();
     program.check()?;
     Ok(program)
 }
 
 impl Recorder {
+    /// Calls `f` with the recording, which must be the innermost of this thread.
+    fn with<R>(&self, f: impl FnOnce(&mut Recording) -> Result<R, Error>) -> Result<R, Error> {
+        with(|recording| {
+            if recording.engine.is(self.recording) { f(recording) } else { Err(ProgramError::NotInnermost.into()) }
+        })
+    }
+
     /// A tensor that stands for an input of each run.
     ///
     /// # Errors
@@ -56,27 +65,27 @@ impl Recorder {
     ) -> Result<Tensor, Error> {
         let shape = Shape::new(shape)?;
         let tensor = Tensor::unbound(place.into(), MemoryKind::Device, dtype, shape);
-        with(|recording| Ok(recording.add_given(name.into(), tensor, ValueRole::Feed)))
+        self.with(|recording| Ok(recording.add_given(name.into(), tensor, ValueRole::Feed)))
     }
 
     /// A tensor that stands for a tensor which outlives the runs, and which they may write. It has the place, dtype and shape of `like`;
     /// the tensor itself is given when the program is compiled.
     ///
     /// # Errors
-    /// [`ProgramError::RecordingOver`](streamvm_instructions::ProgramError::RecordingOver).
+    /// [`ProgramError::NotInnermost`].
     pub fn parameter(&self, name: impl Into<String>, like: &Tensor) -> Result<Tensor, Error> {
         let tensor = Tensor::unbound(like.place(), like.memory(), like.dtype(), like.shape());
-        with(|recording| Ok(recording.add_given(name.into(), tensor, ValueRole::Parameter)))
+        self.with(|recording| Ok(recording.add_given(name.into(), tensor, ValueRole::Parameter)))
     }
 
-    /// Names `tensor` as a result of each run.
+    /// Names `tensor` as a result of each run: its elements behind the last step of the program, also where that is recorded later.
     ///
     /// # Errors
-    /// [`ProgramError::NotRecordable`](streamvm_instructions::ProgramError::NotRecordable) if no step of this recording has written it.
+    /// [`ProgramError::NotRecordable`] if no step of this recording has written it; [`Error::Released`].
     #[track_caller]
     pub fn fetch(&self, name: impl Into<String>, tensor: &Tensor) -> Result<(), Error> {
         let location = Location::caller();
-        with(|recording| recording.add_fetch(name.into(), tensor, location))
+        self.with(|recording| recording.add_fetch(name.into(), tensor, location))
     }
 
     /// Records a list.
@@ -84,7 +93,7 @@ impl Recorder {
     /// # Errors
     /// An instruction of the list cannot be recorded; then none is.
     pub fn submit(&self, list: InstructionList) -> Result<(), Error> {
-        with(|recording| recording.add(&list))
+        self.with(|recording| recording.add(&list))
     }
 
     /// Records a fill of a new tensor.
@@ -100,7 +109,7 @@ impl Recorder {
         value: impl Into<Scalar>,
     ) -> Result<Tensor, Error> {
         let mut builder = InstructionsBuilder::new();
-        let tensor = builder.full(place, dtype, shape, value).map_err(|error: BuildError| Error::from(error))?;
+        let tensor = builder.full(place, dtype, shape, value)?;
         self.submit(builder.finish())?;
         Ok(tensor)
     }

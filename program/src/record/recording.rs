@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use streamvm_ep::Layout;
 use streamvm_instructions::{
     Batch, Declared, EngineRef, Error, Instruction, Kind, ProgramError, Resource, ResourceId, Tensor,
@@ -15,7 +15,7 @@ pub(crate) struct Recording {
     pub(crate) engine: EngineRef,
     pub(crate) program: Program,
     /// Values that a list has released.
-    released: Vec<ValueId>,
+    released: HashSet<ValueId>,
 }
 
 /// What a batch adds, before it is known that all of it can be recorded.
@@ -25,12 +25,12 @@ struct Draft {
     /// Resources without a value so far, by address: the batch keeps them alive.
     new: HashMap<*const Resource, ValueId>,
     steps: Vec<Step>,
-    released: Vec<ValueId>,
+    released: HashSet<ValueId>,
 }
 
 impl Recording {
     pub(crate) fn new(engine: EngineRef, name: String) -> Recording {
-        Recording { engine, program: Program::new(name), released: Vec::new() }
+        Recording { engine, program: Program::new(name), released: HashSet::new() }
     }
 
     /// Adds all instructions of a batch, or none.
@@ -43,11 +43,14 @@ impl Recording {
         for (line, instruction) in batch.instructions().iter().enumerate() {
             self.draft(line, instruction, batch.uses(instruction), &mut draft)?;
         }
-        // No other engine can claim the resources meanwhile: either they were made for this recording, or nothing refers to them but the
-        // caller of this thread. If one does all the same, the batch is refused.
-        for u in batch.all_uses() {
-            if draft.new.contains_key(&std::ptr::from_ref(u.resource())) {
-                u.resource().claim(self.engine).map_err(|_| elsewhere("a list", Location::caller()))?;
+        // Another thread may have submitted a tensor of this batch to an engine meanwhile. Then the batch is refused, and its other new
+        // tensors stay without a value.
+        for instruction in batch.instructions() {
+            for u in batch.uses(instruction) {
+                if draft.new.contains_key(&std::ptr::from_ref(u.resource())) {
+                    let claimed = u.resource().claim(self.engine);
+                    claimed.map_err(|_| elsewhere(instruction.kind.name(), instruction.location))?;
+                }
             }
         }
         for u in batch.all_uses() {
@@ -57,7 +60,7 @@ impl Recording {
         }
         self.program.values.append(&mut draft.values);
         self.program.steps.append(&mut draft.steps);
-        self.released.append(&mut draft.released);
+        self.released.extend(draft.released);
         Ok(())
     }
 
@@ -75,6 +78,9 @@ impl Recording {
         let (location, name) = (instruction.location, instruction.kind.name());
         let refused = |why| Err(ProgramError::NotRecordable { what: name.to_owned(), location, why }.into());
         let work = match &instruction.kind {
+            Kind::Call { op, .. } if op.is_source() => {
+                return refused("random numbers would be the same in each run; draw them outside, and feed them");
+            }
             Kind::Call { op, params } => Some(Work::Call(*op, *params)),
             Kind::Copy => Some(Work::Copy),
             Kind::Fill(value) => Some(Work::Fill(*value)),
@@ -155,7 +161,7 @@ impl Recording {
     /// Names a result.
     ///
     /// # Errors
-    /// [`ProgramError::NotRecordable`] if no step of this recording has written the tensor.
+    /// [`ProgramError::NotRecordable`] if no step of this recording has written the tensor; [`Error::Released`].
     pub(crate) fn add_fetch(
         &mut self,
         name: String,
@@ -168,6 +174,9 @@ impl Recording {
             let why = "no step of the program has written the tensor; record a call that writes it first";
             return Err(ProgramError::NotRecordable { what: what(), location, why }.into());
         };
+        if self.released.contains(&ValueId(id.index())) {
+            return Err(Error::Released { line: 0, what: what() });
+        }
         let layout: Layout = *tensor.layout();
         self.program.fetches.push(Port { name, value: ValueId(id.index()), layout });
         Ok(())

@@ -17,8 +17,8 @@ struct PortLine<'t> {
 }
 
 impl Program {
-    /// Parses a program from the text that it prints as, and checks it. The location of its steps is the caller of this function; with
-    /// `str::parse` it is not.
+    /// Parses a program from the text that it prints as, and checks it. The location of its steps is the caller of this function; through
+    /// `str::parse` it is a line of the standard library. A text of more than 64 MiB, about 500,000 steps, is refused.
     ///
     /// ```
     /// let text = "program twice\nt0 = tensor cpu:0 f32[4]\n%0 call compute@cpu:0:0 add t0 t0 -> t1 f32[4]\nfeed x t0\nfetch y t1\n";

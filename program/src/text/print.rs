@@ -8,7 +8,11 @@ use streamvm_instructions::{BuildError, InstructionList, InstructionsBuilder, Te
 use crate::ir::program::{Operand, Port, Program, Step, ValueId, Work};
 
 impl fmt::Display for Program {
+    /// A program that is not well formed prints as the reason.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Err(error) = self.check() {
+            return write!(f, "{error}");
+        }
         let values = self.tensors();
         let view = |value: ValueId, layout: &Layout| view(&values, value, layout).map_err(|_| fmt::Error);
         let list = self.list(&values).map_err(|_| fmt::Error)?;
@@ -45,7 +49,7 @@ impl Program {
                 }
                 (Work::Copy, [source, target]) => builder.copy_into(source, target)?,
                 (Work::Fill(value), [target]) => builder.fill(target, *value)?,
-                // A program that was not checked; such steps are left out.
+                // `check` has counted the operands.
                 _ => {}
             }
         }
