@@ -32,7 +32,7 @@ pub enum ProgramError {
     RecordingOver,
     /// A name is empty, has spaces or control characters, or was given twice.
     #[error(
-        "program {program:?}: the {kind} {name:?} has an empty name, or one that another {kind} has; give each its own"
+        "program {program:?}: a {kind} is called {name:?}; give each a name of its own, without spaces and control characters"
     )]
     Name {
         /// The program.
@@ -95,7 +95,9 @@ pub enum ProgramError {
         found_place: Place,
     },
     /// A tensor that is bound to a parameter views a part of its storage.
-    #[error("program {program:?}: the tensor for parameter {name:?} is a part of its storage; copy it to a tensor of its own")]
+    #[error(
+        "program {program:?}: the tensor for parameter {name:?} is a part of its storage; copy it to a tensor of its own"
+    )]
     PartOfStorage {
         /// The program.
         program: String,

@@ -5,7 +5,7 @@ use streamvm_instructions::{Error, InstructionsBuilder, ProgramError, Tensor};
 
 use crate::compile::compiled::BufferRole;
 use crate::compile::{CompileOptions, Compiled, compile};
-use crate::{Program, Recorder, record};
+use crate::{Program, Recorder, Work, record};
 
 const CPU: DeviceId = DeviceId::cpu(0);
 
@@ -143,7 +143,7 @@ fn a_parameter_is_declared_as_the_steps_use_it() {
 #[test]
 fn what_cannot_be_compiled_says_why() {
     type Case = fn(&Recorder) -> Result<(), Error>;
-    let cases: [(Case, &str); 3] = [
+    let cases: [(Case, &str); 2] = [
         (|r| r.fetch("y", &r.feed("x", DeviceId::sim(0), DType::F32, &[4])?.neg()?), "sim:0"),
         (
             |r| {
@@ -152,21 +152,29 @@ fn what_cannot_be_compiled_says_why() {
             },
             "cpu:1",
         ),
-        (
-            |r| {
-                let mut builder = InstructionsBuilder::new();
-                let noise = builder.rand(&streamvm_instructions::Generator::new(1), CPU, DType::F32, &[4])?;
-                r.submit(builder.finish())?;
-                r.fetch("y", &noise)
-            },
-            "random",
-        ),
     ];
     for (case, part) in cases {
         let refused = compile(&recorded(case), &CompileOptions::default()).expect_err("it cannot be compiled");
         assert!(matches!(&refused, Error::Program(error) if matches!(**error, ProgramError::NotCompiled { .. })));
         assert!(refused.to_string().contains(part), "{part}: {refused}");
     }
+}
+
+/// Recording refuses random numbers with the line; the compiler refuses them in programs of another origin.
+#[test]
+fn random_numbers_are_refused() {
+    let refused = record("p", |r| {
+        let mut builder = InstructionsBuilder::new();
+        builder.rand(&streamvm_instructions::Generator::new(1), CPU, DType::F32, &[16])?;
+        r.submit(builder.finish())
+    });
+    let text = refused.expect_err("it cannot be recorded").to_string();
+    assert!(text.contains("random") && text.contains("tests.rs:"), "{text}");
+    let mut program = recorded(|r| r.fetch("y", &x(r)?.neg()?));
+    program.steps[0].operands.remove(0);
+    program.steps[0].work = Work::Call(Op::Uniform, Params::default());
+    let refused = compile(&program, &CompileOptions::default()).expect_err("it cannot be compiled");
+    assert!(matches!(refused, Error::Program(_)), "{refused}");
 }
 
 /// A chain through one pair of buffers, whatever its length; every value of it fits between its neighbours.

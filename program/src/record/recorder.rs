@@ -1,5 +1,6 @@
 //! Recording a program from a closure.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
 
@@ -11,7 +12,6 @@ use crate::record::engine::{Open, with};
 use crate::record::recording::Recording;
 
 /// What a recorded closure gets: it names feeds, parameters and fetches. It stays on its thread.
-#[derive(Debug)]
 pub struct Recorder {
     recording: EngineRef,
     /// A recording belongs to one thread.
@@ -47,9 +47,11 @@ pub fn record(name: impl Into<String>, f: impl FnOnce(&Recorder) -> Result<(), E
 impl Recorder {
     /// Calls `f` with the recording, which must be the innermost of this thread.
     fn with<R>(&self, f: impl FnOnce(&mut Recording) -> Result<R, Error>) -> Result<R, Error> {
-        with(|recording| {
-            if recording.engine.is(self.recording) { f(recording) } else { Err(ProgramError::NotInnermost.into()) }
-        })
+        with(
+            |recording| {
+                if recording.engine.is(self.recording) { f(recording) } else { Err(ProgramError::NotInnermost.into()) }
+            },
+        )
     }
 
     /// A tensor that stands for an input of each run.
@@ -112,5 +114,11 @@ impl Recorder {
         let tensor = builder.full(place, dtype, shape, value)?;
         self.submit(builder.finish())?;
         Ok(tensor)
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").finish_non_exhaustive()
     }
 }

@@ -131,7 +131,7 @@ fn compiled_programs_compute_what_eager_calls_compute() {
             let start = vm.from_slice(&parameter, &[ROWS, ROWS]).expect("a tensor").to(CPU).expect("a copy");
             let options = CompileOptions { in_place: with_in_place, ..CompileOptions::default() };
             let executable = vm.compile(&program, &[("c", &start)], &options).expect("it compiles");
-            removed += program.steps.len().saturating_sub(executable.compiled().steps.len());
+            removed += program.steps.len().saturating_sub(executable.compiled().steps().len());
             let again = vm
                 .compile(&program, &[("c", &start)], &CompileOptions { in_place: false, ..options })
                 .expect("it compiles");

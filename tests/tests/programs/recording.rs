@@ -70,7 +70,7 @@ fn what_is_no_step_is_refused_with_its_line() {
     let calls: [(Call, &str); 4] = [
         (|b, x, _| drop(b.call_fn("code", CPU, [x.read()], |_| Ok(()))), "function"),
         (|b, _, _| b.barrier(), "waits itself"),
-        (|b, _, vm| drop(b.call_fn("code", CPU, [vm.var().write()], |_| Ok(()))), "function"),
+        (|b, _, vm| b.release_var(&vm.var()), "variable"),
         (|b, x, _| b.fill(x, 1.0).expect("it fits"), "feed"),
     ];
     for (call, why) in calls {
@@ -138,6 +138,9 @@ fn recordings_nest_and_a_panic_ends_only_its_own() {
                 vm.record("panics", |_| panic!("on purpose")).map(drop)
             }));
             assert!(panicked.is_err());
+            // The recorder of the outer one does not write into the inner one.
+            let mixed = program_error(vm.record("mixed", |_| feed(r, "stray").map(drop)));
+            assert_eq!(mixed, ProgramError::NotInnermost);
             r.fetch("z", &x.relu()?)
         })
         .expect("it can be recorded");
@@ -209,7 +212,14 @@ fn programs_are_checked_before_they_are_compiled() {
         .expect("it can be recorded");
     let compile = |program: &Program| vm.compile(program, &[], &Default::default()).map(drop);
     compile(&good).expect("it is well formed");
-    let breaks: [fn(&mut Program); 6] = [
+    let breaks: [fn(&mut Program); 13] = [
+        |p| p.name.push('\n'),
+        |p| p.feeds[0].name = "two words".to_owned(),
+        |p| p.values[0].role = ValueRole::Feed(7),
+        |p| p.values[0].role = ValueRole::Computed,
+        |p| p.values[1].place = streamvm::Place::Host,
+        |p| p.steps[0].operands.clear(),
+        |p| p.values[1].memory = streamvm::MemoryKind::Upload,
         |p| p.steps.clear(),
         |p| p.steps[0].operands.swap(0, 2),
         |p| p.steps[0].operands[0].layout = streamvm::Layout::contiguous(streamvm::Shape::new(&[5]).expect("a shape")),
@@ -221,10 +231,10 @@ fn programs_are_checked_before_they_are_compiled() {
         let mut program = good.clone();
         wrong(&mut program);
         let refused = compile(&program);
-        assert!(
-            matches!(&refused, Err(Error::Program(error)) if matches!(**error, ProgramError::Malformed { .. })),
-            "{number}: {refused:?}"
-        );
+        let malformed =
+            |error: &ProgramError| matches!(error, ProgramError::Malformed { .. } | ProgramError::Name { .. });
+        assert!(matches!(&refused, Err(Error::Program(error)) if malformed(error)), "{number}: {refused:?}");
+        assert!(!program.to_string().contains("%0"), "it prints as the reason: {program}");
     }
     let elsewhere = vm.record("elsewhere", |r| {
         let x = r.feed("x", DeviceId::sim(0), DType::F32, &[4])?;

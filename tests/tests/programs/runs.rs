@@ -70,7 +70,7 @@ fn feeds_are_found_by_name_and_checked() {
     let elsewhere = layer.run(&[("x", &host)]).expect_err("it lives on the host");
     assert!(elsewhere.to_string().contains("on host"), "{elsewhere}");
     // A parameter that does not fit, or that is a part of a storage, is refused when it is bound.
-    let program = &layer.compiled().program;
+    let program = layer.compiled().program();
     let refused = |w: &Tensor| vm.compile(program, &[("w", w), ("b", &b)], &options()).expect_err("it does not fit");
     assert!(matches!(refused(&x), Error::Program(_)));
     let large = tensor(&vm, &[0.0; 12], &[6, 2]);
@@ -243,4 +243,73 @@ fn a_feed_that_is_also_written_is_refused() {
     assert!(matches!(refused, Error::Build(BuildError::Overlap { .. })), "{refused}");
     let missing = vm.compile(&program, &[], &options()).expect_err("a parameter is missing");
     assert!(matches!(&missing, Error::Program(error) if matches!(**error, ProgramError::Unknown { .. })), "{missing}");
+}
+
+/// A program without fetches is waited for all the same.
+#[test]
+fn a_run_without_fetches_is_waited_for() {
+    let vm = Vm::builder().build().expect("an engine");
+    let state = vm.full(CPU, DType::I32, &[2], 7i64).expect("a tensor");
+    let program = vm
+        .record("divides", |r| {
+            let (x, state) = (r.feed("x", CPU, DType::I32, &[2])?, r.parameter("state", &state)?);
+            let mut builder = InstructionsBuilder::new();
+            let quotient = builder.div(&state, &x)?;
+            builder.copy_into(&quotient, &state)?;
+            r.submit(builder.finish())
+        })
+        .expect("it can be recorded");
+    let executable = vm.compile(&program, &[("state", &state)], &options()).expect("it compiles");
+    let x = vm.full(CPU, DType::I32, &[2], 0i64).expect("a tensor");
+    vm.call_fn("slow", CPU, [x.update()], |_| {
+        thread::sleep(std::time::Duration::from_millis(20));
+        Ok(())
+    })
+    .expect("it is submitted");
+    let run = executable.run(&[("x", &x)]).expect("it is submitted");
+    assert!(run.is_empty());
+    let failed = run.wait().expect_err("it divides by zero");
+    assert!(failed.to_string().contains("step 0 (div)"), "{failed}");
+}
+
+#[test]
+fn bools_empty_values_and_broadcast_fetches_are_values() {
+    let vm = Vm::builder().build().expect("an engine");
+    let mask = vm.from_slice(&[true, false, true], &[3]).expect("a tensor").to(CPU).expect("a copy");
+    let program = vm
+        .record("mixed", |r| {
+            let (x, mask) = (r.feed("x", CPU, DType::F32, &[3])?, r.parameter("mask", &mask)?);
+            let positive = x.gt(&(&x * 0.0)?)?;
+            // No elements, between steps that have some.
+            let none = x.slice(0, 1..1)?.neg()?;
+            r.fetch("sum", &(&none.sum(&[])? + &x.sum(&[])?)?)?;
+            r.fetch("both", &positive.minimum(&mask)?)?;
+            r.fetch("rows", &x.neg()?.broadcast_to(&[2, 3])?)
+        })
+        .expect("it can be recorded");
+    let executable = vm.compile(&program, &[("mask", &mask)], &options()).expect("it compiles");
+    let run = executable.run(&[("x", &tensor(&vm, &[1.0, 2.0, -3.0], &[3]))]).expect("it is submitted");
+    assert_eq!(run["sum"].to_scalar::<f32>(), Ok(0.0));
+    assert_eq!(run["both"].to_vec::<bool>(), Ok(vec![true, false, false]));
+    assert_eq!(run["rows"].to_vec::<f32>(), Ok(vec![-1.0, -2.0, 3.0, -1.0, -2.0, 3.0]));
+}
+
+/// What could be submitted and then fail at each run is refused when it is compiled.
+#[test]
+fn programs_that_no_run_could_execute_are_not_compiled() {
+    let vm = Vm::builder().build().expect("an engine");
+    let many = vm.record("many", |r| {
+        let x = r.feed("x", CPU, DType::F32, &[2])?;
+        (0..65).try_for_each(|place| r.fetch(format!("y{place}"), &x.neg()?))
+    });
+    let huge = vm.record("huge", |r| r.fetch("y", &r.full(CPU, DType::F64, &[1 << 59], 0.0)?.neg()?.sum(&[])?));
+    for (program, part) in [(many, "65 tensors"), (huge, "bytes at one time")] {
+        let program = program.expect("it can be recorded");
+        let refused = vm.compile(&program, &[], &options()).expect_err("it cannot run");
+        assert!(
+            matches!(&refused, Error::Program(error) if matches!(**error, ProgramError::NotCompiled { .. })),
+            "{refused}"
+        );
+        assert!(refused.to_string().contains(part), "{refused}");
+    }
 }

@@ -9,11 +9,14 @@ use streamvm_ep::{
     Access, CpuSequence, DType, FnContext, FnError, InlineFn, MemoryKind, SequenceError, SequenceOperand, SequenceStep,
     SequenceWork, Shape,
 };
-use streamvm_instructions::{Error, Issued, Lane, LaunchOptions, Place, ProgramError, Role, Single, Tensor, Use};
+use streamvm_instructions::{
+    Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, ProgramError, Role, Single, Tensor, Use,
+};
 use streamvm_program::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Port, Program, Work};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::engine::core::Engine;
+use crate::engine::submission::Full;
 use crate::programs::fetches::Fetches;
 use crate::submit::commit::Submitted;
 use crate::sync::fork::refuse_in_child;
@@ -22,7 +25,7 @@ use crate::sync::fork::refuse_in_child;
 /// engine has ended, runs give [`Error::Shutdown`].
 ///
 /// A run is one instruction on the compute stream of the program's device, on the thread's current [`Lane`]. So runs on one lane follow each
-/// other, and runs on several lanes overlap, unless they use the same parameters.
+/// other, and runs on several lanes overlap, unless one writes a parameter that the other uses.
 #[derive(Clone)]
 pub struct Executable {
     engine: Weak<Engine>,
@@ -44,15 +47,15 @@ impl Executable {
         parameters: &[(&str, &Tensor)],
     ) -> Result<Executable, Error> {
         refuse_in_child(engine.handle.fork)?;
-        engine.devices.get(compiled.device)?;
-        let program = &compiled.program;
+        engine.devices.get(compiled.device())?;
+        let program = compiled.program();
         let given = by_name(program, "parameter", &program.parameters, parameters)?;
-        let whole = |port: &Port, tensor: &Tensor| check_fit(program, "parameter", port, tensor, true);
-        program.parameters.iter().zip(&given).try_for_each(|(port, tensor)| whole(port, tensor))?;
+        let fits = |(port, tensor): (&Port, &&Tensor)| check_fit(engine, program, "parameter", port, tensor, true);
+        program.parameters.iter().zip(&given).try_for_each(fits)?;
         let parameters = given.into_iter().cloned().collect();
-        let sizes: Vec<usize> = compiled.buffers.iter().map(|buffer| buffer.bytes).collect();
+        let sizes: Vec<usize> = compiled.buffers().iter().map(|buffer| buffer.bytes).collect();
         let steps: Result<Vec<SequenceStep>, Error> =
-            compiled.steps.iter().map(|step| sequence_step(engine, step)).collect();
+            compiled.steps().iter().map(|step| sequence_step(engine, step)).collect();
         let sequence = CpuSequence::new(&sizes, steps?).map_err(|error| {
             let (program, what) = (program.name.clone(), error.to_string());
             ProgramError::NotCompiled { program, what }
@@ -71,22 +74,25 @@ impl Executable {
     ///
     /// # Errors
     /// A feed is missing, unknown, named twice, or does not fit; [`Error::Shutdown`] when the engine is gone; those of
-    /// [`Vm::submit`](crate::Vm::submit). Nothing runs then.
+    /// [`Vm::submit`](crate::Vm::submit). Nothing of the program runs then.
     #[track_caller]
     pub fn run(&self, feeds: &[(&str, &Tensor)]) -> Result<Fetches, Error> {
         let location = Location::caller();
         let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
         let Inner { compiled, .. } = &*self.inner;
-        let program = &compiled.program;
+        let program = compiled.program();
         let given = by_name(program, "feed", &program.feeds, feeds)?;
         let mut copies: SmallVec<[Option<Tensor>; 4]> = SmallVec::new();
-        for (port, tensor) in program.feeds.iter().zip(&given) {
-            check_fit(program, "feed", port, tensor, false)?;
-            copies.push(if tensor.layout().is_contiguous() { None } else { Some(tensor.to(tensor.place())?) });
+        let fits = |(port, tensor): (&Port, &&Tensor)| check_fit(&engine, program, "feed", port, tensor, false);
+        program.feeds.iter().zip(&given).try_for_each(fits)?;
+        let stream = StreamKey::new(compiled.device(), StreamType::Compute, Lane::current().0);
+        for tensor in &given {
+            let copy = |tensor| contiguous(&engine, stream, tensor, location);
+            copies.push(if tensor.layout().is_contiguous() { None } else { Some(copy(tensor)?) });
         }
-        let fresh: SmallVec<[Tensor; 4]> = compiled.buffers.iter().filter_map(|buffer| self.fresh(buffer)).collect();
+        let fresh: SmallVec<[Tensor; 4]> = compiled.buffers().iter().filter_map(|buffer| self.fresh(buffer)).collect();
         let mut next_fresh = fresh.iter();
-        let uses = compiled.buffers.iter().map(|buffer| {
+        let uses = compiled.buffers().iter().map(|buffer| {
             let tensor = match buffer.role {
                 BufferRole::Feed(place) => copies[place].as_ref().unwrap_or(given[place]),
                 BufferRole::Parameter(place) => &self.parameters[place],
@@ -96,7 +102,7 @@ impl Executable {
             };
             with_access(tensor, buffer.access)
         });
-        let stream = StreamKey::new(compiled.device, StreamType::Compute, Lane::current().0);
+        let tensors = self.fetched(&fresh)?;
         let issued = Issued { stream, role: Role::Function, launch: LaunchOptions::default(), location };
         let inner = self.inner.clone();
         let code = || InlineFn::new(move |context: &mut FnContext<'_>| inner.call(context));
@@ -105,7 +111,7 @@ impl Executable {
             engine.submit_one(single, &mut submitted)
         })?;
         engine.failures.log_unseen();
-        Ok(Fetches { of: self.inner.clone(), tensors: self.fetched(&fresh)? })
+        Ok(Fetches { engine: self.engine.clone(), submitted, of: self.inner.clone(), tensors })
     }
 
     /// The compiled program: its buffers and steps, which print as text.
@@ -119,12 +125,13 @@ impl Executable {
         match buffer.role {
             BufferRole::Feed(_) | BufferRole::Parameter(_) => None,
             BufferRole::Fetched(value) => {
-                let value = compiled.program.value(value);
+                let value = compiled.program().value(value);
                 Some(Tensor::unbound(value.place, value.memory, value.dtype, value.shape))
             }
             BufferRole::Arena => {
-                let shape = Shape::new(&[buffer.bytes]).ok()?;
-                Some(Tensor::unbound(Place::Device(compiled.device), MemoryKind::Device, DType::U8, shape))
+                let shape = Shape::new(&[buffer.bytes]);
+                let shape = shape.unwrap_or_else(|_| unreachable!("the compiler has checked the size of the arena"));
+                Some(Tensor::unbound(Place::Device(compiled.device()), MemoryKind::Device, DType::U8, shape))
             }
         }
     }
@@ -132,8 +139,10 @@ impl Executable {
     /// The results, as views of the tensors that the run writes.
     fn fetched(&self, fresh: &[Tensor]) -> Result<Vec<Tensor>, Error> {
         let compiled = &self.inner.compiled;
-        let written =
-            compiled.buffers.iter().filter(|buffer| matches!(buffer.role, BufferRole::Fetched(_) | BufferRole::Arena));
+        let written = compiled
+            .buffers()
+            .iter()
+            .filter(|buffer| matches!(buffer.role, BufferRole::Fetched(_) | BufferRole::Arena));
         let by_role: SmallVec<[(BufferRole, &Tensor); 4]> = written.map(|buffer| buffer.role).zip(fresh).collect();
         let result = |fetch: &Port| {
             let role = BufferRole::Fetched(fetch.value);
@@ -143,7 +152,7 @@ impl Executable {
                 .unwrap_or_else(|| unreachable!("the compiler gives each fetch a buffer"));
             if fetch.layout == *tensor.layout() { Ok((*tensor).clone()) } else { Ok(tensor.view(fetch.layout)?) }
         };
-        compiled.program.fetches.iter().map(result).collect()
+        compiled.program().fetches.iter().map(result).collect()
     }
 }
 
@@ -152,7 +161,7 @@ impl Inner {
     fn call(&self, context: &mut FnContext<'_>) -> Result<(), FnError> {
         self.sequence.run(context).map_err(|error| match error {
             SequenceError::Step { step, error } => {
-                let CompiledStep { work, number, location, .. } = &self.compiled.steps[step];
+                let CompiledStep { work, number, location, .. } = &self.compiled.steps()[step];
                 format!("step {number} ({}), recorded at {location}: {error}", work.name()).into()
             }
             other => other.into(),
@@ -162,7 +171,7 @@ impl Inner {
 
 impl fmt::Debug for Executable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Executable").field("program", &self.inner.compiled.program.name).finish_non_exhaustive()
+        f.debug_struct("Executable").field("program", &self.inner.compiled.program().name).finish_non_exhaustive()
     }
 }
 
@@ -223,31 +232,50 @@ fn by_name<'t>(
     Ok(found)
 }
 
-/// Checks that a tensor fits a feed or a parameter. A parameter is a whole storage: a run may overwrite it.
-fn check_fit(program: &Program, kind: &'static str, port: &Port, tensor: &Tensor, whole: bool) -> Result<(), Error> {
+/// A copy of `tensor` without gaps, made by an instruction of its own on `stream`.
+fn contiguous(
+    engine: &Arc<Engine>,
+    stream: StreamKey,
+    tensor: &Tensor,
+    location: &'static Location<'static>,
+) -> Result<Tensor, Error> {
+    let copy = Tensor::unbound(tensor.place(), tensor.memory(), tensor.dtype(), tensor.shape());
+    let mut list = InstructionList::new();
+    list.push(stream, Kind::Copy, [tensor.read(), copy.write()], location)?;
+    engine.submit(&mut list, Full::Blocks, &mut Submitted::default())?;
+    Ok(copy)
+}
+
+/// Checks that a tensor is of the engine and fits a feed or a parameter. A parameter is a whole storage: a run may overwrite it.
+fn check_fit(
+    engine: &Engine,
+    program: &Program,
+    kind: &'static str,
+    port: &Port,
+    tensor: &Tensor,
+    whole: bool,
+) -> Result<(), Error> {
     let value = program.value(port.value);
-    let fits = tensor.dtype() == value.dtype
-        && *tensor.layout().shape() == value.shape
-        && tensor.place() == value.place
-        && (!whole || tensor.covers_storage());
-    if fits {
-        return Ok(());
+    let fits =
+        tensor.dtype() == value.dtype && *tensor.layout().shape() == value.shape && tensor.place() == value.place;
+    if !fits {
+        return Err(ProgramError::Mismatch {
+            program: program.name.clone(),
+            kind,
+            name: port.name.clone(),
+            dtype: value.dtype,
+            expected: Box::new(value.shape),
+            place: value.place,
+            found_dtype: tensor.dtype(),
+            found: Box::new(tensor.shape()),
+            found_place: tensor.place(),
+        }
+        .into());
     }
     if whole && !tensor.covers_storage() {
-        let what = format!("parameter {:?} is a view of a part of its storage", port.name);
-        let known = program.parameters.iter().map(|port| port.name.clone()).collect();
-        return Err(ProgramError::Unknown { program: program.name.clone(), kind, what, known }.into());
+        let (program, name) = (program.name.clone(), port.name.clone());
+        return Err(ProgramError::PartOfStorage { program, name }.into());
     }
-    Err(ProgramError::Mismatch {
-        program: program.name.clone(),
-        kind,
-        name: port.name.clone(),
-        dtype: value.dtype,
-        expected: Box::new(value.shape),
-        place: value.place,
-        found_dtype: tensor.dtype(),
-        found: Box::new(tensor.shape()),
-        found_place: tensor.place(),
-    }
-    .into())
+    let foreign = |_| Error::Foreign { line: 0, what: program.name.clone() };
+    tensor.resource().id_in(engine.me).map(drop).map_err(foreign)
 }

@@ -2,15 +2,21 @@
 
 use std::fmt;
 use std::ops::Index;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use streamvm_instructions::{Error, Tensor};
 
+use crate::engine::core::Engine;
 use crate::programs::executable::Inner;
+use crate::submit::commit::Submitted;
+use crate::ticket::Ticket;
 
 /// The results of one run, by name. They are ordinary tensors, which the run writes: reading one waits for the run.
 #[derive(Clone)]
 pub struct Fetches {
+    pub(super) engine: Weak<Engine>,
+    /// The run's instruction.
+    pub(super) submitted: Submitted,
     pub(super) of: Arc<Inner>,
     /// In the order of the program's fetches.
     pub(super) tensors: Vec<Tensor>,
@@ -24,7 +30,7 @@ impl Fetches {
 
     /// The names and results, in the order in which the program was given them.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Tensor)> {
-        let names = self.of.compiled.program.fetches.iter().map(|fetch| fetch.name.as_str());
+        let names = self.of.compiled.program().fetches.iter().map(|fetch| fetch.name.as_str());
         names.zip(&self.tensors)
     }
 
@@ -38,12 +44,21 @@ impl Fetches {
         self.tensors.is_empty()
     }
 
-    /// Blocks until the run has passed, as [`Tensor::wait`] of each result does.
+    /// Blocks until the run has passed, as [`Ticket::wait`] does.
     ///
     /// # Errors
-    /// As [`Tensor::wait`]: the root cause of a failure names the step of the program and the source line that recorded it.
+    /// As [`Ticket::wait`]: the root cause of a failure names the step of the program and the source line that recorded it. When the engine
+    /// is gone, as [`Tensor::wait`] of each result, or [`Error::Shutdown`] without results.
     pub fn wait(&self) -> Result<(), Error> {
-        self.tensors.iter().try_for_each(Tensor::wait)
+        match self.engine.upgrade() {
+            Some(engine) => {
+                let mut ticket = Ticket::new(&engine);
+                ticket.submitted = self.submitted.clone();
+                ticket.wait()
+            }
+            None if self.tensors.is_empty() => Err(Error::Shutdown),
+            None => self.tensors.iter().try_for_each(Tensor::wait),
+        }
     }
 }
 

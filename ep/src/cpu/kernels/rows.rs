@@ -329,9 +329,13 @@ pub(super) unsafe fn map1_wide<A: Copy, O: Copy>(length: usize, out: OutRow<O>, 
     // The rows do not overlap, which the compiler lets the loop test once.
     for i in 0..length {
         // SAFETY: the caller guarantees this for every index below `length`.
-        let x = unsafe { a.first.add(i).read() };
+        let from = unsafe { a.first.add(i) };
         // SAFETY: as above.
-        unsafe { out.first.add(i).write(f(x)) };
+        let to = unsafe { out.first.add(i) };
+        // SAFETY: as above.
+        let x = unsafe { from.read() };
+        // SAFETY: as above.
+        unsafe { to.write(f(x)) };
     }
 }
 
