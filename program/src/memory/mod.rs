@@ -2,9 +2,9 @@
 //!
 //! The problem is known as dynamic storage allocation, and is NP-hard. The planner takes three steps:
 //!
-//! 1. It splits the problem at times at which nothing is alive ([`component`]).
-//! 2. *First fit* places buffers in several fixed orders ([`greedy`]). One pass takes a fraction of a second for 28,000 buffers.
-//! 3. A *depth-first search* looks for better plans until its budget is spent or nothing better exists ([`search`], driven by [`plan`]).
+//! 1. It splits the problem at times at which nothing is alive (`component.rs`).
+//! 2. *First fit* places buffers in several fixed orders (`greedy.rs`). One pass takes a fraction of a second for 28,000 buffers.
+//! 3. A *depth-first search* looks for better plans until its budget is spent or nothing better exists (`search.rs`, driven by `plan.rs`).
 //!
 //! ```
 //! use streamvm_program::memory::{Budget, Buffer, check, plan};
