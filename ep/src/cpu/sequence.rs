@@ -37,7 +37,7 @@ pub struct SequenceOperand {
     pub access: Access,
 }
 
-/// What a step does.
+/// The work of a step.
 #[derive(Clone, Debug)]
 pub enum SequenceWork {
     /// Runs a kernel for CPUs: inputs first, then the output.
@@ -51,7 +51,7 @@ pub enum SequenceWork {
 /// One step of a sequence.
 #[derive(Clone, Debug)]
 pub struct SequenceStep {
-    /// What it does.
+    /// Its work.
     pub work: SequenceWork,
     /// Its operands: those that it reads, then the one that it writes.
     pub operands: Vec<SequenceOperand>,
@@ -66,9 +66,9 @@ pub enum SequenceError {
     Operands {
         /// The step.
         step: usize,
-        /// What it needs.
+        /// The operands or the kernel that its work needs.
         expected: &'static str,
-        /// What was found.
+        /// The operands or the kernel that the caller gave.
         found: String,
     },
     /// An operand reaches past its buffer.
@@ -140,16 +140,6 @@ impl CpuSequence {
             checked.push(CheckedStep { step, overlaps });
         }
         Ok(CpuSequence { buffers, steps: checked })
-    }
-
-    /// The number of steps.
-    pub fn len(&self) -> usize {
-        self.steps.len()
-    }
-
-    /// Whether there is no step.
-    pub fn is_empty(&self) -> bool {
-        self.steps.is_empty()
     }
 
     /// Runs all steps over the operands of `context`, which are the buffers in the same order. Kernels use as many threads as those of the

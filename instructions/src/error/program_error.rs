@@ -47,7 +47,7 @@ pub enum ProgramError {
     Malformed {
         /// The program.
         program: String,
-        /// What is wrong.
+        /// The mistake.
         what: String,
     },
     /// The compiler cannot compile this program.
@@ -65,7 +65,7 @@ pub enum ProgramError {
         program: String,
         /// Feed or parameter.
         kind: &'static str,
-        /// What is wrong.
+        /// The mistake.
         what: String,
         /// The names that there are.
         known: Vec<String>,
@@ -114,7 +114,7 @@ pub enum ProgramError {
         line: usize,
         /// What was expected.
         expected: String,
-        /// What was found.
+        /// The words that stand there.
         found: String,
     },
 }

@@ -50,7 +50,7 @@ pub struct Located {
 /// One step over buffers.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CompiledStep {
-    /// What it does.
+    /// Its work.
     pub work: Work,
     /// Its operands: inputs, then the output.
     pub operands: Vec<Located>,

@@ -58,7 +58,7 @@ pub struct Operand {
     pub access: Access,
 }
 
-/// What a step does.
+/// The work of a step.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Work {
     /// Runs a kernel: operands are its inputs, then its output.
@@ -83,7 +83,7 @@ impl Work {
 /// One step of a program.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Step {
-    /// What it does.
+    /// Its work.
     pub work: Work,
     /// What it reads, then what it writes.
     pub operands: Vec<Operand>,

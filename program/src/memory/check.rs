@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::Buffer;
 
-/// What is wrong with the offsets of a plan. Buffers are counted from 0.
+/// A mistake in the offsets of a plan. Buffers are counted from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Misplaced {
     /// There is not one offset for each buffer.
@@ -40,7 +40,7 @@ pub enum Misplaced {
 /// It goes through the times in order and keeps the live buffers by offset, so it takes O(n log n) time.
 ///
 /// # Errors
-/// What is wrong.
+/// The first mistake that it finds.
 pub fn check(buffers: &[Buffer], offsets: &[u64]) -> Result<u64, Misplaced> {
     if buffers.len() != offsets.len() {
         return Err(Misplaced::Count { buffers: buffers.len(), offsets: offsets.len() });

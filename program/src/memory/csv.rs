@@ -17,7 +17,7 @@ pub struct Table {
     pub buffers: Vec<Buffer>,
 }
 
-/// What is wrong with a file, and where. Lines and columns count from 1; a column counts characters.
+/// A mistake in a file, and its place. Lines and columns count from 1; a column counts characters.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{line}:{column}: {message}")]
 pub struct CsvError {

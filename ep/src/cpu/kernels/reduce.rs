@@ -281,7 +281,7 @@ unsafe fn fold_row<T: Number, F: Fold<T>>(state: F::State, length: usize, row: I
     fold_blocks(length, row, F::START, block).into_iter().fold(state, F::join)
 }
 
-/// What `fold` gives for each block of a row, in order. `unset` is any state.
+/// The results of `fold` for the blocks of a row, in order. The caller may pass any state as `unset`: each is overwritten.
 #[inline(never)]
 pub(super) fn fold_blocks<T: Number, S: Copy + Send + Sync>(
     length: usize,
