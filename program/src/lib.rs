@@ -21,7 +21,7 @@ mod record;
 mod text;
 
 pub use compile::compile;
-pub use compile::compiled::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Located};
+pub use compile::compiled::{BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedSteps, Located, Storage};
 pub use compile::options::CompileOptions;
 pub use ir::program::{Operand, Port, Program, Step, Value, ValueId, ValueRole, Work};
 pub use record::recorder::{Recorder, record};

@@ -12,6 +12,7 @@
 //! | [`unfetched`] | removes steps whose results nobody fetches |
 //! | [`lifetimes`] | finds between which steps each value lives |
 //! | [`in_place`] | lets an elementwise step write over an input that ends there |
+//! | [`fuse`] | finds elementwise steps that run together, block by block, and the values that only they use |
 //! | [`arena`] | gives the values of a run offsets in one arena |
 //! | [`emit`] | writes down buffers, accesses and steps |
 
@@ -20,6 +21,7 @@ pub(crate) mod compiled;
 pub(crate) mod device;
 pub(crate) mod emit;
 pub(crate) mod fetched_copies;
+pub(crate) mod fuse;
 pub(crate) mod in_place;
 pub(crate) mod lifetimes;
 pub(crate) mod options;
@@ -45,10 +47,15 @@ pub fn compile(program: &Program, options: &CompileOptions) -> Result<Compiled, 
     let mut program = program.clone();
     fetched_copies::insert(&mut program);
     let kept = unfetched::kept_steps(&program);
-    let lifetimes = lifetimes::of(&program, &kept);
+    let mut lifetimes = lifetimes::of(&program, &kept);
     let shares = if options.in_place { in_place::find(&program, &kept, &lifetimes) } else { in_place::none(&program) };
-    let arena = arena::plan(&program, &lifetimes, &shares, options)?;
-    let compiled = emit::emit(program, device, &kept, &arena);
+    let fused = if options.fuse {
+        fuse::find(&program, &kept, &mut lifetimes, &shares, options.block)
+    } else {
+        fuse::none(&program)
+    };
+    let arena = arena::plan(&program, &lifetimes, &shares, &fused, options)?;
+    let compiled = emit::emit(program, device, &kept, fused, &arena);
     device::check_writes(&compiled)?;
     Ok(compiled)
 }

@@ -6,13 +6,13 @@ use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 use streamvm_ep::{
-    Access, CpuSequence, DType, FnContext, FnError, InlineFn, MemoryKind, SequenceError, SequenceOperand, SequenceStep,
-    SequenceWork, Shape,
+    Access, CpuSequence, DType, FnContext, FnError, InlineFn, MemoryKind, SequenceError, SequenceGroup, SequenceMemory,
+    SequenceOperand, SequenceStep, SequenceWork, Shape,
 };
 use streamvm_instructions::{
     Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, ProgramError, Role, Single, Tensor, Use,
 };
-use streamvm_program::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Port, Program, Work};
+use streamvm_program::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Port, Program, Storage, Work};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::engine::core::Engine;
@@ -56,7 +56,9 @@ impl Executable {
         let sizes: Vec<usize> = compiled.buffers().iter().map(|buffer| buffer.bytes).collect();
         let steps: Result<Vec<SequenceStep>, Error> =
             compiled.steps().iter().map(|step| sequence_step(engine, step)).collect();
-        let sequence = CpuSequence::new(&sizes, steps?).map_err(|error| {
+        let groups = compiled.fused().iter().map(|it| SequenceGroup { steps: it.steps.clone(), block: it.block });
+        let groups: Vec<SequenceGroup> = groups.collect();
+        let sequence = CpuSequence::new(&sizes, steps?, &groups).map_err(|error| {
             let (program, what) = (program.name.clone(), error.to_string());
             ProgramError::NotCompiled { program, what }
         })?;
@@ -194,8 +196,10 @@ fn sequence_step(engine: &Engine, step: &CompiledStep) -> Result<SequenceStep, E
         Work::Fill(value) => SequenceWork::Fill(*value),
     };
     let operands = step.operands.iter().map(|operand| SequenceOperand {
-        buffer: operand.buffer,
-        offset: operand.offset,
+        memory: match operand.storage {
+            Storage::Buffer { index, offset } => SequenceMemory::Buffer { index, offset },
+            Storage::Scratch(piece) => SequenceMemory::Scratch(piece),
+        },
         dtype: operand.dtype,
         layout: operand.layout,
         access: operand.access,
