@@ -105,7 +105,7 @@ impl Executable {
             with_access(tensor, buffer.access)
         });
         let tensors = self.fetched(&fresh)?;
-        let issued = Issued { stream, role: Role::Function, launch: LaunchOptions::default(), location };
+        let issued = Issued { stream, role: Role::Program, launch: LaunchOptions::default(), location };
         let inner = self.inner.clone();
         let code = || InlineFn::new(move |context: &mut FnContext<'_>| inner.call(context));
         let mut submitted = Submitted::default();
