@@ -55,7 +55,7 @@ pub fn compile(program: &Program, options: &CompileOptions) -> Result<Compiled, 
         fuse::none(&program)
     };
     let arena = arena::plan(&program, &lifetimes, &shares, &fused, options)?;
-    let compiled = emit::emit(program, device, &kept, fused, &arena);
+    let compiled = emit::emit(program, device, &kept, fused, &arena, options.most_rounds);
     device::check_writes(&compiled)?;
     Ok(compiled)
 }

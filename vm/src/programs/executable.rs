@@ -55,7 +55,7 @@ impl Executable {
         let parameters = given.into_iter().cloned().collect();
         let sizes: Vec<usize> = compiled.buffers().iter().map(|buffer| buffer.bytes).collect();
         let steps: Result<Vec<SequenceStep>, Error> =
-            compiled.steps().iter().map(|step| sequence_step(engine, step)).collect();
+            compiled.steps().iter().map(|step| sequence_step(engine, step, compiled.most_rounds())).collect();
         let groups = compiled.fused().iter().map(|it| SequenceGroup { steps: it.steps.clone(), block: it.block });
         let groups: Vec<SequenceGroup> = groups.collect();
         let sequence = CpuSequence::new(&sizes, steps?, &groups).map_err(|error| {
@@ -161,11 +161,19 @@ impl Executable {
 impl Inner {
     /// Runs the steps. An error names the step, and the source line that recorded it.
     fn call(&self, context: &mut FnContext<'_>) -> Result<(), FnError> {
+        let at_step = |step: usize, what: String| {
+            let CompiledStep { work, number, location, .. } = &self.compiled.steps()[step];
+            FnError::from(format!("step {number} ({}), recorded at {location}: {what}", work.name()))
+        };
         self.sequence.run(context).map_err(|error| match error {
-            SequenceError::Step { step, error } => {
-                let CompiledStep { work, number, location, .. } = &self.compiled.steps()[step];
-                format!("step {number} ({}), recorded at {location}: {error}", work.name()).into()
-            }
+            SequenceError::Step { step, error } => at_step(step, error.to_string()),
+            SequenceError::Rounds { step, rounds } => at_step(
+                step,
+                format!(
+                    "its condition is still true after {rounds} rounds, the most that may run; if it needs more, compile the program \
+                     with more `most_rounds`"
+                ),
+            ),
             other => other.into(),
         })
     }
@@ -186,7 +194,7 @@ fn with_access(tensor: &Tensor, access: Access) -> Use<'_> {
 }
 
 /// A step of the compiler with the kernel that runs it.
-fn sequence_step(engine: &Engine, step: &CompiledStep) -> Result<SequenceStep, Error> {
+fn sequence_step(engine: &Engine, step: &CompiledStep, most_rounds: u64) -> Result<SequenceStep, Error> {
     let work = match &step.work {
         Work::Call(op, params) => {
             let dtype = step.operands[op.key_input()].dtype;
@@ -194,6 +202,10 @@ fn sequence_step(engine: &Engine, step: &CompiledStep) -> Result<SequenceStep, E
         }
         Work::Copy => SequenceWork::Copy,
         Work::Fill(value) => SequenceWork::Fill(*value),
+        Work::If => SequenceWork::If,
+        Work::Else => SequenceWork::Else,
+        Work::While => SequenceWork::While { most_rounds },
+        Work::End => SequenceWork::End,
     };
     let operands = step.operands.iter().map(|operand| SequenceOperand {
         memory: match operand.storage {
