@@ -49,13 +49,13 @@ pub fn compile(program: &Program, options: &CompileOptions) -> Result<Compiled, 
     let kept = unfetched::kept_steps(&program);
     let mut lifetimes = lifetimes::of(&program, &kept);
     let shares = if options.in_place { in_place::find(&program, &kept, &lifetimes) } else { in_place::none(&program) };
-    let fused = if options.fuse {
+    let fused = if options.fuse && !options.check_numbers {
         fuse::find(&program, &kept, &mut lifetimes, &shares, options.block)
     } else {
         fuse::none(&program)
     };
     let arena = arena::plan(&program, &lifetimes, &shares, &fused, options)?;
-    let compiled = emit::emit(program, device, &kept, fused, &arena, options.most_rounds);
+    let compiled = emit::emit(program, device, &kept, fused, &arena, options);
     device::check_writes(&compiled)?;
     Ok(compiled)
 }

@@ -62,6 +62,7 @@ impl Executable {
             let (program, what) = (program.name.clone(), error.to_string());
             ProgramError::NotCompiled { program, what }
         })?;
+        let sequence = sequence.check_numbers(compiled.checks_numbers());
         Ok(Executable { engine: Arc::downgrade(engine), inner: Arc::new(Inner { compiled, sequence }), parameters })
     }
 
@@ -167,6 +168,9 @@ impl Inner {
         };
         self.sequence.run(context).map_err(|error| match error {
             SequenceError::Step { step, error } => at_step(step, error.to_string()),
+            SequenceError::Number { step, index, value } => {
+                at_step(step, format!("element {index:?} of its output is {value}"))
+            }
             SequenceError::Rounds { step, rounds } => at_step(
                 step,
                 format!(
