@@ -70,6 +70,7 @@ mod mode;
 mod observe;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod pool_tests;
+mod prepared;
 mod programs;
 mod progress;
 mod queue;
@@ -97,6 +98,7 @@ pub use vm::Vm;
 pub mod report {
     pub use crate::engine::profile::{OpProfile, Profile, Times, WorkerProfile};
     pub use crate::observe::stall_report::{StallReport, StallState, StalledInstruction};
+    pub use crate::prepared::cache::ProgramCacheStats;
     pub use crate::stats::{PoolStats, Stats};
     pub use streamvm_instructions::SyncCounts;
 }

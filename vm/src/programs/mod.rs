@@ -9,11 +9,16 @@
 mod executable;
 mod fetches;
 
+use std::sync::Arc;
+
 use streamvm_instructions::{Error, Tensor};
 use streamvm_program::{CompileOptions, Program, Recorder, compile, record};
 
+use crate::prepared::key::Query;
+use crate::prepared::program::Prepared;
 pub use crate::programs::executable::Executable;
 pub use crate::programs::fetches::Fetches;
+use crate::sync::fork::refuse_in_child;
 use crate::vm::Vm;
 
 impl Vm {
@@ -53,7 +58,7 @@ impl Vm {
         record(name, f)
     }
 
-    /// Compiles a program for this engine. `parameters` are the tensors that its parameters stand for; runs read and write them. Blocks
+    /// Compiles a program for this engine, each time; [`Vm::compiled`] keeps what it has compiled. `parameters` are the tensors that its parameters stand for; runs read and write them. Blocks
     /// for as long as compiling takes; submits nothing.
     ///
     /// # Errors
@@ -65,6 +70,56 @@ impl Vm {
         parameters: &[(&str, &Tensor)],
         options: &CompileOptions,
     ) -> Result<Executable, Error> {
-        Executable::new(&self.engine, compile(program, options)?, parameters)
+        refuse_in_child(self.engine.handle.fork)?;
+        let prepared = Prepared::new(&self.engine, compile(program, options)?)?;
+        Executable::new(&self.engine, Arc::new(prepared), parameters)
+    }
+
+    /// [`Vm::compile`], unless the engine has compiled an equal program with equal options before and still has the result.
+    ///
+    /// Programs are equal if all of their content is, source lines included; it does not matter which recording made them. The tensors of
+    /// the parameters are bound anew by each call, so an equal program with other weights is found, too, and the cache keeps no tensor alive.
+    /// The least recently used programs are dropped beyond [`VmBuilder::max_cached_programs`](crate::VmBuilder::max_cached_programs) and
+    /// [`VmBuilder::max_cached_program_bytes`](crate::VmBuilder::max_cached_program_bytes); executables that were made of them still work.
+    /// [`Stats::programs`](crate::Stats::programs) counts hits, misses and evictions.
+    ///
+    /// Takes time in proportion to the program to find it. Blocks for as long as compiling takes if the program is not found, or while
+    /// another thread compiles it. Several threads may call it at once. Submits nothing.
+    ///
+    /// ```
+    /// use streamvm::program::{CompileOptions, Program};
+    /// use streamvm::{DType, DeviceId, Vm};
+    ///
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// let vm = Vm::builder().build()?;
+    /// let doubled = |rows: usize| {
+    ///     vm.record("doubled", |r| {
+    ///         let x = r.feed("x", DeviceId::cpu(0), DType::F32, &[rows])?;
+    ///         r.fetch("y", &(&x + &x)?)
+    ///     })
+    /// };
+    /// for rows in [3, 5, 3] {
+    ///     let executable = vm.compiled(&doubled(rows)?, &[], &CompileOptions::default())?;
+    ///     let x = vm.ones(DeviceId::cpu(0), DType::F32, &[rows])?;
+    ///     assert_eq!(executable.run(&[("x", &x)])?["y"].to_vec::<f32>()?, vec![2.0; rows]);
+    /// }
+    /// let counted = vm.stats().programs;
+    /// assert_eq!((counted.hits, counted.misses), (1, 2));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Vm::compile`]. A program that cannot be compiled is not kept.
+    pub fn compiled(
+        &self,
+        program: &Program,
+        parameters: &[(&str, &Tensor)],
+        options: &CompileOptions,
+    ) -> Result<Executable, Error> {
+        refuse_in_child(self.engine.handle.fork)?;
+        let prepare = || Prepared::new(&self.engine, compile(program, options)?);
+        let prepared = self.engine.programs.get_or_prepare(Query { program, options }, prepare)?;
+        Executable::new(&self.engine, prepared, parameters)
     }
 }
