@@ -358,7 +358,7 @@ impl VmBuilder {
         self
     }
 
-    /// Sets the most compiled programs that [`Vm::compiled`] keep; beyond that, the least recently used is
+    /// Sets the most compiled programs that [`Vm::compiled`] and [`Vm::jit`] keep; beyond that, the least recently used is
     /// dropped. With 0 none is kept. Default: 256.
     #[must_use]
     pub fn max_cached_programs(mut self, programs: usize) -> VmBuilder {
@@ -366,7 +366,7 @@ impl VmBuilder {
         self
     }
 
-    /// Sets the most bytes that the programs kept by [`Vm::compiled`] count; beyond that, the least recently
+    /// Sets the most bytes that the programs kept by [`Vm::compiled`] and [`Vm::jit`] count; beyond that, the least recently
     /// used is dropped. A program counts the arena of one run, and about as much host memory as it and its plan take. A program that
     /// counts more than the bound by itself is not kept, and a warning is logged. Default: 1 GiB.
     #[must_use]

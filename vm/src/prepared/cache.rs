@@ -64,6 +64,7 @@ pub(crate) struct ProgramCache {
     hasher: DefaultHashBuilder,
     hits: AtomicU64,
     misses: AtomicU64,
+    closures: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -81,8 +82,22 @@ impl ProgramCache {
             hasher: DefaultHashBuilder::default(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
+            closures: AtomicU64::new(0),
             state: Mutex::new(State { entries: LruCache::unbounded(), bytes: 0, evictions: 0 }),
         }
+    }
+
+    /// A number for a closure, which no other closure of this cache has.
+    pub(crate) fn new_closure(&self) -> u64 {
+        self.closures.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The program that `query` asks for, if it was made. Blocks for a short lock only.
+    pub(crate) fn made(&self, query: Query<'_>) -> Option<Result<Arc<Prepared>, Error>> {
+        let entry = self.find(self.hasher.hash_one(query), query)?;
+        let made = entry.made.get()?.clone();
+        self.hits.fetch_add(1, Ordering::Relaxed);
+        Some(made)
     }
 
     /// The program that `query` asks for; `prepare` makes it if the cache does not have it. Blocks while another thread makes it.
@@ -103,7 +118,13 @@ impl ProgramCache {
         query: Query<'_>,
         prepare: impl FnOnce() -> Result<Prepared, Error>,
     ) -> Result<Arc<Prepared>, Error> {
-        let entry = self.find(hash, query).unwrap_or_else(|| self.insert(hash, query.to_key()));
+        let entry = match self.find(hash, query) {
+            Some(entry) => {
+                self.hits.fetch_add(1, Ordering::Relaxed);
+                entry
+            }
+            None => self.insert(hash, query.to_key()),
+        };
         let mut made_here = false;
         let made = entry.made.get_or_init(|| {
             made_here = true;
@@ -118,9 +139,7 @@ impl ProgramCache {
     /// The entry that `query` asks for, which is the most recently used one now.
     fn find(&self, hash: u64, query: Query<'_>) -> Option<Arc<Entry>> {
         let candidate = self.lock().entries.get(&hash)?.entry.clone();
-        let found = query.is(&candidate.key).then_some(candidate)?;
-        self.hits.fetch_add(1, Ordering::Relaxed);
-        Some(found)
+        query.is(&candidate.key).then_some(candidate)
     }
 
     /// Adds an entry without a program; another thread may have added the same one meanwhile, which is returned then.

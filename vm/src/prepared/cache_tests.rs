@@ -29,7 +29,7 @@ fn cache(programs: usize, bytes: u64) -> ProgramCache {
 /// The program that the cache gives, and whether it was made for this request.
 fn get(cache: &ProgramCache, program: &Program) -> (Arc<Prepared>, bool) {
     let mut made = false;
-    let query = Query { program, options: &CompileOptions::default() };
+    let query = Query::Program { program, options: &CompileOptions::default() };
     let found = cache.get_or_prepare(query, || {
         made = true;
         prepare(program)
@@ -45,7 +45,7 @@ fn equal_programs_are_made_once_and_options_tell_them_apart() {
     let (second, made) = get(&cache, &program(3));
     assert!(!made && Arc::ptr_eq(&first, &second), "another recording of the same program");
     let other = CompileOptions { in_place: false, ..CompileOptions::default() };
-    let query = Query { program: &program(3), options: &other };
+    let query = Query::Program { program: &program(3), options: &other };
     let third = cache.get_or_prepare(query, || prepare(&program(3))).expect("it compiles");
     assert!(!Arc::ptr_eq(&first, &third));
     let stats = cache.stats();
@@ -69,7 +69,7 @@ fn programs_with_one_hash_are_not_mistaken_for_each_other() {
     let cache = cache(8, u64::MAX);
     let get = |elements: usize| {
         let (program, options, mut made) = (program(elements), CompileOptions::default(), false);
-        let query = Query { program: &program, options: &options };
+        let query = Query::Program { program: &program, options: &options };
         let found = cache.get_or_prepare_at(7, query, || {
             made = true;
             prepare(&program)
@@ -137,7 +137,7 @@ fn evicted_programs_are_dropped_unless_somebody_holds_them() {
 fn errors_are_not_kept_and_a_panic_leaves_the_next_caller_to_it() {
     let cache = cache(8, u64::MAX);
     let (program, options) = (program(1), CompileOptions::default());
-    let query = Query { program: &program, options: &options };
+    let query = Query::Program { program: &program, options: &options };
     let refused = cache.get_or_prepare(query, || Err(Error::Shutdown));
     assert!(matches!(refused, Err(Error::Shutdown)));
     assert_eq!(cache.stats().programs, 0);
@@ -159,7 +159,7 @@ fn compiling_blocks_only_those_who_ask_for_the_same_program() {
         let (started, wait_started) = channel();
         let (go_on, wait_go_on) = channel::<()>();
         let first = scope.spawn(move || {
-            let query = Query { program: slow, options: &CompileOptions::default() };
+            let query = Query::Program { program: slow, options: &CompileOptions::default() };
             let prepare = || {
                 started.send(()).expect("the test waits");
                 wait_go_on.recv().expect("the test says when");

@@ -8,6 +8,7 @@
 
 mod executable;
 mod fetches;
+mod jit;
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use crate::prepared::key::Query;
 use crate::prepared::program::Prepared;
 pub use crate::programs::executable::Executable;
 pub use crate::programs::fetches::Fetches;
+pub use crate::programs::jit::Jit;
 use crate::sync::fork::refuse_in_child;
 use crate::vm::Vm;
 
@@ -119,7 +121,7 @@ impl Vm {
     ) -> Result<Executable, Error> {
         refuse_in_child(self.engine.handle.fork)?;
         let prepare = || Prepared::new(&self.engine, compile(program, options)?);
-        let prepared = self.engine.programs.get_or_prepare(Query { program, options }, prepare)?;
+        let prepared = self.engine.programs.get_or_prepare(Query::Program { program, options }, prepare)?;
         Executable::new(&self.engine, prepared, parameters)
     }
 }
