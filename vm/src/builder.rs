@@ -31,7 +31,7 @@ use crate::execute::locked_context::LockedContext;
 use crate::execute::stall::{STALL_AFTER, Stall};
 use crate::mode::{Choice, Mode};
 use crate::observe::observer::Observer;
-use crate::prepared::cache::{Bounds, ProgramCache};
+use crate::program_cache::cache::{Bounds, ProgramCache};
 use crate::progress::callbacks::Callbacks;
 use crate::progress::failures::{FailureLimits, Failures};
 use crate::progress::stream_state::StreamTable;

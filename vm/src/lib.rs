@@ -70,7 +70,7 @@ mod mode;
 mod observe;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod pool_tests;
-mod prepared;
+mod program_cache;
 mod programs;
 mod progress;
 mod queue;
@@ -98,7 +98,7 @@ pub use vm::Vm;
 pub mod report {
     pub use crate::engine::profile::{OpProfile, Profile, Times, WorkerProfile};
     pub use crate::observe::stall_report::{StallReport, StallState, StalledInstruction};
-    pub use crate::prepared::cache::ProgramCacheStats;
+    pub use crate::program_cache::cache::ProgramCacheStats;
     pub use crate::stats::{PoolStats, Stats};
     pub use streamvm_instructions::SyncCounts;
 }

@@ -4,7 +4,7 @@ use streamvm_ep::MemoryKind;
 use streamvm_instructions::{Place, SyncCounts};
 use streamvm_stream::allocator::AllocatorStats;
 
-use crate::prepared::cache::ProgramCacheStats;
+use crate::program_cache::cache::ProgramCacheStats;
 
 /// A snapshot of an engine's counters; see [`Vm::stats`](crate::Vm::stats).
 #[derive(Clone, Debug, Default)]

@@ -14,7 +14,7 @@ use crate::engine::threads::Threads;
 use crate::execute::context::Context;
 use crate::execute::environment::Environment;
 use crate::execute::locked_context::LockedContext;
-use crate::prepared::cache::ProgramCache;
+use crate::program_cache::cache::ProgramCache;
 use crate::progress::callbacks::Callbacks;
 use crate::sync::{Mutex, Ordering};
 use crate::tasks::memory::Heap;

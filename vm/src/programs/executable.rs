@@ -17,7 +17,7 @@ use streamvm_stream::{StreamKey, StreamType};
 
 use crate::engine::core::Engine;
 use crate::engine::submission::Full;
-use crate::prepared::program::Prepared;
+use crate::program_cache::loaded::LoadedProgram;
 use crate::programs::fetches::Fetches;
 use crate::submit::commit::Submitted;
 
@@ -30,7 +30,7 @@ use crate::submit::commit::Submitted;
 pub struct Executable {
     engine: Weak<Engine>,
     /// Shared with runs, fetches and the cache.
-    inner: Arc<Prepared>,
+    inner: Arc<LoadedProgram>,
     /// The tensors of the parameters, in the order of the program.
     parameters: Arc<[Tensor]>,
 }
@@ -39,7 +39,7 @@ impl Executable {
     /// Binds the parameters of a program.
     pub(super) fn new(
         engine: &Arc<Engine>,
-        inner: Arc<Prepared>,
+        inner: Arc<LoadedProgram>,
         parameters: &[(&str, &Tensor)],
     ) -> Result<Executable, Error> {
         let program = inner.compiled.program();
@@ -66,7 +66,7 @@ impl Executable {
     pub fn run(&self, feeds: &[(&str, &Tensor)]) -> Result<Fetches, Error> {
         let location = Location::caller();
         let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
-        let Prepared { compiled, .. } = &*self.inner;
+        let LoadedProgram { compiled, .. } = &*self.inner;
         let program = compiled.program();
         let given = by_name(program, "feed", &program.feeds, feeds)?;
         let mut copies: SmallVec<[Option<Tensor>; 4]> = SmallVec::new();
@@ -143,12 +143,12 @@ impl Executable {
     }
 }
 
-impl Prepared {
+impl LoadedProgram {
     /// Finds the kernels of a compiled program.
     ///
     /// # Errors
     /// The engine has no such device; an op has no kernel for a dtype.
-    pub(super) fn new(engine: &Engine, compiled: Compiled) -> Result<Prepared, Error> {
+    pub(super) fn new(engine: &Engine, compiled: Compiled) -> Result<LoadedProgram, Error> {
         engine.devices.get(compiled.device())?;
         let sizes: Vec<usize> = compiled.buffers().iter().map(|buffer| buffer.bytes).collect();
         let steps: Result<Vec<SequenceStep>, Error> =
@@ -157,7 +157,7 @@ impl Prepared {
             let (program, what) = (compiled.program().name.clone(), error.to_string());
             ProgramError::NotCompiled { program, what }
         })?;
-        Ok(Prepared { compiled, sequence })
+        Ok(LoadedProgram { compiled, sequence })
     }
 
     /// Runs the steps. An error names the step, and the source line that recorded it.

@@ -8,8 +8,8 @@ use streamvm_instructions::{Error, Tensor};
 use streamvm_program::{CompileOptions, Program, Recorder, compile, record};
 
 use crate::engine::core::Engine;
-use crate::prepared::key::{FeedKind, Query};
-use crate::prepared::program::Prepared;
+use crate::program_cache::key::{FeedKind, Query};
+use crate::program_cache::loaded::LoadedProgram;
 use crate::programs::executable::Executable;
 use crate::programs::fetches::Fetches;
 use crate::sync::fork::refuse_in_child;
@@ -118,17 +118,17 @@ impl<const FEEDS: usize> Jit<FEEDS> {
         refuse_in_child(engine.handle.fork)?;
         let kinds = feeds.map(FeedKind::of);
         let query = Query::Closure { number: self.number, feeds: &kinds };
-        let prepared = match engine.programs.made(query) {
+        let loaded = match engine.programs.made(query) {
             Some(made) => made?,
             None => {
                 // The closure is the caller's code, so it runs before the entry is made: no other thread waits for it.
                 let program = (self.record)(&kinds)?;
-                engine.programs.get_or_prepare(query, || Prepared::new(&engine, compile(&program, &self.options)?))?
+                engine.programs.get_or_load(query, || LoadedProgram::new(&engine, compile(&program, &self.options)?))?
             }
         };
         let parameters: SmallVec<[(&str, &Tensor); 8]> =
             self.parameters.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-        Executable::new(&engine, prepared, &parameters)
+        Executable::new(&engine, loaded, &parameters)
     }
 
     /// The same closure, compiled with other options than the default.

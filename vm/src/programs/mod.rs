@@ -15,8 +15,8 @@ use std::sync::Arc;
 use streamvm_instructions::{Error, Tensor};
 use streamvm_program::{CompileOptions, Program, Recorder, compile, record};
 
-use crate::prepared::key::Query;
-use crate::prepared::program::Prepared;
+use crate::program_cache::key::Query;
+use crate::program_cache::loaded::LoadedProgram;
 pub use crate::programs::executable::Executable;
 pub use crate::programs::fetches::Fetches;
 pub use crate::programs::jit::Jit;
@@ -73,8 +73,8 @@ impl Vm {
         options: &CompileOptions,
     ) -> Result<Executable, Error> {
         refuse_in_child(self.engine.handle.fork)?;
-        let prepared = Prepared::new(&self.engine, compile(program, options)?)?;
-        Executable::new(&self.engine, Arc::new(prepared), parameters)
+        let loaded = LoadedProgram::new(&self.engine, compile(program, options)?)?;
+        Executable::new(&self.engine, Arc::new(loaded), parameters)
     }
 
     /// [`Vm::compile`], unless the engine has compiled an equal program with equal options before and still has the result.
@@ -120,8 +120,8 @@ impl Vm {
         options: &CompileOptions,
     ) -> Result<Executable, Error> {
         refuse_in_child(self.engine.handle.fork)?;
-        let prepare = || Prepared::new(&self.engine, compile(program, options)?);
-        let prepared = self.engine.programs.get_or_prepare(Query::Program { program, options }, prepare)?;
-        Executable::new(&self.engine, prepared, parameters)
+        let load = || LoadedProgram::new(&self.engine, compile(program, options)?);
+        let loaded = self.engine.programs.get_or_load(Query::Program { program, options }, load)?;
+        Executable::new(&self.engine, loaded, parameters)
     }
 }

@@ -1,10 +1,10 @@
-//! What a prepared program is found by.
+//! What a loaded program is found by.
 
 use streamvm_ep::{DType, Shape};
 use streamvm_instructions::{Place, Tensor};
 use streamvm_program::{CompileOptions, Program};
 
-use crate::prepared::program::program_bytes;
+use crate::program_cache::loaded::program_bytes;
 
 /// What decides how a closure is recorded for a feed.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]

@@ -12,14 +12,14 @@ use super::*;
 fn program(elements: usize) -> Program {
     let recorded = record(format!("p{elements}"), |r| {
         let x = r.feed("x", DeviceId::cpu(0), DType::F32, &[elements])?;
-        r.fetch("y", &x.neg()?.sum(&[])?)
+        r.fetch("y", &x.softmax(0)?.sum(&[])?)
     });
     recorded.expect("it can be recorded")
 }
 
-fn prepare(program: &Program) -> Result<Prepared, Error> {
+fn load(program: &Program) -> Result<LoadedProgram, Error> {
     let compiled = compile(program, &CompileOptions::default())?;
-    Ok(Prepared { compiled, sequence: CpuSequence::new(&[], []).expect("no steps") })
+    Ok(LoadedProgram { compiled, sequence: CpuSequence::new(&[], []).expect("no steps") })
 }
 
 fn cache(programs: usize, bytes: u64) -> ProgramCache {
@@ -27,12 +27,12 @@ fn cache(programs: usize, bytes: u64) -> ProgramCache {
 }
 
 /// The program that the cache gives, and whether it was made for this request.
-fn get(cache: &ProgramCache, program: &Program) -> (Arc<Prepared>, bool) {
+fn get(cache: &ProgramCache, program: &Program) -> (Arc<LoadedProgram>, bool) {
     let mut made = false;
     let query = Query::Program { program, options: &CompileOptions::default() };
-    let found = cache.get_or_prepare(query, || {
+    let found = cache.get_or_load(query, || {
         made = true;
-        prepare(program)
+        load(program)
     });
     (found.expect("it compiles"), made)
 }
@@ -46,7 +46,7 @@ fn equal_programs_are_made_once_and_options_tell_them_apart() {
     assert!(!made && Arc::ptr_eq(&first, &second), "another recording of the same program");
     let other = CompileOptions { in_place: false, ..CompileOptions::default() };
     let query = Query::Program { program: &program(3), options: &other };
-    let third = cache.get_or_prepare(query, || prepare(&program(3))).expect("it compiles");
+    let third = cache.get_or_load(query, || load(&program(3))).expect("it compiles");
     assert!(!Arc::ptr_eq(&first, &third));
     let stats = cache.stats();
     assert_eq!((stats.programs, stats.hits, stats.misses, stats.evictions), (2, 1, 2, 0));
@@ -70,9 +70,9 @@ fn programs_with_one_hash_are_not_mistaken_for_each_other() {
     let get = |elements: usize| {
         let (program, options, mut made) = (program(elements), CompileOptions::default(), false);
         let query = Query::Program { program: &program, options: &options };
-        let found = cache.get_or_prepare_at(7, query, || {
+        let found = cache.get_or_load_at(7, query, || {
             made = true;
-            prepare(&program)
+            load(&program)
         });
         (found.expect("it compiles").compiled.program().name.clone(), made)
     };
@@ -138,10 +138,10 @@ fn errors_are_not_kept_and_a_panic_leaves_the_next_caller_to_it() {
     let cache = cache(8, u64::MAX);
     let (program, options) = (program(1), CompileOptions::default());
     let query = Query::Program { program: &program, options: &options };
-    let refused = cache.get_or_prepare(query, || Err(Error::Shutdown));
+    let refused = cache.get_or_load(query, || Err(Error::Shutdown));
     assert!(matches!(refused, Err(Error::Shutdown)));
     assert_eq!(cache.stats().programs, 0);
-    let panicked = catch_unwind(AssertUnwindSafe(|| cache.get_or_prepare(query, || panic!("on purpose")).is_ok()));
+    let panicked = catch_unwind(AssertUnwindSafe(|| cache.get_or_load(query, || panic!("on purpose")).is_ok()));
     assert!(panicked.is_err());
     assert!(get(&cache, &program).1, "the entry has no program");
     assert!(!get(&cache, &program).1);
@@ -160,12 +160,12 @@ fn compiling_blocks_only_those_who_ask_for_the_same_program() {
         let (go_on, wait_go_on) = channel::<()>();
         let first = scope.spawn(move || {
             let query = Query::Program { program: slow, options: &CompileOptions::default() };
-            let prepare = || {
+            let load = || {
                 started.send(()).expect("the test waits");
                 wait_go_on.recv().expect("the test says when");
-                prepare(slow)
+                load(slow)
             };
-            cache.get_or_prepare(query, prepare).expect("it compiles")
+            cache.get_or_load(query, load).expect("it compiles")
         });
         wait_started.recv().expect("it starts");
         let second = scope.spawn(move || get(cache, slow));

@@ -5,12 +5,12 @@ use streamvm_program::{Compiled, CompiledBuffer, CompiledStep, Located, Operand,
 
 /// A compiled program with its kernels. No tensor is bound to it, so executables with different parameters share it.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct LoadedProgram {
     pub(crate) compiled: Compiled,
     pub(crate) sequence: CpuSequence,
 }
 
-impl Prepared {
+impl LoadedProgram {
     /// The bytes that count against the bound of the cache: the arena of one run, and about as many bytes of host memory as the plan takes.
     pub(crate) fn bytes(&self) -> u64 {
         (self.compiled.arena_bytes() + self.plan_bytes()) as u64

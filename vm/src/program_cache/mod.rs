@@ -2,8 +2,8 @@
 //!
 //! Layer: uses `sync`; is used by `engine`, which owns the cache, and by `programs`, which fills it.
 //!
-//! Main types: [`Prepared`](program::Prepared), [`ProgramCache`](cache::ProgramCache).
+//! Main types: [`LoadedProgram`](loaded::LoadedProgram), [`ProgramCache`](cache::ProgramCache).
 
 pub(crate) mod cache;
 pub(crate) mod key;
-pub(crate) mod program;
+pub(crate) mod loaded;

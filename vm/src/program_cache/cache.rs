@@ -1,4 +1,4 @@
-//! The cache of prepared programs. It is bounded in number and in bytes; the least recently used program is evicted first.
+//! The cache of loaded programs. It is bounded in number and in bytes; the least recently used program is evicted first.
 //!
 //! * An entry is found by the hash of its key, and its key is then compared whole, so two programs with one hash are never mistaken for each
 //!   other. The cache keeps one entry for a hash: of two keys with one hash, the later takes the place of the earlier.
@@ -15,8 +15,8 @@ use lru::LruCache;
 use smallvec::SmallVec;
 use streamvm_instructions::Error;
 
-use crate::prepared::key::{Key, Query};
-use crate::prepared::program::Prepared;
+use crate::program_cache::key::{Key, Query};
+use crate::program_cache::loaded::LoadedProgram;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, unpoisoned};
 
 /// The bounds of a cache.
@@ -46,7 +46,7 @@ pub struct ProgramCacheStats {
 struct Entry {
     key: Key,
     /// Empty while the first caller compiles it.
-    made: OnceLock<Result<Arc<Prepared>, Error>>,
+    made: OnceLock<Result<Arc<LoadedProgram>, Error>>,
 }
 
 /// An entry in the cache, and the bytes that it counts: none while the program is compiled.
@@ -58,7 +58,7 @@ struct Kept {
 /// Entries that were removed under the lock. The caller drops them without it, as dropping a large program takes long.
 type Removed = SmallVec<[Kept; 2]>;
 
-/// A cache of prepared programs.
+/// A cache of loaded programs.
 pub(crate) struct ProgramCache {
     bounds: Bounds,
     hasher: DefaultHashBuilder,
@@ -93,31 +93,31 @@ impl ProgramCache {
     }
 
     /// The program that `query` asks for, if it was made. Blocks for a short lock only.
-    pub(crate) fn made(&self, query: Query<'_>) -> Option<Result<Arc<Prepared>, Error>> {
+    pub(crate) fn made(&self, query: Query<'_>) -> Option<Result<Arc<LoadedProgram>, Error>> {
         let entry = self.find(self.hasher.hash_one(query), query)?;
         let made = entry.made.get()?.clone();
         self.hits.fetch_add(1, Ordering::Relaxed);
         Some(made)
     }
 
-    /// The program that `query` asks for; `prepare` makes it if the cache does not have it. Blocks while another thread makes it.
+    /// The program that `query` asks for; `load` makes it if the cache does not have it. Blocks while another thread makes it.
     ///
     /// # Errors
-    /// Those of `prepare`, also for the callers that waited for it.
-    pub(crate) fn get_or_prepare(
+    /// Those of `load`, also for the callers that waited for it.
+    pub(crate) fn get_or_load(
         &self,
         query: Query<'_>,
-        prepare: impl FnOnce() -> Result<Prepared, Error>,
-    ) -> Result<Arc<Prepared>, Error> {
-        self.get_or_prepare_at(self.hasher.hash_one(query), query, prepare)
+        load: impl FnOnce() -> Result<LoadedProgram, Error>,
+    ) -> Result<Arc<LoadedProgram>, Error> {
+        self.get_or_load_at(self.hasher.hash_one(query), query, load)
     }
 
-    fn get_or_prepare_at(
+    fn get_or_load_at(
         &self,
         hash: u64,
         query: Query<'_>,
-        prepare: impl FnOnce() -> Result<Prepared, Error>,
-    ) -> Result<Arc<Prepared>, Error> {
+        load: impl FnOnce() -> Result<LoadedProgram, Error>,
+    ) -> Result<Arc<LoadedProgram>, Error> {
         let entry = match self.find(hash, query) {
             Some(entry) => {
                 self.hits.fetch_add(1, Ordering::Relaxed);
@@ -128,7 +128,7 @@ impl ProgramCache {
         let mut made_here = false;
         let made = entry.made.get_or_init(|| {
             made_here = true;
-            prepare().map(Arc::new)
+            load().map(Arc::new)
         });
         if made_here {
             drop(self.settle(hash, &entry, made));
@@ -162,7 +162,7 @@ impl ProgramCache {
     }
 
     /// Counts the bytes of a program that was made. Removes its entry if it failed, or if it is larger than the bound by itself.
-    fn settle(&self, hash: u64, entry: &Arc<Entry>, made: &Result<Arc<Prepared>, Error>) -> Removed {
+    fn settle(&self, hash: u64, entry: &Arc<Entry>, made: &Result<Arc<LoadedProgram>, Error>) -> Removed {
         let (bounds, mut removed) = (self.bounds, Removed::new());
         let mut state = self.lock();
         // It may have been evicted meanwhile.
