@@ -1,7 +1,7 @@
 //! A compiled program with its kernels.
 
 use streamvm_ep::{CpuSequence, SequenceOperand, SequenceStep};
-use streamvm_program::{Compiled, CompiledBuffer, CompiledStep, Located, Operand, Program, Step, Value};
+use streamvm_program::{Compiled, CompiledStep, Located, Operand, Program, Step};
 
 /// A compiled program with its kernels. No tensor is bound to it, so executables with different parameters share it.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl LoadedProgram {
             size_of::<CompiledStep>() + size_of::<SequenceStep>() + step.operands.len() * operand
         };
         let steps: usize = self.compiled.steps().iter().map(of_step).sum();
-        program_bytes(self.compiled.program()) + size_of::<CompiledBuffer>() * self.compiled.buffers().len() + steps
+        program_bytes(self.compiled.program()) + size_of_val(self.compiled.buffers()) + steps
     }
 }
 
@@ -32,5 +32,5 @@ pub(crate) fn program_bytes(program: &Program) -> usize {
     let steps = program.steps.iter().map(|step| size_of::<Step>() + size_of::<Operand>() * step.operands.len());
     let ports = program.feeds.iter().chain(&program.parameters).chain(&program.fetches);
     let ports = ports.map(|port| size_of_val(port) + port.name.len());
-    size_of::<Value>() * program.values.len() + steps.chain(ports).sum::<usize>()
+    size_of_val(program.values.as_slice()) + steps.chain(ports).sum::<usize>()
 }
