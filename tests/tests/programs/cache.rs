@@ -2,9 +2,10 @@
 
 use std::thread;
 
+use log::Level;
 use streamvm::program::{CompileOptions, Program};
 use streamvm::{DType, DeviceId, Error, InstructionsBuilder, MemoryKind, Mode, ProgramError, Tensor, Vm};
-use streamvm_tests::{CPU, ClosedGate, on_device, used_bytes};
+use streamvm_tests::{CPU, ClosedGate, logged, on_device, used_bytes};
 
 fn options() -> CompileOptions {
     CompileOptions::default()
@@ -109,6 +110,26 @@ fn evicted_programs_run_on() {
     assert_eq!(held.run(&[("x", &x)]).expect("it runs")["y"].to_vec::<f32>(), Ok(vec![3.0, 6.0]));
     vm.compiled(&program, &[("w", &w)], &options()).expect("it compiles");
     assert_eq!(counts(&vm), (1, 3, 2), "it was gone");
+}
+
+/// The log says why a program that counts more than the bound is compiled each time, and what to do.
+#[test]
+fn a_program_beyond_the_bound_is_compiled_each_time_and_the_log_says_so() {
+    let told = || logged(Level::Warn, "program \"vast\" counts").len();
+    assert_eq!(told(), 0);
+    let vm = Vm::builder().max_cached_program_bytes(1 << 16).build().expect("an engine");
+    let program = vm.record("vast", |r| {
+        let x = r.feed("x", CPU, DType::F32, &[1 << 16])?;
+        r.fetch("y", &x.softmax(0)?.sum(&[])?)
+    });
+    let program = program.expect("it can be recorded");
+    for request in 1..=2 {
+        vm.compiled(&program, &[], &options()).expect("it compiles");
+        assert_eq!(
+            (told(), counts(&vm), vm.stats().programs.programs),
+            (request, (0, request as u64, request as u64), 0)
+        );
+    }
 }
 
 /// Threads ask for few programs at once: each is compiled once, and each thread gets what it asked for.

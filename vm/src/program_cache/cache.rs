@@ -131,7 +131,7 @@ impl ProgramCache {
             load().map(Arc::new)
         });
         if made_here {
-            drop(self.settle(hash, &entry, made));
+            self.settle(hash, &entry, made);
         }
         made.clone()
     }
@@ -161,31 +161,35 @@ impl ProgramCache {
         entry
     }
 
-    /// Counts the bytes of a program that was made. Removes its entry if it failed, or if it is larger than the bound by itself.
-    fn settle(&self, hash: u64, entry: &Arc<Entry>, made: &Result<Arc<LoadedProgram>, Error>) -> Removed {
-        let (bounds, mut removed) = (self.bounds, Removed::new());
+    /// Counts the bytes of a program that was made. Removes its entry if it failed, or if it counts more than the bound by itself.
+    fn settle(&self, hash: u64, entry: &Arc<Entry>, made: &Result<Arc<LoadedProgram>, Error>) {
+        let counted = made.as_ref().map(|made| made.bytes() + entry.key.bytes());
+        let mut removed = Removed::new();
         let mut state = self.lock();
         // It may have been evicted meanwhile.
-        let Some(kept) = state.entries.peek_mut(&hash).filter(|kept| Arc::ptr_eq(&kept.entry, entry)) else {
-            return removed;
-        };
-        match made.as_ref().map(|made| made.bytes() + entry.key.bytes()) {
-            Ok(bytes) if bytes <= bounds.bytes => {
+        let Some(kept) = state.entries.peek_mut(&hash).filter(|kept| Arc::ptr_eq(&kept.entry, entry)) else { return };
+        match counted {
+            Ok(bytes) if bytes <= self.bounds.bytes => {
                 kept.bytes = bytes;
                 state.bytes += bytes;
-                state.evict(bounds, &mut removed);
+                state.evict(self.bounds, &mut removed);
             }
-            Ok(bytes) => {
-                log::warn!(
-                    "a program of {bytes} bytes is not kept in the cache of programs, whose bound is {}",
-                    bounds.bytes
-                );
+            _ => {
                 removed.extend(state.entries.pop(&hash));
-                state.count_removed(&removed);
+                state.evictions += u64::from(made.is_ok());
             }
-            Err(_) => removed.extend(state.entries.pop(&hash)),
         }
-        removed
+        drop(state);
+        if let (Ok(made), Ok(bytes)) = (made, counted)
+            && bytes > self.bounds.bytes
+        {
+            log::warn!(
+                "program {:?} counts {bytes} bytes, and compiled programs may count {} together, so it is compiled anew for each request; \
+                 raise VmBuilder::max_cached_program_bytes",
+                made.compiled.program().name,
+                self.bounds.bytes
+            );
+        }
     }
 
     /// The counters.
