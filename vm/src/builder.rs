@@ -49,8 +49,8 @@ const INSTRUCTIONS: u64 = 16_384;
 /// The default bound on bytes that pending instructions keep: 1 GiB.
 const BYTES: u64 = 1 << 30;
 
-/// The default bound on compiled programs that are kept: as many shapes and functions as most processes use, while a search for the
-/// right one is never long.
+/// The default bound on compiled programs that are kept: enough for a few dozen functions of a few shapes each. As many programs of 100 steps
+/// with three operands each take 62 MiB of host memory.
 const PROGRAMS: usize = 256;
 
 /// The default bound on the bytes that those programs count: 1 GiB.

@@ -5,6 +5,9 @@
 //! The crate `streamvm-program` records and compiles, without an engine. An [`Executable`] here is a compiled program whose kernels were
 //! found. Each run is one instruction, a function over feeds, parameters, fetches and the arena: so order, waits, poison, backpressure
 //! and the race detector hold for runs as for any function.
+//!
+//! [`Vm::compiled`] finds programs again that were compiled before, and a [`Jit`] records its closure where there is none for the shapes of its
+//! feeds; both use the engine's [`program_cache`](crate::program_cache).
 
 mod executable;
 mod fetches;
