@@ -1,7 +1,7 @@
 //! What the caller of the compiler chooses.
 
 /// Options of [`compile`](crate::compile()).
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CompileOptions {
     /// Whether an elementwise step may write over an input that nothing reads later. Default: yes.
     pub in_place: bool,
