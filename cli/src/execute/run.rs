@@ -10,18 +10,22 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
-use crate::base::engine::{Access, DType, DeviceError, Error, InstructionList, Place, Tensor, Vm};
+use crate::base::engine::{
+    Access, Cause, CompileOptions, DType, DeviceError, Error, Executable, InstructionList, Lane, Place, StreamKey,
+    StreamType, Tensor, Vm,
+};
 use crate::base::printable::{printable, without_controls};
 use crate::emit::devices::Devices;
 use crate::emit::{Emitter, Loader, READ_BACK, Wanted};
-use crate::execute::issued::Issued;
+use crate::execute::issued::{Found, Issued};
 use crate::execute::locations::Locations;
 use crate::files::output::OutputFile;
 use crate::files::place::resolve;
 use crate::files::{TensorFile, save};
-use crate::syntax::ast::{Block, Expr, Statement, StatementKind};
+use crate::syntax::ast::{Block, Expr, ProgramBlock, RunCall, Statement, StatementKind};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::{Source, Span};
 use crate::values::array::{Array, Data};
@@ -64,6 +68,8 @@ pub struct Engine<'a> {
     pub vm: &'a Vm,
     /// Most bytes of a tensor on the host, if known: a larger file is refused before it is read.
     pub memory: Option<u64>,
+    /// Is each program compiled, so that a `run` is one instruction? Otherwise a `run` emits the statements of the program.
+    pub compiled: bool,
     /// Where the statement of each instruction is noted, for a trace or a race report.
     pub(crate) locations: Option<&'a Locations>,
     /// For a dry run, which writes no file: it keeps saved tensors in memory for later loads, and runs at most the rounds that
@@ -125,6 +131,7 @@ pub fn run(
         vm: engine.vm,
         locations: engine.locations,
         dry: engine.dry.map(|dry| (dry, unwritten)),
+        executables: engine.compiled.then(HashMap::new),
         added: 0,
         source,
         emitter,
@@ -171,6 +178,15 @@ impl Dump {
     /// The file cannot be written.
     pub fn whole(&mut self, list: &InstructionList) -> io::Result<()> {
         write!(self.file, "{list}")?;
+        self.file.flush()
+    }
+
+    /// Writes down a run of an executable, between the lists.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    fn run(&mut self, program: &str) -> io::Result<()> {
+        writeln!(self.file, "# run {program}")?;
         self.file.flush()
     }
 
@@ -240,6 +256,8 @@ struct Runner<'a> {
     locations: Option<&'a Locations>,
     /// The dry run and the tensors that it has kept instead of saving them, if this is a dry run.
     dry: Option<(&'a DryRun, Unwritten)>,
+    /// The compiled programs by name, if programs are compiled.
+    executables: Option<HashMap<String, Executable>>,
     /// Number of instructions emitted so far.
     added: u64,
     source: &'a Source,
@@ -284,30 +302,13 @@ impl Runner<'_> {
                 let took = start.elapsed().as_secs_f64() * 1e3;
                 return Ok(writeln!(self.out, "time {}: {took:.3} ms", without_controls(label))?);
             }
+            StatementKind::Program(program) => return self.define(program),
+            StatementKind::Run(run) if self.executables.is_some() => return self.run_executable(run, statement.span),
+            StatementKind::Run(run) => return self.run_statements(run, statement.span),
             _ => {}
         }
-        if let Some(locations) = self.locations {
-            locations.begin(self.source, statement.span);
-        }
-        let before = self.emitter.list().len();
-        let wanted = self.emitter.statement(statement)?;
-        let list = self.emitter.list();
-        self.issued.note(&list.instructions()[before..], statement.span);
-        self.added += (list.len() - before) as u64;
-        if let Some(locations) = self.locations {
-            locations.note(&list.instructions()[before..]);
-        }
-        if before == 0 {
-            self.gathered_since = statement.span;
-        }
-        match wanted {
-            Wanted::Nothing => {
-                self.gathered_bytes += bytes_written(list, before);
-                if list.len() >= FLUSH_AT || self.gathered_bytes >= FLUSH_BYTES {
-                    self.flush(statement.span)?;
-                }
-                Ok(())
-            }
+        match self.emit(statement.span, |emitter| emitter.statement(statement))? {
+            Wanted::Nothing => self.flush_if_full(statement.span),
             Wanted::One(tensor) => {
                 let array = self.read(&tensor, statement.span)?;
                 self.one(statement, &array)
@@ -318,6 +319,96 @@ impl Runner<'_> {
                 self.two(statement, &first, &second)
             }
         }
+    }
+
+    /// Notes the instructions that `emit` adds as those of the statement at `span`.
+    fn emit<R>(
+        &mut self,
+        span: Span,
+        emit: impl FnOnce(&mut Emitter<'_>) -> Result<R, Diagnostic>,
+    ) -> Result<R, Diagnostic> {
+        if let Some(locations) = self.locations {
+            locations.begin(self.source, span);
+        }
+        let before = self.emitter.list().len();
+        let result = emit(&mut self.emitter)?;
+        let list = self.emitter.list();
+        self.issued.note(&list.instructions()[before..], span);
+        self.added += (list.len() - before) as u64;
+        if let Some(locations) = self.locations {
+            locations.note(&list.instructions()[before..]);
+        }
+        if before == 0 {
+            self.gathered_since = span;
+        }
+        self.gathered_bytes += bytes_written(list, before);
+        Ok(result)
+    }
+
+    fn flush_if_full(&mut self, span: Span) -> Result<(), Stop> {
+        if self.emitter.list().len() >= FLUSH_AT || self.gathered_bytes >= FLUSH_BYTES {
+            self.flush(span)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a program known, and compiles it if programs are compiled.
+    fn define(&mut self, program: &Arc<ProgramBlock>) -> Result<(), Stop> {
+        let refused = |message: String| Stop::Statement(Diagnostic::new(program.name.span, message));
+        self.emitter.define(program).map_err(|errors| match errors.into_iter().next() {
+            Some(error) => Stop::Statement(error),
+            None => refused("this program follows from an earlier error".to_owned()),
+        })?;
+        if let Some(executables) = &mut self.executables {
+            let defined = self.emitter.program(&program.name)?;
+            let parameters: Vec<(&str, &Tensor)> =
+                defined.parameters.iter().map(|parameter| (parameter.name.as_str(), &parameter.tensor)).collect();
+            let compiled = self.vm.compile(&defined.program, &parameters, &CompileOptions::default());
+            let executable = compiled.map_err(|error| refused(error.to_string()))?;
+            log::info!("compiled {}: {} steps", program.name.value, executable.compiled().steps().len());
+            executables.insert(program.name.value.clone(), executable);
+        }
+        Ok(())
+    }
+
+    /// Runs a program statement by statement.
+    fn run_statements(&mut self, run: &RunCall, span: Span) -> Result<(), Stop> {
+        let program = self.emit(span, |emitter| emitter.enter(run))?;
+        self.flush_if_full(span)?;
+        self.issued.within = Some(span);
+        self.block(&program.block.body)?;
+        self.issued.within = None;
+        self.emit(span, |emitter| emitter.leave(run, &program))?;
+        self.flush_if_full(span)
+    }
+
+    /// Runs the executable of a program, behind the instructions that were gathered.
+    fn run_executable(&mut self, run: &RunCall, span: Span) -> Result<(), Stop> {
+        let (program, inputs) = self.emit(span, |emitter| emitter.run_inputs(run))?;
+        self.flush(span)?;
+        let name = &run.program.value;
+        if let Some(dump) = &mut self.dump {
+            dump.run(name)?;
+        }
+        let Some(executable) = self.executables.as_ref().and_then(|executables| executables.get(name)) else {
+            return Err(Diagnostic::new(run.program.span, format!("`{name}` was not compiled")).into());
+        };
+        let inputs: Vec<(&str, &Tensor)> =
+            program.block.feeds.iter().map(|feed| feed.name.value.as_str()).zip(&inputs).collect();
+        let lane = Lane(run.lane.as_ref().map_or(0, |lane| lane.value));
+        let stream = StreamKey::new(executable.compiled().device(), StreamType::Compute, lane.0);
+        let results = {
+            let _lane = lane.enter();
+            executable.run(&inputs)
+        };
+        let results = results.map_err(|error| self.explain(&error, span))?;
+        self.added += 1;
+        self.issued.note_run(stream, name, &program.steps, span);
+        if let Some(locations) = self.locations {
+            locations.note_on(stream);
+        }
+        self.emitter.bind_results(run, results.iter().map(|(_, tensor)| tensor.clone()));
+        Ok(())
     }
 
     fn repeat(&mut self, count: u64, body: &Block, span: Span) -> Result<(), Stop> {
@@ -448,20 +539,25 @@ impl Runner<'_> {
             }
             other => return Diagnostic::new(noticed, other.to_string()),
         };
-        let message = format!("{} (on {})", failure.cause, failure.stream);
-        let Some(cause) = self.issued.find(failure) else {
+        let cause = match &failure.cause {
+            // Its text also has the number of the step and a location in this program's source.
+            Cause::Step(step) => step.error.clone(),
+            cause => cause.to_string(),
+        };
+        let message = format!("{cause} (on {})", failure.stream);
+        let Some(Found { span, run }) = self.issued.find(failure) else {
             return Diagnostic::new(noticed, format!("an earlier statement failed: {message}"));
         };
-        let diagnostic = Diagnostic::new(cause, message);
-        if cause == noticed {
+        let line =
+            |span: Span| format!("line {}: {}", self.source.position(span.start).line, self.source.snippet(span));
+        let diagnostic = Diagnostic::new(span, message).with_help_if(run.map(|run| format!("run by {}", line(run))));
+        if span == noticed || run == Some(noticed) {
             return diagnostic;
         }
-        let line = self.source.position(noticed.start).line;
-        let what = self.source.snippet(noticed);
-        diagnostic.with_help(if what.is_empty() {
+        diagnostic.with_help_if(Some(if self.source.snippet(noticed).is_empty() {
             "noticed at the end of the script".to_owned()
         } else {
-            format!("noticed in line {line}: {what}")
-        })
+            format!("noticed in {}", line(noticed))
+        }))
     }
 }

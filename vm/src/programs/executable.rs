@@ -10,11 +10,13 @@ use streamvm_ep::{
     SequenceWork, Shape,
 };
 use streamvm_instructions::{
-    Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, ProgramError, Role, Single, Tensor, Use,
+    Cause, Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, ProgramError, Role, Single, StepFailure,
+    Tensor, Use,
 };
 use streamvm_program::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Port, Program, Work};
 use streamvm_stream::{StreamKey, StreamType};
 
+use crate::dispatch::function_outcome::FunctionOutcome;
 use crate::engine::core::Engine;
 use crate::engine::submission::Full;
 use crate::programs::fetches::Fetches;
@@ -161,8 +163,9 @@ impl Inner {
     fn call(&self, context: &mut FnContext<'_>) -> Result<(), FnError> {
         self.sequence.run(context).map_err(|error| match error {
             SequenceError::Step { step, error } => {
-                let CompiledStep { work, number, location, .. } = &self.compiled.steps()[step];
-                format!("step {number} ({}), recorded at {location}: {error}", work.name()).into()
+                let CompiledStep { work, number: step, location, .. } = &self.compiled.steps()[step];
+                let failed = StepFailure { step: *step, what: work.name(), location, error: error.to_string() };
+                FunctionOutcome::Failed(Cause::Step(Box::new(failed))).into()
             }
             other => other.into(),
         })
