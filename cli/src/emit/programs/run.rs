@@ -103,7 +103,8 @@ impl Emitter<'_> {
         if !run.names.is_empty() && run.names.len() != block.fetches.len() {
             let message = format!("`{}` gives {}", run.program.value, counted("result", block.fetches.iter()));
             let last = run.names.last().map_or(run.program.span, |last| run.names[0].span.to(last.span));
-            return Err(Diagnostic::new(last, format!("{message}, found {} names", run.names.len()))
+            let found = if run.names.len() == 1 { "1 name".to_owned() } else { format!("{} names", run.names.len()) };
+            return Err(Diagnostic::new(last, format!("{message}, found {found}"))
                 .with_help("write a name for each of them, or leave out `let` and the names"));
         }
         if run.feeds.len() != block.feeds.len() {
