@@ -112,7 +112,7 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
 /// named `.svm` is a script.
 fn is_program(path: &Path, text: &[u8]) -> bool {
     let mut lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-    let first = lines.find(|line| !line.is_empty() && !line.starts_with(b"#")).unwrap_or_default();
+    let first = lines.find(|line| !line.is_empty()).unwrap_or_default();
     let is_named = first.strip_prefix(b"program").is_some_and(|rest| rest.first().is_none_or(u8::is_ascii_whitespace));
     path.extension().is_none_or(|extension| extension != "svm") && is_named && !first.contains(&b'{')
 }

@@ -6,26 +6,21 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Instant;
 
-use crate::base::engine::{
-    Access, Cause, CompileOptions, DType, DeviceError, Error, Executable, InstructionList, Lane, Place, StreamKey,
-    StreamType, Tensor, Vm,
-};
+use crate::base::engine::{Access, Cause, DType, DeviceError, Error, Executable, InstructionList, Place, Tensor, Vm};
 use crate::base::printable::{printable, without_controls};
 use crate::emit::devices::Devices;
 use crate::emit::{Emitter, Loader, READ_BACK, Wanted};
+use crate::execute::dump::Dump;
 use crate::execute::issued::{Found, Issued};
 use crate::execute::locations::Locations;
-use crate::files::output::OutputFile;
 use crate::files::place::resolve;
 use crate::files::{TensorFile, save};
-use crate::syntax::ast::{Block, Expr, ProgramBlock, RunCall, Statement, StatementKind};
+use crate::syntax::ast::{Block, Expr, Statement, StatementKind};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::{Source, Span};
 use crate::values::array::{Array, Data};
@@ -146,62 +141,6 @@ pub fn run(
     runner.settle(end)
 }
 
-/// The file of the instruction lists.
-pub struct Dump {
-    output: OutputFile,
-    file: BufWriter<File>,
-    lists: u64,
-}
-
-impl Dump {
-    /// Begins the file, which appears in its place once it is [finished](Dump::finish).
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn create(path: &Path) -> io::Result<Self> {
-        let output = OutputFile::create(path)?;
-        Ok(Self { file: BufWriter::new(output.file()?), output, lists: 0 })
-    }
-
-    /// Puts the file in its place.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn finish(mut self) -> io::Result<()> {
-        self.file.flush()?;
-        self.output.finish()
-    }
-
-    /// Writes the only list of a file: the whole file then parses as one list.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn whole(&mut self, list: &InstructionList) -> io::Result<()> {
-        write!(self.file, "{list}")?;
-        self.file.flush()
-    }
-
-    /// Writes down a run of an executable, between the lists.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    fn run(&mut self, program: &str) -> io::Result<()> {
-        writeln!(self.file, "# run {program}")?;
-        self.file.flush()
-    }
-
-    /// Writes one list of several, under a heading that begins with `#`. The list is in the temporary file when this returns, so an
-    /// interrupted run leaves the submitted lists there.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    fn next(&mut self, list: &InstructionList) -> io::Result<()> {
-        self.lists += 1;
-        writeln!(self.file, "# list {}", self.lists)?;
-        self.whole(list)
-    }
-}
-
 /// Loads files into host tensors.
 struct FromFiles<'a> {
     engine: Engine<'a>,
@@ -251,20 +190,21 @@ impl Loader for FromFiles<'_> {
     fn will_be_saved(&mut self, _path: &Path, _tensor: &Tensor) {}
 }
 
-struct Runner<'a> {
-    vm: &'a Vm,
-    locations: Option<&'a Locations>,
+/// Walks a script, and submits what it emits.
+pub(super) struct Runner<'a> {
+    pub(super) vm: &'a Vm,
+    pub(super) locations: Option<&'a Locations>,
     /// The dry run and the tensors that it has kept instead of saving them, if this is a dry run.
     dry: Option<(&'a DryRun, Unwritten)>,
     /// The compiled programs by name, if programs are compiled.
-    executables: Option<HashMap<String, Executable>>,
+    pub(super) executables: Option<HashMap<String, Executable>>,
     /// Number of instructions emitted so far.
-    added: u64,
+    pub(super) added: u64,
     source: &'a Source,
-    emitter: Emitter<'a>,
+    pub(super) emitter: Emitter<'a>,
     out: &'a mut dyn Write,
-    dump: Option<&'a mut Dump>,
-    issued: Issued,
+    pub(super) dump: Option<&'a mut Dump>,
+    pub(super) issued: Issued,
     /// The statement of the first instruction that is not submitted yet.
     gathered_since: Span,
     /// The bytes that the instructions write that are not submitted yet.
@@ -282,7 +222,7 @@ fn bytes_written(list: &InstructionList, first: usize) -> usize {
 }
 
 impl Runner<'_> {
-    fn block(&mut self, block: &Block) -> Result<(), Stop> {
+    pub(super) fn block(&mut self, block: &Block) -> Result<(), Stop> {
         block.iter().try_for_each(|statement| self.statement(statement))
     }
 
@@ -322,7 +262,7 @@ impl Runner<'_> {
     }
 
     /// Notes the instructions that `emit` adds as those of the statement at `span`.
-    fn emit<R>(
+    pub(super) fn emit<R>(
         &mut self,
         span: Span,
         emit: impl FnOnce(&mut Emitter<'_>) -> Result<R, Diagnostic>,
@@ -345,69 +285,10 @@ impl Runner<'_> {
         Ok(result)
     }
 
-    fn flush_if_full(&mut self, span: Span) -> Result<(), Stop> {
+    pub(super) fn flush_if_full(&mut self, span: Span) -> Result<(), Stop> {
         if self.emitter.list().len() >= FLUSH_AT || self.gathered_bytes >= FLUSH_BYTES {
             self.flush(span)?;
         }
-        Ok(())
-    }
-
-    /// Makes a program known, and compiles it if programs are compiled.
-    fn define(&mut self, program: &Arc<ProgramBlock>) -> Result<(), Stop> {
-        let refused = |message: String| Stop::Statement(Diagnostic::new(program.name.span, message));
-        self.emitter.define(program).map_err(|errors| match errors.into_iter().next() {
-            Some(error) => Stop::Statement(error),
-            None => refused("this program follows from an earlier error".to_owned()),
-        })?;
-        if let Some(executables) = &mut self.executables {
-            let defined = self.emitter.program(&program.name)?;
-            let parameters: Vec<(&str, &Tensor)> =
-                defined.parameters.iter().map(|parameter| (parameter.name.as_str(), &parameter.tensor)).collect();
-            let compiled = self.vm.compile(&defined.program, &parameters, &CompileOptions::default());
-            let executable = compiled.map_err(|error| refused(error.to_string()))?;
-            log::info!("compiled {}: {} steps", program.name.value, executable.compiled().steps().len());
-            executables.insert(program.name.value.clone(), executable);
-        }
-        Ok(())
-    }
-
-    /// Runs a program statement by statement.
-    fn run_statements(&mut self, run: &RunCall, span: Span) -> Result<(), Stop> {
-        let program = self.emit(span, |emitter| emitter.enter(run))?;
-        self.flush_if_full(span)?;
-        self.issued.within = Some(span);
-        self.block(&program.block.body)?;
-        self.issued.within = None;
-        self.emit(span, |emitter| emitter.leave(run, &program))?;
-        self.flush_if_full(span)
-    }
-
-    /// Runs the executable of a program, behind the instructions that were gathered.
-    fn run_executable(&mut self, run: &RunCall, span: Span) -> Result<(), Stop> {
-        let (program, inputs) = self.emit(span, |emitter| emitter.run_inputs(run))?;
-        self.flush(span)?;
-        let name = &run.program.value;
-        if let Some(dump) = &mut self.dump {
-            dump.run(name)?;
-        }
-        let Some(executable) = self.executables.as_ref().and_then(|executables| executables.get(name)) else {
-            return Err(Diagnostic::new(run.program.span, format!("`{name}` was not compiled")).into());
-        };
-        let inputs: Vec<(&str, &Tensor)> =
-            program.block.feeds.iter().map(|feed| feed.name.value.as_str()).zip(&inputs).collect();
-        let lane = Lane(run.lane.as_ref().map_or(0, |lane| lane.value));
-        let stream = StreamKey::new(executable.compiled().device(), StreamType::Compute, lane.0);
-        let results = {
-            let _lane = lane.enter();
-            executable.run(&inputs)
-        };
-        let results = results.map_err(|error| self.explain(&error, span))?;
-        self.added += 1;
-        self.issued.note_run(stream, name, &program.steps, span);
-        if let Some(locations) = self.locations {
-            locations.note_on(stream);
-        }
-        self.emitter.bind_results(run, results.iter().map(|(_, tensor)| tensor.clone()));
         Ok(())
     }
 
@@ -474,7 +355,7 @@ impl Runner<'_> {
     }
 
     /// Submits the gathered instructions without waiting for them.
-    fn flush(&mut self, span: Span) -> Result<(), Stop> {
+    pub(super) fn flush(&mut self, span: Span) -> Result<(), Stop> {
         let list = self.emitter.take_list();
         if list.is_empty() {
             return Ok(());
@@ -525,7 +406,7 @@ impl Runner<'_> {
 
     /// Turns an error of the engine into a message about the statement that caused it; `noticed` is the statement at which the engine
     /// reported it.
-    fn explain(&self, error: &Error, noticed: Span) -> Diagnostic {
+    pub(super) fn explain(&self, error: &Error, noticed: Span) -> Diagnostic {
         let failure = match error {
             Error::Failed(failure) => failure,
             // The error also holds the location in this program's source, which means nothing to the author of the script.

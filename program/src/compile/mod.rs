@@ -80,9 +80,9 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     let shares = if options.in_place { in_place::find(&program, &kept, &lifetimes) } else { in_place::none(&program) };
     trace.note(|| trace::in_place(&program, &shares));
     let arena = arena::plan(&program, &lifetimes, &shares, options)?;
-    trace.note(|| trace::arena(&program, &arena));
+    trace.note(|| trace::arena(&program, &arena.offsets, arena.bytes, arena.lower_bound));
     let compiled = emit::emit(program, device, &kept, &arena);
-    trace.note(|| trace::emit(&compiled));
+    trace.note(|| trace::emit(compiled.buffers.len(), compiled.steps.len(), &compiled.to_string()));
     device::check_writes(&compiled)?;
     Ok(compiled)
 }

@@ -7,9 +7,6 @@ use std::ops::Range;
 use hashbrown::HashMap;
 use streamvm_ep::DeviceId;
 
-use crate::compile::arena::Arena;
-use crate::compile::compiled::Compiled;
-use crate::compile::in_place::Shares;
 use crate::ir::program::{Program, ValueId};
 
 /// What one pass did.
@@ -98,7 +95,8 @@ pub(super) fn lifetimes(program: &Program, lifetimes: &[Range<usize>]) -> PassRe
     PassReport { pass: "lifetimes", summary, details }
 }
 
-pub(super) fn in_place(program: &Program, shares: &Shares) -> PassReport {
+/// `shares` has for each value the one whose memory it takes over, or itself.
+pub(super) fn in_place(program: &Program, shares: &[ValueId]) -> PassReport {
     let names = Names::of(program);
     let taken = shares.iter().enumerate().filter(|(index, first)| first.0 != *index);
     let details: Vec<String> = taken
@@ -112,17 +110,19 @@ pub(super) fn in_place(program: &Program, shares: &Shares) -> PassReport {
     PassReport { pass: "in_place", summary, details }
 }
 
-pub(super) fn arena(program: &Program, arena: &Arena) -> PassReport {
+/// `offsets` are those of the values of the arena; `bytes` is its size, and `bound` the lower bound of it.
+pub(super) fn arena(program: &Program, offsets: &[(ValueId, usize)], bytes: usize, bound: usize) -> PassReport {
     let names = Names::of(program);
-    let details = arena.offsets.iter().map(|(value, offset)| format!("{} at {offset}", names.get(*value))).collect();
-    let (values, bytes, bound) = (counted(arena.offsets.len(), "value"), arena.bytes, arena.lower_bound);
+    let details = offsets.iter().map(|(value, offset)| format!("{} at {offset}", names.get(*value))).collect();
+    let values = counted(offsets.len(), "value");
     let summary = format!("{values} in {bytes} bytes, lower bound {bound} bytes");
     PassReport { pass: "arena", summary, details }
 }
 
-pub(super) fn emit(compiled: &Compiled) -> PassReport {
-    let (buffers, steps) = (counted(compiled.buffers.len(), "buffer"), counted(compiled.steps.len(), "step"));
-    PassReport { pass: "emit", summary: format!("{buffers}, {steps}"), details: lines(&compiled.to_string()) }
+/// `plan` is the compiled program as text.
+pub(super) fn emit(buffers: usize, steps: usize, plan: &str) -> PassReport {
+    let summary = format!("{}, {}", counted(buffers, "buffer"), counted(steps, "step"));
+    PassReport { pass: "emit", summary, details: lines(plan) }
 }
 
 fn lines(text: &str) -> Vec<String> {
