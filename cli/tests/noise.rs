@@ -305,6 +305,31 @@ proptest! {
         prop_assert_eq!(threaded, run_alone(text.as_bytes(), true), "{}", text);
     }
 
+    #[test]
+    fn random_bytes(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+        let _ = survive(bytes);
+    }
+
+    #[test]
+    fn random_text(text in "\\PC{0,400}") {
+        let _ = survive(text.into_bytes());
+    }
+
+    #[test]
+    fn random_words(words in prop::collection::vec(prop::sample::select(WORDS), 0..200)) {
+        let _ = survive(words.join(" ").into_bytes());
+    }
+
+    #[test]
+    fn changed_scripts(which in 0..GOOD.len(), changes in changes()) {
+        let _ = survive(changed(which, changes));
+    }
+}
+
+proptest! {
+    // A case checks a script for each of its lines, and runs one three times.
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     /// Programs of lines that fit each other: compiled they give what they give statement by statement, and fail at the same line. A failed
     /// run that is compiled fails all that it writes, so less may be printed before the failure is noticed.
     #[test]
@@ -357,26 +382,6 @@ proptest! {
             prop_assert_eq!((eager.0, what(&eager.2)), (compiled.0, what(&compiled.2)), "{}", script);
             prop_assert!(eager.1.starts_with(&compiled.1), "{}\n{}\n{}", script, eager.1, compiled.1);
         }
-    }
-
-    #[test]
-    fn random_bytes(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
-        let _ = survive(bytes);
-    }
-
-    #[test]
-    fn random_text(text in "\\PC{0,400}") {
-        let _ = survive(text.into_bytes());
-    }
-
-    #[test]
-    fn random_words(words in prop::collection::vec(prop::sample::select(WORDS), 0..200)) {
-        let _ = survive(words.join(" ").into_bytes());
-    }
-
-    #[test]
-    fn changed_scripts(which in 0..GOOD.len(), changes in changes()) {
-        let _ = survive(changed(which, changes));
     }
 }
 

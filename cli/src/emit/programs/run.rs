@@ -34,7 +34,7 @@ impl Emitter<'_> {
     /// # Errors
     /// The program is unknown, or an input does not fit.
     pub fn enter(&mut self, run: &RunCall) -> Result<Arc<Defined>, Diagnostic> {
-        let (defined, inputs) = self.inputs_of_run(run)?;
+        let (defined, inputs) = self.run_inputs(run)?;
         let mut names = defined.captured.clone();
         for (feed, tensor) in defined.block.feeds.iter().zip(inputs) {
             names.insert(feed.name.value.clone(), Binding { tensor, span: feed.name.span });
@@ -75,20 +75,6 @@ impl Emitter<'_> {
         self.lane = 0;
     }
 
-    /// Emits the inputs of a run of the executable. Each of them has no gaps.
-    ///
-    /// # Errors
-    /// The program is unknown, or an input does not fit.
-    pub fn run_inputs(&mut self, run: &RunCall) -> Result<(Arc<Defined>, Vec<Tensor>), Diagnostic> {
-        let (defined, mut inputs) = self.inputs_of_run(run)?;
-        for (tensor, expr) in inputs.iter_mut().zip(&run.feeds).filter(|(tensor, _)| !tensor.layout().is_contiguous()) {
-            self.builder.set_lane(lane(run));
-            let copy = self.builder.copy(tensor, tensor.place());
-            *tensor = copy.map_err(|error| Diagnostic::new(expr.span, error.to_string()))?;
-        }
-        Ok((defined, inputs))
-    }
-
     /// Binds the results of a run to its names.
     pub fn bind_results(&mut self, run: &RunCall, results: impl IntoIterator<Item = Tensor>) {
         for (name, tensor) in run.names.iter().zip(results) {
@@ -96,7 +82,12 @@ impl Emitter<'_> {
         }
     }
 
-    fn inputs_of_run(&mut self, run: &RunCall) -> Result<(Arc<Defined>, Vec<Tensor>), Diagnostic> {
+    /// Emits the inputs of a run. An input with gaps is copied, so that each has the layout that the recording has: `reshape` makes a view
+    /// of one tensor and a copy of another, by their layouts.
+    ///
+    /// # Errors
+    /// The program is unknown, or an input does not fit.
+    pub fn run_inputs(&mut self, run: &RunCall) -> Result<(Arc<Defined>, Vec<Tensor>), Diagnostic> {
         let defined = self.program(&run.program)?;
         let block = &defined.block;
         run.names.iter().try_for_each(|name| self.check_bindable(name))?;
@@ -133,7 +124,11 @@ impl Emitter<'_> {
             let message = format!("the input `{}` shares memory with `{name}`, which the program writes", port.name);
             return Err(Diagnostic::new(expr.span, message).with_help("give a copy to the `run`"));
         }
-        Ok(tensor)
+        if tensor.layout().is_contiguous() {
+            return Ok(tensor);
+        }
+        self.builder.set_lane(lane);
+        self.builder.copy(&tensor, tensor.place()).map_err(|error| Diagnostic::new(expr.span, error.to_string()))
     }
 }
 
