@@ -94,6 +94,22 @@ fn the_steps_of_programs_and_of_their_runs_are_bounded() {
     assert!(many.code == 2 && many.stderr.starts_with(says), "{}", many.stderr);
     // A `repeat` counts once.
     assert_eq!(run_text(format!("{program}repeat 11 {{ run p }}\n"), &["run", "--compiled"]).code, 0);
+    let programs: String =
+        (0..11).map(|number| format!("program p{number} {{ repeat 5000 {{ add w 1 into w }} }}\n")).collect();
+    let all = run_text(format!("let w = fill f32 2 value 1 on cpu:0\n{programs}"), &["check"]);
+    let says = "script.svm:12:29: error: the programs of the script have more than 100000 steps together here\n";
+    assert!(all.code == 2 && all.stderr.starts_with(says), "{}", all.stderr);
+    // Results count, too: 101 runs of 1,000 results each.
+    let names: String = (0..1000).map(|number| format!(" a{number}")).collect();
+    let lets: String = (0..1000).map(|number| format!("let a{number} = w\n")).collect();
+    let wide =
+        format!("let w = fill f32 2 value 1 on cpu:0\n{lets}program p -> {names} {{ }}\n{}", "run p\n".repeat(101));
+    let wide = run_text(wide, &["check"]);
+    assert!(
+        wide.code == 2 && wide.stderr.starts_with("script.svm:1103:1: error: the `run` statements"),
+        "{}",
+        wide.stderr
+    );
     let long = run_text(program.replace("5000", "5001"), &["check"]);
     assert!(long.code == 2 && long.stderr.contains("the program has more than 10000 steps here"), "{}", long.stderr);
     // Rounds that add no step end at once.

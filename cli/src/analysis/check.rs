@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::base::engine::{Capabilities, InstructionList, MAX_STREAMS, StreamKey};
 use crate::emit::devices::Devices;
-use crate::emit::programs::{Defined, MAX_RUN_STEPS};
+use crate::emit::programs::{Defined, MAX_ALL_STEPS};
 use crate::emit::{Emitter, HeadersOnly, READ_BACK, Wanted, rounds};
 use crate::syntax::ast::{Block, RunCall, Statement, StatementKind};
 use crate::syntax::diagnostic::Diagnostic;
@@ -49,7 +49,7 @@ struct Checker<'a> {
     /// The streams found so far, at most one more than an engine may have.
     streams: HashSet<StreamKey>,
     errors: Vec<Diagnostic>,
-    /// The steps of all runs so far, each statement counted once.
+    /// The weights of all runs so far, each statement counted once.
     run_steps: usize,
     programs: Vec<Arc<Defined>>,
 }
@@ -143,10 +143,10 @@ impl Checker<'_> {
     /// Emits the statements of a program for one run.
     fn run(&mut self, run: &RunCall, statement: &Statement) -> Result<(), Diagnostic> {
         let program = self.emitter.enter(run)?;
-        self.run_steps += program.steps.len();
-        if self.run_steps > MAX_RUN_STEPS {
+        self.run_steps += program.weight;
+        if self.run_steps > MAX_ALL_STEPS {
             self.emitter.leave_without_results();
-            let message = format!("the `run` statements up to here have more than {MAX_RUN_STEPS} steps together");
+            let message = format!("the `run` statements up to here have more than {MAX_ALL_STEPS} steps together");
             return Err(Diagnostic::new(statement.span, message).with_help("put a `run` into a `repeat`"));
         }
         self.block(&program.block.body, false);

@@ -3,7 +3,7 @@
 //! Layer: uses `base`, `syntax` and `files`; is used by `analysis`, `execute` and `command`.
 //!
 //! Main types: an [`Emitter`] adds the instructions of one statement after another to a list; a [`Loader`] gives it the tensors of
-//! files; [`Devices`] holds the device that each name of a script stands for; a [`Defined`](programs::Defined) is a program of the script.
+//! files; [`Devices`] holds the device that each name of a script stands for; a [`Defined`] is a program of the script.
 //!
 //! The checker, the planner and the executor walk a script with the same emitter, so the instructions that were checked are the
 //! instructions that run. The three differ in the source of loaded tensors ([`Loader`]) and in the use of the list: the checker
@@ -142,6 +142,8 @@ pub struct Emitter<'a> {
     /// The random generator of each seed; a generator goes on from call to call.
     generators: HashMap<u64, Generator>,
     programs: HashMap<String, Arc<Defined>>,
+    /// The steps of all programs so far, wrong ones among them.
+    recorded_steps: usize,
     /// Programs whose block was wrong: an error about such a program is marked as an echo.
     poisoned_programs: HashSet<String>,
 }
@@ -159,6 +161,7 @@ impl<'a> Emitter<'a> {
             lane: 0,
             generators: HashMap::new(),
             programs: HashMap::new(),
+            recorded_steps: 0,
             poisoned_programs: HashSet::new(),
         }
     }

@@ -1,11 +1,78 @@
-//! Which names of the script a program uses: those that it uses before it binds them.
+//! The names of the script that a program uses: those that it uses before it binds them. Their storages are its parameters.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use crate::syntax::ast::{Block, Expr, ExprKind, ProgramBlock, Statement, StatementKind};
+use super::Parameter;
+use crate::base::engine::{Error, Place, Program, Recorder, Resource, Shape, Tensor, ValueId};
+use crate::emit::{Binding, Scope};
+use crate::syntax::ast::{Block, Expr, ExprKind, Feed, ProgramBlock, Statement, StatementKind};
+
+/// What a program captures of the script.
+pub(super) struct Captured {
+    /// What the names stand for.
+    pub(super) names: HashMap<String, Binding>,
+    /// The names that are bound to a storage, with the number of its parameter, in the order of their first uses.
+    parameter_of: Vec<(String, usize)>,
+    /// The storage of each parameter, and the name by which the block uses it first.
+    storages: Vec<(String, Tensor)>,
+    /// The names that a wrong `let` should have bound.
+    poisoned: HashSet<String>,
+}
+
+impl Captured {
+    /// What `block` captures of `scope`.
+    pub(super) fn by(block: &ProgramBlock, scope: &Scope) -> Captured {
+        let (names, poisoned) = (HashMap::new(), HashSet::new());
+        let mut captured = Captured { names, parameter_of: Vec::new(), storages: Vec::new(), poisoned };
+        let mut numbers: HashMap<*const Resource, usize> = HashMap::new();
+        for name in names_from_outside(block) {
+            if scope.poisoned.contains(name) {
+                captured.poisoned.insert(name.to_owned());
+            }
+            let Some(binding) = scope.names.get(name) else { continue };
+            let number = *numbers.entry(std::ptr::from_ref(binding.tensor.resource())).or_insert_with(|| {
+                captured.storages.push((name.to_owned(), binding.tensor.owner().clone()));
+                captured.storages.len() - 1
+            });
+            captured.parameter_of.push((name.to_owned(), number));
+            captured.names.insert(name.to_owned(), binding.clone());
+        }
+        captured
+    }
+
+    /// The scope of the block, on tensors of the recording: the inputs, and for each name a parameter, or the view of it that the name is
+    /// of its storage.
+    pub(super) fn scope(&self, recorder: &Recorder, feeds: &[Feed], types: &[(Place, Shape)]) -> Result<Scope, Error> {
+        let mut scope = Scope { names: HashMap::new(), poisoned: self.poisoned.clone() };
+        for (feed, (place, shape)) in feeds.iter().zip(types) {
+            let tensor = recorder.feed(feed.name.value.clone(), *place, feed.dtype, shape.dims())?;
+            scope.names.insert(feed.name.value.clone(), Binding { tensor, span: feed.name.span });
+        }
+        let recorded = self.storages.iter().map(|(name, storage)| recorder.parameter(name.clone(), storage));
+        let recorded = recorded.collect::<Result<Vec<Tensor>, Error>>()?;
+        for (name, number) in &self.parameter_of {
+            let Binding { tensor, span } = &self.names[name];
+            let parameter = &recorded[*number];
+            let tensor = if tensor.is_view() { parameter.view(*tensor.layout())? } else { parameter.clone() };
+            scope.names.insert(name.clone(), Binding { tensor, span: *span });
+        }
+        Ok(scope)
+    }
+
+    /// The parameters, in the order in which they were recorded.
+    pub(super) fn parameters(&self, program: &Program) -> Vec<Parameter> {
+        let written: HashSet<ValueId> = program.steps.iter().filter_map(|step| Some(step.output()?.value)).collect();
+        let parameters = program.parameters.iter().zip(&self.storages).map(|(port, (name, tensor))| Parameter {
+            name: name.clone(),
+            tensor: tensor.clone(),
+            is_written: written.contains(&port.value),
+        });
+        parameters.collect()
+    }
+}
 
 /// The names from outside, each once, in the order of their first uses.
-pub(super) fn names(block: &ProgramBlock) -> Vec<&str> {
+fn names_from_outside(block: &ProgramBlock) -> Vec<&str> {
     let inputs = block.feeds.iter().map(|feed| feed.name.value.as_str()).collect();
     let mut walk = Walk { bound: inputs, found: Vec::new() };
     walk.block(&block.body);

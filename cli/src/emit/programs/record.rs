@@ -1,13 +1,11 @@
 //! Records the block of a program.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::{Defined, MAX_STEPS, Parameter, allowed, captured};
-use crate::base::engine::{
-    Error, InstructionList, Kind, Place, ProgramError, Recorder, Shape, Tensor, ValueId, ValueRole, record,
-};
-use crate::emit::{Binding, Emitter, Scope, rounds, value};
+use super::captured::Captured;
+use super::{Defined, MAX_ALL_STEPS, MAX_STEPS, allowed};
+use crate::base::engine::{Error, InstructionList, Kind, Place, ProgramError, Recorder, Shape, ValueRole, record};
+use crate::emit::{Emitter, rounds, value};
 use crate::syntax::ast::{Block, Feed, ProgramBlock, StatementKind};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::{Span, Spanned};
@@ -17,6 +15,8 @@ use crate::syntax::source::{Span, Spanned};
 struct Recording {
     /// The statement of each step.
     steps: Vec<Span>,
+    /// The number of steps, and of statements without a step.
+    weight: usize,
     errors: Vec<Diagnostic>,
     /// Was a statement wrong, or could it not be judged because of an earlier error?
     failed: bool,
@@ -64,39 +64,11 @@ impl Emitter<'_> {
         if !recording.errors.is_empty() {
             return Err(recording.errors);
         }
-        let names = captured::names(block);
-        let captured: HashMap<String, Binding> =
-            names.iter().filter_map(|name| Some(((*name).to_owned(), self.scope.names.get(*name)?.clone()))).collect();
-        let mut parameters: Vec<(String, Tensor)> = Vec::new();
+        let captured = Captured::by(block, &self.scope);
         let builder = std::mem::take(&mut self.builder);
-        let outer = self.scope.clone();
+        self.outer = Some(std::mem::take(&mut self.scope));
         let program = record(block.name.value.clone(), |recorder| {
-            let mut inner = Scope { names: HashMap::new(), poisoned: outer.poisoned.clone() };
-            for (feed, (place, shape)) in block.feeds.iter().zip(&feeds) {
-                let tensor = recorder.feed(feed.name.value.clone(), *place, feed.dtype, shape.dims())?;
-                inner.poisoned.remove(&feed.name.value);
-                inner.names.insert(feed.name.value.clone(), Binding { tensor, span: feed.name.span });
-            }
-            let mut recorded: Vec<Tensor> = Vec::new();
-            for name in names.iter().filter(|name| captured.contains_key(**name)) {
-                let Binding { tensor, span } = &captured[*name];
-                let known = parameters.iter().position(|(_, owner)| owner.shares_storage(tensor));
-                let place = match known {
-                    Some(place) => place,
-                    None => {
-                        recorded.push(recorder.parameter(*name, tensor.owner())?);
-                        parameters.push(((*name).to_owned(), tensor.owner().clone()));
-                        recorded.len() - 1
-                    }
-                };
-                let tensor = match tensor.is_view() {
-                    true => recorded[place].view(*tensor.layout())?,
-                    false => recorded[place].clone(),
-                };
-                inner.names.insert((*name).to_owned(), Binding { tensor, span: *span });
-            }
-            self.scope = inner;
-            self.outer = Some(outer.clone());
+            self.scope = captured.scope(recorder, &block.feeds, &feeds)?;
             self.record_block(recorder, &block.body, &mut recording);
             for fetch in &block.fetches {
                 match self.named(&fetch.value, fetch.span) {
@@ -106,22 +78,23 @@ impl Emitter<'_> {
             }
             Ok(())
         });
-        (self.scope, self.outer) = (outer, None);
+        self.leave_without_results();
         self.builder = builder;
+        self.recorded_steps += recording.steps.len();
         if recording.failed {
             return Err(recording.errors);
         }
         let program = program.map_err(|error| vec![Diagnostic::new(block.name.span, told(&error))])?;
-        let outputs: HashSet<ValueId> = program.steps.iter().filter_map(|step| Some(step.output()?.value)).collect();
-        let parameters = program.parameters.iter().zip(parameters).map(|(port, (name, tensor))| Parameter {
-            name,
-            tensor,
-            is_written: outputs.contains(&port.value),
-        });
-        let parameters = parameters.collect();
         let copied = |(place, _): &(usize, _)| program.value(program.fetches[*place].value).role != ValueRole::Computed;
         recording.steps.extend(block.fetches.iter().enumerate().filter(copied).map(|(_, fetch)| fetch.span));
-        Ok(Defined { block: block.clone(), program, steps: recording.steps.into(), parameters, captured })
+        Ok(Defined {
+            block: block.clone(),
+            steps: recording.steps.into(),
+            weight: recording.weight + block.feeds.len() + block.fetches.len(),
+            parameters: captured.parameters(&program),
+            captured: captured.names,
+            program,
+        })
     }
 
     fn check_new_program(&self, name: &Spanned<String>) -> Result<(), Diagnostic> {
@@ -151,11 +124,19 @@ impl Emitter<'_> {
             }
             let list = self.take_list();
             let added = steps(&list);
-            if recording.steps.len() + added > MAX_STEPS {
+            recording.weight += if matches!(statement.kind, StatementKind::Repeat { .. }) { 0 } else { added.max(1) };
+            let (own, all) = (recording.steps.len() + added, self.recorded_steps + recording.steps.len() + added);
+            if own > MAX_STEPS || all > MAX_ALL_STEPS {
                 if !recording.failed {
+                    let message = match own > MAX_STEPS {
+                        true => format!("the program has more than {MAX_STEPS} steps here"),
+                        false => {
+                            format!("the programs of the script have more than {MAX_ALL_STEPS} steps together here")
+                        }
+                    };
                     recording.fail(
-                        Diagnostic::new(statement.span, format!("the program has more than {MAX_STEPS} steps here"))
-                            .with_help("put the `repeat` around the `run`, or use several programs"),
+                        Diagnostic::new(statement.span, message)
+                            .with_help("put the `repeat` around the `run`, or use shorter programs"),
                     );
                 }
                 return;
