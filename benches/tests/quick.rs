@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const WORKLOADS: [&str; 19] = [
+const WORKLOADS: [&str; 23] = [
     "chain",
     "independent",
     "random",
@@ -27,6 +27,10 @@ const WORKLOADS: [&str; 19] = [
     "idle",
     "memory",
     "small_op",
+    "program_chain",
+    "program_one_op",
+    "program_perceptron",
+    "program_elementwise",
 ];
 const FLOORS: [&str; 11] = [
     "floor/chain",
@@ -43,12 +47,13 @@ const FLOORS: [&str; 11] = [
 ];
 
 /// Each curve with its series.
-const CURVES: [(&str, &[&str]); 5] = [
+const CURVES: [(&str, &[&str]); 6] = [
     ("variables", &["write of one variable"]),
     ("tensors", &["eager", "in place, in lists"]),
     ("streams", &["crossing", "independent", "independent, single", "random", "random, pass alone"]),
     ("depth", &["run off", "submit"]),
     ("operands", &["per operand", "per operation"]),
+    ("compile", &["chain", "random", "wide"]),
 ];
 
 /// One of the two, with its arguments.

@@ -22,15 +22,17 @@ fn timeless(output: Output) -> Output {
     Output { stdout: lines.map(|line| format!("{line}\n")).collect(), ..output }
 }
 
-/// A program of three steps that is run five times on two lanes.
-const FIVE_RUNS: &str = "let w = fill f32 4 value 2 on cpu:0\n\
-    program p (x f32 4 on cpu:0) -> y {\n  let h = mul x w\n  let y = relu (neg h)\n  add y 1 into w\n}\n\
-    let x = fill f32 4 value -1 on cpu:0\nrepeat 4 { let x = run p (neg x) }\nlet y = run p x on lane 1\nprint y\nprint w\n";
+/// A program that is run five times on two lanes. Its vectors are long enough for steps to run together where it is compiled.
+const FIVE_RUNS: &str = "let w = fill f32 40000 value 2 on cpu:0\n\
+    program p (x f32 40000 on cpu:0) -> y {\n  let h = mul x w\n  let y = relu (neg h)\n  add y 1 into w\n}\n\
+    let x = fill f32 40000 value -1 on cpu:0\nrepeat 4 { let x = run p (neg x) }\nlet y = run p x on lane 1\nprint y\nprint w\n";
 
 #[test]
 fn programs_do_the_same_compiled_and_not_in_every_mode() {
     let folder = scripts();
     fs::write(folder.path().join("five.svm"), FIVE_RUNS).unwrap();
+    let plan = streamvm(folder.path(), ["compile", "five.svm"]).stdout;
+    assert!(plan.contains("run together"), "{plan}");
     for script in ["programs.svm", "fail_program.svm", "five.svm"] {
         let expected = timeless(streamvm(folder.path(), ["run", script]));
         assert!(expected.stdout.contains('['), "{script}: {expected:?}");

@@ -80,7 +80,10 @@ pub use call::kernel_registry::KernelRegistry;
 pub use call::label::Label;
 pub use call::operand::{Access, Operand};
 pub use call::raw::{RawCall, RawFn};
-pub use cpu::{CpuConfig, CpuDevice, CpuSequence, SequenceError, SequenceOperand, SequenceStep, SequenceWork};
+pub use cpu::{
+    CpuConfig, CpuDevice, CpuSequence, SequenceError, SequenceGroup, SequenceMemory, SequenceOperand, SequenceStep,
+    SequenceWork,
+};
 pub use errors::call_error::{CallError, FnError};
 pub use errors::error::{Error, KernelError};
 pub use names::device_id::{DeviceId, DeviceKind};

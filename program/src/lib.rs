@@ -20,7 +20,7 @@ pub mod memory;
 mod record;
 mod text;
 
-pub use compile::compiled::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Located};
+pub use compile::compiled::{BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedSteps, Located, Storage};
 pub use compile::dependences::{Dependence, DependenceKind};
 pub use compile::options::CompileOptions;
 pub use compile::places::ValuePlace;

@@ -4,7 +4,7 @@ use crate::harness::case::{Case, ONE_CORE, PARK};
 use crate::{floors, parts, workloads};
 
 /// All cases. Each floor follows its workload, so that the two run close in time.
-pub const CASES: [Case; 30] = [
+pub const CASES: [Case; 34] = [
     Case::workload("chain", &["floor/chain"], workloads::graph::chain),
     Case::floor("floor/chain", floors::graph::chain),
     Case::workload("independent", &["floor/independent"], workloads::graph::independent),
@@ -35,6 +35,10 @@ pub const CASES: [Case; 30] = [
     Case { own_process: true, ..Case::workload("memory", &[], workloads::memory::memory) },
     Case::workload("small_op", &["floor/small_op"], workloads::small_op::small_op),
     Case::floor("floor/small_op", floors::small_op::small_op),
+    Case::workload("program_chain", &[], workloads::programs::chain),
+    Case::workload("program_one_op", &[], workloads::programs::one_op),
+    Case::workload("program_perceptron", &[], workloads::programs::perceptron),
+    Case::workload("program_elementwise", &[], workloads::programs::elementwise),
 ];
 
 /// The case of that name.

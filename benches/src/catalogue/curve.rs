@@ -26,16 +26,20 @@ const DECADES: &[usize] = &[10, 100, 1_000, 10_000, 100_000, 1_000_000];
 /// Sizes from one to a million.
 const DECADES_FROM_1: &[usize] = &[1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
 
+/// Sizes from a hundred to a million.
+const LONG: &[usize] = &[100, 1_000, 10_000, 100_000, 1_000_000];
+
 /// Sizes from one to 64.
 const DOUBLED: &[usize] = &[1, 2, 4, 8, 16, 32, 64];
 
 /// All curves.
-pub const CURVES: [Curve; 5] = [
+pub const CURVES: [Curve; 6] = [
     Curve { name: "variables", axis: "variables", points: DECADES, run: growth::variables },
     Curve { name: "tensors", axis: "live tensors", points: DECADES, run: growth::tensors::tensors },
     Curve { name: "streams", axis: "lanes", points: DOUBLED, run: growth::streams },
     Curve { name: "depth", axis: "pending operations", points: DECADES_FROM_1, run: growth::depth::depth },
     Curve { name: "operands", axis: "operands of an operation", points: DOUBLED, run: growth::operands },
+    Curve { name: "compile", axis: "steps", points: LONG, run: growth::programs::compiling },
 ];
 
 /// The curves with `part` in their names.

@@ -4,9 +4,10 @@
 //! Layer: uses `harness`, `workloads` and `parts`; is used by `catalogue`.
 //!
 //! Main parts: each function measures one size of a curve: [`variables`], [`streams`], [`operands`],
-//! [`tensors`](tensors::tensors) and [`depth`](depth::depth).
+//! [`tensors`](tensors::tensors), [`depth`](depth::depth) and [`compiling`](programs::compiling).
 
 pub mod depth;
+pub mod programs;
 pub mod tensors;
 
 use streamvm::Vm;

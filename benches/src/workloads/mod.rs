@@ -13,6 +13,7 @@ pub mod idle;
 pub mod latency;
 pub mod memory;
 pub mod overlap;
+pub mod programs;
 pub mod small_op;
 pub mod threads;
 pub mod waits;

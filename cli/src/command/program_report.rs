@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::base::engine::{BufferRole, Compiled, CompiledStep, Located, PassReport, Program, ValuePlace};
+use crate::base::engine::{BufferRole, Compiled, CompiledStep, Located, PassReport, Program, Storage, ValuePlace};
 use crate::base::printable::json_without_controls;
 use crate::command::report::table;
 
@@ -47,9 +47,9 @@ pub(crate) fn memory(compiled: &Compiled) -> String {
         .places()
         .iter()
         .map(|place| {
-            let offset = if in_arena(compiled, place) { place.offset.to_string() } else { "-".to_owned() };
+            let offset = offset(compiled, place).map_or("-".to_owned(), |offset| offset.to_string());
             let numbers = [place.lower, place.upper, place.bytes].map(|number| number.to_string());
-            let texts = [place.name.clone(), role(compiled, place.buffer).to_owned()];
+            let texts = [place.name.clone(), memory_name(compiled, place).to_owned()];
             texts.into_iter().chain(numbers).chain([offset]).collect()
         })
         .collect();
@@ -86,13 +86,26 @@ fn plan_json(compiled: &Compiled) -> Value {
     let steps = compiled.steps().iter().map(|CompiledStep { work, operands, number, .. }| {
         json!({ "work": work.name(), "number": number, "operands": operands.iter().map(operand_json).collect::<Vec<_>>() })
     });
-    json!({ "buffers": buffers.collect::<Vec<_>>(), "steps": steps.collect::<Vec<_>>() })
+    let fused = compiled
+        .fused()
+        .iter()
+        .map(|fused| json!({ "lower": fused.steps.start, "upper": fused.steps.end, "block": fused.block }));
+    json!({
+        "buffers": buffers.collect::<Vec<_>>(),
+        "steps": steps.collect::<Vec<_>>(),
+        "together": fused.collect::<Vec<_>>(),
+    })
 }
 
 fn operand_json(operand: &Located) -> Value {
+    let (buffer, offset, scratch) = match operand.storage {
+        Storage::Buffer { index, offset } => (Some(index), Some(offset), None),
+        Storage::Scratch(piece) => (None, None, Some(piece)),
+    };
     json!({
-        "buffer": operand.buffer,
-        "offset": operand.offset,
+        "buffer": buffer,
+        "offset": offset,
+        "scratch": scratch,
         "access": format!("{:?}", operand.access).to_lowercase(),
         "dtype": operand.dtype.to_string(),
         "shape": operand.layout.shape().dims(),
@@ -103,9 +116,9 @@ fn operand_json(operand: &Located) -> Value {
 
 fn memory_json(compiled: &Compiled) -> Value {
     let values = compiled.places().into_iter().map(|place| {
-        let offset = in_arena(compiled, &place).then_some(place.offset);
-        let ValuePlace { name, buffer, lower, upper, bytes, .. } = place;
-        json!({ "value": name, "memory": role(compiled, buffer), "lower": lower, "upper": upper, "bytes": bytes, "offset": offset })
+        let (memory, offset) = (memory_name(compiled, &place), offset(compiled, &place));
+        let ValuePlace { name, lower, upper, bytes, .. } = place;
+        json!({ "value": name, "memory": memory, "lower": lower, "upper": upper, "bytes": bytes, "offset": offset })
     });
     json!({
         "values": values.collect::<Vec<_>>(),
@@ -124,8 +137,19 @@ fn role(compiled: &Compiled, buffer: usize) -> &'static str {
     }
 }
 
-fn in_arena(compiled: &Compiled, place: &ValuePlace) -> bool {
-    compiled.buffers()[place.buffer].role == BufferRole::Arena
+fn memory_name(compiled: &Compiled, place: &ValuePlace) -> &'static str {
+    match place.storage {
+        Storage::Buffer { index, .. } => role(compiled, index),
+        Storage::Scratch(_) => "scratch",
+    }
+}
+
+/// The offset in the arena.
+fn offset(compiled: &Compiled, place: &ValuePlace) -> Option<usize> {
+    match place.storage {
+        Storage::Buffer { index, offset } if compiled.buffers()[index].role == BufferRole::Arena => Some(offset),
+        _ => None,
+    }
 }
 
 /// How many times the lower bound the arena is.

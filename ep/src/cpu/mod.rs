@@ -12,4 +12,6 @@ mod workers;
 
 pub use device::{CpuConfig, CpuDevice};
 pub(crate) use kernels::{copy, fill, register};
-pub use sequence::{CpuSequence, SequenceError, SequenceOperand, SequenceStep, SequenceWork};
+pub use sequence::{
+    CpuSequence, SequenceError, SequenceGroup, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork,
+};

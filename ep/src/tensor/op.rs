@@ -70,6 +70,15 @@ impl Op {
         matches!(self.class(), Unary | Binary | Comparison | Select | Cast)
     }
 
+    /// Whether its kernels refuse some values of elements: integers that are divided by zero or raised to a negative power.
+    pub fn refuses_elements(self, dtype: DType) -> bool {
+        match self {
+            Op::Div => !dtype.is_float(),
+            Op::Pow => matches!(dtype, DType::I32 | DType::I64),
+            _ => false,
+        }
+    }
+
     /// Whether it combines elements along [`Params::axes`](crate::Params::axes).
     pub const fn is_reduction(self) -> bool {
         matches!(self.class(), OpClass::Reduction | OpClass::ArgReduction)

@@ -21,6 +21,9 @@ pub enum Role {
     Access,
     /// Queues commands on a GPU's own stream: kernels of the caller, or calls of libraries.
     Cuda,
+    /// Runs the steps of a compiled program, which are kernels, copies and fills alone. It neither blocks nor takes a lock of the caller, so a
+    /// caller that waits for it may run it.
+    Program,
     /// Runs any code in the order that its uses ask for, without access to their bytes.
     Push,
 }
@@ -127,6 +130,7 @@ impl Kind {
             Kind::Function { role: Role::Host, .. } => "host",
             Kind::Function { role: Role::Access, .. } => "access",
             Kind::Function { role: Role::Cuda, .. } => "cuda",
+            Kind::Function { role: Role::Program, .. } => "program",
             Kind::Function { role: Role::Push, .. } => "push",
             Kind::Record(_) => "record",
             Kind::Wait { kind: WaitKind::Device, .. } => "wait",

@@ -124,18 +124,19 @@ impl Parser {
                 }
                 Kind::Touch
             }
-            "fn" | "host" | "access" | "cuda" | "push" => {
+            "fn" | "host" | "access" | "cuda" | "program" | "push" => {
                 let role = match word {
                     "fn" => Role::Function,
                     "host" => Role::Host,
                     "cuda" => Role::Cuda,
+                    "program" => Role::Program,
                     "push" => Role::Push,
                     _ => Role::Access,
                 };
                 let name = words.quoted()?.into();
                 launch = words.launch();
                 match role {
-                    Role::Function | Role::Cuda | Role::Push => {
+                    Role::Function | Role::Cuda | Role::Program | Role::Push => {
                         while !words.peek().is_empty() {
                             uses.push(self.declared_use(words)?);
                         }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use streamvm_ep::Shape;
 use streamvm_instructions::{Error, ProgramError};
 
+use crate::compile::fuse::Fused;
 use crate::compile::in_place::Shares;
 use crate::compile::options::CompileOptions;
 use crate::ir::program::{Program, ValueId, ValueRole};
@@ -24,7 +25,8 @@ pub(super) struct Arena {
     pub(super) lower_bound: usize,
 }
 
-/// Plans the values that exist within a run only. Values that share memory are one buffer, which lives as long as all of them.
+/// Plans the values that exist within a run only, apart from those in scratch memory. Values that share memory are one buffer, which lives as
+/// long as all of them.
 ///
 /// # Errors
 /// [`ProgramError::NotCompiled`] if the values that live at one time are larger than a tensor can be.
@@ -32,6 +34,7 @@ pub(super) fn plan(
     program: &Program,
     lifetimes: &[Range<usize>],
     shares: &Shares,
+    fused: &Fused,
     options: &CompileOptions,
 ) -> Result<Arena, Error> {
     let mut fetched = vec![false; program.values.len()];
@@ -39,25 +42,22 @@ pub(super) fn plan(
     let mut values: Vec<(ValueId, usize)> = Vec::new();
     let mut buffers: Vec<Buffer> = Vec::new();
     let mut buffer_of = vec![usize::MAX; program.values.len()];
-    // A value takes over the memory of an earlier one, so the first of a chain comes before the others in the order of their first uses.
-    let mut order: Vec<usize> = (0..program.values.len()).collect();
-    order.sort_by_key(|&index| (lifetimes[index].start, index));
-    for index in order {
-        let (value, life) = (&program.values[index], &lifetimes[index]);
-        if value.role != ValueRole::Computed || fetched[index] || life.is_empty() {
+    for (index, value) in program.values.iter().enumerate() {
+        let life = &lifetimes[index];
+        if value.role != ValueRole::Computed || fetched[index] || fused.scratch[index].is_some() || life.is_empty() {
             continue;
         }
         let (start, end) = (life.start as u64, life.end as u64);
-        let first = shares[index].0;
-        if first == index {
-            buffer_of[index] = buffers.len();
+        // Values that share memory have one size. The first of them has none here if it is in scratch memory.
+        let shared = &mut buffer_of[shares[index].0];
+        if *shared == usize::MAX {
+            *shared = buffers.len();
             let size = value.bytes().next_multiple_of(ALIGNMENT) as u64;
             buffers.push(Buffer { alignment: ALIGNMENT as u64, ..Buffer::new(start, end, size) });
-        } else {
-            let buffer = &mut buffers[buffer_of[first]];
-            buffer.upper = buffer.upper.max(end);
         }
-        values.push((ValueId(index), buffer_of[first]));
+        let buffer = &mut buffers[*shared];
+        (buffer.lower, buffer.upper) = (buffer.lower.min(start), buffer.upper.max(end));
+        values.push((ValueId(index), *shared));
     }
     let plan = memory::plan(&buffers, None, &Budget::steps(options.search_steps)).map_err(|error| {
         let (program, what) = (program.name.clone(), format!("its memory cannot be planned: {error}"));

@@ -1,5 +1,6 @@
 //! The result of the compiler: what a run needs, as plain data.
 
+use std::ops::Range;
 use std::panic::Location;
 
 use streamvm_ep::{Access, DType, DeviceId, Layout};
@@ -30,18 +31,31 @@ pub struct CompiledBuffer {
     pub access: Access,
 }
 
-/// A view of a buffer.
+/// Where the bytes of a value are during a run.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Storage {
+    /// In a buffer.
+    Buffer {
+        /// The buffer, as an index into [`Compiled::buffers`].
+        index: usize,
+        /// Where the value begins in the buffer, in bytes.
+        offset: usize,
+    },
+    /// In the scratch memory of each thread that computes a [`FusedSteps`], which holds one block of the value at a time: the piece with
+    /// this number.
+    Scratch(usize),
+}
+
+/// A view of a value in its storage.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Located {
     /// The value that it is a view of.
     pub value: ValueId,
-    /// The buffer, as an index into [`Compiled::buffers`].
-    pub buffer: usize,
-    /// Where the value begins in the buffer, in bytes.
-    pub offset: usize,
+    /// Where the value is.
+    pub storage: Storage,
     /// The dtype of its elements.
     pub dtype: DType,
-    /// Its layout, from `offset`.
+    /// Its layout, from the beginning of the value.
     pub layout: Layout,
     /// Whether the step reads or writes it.
     pub access: Access,
@@ -60,6 +74,15 @@ pub struct CompiledStep {
     pub location: &'static Location<'static>,
 }
 
+/// Elementwise steps that run together: all of them compute one block of elements, then the next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FusedSteps {
+    /// The steps, as a range of [`Compiled::steps`].
+    pub steps: Range<usize>,
+    /// How many elements a block has at most.
+    pub block: usize,
+}
+
 /// A compiled program.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Compiled {
@@ -67,6 +90,7 @@ pub struct Compiled {
     pub(super) device: DeviceId,
     pub(super) buffers: Vec<CompiledBuffer>,
     pub(super) steps: Vec<CompiledStep>,
+    pub(super) fused: Vec<FusedSteps>,
     pub(super) arena_lower_bound: usize,
 }
 
@@ -89,6 +113,11 @@ impl Compiled {
     /// Its steps, in the order in which they run.
     pub fn steps(&self) -> &[CompiledStep] {
         &self.steps
+    }
+
+    /// The steps that run together, in their order.
+    pub fn fused(&self) -> &[FusedSteps] {
+        &self.fused
     }
 
     /// The size of the arena in bytes; 0 if there is none.

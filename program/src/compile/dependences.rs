@@ -1,8 +1,9 @@
 //! Which steps of a compiled program depend on each other, by the bytes that they use.
 
+use hashbrown::HashMap;
 use streamvm_ep::Footprint;
 
-use crate::compile::compiled::{Compiled, Located};
+use crate::compile::compiled::{Compiled, Located, Storage};
 
 /// Why a step must come behind an earlier one.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -24,11 +25,18 @@ pub struct Dependence {
     pub to: usize,
     /// Why.
     pub kind: DependenceKind,
-    /// The buffer that has the bytes, as an index into [`Compiled::buffers`].
-    pub buffer: usize,
+    /// The buffer that has the bytes, as an index into [`Compiled::buffers`]; `None` for scratch memory.
+    pub buffer: Option<usize>,
 }
 
-/// One use of bytes of a buffer, as long as no later write covers all of them.
+/// Memory with bytes of its own: a buffer, or a piece of the scratch memory of a group of steps.
+#[derive(Copy, Clone, PartialEq, Eq, Hash)]
+enum Memory {
+    Buffer(usize),
+    Scratch { group: usize, piece: usize },
+}
+
+/// One use of bytes, as long as no later write covers all of them.
 struct Use {
     step: usize,
     bytes: Footprint,
@@ -40,13 +48,15 @@ impl Compiled {
     /// where its write covers the whole view of one of the two. Takes time in proportion to the steps times the uses of one buffer that no
     /// later write has covered, at worst the square of the steps.
     pub fn dependences(&self) -> Vec<Dependence> {
-        let mut open: Vec<Vec<Use>> = self.buffers.iter().map(|_| Vec::new()).collect();
+        let mut open: HashMap<Memory, Vec<Use>> = HashMap::new();
         let mut found = Vec::new();
         for (position, step) in self.steps.iter().enumerate() {
             for operand in &step.operands {
-                let (buffer, bytes) = (operand.buffer, bytes(operand));
+                let (memory, bytes) = self.memory_of(position, operand);
+                let open = open.entry(memory).or_default();
+                let buffer = if let Memory::Buffer(index) = memory { Some(index) } else { None };
                 let (reads, writes) = (operand.access.reads(), operand.access.writes());
-                let of_others = open[buffer].iter().rev().filter(|earlier| earlier.step != position);
+                let of_others = open.iter().rev().filter(|earlier| earlier.step != position);
                 for earlier in of_others.filter(|earlier| earlier.bytes.overlaps(&bytes)) {
                     let kinds = [
                         (earlier.writes && reads, DependenceKind::ReadAfterWrite),
@@ -60,9 +70,9 @@ impl Compiled {
                     }
                 }
                 if writes {
-                    open[buffer].retain(|earlier| !bytes.covers(&earlier.bytes));
+                    open.retain(|earlier| !bytes.covers(&earlier.bytes));
                 }
-                open[buffer].push(Use { step: position, bytes, writes });
+                open.push(Use { step: position, bytes, writes });
             }
         }
         found.sort_unstable();
@@ -71,7 +81,17 @@ impl Compiled {
     }
 }
 
-/// The bytes of the buffer that an operand uses.
-fn bytes(operand: &Located) -> Footprint {
-    Footprint::scaled(&operand.layout, operand.offset, operand.dtype.size())
+impl Compiled {
+    /// The memory that an operand of a step uses, and its bytes. A piece of scratch memory counts as a whole: it holds one block of a value.
+    fn memory_of(&self, position: usize, operand: &Located) -> (Memory, Footprint) {
+        match operand.storage {
+            Storage::Buffer { index, offset } => {
+                (Memory::Buffer(index), Footprint::scaled(&operand.layout, offset, operand.dtype.size()))
+            }
+            Storage::Scratch(piece) => {
+                let group = self.fused.iter().position(|fused| fused.steps.contains(&position)).unwrap_or_default();
+                (Memory::Scratch { group, piece }, Footprint::all())
+            }
+        }
+    }
 }

@@ -3,17 +3,18 @@
 use streamvm_ep::{Access, DeviceId};
 
 use crate::compile::arena::Arena;
-use crate::compile::compiled::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Located};
+use crate::compile::compiled::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Storage};
+use crate::compile::fuse::Fused;
 use crate::ir::program::{Program, ValueId, ValueRole};
 
-pub(super) fn emit(program: Program, device: DeviceId, kept: &[usize], arena: &Arena) -> Compiled {
+pub(super) fn emit(program: Program, device: DeviceId, kept: &[usize], fused: Fused, arena: &Arena) -> Compiled {
     let mut buffers = Vec::new();
-    let mut places = vec![(usize::MAX, 0); program.values.len()];
+    let mut storages: Vec<Option<Storage>> = fused.scratch.iter().map(|piece| piece.map(Storage::Scratch)).collect();
     let (mut used, mut fetched) = (vec![false; program.values.len()], vec![false; program.values.len()]);
     program.fetches.iter().for_each(|fetch| fetched[fetch.value.0] = true);
     kept.iter().flat_map(|&number| &program.steps[number].operands).for_each(|operand| used[operand.value.0] = true);
     let mut add = |value: ValueId, role: BufferRole| {
-        places[value.0] = (buffers.len(), 0);
+        storages[value.0] = Some(Storage::Buffer { index: buffers.len(), offset: 0 });
         // The access is found below, from the steps.
         buffers.push(CompiledBuffer { role, bytes: program.value(value).bytes(), access: Access::Read });
     };
@@ -27,8 +28,8 @@ pub(super) fn emit(program: Program, device: DeviceId, kept: &[usize], arena: &A
         }
     }
     if arena.bytes > 0 || !arena.offsets.is_empty() {
-        for (value, offset) in &arena.offsets {
-            places[value.0] = (buffers.len(), *offset);
+        for &(value, offset) in &arena.offsets {
+            storages[value.0] = Some(Storage::Buffer { index: buffers.len(), offset });
         }
         buffers.push(CompiledBuffer { role: BufferRole::Arena, bytes: arena.bytes, access: Access::Write });
     }
@@ -36,20 +37,21 @@ pub(super) fn emit(program: Program, device: DeviceId, kept: &[usize], arena: &A
     let mut steps = Vec::with_capacity(kept.len());
     for &number in kept {
         let step = &program.steps[number];
-        for operand in &step.operands {
-            let (buffer, _) = places[operand.value.0];
-            let whole = program.is_whole(operand.value, &operand.layout);
-            note_use(&mut buffers[buffer], &mut touched[buffer], operand.access, whole);
-        }
         let operands = step.operands.iter().map(|operand| {
-            let (buffer, offset) = places[operand.value.0];
+            let storage = storages[operand.value.0];
+            let storage = storage.unwrap_or_else(|| unreachable!("the passes give each used value its storage"));
+            if let Storage::Buffer { index, .. } = storage {
+                let whole = program.is_whole(operand.value, &operand.layout);
+                note_use(&mut buffers[index], &mut touched[index], operand.access, whole);
+            }
             let dtype = program.value(operand.value).dtype;
-            Located { value: operand.value, buffer, offset, dtype, layout: operand.layout, access: operand.access }
+            Located { value: operand.value, storage, dtype, layout: operand.layout, access: operand.access }
         });
+        let operands = operands.collect();
         let (work, location) = (step.work.clone(), step.location);
-        steps.push(CompiledStep { work, operands: operands.collect(), number, location });
+        steps.push(CompiledStep { work, operands, number, location });
     }
-    Compiled { program, device, buffers, steps, arena_lower_bound: arena.lower_bound }
+    Compiled { program, device, buffers, steps, fused: fused.groups, arena_lower_bound: arena.lower_bound }
 }
 
 /// Notes one use of a buffer that holds one value. What a run overwrites whole before it reads any of it, it writes; what it changes

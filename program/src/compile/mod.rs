@@ -12,6 +12,7 @@
 //! | [`unfetched`] | removes steps whose results nobody fetches |
 //! | [`lifetimes`] | finds between which steps each value lives |
 //! | [`in_place`] | lets an elementwise step write over an input that ends there |
+//! | [`fuse`] | finds elementwise steps that run together, block by block, and the values that only they use |
 //! | [`arena`] | gives the values of a run offsets in one arena |
 //! | [`emit`] | writes down buffers, accesses and steps |
 //!
@@ -23,6 +24,7 @@ pub(crate) mod dependences;
 pub(crate) mod device;
 pub(crate) mod emit;
 pub(crate) mod fetched_copies;
+pub(crate) mod fuse;
 pub(crate) mod in_place;
 pub(crate) mod lifetimes;
 pub(crate) mod options;
@@ -75,13 +77,20 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     trace.note(|| trace::fetched_copies(&program, recorded));
     let kept = unfetched::kept_steps(&program);
     trace.note(|| trace::unfetched(&program, &kept));
-    let lifetimes = lifetimes::of(&program, &kept);
+    let mut lifetimes = lifetimes::of(&program, &kept);
     trace.note(|| trace::lifetimes(&program, &lifetimes));
     let shares = if options.in_place { in_place::find(&program, &kept, &lifetimes) } else { in_place::none(&program) };
     trace.note(|| trace::in_place(&program, &shares));
-    let arena = arena::plan(&program, &lifetimes, &shares, options)?;
+    let fused = if options.fuse {
+        fuse::find(&program, &kept, &mut lifetimes, &shares, options.block)
+    } else {
+        fuse::none(&program)
+    };
+    let groups = fused.groups.iter().map(|group| &kept[group.steps.clone()]);
+    trace.note(|| trace::fuse(&program, groups, &fused.scratch));
+    let arena = arena::plan(&program, &lifetimes, &shares, &fused, options)?;
     trace.note(|| trace::arena(&program, &arena.offsets, arena.bytes, arena.lower_bound));
-    let compiled = emit::emit(program, device, &kept, &arena);
+    let compiled = emit::emit(program, device, &kept, fused, &arena);
     trace.note(|| trace::emit(compiled.buffers.len(), compiled.steps.len(), &compiled.to_string()));
     device::check_writes(&compiled)?;
     Ok(compiled)

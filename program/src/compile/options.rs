@@ -5,6 +5,11 @@
 pub struct CompileOptions {
     /// Whether an elementwise step may write over an input that nothing reads later. Default: yes.
     pub in_place: bool,
+    /// Whether neighbouring elementwise steps over tensors of one shape run together, block by block, so that what lies between them stays
+    /// in the processor's cache. The results are the same, bit for bit. Default: yes.
+    pub fuse: bool,
+    /// How many elements a block of fused steps has. Tensors of no more elements are computed whole, step by step. Default: 4,096.
+    pub block: usize,
     /// How many steps the search for memory offsets may take once a first plan is found. The search ends earlier when the plan reaches
     /// the lower bound. The same number gives the same plan on every machine. Default: 1,000, at most some
     /// tens of milliseconds.
@@ -13,6 +18,6 @@ pub struct CompileOptions {
 
 impl Default for CompileOptions {
     fn default() -> CompileOptions {
-        CompileOptions { in_place: true, search_steps: 1_000 }
+        CompileOptions { in_place: true, fuse: true, block: 4_096, search_steps: 1_000 }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::compile::compiled::{BufferRole, Compiled, Located};
+use crate::compile::compiled::{BufferRole, Compiled, Located, Storage};
 
 impl Compiled {
     /// The name of a feed, parameter or fetch, or `arena`.
@@ -19,10 +19,13 @@ impl Compiled {
     }
 
     fn operand(&self, operand: &Located) -> String {
-        let mut text = self.buffer_name(operand.buffer);
-        if self.buffers[operand.buffer].role == BufferRole::Arena {
-            text = format!("{text}+{}", operand.offset);
-        }
+        let mut text = match operand.storage {
+            Storage::Buffer { index, offset } if self.buffers[index].role == BufferRole::Arena => {
+                format!("{}+{offset}", self.buffer_name(index))
+            }
+            Storage::Buffer { index, .. } => self.buffer_name(index),
+            Storage::Scratch(piece) => format!("scratch{piece}"),
+        };
         if !self.program.is_whole(operand.value, &operand.layout) {
             let strides: Vec<String> = operand.layout.strides().iter().map(usize::to_string).collect();
             text = format!("{text}[strides {} offset {}]", strides.join(","), operand.layout.offset());
@@ -31,7 +34,8 @@ impl Compiled {
     }
 }
 
-/// Buffers with role, access and size in bytes, then the steps: number, work, operands, type of the output.
+/// Buffers with role, access and size in bytes, then the steps: number, work, operands, type of the output. A line tells
+/// which steps run together.
 impl fmt::Display for Compiled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "program {} on {}", self.program.name, self.device)?;
@@ -48,6 +52,10 @@ impl fmt::Display for Compiled {
         }
         let width = self.steps.len().saturating_sub(1).to_string().len();
         for (position, step) in self.steps.iter().enumerate() {
+            if let Some(fused) = self.fused.iter().find(|fused| fused.steps.start == position) {
+                let (last, block) = (fused.steps.end - 1, fused.block);
+                writeln!(f, "%{position} to %{last} run together, on blocks of at most {block} elements:")?;
+            }
             let Some((output, inputs)) = step.operands.split_last() else { continue };
             let inputs: Vec<String> = inputs.iter().map(|input| self.operand(input)).collect();
             let dims: Vec<String> = output.layout.shape().dims().iter().map(usize::to_string).collect();

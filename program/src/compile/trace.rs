@@ -110,6 +110,28 @@ pub(super) fn in_place(program: &Program, shares: &[ValueId]) -> PassReport {
     PassReport { pass: "in_place", summary, details }
 }
 
+/// `groups` are the numbers of the steps that run together; `scratch` has for each value its piece of scratch memory, if it has one.
+pub(super) fn fuse<'k>(
+    program: &Program,
+    groups: impl Iterator<Item = &'k [usize]>,
+    scratch: &[Option<usize>],
+) -> PassReport {
+    let names = Names::of(program);
+    let mut details: Vec<String> = groups
+        .map(|steps| {
+            let steps: Vec<String> = steps.iter().map(|step| format!("%{step}")).collect();
+            format!("{} run together", steps.join(" "))
+        })
+        .collect();
+    let summary = match details.len() {
+        0 => "no steps run together".to_owned(),
+        groups => format!("{} run together", counted(groups, "group")),
+    };
+    let held = scratch.iter().enumerate().filter_map(|(index, piece)| Some((ValueId(index), (*piece)?)));
+    details.extend(held.map(|(value, piece)| format!("{} in scratch{piece}", names.get(value))));
+    PassReport { pass: "fuse", summary, details }
+}
+
 /// `offsets` are those of the values of the arena; `bytes` is its size, and `bound` the lower bound of it.
 pub(super) fn arena(program: &Program, offsets: &[(ValueId, usize)], bytes: usize, bound: usize) -> PassReport {
     let names = Names::of(program);

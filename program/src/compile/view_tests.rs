@@ -3,6 +3,7 @@
 use streamvm_ep::{DType, DeviceId, MemoryKind, Shape};
 use streamvm_instructions::{Error, InstructionsBuilder, Tensor};
 
+use crate::compile::compiled::Storage;
 use crate::compile::dependences::DependenceKind::{ReadAfterWrite, WriteAfterRead, WriteAfterWrite};
 use crate::compile::{CompileOptions, Compiled, compile, compile_reporting};
 use crate::{Program, Recorder, record};
@@ -56,6 +57,7 @@ lifetimes: 5 values are used, each from its first step up to the one behind its 
   x 3..4
 in_place: 1 value takes over memory
   %2 takes over the memory of %1
+fuse: no steps run together
 arena: 2 values in 64 bytes, lower bound 64 bytes
   %1 at 0
   %2 at 0
@@ -124,7 +126,13 @@ fn places_have_life_times_and_offsets() {
     let told: Vec<String> = plan
         .places()
         .iter()
-        .map(|place| format!("{} {}..{} {}+{}", place.name, place.lower, place.upper, place.bytes, place.offset))
+        .map(|place| {
+            let at = match place.storage {
+                Storage::Buffer { offset, .. } => format!("+{offset}"),
+                Storage::Scratch(piece) => format!(" in scratch{piece}"),
+            };
+            format!("{} {}..{} {}{at}", place.name, place.lower, place.upper, place.bytes)
+        })
         .collect();
     assert_eq!(told, ["x 0..2 64+0", "%0 0..3 64+0", "%1 1..3 64+64", "%2 2..4 64+64", "y 3..4 4+0"]);
 }
@@ -152,4 +160,35 @@ fn the_graph_names_steps_and_dependences() {
 }
 "#
     );
+}
+
+/// Three steps run together on blocks of 8 elements; the sum reads what they write. Values that only the three use are in scratch memory.
+#[test]
+fn steps_that_run_together_are_told() {
+    let program = recorded(|r| {
+        let x = r.feed("x", CPU, DType::F32, &[16])?;
+        let y = (&x.exp()?.neg()? + &x)?;
+        r.fetch("y", &y.sum(&[])?)
+    });
+    let mut told = Vec::new();
+    let options = CompileOptions { block: 8, ..CompileOptions::default() };
+    let plan = compile_reporting(&program, &options, &mut |pass| {
+        if pass.pass == "fuse" {
+            told.push(pass.summary);
+            told.extend(pass.details);
+        }
+    })
+    .expect("it compiles");
+    assert_eq!(told, ["1 group run together", "%0 %1 %2 run together", "%0 in scratch0", "%1 in scratch1"], "{plan}");
+    let lives: Vec<_> = plan.places().iter().map(|place| (place.name.clone(), place.lower, place.upper)).collect();
+    let lives: Vec<_> = lives.iter().map(|(name, lower, upper)| (name.as_str(), *lower, *upper)).collect();
+    assert_eq!(lives, [("x", 0, 3), ("%0", 0, 2), ("%1", 1, 3), ("%2", 0, 4), ("y", 3, 4)]);
+    let dot = plan.dot();
+    for line in [
+        "  subgraph cluster0 { label=\"run together\"; s0; s1; s2; }",
+        "  s0 -> s1 [label=\"read after write\\nscratch\", style=solid];",
+        "  s2 -> s3 [label=\"read after write\\narena\", style=solid];",
+    ] {
+        assert!(dot.lines().any(|found| found == line), "{line}\n{dot}");
+    }
 }

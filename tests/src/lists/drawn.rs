@@ -84,6 +84,7 @@ impl What {
             What::Function(Role::Host) => "host",
             What::Function(Role::Access) => "access",
             What::Function(Role::Cuda) => "cuda",
+            What::Function(Role::Program) => "program",
             What::Function(Role::Push) => "push",
             What::Barrier(_) => "barrier",
             What::Record => "record",
@@ -189,7 +190,8 @@ impl Scene {
                 }
             }
             21 => What::Touch,
-            22..27 => What::Function(Role::Function),
+            22..26 => What::Function(Role::Function),
+            26 => What::Function(Role::Program),
             27..29 => What::Function(Role::Access),
             29..31 => What::Function(Role::Host),
             31..33 => What::Function(Role::Cuda),
@@ -238,7 +240,7 @@ impl Scene {
             What::Function(Role::Access) => {
                 vec![(first, *random.pick(&[Access::Read, Access::Write, Access::ReadWrite]))]
             }
-            What::Function(Role::Function | Role::Host) => {
+            What::Function(Role::Function | Role::Host | Role::Program) => {
                 let mut uses = some(2, &[Access::Read, Access::Read, Access::Write, Access::ReadWrite]);
                 uses.push((first, Access::Read));
                 uses

@@ -6,10 +6,10 @@ use streamvm::{DType, DeviceId, Error, InstructionList, InstructionsBuilder, Lan
 const CPU: DeviceId = DeviceId::cpu(0);
 
 /// Small numbers from a seed (xorshift64, Marsaglia 2003).
-struct Draw(u64);
+pub(crate) struct Draw(pub(crate) u64);
 
 impl Draw {
-    fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -99,7 +99,7 @@ fn elements(tensors: &[Tensor]) -> Vec<Vec<i32>> {
     tensors.iter().map(|tensor| tensor.to_vec::<i32>().expect("it runs")).collect()
 }
 
-/// Each drawn program runs eagerly, and compiled in two ways, several runs in flight over one parameter.
+/// Each drawn program runs eagerly, and compiled in three ways, several runs in flight over one parameter.
 #[test]
 fn compiled_programs_compute_what_eager_calls_compute() {
     let vm = Vm::builder().detect_races(true).build().expect("an engine");
@@ -127,9 +127,9 @@ fn compiled_programs_compute_what_eager_calls_compute() {
                 results.iter().enumerate().try_for_each(|(place, tensor)| r.fetch(format!("f{place}"), tensor))
             })
             .expect("what an engine takes can be recorded");
-        for with_in_place in [true, false] {
+        for (with_in_place, block) in [(true, 1 + draw.below(16)), (false, 1 + draw.below(16)), (true, 4_096)] {
             let start = vm.from_slice(&parameter, &[ROWS, ROWS]).expect("a tensor").to(CPU).expect("a copy");
-            let options = CompileOptions { in_place: with_in_place, ..CompileOptions::default() };
+            let options = CompileOptions { in_place: with_in_place, block, ..CompileOptions::default() };
             let executable = vm.compile(&program, &[("c", &start)], &options).expect("it compiles");
             removed += program.steps.len().saturating_sub(executable.compiled().steps().len());
             let again = vm
@@ -148,7 +148,7 @@ fn compiled_programs_compute_what_eager_calls_compute() {
                 assert_eq!(
                     &elements(&found),
                     results,
-                    "seed {seed}, round {round}, in place: {with_in_place}\n{}",
+                    "seed {seed}, round {round}, in place: {with_in_place}, blocks of {block}\n{}",
                     executable.compiled()
                 );
                 assert_eq!(&elements(std::slice::from_ref(after)), left, "the parameter: seed {seed}, round {round}");

@@ -6,14 +6,14 @@ use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 use streamvm_ep::{
-    Access, CpuSequence, DType, FnContext, FnError, InlineFn, MemoryKind, SequenceError, SequenceOperand, SequenceStep,
-    SequenceWork, Shape,
+    Access, CpuSequence, DType, FnContext, FnError, InlineFn, MemoryKind, SequenceError, SequenceGroup, SequenceMemory,
+    SequenceOperand, SequenceStep, SequenceWork, Shape,
 };
 use streamvm_instructions::{
     Cause, Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, ProgramError, Role, Single, StepFailure,
     Tensor, Use,
 };
-use streamvm_program::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Port, Program, Work};
+use streamvm_program::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Port, Program, Storage, Work};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::dispatch::function_outcome::FunctionOutcome;
@@ -58,7 +58,9 @@ impl Executable {
         let sizes: Vec<usize> = compiled.buffers().iter().map(|buffer| buffer.bytes).collect();
         let steps: Result<Vec<SequenceStep>, Error> =
             compiled.steps().iter().map(|step| sequence_step(engine, step)).collect();
-        let sequence = CpuSequence::new(&sizes, steps?).map_err(|error| {
+        let groups = compiled.fused().iter().map(|it| SequenceGroup { steps: it.steps.clone(), block: it.block });
+        let groups: Vec<SequenceGroup> = groups.collect();
+        let sequence = CpuSequence::new(&sizes, steps?, &groups).map_err(|error| {
             let (program, what) = (program.name.clone(), error.to_string());
             ProgramError::NotCompiled { program, what }
         })?;
@@ -105,7 +107,7 @@ impl Executable {
             with_access(tensor, buffer.access)
         });
         let tensors = self.fetched(&fresh)?;
-        let issued = Issued { stream, role: Role::Function, launch: LaunchOptions::default(), location };
+        let issued = Issued { stream, role: Role::Program, launch: LaunchOptions::default(), location };
         let inner = self.inner.clone();
         let code = || InlineFn::new(move |context: &mut FnContext<'_>| inner.call(context));
         let mut submitted = Submitted::default();
@@ -197,8 +199,10 @@ fn sequence_step(engine: &Engine, step: &CompiledStep) -> Result<SequenceStep, E
         Work::Fill(value) => SequenceWork::Fill(*value),
     };
     let operands = step.operands.iter().map(|operand| SequenceOperand {
-        buffer: operand.buffer,
-        offset: operand.offset,
+        memory: match operand.storage {
+            Storage::Buffer { index, offset } => SequenceMemory::Buffer { index, offset },
+            Storage::Scratch(piece) => SequenceMemory::Scratch(piece),
+        },
         dtype: operand.dtype,
         layout: operand.layout,
         access: operand.access,

@@ -394,9 +394,12 @@ impl State {
     #[inline(always)]
     fn fill_code(&self, task: &mut Task, instruction: &mut Line<'_>, filled: &mut Filled) {
         if instruction.take_body(&mut task.function) {
-            filled.code = task.point.seq;
-            let raw = matches!(instruction.kind, Kind::Function { role: Role::Cuda, .. });
-            task.action = if raw { Action::Raw } else { Action::Function };
+            let role = if let Kind::Function { role, .. } = instruction.kind { Some(role) } else { None };
+            // The steps of a program are kernels: a waiting caller may run them, as it runs kernels.
+            if role != Some(Role::Program) {
+                filled.code = task.point.seq;
+            }
+            task.action = if role == Some(Role::Cuda) { Action::Raw } else { Action::Function };
         }
     }
 

@@ -30,7 +30,7 @@ mod matmul_half;
 mod number;
 mod one_hot;
 mod pad;
-mod parallel;
+pub(in crate::cpu) mod parallel;
 mod philox;
 mod random;
 mod reduce;

@@ -1,11 +1,19 @@
 use super::*;
 use crate::call::kernel_registry::KernelRegistry;
+use crate::call::operand::Access;
+use crate::cpu::sequence::step::SequenceWork;
+use crate::names::device_id::DeviceKind;
+use crate::tensor::dtype::DType;
+use crate::tensor::layout::Layout;
 use crate::tensor::op::Op;
+use crate::tensor::params::Params;
+use crate::tensor::scalar::Scalar;
 use crate::tensor::shape::Shape;
 
 fn vector(buffer: usize, offset: usize, elements: usize, access: Access) -> SequenceOperand {
     let layout = Layout::contiguous(Shape::new(&[elements]).expect("a shape"));
-    SequenceOperand { buffer, offset, dtype: DType::I32, layout, access }
+    let memory = SequenceMemory::Buffer { index: buffer, offset };
+    SequenceOperand { memory, dtype: DType::I32, layout, access }
 }
 
 fn call(op: Op, operands: Vec<SequenceOperand>) -> SequenceStep {
@@ -37,7 +45,7 @@ fn steps_run_in_order_over_views_of_the_buffers() {
         SequenceStep { work: SequenceWork::Copy, operands: vec![vector(2, 12, 1, Read), vector(3, 0, 1, Write)] },
         SequenceStep { work: SequenceWork::Fill(Scalar::from(9i32)), operands: vec![vector(2, 0, 1, Write)] },
     ];
-    let sequence = CpuSequence::new(&[12, 12, 16, 12], steps).expect("steps within their buffers");
+    let sequence = CpuSequence::new(&[12, 12, 16, 12], steps.to_vec(), &[]).expect("steps within their buffers");
     let mut data =
         [(vec![1, 2, 3], Read), (vec![10, 20, 30], Read), (vec![0; 4], Write), (vec![0; 3], Access::ReadWrite)];
     run(&sequence, &mut data).expect("it runs");
@@ -49,14 +57,14 @@ fn steps_run_in_order_over_views_of_the_buffers() {
 fn an_operand_that_reaches_one_byte_past_its_buffer_is_refused() {
     let fill = |offset| {
         let operands = vec![vector(0, offset, 3, Access::Write)];
-        CpuSequence::new(&[12], [SequenceStep { work: SequenceWork::Fill(Scalar::from(0i32)), operands }])
+        CpuSequence::new(&[12], vec![SequenceStep { work: SequenceWork::Fill(Scalar::from(0i32)), operands }], &[])
     };
     assert!(fill(0).is_ok());
     let refused = fill(1).expect_err("it ends at byte 13 of 12");
     assert_eq!(refused, SequenceError::PastBuffer { step: 0, operand: 0, end: 13, buffer: 0, bytes: 12 });
     assert!(matches!(fill(usize::MAX), Err(SequenceError::PastBuffer { end: usize::MAX, .. })));
     let elsewhere = call(Op::Neg, vec![vector(0, 0, 1, Access::Read), vector(1, 0, 1, Access::Write)]);
-    assert!(matches!(CpuSequence::new(&[12], [elsewhere]), Err(SequenceError::Operands { step: 0, .. })));
+    assert!(matches!(CpuSequence::new(&[12], vec![elsewhere], &[]), Err(SequenceError::Operands { step: 0, .. })));
 }
 
 #[test]
@@ -77,7 +85,10 @@ fn operands_that_do_not_fit_the_work_are_refused() {
     ];
     for step in wrong {
         let text = format!("{step:?}");
-        assert!(matches!(CpuSequence::new(&[8], [step]), Err(SequenceError::Operands { step: 0, .. })), "{text}");
+        assert!(
+            matches!(CpuSequence::new(&[8], vec![step], &[]), Err(SequenceError::Operands { step: 0, .. })),
+            "{text}"
+        );
     }
 }
 
@@ -85,7 +96,7 @@ fn operands_that_do_not_fit_the_work_are_refused() {
 fn a_call_with_other_buffers_runs_nothing() {
     use Access::{Read, Write};
     let fill = SequenceStep { work: SequenceWork::Fill(Scalar::from(7i32)), operands: vec![vector(1, 0, 2, Write)] };
-    let sequence = CpuSequence::new(&[4, 8], [fill]).expect("a step within its buffer");
+    let sequence = CpuSequence::new(&[4, 8], vec![fill], &[]).expect("a step within its buffer");
     let right = [(vec![0; 1], Read), (vec![0; 2], Write)];
     let mut wrong = [
         vec![right[0].clone()],
@@ -106,7 +117,7 @@ fn a_call_with_other_buffers_runs_nothing() {
 fn a_buffer_that_the_function_has_taken_is_not_shared() {
     let fill =
         SequenceStep { work: SequenceWork::Fill(Scalar::from(7i32)), operands: vec![vector(0, 0, 1, Access::Write)] };
-    let sequence = CpuSequence::new(&[4], [fill]).expect("a step within its buffer");
+    let sequence = CpuSequence::new(&[4], vec![fill], &[]).expect("a step within its buffer");
     let mut element = [0i32];
     let layout = Layout::contiguous(Shape::new(&[1]).expect("a shape"));
     // SAFETY: a view of the array above, which is not used otherwise before the end of the test.
@@ -128,7 +139,8 @@ fn a_step_that_fails_is_named_and_ends_the_run() {
         operands: vec![vector(1, offset, 1, Write)],
     };
     let divide = call(Op::Div, vec![vector(0, 0, 1, Read), vector(0, 4, 1, Read), vector(1, 4, 1, Write)]);
-    let sequence = CpuSequence::new(&[8, 12], [fill(1, 0), divide, fill(3, 8)]).expect("steps within their buffers");
+    let sequence =
+        CpuSequence::new(&[8, 12], vec![fill(1, 0), divide, fill(3, 8)], &[]).expect("steps within their buffers");
     let mut data = [(vec![5, 0], Read), (vec![0; 3], Write)];
     let error = run(&sequence, &mut data).expect_err("it divides by zero");
     assert!(matches!(error, SequenceError::Step { step: 1, .. }), "{error}");

@@ -1,0 +1,78 @@
+//! Compiling: the time of each step of programs of growing length.
+
+use std::time::Instant;
+
+use streamvm::program::{CompileOptions, Program, compile};
+use streamvm::{DType, Tensor, Vm};
+
+use crate::harness::case::Sample;
+use crate::harness::error::Error;
+use crate::workloads::DEVICE;
+use crate::workloads::generate::{VARIABLES, random_ops};
+
+/// Elements of each value, f32.
+const ELEMENTS: usize = 16;
+
+/// The time that the compiler takes for each of `steps` steps:
+///
+/// * of a chain, in which each step reads the one before;
+/// * of random reads of values among the last ones;
+/// * of a wide program, which has all its values at one time, and then adds them up in pairs.
+///
+/// # Errors
+/// A program cannot be recorded or compiled.
+pub fn compiling(steps: usize, ops: usize) -> Result<Vec<Sample>, Error> {
+    let vm = Vm::builder().build()?;
+    let rounds = (ops / steps).clamp(1, 100);
+    let mut samples = Vec::new();
+    for (name, program) in [("chain", chain(&vm, steps)?), ("random", random(&vm, steps)?), ("wide", wide(&vm, steps)?)]
+    {
+        let clock = Instant::now();
+        for _ in 0..rounds {
+            compile(&program, &CompileOptions::default())?;
+        }
+        samples.push(Sample::ns(name, clock.elapsed().as_nanos() as f64 / (rounds * program.steps.len()) as f64));
+    }
+    Ok(samples)
+}
+
+fn chain(vm: &Vm, steps: usize) -> Result<Program, Error> {
+    Ok(vm.record("chain", |r| {
+        let mut y = r.feed("x", DEVICE, DType::F32, &[ELEMENTS])?;
+        for _ in 0..steps {
+            y = y.neg()?;
+        }
+        r.fetch("y", &y)
+    })?)
+}
+
+fn random(vm: &Vm, steps: usize) -> Result<Program, Error> {
+    let drawn = random_ops(steps);
+    Ok(vm.record("random", |r| {
+        let x = r.feed("x", DEVICE, DType::F32, &[ELEMENTS])?;
+        let mut values: Vec<Tensor> = vec![x; VARIABLES];
+        for op in &drawn {
+            let read = |place: usize| &values[op.reads().get(place).map_or(0, |read| *read as usize)];
+            let value = (read(0) + read(1))?;
+            values[op.write as usize] = value;
+        }
+        let mut sum = values[0].clone();
+        for value in &values[1..] {
+            sum = (&sum + value)?;
+        }
+        r.fetch("y", &sum)
+    })?)
+}
+
+fn wide(vm: &Vm, steps: usize) -> Result<Program, Error> {
+    Ok(vm.record("wide", |r| {
+        let x = r.feed("x", DEVICE, DType::F32, &[ELEMENTS])?;
+        let mut values = (0..steps.div_ceil(2)).map(|_| x.neg()).collect::<Result<Vec<Tensor>, _>>()?;
+        while values.len() > 1 {
+            let pairs = values.chunks(2);
+            let pair = |pair: &[Tensor]| if let [x, y] = pair { x + y } else { Ok(pair[0].clone()) };
+            values = pairs.map(pair).collect::<Result<Vec<Tensor>, _>>()?;
+        }
+        r.fetch("y", &values[0])
+    })?)
+}

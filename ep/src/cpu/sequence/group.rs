@@ -1,0 +1,405 @@
+//! Groups: elementwise steps of one shape that run together, block by block.
+//!
+//! All steps compute the first block of elements, then all compute the next. So what one step writes is still in the processor's cache
+//! when the next one reads it, and a value that nobody reads outside the group never goes to memory: each thread keeps one block of it, in
+//! *scratch memory*. Blocks are divided among threads as large kernels are.
+//!
+//! The result is the same as that of the steps one after the other, because each element of an output depends on the elements at the same
+//! index only. [`Group::new`] checks what that needs:
+//!
+//! * Every step is an elementwise kernel, a copy or a fill, and all outputs have one shape, to which the inputs broadcast.
+//! * Of two operands that share bytes, one of them written, both are exactly the same view.
+//! * No two indices of an output reach the same byte.
+//! * A block in scratch memory is written before it is read.
+//!
+//! Invariant: because of the second and third, two blocks never touch the same byte, unless both read it. So threads that compute
+//! different blocks do not race.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use smallvec::SmallVec;
+
+use crate::call::operand::{Access, Operand};
+use crate::cpu::kernels::parallel;
+use crate::cpu::sequence::step::{
+    MOST_OPERANDS, SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, run_work,
+};
+use crate::errors::error::Error;
+use crate::tensor::dtype::DType;
+use crate::tensor::layout::Layout;
+use crate::tensor::op::Op;
+use crate::tensor::shape::{MAX_RANK, Shape};
+
+/// Steps that run together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SequenceGroup {
+    /// The numbers of the steps.
+    pub steps: Range<usize>,
+    /// How many elements a block has at most; at least 1.
+    pub block: usize,
+}
+
+/// A checked group.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// The number of the first step.
+    first: usize,
+    steps: Vec<BlockStep>,
+    blocks: Blocks,
+    /// What a block costs, in the units of [`parallel`].
+    work: usize,
+    /// The size of the scratch memory of a thread, in bytes.
+    scratch_bytes: usize,
+}
+
+#[derive(Debug)]
+struct BlockStep {
+    work: SequenceWork,
+    operands: SmallVec<[BlockOperand; MOST_OPERANDS]>,
+    overlaps: bool,
+}
+
+/// An operand, and its part in each block.
+#[derive(Debug)]
+struct BlockOperand {
+    memory: SequenceMemory,
+    dtype: DType,
+    access: Access,
+    /// The part in a block, from its first element on: of a block of full length, and of the last one of the divided axis.
+    layouts: [Layout; 2],
+    /// How many bytes one index further on the divided axis, and on each axis before it, is.
+    steps: SmallVec<[usize; 3]>,
+}
+
+/// The index space of a group, as few axes as possible, and how it is divided: a block has one index on each axis before the *divided*
+/// one, up to `length` indices on the divided axis, and all indices on the axes behind it.
+#[derive(Debug)]
+struct Blocks {
+    axes: SmallVec<[usize; 3]>,
+    divided: usize,
+    length: usize,
+    /// How many blocks one round over the divided axis has.
+    per_round: usize,
+    count: usize,
+}
+
+/// 64 bytes, aligned to a cache line.
+#[derive(Copy, Clone)]
+#[repr(align(64))]
+#[expect(dead_code, reason = "the bytes are used through the address of the lines")]
+struct Line([u8; 64]);
+
+thread_local! {
+    /// The scratch memory of a thread. It keeps its largest size.
+    static SCRATCH: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+}
+
+impl Group {
+    /// Checks `steps`, of which the first has the number `first`. Their operands lie within their buffers.
+    ///
+    /// # Errors
+    /// [`SequenceError::Group`].
+    pub(super) fn new(first: usize, steps: Vec<SequenceStep>, block: usize) -> Result<Group, SequenceError> {
+        let shape = check_steps(first, &steps)?;
+        check_overlaps(first, &steps)?;
+        check_scratch(first, &steps, shape)?;
+        let strides: Vec<Vec<Layout>> = steps.iter().map(|step| wide_layouts(step, &shape)).collect();
+        let blocks = Blocks::new(&shape, strides.iter().flatten(), block.max(1));
+        let piece = blocks.elements() * widest(&steps);
+        let piece = piece.next_multiple_of(size_of::<Line>());
+        let (mut pieces, mut work) = (0, 0);
+        let mut prepared = Vec::with_capacity(steps.len());
+        for (step, layouts) in steps.into_iter().zip(&strides) {
+            let overlaps = step.overlaps_itself();
+            work += blocks.elements() * work_of_element(&step.work);
+            let operand = |(operand, layout): (&SequenceOperand, &Layout)| {
+                let memory = match operand.memory {
+                    SequenceMemory::Scratch(number) => {
+                        pieces = pieces.max(number + 1);
+                        SequenceMemory::Scratch(number * piece)
+                    }
+                    buffer => buffer,
+                };
+                blocks.operand(operand, memory, layout)
+            };
+            let operands = step.operands.iter().zip(layouts).map(operand).collect();
+            prepared.push(BlockStep { work: step.work, operands, overlaps });
+        }
+        Ok(Group { first, steps: prepared, blocks, work, scratch_bytes: pieces * piece })
+    }
+
+    /// The number of steps.
+    pub(super) fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Runs all steps on all blocks, with as many threads as kernels of the calling thread may use. After an error, blocks that other
+    /// threads have not begun may be left out.
+    ///
+    /// # Errors
+    /// [`SequenceError::Step`] of the first block that failed.
+    ///
+    /// # Safety
+    ///
+    /// * `buffers` fit the buffers that the steps were checked with: contiguous, of the same sizes, written where a step writes.
+    /// * No slice of them exists.
+    pub(super) unsafe fn run(&self, buffers: &[Operand]) -> Result<(), SequenceError> {
+        let failed: Mutex<Option<(usize, SequenceError)>> = Mutex::new(None);
+        parallel::ranges(self.blocks.count, self.work, |range| {
+            let mut scratch = SCRATCH.take();
+            let lines = self.scratch_bytes.div_ceil(size_of::<Line>());
+            if scratch.len() < lines {
+                scratch.resize(lines, Line([0; 64]));
+            }
+            for block in range {
+                // SAFETY: the caller guarantees the first two; `scratch` has the bytes that the group needs, is aligned to a cache line,
+                // is initialised, and belongs to this thread alone, which uses it for this call only. Other threads compute other blocks.
+                let result = unsafe { self.run_block(block, buffers, scratch.as_mut_ptr().cast()) };
+                if let Err((step, error)) = result {
+                    let error = SequenceError::Step { step, error };
+                    let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                    if failed.as_ref().is_none_or(|(other, _)| block < *other) {
+                        *failed = Some((block, error));
+                    }
+                    break;
+                }
+            }
+            SCRATCH.set(scratch);
+        });
+        match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some((_, error)) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs all steps on one block. An error comes with the number of its step.
+    ///
+    /// # Safety
+    ///
+    /// * As for [`run`](Group::run).
+    /// * `scratch` are `scratch_bytes` initialised bytes, aligned to a cache line, which nothing else uses during the call.
+    /// * No other call for the same block runs at the same time.
+    unsafe fn run_block(&self, block: usize, buffers: &[Operand], scratch: *mut u8) -> Result<(), (usize, Error)> {
+        let (index, last) = self.blocks.index(block);
+        let mut operands: [Operand; MOST_OPERANDS] = std::array::from_fn(|_| Operand::blank());
+        for (place, step) in self.steps.iter().enumerate() {
+            let operands = &mut operands[..step.operands.len()];
+            for (operand, described) in operands.iter_mut().zip(&step.operands) {
+                let base = match described.memory {
+                    SequenceMemory::Scratch(offset) => scratch.wrapping_add(offset),
+                    SequenceMemory::Buffer { index: buffer, offset } => {
+                        let offset = index.iter().zip(&described.steps).fold(offset, |sum, (at, step)| sum + at * step);
+                        buffers[buffer].ptr().wrapping_add(offset)
+                    }
+                };
+                let layout = &described.layouts[usize::from(last)];
+                // SAFETY: a block of a view lies within the view, which `check_reach` has found to lie within its buffer; the caller
+                // guarantees that the operand of the call is a contiguous view of as many bytes, written if a step writes. Whoever made that
+                // operand guarantees that the bytes are alive, initialised, and used by this call alone. Calls for other blocks touch none of
+                // the bytes that this one writes, by the invariant of this module. A piece of scratch memory has the bytes of a block of
+                // the widest dtype.
+                unsafe { operand.set(base, described.dtype, layout, described.access) };
+            }
+            run_work(&step.work, operands, step.overlaps).map_err(|error| (self.first + place, error))?;
+        }
+        Ok(())
+    }
+}
+
+impl Blocks {
+    /// Divides the index space of `shape`, in which all `layouts` lie, into blocks of at most `block` elements.
+    fn new<'a>(shape: &Shape, layouts: impl Iterator<Item = &'a Layout> + Clone, block: usize) -> Blocks {
+        let mut axes: SmallVec<[usize; 3]> = SmallVec::new();
+        for (axis, &size) in shape.dims().iter().enumerate().filter(|(_, size)| **size != 1) {
+            let before = (0..axis).rev().find(|&before| shape.dims()[before] != 1);
+            let even = |layout: &Layout, before: usize| layout.strides()[before] == layout.strides()[axis] * size;
+            match (before, axes.last_mut()) {
+                (Some(before), Some(last)) if layouts.clone().all(|layout| even(layout, before)) => *last *= size,
+                _ => axes.push(size),
+            }
+        }
+        if axes.is_empty() {
+            axes.push(1);
+        }
+        // The first axis of which one index is not more than a block.
+        let behind = |axis: usize| axes[axis + 1..].iter().product::<usize>();
+        let divided = (0..axes.len()).find(|&axis| behind(axis) <= block).unwrap_or(axes.len() - 1);
+        let length = (block / behind(divided).max(1)).clamp(1, axes[divided].max(1));
+        let per_round = axes[divided].div_ceil(length);
+        let elements: usize = axes.iter().product();
+        let count = if elements == 0 { 0 } else { axes[..divided].iter().product::<usize>() * per_round };
+        Blocks { axes, divided, length, per_round, count }
+    }
+
+    /// The elements of a block of full length.
+    fn elements(&self) -> usize {
+        self.length * self.axes[self.divided + 1..].iter().product::<usize>()
+    }
+
+    /// The first index of a block on each axis up to the divided one, and whether it is the last of its round.
+    fn index(&self, block: usize) -> (SmallVec<[usize; 3]>, bool) {
+        let in_round = block % self.per_round;
+        let mut round = block / self.per_round;
+        let mut index = SmallVec::from_elem(0, self.divided + 1);
+        index[self.divided] = in_round * self.length;
+        for axis in (0..self.divided).rev() {
+            index[axis] = round % self.axes[axis];
+            round /= self.axes[axis];
+        }
+        (index, in_round + 1 == self.per_round)
+    }
+
+    /// The parts of an operand in the blocks. `layout` is its view, broadcast to the shape of the group.
+    fn operand(&self, operand: &SequenceOperand, memory: SequenceMemory, layout: &Layout) -> BlockOperand {
+        let SequenceOperand { dtype, access, .. } = *operand;
+        let strides = self.strides(layout);
+        let divided_size = self.axes[self.divided];
+        let tail = divided_size - (self.per_round.saturating_sub(1) * self.length).min(divided_size);
+        let part = |length: usize| {
+            let mut dims = [1; MAX_RANK];
+            let rank = self.axes.len() - self.divided;
+            dims[..rank].copy_from_slice(&self.axes[self.divided..]);
+            dims[0] = length;
+            let shape = Shape::new(&dims[..rank]);
+            let shape = shape.unwrap_or_else(|_| unreachable!("a block is not larger than the shape of the group"));
+            match memory {
+                SequenceMemory::Scratch(_) => Layout::contiguous(shape),
+                SequenceMemory::Buffer { .. } => Layout::with_strides(shape, &strides[self.divided..], 0)
+                    .unwrap_or_else(|_| unreachable!("a block does not reach further than the view")),
+            }
+        };
+        let memory = match memory {
+            SequenceMemory::Buffer { index, offset } => {
+                SequenceMemory::Buffer { index, offset: offset + layout.offset() * dtype.size() }
+            }
+            scratch => scratch,
+        };
+        let steps = strides[..=self.divided].iter().map(|stride| stride * dtype.size()).collect();
+        BlockOperand { memory, dtype, access, layouts: [part(self.length.min(divided_size)), part(tail)], steps }
+    }
+
+    /// The strides of a view on the axes, of which each is made of one or more axes of the view.
+    fn strides(&self, layout: &Layout) -> SmallVec<[usize; 3]> {
+        let mut strides = SmallVec::from_elem(0, self.axes.len());
+        let (mut axis, mut filled) = (self.axes.len(), usize::MAX);
+        for (&size, &stride) in layout.shape().dims().iter().zip(layout.strides()).rev().filter(|(size, _)| **size != 1)
+        {
+            if axis == self.axes.len() || filled >= self.axes[axis] {
+                axis -= 1;
+                (strides[axis], filled) = (stride, 1);
+            }
+            filled *= size;
+        }
+        strides
+    }
+}
+
+/// Checks that each step is elementwise; returns the shape of all outputs.
+fn check_steps(first: usize, steps: &[SequenceStep]) -> Result<Shape, SequenceError> {
+    let refused = |place: usize, what: String| Err(SequenceError::Group { step: first + place, what });
+    let output = |step: &SequenceStep| step.operands.last().map(|output| *output.layout.shape());
+    let Some(shape) = steps.first().and_then(output) else {
+        return refused(0, "there is none".to_owned());
+    };
+    for (place, step) in steps.iter().enumerate() {
+        if let SequenceWork::Kernel(kernel, _) = &step.work
+            && !kernel.op.is_elementwise()
+        {
+            return refused(place, format!("{} is not elementwise", kernel.op));
+        }
+        let Some((output, inputs)) = step.operands.split_last() else { continue };
+        if *output.layout.shape() != shape {
+            return refused(place, format!("it writes {}, and the first step {shape}", output.layout.shape()));
+        }
+        if output.layout.overlaps_itself() {
+            return refused(place, "two indices of its output are one element".to_owned());
+        }
+        if let Some(input) = inputs.iter().find(|input| input.layout.broadcast_to(&shape).is_err()) {
+            return refused(place, format!("an input of {} does not broadcast to {shape}", input.layout.shape()));
+        }
+    }
+    Ok(shape)
+}
+
+/// Checks that operands that share bytes, one of them written, are the same view.
+fn check_overlaps(first: usize, steps: &[SequenceStep]) -> Result<(), SequenceError> {
+    let all = || steps.iter().enumerate().flat_map(|(place, step)| step.operands.iter().map(move |it| (place, it)));
+    for (place, output) in all().filter(|(_, operand)| operand.access.writes()) {
+        for (other_place, other) in all() {
+            let same_view = output.memory == other.memory
+                && output.dtype.size() == other.dtype.size()
+                && output.layout.offset() == other.layout.offset()
+                && output.layout.same_steps(&other.layout);
+            if !same_view && output.overlaps(other) {
+                let what = format!("step {} uses the bytes that it writes through another view", first + other_place);
+                return Err(SequenceError::Group { step: first + place, what });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that operands in scratch memory are whole, and that each piece is written before it is read, with the same dtype.
+fn check_scratch(first: usize, steps: &[SequenceStep], shape: Shape) -> Result<(), SequenceError> {
+    let mut written: Vec<Option<DType>> = Vec::new();
+    for (place, step) in steps.iter().enumerate() {
+        for operand in &step.operands {
+            let SequenceMemory::Scratch(number) = operand.memory else { continue };
+            let refused = |what: String| Err(SequenceError::Group { step: first + place, what });
+            if operand.layout != Layout::contiguous(shape) {
+                return refused(format!("piece {number} of scratch memory is used through a view of a part"));
+            }
+            if number >= steps.len() {
+                return refused(format!(
+                    "there are {} steps, and it uses piece {number} of scratch memory",
+                    steps.len()
+                ));
+            }
+            if written.len() <= number {
+                written.resize(number + 1, None);
+            }
+            match operand.access {
+                Access::Write if step.operands.iter().any(|it| it.access.reads() && it.memory == operand.memory) => {
+                    return refused(format!("it reads and writes piece {number} of scratch memory"));
+                }
+                Access::Write => written[number] = Some(operand.dtype),
+                _ if written[number] != Some(operand.dtype) => {
+                    return refused(format!(
+                        "it reads piece {number} of scratch memory, which holds no {}",
+                        operand.dtype
+                    ));
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The views of the operands, with inputs broadcast to the shape of the group.
+fn wide_layouts(step: &SequenceStep, shape: &Shape) -> Vec<Layout> {
+    let wide = |operand: &SequenceOperand| operand.layout.broadcast_to(shape);
+    let wide = step.operands.iter().map(wide);
+    wide.map(|layout| layout.unwrap_or_else(|_| unreachable!("`check_steps` has checked the shapes"))).collect()
+}
+
+fn widest(steps: &[SequenceStep]) -> usize {
+    steps.iter().flat_map(|step| &step.operands).map(|operand| operand.dtype.size()).max().unwrap_or(1)
+}
+
+/// What a step costs for each element, in the units of [`parallel`].
+fn work_of_element(work: &SequenceWork) -> usize {
+    match work {
+        SequenceWork::Kernel(kernel, _) => match kernel.op {
+            Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow => parallel::LONG,
+            _ => parallel::LIGHT,
+        },
+        SequenceWork::Copy | SequenceWork::Fill(_) => parallel::LIGHT,
+    }
+}
+
+#[cfg(test)]
+#[path = "group_tests.rs"]
+mod tests;

@@ -1,0 +1,195 @@
+//! Checked steps, and the call that runs them.
+//!
+//! A compiled program runs as one function: its operands are *buffers*, and the operands of each step are views of these buffers at
+//! fixed places. [`CpuSequence::new`] checks all steps once; a run only adds the addresses of the buffers.
+//!
+//! Invariant: the bytes that the operands of a step can reach lie within their buffers, and a buffer of which a step writes a part is
+//! noted as written. [`CpuSequence::run`] compares each buffer of a call with that, so no step reaches memory that the call did not
+//! declare.
+
+use crate::call::fn_context::FnContext;
+use crate::call::operand::Operand;
+use crate::cpu::sequence::group::{Group, SequenceGroup};
+use crate::cpu::sequence::step::{
+    MOST_OPERANDS, SequenceError, SequenceMemory, SequenceOperand, SequenceStep, run_work,
+};
+
+/// A buffer, as all steps together use it.
+#[derive(Clone, Debug)]
+struct Buffer {
+    bytes: usize,
+    written: bool,
+}
+
+/// A step that runs by itself. Its operands lie in buffers.
+#[derive(Debug)]
+struct Single {
+    number: usize,
+    step: SequenceStep,
+    overlaps: bool,
+}
+
+#[derive(Debug)]
+enum Part {
+    Single(Single),
+    Group(Group),
+}
+
+/// Steps that were checked: every operand lies within its buffer.
+#[derive(Debug)]
+pub struct CpuSequence {
+    buffers: Vec<Buffer>,
+    parts: Vec<Part>,
+}
+
+impl CpuSequence {
+    /// Checks `steps`, whose operands are views of buffers of `buffers` bytes each. `groups` are runs of steps, in ascending order, that
+    /// are computed together, block by block.
+    ///
+    /// # Errors
+    /// [`SequenceError::Operands`], [`SequenceError::PastBuffer`] and [`SequenceError::Group`].
+    pub fn new(
+        buffers: &[usize],
+        steps: Vec<SequenceStep>,
+        groups: &[SequenceGroup],
+    ) -> Result<CpuSequence, SequenceError> {
+        let mut buffers: Vec<Buffer> = buffers.iter().map(|&bytes| Buffer { bytes, written: false }).collect();
+        for (number, step) in steps.iter().enumerate() {
+            step.check_form(number)?;
+            for (place, operand) in step.operands.iter().enumerate() {
+                check_reach(number, place, operand, &mut buffers)?;
+            }
+        }
+        let mut parts = Vec::new();
+        let mut groups = groups.iter().peekable();
+        let mut steps = steps.into_iter();
+        let mut number = 0;
+        while let Some(step) = steps.next() {
+            match groups.next_if(|group| group.steps.start == number) {
+                Some(group) => {
+                    let others = steps.by_ref().take(group.steps.len().saturating_sub(1));
+                    let group = Group::new(number, std::iter::once(step).chain(others).collect(), group.block)?;
+                    number += group.len();
+                    parts.push(Part::Group(group));
+                }
+                None => {
+                    parts.push(Part::Single(Single::new(number, step)?));
+                    number += 1;
+                }
+            }
+        }
+        if let Some(group) = groups.next() {
+            let what = format!("steps {:?} are not in order, or do not exist", group.steps);
+            return Err(SequenceError::Group { step: group.steps.start, what });
+        }
+        Ok(CpuSequence { buffers, parts })
+    }
+
+    /// Runs all steps over the operands of `context`, which are the buffers in the same order. Kernels and groups use as many threads as
+    /// those of the stream that calls the function. Blocks until all steps have run. Afterwards all written operands of `context` count as
+    /// taken, also after an error.
+    ///
+    /// # Errors
+    /// [`SequenceError::Buffers`], and nothing has run: the number of operands or the size of one differs, one is not contiguous, or one
+    /// is written by a step and was declared as read, or was taken before. [`SequenceError::Step`] for the first step that fails.
+    pub fn run(&self, context: &mut FnContext<'_>) -> Result<(), SequenceError> {
+        let buffers = context.take_all().map_err(|error| SequenceError::Buffers(error.to_string()))?;
+        self.check_buffers(buffers)?;
+        let mut operands: [Operand; MOST_OPERANDS] = std::array::from_fn(|_| Operand::blank());
+        for part in &self.parts {
+            match part {
+                // SAFETY: `check_buffers` has compared the buffers with those of the check in `new`.
+                Part::Single(single) => unsafe { single.run(buffers, &mut operands)? },
+                // SAFETY: as above.
+                Part::Group(group) => unsafe { group.run(buffers)? },
+            }
+        }
+        Ok(())
+    }
+
+    fn check_buffers(&self, operands: &[Operand]) -> Result<(), SequenceError> {
+        if operands.len() != self.buffers.len() {
+            let (expected, found) = (self.buffers.len(), operands.len());
+            return Err(SequenceError::Buffers(format!("{expected} operands are needed, and {found} were found")));
+        }
+        for (number, (operand, buffer)) in operands.iter().zip(&self.buffers).enumerate() {
+            let bytes = operand.layout().elements() * operand.dtype().size();
+            let refused = if !operand.is_contiguous() {
+                "it is not contiguous".to_owned()
+            } else if bytes != buffer.bytes {
+                format!("it has {bytes} bytes, and {} are needed", buffer.bytes)
+            } else if buffer.written && !operand.access().writes() {
+                "it is written, and was declared as read".to_owned()
+            } else {
+                continue;
+            };
+            return Err(SequenceError::Buffers(format!("operand {number}: {refused}")));
+        }
+        Ok(())
+    }
+}
+
+impl Single {
+    fn new(number: usize, step: SequenceStep) -> Result<Single, SequenceError> {
+        if step.operands.iter().any(|operand| matches!(operand.memory, SequenceMemory::Scratch(_))) {
+            let what = "it uses scratch memory, and is in no group".to_owned();
+            return Err(SequenceError::Group { step: number, what });
+        }
+        let overlaps = step.overlaps_itself();
+        Ok(Single { number, step, overlaps })
+    }
+
+    /// Runs the step.
+    ///
+    /// # Safety
+    ///
+    /// * `buffers` fit the buffers that the step was checked with: contiguous, of the same sizes, written where a step writes.
+    /// * No slice of them exists.
+    #[inline]
+    unsafe fn run(&self, buffers: &[Operand], operands: &mut [Operand; MOST_OPERANDS]) -> Result<(), SequenceError> {
+        let operands = &mut operands[..self.step.operands.len()];
+        for (operand, described) in operands.iter_mut().zip(&self.step.operands) {
+            let SequenceMemory::Buffer { index, offset } = described.memory else {
+                unreachable!("`Single::new` refuses scratch memory")
+            };
+            let base = buffers[index].ptr().wrapping_add(offset);
+            // SAFETY: `check_reach` has checked that the layout lies within the buffer behind `offset`, and the caller guarantees that the
+            // operand of the call is a contiguous view of as many bytes, which it may write if a step does. By the duties of
+            // `Operand::new`, whoever made that operand guarantees that the bytes are alive, initialised, and used by this call
+            // alone; no slice of them exists. Operands of one step that overlap are used in one call.
+            unsafe { operand.set(base, described.dtype, &described.layout, described.access) };
+        }
+        run_work(&self.step.work, operands, self.overlaps)
+            .map_err(|error| SequenceError::Step { step: self.number, error })
+    }
+}
+
+/// Checks that an operand lies within its buffer, and notes a write.
+fn check_reach(
+    number: usize,
+    place: usize,
+    operand: &SequenceOperand,
+    buffers: &mut [Buffer],
+) -> Result<(), SequenceError> {
+    let SequenceMemory::Buffer { index, offset } = operand.memory else { return Ok(()) };
+    let count = buffers.len();
+    let Some(buffer) = buffers.get_mut(index) else {
+        let found = format!("buffer {index} of {count}");
+        return Err(SequenceError::Operands { step: number, expected: "buffers of the sequence", found });
+    };
+    let elements = operand.layout.span_elements();
+    if !elements.is_empty() {
+        let end = elements.end.checked_mul(operand.dtype.size()).and_then(|end| end.checked_add(offset));
+        let end = end.unwrap_or(usize::MAX);
+        if end > buffer.bytes {
+            let bytes = buffer.bytes;
+            return Err(SequenceError::PastBuffer { step: number, operand: place, end, buffer: index, bytes });
+        }
+    }
+    buffer.written |= operand.access.writes();
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

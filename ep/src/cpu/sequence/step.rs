@@ -1,0 +1,185 @@
+//! A step of a sequence: what it does, and on which views of memory.
+
+use crate::call::kernel::{Kernel, KernelCall};
+use crate::call::operand::{Access, Operand};
+use crate::cpu::kernels;
+use crate::errors::error::Error;
+use crate::names::device_id::DeviceKind;
+use crate::tensor::dtype::DType;
+use crate::tensor::footprint::Footprint;
+use crate::tensor::layout::Layout;
+use crate::tensor::params::Params;
+use crate::tensor::scalar::Scalar;
+
+/// The most operands of a step: three inputs and an output.
+pub(super) const MOST_OPERANDS: usize = 4;
+
+/// Where the storage of an operand is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum SequenceMemory {
+    /// In a buffer of the caller.
+    Buffer {
+        /// The buffer, as an index into the operands of the function.
+        index: usize,
+        /// Where the storage begins in the buffer, in bytes.
+        offset: usize,
+    },
+    /// In the scratch memory of the computing thread, which holds one block of the value at a time: the piece with this number. Only for
+    /// values that one [group](crate::SequenceGroup) writes and reads.
+    Scratch(usize),
+}
+
+/// A view of memory that a step reads or writes.
+#[derive(Clone, Debug)]
+pub struct SequenceOperand {
+    /// Where its storage begins.
+    pub memory: SequenceMemory,
+    /// The dtype of its elements.
+    pub dtype: DType,
+    /// Its layout, counted from the beginning of the storage.
+    pub layout: Layout,
+    /// How the step uses it.
+    pub access: Access,
+}
+
+/// The work of a step.
+#[derive(Clone, Debug)]
+pub enum SequenceWork {
+    /// Runs a kernel for CPUs: inputs first, then the output.
+    Kernel(Kernel, Params),
+    /// Copies the first operand to the second.
+    Copy,
+    /// Sets every element of its only operand.
+    Fill(Scalar),
+}
+
+/// One step of a sequence.
+#[derive(Clone, Debug)]
+pub struct SequenceStep {
+    /// Its work.
+    pub work: SequenceWork,
+    /// Its operands: those that it reads, then the one that it writes.
+    pub operands: Vec<SequenceOperand>,
+}
+
+/// Why steps are no sequence, or why a run stopped. Steps count from 0.
+#[derive(Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SequenceError {
+    /// The operands of a step do not fit what it does.
+    #[error("step {step} needs {expected}; found {found}")]
+    Operands {
+        /// The step.
+        step: usize,
+        /// The operands or the kernel that its work needs.
+        expected: &'static str,
+        /// The operands or the kernel that the caller gave.
+        found: String,
+    },
+    /// An operand reaches past its buffer.
+    #[error("operand {operand} of step {step} reaches byte {end} of buffer {buffer}, which has {bytes} bytes")]
+    PastBuffer {
+        /// The step.
+        step: usize,
+        /// The operand.
+        operand: usize,
+        /// The end of the bytes that it reaches.
+        end: usize,
+        /// The buffer.
+        buffer: usize,
+        /// The size of the buffer in bytes.
+        bytes: usize,
+    },
+    /// Steps of a group cannot run block by block.
+    #[error("step {step} cannot run block by block in its group: {what}")]
+    Group {
+        /// The step.
+        step: usize,
+        /// Why not.
+        what: String,
+    },
+    /// The operands of the function are not the buffers of the sequence.
+    #[error("the function was called with other operands than its sequence was made for: {0}")]
+    Buffers(String),
+    /// A step failed. The steps before it have run, and those behind it have not; in a group, this holds for each block by itself.
+    #[error("step {step}: {error}")]
+    Step {
+        /// The step.
+        step: usize,
+        /// Its error.
+        error: Error,
+    },
+}
+
+crate::debug_as_display!(SequenceError);
+
+impl SequenceOperand {
+    /// The bytes of the view, counted from the beginning of its buffer; `None` for scratch memory.
+    pub(super) fn bytes(&self) -> Option<(usize, Footprint)> {
+        match self.memory {
+            SequenceMemory::Buffer { index, offset } => {
+                Some((index, Footprint::scaled(&self.layout, offset, self.dtype.size())))
+            }
+            SequenceMemory::Scratch(_) => None,
+        }
+    }
+
+    /// Whether both are views of one buffer that share bytes.
+    pub(super) fn overlaps(&self, other: &SequenceOperand) -> bool {
+        match (self.bytes(), other.bytes()) {
+            (Some((buffer, bytes)), Some((other_buffer, other_bytes))) => {
+                buffer == other_buffer && bytes.overlaps(&other_bytes)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl SequenceStep {
+    /// Whether an input shares bytes with the output. Then the kernel must be told at each call.
+    pub(super) fn overlaps_itself(&self) -> bool {
+        self.operands.split_last().is_some_and(|(output, inputs)| inputs.iter().any(|input| input.overlaps(output)))
+    }
+
+    /// Checks the number of operands and their accesses; `number` is that of the step.
+    pub(super) fn check_form(&self, number: usize) -> Result<(), SequenceError> {
+        let (inputs, expected) = match &self.work {
+            SequenceWork::Kernel(kernel, _) if kernel.device != DeviceKind::Cpu => {
+                let found = format!("{kernel:?}");
+                return Err(SequenceError::Operands { step: number, expected: "a kernel for CPUs", found });
+            }
+            SequenceWork::Kernel(kernel, _) => {
+                (kernel.op.arity(), "the inputs of its op, which are read, and an output, which is written")
+            }
+            SequenceWork::Copy => (1, "an operand that is read and one that is written"),
+            SequenceWork::Fill(_) => (0, "one operand, which is written"),
+        };
+        let accesses: Vec<Access> = self.operands.iter().map(|operand| operand.access).collect();
+        let fits = accesses.len() == inputs + 1
+            && accesses.len() <= MOST_OPERANDS
+            && accesses[..inputs].iter().all(|access| *access == Access::Read)
+            && accesses[inputs] == Access::Write;
+        if fits {
+            return Ok(());
+        }
+        Err(SequenceError::Operands { step: number, expected, found: format!("{accesses:?}") })
+    }
+}
+
+/// Runs the work of a step that [`SequenceStep::check_form`] has accepted. `overlaps` says whether an input shares bytes with the output.
+#[inline]
+pub(super) fn run_work(work: &SequenceWork, operands: &mut [Operand], overlaps: bool) -> Result<(), Error> {
+    match (work, operands) {
+        (SequenceWork::Kernel(kernel, params), operands) => {
+            let inputs = operands.len() - 1;
+            let mut call = KernelCall { kernel: *kernel, operands, inputs, params };
+            if overlaps {
+                call.mark_overlapping_shared()?;
+            }
+            Ok((kernel.run)(&mut call)?)
+        }
+        (SequenceWork::Copy, [source, target]) => kernels::copy(source, target),
+        (SequenceWork::Fill(value), [target]) => kernels::fill(target, *value),
+        (SequenceWork::Copy | SequenceWork::Fill(_), _) => unreachable!("`check_form` has counted the operands"),
+    }
+}
