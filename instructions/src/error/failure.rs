@@ -43,7 +43,7 @@ pub enum Cause {
 pub struct StepFailure {
     /// Its number in the program that was compiled.
     pub step: usize,
-    /// The op, `copy` or `fill`.
+    /// Its word in printed plans, such as the name of its op.
     pub what: &'static str,
     /// The source line that recorded it.
     pub location: &'static Location<'static>,

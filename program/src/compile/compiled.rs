@@ -91,6 +91,7 @@ pub struct Compiled {
     pub(super) buffers: Vec<CompiledBuffer>,
     pub(super) steps: Vec<CompiledStep>,
     pub(super) fused: Vec<FusedSteps>,
+    pub(super) most_rounds: u64,
     pub(super) arena_lower_bound: usize,
 }
 
@@ -118,6 +119,11 @@ impl Compiled {
     /// The steps that run together, in their order.
     pub fn fused(&self) -> &[FusedSteps] {
         &self.fused
+    }
+
+    /// How often a `while` may run its block before it is left.
+    pub fn most_rounds(&self) -> u64 {
+        self.most_rounds
     }
 
     /// The size of the arena in bytes; 0 if there is none.

@@ -4,6 +4,7 @@ use hashbrown::HashMap;
 use streamvm_ep::Footprint;
 
 use crate::compile::compiled::{Compiled, Located, Storage};
+use crate::ir::program::Work;
 
 /// Why a step must come behind an earlier one.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -41,16 +42,26 @@ struct Use {
     step: usize,
     bytes: Footprint,
     writes: bool,
+    /// Whether the step runs in each run of the program: it is in no block.
+    always: bool,
 }
 
 impl Compiled {
     /// The dependences of the steps, sorted by their steps. Two steps have none because of bytes that a third one between them overwrites:
     /// where its write covers the whole view of one of the two. Takes time in proportion to the steps times the uses of one buffer that no
     /// later write has covered, at worst the square of the steps.
+    ///
+    /// The dependences are those of one round of each loop. Steps of a block may not run, so their writes cover nothing for others.
     pub fn dependences(&self) -> Vec<Dependence> {
         let mut open: HashMap<Memory, Vec<Use>> = HashMap::new();
         let mut found = Vec::new();
+        let mut blocks: usize = 0;
         for (position, step) in self.steps.iter().enumerate() {
+            match step.work {
+                Work::If | Work::While => blocks += 1,
+                Work::End => blocks -= 1,
+                Work::Else | Work::Call(..) | Work::Copy | Work::Fill(_) => {}
+            }
             for operand in &step.operands {
                 let (memory, bytes) = self.memory_of(position, operand);
                 let open = open.entry(memory).or_default();
@@ -65,14 +76,14 @@ impl Compiled {
                     ];
                     let kinds = kinds.into_iter().filter(|(holds, _)| *holds);
                     found.extend(kinds.map(|(_, kind)| Dependence { from: earlier.step, to: position, kind, buffer }));
-                    if earlier.writes && earlier.bytes.covers(&bytes) {
+                    if earlier.writes && earlier.always && earlier.bytes.covers(&bytes) {
                         break; // what came before has been overwritten here
                     }
                 }
-                if writes {
+                if writes && blocks == 0 {
                     open.retain(|earlier| !bytes.covers(&earlier.bytes));
                 }
-                open.push(Use { step: position, bytes, writes });
+                open.push(Use { step: position, bytes, writes, always: blocks == 0 });
             }
         }
         found.sort_unstable();

@@ -5,9 +5,16 @@ use streamvm_ep::{Access, DeviceId};
 use crate::compile::arena::Arena;
 use crate::compile::compiled::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Storage};
 use crate::compile::fuse::Fused;
-use crate::ir::program::{Program, ValueId, ValueRole};
+use crate::ir::program::{Program, ValueId, ValueRole, Work};
 
-pub(super) fn emit(program: Program, device: DeviceId, kept: &[usize], fused: Fused, arena: &Arena) -> Compiled {
+pub(super) fn emit(
+    program: Program,
+    device: DeviceId,
+    kept: &[usize],
+    fused: Fused,
+    arena: &Arena,
+    most_rounds: u64,
+) -> Compiled {
     let mut buffers = Vec::new();
     let mut storages: Vec<Option<Storage>> = fused.scratch.iter().map(|piece| piece.map(Storage::Scratch)).collect();
     let (mut used, mut fetched) = (vec![false; program.values.len()], vec![false; program.values.len()]);
@@ -35,23 +42,30 @@ pub(super) fn emit(program: Program, device: DeviceId, kept: &[usize], fused: Fu
     }
     let mut touched = vec![false; buffers.len()];
     let mut steps = Vec::with_capacity(kept.len());
+    let mut blocks = 0;
     for &number in kept {
         let step = &program.steps[number];
         let operands = step.operands.iter().map(|operand| {
             let storage = storages[operand.value.0];
             let storage = storage.unwrap_or_else(|| unreachable!("the passes give each used value its storage"));
             if let Storage::Buffer { index, .. } = storage {
-                let whole = program.is_whole(operand.value, &operand.layout);
+                // A step in a block may not run.
+                let whole = blocks == 0 && program.is_whole(operand.value, &operand.layout);
                 note_use(&mut buffers[index], &mut touched[index], operand.access, whole);
             }
             let dtype = program.value(operand.value).dtype;
             Located { value: operand.value, storage, dtype, layout: operand.layout, access: operand.access }
         });
         let operands = operands.collect();
+        match step.work {
+            Work::If | Work::While => blocks += 1,
+            Work::End => blocks -= 1,
+            _ => {}
+        }
         let (work, location) = (step.work.clone(), step.location);
         steps.push(CompiledStep { work, operands, number, location });
     }
-    Compiled { program, device, buffers, steps, fused: fused.groups, arena_lower_bound: arena.lower_bound }
+    Compiled { program, device, buffers, steps, fused: fused.groups, most_rounds, arena_lower_bound: arena.lower_bound }
 }
 
 /// Notes one use of a buffer that holds one value. What a run overwrites whole before it reads any of it, it writes; what it changes

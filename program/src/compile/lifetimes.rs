@@ -1,8 +1,11 @@
 //! Pass: between which steps each value lives.
+//!
+//! A value that is written before a loop and used in it lives for the whole loop, because the next round uses it again. A value that a step of
+//! a block writes first is of no use outside of the block, so nothing else needs care.
 
 use std::ops::Range;
 
-use crate::ir::program::Program;
+use crate::ir::program::{Program, Work};
 
 /// For each value the steps that use it, as positions among the kept steps: from the first to behind the last. Empty for a value that no
 /// kept step uses.
@@ -17,5 +20,29 @@ pub(super) fn of(program: &Program, kept: &[usize]) -> Vec<Range<usize>> {
             life.end = position + 1;
         }
     }
+    // Inner loops end first.
+    let mut open = Vec::new();
+    for (position, &number) in kept.iter().enumerate() {
+        match program.steps[number].work {
+            Work::If | Work::While => open.push(position),
+            Work::End => {
+                let begin = open.pop().filter(|&begin| program.steps[kept[begin]].work == Work::While);
+                begin.into_iter().for_each(|begin| extend_over(begin..position + 1, program, kept, &mut lifetimes));
+            }
+            _ => {}
+        }
+    }
     lifetimes
+}
+
+/// Extends the lifetimes of values that a loop uses and that were written before it.
+fn extend_over(steps: Range<usize>, program: &Program, kept: &[usize], lifetimes: &mut [Range<usize>]) {
+    for &number in &kept[steps.clone()] {
+        for operand in &program.steps[number].operands {
+            let life = &mut lifetimes[operand.value.0];
+            if life.start < steps.start {
+                life.end = life.end.max(steps.end);
+            }
+        }
+    }
 }

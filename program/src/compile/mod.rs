@@ -90,7 +90,7 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     trace.note(|| trace::fuse(&program, groups, &fused.scratch));
     let arena = arena::plan(&program, &lifetimes, &shares, &fused, options)?;
     trace.note(|| trace::arena(&program, &arena.offsets, arena.bytes, arena.lower_bound));
-    let compiled = emit::emit(program, device, &kept, fused, &arena);
+    let compiled = emit::emit(program, device, &kept, fused, &arena, options.most_rounds);
     trace.note(|| trace::emit(compiled.buffers.len(), compiled.steps.len(), &compiled.to_string()));
     device::check_writes(&compiled)?;
     Ok(compiled)

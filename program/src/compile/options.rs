@@ -10,6 +10,9 @@ pub struct CompileOptions {
     pub fuse: bool,
     /// How many elements a block of fused steps has. Tensors of no more elements are computed whole, step by step. Default: 4,096.
     pub block: usize,
+    /// How often a `while` may run its block before it is left: a run that needs more fails, so that a loop which never ends does not hold
+    /// its stream for ever. Default: 10 million.
+    pub most_rounds: u64,
     /// How many steps the search for memory offsets may take once a first plan is found. The search ends earlier when the plan reaches
     /// the lower bound. The same number gives the same plan on every machine. Default: 1,000, at most some
     /// tens of milliseconds.
@@ -18,6 +21,6 @@ pub struct CompileOptions {
 
 impl Default for CompileOptions {
     fn default() -> CompileOptions {
-        CompileOptions { in_place: true, fuse: true, block: 4_096, search_steps: 1_000 }
+        CompileOptions { in_place: true, fuse: true, block: 4_096, most_rounds: 10_000_000, search_steps: 1_000 }
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::compile::compiled::{BufferRole, Compiled, Located, Storage};
+use crate::ir::program::Work;
 
 impl Compiled {
     /// The name of a feed, parameter or fetch, or `arena`.
@@ -50,18 +51,33 @@ impl fmt::Display for Compiled {
             let line = format!("{role:<5} {:<12} {access:<9} {:>12} bytes", self.buffer_name(index), buffer.bytes);
             writeln!(f, "{}", line.trim_end())?;
         }
+        let mut blocks: usize = 0;
         let width = self.steps.len().saturating_sub(1).to_string().len();
         for (position, step) in self.steps.iter().enumerate() {
             if let Some(fused) = self.fused.iter().find(|fused| fused.steps.start == position) {
                 let (last, block) = (fused.steps.end - 1, fused.block);
                 writeln!(f, "%{position} to %{last} run together, on blocks of at most {block} elements:")?;
             }
-            let Some((output, inputs)) = step.operands.split_last() else { continue };
+            if matches!(step.work, Work::Else | Work::End) {
+                blocks -= 1;
+            }
+            let name = format!("{:indent$}{}", "", step.work.name(), indent = 2 * blocks);
+            let (output, inputs) = match step.operands.split_last() {
+                Some((output, inputs)) if output.access.writes() => (Some(output), inputs),
+                _ => (None, &step.operands[..]),
+            };
             let inputs: Vec<String> = inputs.iter().map(|input| self.operand(input)).collect();
-            let dims: Vec<String> = output.layout.shape().dims().iter().map(usize::to_string).collect();
-            let operands = format!("{} -> {}", inputs.join(" "), self.operand(output));
-            let (name, dtype) = (step.work.name(), output.dtype);
-            writeln!(f, "%{position:<width$} {name:<10} {:<40}  {dtype}[{}]", operands.trim_start(), dims.join(","))?;
+            let (mut operands, mut result) = (inputs.join(" "), String::new());
+            if let Some(output) = output {
+                let dims: Vec<String> = output.layout.shape().dims().iter().map(usize::to_string).collect();
+                operands = format!("{operands} -> {}", self.operand(output));
+                result = format!("{}[{}]", output.dtype, dims.join(","));
+            }
+            let line = format!("%{position:<width$} {name:<10} {:<40}  {result}", operands.trim_start());
+            writeln!(f, "{}", line.trim_end())?;
+            if step.work.is_mark() && step.work != Work::End {
+                blocks += 1;
+            }
         }
         Ok(())
     }

@@ -192,3 +192,105 @@ fn memory_of_a_chain_does_not_grow_with_its_length() {
         assert_eq!((plan.arena_bytes(), plan.arena_lower_bound), (2 * 16 * 16 * 4, 2 * 16 * 16 * 4));
     }
 }
+
+/// `x` is counted to eleven. `unused` is written in the loop, and nobody reads it; `carried` is read in the next round only.
+#[test]
+fn loops_keep_what_their_next_round_reads() {
+    let plan = compiled(|r| {
+        let scalar = |value: i32| r.full(CPU, DType::I32, &[], value);
+        let (x, eleven, carried, unused) = (scalar(0)?, scalar(11)?, scalar(1)?, scalar(0)?);
+        let goes_on = x.lt(&eleven)?;
+        r.while_true(&goes_on, || {
+            let mut builder = InstructionsBuilder::new();
+            builder.copy_into(&(&x + &carried)?, &x)?;
+            builder.copy_into(&(&x * &x)?, &unused)?;
+            builder.copy_into(&(&carried + 1)?, &carried)?;
+            builder.copy_into(&x.lt(&eleven)?, &goes_on)?;
+            r.submit(builder.finish())
+        })?;
+        r.fetch("x", &x)
+    });
+    assert_eq!(
+        plan.to_string(),
+        "\
+program p on cpu:0
+fetch x            write                4 bytes
+arena arena        write              384 bytes
+%0  fill       -> x                                      i32[]
+%1  fill       -> arena+0                                i32[]
+%2  fill       -> arena+64                               i32[]
+%3  lt         x arena+0 -> arena+128                    bool[]
+%4  while      arena+128
+%5    add      x arena+64 -> arena+192                   i32[]
+%6    fill     -> arena+256                              i32[]
+%7    add      arena+64 arena+256 -> arena+256           i32[]
+%8    lt       x arena+0 -> arena+320                    bool[]
+%9    copy     arena+192 -> x                            i32[]
+%10   copy     arena+256 -> arena+64                     i32[]
+%11   copy     arena+320 -> arena+128                    bool[]
+%12 end
+"
+    );
+}
+
+/// A block of which nothing is needed is removed with its condition. A parameter that a block overwrites whole keeps its elements if the block
+/// does not run, so the run also reads it.
+#[test]
+fn blocks_may_not_run() {
+    let plan = compiled(|r| {
+        let like =
+            Tensor::unbound(CPU.into(), streamvm_ep::MemoryKind::Device, DType::F32, streamvm_ep::Shape::new(&[16])?);
+        let (x, p) = (x(r)?, r.parameter("p", &like)?);
+        let (sum, y) = (x.sum(&[])?, x.neg()?);
+        let (large, small) = (sum.gt(&r.full(CPU, DType::F32, &[], 1.0)?)?, sum.lt(&sum)?);
+        r.if_else(
+            &large,
+            || {
+                let mut builder = InstructionsBuilder::new();
+                builder.fill(&p, 1.0)?;
+                builder.fill(&y, 2.0)?;
+                r.submit(builder.finish())
+            },
+            || x.exp().map(drop),
+        )?;
+        r.if_true(&small, || x.exp().map(drop))?;
+        r.fetch("y", &y)
+    });
+    let names: Vec<&str> = plan.steps.iter().map(|step| step.work.name()).collect();
+    assert_eq!(names, ["sum", "neg", "fill", "gt", "if", "fill", "fill", "else", "end"]);
+    let access = |name: &str| {
+        let is_named = |buffer: &&crate::CompiledBuffer| match buffer.role {
+            BufferRole::Parameter(place) => plan.program().parameters[place].name == name,
+            _ => false,
+        };
+        plan.buffers.iter().find(is_named).map(|buffer| buffer.access)
+    };
+    assert_eq!(access("p"), Some(Access::ReadWrite));
+}
+
+/// In the loop, `kept` is read before `new` is made, so that one piece of memory would do; the next round reads `kept` again.
+#[test]
+fn memory_of_what_a_loop_reads_again_is_not_used_for_other_values() {
+    let plan = compiled(|r| {
+        let (kept, goes_on) = (x(r)?.neg()?, r.full(CPU, DType::Bool, &[], true)?);
+        let sum = r.full(CPU, DType::F32, &[], 0.0)?;
+        r.while_true(&goes_on, || {
+            let total = kept.sum(&[])?;
+            let new = x_like(r)?.exp()?;
+            let mut builder = InstructionsBuilder::new();
+            builder.copy_into(&(&total + &new.sum(&[])?)?, &sum)?;
+            builder.fill(&goes_on, false)?;
+            r.submit(builder.finish())
+        })?;
+        r.fetch("sum", &sum)
+    });
+    let storage = |name: &str| {
+        let step = plan.steps.iter().find(|step| step.work.name() == name);
+        step.and_then(|step| step.operands.last()).map(|output| output.storage)
+    };
+    assert_ne!(storage("neg"), storage("exp"), "{plan}");
+}
+
+fn x_like(r: &Recorder) -> Result<Tensor, Error> {
+    r.full(CPU, DType::F32, &[16], 0.5)
+}

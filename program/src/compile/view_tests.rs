@@ -185,10 +185,38 @@ fn steps_that_run_together_are_told() {
     assert_eq!(lives, [("x", 0, 3), ("%0", 0, 2), ("%1", 1, 3), ("%2", 0, 4), ("y", 3, 4)]);
     let dot = plan.dot();
     for line in [
-        "  subgraph cluster0 { label=\"run together\"; s0; s1; s2; }",
+        "  subgraph cluster1 { label=\"run together\";",
         "  s0 -> s1 [label=\"read after write\\nscratch\", style=solid];",
         "  s2 -> s3 [label=\"read after write\\narena\", style=solid];",
     ] {
         assert!(dot.lines().any(|found| found == line), "{line}\n{dot}");
     }
+}
+
+/// A step of a block may not run: what stands behind the block depends on the writer before it, too. The graph has a frame for each block.
+#[test]
+fn blocks_are_told() {
+    let text = "\
+program p
+t0 = tensor cpu:0 bool[]
+t1 = tensor cpu:0 f32[4]
+%0 fill compute@cpu:0:0 1 -> t1 f32[4]
+if t0
+%1 fill compute@cpu:0:0 2 -> t1 f32[4]
+else
+%2 fill compute@cpu:0:0 3 -> t1 f32[4]
+end
+%3 call compute@cpu:0:0 neg t1 -> t2 f32[4]
+feed c t0
+param w t1
+fetch y t2
+";
+    let program = Program::parse(text).expect("a program");
+    let plan = compile(&program, &CompileOptions::default()).expect("it compiles");
+    let read: Vec<usize> =
+        plan.dependences().iter().filter(|found| found.kind == ReadAfterWrite).map(|found| found.from).collect();
+    assert_eq!(read, [0, 2, 4], "{plan}");
+    let dot = plan.dot();
+    let frames: Vec<&str> = dot.lines().filter(|line| line.contains("subgraph") || *line == "  }").collect();
+    assert_eq!(frames, ["  subgraph cluster1 { label=\"if\";", "  }", "  subgraph cluster2 { label=\"else\";", "  }"]);
 }

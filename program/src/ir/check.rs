@@ -1,10 +1,17 @@
 //! The check of a whole program, before it is compiled: programs are plain data, which anybody can make.
 
 use hashbrown::HashSet;
-use streamvm_ep::{Access, Footprint, Layout, MemoryKind, OpError, check_source, infer};
+use streamvm_ep::{Access, DType, Footprint, Layout, MemoryKind, OpError, check_source, infer};
 use streamvm_instructions::{Error, ProgramError};
 
 use crate::ir::program::{Operand, Port, Program, Step, ValueId, ValueRole, Work};
+
+/// A block that has begun and not ended.
+struct Block {
+    is_if: bool,
+    /// What its steps write first.
+    values: Vec<ValueId>,
+}
 
 impl Program {
     /// Checks what the type's documentation promises, and that each step's operands fit its work: number, shapes, dtypes.
@@ -17,17 +24,41 @@ impl Program {
         }
         self.check_ports()?;
         let mut written: Vec<bool> = self.values.iter().map(|value| value.role != ValueRole::Computed).collect();
+        let mut blocks: Vec<Block> = Vec::new();
         for (number, step) in self.steps.iter().enumerate() {
             let refused = |what: String| self.malformed(format!("step {number} ({}): {what}", step.work.name()));
-            self.check_step(step).map_err(refused)?;
+            if step.work.is_mark() {
+                self.check_condition(step).map_err(refused)?;
+            } else {
+                self.check_step(step).map_err(refused)?;
+            }
             for input in step.inputs() {
                 if !written[input.value.0] {
-                    return Err(refused(format!("it reads value {}, which no step before it writes", input.value.0)));
+                    let what = format!(
+                        "it reads value {}, which no step before it writes, or one in a block that has ended",
+                        input.value.0
+                    );
+                    return Err(refused(what));
                 }
             }
-            if let Some(output) = step.output() {
-                written[output.value.0] = true;
+            if let Some(output) = step.output()
+                && !std::mem::replace(&mut written[output.value.0], true)
+            {
+                blocks.last_mut().into_iter().for_each(|block| block.values.push(output.value));
             }
+            if matches!(step.work, Work::Else | Work::End) {
+                let is_if = |block: &Block| block.is_if || step.work == Work::End;
+                let Some(block) = blocks.pop().filter(is_if) else {
+                    return Err(refused("it ends no block, or one that is not of an if".to_owned()));
+                };
+                block.values.iter().for_each(|value| written[value.0] = false);
+            }
+            if step.work.is_mark() && step.work != Work::End {
+                blocks.push(Block { is_if: step.work == Work::If, values: Vec::new() });
+            }
+        }
+        if !blocks.is_empty() {
+            return Err(self.malformed("its steps end within a block".to_owned()));
         }
         match self.fetches.iter().find(|fetch| !written[fetch.value.0]) {
             Some(fetch) => Err(self.malformed(format!("no step writes the fetch {:?}", fetch.name))),
@@ -84,6 +115,23 @@ impl Program {
         Ok(())
     }
 
+    /// A step that begins or ends a block reads one bool, or nothing.
+    fn check_condition(&self, step: &Step) -> Result<(), String> {
+        match (&step.work, &step.operands[..]) {
+            (Work::If | Work::While, [condition]) => {
+                self.check_view(condition.value, &condition.layout)?;
+                let (dtype, elements) = (self.value(condition.value).dtype, condition.layout.elements());
+                if condition.access == Access::Read && dtype == DType::Bool && elements == 1 {
+                    return Ok(());
+                }
+                Err(format!("its condition has {elements} elements of {dtype}, and one bool is needed"))
+            }
+            (Work::If | Work::While, _) => Err("it needs one operand, its condition".to_owned()),
+            (_, []) => Ok(()),
+            (_, _) => Err("it has operands, and takes none".to_owned()),
+        }
+    }
+
     fn check_step(&self, step: &Step) -> Result<(), String> {
         step.operands.iter().try_for_each(|operand| self.check_view(operand.value, &operand.layout))?;
         let Some((output, inputs)) = step.operands.split_last() else {
@@ -124,7 +172,8 @@ impl Program {
             (Work::Copy, [source]) => Ok((self.value(source.value).dtype, *source.layout.shape())),
             (Work::Fill(value), []) if value.fits(target.dtype) => Ok((target.dtype, *output.layout.shape())),
             (Work::Fill(value), []) => return Err(format!("the value {value} does not fit {}", target.dtype)),
-            (Work::Copy | Work::Fill(_), _) => return Err(format!("it cannot have {} inputs", inputs.len())),
+            // `check` keeps steps that begin or end blocks from this function.
+            (_, inputs) => return Err(format!("it cannot have {} inputs", inputs.len())),
         };
         let (dtype, shape) = expected.map_err(|error| error.to_string())?;
         if (dtype, &shape) != (target.dtype, output.layout.shape()) {

@@ -2,6 +2,8 @@
 //!
 //! Invariants, which [`Program::check`] checks:
 //! * Every operand lies within its value; a step reads a value only behind a step that writes it, unless it is a feed or a parameter.
+//! * A block of steps, which an `if`, an `else` or a `while` begins, has an end. A value that a step of a block writes first exists within
+//!   that block only.
 //! * No step writes a feed: it is the caller's tensor. Parameters may be written.
 //! * Names of feeds, of parameters and of fetches are unique among each other, and a name is not empty.
 
@@ -67,16 +69,33 @@ pub enum Work {
     Copy,
     /// Sets every element of its only operand.
     Fill(Scalar),
+    /// Begins a block of steps that runs if its only operand, one bool, is true.
+    If,
+    /// Ends the block of an [`If`](Work::If), and begins one that runs if the operand was false.
+    Else,
+    /// Begins a block of steps that runs as long as its only operand, one bool, is true before a round.
+    While,
+    /// Ends the innermost block.
+    End,
 }
 
 impl Work {
-    /// The word for it in errors and printed plans: the name of the op, `copy` or `fill`.
+    /// The word for it in errors and printed plans: the name of the op, or `copy`, `fill`, `if`, `else`, `while` or `end`.
     pub fn name(&self) -> &'static str {
         match self {
             Work::Call(op, _) => op.name(),
             Work::Copy => "copy",
             Work::Fill(_) => "fill",
+            Work::If => "if",
+            Work::Else => "else",
+            Work::While => "while",
+            Work::End => "end",
         }
+    }
+
+    /// Whether it begins or ends a block, and computes nothing.
+    pub fn is_mark(&self) -> bool {
+        matches!(self, Work::If | Work::Else | Work::While | Work::End)
     }
 }
 

@@ -7,7 +7,7 @@ use std::panic::Location;
 use streamvm_ep::{DType, MemoryKind, Scalar, Shape};
 use streamvm_instructions::{EngineRef, Error, InstructionList, InstructionsBuilder, Place, ProgramError, Tensor};
 
-use crate::ir::program::{Program, ValueRole};
+use crate::ir::program::{Program, ValueRole, Work};
 use crate::record::engine::{Open, with};
 use crate::record::recording::Recording;
 
@@ -96,6 +96,87 @@ impl Recorder {
     /// An instruction of the list cannot be recorded; then none is.
     pub fn submit(&self, list: InstructionList) -> Result<(), Error> {
         self.with(|recording| recording.add(&list))
+    }
+
+    /// Records what `body` records as a block that runs as long as `condition`, one bool, is true: it is looked at before each round, so `body`
+    /// must write it. `body` is called once. What its calls make exists in the block only: a value that the next round or a later step uses is
+    /// made before the loop, and `body` copies into it.
+    ///
+    /// ```
+    /// use streamvm_ep::{DType, DeviceId};
+    /// use streamvm_instructions::InstructionsBuilder;
+    ///
+    /// # fn main() -> Result<(), streamvm_instructions::Error> {
+    /// let program = streamvm_program::record("to eleven", |r| {
+    ///     let cpu = DeviceId::cpu(0);
+    ///     let (x, eleven) = (r.full(cpu, DType::I32, &[], 0)?, r.full(cpu, DType::I32, &[], 11)?);
+    ///     let goes_on = x.lt(&eleven)?;
+    ///     r.while_true(&goes_on, || {
+    ///         let mut b = InstructionsBuilder::new();
+    ///         b.copy_into(&(&x + 1)?, &x)?;
+    ///         b.copy_into(&x.lt(&eleven)?, &goes_on)?;
+    ///         r.submit(b.finish())
+    ///     })?;
+    ///     r.fetch("x", &x)
+    /// })?;
+    /// assert!(program.to_string().contains("while"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `body`. [`ProgramError::NotRecordable`]: `condition` is no single bool, or is not of this recording.
+    #[track_caller]
+    pub fn while_true(&self, condition: &Tensor, body: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        self.block(Work::While, Some(condition), body, Location::caller())?;
+        self.mark(Work::End, None, Location::caller())
+    }
+
+    /// Records what `then` records as a block that runs if `condition`, one bool, is true. What its calls make exists in the block only: see
+    /// [`while_true`](Recorder::while_true).
+    ///
+    /// # Errors
+    /// As [`while_true`](Recorder::while_true).
+    #[track_caller]
+    pub fn if_true(&self, condition: &Tensor, then: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        self.block(Work::If, Some(condition), then, Location::caller())?;
+        self.mark(Work::End, None, Location::caller())
+    }
+
+    /// As [`if_true`](Recorder::if_true), with a second block that runs if `condition` is false.
+    ///
+    /// # Errors
+    /// As [`while_true`](Recorder::while_true).
+    #[track_caller]
+    pub fn if_else(
+        &self,
+        condition: &Tensor,
+        then: impl FnOnce() -> Result<(), Error>,
+        otherwise: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let location = Location::caller();
+        self.block(Work::If, Some(condition), then, location)?;
+        self.block(Work::Else, None, otherwise, location)?;
+        self.mark(Work::End, None, location)
+    }
+
+    /// Records the beginning of a block and what `body` records. If `body` fails, the block ends here.
+    fn block(
+        &self,
+        begin: Work,
+        condition: Option<&Tensor>,
+        body: impl FnOnce() -> Result<(), Error>,
+        location: &'static Location<'static>,
+    ) -> Result<(), Error> {
+        self.mark(begin, condition, location)?;
+        body().or_else(|error| {
+            self.mark(Work::End, None, location)?;
+            Err(error)
+        })
+    }
+
+    fn mark(&self, work: Work, condition: Option<&Tensor>, location: &'static Location<'static>) -> Result<(), Error> {
+        self.with(|recording| recording.add_mark(work, condition, location))
     }
 
     /// Records a fill of a new tensor.

@@ -1,9 +1,10 @@
 //! One recording: the program so far, and which resource is which of its values.
 
+use std::ops::Range;
 use std::panic::Location;
 
 use hashbrown::{HashMap, HashSet};
-use streamvm_ep::Layout;
+use streamvm_ep::{Access, DType, Layout};
 use streamvm_instructions::{
     Batch, Declared, EngineRef, Error, Instruction, Kind, ProgramError, Resource, ResourceId, Tensor,
 };
@@ -16,6 +17,17 @@ pub(crate) struct Recording {
     pub(crate) program: Program,
     /// Values that a list has released.
     released: HashSet<ValueId>,
+    /// The blocks that have begun and not ended, the innermost last.
+    open: Vec<OpenBlock>,
+    /// Values that steps of a block wrote first, which has ended.
+    ended: HashSet<ValueId>,
+}
+
+/// A block that has begun and not ended.
+struct OpenBlock {
+    work: Work,
+    /// What its steps wrote first.
+    values: Vec<ValueId>,
 }
 
 /// What a batch adds, before it is known that all of it can be recorded.
@@ -30,7 +42,13 @@ struct Draft {
 
 impl Recording {
     pub(crate) fn new(engine: EngineRef, name: String) -> Recording {
-        Recording { engine, program: Program::new(name), released: HashSet::new() }
+        Recording {
+            engine,
+            program: Program::new(name),
+            released: HashSet::new(),
+            open: Vec::new(),
+            ended: HashSet::new(),
+        }
     }
 
     /// Adds all instructions of a batch, or none.
@@ -39,8 +57,17 @@ impl Recording {
     /// [`ProgramError::NotRecordable`] with the first instruction that cannot be recorded; [`Error::NeverWritten`] and
     /// [`Error::Released`] as an engine returns them.
     pub(crate) fn add<B: Batch>(&mut self, batch: &B) -> Result<(), Error> {
+        self.add_part(batch, 0..batch.instructions().len())
+    }
+
+    /// Adds these instructions of a batch, or none, as [`add`](Recording::add) does.
+    ///
+    /// # Errors
+    /// As [`add`](Recording::add).
+    pub(crate) fn add_part<B: Batch>(&mut self, batch: &B, lines: Range<usize>) -> Result<(), Error> {
         let mut draft = Draft::default();
-        for (line, instruction) in batch.instructions().iter().enumerate() {
+        for line in lines {
+            let instruction = &batch.instructions()[line];
             self.draft(line, instruction, batch.uses(instruction), &mut draft)?;
         }
         // Another thread may have submitted a tensor of this batch to an engine meanwhile. Then the batch is refused, and its other new
@@ -57,6 +84,10 @@ impl Recording {
             if let Some(id) = draft.new.get(&std::ptr::from_ref(u.resource())) {
                 u.resource().keep(self.engine, resource_id(*id), true);
             }
+        }
+        if let Some(block) = self.open.last_mut() {
+            let first = self.program.values.len();
+            block.values.extend((first..first + draft.values.len()).map(ValueId));
         }
         self.program.values.append(&mut draft.values);
         self.program.steps.append(&mut draft.steps);
@@ -109,6 +140,9 @@ impl Recording {
             if self.released.contains(&value) || draft.released.contains(&value) {
                 return Err(Error::Released { line, what: name.to_owned() });
             }
+            if self.ended.contains(&value) {
+                return refused(OF_ENDED_BLOCK);
+            }
             if u.access().writes()
                 && let Some(Value { role: ValueRole::Feed(_), .. }) = self.program.values.get(value.0)
                 && work.is_some()
@@ -140,6 +174,48 @@ impl Recording {
         draft.values.push(value(tensor, ValueRole::Computed));
         draft.new.insert(std::ptr::from_ref(tensor.resource()), id);
         id
+    }
+
+    /// Adds a step that begins or ends a block.
+    ///
+    /// # Errors
+    /// [`ProgramError::NotRecordable`]: the condition is no single bool, or is not of this recording; an `else` or an end belongs to no block.
+    /// [`Error::NeverWritten`] and [`Error::Released`] of the condition.
+    pub(crate) fn add_mark(
+        &mut self,
+        work: Work,
+        condition: Option<&Tensor>,
+        location: &'static Location<'static>,
+    ) -> Result<(), Error> {
+        let name = work.name();
+        let refused = |why| Err(ProgramError::NotRecordable { what: name.to_owned(), location, why }.into());
+        let mut operands = Vec::new();
+        if let Some(tensor) = condition {
+            let value = self.value_of(tensor.resource(), &Draft::default()).map_err(|_| elsewhere(name, location))?;
+            let Some(value) = value else { return Err(Error::NeverWritten { line: 0, what: name.to_owned() }) };
+            if self.released.contains(&value) {
+                return Err(Error::Released { line: 0, what: name.to_owned() });
+            }
+            if self.ended.contains(&value) {
+                return refused(OF_ENDED_BLOCK);
+            }
+            if (tensor.dtype(), tensor.layout().elements()) != (DType::Bool, 1) {
+                return refused("its condition must be one bool; compare numbers, and reduce what has more elements");
+            }
+            operands.push(Operand { value, layout: *tensor.layout(), access: Access::Read });
+        }
+        if matches!(work, Work::Else | Work::End) {
+            let is_right = |block: &OpenBlock| work == Work::End || block.work == Work::If;
+            let Some(block) = self.open.pop_if(|block| is_right(block)) else {
+                return refused("no block is left that it could end; an else ends the block of an if");
+            };
+            self.ended.extend(block.values);
+        }
+        if work != Work::End {
+            self.open.push(OpenBlock { work: work.clone(), values: Vec::new() });
+        }
+        self.program.steps.push(Step { work, operands, location });
+        Ok(())
     }
 
     /// Adds a feed or a parameter: a value that exists before the first step. Returns the tensor that stands for it.
@@ -177,11 +253,18 @@ impl Recording {
         if self.released.contains(&ValueId(id.index())) {
             return Err(Error::Released { line: 0, what: what() });
         }
+        if self.ended.contains(&ValueId(id.index())) {
+            return Err(ProgramError::NotRecordable { what: what(), location, why: OF_ENDED_BLOCK }.into());
+        }
         let layout: Layout = *tensor.layout();
         self.program.fetches.push(Port { name, value: ValueId(id.index()), layout });
         Ok(())
     }
 }
+
+/// Why a step cannot use a value.
+const OF_ENDED_BLOCK: &str = "a tensor that a block writes first exists in that block only, and the block has ended; make a tensor before the \
+                              block, and copy into it";
 
 /// The storage of a tensor, as a value.
 fn value(tensor: &Tensor, role: ValueRole) -> Value {

@@ -4,9 +4,18 @@ use std::str::FromStr;
 
 use streamvm_instructions::{EngineRef, Error, InstructionList, ProgramError, Tensor};
 
-use crate::ir::program::{Program, ValueRole};
+use crate::ir::program::{Program, ValueRole, Work};
 use crate::record::engine::ADDRESS;
 use crate::record::recording::Recording;
+
+/// A line such as `while t3` or `end`.
+struct MarkLine<'t> {
+    line: usize,
+    work: Work,
+    condition: Option<&'t str>,
+    /// How many instructions of the list come before it.
+    instructions: usize,
+}
 
 /// A line `feed x t0`, with its number in the text.
 struct PortLine<'t> {
@@ -31,7 +40,8 @@ impl Program {
     /// [`ProgramError::Text`] with the first line that is not of a program; those of [`Program::check`] and of recording.
     #[track_caller]
     pub fn parse(text: &str) -> Result<Program, Error> {
-        let (mut name, mut ports, mut list) = (None, Vec::new(), String::new());
+        let (mut name, mut ports, mut marks, mut list) = (None, Vec::new(), Vec::new(), String::new());
+        let mut instructions = 0;
         for (index, whole) in text.lines().enumerate() {
             let line = index + 1;
             let mut words = whole.split_whitespace();
@@ -48,7 +58,26 @@ impl Program {
                     };
                     ports.push(PortLine { line, kind, name, tensor });
                 }
-                _ => list.push_str(whole),
+                Some(word @ ("if" | "while" | "else" | "end")) => {
+                    let work = match word {
+                        "if" => Work::If,
+                        "while" => Work::While,
+                        "else" => Work::Else,
+                        _ => Work::End,
+                    };
+                    let condition = words.next();
+                    let reads = matches!(work, Work::If | Work::While);
+                    if condition.is_some() != reads || words.next().is_some() {
+                        let expected = "if or while and a tensor such as t0, or else or end alone";
+                        return Err(wrong(line, expected, whole));
+                    }
+                    marks.push(MarkLine { line, work, condition, instructions });
+                }
+                first => {
+                    // Each instruction is one line that begins with its number.
+                    instructions += usize::from(first.is_some_and(|word| word.starts_with('%')));
+                    list.push_str(whole);
+                }
             }
             // A line of its own for each line of the text, so that errors count as the text does.
             list.push('\n');
@@ -69,7 +98,15 @@ impl Program {
             let role: fn(usize) -> ValueRole = if port.kind == "feed" { ValueRole::Feed } else { ValueRole::Parameter };
             recording.add_given(port.name.to_owned(), tensor, role);
         }
-        recording.add(&list)?;
+        let mut added = 0;
+        for mark in &marks {
+            recording.add_part(&list, added..mark.instructions)?;
+            added = mark.instructions;
+            let unnamed = |name| wrong(mark.line, "a tensor that a line of this text names", name);
+            let condition = mark.condition.map(|name| tensor(name).ok_or_else(|| unnamed(name))).transpose()?;
+            recording.add_mark(mark.work.clone(), condition.as_ref(), std::panic::Location::caller())?;
+        }
+        recording.add_part(&list, added..list.instructions().len())?;
         for port in ports.iter().filter(|port| port.kind == "fetch") {
             recording.add_fetch(port.name.to_owned(), &known(port)?, std::panic::Location::caller())?;
         }

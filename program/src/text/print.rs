@@ -17,10 +17,14 @@ impl fmt::Display for Program {
         let view = |value: ValueId, layout: &Layout| view(&values, value, layout).map_err(|_| fmt::Error);
         let list = self.list(&values).map_err(|_| fmt::Error)?;
         let ports = || self.feeds.iter().chain(&self.parameters).chain(&self.fetches);
-        let named: Result<Vec<Tensor>, _> = ports().map(|port: &Port| view(port.value, &port.layout)).collect();
+        let conditions = || self.steps.iter().filter(|step| step.work.is_mark()).flat_map(|step| &step.operands);
+        let named: Result<Vec<Tensor>, _> = ports()
+            .map(|port: &Port| view(port.value, &port.layout))
+            .chain(conditions().map(|condition| view(condition.value, &condition.layout)))
+            .collect();
         let (text, names) = list.with_names(&named?);
         writeln!(f, "program {}", self.name)?;
-        f.write_str(&text)?;
+        self.write_steps(f, &text, &names[ports().count()..])?;
         let kinds = [("feed", self.feeds.len()), ("param", self.parameters.len()), ("fetch", self.fetches.len())];
         let kinds = kinds.into_iter().flat_map(|(kind, count)| std::iter::repeat_n(kind, count));
         for ((kind, port), name) in kinds.zip(ports()).zip(names) {
@@ -36,7 +40,28 @@ impl Program {
         self.values.iter().map(|value| Tensor::unbound(value.place, value.memory, value.dtype, value.shape)).collect()
     }
 
-    /// The steps as a list over `values`.
+    /// Writes the lines of the list, and between them the steps that begin and end blocks, with the names of their conditions.
+    fn write_steps(&self, f: &mut fmt::Formatter<'_>, text: &str, conditions: &[String]) -> fmt::Result {
+        let (mut steps, mut conditions) = (self.steps.iter().peekable(), conditions.iter());
+        let mut marks = |f: &mut fmt::Formatter<'_>| -> fmt::Result {
+            while let Some(mark) = steps.next_if(|step| step.work.is_mark()) {
+                let condition = mark.operands.first().and_then(|_| conditions.next());
+                writeln!(f, "{}{}", mark.work.name(), condition.map_or_else(String::new, |name| format!(" {name}")))?;
+            }
+            steps.next();
+            Ok(())
+        };
+        for line in text.lines() {
+            // Each step is one line that begins with its number.
+            if line.starts_with('%') {
+                marks(f)?;
+            }
+            writeln!(f, "{line}")?;
+        }
+        marks(f)
+    }
+
+    /// The steps as a list over `values`, without those that begin and end blocks.
     fn list(&self, values: &[Tensor]) -> Result<InstructionList, BuildError> {
         let mut builder = InstructionsBuilder::new();
         for Step { work, operands, .. } in &self.steps {

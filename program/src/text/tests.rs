@@ -59,3 +59,48 @@ fn wrong_lines_are_named() {
     let unwritten = Program::parse(&TEXT.replace("feed x t0\n", ""));
     assert!(matches!(unwritten, Err(Error::NeverWritten { line: 0, .. })), "{unwritten:?}");
 }
+
+const LOOP: &str = "\
+program to eleven
+t0 = tensor cpu:0 i32[]
+t1 = tensor cpu:0 i32[]
+%0 call     compute@cpu:0:0       lt t0 t1 -> t2                            bool[]
+while t2
+%1 call     compute@cpu:0:0       add t0 t1 -> t3                           i32[]
+if t2
+%2 copy     compute@cpu:0:0       t3 -> t0                                  i32[]
+else
+%3 fill     compute@cpu:0:0       4 -> t0                                   i32[]
+end
+%4 call     compute@cpu:0:0       lt t0 t1 -> t2                            bool[]
+end
+param x t0
+param most t1
+";
+
+#[test]
+fn blocks_print_and_parse_back() {
+    let program = Program::parse(LOOP).expect("it parses");
+    let names: Vec<&str> = program.steps.iter().map(|step| step.work.name()).collect();
+    assert_eq!(names, ["lt", "while", "add", "if", "copy", "else", "fill", "end", "lt", "end"]);
+    assert_eq!(program.to_string(), LOOP);
+}
+
+#[test]
+fn blocks_that_are_no_blocks_are_refused() {
+    let wrong = [
+        ("while t2\n", "while\n", "a tensor such as t0"),
+        ("else\n", "else t2\n", "else or end alone"),
+        ("while t2\n", "while t9\n", "names"),
+        ("while t2\n", "while t0\n", "one bool"),
+        ("if t2\n", "while t2\n", "an else ends the block of an if"),
+        ("else\n", "end\nend\n", "no block is left"),
+        ("if t2\n", "", "an else ends the block of an if"),
+        ("end\nparam", "param", "within a block"),
+        ("param most t1\n", "param most t1\nfetch sum t3\n", "the block has ended"),
+    ];
+    for (from, to, part) in wrong {
+        let refused = Program::parse(&LOOP.replacen(from, to, 1)).expect_err(part).to_string();
+        assert!(refused.contains(part), "{to:?}: {refused}");
+    }
+}

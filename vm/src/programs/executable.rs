@@ -57,7 +57,7 @@ impl Executable {
         let parameters = given.into_iter().cloned().collect();
         let sizes: Vec<usize> = compiled.buffers().iter().map(|buffer| buffer.bytes).collect();
         let steps: Result<Vec<SequenceStep>, Error> =
-            compiled.steps().iter().map(|step| sequence_step(engine, step)).collect();
+            compiled.steps().iter().map(|step| sequence_step(engine, step, compiled.most_rounds())).collect();
         let groups = compiled.fused().iter().map(|it| SequenceGroup { steps: it.steps.clone(), block: it.block });
         let groups: Vec<SequenceGroup> = groups.collect();
         let sequence = CpuSequence::new(&sizes, steps?, &groups).map_err(|error| {
@@ -163,12 +163,20 @@ impl Executable {
 impl Inner {
     /// Runs the steps. An error names the step, and the source line that recorded it.
     fn call(&self, context: &mut FnContext<'_>) -> Result<(), FnError> {
+        let at_step = |step: usize, error: String| {
+            let CompiledStep { work, number, location, .. } = &self.compiled.steps()[step];
+            let failed = StepFailure { step: *number, what: work.name(), location, error };
+            FnError::from(FunctionOutcome::Failed(Cause::Step(Box::new(failed))))
+        };
         self.sequence.run(context).map_err(|error| match error {
-            SequenceError::Step { step, error } => {
-                let CompiledStep { work, number: step, location, .. } = &self.compiled.steps()[step];
-                let failed = StepFailure { step: *step, what: work.name(), location, error: error.to_string() };
-                FunctionOutcome::Failed(Cause::Step(Box::new(failed))).into()
-            }
+            SequenceError::Step { step, error } => at_step(step, error.to_string()),
+            SequenceError::Rounds { step, rounds } => at_step(
+                step,
+                format!(
+                    "its condition is still true after {rounds} rounds, the most that may run; if it needs more, compile the program \
+                     with more `most_rounds`"
+                ),
+            ),
             other => other.into(),
         })
     }
@@ -189,7 +197,7 @@ fn with_access(tensor: &Tensor, access: Access) -> Use<'_> {
 }
 
 /// A step of the compiler with the kernel that runs it.
-fn sequence_step(engine: &Engine, step: &CompiledStep) -> Result<SequenceStep, Error> {
+fn sequence_step(engine: &Engine, step: &CompiledStep, most_rounds: u64) -> Result<SequenceStep, Error> {
     let work = match &step.work {
         Work::Call(op, params) => {
             let dtype = step.operands[op.key_input()].dtype;
@@ -197,6 +205,10 @@ fn sequence_step(engine: &Engine, step: &CompiledStep) -> Result<SequenceStep, E
         }
         Work::Copy => SequenceWork::Copy,
         Work::Fill(value) => SequenceWork::Fill(*value),
+        Work::If => SequenceWork::If,
+        Work::Else => SequenceWork::Else,
+        Work::While => SequenceWork::While { most_rounds },
+        Work::End => SequenceWork::End,
     };
     let operands = step.operands.iter().map(|operand| SequenceOperand {
         memory: match operand.storage {

@@ -309,6 +309,9 @@ fn check_steps(first: usize, steps: &[SequenceStep]) -> Result<Shape, SequenceEr
         {
             return refused(place, format!("{} is not elementwise", kernel.op));
         }
+        if !matches!(step.work, SequenceWork::Kernel(..) | SequenceWork::Copy | SequenceWork::Fill(_)) {
+            return refused(place, "it begins or ends a block of steps".to_owned());
+        }
         let Some((output, inputs)) = step.operands.split_last() else { continue };
         if *output.layout.shape() != shape {
             return refused(place, format!("it writes {}, and the first step {shape}", output.layout.shape()));
@@ -396,7 +399,7 @@ fn work_of_element(work: &SequenceWork) -> usize {
             Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow => parallel::LONG,
             _ => parallel::LIGHT,
         },
-        SequenceWork::Copy | SequenceWork::Fill(_) => parallel::LIGHT,
+        _ => parallel::LIGHT,
     }
 }
 

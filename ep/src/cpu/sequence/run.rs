@@ -7,11 +7,13 @@
 //! noted as written. [`CpuSequence::run`] compares each buffer of a call with that, so no step reaches memory that the call did not
 //! declare.
 
+use smallvec::SmallVec;
+
 use crate::call::fn_context::FnContext;
 use crate::call::operand::Operand;
 use crate::cpu::sequence::group::{Group, SequenceGroup};
 use crate::cpu::sequence::step::{
-    MOST_OPERANDS, SequenceError, SequenceMemory, SequenceOperand, SequenceStep, run_work,
+    MOST_OPERANDS, SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, run_work,
 };
 
 /// A buffer, as all steps together use it.
@@ -29,10 +31,23 @@ struct Single {
     overlaps: bool,
 }
 
+/// The beginning of a block: it is left out, or left, if the operand of its step is false.
+#[derive(Debug)]
+struct Test {
+    condition: Single,
+    /// The part that is next if the condition is false.
+    otherwise: usize,
+    /// The number of the loop, and the most rounds, of a `While`.
+    repeats: Option<(usize, u64)>,
+}
+
 #[derive(Debug)]
 enum Part {
     Single(Single),
     Group(Group),
+    Test(Test),
+    /// The part of this number is next.
+    Jump(usize),
 }
 
 /// Steps that were checked: every operand lies within its buffer.
@@ -40,6 +55,8 @@ enum Part {
 pub struct CpuSequence {
     buffers: Vec<Buffer>,
     parts: Vec<Part>,
+    /// How many steps begin loops.
+    loops: usize,
 }
 
 impl CpuSequence {
@@ -47,7 +64,7 @@ impl CpuSequence {
     /// are computed together, block by block.
     ///
     /// # Errors
-    /// [`SequenceError::Operands`], [`SequenceError::PastBuffer`] and [`SequenceError::Group`].
+    /// [`SequenceError::Operands`], [`SequenceError::PastBuffer`], [`SequenceError::Group`] and [`SequenceError::Blocks`].
     pub fn new(
         buffers: &[usize],
         steps: Vec<SequenceStep>,
@@ -60,7 +77,7 @@ impl CpuSequence {
                 check_reach(number, place, operand, &mut buffers)?;
             }
         }
-        let mut parts = Vec::new();
+        let mut parts = Parts::default();
         let mut groups = groups.iter().peekable();
         let mut steps = steps.into_iter();
         let mut number = 0;
@@ -70,10 +87,10 @@ impl CpuSequence {
                     let others = steps.by_ref().take(group.steps.len().saturating_sub(1));
                     let group = Group::new(number, std::iter::once(step).chain(others).collect(), group.block)?;
                     number += group.len();
-                    parts.push(Part::Group(group));
+                    parts.all.push(Part::Group(group));
                 }
                 None => {
-                    parts.push(Part::Single(Single::new(number, step)?));
+                    parts.add(number, step)?;
                     number += 1;
                 }
             }
@@ -82,7 +99,10 @@ impl CpuSequence {
             let what = format!("steps {:?} are not in order, or do not exist", group.steps);
             return Err(SequenceError::Group { step: group.steps.start, what });
         }
-        Ok(CpuSequence { buffers, parts })
+        if !parts.open.is_empty() {
+            return Err(SequenceError::Blocks { step: number, what: "the steps end within a block" });
+        }
+        Ok(CpuSequence { buffers, parts: parts.all, loops: parts.loops })
     }
 
     /// Runs all steps over the operands of `context`, which are the buffers in the same order. Kernels and groups use as many threads as
@@ -91,17 +111,35 @@ impl CpuSequence {
     ///
     /// # Errors
     /// [`SequenceError::Buffers`], and nothing has run: the number of operands or the size of one differs, one is not contiguous, or one
-    /// is written by a step and was declared as read, or was taken before. [`SequenceError::Step`] for the first step that fails.
+    /// is written by a step and was declared as read, or was taken before. [`SequenceError::Step`] for the first step that fails, and
+    /// [`SequenceError::Rounds`] for a `While` that ran its block too often.
     pub fn run(&self, context: &mut FnContext<'_>) -> Result<(), SequenceError> {
         let buffers = context.take_all().map_err(|error| SequenceError::Buffers(error.to_string()))?;
         self.check_buffers(buffers)?;
         let mut operands: [Operand; MOST_OPERANDS] = std::array::from_fn(|_| Operand::blank());
-        for part in &self.parts {
+        let mut rounds: SmallVec<[u64; 4]> = SmallVec::from_elem(0, self.loops);
+        let mut next = 0;
+        while let Some(part) = self.parts.get(next) {
+            next += 1;
             match part {
                 // SAFETY: `check_buffers` has compared the buffers with those of the check in `new`.
                 Part::Single(single) => unsafe { single.run(buffers, &mut operands)? },
                 // SAFETY: as above.
                 Part::Group(group) => unsafe { group.run(buffers)? },
+                Part::Jump(to) => next = *to,
+                Part::Test(test) => {
+                    // SAFETY: as above.
+                    let is_true = unsafe { test.condition.is_true(buffers, &mut operands)? };
+                    if !is_true {
+                        next = test.otherwise;
+                    }
+                    if let Some((number, most)) = test.repeats {
+                        rounds[number] = if is_true { rounds[number] + 1 } else { 0 };
+                        if rounds[number] > most {
+                            return Err(SequenceError::Rounds { step: test.condition.number, rounds: most });
+                        }
+                    }
+                }
             }
         }
         Ok(())
@@ -147,6 +185,35 @@ impl Single {
     /// * No slice of them exists.
     #[inline]
     unsafe fn run(&self, buffers: &[Operand], operands: &mut [Operand; MOST_OPERANDS]) -> Result<(), SequenceError> {
+        // SAFETY: the caller has the same duties.
+        let operands = unsafe { self.set(buffers, operands) };
+        run_work(&self.step.work, operands, self.overlaps)
+            .map_err(|error| SequenceError::Step { step: self.number, error })
+    }
+
+    /// Whether the only operand, a bool, is true.
+    ///
+    /// # Safety
+    ///
+    /// * As for [`run`](Single::run).
+    unsafe fn is_true(
+        &self,
+        buffers: &[Operand],
+        operands: &mut [Operand; MOST_OPERANDS],
+    ) -> Result<bool, SequenceError> {
+        // SAFETY: the caller has the same duties.
+        let operands = unsafe { self.set(buffers, operands) };
+        let bytes = operands[0].bytes().map_err(|error| SequenceError::Step { step: self.number, error })?;
+        Ok(bytes.iter().any(|byte| *byte != 0))
+    }
+
+    /// Makes the first of `operands` the operands of the step.
+    ///
+    /// # Safety
+    ///
+    /// * As for [`run`](Single::run).
+    #[inline(always)]
+    unsafe fn set<'o>(&self, buffers: &[Operand], operands: &'o mut [Operand; MOST_OPERANDS]) -> &'o mut [Operand] {
         let operands = &mut operands[..self.step.operands.len()];
         for (operand, described) in operands.iter_mut().zip(&self.step.operands) {
             let SequenceMemory::Buffer { index, offset } = described.memory else {
@@ -159,8 +226,84 @@ impl Single {
             // alone; no slice of them exists. Operands of one step that overlap are used in one call.
             unsafe { operand.set(base, described.dtype, &described.layout, described.access) };
         }
-        run_work(&self.step.work, operands, self.overlaps)
-            .map_err(|error| SequenceError::Step { step: self.number, error })
+        operands
+    }
+}
+
+/// A block that has begun and not ended.
+struct OpenBlock {
+    /// The part that begins it: a test, or the jump of an `Else`.
+    begin: usize,
+    kind: BlockKind,
+}
+
+#[derive(PartialEq)]
+enum BlockKind {
+    If,
+    Else,
+    While,
+}
+
+/// Parts, while they are made from steps.
+#[derive(Default)]
+struct Parts {
+    all: Vec<Part>,
+    open: Vec<OpenBlock>,
+    loops: usize,
+}
+
+impl Parts {
+    fn add(&mut self, number: usize, step: SequenceStep) -> Result<(), SequenceError> {
+        let here = self.all.len();
+        let wrong = |what| Err(SequenceError::Blocks { step: number, what });
+        // Where a block is left to is known once it ends.
+        let unknown = usize::MAX;
+        match step.work {
+            SequenceWork::If => {
+                self.open.push(OpenBlock { begin: here, kind: BlockKind::If });
+                self.all.push(Part::Test(Test {
+                    condition: Single::new(number, step)?,
+                    otherwise: unknown,
+                    repeats: None,
+                }));
+            }
+            SequenceWork::While { most_rounds } => {
+                self.open.push(OpenBlock { begin: here, kind: BlockKind::While });
+                let repeats = Some((self.loops, most_rounds));
+                self.loops += 1;
+                self.all.push(Part::Test(Test { condition: Single::new(number, step)?, otherwise: unknown, repeats }));
+            }
+            SequenceWork::Else => match self.open.pop() {
+                Some(OpenBlock { begin, kind: BlockKind::If }) => {
+                    self.open.push(OpenBlock { begin: here, kind: BlockKind::Else });
+                    self.all.push(Part::Jump(unknown));
+                    self.leave_to(begin, here + 1);
+                }
+                _ => return wrong("an else belongs to an if, and ends its block"),
+            },
+            SequenceWork::End => match self.open.pop() {
+                Some(OpenBlock { begin, kind }) => {
+                    if kind == BlockKind::While {
+                        self.all.push(Part::Jump(begin));
+                    }
+                    self.leave_to(begin, self.all.len());
+                }
+                None => return wrong("no block is left to end"),
+            },
+            SequenceWork::Kernel(..) | SequenceWork::Copy | SequenceWork::Fill(_) => {
+                self.all.push(Part::Single(Single::new(number, step)?));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the part that follows when the block that begins at `begin` is left.
+    fn leave_to(&mut self, begin: usize, part: usize) {
+        match &mut self.all[begin] {
+            Part::Test(Test { otherwise, .. }) => *otherwise = part,
+            Part::Jump(to) => *to = part,
+            Part::Single(_) | Part::Group(_) => unreachable!("blocks begin with tests and jumps"),
+        }
     }
 }
 

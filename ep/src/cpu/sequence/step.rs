@@ -51,6 +51,17 @@ pub enum SequenceWork {
     Copy,
     /// Sets every element of its only operand.
     Fill(Scalar),
+    /// Begins a block of steps that runs if the only operand, one bool, is true.
+    If,
+    /// Ends the block of an `If`, and begins one that runs if the operand was false.
+    Else,
+    /// Begins a block of steps that runs as long as the only operand, one bool, is true before a round.
+    While {
+        /// A run fails if the block runs more often than this before it is left.
+        most_rounds: u64,
+    },
+    /// Ends the innermost block.
+    End,
 }
 
 /// One step of a sequence.
@@ -97,6 +108,22 @@ pub enum SequenceError {
         step: usize,
         /// Why not.
         what: String,
+    },
+    /// Blocks do not end where they must.
+    #[error("step {step}: {what}")]
+    Blocks {
+        /// The step.
+        step: usize,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A `While` ran its block as often as it may, and its operand is still true.
+    #[error("step {step}: it has run {rounds} rounds, the most that it may, and its condition is still true")]
+    Rounds {
+        /// The step.
+        step: usize,
+        /// The rounds.
+        rounds: u64,
     },
     /// The operands of the function are not the buffers of the sequence.
     #[error("the function was called with other operands than its sequence was made for: {0}")]
@@ -153,6 +180,12 @@ impl SequenceStep {
             }
             SequenceWork::Copy => (1, "an operand that is read and one that is written"),
             SequenceWork::Fill(_) => (0, "one operand, which is written"),
+            SequenceWork::If | SequenceWork::While { .. } => return self.check_condition(number),
+            SequenceWork::Else | SequenceWork::End if self.operands.is_empty() => return Ok(()),
+            SequenceWork::Else | SequenceWork::End => {
+                let found = self.operands.len().to_string();
+                return Err(SequenceError::Operands { step: number, expected: "no operands", found });
+            }
         };
         let accesses: Vec<Access> = self.operands.iter().map(|operand| operand.access).collect();
         let fits = accesses.len() == inputs + 1
@@ -164,9 +197,20 @@ impl SequenceStep {
         }
         Err(SequenceError::Operands { step: number, expected, found: format!("{accesses:?}") })
     }
+
+    fn check_condition(&self, number: usize) -> Result<(), SequenceError> {
+        if let [condition] = &self.operands[..]
+            && condition.access == Access::Read
+            && (condition.dtype, condition.layout.elements()) == (DType::Bool, 1)
+        {
+            return Ok(());
+        }
+        let expected = "one operand, a bool, which is read";
+        Err(SequenceError::Operands { step: number, expected, found: format!("{:?}", self.operands) })
+    }
 }
 
-/// Runs the work of a step that [`SequenceStep::check_form`] has accepted. `overlaps` says whether an input shares bytes with the output.
+/// Runs the kernel, copy or fill of a step that [`SequenceStep::check_form`] has accepted. `overlaps` says whether an input shares bytes with the output.
 #[inline]
 pub(super) fn run_work(work: &SequenceWork, operands: &mut [Operand], overlaps: bool) -> Result<(), Error> {
     match (work, operands) {
@@ -181,5 +225,8 @@ pub(super) fn run_work(work: &SequenceWork, operands: &mut [Operand], overlaps: 
         (SequenceWork::Copy, [source, target]) => kernels::copy(source, target),
         (SequenceWork::Fill(value), [target]) => kernels::fill(target, *value),
         (SequenceWork::Copy | SequenceWork::Fill(_), _) => unreachable!("`check_form` has counted the operands"),
+        (SequenceWork::If | SequenceWork::Else | SequenceWork::While { .. } | SequenceWork::End, _) => {
+            unreachable!("the sequence runs blocks, and groups have none")
+        }
     }
 }

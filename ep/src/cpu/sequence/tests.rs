@@ -1,7 +1,6 @@
 use super::*;
 use crate::call::kernel_registry::KernelRegistry;
 use crate::call::operand::Access;
-use crate::cpu::sequence::step::SequenceWork;
 use crate::names::device_id::DeviceKind;
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
@@ -145,4 +144,74 @@ fn a_step_that_fails_is_named_and_ends_the_run() {
     let error = run(&sequence, &mut data).expect_err("it divides by zero");
     assert!(matches!(error, SequenceError::Step { step: 1, .. }), "{error}");
     assert_eq!(data[1].0, [1, 0, 0]);
+}
+
+/// Operands of a step over bytes of a buffer of bools and of one of numbers.
+fn bool_at(offset: usize, access: Access) -> SequenceOperand {
+    SequenceOperand { dtype: DType::Bool, ..vector(0, offset, 1, access) }
+}
+
+/// `while x < 11 { x = x + 1; if x < 5 { y = y + x } else { z = z + 1 } }`, for x, y and z in one buffer behind 1, 11 and 5.
+#[test]
+fn blocks_run_as_often_as_their_conditions_say() {
+    use Access::{Read, Write};
+    let number = |place: usize, access| vector(1, place * 4, 1, access);
+    let add = |x, y| call(Op::Add, vec![number(x, Read), number(y, Read), number(x, Write)]);
+    let less = |x, y, to| call(Op::Lt, vec![number(x, Read), number(y, Read), bool_at(to, Write)]);
+    let mark = |work, operands| SequenceStep { work, operands };
+    let (one, eleven, five, x, y, z) = (0, 1, 2, 3, 4, 5);
+    let steps = |most_rounds| {
+        vec![
+            less(x, eleven, 0),
+            mark(SequenceWork::While { most_rounds }, vec![bool_at(0, Read)]),
+            add(x, one),
+            less(x, five, 1),
+            mark(SequenceWork::If, vec![bool_at(1, Read)]),
+            add(y, x),
+            mark(SequenceWork::Else, vec![]),
+            add(z, one),
+            mark(SequenceWork::End, vec![]),
+            less(x, eleven, 0),
+            mark(SequenceWork::End, vec![]),
+        ]
+    };
+    let start = |x| [(vec![0i32], Access::ReadWrite), (vec![1, 11, 5, x, 0, 0], Access::ReadWrite)];
+    for (x, most_rounds, expected) in [(0, 11, [11, 10, 7]), (0, 10, [11, 10, 6]), (20, 0, [20, 0, 0])] {
+        let sequence = CpuSequence::new(&[4, 24], steps(most_rounds), &[]).expect("blocks that end");
+        let mut data = start(x);
+        let result = run(&sequence, &mut data);
+        match most_rounds {
+            10 => assert_eq!(result, Err(SequenceError::Rounds { step: 1, rounds: 10 })),
+            _ => {
+                assert_eq!(result, Ok(()));
+                assert_eq!(data[1].0[3..], expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_that_do_not_end_where_they_must_are_refused() {
+    let mark = |work| {
+        let condition = matches!(work, SequenceWork::If | SequenceWork::While { .. });
+        SequenceStep { work, operands: if condition { vec![bool_at(0, Access::Read)] } else { vec![] } }
+    };
+    use SequenceWork::{Else, End, If, While};
+    let repeat = || While { most_rounds: 1 };
+    let cases = [
+        (vec![If], 1),
+        (vec![repeat(), End, End], 2),
+        (vec![repeat(), Else, End], 1),
+        (vec![If, Else, Else, End], 2),
+        (vec![Else], 0),
+    ];
+    for (works, place) in cases {
+        let refused = CpuSequence::new(&[1], works.into_iter().map(mark).collect(), &[]).expect_err("blocks");
+        assert!(matches!(refused, SequenceError::Blocks { step, .. } if step == place), "{refused}");
+    }
+    let operands = [vec![], vec![vector(0, 0, 1, Access::Read)], vec![bool_at(0, Access::Write)]];
+    for operands in operands {
+        let steps = vec![SequenceStep { work: If, operands }, mark(End)];
+        assert!(matches!(CpuSequence::new(&[4], steps, &[]), Err(SequenceError::Operands { step: 0, .. })));
+    }
 }
