@@ -124,6 +124,7 @@ fn every_call(vm: Vm, x: Tensor, bools: Tensor, used: &Var) -> Result<(), String
     expect_forked("on_passed", x.on_passed(|_| ()))?;
     expect_forked("ready", x.ready())?;
     functions(&vm, used)?;
+    programs(&vm, &x)?;
     vm.close();
     require("it takes work", vm.is_closed())?;
     require("empty_cache gives back", vm.empty_cache() == 0)?;
@@ -134,6 +135,15 @@ fn every_call(vm: Vm, x: Tensor, bools: Tensor, used: &Var) -> Result<(), String
     require("no debug text", format!("{vm:?}").contains("Vm"))?;
     drop((x, bools));
     expect_forked("shutdown", vm.shutdown(PATIENCE))
+}
+
+/// Makes every call that programs have.
+fn programs(vm: &Vm, x: &Tensor) -> Result<(), String> {
+    let empty = vm.record("empty", |_| Ok(())).map_err(|error| error.to_string())?;
+    let options = streamvm::program::CompileOptions::default();
+    expect_forked("compile", vm.compile(&empty, &[], &options))?;
+    expect_forked("compiled", vm.compiled(&empty, &[], &options))?;
+    expect_forked("a run of a closure", vm.jit("f", ["x"], [], |r, [x], []| r.fetch("y", x)).run([x]))
 }
 
 /// Makes every call that functions and variables have. The parent has used `used`.

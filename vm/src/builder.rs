@@ -31,6 +31,7 @@ use crate::execute::locked_context::LockedContext;
 use crate::execute::stall::{STALL_AFTER, Stall};
 use crate::mode::{Choice, Mode};
 use crate::observe::observer::Observer;
+use crate::program_cache::cache::{Bounds, ProgramCache};
 use crate::progress::callbacks::Callbacks;
 use crate::progress::failures::{FailureLimits, Failures};
 use crate::progress::stream_state::StreamTable;
@@ -47,6 +48,13 @@ const INSTRUCTIONS: u64 = 16_384;
 
 /// The default bound on bytes that pending instructions keep: 1 GiB.
 const BYTES: u64 = 1 << 30;
+
+/// The default bound on compiled programs that are kept: enough for a few dozen functions of a few shapes each. As many programs of 100 steps
+/// with three operands each take 62 MiB of host memory.
+const PROGRAMS: usize = 256;
+
+/// The default bound on the bytes that those programs count: 1 GiB.
+const PROGRAM_BYTES: u64 = 1 << 30;
 
 /// Configures and builds an engine; made by [`Vm::builder`].
 pub struct VmBuilder {
@@ -74,6 +82,7 @@ pub struct VmBuilder {
     limits: Limits,
     failure_limits: FailureLimits,
     stall_after: Duration,
+    programs: Bounds,
 }
 
 impl VmBuilder {
@@ -102,6 +111,7 @@ impl VmBuilder {
             limits: Limits { instructions: INSTRUCTIONS, bytes: BYTES },
             failure_limits: FailureLimits::default(),
             stall_after: STALL_AFTER,
+            programs: Bounds { programs: PROGRAMS, bytes: PROGRAM_BYTES },
         }
     }
 
@@ -348,6 +358,23 @@ impl VmBuilder {
         self
     }
 
+    /// Sets the most compiled programs that [`Vm::compiled`] and [`Vm::jit`] keep; beyond that, the least recently used is
+    /// dropped. With 0 none is kept. Default: 256.
+    #[must_use]
+    pub fn max_cached_programs(mut self, programs: usize) -> VmBuilder {
+        self.programs.programs = programs;
+        self
+    }
+
+    /// Sets the most bytes that the programs kept by [`Vm::compiled`] and [`Vm::jit`] count; beyond that, the least recently
+    /// used is dropped. A program counts the arena of one run, and about as much host memory as it and its plan take. A program that
+    /// counts more than the bound by itself is not kept, and a warning is logged. Default: 1 GiB.
+    #[must_use]
+    pub fn max_cached_program_bytes(mut self, bytes: u64) -> VmBuilder {
+        self.programs.bytes = bytes;
+        self
+    }
+
     /// Builds the engine.
     ///
     /// # Errors
@@ -442,6 +469,7 @@ impl VmBuilder {
             cuda,
             capabilities,
             staging_piece: self.staging_piece,
+            programs: ProgramCache::new(self.programs),
             inline,
             simulated,
             heap: Heap::default(),

@@ -70,6 +70,7 @@ mod mode;
 mod observe;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod pool_tests;
+mod program_cache;
 mod programs;
 mod progress;
 mod queue;
@@ -88,7 +89,7 @@ pub use engine::worker_sets::{Pool, PoolConfig};
 pub use functions::{Bulk, OnComplete, Operator, Pusher};
 pub use mode::Mode;
 pub use observe::stall_report::StallReport;
-pub use programs::{Executable, Fetches};
+pub use programs::{Executable, Fetches, Jit};
 pub use stats::Stats;
 pub use ticket::Ticket;
 pub use vm::Vm;
@@ -97,6 +98,7 @@ pub use vm::Vm;
 pub mod report {
     pub use crate::engine::profile::{OpProfile, Profile, Times, WorkerProfile};
     pub use crate::observe::stall_report::{StallReport, StallState, StalledInstruction};
+    pub use crate::program_cache::cache::ProgramCacheStats;
     pub use crate::stats::{PoolStats, Stats};
     pub use streamvm_instructions::SyncCounts;
 }

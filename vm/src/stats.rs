@@ -4,6 +4,8 @@ use streamvm_ep::MemoryKind;
 use streamvm_instructions::{Place, SyncCounts};
 use streamvm_stream::allocator::AllocatorStats;
 
+use crate::program_cache::cache::ProgramCacheStats;
+
 /// A snapshot of an engine's counters; see [`Vm::stats`](crate::Vm::stats).
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -25,6 +27,8 @@ pub struct Stats {
     pub live_events: usize,
     /// How many threads the engine has, without the callback thread.
     pub threads: usize,
+    /// The counters of the cache of compiled programs.
+    pub programs: ProgramCacheStats,
 }
 
 /// The counters of one allocator.

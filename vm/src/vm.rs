@@ -387,6 +387,7 @@ impl Vm {
             helped: self.engine.contexts.helped(),
             live_events: self.engine.live_events(),
             threads: self.engine.threads.count(),
+            programs: self.engine.programs.stats(),
         }
     }
 

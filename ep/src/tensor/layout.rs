@@ -6,6 +6,7 @@
 //! Invariant: offset plus span, times the largest element size, fits `isize`.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
 use crate::tensor::error::ShapeError;
@@ -381,6 +382,14 @@ impl PartialEq for Layout {
 }
 
 impl Eq for Layout {}
+
+impl Hash for Layout {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.offset.hash(state);
+        self.shape.hash(state);
+        self.strides().hash(state);
+    }
+}
 
 /// Writes the strides of a row-major layout and returns its number of elements. For strides, an axis of size 0 counts as 1, so that no
 /// stride is 0.

@@ -110,7 +110,7 @@ impl FromStr for Axes {
 }
 
 /// The parameters of an op call. An op ignores those that it does not use.
-#[derive(Copy, Clone, Debug, PartialEq, Default)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Params {
     /// Axes of a reduction and of [`Op::Pad`](crate::Op::Pad) (none: all), of [`Op::ArgMax`](crate::Op::ArgMax) and
     /// the [softmax family](crate::Op::is_softmax) (exactly one).
@@ -124,7 +124,7 @@ pub struct Params {
 }
 
 /// Parameters that only one op has. A few words at most, because every instruction stores them.
-#[derive(Copy, Clone, Debug, PartialEq, Default)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Extra {
     /// For ops without such parameters.
     #[default]

@@ -1,6 +1,7 @@
 //! A scalar of any dtype: the value that a fill writes.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 use half::{bf16, f16};
@@ -11,7 +12,9 @@ use crate::tensor::dtype::DType;
 /// A single number or truth value.
 ///
 /// `Display` and `FromStr` round-trip: `1.0` is a float, `1` an integer, `true` a truth value.
-#[derive(Copy, Clone, Debug, PartialEq)]
+///
+/// Equality tells what a fill would write apart: floats are equal if their bits are. So `0.0` and `-0.0` differ, and a NaN equals itself.
+#[derive(Copy, Clone, Debug)]
 pub enum Scalar {
     /// A floating-point value.
     F64(f64),
@@ -58,6 +61,30 @@ impl Scalar {
                 DType::Bool => false,
             },
             Scalar::Bool(_) => dtype == DType::Bool,
+        }
+    }
+}
+
+impl PartialEq for Scalar {
+    fn eq(&self, other: &Scalar) -> bool {
+        match (self, other) {
+            (Scalar::F64(one), Scalar::F64(other)) => one.to_bits() == other.to_bits(),
+            (Scalar::I64(one), Scalar::I64(other)) => one == other,
+            (Scalar::Bool(one), Scalar::Bool(other)) => one == other,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Scalar {}
+
+impl Hash for Scalar {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::mem::discriminant(self).hash(state);
+        match self {
+            Scalar::F64(value) => value.to_bits().hash(state),
+            Scalar::I64(value) => value.hash(state),
+            Scalar::Bool(value) => value.hash(state),
         }
     }
 }
@@ -155,6 +182,19 @@ mod tests {
             assert_eq!(scalar.to_string().parse(), Ok(scalar));
         }
         assert!("one".parse::<Scalar>().is_err());
+    }
+
+    #[test]
+    fn equal_are_scalars_with_the_same_bits() {
+        let nan = Scalar::F64(f64::NAN);
+        assert!(nan == nan && Scalar::F64(0.0) != Scalar::F64(-0.0) && Scalar::F64(1.0) != Scalar::I64(1));
+        let hash = |scalar: Scalar| {
+            let mut hasher = std::hash::DefaultHasher::new();
+            scalar.hash(&mut hasher);
+            hasher.finish()
+        };
+        assert_eq!(hash(nan), hash(Scalar::F64(f64::NAN)));
+        assert_ne!(hash(Scalar::F64(0.0)), hash(Scalar::F64(-0.0)));
     }
 
     #[test]

@@ -92,6 +92,7 @@ pub struct Compiled {
     pub(super) steps: Vec<CompiledStep>,
     pub(super) fused: Vec<FusedSteps>,
     pub(super) most_rounds: u64,
+    pub(super) check_numbers: bool,
     pub(super) arena_lower_bound: usize,
 }
 
@@ -124,6 +125,11 @@ impl Compiled {
     /// How often a `while` may run its block before it is left.
     pub fn most_rounds(&self) -> u64 {
         self.most_rounds
+    }
+
+    /// Whether a run looks for infinities and NaN in what its steps write.
+    pub fn checks_numbers(&self) -> bool {
+        self.check_numbers
     }
 
     /// The size of the arena in bytes; 0 if there is none.

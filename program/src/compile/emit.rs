@@ -5,6 +5,7 @@ use streamvm_ep::{Access, DeviceId};
 use crate::compile::arena::Arena;
 use crate::compile::compiled::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Storage};
 use crate::compile::fuse::Fused;
+use crate::compile::options::CompileOptions;
 use crate::ir::program::{Program, ValueId, ValueRole, Work};
 
 pub(super) fn emit(
@@ -13,7 +14,7 @@ pub(super) fn emit(
     kept: &[usize],
     fused: Fused,
     arena: &Arena,
-    most_rounds: u64,
+    options: &CompileOptions,
 ) -> Compiled {
     let mut buffers = Vec::new();
     let mut storages: Vec<Option<Storage>> = fused.scratch.iter().map(|piece| piece.map(Storage::Scratch)).collect();
@@ -65,7 +66,16 @@ pub(super) fn emit(
         let (work, location) = (step.work.clone(), step.location);
         steps.push(CompiledStep { work, operands, number, location });
     }
-    Compiled { program, device, buffers, steps, fused: fused.groups, most_rounds, arena_lower_bound: arena.lower_bound }
+    Compiled {
+        program,
+        device,
+        buffers,
+        steps,
+        fused: fused.groups,
+        most_rounds: options.most_rounds,
+        check_numbers: options.check_numbers,
+        arena_lower_bound: arena.lower_bound,
+    }
 }
 
 /// Notes one use of a buffer that holds one value. What a run overwrites whole before it reads any of it, it writes; what it changes

@@ -81,7 +81,7 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     trace.note(|| trace::lifetimes(&program, &lifetimes));
     let shares = if options.in_place { in_place::find(&program, &kept, &lifetimes) } else { in_place::none(&program) };
     trace.note(|| trace::in_place(&program, &shares));
-    let fused = if options.fuse {
+    let fused = if options.fuse && !options.check_numbers {
         fuse::find(&program, &kept, &mut lifetimes, &shares, options.block)
     } else {
         fuse::none(&program)
@@ -90,7 +90,7 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     trace.note(|| trace::fuse(&program, groups, &fused.scratch));
     let arena = arena::plan(&program, &lifetimes, &shares, &fused, options)?;
     trace.note(|| trace::arena(&program, &arena.offsets, arena.bytes, arena.lower_bound));
-    let compiled = emit::emit(program, device, &kept, fused, &arena, options.most_rounds);
+    let compiled = emit::emit(program, device, &kept, fused, &arena, options);
     trace.note(|| trace::emit(compiled.buffers.len(), compiled.steps.len(), &compiled.to_string()));
     device::check_writes(&compiled)?;
     Ok(compiled)

@@ -1,7 +1,7 @@
 //! What the caller of the compiler chooses.
 
 /// Options of [`compile`](crate::compile()).
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CompileOptions {
     /// Whether an elementwise step may write over an input that nothing reads later. Default: yes.
     pub in_place: bool,
@@ -13,6 +13,9 @@ pub struct CompileOptions {
     /// How often a `while` may run its block before it is left: a run that needs more fails, so that a loop which never ends does not hold
     /// its stream for ever. Default: 10 million.
     pub most_rounds: u64,
+    /// Whether a run looks for infinities and NaN in what its steps write, and fails at the first step that writes one, with the index of the
+    /// element. Each output is read once more, and no steps are fused. Default: no.
+    pub check_numbers: bool,
     /// How many steps the search for memory offsets may take once a first plan is found. The search ends earlier when the plan reaches
     /// the lower bound. The same number gives the same plan on every machine. Default: 1,000, at most some
     /// tens of milliseconds.
@@ -21,6 +24,13 @@ pub struct CompileOptions {
 
 impl Default for CompileOptions {
     fn default() -> CompileOptions {
-        CompileOptions { in_place: true, fuse: true, block: 4_096, most_rounds: 10_000_000, search_steps: 1_000 }
+        CompileOptions {
+            in_place: true,
+            fuse: true,
+            block: 4_096,
+            most_rounds: 10_000_000,
+            check_numbers: false,
+            search_steps: 1_000,
+        }
     }
 }

@@ -294,3 +294,72 @@ fn memory_of_what_a_loop_reads_again_is_not_used_for_other_values() {
 fn x_like(r: &Recorder) -> Result<Tensor, Error> {
     r.full(CPU, DType::F32, &[16], 0.5)
 }
+
+const PAGE: &str = include_str!("../../../docs/programs.md");
+
+/// Values between the steps are in scratch memory: the arena has none of them.
+#[test]
+fn neighbouring_elementwise_steps_run_together() {
+    let record = |elements: usize| {
+        compiled(|r| {
+            let x = r.feed("x", CPU, DType::F32, &[elements])?;
+            r.fetch("y", &(&(&x * &x)? + &x)?.relu()?)
+        })
+    };
+    let plan = record(1_000_000).to_string();
+    assert!(PAGE.contains(&plan), "the page about programs shows another plan:\n{plan}");
+    assert!(record(4_096).fused().is_empty(), "one block is computed step by step");
+    assert_eq!(record(4_097).fused().len(), 1);
+}
+
+/// Each ends a group: a step that is not elementwise, another shape, a value that is read through another view than it is written, integers that
+/// are divided, and a block.
+#[test]
+fn steps_that_cannot_run_together_do_not() {
+    type Case = fn(&Recorder, &Tensor) -> Result<Tensor, Error>;
+    let cases: [(&str, Case); 5] = [
+        ("a sum", |_, x| &x.neg()?.sum(&[0])? + x),
+        ("another shape", |_, x| x.neg()?.slice(0, 0..60)?.abs()?.sum(&[])),
+        ("another view", |_, x| &x.neg()? + &x.neg()?.permute(&[1, 0])?),
+        ("a division", |_, x| &x.neg()? / x),
+        ("a block", |r, x| {
+            let (y, yes) = (x.neg()?, r.full(CPU, DType::Bool, &[], true)?);
+            r.if_true(&yes, || {
+                let mut builder = InstructionsBuilder::new();
+                builder.fill(&y, 0)?;
+                r.submit(builder.finish())
+            })?;
+            Ok(y)
+        }),
+    ];
+    for (name, case) in cases {
+        let plan = compiled(|r| {
+            let x = r.feed("x", CPU, DType::I32, &[100, 100])?;
+            r.fetch("y", &case(r, &x)?)
+        });
+        for fused in plan.fused() {
+            let together: Vec<&str> = plan.steps[fused.steps.clone()].iter().map(|step| step.work.name()).collect();
+            assert_eq!(together, ["neg", "neg"], "{name}:\n{plan}");
+        }
+    }
+}
+
+/// Values that a group reads from the arena keep their memory until the group ends: its blocks are computed one after the other.
+#[test]
+fn what_a_group_uses_lives_for_the_whole_group() {
+    let program = recorded(|r| {
+        let wide = r.feed("x", CPU, DType::F32, &[100, 100])?;
+        // Made and read outside of the group, so that both have places in the arena.
+        let read = wide.matmul(&wide)?;
+        let written = (&read + &wide)?.exp()?.neg()?;
+        r.fetch("y", &written.matmul(&wide)?)
+    });
+    let options = CompileOptions { in_place: false, ..CompileOptions::default() };
+    let plan = compile(&program, &options).expect("it compiles");
+    let place = |name: &str, operand: usize| {
+        let step = plan.steps.iter().find(|step| step.work.name() == name);
+        step.and_then(|step| step.operands.get(operand)).map(|it| it.storage)
+    };
+    assert_eq!(plan.fused().len(), 1);
+    assert_ne!(place("add", 0), place("neg", 1), "{plan}");
+}

@@ -28,7 +28,7 @@ pub enum ValueRole {
 }
 
 /// A storage: bytes that steps read and write through views.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Value {
     /// Where its bytes come from.
     pub role: ValueRole,
@@ -50,7 +50,7 @@ impl Value {
 }
 
 /// A view of a value that a step reads or writes.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Operand {
     /// The value.
     pub value: ValueId,
@@ -61,7 +61,7 @@ pub struct Operand {
 }
 
 /// The work of a step.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Work {
     /// Runs a kernel: operands are its inputs, then its output.
     Call(Op, Params),
@@ -100,7 +100,7 @@ impl Work {
 }
 
 /// One step of a program.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Step {
     /// Its work.
     pub work: Work,
@@ -123,7 +123,7 @@ impl Step {
 }
 
 /// A name, and the view of a value that it stands for. The views of feeds and parameters are whole values.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Port {
     /// The name.
     pub name: String,
@@ -134,7 +134,9 @@ pub struct Port {
 }
 
 /// Instructions over named feeds, fetches and parameters. Plain data: `Send`, `Sync`, and tied to no engine.
-#[derive(Clone, PartialEq, Debug)]
+///
+/// Two programs are equal if all of their content is: names, values, steps with their parameters, and the source lines that recorded them.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Program {
     /// Its name, in errors and reports.
     pub name: String,

@@ -4,6 +4,7 @@
 //! The allocator counts for the whole process, so the tests take turns.
 
 mod lifetimes;
+mod programs;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};

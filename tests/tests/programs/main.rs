@@ -1,8 +1,10 @@
 //! Programs: recorded once, compiled, and run many times, with the same results as eager calls.
 
 mod blocks;
+mod cache;
 mod failures;
 mod fusion;
+mod jit;
 mod random;
 mod recording;
 mod runs;

@@ -14,6 +14,7 @@ use crate::engine::threads::Threads;
 use crate::execute::context::Context;
 use crate::execute::environment::Environment;
 use crate::execute::locked_context::LockedContext;
+use crate::program_cache::cache::ProgramCache;
 use crate::progress::callbacks::Callbacks;
 use crate::sync::{Mutex, Ordering};
 use crate::tasks::memory::Heap;
@@ -43,6 +44,8 @@ pub(crate) struct Engine {
     pub(crate) capabilities: Capabilities,
     /// The most bytes of a copy that are staged in one piece.
     pub(crate) staging_piece: usize,
+    /// The compiled programs that `Vm::compiled` finds again.
+    pub(crate) programs: ProgramCache,
     /// In inline mode: the only context, which submitting threads run.
     pub(crate) inline: Option<Inline>,
     /// In simulated mode: the parts that are stepped, and the order of steps.

@@ -19,9 +19,9 @@ use streamvm_stream::{StreamKey, StreamType};
 use crate::dispatch::function_outcome::FunctionOutcome;
 use crate::engine::core::Engine;
 use crate::engine::submission::Full;
+use crate::program_cache::loaded::LoadedProgram;
 use crate::programs::fetches::Fetches;
 use crate::submit::commit::Submitted;
-use crate::sync::fork::refuse_in_child;
 
 /// A compiled program. `Send + Sync`, cheap to clone: several threads may run it at once. It does not keep its engine alive; after the
 /// engine has ended, runs give [`Error::Shutdown`].
@@ -31,40 +31,25 @@ use crate::sync::fork::refuse_in_child;
 #[derive(Clone)]
 pub struct Executable {
     engine: Weak<Engine>,
-    inner: Arc<Inner>,
+    /// Shared with runs, fetches and the cache.
+    inner: Arc<LoadedProgram>,
     /// The tensors of the parameters, in the order of the program.
     parameters: Arc<[Tensor]>,
 }
 
-/// What runs, executables and fetches share.
-pub(super) struct Inner {
-    pub(super) compiled: Compiled,
-    sequence: CpuSequence,
-}
-
 impl Executable {
+    /// Binds the parameters of a program.
     pub(super) fn new(
         engine: &Arc<Engine>,
-        compiled: Compiled,
+        inner: Arc<LoadedProgram>,
         parameters: &[(&str, &Tensor)],
     ) -> Result<Executable, Error> {
-        refuse_in_child(engine.handle.fork)?;
-        engine.devices.get(compiled.device())?;
-        let program = compiled.program();
+        let program = inner.compiled.program();
         let given = by_name(program, "parameter", &program.parameters, parameters)?;
         let fits = |(port, tensor): (&Port, &&Tensor)| check_fit(engine, program, "parameter", port, tensor, true);
         program.parameters.iter().zip(&given).try_for_each(fits)?;
         let parameters = given.into_iter().cloned().collect();
-        let sizes: Vec<usize> = compiled.buffers().iter().map(|buffer| buffer.bytes).collect();
-        let steps: Result<Vec<SequenceStep>, Error> =
-            compiled.steps().iter().map(|step| sequence_step(engine, step, compiled.most_rounds())).collect();
-        let groups = compiled.fused().iter().map(|it| SequenceGroup { steps: it.steps.clone(), block: it.block });
-        let groups: Vec<SequenceGroup> = groups.collect();
-        let sequence = CpuSequence::new(&sizes, steps?, &groups).map_err(|error| {
-            let (program, what) = (program.name.clone(), error.to_string());
-            ProgramError::NotCompiled { program, what }
-        })?;
-        Ok(Executable { engine: Arc::downgrade(engine), inner: Arc::new(Inner { compiled, sequence }), parameters })
+        Ok(Executable { engine: Arc::downgrade(engine), inner, parameters })
     }
 
     /// Submits one run, and returns its results at once; they are written when the run has passed. `feeds` are the inputs by name: tensors
@@ -83,7 +68,7 @@ impl Executable {
     pub fn run(&self, feeds: &[(&str, &Tensor)]) -> Result<Fetches, Error> {
         let location = Location::caller();
         let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
-        let Inner { compiled, .. } = &*self.inner;
+        let LoadedProgram { compiled, .. } = &*self.inner;
         let program = compiled.program();
         let given = by_name(program, "feed", &program.feeds, feeds)?;
         let mut copies: SmallVec<[Option<Tensor>; 4]> = SmallVec::new();
@@ -160,7 +145,26 @@ impl Executable {
     }
 }
 
-impl Inner {
+impl LoadedProgram {
+    /// Finds the kernels of a compiled program.
+    ///
+    /// # Errors
+    /// The engine has no such device; an op has no kernel for a dtype.
+    pub(super) fn new(engine: &Engine, compiled: Compiled) -> Result<LoadedProgram, Error> {
+        engine.devices.get(compiled.device())?;
+        let sizes: Vec<usize> = compiled.buffers().iter().map(|buffer| buffer.bytes).collect();
+        let steps: Result<Vec<SequenceStep>, Error> =
+            compiled.steps().iter().map(|step| sequence_step(engine, step, compiled.most_rounds())).collect();
+        let groups = compiled.fused().iter().map(|it| SequenceGroup { steps: it.steps.clone(), block: it.block });
+        let groups: Vec<SequenceGroup> = groups.collect();
+        let sequence = CpuSequence::new(&sizes, steps?, &groups).map_err(|error| {
+            let (program, what) = (compiled.program().name.clone(), error.to_string());
+            ProgramError::NotCompiled { program, what }
+        })?;
+        let sequence = sequence.check_numbers(compiled.checks_numbers());
+        Ok(LoadedProgram { compiled, sequence })
+    }
+
     /// Runs the steps. An error names the step, and the source line that recorded it.
     fn call(&self, context: &mut FnContext<'_>) -> Result<(), FnError> {
         let at_step = |step: usize, error: String| {
@@ -170,6 +174,9 @@ impl Inner {
         };
         self.sequence.run(context).map_err(|error| match error {
             SequenceError::Step { step, error } => at_step(step, error.to_string()),
+            SequenceError::Number { step, index, value } => {
+                at_step(step, format!("element {index:?} of its output is {value}"))
+            }
             SequenceError::Rounds { step, rounds } => at_step(
                 step,
                 format!(

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use streamvm_instructions::{Error, Tensor};
 
 use crate::engine::core::Engine;
-use crate::programs::executable::Inner;
+use crate::program_cache::loaded::LoadedProgram;
 use crate::submit::commit::Submitted;
 use crate::ticket::Ticket;
 
@@ -17,7 +17,7 @@ pub struct Fetches {
     pub(super) engine: Weak<Engine>,
     /// The run's instruction.
     pub(super) submitted: Submitted,
-    pub(super) of: Arc<Inner>,
+    pub(super) of: Arc<LoadedProgram>,
     /// In the order of the program's fetches.
     pub(super) tensors: Vec<Tensor>,
 }

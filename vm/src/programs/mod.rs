@@ -5,15 +5,25 @@
 //! The crate `streamvm-program` records and compiles, without an engine. An [`Executable`] here is a compiled program whose kernels were
 //! found. Each run is one instruction, a function over feeds, parameters, fetches and the arena: so order, waits, poison, backpressure
 //! and the race detector hold for runs as for any function.
+//!
+//! [`Vm::compiled`] finds programs again that were compiled before, and a [`Jit`] records its closure where there is none for the shapes of its
+//! feeds; both use the engine's [`program_cache`](crate::program_cache).
 
 mod executable;
 mod fetches;
+mod jit;
+
+use std::sync::Arc;
 
 use streamvm_instructions::{Error, Tensor};
 use streamvm_program::{CompileOptions, Program, Recorder, compile, record};
 
+use crate::program_cache::key::Query;
+use crate::program_cache::loaded::LoadedProgram;
 pub use crate::programs::executable::Executable;
 pub use crate::programs::fetches::Fetches;
+pub use crate::programs::jit::Jit;
+use crate::sync::fork::refuse_in_child;
 use crate::vm::Vm;
 
 impl Vm {
@@ -53,7 +63,7 @@ impl Vm {
         record(name, f)
     }
 
-    /// Compiles a program for this engine. `parameters` are the tensors that its parameters stand for; runs read and write them. Blocks
+    /// Compiles a program for this engine, each time; [`Vm::compiled`] keeps what it has compiled. `parameters` are the tensors that its parameters stand for; runs read and write them. Blocks
     /// for as long as compiling takes; submits nothing.
     ///
     /// # Errors
@@ -65,6 +75,56 @@ impl Vm {
         parameters: &[(&str, &Tensor)],
         options: &CompileOptions,
     ) -> Result<Executable, Error> {
-        Executable::new(&self.engine, compile(program, options)?, parameters)
+        refuse_in_child(self.engine.handle.fork)?;
+        let loaded = LoadedProgram::new(&self.engine, compile(program, options)?)?;
+        Executable::new(&self.engine, Arc::new(loaded), parameters)
+    }
+
+    /// [`Vm::compile`], unless the engine has compiled an equal program with equal options before and still has the result.
+    ///
+    /// Programs are equal if all of their content is, source lines included; it does not matter which recording made them. The tensors of
+    /// the parameters are bound anew by each call, so an equal program with other weights is found, too, and the cache keeps no tensor alive.
+    /// The least recently used programs are dropped beyond [`VmBuilder::max_cached_programs`](crate::VmBuilder::max_cached_programs) and
+    /// [`VmBuilder::max_cached_program_bytes`](crate::VmBuilder::max_cached_program_bytes); executables that were made of them still work.
+    /// [`Stats::programs`](crate::Stats::programs) counts hits, misses and evictions.
+    ///
+    /// Takes time in proportion to the program to find it. Blocks for as long as compiling takes if the program is not found, or while
+    /// another thread compiles it. Several threads may call it at once. Submits nothing.
+    ///
+    /// ```
+    /// use streamvm::program::{CompileOptions, Program};
+    /// use streamvm::{DType, DeviceId, Vm};
+    ///
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// let vm = Vm::builder().build()?;
+    /// let doubled = |rows: usize| {
+    ///     vm.record("doubled", |r| {
+    ///         let x = r.feed("x", DeviceId::cpu(0), DType::F32, &[rows])?;
+    ///         r.fetch("y", &(&x + &x)?)
+    ///     })
+    /// };
+    /// for rows in [3, 5, 3] {
+    ///     let executable = vm.compiled(&doubled(rows)?, &[], &CompileOptions::default())?;
+    ///     let x = vm.ones(DeviceId::cpu(0), DType::F32, &[rows])?;
+    ///     assert_eq!(executable.run(&[("x", &x)])?["y"].to_vec::<f32>()?, vec![2.0; rows]);
+    /// }
+    /// let counted = vm.stats().programs;
+    /// assert_eq!((counted.hits, counted.misses), (1, 2));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Vm::compile`]. A program that cannot be compiled is not kept.
+    pub fn compiled(
+        &self,
+        program: &Program,
+        parameters: &[(&str, &Tensor)],
+        options: &CompileOptions,
+    ) -> Result<Executable, Error> {
+        refuse_in_child(self.engine.handle.fork)?;
+        let load = || LoadedProgram::new(&self.engine, compile(program, options)?);
+        let loaded = self.engine.programs.get_or_load(Query::Program { program, options }, load)?;
+        Executable::new(&self.engine, loaded, parameters)
     }
 }

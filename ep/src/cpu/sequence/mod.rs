@@ -6,8 +6,10 @@
 //! |---|---|
 //! | `step` | a step: its work and its operands |
 //! | `group` | elementwise steps that run together, block by block |
+//! | `finite` | finds infinities and NaN in an output |
 //! | `run` | checked steps, and the call that runs them |
 
+mod finite;
 mod group;
 mod run;
 mod step;

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use crate::call::fn_context::FnContext;
 use crate::call::operand::Operand;
+use crate::cpu::sequence::finite::first_no_number;
 use crate::cpu::sequence::group::{Group, SequenceGroup};
 use crate::cpu::sequence::step::{
     MOST_OPERANDS, SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, run_work,
@@ -57,6 +58,8 @@ pub struct CpuSequence {
     parts: Vec<Part>,
     /// How many steps begin loops.
     loops: usize,
+    /// Whether a run looks for infinities and NaN in what its steps write.
+    checks_numbers: bool,
 }
 
 impl CpuSequence {
@@ -102,7 +105,14 @@ impl CpuSequence {
         if !parts.open.is_empty() {
             return Err(SequenceError::Blocks { step: number, what: "the steps end within a block" });
         }
-        Ok(CpuSequence { buffers, parts: parts.all, loops: parts.loops })
+        Ok(CpuSequence { buffers, parts: parts.all, loops: parts.loops, checks_numbers: false })
+    }
+
+    /// Makes runs fail at the first step that is in no group and writes an infinity or NaN. That reads each output once more.
+    #[must_use]
+    pub fn check_numbers(mut self, checks: bool) -> CpuSequence {
+        self.checks_numbers = checks;
+        self
     }
 
     /// Runs all steps over the operands of `context`, which are the buffers in the same order. Kernels and groups use as many threads as
@@ -123,7 +133,7 @@ impl CpuSequence {
             next += 1;
             match part {
                 // SAFETY: `check_buffers` has compared the buffers with those of the check in `new`.
-                Part::Single(single) => unsafe { single.run(buffers, &mut operands)? },
+                Part::Single(single) => unsafe { single.run(buffers, &mut operands, self.checks_numbers)? },
                 // SAFETY: as above.
                 Part::Group(group) => unsafe { group.run(buffers)? },
                 Part::Jump(to) => next = *to,
@@ -184,11 +194,30 @@ impl Single {
     /// * `buffers` fit the buffers that the step was checked with: contiguous, of the same sizes, written where a step writes.
     /// * No slice of them exists.
     #[inline]
-    unsafe fn run(&self, buffers: &[Operand], operands: &mut [Operand; MOST_OPERANDS]) -> Result<(), SequenceError> {
+    unsafe fn run(
+        &self,
+        buffers: &[Operand],
+        operands: &mut [Operand; MOST_OPERANDS],
+        checks_numbers: bool,
+    ) -> Result<(), SequenceError> {
         // SAFETY: the caller has the same duties.
-        let operands = unsafe { self.set(buffers, operands) };
-        run_work(&self.step.work, operands, self.overlaps)
-            .map_err(|error| SequenceError::Step { step: self.number, error })
+        let set = unsafe { self.set(buffers, operands) };
+        run_work(&self.step.work, set, self.overlaps)
+            .map_err(|error| SequenceError::Step { step: self.number, error })?;
+        if checks_numbers {
+            // SAFETY: the caller has the same duties. The operands are set anew, because kernels take the slices of operands that overlap.
+            let set = unsafe { self.set(buffers, operands) };
+            return set.last().map_or(Ok(()), |output| self.check_numbers(output));
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn check_numbers(&self, output: &Operand) -> Result<(), SequenceError> {
+        match first_no_number(output).map_err(|error| SequenceError::Step { step: self.number, error })? {
+            Some((index, value)) => Err(SequenceError::Number { step: self.number, index, value }),
+            None => Ok(()),
+        }
     }
 
     /// Whether the only operand, a bool, is true.

@@ -125,6 +125,16 @@ pub enum SequenceError {
         /// The rounds.
         rounds: u64,
     },
+    /// A step wrote an infinity, or what is no number, and the sequence looks for them.
+    #[error("step {step}: element {index:?} of its output is {value}")]
+    Number {
+        /// The step.
+        step: usize,
+        /// The index of the first such element, one number for each axis.
+        index: Vec<usize>,
+        /// NaN, `inf` or `-inf`.
+        value: f64,
+    },
     /// The operands of the function are not the buffers of the sequence.
     #[error("the function was called with other operands than its sequence was made for: {0}")]
     Buffers(String),

@@ -215,3 +215,44 @@ fn blocks_that_do_not_end_where_they_must_are_refused() {
         assert!(matches!(CpuSequence::new(&[4], steps, &[]), Err(SequenceError::Operands { step: 0, .. })));
     }
 }
+
+/// The square root of -1 in the middle of a transposed view, and an output in place, of every float.
+#[test]
+fn a_step_that_writes_no_number_is_named_with_the_element() {
+    use Access::{Read, Write};
+    let shape = Shape::new(&[2, 3]).expect("a shape");
+    let turned = Layout::contiguous(Shape::new(&[3, 2]).expect("a shape")).permute(&[1, 0]).expect("two axes");
+    let cases = [
+        (Layout::contiguous(shape), 0, vec![1, 1]),
+        (turned, 0, vec![0, 2]),
+        (Layout::contiguous(shape).slice(1, 1..3).expect("a slice"), 4, vec![1, 0]),
+    ];
+    for (layout, start, expected) in cases {
+        let kernel = KernelRegistry::builtin().get(Op::Sqrt, DeviceKind::Cpu, DType::F64).expect("a kernel");
+        let operand = |access| SequenceOperand {
+            memory: SequenceMemory::Buffer { index: 0, offset: 0 },
+            dtype: DType::F64,
+            layout,
+            access,
+        };
+        let step = SequenceStep {
+            work: SequenceWork::Kernel(kernel, Params::default()),
+            operands: vec![operand(Read), operand(Write)],
+        };
+        let sequence = CpuSequence::new(&[48], vec![step], &[]).expect("a step within its buffer");
+        let run = |sequence: &CpuSequence| {
+            let mut data = [1.0f64; 6];
+            data[4] = -1.0;
+            data[0] = if start == 0 { 1.0 } else { f64::NAN };
+            let flat = Layout::contiguous(Shape::new(&[6]).expect("a shape"));
+            // SAFETY: the array above, which is not used otherwise before the end of the closure.
+            let operand = unsafe { Operand::new(data.as_mut_ptr().cast(), DType::F64, flat, Access::ReadWrite) };
+            sequence.run(&mut FnContext::new(&mut [operand]).expect("one operand"))
+        };
+        run(&sequence).expect("nobody looks");
+        let failed = run(&sequence.check_numbers(true)).expect_err("a root of -1");
+        let SequenceError::Number { step: 0, index, value } = failed else { panic!("{failed}") };
+        assert_eq!(index, expected);
+        assert!(value.is_nan());
+    }
+}

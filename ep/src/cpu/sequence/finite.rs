@@ -1,0 +1,65 @@
+//! Looking for infinities and NaN in what a step wrote.
+
+use crate::call::operand::{Access, Operand};
+use crate::errors::error::Error;
+use crate::tensor::dtype::DType;
+use crate::tensor::layout::Layout;
+use crate::tensor::shape::Shape;
+
+/// The index of the first element of `output`, in row-major order, that is infinite or NaN, and its value. `None` for dtypes that are no floats.
+///
+/// # Errors
+/// Those of [`Operand::slice`].
+pub(super) fn first_no_number(output: &Operand) -> Result<Option<(Vec<usize>, f64)>, Error> {
+    if !output.dtype().is_float() {
+        return Ok(None);
+    }
+    let shape = output.layout().shape();
+    if output.is_contiguous() {
+        return Ok(first_in(output)?.map(|(place, value)| (index_of(place, shape), value)));
+    }
+    // A view with gaps: element by element.
+    let mut one = Operand::blank();
+    for place in 0..shape.elements() {
+        let index = index_of(place, shape);
+        let offset: usize = index.iter().zip(output.layout().strides()).map(|(at, stride)| at * stride).sum();
+        let base = output.ptr().wrapping_add(offset * output.dtype().size());
+        // SAFETY: one element of `output`, which is borrowed for longer than `one` is used; it is only read.
+        unsafe { one.set(base, output.dtype(), &Layout::contiguous(Shape::SCALAR), Access::Read) };
+        if let Some((_, value)) = first_in(&one)? {
+            return Ok(Some((index, value)));
+        }
+    }
+    Ok(None)
+}
+
+fn first_in(operand: &Operand) -> Result<Option<(usize, f64)>, Error> {
+    fn first<T: Copy>(elements: &[T], wide: impl Fn(T) -> f64) -> Option<(usize, f64)> {
+        let mut values = elements.iter().map(|&element| wide(element)).enumerate();
+        values.find(|(_, value)| !value.is_finite())
+    }
+    Ok(match operand.dtype() {
+        DType::F32 => first(operand.slice::<f32>()?, f64::from),
+        DType::F64 => first(operand.slice::<f64>()?, |it| it),
+        DType::F16 => first(operand.slice::<half::f16>()?, f64::from),
+        DType::BF16 => first(operand.slice::<half::bf16>()?, f64::from),
+        DType::I32 | DType::I64 | DType::U8 | DType::Bool => None,
+    })
+}
+
+/// The index of the element that is at this place in row-major order.
+fn index_of(place: usize, shape: &Shape) -> Vec<usize> {
+    let mut left = place;
+    let mut index: Vec<usize> = shape
+        .dims()
+        .iter()
+        .rev()
+        .map(|&size| {
+            let at = left % size;
+            left /= size;
+            at
+        })
+        .collect();
+    index.reverse();
+    index
+}

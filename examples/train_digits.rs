@@ -1,0 +1,308 @@
+//! Training: forward pass, backward pass and the update of the weights are one program, which runs once for each batch.
+//!
+//! A network of two dense layers learns handwritten digits of 8 by 8 pixels. The function `step` is written once. Inside of `Vm::record`
+//! its calls become a program, whose parameters are the weights; each run reads them and writes the new ones. With `--eager` the same
+//! function is called for each batch instead. Both ways compute the same bits.
+//!
+//! Run with `cargo run --release --example train_digits -p streamvm`. Behind `--`:
+//!
+//! * `--eager` calls the step for each batch, and records nothing.
+//! * `--check` trains both ways, and fails unless the weights agree bit for bit and the test accuracy is at least 0.97.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what it does")]
+
+use std::error::Error;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use npyz::{Deserialize, NpyFile};
+use streamvm::program::{CompileOptions, Recorder};
+use streamvm::{DType, DeviceId, Executable, Generator, InstructionList, InstructionsBuilder, Tensor, Vm};
+
+type AnyError = Box<dyn Error + Send + Sync>;
+
+const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/data");
+const CPU: DeviceId = DeviceId::cpu(0);
+const PIXELS: usize = 64;
+const HIDDEN: usize = 64;
+const CLASSES: usize = 10;
+/// Images of a step. A program has fixed shapes, so the images of an epoch that do not fill a batch are left out of it; which ones differs
+/// from epoch to epoch, as each has an order of its own.
+const BATCH: usize = 32;
+const EPOCHS: usize = 15;
+const LEARNING_RATE: f64 = 0.05;
+const MOMENTUM: f64 = 0.9;
+const SEED: u64 = 7;
+const WANTED_ACCURACY: f64 = 0.97;
+
+fn main() -> ExitCode {
+    env_logger::init();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match arguments.as_slice() {
+        [] => train(Way::Compiled).map(drop),
+        ["--eager"] => train(Way::Eager).map(drop),
+        ["--check"] => check(),
+        _ => Err("it takes --eager, --check or nothing".into()),
+    };
+    if let Err(error) = result {
+        eprintln!("train_digits: {error}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+#[derive(Copy, Clone, Debug)]
+enum Way {
+    Compiled,
+    Eager,
+}
+
+/// A tensor that is trained, and its velocity: the sum of its past gradients, each older one counting less.
+struct Parameter {
+    names: [&'static str; 2],
+    value: Tensor,
+    velocity: Tensor,
+}
+
+impl Parameter {
+    fn new(vm: &Vm, names: [&'static str; 2], value: Tensor) -> Result<Parameter, streamvm::Error> {
+        let velocity = vm.zeros(CPU, DType::F32, value.shape().dims())?;
+        Ok(Parameter { names, value, velocity })
+    }
+
+    /// What stands for it in a recording.
+    fn recorded(&self, r: &Recorder) -> Result<Parameter, streamvm::Error> {
+        let names @ [value, velocity] = self.names;
+        Ok(Parameter {
+            names,
+            value: r.parameter(value, &self.value)?,
+            velocity: r.parameter(velocity, &self.velocity)?,
+        })
+    }
+}
+
+/// Weights and biases of two dense layers.
+struct Model {
+    w1: Parameter,
+    b1: Parameter,
+    w2: Parameter,
+    b2: Parameter,
+}
+
+impl Model {
+    /// Weights drawn from a normal distribution, of the width that suits relu (He et al., ICCV 2015); biases of zero.
+    fn new(vm: &Vm, generator: &Generator) -> Result<Model, streamvm::Error> {
+        let drawn = |inputs: usize, outputs: usize| {
+            vm.randn(generator, CPU, DType::F32, &[inputs, outputs])? * (2.0 / inputs as f64).sqrt()
+        };
+        let zeros = |outputs: usize| vm.zeros(CPU, DType::F32, &[outputs]);
+        Ok(Model {
+            w1: Parameter::new(vm, ["w1", "w1.velocity"], drawn(PIXELS, HIDDEN)?)?,
+            b1: Parameter::new(vm, ["b1", "b1.velocity"], zeros(HIDDEN)?)?,
+            w2: Parameter::new(vm, ["w2", "w2.velocity"], drawn(HIDDEN, CLASSES)?)?,
+            b2: Parameter::new(vm, ["b2", "b2.velocity"], zeros(CLASSES)?)?,
+        })
+    }
+
+    fn recorded(&self, r: &Recorder) -> Result<Model, streamvm::Error> {
+        let Model { w1, b1, w2, b2 } = self;
+        Ok(Model { w1: w1.recorded(r)?, b1: b1.recorded(r)?, w2: w2.recorded(r)?, b2: b2.recorded(r)? })
+    }
+
+    fn parameters(&self) -> [&Parameter; 4] {
+        [&self.w1, &self.b1, &self.w2, &self.b2]
+    }
+
+    /// All tensors by name.
+    fn tensors(&self) -> Vec<(&'static str, &Tensor)> {
+        self.parameters().into_iter().flat_map(|p| [(p.names[0], &p.value), (p.names[1], &p.velocity)]).collect()
+    }
+
+    /// The activations of the hidden layer, and the logits.
+    fn forward(&self, images: &Tensor) -> Result<(Tensor, Tensor), streamvm::Error> {
+        let hidden = (images.matmul(&self.w1.value)? + &self.b1.value)?.relu()?;
+        let logits = (hidden.matmul(&self.w2.value)? + &self.b2.value)?;
+        Ok((hidden, logits))
+    }
+}
+
+/// How many logits are largest at the label.
+fn count_correct(logits: &Tensor, labels: &Tensor) -> Result<Tensor, streamvm::Error> {
+    logits.argmax(1)?.eq(labels)?.cast(DType::I64)?.sum(&[])
+}
+
+/// The results of a step over its batch, each one element: the mean loss as f32, and how many images were recognised as i64.
+struct Outcome {
+    loss: Tensor,
+    correct: Tensor,
+}
+
+/// One step of stochastic gradient descent with momentum, which writes the model. `submit` takes the list of these writes: for the engine,
+/// or for the recording.
+fn step(
+    model: &Model,
+    images: &Tensor,
+    labels: &Tensor,
+    submit: impl FnOnce(InstructionList) -> Result<(), streamvm::Error>,
+) -> Result<Outcome, streamvm::Error> {
+    let (hidden, logits) = model.forward(images)?;
+    let log_p = logits.log_softmax(1)?;
+    let wanted = labels.one_hot(CLASSES, DType::F32)?;
+    let loss = (&wanted * &log_p)?.sum(&[1])?.mean(&[])?.neg()?;
+    let correct = count_correct(&logits, labels)?;
+
+    // The gradients of the loss, from the back to the front: `d_x` is that by `x`.
+    let d_log_p = (wanted * (-1.0 / BATCH as f64))?;
+    let d_logits = log_p.log_softmax_backward(&d_log_p, 1)?;
+    let d_w2 = hidden.transpose(0, 1)?.matmul(&d_logits)?;
+    let d_b2 = d_logits.sum(&[0])?;
+    // The derivative of relu: 1 where it let something through, else 0.
+    let active = hidden.cast(DType::Bool)?.cast(DType::F32)?;
+    let d_hidden = (d_logits.matmul(&model.w2.value.transpose(0, 1)?)? * active)?;
+    let d_w1 = images.transpose(0, 1)?.matmul(&d_hidden)?;
+    let d_b1 = d_hidden.sum(&[0])?;
+
+    let mut writes = InstructionsBuilder::new();
+    let gradients = [d_w1, d_b1, d_w2, d_b2];
+    for (Parameter { value, velocity, .. }, gradient) in model.parameters().into_iter().zip(gradients) {
+        let next_velocity = ((velocity * MOMENTUM)? + gradient)?;
+        let next_value = (value - (&next_velocity * LEARNING_RATE)?)?;
+        writes.copy_into(&next_velocity, velocity)?;
+        writes.copy_into(&next_value, value)?;
+    }
+    submit(writes.finish())?;
+    Ok(Outcome { loss, correct })
+}
+
+/// The step as a program with the feeds `images` and `labels`, bound to the tensors of `model`.
+fn compile_step(vm: &Vm, model: &Model) -> Result<Executable, streamvm::Error> {
+    let program = vm.record("training step", |r| {
+        let images = r.feed("images", CPU, DType::F32, &[BATCH, PIXELS])?;
+        let labels = r.feed("labels", CPU, DType::I64, &[BATCH])?;
+        let outcome = step(&model.recorded(r)?, &images, &labels, |list| r.submit(list))?;
+        r.fetch("loss", &outcome.loss)?;
+        r.fetch("correct", &outcome.correct)
+    })?;
+    vm.compile(&program, &model.tensors(), &CompileOptions::default())
+}
+
+/// Images of 64 pixels each, and their labels.
+struct Digits {
+    images: Vec<f32>,
+    labels: Vec<i64>,
+}
+
+impl Digits {
+    fn load(images: &str, labels: &str) -> Result<Digits, AnyError> {
+        let (images, labels) = (elements::<f32>(images)?, elements::<i64>(labels)?);
+        if images.len() != labels.len() * PIXELS {
+            return Err(format!("{} labels need {PIXELS} pixels each, found {}", labels.len(), images.len()).into());
+        }
+        Ok(Digits { images, labels })
+    }
+
+    /// The images and labels in this order, as tensors of the CPU.
+    fn upload(&self, vm: &Vm, order: &[usize]) -> Result<(Tensor, Tensor), streamvm::Error> {
+        let image = |place: &usize| &self.images[place * PIXELS..][..PIXELS];
+        let images: Vec<f32> = order.iter().flat_map(image).copied().collect();
+        let labels: Vec<i64> = order.iter().map(|place| self.labels[*place]).collect();
+        let images = vm.from_slice(&images, &[order.len(), PIXELS])?.to(CPU)?;
+        Ok((images, vm.from_slice(&labels, &[order.len()])?.to(CPU)?))
+    }
+
+    /// An order drawn for an epoch. Programs draw no random numbers, so the order is made here, before the runs.
+    fn shuffled(&self, vm: &Vm, generator: &Generator) -> Result<Vec<usize>, streamvm::Error> {
+        let keys = vm.rand(generator, CPU, DType::F32, &[self.labels.len()])?.to_vec::<f32>()?;
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        order.sort_by(|a, b| keys[*a].total_cmp(&keys[*b]));
+        Ok(order)
+    }
+}
+
+/// The elements of a `.npy` file.
+fn elements<T: Deserialize>(name: &str) -> Result<Vec<T>, AnyError> {
+    let path = Path::new(DATA).join(name);
+    let told = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
+    let file = NpyFile::new(BufReader::new(File::open(&path).map_err(told)?)).map_err(told)?;
+    Ok(file.into_vec().map_err(told)?)
+}
+
+/// The result of a training.
+struct Trained {
+    tensors: Vec<(&'static str, Vec<f32>)>,
+    /// The share of the test images that are recognised.
+    accuracy: f64,
+}
+
+/// Trains for all epochs, and prints a line for each.
+fn train(way: Way) -> Result<Trained, AnyError> {
+    let training = Digits::load("digits_train_images.npy", "digits_train_labels.npy")?;
+    let test = Digits::load("digits_images.npy", "digits_labels.npy")?;
+    let vm = Vm::builder().build()?;
+    let generator = Generator::new(SEED);
+    let model = Model::new(&vm, &generator)?;
+    let program = match way {
+        Way::Compiled => Some(compile_step(&vm, &model)?),
+        Way::Eager => None,
+    };
+    let in_order: Vec<usize> = (0..test.labels.len()).collect();
+    let (test_images, test_labels) = test.upload(&vm, &in_order)?;
+
+    println!("{way:?}: {} training images, {} test images", training.labels.len(), test.labels.len());
+    println!("epoch    loss  train   test  seconds");
+    let mut accuracy = 0.0;
+    for epoch in 1..=EPOCHS {
+        let begin = Instant::now();
+        let (images, labels) = training.upload(&vm, &training.shuffled(&vm, &generator)?)?;
+        let mut outcomes = Vec::new();
+        for batch in 0..training.labels.len() / BATCH {
+            // Views of the epoch's tensors: a run uses a feed where it lies.
+            let rows = batch * BATCH..(batch + 1) * BATCH;
+            let (images, labels) = (images.slice(0, rows.clone())?, labels.slice(0, rows)?);
+            // Both return at once. Steps are ordered by the weights that they read and write.
+            outcomes.push(match &program {
+                Some(program) => {
+                    let run = program.run(&[("images", &images), ("labels", &labels)])?;
+                    Outcome { loss: run["loss"].clone(), correct: run["correct"].clone() }
+                }
+                None => step(&model, &images, &labels, |list| vm.submit(list).map(drop))?,
+            });
+        }
+        // Eager calls behind the steps see the weights that these have written.
+        let correct = count_correct(&model.forward(&test_images)?.1, &test_labels)?;
+        let (mut loss, mut recognised) = (0.0, 0);
+        for outcome in &outcomes {
+            loss += f64::from(outcome.loss.to_scalar::<f32>()?) / outcomes.len() as f64;
+            recognised += outcome.correct.to_scalar::<i64>()?;
+        }
+        accuracy = correct.to_scalar::<i64>()? as f64 / test.labels.len() as f64;
+        let recognised = recognised as f64 / (outcomes.len() * BATCH) as f64;
+        let (seconds, bar) = (begin.elapsed().as_secs_f64(), "#".repeat((loss * 50.0).ceil() as usize));
+        println!("{epoch:>5}  {loss:.4}  {recognised:.3}  {accuracy:.3}  {seconds:>7.3}  {bar}");
+    }
+    let tensors = model.tensors().into_iter().map(|(name, tensor)| Ok((name, tensor.to_vec()?)));
+    Ok(Trained { tensors: tensors.collect::<Result<_, streamvm::Error>>()?, accuracy })
+}
+
+/// Trains both ways, and compares.
+fn check() -> Result<(), AnyError> {
+    let (compiled, eager) = (train(Way::Compiled)?, train(Way::Eager)?);
+    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
+    for ((name, ours), (_, other)) in compiled.tensors.iter().zip(&eager.tensors) {
+        if bits(ours) != bits(other) {
+            return Err(format!("{name} differs between compiled and eager training").into());
+        }
+    }
+    if compiled.accuracy < WANTED_ACCURACY {
+        return Err(format!("the test accuracy is {:.4}, and {WANTED_ACCURACY} is wanted", compiled.accuracy).into());
+    }
+    println!(
+        "both ways give the same weights bit for bit, and recognise {:.1} % of the test images",
+        compiled.accuracy * 100.0
+    );
+    Ok(())
+}

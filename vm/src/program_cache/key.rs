@@ -1,0 +1,70 @@
+//! What a loaded program is found by.
+
+use streamvm_ep::{DType, Shape};
+use streamvm_instructions::{Place, Tensor};
+use streamvm_program::{CompileOptions, Program};
+
+use crate::program_cache::loaded::program_bytes;
+
+/// What decides how a closure is recorded for a feed.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct FeedKind {
+    pub(crate) place: Place,
+    pub(crate) dtype: DType,
+    pub(crate) shape: Shape,
+}
+
+impl FeedKind {
+    pub(crate) fn of(tensor: &Tensor) -> FeedKind {
+        FeedKind { place: tensor.place(), dtype: tensor.dtype(), shape: tensor.shape() }
+    }
+}
+
+/// A key of the cache.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Key {
+    /// A program by its content.
+    Program { program: Program, options: CompileOptions },
+    /// The program that a closure with this number records for such feeds.
+    Closure { number: u64, feeds: Vec<FeedKind> },
+}
+
+/// What is looked up; it borrows what a [`Key`] owns.
+#[derive(Copy, Clone, Hash, Debug)]
+pub(crate) enum Query<'a> {
+    Program { program: &'a Program, options: &'a CompileOptions },
+    Closure { number: u64, feeds: &'a [FeedKind] },
+}
+
+impl Query<'_> {
+    /// Whether `key` is the key that is looked up. Compares all of it.
+    pub(crate) fn is(&self, key: &Key) -> bool {
+        match (self, key) {
+            (Query::Program { program, options }, Key::Program { program: other, options: others }) => {
+                *program == other && *options == others
+            }
+            (Query::Closure { number, feeds }, Key::Closure { number: other, feeds: others }) => {
+                number == other && *feeds == others
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn to_key(self) -> Key {
+        match self {
+            Query::Program { program, options } => Key::Program { program: program.clone(), options: options.clone() },
+            Query::Closure { number, feeds } => Key::Closure { number, feeds: feeds.to_vec() },
+        }
+    }
+}
+
+impl Key {
+    /// About how many bytes of host memory it takes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let bytes = match self {
+            Key::Program { program, .. } => program_bytes(program),
+            Key::Closure { feeds, .. } => size_of_val(feeds.as_slice()),
+        };
+        bytes as u64
+    }
+}

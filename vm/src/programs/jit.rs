@@ -1,0 +1,149 @@
+//! Closures that are recorded and compiled when they are first run with feeds of some kind.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use smallvec::SmallVec;
+use streamvm_instructions::{Error, Tensor};
+use streamvm_program::{CompileOptions, Program, Recorder, compile, record};
+
+use crate::engine::core::Engine;
+use crate::program_cache::key::{FeedKind, Query};
+use crate::program_cache::loaded::LoadedProgram;
+use crate::programs::executable::Executable;
+use crate::programs::fetches::Fetches;
+use crate::sync::fork::refuse_in_child;
+use crate::vm::Vm;
+
+/// Records the closure for feeds of these kinds.
+type Record<const FEEDS: usize> = dyn Fn(&[FeedKind; FEEDS]) -> Result<Program, Error> + Send + Sync;
+
+/// A closure that is compiled just in time; made by [`Vm::jit`]. `Send + Sync`: several threads may run it at once. It does not keep its
+/// engine alive; after the engine has ended, runs give [`Error::Shutdown`].
+pub struct Jit<const FEEDS: usize> {
+    engine: Weak<Engine>,
+    name: String,
+    /// Tells its programs apart from those of other closures in the engine's cache.
+    number: u64,
+    feeds: [String; FEEDS],
+    parameters: Vec<(String, Tensor)>,
+    options: CompileOptions,
+    record: Box<Record<FEEDS>>,
+}
+
+impl Vm {
+    /// A function that is recorded and compiled when it is first run with feeds of some shapes, dtypes and places, and found again by these
+    /// after that. `closure` gets the recorder, a tensor for each feed and a tensor for each parameter, all of the recording, and names the
+    /// fetches. `parameters` are the tensors that the parameters stand for, in all runs.
+    ///
+    /// The closure is called only to record. What it captures is a constant of the programs from then on: feed what changes from run to
+    /// run. It must record the same program each time that it gets the same kinds of feeds, because a program may be dropped from the
+    /// cache of [`Vm::compiled`], which has all programs of the engine, and is then recorded anew.
+    ///
+    /// ```
+    /// use streamvm::{DType, DeviceId, Vm};
+    ///
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// let vm = Vm::builder().build()?;
+    /// let w = vm.full(DeviceId::cpu(0), DType::F32, &[2, 2], 0.5)?;
+    /// let layer = vm.jit("layer", ["x"], [("w", &w)], |r, [x], [w]| r.fetch("y", &x.matmul(w)?.relu()?));
+    /// for rows in [3, 5, 3] {
+    ///     let x = vm.ones(DeviceId::cpu(0), DType::F32, &[rows, 2])?;
+    ///     let run = layer.run([&x])?; // compiles for 3 rows and for 5 rows
+    ///     assert_eq!(run["y"].to_vec::<f32>()?, vec![1.0; rows * 2]);
+    /// }
+    /// assert_eq!(vm.stats().programs.misses, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn jit<const FEEDS: usize, const PARAMETERS: usize>(
+        &self,
+        name: impl Into<String>,
+        feeds: [&str; FEEDS],
+        parameters: [(&str, &Tensor); PARAMETERS],
+        closure: impl Fn(&Recorder, &[Tensor; FEEDS], &[Tensor; PARAMETERS]) -> Result<(), Error> + Send + Sync + 'static,
+    ) -> Jit<FEEDS> {
+        let name = name.into();
+        let feeds = feeds.map(str::to_owned);
+        let parameters = parameters.map(|(name, tensor)| (name.to_owned(), tensor.clone()));
+        let (of_record, names, tensors) = (name.clone(), feeds.clone(), parameters.clone());
+        let record = move |kinds: &[FeedKind; FEEDS]| {
+            record(of_record.clone(), |r| {
+                let feed = |(name, kind): (&String, &FeedKind)| {
+                    r.feed(name.as_str(), kind.place, kind.dtype, kind.shape.dims())
+                };
+                let feeds: Vec<Tensor> = names.iter().zip(kinds).map(feed).collect::<Result<_, Error>>()?;
+                let parameter = |(name, tensor): &(String, Tensor)| r.parameter(name.as_str(), tensor);
+                let parameters: Vec<Tensor> = tensors.iter().map(parameter).collect::<Result<_, Error>>()?;
+                closure(r, &all(feeds), &all(parameters))
+            })
+        };
+        Jit {
+            engine: Arc::downgrade(&self.engine),
+            name,
+            number: self.engine.programs.new_closure(),
+            feeds,
+            parameters: parameters.into(),
+            options: CompileOptions::default(),
+            record: Box::new(record),
+        }
+    }
+}
+
+/// The vector as an array.
+fn all<const COUNT: usize>(tensors: Vec<Tensor>) -> [Tensor; COUNT] {
+    tensors.try_into().unwrap_or_else(|_| unreachable!("one tensor was made for each name"))
+}
+
+impl<const FEEDS: usize> Jit<FEEDS> {
+    /// Submits one run over these feeds, and returns its results at once, as [`Executable::run`] does. Blocks while the closure is
+    /// recorded and compiled, if that was not done yet for feeds of these kinds.
+    ///
+    /// # Errors
+    /// Those of the closure and of [`Vm::compile`]; those of [`Executable::run`].
+    #[track_caller]
+    pub fn run(&self, feeds: [&Tensor; FEEDS]) -> Result<Fetches, Error> {
+        let executable = self.compiled(feeds)?;
+        let named: SmallVec<[(&str, &Tensor); 4]> = self.feeds.iter().map(String::as_str).zip(feeds).collect();
+        executable.run(&named)
+    }
+
+    /// The executable for feeds like these, of which only shapes, dtypes and places matter. Records and compiles the closure if that was
+    /// not done yet; runs nothing.
+    ///
+    /// # Errors
+    /// Those of the closure and of [`Vm::compile`]; [`Error::Shutdown`] when the engine is gone.
+    pub fn compiled(&self, feeds: [&Tensor; FEEDS]) -> Result<Executable, Error> {
+        let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
+        refuse_in_child(engine.handle.fork)?;
+        let kinds = feeds.map(FeedKind::of);
+        let query = Query::Closure { number: self.number, feeds: &kinds };
+        let loaded = match engine.programs.made(query) {
+            Some(made) => made?,
+            None => {
+                // The closure is the caller's code, so it runs before the entry is made: no other thread waits for it.
+                let program = (self.record)(&kinds)?;
+                engine.programs.get_or_load(query, || LoadedProgram::new(&engine, compile(&program, &self.options)?))?
+            }
+        };
+        let parameters: SmallVec<[(&str, &Tensor); 8]> =
+            self.parameters.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        Executable::new(&engine, loaded, &parameters)
+    }
+
+    /// The same closure, compiled with other options than the default.
+    #[must_use]
+    pub fn with_options(mut self, options: CompileOptions) -> Jit<FEEDS> {
+        if let Some(engine) = self.engine.upgrade() {
+            self.number = engine.programs.new_closure();
+        }
+        self.options = options;
+        self
+    }
+}
+
+impl<const FEEDS: usize> fmt::Debug for Jit<FEEDS> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Jit").field("name", &self.name).field("feeds", &self.feeds).finish_non_exhaustive()
+    }
+}
